@@ -1,0 +1,121 @@
+//! What the core is told about itself, models and lanes.
+
+use crate::batch::Policy;
+use crate::{LaneId, ModelId, Nanos};
+
+/// Bounds of one router.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RouterConfig {
+    /// Unfinished requests, queued and in flight; also the bound on request slots.
+    pub max_requests: u32,
+    /// Loaded model versions; also the bound on [`ModelId`].
+    pub max_models: u32,
+    /// Lanes; also the bound on [`LaneId`].
+    pub max_lanes: u32,
+    /// Payload bytes of all queued requests together.
+    pub queued_bytes_limit: u64,
+    /// A request without a deadline is ordered among the others of its class as if it had this much time.
+    pub patience: Nanos,
+}
+
+impl Default for RouterConfig {
+    fn default() -> Self {
+        Self {
+            max_requests: 65_536,
+            max_models: 4_096,
+            max_lanes: 16_384,
+            queued_bytes_limit: 1 << 30,
+            patience: Nanos::from_millis(1_000),
+        }
+    }
+}
+
+/// A measured batch time, from warming up or from a profile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProfilePoint {
+    /// Rows in the batch.
+    pub rows: u32,
+    /// Payload bytes a row.
+    pub row_bytes: u64,
+    /// Time of the whole batch.
+    pub time: Nanos,
+}
+
+/// A model version that the router may dispatch.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ModelSpec {
+    /// Not in use by another model.
+    pub model: ModelId,
+    /// Largest batch in rows, at least 1. Requests run alone when it is 1.
+    pub max_batch: u32,
+    /// Queued requests in one class.
+    pub queue_limit: u32,
+    /// How batches are formed.
+    pub policy: Policy,
+    /// Batch times known before the first request; may be empty.
+    pub profile: Vec<ProfilePoint>,
+}
+
+/// Which models a lane runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LaneModels {
+    /// Every model.
+    All,
+    /// These, sorted.
+    Only(Vec<ModelId>),
+}
+
+impl LaneModels {
+    /// Whether the lane runs `model`.
+    pub fn serves(&self, model: ModelId) -> bool {
+        match self {
+            Self::All => true,
+            Self::Only(models) => models.binary_search(&model).is_ok(),
+        }
+    }
+}
+
+/// A lane that came up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LaneSpec {
+    /// Not in use by another lane.
+    pub lane: LaneId,
+    /// Batches that it may hold at a time, at least 1.
+    pub depth: u32,
+    /// What it runs.
+    pub models: LaneModels,
+}
+
+/// A configuration that cannot work.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {problem}")]
+pub struct ConfigError {
+    /// The option, by its name in the configuration.
+    pub field: String,
+    /// What is wrong and what would be right.
+    pub problem: String,
+}
+
+impl ConfigError {
+    /// Names the option and the problem.
+    pub fn new(field: impl Into<String>, problem: impl Into<String>) -> Self {
+        Self { field: field.into(), problem: problem.into() }
+    }
+}
+
+impl RouterConfig {
+    /// Refuses bounds of zero.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        for (field, value) in [
+            ("max_requests", u64::from(self.max_requests)),
+            ("max_models", u64::from(self.max_models)),
+            ("max_lanes", u64::from(self.max_lanes)),
+            ("queued_bytes_limit", self.queued_bytes_limit),
+        ] {
+            if value == 0 {
+                return Err(ConfigError::new(field, "is 0, expected at least 1"));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,163 @@
+//! A binary heap whose items know where they are, so that any of them can be removed in O(log n) without
+//! allocating. The standard heap cannot remove from the middle; lazy deletion would keep cancelled requests
+//! in memory.
+
+/// Where each item is, by item number. One table serves many heaps as long as an item is in one at a time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Positions(Vec<u32>);
+
+const ABSENT: u32 = u32::MAX;
+
+impl Positions {
+    fn set(&mut self, item: u32, position: usize) {
+        let index = item as usize;
+        if index >= self.0.len() {
+            self.0.resize(index + 1, ABSENT);
+        }
+        if let Some(entry) = self.0.get_mut(index) {
+            *entry = u32::try_from(position).unwrap_or(ABSENT);
+        }
+    }
+
+    fn clear(&mut self, item: u32) {
+        if let Some(entry) = self.0.get_mut(item as usize) {
+            *entry = ABSENT;
+        }
+    }
+
+    fn get(&self, item: u32) -> Option<usize> {
+        self.0
+            .get(item as usize)
+            .copied()
+            .filter(|&position| position != ABSENT)
+            .map(|position| position as usize)
+    }
+}
+
+/// Smallest key first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Heap<K> {
+    items: Vec<(K, u32)>,
+}
+
+impl<K: Ord + Copy> Heap<K> {
+    pub(crate) fn first(&self) -> Option<(K, u32)> {
+        self.items.first().copied()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (K, u32)> + '_ {
+        self.items.iter().copied()
+    }
+
+    /// Inserts an item, or moves it if it is in this heap already.
+    pub(crate) fn insert(&mut self, key: K, item: u32, positions: &mut Positions) {
+        match positions.get(item) {
+            Some(position) if self.items.get(position).is_some_and(|entry| entry.1 == item) => {
+                if let Some(entry) = self.items.get_mut(position) {
+                    entry.0 = key;
+                }
+                self.settle(position, positions);
+            }
+            _ => {
+                self.items.push((key, item));
+                let position = self.items.len() - 1;
+                positions.set(item, position);
+                self.rise(position, positions);
+            }
+        }
+    }
+
+    /// Removes an item; false if it was not here.
+    pub(crate) fn remove(&mut self, item: u32, positions: &mut Positions) -> bool {
+        let Some(position) = positions.get(item) else { return false };
+        if self.items.get(position).is_none_or(|entry| entry.1 != item) {
+            return false;
+        }
+        self.items.swap_remove(position);
+        positions.clear(item);
+        if let Some(&(_, moved)) = self.items.get(position) {
+            positions.set(moved, position);
+            self.settle(position, positions);
+        }
+        true
+    }
+
+    fn settle(&mut self, position: usize, positions: &mut Positions) {
+        let position = self.rise(position, positions);
+        self.sink(position, positions);
+    }
+
+    fn less(&self, left: usize, right: usize) -> bool {
+        match (self.items.get(left), self.items.get(right)) {
+            (Some(l), Some(r)) => l < r,
+            _ => false,
+        }
+    }
+
+    fn swap(&mut self, left: usize, right: usize, positions: &mut Positions) {
+        self.items.swap(left, right);
+        for position in [left, right] {
+            if let Some(&(_, item)) = self.items.get(position) {
+                positions.set(item, position);
+            }
+        }
+    }
+
+    fn rise(&mut self, mut position: usize, positions: &mut Positions) -> usize {
+        while position > 0 {
+            let parent = (position - 1) / 2;
+            if !self.less(position, parent) {
+                break;
+            }
+            self.swap(position, parent, positions);
+            position = parent;
+        }
+        position
+    }
+
+    fn sink(&mut self, mut position: usize, positions: &mut Positions) {
+        loop {
+            let left = 2 * position + 1;
+            let child = if self.less(left + 1, left) { left + 1 } else { left };
+            if !self.less(child, position) {
+                return;
+            }
+            self.swap(child, position, positions);
+            position = child;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    proptest! {
+        #[test]
+        fn behaves_like_a_sorted_map(steps in prop::collection::vec((0_u32..40, 0_u64..1000, 0_u8..3), 0..300)) {
+            let (mut heap, mut positions) = (Heap::<u64>::default(), Positions::default());
+            let mut naive: BTreeMap<u32, u64> = BTreeMap::new();
+            for (item, key, kind) in steps {
+                if kind < 2 {
+                    heap.insert(key, item, &mut positions);
+                    naive.insert(item, key);
+                } else {
+                    prop_assert_eq!(heap.remove(item, &mut positions), naive.remove(&item).is_some());
+                }
+                let smallest = naive.iter().map(|(&item, &key)| (key, item)).min();
+                prop_assert_eq!(heap.first(), smallest);
+                prop_assert_eq!(heap.len(), naive.len());
+            }
+        }
+    }
+}

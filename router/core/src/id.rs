@@ -1,0 +1,62 @@
+//! Names of things inside the core.
+
+use serde::Serialize;
+
+/// A request: a slot in the caller's payload slab and the slot's generation, so that a stale id never
+/// names a newer request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub struct RequestId(u64);
+
+impl RequestId {
+    /// From a slot (unique among unfinished requests, below `RouterConfig::max_requests`) and a generation that
+    /// changes whenever the slot is reused.
+    pub const fn new(slot: u32, generation: u32) -> Self {
+        Self(((generation as u64) << 32) | slot as u64)
+    }
+
+    /// The slot.
+    pub const fn slot(self) -> u32 {
+        (self.0 & 0xffff_ffff) as u32
+    }
+
+    /// The generation.
+    pub const fn generation(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+}
+
+/// One loaded version of one model. The caller may reuse a number after `Effect::Retired` named it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub struct ModelId(pub u32);
+
+/// Something that runs one batch after another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub struct LaneId(pub u32);
+
+/// A batch in flight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub struct BatchId(pub u64);
+
+/// Requests with equal keys (and equal model) may share a batch. The caller guarantees that different shapes
+/// have different keys.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub struct ShapeKey(pub u64);
+
+/// Priority class: 0 is served first, strictly.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub struct Class(u8);
+
+impl Class {
+    /// Number of classes.
+    pub const COUNT: usize = 8;
+
+    /// Class `level`; levels beyond the last are the last.
+    pub const fn new(level: u8) -> Self {
+        if level as usize >= Self::COUNT { Self(Self::COUNT as u8 - 1) } else { Self(level) }
+    }
+
+    /// 0 is the most urgent.
+    pub const fn level(self) -> u8 {
+        self.0
+    }
+}

@@ -1,0 +1,114 @@
+//! The invariants by name. R1, R2, R8 and R9 speak of what comes out and are checked on the effects by whoever
+//! drives the machine (the property tests and the simulator); the others can be read off the state.
+
+use crate::heap::Heap;
+use crate::machine::Router;
+use crate::request::Stage;
+
+/// An invariant that does not hold: a bug in the core.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{id}: {detail}")]
+pub struct Violation {
+    /// R1 to R9.
+    pub id: &'static str,
+    /// What was found.
+    pub detail: String,
+}
+
+fn require(id: &'static str, holds: bool, detail: impl FnOnce() -> String) -> Result<(), Violation> {
+    if holds { Ok(()) } else { Err(Violation { id, detail: detail() }) }
+}
+
+impl Router {
+    /// Checks the state; costs time in proportion to everything in it.
+    pub fn check(&self) -> Result<(), Violation> {
+        self.check_accounts()?;
+        self.check_batches()?;
+        self.check_bounds_hold()?;
+        self.check_progress()
+    }
+
+    /// R1: every unfinished request is in exactly one place.
+    fn check_accounts(&self) -> Result<(), Violation> {
+        let mut queued = 0;
+        for (slot, queue) in self.queues.iter() {
+            let (mut rows, mut bytes) = (0_u32, 0_u64);
+            for request_slot in queue.slots() {
+                let found = self.requests.at(request_slot);
+                require("R1", found.is_some(), || format!("queue {slot} holds a finished request"))?;
+                let Some(request) = found else { continue };
+                (rows, bytes) = (rows + request.rows, bytes + request.bytes);
+                let at_home = request.stage == Stage::Queued
+                    && (request.model, request.class, request.shape)
+                        == (queue.model, queue.class, queue.shape);
+                require("R1", at_home, || format!("{:?} is in the wrong queue", request.id))?;
+            }
+            require("R1", (rows, bytes) == (queue.rows, queue.bytes), || {
+                format!("queue {slot} miscounts its rows")
+            })?;
+            queued += queue.len();
+        }
+        let mut in_flight = 0;
+        for (slot, batch) in self.batches.iter() {
+            for &member in &batch.members {
+                let Some(request) = self.requests.get(member) else { continue };
+                in_flight += 1;
+                let here = request.stage == Stage::InFlight { batch: slot };
+                require("R1", here, || format!("{member:?} is in a batch and elsewhere"))?;
+            }
+        }
+        require("R1", queued + in_flight == self.requests.len(), || {
+            format!("{queued} queued and {in_flight} in flight, {} unfinished", self.requests.len())
+        })
+    }
+
+    /// R3: one model and shape a batch, within the model's limit.
+    fn check_batches(&self) -> Result<(), Violation> {
+        for (_, batch) in self.batches.iter() {
+            let limit = self.model(batch.model).map_or(0, |model| model.max_batch);
+            require("R3", batch.rows <= limit, || format!("{} rows in a batch, limit {limit}", batch.rows))?;
+            let mut kinds =
+                batch.members.iter().filter_map(|&id| self.requests.get(id)).map(|r| (r.model, r.shape));
+            let first = kinds.next();
+            require("R3", kinds.all(|kind| Some(kind) == first), || format!("{:?} mixes shapes", batch.id))?;
+        }
+        Ok(())
+    }
+
+    /// R4 and R5: queues, bytes and lanes within bounds. Requests queued again after a failed batch were
+    /// admitted once and do not count twice.
+    fn check_bounds_hold(&self) -> Result<(), Violation> {
+        let again = |request: &&crate::request::Request| request.stage == Stage::Queued && request.alone;
+        let again_bytes: u64 = self.requests.iter().filter(again).map(|request| request.bytes).sum();
+        let bytes = self.queued_bytes.saturating_sub(again_bytes);
+        require("R4", bytes <= self.config.queued_bytes_limit, || format!("{bytes} bytes queued"))?;
+        let again = u32::try_from(self.requests.iter().filter(again).count()).unwrap_or(u32::MAX);
+        for (id, model) in self.models.iter().enumerate() {
+            let Some(model) = model else { continue };
+            let longest = model.queued.iter().copied().max().unwrap_or(0).saturating_sub(again);
+            require("R4", longest <= model.queue_limit, || {
+                format!("model {id} has {longest} queued in a class")
+            })?;
+        }
+        for (id, lane) in self.lanes.iter().enumerate() {
+            let Some(lane) = lane else { continue };
+            let held = lane.holding.len();
+            require("R5", held <= lane.depth as usize, || format!("lane {id} holds {held} batches"))?;
+        }
+        Ok(())
+    }
+
+    /// R6 and R7: somebody will look again, and no free lane is kept from work.
+    fn check_progress(&self) -> Result<(), Violation> {
+        let busy = self.lanes.iter().flatten().any(|lane| !lane.holding.is_empty());
+        let watched = self.next_wake().is_some() || busy || self.requests.len() == 0;
+        require("R6", watched, || "work is queued and nothing will wake it".to_owned())?;
+        for (_, slot) in &self.ready {
+            let Some(queue) = self.queues.get(*slot) else { continue };
+            let idle = self.free_lane_for(queue.model);
+            require("R7", idle.is_none(), || format!("{idle:?} is free and queue {slot} is ready"))?;
+        }
+        let sound = self.timers.len() <= self.queues.iter().count();
+        require("R6", sound, || format!("{} timers for fewer queues", Heap::len(&self.timers)))
+    }
+}

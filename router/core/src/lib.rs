@@ -1,0 +1,34 @@
+//! Tessera's decision core for requests: admission, queues, batching, lane choice, expiry and drain, as one
+//! state machine without I/O.
+//!
+//! [`Router::handle`] takes the time and an event and appends effects; nothing else ever happens. The
+//! server feeds it from sockets and the monotonic clock, the simulator from a seeded workload and virtual
+//! time, tests from literals. It never sees a tensor: payloads stay with the caller, keyed by [`RequestId`].
+//!
+//! Every limit here has a name in [`RouterConfig`] or [`ModelSpec`].
+
+#![forbid(unsafe_code)]
+
+pub mod batch;
+mod config;
+mod cost;
+mod event;
+mod heap;
+mod id;
+mod invariants;
+mod lane;
+mod machine;
+mod model;
+mod queue;
+mod request;
+mod snapshot;
+mod time;
+
+pub use config::{ConfigError, LaneModels, LaneSpec, ModelSpec, ProfilePoint, RouterConfig};
+pub use cost::CostModel;
+pub use event::{Arrival, BatchReport, Effect, Effects, Event, Outcome, Reason};
+pub use id::{BatchId, Class, LaneId, ModelId, RequestId, ShapeKey};
+pub use invariants::Violation;
+pub use machine::Router;
+pub use snapshot::{LaneSnapshot, ModelSnapshot, Snapshot};
+pub use time::Nanos;

@@ -1,0 +1,96 @@
+//! Unfinished requests.
+
+use crate::heap::Positions;
+use crate::{Class, ModelId, Nanos, RequestId, ShapeKey};
+
+/// No neighbour in a list.
+pub(crate) const NIL: u32 = u32::MAX;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    Queued,
+    /// In this batch slot.
+    InFlight {
+        batch: u32,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Request {
+    pub id: RequestId,
+    pub model: ModelId,
+    pub class: Class,
+    pub shape: ShapeKey,
+    pub rows: u32,
+    pub bytes: u64,
+    pub arrived: Nanos,
+    pub deadline: Nanos,
+    /// Order of admission, the tie-breaker between equal deadlines.
+    pub sequence: u64,
+    /// Runs alone: its batch failed once.
+    pub alone: bool,
+    /// Runs although the estimate says that it will be late, to find out whether the estimate is right.
+    pub probe: bool,
+    pub stage: Stage,
+    /// Queue slot while queued.
+    pub queue: u32,
+    /// Neighbours in order of arrival while queued.
+    pub previous: u32,
+    pub next: u32,
+}
+
+/// Requests by slot.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Requests {
+    slots: Vec<Option<Request>>,
+    live: usize,
+    pub positions: Positions,
+}
+
+impl Requests {
+    pub(crate) fn len(&self) -> usize {
+        self.live
+    }
+
+    /// False if the slot is taken.
+    pub(crate) fn insert(&mut self, request: Request) -> bool {
+        let slot = request.id.slot() as usize;
+        if slot >= self.slots.len() {
+            self.slots.resize_with(slot + 1, || None);
+        }
+        match self.slots.get_mut(slot) {
+            Some(free @ None) => {
+                *free = Some(request);
+                self.live += 1;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    pub(crate) fn taken(&self, id: RequestId) -> bool {
+        self.at(id.slot()).is_some()
+    }
+
+    pub(crate) fn get(&self, id: RequestId) -> Option<&Request> {
+        self.at(id.slot()).filter(|request| request.id == id)
+    }
+
+    pub(crate) fn at(&self, slot: u32) -> Option<&Request> {
+        self.slots.get(slot as usize).and_then(Option::as_ref)
+    }
+
+    pub(crate) fn at_mut(&mut self, slot: u32) -> Option<&mut Request> {
+        self.slots.get_mut(slot as usize).and_then(Option::as_mut)
+    }
+
+    pub(crate) fn remove(&mut self, slot: u32) -> Option<Request> {
+        let removed = self.slots.get_mut(slot as usize).and_then(Option::take);
+        self.live -= usize::from(removed.is_some());
+        removed
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Request> {
+        self.slots.iter().flatten()
+    }
+}

@@ -1,0 +1,307 @@
+//! R1 to R9 under random event streams, for every policy.
+
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+use router_core::batch::{BatchOptions, Policy};
+use router_core::{
+    Arrival, BatchId, BatchReport, Class, Effect, Effects, Event, LaneId, LaneModels, LaneSpec, ModelId,
+    ModelSpec, Nanos, Outcome, ProfilePoint, RequestId, Router, RouterConfig, ShapeKey,
+};
+
+const MODELS: u32 = 3;
+const LANES: u32 = 3;
+const MAX_BATCH: u32 = 8;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Arrive { model: u32, class: u8, shape: u64, rows: u32, bytes: u64, slack_us: Option<u64> },
+    Cancel { nth: usize },
+    Report { nth: usize, ok: bool },
+    LaneDown { lane: u32 },
+    LaneUp { lane: u32 },
+    ModelDown { model: u32 },
+    ModelUp { model: u32 },
+    Pass { micros: u64 },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let arrive = (0..MODELS, 0_u8..3, 0_u64..3, 0..MAX_BATCH + 2, 1_u64..300, prop::option::of(0_u64..4_000))
+        .prop_map(|(model, class, shape, rows, bytes, slack_us)| Step::Arrive {
+            model,
+            class,
+            shape,
+            rows,
+            bytes,
+            slack_us,
+        });
+    prop_oneof![
+        12 => arrive,
+        2 => (0_usize..64).prop_map(|nth| Step::Cancel { nth }),
+        8 => ((0_usize..8), prop::bool::weighted(0.85)).prop_map(|(nth, ok)| Step::Report { nth, ok }),
+        1 => (0..LANES).prop_map(|lane| Step::LaneDown { lane }),
+        2 => (0..LANES).prop_map(|lane| Step::LaneUp { lane }),
+        1 => (0..MODELS).prop_map(|model| Step::ModelDown { model }),
+        2 => (0..MODELS).prop_map(|model| Step::ModelUp { model }),
+        6 => (0_u64..1_500).prop_map(|micros| Step::Pass { micros }),
+    ]
+}
+
+struct Waiting {
+    arrival: Arrival,
+    admitted: u64,
+}
+
+/// The world around the machine, which believes nothing the machine says without checking.
+struct Harness {
+    router: Router,
+    policy: Policy,
+    now: Nanos,
+    effects: Effects,
+    issued: u32,
+    arrivals: BTreeMap<RequestId, Arrival>,
+    waiting: BTreeMap<RequestId, Waiting>,
+    running: BTreeMap<BatchId, (LaneId, Vec<RequestId>)>,
+    started: BTreeSet<RequestId>,
+    ended: BTreeMap<RequestId, Outcome>,
+    /// Requests whose batch failed: they run again, alone, and out of order.
+    again: BTreeSet<RequestId>,
+    lanes: BTreeSet<LaneId>,
+}
+
+impl Harness {
+    fn new(policy: Policy) -> Self {
+        let config =
+            RouterConfig { max_requests: 4_096, queued_bytes_limit: 4_000, ..RouterConfig::default() };
+        let mut harness = Self {
+            router: Router::new(config).unwrap(),
+            policy,
+            now: Nanos::ZERO,
+            effects: Effects::default(),
+            issued: 0,
+            arrivals: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            running: BTreeMap::new(),
+            started: BTreeSet::new(),
+            ended: BTreeMap::new(),
+            again: BTreeSet::new(),
+            lanes: BTreeSet::new(),
+        };
+        for model in 0..MODELS {
+            harness.apply(&Step::ModelUp { model });
+        }
+        for lane in 0..LANES {
+            harness.apply(&Step::LaneUp { lane });
+        }
+        harness
+    }
+
+    fn feed(&mut self, event: Event<'_>) {
+        self.router.handle(self.now, event, &mut self.effects);
+        let effects = std::mem::take(&mut self.effects.0);
+        for effect in effects {
+            self.carry_out(effect);
+        }
+        self.router.check().unwrap();
+        if let Some(wake) = self.router.next_wake() {
+            assert!(wake > self.now, "a wake-up in the past would spin");
+        }
+    }
+
+    fn carry_out(&mut self, effect: Effect) {
+        match effect {
+            Effect::Dispatch { lane, batch, model, rows, members } => {
+                assert!(self.lanes.contains(&lane), "dispatched to a lane that is down");
+                let mut kinds = BTreeSet::new();
+                let mut counted = 0;
+                for &member in &members {
+                    let Waiting { arrival, admitted } =
+                        self.waiting.remove(&member).expect("R9: only waiting requests are started");
+                    assert!(arrival.deadline.is_none_or(|deadline| self.now < deadline), "R2");
+                    assert_eq!(arrival.model, model, "R3");
+                    kinds.insert((arrival.shape, arrival.class));
+                    counted += arrival.rows;
+                    self.check_order(&arrival, admitted, &members);
+                    assert!(self.started.insert(member) || self.again.contains(&member), "started twice");
+                }
+                assert_eq!(kinds.len(), 1, "R3");
+                assert_eq!(counted, rows);
+                assert!(rows <= MAX_BATCH, "R3");
+                if members.iter().any(|member| self.again.contains(member)) {
+                    assert_eq!(members.len(), 1, "a request whose batch failed runs alone");
+                }
+                self.running.insert(batch, (lane, members.to_vec()));
+            }
+            Effect::Finish { request, outcome, .. } => {
+                assert!(self.ended.insert(request, outcome).is_none(), "R1: {request:?} ended twice");
+                self.waiting.remove(&request);
+            }
+            Effect::Retired(model) => {
+                assert!(
+                    self.waiting.values().all(|waiting| waiting.arrival.model != model),
+                    "retired with work"
+                );
+            }
+        }
+    }
+
+    /// R8: nothing of the same model, class and shape that is due earlier stays behind.
+    fn check_order(&self, arrival: &Arrival, admitted: u64, members: &[RequestId]) {
+        let key = |arrival: &Arrival, admitted| (arrival.deadline.unwrap_or(Nanos::NEVER), admitted);
+        let kind = |arrival: &Arrival| (arrival.model, arrival.class, arrival.shape);
+        let own = key(arrival, admitted);
+        for (id, other) in &self.waiting {
+            if kind(&other.arrival) == kind(arrival) && !members.contains(id) && !self.again.contains(id) {
+                let earlier = key(&other.arrival, other.admitted) < own;
+                assert!(!earlier || self.again.contains(&arrival.request), "R8: {id:?} was due earlier");
+            }
+        }
+    }
+
+    fn apply(&mut self, step: &Step) {
+        match *step {
+            Step::Arrive { model, class, shape, rows, bytes, slack_us } => {
+                self.issued += 1;
+                let request = RequestId::new(self.issued, 0);
+                let deadline = slack_us.map(|slack| self.now.after(Nanos::from_micros(slack)));
+                let (model, class, shape) = (ModelId(model), Class::new(class), ShapeKey(shape));
+                let arrival = Arrival { request, model, class, shape, rows, bytes, deadline };
+                self.arrivals.insert(request, arrival);
+                self.waiting.insert(request, Waiting { arrival, admitted: u64::from(self.issued) });
+                self.feed(Event::Arrive(arrival));
+            }
+            Step::Cancel { nth } => {
+                let unfinished = |id: &RequestId| !self.ended.contains_key(id);
+                let open: Vec<_> =
+                    (1..=self.issued).map(|slot| RequestId::new(slot, 0)).filter(unfinished).collect();
+                if let Some(&request) = open.get(nth % open.len().max(1)) {
+                    self.feed(Event::Cancel(request));
+                    assert!(self.ended.contains_key(&request), "a cancelled request ends at once");
+                }
+            }
+            Step::Report { nth, ok } => {
+                let batches: Vec<_> = self.running.keys().copied().collect();
+                if let Some(&batch) = batches.get(nth % batches.len().max(1)) {
+                    let (lane, members) = self.running.remove(&batch).unwrap();
+                    if !ok && members.len() > 1 {
+                        self.run_again(&members);
+                    }
+                    self.feed(Event::BatchDone(BatchReport { lane, batch, ok }));
+                }
+            }
+            Step::LaneDown { lane } => {
+                let lane = LaneId(lane);
+                self.lanes.remove(&lane);
+                self.running.retain(|_, (on, _)| *on != lane);
+                self.feed(Event::LaneDown(lane));
+            }
+            Step::LaneUp { lane } => {
+                let models = if lane == 0 { LaneModels::Only(vec![ModelId(0)]) } else { LaneModels::All };
+                self.lanes.insert(LaneId(lane));
+                self.feed(Event::LaneUp(&LaneSpec { lane: LaneId(lane), depth: 1 + lane % 2, models }));
+            }
+            Step::ModelDown { model } => self.feed(Event::ModelDown(ModelId(model))),
+            Step::ModelUp { model } => {
+                let profile = (0..4)
+                    .map(|log| ProfilePoint {
+                        rows: 1 << log,
+                        row_bytes: 64,
+                        time: Nanos::from_micros(200 + 60 * (1 << log)),
+                    })
+                    .collect();
+                let policy = self.policy.clone();
+                let spec = ModelSpec {
+                    model: ModelId(model),
+                    max_batch: MAX_BATCH,
+                    queue_limit: 12,
+                    policy,
+                    profile,
+                };
+                self.feed(Event::ModelUp(&spec));
+            }
+            Step::Pass { micros } => {
+                let until = self.now.after(Nanos::from_micros(micros));
+                while let Some(wake) = self.router.next_wake().filter(|&wake| wake <= until) {
+                    self.now = wake;
+                    self.feed(Event::Tick);
+                }
+                self.now = until;
+            }
+        }
+    }
+
+    fn run_again(&mut self, members: &[RequestId]) {
+        for &member in members {
+            if !self.ended.contains_key(&member) {
+                self.again.insert(member);
+                self.waiting.insert(member, Waiting { arrival: self.arrival_of(member), admitted: 0 });
+            }
+        }
+    }
+
+    fn arrival_of(&self, request: RequestId) -> Arrival {
+        self.arrivals.get(&request).copied().unwrap()
+    }
+
+    /// Lets everything finish and checks that everybody got exactly one answer.
+    fn settle(&mut self) {
+        let until = self.now.after(Nanos::from_millis(5));
+        self.feed(Event::Drain { until });
+        for _ in 0..10_000 {
+            if let Some(batch) = self.running.keys().next().copied() {
+                let (lane, _) = self.running.remove(&batch).unwrap();
+                self.feed(Event::BatchDone(BatchReport { lane, batch, ok: true }));
+            } else if let Some(wake) = self.router.next_wake() {
+                self.now = wake;
+                self.feed(Event::Tick);
+            } else {
+                break;
+            }
+        }
+        assert_eq!(self.router.unfinished(), 0, "R6: work was left that nothing would have woken");
+        assert_eq!(self.ended.len(), self.issued as usize, "R1: every request ends");
+    }
+}
+
+fn policies() -> Vec<Policy> {
+    let window = BatchOptions { max_delay: Some(Nanos::from_micros(700)), preferred: vec![4] };
+    vec![
+        Policy::new("deadline", &BatchOptions::default()).unwrap(),
+        Policy::new("greedy", &BatchOptions::default()).unwrap(),
+        Policy::new("window", &window).unwrap(),
+    ]
+}
+
+#[test]
+fn the_list_of_policies_under_test_is_complete() {
+    assert_eq!(policies().len(), Policy::ALL.len());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn invariants_hold_under_random_events(steps in prop::collection::vec(step(), 0..250)) {
+        for policy in policies() {
+            let mut harness = Harness::new(policy);
+            for step in &steps {
+                harness.apply(step);
+            }
+            harness.settle();
+        }
+    }
+
+    #[test]
+    fn the_same_events_give_the_same_state(steps in prop::collection::vec(step(), 0..120)) {
+        let run = |policy: Policy| {
+            let mut harness = Harness::new(policy);
+            steps.iter().for_each(|step| harness.apply(step));
+            (harness.router, harness.ended)
+        };
+        for policy in policies() {
+            prop_assert!(run(policy.clone()) == run(policy));
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! What the machine does, step by step, with literal times.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use router_core::batch::{BatchOptions, Policy};
+use router_core::{
+    Arrival, BatchId, BatchReport, Class, Effect, Effects, Event, LaneId, LaneModels, LaneSpec, ModelId,
+    ModelSpec, Nanos, Outcome, ProfilePoint, Reason, RequestId, Router, RouterConfig, ShapeKey,
+};
+
+const MODEL: ModelId = ModelId(0);
+
+struct Timeline {
+    router: Router,
+    now: Nanos,
+}
+
+fn at_ms(ms: u64) -> Nanos {
+    Nanos::from_millis(ms)
+}
+
+/// A model that takes 10 ms alone and, batched, 9 ms and 1 ms a row, on one lane.
+fn spec(policy: Policy) -> ModelSpec {
+    let point = |rows: u32| ProfilePoint { rows, row_bytes: 64, time: at_ms(9 + u64::from(rows)) };
+    ModelSpec {
+        model: MODEL,
+        max_batch: 8,
+        queue_limit: 4,
+        policy,
+        profile: [1, 2, 4, 8].map(point).to_vec(),
+    }
+}
+
+impl Timeline {
+    fn new(policy: Policy) -> Self {
+        let mut timeline = Self { router: Router::new(RouterConfig::default()).unwrap(), now: Nanos::ZERO };
+        timeline.feed(0, Event::ModelUp(&spec(policy)));
+        timeline.feed(0, Event::LaneUp(&LaneSpec { lane: LaneId(0), depth: 1, models: LaneModels::All }));
+        timeline
+    }
+
+    fn feed(&mut self, ms: u64, event: Event<'_>) -> Vec<Effect> {
+        self.now = at_ms(ms);
+        let mut effects = Effects::default();
+        self.router.handle(self.now, event, &mut effects);
+        self.router.check().unwrap();
+        effects.0
+    }
+
+    fn arrive(&mut self, ms: u64, slot: u32, slack_ms: Option<u64>) -> Vec<Effect> {
+        self.arrive_as(ms, slot, slack_ms, Class::default(), ShapeKey(0))
+    }
+
+    fn arrive_as(
+        &mut self,
+        ms: u64,
+        slot: u32,
+        slack_ms: Option<u64>,
+        class: Class,
+        shape: ShapeKey,
+    ) -> Vec<Effect> {
+        let deadline = slack_ms.map(|slack| at_ms(ms + slack));
+        let request = RequestId::new(slot, 0);
+        self.feed(
+            ms,
+            Event::Arrive(Arrival { request, model: MODEL, class, shape, rows: 1, bytes: 64, deadline }),
+        )
+    }
+
+    fn done(&mut self, ms: u64, batch: BatchId, ok: bool) -> Vec<Effect> {
+        self.feed(ms, Event::BatchDone(BatchReport { lane: LaneId(0), batch, ok }))
+    }
+}
+
+fn deadline() -> Policy {
+    Policy::new("deadline", &BatchOptions::default()).unwrap()
+}
+
+fn dispatched(effects: &[Effect]) -> Option<(BatchId, Vec<u32>)> {
+    effects.iter().find_map(|effect| match effect {
+        Effect::Dispatch { batch, members, .. } => {
+            Some((*batch, members.iter().map(|id| id.slot()).collect()))
+        }
+        _ => None,
+    })
+}
+
+fn finished(effects: &[Effect]) -> Vec<(u32, Outcome, Reason)> {
+    let finish = |effect: &Effect| match effect {
+        Effect::Finish { request, outcome, reason } => Some((request.slot(), *outcome, *reason)),
+        _ => None,
+    };
+    effects.iter().filter_map(finish).collect()
+}
+
+#[test]
+fn a_lone_request_starts_at_once_and_those_that_come_meanwhile_form_the_next_batch() {
+    let mut t = Timeline::new(deadline());
+    let (first, members) = dispatched(&t.arrive(0, 1, Some(100))).unwrap();
+    assert_eq!(members, [1]);
+    for slot in 2..=5 {
+        assert_eq!(t.arrive(3, slot, Some(100)), []);
+    }
+    let effects = t.done(10, first, true);
+    assert_eq!(finished(&effects), [(1, Outcome::Done, Reason::Answered)]);
+    assert_eq!(dispatched(&effects).unwrap().1, [2, 3, 4, 5]);
+}
+
+#[test]
+fn a_request_that_cannot_be_answered_in_time_is_refused_on_arrival() {
+    let mut t = Timeline::new(deadline());
+    t.arrive(0, 1, None);
+    // The lane is busy until 10 ms, an answer takes 10 ms and a margin of two deviations more.
+    assert_eq!(finished(&t.arrive(1, 2, Some(15))), [(2, Outcome::Refused, Reason::DeadlineUnmeetable)]);
+    assert_eq!(t.arrive(1, 3, Some(25)), []);
+}
+
+#[test]
+fn a_queued_request_is_refused_the_moment_its_deadline_is_out_of_reach() {
+    let mut t = Timeline::new(deadline());
+    t.arrive(0, 1, None);
+    t.arrive(0, 2, Some(24));
+    // 24 ms less 10 ms and two deviations of 1.25 ms: after 11.5 ms it cannot finish in time.
+    let wake = t.router.next_wake().unwrap();
+    assert_eq!(wake, Nanos::from_micros(11_500).after(Nanos(1)));
+    let mut effects = Effects::default();
+    t.router.handle(wake, Event::Tick, &mut effects);
+    assert_eq!(finished(&effects.0), [(2, Outcome::Refused, Reason::DeadlineUnmeetable)]);
+}
+
+#[test]
+fn an_estimate_that_condemns_everything_is_put_to_the_test() {
+    let mut t = Timeline::new(deadline());
+    let (probe, _) = dispatched(&t.arrive(0, 1, Some(5))).unwrap();
+    t.done(2, probe, true);
+    let refused = t.arrive(3, 2, Some(5));
+    assert_eq!(finished(&refused), [(2, Outcome::Refused, Reason::DeadlineUnmeetable)]);
+    let mut now = 3;
+    for slot in 3..60 {
+        now += 3;
+        if let Some((batch, _)) = dispatched(&t.arrive(now, slot, Some(5))) {
+            t.done(now + 2, batch, true);
+        }
+    }
+    let measured_again = (100..110).all(|slot| {
+        now += 3;
+        dispatched(&t.arrive(now, slot, Some(9)))
+            .is_some_and(|(batch, _)| !t.done(now + 2, batch, true).is_empty())
+    });
+    assert!(measured_again, "batches that take 2 ms fit a deadline of 9 ms once that has been seen");
+}
+
+#[test]
+fn the_queue_has_a_bound() {
+    let mut t = Timeline::new(deadline());
+    for slot in 0..5 {
+        t.arrive(0, slot, None);
+    }
+    assert_eq!(finished(&t.arrive(0, 9, None)), [(9, Outcome::Refused, Reason::QueueFull)]);
+    let other_class = t.arrive_as(0, 10, None, Class::new(1), ShapeKey(0));
+    assert_eq!(other_class, [], "each class has its own");
+}
+
+#[test]
+fn classes_go_first_and_shapes_do_not_mix() {
+    let mut t = Timeline::new(deadline());
+    let (running, _) = dispatched(&t.arrive(0, 1, None)).unwrap();
+    t.arrive_as(0, 2, None, Class::new(1), ShapeKey(0));
+    t.arrive_as(1, 3, None, Class::new(0), ShapeKey(7));
+    t.arrive_as(2, 4, None, Class::new(0), ShapeKey(0));
+    t.arrive_as(3, 5, None, Class::new(0), ShapeKey(7));
+    let (running, members) = dispatched(&t.done(10, running, true)).unwrap();
+    assert_eq!(members, [3, 5]);
+    let (running, members) = dispatched(&t.done(21, running, true)).unwrap();
+    assert_eq!(members, [4]);
+    assert_eq!(dispatched(&t.done(31, running, true)).unwrap().1, [2]);
+}
+
+#[test]
+fn earlier_deadlines_overtake() {
+    let mut t = Timeline::new(deadline());
+    let (running, _) = dispatched(&t.arrive(0, 1, None)).unwrap();
+    t.arrive(0, 2, None);
+    t.arrive(1, 3, Some(200));
+    t.arrive(2, 4, Some(100));
+    assert_eq!(dispatched(&t.done(10, running, true)).unwrap().1, [4, 3, 2]);
+}
+
+#[test]
+fn a_client_that_leaves_is_never_run() {
+    let mut t = Timeline::new(deadline());
+    let (running, _) = dispatched(&t.arrive(0, 1, None)).unwrap();
+    t.arrive(0, 2, None);
+    t.arrive(0, 3, None);
+    let gone = t.feed(5, Event::Cancel(RequestId::new(2, 0)));
+    assert_eq!(finished(&gone), [(2, Outcome::Cancelled, Reason::ClientGone)]);
+    assert_eq!(dispatched(&t.done(10, running, true)).unwrap().1, [3]);
+}
+
+#[test]
+fn one_bad_request_does_not_fail_its_batch() {
+    let mut t = Timeline::new(deadline());
+    let (running, _) = dispatched(&t.arrive(0, 1, None)).unwrap();
+    t.arrive(0, 2, None);
+    t.arrive(0, 3, None);
+    let (both, members) = dispatched(&t.done(10, running, true)).unwrap();
+    assert_eq!(members, [2, 3]);
+    let failed = t.done(20, both, false);
+    assert_eq!(finished(&failed), []);
+    let (alone, members) = dispatched(&failed).unwrap();
+    assert_eq!(members, [2]);
+    let effects = t.done(30, alone, false);
+    assert_eq!(finished(&effects), [(2, Outcome::Failed, Reason::EngineFailed)]);
+    let (alone, members) = dispatched(&effects).unwrap();
+    assert_eq!(members, [3]);
+    assert_eq!(finished(&t.done(40, alone, true)), [(3, Outcome::Done, Reason::Answered)]);
+}
+
+#[test]
+fn a_dead_lane_fails_what_it_ran_and_refuses_what_only_it_could_run() {
+    let mut t = Timeline::new(deadline());
+    t.arrive(0, 1, None);
+    t.arrive(0, 2, None);
+    let ended = finished(&t.feed(5, Event::LaneDown(LaneId(0))));
+    assert_eq!(ended, [(1, Outcome::Failed, Reason::LaneDied), (2, Outcome::Refused, Reason::NoLane)]);
+    assert_eq!(finished(&t.arrive(6, 3, None)), [(3, Outcome::Refused, Reason::NoLane)]);
+}
+
+#[test]
+fn a_model_that_goes_down_answers_what_it_accepted() {
+    let mut t = Timeline::new(deadline());
+    let (running, _) = dispatched(&t.arrive(0, 1, None)).unwrap();
+    t.arrive(0, 2, None);
+    assert_eq!(t.feed(1, Event::ModelDown(MODEL)), []);
+    assert_eq!(finished(&t.arrive(2, 3, None)), [(3, Outcome::Refused, Reason::UnknownModel)]);
+    let (running, members) = dispatched(&t.done(10, running, true)).unwrap();
+    assert_eq!(members, [2]);
+    assert!(t.done(20, running, true).contains(&Effect::Retired(MODEL)));
+}
+
+#[test]
+fn a_drain_answers_what_it_can_and_refuses_the_rest_at_its_end() {
+    let mut t = Timeline::new(deadline());
+    t.arrive(0, 1, None);
+    t.arrive(0, 2, None);
+    t.feed(1, Event::Drain { until: at_ms(8) });
+    assert_eq!(finished(&t.arrive(2, 3, None)), [(3, Outcome::Refused, Reason::Draining)]);
+    assert_eq!(t.router.next_wake(), Some(at_ms(8)));
+    assert_eq!(finished(&t.feed(8, Event::Tick)), [(2, Outcome::Refused, Reason::Draining)]);
+    assert_eq!(t.router.unfinished(), 1);
+}
+
+#[test]
+fn a_window_fires_when_its_time_is_up() {
+    let options = BatchOptions { max_delay: Some(at_ms(2)), preferred: vec![4] };
+    let mut t = Timeline::new(Policy::new("window", &options).unwrap());
+    assert_eq!(t.arrive(0, 1, None), []);
+    assert_eq!(t.arrive(1, 2, None), []);
+    assert_eq!(t.router.next_wake(), Some(at_ms(2)));
+    assert_eq!(dispatched(&t.feed(2, Event::Tick)).unwrap().1, [1, 2]);
+}
