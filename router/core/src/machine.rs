@@ -88,6 +88,11 @@ impl Router {
         [timer, drain].into_iter().flatten().min()
     }
 
+    /// Whether a model is loaded, retiring ones included.
+    pub fn knows(&self, model: ModelId) -> bool {
+        self.model(model).is_some()
+    }
+
     /// Requests admitted and not yet finished.
     pub fn unfinished(&self) -> usize {
         self.requests.len()

@@ -1,0 +1,371 @@
+//! A lane's thread: takes batches in order, runs them on the sessions it owns, reports.
+//!
+//! Hot path: nothing here logs per batch or takes a lock.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use models::engine::{RunError, Session};
+use oip::Tensor;
+use tracing::{error, warn};
+
+use crate::cores::pin_this_thread;
+use crate::gather::gather;
+use crate::scatter::scatter;
+
+/// Where a lane runs and how much it may hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LaneConfig {
+    /// Its number; names its thread.
+    pub id: u32,
+    /// Cores to stay on; empty: wherever the kernel likes.
+    pub cores: Vec<usize>,
+    /// Commands that may wait for the thread.
+    pub mailbox: usize,
+}
+
+/// One request of a batch.
+#[derive(Clone, Debug)]
+pub struct Member {
+    /// One tensor an input of the model's signature.
+    pub inputs: Vec<Option<Tensor>>,
+    /// Rows along dimension 0; 1 where the model has no batch dimension.
+    pub rows: u32,
+}
+
+/// A batch to run.
+#[derive(Debug)]
+pub struct LaneBatch {
+    /// Given back in the report.
+    pub token: u64,
+    /// Which installed session.
+    pub model: u32,
+    /// Its requests, all of one shape.
+    pub members: Vec<Member>,
+}
+
+/// Why a batch gave no results.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BatchError {
+    /// The engine refused the values or failed.
+    #[error(transparent)]
+    Run(#[from] RunError),
+    /// The batch could not be put together or taken apart, or the model is not installed here.
+    #[error("{0}")]
+    Lane(String),
+}
+
+/// How a batch ended.
+#[derive(Debug)]
+pub enum BatchOutcome {
+    /// Outputs of each member, in signature order.
+    Done(Vec<Vec<Tensor>>),
+    /// Nothing; the members come back so that they can be run again.
+    Failed(BatchError, Vec<Member>),
+}
+
+/// What a lane says of a batch.
+#[derive(Debug)]
+pub struct LaneReport {
+    /// Which lane.
+    pub lane: u32,
+    /// The batch's token.
+    pub token: u64,
+    /// When the lane took it up.
+    pub started: Instant,
+    /// Time in the engine.
+    pub compute: Duration,
+    /// How it ended.
+    pub outcome: BatchOutcome,
+}
+
+/// Who hears of batches; called on the lane's thread, must not block.
+pub trait LaneSink: Send + Sync + 'static {
+    /// A batch ended.
+    fn report(&self, report: LaneReport);
+    /// The lane's thread ended although nobody asked it to.
+    fn gone(&self, lane: u32);
+}
+
+/// The thread could not be started.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot start the thread of lane {lane}: {cause}")]
+pub struct LaneError {
+    /// Which lane.
+    pub lane: u32,
+    /// What the system said.
+    pub cause: std::io::Error,
+}
+
+/// The lane takes nothing more: its thread ended, or its mailbox is full although its depth says otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the lane is gone")]
+pub struct LaneGone;
+
+enum Command {
+    Run(LaneBatch),
+    Install(u32, Box<dyn Session>),
+    Remove(u32, Box<dyn FnOnce() + Send>),
+    Stop,
+}
+
+/// Talks to a lane's thread. Dropping every handle ends the thread.
+#[derive(Clone)]
+pub struct LaneHandle {
+    id: u32,
+    cores: Arc<[usize]>,
+    commands: Sender<Command>,
+}
+
+impl LaneHandle {
+    /// Its number.
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// Its cores.
+    pub fn cores(&self) -> &[usize] {
+        &self.cores
+    }
+
+    /// Hands over a batch without waiting.
+    pub fn run(&self, batch: LaneBatch) -> Result<(), LaneGone> {
+        self.commands.try_send(Command::Run(batch)).map_err(|_| LaneGone)
+    }
+
+    /// Gives the lane a session; batches of `model` handed over later run on it. Waits for room in the mailbox.
+    pub fn install(&self, model: u32, session: Box<dyn Session>) -> Result<(), LaneGone> {
+        self.commands.send(Command::Install(model, session)).map_err(|_| LaneGone)
+    }
+
+    /// Drops a session on the lane's thread, after the batches handed over before, then calls `dropped`.
+    pub fn remove(&self, model: u32, dropped: impl FnOnce() + Send + 'static) -> Result<(), LaneGone> {
+        self.commands.send(Command::Remove(model, Box::new(dropped))).map_err(|_| LaneGone)
+    }
+
+    /// Ends the thread after the batches handed over before.
+    pub fn stop(&self) -> Result<(), LaneGone> {
+        self.commands.send(Command::Stop).map_err(|_| LaneGone)
+    }
+}
+
+/// Starts a lane's thread on its cores. A core that cannot be had is logged, not fatal.
+pub fn spawn_lane(config: LaneConfig, sink: Arc<dyn LaneSink>) -> Result<LaneHandle, LaneError> {
+    let (commands, inbox) = bounded(config.mailbox.max(1));
+    let handle = LaneHandle { id: config.id, cores: config.cores.clone().into(), commands };
+    let lane = config.id;
+    thread::Builder::new()
+        .name(format!("lane-{lane}"))
+        .spawn(move || {
+            if !config.cores.is_empty()
+                && let Err(error) = pin_this_thread(&config.cores)
+            {
+                warn!(lane, %error, "lane runs unpinned");
+            }
+            let watch = Watch { lane, sink: Arc::clone(&sink), asked: false };
+            Worker { lane, sink, sessions: BTreeMap::new() }.serve(&inbox, watch);
+        })
+        .map_err(|cause| LaneError { lane, cause })?;
+    Ok(handle)
+}
+
+/// Tells the sink when the thread unwinds.
+struct Watch {
+    lane: u32,
+    sink: Arc<dyn LaneSink>,
+    asked: bool,
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if !self.asked {
+            self.sink.gone(self.lane);
+        }
+    }
+}
+
+struct Worker {
+    lane: u32,
+    sink: Arc<dyn LaneSink>,
+    sessions: BTreeMap<u32, Box<dyn Session>>,
+}
+
+impl Worker {
+    fn serve(mut self, inbox: &Receiver<Command>, mut watch: Watch) {
+        while let Ok(command) = inbox.recv() {
+            match command {
+                Command::Run(batch) => self.run(batch),
+                Command::Install(model, session) => drop(self.sessions.insert(model, session)),
+                Command::Remove(model, dropped) => {
+                    drop(self.sessions.remove(&model));
+                    dropped();
+                }
+                Command::Stop => break,
+            }
+        }
+        watch.asked = true;
+    }
+
+    fn run(&mut self, batch: LaneBatch) {
+        let started = Instant::now();
+        let LaneBatch { token, model, members } = batch;
+        let (compute, result) = self.compute(model, &members);
+        let outcome = match result {
+            Ok(answers) => BatchOutcome::Done(answers),
+            Err(error) => BatchOutcome::Failed(error, members),
+        };
+        self.sink.report(LaneReport { lane: self.lane, token, started, compute, outcome });
+    }
+
+    fn compute(
+        &mut self,
+        model: u32,
+        members: &[Member],
+    ) -> (Duration, Result<Vec<Vec<Tensor>>, BatchError>) {
+        let Some(session) = self.sessions.get_mut(&model) else {
+            return (
+                Duration::ZERO,
+                Err(BatchError::Lane("the model is not installed on this lane".to_owned())),
+            );
+        };
+        let batch = match gather(members) {
+            Ok(batch) => batch,
+            Err(problem) => return (Duration::ZERO, Err(BatchError::Lane(problem))),
+        };
+        let begun = Instant::now();
+        let ran = catch_unwind(AssertUnwindSafe(|| session.run(&batch)));
+        let compute = begun.elapsed();
+        let result = match ran {
+            Ok(Ok(outputs)) => scatter(outputs, members).map_err(BatchError::Lane),
+            Ok(Err(error)) => Err(BatchError::Run(error)),
+            Err(_) => {
+                error!(lane = self.lane, model, "the engine panicked while running a batch");
+                Err(BatchError::Run(RunError::Engine("the engine panicked".to_owned())))
+            }
+        };
+        (compute, result)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use models::engine::Batch;
+    use models::{Dim, Signature, TensorSpec};
+    use oip::{Datatype, Shape};
+
+    /// Adds one to bytes; refuses 13, panics on 66.
+    struct AddOne(Signature);
+
+    impl Session for AddOne {
+        fn run(&mut self, batch: &Batch) -> Result<Vec<Tensor>, RunError> {
+            let input = batch.inputs[0].as_ref().unwrap();
+            assert!(!input.data.contains(&66), "planted");
+            if input.data.contains(&13) {
+                return Err(RunError::Input("13 is not served".to_owned()));
+            }
+            let data = input.data.iter().map(|byte| byte + 1).collect::<Vec<_>>().into();
+            Ok(vec![Tensor { name: "y".to_owned(), data, ..input.clone() }])
+        }
+
+        fn signature(&self) -> &Signature {
+            &self.0
+        }
+
+        fn engine(&self) -> &'static str {
+            "test"
+        }
+    }
+
+    struct Outbox(Sender<Result<LaneReport, u32>>);
+
+    impl LaneSink for Outbox {
+        fn report(&self, report: LaneReport) {
+            self.0.send(Ok(report)).unwrap();
+        }
+
+        fn gone(&self, lane: u32) {
+            self.0.send(Err(lane)).unwrap();
+        }
+    }
+
+    fn lane() -> (LaneHandle, Receiver<Result<LaneReport, u32>>) {
+        let (sender, receiver) = bounded(16);
+        let config = LaneConfig { id: 3, cores: Vec::new(), mailbox: 4 };
+        let lane = spawn_lane(config, Arc::new(Outbox(sender))).unwrap();
+        let spec = |name: &str| TensorSpec {
+            name: name.to_owned(),
+            datatype: Datatype::Uint8,
+            dims: vec![Dim::Free, Dim::Fixed(1)],
+            optional: false,
+        };
+        let signature = Signature { inputs: vec![spec("x")], outputs: vec![spec("y")], max_batch: 8 };
+        lane.install(7, Box::new(AddOne(signature))).unwrap();
+        (lane, receiver)
+    }
+
+    fn member(value: u8) -> Member {
+        let shape = Shape::from_extents(&[1, 1]);
+        let data = vec![value].into();
+        Member {
+            inputs: vec![Some(Tensor { name: "x".to_owned(), datatype: Datatype::Uint8, shape, data })],
+            rows: 1,
+        }
+    }
+
+    fn ran(values: &[u8]) -> BatchOutcome {
+        let (lane, reports) = lane();
+        let members = values.iter().map(|&value| member(value)).collect();
+        lane.run(LaneBatch { token: 5, model: 7, members }).unwrap();
+        let report = reports.recv().unwrap().unwrap();
+        assert_eq!((report.lane, report.token), (3, 5));
+        report.outcome
+    }
+
+    #[test]
+    fn a_batch_comes_back_split() {
+        let BatchOutcome::Done(answers) = ran(&[1, 5]) else { panic!("it failed") };
+        assert_eq!((answers[0][0].data[0], answers[1][0].data[0]), (2, 6));
+    }
+
+    #[test]
+    fn a_failed_batch_gives_its_members_back() {
+        let BatchOutcome::Failed(error, members) = ran(&[1, 13]) else { panic!("it ran") };
+        assert_eq!(error, BatchError::Run(RunError::Input("13 is not served".to_owned())));
+        assert_eq!(members.len(), 2);
+    }
+
+    #[test]
+    fn an_engine_that_panics_fails_its_batch_and_nothing_else() {
+        let (lane, reports) = lane();
+        lane.run(LaneBatch { token: 1, model: 7, members: vec![member(66)] }).unwrap();
+        assert!(matches!(reports.recv().unwrap().unwrap().outcome, BatchOutcome::Failed(..)));
+        lane.run(LaneBatch { token: 2, model: 7, members: vec![member(1)] }).unwrap();
+        assert!(matches!(reports.recv().unwrap().unwrap().outcome, BatchOutcome::Done(_)));
+    }
+
+    #[test]
+    fn a_removed_model_is_dropped_on_the_lane_and_not_run() {
+        let (lane, reports) = lane();
+        let (sender, dropped) = bounded(1);
+        lane.remove(7, move || sender.send(()).unwrap()).unwrap();
+        dropped.recv().unwrap();
+        lane.run(LaneBatch { token: 2, model: 7, members: vec![member(1)] }).unwrap();
+        assert!(matches!(
+            reports.recv().unwrap().unwrap().outcome,
+            BatchOutcome::Failed(BatchError::Lane(_), _)
+        ));
+    }
+
+    #[test]
+    fn a_lane_that_is_asked_to_stop_is_not_missed() {
+        let (lane, reports) = lane();
+        lane.stop().unwrap();
+        drop(lane);
+        assert!(reports.recv().is_err(), "the sink is dropped without a word");
+    }
+}

@@ -1,0 +1,302 @@
+//! The task that owns the core: feeds it what happened, carries out what it says, decides nothing.
+//!
+//! Hot path: no locks, no logs a request, no waiting but for the next event.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use gpulet::{BatchError, BatchOutcome, LaneBatch, LaneHandle, LaneReport};
+use oip::Tensor;
+use router_core::{
+    Arrival, BatchId, BatchReport, ConfigError, Effect, Effects, Event, LaneId, LaneSpec, ModelId, Outcome,
+    Reason, RequestId, Router, RouterConfig,
+};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant as TokioInstant, sleep_until};
+use tracing::error;
+
+use crate::clock::Clock;
+use crate::handle::{Control, RouterHandle, Submission};
+use crate::job::{Answer, Rejection, Timing};
+use crate::outlet::{Outlet, Urgent};
+use crate::payload::{Ids, Payload, Payloads};
+
+/// Events handled before the task lets others run.
+const TURN_EVENTS: usize = 256;
+
+/// Bounds of the shell and of the core in it.
+#[derive(Clone, Copy, Debug)]
+pub struct RouterOptions {
+    /// Submissions that may wait for the actor.
+    pub mailbox: usize,
+    /// The core's bounds.
+    pub core: RouterConfig,
+}
+
+impl Default for RouterOptions {
+    fn default() -> Self {
+        Self { mailbox: 16_384, core: RouterConfig::default() }
+    }
+}
+
+/// Starts the actor on the current tokio runtime. It ends when every handle and lane is gone.
+pub fn start(options: &RouterOptions) -> Result<RouterHandle, ConfigError> {
+    let core = Router::new(options.core)?;
+    let (submissions, mailbox) = mpsc::channel(options.mailbox.max(1));
+    let (control, commands) = mpsc::channel(64);
+    let (urgent, reports) = mpsc::unbounded_channel();
+    let ids = Arc::new(Ids::new(options.core.max_requests));
+    let actor = Actor {
+        core,
+        clock: Clock::start(),
+        effects: Effects::default(),
+        payloads: Payloads::default(),
+        ids: Arc::clone(&ids),
+        lanes: BTreeMap::new(),
+        in_flight: BTreeMap::new(),
+        retiring: BTreeMap::new(),
+        drained: Vec::new(),
+    };
+    tokio::spawn(actor.run(mailbox, commands, reports));
+    Ok(RouterHandle { submissions, control, outlet: Outlet(urgent), ids })
+}
+
+/// A batch on a lane: its requests in the order of its members.
+struct InFlight {
+    members: Vec<RequestId>,
+    rows: u32,
+}
+
+/// What is known of a batch while the core digests its report.
+struct Returned {
+    answers: BTreeMap<RequestId, Vec<Tensor>>,
+    timing: Timing,
+    error: Option<BatchError>,
+}
+
+struct Actor {
+    core: Router,
+    clock: Clock,
+    effects: Effects,
+    payloads: Payloads,
+    ids: Arc<Ids>,
+    lanes: BTreeMap<u32, LaneHandle>,
+    in_flight: BTreeMap<u64, InFlight>,
+    retiring: BTreeMap<ModelId, Vec<oneshot::Sender<()>>>,
+    drained: Vec<oneshot::Sender<()>>,
+}
+
+impl Actor {
+    async fn run(
+        mut self,
+        mut mailbox: mpsc::Receiver<Submission>,
+        mut commands: mpsc::Receiver<Control>,
+        mut reports: mpsc::UnboundedReceiver<Urgent>,
+    ) {
+        let timer = sleep_until(TokioInstant::now());
+        tokio::pin!(timer);
+        loop {
+            let wake = self.core.next_wake().map(|at| TokioInstant::from_std(self.clock.instant(at)));
+            if let Some(at) = wake.filter(|at| *at != timer.deadline()) {
+                timer.as_mut().reset(at);
+            }
+            tokio::select! {
+                biased;
+                Some(urgent) = reports.recv() => self.urgent(urgent),
+                Some(command) = commands.recv() => self.control(command),
+                submission = mailbox.recv() => match submission {
+                    Some(submission) => self.submit(submission),
+                    None => return,
+                },
+                () = &mut timer, if wake.is_some() => self.turn(Event::Tick, None),
+            }
+            for _ in 0..TURN_EVENTS {
+                if let Ok(urgent) = reports.try_recv() {
+                    self.urgent(urgent);
+                } else if let Ok(submission) = mailbox.try_recv() {
+                    self.submit(submission);
+                } else {
+                    break;
+                }
+            }
+            self.tell_drained();
+        }
+    }
+
+    fn submit(&mut self, submission: Submission) {
+        let Submission { id, job, reply, arrived } = submission;
+        if reply.is_closed() {
+            self.ids.give_back(id);
+            return;
+        }
+        let arrival = Arrival {
+            request: id,
+            model: job.model,
+            class: job.class,
+            shape: job.shape,
+            rows: job.member.rows,
+            bytes: job.bytes,
+            deadline: job.deadline.map(|deadline| self.clock.at(deadline)),
+        };
+        let member = Some(job.member);
+        self.payloads.insert(Payload { id, member, reply, admitted: arrived, dispatched: arrived });
+        self.turn(Event::Arrive(arrival), None);
+    }
+
+    fn urgent(&mut self, urgent: Urgent) {
+        match urgent {
+            Urgent::Report(report) => self.report(report),
+            Urgent::Cancel(id) => self.turn(Event::Cancel(id), None),
+            Urgent::LaneGone(lane) => self.lane_gone(lane),
+        }
+    }
+
+    fn lane_gone(&mut self, lane: u32) {
+        error!(lane, "a lane's thread ended");
+        self.lanes.remove(&lane);
+        self.turn(Event::LaneDown(LaneId(lane)), None);
+    }
+
+    fn report(&mut self, report: LaneReport) {
+        let Some(batch) = self.in_flight.remove(&report.token) else { return };
+        let first =
+            batch.members.first().and_then(|&id| self.payloads.get_mut(id)).map(|payload| payload.dispatched);
+        let timing = Timing {
+            queue: std::time::Duration::ZERO,
+            batch_wait: first
+                .map_or_else(Default::default, |at| report.started.saturating_duration_since(at)),
+            compute: report.compute,
+            batch_rows: batch.rows,
+            leads_batch: true,
+        };
+        let mut returned = Returned { answers: BTreeMap::new(), timing, error: None };
+        match report.outcome {
+            BatchOutcome::Done(answers) => {
+                returned.answers = batch.members.iter().copied().zip(answers).collect()
+            }
+            BatchOutcome::Failed(error, members) => {
+                for (&id, member) in batch.members.iter().zip(members) {
+                    if let Some(payload) = self.payloads.get_mut(id) {
+                        payload.member = Some(member);
+                    }
+                }
+                returned.error = Some(error);
+            }
+        }
+        let (lane, batch, ok) = (LaneId(report.lane), BatchId(report.token), returned.error.is_none());
+        self.turn(Event::BatchDone(BatchReport { lane, batch, ok }), Some(returned));
+    }
+
+    /// One turn of the core, and what follows from it.
+    fn turn(&mut self, event: Event<'_>, mut returned: Option<Returned>) {
+        self.core.handle(self.clock.now(), event, &mut self.effects);
+        let mut effects = std::mem::take(&mut self.effects);
+        let mut dead_lanes = Vec::new();
+        for effect in effects.drain() {
+            match effect {
+                Effect::Dispatch { lane, batch, model, rows, members } => {
+                    if !self.dispatch(lane, batch, model, rows, &members) {
+                        dead_lanes.push(lane.0);
+                    }
+                }
+                Effect::Finish { request, outcome, reason } => {
+                    self.finish(request, outcome, reason, returned.as_mut())
+                }
+                Effect::Retired(model) => self.retired(model),
+            }
+        }
+        self.effects = effects;
+        for lane in dead_lanes {
+            self.lane_gone(lane);
+        }
+    }
+
+    fn dispatch(
+        &mut self,
+        lane: LaneId,
+        batch: BatchId,
+        model: ModelId,
+        rows: u32,
+        members: &[RequestId],
+    ) -> bool {
+        let now = Instant::now();
+        let mut inputs = Vec::with_capacity(members.len());
+        for &id in members {
+            if let Some(payload) = self.payloads.get_mut(id) {
+                payload.dispatched = now;
+                inputs.extend(payload.member.take());
+            }
+        }
+        self.in_flight.insert(batch.0, InFlight { members: members.to_vec(), rows });
+        let work = LaneBatch { token: batch.0, model: model.0, members: inputs };
+        self.lanes.get(&lane.0).is_some_and(|lane| lane.run(work).is_ok())
+    }
+
+    fn finish(&mut self, id: RequestId, outcome: Outcome, reason: Reason, returned: Option<&mut Returned>) {
+        let Some(payload) = self.payloads.take(id) else { return };
+        self.ids.give_back(id);
+        let answer = match (outcome, returned) {
+            (Outcome::Done, Some(returned)) => {
+                let queue = payload.dispatched.saturating_duration_since(payload.admitted);
+                let outputs = returned.answers.remove(&id).unwrap_or_default();
+                let timing = Timing { queue, ..returned.timing };
+                returned.timing.leads_batch = false;
+                Ok(Answer { outputs, timing })
+            }
+            (Outcome::Failed, Some(returned)) => {
+                Err(Rejection { outcome, reason, error: returned.error.clone() })
+            }
+            _ => Err(Rejection { outcome, reason, error: None }),
+        };
+        // A client that left in this very moment has no use for the answer.
+        let _ = payload.reply.send(answer);
+    }
+
+    fn retired(&mut self, model: ModelId) {
+        for done in self.retiring.remove(&model).unwrap_or_default() {
+            let _ = done.send(());
+        }
+    }
+
+    fn control(&mut self, command: Control) {
+        match command {
+            Control::ModelUp(spec, done) => {
+                self.turn(Event::ModelUp(&spec), None);
+                let _ = done.send(());
+            }
+            Control::ModelDown(model, done) => {
+                self.retiring.entry(model).or_default().push(done);
+                self.turn(Event::ModelDown(model), None);
+                if !self.core.knows(model) {
+                    self.retired(model);
+                }
+            }
+            Control::LaneUp { lane, depth, models, done } => {
+                let spec = LaneSpec { lane: LaneId(lane.id()), depth, models };
+                self.lanes.insert(lane.id(), lane);
+                self.turn(Event::LaneUp(&spec), None);
+                let _ = done.send(());
+            }
+            Control::LaneModels(lane, models, done) => {
+                self.turn(Event::LaneModels(lane, &models), None);
+                let _ = done.send(());
+            }
+            Control::Drain { until, done } => {
+                self.drained.push(done);
+                self.turn(Event::Drain { until: self.clock.at(until) }, None);
+            }
+            Control::Snapshot(reply) => {
+                let _ = reply.send(self.core.snapshot());
+            }
+        }
+    }
+
+    fn tell_drained(&mut self) {
+        if !self.drained.is_empty() && self.core.unfinished() == 0 {
+            for done in self.drained.drain(..) {
+                let _ = done.send(());
+            }
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! Between the process's clock and the core's.
+
+use std::time::{Duration, Instant};
+
+use router_core::Nanos;
+
+/// Counts from the start of the router.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clock {
+    origin: Instant,
+}
+
+impl Clock {
+    pub(crate) fn start() -> Self {
+        Self { origin: Instant::now() }
+    }
+
+    pub(crate) fn now(self) -> Nanos {
+        self.at(Instant::now())
+    }
+
+    pub(crate) fn at(self, instant: Instant) -> Nanos {
+        Nanos::from(instant.saturating_duration_since(self.origin))
+    }
+
+    /// A time too far away for the process's clock is a day from now: by then something has happened.
+    pub(crate) fn instant(self, at: Nanos) -> Instant {
+        let far = || Instant::now() + Duration::from_secs(86_400);
+        self.origin.checked_add(Duration::from(at)).unwrap_or_else(far)
+    }
+}

@@ -1,0 +1,123 @@
+//! The way in.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use gpulet::{LaneHandle, LaneSink};
+use router_core::{LaneId, LaneModels, ModelId, ModelSpec, Reason, RequestId, Snapshot};
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::job::{Answer, Job, Rejection};
+use crate::outlet::{Outlet, Urgent};
+use crate::payload::{Ids, Reply};
+
+pub(crate) struct Submission {
+    pub id: RequestId,
+    pub job: Job,
+    pub reply: Reply,
+    pub arrived: Instant,
+}
+
+pub(crate) enum Control {
+    ModelUp(Box<ModelSpec>, oneshot::Sender<()>),
+    ModelDown(ModelId, oneshot::Sender<()>),
+    LaneUp { lane: LaneHandle, depth: u32, models: LaneModels, done: oneshot::Sender<()> },
+    LaneModels(LaneId, LaneModels, oneshot::Sender<()>),
+    Drain { until: Instant, done: oneshot::Sender<()> },
+    Snapshot(oneshot::Sender<Snapshot>),
+}
+
+/// Talks to the actor; clones share it.
+#[derive(Clone)]
+pub struct RouterHandle {
+    pub(crate) submissions: mpsc::Sender<Submission>,
+    pub(crate) control: mpsc::Sender<Control>,
+    pub(crate) outlet: Outlet,
+    pub(crate) ids: Arc<Ids>,
+}
+
+/// Cancels a request whose client stopped waiting.
+struct CancelOnDrop<'a> {
+    outlet: &'a Outlet,
+    id: Option<RequestId>,
+}
+
+impl Drop for CancelOnDrop<'_> {
+    fn drop(&mut self) {
+        if let Some(id) = self.id {
+            let _ = self.outlet.0.send(Urgent::Cancel(id));
+        }
+    }
+}
+
+impl RouterHandle {
+    /// Queues a job and waits for its end. Never waits for room: a full mailbox is an answer.
+    pub async fn submit(&self, job: Job) -> Result<Answer, Rejection> {
+        let arrived = Instant::now();
+        let id = self.ids.take().ok_or_else(|| Rejection::refused(Reason::QueueFull))?;
+        let (reply, answer) = oneshot::channel();
+        if let Err(refused) = self.submissions.try_send(Submission { id, job, reply, arrived }) {
+            self.ids.give_back(id);
+            let reason = match refused {
+                TrySendError::Full(_) => Reason::QueueFull,
+                TrySendError::Closed(_) => Reason::Draining,
+            };
+            return Err(Rejection::refused(reason));
+        }
+        let mut guard = CancelOnDrop { outlet: &self.outlet, id: Some(id) };
+        let ended = answer.await;
+        guard.id = None;
+        ended.unwrap_or_else(|_| Err(Rejection::refused(Reason::Draining)))
+    }
+
+    /// Where lanes report to.
+    pub fn lane_sink(&self) -> Arc<dyn LaneSink> {
+        Arc::new(self.outlet.clone())
+    }
+
+    /// Makes a model version dispatchable; its sessions must be installed on the lanes already.
+    pub async fn model_up(&self, spec: ModelSpec) {
+        let (done, wait) = oneshot::channel();
+        self.tell(Control::ModelUp(Box::new(spec), done), wait).await;
+    }
+
+    /// Takes a model version out: no new requests. Returns when the last accepted one has ended.
+    pub async fn model_down(&self, model: ModelId) {
+        let (done, wait) = oneshot::channel();
+        self.tell(Control::ModelDown(model, done), wait).await;
+    }
+
+    /// Adds a lane that holds up to `depth` batches.
+    pub async fn lane_up(&self, lane: LaneHandle, depth: u32, models: LaneModels) {
+        let (done, wait) = oneshot::channel();
+        self.tell(Control::LaneUp { lane, depth, models, done }, wait).await;
+    }
+
+    /// Changes what a lane runs.
+    pub async fn lane_models(&self, lane: LaneId, models: LaneModels) {
+        let (done, wait) = oneshot::channel();
+        self.tell(Control::LaneModels(lane, models, done), wait).await;
+    }
+
+    /// Refuses new requests from now on and queued ones at `until`. Returns when none is left, at the latest
+    /// when those in flight at `until` have ended.
+    pub async fn drain(&self, until: Instant) {
+        let (done, wait) = oneshot::channel();
+        self.tell(Control::Drain { until, done }, wait).await;
+    }
+
+    /// The core's state; `None` when the actor has ended.
+    pub async fn snapshot(&self) -> Option<Snapshot> {
+        let (reply, answer) = oneshot::channel();
+        self.control.send(Control::Snapshot(reply)).await.ok()?;
+        answer.await.ok()
+    }
+
+    /// An actor that has ended has nothing left to do, so silence is consent.
+    async fn tell(&self, message: Control, done: oneshot::Receiver<()>) {
+        if self.control.send(message).await.is_ok() {
+            let _ = done.await;
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! The async shell around `router-core`: one actor owns the core, the payloads and the lanes; everybody else
+//! holds a [`RouterHandle`].
+//!
+//! Three hand-overs a request: task to actor, actor to lane, lane to actor. Every accepted request gets exactly
+//! one answer; dropping the future of [`RouterHandle::submit`] cancels it.
+
+#![forbid(unsafe_code)]
+
+mod actor;
+mod clock;
+mod handle;
+mod job;
+mod outlet;
+mod payload;
+
+pub use actor::{RouterOptions, start};
+pub use handle::RouterHandle;
+pub use job::{Answer, Job, Rejection, Timing};

@@ -1,0 +1,26 @@
+//! How lanes and leaving clients reach the actor: a channel that never blocks them. It is bounded by what can be
+//! in it: one report a batch in flight (invariant R5) and one cancellation a request.
+
+use gpulet::{LaneReport, LaneSink};
+use router_core::RequestId;
+use tokio::sync::mpsc;
+
+pub(crate) enum Urgent {
+    Report(LaneReport),
+    LaneGone(u32),
+    Cancel(RequestId),
+}
+
+#[derive(Clone)]
+pub(crate) struct Outlet(pub mpsc::UnboundedSender<Urgent>);
+
+impl LaneSink for Outlet {
+    fn report(&self, report: LaneReport) {
+        // No actor, no requests: nobody is left to tell.
+        let _ = self.0.send(Urgent::Report(report));
+    }
+
+    fn gone(&self, lane: u32) {
+        let _ = self.0.send(Urgent::LaneGone(lane));
+    }
+}

@@ -1,0 +1,234 @@
+//! The actor with real lanes and a session whose pace the test sets: no sleeps, every step waits for an event.
+
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use gpulet::{LaneConfig, LaneHandle, Member, spawn_lane};
+use models::engine::{Batch, RunError, Session};
+use models::{Dim, Signature, TensorSpec};
+use oip::{Datatype, Shape, Tensor};
+use router::{Answer, Job, Rejection, RouterHandle, RouterOptions, start};
+use router_core::batch::Policy;
+use router_core::{Class, LaneModels, ModelId, ModelSpec, Outcome, Reason, RouterConfig, ShapeKey};
+use tokio::sync::mpsc;
+
+const MODEL: ModelId = ModelId(0);
+
+/// Says when a batch began and waits to be let go.
+struct Gated {
+    signature: Signature,
+    began: mpsc::UnboundedSender<u32>,
+    go: std::sync::mpsc::Receiver<Result<(), RunError>>,
+}
+
+impl Session for Gated {
+    fn run(&mut self, batch: &Batch) -> Result<Vec<Tensor>, RunError> {
+        self.began.send(batch.rows).unwrap();
+        self.go.recv().unwrap()?;
+        Ok(vec![batch.inputs[0].clone().unwrap()])
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn engine(&self) -> &'static str {
+        "test"
+    }
+}
+
+struct World {
+    router: RouterHandle,
+    lane: LaneHandle,
+    began: mpsc::UnboundedReceiver<u32>,
+    go: std::sync::mpsc::Sender<Result<(), RunError>>,
+}
+
+async fn world(max_requests: u32) -> World {
+    let core = RouterConfig { max_requests, ..RouterConfig::default() };
+    let router = start(&RouterOptions { mailbox: 64, core }).unwrap();
+    let lane = spawn_lane(LaneConfig { id: 0, cores: Vec::new(), mailbox: 8 }, router.lane_sink()).unwrap();
+    let spec = || TensorSpec {
+        name: "x".to_owned(),
+        datatype: Datatype::Uint8,
+        dims: vec![Dim::Free, Dim::Fixed(1)],
+        optional: false,
+    };
+    let signature = Signature { inputs: vec![spec()], outputs: vec![spec()], max_batch: 8 };
+    let (began_sender, began) = mpsc::unbounded_channel();
+    let (go, go_receiver) = std::sync::mpsc::channel();
+    lane.install(MODEL.0, Box::new(Gated { signature, began: began_sender, go: go_receiver })).unwrap();
+    router.lane_up(lane.clone(), 1, LaneModels::All).await;
+    let policy = Policy::new("greedy", &Default::default()).unwrap();
+    let spec = ModelSpec { model: MODEL, max_batch: 8, queue_limit: 16, policy, profile: Vec::new() };
+    router.model_up(spec).await;
+    World { router, lane, began, go }
+}
+
+fn job(value: u8, timeout: Option<Duration>) -> Job {
+    let shape = Shape::from_extents(&[1, 1]);
+    let tensor = Tensor { name: "x".to_owned(), datatype: Datatype::Uint8, shape, data: vec![value].into() };
+    Job {
+        model: MODEL,
+        class: Class::default(),
+        shape: ShapeKey(0),
+        member: Member { inputs: vec![Some(tensor)], rows: 1 },
+        bytes: 1,
+        deadline: timeout.map(|timeout| Instant::now() + timeout),
+    }
+}
+
+impl World {
+    fn submit(&self, value: u8) -> tokio::task::JoinHandle<Result<Answer, Rejection>> {
+        let router = self.router.clone();
+        tokio::spawn(async move { router.submit(job(value, None)).await })
+    }
+
+    /// Waits until the core has seen this many unfinished requests.
+    async fn until_unfinished(&self, count: usize) {
+        while self.router.snapshot().await.unwrap().unfinished != count {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn requests_that_wait_together_run_together_and_each_gets_its_own_row() {
+    let mut w = world(64).await;
+    let first = w.submit(1);
+    assert_eq!(w.began.recv().await, Some(1));
+    let others: Vec<_> = [2, 3, 4].into_iter().map(|value| w.submit(value)).collect();
+    w.until_unfinished(4).await;
+    w.go.send(Ok(())).unwrap();
+    assert_eq!(w.began.recv().await, Some(3));
+    w.go.send(Ok(())).unwrap();
+    assert_eq!(first.await.unwrap().unwrap().outputs[0].data[0], 1);
+    let mut leaders = 0;
+    for (expected, other) in [2, 3, 4].into_iter().zip(others) {
+        let answer = other.await.unwrap().unwrap();
+        assert_eq!(answer.outputs[0].data[0], expected);
+        assert_eq!(answer.timing.batch_rows, 3);
+        leaders += u32::from(answer.timing.leads_batch);
+    }
+    assert_eq!(leaders, 1);
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_is_not_run() {
+    let mut w = world(64).await;
+    let running = w.submit(1);
+    assert_eq!(w.began.recv().await, Some(1));
+    let (leaver, stayer) = (w.submit(2), w.submit(3));
+    w.until_unfinished(3).await;
+    leaver.abort();
+    w.until_unfinished(2).await;
+    w.go.send(Ok(())).unwrap();
+    assert_eq!(w.began.recv().await, Some(1), "only the one that stayed");
+    w.go.send(Ok(())).unwrap();
+    running.await.unwrap().unwrap();
+    assert_eq!(stayer.await.unwrap().unwrap().outputs[0].data[0], 3);
+}
+
+#[tokio::test]
+async fn a_batch_that_fails_is_run_again_one_by_one() {
+    let mut w = world(64).await;
+    let running = w.submit(1);
+    assert_eq!(w.began.recv().await, Some(1));
+    let (good, bad) = (w.submit(2), w.submit(3));
+    w.until_unfinished(3).await;
+    let bad_input = || RunError::Input("3 is not served".to_owned());
+    for verdict in [Ok(()), Err(bad_input()), Ok(()), Err(bad_input())] {
+        w.go.send(verdict).unwrap();
+    }
+    for rows in [2, 1, 1] {
+        assert_eq!(w.began.recv().await, Some(rows));
+    }
+    running.await.unwrap().unwrap();
+    assert_eq!(good.await.unwrap().unwrap().outputs[0].data[0], 2);
+    let rejection = bad.await.unwrap().unwrap_err();
+    assert_eq!((rejection.outcome, rejection.reason), (Outcome::Failed, Reason::EngineFailed));
+    assert_eq!(rejection.error.unwrap().to_string(), "3 is not served");
+}
+
+#[tokio::test]
+async fn the_number_of_requests_is_bounded_and_slots_come_back() {
+    let mut w = world(2).await;
+    let (first, second) = (w.submit(1), w.submit(2));
+    assert_eq!(w.began.recv().await, Some(1));
+    w.until_unfinished(2).await;
+    let refused = w.router.submit(job(3, None)).await.unwrap_err();
+    assert_eq!((refused.outcome, refused.reason), (Outcome::Refused, Reason::QueueFull));
+    w.go.send(Ok(())).unwrap();
+    w.go.send(Ok(())).unwrap();
+    first.await.unwrap().unwrap();
+    second.await.unwrap().unwrap();
+    for value in 0..10 {
+        w.go.send(Ok(())).unwrap();
+        assert_eq!(w.router.submit(job(value, None)).await.unwrap().outputs[0].data[0], value);
+    }
+}
+
+#[tokio::test]
+async fn a_request_expires_while_it_waits() {
+    let mut w = world(64).await;
+    let running = w.submit(1);
+    assert_eq!(w.began.recv().await, Some(1));
+    let rejection = w.router.submit(job(2, Some(Duration::from_millis(5)))).await.unwrap_err();
+    assert_eq!((rejection.outcome, rejection.reason), (Outcome::Expired, Reason::DeadlinePassed));
+    w.go.send(Ok(())).unwrap();
+    running.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_model_that_goes_down_is_gone_only_when_its_requests_are() {
+    let mut w = world(64).await;
+    let running = w.submit(1);
+    assert_eq!(w.began.recv().await, Some(1));
+    let router = w.router.clone();
+    let down = tokio::spawn(async move { router.model_down(MODEL).await });
+    while !w.router.snapshot().await.unwrap().models[0].retiring {
+        tokio::task::yield_now().await;
+    }
+    let refused = w.router.submit(job(2, None)).await.unwrap_err();
+    assert_eq!(refused.reason, Reason::UnknownModel);
+    assert!(!down.is_finished());
+    w.go.send(Ok(())).unwrap();
+    running.await.unwrap().unwrap();
+    down.await.unwrap();
+    w.router.model_down(MODEL).await;
+    let (sender, dropped) = std::sync::mpsc::channel();
+    w.lane.remove(MODEL.0, move || sender.send(()).unwrap()).unwrap();
+    dropped.recv().unwrap();
+}
+
+#[tokio::test]
+async fn a_drain_waits_for_what_runs() {
+    let mut w = world(64).await;
+    let running = w.submit(1);
+    assert_eq!(w.began.recv().await, Some(1));
+    let queued = w.submit(2);
+    w.until_unfinished(2).await;
+    let router = w.router.clone();
+    let until = Instant::now() + Duration::from_millis(5);
+    let drained = tokio::spawn(async move { router.drain(until).await });
+    let rejection = queued.await.unwrap().unwrap_err();
+    assert_eq!(rejection.reason, Reason::Draining);
+    assert_eq!(w.router.submit(job(3, None)).await.unwrap_err().reason, Reason::Draining);
+    assert!(!drained.is_finished());
+    w.go.send(Ok(())).unwrap();
+    running.await.unwrap().unwrap();
+    drained.await.unwrap();
+}
+
+#[tokio::test]
+async fn the_sink_of_a_router_can_be_shared() {
+    let w = world(4).await;
+    let sink: Arc<dyn gpulet::LaneSink> = w.router.lane_sink();
+    sink.gone(0);
+    while !w.router.snapshot().await.unwrap().lanes.is_empty() {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(w.router.submit(job(1, None)).await.unwrap_err().reason, Reason::NoLane);
+}

@@ -1,0 +1,16 @@
+//! Requests and answers as protobuf messages.
+//!
+//! Elements are in `raw_input_contents`, taken over without a copy, or in the typed `contents` of each input.
+
+mod contents;
+mod decode;
+mod encode;
+mod parameters;
+#[cfg(test)]
+mod tests;
+mod wire;
+
+pub use decode::decode_infer;
+pub use encode::encode_infer;
+pub use parameters::{from_proto, to_proto};
+pub use wire::decode_message;

@@ -1,0 +1,283 @@
+//! The `data` array of an input: text to little-endian bytes.
+//!
+//! Hot path for clients that send JSON. The text has been checked by serde to be one JSON value, so finding the
+//! elements needs no grammar: they are what is left between brackets, commas and white space. Nesting is not
+//! compared with the shape; the elements are taken row-major, as the protocol allows flat and nested arrays.
+
+use std::borrow::Cow;
+
+use half::{bf16, f16};
+
+use crate::error::{Field, cut};
+use crate::{Datatype, ProtocolError, Shape, binary};
+
+/// Where the elements go and what they must be.
+#[derive(Clone, Copy)]
+pub(super) struct Target<'a> {
+    pub(super) datatype: Datatype,
+    pub(super) shape: &'a Shape,
+    pub(super) field: Field<'a>,
+}
+
+/// Decodes the elements. What is allocated is bounded by the length of `text`, whatever the shape says.
+pub(super) fn parse(text: &str, target: Target<'_>) -> Result<Vec<u8>, ProtocolError> {
+    if !text.starts_with('[') {
+        return Err(ProtocolError::Value {
+            field: target.field.to_string(),
+            found: cut(text).to_owned(),
+            expected: "an array".to_owned(),
+        });
+    }
+    match target.datatype {
+        Datatype::Bool => numbers(text, target, "true or false", |token| match token {
+            "true" => Some([1]),
+            "false" => Some([0]),
+            _ => None,
+        }),
+        Datatype::Uint8 => {
+            numbers(text, target, "an integer from 0 to 255", |t| Some(t.parse::<u8>().ok()?.to_le_bytes()))
+        }
+        Datatype::Uint16 => numbers(text, target, "an integer from 0 to 65535", |t| {
+            Some(t.parse::<u16>().ok()?.to_le_bytes())
+        }),
+        Datatype::Uint32 => numbers(text, target, "an integer from 0 to 4294967295", |t| {
+            Some(t.parse::<u32>().ok()?.to_le_bytes())
+        }),
+        Datatype::Uint64 => numbers(text, target, "an integer from 0 to 18446744073709551615", |t| {
+            Some(t.parse::<u64>().ok()?.to_le_bytes())
+        }),
+        Datatype::Int8 => numbers(text, target, "an integer from -128 to 127", |t| {
+            Some(t.parse::<i8>().ok()?.to_le_bytes())
+        }),
+        Datatype::Int16 => numbers(text, target, "an integer from -32768 to 32767", |t| {
+            Some(t.parse::<i16>().ok()?.to_le_bytes())
+        }),
+        Datatype::Int32 => numbers(text, target, "an integer from -2147483648 to 2147483647", |t| {
+            Some(t.parse::<i32>().ok()?.to_le_bytes())
+        }),
+        Datatype::Int64 => {
+            numbers(text, target, "an integer from -9223372036854775808 to 9223372036854775807", |t| {
+                Some(t.parse::<i64>().ok()?.to_le_bytes())
+            })
+        }
+        Datatype::Fp16 => numbers(text, target, "a number from -65504 to 65504", |t| {
+            Some(f16::from_f64(t.parse().ok()?)).filter(|value| value.is_finite()).map(f16::to_le_bytes)
+        }),
+        Datatype::Bf16 => numbers(text, target, "a number in the range of BF16", |t| {
+            Some(bf16::from_f64(t.parse().ok()?)).filter(|value| value.is_finite()).map(bf16::to_le_bytes)
+        }),
+        Datatype::Fp32 => numbers(text, target, "a number in the range of FP32", |t| {
+            t.parse().ok().filter(|value: &f32| value.is_finite()).map(f32::to_le_bytes)
+        }),
+        Datatype::Fp64 => numbers(text, target, "a number in the range of FP64", |t| {
+            t.parse().ok().filter(|value: &f64| value.is_finite()).map(f64::to_le_bytes)
+        }),
+        Datatype::Bytes => strings(text, target),
+    }
+}
+
+fn numbers<const N: usize>(
+    text: &str,
+    target: Target<'_>,
+    expected: &'static str,
+    encode: impl Fn(&str) -> Option<[u8; N]>,
+) -> Result<Vec<u8>, ProtocolError> {
+    // An element and its comma take two characters at least.
+    let possible = text.len().div_ceil(2);
+    let wanted = usize::try_from(binary::element_count(target.shape)).unwrap_or(usize::MAX);
+    let mut data = Vec::with_capacity(wanted.min(possible).saturating_mul(N));
+    each(text, target, |index, token| match encode(token) {
+        Some(bytes) => {
+            data.extend_from_slice(&bytes);
+            Ok(())
+        }
+        None => Err(wrong(target, index, token, expected)),
+    })?;
+    Ok(data)
+}
+
+fn strings(text: &str, target: Target<'_>) -> Result<Vec<u8>, ProtocolError> {
+    let mut data = Vec::with_capacity(text.len());
+    each(text, target, |index, token| {
+        let element = unquote(token).ok_or_else(|| wrong(target, index, token, "a string"))?;
+        binary::push_element(&mut data, element.as_bytes())
+    })?;
+    Ok(data)
+}
+
+fn unquote(token: &str) -> Option<Cow<'_, str>> {
+    let inner = token.strip_prefix('"')?.strip_suffix('"')?;
+    if inner.contains('\\') {
+        return serde_json::from_str(token).ok().map(Cow::Owned);
+    }
+    Some(Cow::Borrowed(inner))
+}
+
+fn wrong(target: Target<'_>, index: u64, token: &str, expected: &str) -> ProtocolError {
+    ProtocolError::Element {
+        field: target.field.to_string(),
+        index,
+        found: cut(token).to_owned(),
+        expected: format!("{expected} for {}", target.datatype),
+    }
+}
+
+/// Calls `take` for each element and checks that there are as many as the shape calls for.
+fn each(
+    text: &str,
+    target: Target<'_>,
+    mut take: impl FnMut(u64, &str) -> Result<(), ProtocolError>,
+) -> Result<(), ProtocolError> {
+    let expected = binary::element_count(target.shape);
+    let mut count = 0_u64;
+    for token in (Tokens { rest: text }) {
+        if token.starts_with('{') {
+            return Err(wrong(target, count, "an object", "a plain value"));
+        }
+        if count < expected {
+            take(count, token)?;
+        }
+        count = count.saturating_add(1);
+    }
+    if count != expected {
+        return Err(ProtocolError::ElementCount {
+            field: target.field.to_string(),
+            count,
+            expected,
+            shape: target.shape.clone(),
+        });
+    }
+    Ok(())
+}
+
+/// The scalars of a valid JSON array, in order. An object comes out as one token that starts with a brace,
+/// after which the rest makes no sense.
+struct Tokens<'a> {
+    rest: &'a str,
+}
+
+impl<'a> Iterator for Tokens<'a> {
+    type Item = &'a str;
+
+    fn next(&mut self) -> Option<&'a str> {
+        let is_between = |byte: &u8| matches!(byte, b',' | b'[' | b']' | b' ' | b'\n' | b'\r' | b'\t');
+        let start = self.rest.as_bytes().iter().position(|byte| !is_between(byte))?;
+        let (_, rest) = self.rest.split_at_checked(start)?;
+        let end = if rest.starts_with('"') {
+            string_length(rest.as_bytes())
+        } else {
+            rest.as_bytes().iter().position(is_between).unwrap_or(rest.len())
+        };
+        let (token, rest) = rest.split_at_checked(end)?;
+        self.rest = rest;
+        Some(token)
+    }
+}
+
+/// Length of a string with its quotes.
+fn string_length(text: &[u8]) -> usize {
+    let mut bytes = text.iter().enumerate().skip(1);
+    while let Some((index, byte)) = bytes.next() {
+        match byte {
+            b'\\' => {
+                bytes.next();
+            }
+            b'"' => return index.saturating_add(1),
+            _ => {}
+        }
+    }
+    text.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(datatype: Datatype, extents: &[u64], text: &str) -> Result<Vec<u8>, String> {
+        let shape = Shape::from_extents(extents);
+        let target = Target { datatype, shape: &shape, field: Field::input(0, "data") };
+        parse(text, target).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn flat_and_nested_arrays_are_the_same() {
+        let flat = parsed(Datatype::Int16, &[2, 2], "[1,-2,3,4]");
+        assert_eq!(flat, Ok(vec![1, 0, 254, 255, 3, 0, 4, 0]));
+        assert_eq!(parsed(Datatype::Int16, &[2, 2], " [ [1, -2],\n[3,\t4] ] ".trim()), flat);
+        assert_eq!(parsed(Datatype::Fp32, &[0], "[]"), Ok(vec![]));
+        assert_eq!(parsed(Datatype::Fp32, &[], "[1.5]"), Ok(1.5_f32.to_le_bytes().to_vec()));
+    }
+
+    #[test]
+    fn strings_keep_brackets_and_escapes() {
+        let data = parsed(Datatype::Bytes, &[3], r#"["a,]\"", "", "\u00e9"]"#).unwrap();
+        let elements: Vec<_> = binary::elements(&data).map(Result::unwrap).collect();
+        assert_eq!(elements, [&b"a,]\""[..], b"", "é".as_bytes()]);
+    }
+
+    #[test]
+    fn halves_round_once() {
+        assert_eq!(parsed(Datatype::Fp16, &[2], "[0.1, 65504]"), Ok(vec![0x66, 0x2e, 0xff, 0x7b]));
+        assert_eq!(
+            parsed(Datatype::Bf16, &[2], "[1, 3.5e38]").unwrap_err(),
+            "inputs[0].data: element 1 is 3.5e38: expected a number in the range of BF16 for BF16"
+        );
+    }
+
+    #[test]
+    fn wrong_elements_are_named() {
+        let table = [
+            (Datatype::Uint8, "[1,256]", "element 1 is 256: expected an integer from 0 to 255 for UINT8"),
+            (Datatype::Uint8, "[1,-1]", "element 1 is -1: expected an integer from 0 to 255 for UINT8"),
+            (
+                Datatype::Int32,
+                "[1.0,2]",
+                "element 0 is 1.0: expected an integer from -2147483648 to 2147483647 for INT32",
+            ),
+            (
+                Datatype::Fp32,
+                "[1,1e39]",
+                "element 1 is 1e39: expected a number in the range of FP32 for FP32",
+            ),
+            (
+                Datatype::Fp64,
+                "[1,1e999]",
+                "element 1 is 1e999: expected a number in the range of FP64 for FP64",
+            ),
+            (
+                Datatype::Fp32,
+                "[true,2]",
+                "element 0 is true: expected a number in the range of FP32 for FP32",
+            ),
+            (
+                Datatype::Fp32,
+                "[null,2]",
+                "element 0 is null: expected a number in the range of FP32 for FP32",
+            ),
+            (
+                Datatype::Fp32,
+                "[\"nan\",2]",
+                "element 0 is \"nan\": expected a number in the range of FP32 for FP32",
+            ),
+            (Datatype::Bool, "[true,1]", "element 1 is 1: expected true or false for BOOL"),
+            (Datatype::Bytes, "[\"a\",1]", "element 1 is 1: expected a string for BYTES"),
+            (
+                Datatype::Bytes,
+                "[{\"a\":1},\"b\"]",
+                "element 0 is an object: expected a plain value for BYTES",
+            ),
+            (Datatype::Fp32, "[1]", "1 elements: expected 2 for shape [2]"),
+            (Datatype::Fp32, "[1,[2,[3]]]", "3 elements: expected 2 for shape [2]"),
+        ];
+        for (datatype, text, message) in table {
+            assert_eq!(parsed(datatype, &[2], text), Err(format!("inputs[0].data: {message}")), "{text}");
+        }
+        assert_eq!(parsed(Datatype::Fp32, &[1], "5"), Err("inputs[0].data: 5: expected an array".to_owned()));
+    }
+
+    #[test]
+    fn a_shape_that_lies_allocates_nothing() {
+        let message = parsed(Datatype::Fp64, &[1 << 40], "[1]").unwrap_err();
+        assert_eq!(message, "inputs[0].data: 1 elements: expected 1099511627776 for shape [1099511627776]");
+    }
+}

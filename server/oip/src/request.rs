@@ -1,0 +1,112 @@
+//! Inference requests and responses, independent of the wire they came over.
+
+use bytes::Bytes;
+
+use crate::{Datatype, Shape, Tensor};
+
+/// A value of a `parameters` object.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Parameter {
+    /// JSON boolean.
+    Bool(bool),
+    /// JSON integer.
+    Int(i64),
+    /// JSON number with a fraction or exponent; always finite.
+    Double(f64),
+    /// JSON string.
+    String(String),
+}
+
+/// `parameters`, in the order they arrived.
+pub type Parameters = Vec<(String, Parameter)>;
+
+/// Where an input's elements are, or where an output's elements shall go, in a registered region.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SharedMemoryRef {
+    /// Name given when the region was registered.
+    pub region: String,
+    /// First byte inside the region.
+    pub offset: u64,
+    /// Length in bytes.
+    pub byte_size: u64,
+}
+
+/// The elements of an input.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TensorData {
+    /// In the request, little-endian, row-major (see [`Tensor::data`]). A slice of the body where the
+    /// client sent binary data; nothing is copied.
+    Inline(Bytes),
+    /// In a shared-memory region.
+    Shared(SharedMemoryRef),
+}
+
+/// One input of a request. The codecs have checked that inline data has the length that datatype and
+/// shape call for, that `BYTES` elements are well formed and that `BOOL` elements are 0 or 1.
+#[derive(Clone, Debug, PartialEq)]
+pub struct InputTensor {
+    /// Name in the model's signature.
+    pub name: String,
+    /// Element type as the client declared it.
+    pub datatype: Datatype,
+    /// Extents, batch dimension included.
+    pub shape: Shape,
+    /// Elements.
+    pub data: TensorData,
+    /// Parameters of this tensor other than those the protocol defines.
+    pub parameters: Parameters,
+}
+
+/// Parameters of a requested output that the protocol and its extensions define.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OutputParameters {
+    /// Binary tensor extension: `Some(true)` binary, `Some(false)` JSON, `None` as the request says.
+    pub binary: Option<bool>,
+    /// Classification extension: return the top `k` as `BYTES`.
+    pub classification: Option<u32>,
+    /// Shared-memory extension: write there instead of answering inline.
+    pub shared_memory: Option<SharedMemoryRef>,
+}
+
+/// One output that the client asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestedOutput {
+    /// Name in the model's signature.
+    pub name: String,
+    /// How to return it.
+    pub parameters: OutputParameters,
+}
+
+/// A decoded inference request.
+#[derive(Clone, Debug, PartialEq)]
+pub struct InferRequest {
+    /// Model name: from the URL over HTTP, from the message over gRPC. Not validated yet.
+    pub model_name: String,
+    /// Model version, if the client named one. Not validated yet.
+    pub model_version: Option<String>,
+    /// The client's id, echoed in the response; empty if none.
+    pub id: String,
+    /// Request parameters other than `binary_data_output`.
+    pub parameters: Parameters,
+    /// Inputs in the order they arrived; names are unique.
+    pub inputs: Vec<InputTensor>,
+    /// Outputs asked for; `None` means all. Names are unique.
+    pub outputs: Option<Vec<RequestedOutput>>,
+    /// Binary tensor extension: default for outputs that do not say (`binary_data_output`).
+    pub binary_output: bool,
+}
+
+/// An answer, before encoding.
+#[derive(Clone, Debug, PartialEq)]
+pub struct InferResponse {
+    /// Model that answered.
+    pub model_name: String,
+    /// Version that answered.
+    pub model_version: String,
+    /// The request's id; empty if it had none.
+    pub id: String,
+    /// Response parameters.
+    pub parameters: Parameters,
+    /// Outputs, each with the way it is to be returned.
+    pub outputs: Vec<(Tensor, OutputParameters)>,
+}
