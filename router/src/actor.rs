@@ -272,14 +272,10 @@ impl Actor {
                     self.retired(model);
                 }
             }
-            Control::LaneUp { lane, depth, models, done } => {
-                let spec = LaneSpec { lane: LaneId(lane.id()), depth, models };
+            Control::LaneUp { lane, depth, done } => {
+                let spec = LaneSpec { lane: LaneId(lane.id()), depth };
                 self.lanes.insert(lane.id(), lane);
-                self.turn(Event::LaneUp(&spec), None);
-                let _ = done.send(());
-            }
-            Control::LaneModels(lane, models, done) => {
-                self.turn(Event::LaneModels(lane, &models), None);
+                self.turn(Event::LaneUp(spec), None);
                 let _ = done.send(());
             }
             Control::Drain { until, done } => {

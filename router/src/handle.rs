@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use gpulet::{LaneHandle, LaneSink};
-use router_core::{LaneId, LaneModels, ModelId, ModelSpec, Reason, RequestId, Snapshot};
+use router_core::{ModelId, ModelSpec, Reason, RequestId, Snapshot};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 
@@ -22,8 +22,7 @@ pub(crate) struct Submission {
 pub(crate) enum Control {
     ModelUp(Box<ModelSpec>, oneshot::Sender<()>),
     ModelDown(ModelId, oneshot::Sender<()>),
-    LaneUp { lane: LaneHandle, depth: u32, models: LaneModels, done: oneshot::Sender<()> },
-    LaneModels(LaneId, LaneModels, oneshot::Sender<()>),
+    LaneUp { lane: LaneHandle, depth: u32, done: oneshot::Sender<()> },
     Drain { until: Instant, done: oneshot::Sender<()> },
     Snapshot(oneshot::Sender<Snapshot>),
 }
@@ -89,15 +88,9 @@ impl RouterHandle {
     }
 
     /// Adds a lane that holds up to `depth` batches.
-    pub async fn lane_up(&self, lane: LaneHandle, depth: u32, models: LaneModels) {
+    pub async fn lane_up(&self, lane: LaneHandle, depth: u32) {
         let (done, wait) = oneshot::channel();
-        self.tell(Control::LaneUp { lane, depth, models, done }, wait).await;
-    }
-
-    /// Changes what a lane runs.
-    pub async fn lane_models(&self, lane: LaneId, models: LaneModels) {
-        let (done, wait) = oneshot::channel();
-        self.tell(Control::LaneModels(lane, models, done), wait).await;
+        self.tell(Control::LaneUp { lane, depth, done }, wait).await;
     }
 
     /// Refuses new requests from now on and queued ones at `until`. Returns when none is left, at the latest

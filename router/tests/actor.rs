@@ -11,7 +11,7 @@ use models::{Dim, Signature, TensorSpec};
 use oip::{Datatype, Shape, Tensor};
 use router::{Answer, Job, Rejection, RouterHandle, RouterOptions, start};
 use router_core::batch::Policy;
-use router_core::{Class, LaneModels, ModelId, ModelSpec, Outcome, Reason, RouterConfig, ShapeKey};
+use router_core::{Class, ModelId, ModelLanes, ModelSpec, Outcome, Reason, RouterConfig, ShapeKey};
 use tokio::sync::mpsc;
 
 const MODEL: ModelId = ModelId(0);
@@ -60,9 +60,16 @@ async fn world(max_requests: u32) -> World {
     let (began_sender, began) = mpsc::unbounded_channel();
     let (go, go_receiver) = std::sync::mpsc::channel();
     lane.install(MODEL.0, Box::new(Gated { signature, began: began_sender, go: go_receiver })).unwrap();
-    router.lane_up(lane.clone(), 1, LaneModels::All).await;
+    router.lane_up(lane.clone(), 1).await;
     let policy = Policy::new("greedy", &Default::default()).unwrap();
-    let spec = ModelSpec { model: MODEL, max_batch: 8, queue_limit: 16, policy, profile: Vec::new() };
+    let spec = ModelSpec {
+        model: MODEL,
+        max_batch: 8,
+        queue_limit: 16,
+        policy,
+        lanes: ModelLanes::All,
+        profile: Vec::new(),
+    };
     router.model_up(spec).await;
     World { router, lane, began, go }
 }

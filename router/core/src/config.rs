@@ -52,38 +52,38 @@ pub struct ModelSpec {
     pub queue_limit: u32,
     /// How batches are formed.
     pub policy: Policy,
+    /// Where it may run.
+    pub lanes: ModelLanes,
     /// Batch times known before the first request; may be empty.
     pub profile: Vec<ProfilePoint>,
 }
 
-/// Which models a lane runs.
+/// Which lanes run a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LaneModels {
-    /// Every model.
+pub enum ModelLanes {
+    /// Every lane, those that come up later included.
     All,
-    /// These, sorted.
-    Only(Vec<ModelId>),
+    /// These.
+    Only(Vec<LaneId>),
 }
 
-impl LaneModels {
-    /// Whether the lane runs `model`.
-    pub fn serves(&self, model: ModelId) -> bool {
+impl ModelLanes {
+    /// Whether `lane` is one of them.
+    pub fn contain(&self, lane: LaneId) -> bool {
         match self {
             Self::All => true,
-            Self::Only(models) => models.binary_search(&model).is_ok(),
+            Self::Only(lanes) => lanes.contains(&lane),
         }
     }
 }
 
 /// A lane that came up.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaneSpec {
     /// Not in use by another lane.
     pub lane: LaneId,
     /// Batches that it may hold at a time, at least 1.
     pub depth: u32,
-    /// What it runs.
-    pub models: LaneModels,
 }
 
 /// A configuration that cannot work.

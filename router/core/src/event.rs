@@ -3,7 +3,7 @@
 use serde::Serialize;
 use smallvec::SmallVec;
 
-use crate::{BatchId, Class, LaneId, LaneModels, LaneSpec, ModelId, ModelSpec, Nanos, RequestId, ShapeKey};
+use crate::{BatchId, Class, LaneId, LaneSpec, ModelId, ModelSpec, Nanos, RequestId, ShapeKey};
 
 /// A request that wants in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,9 +50,7 @@ pub enum Event<'a> {
     /// A model version takes no new requests; `Effect::Retired` follows when its last one ended.
     ModelDown(ModelId),
     /// A lane became available.
-    LaneUp(&'a LaneSpec),
-    /// A lane is to run these models from now on.
-    LaneModels(LaneId, &'a LaneModels),
+    LaneUp(LaneSpec),
     /// A lane is gone and what it ran is lost.
     LaneDown(LaneId),
     /// No new requests; queued ones may start until then.

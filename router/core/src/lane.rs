@@ -2,12 +2,11 @@
 
 use smallvec::SmallVec;
 
-use crate::{BatchId, LaneId, LaneModels, ModelId, Nanos, RequestId};
+use crate::{BatchId, LaneId, ModelId, Nanos, RequestId};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Lane {
     pub depth: u32,
-    pub models: LaneModels,
     /// Batch slots, oldest first.
     pub holding: SmallVec<[u32; 4]>,
     /// When it last reported; a batch that was queued behind another starts then.

@@ -24,7 +24,7 @@ mod request;
 mod snapshot;
 mod time;
 
-pub use config::{ConfigError, LaneModels, LaneSpec, ModelSpec, ProfilePoint, RouterConfig};
+pub use config::{ConfigError, LaneSpec, ModelLanes, ModelSpec, ProfilePoint, RouterConfig};
 pub use cost::CostModel;
 pub use event::{Arrival, BatchReport, Effect, Effects, Event, Outcome, Reason};
 pub use id::{BatchId, Class, LaneId, ModelId, RequestId, ShapeKey};

@@ -72,7 +72,6 @@ impl Router {
             Event::ModelUp(spec) => self.model_up(spec),
             Event::ModelDown(model) => self.model_down(model, effects),
             Event::LaneUp(spec) => self.lane_up(spec),
-            Event::LaneModels(lane, models) => self.lane_models(lane, models, effects),
             Event::LaneDown(lane) => self.lane_down(lane, effects),
             Event::Drain { until } => self.drain_until = Some(until),
             Event::Tick => {}

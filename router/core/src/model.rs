@@ -1,7 +1,7 @@
 //! Loaded model versions as the machine keeps them.
 
 use crate::batch::Policy;
-use crate::{Class, CostModel, ModelSpec, ShapeKey};
+use crate::{Class, CostModel, ModelLanes, ModelSpec, ShapeKey};
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Model {
@@ -17,7 +17,9 @@ pub(crate) struct Model {
     pub in_flight: u32,
     /// Takes no new requests.
     pub retiring: bool,
-    /// Lanes that run it.
+    /// Where it may run.
+    pub runs_on: ModelLanes,
+    /// Lanes of those that are up.
     pub lanes: u32,
     /// Requests that found a free lane and an estimate too long for them.
     pub doubted: u32,
@@ -34,6 +36,7 @@ impl Model {
             queued: [0; Class::COUNT],
             in_flight: 0,
             retiring: false,
+            runs_on: spec.lanes.clone(),
             lanes,
             doubted: 0,
         }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 use router_core::batch::{BatchOptions, Policy};
 use router_core::{
-    Arrival, BatchId, BatchReport, Class, Effect, Effects, Event, LaneId, LaneModels, LaneSpec, ModelId,
+    Arrival, BatchId, BatchReport, Class, Effect, Effects, Event, LaneId, LaneSpec, ModelId, ModelLanes,
     ModelSpec, Nanos, Outcome, ProfilePoint, RequestId, Router, RouterConfig, ShapeKey,
 };
 
@@ -114,6 +114,10 @@ impl Harness {
         match effect {
             Effect::Dispatch { lane, batch, model, rows, members } => {
                 assert!(self.lanes.contains(&lane), "dispatched to a lane that is down");
+                assert!(
+                    model == ModelId(0) || lane != LaneId(0),
+                    "dispatched to a lane that does not run it"
+                );
                 let mut kinds = BTreeSet::new();
                 let mut counted = 0;
                 for &member in &members {
@@ -198,9 +202,8 @@ impl Harness {
                 self.feed(Event::LaneDown(lane));
             }
             Step::LaneUp { lane } => {
-                let models = if lane == 0 { LaneModels::Only(vec![ModelId(0)]) } else { LaneModels::All };
                 self.lanes.insert(LaneId(lane));
-                self.feed(Event::LaneUp(&LaneSpec { lane: LaneId(lane), depth: 1 + lane % 2, models }));
+                self.feed(Event::LaneUp(LaneSpec { lane: LaneId(lane), depth: 1 + lane % 2 }));
             }
             Step::ModelDown { model } => self.feed(Event::ModelDown(ModelId(model))),
             Step::ModelUp { model } => {
@@ -212,11 +215,14 @@ impl Harness {
                     })
                     .collect();
                 let policy = self.policy.clone();
+                let lanes =
+                    if model == 0 { ModelLanes::All } else { ModelLanes::Only(vec![LaneId(1), LaneId(2)]) };
                 let spec = ModelSpec {
                     model: ModelId(model),
                     max_batch: MAX_BATCH,
                     queue_limit: 12,
                     policy,
+                    lanes,
                     profile,
                 };
                 self.feed(Event::ModelUp(&spec));

@@ -4,7 +4,7 @@
 
 use router_core::batch::{BatchOptions, Policy};
 use router_core::{
-    Arrival, BatchId, BatchReport, Class, Effect, Effects, Event, LaneId, LaneModels, LaneSpec, ModelId,
+    Arrival, BatchId, BatchReport, Class, Effect, Effects, Event, LaneId, LaneSpec, ModelId, ModelLanes,
     ModelSpec, Nanos, Outcome, ProfilePoint, Reason, RequestId, Router, RouterConfig, ShapeKey,
 };
 
@@ -27,6 +27,7 @@ fn spec(policy: Policy) -> ModelSpec {
         max_batch: 8,
         queue_limit: 4,
         policy,
+        lanes: ModelLanes::All,
         profile: [1, 2, 4, 8].map(point).to_vec(),
     }
 }
@@ -35,7 +36,7 @@ impl Timeline {
     fn new(policy: Policy) -> Self {
         let mut timeline = Self { router: Router::new(RouterConfig::default()).unwrap(), now: Nanos::ZERO };
         timeline.feed(0, Event::ModelUp(&spec(policy)));
-        timeline.feed(0, Event::LaneUp(&LaneSpec { lane: LaneId(0), depth: 1, models: LaneModels::All }));
+        timeline.feed(0, Event::LaneUp(LaneSpec { lane: LaneId(0), depth: 1 }));
         timeline
     }
 

@@ -2,8 +2,9 @@
 
 use crate::event::{Arrival, Effect, Effects, Outcome, Reason};
 use crate::machine::Router;
+use crate::model::Model;
 use crate::request::{NIL, Request, Stage};
-use crate::{ModelId, Nanos, RequestId};
+use crate::{LaneId, Nanos, RequestId};
 
 impl Router {
     pub(super) fn arrive(&mut self, arrival: &Arrival, effects: &mut Effects) {
@@ -86,7 +87,7 @@ impl Router {
             return Nanos::ZERO;
         }
         let row_bytes = arrival.bytes / u64::from(arrival.rows.max(1));
-        let start = self.first_lane_end(arrival.model);
+        let start = self.first_lane_end(model);
         let ahead = model.queue(arrival.class, arrival.shape).and_then(|slot| self.queues.get(slot)).map_or(
             0,
             |queue| {
@@ -103,9 +104,11 @@ impl Router {
     }
 
     /// When the first of the busy lanes of a model should report.
-    fn first_lane_end(&self, model: ModelId) -> Nanos {
-        let serving = self.lanes.iter().flatten().filter(|lane| lane.models.serves(model));
-        let ends = serving.filter_map(|lane| lane.holding.last().and_then(|&batch| self.batches.at(batch)));
+    fn first_lane_end(&self, model: &Model) -> Nanos {
+        let lanes = (0..).map(LaneId).zip(&self.lanes).filter_map(|(id, lane)| Some((id, lane.as_ref()?)));
+        let serving = lanes.filter(|(id, _)| model.runs_on.contain(*id));
+        let ends =
+            serving.filter_map(|(_, lane)| lane.holding.last().and_then(|&batch| self.batches.at(batch)));
         ends.map(|batch| batch.expected_end).min().unwrap_or(self.now).max(self.now)
     }
 

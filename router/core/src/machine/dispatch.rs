@@ -159,8 +159,8 @@ impl Router {
 
     /// The free lane of the smallest id that runs a model.
     pub(crate) fn free_lane_for(&self, model: ModelId) -> Option<LaneId> {
-        let serves = |id: &&LaneId| self.lane(**id).is_some_and(|lane| lane.models.serves(model));
-        self.free_lanes.iter().find(serves).copied()
+        let runs_on = &self.model(model)?.runs_on;
+        self.free_lanes.iter().find(|lane| runs_on.contain(**lane)).copied()
     }
 
     fn fire(&mut self, queue_slot: u32, lane: LaneId, effects: &mut Effects) {

@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use crate::config::{LaneModels, LaneSpec, ModelSpec};
+use crate::config::{LaneSpec, ModelLanes, ModelSpec};
 use crate::event::{Effect, Effects, Outcome, Reason};
 use crate::lane::Lane;
 use crate::machine::Router;
@@ -14,7 +14,7 @@ impl Router {
         if spec.model.0 >= self.config.max_models || self.model(spec.model).is_some() {
             return;
         }
-        let lanes = self.lanes_of(spec.model);
+        let lanes = self.lanes_up(&spec.lanes);
         let index = spec.model.0 as usize;
         if index >= self.models.len() {
             self.models.resize_with(index + 1, || None);
@@ -42,12 +42,13 @@ impl Router {
         effects.0.push(Effect::Retired(id));
     }
 
-    fn lanes_of(&self, model: ModelId) -> u32 {
-        let serving = self.lanes.iter().flatten().filter(|lane| lane.models.serves(model)).count();
-        u32::try_from(serving).unwrap_or(u32::MAX)
+    fn lanes_up(&self, runs_on: &ModelLanes) -> u32 {
+        let up =
+            (0..).map(LaneId).zip(&self.lanes).filter(|(id, lane)| lane.is_some() && runs_on.contain(*id));
+        u32::try_from(up.count()).unwrap_or(u32::MAX)
     }
 
-    pub(super) fn lane_up(&mut self, spec: &LaneSpec) {
+    pub(super) fn lane_up(&mut self, spec: LaneSpec) {
         if spec.lane.0 >= self.config.max_lanes || spec.depth == 0 || self.lane(spec.lane).is_some() {
             return;
         }
@@ -56,21 +57,12 @@ impl Router {
             self.lanes.resize_with(index + 1, || None);
         }
         if let Some(entry) = self.lanes.get_mut(index) {
-            let (depth, models) = (spec.depth, spec.models.clone());
-            *entry = Some(Lane { depth, models, holding: SmallVec::new(), last_report: Nanos::ZERO });
+            *entry = Some(Lane { depth: spec.depth, holding: SmallVec::new(), last_report: Nanos::ZERO });
         }
         if let Err(position) = self.free_lanes.binary_search(&spec.lane) {
             self.free_lanes.insert(position, spec.lane);
         }
         self.count_lanes();
-    }
-
-    pub(super) fn lane_models(&mut self, id: LaneId, models: &LaneModels, effects: &mut Effects) {
-        if let Some(lane) = self.lane_mut(id) {
-            lane.models = models.clone();
-        }
-        self.count_lanes();
-        self.refuse_without_lane(effects);
     }
 
     pub(super) fn lane_down(&mut self, id: LaneId, effects: &mut Effects) {
@@ -95,7 +87,7 @@ impl Router {
     fn count_lanes(&mut self) {
         for index in 0..self.models.len() {
             let id = ModelId(u32::try_from(index).unwrap_or(u32::MAX));
-            let lanes = self.lanes_of(id);
+            let lanes = self.model(id).map_or(0, |model| self.lanes_up(&model.runs_on));
             if let Some(model) = self.model_mut(id) {
                 model.lanes = lanes;
             }

@@ -1,0 +1,290 @@
+//! How a model is served after everything was said: `tessera.toml`, `config.pbtxt`, the graph, the defaults.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use crate::repository::{Pbtxt, TensorDeclaration, WarmUp};
+use crate::{
+    ConfigError, Dim, EngineChoice, LaneChoice, LoadOptions, ModelName, ModelSettings, Signature, TensorSpec,
+    VersionPolicy,
+};
+
+/// Policy of models for which nobody named one.
+const DEFAULT_POLICY: &str = "deadline";
+
+/// Policy of models whose `config.pbtxt` asks for waiting or sizes, as Triton's dynamic batcher would.
+const WAITING_POLICY: &str = "window";
+
+/// The settled configuration of one model.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EffectiveConfig {
+    /// Name of the model.
+    pub name: ModelName,
+    /// Service-level objective.
+    pub slo: Option<Duration>,
+    /// Which engine.
+    pub engine: EngineChoice,
+    /// Largest batch that somebody asked for; `None`: what the graph allows.
+    pub max_batch: Option<u32>,
+    /// Whether to free a batch dimension fixed at 1.
+    pub free_batch: bool,
+    /// Which versions to serve.
+    pub versions: VersionPolicy,
+    /// Batching policy by name; the router knows which exist.
+    pub policy: String,
+    /// Longest wait for a batch to fill.
+    pub max_delay: Duration,
+    /// Batch sizes to aim for, rising.
+    pub preferred: Vec<NonZeroU32>,
+    /// Bound on queued requests; `None`: the server's.
+    pub queue_limit: Option<NonZeroU32>,
+    /// Number of priority classes; class 1 is the most important.
+    pub classes: NonZeroU32,
+    /// Class of requests that bring no priority.
+    pub default_class: NonZeroU32,
+    /// Timeout of requests that bring none, where it differs from the SLO.
+    pub default_timeout: Option<Duration>,
+    /// Whether requests may bring their own timeout.
+    pub timeout_override: bool,
+    /// Longest timeout of a request; `None`: the server's.
+    pub timeout_max: Option<Duration>,
+    /// Which lanes.
+    pub lanes: LaneChoice,
+    /// Number of lanes to use at most, from `instance_group`; `None`: all that `lanes` names.
+    pub lane_count: Option<NonZeroU32>,
+    /// Requests to run before the model is ready, besides made-up ones.
+    pub warm_ups: Vec<WarmUp>,
+    /// Label files in the model's folder by output.
+    pub label_files: BTreeMap<String, String>,
+}
+
+impl EffectiveConfig {
+    /// Settles what `config.pbtxt` and `tessera.toml` say about a model with this signature. `tessera.toml`
+    /// wins where both set the same option; two options that cannot hold together are an error.
+    ///
+    /// `signature` is that of [`inspect`](crate::inspect) under [`EffectiveConfig::inspection`].
+    pub fn resolve(
+        name: &ModelName,
+        pbtxt: Option<&Pbtxt>,
+        settings: &ModelSettings,
+        signature: &Signature,
+    ) -> Result<Self, ConfigError> {
+        let resolver = Resolver { name, settings, signature };
+        let max_batch = settings.max_batch.or(pbtxt.and_then(|file| file.max_batch));
+        resolver.check_batch(max_batch)?;
+        let limit = max_batch.unwrap_or(signature.max_batch);
+        if let Some(file) = pbtxt {
+            resolver.check_tensors("input", &file.inputs, &signature.inputs, file)?;
+            resolver.check_tensors("output", &file.outputs, &signature.outputs, file)?;
+        }
+        let preferred = resolver.preferred(pbtxt, limit)?;
+        let max_delay =
+            settings.batching.max_delay.map(|span| span.0).or(pbtxt.and_then(|file| file.max_delay));
+        let (classes, default_class) = resolver.classes(pbtxt)?;
+        resolver.check_times()?;
+        let waits = max_delay.is_some_and(|delay| !delay.is_zero()) || !preferred.is_empty();
+        let policy = if waits { WAITING_POLICY } else { DEFAULT_POLICY };
+        let labels = pbtxt.map(|file| file.outputs.as_slice()).unwrap_or_default().iter();
+        Ok(Self {
+            name: name.clone(),
+            slo: settings.slo.map(|span| span.0),
+            engine: settings.engine.or(pbtxt.and_then(|file| file.engine)).unwrap_or_default(),
+            max_batch,
+            free_batch: settings.free_batch.unwrap_or(false),
+            versions: Self::versions(pbtxt, settings),
+            policy: settings.batching.policy.clone().unwrap_or_else(|| policy.to_owned()),
+            max_delay: max_delay.unwrap_or_default(),
+            preferred,
+            queue_limit: settings.queue_limit.or(pbtxt.and_then(|file| file.queue_limit)),
+            classes,
+            default_class,
+            default_timeout: pbtxt.and_then(|file| file.default_timeout),
+            timeout_override: pbtxt.is_none_or(|file| file.timeout_override),
+            timeout_max: settings.timeout_max.map(|span| span.0),
+            lanes: settings.lanes.clone().unwrap_or_default(),
+            lane_count: pbtxt.and_then(|file| file.instances),
+            warm_ups: pbtxt.map(|file| file.warm_ups.clone()).unwrap_or_default(),
+            label_files: labels
+                .filter_map(|output| Some((output.name.clone(), output.label_filename.clone()?)))
+                .collect(),
+        })
+    }
+
+    /// Which versions to serve, before any was read.
+    pub fn versions(pbtxt: Option<&Pbtxt>, settings: &ModelSettings) -> VersionPolicy {
+        settings.versions.clone().or_else(|| pbtxt.and_then(|file| file.versions.clone())).unwrap_or_default()
+    }
+
+    /// The options under which [`inspect`](crate::inspect) tells what the graph allows.
+    pub fn inspection(settings: &ModelSettings) -> LoadOptions {
+        LoadOptions { free_batch: settings.free_batch.unwrap_or(false), ..LoadOptions::default() }
+    }
+
+    /// The options to load this model with for one lane.
+    pub fn load_options(&self, threads: usize, cores: Vec<usize>) -> LoadOptions {
+        LoadOptions {
+            engine: self.engine,
+            threads,
+            cores,
+            free_batch: self.free_batch,
+            max_batch: self.max_batch,
+            ..LoadOptions::default()
+        }
+    }
+}
+
+struct Resolver<'a> {
+    name: &'a ModelName,
+    settings: &'a ModelSettings,
+    signature: &'a Signature,
+}
+
+impl Resolver<'_> {
+    fn refuse(&self, field: String, reason: String) -> ConfigError {
+        ConfigError { model: self.name.to_string(), field, reason }
+    }
+
+    /// A setting by the file that made it.
+    fn toml(&self, option: &str) -> String {
+        format!("tessera.toml: models.{}.{option}", self.name)
+    }
+
+    fn check_batch(&self, wanted: Option<u32>) -> Result<(), ConfigError> {
+        let field = match self.settings.max_batch {
+            Some(_) => self.toml("max_batch"),
+            None => "config.pbtxt: max_batch_size".to_owned(),
+        };
+        if wanted == Some(0) && self.settings.free_batch == Some(true) {
+            return Err(self.refuse(
+                field,
+                "is 0, but `free_batch` asks for a batch: expected one or the other".to_owned(),
+            ));
+        }
+        match wanted {
+            Some(wanted) if wanted > 0 && self.signature.max_batch == 0 => {
+                let reason = format!("is {wanted}, but {}: expected 0", self.obstacle());
+                Err(self.refuse(field, reason))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The tensor that keeps the model from being batched.
+    fn obstacle(&self) -> String {
+        let fixed = self.signature.tensors().find_map(|(kind, spec)| match spec.dims.first() {
+            None => Some(format!("{kind} `{}` is a scalar", spec.name)),
+            Some(Dim::Fixed(1)) => Some(format!(
+                "{kind} `{}` fixes its first dimension at 1 (`free_batch = true` can free it)",
+                spec.name
+            )),
+            Some(Dim::Fixed(extent)) => Some(format!(
+                "{kind} `{}` has a first dimension fixed at {extent}, which is not a batch",
+                spec.name
+            )),
+            Some(Dim::Free) => None,
+        });
+        fixed.unwrap_or_else(|| {
+            "the graph uses its batch in another place than the first dimension".to_owned()
+        })
+    }
+
+    fn check_tensors(
+        &self,
+        kind: &str,
+        declared: &[TensorDeclaration],
+        specs: &[TensorSpec],
+        file: &Pbtxt,
+    ) -> Result<(), ConfigError> {
+        let batch_dims = usize::from(file.max_batch.is_some_and(|batch| batch > 0));
+        for tensor in declared {
+            let refuse = |what: &str, reason: String| {
+                Err(self.refuse(format!("config.pbtxt: {kind} `{}`{what}", tensor.name), reason))
+            };
+            let Some(spec) = specs.iter().find(|spec| spec.name == tensor.name) else {
+                let names =
+                    specs.iter().map(|spec| format!("`{}`", spec.name)).collect::<Vec<_>>().join(", ");
+                return refuse("", format!("is not in the graph: expected {names}"));
+            };
+            if spec.datatype != tensor.datatype {
+                return refuse(
+                    ": data_type",
+                    format!("is {}: the graph has {}", tensor.datatype, spec.datatype),
+                );
+            }
+            let own: Vec<Dim> = spec.dims.iter().skip(batch_dims).copied().collect();
+            let fits = own.len() == tensor.dims.len()
+                && own.iter().zip(&tensor.dims).all(|(own, &asked)| match own {
+                    Dim::Free => true,
+                    Dim::Fixed(_) => own.to_wire() == asked,
+                });
+            if !fits {
+                let graph: Vec<i64> = own.iter().map(|dim| dim.to_wire()).collect();
+                let without = if batch_dims > 0 { " without the batch" } else { "" };
+                return refuse(": dims", format!("is {:?}: the graph has {graph:?}{without}", tensor.dims));
+            }
+        }
+        Ok(())
+    }
+
+    fn preferred(&self, pbtxt: Option<&Pbtxt>, limit: u32) -> Result<Vec<NonZeroU32>, ConfigError> {
+        let (field, mut sizes) = match (&self.settings.batching.preferred, pbtxt) {
+            (Some(sizes), _) => (self.toml("batching.preferred"), sizes.clone()),
+            (None, Some(file)) => {
+                ("config.pbtxt: dynamic_batching.preferred_batch_size".to_owned(), file.preferred.clone())
+            }
+            (None, None) => return Ok(Vec::new()),
+        };
+        sizes.sort_unstable();
+        sizes.dedup();
+        match sizes.last() {
+            Some(largest) if largest.get() > limit => {
+                Err(self.refuse(field, format!("has {largest}: expected at most the largest batch, {limit}")))
+            }
+            _ => Ok(sizes),
+        }
+    }
+
+    fn classes(&self, pbtxt: Option<&Pbtxt>) -> Result<(NonZeroU32, NonZeroU32), ConfigError> {
+        let declared = pbtxt.and_then(|file| file.classes);
+        let (field, default) = match (self.settings.default_class, pbtxt.and_then(|file| file.default_class))
+        {
+            (Some(class), _) => (self.toml("default_class"), class),
+            (None, Some(class)) => {
+                ("config.pbtxt: dynamic_batching.default_priority_level".to_owned(), class)
+            }
+            (None, None) => (String::new(), NonZeroU32::MIN),
+        };
+        let classes = declared.unwrap_or(default.max(DEFAULT_CLASSES));
+        if default > classes {
+            return Err(self.refuse(field, format!("is {default}: expected 1 to {classes}")));
+        }
+        Ok((classes, default))
+    }
+
+    fn check_times(&self) -> Result<(), ConfigError> {
+        match (self.settings.slo, self.settings.timeout_max) {
+            (Some(slo), _) if slo.0.is_zero() => Err(self.refuse(
+                self.toml("slo"),
+                "is 0: expected a time in which a request can be answered".to_owned(),
+            )),
+            (_, Some(longest)) if longest.0.is_zero() => {
+                Err(self.refuse(self.toml("timeout_max"), "is 0: expected more".to_owned()))
+            }
+            (Some(slo), Some(longest)) if slo > longest => {
+                let reason = format!("is {longest}, shorter than the slo of {slo}: expected at least {slo}");
+                Err(self.refuse(self.toml("timeout_max"), reason))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Classes of a model whose configuration does not say: enough for `priority` to mean something.
+const DEFAULT_CLASSES: NonZeroU32 = match NonZeroU32::new(3) {
+    Some(classes) => classes,
+    None => NonZeroU32::MIN,
+};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,185 @@
+//! The `ort` engine: ONNX Runtime, from a shared library found at run time.
+//!
+//! The library is never linked and never downloaded: [`discover`] finds one, and without one this engine
+//! refuses every model while the others go on.
+
+mod library;
+mod search;
+mod value;
+
+use std::borrow::Cow;
+
+use ::ort::ErrorCode;
+use ::ort::ep;
+use ::ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
+use ::ort::session::{Session as OrtInner, SessionInputValue};
+use oip::Tensor;
+
+use super::guard::one_line;
+use super::{Batch, Content, Engine, Libraries, Prepared, RunError, Session};
+use crate::{EngineFailure, Format, LoadOptions, Signature};
+pub use library::{OrtLibrary, OrtMissing, discover};
+pub use search::Environment;
+
+/// Name of this engine.
+pub const NAME: &str = "ort";
+
+/// The engine.
+pub(crate) struct Ort;
+pub(crate) const ENGINE: Ort = Ort;
+
+impl Engine for Ort {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn platform(&self) -> &'static str {
+        "onnxruntime_onnx"
+    }
+
+    fn accepts(&self, format: Format) -> bool {
+        format == Format::Onnx
+    }
+
+    fn load(
+        &self,
+        model: &Prepared<'_>,
+        libraries: &Libraries<'_>,
+        options: &LoadOptions,
+    ) -> Result<Box<dyn Session>, EngineFailure> {
+        let Content::Onnx { bytes, external, .. } = &model.content else {
+            return Err(failure("takes only ONNX models".to_owned()));
+        };
+        let library = libraries.ort.as_ref().map_err(|missing| failure(missing.to_string()))?;
+        let folder = model.files.folder().filter(|_| *external);
+        let commit = || {
+            let mut builder = configure(library, &model.signature, options)?;
+            match folder {
+                Some(folder) => builder
+                    .with_config_entry(EXTERNAL_DATA_FOLDER, folder.to_string_lossy())?
+                    .commit_from_memory(bytes),
+                None => builder.commit_from_memory(bytes),
+            }
+        };
+        let session = commit().map_err(|error: ::ort::Error| failure(one_line(error.message())))?;
+        check_names(&session, &model.signature).map_err(failure)?;
+        Ok(Box::new(OrtSession {
+            model: model.files.name.to_string(),
+            signature: model.signature.clone(),
+            session,
+        }))
+    }
+}
+
+/// Where a model that was given as bytes keeps its weight files.
+const EXTERNAL_DATA_FOLDER: &str = "session.model_external_initializers_file_folder_path";
+
+fn configure(
+    library: &OrtLibrary,
+    signature: &Signature,
+    options: &LoadOptions,
+) -> Result<SessionBuilder, ::ort::Error> {
+    let threads = options.threads.max(1);
+    let mut builder = OrtInner::builder(library.environment())?
+        .with_optimization_level(GraphOptimizationLevel::All)?
+        .with_intra_threads(threads)?
+        .with_inter_threads(1)?
+        .with_parallel_execution(false)?
+        .with_intra_op_spinning(false)?
+        .with_inter_op_spinning(false)?
+        // The runtime remembers one memory plan for each combination of input shapes, for ever: fine where
+        // only the batch varies, a leak on a client's order where other dimensions do.
+        .with_memory_pattern(signature.has_fixed_inputs())?
+        .with_execution_providers([ep::CPU::default().with_arena_allocator(true).build()])?;
+    if threads > 1 && options.cores.len() >= threads {
+        builder = builder.with_config_entry("session.intra_op_thread_affinities", affinities(options))?;
+    }
+    Ok(builder)
+}
+
+/// One core for each of the runtime's own threads; the first core is the calling thread's. The runtime counts
+/// processors from 1.
+fn affinities(options: &LoadOptions) -> String {
+    let own = options.cores.iter().take(options.threads).skip(1);
+    own.map(|core| core.saturating_add(1).to_string()).collect::<Vec<_>>().join(";")
+}
+
+/// The runtime must see the inputs and outputs that the file declares, in the same order.
+fn check_names(session: &OrtInner, signature: &Signature) -> Result<(), String> {
+    let matches = |seen: &[::ort::value::Outlet], specs: &[crate::TensorSpec]| {
+        seen.iter().map(::ort::value::Outlet::name).eq(specs.iter().map(|spec| spec.name.as_str()))
+    };
+    if matches(session.inputs(), &signature.inputs) && matches(session.outputs(), &signature.outputs) {
+        return Ok(());
+    }
+    Err("sees other inputs or outputs than the file declares".to_owned())
+}
+
+struct OrtSession {
+    model: String,
+    signature: Signature,
+    session: OrtInner,
+}
+
+impl Session for OrtSession {
+    fn run(&mut self, batch: &Batch) -> Result<Vec<Tensor>, RunError> {
+        let mut inputs: Vec<(Cow<'_, str>, SessionInputValue<'_>)> = Vec::with_capacity(batch.inputs.len());
+        for (tensor, spec) in batch.inputs.iter().zip(&self.signature.inputs) {
+            let tensor = tensor
+                .as_ref()
+                .ok_or_else(|| RunError::Input(format!("input `{}`: is missing", spec.name)))?;
+            let value = value::to_ort(tensor)
+                .map_err(|reason| RunError::Input(format!("input `{}`: {reason}", spec.name)))?;
+            inputs.push((Cow::Borrowed(spec.name.as_str()), value));
+        }
+        let outputs = match self.session.run(inputs) {
+            Ok(outputs) => outputs,
+            Err(error) => return Err(run_error(&self.model, &self.signature, &error)),
+        };
+        outputs
+            .into_iter()
+            .zip(&self.signature.outputs)
+            .map(|((_, value), spec)| value::from_ort(value, spec))
+            .collect::<Result<_, String>>()
+            .map_err(|reason| RunError::Engine(format!("model `{}`: {reason}", self.model)))
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn engine(&self) -> &'static str {
+        NAME
+    }
+}
+
+/// Whose mistake a failed run is. The runtime says `InvalidArgument` for shapes and indices that it checks
+/// itself; a node that fails on extents or whole numbers the client chose fails because of them, unless
+/// memory ran out.
+fn run_error(model: &str, signature: &Signature, error: &::ort::Error) -> RunError {
+    let message = format!("model `{model}`: engine `{NAME}`: {}", one_line(error.message()));
+    let out_of_memory = error.message().contains("allocate memory") || error.message().contains("bad_alloc");
+    let in_a_node = error.message().contains("running") && error.message().contains("node");
+    if error.code() == ErrorCode::InvalidArgument
+        || (in_a_node && signature.depends_on_values() && !out_of_memory)
+    {
+        RunError::Input(message)
+    } else {
+        RunError::Engine(message)
+    }
+}
+
+fn failure(reason: String) -> EngineFailure {
+    let operator = quoted_operator(&reason);
+    EngineFailure { engine: NAME, operator, reason }
+}
+
+/// The operator that a message of the runtime names, as in `for Frobnicate(19) node with name 'f'`, `No Op
+/// registered for Frobnicate with domain_version of 19` or `Op (Frobnicate)`.
+fn quoted_operator(message: &str) -> Option<String> {
+    let after = ["No Op registered for ", "implementation for ", "Op ("]
+        .iter()
+        .find_map(|lead| message.split_once(lead).map(|(_, rest)| rest))?;
+    let word: String = after.chars().take_while(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.')).collect();
+    (!word.is_empty()).then_some(word)
+}

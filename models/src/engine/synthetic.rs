@@ -1,0 +1,234 @@
+//! The `synthetic` engine: models that take as long as their description says and can fail on order.
+//!
+//! Schedulers are judged by how they use time, so most tests of the server want a model whose time is known
+//! exactly and costs no processor. A `model.toml` in a version's folder makes one:
+//!
+//! ```toml
+//! max_batch = 8                 # 0 or absent: no batch dimension
+//! inputs = [{ name = "x", datatype = "FP32", dims = [-1, 16] }]
+//! outputs = [{ name = "y", datatype = "FP32", dims = [-1, 16] }]
+//!
+//! [time]
+//! alpha_us = 500                # a batch of n rows takes alpha + beta * n ...
+//! beta_us = 100
+//! # points = [[1, 600], [8, 1300]]   # ... or what this table says, straight lines between
+//! mode = "sleep"                # or "spin": keeps the core busy, as a real model does
+//! jitter = 0.0                  # share of the time that varies, up and down, from `seed`
+//! seed = 0
+//!
+//! [fail]
+//! every = 10                    # runs 10, 20, 30, ... fail
+//! message = "out of memory"
+//! ```
+//!
+//! An output equals the first input of the same type and dimensions; one that has no such input is zeros.
+
+mod description;
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use oip::{Datatype, Shape, Tensor};
+
+use super::{Batch, Content, Engine, Libraries, Prepared, RunError, Session};
+use crate::{Dim, EngineFailure, Format, LoadOptions, Signature, TensorSpec};
+pub(crate) use description::Description;
+use description::{Mode, Time};
+
+/// Name of this engine.
+pub const NAME: &str = "synthetic";
+
+/// Bound on a zero-filled output, in bytes.
+const OUTPUT_BYTES_MAX: u64 = 1 << 30;
+
+/// The engine.
+pub(crate) struct Synthetic;
+pub(crate) const ENGINE: Synthetic = Synthetic;
+
+impl Engine for Synthetic {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn platform(&self) -> &'static str {
+        "synthetic"
+    }
+
+    fn accepts(&self, format: Format) -> bool {
+        format == Format::Synthetic
+    }
+
+    fn load(
+        &self,
+        model: &Prepared<'_>,
+        _libraries: &Libraries<'_>,
+        _options: &LoadOptions,
+    ) -> Result<Box<dyn Session>, EngineFailure> {
+        let Content::Synthetic(description) = &model.content else {
+            let reason = "takes only synthetic models".to_owned();
+            return Err(EngineFailure { engine: NAME, operator: None, reason });
+        };
+        let signature = model.signature.clone();
+        let sources = signature.outputs.iter().map(|output| source_of(output, &signature)).collect();
+        Ok(Box::new(SyntheticSession { description: description.clone(), signature, sources, runs: 0 }))
+    }
+}
+
+/// Position of the input that an output repeats.
+fn source_of(output: &TensorSpec, signature: &Signature) -> Option<usize> {
+    signature
+        .inputs
+        .iter()
+        .position(|input| input.datatype == output.datatype && input.dims == output.dims && !input.optional)
+}
+
+struct SyntheticSession {
+    description: Description,
+    signature: Signature,
+    sources: Vec<Option<usize>>,
+    runs: u64,
+}
+
+impl Session for SyntheticSession {
+    fn run(&mut self, batch: &Batch) -> Result<Vec<Tensor>, RunError> {
+        let started = Instant::now();
+        self.runs += 1;
+        let outputs = self.outputs(batch)?;
+        let time = &self.description.time;
+        pass(time, started + time.of(batch.rows, self.runs));
+        let fail = &self.description.fail;
+        if fail.every > 0 && self.runs.is_multiple_of(fail.every) {
+            return Err(RunError::Engine(fail.message.clone()));
+        }
+        Ok(outputs)
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn engine(&self) -> &'static str {
+        NAME
+    }
+}
+
+impl SyntheticSession {
+    fn outputs(&self, batch: &Batch) -> Result<Vec<Tensor>, RunError> {
+        let pairs = self.signature.outputs.iter().zip(&self.sources);
+        pairs
+            .map(|(spec, source)| {
+                let repeated = source.and_then(|index| batch.inputs.get(index)).and_then(Option::as_ref);
+                match repeated {
+                    Some(input) => Ok(Tensor { name: spec.name.clone(), ..input.clone() }),
+                    None => zeros(spec, batch).map_err(RunError::Input),
+                }
+            })
+            .collect()
+    }
+}
+
+/// Zeros in the output's shape. A free dimension has the extent that the first input has in the same place,
+/// else 1.
+fn zeros(spec: &TensorSpec, batch: &Batch) -> Result<Tensor, String> {
+    let like = batch.inputs.iter().flatten().next().map_or(&[][..], |input| input.shape.extents());
+    let extents: Vec<u64> = spec
+        .dims
+        .iter()
+        .enumerate()
+        .map(|(index, dim)| match dim {
+            Dim::Fixed(extent) => *extent,
+            Dim::Free => like.get(index).copied().unwrap_or(1),
+        })
+        .collect();
+    let shape = Shape::from_extents(&extents);
+    let element = spec.datatype.size().unwrap_or(size_of::<u32>()) as u64;
+    let size = shape.element_count().and_then(|count| count.checked_mul(element));
+    let size = size
+        .filter(|&size| size <= OUTPUT_BYTES_MAX)
+        .and_then(|size| usize::try_from(size).ok())
+        .ok_or_else(|| format!("output `{}` of shape {shape} would exceed {OUTPUT_BYTES_MAX} bytes", spec.name))?;
+    let data = Bytes::from(vec![0_u8; size]);
+    Ok(Tensor { name: spec.name.clone(), datatype: spec.datatype, shape, data })
+}
+
+fn pass(time: &Time, until: Instant) {
+    match time.mode {
+        Mode::Sleep => {
+            let rest = until.saturating_duration_since(Instant::now());
+            if rest > Duration::ZERO {
+                std::thread::sleep(rest);
+            }
+        }
+        Mode::Spin => {
+            while Instant::now() < until {
+                std::hint::spin_loop();
+            }
+        }
+    }
+}
+
+impl Description {
+    /// What the described model takes and gives.
+    pub(crate) fn signature(&self) -> Signature {
+        let specs = |tensors: &[description::TensorDescription]| tensors.iter().map(spec).collect();
+        Signature { inputs: specs(&self.inputs), outputs: specs(&self.outputs), max_batch: self.max_batch }
+    }
+}
+
+fn spec(tensor: &description::TensorDescription) -> TensorSpec {
+    let dims = tensor.dims.iter().map(|&dim| u64::try_from(dim).map_or(Dim::Free, Dim::Fixed)).collect();
+    let datatype: Datatype = tensor.datatype.0;
+    TensorSpec { name: tensor.name.clone(), datatype, dims, optional: false }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{EngineChoice, Loader, ModelFiles, ModelName, Version};
+
+    fn load(text: &'static str) -> Box<dyn Session> {
+        let name = ModelName::new("fake").unwrap();
+        let files = ModelFiles::from_bytes(name, Version(1), Format::Synthetic, text);
+        let options = LoadOptions { engine: EngineChoice::Auto, ..LoadOptions::default() };
+        Loader::without_ort().load(&files, &options).unwrap()
+    }
+
+    fn batch(rows: u64) -> Batch {
+        let data: Vec<u8> = (0..rows * 8).map(|byte| byte as u8).collect();
+        let shape = Shape::from_extents(&[rows, 2]);
+        let tensor = Tensor { name: "x".into(), datatype: Datatype::Fp32, shape, data: data.into() };
+        Batch { inputs: vec![Some(tensor)], rows: rows as u32 }
+    }
+
+    const TEXT: &str = r#"
+        max_batch = 4
+        inputs = [{ name = "x", datatype = "FP32", dims = [-1, 2] }]
+        outputs = [{ name = "same", datatype = "FP32", dims = [-1, 2] },
+                   { name = "other", datatype = "INT64", dims = [-1, 3] }]
+        [time]
+        alpha_us = 2000
+        beta_us = 1000
+        mode = "spin"
+        [fail]
+        every = 3
+        message = "as ordered"
+    "#;
+
+    #[test]
+    fn it_takes_as_long_as_it_says_and_fails_on_order() {
+        let mut session = load(TEXT);
+        assert_eq!(session.signature().max_batch, 4);
+        for run in 1..=6 {
+            let started = Instant::now();
+            let answer = session.run(&batch(3));
+            assert!(started.elapsed() >= Duration::from_micros(5000));
+            if run % 3 == 0 {
+                assert_eq!(answer.unwrap_err(), RunError::Engine("as ordered".into()));
+                continue;
+            }
+            let answer = answer.unwrap();
+            assert_eq!(answer[0].data, batch(3).inputs[0].as_ref().unwrap().data);
+            assert_eq!((answer[1].shape.extents(), answer[1].data.len()), (&[3, 3][..], 72));
+        }
+    }
+}

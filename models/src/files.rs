@@ -1,0 +1,91 @@
+//! The files of one model version, read once.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use sha2::{Digest, Sha256};
+
+use crate::{ModelName, Version};
+
+/// What a version's main file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Format {
+    /// `model.onnx`: an ONNX graph.
+    Onnx,
+    /// `model.toml`: the description of a synthetic model.
+    Synthetic,
+}
+
+impl Format {
+    /// The word for people.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Onnx => "ONNX",
+            Self::Synthetic => "synthetic",
+        }
+    }
+}
+
+/// SHA-256 of a version's main file: equal hashes are the same model whatever its name or version.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ContentHash(pub [u8; 32]);
+
+impl ContentHash {
+    /// Hash of some bytes.
+    pub fn of(bytes: &[u8]) -> Self {
+        Self(Sha256::digest(bytes).into())
+    }
+}
+
+impl fmt::Display for ContentHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for ContentHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// One version of a model as bytes in memory. Everything later works on these bytes, so a file that is
+/// replaced during a load is either wholly old or wholly new.
+#[derive(Clone, Debug)]
+pub struct ModelFiles {
+    /// Name of the model.
+    pub name: ModelName,
+    /// Version of these files.
+    pub version: Version,
+    /// What `bytes` hold.
+    pub format: Format,
+    /// The main file.
+    pub bytes: Bytes,
+    /// Hash of `bytes`.
+    pub hash: ContentHash,
+    /// Folder that external weight files must lie in; `None` for a model that was not read from a folder of
+    /// its own and thus can have none.
+    folder: Option<PathBuf>,
+}
+
+impl ModelFiles {
+    /// A model from bytes: embedded in the program, or made by a test.
+    pub fn from_bytes(name: ModelName, version: Version, format: Format, bytes: impl Into<Bytes>) -> Self {
+        let bytes = bytes.into();
+        let hash = ContentHash::of(&bytes);
+        Self { name, version, format, bytes, hash, folder: None }
+    }
+
+    /// The same files, allowed to refer to weight files inside `folder`.
+    #[must_use]
+    pub fn in_folder(mut self, folder: PathBuf) -> Self {
+        self.folder = Some(folder);
+        self
+    }
+
+    /// Folder that external weight files must lie in.
+    pub fn folder(&self) -> Option<&Path> {
+        self.folder.as_deref()
+    }
+}

@@ -1,0 +1,34 @@
+//! Model repository, model configuration, engines and their measured profiles.
+//!
+//! The way of a model from disk to a lane: [`repository`] finds it and reads its files once,
+//! [`inspect`] tells what it takes and gives, [`EffectiveConfig`] settles how it is served, a [`Loader`] turns
+//! the files into a session of one of the [`engine`]s, and [`warm_and_profile`] runs and measures it before it gets
+//! traffic.
+
+mod batching;
+mod effective;
+pub mod engine;
+mod error;
+mod files;
+mod identity;
+mod loader;
+mod memory;
+mod onnx;
+pub mod repository;
+mod sample;
+mod settings;
+mod signature;
+mod time_span;
+mod warm;
+
+pub use batching::DEFAULT_MAX_BATCH;
+pub use effective::EffectiveConfig;
+pub use error::{ConfigError, EngineFailure, LoadError};
+pub use files::{ContentHash, Format, ModelFiles};
+pub use identity::{InvalidName, ModelName, Version};
+pub use loader::{EngineChoice, LoadOptions, Loader, UnknownEngine, inspect};
+pub use memory::release_unused_memory;
+pub use settings::{BatchingSettings, LaneChoice, ModelSettings, VersionPolicy};
+pub use signature::{Dim, Signature, TensorSpec};
+pub use time_span::{InvalidTimeSpan, TimeSpan};
+pub use warm::warm_and_profile;

@@ -1,0 +1,243 @@
+//! Both engines on small graphs. What needs ONNX Runtime says so when there is none on the machine.
+
+use bytes::Bytes;
+use oip::{Datatype, Shape, Tensor};
+use tract_onnx::pb::tensor_proto::DataType;
+
+use super::*;
+use crate::engine::ort::{Environment, discover};
+use crate::engine::{Batch, RunError};
+use crate::onnx::fixture::{Builder, D, matmul};
+use crate::{Dim, release_unused_memory};
+
+/// ONNX Runtime from this process's environment; says why when there is none.
+pub(crate) fn loader() -> Loader {
+    let variable = |name: &str| std::env::var_os(name);
+    let environment = Environment {
+        path: variable("PATH"),
+        virtual_env: variable("VIRTUAL_ENV").map(Into::into),
+        ort_dylib_path: variable("ORT_DYLIB_PATH").map(Into::into),
+    };
+    let loader = Loader::new(discover(None, &environment));
+    if let Err(missing) = &loader.ort {
+        eprintln!("not tested on engine `ort`: {missing}");
+    }
+    loader
+}
+
+fn engines(loader: &Loader) -> Vec<&'static str> {
+    if loader.ort.is_ok() { vec!["tract", "ort"] } else { vec!["tract"] }
+}
+
+fn named(engine: &'static str) -> LoadOptions {
+    LoadOptions { engine: EngineChoice::Named(engine), ..LoadOptions::default() }
+}
+
+fn floats(name: &str, extents: &[u64], values: &[f32]) -> Tensor {
+    let data: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+    Tensor {
+        name: name.into(),
+        datatype: Datatype::Fp32,
+        shape: Shape::from_extents(extents),
+        data: data.into(),
+    }
+}
+
+fn batch(tensor: Tensor, rows: u32) -> Batch {
+    Batch { inputs: vec![Some(tensor)], rows }
+}
+
+fn values(tensor: &Tensor) -> Vec<f32> {
+    tensor.data.chunks_exact(4).map(|chunk| f32::from_le_bytes(chunk.try_into().unwrap())).collect()
+}
+
+/// The data again, starting at an odd address.
+fn unaligned(tensor: &Tensor) -> Tensor {
+    let mut shifted = vec![0_u8];
+    shifted.extend_from_slice(&tensor.data);
+    let whole = Bytes::from(shifted);
+    let offset = if (whole.as_ptr() as usize).is_multiple_of(2) { 1 } else { 0 };
+    let data = if offset == 1 { whole.slice(1..) } else { tensor.data.clone() };
+    Tensor { data, ..tensor.clone() }
+}
+
+#[test]
+fn engines_agree_on_a_product_of_matrices() {
+    let loader = loader();
+    let files = matmul(D::S("batch")).files();
+    for engine in engines(&loader) {
+        let mut session = loader.load(&files, &named(engine)).unwrap();
+        assert_eq!((session.engine(), session.signature().max_batch), (engine, DEFAULT));
+        assert_eq!(session.signature().inputs[0].dims, [Dim::Free, Dim::Fixed(3)]);
+        let input = floats("x", &[2, 3], &[1.0, 0.0, 0.0, 1.0, 1.0, 1.0]);
+        for input in [unaligned(&input), input] {
+            let outputs = session.run(&batch(input, 2)).unwrap();
+            assert_eq!(
+                (outputs[0].name.as_str(), outputs[0].shape.extents()),
+                ("y", &[2, 2][..]),
+                "{engine}"
+            );
+            assert_eq!(values(&outputs[0]), [1.0, 2.0, 9.0, 12.0]);
+        }
+    }
+}
+
+const DEFAULT: u32 = crate::DEFAULT_MAX_BATCH;
+
+#[test]
+fn answers_outlive_their_session() {
+    let loader = loader();
+    let graph = Builder::default()
+        .input("x", DataType::Float, &[D::N(4096)])
+        .output("y", DataType::Float, &[D::N(4096)])
+        .node("Neg", &["x"], &["y"]);
+    let given: Vec<f32> = (0..4096).map(|value| value as f32).collect();
+    for engine in engines(&loader) {
+        let mut session = loader.load(&graph.clone().files(), &named(engine)).unwrap();
+        let outputs = session.run(&batch(floats("x", &[4096], &given), 1)).unwrap();
+        drop(session);
+        release_unused_memory();
+        assert!(values(&outputs[0]).iter().zip(&given).all(|(out, given)| *out == -given), "{engine}");
+    }
+}
+
+#[test]
+fn whole_numbers_booleans_and_scalars_keep_their_types() {
+    let loader = loader();
+    let graph = Builder::default()
+        .input("x", DataType::Float, &[D::N(-1), D::N(3)])
+        .input("flag", DataType::Bool, &[])
+        .output("best", DataType::Int64, &[D::N(-1)])
+        .output("not", DataType::Bool, &[])
+        .node("ArgMax", &["x"], &["best"])
+        .attribute("axis", 1)
+        .attribute("keepdims", 0)
+        .node("Not", &["flag"], &["not"]);
+    for engine in engines(&loader) {
+        let mut session = loader.load(&graph.clone().files(), &named(engine)).unwrap();
+        assert_eq!(session.signature().max_batch, 0, "a scalar has no batch");
+        let flag = |byte: u8| {
+            let data = Bytes::copy_from_slice(&[byte]);
+            Tensor { name: "flag".into(), datatype: Datatype::Bool, shape: Shape::from_extents(&[]), data }
+        };
+        let x = floats("x", &[2, 3], &[0.0, 2.0, 1.0, 3.0, 2.0, 1.0]);
+        let inputs = |byte| Batch { inputs: vec![Some(x.clone()), Some(flag(byte))], rows: 1 };
+        let outputs = session.run(&inputs(1)).unwrap();
+        assert_eq!(outputs[0].datatype, Datatype::Int64);
+        assert_eq!(outputs[0].data.as_ref(), [1_i64.to_le_bytes(), 0_i64.to_le_bytes()].concat(), "{engine}");
+        assert_eq!((outputs[1].datatype, outputs[1].data.as_ref()), (Datatype::Bool, &[0_u8][..]));
+        assert!(matches!(session.run(&inputs(2)), Err(RunError::Input(_))), "{engine}: 2 is no boolean");
+    }
+}
+
+#[test]
+fn an_unknown_operator_is_named() {
+    let loader = loader();
+    let graph = Builder::default()
+        .input("x", DataType::Float, &[D::N(2)])
+        .output("y", DataType::Float, &[D::N(2)])
+        .node("Frobnicate", &["x"], &["y"]);
+    let error = loader.load(&graph.files(), &LoadOptions::default()).err().unwrap();
+    let LoadError::Engines { model, version: 1, failures } = &error else { panic!("{error}") };
+    assert_eq!(model, "made");
+    assert_eq!(failures.iter().map(|failure| failure.engine).collect::<Vec<_>>(), ["ort", "tract"]);
+    for failure in failures.iter().filter(|failure| engines(&loader).contains(&failure.engine)) {
+        assert_eq!(failure.operator.as_deref(), Some("Frobnicate"), "{failure}");
+    }
+    assert!(error.to_string().starts_with("model `made` version 1: engine `ort`: "), "{error}");
+}
+
+#[test]
+fn a_file_cut_off_anywhere_does_not_load() {
+    let whole = matmul(D::S("batch")).bytes();
+    let name = || crate::ModelName::new("made").unwrap();
+    for length in 0..whole.len() {
+        let files = ModelFiles::from_bytes(name(), crate::Version(1), Format::Onnx, whole[..length].to_vec());
+        let outcome = Loader::without_ort().load(&files, &LoadOptions::default());
+        assert!(outcome.is_err(), "{length} of {} bytes loaded", whole.len());
+    }
+}
+
+#[test]
+fn what_a_request_does_wrong_is_not_the_engines_fault() {
+    let loader = loader();
+    let graph = Builder::default()
+        .input("index", DataType::Int64, &[D::N(1)])
+        .output("y", DataType::Float, &[D::N(1), D::N(2)])
+        .floats("table", &[3, 2], &[0.0, 1.0, 2.0, 3.0, 4.0, 5.0])
+        .node("Gather", &["table", "index"], &["y"]);
+    for engine in engines(&loader) {
+        let mut session = loader.load(&graph.clone().files(), &named(engine)).unwrap();
+        let mut ask = |index: i64| {
+            let data = Bytes::copy_from_slice(&index.to_le_bytes());
+            let shape = Shape::from_extents(&[1]);
+            session.run(&batch(Tensor { name: "index".into(), datatype: Datatype::Int64, shape, data }, 1))
+        };
+        assert!(matches!(ask(99), Err(RunError::Input(_))), "{engine}");
+        assert_eq!(values(&ask(2).unwrap()[0]), [4.0, 5.0], "{engine} goes on");
+    }
+}
+
+#[test]
+fn shapes_that_do_not_fit_together_are_the_clients_mistake() {
+    let loader = loader();
+    let graph = Builder::default()
+        .input("a", DataType::Float, &[D::N(2), D::S("n")])
+        .input("b", DataType::Float, &[D::N(2), D::S("m")])
+        .output("y", DataType::Float, &[D::N(2), D::S("k")])
+        .node("Add", &["a", "b"], &["y"]);
+    for engine in engines(&loader) {
+        let mut session = loader.load(&graph.clone().files(), &named(engine)).unwrap();
+        let mut add = |n: u64, m: u64| {
+            let tensor = |name, n| floats(name, &[2, n], &vec![1.0; 2 * n as usize]);
+            session.run(&Batch { inputs: vec![Some(tensor("a", n)), Some(tensor("b", m))], rows: 1 })
+        };
+        assert!(matches!(add(2, 3), Err(RunError::Input(_))), "{engine}");
+        for n in 1..40 {
+            assert_eq!(add(n, n).unwrap()[0].shape.extents(), [2, n], "{engine}");
+        }
+    }
+}
+
+#[test]
+fn weights_in_other_files_load_only_from_the_versions_folder() {
+    let loader = loader();
+    let folder = tempfile::tempdir().unwrap();
+    let outside = tempfile::NamedTempFile::new().unwrap();
+    let (graph, weights) = matmul(D::N(1)).external("w", "weights.bin");
+    std::fs::write(folder.path().join("weights.bin"), &weights).unwrap();
+    std::fs::write(outside.path(), &weights).unwrap();
+    std::os::unix::fs::symlink(outside.path(), folder.path().join("link.bin")).unwrap();
+    std::fs::write(folder.path().join("short.bin"), &weights[..5]).unwrap();
+    let in_folder = |graph: Builder| graph.files().in_folder(folder.path().to_owned());
+    for engine in engines(&loader) {
+        let mut session = loader.load(&in_folder(graph.clone()), &named(engine)).unwrap();
+        let outputs = session.run(&batch(floats("x", &[1, 3], &[1.0, 1.0, 1.0]), 1)).unwrap();
+        assert_eq!(values(&outputs[0]), [9.0, 12.0], "{engine}");
+    }
+    for (location, part) in [
+        ("../weights.bin", "leaves the version's folder"),
+        ("/etc/passwd", "leaves the version's folder"),
+        ("link.bin", "link that leaves"),
+        ("short.bin", "not complete"),
+        ("none.bin", "cannot be opened"),
+    ] {
+        let (graph, _) = matmul(D::N(1)).external("w", location);
+        let error = loader.load(&in_folder(graph.clone()), &LoadOptions::default()).err().unwrap();
+        assert!(
+            matches!(error, LoadError::Files { .. }) && error.to_string().contains(part),
+            "{location}: {error}"
+        );
+        assert!(loader.load(&graph.files(), &LoadOptions::default()).is_err(), "no folder, no other files");
+    }
+}
+
+#[test]
+fn engine_words_are_checked() {
+    assert_eq!("auto".parse(), Ok(EngineChoice::Auto));
+    assert_eq!("tract".parse(), Ok(EngineChoice::Named("tract")));
+    let error = "tracts".parse::<EngineChoice>().unwrap_err().to_string();
+    assert!(error.contains("did you mean `tract`?") && error.contains("`synthetic`"), "{error}");
+    let wrong = Loader::without_ort().load(&matmul(D::N(1)).files(), &named("synthetic")).err().unwrap();
+    assert!(wrong.to_string().contains("does not run ONNX models"), "{wrong}");
+}

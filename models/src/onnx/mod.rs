@@ -1,0 +1,17 @@
+//! Reading ONNX graphs as far as serving needs: inputs, outputs, and the batch dimension.
+//!
+//! The signature comes from the file and not from an engine, so that it is the same whichever engine runs the
+//! model, and known before one is chosen.
+
+mod element;
+mod external;
+mod free_batch;
+mod graph;
+
+#[cfg(test)]
+pub(crate) mod fixture;
+
+pub(crate) use element::datatype;
+pub(crate) use external::check_external_data;
+pub(crate) use free_batch::free_batch;
+pub(crate) use graph::{Graph, GraphDim, GraphTensor};

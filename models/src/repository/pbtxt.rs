@@ -1,0 +1,494 @@
+//! Triton's `config.pbtxt`, as far as it is supported.
+//!
+//! A field that is not supported is an error that names it: a model that asks for something and silently does
+//! not get it is worse than one that does not load.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+use std::path::{Component, Path};
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use oip::Datatype;
+use oip::proto::model_config::SchedulingChoice;
+use oip::proto::model_version_policy::PolicyChoice;
+use oip::proto::model_warmup::input::InputDataType;
+use oip::proto::{self, ModelConfig};
+use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, Value};
+
+use crate::{ConfigError, EngineChoice, ModelName, Version, VersionPolicy};
+
+/// Paths that may be set. A path stands for itself alone, not for what is below it.
+const SUPPORTED: &[&str] = &[
+    "name",
+    "platform",
+    "backend",
+    "max_batch_size",
+    "default_model_filename",
+    "parameters",
+    "parameters.string_value",
+    "input",
+    "input.name",
+    "input.data_type",
+    "input.dims",
+    "input.optional",
+    "output",
+    "output.name",
+    "output.data_type",
+    "output.dims",
+    "output.label_filename",
+    "version_policy",
+    "version_policy.latest",
+    "version_policy.latest.num_versions",
+    "version_policy.all",
+    "version_policy.specific",
+    "version_policy.specific.versions",
+    "instance_group",
+    "instance_group.name",
+    "instance_group.count",
+    "instance_group.kind",
+    "dynamic_batching",
+    "dynamic_batching.preferred_batch_size",
+    "dynamic_batching.max_queue_delay_microseconds",
+    "dynamic_batching.priority_levels",
+    "dynamic_batching.default_priority_level",
+    "dynamic_batching.default_queue_policy",
+    "dynamic_batching.default_queue_policy.timeout_action",
+    "dynamic_batching.default_queue_policy.default_timeout_microseconds",
+    "dynamic_batching.default_queue_policy.allow_timeout_override",
+    "dynamic_batching.default_queue_policy.max_queue_size",
+    "model_warmup",
+    "model_warmup.name",
+    "model_warmup.batch_size",
+    "model_warmup.count",
+    "model_warmup.inputs",
+    "model_warmup.inputs.data_type",
+    "model_warmup.inputs.dims",
+    "model_warmup.inputs.zero_data",
+    "model_warmup.inputs.random_data",
+];
+
+/// Bounds on what a file may ask for.
+const WARM_UPS_MAX: usize = 64;
+const WARM_UP_RUNS_MAX: u32 = 1000;
+const WARM_UP_BATCH_MAX: u32 = 65_536;
+const CLASSES_MAX: u64 = 64;
+
+/// What a `config.pbtxt` asks for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pbtxt {
+    /// Engine, from `platform` or `backend`; `None` when it names none.
+    pub engine: Option<EngineChoice>,
+    /// `max_batch_size`, when the file sets it; 0: no batch dimension.
+    pub max_batch: Option<u32>,
+    /// Declared inputs; empty: whatever the graph has.
+    pub inputs: Vec<TensorDeclaration>,
+    /// Declared outputs; empty: whatever the graph has.
+    pub outputs: Vec<TensorDeclaration>,
+    /// Which versions to serve.
+    pub versions: Option<VersionPolicy>,
+    /// Whether `dynamic_batching` is there.
+    pub dynamic_batching: bool,
+    /// Batch sizes to aim for, rising.
+    pub preferred: Vec<NonZeroU32>,
+    /// Longest wait for a batch to fill.
+    pub max_delay: Option<Duration>,
+    /// Number of priority classes.
+    pub classes: Option<NonZeroU32>,
+    /// Class of requests without a priority.
+    pub default_class: Option<NonZeroU32>,
+    /// Bound on queued requests.
+    pub queue_limit: Option<NonZeroU32>,
+    /// Time after which a request that brings no timeout is refused.
+    pub default_timeout: Option<Duration>,
+    /// Whether requests may bring their own timeout.
+    pub timeout_override: bool,
+    /// Number of lanes to run on, from `instance_group`.
+    pub instances: Option<NonZeroU32>,
+    /// Main file of a version, when it has another name than `model.onnx`.
+    pub model_filename: Option<String>,
+    /// Requests to run before the model is ready.
+    pub warm_ups: Vec<WarmUp>,
+    /// The file as protobuf, for the model configuration extension; `parameters` are kept only here.
+    pub source: ModelConfig,
+}
+
+/// An input or output as the file declares it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TensorDeclaration {
+    /// Name in the graph.
+    pub name: String,
+    /// Element type.
+    pub datatype: Datatype,
+    /// Dimensions, without the batch when `max_batch_size` is above 0; -1 is free.
+    pub dims: Vec<i64>,
+    /// File with a label for each index of this output.
+    pub label_filename: Option<String>,
+}
+
+/// One entry of `model_warmup`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WarmUp {
+    /// Name for messages.
+    pub name: String,
+    /// Rows; 0: the inputs are the whole shapes.
+    pub batch: u32,
+    /// Runs.
+    pub count: u32,
+    /// Inputs by name.
+    pub inputs: BTreeMap<String, WarmUpInput>,
+}
+
+/// One input of a warm-up request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WarmUpInput {
+    /// Element type.
+    pub datatype: Datatype,
+    /// Extents, without the batch when `batch` is above 0.
+    pub dims: Vec<u64>,
+    /// Values.
+    pub values: WarmUpValues,
+}
+
+/// Values of a warm-up input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WarmUpValues {
+    /// Zeros.
+    Zero,
+    /// Made-up values of the type, the same at every start.
+    Random,
+}
+
+static CONFIG: LazyLock<Option<MessageDescriptor>> = LazyLock::new(|| {
+    let pool = DescriptorPool::decode(oip::proto::FILE_DESCRIPTOR_SET).ok()?;
+    pool.get_message_by_name("inference.ModelConfig")
+});
+
+impl Pbtxt {
+    /// Parses and checks the text of a `config.pbtxt`.
+    pub fn parse(model: &ModelName, text: &str) -> Result<Self, ConfigError> {
+        let refuse = |path: &str, reason: String| ConfigError {
+            model: model.to_string(),
+            field: if path.is_empty() { "config.pbtxt".to_owned() } else { format!("config.pbtxt: {path}") },
+            reason,
+        };
+        let descriptor = CONFIG
+            .clone()
+            .ok_or_else(|| refuse("", "the program lacks the schema of this file".to_owned()))?;
+        let message = DynamicMessage::parse_text_format(descriptor, &with_colons(text))
+            .map_err(|error| refuse("", syntax_error(&error, text)))?;
+        if let Some(path) = unsupported(&message, "") {
+            return Err(refuse(&path, "is not supported".to_owned()));
+        }
+        let source: ModelConfig =
+            message.transcode_to().map_err(|error| refuse("", format!("cannot be read: {error}")))?;
+        if !source.name.is_empty() && source.name != model.as_str() {
+            let reason = format!("is `{}`: expected the folder's name, or nothing", source.name);
+            return Err(refuse("name", reason));
+        }
+        Self::from_proto(source, mentions(text, "max_batch_size"))
+            .map_err(|(path, reason)| refuse(&path, reason))
+    }
+
+    fn from_proto(source: ModelConfig, has_max_batch: bool) -> Result<Self, (String, String)> {
+        let field = |path: &str, reason: String| (path.to_owned(), reason);
+        let max_batch = u32::try_from(source.max_batch_size).map_err(|_| {
+            field("max_batch_size", format!("is {}: expected 0 or more", source.max_batch_size))
+        })?;
+        let dynamic = match &source.scheduling_choice {
+            Some(SchedulingChoice::DynamicBatching(batching)) => Some(batching.clone()),
+            Some(_) | None => None,
+        };
+        let dynamic_batching = dynamic.is_some();
+        let batching = dynamic.unwrap_or_default();
+        let queue = batching.default_queue_policy.unwrap_or_default();
+        if queue.timeout_action != proto::model_queue_policy::TimeoutAction::Reject as i32 {
+            let path = "dynamic_batching.default_queue_policy.timeout_action";
+            return Err(field(path, "is DELAY: only REJECT is supported".to_owned()));
+        }
+        let timeout = queue.default_timeout_microseconds;
+        Ok(Self {
+            engine: engine(&source.platform, &source.backend)?,
+            max_batch: has_max_batch.then_some(max_batch),
+            inputs: source
+                .input
+                .iter()
+                .map(|input| declaration("input", &input.name, input.data_type, &input.dims, ""))
+                .collect::<Result<_, _>>()?,
+            outputs: source
+                .output
+                .iter()
+                .map(|output| {
+                    declaration(
+                        "output",
+                        &output.name,
+                        output.data_type,
+                        &output.dims,
+                        &output.label_filename,
+                    )
+                })
+                .collect::<Result<_, _>>()?,
+            versions: versions(&source)?,
+            dynamic_batching,
+            preferred: preferred(&batching.preferred_batch_size)?,
+            max_delay: (batching.max_queue_delay_microseconds > 0)
+                .then(|| Duration::from_micros(batching.max_queue_delay_microseconds)),
+            classes: class("dynamic_batching.priority_levels", batching.priority_levels)?,
+            default_class: class("dynamic_batching.default_priority_level", batching.default_priority_level)?,
+            queue_limit: NonZeroU32::new(queue.max_queue_size),
+            default_timeout: (timeout > 0).then(|| Duration::from_micros(timeout)),
+            timeout_override: timeout == 0 || queue.allow_timeout_override,
+            instances: instances(&source)?,
+            model_filename: filename("default_model_filename", &source.default_model_filename)?,
+            warm_ups: warm_ups(&source)?,
+            source,
+        })
+    }
+}
+
+/// The path of the first field that is set and not supported.
+fn unsupported(message: &DynamicMessage, prefix: &str) -> Option<String> {
+    message.fields().find_map(|(field, value)| {
+        let path =
+            if prefix.is_empty() { field.name().to_owned() } else { format!("{prefix}.{}", field.name()) };
+        if !SUPPORTED.contains(&path.as_str()) {
+            return Some(path);
+        }
+        match value {
+            Value::Message(inner) => unsupported(inner, &path),
+            Value::List(list) => {
+                list.iter().filter_map(Value::as_message).find_map(|m| unsupported(m, &path))
+            }
+            Value::Map(map) => map.values().filter_map(Value::as_message).find_map(|m| unsupported(m, &path)),
+            _ => None,
+        }
+    })
+}
+
+/// The text with a colon before every list of messages. The format allows `input [ { ... } ]`, and every example
+/// of Triton is written so, but the parser knows only `input: [ { ... } ]`.
+fn with_colons(text: &str) -> String {
+    let mut with = String::with_capacity(text.len() + 16);
+    let (mut quote, mut comment, mut escaped, mut after_name) = (None, false, false, false);
+    for c in text.chars() {
+        if comment {
+            comment = c != '\n';
+        } else if let Some(end) = quote {
+            quote = (escaped || c != end).then_some(end);
+            escaped = c == '\\' && !escaped;
+        } else if c == '#' {
+            comment = true;
+        } else if c == '"' || c == '\'' {
+            (quote, after_name) = (Some(c), false);
+        } else {
+            if c == '[' && after_name {
+                with.push(':');
+            }
+            after_name = c.is_ascii_alphanumeric() || c == '_' || (after_name && c.is_whitespace());
+        }
+        with.push(c);
+    }
+    with
+}
+
+/// Whether a text names a field outside comments and quotes. Protobuf cannot tell `max_batch_size: 0` from its
+/// absence, but to a person they differ: never batch, and batch as the model allows.
+fn mentions(text: &str, field: &str) -> bool {
+    text.lines().any(|line| {
+        let code = line.split('#').next().unwrap_or_default();
+        let unquoted: String = code.split('"').step_by(2).collect();
+        unquoted.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').any(|word| word == field)
+    })
+}
+
+/// The parser's message with the place as line and column.
+fn syntax_error(error: &dyn std::fmt::Display, text: &str) -> String {
+    let lines = text.lines().count();
+    format!("is not a protobuf text of `inference.ModelConfig` ({lines} lines): {error}")
+}
+
+fn engine(platform: &str, backend: &str) -> Result<Option<EngineChoice>, (String, String)> {
+    let of = |field: &str, word: &str| match word {
+        "" => Ok(None),
+        "onnxruntime" | "onnxruntime_onnx" | "ort" => Ok(Some(EngineChoice::Named(crate::engine::ort::NAME))),
+        "tract" | "tract_onnx" => Ok(Some(EngineChoice::Named(crate::engine::tract::NAME))),
+        "synthetic" => Ok(Some(EngineChoice::Named(crate::engine::synthetic::NAME))),
+        other => {
+            let reason = format!("`{other}` is not supported: expected onnxruntime, tract or synthetic");
+            Err((field.to_owned(), reason))
+        }
+    };
+    match (of("platform", platform)?, of("backend", backend)?) {
+        (Some(one), Some(other)) if one != other => {
+            Err(("backend".to_owned(), format!("`{backend}` contradicts platform `{platform}`")))
+        }
+        // Triton's word means "whatever runs ONNX": every onnxruntime model may run on tract where there is no
+        // ONNX Runtime.
+        (Some(EngineChoice::Named("ort")), _) | (_, Some(EngineChoice::Named("ort"))) => {
+            Ok(Some(EngineChoice::Auto))
+        }
+        (platform, backend) => Ok(platform.or(backend)),
+    }
+}
+
+fn declaration(
+    kind: &str,
+    name: &str,
+    data_type: i32,
+    dims: &[i64],
+    labels: &str,
+) -> Result<TensorDeclaration, (String, String)> {
+    let path = |field: &str| format!("{kind} `{name}`: {field}");
+    if name.is_empty() {
+        return Err((format!("{kind}.name"), "is missing".to_owned()));
+    }
+    if let Some(dim) = dims.iter().find(|&&dim| dim < -1 || dim == 0) {
+        return Err((path("dims"), format!("has {dim}: expected -1 or 1 and more")));
+    }
+    Ok(TensorDeclaration {
+        name: name.to_owned(),
+        datatype: datatype(data_type)
+            .ok_or_else(|| (path("data_type"), "is missing or invalid".to_owned()))?,
+        dims: dims.to_vec(),
+        label_filename: filename(&path("label_filename"), labels)?,
+    })
+}
+
+fn datatype(number: i32) -> Option<Datatype> {
+    use oip::proto::DataType as Wire;
+    Some(match Wire::try_from(number).ok()? {
+        Wire::TypeInvalid => return None,
+        Wire::TypeBool => Datatype::Bool,
+        Wire::TypeUint8 => Datatype::Uint8,
+        Wire::TypeUint16 => Datatype::Uint16,
+        Wire::TypeUint32 => Datatype::Uint32,
+        Wire::TypeUint64 => Datatype::Uint64,
+        Wire::TypeInt8 => Datatype::Int8,
+        Wire::TypeInt16 => Datatype::Int16,
+        Wire::TypeInt32 => Datatype::Int32,
+        Wire::TypeInt64 => Datatype::Int64,
+        Wire::TypeFp16 => Datatype::Fp16,
+        Wire::TypeFp32 => Datatype::Fp32,
+        Wire::TypeFp64 => Datatype::Fp64,
+        Wire::TypeString => Datatype::Bytes,
+        Wire::TypeBf16 => Datatype::Bf16,
+    })
+}
+
+fn versions(source: &ModelConfig) -> Result<Option<VersionPolicy>, (String, String)> {
+    let Some(choice) = source.version_policy.as_ref().and_then(|policy| policy.policy_choice.as_ref()) else {
+        return Ok(None);
+    };
+    Ok(Some(match choice {
+        PolicyChoice::All(_) => VersionPolicy::All,
+        PolicyChoice::Latest(latest) => {
+            VersionPolicy::Latest(NonZeroU32::new(latest.num_versions).unwrap_or(NonZeroU32::MIN))
+        }
+        PolicyChoice::Specific(specific) => {
+            let versions = specific.versions.iter().map(|&number| {
+                let version = u64::try_from(number).ok().filter(|&number| number > 0).map(Version);
+                let path = "version_policy.specific.versions".to_owned();
+                version.ok_or_else(|| (path, format!("has {number}: expected 1 or more")))
+            });
+            VersionPolicy::Listed(versions.collect::<Result<_, _>>()?)
+        }
+    }))
+}
+
+fn preferred(sizes: &[i32]) -> Result<Vec<NonZeroU32>, (String, String)> {
+    let mut checked = sizes
+        .iter()
+        .map(|&size| {
+            let path = "dynamic_batching.preferred_batch_size".to_owned();
+            let size_checked = u32::try_from(size).ok().and_then(NonZeroU32::new);
+            size_checked.ok_or_else(|| (path, format!("has {size}: expected 1 or more")))
+        })
+        .collect::<Result<Vec<_>, _>>()?;
+    checked.sort_unstable();
+    checked.dedup();
+    Ok(checked)
+}
+
+fn class(path: &str, number: u64) -> Result<Option<NonZeroU32>, (String, String)> {
+    if number > CLASSES_MAX {
+        return Err((path.to_owned(), format!("is {number}: expected at most {CLASSES_MAX}")));
+    }
+    Ok(u32::try_from(number).ok().and_then(NonZeroU32::new))
+}
+
+fn instances(source: &ModelConfig) -> Result<Option<NonZeroU32>, (String, String)> {
+    use oip::proto::model_instance_group::Kind;
+    let mut total = 0_u32;
+    for group in &source.instance_group {
+        if !matches!(Kind::try_from(group.kind), Ok(Kind::Cpu | Kind::Auto)) {
+            let reason = "expected KIND_CPU or KIND_AUTO".to_owned();
+            return Err(("instance_group.kind".to_owned(), reason));
+        }
+        let count = u32::try_from(group.count).map_err(|_| {
+            ("instance_group.count".to_owned(), format!("is {}: expected 1 or more", group.count))
+        })?;
+        total = total.saturating_add(count.max(1));
+    }
+    Ok(NonZeroU32::new(total))
+}
+
+/// A plain file name: a path could leave the model's folder.
+fn filename(path: &str, name: &str) -> Result<Option<String>, (String, String)> {
+    if name.is_empty() {
+        return Ok(None);
+    }
+    let mut parts = Path::new(name).components();
+    match (parts.next(), parts.next()) {
+        (Some(Component::Normal(only)), None) if only == name => Ok(Some(name.to_owned())),
+        _ => Err((path.to_owned(), format!("is `{name}`: expected a file name without folders"))),
+    }
+}
+
+fn warm_ups(source: &ModelConfig) -> Result<Vec<WarmUp>, (String, String)> {
+    if source.model_warmup.len() > WARM_UPS_MAX {
+        return Err(("model_warmup".to_owned(), format!("has more than {WARM_UPS_MAX} entries")));
+    }
+    source.model_warmup.iter().map(warm_up).collect()
+}
+
+fn warm_up(source: &proto::ModelWarmup) -> Result<WarmUp, (String, String)> {
+    let path = |field: &str| format!("model_warmup `{}`: {field}", source.name);
+    if source.count > WARM_UP_RUNS_MAX {
+        return Err((path("count"), format!("is {}: expected at most {WARM_UP_RUNS_MAX}", source.count)));
+    }
+    if source.batch_size > WARM_UP_BATCH_MAX {
+        return Err((
+            path("batch_size"),
+            format!("is {}: expected at most {WARM_UP_BATCH_MAX}", source.batch_size),
+        ));
+    }
+    let inputs = source.inputs.iter().map(|(name, input)| {
+        let inner = |field: &str| path(&format!("inputs `{name}`: {field}"));
+        let dims = input.dims.iter().map(|&dim| {
+            u64::try_from(dim).map_err(|_| (inner("dims"), format!("has {dim}: expected 0 or more")))
+        });
+        let values = match &input.input_data_type {
+            None | Some(InputDataType::ZeroData(_)) => WarmUpValues::Zero,
+            Some(InputDataType::RandomData(_)) => WarmUpValues::Random,
+            Some(InputDataType::InputDataFile(_)) => {
+                return Err((inner("input_data_file"), "is not supported".to_owned()));
+            }
+        };
+        let datatype = datatype(input.data_type);
+        let warm = WarmUpInput {
+            datatype: datatype.ok_or_else(|| (inner("data_type"), "is missing or invalid".to_owned()))?,
+            dims: dims.collect::<Result<_, _>>()?,
+            values,
+        };
+        Ok((name.clone(), warm))
+    });
+    Ok(WarmUp {
+        name: source.name.clone(),
+        batch: source.batch_size,
+        count: source.count.max(1),
+        inputs: inputs.collect::<Result<_, _>>()?,
+    })
+}
+
+#[cfg(test)]
+mod tests;

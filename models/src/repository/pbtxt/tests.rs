@@ -1,0 +1,124 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn parse(text: &str) -> Result<Pbtxt, ConfigError> {
+    Pbtxt::parse(&ModelName::new("m").unwrap(), text)
+}
+
+fn error(text: &str) -> String {
+    parse(text).unwrap_err().to_string()
+}
+
+#[test]
+fn a_usual_file_parses() {
+    let file = parse(
+        r#"
+        # a comment with max_batch_size
+        name: "m"
+        platform: "onnxruntime_onnx"
+        max_batch_size: 8
+        input [ { name: "x" data_type: TYPE_FP32 dims: [ 3, -1 ] } ]
+        output [ { name: "y" data_type: TYPE_STRING dims: [ 2 ] label_filename: "labels.txt" } ]
+        version_policy: { specific { versions: [1, 3] } }
+        instance_group [ { count: 2 kind: KIND_CPU }, { kind: KIND_AUTO } ]
+        dynamic_batching {
+          preferred_batch_size: [ 8, 4 ]
+          max_queue_delay_microseconds: 500
+          priority_levels: 3
+          default_priority_level: 2
+          default_queue_policy { max_queue_size: 100 default_timeout_microseconds: 20000 allow_timeout_override: true }
+        }
+        model_warmup [ { name: "w" batch_size: 2 count: 3
+          inputs { key: "x" value { data_type: TYPE_FP32 dims: [3, 5] random_data: true } } } ]
+        parameters { key: "note" value { string_value: "kept" } }
+        "#,
+    )
+    .unwrap();
+    assert_eq!((file.engine, file.max_batch), (Some(EngineChoice::Auto), Some(8)));
+    assert_eq!(file.inputs[0].dims, [3, -1]);
+    assert_eq!(file.outputs[0].label_filename.as_deref(), Some("labels.txt"));
+    assert_eq!(file.versions, Some(VersionPolicy::Listed(vec![Version(1), Version(3)])));
+    assert_eq!(file.instances.unwrap().get(), 3);
+    assert_eq!(file.preferred.iter().map(|size| size.get()).collect::<Vec<_>>(), [4, 8]);
+    assert_eq!(file.max_delay, Some(Duration::from_micros(500)));
+    assert_eq!((file.classes.unwrap().get(), file.default_class.unwrap().get()), (3, 2));
+    assert_eq!((file.queue_limit.unwrap().get(), file.timeout_override), (100, true));
+    assert_eq!(file.default_timeout, Some(Duration::from_millis(20)));
+    assert_eq!(file.warm_ups[0].inputs["x"].values, WarmUpValues::Random);
+    assert_eq!(file.source.parameters["note"].string_value, "kept");
+}
+
+#[test]
+fn an_absent_batch_size_differs_from_none() {
+    assert_eq!(parse("max_batch_size: 0").unwrap().max_batch, Some(0));
+    assert_eq!(parse("# max_batch_size: 0\nname: \"m\"").unwrap().max_batch, None);
+    assert_eq!(parse("parameters { key: \"max_batch_size\" value { } }").unwrap().max_batch, None);
+}
+
+#[test]
+fn unsupported_fields_are_named_with_their_path() {
+    for (text, path) in [
+        ("optimization { cuda { graphs: true } }", "optimization"),
+        ("sequence_batching { }", "sequence_batching"),
+        ("ensemble_scheduling { step { model_name: \"x\" } }", "ensemble_scheduling"),
+        ("dynamic_batching { preserve_ordering: true }", "dynamic_batching.preserve_ordering"),
+        (
+            "dynamic_batching { priority_queue_policy { key: 1 value { } } }",
+            "dynamic_batching.priority_queue_policy",
+        ),
+        ("input { name: \"x\" data_type: TYPE_FP32 reshape { shape: [1] } }", "input.reshape"),
+        ("input { name: \"x\" data_type: TYPE_FP32 format: FORMAT_NHWC }", "input.format"),
+        ("instance_group { gpus: [0] }", "instance_group.gpus"),
+        ("response_cache { enable: true }", "response_cache"),
+        ("model_transaction_policy { decoupled: true }", "model_transaction_policy"),
+    ] {
+        let said = error(text);
+        assert_eq!(said, format!("model `m`: config.pbtxt: {path}: is not supported"));
+    }
+}
+
+#[test]
+fn wrong_values_say_what_would_be_right() {
+    for (text, part) in [
+        ("max_batch_size: -1", "max_batch_size: is -1: expected 0 or more"),
+        ("nonsense: 1", "nonsense"),
+        ("max_batch_size: ", "is not a protobuf text"),
+        ("name: \"other\"", "expected the folder's name"),
+        ("platform: \"tensorrt_plan\"", "platform: `tensorrt_plan` is not supported"),
+        ("platform: \"tract_onnx\" backend: \"onnxruntime\"", "contradicts"),
+        ("input { name: \"x\" }", "input `x`: data_type: is missing"),
+        ("input { data_type: TYPE_FP32 }", "input.name: is missing"),
+        ("input { name: \"x\" data_type: TYPE_FP32 dims: [0] }", "expected -1 or 1 and more"),
+        ("default_model_filename: \"../x.onnx\"", "expected a file name without folders"),
+        ("output { name: \"y\" data_type: TYPE_FP32 label_filename: \"/etc/passwd\" }", "without folders"),
+        ("instance_group { kind: KIND_GPU }", "expected KIND_CPU or KIND_AUTO"),
+        ("version_policy { specific { versions: [0] } }", "expected 1 or more"),
+        ("dynamic_batching { preferred_batch_size: [0] }", "expected 1 or more"),
+        ("dynamic_batching { default_queue_policy { timeout_action: DELAY } }", "only REJECT"),
+        ("dynamic_batching { priority_levels: 1000000 }", "expected at most 64"),
+        (
+            "model_warmup { inputs { key: \"x\" value { data_type: TYPE_FP32 input_data_file: \"f\" } } }",
+            "input_data_file",
+        ),
+        ("model_warmup { count: 4000000000 }", "expected at most 1000"),
+    ] {
+        let said = error(text);
+        assert!(said.contains(part), "{text}: {said}");
+    }
+}
+
+#[test]
+fn colons_are_added_only_before_lists() {
+    assert_eq!(with_colons("input [ { } ]"), "input :[ { } ]");
+    for unchanged in ["dims: [1]", "# input [", "name: \"input [\"", "name: 'a\\' input ['"] {
+        assert_eq!(with_colons(unchanged), unchanged);
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_text_panics(text in "[a-z_:{}\\[\\]\"#,0-9\\-. \\n]{0,200}") {
+        let _ = parse(&text);
+    }
+}

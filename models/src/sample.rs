@@ -1,0 +1,113 @@
+//! Made-up inputs: for warming models up, for measuring them, and for checking that batches are sound.
+
+use bytes::Bytes;
+use half::{bf16, f16};
+use oip::{Datatype, Shape, Tensor};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use crate::engine::{Batch, Session};
+use crate::{Dim, Signature, TensorSpec};
+
+/// Extents tried for free dimensions other than the batch, until one suits the graph: common multiples for
+/// images first, then small ones.
+pub(crate) const EXTENTS: [u64; 8] = [32, 48, 64, 1, 8, 16, 128, 224];
+
+/// One row of inputs. Rows with different numbers have different values: floats spread over -0.5 to 0.5, whole
+/// numbers 0 or 1, which most graphs accept as an index or a mask, strings empty.
+pub(crate) fn row(signature: &Signature, extent: u64, row: u64) -> Batch {
+    let batched = signature.max_batch > 0;
+    let inputs =
+        signature.inputs.iter().map(|spec| (!spec.optional).then(|| tensor(spec, batched, extent, row)));
+    Batch { inputs: inputs.collect(), rows: 1 }
+}
+
+/// The answer to row 0 with the first extent for free dimensions that the graph accepts, and that extent.
+pub(crate) fn first_that_runs(session: &mut dyn Session) -> Option<(u64, Vec<Tensor>)> {
+    let signature = session.signature().clone();
+    let all = if signature.has_fixed_inputs() { &[1][..] } else { &EXTENTS };
+    all.iter()
+        .find_map(|&extent| session.run(&row(&signature, extent, 0)).ok().map(|outputs| (extent, outputs)))
+}
+
+/// One batch of several batches of the same shapes.
+pub(crate) fn join(rows: &[Batch]) -> Batch {
+    let total: u32 = rows.iter().map(|batch| batch.rows).sum();
+    let width = rows.first().map_or(0, |batch| batch.inputs.len());
+    let inputs = (0..width).map(|index| {
+        let parts: Vec<&Tensor> = rows.iter().filter_map(|batch| batch.inputs.get(index)?.as_ref()).collect();
+        let first = parts.first()?;
+        let data: Vec<u8> = parts.iter().flat_map(|part| part.data.iter().copied()).collect();
+        let shape = first.shape.with_outermost(u64::from(total));
+        Some(Tensor { name: first.name.clone(), datatype: first.datatype, shape, data: data.into() })
+    });
+    Batch { inputs: inputs.collect(), rows: total }
+}
+
+/// Shapes of one row of inputs.
+pub(crate) fn shapes(signature: &Signature, extent: u64) -> Vec<Vec<u64>> {
+    signature.inputs.iter().map(|spec| shape(spec, signature.max_batch > 0, extent)).collect()
+}
+
+fn shape(spec: &TensorSpec, batched: bool, extent: u64) -> Vec<u64> {
+    let dims = spec.dims.iter().enumerate();
+    dims.map(|(index, dim)| match dim {
+        Dim::Fixed(fixed) => *fixed,
+        Dim::Free if index == 0 && batched => 1,
+        Dim::Free => extent,
+    })
+    .collect()
+}
+
+fn tensor(spec: &TensorSpec, batched: bool, extent: u64, row: u64) -> Tensor {
+    let shape = Shape::from_extents(&shape(spec, batched, extent));
+    let count = shape.element_count().and_then(|count| usize::try_from(count).ok()).unwrap_or(0);
+    let data = elements(spec.datatype, count, row);
+    Tensor { name: spec.name.clone(), datatype: spec.datatype, shape, data }
+}
+
+/// Elements of a row.
+pub(crate) fn elements(datatype: Datatype, count: usize, row: u64) -> Bytes {
+    // A stride without a common divisor with usual widths, so that neighbours and rows all differ.
+    let float =
+        |index: usize| ((index as u64).wrapping_mul(37).wrapping_add(row * 101) % 211) as f32 / 211.0 - 0.5;
+    let whole = |index: usize| row == 0 || index.is_multiple_of(3);
+    match datatype {
+        Datatype::Fp32 => fill(count, float),
+        Datatype::Fp64 => fill(count, |index| f64::from(float(index))),
+        Datatype::Fp16 => fill(count, |index| f16::from_f32(float(index))),
+        Datatype::Bf16 => fill(count, |index| bf16::from_f32(float(index))),
+        Datatype::Bool | Datatype::Uint8 | Datatype::Int8 => fill(count, |index| u8::from(whole(index))),
+        Datatype::Uint16 | Datatype::Int16 => fill(count, |index| u16::from(whole(index))),
+        Datatype::Uint32 | Datatype::Int32 => fill(count, |index| u32::from(whole(index))),
+        Datatype::Uint64 | Datatype::Int64 => fill(count, |index| u64::from(whole(index))),
+        Datatype::Bytes => fill(count, |_| 0_u32),
+    }
+}
+
+fn fill<T: IntoBytes + Immutable>(count: usize, value: impl Fn(usize) -> T) -> Bytes {
+    let elements: Vec<T> = (0..count).map(value).collect();
+    Bytes::copy_from_slice(elements.as_slice().as_bytes())
+}
+
+/// The elements as numbers; `None` for types that are not numbers.
+pub(crate) fn numbers(data: &[u8], datatype: Datatype) -> Option<Vec<f64>> {
+    match datatype {
+        Datatype::Fp32 => read::<f32>(data, f64::from),
+        Datatype::Fp64 => read::<f64>(data, |value| value),
+        Datatype::Fp16 => read::<f16>(data, f64::from),
+        Datatype::Bf16 => read::<bf16>(data, f64::from),
+        Datatype::Uint8 => read::<u8>(data, f64::from),
+        Datatype::Int8 => read::<i8>(data, f64::from),
+        Datatype::Uint16 => read::<u16>(data, f64::from),
+        Datatype::Int16 => read::<i16>(data, f64::from),
+        Datatype::Uint32 => read::<u32>(data, f64::from),
+        Datatype::Int32 => read::<i32>(data, f64::from),
+        Datatype::Uint64 => read::<u64>(data, |value| value as f64),
+        Datatype::Int64 => read::<i64>(data, |value| value as f64),
+        Datatype::Bool | Datatype::Bytes => None,
+    }
+}
+
+fn read<T: FromBytes>(data: &[u8], number: impl Fn(T) -> f64) -> Option<Vec<f64>> {
+    data.chunks_exact(size_of::<T>()).map(|chunk| T::read_from_bytes(chunk).ok().map(&number)).collect()
+}

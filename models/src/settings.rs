@@ -1,0 +1,266 @@
+//! One `[models.NAME]` table of `tessera.toml`.
+
+use std::num::NonZeroU32;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, Error, IgnoredAny, SeqAccess, Visitor};
+
+use crate::{EngineChoice, TimeSpan, Version};
+
+/// How one model is served. Every option may be left out; what is set here wins over `config.pbtxt`.
+///
+/// ```toml
+/// [models.resnet50]
+/// slo = "50ms"
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ModelSettings {
+    /// Service-level objective: a request must be answered within this time of its arrival, unless it brings
+    /// its own `timeout`. Default: none; requests then wait up to `timeout_max`.
+    pub slo: Option<TimeSpan>,
+    /// Engine: `auto`, `ort`, `tract` or `synthetic`. Default: `auto`, which is `ort` where ONNX Runtime was
+    /// found and can load the model, else `tract`.
+    pub engine: Option<EngineChoice>,
+    /// Largest batch in rows; 0: never batch. Default: 64 for a model whose shapes allow a batch and whose rows
+    /// do not influence each other (checked at load), else 0.
+    pub max_batch: Option<u32>,
+    /// Frees a batch dimension that the ONNX file fixes at 1. The changed model is checked against the original
+    /// behaviour and refused if batches change answers. Default: false.
+    pub free_batch: Option<bool>,
+    /// Versions to serve: `"latest"`, a number n (the n latest), a list, or `"all"`. Default: `"latest"`.
+    pub versions: Option<VersionPolicy>,
+    /// How requests are gathered into batches.
+    pub batching: BatchingSettings,
+    /// Bound on queued requests; further ones are refused. Default: the server's.
+    pub queue_limit: Option<NonZeroU32>,
+    /// Class of requests that bring no priority; 1 is the most important. Default: 1, or what `config.pbtxt`
+    /// says.
+    pub default_class: Option<NonZeroU32>,
+    /// Lanes that may run the model: `"all"` or a list of lane numbers from 0. Default: `"all"`.
+    pub lanes: Option<LaneChoice>,
+    /// Longest `timeout` that a request may ask for; longer ones are shortened to it. Default: the server's.
+    pub timeout_max: Option<TimeSpan>,
+}
+
+/// The `batching` table of a model.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct BatchingSettings {
+    /// Batching policy by name. Default: `deadline`, or `window` if `config.pbtxt` has a queue delay or preferred
+    /// sizes.
+    pub policy: Option<String>,
+    /// Longest time that a request waits for others to fill its batch, for policies that wait. Default: 0.
+    pub max_delay: Option<TimeSpan>,
+    /// Batch sizes to aim for, for policies that have such. Default: none.
+    pub preferred: Option<Vec<NonZeroU32>>,
+}
+
+/// Which versions of a model are served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum VersionPolicy {
+    /// This many of the highest numbers.
+    Latest(NonZeroU32),
+    /// Those listed.
+    Listed(Vec<Version>),
+    /// All that are in the repository.
+    All,
+}
+
+impl Default for VersionPolicy {
+    fn default() -> Self {
+        Self::Latest(NonZeroU32::MIN)
+    }
+}
+
+impl VersionPolicy {
+    /// The versions to serve out of those that exist, smallest first. A listed version that does not exist is
+    /// left out; [`VersionPolicy::missing`] names those.
+    pub fn select(&self, existing: &[Version]) -> Vec<Version> {
+        let mut sorted = existing.to_vec();
+        sorted.sort_unstable();
+        sorted.dedup();
+        match self {
+            Self::All => sorted,
+            Self::Latest(count) => {
+                let keep = usize::try_from(count.get()).unwrap_or(usize::MAX);
+                sorted.split_off(sorted.len().saturating_sub(keep))
+            }
+            Self::Listed(wanted) => {
+                sorted.retain(|version| wanted.contains(version));
+                sorted
+            }
+        }
+    }
+
+    /// Listed versions that do not exist.
+    pub fn missing(&self, existing: &[Version]) -> Vec<Version> {
+        match self {
+            Self::Listed(wanted) => {
+                wanted.iter().filter(|version| !existing.contains(version)).copied().collect()
+            }
+            Self::All | Self::Latest(_) => Vec::new(),
+        }
+    }
+}
+
+/// Which lanes may run a model.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum LaneChoice {
+    /// Every lane.
+    #[default]
+    All,
+    /// Those with these numbers; not empty, rising.
+    Listed(Vec<u32>),
+}
+
+impl<'de> Deserialize<'de> for EngineChoice {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let word = String::deserialize(deserializer)?;
+        word.parse().map_err(D::Error::custom)
+    }
+}
+
+/// Bound on the length of a list in the configuration.
+const LIST_MAX: usize = 4096;
+
+/// Reads either a word or a list of numbers or one number.
+struct WordOrNumbers;
+
+enum Given {
+    Word(String),
+    One(u64),
+    List(Vec<u64>),
+}
+
+impl<'de> Visitor<'de> for WordOrNumbers {
+    type Value = Given;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a word, a whole number or a list of whole numbers")
+    }
+
+    fn visit_str<E: Error>(self, word: &str) -> Result<Given, E> {
+        Ok(Given::Word(word.to_owned()))
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<Given, E> {
+        Ok(Given::One(number))
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<Given, E> {
+        u64::try_from(number).map(Given::One).map_err(|_| E::custom(format!("{number}: expected 0 or more")))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Given, A::Error> {
+        let mut numbers = Vec::new();
+        while numbers.len() < LIST_MAX {
+            let Some(number) = list.next_element::<u64>()? else { return Ok(Given::List(numbers)) };
+            numbers.push(number);
+        }
+        match list.next_element::<IgnoredAny>()? {
+            None => Ok(Given::List(numbers)),
+            Some(_) => Err(A::Error::custom(format!("has more than {LIST_MAX} entries"))),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for VersionPolicy {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let expected =
+            "expected \"latest\", \"all\", a number of latest versions or a list of versions of 1 or more";
+        let refuse = |what: String| D::Error::custom(format!("{what}: {expected}"));
+        match deserializer.deserialize_any(WordOrNumbers)? {
+            Given::Word(word) if word == "latest" => Ok(Self::default()),
+            Given::Word(word) if word == "all" => Ok(Self::All),
+            Given::Word(word) => Err(refuse(format!("`{word}`"))),
+            Given::One(count) => {
+                let count = u32::try_from(count).ok().and_then(NonZeroU32::new);
+                count.map(Self::Latest).ok_or_else(|| refuse("number of versions".to_owned()))
+            }
+            Given::List(numbers) if numbers.is_empty() || numbers.contains(&0) => {
+                Err(refuse("list of versions".to_owned()))
+            }
+            Given::List(numbers) => Ok(Self::Listed(numbers.into_iter().map(Version).collect())),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for LaneChoice {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let expected = "expected \"all\" or a list of lane numbers";
+        match deserializer.deserialize_any(WordOrNumbers)? {
+            Given::Word(word) if word == "all" => Ok(Self::All),
+            Given::List(numbers) if !numbers.is_empty() => {
+                let lanes = numbers.into_iter().map(u32::try_from).collect::<Result<Vec<_>, _>>();
+                let mut lanes =
+                    lanes.map_err(|_| D::Error::custom(format!("lane number too large: {expected}")))?;
+                lanes.sort_unstable();
+                lanes.dedup();
+                Ok(Self::Listed(lanes))
+            }
+            Given::Word(_) | Given::One(_) | Given::List(_) => Err(D::Error::custom(expected)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_table_parses() {
+        let settings: ModelSettings = toml::from_str(
+            r#"
+            slo = "50ms"
+            engine = "tract"
+            max_batch = 8
+            free_batch = true
+            versions = [3, 1]
+            batching = { policy = "window", max_delay = "2ms", preferred = [4, 8] }
+            queue_limit = 100
+            default_class = 2
+            lanes = [1, 0, 1]
+            timeout_max = "10s"
+            "#,
+        )
+        .unwrap();
+        assert_eq!(settings.slo.unwrap().to_string(), "50ms");
+        assert_eq!(settings.engine, Some(EngineChoice::Named("tract")));
+        assert_eq!(settings.versions, Some(VersionPolicy::Listed(vec![Version(3), Version(1)])));
+        assert_eq!(settings.lanes, Some(LaneChoice::Listed(vec![0, 1])));
+    }
+
+    #[test]
+    fn mistakes_say_what_would_be_right() {
+        for (text, part) in [
+            ("slo = \"50\"", "expected a unit"),
+            ("slo = 50", "string"),
+            ("engine = \"orc\"", "did you mean `ort`"),
+            ("queue_limit = 0", "nonzero"),
+            ("versions = \"newest\"", "expected \"latest\""),
+            ("versions = 0", "expected \"latest\""),
+            ("versions = [0]", "versions of 1 or more"),
+            ("lanes = []", "list of lane numbers"),
+            ("max_batch = -1", "invalid value"),
+            ("batching = { maxdelay = \"1ms\" }", "maxdelay"),
+        ] {
+            let error = toml::from_str::<ModelSettings>(text).unwrap_err().to_string();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn version_policies_select() {
+        let existing = [3, 1, 7].map(Version);
+        let two = VersionPolicy::Latest(NonZeroU32::new(2).unwrap());
+        assert_eq!(two.select(&existing), [Version(3), Version(7)]);
+        assert_eq!(VersionPolicy::default().select(&[]), []);
+        assert_eq!(VersionPolicy::All.select(&existing), [1, 3, 7].map(Version));
+        let listed = VersionPolicy::Listed(vec![Version(9), Version(1)]);
+        assert_eq!(
+            (listed.select(&existing), listed.missing(&existing)),
+            (vec![Version(1)], vec![Version(9)])
+        );
+    }
+}

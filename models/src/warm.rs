@@ -1,0 +1,224 @@
+//! Running a model before it gets traffic: what is slow the first time is done, and its batches are measured.
+
+use std::time::{Duration, Instant};
+
+use oip::{Shape, Tensor};
+
+use crate::engine::{Batch, Session};
+use crate::repository::{WarmUp, WarmUpValues};
+use crate::{EffectiveConfig, LoadError, sample};
+
+/// Time to spend on measuring one session. The run under way is finished.
+const BUDGET: Duration = Duration::from_secs(1);
+
+/// Runs of each batch size; the first warms and does not count.
+const RUNS: usize = 5;
+
+/// Bound on the bytes of one made-up batch, inputs and outputs together.
+const BATCH_BYTES_MAX: usize = 256 * 1024 * 1024;
+
+/// Runs the warm-up requests of the configuration, then measures batches of 1, 2, 4, ... up to the largest
+/// batch. Gives (rows, shortest time) with rows rising; shortest, because everything else that happens on the
+/// machine only adds.
+///
+/// Stops early when the time or memory for it is used up, so the largest batch may be missing. A model for which
+/// no made-up input is valid gives no measurements; that is not an error. A warm-up request of the configuration
+/// that fails is one.
+pub fn warm_and_profile(
+    session: &mut dyn Session,
+    config: &EffectiveConfig,
+) -> Result<Vec<(u32, Duration)>, LoadError> {
+    let refuse = |reason: String| LoadError::Warm { model: config.name.to_string(), reason };
+    for warm_up in &config.warm_ups {
+        let batch = requested(session, warm_up).map_err(refuse)?;
+        for _ in 0..warm_up.count {
+            session.run(&batch).map_err(|error| refuse(format!("`{}`: {error}", warm_up.name)))?;
+        }
+    }
+    let started = Instant::now();
+    let Some((extent, outputs)) = sample::first_that_runs(session) else {
+        tracing::info!(model = %config.name, "no made-up input runs: batch times will be learnt from traffic");
+        return Ok(Vec::new());
+    };
+    let signature = session.signature().clone();
+    let row_bytes = bytes(&outputs)
+        + sample::row(&signature, extent, 0).inputs.iter().flatten().map(|t| t.data.len()).sum::<usize>();
+    let mut profile: Vec<(u32, Duration)> = Vec::new();
+    for rows in sizes(signature.max_batch) {
+        let fits = row_bytes.saturating_mul(rows as usize) <= BATCH_BYTES_MAX;
+        // Twice the rows take at most about twice the time.
+        let expected = profile.last().map_or(Duration::ZERO, |(_, shortest)| *shortest * 2);
+        if !fits || (rows > 1 && started.elapsed() + expected > BUDGET) {
+            break;
+        }
+        let batch = match rows {
+            1 => sample::row(&signature, extent, 0),
+            _ => sample::join(
+                &(0..u64::from(rows)).map(|row| sample::row(&signature, extent, row)).collect::<Vec<_>>(),
+            ),
+        };
+        match measure(session, &batch, started) {
+            Ok(shortest) => profile.push((rows, shortest)),
+            Err(reason) if rows == 1 => return Err(refuse(reason)),
+            Err(reason) => return Err(refuse(format!("a batch of {rows} rows: {reason}"))),
+        }
+    }
+    Ok(profile)
+}
+
+/// 1, 2, 4, ... and the largest batch itself.
+fn sizes(max_batch: u32) -> impl Iterator<Item = u32> {
+    let largest = max_batch.max(1);
+    let powers = std::iter::successors(Some(1_u32), |size| size.checked_mul(2))
+        .take_while(move |&size| size < largest);
+    powers.chain(std::iter::once(largest))
+}
+
+fn measure(session: &mut dyn Session, batch: &Batch, started: Instant) -> Result<Duration, String> {
+    let mut shortest = Duration::MAX;
+    for run in 0..RUNS {
+        let begin = Instant::now();
+        session.run(batch).map_err(|error| error.to_string())?;
+        // The first run allocates; it counts only if there is no time for another.
+        let enough = started.elapsed() > BUDGET;
+        if run > 0 || enough {
+            shortest = shortest.min(begin.elapsed());
+        }
+        if enough {
+            break;
+        }
+    }
+    Ok(shortest)
+}
+
+fn bytes(tensors: &[Tensor]) -> usize {
+    tensors.iter().map(|tensor| tensor.data.len()).sum()
+}
+
+/// The batch that a warm-up request describes.
+fn requested(session: &dyn Session, warm_up: &WarmUp) -> Result<Batch, String> {
+    let signature = session.signature();
+    let refuse = |reason: String| format!("`{}`: {reason}", warm_up.name);
+    if let Some(name) =
+        warm_up.inputs.keys().find(|name| !signature.inputs.iter().any(|spec| spec.name == **name))
+    {
+        return Err(refuse(format!("input `{name}` is not in the graph")));
+    }
+    if warm_up.batch > signature.max_batch.max(1) {
+        return Err(refuse(format!(
+            "batch_size is {}: expected at most {}",
+            warm_up.batch,
+            signature.max_batch.max(1)
+        )));
+    }
+    let inputs = signature.inputs.iter().map(|spec| {
+        let Some(input) = warm_up.inputs.get(&spec.name) else {
+            return if spec.optional {
+                Ok(None)
+            } else {
+                Err(refuse(format!("input `{}` is missing", spec.name)))
+            };
+        };
+        if input.datatype != spec.datatype {
+            let reason = format!("input `{}` is {}: expected {}", spec.name, input.datatype, spec.datatype);
+            return Err(refuse(reason));
+        }
+        let batch_dim = (signature.max_batch > 0 && warm_up.batch > 0).then_some(u64::from(warm_up.batch));
+        let extents: Vec<u64> = batch_dim.into_iter().chain(input.dims.iter().copied()).collect();
+        let shape = Shape::from_extents(&extents);
+        let count = shape.element_count().and_then(|count| usize::try_from(count).ok());
+        let width = spec.datatype.size().unwrap_or(size_of::<u32>());
+        let count = count.filter(|&count| count.saturating_mul(width) <= BATCH_BYTES_MAX);
+        let count =
+            count.ok_or_else(|| refuse(format!("input `{}` of shape {shape} is too large", spec.name)))?;
+        let data = match input.values {
+            WarmUpValues::Zero => vec![0_u8; count * width].into(),
+            WarmUpValues::Random => sample::elements(spec.datatype, count, 1),
+        };
+        Ok(Some(Tensor { name: spec.name.clone(), datatype: spec.datatype, shape, data }))
+    });
+    Ok(Batch { inputs: inputs.collect::<Result<_, _>>()?, rows: warm_up.batch.max(1) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::onnx::fixture::{D, matmul};
+    use crate::repository::Pbtxt;
+    use crate::{Format, LoadOptions, Loader, ModelFiles, ModelName, ModelSettings, Version, inspect};
+
+    fn warm(files: &ModelFiles, pbtxt: &str) -> Result<Vec<(u32, Duration)>, LoadError> {
+        let pbtxt = Pbtxt::parse(&files.name, pbtxt).unwrap();
+        let signature = inspect(files, &LoadOptions::default()).unwrap();
+        let settings = ModelSettings::default();
+        let config = EffectiveConfig::resolve(&files.name, Some(&pbtxt), &settings, &signature).unwrap();
+        let mut session = Loader::without_ort().load(files, &config.load_options(1, Vec::new())).unwrap();
+        warm_and_profile(session.as_mut(), &config)
+    }
+
+    fn synthetic(text: &'static str) -> ModelFiles {
+        ModelFiles::from_bytes(ModelName::new("fake").unwrap(), Version(1), Format::Synthetic, text)
+    }
+
+    #[test]
+    fn a_profile_has_every_power_of_two_and_the_largest_batch() {
+        let rows: Vec<u32> = warm(&matmul(D::S("batch")).files(), "max_batch_size: 6")
+            .unwrap()
+            .iter()
+            .map(|(rows, _)| *rows)
+            .collect();
+        assert_eq!(rows, [1, 2, 4, 6]);
+        let rows = warm(&matmul(D::N(1)).files(), "").unwrap();
+        assert_eq!(rows.iter().map(|(rows, _)| *rows).collect::<Vec<_>>(), [1]);
+    }
+
+    #[test]
+    fn a_profile_shows_the_time_of_batches() {
+        let files = synthetic(
+            "max_batch = 4\n\
+             inputs = [{ name = \"x\", datatype = \"FP32\", dims = [-1] }]\n\
+             outputs = [{ name = \"y\", datatype = \"FP32\", dims = [-1] }]\n\
+             time = { alpha_us = 3000, beta_us = 2000, mode = \"spin\" }",
+        );
+        let profile = warm(&files, "").unwrap();
+        let least: Vec<_> = profile
+            .iter()
+            .map(|(rows, _)| (*rows, Duration::from_micros(3000 + 2000 * u64::from(*rows))))
+            .collect();
+        assert_eq!(profile.len(), 3);
+        assert!(profile.iter().zip(&least).all(|(measured, least)| measured >= least), "{profile:?}");
+    }
+
+    #[test]
+    fn measuring_stops_when_its_time_is_used_up() {
+        let files = synthetic(
+            "max_batch = 64\n\
+             inputs = [{ name = \"x\", datatype = \"FP32\", dims = [-1] }]\n\
+             outputs = [{ name = \"y\", datatype = \"FP32\", dims = [-1] }]\n\
+             time = { alpha_us = 0, beta_us = 150000 }",
+        );
+        let started = Instant::now();
+        let profile = warm(&files, "").unwrap();
+        assert!(profile.len() < 4 && started.elapsed() < BUDGET * 4, "{profile:?}");
+    }
+
+    #[test]
+    fn warm_up_requests_run_and_are_checked() {
+        let warm_up = |input: &str| {
+            let text = format!("max_batch_size: 4 model_warmup {{ name: \"w\" batch_size: 2 {input} }}");
+            warm(&matmul(D::S("batch")).files(), &text)
+        };
+        let value = |name: &str, rest: &str| format!("inputs {{ key: \"{name}\" value {{ {rest} }} }}");
+        assert!(warm_up(&value("x", "data_type: TYPE_FP32 dims: [3] random_data: true")).is_ok());
+        for (input, part) in [
+            (value("x", "data_type: TYPE_FP32 dims: [4]"), "warm-up: `w`"),
+            (value("x", "data_type: TYPE_INT8 dims: [3]"), "is INT8: expected FP32"),
+            (value("x", "data_type: TYPE_FP32 dims: [9000000000000]"), "too large"),
+            (value("q", "data_type: TYPE_FP32 dims: [3]"), "`q` is not in the graph"),
+            (String::new(), "input `x` is missing"),
+        ] {
+            let said = warm_up(&input).unwrap_err().to_string();
+            assert!(said.contains(part), "{said}");
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! What a person sees when the server is up, and what a program reads.
+
+use std::net::SocketAddr;
+
+use models::Dim;
+use serde::Serialize;
+
+use crate::service::{IndexRow, ModelView, Service};
+use crate::{bundled, output};
+
+/// Where the server listens.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Addresses {
+    /// REST.
+    pub http: SocketAddr,
+    /// gRPC.
+    pub grpc: SocketAddr,
+    /// `/metrics`.
+    pub metrics: SocketAddr,
+}
+
+#[derive(Serialize)]
+struct Announcement<'a> {
+    #[serde(flatten)]
+    addresses: Addresses,
+    version: &'static str,
+    pid: u32,
+    ready: bool,
+    lanes: &'a [Vec<usize>],
+    models: Vec<Row>,
+}
+
+#[derive(Serialize)]
+struct Row {
+    name: String,
+    version: String,
+    state: &'static str,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    reason: String,
+}
+
+/// One line of JSON.
+pub fn json(service: &Service, addresses: Addresses, lanes: &[Vec<usize>]) -> String {
+    let row =
+        |row: IndexRow| Row { name: row.name, version: row.version, state: row.state, reason: row.reason };
+    let announcement = Announcement {
+        addresses,
+        version: env!("CARGO_PKG_VERSION"),
+        pid: std::process::id(),
+        ready: service.ready(),
+        lanes,
+        models: service.index(false).into_iter().map(row).collect(),
+    };
+    serde_json::to_string(&announcement).unwrap_or_default()
+}
+
+/// Some lines of text. `embedded`: the models are those in the binary.
+pub fn text(service: &Service, addresses: Addresses, lanes: &[Vec<usize>], embedded: bool) -> String {
+    let mut text = format!("Tessera {}", env!("CARGO_PKG_VERSION"));
+    let rows = service.index(false);
+    let (ready, not_ready): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.state == "READY");
+    text.push_str(match (ready.len(), embedded) {
+        (0, _) => " serves no model yet: load one with `tessera models load NAME`\n",
+        (_, true) => " serves the model in its binary; name your own with --repository\n",
+        (_, false) => "\n",
+    });
+    let views = ready.iter().filter_map(|row| service.model(&row.name, Some(&row.version)).ok());
+    let table = output::table(
+        &["model", "version", "engine", "batch", "objective", "takes", "gives"],
+        views.map(|view| describe(&view)),
+    );
+    if !ready.is_empty() {
+        text.push_str(&format!("\n{table}"));
+    }
+    for row in not_ready.iter().filter(|row| !row.reason.is_empty()) {
+        text.push_str(&format!("\n{} {} is not ready: {}\n", row.name, row.version, row.reason));
+    }
+    let sets: Vec<String> = lanes.iter().map(|cores| format!("{cores:?}")).collect();
+    text.push_str(&format!("\nlanes    {} on CPU cores {}\n", lanes.len(), sets.join(" ")));
+    text.push_str(&format!(
+        "HTTP     http://{}/v2\ngRPC     {}\nmetrics  http://{}/metrics\n",
+        addresses.http, addresses.grpc, addresses.metrics
+    ));
+    text.push_str(&invitation(addresses.http, embedded, ready.first()));
+    text
+}
+
+fn invitation(http: SocketAddr, embedded: bool, first: Option<&IndexRow>) -> String {
+    match first {
+        Some(_) if embedded => format!(
+            "\nTry it: a handwritten digit of 8 x 8 pixels\n\n  curl -s http://{http}/v2/models/{}/infer -d '{}'\n\n",
+            bundled::NAME,
+            bundled::SAMPLE.trim()
+        ),
+        Some(row) => format!("\nTry it:\n\n  curl -s http://{http}/v2/models/{}\n\n", row.name),
+        None => String::from("\n"),
+    }
+}
+
+fn describe(view: &ModelView) -> Vec<String> {
+    let tensors = |specs: &[models::TensorSpec]| {
+        let mut shown: Vec<String> = specs
+            .iter()
+            .take(3)
+            .map(|spec| {
+                let dims: Vec<String> = spec
+                    .dims
+                    .iter()
+                    .map(|dim| match dim {
+                        Dim::Fixed(extent) => extent.to_string(),
+                        Dim::Free => "-1".to_owned(),
+                    })
+                    .collect();
+                format!("{} {}[{}]", spec.name, spec.datatype, dims.join(","))
+            })
+            .collect();
+        if specs.len() > shown.len() {
+            shown.push(format!("and {} more", specs.len() - shown.len()));
+        }
+        shown.join(", ")
+    };
+    let batch = match view.signature.max_batch {
+        0 => "-".to_owned(),
+        most => format!("1-{most}"),
+    };
+    let slo = view.slo.map_or_else(|| "-".to_owned(), |slo| models::TimeSpan(slo).to_string());
+    vec![
+        view.name.clone(),
+        view.version.clone(),
+        view.engine.to_owned(),
+        batch,
+        slo,
+        tensors(&view.signature.inputs),
+        tensors(&view.signature.outputs),
+    ]
+}

@@ -1,0 +1,325 @@
+//! Loading, replacing and unloading.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use gpulet::LaneHandle;
+use models::engine::Session;
+use models::{
+    Dim, EffectiveConfig, EngineChoice, LaneChoice, ModelFiles, ModelName, Signature, Version, inspect, warm_and_profile,
+};
+use oip::Datatype;
+use router_core::batch::{BatchOptions, Policy};
+use router_core::{ModelSpec, Nanos, ProfilePoint};
+use tokio::sync::oneshot;
+use tokio_util::task::TaskTracker;
+
+use super::shapes::Shapes;
+use super::statistics::Statistics;
+use super::version::Loaded;
+use super::{Catalog, Model, Standing, unknown_model};
+use crate::metrics::ModelMetrics;
+use crate::reason::{Reason, Refusal};
+
+/// What the files and the configuration say, before anything is loaded.
+struct Planned {
+    config: EffectiveConfig,
+    labels: BTreeMap<String, Vec<String>>,
+    policy: Policy,
+    files: ModelFiles,
+}
+
+/// A version whose sessions exist and have run.
+struct Warmed {
+    planned: Planned,
+    signature: Signature,
+    engine: &'static str,
+    profile: Vec<ProfilePoint>,
+    sessions: Vec<(LaneHandle, Box<dyn Session>)>,
+}
+
+impl Catalog {
+    /// Loads a model, or reloads what changed of it. Returns when it is ready; until then, and if it fails, what
+    /// served before goes on serving.
+    pub async fn load(self: &Arc<Self>, name: &str) -> Result<(), Refusal> {
+        let valid =
+            ModelName::new(name).map_err(|error| Refusal::new(Reason::Malformed, error.to_string()))?;
+        if !self.source.names()?.contains_key(name) {
+            return Err(unknown_model(name));
+        }
+        let model = Arc::clone(self.models.entry(name.to_owned()).or_default().value());
+        let _turn = model.control.lock().await;
+        self.want(name, true);
+        self.load_versions(&valid, &model).await.map_err(|reason| {
+            tracing::warn!(model = name, %reason, "cannot load");
+            Refusal::new(Reason::LoadFailed, format!("model `{name}`: {reason}"))
+        })
+    }
+
+    async fn load_versions(self: &Arc<Self>, name: &ModelName, model: &Model) -> Result<(), String> {
+        let failed = |version: u64, reason: String| {
+            model.set(version, Standing::Unavailable(reason.clone()));
+            reason
+        };
+        let versions = self.wanted_versions(name).map_err(|reason| failed(0, reason))?;
+        let before = model.serving.load_full();
+        let mut after = BTreeMap::new();
+        for &version in &versions {
+            let old = before.get(&version.0).cloned();
+            if old.is_none() {
+                model.set(version.0, Standing::Loading);
+            }
+            match self.load_version(name, version, old).await {
+                Ok(loaded) => drop(after.insert(version.0, loaded)),
+                Err(reason) => {
+                    self.discard(after, &before).await;
+                    if before.contains_key(&version.0) {
+                        return Err(reason);
+                    }
+                    return Err(failed(version.0, reason));
+                }
+            }
+        }
+        model.serving.store(Arc::new(after.clone()));
+        model.keep_standings(|version| after.contains_key(&version));
+        for &version in after.keys() {
+            model.set(version, Standing::Ready);
+        }
+        self.discard((*before).clone(), &after).await;
+        Ok(())
+    }
+
+    /// Retires those of `versions` that are not in `kept`.
+    async fn discard(&self, versions: BTreeMap<u64, Arc<Loaded>>, kept: &BTreeMap<u64, Arc<Loaded>>) {
+        for (version, loaded) in versions {
+            if kept.get(&version).is_none_or(|other| !Arc::ptr_eq(other, &loaded)) {
+                self.retire(&loaded).await;
+            }
+        }
+    }
+
+    fn wanted_versions(&self, name: &ModelName) -> Result<Vec<Version>, String> {
+        let pbtxt = self.source.config(name).map_err(|error| error.to_string())?;
+        let policy = EffectiveConfig::versions(pbtxt.as_ref(), &self.settings(name));
+        let names = self.source.names().map_err(|refusal| refusal.message)?;
+        let existing: Vec<_> =
+            names.get(name.as_str()).into_iter().flatten().map(|&number| Version(number)).collect();
+        if let Some(missing) = policy.missing(&existing).first() {
+            return Err(format!("version {missing} is configured and not in the repository"));
+        }
+        match policy.select(&existing) {
+            versions if versions.is_empty() => {
+                Err("has no version: expected a folder such as `1` with a `model.onnx` in it".to_owned())
+            }
+            versions => Ok(versions),
+        }
+    }
+
+    fn settings(&self, name: &ModelName) -> models::ModelSettings {
+        self.environment.settings.get(name.as_str()).cloned().unwrap_or_default()
+    }
+
+    /// Loads one version beside what serves; gives back `old` if nothing about it changed.
+    async fn load_version(
+        self: &Arc<Self>,
+        name: &ModelName,
+        version: Version,
+        old: Option<Arc<Loaded>>,
+    ) -> Result<Arc<Loaded>, String> {
+        let (catalog, name) = (Arc::clone(self), name.clone());
+        let work = move || -> Result<Result<Warmed, Arc<Loaded>>, String> {
+            let planned = catalog.plan(&name, version)?;
+            if let Some(old) = old
+                && old.hash == planned.files.hash
+                && old.config == planned.config
+                && *old.labels == planned.labels
+            {
+                return Ok(Err(old));
+            }
+            catalog.warm(planned).map(Ok)
+        };
+        let done = tokio::task::spawn_blocking(work).await;
+        match done.map_err(|_| "the engine panicked while loading".to_owned())?? {
+            Ok(warmed) => self.admit(warmed).await,
+            Err(unchanged) => Ok(unchanged),
+        }
+    }
+
+    fn plan(&self, name: &ModelName, version: Version) -> Result<Planned, String> {
+        let settings = self.settings(name);
+        let pbtxt = self.source.config(name).map_err(|error| error.to_string())?;
+        let files = self.source.read(name, version, pbtxt.as_ref()).map_err(|error| error.to_string())?;
+        let signature =
+            inspect(&files, &EffectiveConfig::inspection(&settings)).map_err(|error| error.to_string())?;
+        let mut config = EffectiveConfig::resolve(name, pbtxt.as_ref(), &settings, &signature)
+            .map_err(|error| error.to_string())?;
+        if config.engine == EngineChoice::Auto && settings.engine.is_none() {
+            config.engine = self.environment.engine;
+        }
+        let read = |(output, file): (&String, &String)| {
+            let labels = self.source.labels(name, file).map_err(|error| error.to_string())?;
+            Ok((output.clone(), labels))
+        };
+        let labels = config.label_files.iter().map(read).collect::<Result<_, String>>()?;
+        let options = BatchOptions {
+            max_delay: (!config.max_delay.is_zero()).then(|| Nanos::from(config.max_delay)),
+            preferred: config.preferred.iter().map(|size| size.get()).collect(),
+        };
+        let policy = Policy::new(&config.policy, &options)
+            .map_err(|error| format!("models.{name}.batching.{error}"))?;
+        Ok(Planned { config, labels, policy, files })
+    }
+
+    /// Loads and runs a session for every lane of the model. The first is measured.
+    fn warm(&self, planned: Planned) -> Result<Warmed, String> {
+        let lanes = self.lanes_for(&planned.config)?;
+        let mut sessions = Vec::with_capacity(lanes.len());
+        let mut measured: Option<(Signature, &'static str, Vec<(u32, Duration)>)> = None;
+        for lane in lanes {
+            let options = planned.config.load_options(lane.cores().len().max(1), lane.cores().to_vec());
+            let loaded = self.environment.loader.load(&planned.files, &options);
+            let mut session = loaded.map_err(|error| error.to_string())?;
+            let times =
+                warm_and_profile(session.as_mut(), &planned.config).map_err(|error| error.to_string())?;
+            measured.get_or_insert_with(|| (session.signature().clone(), session.engine(), times));
+            sessions.push((lane, session));
+        }
+        let (signature, engine, times) = measured.ok_or("no lane may run it")?;
+        let profile = match row_bytes(&signature) {
+            Some(row_bytes) => {
+                let point =
+                    |(rows, time): (u32, Duration)| ProfilePoint { rows, row_bytes, time: time.into() };
+                times.into_iter().map(point).collect()
+            }
+            None => Vec::new(),
+        };
+        Ok(Warmed { planned, signature, engine, profile, sessions })
+    }
+
+    fn lanes_for(&self, config: &EffectiveConfig) -> Result<Vec<LaneHandle>, String> {
+        let all = &self.environment.lanes;
+        let mut lanes = match &config.lanes {
+            LaneChoice::All => all.clone(),
+            LaneChoice::Listed(numbers) => {
+                let find = |number: &u32| {
+                    let found = all.iter().find(|lane| lane.id() == *number).cloned();
+                    let last = all.len().saturating_sub(1);
+                    found.ok_or_else(|| {
+                        format!(
+                            "models.{}.lanes: lane {number} does not exist, the last is {last}",
+                            config.name
+                        )
+                    })
+                };
+                numbers.iter().map(find).collect::<Result<_, _>>()?
+            }
+        };
+        if let Some(count) = config.lane_count {
+            lanes.truncate(usize::try_from(count.get()).unwrap_or(usize::MAX));
+        }
+        Ok(lanes)
+    }
+
+    /// Installs the sessions and tells the router; from here on requests can be dispatched to it.
+    async fn admit(&self, warmed: Warmed) -> Result<Arc<Loaded>, String> {
+        let Warmed { planned, signature, engine, profile, sessions } = warmed;
+        let Planned { config, labels, policy, files } = planned;
+        let id = self.take_id();
+        let mut lanes = Vec::with_capacity(sessions.len());
+        let mut runs_on = Vec::with_capacity(sessions.len());
+        for (lane, session) in sessions {
+            match lane.install(id.0, session) {
+                Ok(()) => {
+                    runs_on.push(router_core::LaneId(lane.id()));
+                    lanes.push(lane);
+                }
+                Err(error) => tracing::error!(lane = lane.id(), %error, "not installed"),
+            }
+        }
+        if lanes.is_empty() {
+            self.give_back_id(id);
+            return Err("no lane that may run it is up".to_owned());
+        }
+        let name = config.name.as_str().to_owned();
+        let spec = ModelSpec {
+            model: id,
+            max_batch: signature.max_batch.max(1),
+            queue_limit: config.queue_limit.map_or(self.environment.queue_limit, NonZeroU32::get),
+            policy,
+            lanes: router_core::ModelLanes::Only(runs_on),
+            profile,
+        };
+        self.environment.router.model_up(spec).await;
+        let version = files.version.0;
+        tracing::info!(model = %name, version, engine, max_batch = signature.max_batch, lanes = lanes.len(), "ready");
+        Ok(Arc::new(Loaded {
+            id,
+            metrics: ModelMetrics::new(&name, &version.to_string(), self.environment.triton_names),
+            name,
+            version,
+            shapes: Shapes::new(&signature),
+            signature: Arc::new(signature),
+            config,
+            hash: files.hash,
+            engine,
+            labels: Arc::new(labels),
+            lanes,
+            statistics: Statistics::default(),
+            users: TaskTracker::new(),
+        }))
+    }
+
+    /// Takes a version that gets no new requests away, after the last one that uses it.
+    async fn retire(&self, loaded: &Loaded) {
+        loaded.users.close();
+        loaded.users.wait().await;
+        self.environment.router.model_down(loaded.id).await;
+        for lane in &loaded.lanes {
+            let (done, dropped) = oneshot::channel();
+            let sent = lane.remove(loaded.id.0, move || {
+                let _ = done.send(());
+            });
+            if sent.is_ok() {
+                let _ = dropped.await;
+            }
+        }
+        self.give_back_id(loaded.id);
+        tracing::info!(model = %loaded.name, version = loaded.version, "unloaded");
+        // Trimming takes milliseconds and must not hold up the network threads.
+        let _ = tokio::task::spawn_blocking(models::release_unused_memory).await;
+    }
+
+    /// Unloads every version of a model. A name that nothing is known of is an error.
+    pub async fn unload(self: &Arc<Self>, name: &str) -> Result<(), Refusal> {
+        let Some(model) = self.models.get(name).map(|entry| Arc::clone(entry.value())) else {
+            return if self.source.names()?.contains_key(name) { Ok(()) } else { Err(unknown_model(name)) };
+        };
+        let _turn = model.control.lock().await;
+        self.want(name, false);
+        let serving = model.serving.swap(Arc::default());
+        for &version in serving.keys() {
+            model.set(version, Standing::Unloading);
+        }
+        for (&version, loaded) in serving.iter() {
+            self.retire(loaded).await;
+            model.set(version, Standing::Unavailable("unloaded".to_owned()));
+        }
+        Ok(())
+    }
+}
+
+/// Input bytes of a row, where the signature fixes them. What a model with free shapes costs at one shape
+/// says nothing about others, so its made-up measurements are not used.
+fn row_bytes(signature: &Signature) -> Option<u64> {
+    let batched = usize::from(signature.max_batch > 0);
+    signature.inputs.iter().try_fold(0_u64, |sum, input| {
+        let size = input.datatype.size().filter(|_| input.datatype != Datatype::Bytes)? as u64;
+        let elements = input.dims.iter().skip(batched).try_fold(1_u64, |product, dim| match dim {
+            Dim::Fixed(extent) => product.checked_mul(*extent),
+            Dim::Free => None,
+        })?;
+        sum.checked_add(size.checked_mul(elements)?)
+    })
+}

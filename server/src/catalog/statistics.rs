@@ -1,0 +1,109 @@
+//! Counts of one loaded version, as the statistics extension shows them.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use oip::proto::{InferBatchStatistics, InferStatistics, ModelStatistics, StatisticDuration};
+use router::Timing;
+
+#[derive(Default)]
+struct Sum {
+    count: AtomicU64,
+    ns: AtomicU64,
+}
+
+impl Sum {
+    fn add(&self, time: Duration) {
+        self.count.fetch_add(1, Relaxed);
+        self.ns.fetch_add(nanos(time), Relaxed);
+    }
+
+    fn show(&self) -> Option<StatisticDuration> {
+        Some(StatisticDuration { count: self.count.load(Relaxed), ns: self.ns.load(Relaxed) })
+    }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[derive(Clone, Copy, Default)]
+struct BatchSum {
+    count: u64,
+    wait_ns: u64,
+    compute_ns: u64,
+}
+
+/// Counters since the version was loaded.
+#[derive(Default)]
+pub struct Statistics {
+    rows: AtomicU64,
+    executions: AtomicU64,
+    last_ms: AtomicU64,
+    success: Sum,
+    fail: Sum,
+    queue: Sum,
+    input: Sum,
+    infer: Sum,
+    batches: Mutex<BTreeMap<u32, BatchSum>>,
+}
+
+impl Statistics {
+    /// A request of `rows` rows was answered `total` after its arrival.
+    pub fn answered(&self, rows: u32, timing: &Timing, total: Duration) {
+        self.rows.fetch_add(u64::from(rows), Relaxed);
+        self.success.add(total);
+        self.queue.add(timing.queue);
+        self.input.add(timing.batch_wait);
+        self.infer.add(timing.compute);
+        if timing.leads_batch {
+            self.executions.fetch_add(1, Relaxed);
+            let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            self.last_ms.store(u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX), Relaxed);
+            let mut batches = self.batches.lock().unwrap_or_else(PoisonError::into_inner);
+            let sum = batches.entry(timing.batch_rows).or_default();
+            sum.count += 1;
+            sum.wait_ns = sum.wait_ns.saturating_add(nanos(timing.batch_wait));
+            sum.compute_ns = sum.compute_ns.saturating_add(nanos(timing.compute));
+        }
+    }
+
+    /// A request ended without a result.
+    pub fn failed(&self, total: Duration) {
+        self.fail.add(total);
+    }
+
+    /// In the protocol's form. Outputs are split while the next batch runs and take no time of their own.
+    pub fn show(&self, name: &str, version: u64) -> ModelStatistics {
+        let none = || Some(StatisticDuration::default());
+        let batches = self.batches.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let of = |count, ns| Some(StatisticDuration { count, ns });
+        let batch = |(rows, sum): (u32, BatchSum)| InferBatchStatistics {
+            batch_size: u64::from(rows),
+            compute_input: of(sum.count, sum.wait_ns),
+            compute_infer: of(sum.count, sum.compute_ns),
+            compute_output: of(sum.count, 0),
+        };
+        ModelStatistics {
+            name: name.to_owned(),
+            version: version.to_string(),
+            last_inference: self.last_ms.load(Relaxed),
+            inference_count: self.rows.load(Relaxed),
+            execution_count: self.executions.load(Relaxed),
+            inference_stats: Some(InferStatistics {
+                success: self.success.show(),
+                fail: self.fail.show(),
+                queue: self.queue.show(),
+                compute_input: self.input.show(),
+                compute_infer: self.infer.show(),
+                compute_output: of(self.infer.count.load(Relaxed), 0),
+                cache_hit: none(),
+                cache_miss: none(),
+            }),
+            batch_stats: batches.into_iter().map(batch).collect(),
+            ..ModelStatistics::default()
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! The options: one struct a section of `tessera.toml`. Doc comments are the reference.
+
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use models::TimeSpan;
+use serde::{Deserialize, Serialize};
+
+use super::units::{self, Size};
+
+/// `[server]`: addresses, drain, logs. Takes effect at start.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Server {
+    /// Address of the REST interface. Port 0: any free port.
+    pub http: SocketAddr,
+    /// Address of the gRPC interface.
+    pub grpc: SocketAddr,
+    /// Address of `/metrics`.
+    pub metrics: SocketAddr,
+    /// How long requests in flight may take after SIGTERM before they are given up.
+    #[serde(serialize_with = "units::text")]
+    pub grace: TimeSpan,
+    /// Offer the system shared memory extension. Default: yes if HTTP and gRPC listen on loopback only, since
+    /// it lets clients name memory objects of this machine.
+    pub shared_memory: Option<bool>,
+    /// Least level that is logged: error, warn, info, debug, trace, or filters like `info,router=debug`.
+    pub log_level: String,
+    /// Shape of log lines on standard error: `auto` (`human` on a terminal, else `json`), `human` or `json`.
+    pub log_format: LogFormat,
+    /// Threads for the network. Default: the number of cores, at most 4.
+    pub threads: Option<NonZeroUsize>,
+}
+
+/// Shape of log lines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LogFormat {
+    /// By where standard error goes.
+    #[default]
+    Auto,
+    /// For eyes.
+    Human,
+    /// One JSON object a line.
+    Json,
+}
+
+impl Default for Server {
+    fn default() -> Self {
+        let loopback = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        Self {
+            http: loopback(8000),
+            grpc: loopback(8001),
+            metrics: loopback(8002),
+            grace: TimeSpan(Duration::from_secs(30)),
+            shared_memory: None,
+            log_level: "info".to_owned(),
+            log_format: LogFormat::Auto,
+            threads: None,
+        }
+    }
+}
+
+/// `[repository]`: where models come from. Takes effect at start; models themselves change at run time.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Repository {
+    /// Folder of models (`<model>/<version>/model.onnx`, or `<model>.onnx`). Default: the embedded models.
+    pub path: Option<PathBuf>,
+    /// `all`: load every model at start; `explicit`: only what `/v2/repository/models/M/load` asks for.
+    pub load: LoadMode,
+    /// Engine of models that do not name one: `auto` (ONNX Runtime if its library is found, else tract),
+    /// `tract`, `ort` or `synthetic`.
+    pub engine: String,
+    /// ONNX Runtime's shared library. Default: `ORT_DYLIB_PATH`, else that of an installed Python package.
+    pub ort_library: Option<PathBuf>,
+}
+
+/// What is loaded at start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LoadMode {
+    /// Every model.
+    #[default]
+    All,
+    /// None.
+    Explicit,
+}
+
+impl Default for Repository {
+    fn default() -> Self {
+        Self { path: None, load: LoadMode::All, engine: "auto".to_owned(), ort_library: None }
+    }
+}
+
+/// `[lanes]`: how the cores are cut. Takes effect at start.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Lanes {
+    /// Number of lanes; the cores are dealt out evenly. Default: one lane a core.
+    pub count: Option<NonZeroUsize>,
+    /// Core sets, one a lane, like `[[0, 1], [2, 3]]`; instead of `count`.
+    pub cores: Option<Vec<Vec<usize>>>,
+}
+
+/// `[limits]`: the bound of everything that a client can fill. Takes effect at start.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Limits {
+    /// Bytes of one request body or gRPC message, also after decompression.
+    pub body: Size,
+    /// Bytes of all request bodies held at once.
+    pub bodies: Size,
+    /// Time for a body to arrive.
+    #[serde(serialize_with = "units::text")]
+    pub body_timeout: TimeSpan,
+    /// Open connections, for each of the three addresses.
+    pub connections: NonZeroUsize,
+    /// Bytes of request line and headers.
+    pub header: Size,
+    /// Time for the headers of the next request to arrive; idle connections are closed after it.
+    #[serde(serialize_with = "units::text")]
+    pub header_timeout: TimeSpan,
+    /// Concurrent requests on one HTTP/2 connection.
+    pub streams: u32,
+    /// Requests in flight on one gRPC stream (`ModelStreamInfer`).
+    pub stream_requests: NonZeroUsize,
+    /// Requests between the front end and the router.
+    pub mailbox: NonZeroUsize,
+    /// Queued requests of a model that does not set `queue_limit`.
+    pub queue: NonZeroUsize,
+    /// Bytes of all queued tensors.
+    pub queue_bytes: Size,
+    /// Inputs, and outputs, of one request.
+    pub tensors: NonZeroUsize,
+    /// Entries of one `parameters` object.
+    pub parameters: NonZeroUsize,
+    /// Bytes of a name or id.
+    pub name: Size,
+    /// Nesting of JSON.
+    pub json_depth: NonZeroUsize,
+}
+
+const fn at_least_one(number: usize) -> NonZeroUsize {
+    NonZeroUsize::MIN.saturating_add(number.saturating_sub(1))
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            body: Size(64 << 20),
+            bodies: Size(1 << 30),
+            body_timeout: TimeSpan(Duration::from_secs(30)),
+            connections: at_least_one(16_384),
+            header: Size(16 << 10),
+            header_timeout: TimeSpan(Duration::from_secs(60)),
+            streams: 1024,
+            stream_requests: at_least_one(256),
+            mailbox: at_least_one(8192),
+            queue: at_least_one(1024),
+            queue_bytes: Size(1 << 30),
+            tensors: at_least_one(256),
+            parameters: at_least_one(64),
+            name: Size(1 << 10),
+            json_depth: at_least_one(64),
+        }
+    }
+}
+
+/// `[metrics]`: what `/metrics` shows. Takes effect at start.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Metrics {
+    /// Also record under Triton's names (`nv_inference_*`), for dashboards made for it.
+    pub triton_names: bool,
+}

@@ -1,0 +1,203 @@
+//! What HTTP and gRPC share: one inference path, limits, drain, and the answers about the server itself.
+//!
+//! Neither transport has logic of its own beyond decoding and encoding; whatever both must honour is here.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use oip::{InferRequest, InferResponse, Limits, TensorData};
+use tokio::sync::Notify;
+
+use crate::classification;
+use crate::http::body::BodyBudget;
+use crate::metrics::FrontMetrics;
+use crate::reason::{Reason, Refusal};
+use crate::request_id::RequestIds;
+use crate::service::{Answered, RequestContext, Service};
+use crate::shared_memory::SharedMemory;
+
+/// Name that metadata calls give.
+pub const SERVER_NAME: &str = "tessera";
+
+/// Bounds of the front end, from `[limits]`.
+#[derive(Clone, Copy, Debug)]
+pub struct FrontLimits {
+    /// What the codecs enforce.
+    pub protocol: Limits,
+    /// Bytes of all HTTP bodies held at once.
+    pub bodies: usize,
+    /// Until a body has arrived.
+    pub body_timeout: Duration,
+    /// Requests in flight on one gRPC stream.
+    pub stream_requests: usize,
+}
+
+/// State of the front end; one a process, shared by every connection.
+pub struct Front {
+    /// What answers.
+    pub service: Arc<Service>,
+    /// Registered regions, if the extension is on.
+    pub shared_memory: Option<SharedMemory>,
+    /// Bounds.
+    pub limits: FrontLimits,
+    /// Bytes of bodies held.
+    pub bodies: BodyBudget,
+    /// Metrics that belong to no model.
+    pub metrics: FrontMetrics,
+    /// Ids for requests without one.
+    pub ids: RequestIds,
+    draining: AtomicBool,
+    in_flight: AtomicUsize,
+    idle: Notify,
+}
+
+/// Counts a request as in flight until it is dropped.
+struct InFlight<'a>(&'a Front);
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.0.metrics.in_flight.decrement(1.0);
+        if self.0.in_flight.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.0.idle.notify_waiters();
+        }
+    }
+}
+
+impl Front {
+    /// A front end over a service.
+    pub fn new(service: Arc<Service>, shared_memory: bool, limits: FrontLimits) -> Self {
+        let metrics = FrontMetrics::new();
+        let bodies = BodyBudget::new(limits.bodies, metrics.body_bytes.clone());
+        Self {
+            service,
+            shared_memory: shared_memory.then(SharedMemory::default),
+            limits,
+            bodies,
+            metrics,
+            ids: RequestIds::default(),
+            draining: AtomicBool::new(false),
+            in_flight: AtomicUsize::new(0),
+            idle: Notify::new(),
+        }
+    }
+
+    /// Answers one decoded request. Dropping the future cancels it.
+    pub async fn infer(
+        &self,
+        mut request: InferRequest,
+        context: RequestContext,
+    ) -> Result<Answered, Refusal> {
+        let _in_flight = self.enter()?;
+        if needs_shared_memory(&request) {
+            Box::pin(self.resolve_shared_memory(&mut request)).await?;
+        }
+        let ranking = classification::is_asked_for(request.outputs.as_deref());
+        let mut answered = self.service.infer(request, context).await?;
+        if ranking {
+            self.rank(&mut answered.response)?;
+        }
+        if let Some(memory) = &self.shared_memory
+            && answered.response.outputs.iter().any(|(_, parameters)| parameters.shared_memory.is_some())
+        {
+            Box::pin(memory.deliver(&mut answered.response)).await?;
+        }
+        Ok(answered)
+    }
+
+    /// True while the process serves.
+    pub fn live(&self) -> bool {
+        self.service.live()
+    }
+
+    /// True when every model that was asked for at start is ready, and no drain has begun.
+    pub fn ready(&self) -> bool {
+        !self.draining.load(Ordering::SeqCst) && self.service.ready()
+    }
+
+    /// Whether a model would take a request now.
+    pub fn model_ready(&self, name: &str, version: Option<&str>) -> bool {
+        !self.draining.load(Ordering::SeqCst) && self.service.model_ready(name, version)
+    }
+
+    /// Protocol extensions on offer.
+    pub fn extensions(&self) -> Vec<String> {
+        let mut extensions = vec![
+            "binary_tensor_data",
+            "classification",
+            "model_configuration",
+            "model_repository",
+            "parameters",
+            "schedule_policy",
+            "statistics",
+        ];
+        if self.shared_memory.is_some() {
+            extensions.push("system_shared_memory");
+        }
+        extensions.into_iter().map(str::to_owned).collect()
+    }
+
+    /// Registered regions, or a refusal that says how to switch the extension on.
+    pub fn shared_memory(&self) -> Result<&SharedMemory, Refusal> {
+        self.shared_memory.as_ref().ok_or_else(|| {
+            Refusal::new(
+                Reason::Unsupported,
+                "system shared memory is switched off: set `server.shared_memory = true` to offer it",
+            )
+        })
+    }
+
+    /// From now on no request is taken and readiness is false; those in flight go on.
+    pub fn begin_drain(&self) {
+        self.draining.store(true, Ordering::SeqCst);
+    }
+
+    /// Returns once no request is in flight.
+    pub async fn idle(&self) {
+        loop {
+            let idle = self.idle.notified();
+            tokio::pin!(idle);
+            // Registered before the check, so that a request ending in between is not missed.
+            idle.as_mut().enable();
+            if self.in_flight.load(Ordering::SeqCst) == 0 {
+                return;
+            }
+            idle.await;
+        }
+    }
+
+    /// Requests in flight.
+    pub fn in_flight(&self) -> usize {
+        self.in_flight.load(Ordering::SeqCst)
+    }
+
+    fn enter(&self) -> Result<InFlight<'_>, Refusal> {
+        // Counted before the check: a drain that begins in between waits for this request or refuses it.
+        self.in_flight.fetch_add(1, Ordering::SeqCst);
+        self.metrics.in_flight.increment(1.0);
+        let guard = InFlight(self);
+        if self.draining.load(Ordering::SeqCst) {
+            return Err(Refusal::new(
+                Reason::Draining,
+                "the server is shutting down: send requests elsewhere",
+            ));
+        }
+        Ok(guard)
+    }
+
+    async fn resolve_shared_memory(&self, request: &mut InferRequest) -> Result<(), Refusal> {
+        self.shared_memory()?.resolve(request, self.limits.protocol.tensor_bytes as u64).await
+    }
+
+    fn rank(&self, response: &mut InferResponse) -> Result<(), Refusal> {
+        let view = self.service.model(&response.model_name, Some(&response.model_version))?;
+        classification::apply(response, view.signature.max_batch > 0, |output| {
+            view.labels.get(output).map(Vec::as_slice)
+        })
+    }
+}
+
+fn needs_shared_memory(request: &InferRequest) -> bool {
+    request.inputs.iter().any(|input| matches!(input.data, TensorData::Shared(_)))
+        || request.outputs.iter().flatten().any(|output| output.parameters.shared_memory.is_some())
+}

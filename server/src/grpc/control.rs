@@ -1,0 +1,148 @@
+//! The calls besides inference as plain functions of messages; what they say is shared with REST.
+
+use std::collections::BTreeMap;
+
+use oip::proto;
+use oip::proto::log_settings_response::SettingValue as LogValue;
+use oip::proto::log_settings_response::setting_value::ParameterChoice as LogChoice;
+use oip::proto::model_metadata_response::TensorMetadata;
+use oip::proto::system_shared_memory_status_response::RegionStatus;
+use oip::proto::trace_setting_response::SettingValue as TraceValue;
+
+use crate::front::Front;
+use crate::http::{check_load_parameters, check_unload_parameters};
+use crate::model_metadata;
+use crate::reason::{Reason, Refusal};
+use crate::settings::{LOG_REFUSED, TRACE_REFUSED};
+
+/// An empty string is how protobuf leaves a version or name out.
+pub fn named(text: &str) -> Option<&str> {
+    (!text.is_empty()).then_some(text)
+}
+
+pub fn server_metadata(front: &Front) -> proto::ServerMetadataResponse {
+    let metadata = model_metadata::server(front);
+    proto::ServerMetadataResponse {
+        name: metadata.name,
+        version: metadata.version,
+        extensions: metadata.extensions,
+    }
+}
+
+pub fn model_metadata(
+    front: &Front,
+    asked: &proto::ModelMetadataRequest,
+) -> Result<proto::ModelMetadataResponse, Refusal> {
+    let version = named(&asked.version);
+    let metadata = model_metadata::model(&front.service.model(&asked.name, version)?, version.is_some());
+    let tensors = |tensors: Vec<oip::metadata::TensorMetadata>| {
+        tensors
+            .into_iter()
+            .map(|tensor| TensorMetadata {
+                name: tensor.name,
+                datatype: tensor.datatype,
+                shape: tensor.shape,
+            })
+            .collect()
+    };
+    Ok(proto::ModelMetadataResponse {
+        name: metadata.name,
+        versions: metadata.versions,
+        platform: metadata.platform,
+        inputs: tensors(metadata.inputs),
+        outputs: tensors(metadata.outputs),
+    })
+}
+
+pub fn index(
+    front: &Front,
+    asked: &proto::RepositoryIndexRequest,
+) -> Result<proto::RepositoryIndexResponse, Refusal> {
+    one_repository(&asked.repository_name)?;
+    let rows = front.service.index(asked.ready);
+    let models = rows
+        .into_iter()
+        .map(|row| proto::repository_index_response::ModelIndex {
+            name: row.name,
+            version: row.version,
+            state: row.state.to_owned(),
+            reason: row.reason,
+        })
+        .collect();
+    Ok(proto::RepositoryIndexResponse { models })
+}
+
+pub async fn load(
+    front: &Front,
+    asked: &proto::RepositoryModelLoadRequest,
+) -> Result<proto::RepositoryModelLoadResponse, Refusal> {
+    one_repository(&asked.repository_name)?;
+    check_load_parameters(asked.parameters.keys())?;
+    front.service.load(&asked.model_name).await?;
+    Ok(proto::RepositoryModelLoadResponse {})
+}
+
+pub async fn unload(
+    front: &Front,
+    asked: &proto::RepositoryModelUnloadRequest,
+) -> Result<proto::RepositoryModelUnloadResponse, Refusal> {
+    one_repository(&asked.repository_name)?;
+    check_unload_parameters(asked.parameters.keys())?;
+    front.service.unload(&asked.model_name).await?;
+    Ok(proto::RepositoryModelUnloadResponse {})
+}
+
+fn one_repository(name: &str) -> Result<(), Refusal> {
+    if name.is_empty() {
+        return Ok(());
+    }
+    Err(Refusal::new(Reason::Unsupported, "repository_name: there is one repository: expected an empty name"))
+}
+
+pub fn shared_memory_status(
+    front: &Front,
+    asked: &proto::SystemSharedMemoryStatusRequest,
+) -> Result<proto::SystemSharedMemoryStatusResponse, Refusal> {
+    let regions = front.shared_memory()?.status(named(&asked.name))?;
+    let regions = regions
+        .into_iter()
+        .map(|region| {
+            let status = RegionStatus {
+                name: region.name.clone(),
+                key: region.key,
+                offset: region.offset,
+                byte_size: region.byte_size,
+            };
+            (region.name, status)
+        })
+        .collect();
+    Ok(proto::SystemSharedMemoryStatusResponse { regions })
+}
+
+pub fn trace_settings(asked: &proto::TraceSettingRequest) -> Result<proto::TraceSettingResponse, Refusal> {
+    if !asked.settings.is_empty() {
+        return Err(Refusal::new(Reason::Unsupported, TRACE_REFUSED));
+    }
+    let settings: BTreeMap<String, TraceValue> = crate::settings::TRACE
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), TraceValue { value: vec![(*value).to_owned()] }))
+        .collect();
+    Ok(proto::TraceSettingResponse { settings })
+}
+
+pub fn log_settings(asked: &proto::LogSettingsRequest) -> Result<proto::LogSettingsResponse, Refusal> {
+    if !asked.settings.is_empty() {
+        return Err(Refusal::new(Reason::Unsupported, LOG_REFUSED));
+    }
+    let now = crate::settings::LogSettings::now();
+    let value = |choice| LogValue { parameter_choice: Some(choice) };
+    let settings = BTreeMap::from([
+        ("log_file".to_owned(), value(LogChoice::StringParam(now.log_file.to_owned()))),
+        ("log_info".to_owned(), value(LogChoice::BoolParam(now.log_info))),
+        ("log_warning".to_owned(), value(LogChoice::BoolParam(now.log_warning))),
+        ("log_error".to_owned(), value(LogChoice::BoolParam(now.log_error))),
+        ("log_verbose_level".to_owned(), value(LogChoice::Uint32Param(now.log_verbose_level))),
+        ("log_format".to_owned(), value(LogChoice::StringParam(now.log_format.to_owned()))),
+    ]);
+    Ok(proto::LogSettingsResponse { settings })
+}

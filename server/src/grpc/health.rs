@@ -1,0 +1,93 @@
+//! The standard gRPC health service, asked live instead of being told: it cannot be out of date.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status};
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_server::Health as HealthApi;
+use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
+
+use super::status;
+use crate::front::Front;
+use crate::reason::{Reason, Refusal};
+
+/// How soon a watcher sees a change.
+const WATCH_INTERVAL: Duration = Duration::from_millis(50);
+/// The service that this process offers, besides the process itself (`""`).
+const SERVICE: &str = "inference.GRPCInferenceService";
+
+/// Health of the server, of its service, and of models by name.
+pub struct Health {
+    front: Arc<Front>,
+}
+
+impl Health {
+    /// Health of a front end.
+    pub fn new(front: Arc<Front>) -> Self {
+        Self { front }
+    }
+}
+
+/// `None`: no such service or model.
+fn serving(front: &Front, service: &str) -> Option<ServingStatus> {
+    let ready = match service {
+        "" | SERVICE => front.ready(),
+        model => front.model_ready(model, None) || front.service.model(model, None).ok().map(|_| false)?,
+    };
+    Some(if ready { ServingStatus::Serving } else { ServingStatus::NotServing })
+}
+
+fn message(status: ServingStatus) -> HealthCheckResponse {
+    HealthCheckResponse { status: status.into() }
+}
+
+#[tonic::async_trait]
+impl HealthApi for Health {
+    async fn check(
+        &self,
+        request: Request<HealthCheckRequest>,
+    ) -> Result<Response<HealthCheckResponse>, Status> {
+        let service = request.into_inner().service;
+        serving(&self.front, &service).map(|status| Response::new(message(status))).ok_or_else(|| {
+            let shown: String = service.chars().take(64).collect();
+            let refusal = Refusal::new(
+                Reason::UnknownModel,
+                format!("unknown service `{shown}`: expected an empty name, `{SERVICE}` or a model's name"),
+            );
+            status::of(&self.front, &refusal, None)
+        })
+    }
+
+    type WatchStream = ReceiverStream<Result<HealthCheckResponse, Status>>;
+
+    async fn watch(
+        &self,
+        request: Request<HealthCheckRequest>,
+    ) -> Result<Response<Self::WatchStream>, Status> {
+        let service = request.into_inner().service;
+        let front = Arc::clone(&self.front);
+        let (changes, read) = mpsc::channel(1);
+        tokio::spawn(async move {
+            let mut shown = None;
+            let mut ticks = tokio::time::interval(WATCH_INTERVAL);
+            loop {
+                // The specification wants an unknown service watched as such, for it may appear.
+                let now = serving(&front, &service).unwrap_or(ServingStatus::ServiceUnknown);
+                if shown != Some(now) {
+                    shown = Some(now);
+                    if changes.send(Ok(message(now))).await.is_err() {
+                        return;
+                    }
+                }
+                tokio::select! {
+                    () = changes.closed() => return,
+                    _ = ticks.tick() => {}
+                }
+            }
+        });
+        Ok(Response::new(ReceiverStream::new(read)))
+    }
+}

@@ -1,0 +1,73 @@
+//! One inference request over gRPC: limits, decode, infer, encode. On the hot path.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use oip::proto::{ModelInferRequest, ModelInferResponse};
+use tonic::{Request, Response, Status};
+
+use super::{Arrived, status, timeout};
+use crate::front::Front;
+use crate::http::offload;
+use crate::reason::Refusal;
+use crate::request_id;
+use crate::service::RequestContext;
+
+/// Typed contents larger than this are converted off the async threads.
+const INLINE_BYTES: usize = 256 * 1024;
+
+/// Answers a unary request.
+pub async fn unary(
+    front: &Arc<Front>,
+    request: Request<ModelInferRequest>,
+) -> Result<Response<ModelInferResponse>, Status> {
+    let arrived = request.extensions().get::<Arrived>().map_or_else(Instant::now, |arrived| arrived.0);
+    let transport_timeout = timeout::of(request.metadata());
+    let (metadata, _, message) = request.into_parts();
+    let context = RequestContext { arrived, transport_timeout };
+    match answer(front, message, context).await {
+        Ok(response) => Ok(Response::new(response)),
+        Err(refusal) => {
+            let sent_id = metadata.get(request_id::HEADER).map(|id| id.as_bytes());
+            Err(status::of(front, &refusal, sent_id))
+        }
+    }
+}
+
+/// Answers one message, of a unary call or of a stream.
+pub async fn answer(
+    front: &Arc<Front>,
+    message: ModelInferRequest,
+    context: RequestContext,
+) -> Result<ModelInferResponse, Refusal> {
+    let limits = front.limits.protocol;
+    let request = if typed_bytes(&message) <= INLINE_BYTES {
+        oip::grpc::decode_infer(message, &limits)?
+    } else {
+        Box::pin(offload(move || oip::grpc::decode_infer(message, &limits))).await??
+    };
+    let answered = front.infer(request, context).await?;
+    Ok(oip::grpc::encode_infer(answered.response))
+}
+
+/// Rough size of what must be converted: raw contents are taken as they are.
+fn typed_bytes(message: &ModelInferRequest) -> usize {
+    let contents = message.inputs.iter().filter_map(|input| input.contents.as_ref());
+    contents
+        .map(|contents| {
+            contents.bool_contents.len()
+                + 4 * (contents.int_contents.len()
+                    + contents.uint_contents.len()
+                    + contents.fp32_contents.len())
+                + 8 * (contents.int64_contents.len()
+                    + contents.uint64_contents.len()
+                    + contents.fp64_contents.len())
+                + contents.bytes_contents.iter().map(|element| element.len() + 4).sum::<usize>()
+        })
+        .sum()
+}
+
+/// Context of a message of a stream that came in now.
+pub fn stream_context(transport_timeout: Option<Duration>) -> RequestContext {
+    RequestContext { arrived: Instant::now(), transport_timeout }
+}

@@ -1,0 +1,124 @@
+//! gRPC: `inference.GRPCInferenceService` of Triton, health and reflection, on the same accept loop as HTTP.
+//!
+//! Services are told apart by hand: there are three, and a router would box a future for each request.
+
+mod api;
+mod control;
+mod health;
+mod infer;
+mod metered;
+mod status;
+mod stream;
+#[cfg(test)]
+mod tests;
+mod timeout;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use hyper::body::Body as HttpBody;
+use tonic::body::Body;
+use tonic::codec::CompressionEncoding;
+use tonic::codegen::Service as _;
+use tonic_health::pb::health_server::HealthServer;
+use tonic_reflection::server::{v1, v1alpha};
+
+use crate::front::Front;
+use crate::reason::{Reason, Refusal};
+use api::Api;
+use metered::Metered;
+use proto::grpc_inference_service_server::GrpcInferenceServiceServer;
+
+/// The generated service; its messages are those of `oip::proto`.
+#[expect(clippy::allow_attributes, clippy::allow_attributes_without_reason, reason = "generated code")]
+pub mod proto {
+    tonic::include_proto!("inference");
+}
+
+/// When the headers of a request were seen.
+#[derive(Clone, Copy, Debug)]
+struct Arrived(Instant);
+
+/// Answers every request of the gRPC port; cheap to clone.
+pub struct GrpcService<V1, V1Alpha> {
+    front: Arc<Front>,
+    inference: GrpcInferenceServiceServer<Api>,
+    health: HealthServer<health::Health>,
+    reflection: v1::ServerReflectionServer<V1>,
+    reflection_alpha: v1alpha::ServerReflectionServer<V1Alpha>,
+}
+
+impl<V1, V1Alpha> Clone for GrpcService<V1, V1Alpha> {
+    fn clone(&self) -> Self {
+        Self {
+            front: Arc::clone(&self.front),
+            inference: self.inference.clone(),
+            health: self.health.clone(),
+            reflection: self.reflection.clone(),
+            reflection_alpha: self.reflection_alpha.clone(),
+        }
+    }
+}
+
+/// gRPC over a front end. Fails only if the embedded descriptors cannot be read.
+pub fn service(
+    front: Arc<Front>,
+) -> Result<
+    GrpcService<impl v1::ServerReflection, impl v1alpha::ServerReflection>,
+    tonic_reflection::server::Error,
+> {
+    let descriptors = || {
+        tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(oip::proto::FILE_DESCRIPTOR_SET)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+    };
+    let message_bytes = front.limits.protocol.body_bytes;
+    let inference = GrpcInferenceServiceServer::new(Api::new(Arc::clone(&front)))
+        .max_decoding_message_size(message_bytes)
+        .max_encoding_message_size(usize::MAX)
+        .accept_compressed(CompressionEncoding::Gzip)
+        .send_compressed(CompressionEncoding::Gzip);
+    Ok(GrpcService {
+        inference,
+        health: HealthServer::new(health::Health::new(Arc::clone(&front))),
+        reflection: descriptors().build_v1()?,
+        reflection_alpha: descriptors().build_v1alpha()?,
+        front,
+    })
+}
+
+impl<V1: v1::ServerReflection, V1Alpha: v1alpha::ServerReflection> GrpcService<V1, V1Alpha> {
+    /// Answers one request. Dropping the future cancels what it waits for.
+    pub async fn answer<B>(mut self, mut request: Request<B>) -> Response<Body>
+    where
+        B: HttpBody<Data = Bytes> + Send + Unpin + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>> + Send,
+    {
+        request.extensions_mut().insert(Arrived(Instant::now()));
+        let sent_id = request.headers().get(crate::request_id::HEADER).cloned();
+        let path = request.uri().path();
+        let answered = if path.starts_with("/inference.GRPCInferenceService/") {
+            let bidirectional = path.ends_with("/ModelStreamInfer");
+            let budget = (!bidirectional).then(|| self.front.bodies.reserve());
+            self.inference.call(request.map(|body| Metered::new(body, budget))).await
+        } else if path.starts_with("/grpc.health.v1.Health/") {
+            self.health.call(request).await
+        } else if path.starts_with("/grpc.reflection.v1.ServerReflection/") {
+            self.reflection.call(request).await
+        } else if path.starts_with("/grpc.reflection.v1alpha.ServerReflection/") {
+            self.reflection_alpha.call(request).await
+        } else {
+            let refusal = Refusal::new(
+                Reason::UnknownPath,
+                "unknown service: inference.GRPCInferenceService, grpc.health.v1.Health and reflection are offered",
+            );
+            return status::of(&self.front, &refusal, sent_id.as_ref().map(|id| id.as_bytes())).into_http();
+        };
+        match answered {
+            Ok(response) => status::complete(&self.front, response, sent_id.as_ref()),
+            Err(never) => match never {},
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Refusals as gRPC statuses, and the framework's own errors brought under the same table.
+
+use http::{HeaderName, HeaderValue, Response};
+use tonic::body::Body;
+use tonic::metadata::{MetadataMap, MetadataValue};
+use tonic::{Code, Status};
+
+use crate::errors;
+use crate::front::Front;
+use crate::metrics::Transport;
+use crate::reason::{Reason, Refusal};
+use crate::request_id;
+
+const REASON: &str = "x-tessera-reason";
+const REASON_HEADER: HeaderName = HeaderName::from_static(REASON);
+const REQUEST_ID: HeaderName = HeaderName::from_static(request_id::HEADER);
+const STATUS: HeaderName = HeaderName::from_static("grpc-status");
+
+/// The status for a refusal: counted, logged, with reason, request id and, where it helps, `retry-after`.
+pub fn of(front: &Front, refusal: &Refusal, sent_id: Option<&[u8]>) -> Status {
+    let id = front.ids.choose(sent_id);
+    front.metrics.refused(Transport::Grpc, refusal.reason);
+    errors::log(refusal, &id);
+    let row = errors::row(refusal.reason);
+    let mut metadata = MetadataMap::new();
+    metadata.insert(REASON, MetadataValue::from_static(row.label));
+    if let Ok(id) = id.parse() {
+        metadata.insert(request_id::HEADER, id);
+    }
+    if let Some(seconds) = errors::retry_after_seconds(refusal) {
+        metadata.insert("retry-after", MetadataValue::from(seconds));
+    }
+    Status::with_metadata(row.grpc, refusal.message.as_str(), metadata)
+}
+
+/// The reason that stands for an error which the framework found while decoding.
+pub fn reason_of(code: Code) -> Reason {
+    match code {
+        Code::OutOfRange | Code::ResourceExhausted => Reason::BodyTooLarge,
+        Code::Unimplemented => Reason::Unsupported,
+        Code::Cancelled => Reason::Cancelled,
+        Code::DeadlineExceeded => Reason::Expired,
+        Code::Unavailable => Reason::QueueFull,
+        Code::Ok
+        | Code::Unknown
+        | Code::InvalidArgument
+        | Code::NotFound
+        | Code::AlreadyExists
+        | Code::PermissionDenied
+        | Code::FailedPrecondition
+        | Code::Aborted
+        | Code::Internal
+        | Code::DataLoss
+        | Code::Unauthenticated => Reason::Malformed,
+    }
+}
+
+/// Errors that the framework answered by itself (a message over the limit, bytes that are no protobuf, an
+/// unknown method) get the code and the metadata that the table gives them.
+pub fn complete(
+    front: &Front,
+    mut response: Response<Body>,
+    sent_id: Option<&HeaderValue>,
+) -> Response<Body> {
+    let headers = response.headers();
+    let Some(code) = headers.get(STATUS) else { return response };
+    let code = Code::from_bytes(code.as_bytes());
+    if code == Code::Ok || headers.contains_key(REASON_HEADER) {
+        return response;
+    }
+    let reason = reason_of(code);
+    front.metrics.refused(Transport::Grpc, reason);
+    let row = errors::row(reason);
+    let id = front.ids.choose(sent_id.map(HeaderValue::as_bytes));
+    tracing::debug!(reason = row.label, request_id = id, "request refused by the protocol layer");
+    let headers = response.headers_mut();
+    headers.insert(STATUS, HeaderValue::from(row.grpc as i32));
+    headers.insert(REASON_HEADER, HeaderValue::from_static(row.label));
+    if let Ok(id) = HeaderValue::try_from(id) {
+        headers.insert(REQUEST_ID, id);
+    }
+    response
+}

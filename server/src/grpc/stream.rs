@@ -1,0 +1,104 @@
+//! `ModelStreamInfer`: many requests over one call, each answered when it is done, so in any order.
+//!
+//! An error of one request travels in its own message and leaves the stream open. The requests in flight are
+//! bounded: at the bound the stream is not read, and flow control holds the client back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use oip::proto::infer_parameter::ParameterChoice;
+use oip::proto::{InferParameter, ModelInferRequest, ModelInferResponse, ModelStreamInferResponse};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status, Streaming};
+
+use super::{infer, status, timeout};
+use crate::errors;
+use crate::front::Front;
+use crate::metrics::Transport;
+use crate::reason::{Reason, Refusal};
+use crate::request_id;
+
+/// What the client reads.
+pub type Answers = ReceiverStream<Result<ModelStreamInferResponse, Status>>;
+
+/// Response parameter that tells clients of decoupled models that a request has no more answers.
+const FINAL_RESPONSE: &str = "triton_final_response";
+
+/// Answers a stream.
+pub fn bidirectional(
+    front: &Arc<Front>,
+    request: Request<Streaming<ModelInferRequest>>,
+) -> Response<Answers> {
+    let (answers, read) = mpsc::channel(1);
+    let transport_timeout = timeout::of(request.metadata());
+    let sent_id = request.metadata().get(request_id::HEADER).map(|id| id.as_bytes().to_vec());
+    let front = Arc::clone(front);
+    tokio::spawn(async move {
+        // When the client leaves, the answers' reader is dropped, and dropping the loop cancels all requests.
+        tokio::select! {
+            () = answers.closed() => {}
+            () = run(&front, request.into_inner(), &answers, transport_timeout, sent_id.as_deref()) => {}
+        }
+    });
+    Response::new(ReceiverStream::new(read))
+}
+
+async fn run(
+    front: &Arc<Front>,
+    mut requests: Streaming<ModelInferRequest>,
+    answers: &mpsc::Sender<Result<ModelStreamInferResponse, Status>>,
+    transport_timeout: Option<Duration>,
+    sent_id: Option<&[u8]>,
+) {
+    let mut in_flight = JoinSet::new();
+    let mut open = true;
+    while open || !in_flight.is_empty() {
+        tokio::select! {
+            Some(done) = in_flight.join_next() => {
+                let answer = done.unwrap_or_else(|error| {
+                    let refusal = Refusal::new(Reason::Internal, format!("the request's task ended: {error}"));
+                    failed(front, String::new(), &refusal, sent_id)
+                });
+                if answers.send(Ok(answer)).await.is_err() {
+                    return;
+                }
+            }
+            message = requests.message(), if open && in_flight.len() < front.limits.stream_requests => match message {
+                Ok(Some(message)) => {
+                    let context = infer::stream_context(transport_timeout);
+                    let (front, sent_id) = (Arc::clone(front), sent_id.map(<[u8]>::to_vec));
+                    in_flight.spawn(async move {
+                        let id = message.id.clone();
+                        match infer::answer(&front, message, context).await {
+                            Ok(response) => succeeded(response),
+                            Err(refusal) => failed(&front, id, &refusal, sent_id.as_deref()),
+                        }
+                    });
+                }
+                Ok(None) => open = false,
+                Err(error) => {
+                    // What follows cannot be told apart any more: the stream ends, with the table's code.
+                    let reason = status::reason_of(error.code());
+                    let refusal = Refusal::new(reason, error.message());
+                    let _ = answers.send(Err(status::of(front, &refusal, sent_id))).await;
+                    return;
+                }
+            },
+        }
+    }
+}
+
+fn succeeded(mut response: ModelInferResponse) -> ModelStreamInferResponse {
+    let last = InferParameter { parameter_choice: Some(ParameterChoice::BoolParam(true)) };
+    response.parameters.insert(FINAL_RESPONSE.to_owned(), last);
+    ModelStreamInferResponse { error_message: String::new(), infer_response: Some(response) }
+}
+
+fn failed(front: &Front, id: String, refusal: &Refusal, sent_id: Option<&[u8]>) -> ModelStreamInferResponse {
+    front.metrics.refused(Transport::Grpc, refusal.reason);
+    errors::log(refusal, &front.ids.choose(sent_id));
+    let response = ModelInferResponse { id, ..ModelInferResponse::default() };
+    ModelStreamInferResponse { error_message: refusal.message.clone(), infer_response: Some(response) }
+}

@@ -1,0 +1,17 @@
+//! Model configuration extension.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::Response;
+
+use super::response;
+use super::route::OwnedTarget;
+use crate::front::Front;
+use crate::model_config;
+use crate::reason::Refusal;
+
+pub async fn model(State(front): State<Arc<Front>>, target: OwnedTarget) -> Result<Response, Refusal> {
+    let view = front.service.model(&target.model, target.version.as_deref())?;
+    response::json(&model_config::model_config(&view))
+}

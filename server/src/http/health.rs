@@ -1,0 +1,26 @@
+//! Live and ready. "No" is a 4xx, as the protocol has it.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::Response;
+
+use super::response;
+use super::route::OwnedTarget;
+use crate::front::Front;
+
+pub async fn live(State(front): State<Arc<Front>>) -> Response {
+    response::truth(front.live(), "the server is not live")
+}
+
+pub async fn ready(State(front): State<Arc<Front>>) -> Response {
+    response::truth(
+        front.ready(),
+        "the server is not ready: it is starting or draining, or a model failed to load",
+    )
+}
+
+pub async fn model(State(front): State<Arc<Front>>, target: OwnedTarget) -> Response {
+    let ready = front.model_ready(&target.model, target.version.as_deref());
+    response::truth(ready, "model version not ready")
+}

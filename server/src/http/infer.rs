@@ -1,0 +1,170 @@
+//! `POST /v2/models/M[/versions/V]/infer`: limits, decode, infer, encode. On the hot path.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE, VARY};
+use http::{HeaderMap, HeaderName, HeaderValue, Response};
+use hyper::body::Body;
+use oip::binary::RawInput;
+use oip::json::Encoded;
+use oip::{InferRequest, InferResponse};
+
+use super::body::{self, Reservation};
+use super::compression::{self, offload};
+use super::response::{HttpBody, JSON};
+use super::route::Target;
+use crate::front::Front;
+use crate::reason::{Reason, Refusal};
+use crate::service::{RequestContext, Timing};
+
+/// Length of the JSON part when binary data follows it.
+const JSON_LENGTH: HeaderName = HeaderName::from_static("inference-header-content-length");
+const BINARY: HeaderValue = HeaderValue::from_static("application/octet-stream");
+const QUEUE_US: HeaderName = HeaderName::from_static("x-tessera-queue-us");
+const BATCH_WAIT_US: HeaderName = HeaderName::from_static("x-tessera-batch-wait-us");
+const COMPUTE_US: HeaderName = HeaderName::from_static("x-tessera-compute-us");
+const BATCH_ROWS: HeaderName = HeaderName::from_static("x-tessera-batch-rows");
+/// JSON longer than this is decoded, and outputs larger than this are printed, off the async threads.
+const INLINE_JSON: usize = 128 * 1024;
+
+/// Answers one inference request that arrived at `arrived`.
+pub async fn answer<B>(
+    front: &Arc<Front>,
+    target: Target<'_>,
+    headers: &HeaderMap,
+    body: B,
+    arrived: Instant,
+) -> Result<Response<HttpBody>, Refusal>
+where
+    B: Body<Data = Bytes> + Send + Unpin + 'static,
+{
+    let json_length = json_length(headers)?;
+    let coding = compression::of_request(headers)?;
+    let limit = front.limits.protocol.body_bytes;
+    let (mut body, mut held) =
+        body::read(headers, body, &front.bodies, limit, front.limits.body_timeout).await?;
+    if let Some(coding) = coding {
+        (body, held) = Box::pin(compression::inflate(coding, body, held, limit)).await?;
+    }
+    let request = decode(front, target, body, json_length).await?;
+    let binary_default = request.binary_output || json_length == Some(0);
+    let context = RequestContext { arrived, transport_timeout: None };
+    let answered = front.infer(request, context).await?;
+    // Its tensors, and with them the slices of the body, are gone by now.
+    drop::<Reservation>(held);
+    let encoded = encode(answered.response, binary_default).await?;
+    respond(headers, encoded, &answered.timing).await
+}
+
+fn json_length(headers: &HeaderMap) -> Result<Option<usize>, Refusal> {
+    let Some(value) = headers.get(JSON_LENGTH) else { return Ok(None) };
+    let number = value.to_str().ok().and_then(|text| text.trim().parse().ok());
+    number.map(Some).ok_or_else(|| {
+        Refusal::new(
+            Reason::Malformed,
+            "header inference-header-content-length: expected the length of the JSON part in bytes",
+        )
+    })
+}
+
+async fn decode(
+    front: &Arc<Front>,
+    target: Target<'_>,
+    body: Bytes,
+    json_length: Option<usize>,
+) -> Result<InferRequest, Refusal> {
+    let limits = front.limits.protocol;
+    if json_length == Some(0) {
+        return decode_raw(front, target, &body);
+    }
+    if json_length.unwrap_or(body.len()) <= INLINE_JSON {
+        return Ok(oip::json::decode_infer(target.model, target.version, &body, json_length, &limits)?);
+    }
+    let (model, version) = (target.model.to_owned(), target.version.map(str::to_owned));
+    let decoded =
+        offload(move || oip::json::decode_infer(&model, version.as_deref(), &body, json_length, &limits));
+    Ok(Box::pin(decoded).await??)
+}
+
+/// The body is the model's only input and nothing else.
+fn decode_raw(front: &Front, target: Target<'_>, body: &Bytes) -> Result<InferRequest, Refusal> {
+    let view = front.service.model(target.model, target.version)?;
+    let [input] = view.signature.inputs.as_slice() else {
+        return Err(Refusal::new(
+            Reason::Malformed,
+            format!(
+                "header inference-header-content-length: 0 (a body without JSON) needs a model with one input, and \
+                 `{}` has {}",
+                view.name,
+                view.signature.inputs.len()
+            ),
+        ));
+    };
+    let mut dims: Vec<i64> = input.dims.iter().map(|dim| dim.to_wire()).collect();
+    if view.signature.max_batch > 0
+        && let Some(batch) = dims.first_mut()
+    {
+        *batch = 1;
+    }
+    let raw = RawInput { name: &input.name, datatype: input.datatype, dims: &dims };
+    let limits = &front.limits.protocol;
+    Ok(oip::binary::decode_raw(target.model, target.version, raw, body, limits)?)
+}
+
+async fn encode(response: InferResponse, binary_default: bool) -> Result<Encoded, Refusal> {
+    let printed: usize = response
+        .outputs
+        .iter()
+        .filter(|(_, parameters)| {
+            !parameters.binary.unwrap_or(binary_default) && parameters.shared_memory.is_none()
+        })
+        .map(|(tensor, _)| tensor.data.len())
+        .sum();
+    if printed <= INLINE_JSON {
+        return Ok(oip::json::encode_infer(&response, binary_default)?);
+    }
+    Ok(Box::pin(offload(move || oip::json::encode_infer(&response, binary_default))).await??)
+}
+
+async fn respond(
+    headers: &HeaderMap,
+    encoded: Encoded,
+    timing: &Timing,
+) -> Result<Response<HttpBody>, Refusal> {
+    let Encoded { head, tail, json_len } = encoded;
+    let wanted = compression::wanted(headers);
+    let compressed = match wanted {
+        None => None,
+        Some(coding) => {
+            let chunks = std::iter::once(&head).chain(&tail).cloned().collect();
+            Box::pin(compression::deflate(coding, chunks)).await?.map(|bytes| (coding, bytes))
+        }
+    };
+    let mut response = Response::new(match &compressed {
+        Some((_, bytes)) => HttpBody::full(bytes.clone()),
+        None => HttpBody::chunks(head, tail),
+    });
+    let out = response.headers_mut();
+    out.insert(CONTENT_TYPE, if json_len.is_some() { BINARY } else { JSON });
+    if let Some(length) = json_len {
+        out.insert(JSON_LENGTH, HeaderValue::from(length));
+    }
+    if let Some((coding, _)) = compressed {
+        out.insert(CONTENT_ENCODING, HeaderValue::from_static(coding.as_str()));
+        out.insert(VARY, HeaderValue::from_static("accept-encoding"));
+    }
+    insert_timing(out, timing);
+    Ok(response)
+}
+
+fn insert_timing(headers: &mut HeaderMap, timing: &Timing) {
+    let micros = |duration: std::time::Duration| {
+        HeaderValue::from(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX))
+    };
+    headers.insert(QUEUE_US, micros(timing.queue));
+    headers.insert(BATCH_WAIT_US, micros(timing.batch_wait));
+    headers.insert(COMPUTE_US, micros(timing.compute));
+    headers.insert(BATCH_ROWS, HeaderValue::from(timing.batch_rows));
+}

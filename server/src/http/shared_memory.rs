@@ -1,0 +1,94 @@
+//! Shared memory extensions: system regions, and the truthful answer about CUDA ones.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::Response;
+use http::HeaderMap;
+use serde::{Deserialize, Serialize};
+
+use super::repository::{control_body, parse};
+use super::response;
+use super::route::RegionName;
+use crate::front::Front;
+use crate::reason::{Reason, Refusal};
+use crate::settings::CUDA_REFUSED;
+use crate::shared_memory::RegionStatus;
+
+#[derive(Default, Deserialize)]
+struct RegisterRequest {
+    key: Option<String>,
+    #[serde(default)]
+    offset: u64,
+    byte_size: Option<u64>,
+}
+
+#[derive(Serialize)]
+struct Region<'a> {
+    name: &'a str,
+    key: &'a str,
+    offset: u64,
+    byte_size: u64,
+}
+
+fn rows(regions: &[RegionStatus]) -> Result<Response, Refusal> {
+    let rows: Vec<Region<'_>> = regions
+        .iter()
+        .map(|region| Region {
+            name: &region.name,
+            key: &region.key,
+            offset: region.offset,
+            byte_size: region.byte_size,
+        })
+        .collect();
+    response::json(&rows)
+}
+
+pub async fn status(State(front): State<Arc<Front>>) -> Result<Response, Refusal> {
+    rows(&front.shared_memory()?.status(None)?)
+}
+
+pub async fn region_status(State(front): State<Arc<Front>>, region: RegionName) -> Result<Response, Refusal> {
+    rows(&front.shared_memory()?.status(Some(&region.0))?)
+}
+
+pub async fn register(
+    State(front): State<Arc<Front>>,
+    region: RegionName,
+    headers: HeaderMap,
+    sent: axum::body::Body,
+) -> Result<Response, Refusal> {
+    let memory = front.shared_memory()?;
+    let body = control_body(&front, &headers, sent).await?;
+    let request: RegisterRequest = parse(&body)?;
+    let missing = |field: &str| {
+        Refusal::new(Reason::Malformed, format!("request body: `{field}` is missing: expected a value"))
+    };
+    let key = request.key.ok_or_else(|| missing("key"))?;
+    let byte_size = request.byte_size.ok_or_else(|| missing("byte_size"))?;
+    memory.register(&region.0, &key, request.offset, byte_size)?;
+    Ok(response::empty())
+}
+
+pub async fn unregister(State(front): State<Arc<Front>>, region: RegionName) -> Result<Response, Refusal> {
+    front.shared_memory()?.unregister(Some(&region.0));
+    Ok(response::empty())
+}
+
+pub async fn unregister_all(State(front): State<Arc<Front>>) -> Result<Response, Refusal> {
+    front.shared_memory()?.unregister(None);
+    Ok(response::empty())
+}
+
+pub async fn cuda_status() -> Result<Response, Refusal> {
+    rows(&[])
+}
+
+/// Nothing is ever registered, so the state that is asked for holds.
+pub async fn cuda_unregister() -> Response {
+    response::empty()
+}
+
+pub async fn cuda_unsupported() -> Refusal {
+    Refusal::new(Reason::Unsupported, CUDA_REFUSED)
+}

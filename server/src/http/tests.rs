@@ -1,0 +1,302 @@
+//! Requests through the whole REST stack, without a socket.
+
+use bytes::Bytes;
+use http::header::{ACCEPT_ENCODING, ALLOW, CONTENT_ENCODING, CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderName, Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Full};
+use serde_json::Value;
+
+use super::*;
+use crate::testing;
+
+struct Answer {
+    status: StatusCode,
+    headers: http::HeaderMap,
+    body: Bytes,
+}
+
+impl Answer {
+    fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap()
+    }
+
+    fn error(&self) -> String {
+        self.json()["error"].as_str().unwrap().to_owned()
+    }
+
+    fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).map(|value| value.to_str().unwrap())
+    }
+}
+
+async fn read(response: Response<HttpBody>) -> Answer {
+    let (parts, body) = response.into_parts();
+    let exact = hyper::body::Body::size_hint(&body).exact();
+    let body = body.collect().await.unwrap().to_bytes();
+    assert_eq!(exact, Some(body.len() as u64), "the length is known and true");
+    Answer { status: parts.status, headers: parts.headers, body }
+}
+
+async fn ask(
+    service: &HttpService,
+    method: Method,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &[u8],
+) -> Answer {
+    let mut request = Request::builder().method(method).uri(path);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let request = request.body(Full::new(Bytes::copy_from_slice(body))).unwrap();
+    read(service.clone().answer(request).await).await
+}
+
+async fn get(service: &HttpService, path: &str) -> Answer {
+    ask(service, Method::GET, path, &[], b"").await
+}
+
+async fn post(service: &HttpService, path: &str, body: &str) -> Answer {
+    ask(service, Method::POST, path, &[], body.as_bytes()).await
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn unknown_paths_and_methods_are_answered_in_json() {
+    let service = HttpService::new(testing::front().await);
+    for path in [
+        "/",
+        "/v2/",
+        "/v2/nope",
+        "/v2/models",
+        "/v2/models/m/",
+        "/v2/models/m/nope",
+        "/metrics",
+        "/v2/models/a%ff",
+    ] {
+        let answer = get(&service, path).await;
+        assert_eq!(answer.status, StatusCode::NOT_FOUND, "{path}");
+        assert!(!answer.error().is_empty() && answer.header("x-request-id").is_some(), "{path}");
+    }
+    for (method, path, allowed) in [
+        (Method::PUT, "/v2", "GET,HEAD"),
+        (Method::GET, "/v2/models/m/infer", "POST"),
+        (Method::DELETE, "/v2/models/m/versions/1/infer", "POST"),
+        (Method::GET, "/v2/repository/index", "POST"),
+        (Method::POST, "/v2/health/live", "GET,HEAD"),
+    ] {
+        let answer = ask(&service, method.clone(), path, &[], b"").await;
+        assert_eq!(answer.status, StatusCode::METHOD_NOT_ALLOWED, "{method} {path}");
+        assert_eq!(answer.headers[ALLOW], allowed, "{method} {path}");
+        assert!(answer.error().contains(method.as_str()));
+        assert_eq!(answer.header("x-tessera-reason"), Some("method_not_allowed"));
+    }
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn the_server_tells_who_it_is() {
+    let service = HttpService::new(testing::front().await);
+    let answer = get(&service, "/v2?x=1").await;
+    assert_eq!((answer.status, answer.header("content-type")), (StatusCode::OK, Some("application/json")));
+    assert_eq!(answer.json()["name"], "tessera");
+    let extensions = answer.json()["extensions"].to_string();
+    for extension in
+        ["binary_tensor_data", "classification", "model_configuration", "model_repository", "statistics"]
+    {
+        assert!(extensions.contains(extension), "{extension}");
+    }
+    assert_eq!(get(&service, "/v2/health/live").await.status, StatusCode::OK);
+    assert_eq!(get(&service, "/v2/trace/setting").await.json()["trace_level"], serde_json::json!(["OFF"]));
+    assert_eq!(get(&service, "/v2/logging").await.json()["log_format"], "default");
+    for path in ["/v2/trace/setting", "/v2/logging"] {
+        let refused = post(&service, path, "{}").await;
+        assert_eq!(refused.status, StatusCode::BAD_REQUEST);
+        assert_eq!(refused.header("x-tessera-reason"), Some("unsupported"));
+    }
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn unknown_models_are_404_and_not_ready() {
+    let service = HttpService::new(testing::front().await);
+    for path in
+        ["/v2/models/nope", "/v2/models/nope/config", "/v2/models/nope/versions/7", "/v2/models/..%2fx"]
+    {
+        let answer = get(&service, path).await;
+        assert_eq!(answer.status, StatusCode::NOT_FOUND, "{path}");
+        assert_eq!(answer.header("x-tessera-reason"), Some("unknown_model"), "{path}");
+    }
+    assert_eq!(get(&service, "/v2/models/nope/ready").await.status, StatusCode::BAD_REQUEST);
+    let load = post(&service, "/v2/repository/models/nope/load", "").await;
+    assert_eq!(load.status, StatusCode::NOT_FOUND, "{:?}", load.body);
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn malformed_requests_name_the_mistake() {
+    let service = HttpService::new(testing::front().await);
+    let infer = "/v2/models/m/infer";
+    for (headers, body, status, reason, word) in [
+        (&[][..], "{bad", 400, "malformed", "request body"),
+        (
+            &[("inference-header-content-length", "x")],
+            "{}",
+            400,
+            "malformed",
+            "inference-header-content-length",
+        ),
+        (
+            &[("inference-header-content-length", "-1")],
+            "{}",
+            400,
+            "malformed",
+            "inference-header-content-length",
+        ),
+        (&[("inference-header-content-length", "99")], "{}", 400, "malformed", ""),
+        (&[("content-encoding", "br")], "{}", 400, "unsupported", "content-encoding"),
+        (&[("content-encoding", "gzip")], "{}", 400, "malformed", "gzip"),
+        (&[], "[]", 400, "malformed", "request body"),
+        (&[], "", 400, "malformed", "request body"),
+        (&[], "{\"inputs\":[{\"name\":\"x\"}]}", 400, "malformed", "inputs[0]"),
+    ] {
+        let answer = ask(&service, Method::POST, infer, headers, body.as_bytes()).await;
+        assert_eq!(answer.status.as_u16(), status, "{headers:?} {body}: {:?}", answer.body);
+        assert_eq!(answer.header("x-tessera-reason"), Some(reason), "{headers:?} {body}");
+        assert!(answer.error().contains(word), "{headers:?} {body}: {}", answer.error());
+    }
+    let deep = format!("{}{}", "[".repeat(100), "]".repeat(100));
+    assert!(post(&service, infer, &deep).await.error().contains("nested deeper than 64"));
+    let big = "x".repeat((1 << 20) + 1);
+    let refused = post(&service, infer, &big).await;
+    assert_eq!((refused.status.as_u16(), refused.header("x-tessera-reason")), (413, Some("body_too_large")));
+    for path in ["/v2/repository/index", "/v2/repository/models/m/load", "/v2/repository/models/m/unload"] {
+        assert_eq!(post(&service, path, "{bad").await.status, StatusCode::BAD_REQUEST, "{path}");
+        assert_eq!(post(&service, path, &"x".repeat(100_000)).await.status.as_u16(), 413, "{path}");
+    }
+    let parameters =
+        post(&service, "/v2/repository/models/m/load", "{\"parameters\":{\"config\":\"{}\"}}").await;
+    assert!(parameters.error().starts_with("parameters.config: not supported"), "{}", parameters.error());
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn ids_of_clients_come_back() {
+    let service = HttpService::new(testing::front().await);
+    let sent = [("x-request-id", "abc")];
+    assert_eq!(ask(&service, Method::GET, "/v2", &sent, b"").await.header("x-request-id"), Some("abc"));
+    assert_eq!(ask(&service, Method::GET, "/nope", &sent, b"").await.header("x-request-id"), Some("abc"));
+    assert_eq!(
+        ask(&service, Method::POST, "/v2/models/m/infer", &sent, b"").await.header("x-request-id"),
+        Some("abc")
+    );
+    assert_eq!(get(&service, "/v2").await.header("x-request-id"), None);
+    let unsafe_id = [("x-request-id", "a b")];
+    assert_ne!(
+        ask(&service, Method::GET, "/nope", &unsafe_id, b"").await.header("x-request-id"),
+        Some("a b")
+    );
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn a_drain_refuses_and_says_when_to_come_back() {
+    let front = testing::front().await;
+    let service = HttpService::new(Arc::clone(&front));
+    front.begin_drain();
+    let body = crate::bundled::SAMPLE;
+    let refused = post(&service, "/v2/models/digits/infer", body).await;
+    assert_eq!((refused.status.as_u16(), refused.header("x-tessera-reason")), (503, Some("draining")));
+    assert_eq!(refused.headers[RETRY_AFTER], "1");
+    assert_eq!(get(&service, "/v2/health/ready").await.status, StatusCode::BAD_REQUEST);
+    assert_eq!(get(&service, "/v2/health/live").await.status, StatusCode::OK);
+    front.idle().await;
+    assert_eq!(front.in_flight(), 0);
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn regions_are_registered_over_rest() {
+    let service = HttpService::new(testing::front().await);
+    assert_eq!(get(&service, "/v2/systemsharedmemory/status").await.json(), serde_json::json!([]));
+    assert_eq!(get(&service, "/v2/systemsharedmemory/region/r/status").await.status, StatusCode::NOT_FOUND);
+    for (body, word) in [
+        ("{\"offset\":0}", "`key` is missing"),
+        ("{\"key\":\"/x\"}", "`byte_size` is missing"),
+        ("{\"key\":\"/no-such-object\",\"byte_size\":4}", "cannot open"),
+        ("{\"key\":\"/x\",\"byte_size\":-4}", "request body"),
+    ] {
+        let refused = post(&service, "/v2/systemsharedmemory/region/r/register", body).await;
+        assert_eq!(refused.status, StatusCode::BAD_REQUEST);
+        assert!(refused.error().contains(word), "{}", refused.error());
+    }
+    assert_eq!(post(&service, "/v2/systemsharedmemory/region/r/unregister", "").await.status, StatusCode::OK);
+    assert_eq!(post(&service, "/v2/systemsharedmemory/unregister", "").await.status, StatusCode::OK);
+    assert_eq!(get(&service, "/v2/cudasharedmemory/status").await.json(), serde_json::json!([]));
+    let cuda = post(&service, "/v2/cudasharedmemory/region/r/register", "{}").await;
+    assert_eq!(cuda.header("x-tessera-reason"), Some("unsupported"));
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn the_bundled_model_reads_its_sample_and_tells_its_timing() {
+    let service = HttpService::new(testing::serving_front().await);
+    let answer = post(&service, "/v2/models/digits/infer", crate::bundled::SAMPLE).await;
+    assert_eq!(answer.status, StatusCode::OK, "{:?}", answer.body);
+    assert_eq!(answer.headers[CONTENT_TYPE], "application/json");
+    for header in
+        ["x-tessera-queue-us", "x-tessera-batch-wait-us", "x-tessera-compute-us", "x-tessera-batch-rows"]
+    {
+        let value = answer.headers.get(HeaderName::from_static(header)).unwrap();
+        assert!(value.to_str().unwrap().parse::<u64>().is_ok(), "{header}");
+    }
+    assert_eq!(answer.json()["id"], "digit");
+    let ready = get(&service, "/v2/models/digits/versions/1/ready").await;
+    assert_eq!(
+        (ready.status, get(&service, "/v2/health/ready").await.status),
+        (StatusCode::OK, StatusCode::OK)
+    );
+    assert_eq!(
+        get(&service, "/v2/models/digits").await.json()["inputs"][0]["shape"],
+        serde_json::json!([-1, 64])
+    );
+    let config = get(&service, "/v2/models/digits/config").await.json();
+    assert_eq!((&config["name"], &config["input"][0]["dims"]), (&"digits".into(), &serde_json::json!([64])));
+    let stats = get(&service, "/v2/models/digits/stats").await.json();
+    assert_eq!(stats["model_stats"][0]["inference_count"], 1);
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn raw_bodies_binary_answers_and_compression_agree_with_json() {
+    let service = HttpService::new(testing::serving_front().await);
+    let path = "/v2/models/digits/infer";
+    let plain = post(&service, path, crate::bundled::SAMPLE).await.json();
+    let pixels: Vec<f32> =
+        serde_json::from_str::<Value>(crate::bundled::SAMPLE).unwrap()["inputs"][0]["data"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|pixel| pixel.as_f64().unwrap() as f32)
+            .collect();
+    let raw: Vec<u8> = pixels.iter().flat_map(|pixel| pixel.to_le_bytes()).collect();
+    let answer = ask(&service, Method::POST, path, &[("inference-header-content-length", "0")], &raw).await;
+    assert_eq!(answer.status, StatusCode::OK, "{:?}", answer.body);
+    assert_eq!(answer.headers[CONTENT_TYPE], "application/octet-stream");
+    let json_length: usize = answer.header("inference-header-content-length").unwrap().parse().unwrap();
+    let head: Value = serde_json::from_slice(&answer.body[..json_length]).unwrap();
+    assert_eq!(answer.body.len() - json_length, 10 * 4 + 8, "ten probabilities and one i64");
+    assert_eq!(head["model_name"], plain["model_name"]);
+
+    let wide = crate::bundled::SAMPLE.replace("\"outputs\"", "\"parameters\": {\"note\": true}, \"outputs\"");
+    let packed =
+        ask(&service, Method::POST, path, &[(ACCEPT_ENCODING.as_str(), "gzip")], wide.as_bytes()).await;
+    assert_eq!(packed.status, StatusCode::OK);
+    assert!(packed.headers.get(CONTENT_ENCODING).is_none(), "an answer this small is not worth packing");
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn classes_come_with_their_labels() {
+    let service = HttpService::new(testing::serving_front().await);
+    let mut request: Value = serde_json::from_str(crate::bundled::SAMPLE).unwrap();
+    request["outputs"] = serde_json::json!([{"name": "probabilities", "parameters": {"classification": 2}}]);
+    let answer = post(&service, "/v2/models/digits/infer", &request.to_string()).await;
+    assert_eq!(answer.status, StatusCode::OK, "{:?}", answer.body);
+    let output = &answer.json()["outputs"][0];
+    assert_eq!((&output["datatype"], &output["shape"]), (&"BYTES".into(), &serde_json::json!([1, 2])));
+    let first = output["data"][0].as_str().unwrap();
+    let parts: Vec<&str> = first.split(':').collect();
+    let index: usize = parts[1].parse().unwrap();
+    assert_eq!(parts[2], crate::bundled::LABELS.lines().nth(index).unwrap(), "{first}");
+}

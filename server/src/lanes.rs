@@ -1,0 +1,58 @@
+//! From `[lanes]` and the cores of this process to core sets, one a lane.
+
+use crate::config::Lanes;
+
+/// Core sets by lane. `allowed` are the cores that this process may use, ascending.
+pub fn core_sets(lanes: &Lanes, allowed: &[usize]) -> Result<Vec<Vec<usize>>, String> {
+    if let Some(sets) = &lanes.cores {
+        return match sets.iter().flatten().find(|core| !allowed.contains(core)) {
+            None => Ok(sets.clone()),
+            Some(core) => {
+                Err(format!("lanes.cores: core {core} is not available: expected cores out of {allowed:?}"))
+            }
+        };
+    }
+    let count = lanes.count.map_or(allowed.len(), std::num::NonZeroUsize::get);
+    if count > allowed.len() {
+        return Err(format!("lanes.count: {count} lanes: expected at most {}, one a core", allowed.len()));
+    }
+    if count == 0 {
+        return Err("no core is available to this process".to_owned());
+    }
+    // Neighbours stay together: they share caches.
+    let (each, more) = (allowed.len() / count, allowed.len() % count);
+    let mut rest = allowed;
+    let mut sets = Vec::with_capacity(count);
+    for lane in 0..count {
+        let (set, tail) = rest.split_at(each + usize::from(lane < more));
+        sets.push(set.to_vec());
+        rest = tail;
+    }
+    Ok(sets)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::num::NonZeroUsize;
+
+    fn lanes(count: usize) -> Lanes {
+        Lanes { count: NonZeroUsize::new(count), cores: None }
+    }
+
+    #[test]
+    fn cores_are_dealt_out_evenly_and_in_order() {
+        assert_eq!(core_sets(&lanes(0), &[0, 2]).unwrap(), [vec![0], vec![2]]);
+        assert_eq!(core_sets(&lanes(2), &[0, 1, 2, 3, 4]).unwrap(), [vec![0, 1, 2], vec![3, 4]]);
+        assert_eq!(core_sets(&lanes(1), &[4, 5]).unwrap(), [vec![4, 5]]);
+    }
+
+    #[test]
+    fn what_the_machine_does_not_have_is_refused_by_name() {
+        assert!(core_sets(&lanes(3), &[0, 1]).unwrap_err().starts_with("lanes.count"));
+        assert!(core_sets(&lanes(0), &[]).is_err());
+        let named = Lanes { count: None, cores: Some(vec![vec![0], vec![7]]) };
+        assert!(core_sets(&named, &[0, 1]).unwrap_err().contains("core 7"));
+        assert_eq!(core_sets(&named, &[0, 7]).unwrap(), [vec![0], vec![7]]);
+    }
+}

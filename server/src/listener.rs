@@ -1,0 +1,215 @@
+//! The accept loop and the connection limits that HTTP, gRPC and metrics share.
+//!
+//! An own loop over hyper instead of a framework's, because the limits of the house hold here: connections
+//! are counted, slow headers time out, headers are bounded before they are parsed, and a drain lets
+//! requests in flight finish.
+
+use std::convert::Infallible;
+use std::error::Error;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use hyper::body::{Body, Incoming};
+use hyper::server::conn::{http1, http2};
+use hyper::service::Service;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+/// What every HTTP/2 connection client must open with starts with these bytes; no HTTP/1 method does.
+const HTTP2_PREFACE: &[u8; 3] = b"PRI";
+/// Answered, before any parsing, to a connection over the limit.
+const FULL: &[u8] =
+    b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncontent-type: application/json\r\n\
+    x-tessera-reason: queue_full\r\nconnection: close\r\ncontent-length: 52\r\n\r\n\
+    {\"error\":\"the limit of open connections is reached\"}";
+/// Wait before accepting again when the process is out of file descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Which protocols a listener speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocols {
+    /// HTTP/1.1, and HTTP/2 with prior knowledge.
+    Http,
+    /// HTTP/2 only, as gRPC needs.
+    Http2,
+}
+
+/// Bounds on connections, from `[limits]`.
+#[derive(Clone, Copy, Debug)]
+pub struct ConnectionLimits {
+    /// Open connections a listener.
+    pub connections: usize,
+    /// Request line and headers, in bytes.
+    pub header_bytes: u32,
+    /// Until the headers of a request have arrived, idle time of a kept connection included.
+    pub header_timeout: Duration,
+    /// Concurrent requests on one HTTP/2 connection.
+    pub streams: u32,
+}
+
+/// Largest read of a body at once; the header limit is separate.
+const READ_BUFFER: usize = 64 * 1024;
+/// HTTP/2 flow control: bytes a stream may send ahead of being read.
+const STREAM_WINDOW: u32 = 1024 * 1024;
+/// HTTP/2 flow control: bytes a connection may send ahead of being read.
+const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
+/// A peer that is silent this long is asked whether it is there.
+const PING_INTERVAL: Duration = Duration::from_secs(30);
+/// How long it has to answer.
+const PING_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A bound socket.
+#[derive(Debug)]
+pub struct Listener {
+    socket: TcpListener,
+    /// Where it listens; the port is known even if 0 was asked for.
+    pub address: SocketAddr,
+}
+
+impl Listener {
+    /// Binds an address; the error names it.
+    pub async fn bind(option: &'static str, address: SocketAddr) -> anyhow::Result<Self> {
+        use anyhow::Context as _;
+        let socket = TcpListener::bind(address).await.with_context(|| {
+            format!("{option}: cannot listen on {address}: choose another port, or end who holds it")
+        })?;
+        let address = socket.local_addr()?;
+        Ok(Self { socket, address })
+    }
+
+    /// Serves until `stop`, then lets requests in flight finish; returns when the last connection is closed.
+    pub async fn serve<S, B>(
+        self,
+        protocols: Protocols,
+        limits: ConnectionLimits,
+        service: S,
+        stop: CancellationToken,
+    ) where
+        S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
+        S::Future: Send + 'static,
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<Box<dyn Error + Send + Sync>>,
+    {
+        let connections = Arc::new(Semaphore::new(limits.connections));
+        let graceful = GracefulShutdown::new();
+        loop {
+            let accepted = tokio::select! {
+                biased;
+                () = stop.cancelled() => break,
+                accepted = self.socket.accept() => accepted,
+            };
+            let stream = match accepted {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    tracing::warn!(%error, address = %self.address, "cannot accept a connection");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    continue;
+                }
+            };
+            let Ok(permit) = Arc::clone(&connections).try_acquire_owned() else {
+                tracing::debug!(address = %self.address, "connection refused: the limit is reached");
+                if protocols == Protocols::Http {
+                    // Best effort: a socket just accepted has room for it.
+                    let _ = stream.try_write(FULL);
+                }
+                continue;
+            };
+            let watcher = graceful.watcher();
+            let service = service.clone();
+            let stop = stop.clone();
+            tokio::spawn(async move {
+                let _permit = permit;
+                let opened = tokio::select! {
+                    biased;
+                    () = stop.cancelled() => None,
+                    opened = speaks_http2(&stream, limits.header_timeout) => opened,
+                };
+                let Some(speaks_http2) = opened else { return };
+                // Nagle's delay would be added to every small answer.
+                if stream.set_nodelay(true).is_err() {
+                    return;
+                }
+                let io = TokioIo::new(stream);
+                match (speaks_http2, protocols) {
+                    (true, _) => report(watcher.watch(http2(limits).serve_connection(io, service)).await),
+                    (false, Protocols::Http) => {
+                        report(watcher.watch(http1(limits).serve_connection(io, service)).await);
+                    }
+                    (false, Protocols::Http2) => {
+                        tracing::debug!("connection closed: this port speaks HTTP/2 (gRPC) only");
+                    }
+                }
+            });
+        }
+        drop(self.socket);
+        graceful.shutdown().await;
+    }
+}
+
+fn report(ended: Result<(), hyper::Error>) {
+    if let Err(error) = ended {
+        tracing::debug!(error = %error, "connection ended early");
+    }
+}
+
+/// Looks at the first bytes without taking them. `None`: nothing came in time, or the peer left. A preface
+/// that arrives in pieces of one or two bytes is taken for HTTP/1 and refused there.
+async fn speaks_http2(stream: &TcpStream, limit: Duration) -> Option<bool> {
+    let mut first = [0_u8; HTTP2_PREFACE.len()];
+    let seen = tokio::time::timeout(limit, stream.peek(&mut first)).await.ok()?.ok()?;
+    (seen > 0).then_some(first == *HTTP2_PREFACE)
+}
+
+fn http1(limits: ConnectionLimits) -> http1::Builder {
+    let mut builder = http1::Builder::new();
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.header_timeout)
+        .max_header_size(usize::try_from(limits.header_bytes).unwrap_or(READ_BUFFER).min(READ_BUFFER))
+        .max_buf_size(READ_BUFFER)
+        .pipeline_flush(true);
+    builder
+}
+
+fn http2(limits: ConnectionLimits) -> http2::Builder<TokioExecutor> {
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    builder
+        .timer(TokioTimer::new())
+        .max_header_list_size(limits.header_bytes)
+        .max_concurrent_streams(limits.streams)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .keep_alive_interval(PING_INTERVAL)
+        .keep_alive_timeout(PING_TIMEOUT);
+    builder
+}
+
+/// The type that [`Listener::serve`] expects, from an async function.
+pub fn service<F, Fut, B>(
+    answer: F,
+) -> impl Service<
+    Request<Incoming>,
+    Response = Response<B>,
+    Error = Infallible,
+    Future = impl Future<Output = Result<Response<B>, Infallible>> + Send + 'static,
+> + Clone
+where
+    F: Fn(Request<Incoming>) -> Fut + Clone,
+    Fut: Future<Output = Response<B>> + Send + 'static,
+    B: Body,
+{
+    hyper::service::service_fn(move |request| {
+        let answer = answer(request);
+        async move { Ok(answer.await) }
+    })
+}
+
+#[cfg(test)]
+mod tests;

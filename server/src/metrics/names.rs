@@ -1,0 +1,204 @@
+//! Every metric name and label of Tessera, and nothing else.
+//!
+//! Rules: `tessera_` first, then the thing measured, then unit or qualifier. Durations are histograms in
+//! seconds (`_seconds`), counters end in `_total`, gauges in neither. Labels are few and bounded: names of
+//! loaded models and versions, and the closed sets of `reason`, `transport` and `outcome`. Never ids, never
+//! anything a client can choose freely. `nv_*` names are Triton's, kept for its dashboards; they are recorded
+//! only where `metrics.triton_names` is on. A golden file in the tests lists what `/metrics` shows.
+
+/// What a name stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Only goes up.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+    /// Distribution, over [`SECONDS`].
+    Seconds,
+    /// Distribution, over [`ROWS`].
+    Rows,
+}
+
+/// One metric: name, kind, help text.
+#[derive(Clone, Copy, Debug)]
+pub struct Metric {
+    /// Name on `/metrics`.
+    pub name: &'static str,
+    /// What it counts.
+    pub kind: Kind,
+    /// Help text on `/metrics`.
+    pub help: &'static str,
+}
+
+const fn metric(name: &'static str, kind: Kind, help: &'static str) -> Metric {
+    Metric { name, kind, help }
+}
+
+/// Label: model name.
+pub const MODEL: &str = "model";
+/// Label: model version.
+pub const VERSION: &str = "version";
+/// Label: a word of the error table.
+pub const REASON: &str = "reason";
+/// Label: `http` or `grpc`.
+pub const TRANSPORT: &str = "transport";
+/// Label: lane index.
+pub const LANE: &str = "lane";
+
+/// From admission to dispatch.
+pub const QUEUE: Metric =
+    metric("tessera_queue_seconds", Kind::Seconds, "Time of answered requests from admission to dispatch.");
+/// From dispatch to the engine's start.
+pub const BATCH_WAIT: Metric = metric(
+    "tessera_batch_wait_seconds",
+    Kind::Seconds,
+    "Time of answered requests from dispatch to the start of the engine on the lane.",
+);
+/// In the engine.
+pub const COMPUTE: Metric =
+    metric("tessera_compute_seconds", Kind::Seconds, "Time of answered requests in the engine.");
+/// End to end.
+pub const REQUEST: Metric = metric(
+    "tessera_request_seconds",
+    Kind::Seconds,
+    "Time of answered requests from their first byte to their answer, decoding included.",
+);
+/// Batch sizes.
+pub const BATCH_ROWS: Metric = metric("tessera_batch_rows", Kind::Rows, "Rows of each executed batch.");
+/// Answered requests.
+pub const REQUESTS: Metric =
+    metric("tessera_requests_total", Kind::Counter, "Requests answered with a result.");
+/// Requests without a result, by model.
+pub const REFUSALS: Metric = metric(
+    "tessera_refusals_total",
+    Kind::Counter,
+    "Requests of a model that ended without a result, by reason.",
+);
+/// Requests without a result, by transport: those that never reached a model included.
+pub const FRONT_REFUSALS: Metric = metric(
+    "tessera_front_refusals_total",
+    Kind::Counter,
+    "Requests that were answered with an error, by transport and reason, also those that name no model.",
+);
+/// Answers inside their deadline.
+pub const DEADLINE_HITS: Metric =
+    metric("tessera_deadline_hits_total", Kind::Counter, "Requests answered by their deadline.");
+/// Answers after their deadline.
+pub const DEADLINE_MISSES: Metric =
+    metric("tessera_deadline_misses_total", Kind::Counter, "Requests answered after their deadline.");
+/// Queued requests.
+pub const QUEUE_DEPTH: Metric = metric("tessera_queue_depth", Kind::Gauge, "Requests queued now.");
+/// Lane occupied.
+pub const LANE_BUSY: Metric =
+    metric("tessera_lane_busy", Kind::Gauge, "1 while the lane runs a batch, else 0.");
+/// Requests inside the front end.
+pub const IN_FLIGHT: Metric =
+    metric("tessera_requests_in_flight", Kind::Gauge, "Requests that are being answered now.");
+/// Body bytes held.
+pub const BODY_BYTES: Metric = metric(
+    "tessera_body_bytes",
+    Kind::Gauge,
+    "Bytes of request bodies held now, of those that HTTP received.",
+);
+
+/// Triton: answered requests.
+pub const NV_SUCCESS: Metric = metric(
+    "nv_inference_request_success",
+    Kind::Counter,
+    "Number of successful inference requests, all batch sizes",
+);
+/// Triton: failed requests.
+pub const NV_FAILURE: Metric = metric(
+    "nv_inference_request_failure",
+    Kind::Counter,
+    "Number of failed inference requests, all batch sizes",
+);
+/// Triton: rows.
+pub const NV_COUNT: Metric = metric(
+    "nv_inference_count",
+    Kind::Counter,
+    "Number of inferences performed (does not include cached requests)",
+);
+/// Triton: batches.
+pub const NV_EXEC_COUNT: Metric = metric(
+    "nv_inference_exec_count",
+    Kind::Counter,
+    "Number of model executions performed (does not include cached requests)",
+);
+/// Triton: end to end.
+pub const NV_REQUEST_US: Metric = metric(
+    "nv_inference_request_duration_us",
+    Kind::Counter,
+    "Cumulative inference request duration in microseconds (includes cached requests)",
+);
+/// Triton: queued.
+pub const NV_QUEUE_US: Metric = metric(
+    "nv_inference_queue_duration_us",
+    Kind::Counter,
+    "Cumulative inference queuing duration in microseconds (includes cached requests)",
+);
+/// Triton: gathering of inputs.
+pub const NV_COMPUTE_INPUT_US: Metric = metric(
+    "nv_inference_compute_input_duration_us",
+    Kind::Counter,
+    "Cumulative compute input duration in microseconds (does not include cached requests)",
+);
+/// Triton: engine.
+pub const NV_COMPUTE_INFER_US: Metric = metric(
+    "nv_inference_compute_infer_duration_us",
+    Kind::Counter,
+    "Cumulative compute inference duration in microseconds (does not include cached requests)",
+);
+/// Triton: scattering of outputs.
+pub const NV_COMPUTE_OUTPUT_US: Metric = metric(
+    "nv_inference_compute_output_duration_us",
+    Kind::Counter,
+    "Cumulative inference compute output duration in microseconds (does not include cached requests)",
+);
+/// Triton: queued requests.
+pub const NV_PENDING: Metric = metric(
+    "nv_inference_pending_request_count",
+    Kind::Gauge,
+    "Instantaneous number of pending requests awaiting execution per-model.",
+);
+
+/// Tessera's own.
+pub const TESSERA: [Metric; 14] = [
+    QUEUE,
+    BATCH_WAIT,
+    COMPUTE,
+    REQUEST,
+    BATCH_ROWS,
+    REQUESTS,
+    REFUSALS,
+    FRONT_REFUSALS,
+    DEADLINE_HITS,
+    DEADLINE_MISSES,
+    QUEUE_DEPTH,
+    LANE_BUSY,
+    IN_FLIGHT,
+    BODY_BYTES,
+];
+
+/// Triton's.
+pub const TRITON: [Metric; 10] = [
+    NV_SUCCESS,
+    NV_FAILURE,
+    NV_COUNT,
+    NV_EXEC_COUNT,
+    NV_REQUEST_US,
+    NV_QUEUE_US,
+    NV_COMPUTE_INPUT_US,
+    NV_COMPUTE_INFER_US,
+    NV_COMPUTE_OUTPUT_US,
+    NV_PENDING,
+];
+
+/// Bucket bounds of [`Kind::Seconds`]: 50 us to 10 s, three a decade.
+pub const SECONDS: [f64; 17] = [
+    0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0,
+    10.0,
+];
+
+/// Bucket bounds of [`Kind::Rows`].
+pub const ROWS: [f64; 11] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0];

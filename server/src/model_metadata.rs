@@ -1,0 +1,36 @@
+//! What metadata calls tell, the same over both transports.
+
+use models::TensorSpec;
+use oip::metadata::{ModelMetadata, ServerMetadata, TensorMetadata};
+
+use crate::front::{Front, SERVER_NAME};
+use crate::service::ModelView;
+
+/// Name, version and extensions of the server.
+pub fn server(front: &Front) -> ServerMetadata {
+    ServerMetadata {
+        name: SERVER_NAME.to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        extensions: front.extensions(),
+    }
+}
+
+/// Signature of a model. Where the client named a version, `versions` holds that one only, as Triton has it.
+pub fn model(view: &ModelView, version_named: bool) -> ModelMetadata {
+    let versions = if version_named { vec![view.version.clone()] } else { view.versions.clone() };
+    ModelMetadata {
+        name: view.name.clone(),
+        versions,
+        platform: view.platform.to_owned(),
+        inputs: view.signature.inputs.iter().map(tensor).collect(),
+        outputs: view.signature.outputs.iter().map(tensor).collect(),
+    }
+}
+
+fn tensor(spec: &TensorSpec) -> TensorMetadata {
+    TensorMetadata {
+        name: spec.name.clone(),
+        datatype: spec.datatype.as_str().to_owned(),
+        shape: spec.dims.iter().map(|dim| dim.to_wire()).collect(),
+    }
+}

@@ -1,0 +1,57 @@
+//! Request ids: the client's own where it sent a usable one, else one that is unique in this fleet for all
+//! practical purposes.
+
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Header and gRPC metadata key that carries the id both ways.
+pub const HEADER: &str = "x-request-id";
+/// Longest id taken from a client.
+const MAX_BYTES: usize = 128;
+
+/// Makes ids: a random prefix a process, then a count.
+#[derive(Debug)]
+pub struct RequestIds {
+    prefix: u32,
+    count: AtomicU64,
+}
+
+impl Default for RequestIds {
+    fn default() -> Self {
+        // The standard library's hasher keys are its only randomness, and are enough to tell processes apart.
+        let seed = RandomState::new().hash_one(std::process::id());
+        Self { prefix: (seed >> 32) as u32, count: AtomicU64::new(0) }
+    }
+}
+
+impl RequestIds {
+    /// The client's id, if it is 1 to 128 visible ASCII characters, else a new one.
+    pub fn choose(&self, sent: Option<&[u8]>) -> String {
+        sent.and_then(usable).map_or_else(|| self.next(), str::to_owned)
+    }
+
+    fn next(&self) -> String {
+        format!("{:08x}-{:08x}", self.prefix, self.count.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// The id a client sent, if it can be echoed and logged safely.
+pub fn usable(sent: &[u8]) -> Option<&str> {
+    let fits = (1..=MAX_BYTES).contains(&sent.len()) && sent.iter().all(u8::is_ascii_graphic);
+    fits.then(|| std::str::from_utf8(sent).ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_safe_ids_of_clients_are_echoed() {
+        let ids = RequestIds::default();
+        assert_eq!(ids.choose(Some(b"abc-1")), "abc-1");
+        for bad in [&b""[..], b"a b", b"a\nb", "\u{e9}".as_bytes(), &[b'a'; 129]] {
+            assert_eq!(ids.choose(Some(bad)).len(), 17, "{bad:?}");
+        }
+        assert_ne!(ids.choose(None), ids.choose(None));
+    }
+}

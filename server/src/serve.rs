@@ -1,0 +1,208 @@
+//! `tessera serve`: start, announce, wait for a signal, drain.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use metrics_exporter_prometheus::PrometheusHandle;
+use models::engine::ort::{OrtLibrary, OrtMissing};
+use tokio::runtime::{Builder, Runtime};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::banner::{self, Addresses};
+use crate::config::Config;
+use crate::front::{Front, FrontLimits};
+use crate::http::HttpService;
+use crate::listener::{self, ConnectionLimits, Listener, Protocols};
+use crate::service::Service;
+use crate::surroundings::Surroundings;
+use crate::{grpc, lanes, metrics, output};
+
+/// More network threads than this only take cores from the lanes.
+const NETWORK_THREADS: usize = 4;
+/// Connections that are still open after the grace period get this long to send what is written.
+const LAST_WRITES: Duration = Duration::from_secs(2);
+
+/// What the service is started with.
+pub struct Startup {
+    /// Everything configured.
+    pub config: Config,
+    /// Core sets, one a lane.
+    pub lanes: Vec<Vec<usize>>,
+    /// ONNX Runtime, or where it was looked for.
+    pub ort: Result<OrtLibrary, OrtMissing>,
+}
+
+/// Serves until a signal. Exit code 0 if every request was answered, 1 if some were given up.
+pub fn run(config: Config, surroundings: &Surroundings, json: bool) -> anyhow::Result<ExitCode> {
+    let allowed = gpulet::allowed_cores().context("cannot read the affinity mask")?;
+    let lanes = lanes::core_sets(&config.lanes, &allowed).map_err(anyhow::Error::msg)?;
+    let threads =
+        config.server.threads.map_or(allowed.len().min(NETWORK_THREADS), std::num::NonZeroUsize::get);
+    raise_open_files();
+    let ort = models::engine::ort::discover(config.repository.ort_library.as_deref(), &surroundings.ort);
+    match &ort {
+        Ok(library) => {
+            tracing::info!(version = %library.version, path = %library.path.display(), "found ONNX Runtime")
+        }
+        Err(missing) => tracing::info!(%missing, "serving with tract"),
+    }
+    let startup = Startup { config, lanes, ort };
+    runtime(threads)?.block_on(serve(startup, json))
+}
+
+/// On one core a hand-over between threads costs more than it gives.
+fn runtime(threads: usize) -> std::io::Result<Runtime> {
+    let mut builder = if threads > 1 {
+        let mut builder = Builder::new_multi_thread();
+        builder.worker_threads(threads);
+        builder
+    } else {
+        Builder::new_current_thread()
+    };
+    builder.thread_name("tessera-net").enable_all().build()
+}
+
+/// The soft limit is often 1024, which `limits.connections` would hit long before its own bound.
+fn raise_open_files() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, limit) {
+        tracing::debug!(%error, "cannot raise the limit of open files");
+    }
+}
+
+async fn serve(startup: Startup, json: bool) -> anyhow::Result<ExitCode> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut signalled = async move || {
+        tokio::select! {
+            _ = terminate.recv() => "SIGTERM",
+            _ = interrupt.recv() => "SIGINT",
+        }
+    };
+    let config = startup.config.clone();
+    let lanes = startup.lanes.clone();
+    let recorder = metrics::install(config.metrics.triton_names)?;
+    let http = Listener::bind("server.http", config.server.http).await?;
+    let grpc = Listener::bind("server.grpc", config.server.grpc).await?;
+    let metrics = Listener::bind("server.metrics", config.server.metrics).await?;
+    let addresses = Addresses { http: http.address, grpc: grpc.address, metrics: metrics.address };
+    let embedded = config.repository.path.is_none();
+
+    let service = Service::start(startup).await?;
+    let front = Arc::new(Front::new(Arc::clone(&service), config.shared_memory(), front_limits(&config)));
+    let stop = CancellationToken::new();
+    let mut listeners = listen(&config, [http, grpc, metrics], &front, recorder, &stop)?;
+
+    let cause = tokio::select! {
+        cause = signalled() => cause,
+        () = service.load_at_start() => {
+            if json {
+                output::line(&banner::json(&service, addresses, &lanes));
+            } else {
+                output::write(banner::text(&service, addresses, &lanes, embedded).as_bytes());
+            }
+            tracing::info!(http = %addresses.http, grpc = %addresses.grpc, metrics = %addresses.metrics, "serving");
+            signalled().await
+        }
+    };
+    tracing::info!(cause, in_flight = front.in_flight(), "draining");
+    let drained = tokio::select! {
+        drained = drain(&front, &stop, &mut listeners, config.server.grace.0) => drained,
+        second = signalled() => {
+            tracing::warn!(cause = second, "not waiting any longer");
+            false
+        }
+    };
+    service.stop().await;
+    if drained {
+        tracing::info!("stopped");
+        return Ok(ExitCode::SUCCESS);
+    }
+    tracing::warn!(in_flight = front.in_flight(), "stopped before all requests were answered");
+    Ok(ExitCode::FAILURE)
+}
+
+fn front_limits(config: &Config) -> FrontLimits {
+    let limits = &config.limits;
+    FrontLimits {
+        protocol: oip::Limits {
+            body_bytes: limits.body.bytes(),
+            tensor_bytes: limits.body.bytes(),
+            tensors: limits.tensors.get(),
+            parameters: limits.parameters.get(),
+            json_depth: limits.json_depth.get(),
+            name_bytes: limits.name.bytes(),
+        },
+        bodies: limits.bodies.bytes(),
+        body_timeout: limits.body_timeout.0,
+        stream_requests: limits.stream_requests.get(),
+    }
+}
+
+/// Serves all three addresses, and keeps the metrics in bounds.
+fn listen(
+    config: &Config,
+    [http, grpc, metrics]: [Listener; 3],
+    front: &Arc<Front>,
+    recorder: PrometheusHandle,
+    stop: &CancellationToken,
+) -> anyhow::Result<JoinSet<()>> {
+    let limits = ConnectionLimits {
+        connections: config.limits.connections.get(),
+        header_bytes: u32::try_from(config.limits.header.0).unwrap_or(u32::MAX),
+        header_timeout: config.limits.header_timeout.0,
+        streams: config.limits.streams,
+    };
+    let rest = HttpService::new(Arc::clone(front));
+    let rpc = grpc::service(Arc::clone(front)).context("cannot read the embedded service descriptors")?;
+    let rendering = recorder.clone();
+
+    let mut listeners = JoinSet::new();
+    let answer = listener::service(move |request| rest.clone().answer(request));
+    listeners.spawn(http.serve(Protocols::Http, limits, answer, stop.clone()));
+    let answer = listener::service(move |request| rpc.clone().answer(request));
+    listeners.spawn(grpc.serve(Protocols::Http2, limits, answer, stop.clone()));
+    let answer = listener::service(move |request| {
+        let response = metrics::endpoint::answer(&rendering, &request);
+        async move { response }
+    });
+    listeners.spawn(metrics.serve(Protocols::Http, limits, answer, stop.clone()));
+    let stopped = stop.clone();
+    listeners.spawn(async move {
+        let mut ticks = tokio::time::interval(crate::metrics::UPKEEP);
+        loop {
+            tokio::select! {
+                () = stopped.cancelled() => return,
+                _ = ticks.tick() => recorder.run_upkeep(),
+            }
+        }
+    });
+    Ok(listeners)
+}
+
+/// Not ready at once, no new requests; those in flight are answered; then connections close. Health and
+/// metrics stay reachable until the last answer, so that a balancer sees why. True if nothing was given up.
+async fn drain(
+    front: &Front,
+    stop: &CancellationToken,
+    listeners: &mut JoinSet<()>,
+    grace: Duration,
+) -> bool {
+    let started = Instant::now();
+    front.begin_drain();
+    let answered = tokio::time::timeout(grace, front.idle()).await.is_ok();
+    stop.cancel();
+    let closing = async { while listeners.join_next().await.is_some() {} };
+    let left = grace.saturating_sub(started.elapsed()).max(LAST_WRITES);
+    let closed = tokio::time::timeout(left, closing).await.is_ok();
+    if !closed {
+        tracing::debug!("some connections did not close in time");
+    }
+    answered
+}

@@ -1,0 +1,262 @@
+//! The one service function behind HTTP and gRPC, and the model control that both offer.
+
+mod infer;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use gpulet::{LaneConfig, LaneHandle, spawn_lane};
+use models::Loader;
+use models::repository::Repository;
+use oip::{InferRequest, InferResponse};
+use router::RouterOptions;
+pub use router::Timing;
+use router_core::RouterConfig;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use crate::catalog::{Catalog, Environment, Source};
+use crate::config::LoadMode;
+use crate::reason::{Reason, Refusal};
+use crate::serve::Startup;
+
+/// What the front end knows of a request besides its body.
+#[derive(Clone, Debug)]
+pub struct RequestContext {
+    /// When the first byte of the request was seen; the deadline counts from here.
+    pub arrived: Instant,
+    /// Deadline that the transport carries (`grpc-timeout`), if any.
+    pub transport_timeout: Option<Duration>,
+}
+
+/// An answer and where its time went.
+#[derive(Debug)]
+pub struct Answered {
+    /// To encode.
+    pub response: InferResponse,
+    /// To report.
+    pub timing: Timing,
+}
+
+/// Signature of one model version as the protocol's metadata calls show it.
+#[derive(Clone, Debug)]
+pub struct ModelView {
+    /// Model name.
+    pub name: String,
+    /// Versions that are ready, smallest first.
+    pub versions: Vec<String>,
+    /// Version this view shows.
+    pub version: String,
+    /// Engine that runs it (`tract`, `ort`, `synthetic`).
+    pub engine: &'static str,
+    /// Triton-style platform word (`onnxruntime_onnx`, `tract_onnx`, ...).
+    pub platform: &'static str,
+    /// Inputs, outputs, largest batch.
+    pub signature: Arc<models::Signature>,
+    /// Service-level objective, if one is set.
+    pub slo: Option<Duration>,
+    /// Batching policy by name.
+    pub policy: String,
+    /// Class labels by output name, for outputs that have a label file.
+    pub labels: Arc<BTreeMap<String, Vec<String>>>,
+}
+
+/// One row of the repository index.
+#[derive(Clone, Debug)]
+pub struct IndexRow {
+    /// Model name.
+    pub name: String,
+    /// Version, or empty when none is loaded.
+    pub version: String,
+    /// `READY`, `LOADING`, `UNLOADING` or `UNAVAILABLE`, or empty when it was never loaded.
+    pub state: &'static str,
+    /// Why it is not ready; empty when it is.
+    pub reason: String,
+}
+
+/// Shared by every connection.
+pub struct Service {
+    catalog: Arc<Catalog>,
+    load_mode: LoadMode,
+    /// Set once everything that is loaded at start was tried.
+    started: AtomicBool,
+    stopping: AtomicBool,
+    /// Told to end when the service stops.
+    lanes: Vec<LaneHandle>,
+}
+
+/// Batches that a lane's thread may find waiting besides the router's depth of one: installs and removals.
+const LANE_MAILBOX: usize = 64;
+
+impl Service {
+    /// Starts the router and the lanes. Models come with [`Service::load_at_start`].
+    pub async fn start(startup: Startup) -> anyhow::Result<Arc<Self>> {
+        let Startup { config, lanes: core_sets, ort } = startup;
+        let limits = &config.limits;
+        let core = RouterConfig {
+            queued_bytes_limit: limits.queue_bytes.0,
+            max_lanes: u32::try_from(core_sets.len())?.max(1),
+            ..RouterConfig::default()
+        };
+        let router = router::start(&RouterOptions { mailbox: limits.mailbox.get(), core })?;
+        let mut lanes = Vec::with_capacity(core_sets.len());
+        for (id, cores) in (0..).zip(core_sets) {
+            let lane = spawn_lane(LaneConfig { id, cores, mailbox: LANE_MAILBOX }, router.lane_sink())?;
+            router.lane_up(lane.clone(), 1).await;
+            lanes.push(lane);
+        }
+        let source = match &config.repository.path {
+            Some(path) => Source::Folder(Repository::open(path)?),
+            None => Source::Embedded,
+        };
+        let environment = Environment {
+            loader: Loader::new(ort),
+            router,
+            lanes: lanes.clone(),
+            engine: config.repository.engine.parse()?,
+            settings: config.models.clone(),
+            queue_limit: u32::try_from(limits.queue.get()).unwrap_or(u32::MAX),
+            triton_names: config.metrics.triton_names,
+        };
+        Ok(Arc::new(Self {
+            catalog: Arc::new(Catalog::new(source, environment)),
+            load_mode: config.repository.load,
+            started: AtomicBool::new(false),
+            stopping: AtomicBool::new(false),
+            lanes,
+        }))
+    }
+
+    /// Loads what is to be loaded at start, as many models at a time as there are lanes. A model that fails is
+    /// logged and keeps the server from being ready until it is mended or unloaded; the others serve.
+    pub async fn load_at_start(&self) {
+        if self.load_mode == LoadMode::All {
+            let turns = Arc::new(Semaphore::new(self.lanes.len().max(1)));
+            let mut loads = JoinSet::new();
+            for name in self.catalog.names_at_start() {
+                let (catalog, turns) = (Arc::clone(&self.catalog), Arc::clone(&turns));
+                loads.spawn(async move {
+                    let _turn = turns.acquire().await;
+                    // A failure is in the log and in the index.
+                    let _ = catalog.load(&name).await;
+                });
+            }
+            while loads.join_next().await.is_some() {}
+        }
+        self.started.store(true, Ordering::SeqCst);
+    }
+
+    /// Refuses what is queued, waits for what runs, and ends the lanes.
+    pub async fn stop(&self) {
+        self.stopping.store(true, Ordering::SeqCst);
+        self.catalog.router().drain(Instant::now()).await;
+        for lane in &self.lanes {
+            // A lane that is gone has stopped.
+            let _ = lane.stop();
+        }
+    }
+
+    /// Validates a request against the model's signature, queues it and waits for the answer. Dropping the
+    /// future cancels the request.
+    pub async fn infer(&self, request: InferRequest, context: RequestContext) -> Result<Answered, Refusal> {
+        let loaded = self.catalog.find(&request.model_name, request.model_version.as_deref())?;
+        match loaded.hold() {
+            Some(_user) => infer::run(self.catalog.router(), &loaded, request, &context).await,
+            // It was replaced in this very moment; its successor serves already.
+            None => {
+                let loaded = self.catalog.find(&request.model_name, request.model_version.as_deref())?;
+                let _user = loaded.hold().ok_or_else(|| {
+                    let name = &loaded.name;
+                    Refusal::new(Reason::ModelNotReady, format!("model `{name}` is being loaded or unloaded"))
+                })?;
+                infer::run(self.catalog.router(), &loaded, request, &context).await
+            }
+        }
+    }
+
+    /// True while the process serves (drain included).
+    pub fn live(&self) -> bool {
+        !self.stopping.load(Ordering::SeqCst)
+    }
+
+    /// True when every model that was asked for is ready and the server is not stopping.
+    pub fn ready(&self) -> bool {
+        self.live() && self.started.load(Ordering::SeqCst) && self.catalog.all_wanted_ready()
+    }
+
+    /// Metadata of a model; `None` as version means the one that unversioned requests get.
+    pub fn model(&self, name: &str, version: Option<&str>) -> Result<ModelView, Refusal> {
+        let loaded = self.catalog.find(name, version)?;
+        let versions = self.catalog.serving(name).iter().map(|loaded| loaded.version.to_string()).collect();
+        Ok(ModelView {
+            name: loaded.name.clone(),
+            versions,
+            version: loaded.version.to_string(),
+            engine: loaded.engine,
+            platform: models::engine::platform(loaded.engine).unwrap_or_default(),
+            signature: Arc::clone(&loaded.signature),
+            slo: loaded.config.slo,
+            policy: loaded.config.policy.clone(),
+            labels: Arc::clone(&loaded.labels),
+        })
+    }
+
+    /// Whether that model would take a request now. Unknown models are not ready.
+    pub fn model_ready(&self, name: &str, version: Option<&str>) -> bool {
+        self.live() && self.catalog.find(name, version).is_ok()
+    }
+
+    /// Statistics of one model (all its ready versions when none is named), or of all.
+    pub fn statistics(
+        &self,
+        name: Option<&str>,
+        version: Option<&str>,
+    ) -> Result<Vec<oip::proto::ModelStatistics>, Refusal> {
+        let version = version.filter(|version| !version.is_empty());
+        let loaded = match (name.filter(|name| !name.is_empty()), version) {
+            (None, _) => {
+                let names = self.catalog.serving_names();
+                names.iter().flat_map(|name| self.catalog.serving(name)).collect()
+            }
+            (Some(name), None) => {
+                self.catalog.find(name, None)?;
+                self.catalog.serving(name)
+            }
+            (Some(name), version) => vec![self.catalog.find(name, version)?],
+        };
+        Ok(loaded.iter().map(|loaded| loaded.statistics.show(&loaded.name, loaded.version)).collect())
+    }
+
+    /// Models in the repository and those loaded, sorted by name then version.
+    pub fn index(&self, only_ready: bool) -> Vec<IndexRow> {
+        self.catalog.index(only_ready)
+    }
+
+    /// Loads or reloads a model from the repository; returns when it is ready, the old version serving
+    /// until then.
+    pub async fn load(&self, name: &str) -> Result<(), Refusal> {
+        // Detached, so that a client that leaves does not leave a model half loaded.
+        let (catalog, name) = (Arc::clone(&self.catalog), name.to_owned());
+        detached(async move { catalog.load(&name).await }).await
+    }
+
+    /// Unloads a model: no new requests, queued ones finish, memory is given back.
+    pub async fn unload(&self, name: &str) -> Result<(), Refusal> {
+        let (catalog, name) = (Arc::clone(&self.catalog), name.to_owned());
+        detached(async move { catalog.unload(&name).await }).await
+    }
+
+    /// The router's state.
+    pub async fn snapshot(&self) -> Option<router_core::Snapshot> {
+        self.catalog.router().snapshot().await
+    }
+}
+
+async fn detached(work: impl Future<Output = Result<(), Refusal>> + Send + 'static) -> Result<(), Refusal> {
+    let ended = tokio::spawn(work).await;
+    ended.unwrap_or_else(|error| {
+        Err(Refusal::new(Reason::Internal, format!("model control ended early: {error}")))
+    })
+}

@@ -1,0 +1,162 @@
+//! One inference on one loaded version: deadline, class, validation, router, response.
+//!
+//! Hot path.
+
+use std::time::{Duration, Instant};
+
+use gpulet::BatchError;
+use models::engine::RunError;
+use oip::{InferRequest, InferResponse, Parameter, Parameters, RequestedOutput, Tensor};
+use router::{Answer, Job, Rejection, RouterHandle};
+use router_core::Class;
+
+use crate::catalog::Loaded;
+use crate::reason::{Reason, Refusal};
+use crate::service::{Answered, RequestContext};
+use crate::validate;
+
+/// Runs a request that holds the version it is for.
+pub(super) async fn run(
+    router: &RouterHandle,
+    loaded: &Loaded,
+    request: InferRequest,
+    context: &RequestContext,
+) -> Result<Answered, Refusal> {
+    let result = attempt(router, loaded, request, context).await;
+    let total = context.arrived.elapsed();
+    if let Err(refusal) = &result {
+        loaded.metrics.record_refusal(refusal.reason);
+        loaded.statistics.failed(total);
+    }
+    result
+}
+
+async fn attempt(
+    router: &RouterHandle,
+    loaded: &Loaded,
+    request: InferRequest,
+    context: &RequestContext,
+) -> Result<Answered, Refusal> {
+    let deadline = deadline(loaded, &request.parameters, context)?;
+    let class = class(loaded, &request.parameters)?;
+    validate::outputs(&loaded.signature, request.outputs.as_deref())?;
+    let valid = validate::inputs(&loaded.signature, request.inputs)?;
+    let rows = valid.member.rows;
+    let job = Job {
+        model: loaded.id,
+        class,
+        shape: loaded.shapes.key(&valid.member.inputs),
+        member: valid.member,
+        bytes: valid.bytes,
+        deadline,
+    };
+    let answer = router.submit(job).await.map_err(|rejection| refusal(loaded, &rejection))?;
+    let total = context.arrived.elapsed();
+    let met = deadline.map(|deadline| Instant::now() <= deadline);
+    loaded.metrics.record_answer(&answer.timing, total, met);
+    if answer.timing.leads_batch {
+        loaded.metrics.record_batch(answer.timing.batch_rows);
+    }
+    loaded.statistics.answered(rows, &answer.timing, total);
+    let Answer { outputs, timing } = answer;
+    let response = InferResponse {
+        model_name: loaded.name.clone(),
+        model_version: loaded.version.to_string(),
+        id: request.id,
+        parameters: Parameters::new(),
+        outputs: select(outputs, request.outputs),
+    };
+    Ok(Answered { response, timing })
+}
+
+/// The outputs asked for, in the model's order, each with the way it is to be returned.
+fn select(outputs: Vec<Tensor>, asked: Option<Vec<RequestedOutput>>) -> Vec<(Tensor, oip::OutputParameters)> {
+    let Some(mut asked) = asked else {
+        return outputs.into_iter().map(|output| (output, oip::OutputParameters::default())).collect();
+    };
+    let wanted = |output: Tensor| {
+        let position = asked.iter().position(|asked| asked.name == output.name)?;
+        Some((output, asked.swap_remove(position).parameters))
+    };
+    outputs.into_iter().filter_map(wanted).collect()
+}
+
+/// A whole number of a request parameter, 0 or more.
+fn unsigned(parameters: &Parameters, name: &str) -> Result<Option<u64>, Refusal> {
+    let Some((_, value)) = parameters.iter().find(|(key, _)| key == name) else { return Ok(None) };
+    let number = match value {
+        Parameter::Int(number) => u64::try_from(*number).ok(),
+        Parameter::Bool(_) | Parameter::Double(_) | Parameter::String(_) => None,
+    };
+    let wrong = || {
+        Refusal::new(Reason::Malformed, format!("parameters.{name}: expected a whole number of 0 or more"))
+    };
+    number.ok_or_else(wrong).map(Some)
+}
+
+/// Arrival plus the request's own `timeout` (microseconds, 0: none), else the model's objective; never later
+/// than the transport allows.
+fn deadline(
+    loaded: &Loaded,
+    parameters: &Parameters,
+    context: &RequestContext,
+) -> Result<Option<Instant>, Refusal> {
+    let config = &loaded.config;
+    let asked = unsigned(parameters, "timeout")?.filter(|micros| *micros > 0).map(Duration::from_micros);
+    let asked = asked.filter(|_| config.timeout_override);
+    let own =
+        asked.or(config.default_timeout).map(|asked| config.timeout_max.map_or(asked, |max| asked.min(max)));
+    let span = [own.or(config.slo), context.transport_timeout].into_iter().flatten().min();
+    // A time too far off to be expressed is no deadline.
+    Ok(span.and_then(|span| context.arrived.checked_add(span)))
+}
+
+/// `priority` 1 is the most urgent, 0 means the model's default (Triton's schedule policy extension).
+fn class(loaded: &Loaded, parameters: &Parameters) -> Result<Class, Refusal> {
+    let config = &loaded.config;
+    let level = match unsigned(parameters, "priority")? {
+        None | Some(0) => u64::from(config.default_class.get()),
+        Some(level) => level,
+    };
+    Ok(Class::new(u8::try_from(level.saturating_sub(1)).unwrap_or(u8::MAX)))
+}
+
+fn refusal(loaded: &Loaded, rejection: &Rejection) -> Refusal {
+    use router_core::Reason as Core;
+    let name = &loaded.name;
+    let (reason, message) = match rejection.reason {
+        Core::QueueFull => (Reason::QueueFull, format!("model `{name}`: its queue is full")),
+        Core::MemoryFull => (Reason::QueueFull, "the memory for queued tensors is full".to_owned()),
+        Core::DeadlineUnmeetable => {
+            (Reason::DeadlineUnmeetable, format!("model `{name}`: the deadline cannot be met any more"))
+        }
+        Core::DeadlinePassed => {
+            (Reason::Expired, format!("model `{name}`: the deadline passed in the queue"))
+        }
+        Core::Draining => {
+            (Reason::Draining, "the server is shutting down: send requests elsewhere".to_owned())
+        }
+        Core::UnknownModel | Core::NoLane => {
+            (Reason::ModelNotReady, format!("model `{name}` is not being served"))
+        }
+        Core::BatchTooLarge => (Reason::Malformed, format!("model `{name}`: the batch is too large")),
+        Core::ClientGone => (Reason::Cancelled, "the client left".to_owned()),
+        Core::LaneDied => (Reason::LaneDied, format!("model `{name}`: what ran the request died")),
+        Core::EngineFailed => return engine_refusal(name, rejection.error.as_ref()),
+        Core::Answered | Core::IdInUse => (Reason::Internal, format!("router: {rejection}")),
+    };
+    Refusal::new(reason, message)
+}
+
+fn engine_refusal(name: &str, error: Option<&BatchError>) -> Refusal {
+    match error {
+        Some(BatchError::Run(RunError::Input(what))) => {
+            Refusal::new(Reason::Malformed, format!("model `{name}` refused the input: {what}"))
+        }
+        Some(BatchError::Run(RunError::Engine(what))) => {
+            Refusal::new(Reason::EngineFailed, format!("model `{name}` failed: {what}"))
+        }
+        Some(BatchError::Lane(what)) => Refusal::new(Reason::EngineFailed, format!("model `{name}`: {what}")),
+        None => Refusal::new(Reason::EngineFailed, format!("model `{name}` failed")),
+    }
+}

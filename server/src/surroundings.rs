@@ -1,0 +1,36 @@
+//! What the process finds around it: read once in `main`, handed on as a value, never asked for again.
+
+use std::ffi::OsString;
+use std::io::IsTerminal as _;
+use std::path::PathBuf;
+
+/// Environment and terminal.
+#[derive(Clone, Debug, Default)]
+pub struct Surroundings {
+    /// Environment variables that are text.
+    pub variables: Vec<(String, String)>,
+    /// Where to look for ONNX Runtime.
+    pub ort: models::engine::ort::Environment,
+    /// Whether standard error is a terminal.
+    pub stderr_is_terminal: bool,
+}
+
+impl Surroundings {
+    /// As they are now.
+    pub fn read() -> Self {
+        let variable =
+            |name: &str| -> Option<OsString> { std::env::var_os(name).filter(|value| !value.is_empty()) };
+        let variables = std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+            .collect();
+        Self {
+            variables,
+            ort: models::engine::ort::Environment {
+                path: variable("PATH"),
+                virtual_env: variable("VIRTUAL_ENV").map(PathBuf::from),
+                ort_dylib_path: variable("ORT_DYLIB_PATH").map(PathBuf::from),
+            },
+            stderr_is_terminal: std::io::stderr().is_terminal(),
+        }
+    }
+}

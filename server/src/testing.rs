@@ -1,0 +1,35 @@
+//! A front end over a real service with the bundled model, for tests of both transports.
+
+use std::sync::Arc;
+
+use models::engine::ort::OrtMissing;
+
+use crate::config::{Config, Sources};
+use crate::front::{Front, FrontLimits};
+use crate::serve::Startup;
+use crate::service::Service;
+
+/// Limits that are small enough to be hit.
+pub fn limits() -> FrontLimits {
+    FrontLimits {
+        protocol: oip::Limits { body_bytes: 1 << 20, tensor_bytes: 1 << 20, ..oip::Limits::default() },
+        bodies: 4 << 20,
+        body_timeout: std::time::Duration::from_secs(5),
+        stream_requests: 4,
+    }
+}
+
+/// Nothing is loaded: every model is unknown or not ready.
+pub async fn front() -> Arc<Front> {
+    let config = Config::load(&Sources::default()).unwrap();
+    let cores = gpulet::allowed_cores().unwrap();
+    let startup = Startup { config, lanes: vec![vec![cores[0]]], ort: Err(OrtMissing::default()) };
+    Arc::new(Front::new(Service::start(startup).await.unwrap(), true, limits()))
+}
+
+/// The bundled model is ready.
+pub async fn serving_front() -> Arc<Front> {
+    let front = front().await;
+    front.service.load_at_start().await;
+    front
+}

@@ -1,0 +1,68 @@
+"""One server for the whole run: ours, or whatever --base-url and --grpc-url point at.
+
+The two client libraries register the same protobuf names and cannot share a process: run one folder at a time.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from fixtures import models  # noqa: E402
+from fixtures.tessera import Tessera  # noqa: E402
+
+# What tract cannot load; test_engines.py checks that the refusal says so.
+TRACT_LACKS: set[str] = set()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--base-url", default=os.environ.get("TESSERA_HTTP"), help="host:port of a running HTTP server")
+    parser.addoption("--grpc-url", default=os.environ.get("TESSERA_GRPC"), help="host:port of the same server's gRPC")
+    parser.addoption("--engine", default="ort", choices=["ort", "tract"], help="engine of the server to start")
+
+
+@dataclass(frozen=True)
+class Addresses:
+    """Where the server under test listens; `process` is None for one that we did not start."""
+
+    http: str
+    grpc: str
+    process: Tessera | None
+    lacks: frozenset[str]
+
+
+@pytest.fixture(scope="session")
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Addresses]:
+    given = request.config.getoption("--base-url")
+    if given:
+        yield Addresses(given, request.config.getoption("--grpc-url"), None, frozenset({"identity_bf16"}))
+        return
+    engine = request.config.getoption("--engine")
+    lacks = frozenset(TRACT_LACKS if engine == "tract" else ())
+    repository = tmp_path_factory.mktemp("repository")
+    models.build(repository, without=lacks)
+    with Tessera(repository, config=models.settings(repository, engine)) as started:
+        started.wait_ready()
+        yield Addresses(started.http_address, started.grpc_address, started, lacks)
+
+
+@pytest.fixture(scope="session")
+def http(server: Addresses):
+    import tritonclient.http
+
+    with tritonclient.http.InferenceServerClient(server.http, concurrency=4) as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def grpc(server: Addresses):
+    import tritonclient.grpc
+
+    with tritonclient.grpc.InferenceServerClient(server.grpc) as client:
+        yield client

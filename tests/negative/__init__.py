@@ -1,0 +1,1 @@
+"""Hostile and malformed input, and what the server must make of it."""

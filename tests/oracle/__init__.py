@@ -1,0 +1,1 @@
+"""A real Triton from PyPI, run beside Tessera as the reference."""

@@ -1,0 +1,1 @@
+"""Request and response scenarios that Tessera and a real Triton both answer."""
