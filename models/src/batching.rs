@@ -134,6 +134,10 @@ impl Session for Unbatched {
     fn engine(&self) -> &'static str {
         self.session.engine()
     }
+
+    fn trim(&mut self) {
+        self.session.trim();
+    }
 }
 
 fn rows_are_independent(session: &mut dyn Session) -> Result<(), String> {
@@ -141,9 +145,10 @@ fn rows_are_independent(session: &mut dyn Session) -> Result<(), String> {
     let Some((extent, first)) = sample::first_that_runs(session) else {
         return Err("no made-up input runs, so that batches cannot be checked".to_owned());
     };
-    let alone = [first, run(session, &sample::row(&signature, extent, 1))?];
     let rows = [0, 1].map(|row| sample::row(&signature, extent, row));
-    let together = run(session, &sample::join(&rows))?;
+    let [Some(row), Some(other)] = rows else { return Err("its inputs are too large to be checked".to_owned()) };
+    let alone = [first, run(session, &other)?];
+    let together = run(session, &sample::join(&[row, other]))?;
     for (index, spec) in signature.outputs.iter().enumerate() {
         let (Some(both), [Some(first), Some(second)]) = (
             together.get(index),

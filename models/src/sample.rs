@@ -12,13 +12,19 @@ use crate::{Dim, Signature, TensorSpec};
 /// images first, then small ones.
 pub(crate) const EXTENTS: [u64; 8] = [32, 48, 64, 1, 8, 16, 128, 224];
 
-/// One row of inputs. Rows with different numbers have different values: floats spread over -0.5 to 0.5, whole
-/// numbers 0 or 1, which most graphs accept as an index or a mask, strings empty.
-pub(crate) fn row(signature: &Signature, extent: u64, row: u64) -> Batch {
+/// Bound on the bytes of one made-up input: a graph may declare any extents.
+const INPUT_BYTES_MAX: usize = 256 * 1024 * 1024;
+
+/// One row of inputs; `None` when an input would be too large to make up. Rows with different numbers have
+/// different values: floats spread over -0.5 to 0.5, whole numbers 0 or 1, which most graphs accept as an index
+/// or a mask, strings empty.
+pub(crate) fn row(signature: &Signature, extent: u64, row: u64) -> Option<Batch> {
     let batched = signature.max_batch > 0;
-    let inputs =
-        signature.inputs.iter().map(|spec| (!spec.optional).then(|| tensor(spec, batched, extent, row)));
-    Batch { inputs: inputs.collect(), rows: 1 }
+    let inputs = signature.inputs.iter().map(|spec| match spec.optional {
+        true => Some(None),
+        false => tensor(spec, batched, extent, row).map(Some),
+    });
+    Some(Batch { inputs: inputs.collect::<Option<_>>()?, rows: 1 })
 }
 
 /// The answer to row 0 with the first extent for free dimensions that the graph accepts, and that extent.
@@ -26,7 +32,7 @@ pub(crate) fn first_that_runs(session: &mut dyn Session) -> Option<(u64, Vec<Ten
     let signature = session.signature().clone();
     let all = if signature.has_fixed_inputs() { &[1][..] } else { &EXTENTS };
     all.iter()
-        .find_map(|&extent| session.run(&row(&signature, extent, 0)).ok().map(|outputs| (extent, outputs)))
+        .find_map(|&extent| Some((extent, session.run(&row(&signature, extent, 0)?).ok()?)))
 }
 
 /// One batch of several batches of the same shapes.
@@ -58,20 +64,25 @@ fn shape(spec: &TensorSpec, batched: bool, extent: u64) -> Vec<u64> {
     .collect()
 }
 
-fn tensor(spec: &TensorSpec, batched: bool, extent: u64, row: u64) -> Tensor {
+fn tensor(spec: &TensorSpec, batched: bool, extent: u64, row: u64) -> Option<Tensor> {
     let shape = Shape::from_extents(&shape(spec, batched, extent));
-    let count = shape.element_count().and_then(|count| usize::try_from(count).ok()).unwrap_or(0);
-    let data = elements(spec.datatype, count, row);
-    Tensor { name: spec.name.clone(), datatype: spec.datatype, shape, data }
+    let data = elements(spec.datatype, &shape, row)?;
+    Some(Tensor { name: spec.name.clone(), datatype: spec.datatype, shape, data })
 }
 
-/// Elements of a row.
-pub(crate) fn elements(datatype: Datatype, count: usize, row: u64) -> Bytes {
+/// Made-up elements of a tensor; `None` when there would be too many.
+pub(crate) fn elements(datatype: Datatype, shape: &Shape, row: u64) -> Option<Bytes> {
+    let width = datatype.size().unwrap_or(size_of::<u32>());
+    let count = usize::try_from(shape.element_count()?).ok()?;
+    if count.checked_mul(width)? > INPUT_BYTES_MAX {
+        return None;
+    }
+
     // A stride without a common divisor with usual widths, so that neighbours and rows all differ.
     let float =
         |index: usize| ((index as u64).wrapping_mul(37).wrapping_add(row * 101) % 211) as f32 / 211.0 - 0.5;
     let whole = |index: usize| row == 0 || index.is_multiple_of(3);
-    match datatype {
+    Some(match datatype {
         Datatype::Fp32 => fill(count, float),
         Datatype::Fp64 => fill(count, |index| f64::from(float(index))),
         Datatype::Fp16 => fill(count, |index| f16::from_f32(float(index))),
@@ -81,7 +92,7 @@ pub(crate) fn elements(datatype: Datatype, count: usize, row: u64) -> Bytes {
         Datatype::Uint32 | Datatype::Int32 => fill(count, |index| u32::from(whole(index))),
         Datatype::Uint64 | Datatype::Int64 => fill(count, |index| u64::from(whole(index))),
         Datatype::Bytes => fill(count, |_| 0_u32),
-    }
+    })
 }
 
 fn fill<T: IntoBytes + Immutable>(count: usize, value: impl Fn(usize) -> T) -> Bytes {

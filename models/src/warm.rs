@@ -63,6 +63,8 @@ pub fn warm_and_profile(
             Err(reason) => return Err(refuse(format!("a batch of {rows} rows: {reason}"))),
         }
     }
+    session.trim();
+    session.run(&sample::row(&signature, extent, 0)).map_err(|error| refuse(error.to_string()))?;
     Ok(profile)
 }
 

@@ -190,7 +190,10 @@ mod tests {
             if row.http.is_server_error() {
                 assert!(
                     row.retry != Retry::No
-                        || matches!(reason, Reason::Expired | Reason::EngineFailed | Reason::Internal),
+                        || matches!(
+                            reason,
+                            Reason::Expired | Reason::EngineFailed | Reason::LoadFailed | Reason::Internal
+                        ),
                     "{reason:?}"
                 );
             }

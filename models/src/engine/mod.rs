@@ -56,6 +56,10 @@ pub trait Session: Send {
 
     /// Name of the engine, for people and metrics.
     fn engine(&self) -> &'static str;
+
+    /// Lets the next run give back working memory that earlier, larger batches left behind. Costs that run some
+    /// time.
+    fn trim(&mut self) {}
 }
 
 /// A model's content, decoded and ready for an engine.

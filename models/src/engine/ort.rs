@@ -12,7 +12,7 @@ use std::borrow::Cow;
 use ::ort::ErrorCode;
 use ::ort::ep;
 use ::ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
-use ::ort::session::{Session as OrtInner, SessionInputValue};
+use ::ort::session::{RunOptions, Session as OrtInner, SessionInputValue};
 use oip::Tensor;
 
 use super::guard::one_line;
@@ -67,6 +67,7 @@ impl Engine for Ort {
             model: model.files.name.to_string(),
             signature: model.signature.clone(),
             session,
+            trim: None,
         }))
     }
 }
@@ -119,6 +120,8 @@ struct OrtSession {
     model: String,
     signature: Signature,
     session: OrtInner,
+    /// Set for the one run that is to give memory back.
+    trim: Option<RunOptions>,
 }
 
 impl Session for OrtSession {
@@ -132,10 +135,12 @@ impl Session for OrtSession {
                 .map_err(|reason| RunError::Input(format!("input `{}`: {reason}", spec.name)))?;
             inputs.push((Cow::Borrowed(spec.name.as_str()), value));
         }
-        let outputs = match self.session.run(inputs) {
-            Ok(outputs) => outputs,
-            Err(error) => return Err(run_error(&self.model, &self.signature, &error)),
+        let trim = self.trim.take();
+        let outputs = match &trim {
+            None => self.session.run(inputs),
+            Some(options) => self.session.run_with_options(inputs, options),
         };
+        let outputs = outputs.map_err(|error| run_error(&self.model, &self.signature, &error))?;
         outputs
             .into_iter()
             .zip(&self.signature.outputs)
@@ -150,6 +155,14 @@ impl Session for OrtSession {
 
     fn engine(&self) -> &'static str {
         NAME
+    }
+
+    fn trim(&mut self) {
+        let options = RunOptions::new().and_then(|mut options| {
+            options.set("memory.enable_memory_arena_shrinkage", "cpu:0")?;
+            Ok(options)
+        });
+        self.trim = options.ok();
     }
 }
 

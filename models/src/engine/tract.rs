@@ -115,7 +115,7 @@ impl TractSession {
     fn worthwhile_batch_plan(&mut self) -> Option<Plan> {
         const ROWS: usize = 4;
         let shapes = sample::shapes(&self.signature, 1);
-        let one = sample::row(&self.signature, 1, 0);
+        let one = sample::row(&self.signature, 1, 0)?;
         let many = sample::join(&std::array::from_fn::<_, ROWS, _>(|_| one.clone()));
         let made = guarded(|| plan::symbolic_batch(&self.template, &self.signature));
         let plan = made.inspect_err(|error| tracing::debug!(self.model, error, "batch cannot be symbolic")).ok()?;

@@ -166,7 +166,8 @@ async fn headers_over_the_limit_are_431() {
     let mut client = server.connect().await;
     let long = format!("GET / HTTP/1.1\r\nhost: x\r\nlong: {}\r\n\r\n", "a".repeat(4096));
     client.write_all(long.as_bytes()).await.unwrap();
-    assert!(read_all(client).await.starts_with("HTTP/1.1 431"));
+    let refused = read_all(client).await;
+    assert!(refused.starts_with("HTTP/1.1 431"), "{refused}");
 }
 
 #[tokio::test(flavor = "current_thread")]

@@ -1,0 +1,104 @@
+//! The shape of the house: who may use whom, how long files may be.
+
+#![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use cargo_metadata::{DependencyKind, Metadata, MetadataCommand};
+
+/// Every arrow between our crates that is allowed (ARCHITECTURE.md).
+const ALLOWED: &[(&str, &[&str])] = &[
+    ("oip", &[]),
+    ("router-core", &[]),
+    ("models", &["oip"]),
+    ("gpulet", &["models", "oip"]),
+    ("router", &["router-core", "gpulet", "oip"]),
+    ("server", &["router", "router-core", "gpulet", "models", "oip"]),
+    ("e2e", &["oip", "router-core", "models", "gpulet", "router", "server"]),
+];
+
+/// What pure crates must not use: runtimes, sockets, files, clocks, randomness.
+const PURE: &[&str] = &["oip", "router-core"];
+const IMPURE: &[&str] = &[
+    "tokio", "axum", "hyper", "tonic", "tower", "rustix", "libc", "nix", "tempfile", "rand", "getrandom", "crossbeam-channel",
+    "parking_lot", "dashmap", "chrono", "time", "metrics", "tracing",
+];
+
+const LINES_MAX: usize = 800;
+
+fn metadata() -> Metadata {
+    MetadataCommand::new().manifest_path(root().join("Cargo.toml")).other_options(["--offline".to_owned()]).exec().unwrap()
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+/// Normal dependencies of each of our crates.
+fn arrows() -> BTreeMap<String, BTreeSet<String>> {
+    let metadata = metadata();
+    let arrows = metadata.workspace_packages().into_iter().map(|package| {
+        let uses = package.dependencies.iter().filter(|dependency| dependency.kind == DependencyKind::Normal);
+        (package.name.to_string(), uses.map(|dependency| dependency.name.clone()).collect())
+    });
+    arrows.collect()
+}
+
+#[test]
+fn only_the_allowed_arrows_exist() {
+    let allowed: BTreeMap<_, _> = ALLOWED.iter().copied().collect();
+    let arrows = arrows();
+    for (package, uses) in &arrows {
+        let may = allowed.get(package.as_str()).unwrap_or_else(|| panic!("crate `{package}` is not in the list of arrows"));
+        for used in uses.iter().filter(|used| arrows.contains_key(*used)) {
+            assert!(may.contains(&used.as_str()), "forbidden arrow: {package} uses {used}");
+        }
+    }
+    assert_eq!(arrows.len(), ALLOWED.len(), "the list of arrows names a crate that is gone");
+}
+
+#[test]
+fn pure_crates_use_nothing_impure() {
+    let arrows = arrows();
+    for package in PURE {
+        for impure in IMPURE {
+            assert!(!arrows[*package].contains(*impure), "pure crate {package} uses {impure}");
+        }
+        let root = root();
+        let folder = if *package == "oip" { root.join("server/oip") } else { root.join("router/core") };
+        let source = std::fs::read_to_string(folder.join("src/lib.rs")).unwrap();
+        assert!(source.contains("#![forbid(unsafe_code)]"), "{package} does not forbid unsafe code");
+        let lints = std::fs::read_to_string(folder.join("clippy.toml")).unwrap();
+        assert!(lints.contains("std::time::Instant::now"), "{package} does not ban the clock");
+    }
+}
+
+fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        if path.is_dir() && name != "target" && !name.starts_with('.') {
+            rust_files(&path, found);
+        } else if name.ends_with(".rs") {
+            found.push(path);
+        }
+    }
+}
+
+#[test]
+fn files_stay_short_enough_to_read() {
+    let mut files = Vec::new();
+    rust_files(&root(), &mut files);
+    let mut lengths: Vec<_> =
+        files.iter().map(|path| (std::fs::read_to_string(path).unwrap().lines().count(), path)).collect();
+    lengths.sort_unstable();
+    let median = lengths[lengths.len() / 2].0;
+    println!("{} files, median {median} lines; the longest:", lengths.len());
+    for (lines, path) in lengths.iter().rev().take(10) {
+        println!("{lines:5}  {}", path.strip_prefix(root()).unwrap().display());
+    }
+    let (longest, path) = lengths.last().unwrap();
+    assert!(*longest <= LINES_MAX, "{} has {longest} lines, at most {LINES_MAX}", path.display());
+    assert!(median <= 200, "the median file has {median} lines, at most 200");
+}
