@@ -146,7 +146,9 @@ fn rows_are_independent(session: &mut dyn Session) -> Result<(), String> {
         return Err("no made-up input runs, so that batches cannot be checked".to_owned());
     };
     let rows = [0, 1].map(|row| sample::row(&signature, extent, row));
-    let [Some(row), Some(other)] = rows else { return Err("its inputs are too large to be checked".to_owned()) };
+    let [Some(row), Some(other)] = rows else {
+        return Err("its inputs are too large to be checked".to_owned());
+    };
     let alone = [first, run(session, &other)?];
     let together = run(session, &sample::join(&[row, other]))?;
     for (index, spec) in signature.outputs.iter().enumerate() {

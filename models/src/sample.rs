@@ -31,8 +31,7 @@ pub(crate) fn row(signature: &Signature, extent: u64, row: u64) -> Option<Batch>
 pub(crate) fn first_that_runs(session: &mut dyn Session) -> Option<(u64, Vec<Tensor>)> {
     let signature = session.signature().clone();
     let all = if signature.has_fixed_inputs() { &[1][..] } else { &EXTENTS };
-    all.iter()
-        .find_map(|&extent| Some((extent, session.run(&row(&signature, extent, 0)?).ok()?)))
+    all.iter().find_map(|&extent| Some((extent, session.run(&row(&signature, extent, 0)?).ok()?)))
 }
 
 /// One batch of several batches of the same shapes.
@@ -43,7 +42,8 @@ pub(crate) fn join(rows: &[Batch]) -> Batch {
         let parts: Vec<&Tensor> = rows.iter().filter_map(|batch| batch.inputs.get(index)?.as_ref()).collect();
         let first = parts.first()?;
         let data: Vec<u8> = parts.iter().flat_map(|part| part.data.iter().copied()).collect();
-        let shape = first.shape.with_outermost(u64::from(total));
+        // A model without batches may have any first extent: one row of it is no row of a batch.
+        let shape = if rows.len() == 1 { first.shape.clone() } else { first.shape.with_outermost(u64::from(total)) };
         Some(Tensor { name: first.name.clone(), datatype: first.datatype, shape, data: data.into() })
     });
     Batch { inputs: inputs.collect(), rows: total }

@@ -14,6 +14,9 @@ const BUDGET: Duration = Duration::from_secs(1);
 /// Runs of each batch size; the first warms and does not count.
 const RUNS: usize = 5;
 
+/// Bound on the rows of a measured batch.
+const ROWS_MAX: u32 = 4096;
+
 /// Bound on the bytes of one made-up batch, inputs and outputs together.
 const BATCH_BYTES_MAX: usize = 256 * 1024 * 1024;
 
@@ -41,8 +44,8 @@ pub fn warm_and_profile(
         return Ok(Vec::new());
     };
     let signature = session.signature().clone();
-    let row_bytes = bytes(&outputs)
-        + sample::row(&signature, extent, 0).inputs.iter().flatten().map(|t| t.data.len()).sum::<usize>();
+    let Some(one) = sample::row(&signature, extent, 0) else { return Ok(Vec::new()) };
+    let row_bytes = bytes(outputs.iter()) + bytes(one.inputs.iter().flatten());
     let mut profile: Vec<(u32, Duration)> = Vec::new();
     for rows in sizes(signature.max_batch) {
         let fits = row_bytes.saturating_mul(rows as usize) <= BATCH_BYTES_MAX;
@@ -51,26 +54,20 @@ pub fn warm_and_profile(
         if !fits || (rows > 1 && started.elapsed() + expected > BUDGET) {
             break;
         }
-        let batch = match rows {
-            1 => sample::row(&signature, extent, 0),
-            _ => sample::join(
-                &(0..u64::from(rows)).map(|row| sample::row(&signature, extent, row)).collect::<Vec<_>>(),
-            ),
-        };
-        match measure(session, &batch, started) {
-            Ok(shortest) => profile.push((rows, shortest)),
-            Err(reason) if rows == 1 => return Err(refuse(reason)),
-            Err(reason) => return Err(refuse(format!("a batch of {rows} rows: {reason}"))),
-        }
+        let all = (0..u64::from(rows)).map(|row| sample::row(&signature, extent, row));
+        let Some(all) = all.collect::<Option<Vec<_>>>() else { break };
+        let shortest = measure(session, &sample::join(&all), started)
+            .map_err(|reason| refuse(format!("a batch of {rows} rows: {reason}")))?;
+        profile.push((rows, shortest));
     }
     session.trim();
-    session.run(&sample::row(&signature, extent, 0)).map_err(|error| refuse(error.to_string()))?;
+    session.run(&one).map_err(|error| refuse(error.to_string()))?;
     Ok(profile)
 }
 
 /// 1, 2, 4, ... and the largest batch itself.
 fn sizes(max_batch: u32) -> impl Iterator<Item = u32> {
-    let largest = max_batch.max(1);
+    let largest = max_batch.clamp(1, ROWS_MAX);
     let powers = std::iter::successors(Some(1_u32), |size| size.checked_mul(2))
         .take_while(move |&size| size < largest);
     powers.chain(std::iter::once(largest))
@@ -93,8 +90,8 @@ fn measure(session: &mut dyn Session, batch: &Batch, started: Instant) -> Result
     Ok(shortest)
 }
 
-fn bytes(tensors: &[Tensor]) -> usize {
-    tensors.iter().map(|tensor| tensor.data.len()).sum()
+fn bytes<'a>(tensors: impl Iterator<Item = &'a Tensor>) -> usize {
+    tensors.map(|tensor| tensor.data.len()).sum()
 }
 
 /// The batch that a warm-up request describes.
@@ -128,14 +125,12 @@ fn requested(session: &dyn Session, warm_up: &WarmUp) -> Result<Batch, String> {
         let batch_dim = (signature.max_batch > 0 && warm_up.batch > 0).then_some(u64::from(warm_up.batch));
         let extents: Vec<u64> = batch_dim.into_iter().chain(input.dims.iter().copied()).collect();
         let shape = Shape::from_extents(&extents);
-        let count = shape.element_count().and_then(|count| usize::try_from(count).ok());
-        let width = spec.datatype.size().unwrap_or(size_of::<u32>());
-        let count = count.filter(|&count| count.saturating_mul(width) <= BATCH_BYTES_MAX);
-        let count =
-            count.ok_or_else(|| refuse(format!("input `{}` of shape {shape} is too large", spec.name)))?;
+        let made_up = sample::elements(spec.datatype, &shape, 1);
+        let made_up =
+            made_up.ok_or_else(|| refuse(format!("input `{}` of shape {shape} is too large", spec.name)))?;
         let data = match input.values {
-            WarmUpValues::Zero => vec![0_u8; count * width].into(),
-            WarmUpValues::Random => sample::elements(spec.datatype, count, 1),
+            WarmUpValues::Zero => vec![0_u8; made_up.len()].into(),
+            WarmUpValues::Random => made_up,
         };
         Ok(Some(Tensor { name: spec.name.clone(), datatype: spec.datatype, shape, data }))
     });

@@ -2,8 +2,10 @@
 
 use std::process::ExitCode;
 
-use models::repository::{Found, Repository};
-use models::{EngineChoice, LoadOptions, Loader, ModelName, ModelSettings, inspect};
+use models::repository::{Found, Pbtxt, Repository};
+use models::{EffectiveConfig, EngineChoice, Loader, ModelName, ModelSettings, Version, inspect};
+use router_core::Nanos;
+use router_core::batch::{BatchOptions, Policy};
 use serde::Serialize;
 
 use crate::config::{Config, Problems};
@@ -121,34 +123,58 @@ fn check_model(
         Ok(pbtxt) => pbtxt,
         Err(problem) => return remarks.push(error(name.as_str(), problem.to_string())),
     };
-    let policy = settings.versions.clone().unwrap_or_default();
-    for missing in policy.missing(&found.versions) {
+    let versions = EffectiveConfig::versions(pbtxt.as_ref(), settings);
+    for missing in versions.missing(&found.versions) {
         let place = format!("models.{name}.versions");
         remarks.push(error(place, format!("version {missing} is not in the repository")));
     }
-    let selected = policy.select(&found.versions);
+    let selected = versions.select(&found.versions);
     if selected.is_empty() {
-        remarks.push(error(name.as_str(), "has no version: expected a folder like `1` with `model.onnx`"));
+        remarks
+            .push(error(name.as_str(), "no version to serve: expected a folder like `1` with `model.onnx`"));
     }
-    let default_engine = config.repository.engine.parse().unwrap_or(EngineChoice::Auto);
-    let options = LoadOptions {
-        engine: settings.engine.unwrap_or(default_engine),
-        free_batch: settings.free_batch.unwrap_or(false),
-        max_batch: settings.max_batch,
-        ..LoadOptions::default()
-    };
     for version in selected {
         let place = format!("{name}/{version}");
-        let checked = repository.read(name, version, pbtxt.as_ref()).and_then(|files| match loader {
-            None => inspect(&files, &options).map(drop),
-            Some(loader) => loader.load(&files, &options).map(|session| {
-                remarks.push(note(&place, format!("loads on engine `{}`", session.engine())));
-            }),
-        });
-        if let Err(problem) = checked {
-            remarks.push(error(&place, problem.to_string()));
+        let checked = check_version(config, repository, name, version, pbtxt.as_ref(), settings, loader);
+        match checked {
+            Ok(None) => {}
+            Ok(Some(engine)) => remarks.push(note(&place, format!("loads on engine `{engine}`"))),
+            Err(problem) => remarks.push(error(&place, problem)),
         }
     }
+}
+
+/// The engine that loaded it, if it was to be loaded.
+fn check_version(
+    config: &Config,
+    repository: &Repository,
+    name: &ModelName,
+    version: Version,
+    pbtxt: Option<&Pbtxt>,
+    settings: &ModelSettings,
+    loader: Option<&Loader>,
+) -> Result<Option<&'static str>, String> {
+    let files = repository.read(name, version, pbtxt).map_err(|problem| problem.to_string())?;
+    let signature =
+        inspect(&files, &EffectiveConfig::inspection(settings)).map_err(|problem| problem.to_string())?;
+    let mut effective =
+        EffectiveConfig::resolve(name, pbtxt, settings, &signature).map_err(|problem| problem.to_string())?;
+    if effective.engine == EngineChoice::Auto && settings.engine.is_none() {
+        effective.engine = config.repository.engine.parse().unwrap_or_default();
+    }
+    for file in effective.label_files.values() {
+        repository.labels(name, file).map_err(|problem| problem.to_string())?;
+    }
+    let batching = BatchOptions {
+        max_delay: (!effective.max_delay.is_zero()).then(|| Nanos::from(effective.max_delay)),
+        preferred: effective.preferred.iter().map(|size| size.get()).collect(),
+    };
+    Policy::new(&effective.policy, &batching)
+        .map_err(|problem| format!("models.{name}.batching.{problem}"))?;
+    let Some(loader) = loader else { return Ok(None) };
+    let session =
+        loader.load(&files, &effective.load_options(1, Vec::new())).map_err(|problem| problem.to_string())?;
+    Ok(Some(session.engine()))
 }
 
 #[cfg(test)]
@@ -184,17 +210,22 @@ mod tests {
                 bundled(root, "cut", &crate::bundled::MODEL[..1000]);
                 fs::create_dir(root.join("empty")).unwrap();
                 bundled(root, "good", crate::bundled::MODEL);
+                bundled(root, "policy", crate::bundled::MODEL);
+                bundled(root, "declared", crate::bundled::MODEL);
+                fs::write(root.join("declared/config.pbtxt"), "sequence_batching { }").unwrap();
             },
-            "[models.good]\nversions = [4]\n[models.gone]\nslo = \"5ms\"",
+            "[models.good]\nversions = [4]\n[models.gone]\nslo = \"5ms\"\n[models.policy]\nbatching = { policy = \"grady\" }",
             false,
         );
         let found: Vec<_> = remarks.iter().map(|remark| (remark.kind, remark.place.as_str())).collect();
         let expected = [
             ("note", "models.gone"),
             ("error", "cut/1"),
+            ("error", "declared"),
             ("error", "empty"),
             ("error", "models.good.versions"),
             ("error", "good"),
+            ("error", "policy/1"),
         ];
         assert_eq!(found, expected, "{remarks:?}");
     }

@@ -173,8 +173,7 @@ fn http1(limits: ConnectionLimits) -> http1::Builder {
         .timer(TokioTimer::new())
         .header_read_timeout(limits.header_timeout)
         .max_header_size(usize::try_from(limits.header_bytes).unwrap_or(READ_BUFFER).min(READ_BUFFER))
-        .max_buf_size(READ_BUFFER)
-        .pipeline_flush(true);
+        .max_buf_size(READ_BUFFER);
     builder
 }
 

@@ -18,7 +18,7 @@ from fixtures import models  # noqa: E402
 from fixtures.tessera import Tessera  # noqa: E402
 
 # What tract cannot load; test_engines.py checks that the refusal says so.
-TRACT_LACKS: set[str] = set()
+TRACT_LACKS = {"identity_bf16"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -97,7 +97,7 @@ fn a_batch_fixed_at_one_can_be_freed() {
         let mut session = loader.load(&traced().files(), &options).unwrap();
         let signature = session.signature().clone();
         assert_eq!((signature.max_batch, signature.outputs[0].dims[0]), (4, crate::Dim::Free), "{engine}");
-        let rows = [0, 1, 2].map(|row| sample::row(&signature, 1, row));
+        let rows = [0, 1, 2].map(|row| sample::row(&signature, 1, row).unwrap());
         let outputs = session.run(&sample::join(&rows)).unwrap();
         assert_eq!(outputs[0].shape.extents(), [3, 2, 3], "{engine}");
     }

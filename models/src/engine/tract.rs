@@ -117,12 +117,17 @@ impl TractSession {
         let shapes = sample::shapes(&self.signature, 1);
         let one = sample::row(&self.signature, 1, 0)?;
         let many = sample::join(&std::array::from_fn::<_, ROWS, _>(|_| one.clone()));
-        let made = guarded(|| plan::symbolic_batch(&self.template, &self.signature));
+        let template = &self.template;
+        let single =
+            self.plans.get_or_make(shapes, |shapes| plan::concrete(template, &self.signature, shapes)).ok()?;
+        let alone = fastest(|| run_plan(single, &one, &self.signature))?;
+        if alone > SLOW_ROW {
+            return None;
+        }
+        let made = guarded(|| plan::symbolic_batch(template, &self.signature));
         let plan = made.inspect_err(|error| tracing::debug!(self.model, error, "batch cannot be symbolic")).ok()?;
         let together = fastest(|| run_plan(&plan, &many, &self.signature))?;
-        let template = &self.template;
-        let single = self.plans.get_or_make(shapes, |shapes| plan::concrete(template, &self.signature, shapes)).ok()?;
-        let one_by_one = fastest(|| run_plan(single, &one, &self.signature))?.saturating_mul(ROWS as u32);
+        let one_by_one = alone.saturating_mul(ROWS as u32);
         tracing::debug!(self.model, ?together, ?one_by_one, rows = ROWS, "measured a symbolic batch");
         (together < one_by_one).then_some(plan)
     }
@@ -180,14 +185,23 @@ fn run_plan(plan: &Plan, batch: &Batch, signature: &Signature) -> Result<Vec<Ten
     outputs.into_iter().zip(&signature.outputs).map(|(output, spec)| value::from_tract(output, spec)).collect()
 }
 
+/// A row that takes longer than this keeps the core busy by itself; it is not worth the time of measuring
+/// whether a batch would be faster.
+const SLOW_ROW: Duration = Duration::from_millis(50);
+
 /// The shortest of a few runs; `None` if one fails.
 fn fastest(mut run: impl FnMut() -> Result<Vec<Tensor>, String>) -> Option<Duration> {
     const RUNS: usize = 3;
-    let times = (0..RUNS).map(|_| {
+    let mut shortest = Duration::MAX;
+    for _ in 0..RUNS {
         let started = Instant::now();
-        run().map(|_| started.elapsed())
-    });
-    times.collect::<Result<Vec<_>, _>>().ok()?.into_iter().min()
+        run().ok()?;
+        shortest = shortest.min(started.elapsed());
+        if shortest > SLOW_ROW {
+            break;
+        }
+    }
+    Some(shortest)
 }
 
 fn parse(graph: &Graph, folder: Option<&str>) -> Result<InferenceModel, TractError> {

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use oip::{Datatype, Shape, Tensor};
+use proptest::prelude::*;
 use tract_onnx::pb::tensor_proto::DataType;
 
 use super::*;
@@ -67,7 +68,7 @@ fn engines_agree_on_a_product_of_matrices() {
     let files = matmul(D::S("batch")).files();
     for engine in engines(&loader) {
         let mut session = loader.load(&files, &named(engine)).unwrap();
-        assert_eq!((session.engine(), session.signature().max_batch), (engine, DEFAULT));
+        assert_eq!((session.engine(), session.signature().max_batch), (engine, crate::DEFAULT_MAX_BATCH));
         assert_eq!(session.signature().inputs[0].dims, [Dim::Free, Dim::Fixed(3)]);
         let input = floats("x", &[2, 3], &[1.0, 0.0, 0.0, 1.0, 1.0, 1.0]);
         for input in [unaligned(&input), input] {
@@ -81,8 +82,6 @@ fn engines_agree_on_a_product_of_matrices() {
         }
     }
 }
-
-const DEFAULT: u32 = crate::DEFAULT_MAX_BATCH;
 
 #[test]
 fn answers_outlive_their_session() {
@@ -159,6 +158,61 @@ fn a_file_cut_off_anywhere_does_not_load() {
 }
 
 #[test]
+fn a_named_library_that_is_none_is_reported() {
+    let library = std::path::Path::new("/bin/true");
+    let missing = discover(Some(library), &Environment::default()).unwrap_err();
+    assert_eq!(missing.tried.len(), 1);
+    assert!(missing.to_string().starts_with("no ONNX Runtime library: configuration: "), "{missing}");
+}
+
+#[test]
+fn several_threads_on_their_cores_give_the_same_answer() {
+    let loader = loader();
+    let options = |engine| LoadOptions { threads: 2, cores: vec![0, 1], ..named(engine) };
+    for engine in engines(&loader) {
+        let mut session = loader.load(&matmul(D::N(1)).files(), &options(engine)).unwrap();
+        let outputs = session.run(&batch(floats("x", &[1, 3], &[1.0, 1.0, 1.0]), 1)).unwrap();
+        assert_eq!(values(&outputs[0]), [9.0, 12.0], "{engine}");
+    }
+}
+
+#[test]
+fn strings_pass_through() {
+    let loader = loader();
+    let graph = Builder::default()
+        .input("x", DataType::String, &[D::S("n")])
+        .output("y", DataType::String, &[D::S("n")])
+        .node("Identity", &["x"], &["y"]);
+    for engine in engines(&loader) {
+        let mut session = loader.load(&graph.clone().files(), &named(engine)).unwrap();
+        let mut ask = |data: &'static [u8]| {
+            let shape = Shape::from_extents(&[2]);
+            session.run(&batch(
+                Tensor { name: "x".into(), datatype: Datatype::Bytes, shape, data: data.into() },
+                2,
+            ))
+        };
+        let words: &[u8] = b"\x02\0\0\0ab\x03\0\0\0c\xc3\xa4";
+        assert_eq!(ask(words).unwrap()[0].data, words, "{engine}");
+        assert!(matches!(ask(b"\x01\0\0\0\xff\0\0\0\0"), Err(RunError::Input(_))), "{engine}: not UTF-8");
+    }
+}
+
+proptest! {
+    /// A damaged file may load or not, but it neither panics nor asks for memory without bound.
+    #[test]
+    fn damaged_files_do_no_harm(at in 0_usize..200, byte: u8) {
+        let mut bytes = matmul(D::S("batch")).bytes();
+        if let Some(damaged) = bytes.get_mut(at) {
+            *damaged = byte;
+        }
+        let name = crate::ModelName::new("made").unwrap();
+        let files = ModelFiles::from_bytes(name, crate::Version(1), Format::Onnx, bytes);
+        let _ = Loader::without_ort().load(&files, &LoadOptions::default());
+    }
+}
+
+#[test]
 fn what_a_request_does_wrong_is_not_the_engines_fault() {
     let loader = loader();
     let graph = Builder::default()
@@ -230,6 +284,14 @@ fn weights_in_other_files_load_only_from_the_versions_folder() {
         );
         assert!(loader.load(&graph.files(), &LoadOptions::default()).is_err(), "no folder, no other files");
     }
+}
+
+#[test]
+fn a_loader_is_shared_between_threads() {
+    fn shared<T: Send + Sync>() {}
+    shared::<Loader>();
+    shared::<ModelFiles>();
+    shared::<LoadError>();
 }
 
 #[test]

@@ -3,7 +3,9 @@
 //! A field that is not supported is an error that names it: a model that asks for something and silently does
 //! not get it is worse than one that does not load.
 
-use std::collections::BTreeMap;
+mod text;
+mod warm_up;
+
 use std::num::NonZeroU32;
 use std::path::{Component, Path};
 use std::sync::LazyLock;
@@ -12,66 +14,15 @@ use std::time::Duration;
 use oip::Datatype;
 use oip::proto::model_config::SchedulingChoice;
 use oip::proto::model_version_policy::PolicyChoice;
-use oip::proto::model_warmup::input::InputDataType;
 use oip::proto::{self, ModelConfig};
-use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, Value};
+use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor};
 
 use crate::{ConfigError, EngineChoice, ModelName, Version, VersionPolicy};
+use text::{mentions, unsupported, with_colons};
+use warm_up::warm_ups;
+pub use warm_up::{WarmUp, WarmUpInput, WarmUpValues};
 
-/// Paths that may be set. A path stands for itself alone, not for what is below it.
-const SUPPORTED: &[&str] = &[
-    "name",
-    "platform",
-    "backend",
-    "max_batch_size",
-    "default_model_filename",
-    "parameters",
-    "parameters.string_value",
-    "input",
-    "input.name",
-    "input.data_type",
-    "input.dims",
-    "input.optional",
-    "output",
-    "output.name",
-    "output.data_type",
-    "output.dims",
-    "output.label_filename",
-    "version_policy",
-    "version_policy.latest",
-    "version_policy.latest.num_versions",
-    "version_policy.all",
-    "version_policy.specific",
-    "version_policy.specific.versions",
-    "instance_group",
-    "instance_group.name",
-    "instance_group.count",
-    "instance_group.kind",
-    "dynamic_batching",
-    "dynamic_batching.preferred_batch_size",
-    "dynamic_batching.max_queue_delay_microseconds",
-    "dynamic_batching.priority_levels",
-    "dynamic_batching.default_priority_level",
-    "dynamic_batching.default_queue_policy",
-    "dynamic_batching.default_queue_policy.timeout_action",
-    "dynamic_batching.default_queue_policy.default_timeout_microseconds",
-    "dynamic_batching.default_queue_policy.allow_timeout_override",
-    "dynamic_batching.default_queue_policy.max_queue_size",
-    "model_warmup",
-    "model_warmup.name",
-    "model_warmup.batch_size",
-    "model_warmup.count",
-    "model_warmup.inputs",
-    "model_warmup.inputs.data_type",
-    "model_warmup.inputs.dims",
-    "model_warmup.inputs.zero_data",
-    "model_warmup.inputs.random_data",
-];
-
-/// Bounds on what a file may ask for.
-const WARM_UPS_MAX: usize = 64;
-const WARM_UP_RUNS_MAX: u32 = 1000;
-const WARM_UP_BATCH_MAX: u32 = 65_536;
+/// Bound on `priority_levels`.
 const CLASSES_MAX: u64 = 64;
 
 /// What a `config.pbtxt` asks for.
@@ -126,39 +77,6 @@ pub struct TensorDeclaration {
     pub label_filename: Option<String>,
 }
 
-/// One entry of `model_warmup`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WarmUp {
-    /// Name for messages.
-    pub name: String,
-    /// Rows; 0: the inputs are the whole shapes.
-    pub batch: u32,
-    /// Runs.
-    pub count: u32,
-    /// Inputs by name.
-    pub inputs: BTreeMap<String, WarmUpInput>,
-}
-
-/// One input of a warm-up request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WarmUpInput {
-    /// Element type.
-    pub datatype: Datatype,
-    /// Extents, without the batch when `batch` is above 0.
-    pub dims: Vec<u64>,
-    /// Values.
-    pub values: WarmUpValues,
-}
-
-/// Values of a warm-up input.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WarmUpValues {
-    /// Zeros.
-    Zero,
-    /// Made-up values of the type, the same at every start.
-    Random,
-}
-
 static CONFIG: LazyLock<Option<MessageDescriptor>> = LazyLock::new(|| {
     let pool = DescriptorPool::decode(oip::proto::FILE_DESCRIPTOR_SET).ok()?;
     pool.get_message_by_name("inference.ModelConfig")
@@ -175,8 +93,9 @@ impl Pbtxt {
         let descriptor = CONFIG
             .clone()
             .ok_or_else(|| refuse("", "the program lacks the schema of this file".to_owned()))?;
-        let message = DynamicMessage::parse_text_format(descriptor, &with_colons(text))
-            .map_err(|error| refuse("", syntax_error(&error, text)))?;
+        let message = DynamicMessage::parse_text_format(descriptor, &with_colons(text)).map_err(|error| {
+            refuse("", format!("is not a protobuf text of `inference.ModelConfig`: {error}"))
+        })?;
         if let Some(path) = unsupported(&message, "") {
             return Err(refuse(&path, "is not supported".to_owned()));
         }
@@ -244,67 +163,6 @@ impl Pbtxt {
             source,
         })
     }
-}
-
-/// The path of the first field that is set and not supported.
-fn unsupported(message: &DynamicMessage, prefix: &str) -> Option<String> {
-    message.fields().find_map(|(field, value)| {
-        let path =
-            if prefix.is_empty() { field.name().to_owned() } else { format!("{prefix}.{}", field.name()) };
-        if !SUPPORTED.contains(&path.as_str()) {
-            return Some(path);
-        }
-        match value {
-            Value::Message(inner) => unsupported(inner, &path),
-            Value::List(list) => {
-                list.iter().filter_map(Value::as_message).find_map(|m| unsupported(m, &path))
-            }
-            Value::Map(map) => map.values().filter_map(Value::as_message).find_map(|m| unsupported(m, &path)),
-            _ => None,
-        }
-    })
-}
-
-/// The text with a colon before every list of messages. The format allows `input [ { ... } ]`, and every example
-/// of Triton is written so, but the parser knows only `input: [ { ... } ]`.
-fn with_colons(text: &str) -> String {
-    let mut with = String::with_capacity(text.len() + 16);
-    let (mut quote, mut comment, mut escaped, mut after_name) = (None, false, false, false);
-    for c in text.chars() {
-        if comment {
-            comment = c != '\n';
-        } else if let Some(end) = quote {
-            quote = (escaped || c != end).then_some(end);
-            escaped = c == '\\' && !escaped;
-        } else if c == '#' {
-            comment = true;
-        } else if c == '"' || c == '\'' {
-            (quote, after_name) = (Some(c), false);
-        } else {
-            if c == '[' && after_name {
-                with.push(':');
-            }
-            after_name = c.is_ascii_alphanumeric() || c == '_' || (after_name && c.is_whitespace());
-        }
-        with.push(c);
-    }
-    with
-}
-
-/// Whether a text names a field outside comments and quotes. Protobuf cannot tell `max_batch_size: 0` from its
-/// absence, but to a person they differ: never batch, and batch as the model allows.
-fn mentions(text: &str, field: &str) -> bool {
-    text.lines().any(|line| {
-        let code = line.split('#').next().unwrap_or_default();
-        let unquoted: String = code.split('"').step_by(2).collect();
-        unquoted.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').any(|word| word == field)
-    })
-}
-
-/// The parser's message with the place as line and column.
-fn syntax_error(error: &dyn std::fmt::Display, text: &str) -> String {
-    let lines = text.lines().count();
-    format!("is not a protobuf text of `inference.ModelConfig` ({lines} lines): {error}")
 }
 
 fn engine(platform: &str, backend: &str) -> Result<Option<EngineChoice>, (String, String)> {
@@ -442,52 +300,6 @@ fn filename(path: &str, name: &str) -> Result<Option<String>, (String, String)> 
         (Some(Component::Normal(only)), None) if only == name => Ok(Some(name.to_owned())),
         _ => Err((path.to_owned(), format!("is `{name}`: expected a file name without folders"))),
     }
-}
-
-fn warm_ups(source: &ModelConfig) -> Result<Vec<WarmUp>, (String, String)> {
-    if source.model_warmup.len() > WARM_UPS_MAX {
-        return Err(("model_warmup".to_owned(), format!("has more than {WARM_UPS_MAX} entries")));
-    }
-    source.model_warmup.iter().map(warm_up).collect()
-}
-
-fn warm_up(source: &proto::ModelWarmup) -> Result<WarmUp, (String, String)> {
-    let path = |field: &str| format!("model_warmup `{}`: {field}", source.name);
-    if source.count > WARM_UP_RUNS_MAX {
-        return Err((path("count"), format!("is {}: expected at most {WARM_UP_RUNS_MAX}", source.count)));
-    }
-    if source.batch_size > WARM_UP_BATCH_MAX {
-        return Err((
-            path("batch_size"),
-            format!("is {}: expected at most {WARM_UP_BATCH_MAX}", source.batch_size),
-        ));
-    }
-    let inputs = source.inputs.iter().map(|(name, input)| {
-        let inner = |field: &str| path(&format!("inputs `{name}`: {field}"));
-        let dims = input.dims.iter().map(|&dim| {
-            u64::try_from(dim).map_err(|_| (inner("dims"), format!("has {dim}: expected 0 or more")))
-        });
-        let values = match &input.input_data_type {
-            None | Some(InputDataType::ZeroData(_)) => WarmUpValues::Zero,
-            Some(InputDataType::RandomData(_)) => WarmUpValues::Random,
-            Some(InputDataType::InputDataFile(_)) => {
-                return Err((inner("input_data_file"), "is not supported".to_owned()));
-            }
-        };
-        let datatype = datatype(input.data_type);
-        let warm = WarmUpInput {
-            datatype: datatype.ok_or_else(|| (inner("data_type"), "is missing or invalid".to_owned()))?,
-            dims: dims.collect::<Result<_, _>>()?,
-            values,
-        };
-        Ok((name.clone(), warm))
-    });
-    Ok(WarmUp {
-        name: source.name.clone(),
-        batch: source.batch_size,
-        count: source.count.max(1),
-        inputs: inputs.collect::<Result<_, _>>()?,
-    })
 }
 
 #[cfg(test)]

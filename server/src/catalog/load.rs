@@ -8,7 +8,8 @@ use std::time::Duration;
 use gpulet::LaneHandle;
 use models::engine::Session;
 use models::{
-    Dim, EffectiveConfig, EngineChoice, LaneChoice, ModelFiles, ModelName, Signature, Version, inspect, warm_and_profile,
+    Dim, EffectiveConfig, EngineChoice, LaneChoice, ModelFiles, ModelName, Signature, Version, inspect,
+    warm_and_profile,
 };
 use oip::Datatype;
 use router_core::batch::{BatchOptions, Policy};

@@ -51,9 +51,7 @@ impl Source {
         config: Option<&Pbtxt>,
     ) -> Result<ModelFiles, LoadError> {
         match self {
-            Self::Embedded => {
-                Ok(ModelFiles::from_bytes(name.clone(), version, Format::Onnx, bundled::MODEL))
-            }
+            Self::Embedded => Ok(ModelFiles::from_bytes(name.clone(), version, Format::Onnx, bundled::MODEL)),
             Self::Folder(repository) => repository.read(name, version, config),
         }
     }

@@ -9,18 +9,22 @@ use super::response;
 use super::route::OwnedTarget;
 use crate::front::Front;
 
+const LIVE: &str = r#"{"live":true}"#;
+const READY: &str = r#"{"ready":true}"#;
+
 pub async fn live(State(front): State<Arc<Front>>) -> Response {
-    response::truth(front.live(), "the server is not live")
+    response::truth(front.live(), LIVE, "the server is not live")
 }
 
 pub async fn ready(State(front): State<Arc<Front>>) -> Response {
     response::truth(
         front.ready(),
+        READY,
         "the server is not ready: it is starting or draining, or a model failed to load",
     )
 }
 
 pub async fn model(State(front): State<Arc<Front>>, target: OwnedTarget) -> Response {
     let ready = front.model_ready(&target.model, target.version.as_deref());
-    response::truth(ready, "model version not ready")
+    response::truth(ready, READY, "model version not ready")
 }

@@ -156,10 +156,11 @@ pub fn refused(front: &Front, refusal: &Refusal, sent_id: Option<&HeaderValue>) 
     response
 }
 
-/// A yes-or-no answer: 200, or 400 with a reason, as the protocol has it (4xx is "no").
-pub fn truth(holds: bool, otherwise: &'static str) -> axum::response::Response {
+/// A yes-or-no answer: 200 with a body for those who read one (KServe's client does), or 400 with a reason, as
+/// the protocol has it (4xx is "no").
+pub fn truth(holds: bool, yes: &'static str, otherwise: &'static str) -> axum::response::Response {
     if holds {
-        return empty();
+        return ([(CONTENT_TYPE, JSON)], yes).into_response();
     }
     (StatusCode::BAD_REQUEST, [(CONTENT_TYPE, JSON)], error_body(otherwise)).into_response()
 }

@@ -155,7 +155,10 @@ async fn connections_over_the_limit_are_told_so() {
     first.write_all(GET_AND_CLOSE).await.unwrap();
     assert_eq!(server.event().await, "started");
     let refused = read_all(server.connect().await).await;
-    assert!(refused.starts_with("HTTP/1.1 503") && refused.contains("x-tessera-reason: queue_full"), "{refused}");
+    assert!(
+        refused.starts_with("HTTP/1.1 503") && refused.contains("x-tessera-reason: queue_full"),
+        "{refused}"
+    );
     server.release.notify_waiters();
     assert!(read_all(first).await.starts_with("HTTP/1.1 200"));
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 import tritonclient.grpc as tgrpc
@@ -22,10 +23,10 @@ EDGES = {
     "FP32": [[-3.4028235e38, 0.1, 1e-45], [1.5, 16777217.0, -0.0]],
     "FP64": [[-1.7976931348623157e308, 0.1, 5e-324], [1.5, 2.0**53 + 2, -0.0]],
     "BYTES": [["", "plain", "zażółć 日本"], ['quo"te\\', "new\nline", "\u0001"]],
-    # bfloat16 keeps 8 bits of fraction: these are exact, so truncation and rounding agree.
+    # Exact in bfloat16, which keeps 8 bits of fraction.
     "BF16": [[1.5, -2.0, 0.0], [3.3895314e38, 2.0**-126, -0.15625]],
 }
-NUMPY = {"FP16": np.float16, "FP32": np.float32, "FP64": np.float64, "BOOL": np.bool_, "BF16": np.float32}
+NUMPY = {"FP16": np.float16, "FP32": np.float32, "FP64": np.float64, "BOOL": np.bool_, "BF16": ml_dtypes.bfloat16}
 
 
 def array_of(datatype: str) -> np.ndarray:
