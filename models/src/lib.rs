@@ -27,7 +27,7 @@ pub use error::{ConfigError, EngineFailure, LoadError};
 pub use files::{ContentHash, Format, ModelFiles};
 pub use identity::{InvalidName, ModelName, Version};
 pub use loader::{EngineChoice, LoadOptions, Loader, UnknownEngine, inspect};
-pub use memory::release_unused_memory;
+pub use memory::{give_back_large_blocks, release_unused_memory};
 pub use settings::{BatchingSettings, LaneChoice, ModelSettings, VersionPolicy};
 pub use signature::{Dim, Signature, TensorSpec};
 pub use time_span::{InvalidTimeSpan, TimeSpan};

@@ -6,10 +6,7 @@ use clap::Parser as _;
 use server::cli::Cli;
 use server::surroundings::Surroundings;
 
-/// Returns the memory of a burst of large bodies to the system, which glibc's allocator keeps.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 fn main() -> ExitCode {
+    models::give_back_large_blocks();
     server::commands::run(Cli::parse(), &Surroundings::read())
 }

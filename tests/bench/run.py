@@ -18,6 +18,7 @@ import contextlib
 import datetime
 import json
 import platform
+import re
 import sys
 import tempfile
 from pathlib import Path
@@ -49,7 +50,7 @@ class Report:
         self._write("|" + "---|" * len(cells))
 
     def keep(self, name: str, raw: str) -> None:
-        (self.folder / f"{name}.txt").write_text(raw)
+        (self.folder / f"{re.sub('[^a-z0-9]+', '-', name).strip('-')}.txt").write_text(raw)
 
     def _write(self, line: str) -> None:
         print(line, flush=True)
