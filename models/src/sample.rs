@@ -43,7 +43,8 @@ pub(crate) fn join(rows: &[Batch]) -> Batch {
         let first = parts.first()?;
         let data: Vec<u8> = parts.iter().flat_map(|part| part.data.iter().copied()).collect();
         // A model without batches may have any first extent: one row of it is no row of a batch.
-        let shape = if rows.len() == 1 { first.shape.clone() } else { first.shape.with_outermost(u64::from(total)) };
+        let shape =
+            if rows.len() == 1 { first.shape.clone() } else { first.shape.with_outermost(u64::from(total)) };
         Some(Tensor { name: first.name.clone(), datatype: first.datatype, shape, data: data.into() })
     });
     Batch { inputs: inputs.collect(), rows: total }

@@ -177,17 +177,17 @@ impl Catalog {
     fn warm(&self, planned: Planned) -> Result<Warmed, String> {
         let lanes = self.lanes_for(&planned.config)?;
         let mut sessions = Vec::with_capacity(lanes.len());
-        let mut measured: Option<(Signature, &'static str, Vec<(u32, Duration)>)> = None;
+        let mut first = None;
         for lane in lanes {
             let options = planned.config.load_options(lane.cores().len().max(1), lane.cores().to_vec());
             let loaded = self.environment.loader.load(&planned.files, &options);
             let mut session = loaded.map_err(|error| error.to_string())?;
             let times =
                 warm_and_profile(session.as_mut(), &planned.config).map_err(|error| error.to_string())?;
-            measured.get_or_insert_with(|| (session.signature().clone(), session.engine(), times));
+            first.get_or_insert_with(|| (session.signature().clone(), session.engine(), times));
             sessions.push((lane, session));
         }
-        let (signature, engine, times) = measured.ok_or("no lane may run it")?;
+        let (signature, engine, times) = first.ok_or("no lane may run it")?;
         let profile = match row_bytes(&signature) {
             Some(row_bytes) => {
                 let point =
