@@ -111,11 +111,14 @@ impl Loader {
     pub fn load(&self, files: &ModelFiles, options: &LoadOptions) -> Result<Box<dyn Session>, LoadError> {
         let prepared = prepare(files, options)?;
         let libraries = Libraries { ort: &self.ort };
-        let mut failures = Vec::new();
+        let mut failures: Vec<EngineFailure> = Vec::new();
         for engine in candidates(files.format, options.engine) {
             match engine.load(&prepared, &libraries, options) {
                 Ok(session) => {
-                    for failure in &failures {
+                    // That the library is missing was said once, at start.
+                    for failure in
+                        failures.iter().filter(|failure| failure.engine != "ort" || self.ort.is_ok())
+                    {
                         tracing::info!(model = %files.name, used = engine.name(), "not used: {failure}");
                     }
                     return batching::verify(files, session, options);

@@ -173,13 +173,16 @@ fn listen(
         async move { response }
     });
     listeners.spawn(metrics.serve(Protocols::Http, limits, answer, stop.clone()));
-    let stopped = stop.clone();
+    let (stopped, service) = (stop.clone(), Arc::clone(&front.service));
     listeners.spawn(async move {
         let mut ticks = tokio::time::interval(crate::metrics::UPKEEP);
         loop {
             tokio::select! {
                 () = stopped.cancelled() => return,
-                _ = ticks.tick() => recorder.run_upkeep(),
+                _ = ticks.tick() => {
+                    service.refresh_gauges().await;
+                    recorder.run_upkeep();
+                }
             }
         }
     });

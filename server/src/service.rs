@@ -19,6 +19,7 @@ use tokio::task::JoinSet;
 
 use crate::catalog::{Catalog, Environment, Source};
 use crate::config::LoadMode;
+use crate::metrics::LaneMetrics;
 use crate::reason::{Reason, Refusal};
 use crate::serve::Startup;
 
@@ -85,6 +86,7 @@ pub struct Service {
     stopping: AtomicBool,
     /// Told to end when the service stops.
     lanes: Vec<LaneHandle>,
+    lane_metrics: Vec<LaneMetrics>,
 }
 
 /// Batches that a lane's thread may find waiting besides the router's depth of one: installs and removals.
@@ -125,6 +127,7 @@ impl Service {
             load_mode: config.repository.load,
             started: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
+            lane_metrics: (0..lanes.len()).map(LaneMetrics::new).collect(),
             lanes,
         }))
     }
@@ -248,9 +251,18 @@ impl Service {
         detached(async move { catalog.unload(&name).await }).await
     }
 
-    /// The router's state.
-    pub async fn snapshot(&self) -> Option<router_core::Snapshot> {
-        self.catalog.router().snapshot().await
+    /// Brings the gauges of queues and lanes up to date.
+    pub async fn refresh_gauges(&self) {
+        let Some(snapshot) = self.catalog.router().snapshot().await else { return };
+        for loaded in self.catalog.serving_names().iter().flat_map(|name| self.catalog.serving(name)) {
+            let queued =
+                snapshot.models.iter().find(|model| model.model == loaded.id).map_or(0, |model| model.queued);
+            loaded.metrics.queue_depth(usize::try_from(queued).unwrap_or(usize::MAX));
+        }
+        for (id, metrics) in (0..).zip(&self.lane_metrics) {
+            let lane = snapshot.lanes.iter().find(|lane| lane.lane.0 == id);
+            metrics.busy(lane.is_some_and(|lane| lane.holding > 0));
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! What a batch of a model costs, learned from the batches that ran.
 //!
 //! Each (payload size bucket, rows) has a smoothed mean and deviation, updated as TCP's round-trip estimator
-//! does (RFC 6298: gains 1/8 and 1/4). Sizes never measured are interpolated between measured neighbours. The
+//! does (RFC 6298: gains 1/8 and 1/4, the first few samples weighing more). Sizes never measured are interpolated between measured neighbours. The
 //! value of a size that has not been measured for long fades, so that a size once judged too slow is tried
 //! again.
 
@@ -17,10 +17,15 @@ const MAX_BUCKETS: usize = 16;
 /// Batches after which an unmeasured size looks half as costly to [`CostModel::hopeful`].
 const FADE_BATCHES: u64 = 4_096;
 
+/// Inverse of the gain of a mean that has been measured for long.
+const GAIN: u64 = 8;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Point {
     mean: u64,
     deviation: u64,
+    /// Batches measured in service, up to the inverse of the lasting gain.
+    samples: u64,
     /// `CostModel::observed` when it was last measured.
     seen: u64,
 }
@@ -49,7 +54,9 @@ impl CostModel {
         for point in profile {
             let time = point.time.0;
             if let Some(bucket) = model.bucket_mut(bucket_of(point.row_bytes)) {
-                bucket.points.insert(point.rows, Point { mean: time, deviation: time / 8, seen: 0 });
+                bucket
+                    .points
+                    .insert(point.rows, Point { mean: time, deviation: time / 8, samples: 0, seen: 0 });
             }
         }
         model
@@ -60,9 +67,14 @@ impl CostModel {
         self.observed += 1;
         let seen = self.observed;
         let Some(bucket) = self.bucket_mut(bucket_of(row_bytes)) else { return };
-        let point = bucket.points.entry(rows).or_insert(Point { mean: time.0, deviation: time.0 / 8, seen });
+        let point = bucket.points.entry(rows).or_insert(Point {
+            mean: time.0,
+            deviation: time.0 / 8,
+            samples: 0,
+            seen,
+        });
         // One stall must not poison the estimate; a lasting change still gets through in a few batches.
-        let sample = time.0.min(point.mean.saturating_mul(4).max(point.mean.saturating_add(1_000_000)));
+        let sample = time.0.min(point.mean.saturating_mul(4).max(1));
         if sample < point.mean / 2 {
             // An estimate far too long refuses requests, so chances to correct it are rare: each counts for more.
             point.mean = point.mean.midpoint(sample);
@@ -70,8 +82,12 @@ impl CostModel {
         } else {
             let error = sample.abs_diff(point.mean);
             point.deviation = (point.deviation.saturating_mul(3).saturating_add(error)) / 4;
-            point.mean = (point.mean.saturating_mul(7).saturating_add(sample)) / 8;
+            // A measurement made before the first request weighs as much as one batch in service: neighbours on
+            // the other lanes were idle then.
+            let weight = point.samples.saturating_add(1).min(GAIN - 1);
+            point.mean = point.mean.saturating_mul(weight).saturating_add(sample) / (weight + 1);
         }
+        point.samples = point.samples.saturating_add(1).min(GAIN);
         point.seen = seen;
     }
 
@@ -186,6 +202,18 @@ mod tests {
         }
         let learned = cost.expected(1, 64).unwrap();
         assert!(learned.0.abs_diff(200_000) < 2_000, "{learned}");
+    }
+
+    #[test]
+    fn the_first_batches_in_service_outweigh_the_profile() {
+        let mut cost = profile(&[(2, 1_000)]);
+        cost.observe(2, 64, Nanos::from_micros(3_000));
+        assert_eq!(cost.expected(2, 64), Some(Nanos::from_micros(2_000)));
+        for _ in 0..100 {
+            cost.observe(2, 64, Nanos::from_micros(2_000));
+        }
+        cost.observe(2, 64, Nanos::from_micros(2_800));
+        assert!(cost.expected(2, 64).unwrap() < Nanos::from_micros(2_200), "later ones weigh an eighth");
     }
 
     #[test]
