@@ -64,6 +64,7 @@ pub fn start(options: &RouterOptions) -> Result<RouterHandle, ConfigError> {
 
 /// A batch on a lane: its requests in the order of its members.
 struct InFlight {
+    lane: u32,
     members: Vec<RequestId>,
     rows: u32,
 }
@@ -155,6 +156,7 @@ impl Actor {
     fn lane_gone(&mut self, lane: u32) {
         error!(lane, "a lane's thread ended");
         self.lanes.remove(&lane);
+        self.in_flight.retain(|_, batch| batch.lane != lane);
         self.turn(Event::LaneDown(LaneId(lane)), None);
     }
 
@@ -228,7 +230,7 @@ impl Actor {
                 inputs.extend(payload.member.take());
             }
         }
-        self.in_flight.insert(batch.0, InFlight { members: members.to_vec(), rows });
+        self.in_flight.insert(batch.0, InFlight { lane: lane.0, members: members.to_vec(), rows });
         let work = LaneBatch { token: batch.0, model: model.0, members: inputs };
         self.lanes.get(&lane.0).is_some_and(|lane| lane.run(work).is_ok())
     }

@@ -31,4 +31,5 @@ pub mod shared_memory;
 pub mod surroundings;
 #[cfg(test)]
 mod testing;
+pub mod timing_headers;
 pub mod validate;

@@ -11,7 +11,8 @@ use crate::front::Front;
 use crate::http::offload;
 use crate::reason::Refusal;
 use crate::request_id;
-use crate::service::RequestContext;
+use crate::service::{RequestContext, Timing};
+use crate::timing_headers;
 
 /// Typed contents larger than this are converted off the async threads.
 const INLINE_BYTES: usize = 256 * 1024;
@@ -26,7 +27,11 @@ pub async fn unary(
     let (metadata, _, message) = request.into_parts();
     let context = RequestContext { arrived, transport_timeout };
     match answer(front, message, context).await {
-        Ok(response) => Ok(Response::new(response)),
+        Ok((message, timing)) => {
+            let mut response = Response::new(message);
+            timing_headers::insert(response.metadata_mut().as_mut(), &timing);
+            Ok(response)
+        }
         Err(refusal) => {
             let sent_id = metadata.get(request_id::HEADER).map(|id| id.as_bytes());
             Err(status::of(front, &refusal, sent_id))
@@ -39,7 +44,7 @@ pub async fn answer(
     front: &Arc<Front>,
     message: ModelInferRequest,
     context: RequestContext,
-) -> Result<ModelInferResponse, Refusal> {
+) -> Result<(ModelInferResponse, Timing), Refusal> {
     let limits = front.limits.protocol;
     let request = if typed_bytes(&message) <= INLINE_BYTES {
         oip::grpc::decode_infer(message, &limits)?
@@ -47,7 +52,7 @@ pub async fn answer(
         Box::pin(offload(move || oip::grpc::decode_infer(message, &limits))).await??
     };
     let answered = front.infer(request, context).await?;
-    Ok(oip::grpc::encode_infer(answered.response))
+    Ok((oip::grpc::encode_infer(answered.response), answered.timing))
 }
 
 /// Rough size of what must be converted: raw contents are taken as they are.

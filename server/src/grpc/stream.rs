@@ -72,7 +72,7 @@ async fn run(
                     in_flight.spawn(async move {
                         let id = message.id.clone();
                         match infer::answer(&front, message, context).await {
-                            Ok(response) => succeeded(response),
+                            Ok((response, _)) => succeeded(response),
                             Err(refusal) => failed(&front, id, &refusal, sent_id.as_deref()),
                         }
                     });

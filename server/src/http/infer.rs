@@ -18,14 +18,11 @@ use super::route::Target;
 use crate::front::Front;
 use crate::reason::{Reason, Refusal};
 use crate::service::{RequestContext, Timing};
+use crate::timing_headers;
 
 /// Length of the JSON part when binary data follows it.
 const JSON_LENGTH: HeaderName = HeaderName::from_static("inference-header-content-length");
 const BINARY: HeaderValue = HeaderValue::from_static("application/octet-stream");
-const QUEUE_US: HeaderName = HeaderName::from_static("x-tessera-queue-us");
-const BATCH_WAIT_US: HeaderName = HeaderName::from_static("x-tessera-batch-wait-us");
-const COMPUTE_US: HeaderName = HeaderName::from_static("x-tessera-compute-us");
-const BATCH_ROWS: HeaderName = HeaderName::from_static("x-tessera-batch-rows");
 /// JSON longer than this is decoded, and outputs larger than this are printed, off the async threads.
 const INLINE_JSON: usize = 128 * 1024;
 
@@ -155,16 +152,6 @@ async fn respond(
         out.insert(CONTENT_ENCODING, HeaderValue::from_static(coding.as_str()));
         out.insert(VARY, HeaderValue::from_static("accept-encoding"));
     }
-    insert_timing(out, timing);
+    timing_headers::insert(out, timing);
     Ok(response)
-}
-
-fn insert_timing(headers: &mut HeaderMap, timing: &Timing) {
-    let micros = |duration: std::time::Duration| {
-        HeaderValue::from(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX))
-    };
-    headers.insert(QUEUE_US, micros(timing.queue));
-    headers.insert(BATCH_WAIT_US, micros(timing.batch_wait));
-    headers.insert(COMPUTE_US, micros(timing.compute));
-    headers.insert(BATCH_ROWS, HeaderValue::from(timing.batch_rows));
 }

@@ -10,6 +10,7 @@ import grpc as plain
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
+from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 
 @pytest.mark.parametrize("service", ["", "inference.GRPCInferenceService"])
@@ -66,8 +67,17 @@ def test_timing_headers(server) -> None:
         pytest.skip("only our server sends them")
     body = b'{"inputs":[{"name":"INPUT0","shape":[1,1],"datatype":"FP32","data":[1]}]}'
     _, headers = post(server, "/v2/models/identity_fp32/infer", body, {})
-    for name in ("x-tessera-queue-us", "x-tessera-batch-wait-us", "x-tessera-compute-us", "x-tessera-batch-rows"):
-        assert int(headers[name]) >= 0
+    with plain.insecure_channel(server.grpc) as channel:
+        request = service_pb2.ModelInferRequest(model_name="identity_fp32")
+        tensor = request.inputs.add(name="INPUT0", datatype="FP32", shape=[1, 1])
+        tensor.contents.fp32_contents.append(1.0)
+        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+        _, call = stub.ModelInfer.with_call(request, timeout=10)
+        metadata = dict(call.initial_metadata())
+    for sent in (headers, metadata):
+        for name in ("x-tessera-queue-us", "x-tessera-batch-wait-us", "x-tessera-compute-us"):
+            assert int(sent[name]) >= 0
+        assert int(sent["x-tessera-batch-rows"]) == 1
 
 
 def test_metrics(server) -> None:
