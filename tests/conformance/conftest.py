@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from fixtures import models  # noqa: E402
 from fixtures.tessera import Tessera  # noqa: E402
 
-# What tract cannot load; test_engines.py checks that the refusal says so.
+# What tract cannot load; tests/lifecycle checks that the refusal says so.
 TRACT_LACKS = {"identity_bf16"}
 
 

@@ -276,6 +276,16 @@ def test_links_do_not_lead_out_of_the_repository(tmp_path: Path) -> None:
         assert client.infer("plus", [[0.0, 0.0, 0.0, 0.0]])[0] == 200
 
 
+def test_a_model_that_an_engine_cannot_run_is_refused_by_name(tmp_path: Path) -> None:
+    models.place(tmp_path, "halves", models.identity("BF16", ["N", "M"]))
+    with Tessera(tmp_path, config='[models.halves]\nengine = "tract"\n') as server:
+        (row,) = Client(server).post("/v2/repository/index", {})[1]
+        assert row["state"] == "UNAVAILABLE"
+        for word in ("halves", "tract"):
+            assert word in row["reason"], row
+        print(row["reason"])
+
+
 def test_a_model_that_fails_keeps_the_server_from_being_ready_and_the_others_serving(tmp_path: Path) -> None:
     models.place(tmp_path, "plus", plus(1.0))
     (tmp_path / "broken" / "1").mkdir(parents=True)

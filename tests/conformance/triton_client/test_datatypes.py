@@ -38,7 +38,7 @@ def array_of(datatype: str) -> np.ndarray:
 def skip_if_lacking(server, datatype: str) -> str:
     name = f"identity_{datatype.lower()}"
     if name in server.lacks:
-        pytest.skip(f"{name} is not served by this engine; test_engines.py checks the refusal")
+        pytest.skip(f"{name} is not served by this engine; tests/lifecycle checks the refusal")
     return name
 
 
@@ -59,7 +59,7 @@ def assert_same(answer: np.ndarray, sent: np.ndarray) -> None:
 def test_http(server, http, datatype: str, binary_in: bool, binary_out: bool) -> None:
     name = skip_if_lacking(server, datatype)
     if datatype in ("FP16", "BF16") and not binary_in:
-        pytest.skip("the client itself refuses these as JSON; test_raw_http.py sends them")
+        pytest.skip("the client itself refuses these as JSON; test_services.py sends them")
     sent = array_of(datatype)
     tensor = thttp.InferInput("INPUT0", sent.shape, datatype)
     tensor.set_data_from_numpy(sent, binary_data=binary_in)
