@@ -264,8 +264,9 @@ impl Actor {
     fn control(&mut self, command: Control) {
         match command {
             Control::ModelUp(spec, done) => {
+                let free = !self.core.knows(spec.model);
                 self.turn(Event::ModelUp(&spec), None);
-                let _ = done.send(());
+                let _ = done.send(free && self.core.knows(spec.model));
             }
             Control::ModelDown(model, done) => {
                 self.retiring.entry(model).or_default().push(done);

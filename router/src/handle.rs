@@ -20,7 +20,7 @@ pub(crate) struct Submission {
 }
 
 pub(crate) enum Control {
-    ModelUp(Box<ModelSpec>, oneshot::Sender<()>),
+    ModelUp(Box<ModelSpec>, oneshot::Sender<bool>),
     ModelDown(ModelId, oneshot::Sender<()>),
     LaneUp { lane: LaneHandle, depth: u32, done: oneshot::Sender<()> },
     Drain { until: Instant, done: oneshot::Sender<()> },
@@ -75,10 +75,12 @@ impl RouterHandle {
         Arc::new(self.outlet.clone())
     }
 
-    /// Makes a model version dispatchable; its sessions must be installed on the lanes already.
-    pub async fn model_up(&self, spec: ModelSpec) {
-        let (done, wait) = oneshot::channel();
-        self.tell(Control::ModelUp(Box::new(spec), done), wait).await;
+    /// Makes a model version dispatchable; its sessions must be installed on the lanes already. False if the
+    /// router does not take it: its id is in use or beyond `RouterConfig::max_models`, or the actor has ended.
+    pub async fn model_up(&self, spec: ModelSpec) -> bool {
+        let (done, taken) = oneshot::channel();
+        self.control.send(Control::ModelUp(Box::new(spec), done)).await.is_ok()
+            && taken.await.unwrap_or(false)
     }
 
     /// Takes a model version out: no new requests. Returns when the last accepted one has ended.

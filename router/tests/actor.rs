@@ -70,7 +70,10 @@ async fn world(max_requests: u32) -> World {
         lanes: ModelLanes::All,
         profile: Vec::new(),
     };
-    router.model_up(spec).await;
+    assert!(router.model_up(spec.clone()).await);
+    assert!(!router.model_up(spec.clone()).await, "its id is in use");
+    let beyond = ModelSpec { model: ModelId(RouterConfig::default().max_models), ..spec };
+    assert!(!router.model_up(beyond).await, "the number of models is bounded");
     World { router, lane, began, go }
 }
 

@@ -13,7 +13,7 @@ use models::{
 };
 use oip::Datatype;
 use router_core::batch::{BatchOptions, Policy};
-use router_core::{ModelSpec, Nanos, ProfilePoint};
+use router_core::{ModelId, ModelSpec, Nanos, ProfilePoint};
 use tokio::sync::oneshot;
 use tokio_util::task::TaskTracker;
 
@@ -252,7 +252,10 @@ impl Catalog {
             lanes: router_core::ModelLanes::Only(runs_on),
             profile,
         };
-        self.environment.router.model_up(spec).await;
+        if !self.environment.router.model_up(spec).await {
+            self.remove_sessions(id, &lanes).await;
+            return Err("the router takes no further model: unload one first".to_owned());
+        }
         let version = files.version.0;
         tracing::info!(model = %name, version, engine, max_batch = signature.max_batch, lanes = lanes.len(), "ready");
         Ok(Arc::new(Loaded {
@@ -277,19 +280,24 @@ impl Catalog {
         loaded.users.close();
         loaded.users.wait().await;
         self.environment.router.model_down(loaded.id).await;
-        for lane in &loaded.lanes {
+        self.remove_sessions(loaded.id, &loaded.lanes).await;
+        tracing::info!(model = %loaded.name, version = loaded.version, "unloaded");
+        // Trimming takes milliseconds and must not hold up the network threads.
+        let _ = tokio::task::spawn_blocking(models::release_unused_memory).await;
+    }
+
+    /// Drops the sessions on their lanes and frees the number.
+    async fn remove_sessions(&self, id: ModelId, lanes: &[LaneHandle]) {
+        for lane in lanes {
             let (done, dropped) = oneshot::channel();
-            let sent = lane.remove(loaded.id.0, move || {
+            let sent = lane.remove(id.0, move || {
                 let _ = done.send(());
             });
             if sent.is_ok() {
                 let _ = dropped.await;
             }
         }
-        self.give_back_id(loaded.id);
-        tracing::info!(model = %loaded.name, version = loaded.version, "unloaded");
-        // Trimming takes milliseconds and must not hold up the network threads.
-        let _ = tokio::task::spawn_blocking(models::release_unused_memory).await;
+        self.give_back_id(id);
     }
 
     /// Unloads every version of a model. A name that nothing is known of is an error.
