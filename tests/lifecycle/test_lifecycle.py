@@ -244,7 +244,14 @@ def test_sigterm_answers_what_is_in_flight_and_refuses_the_rest(tmp_path: Path) 
     long_one = Crowd(server, 1, "slow", [[0.0, 0.0, 0.0, 0.0]])
     crowd = Crowd(server, 4, "plus", [[0.0, 0.0, 0.0, 0.0]])
     until(lambda: len(crowd.answers) > 50 and in_flight(server) >= 1, "load")
+    # Just answered, the next slow request is then sent at once and runs for 400 ms: it is in flight at the signal.
     answered_before = len(long_one.answers)
+    until(lambda: len(long_one.answers) > answered_before, "a slow answer")
+    answered_before += 1
+    (start,) = get(f"{server.base_url}/v2/models/slow/stats")["model_stats"]
+    before = len(crowd.answers)
+    until(lambda: len(crowd.answers) > before + 20, "the slow request to be sent")
+    assert start["execution_count"] >= answered_before
     server.process.send_signal(signal.SIGTERM)
     sent = time.monotonic()
     until(lambda: not server.is_ready(), "readiness to be gone")
