@@ -116,7 +116,7 @@ async fn serve(startup: Startup, json: bool) -> anyhow::Result<ExitCode> {
         drained = drain(&front, &stop, &mut listeners, config.server.grace.0) => drained,
         second = signalled() => {
             tracing::warn!(cause = second, "not waiting any longer");
-            false
+            front.in_flight() == 0
         }
     };
     service.stop().await;
