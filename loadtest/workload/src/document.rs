@@ -1,0 +1,208 @@
+//! The shape of a workload file, as TOML gives it; [`crate::reading`] makes sense of it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::de::{SeqAccess, Visitor, value::SeqAccessDeserializer};
+use serde::{Deserialize, Deserializer};
+
+use crate::units::Span;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Document {
+    pub(crate) name: String,
+    #[serde(default)]
+    pub(crate) about: String,
+    #[serde(default)]
+    pub(crate) seed: u64,
+    pub(crate) duration: Option<Span>,
+    pub(crate) requests: Option<u64>,
+    #[serde(default = "none")]
+    pub(crate) warmup: Span,
+    #[serde(default)]
+    pub(crate) lanes: LanesSection,
+    pub(crate) tenants: Option<BTreeMap<String, f64>>,
+    #[serde(default)]
+    pub(crate) models: BTreeMap<String, ModelSection>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LanesSection {
+    #[serde(default = "one")]
+    pub(crate) count: u32,
+    #[serde(default)]
+    pub(crate) noise: NoiseSection,
+    #[serde(default)]
+    pub(crate) failures: Vec<FailureSection>,
+}
+
+impl Default for LanesSection {
+    fn default() -> Self {
+        Self { count: 1, noise: NoiseSection::default(), failures: Vec::new() }
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NoiseSection {
+    pub(crate) cv: Option<f64>,
+    pub(crate) bias: Option<f64>,
+    pub(crate) spread: Option<f64>,
+    pub(crate) stalls: Option<StallsSection>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct StallsSection {
+    pub(crate) every: Span,
+    pub(crate) time: Span,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct FailureSection {
+    pub(crate) lane: u32,
+    pub(crate) from: Span,
+    pub(crate) until: Option<Span>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ModelSection {
+    #[serde(default = "one")]
+    pub(crate) count: u32,
+    pub(crate) slo: Span,
+    pub(crate) profile: ProfileSection,
+    pub(crate) rate: Option<f64>,
+    #[serde(default)]
+    pub(crate) arrivals: ArrivalsSection,
+    #[serde(default)]
+    pub(crate) rows: RowsSection,
+    #[serde(default = "kibibyte")]
+    pub(crate) row_bytes: u64,
+    #[serde(default)]
+    pub(crate) priority: u8,
+    #[serde(default)]
+    pub(crate) tenants: BTreeMap<String, f64>,
+    #[serde(default = "yes")]
+    pub(crate) deadline: bool,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ProfileSection {
+    pub(crate) alpha: Option<Span>,
+    pub(crate) beta: Option<Span>,
+    pub(crate) max_batch: Option<u32>,
+    pub(crate) points: Option<Vec<(u32, Span)>>,
+    pub(crate) file: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ArrivalsSection {
+    pub(crate) process: Option<String>,
+    pub(crate) cv: Option<f64>,
+    pub(crate) rates: Option<Vec<f64>>,
+    pub(crate) stay: Option<Vec<Span>>,
+    pub(crate) period: Option<Span>,
+    pub(crate) low: Option<f64>,
+    pub(crate) at: Option<Span>,
+    pub(crate) lasts: Option<Span>,
+    pub(crate) factor: Option<f64>,
+    pub(crate) format: Option<String>,
+    pub(crate) file: Option<String>,
+    pub(crate) function: Option<u32>,
+    pub(crate) functions: Option<String>,
+    pub(crate) cv_scale: Option<f64>,
+    pub(crate) rate_scale: Option<f64>,
+    pub(crate) window: Option<Span>,
+    pub(crate) time_scale: Option<f64>,
+    pub(crate) repeat: Option<bool>,
+}
+
+impl ArrivalsSection {
+    /// The keys that were given, but for `process`.
+    pub(crate) fn given(&self) -> impl Iterator<Item = &'static str> {
+        let keys = [
+            ("cv", self.cv.is_some()),
+            ("rates", self.rates.is_some()),
+            ("stay", self.stay.is_some()),
+            ("period", self.period.is_some()),
+            ("low", self.low.is_some()),
+            ("at", self.at.is_some()),
+            ("lasts", self.lasts.is_some()),
+            ("factor", self.factor.is_some()),
+            ("format", self.format.is_some()),
+            ("file", self.file.is_some()),
+            ("function", self.function.is_some()),
+            ("functions", self.functions.is_some()),
+            ("cv_scale", self.cv_scale.is_some()),
+            ("rate_scale", self.rate_scale.is_some()),
+            ("window", self.window.is_some()),
+            ("time_scale", self.time_scale.is_some()),
+            ("repeat", self.repeat.is_some()),
+        ];
+        keys.into_iter().filter(|(_, given)| *given).map(|(key, _)| key)
+    }
+}
+
+/// `rows = 1` or `rows = [[1, 0.9], [4, 0.1]]`.
+#[derive(Debug)]
+pub(crate) enum RowsSection {
+    Fixed(u32),
+    Weighted(Vec<(u32, f64)>),
+}
+
+impl Default for RowsSection {
+    fn default() -> Self {
+        Self::Fixed(1)
+    }
+}
+
+impl<'de> Deserialize<'de> for RowsSection {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(RowsVisitor)
+    }
+}
+
+struct RowsVisitor;
+
+impl<'de> Visitor<'de> for RowsVisitor {
+    type Value = RowsSection;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a number of rows like 1, or rows with weights like [[1, 0.9], [4, 0.1]]")
+    }
+
+    fn visit_i64<E: serde::de::Error>(self, rows: i64) -> Result<RowsSection, E> {
+        let rows = u32::try_from(rows);
+        rows.map(RowsSection::Fixed).map_err(|_| E::custom("expected a number of rows from 1 to 4294967295"))
+    }
+
+    fn visit_u64<E: serde::de::Error>(self, rows: u64) -> Result<RowsSection, E> {
+        self.visit_i64(i64::try_from(rows).unwrap_or(-1))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, weights: A) -> Result<RowsSection, A::Error> {
+        Vec::deserialize(SeqAccessDeserializer::new(weights)).map(RowsSection::Weighted)
+    }
+}
+
+fn none() -> Span {
+    Span(0)
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn kibibyte() -> u64 {
+    1_024
+}
+
+fn yes() -> bool {
+    true
+}

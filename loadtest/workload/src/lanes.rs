@@ -1,0 +1,135 @@
+//! What runs the batches of a simulation: how many lanes, how they misbehave.
+
+use crate::document::{LanesSection, NoiseSection};
+use crate::error::WorkloadError;
+use crate::units::{Span, show};
+use crate::workload::LANES_MAX;
+
+/// Shortest time between stalls, so that a long idle time is passed in few steps.
+const STALLS_EVERY_MIN: u64 = 1_000_000;
+
+/// The lanes of a simulation. The load generator has a real server and ignores them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Lanes {
+    /// How many, numbered from 0.
+    pub count: u32,
+    /// How true execution times differ from the profiles.
+    pub noise: Noise,
+    /// Lanes going and coming back, in order of time.
+    pub changes: Vec<LaneChange>,
+}
+
+/// How true execution times differ from the profiles.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Noise {
+    /// Coefficient of variation of a lognormal factor of mean 1 on every batch; 0 for none.
+    pub cv: f64,
+    /// Factor between every profile and the truth.
+    pub bias: f64,
+    /// Each model's truth differs from its profile by a fixed factor, drawn from 1 - spread to 1 + spread.
+    pub spread: f64,
+    /// Times at which a lane does nothing.
+    pub stalls: Option<Stalls>,
+}
+
+/// Stalls of a lane, which lengthen whatever runs there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stalls {
+    /// Mean nanoseconds from the end of a stall to the start of the next, exponential, each lane on its own.
+    pub every: u64,
+    /// Nanoseconds that each lasts.
+    pub time: u64,
+}
+
+/// A lane goes or comes back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LaneChange {
+    /// Virtual nanoseconds from the start.
+    pub at: u64,
+    /// Number of the lane.
+    pub lane: u32,
+    /// Whether it works from now on.
+    pub up: bool,
+}
+
+impl Lanes {
+    pub(crate) fn read(section: &LanesSection) -> Result<Self, WorkloadError> {
+        if section.count == 0 || section.count > LANES_MAX {
+            let problem = format!("expected 1 to {LANES_MAX}, got {}", section.count);
+            return Err(WorkloadError::new("lanes.count", problem));
+        }
+        Ok(Self {
+            count: section.count,
+            noise: Noise::read(&section.noise)?,
+            changes: read_failures(section)?,
+        })
+    }
+}
+
+impl Noise {
+    fn read(section: &NoiseSection) -> Result<Self, WorkloadError> {
+        let within = |key: &str, value: Option<f64>, default: f64, sound: fn(f64) -> bool, right: &str| {
+            let value = value.unwrap_or(default);
+            let problem =
+                || WorkloadError::new(format!("lanes.noise.{key}"), format!("expected {right}, got {value}"));
+            if sound(value) { Ok(value) } else { Err(problem()) }
+        };
+        let stalls =
+            section.stalls.as_ref().map(|stalls| Stalls { every: stalls.every.0, time: stalls.time.0 });
+        if let Some(stalls) = stalls {
+            if stalls.every < STALLS_EVERY_MIN {
+                let problem = format!("expected at least 1ms, got {}", show(stalls.every));
+                return Err(WorkloadError::new("lanes.noise.stalls.every", problem));
+            }
+            if stalls.time == 0 {
+                return Err(WorkloadError::new("lanes.noise.stalls.time", "expected more than 0"));
+            }
+        }
+        Ok(Self {
+            cv: within("cv", section.cv, 0.0, |cv| (0.0..=10.0).contains(&cv), "0 to 10")?,
+            bias: within(
+                "bias",
+                section.bias,
+                1.0,
+                |bias| bias > 0.0 && bias <= 100.0,
+                "more than 0, at most 100",
+            )?,
+            spread: within(
+                "spread",
+                section.spread,
+                0.0,
+                |spread| (0.0..1.0).contains(&spread),
+                "0 to less than 1",
+            )?,
+            stalls,
+        })
+    }
+}
+
+fn read_failures(section: &LanesSection) -> Result<Vec<LaneChange>, WorkloadError> {
+    let mut downs: Vec<(u32, u64, u64)> = Vec::new();
+    for (position, failure) in section.failures.iter().enumerate() {
+        let wrong = |key: &str, problem: String| {
+            Err(WorkloadError::new(format!("lanes.failures[{position}].{key}"), problem))
+        };
+        if failure.lane >= section.count {
+            let last = section.count - 1;
+            return wrong("lane", format!("expected a lane from 0 to {last}, got {}", failure.lane));
+        }
+        let (Span(from), until) = (failure.from, failure.until.map_or(u64::MAX, |until| until.0));
+        if until <= from {
+            return wrong("until", format!("expected a time after `from`, got {}", show(until)));
+        }
+        if downs.iter().any(|&(lane, other, end)| lane == failure.lane && from <= end && other <= until) {
+            return wrong("from", format!("lane {} is already gone then", failure.lane));
+        }
+        downs.push((failure.lane, from, until));
+    }
+    let changes = downs.into_iter().flat_map(|(lane, from, until)| {
+        let back = (until < u64::MAX).then_some(LaneChange { at: until, lane, up: true });
+        [Some(LaneChange { at: from, lane, up: false }), back]
+    });
+    let mut changes: Vec<LaneChange> = changes.flatten().collect();
+    changes.sort_unstable();
+    Ok(changes)
+}

@@ -1,0 +1,39 @@
+//! Workload files and the traffic that they stand for, without I/O.
+//!
+//! A workload says which models there are, how fast a batch of each runs, what latency each promises and how
+//! requests for it arrive. The simulator replays it in virtual time, the load generator against a live server;
+//! both get the same arrivals, for they are a function of the file and its seed alone.
+//!
+//! Text comes in, and a closure that resolves the names of traces and profiles; the format is described in this
+//! crate's README. [`Arrivals`] yields what is offered, [`ExecutionNoise`] how long batches truly take.
+
+#![forbid(unsafe_code)]
+
+mod arrivals;
+mod document;
+mod draws;
+mod error;
+mod lanes;
+mod locate;
+mod noise;
+mod process;
+mod profile;
+mod reading;
+mod seeds;
+mod shares;
+mod stream;
+mod trace;
+mod units;
+mod workload;
+
+pub use arrivals::{Arrivals, Offered};
+pub use error::WorkloadError;
+pub use lanes::{LaneChange, Lanes, Noise, Stalls};
+pub use noise::ExecutionNoise;
+pub use profile::Profile;
+pub use shares::Shares;
+pub use workload::{DURATION_MAX, Extent, LANES_MAX, MODELS_MAX, Model, REQUESTS_MAX, Tenant, Workload};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,0 +1,138 @@
+//! How long batches truly take.
+
+use std::collections::VecDeque;
+
+use rand::RngExt as _;
+
+use crate::draws::{exponential, normal};
+use crate::lanes::{Noise, Stalls};
+use crate::profile::Profile;
+use crate::seeds::{Generator, Purpose, generator};
+use crate::workload::Workload;
+
+/// True execution times: the profile, wrong by a bias and by a factor a model, jittered batch by batch and held
+/// up by stalls.
+///
+/// A lane's draws depend on the seed, its number and how many batches ran there, so that lanes do not disturb one
+/// another.
+#[derive(Debug)]
+pub struct ExecutionNoise {
+    models: Vec<Truth>,
+    lanes: Vec<Lane>,
+    jitter: Option<Jitter>,
+    stalls: Option<Stalls>,
+}
+
+#[derive(Debug)]
+struct Truth {
+    profile: Profile,
+    factor: f64,
+}
+
+/// A lognormal factor of mean 1: exp(sigma z - sigma^2 / 2).
+#[derive(Clone, Copy, Debug)]
+struct Jitter {
+    sigma: f64,
+}
+
+#[derive(Debug)]
+struct Lane {
+    times: Generator,
+    stalls: Generator,
+    /// Starts of the stalls drawn so far that have not passed.
+    pending: VecDeque<u64>,
+    /// When the last stall drawn ends.
+    drawn_until: u64,
+}
+
+impl ExecutionNoise {
+    /// For the models and lanes of a workload.
+    pub fn new(workload: &Workload) -> Self {
+        let Noise { cv, bias, spread, stalls } = workload.lanes.noise;
+        let seed = workload.seed;
+        let models = workload.models.iter().map(|model| {
+            let point: f64 = generator(seed, Purpose::Spread, &model.name).random();
+            Truth { profile: model.profile.clone(), factor: bias * (1.0 + spread * (2.0 * point - 1.0)) }
+        });
+        let lanes = (0..workload.lanes.count).map(|lane| Lane {
+            times: generator(seed, Purpose::Times, &lane.to_string()),
+            stalls: generator(seed, Purpose::Stalls, &lane.to_string()),
+            pending: VecDeque::new(),
+            drawn_until: 0,
+        });
+        let jitter = (cv > 0.0).then(|| Jitter { sigma: libm::sqrt(libm::log(1.0 + cv * cv)) });
+        Self { models: models.collect(), lanes: lanes.collect(), jitter, stalls }
+    }
+
+    /// Factor between a model's profile and its true mean time, without stalls; 1 for a model that there is not.
+    pub fn factor(&self, model: u32) -> f64 {
+        self.truth(model).map_or(1.0, |truth| truth.factor)
+    }
+
+    /// Nanoseconds that a batch of so many rows takes when it starts at `now` on a lane; at least 1 for a batch
+    /// that has rows. Batches of a lane must come in order of `now`. A lane that the workload does not have works
+    /// exactly as profiled; a model that it does not have takes no time.
+    pub fn time(&mut self, lane: u32, model: u32, batch: u32, now: u64) -> u64 {
+        let Some(truth) = self.truth(model) else { return 0 };
+        let (profiled, factor) = (truth.profile.time(batch), truth.factor);
+        let lane = usize::try_from(lane).ok().and_then(|lane| self.lanes.get_mut(lane));
+        let Some(lane) = lane.filter(|_| profiled > 0) else { return profiled };
+        let jitter = self.jitter.map_or(1.0, |jitter| jitter.draw(&mut lane.times));
+        let work = if factor == 1.0 && self.jitter.is_none() {
+            profiled
+        } else {
+            (libm::round(profiled as f64 * factor * jitter) as u64).max(1)
+        };
+        match self.stalls {
+            Some(stalls) => lane.held_up(stalls, work, now),
+            None => work,
+        }
+    }
+
+    fn truth(&self, model: u32) -> Option<&Truth> {
+        self.models.get(usize::try_from(model).ok()?)
+    }
+}
+
+impl Jitter {
+    fn draw(self, generator: &mut Generator) -> f64 {
+        libm::exp(self.sigma * normal(generator) - self.sigma * self.sigma / 2.0)
+    }
+}
+
+impl Lane {
+    /// Time that the work takes with the stalls that fall into it.
+    ///
+    /// Stalls come on their own, whether or not the lane works, and stay drawn until they have passed: a batch
+    /// cut short leaves those behind it to the next.
+    fn held_up(&mut self, stalls: Stalls, work: u64, now: u64) -> u64 {
+        self.pending.retain(|start| start.saturating_add(stalls.time) > now);
+        let mut finish = now.saturating_add(work);
+        let mut met = 0;
+        loop {
+            let start = match self.pending.get(met) {
+                Some(start) => *start,
+                None => self.draw_stall(stalls, now),
+            };
+            if start >= finish {
+                return finish - now;
+            }
+            // One that is on already holds up the batch for what is left of it.
+            finish = finish.saturating_add(start.saturating_add(stalls.time) - start.max(now));
+            met += 1;
+        }
+    }
+
+    /// Draws the next stall that ends after `now`.
+    fn draw_stall(&mut self, stalls: Stalls, now: u64) -> u64 {
+        loop {
+            let gap = exponential(&mut self.stalls) * stalls.every as f64;
+            let start = self.drawn_until.saturating_add(gap as u64);
+            self.drawn_until = start.saturating_add(stalls.time);
+            if self.drawn_until > now || self.drawn_until == u64::MAX {
+                self.pending.push_back(start);
+                return start;
+            }
+        }
+    }
+}

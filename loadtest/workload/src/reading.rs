@@ -1,0 +1,208 @@
+//! From the text of a workload file to a [`Workload`]: everything is checked here, and every fault named.
+
+mod arrivals;
+mod model;
+mod syntax;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::document::Document;
+use crate::error::WorkloadError;
+use crate::lanes::Lanes;
+use crate::locate::Lines;
+use crate::units::show;
+use crate::workload::{DURATION_MAX, Extent, MODELS_MAX, Model, REQUESTS_MAX, Tenant, Workload};
+
+pub(crate) use syntax::nearest;
+
+/// The tenant of requests that name none.
+const DEFAULT_TENANT: &str = "default";
+
+/// Tenants that a workload may have at most.
+const TENANTS_MAX: usize = 1_000;
+
+/// Reads a workload; see [`Workload::parse`].
+pub(crate) fn read(
+    text: &str,
+    files: &mut dyn FnMut(&str) -> Result<String, String>,
+) -> Result<Workload, WorkloadError> {
+    let document = syntax::parse(text)?;
+    let lines = Lines::of(text);
+    let mut known: BTreeMap<String, Arc<str>> = BTreeMap::new();
+    let mut files = |name: &str| {
+        if let Some(text) = known.get(name) {
+            return Ok(Arc::clone(text));
+        }
+        let text: Arc<str> = files(name)?.into();
+        known.insert(name.to_owned(), Arc::clone(&text));
+        Ok(text)
+    };
+    build(document, &lines, &mut files).map_err(|mut error| {
+        if error.is_in_main() {
+            error.line = lines.find(&error.field);
+        }
+        error
+    })
+}
+
+fn build(
+    document: Document,
+    lines: &Lines,
+    files: &mut crate::workload::Texts<'_>,
+) -> Result<Workload, WorkloadError> {
+    if document.name.trim().is_empty() {
+        return Err(WorkloadError::new("name", "expected a name"));
+    }
+    let extent = read_extent(&document)?;
+    if let Extent::Time(time) = extent
+        && document.warmup.0 >= time
+    {
+        let problem =
+            format!("expected less than the duration of {}, got {}", show(time), show(document.warmup.0));
+        return Err(WorkloadError::new("warmup", problem));
+    }
+    let lanes = Lanes::read(&document.lanes)?;
+    let tenants = read_tenants(&document)?;
+    let models = read_models(&document, lines, &tenants, files)?;
+    let Document { name, about, seed, warmup, .. } = document;
+    let workload = Workload { name, about, seed, extent, warmup: warmup.0, lanes, tenants, models };
+    check_load(&workload)?;
+    Ok(workload)
+}
+
+fn read_extent(document: &Document) -> Result<Extent, WorkloadError> {
+    match (document.duration, document.requests) {
+        (Some(duration), None) if (1..=DURATION_MAX).contains(&duration.0) => Ok(Extent::Time(duration.0)),
+        (None, Some(requests)) if (1..=REQUESTS_MAX).contains(&requests) => Ok(Extent::Requests(requests)),
+        (Some(duration), None) => {
+            let problem = format!("expected more than 0 and at most 400d, got {}", show(duration.0));
+            Err(WorkloadError::new("duration", problem))
+        }
+        (None, Some(requests)) => {
+            let problem = format!("expected 1 to {REQUESTS_MAX}, got {requests}");
+            Err(WorkloadError::new("requests", problem))
+        }
+        (Some(_), Some(_)) => {
+            Err(WorkloadError::new("requests", "expected `duration` or `requests`, got both"))
+        }
+        (None, None) => Err(WorkloadError::new("duration", "expected `duration` or `requests`, got neither")),
+    }
+}
+
+/// Refuses traffic without bound; also asked when rates are scaled.
+pub(crate) fn check_load(workload: &Workload) -> Result<(), WorkloadError> {
+    let rate: f64 = workload.mean_rate();
+    match workload.extent {
+        Extent::Time(time) => {
+            let expected: f64 = workload.models.iter().map(|model| model.expected_requests(time)).sum();
+            if expected.is_nan() || expected > REQUESTS_MAX as f64 {
+                let problem = format!("offers {expected:.3e} requests: expected at most {REQUESTS_MAX}");
+                return Err(WorkloadError::new("duration", problem));
+            }
+        }
+        Extent::Requests(requests) => {
+            let days = requests as f64 / rate / 86_400.0;
+            if days.is_nan() || days > 400.0 {
+                let problem =
+                    format!("takes {days:.0} days at {rate} requests a second: expected at most 400");
+                return Err(WorkloadError::new("requests", problem));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn read_tenants(document: &Document) -> Result<Vec<Tenant>, WorkloadError> {
+    let mut tenants = vec![Tenant { name: DEFAULT_TENANT.to_owned(), weight: 1.0 }];
+    let mut add = |field: String, name: &str, weight: f64| {
+        model::check_name(name).map_err(|problem| WorkloadError::new(&field, problem))?;
+        if !(weight > 0.0 && weight.is_finite()) {
+            return Err(WorkloadError::new(field, format!("expected a weight above 0, got {weight}")));
+        }
+        match tenants.iter_mut().find(|tenant| tenant.name == name) {
+            Some(tenant) => tenant.weight = weight,
+            None => tenants.push(Tenant { name: name.to_owned(), weight }),
+        }
+        Ok(())
+    };
+    if let Some(given) = &document.tenants {
+        for (name, weight) in given {
+            add(format!("tenants.{name}"), name, *weight)?;
+        }
+    } else {
+        let named = document.models.iter().flat_map(|(model, section)| {
+            section.tenants.keys().map(move |tenant| (tenant, format!("models.{model}.tenants.{tenant}")))
+        });
+        let named: BTreeMap<&String, String> = named.collect();
+        for (name, field) in named {
+            add(field, name, 1.0)?;
+        }
+    }
+    if tenants.len() > TENANTS_MAX {
+        return Err(WorkloadError::new(
+            "tenants",
+            format!("expected at most {TENANTS_MAX}, got {}", tenants.len()),
+        ));
+    }
+    Ok(tenants)
+}
+
+fn read_models(
+    document: &Document,
+    lines: &Lines,
+    tenants: &[Tenant],
+    files: &mut crate::workload::Texts<'_>,
+) -> Result<Vec<Model>, WorkloadError> {
+    let mut sections: Vec<_> = document.models.iter().collect();
+    sections.sort_by_key(|(name, _)| lines.find(&format!("models.{name}")));
+    if sections.is_empty() {
+        return Err(WorkloadError::new("models", "expected at least one model, like [models.resnet]"));
+    }
+    let mut copies = 0_usize;
+    for (name, section) in &sections {
+        let field = format!("models.{name}");
+        model::check_name(name).map_err(|problem| WorkloadError::new(&field, problem))?;
+        let count = usize::try_from(section.count).unwrap_or(usize::MAX);
+        copies = copies.saturating_add(count);
+        if count == 0 || copies > MODELS_MAX {
+            let problem = format!("expected 1 or more, and at most {MODELS_MAX} models in all, got {count}");
+            return Err(WorkloadError::new(format!("{field}.count"), problem));
+        }
+    }
+    let names = expand(&sections)?;
+    let processes = arrivals::read(&sections, &names, files)?;
+    let mut expanded = names.iter().zip(processes);
+    let mut models = Vec::with_capacity(copies);
+    for (group, section) in sections {
+        let shared = model::read(group, section, tenants, files)?;
+        let copies = usize::try_from(section.count).unwrap_or(usize::MAX);
+        models.extend(
+            expanded.by_ref().take(copies).map(|(name, process)| shared.model(&name.name, group, process)),
+        );
+    }
+    Ok(models)
+}
+
+/// A model of the expanded list.
+struct Name {
+    name: String,
+    group: String,
+}
+
+/// Names of all copies, in order of number.
+fn expand(sections: &[(&String, &crate::document::ModelSection)]) -> Result<Vec<Name>, WorkloadError> {
+    let mut names: Vec<Name> = Vec::new();
+    let mut taken = BTreeSet::new();
+    for &(group, section) in sections {
+        for copy in 0..section.count {
+            let name = if section.count == 1 { group.clone() } else { format!("{group}-{copy}") };
+            if !taken.insert(name.clone()) {
+                let problem = format!("the name `{name}` is taken by a copy of another model");
+                return Err(WorkloadError::new(format!("models.{group}"), problem));
+            }
+            names.push(Name { name, group: group.clone() });
+        }
+    }
+    Ok(names)
+}

@@ -1,0 +1,143 @@
+//! A model's section, but for its arrivals.
+
+use crate::document::{ModelSection, RowsSection};
+use crate::error::WorkloadError;
+use crate::process::Process;
+use crate::profile::Profile;
+use crate::shares::Shares;
+use crate::units::show;
+use crate::workload::{Model, Tenant, Texts};
+
+/// Characters of a name.
+const NAME_MAX: usize = 200;
+
+/// Bytes that a row may have: what a request body may.
+const ROW_BYTES_MAX: u64 = 64 << 20;
+
+/// Row counts that one model may mix.
+const ROWS_MAX: usize = 256;
+
+/// Least urgent class.
+const PRIORITY_MAX: u8 = 7;
+
+/// What the copies of a model share.
+pub(super) struct Shared {
+    slo: u64,
+    profile: Profile,
+    rows: Shares<u32>,
+    row_bytes: u64,
+    priority: u8,
+    tenants: Shares<u16>,
+    deadline: bool,
+}
+
+impl Shared {
+    pub(super) fn model(&self, name: &str, group: &str, process: Process) -> Model {
+        Model {
+            name: name.to_owned(),
+            group: group.to_owned(),
+            slo: self.slo,
+            profile: self.profile.clone(),
+            rows: self.rows.clone(),
+            row_bytes: self.row_bytes,
+            priority: self.priority,
+            tenants: self.tenants.clone(),
+            deadline: self.deadline,
+            process,
+        }
+    }
+}
+
+/// Names go into addresses, tables and file names.
+pub(super) fn check_name(name: &str) -> Result<(), String> {
+    let sound = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    if name.is_empty() || name.len() > NAME_MAX || !name.chars().all(sound) {
+        return Err(format!("expected a name of at most {NAME_MAX} letters, digits, `-`, `_` and `.`"));
+    }
+    Ok(())
+}
+
+/// Reads what the copies of a model share.
+pub(super) fn read(
+    group: &str,
+    section: &ModelSection,
+    tenants: &[Tenant],
+    files: &mut Texts<'_>,
+) -> Result<Shared, WorkloadError> {
+    let at = |key: &str| format!("models.{group}.{key}");
+    let wrong = |key: &str, problem: String| Err(WorkloadError::new(at(key), problem));
+    let profile = Profile::read(&section.profile, &at("profile"), files)?;
+    let rows = read_rows(&section.rows, &profile, &at("rows"))?;
+    let largest = rows.iter().map(|(rows, _)| rows).max().unwrap_or(1);
+    let alone = profile.time(largest);
+    if section.slo.0 < alone {
+        let (slo, alone) = (show(section.slo.0), show(alone));
+        return wrong(
+            "slo",
+            format!("{slo} cannot be met: a request of {largest} row(s) alone takes {alone}"),
+        );
+    }
+    if section.priority > PRIORITY_MAX {
+        return wrong("priority", format!("expected 0 to {PRIORITY_MAX}, got {}", section.priority));
+    }
+    if section.row_bytes == 0 || section.row_bytes > ROW_BYTES_MAX {
+        return wrong("row_bytes", format!("expected 1 to {ROW_BYTES_MAX}, got {}", section.row_bytes));
+    }
+    let tenants = read_tenants(section, tenants, &at("tenants"))?;
+    Ok(Shared {
+        slo: section.slo.0,
+        profile,
+        rows,
+        row_bytes: section.row_bytes,
+        priority: section.priority,
+        tenants,
+        deadline: section.deadline,
+    })
+}
+
+fn read_rows(section: &RowsSection, profile: &Profile, field: &str) -> Result<Shares<u32>, WorkloadError> {
+    let (shares, given) = match section {
+        RowsSection::Fixed(rows) => (Some(Shares::only(*rows)), vec![*rows]),
+        RowsSection::Weighted(weights) => {
+            if weights.len() > ROWS_MAX {
+                let problem = format!("expected at most {ROWS_MAX} pairs, got {}", weights.len());
+                return Err(WorkloadError::new(field, problem));
+            }
+            (Shares::weighted(weights), weights.iter().map(|(rows, _)| *rows).collect())
+        }
+    };
+    let max = profile.max_batch();
+    if let Some(rows) = given.iter().find(|rows| **rows == 0 || **rows > max) {
+        let problem = format!("expected 1 to {max} rows, as the profile goes, got {rows}");
+        return Err(WorkloadError::new(field, problem));
+    }
+    shares.ok_or_else(|| {
+        WorkloadError::new(field, "expected pairs like [[1, 0.9], [4, 0.1]] with weights above 0")
+    })
+}
+
+fn read_tenants(
+    section: &ModelSection,
+    tenants: &[Tenant],
+    field: &str,
+) -> Result<Shares<u16>, WorkloadError> {
+    if section.tenants.is_empty() {
+        return Ok(Shares::only(0));
+    }
+    let mut weights = Vec::new();
+    for (name, weight) in &section.tenants {
+        let number = tenants.iter().position(|tenant| tenant.name == *name);
+        let Some(number) = number.and_then(|number| u16::try_from(number).ok()) else {
+            let known: Vec<&str> = tenants.iter().map(|tenant| tenant.name.as_str()).collect();
+            let hint = super::nearest(name, &known).map(|near| format!(", did you mean `{near}`?"));
+            let problem = format!("no such tenant in [tenants]{}", hint.unwrap_or_default());
+            return Err(WorkloadError::new(format!("{field}.{name}"), problem));
+        };
+        if !(*weight > 0.0 && weight.is_finite()) {
+            let problem = format!("expected a share above 0, got {weight}");
+            return Err(WorkloadError::new(format!("{field}.{name}"), problem));
+        }
+        weights.push((number, *weight));
+    }
+    Shares::weighted(&weights).ok_or_else(|| WorkloadError::new(field, "expected shares whose sum is finite"))
+}

@@ -1,0 +1,54 @@
+//! TOML to [`Document`], with faults told as paths and lines.
+
+use crate::document::Document;
+use crate::error::WorkloadError;
+use crate::locate::{Lines, line_at};
+
+/// Reads the text as TOML of the right shape.
+pub(super) fn parse(text: &str) -> Result<Document, WorkloadError> {
+    let broken = |error: &toml::de::Error, field: String, problem: String| {
+        let mut fault = WorkloadError::new(field, problem);
+        fault.line = error.span().map(|span| line_at(text, span.start));
+        fault
+    };
+    let deserializer = toml::Deserializer::parse(text)
+        .map_err(|error| broken(&error, String::new(), error.message().to_owned()))?;
+    serde_path_to_error::deserialize(deserializer).map_err(|error| {
+        let path = error.path().to_string();
+        let path = if path == "." { String::new() } else { path };
+        let (field, problem) = explain(&path, error.inner().message());
+        let mut fault = broken(error.inner(), field, problem);
+        fault.line = Lines::of(text).find(&fault.field).or(fault.line);
+        fault
+    })
+}
+
+/// The key at fault and what is wrong with it, from serde's words.
+fn explain(path: &str, message: &str) -> (String, String) {
+    let mut quoted = message.split('`').skip(1).step_by(2);
+    let key = quoted.next().unwrap_or_default();
+    let below = |key: &str| match path {
+        "" => key.to_owned(),
+        path if path == key || path.ends_with(&format!(".{key}")) => path.to_owned(),
+        path => format!("{path}.{key}"),
+    };
+    if message.starts_with("unknown field") {
+        let known: Vec<&str> = quoted.collect();
+        let problem = match nearest(key, &known) {
+            Some(near) => format!("unknown key, did you mean `{near}`?"),
+            None => format!("unknown key: expected one of {}", known.join(", ")),
+        };
+        (below(key), problem)
+    } else if message.starts_with("missing field") {
+        (below(key), "missing: this key has no default".to_owned())
+    } else {
+        (path.to_owned(), message.to_owned())
+    }
+}
+
+/// The known word that a person most likely meant.
+pub(crate) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
+    let distances = known.iter().map(|known| (strsim::damerau_levenshtein(word, known), *known));
+    let near = distances.filter(|(distance, known)| *distance <= 1 + known.len() / 4);
+    near.min_by_key(|(distance, _)| *distance).map(|(_, known)| known)
+}

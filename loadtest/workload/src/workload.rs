@@ -1,0 +1,158 @@
+//! A workload after reading: every number checked, every model expanded.
+
+use std::sync::Arc;
+
+use crate::error::WorkloadError;
+use crate::lanes::Lanes;
+use crate::process::Process;
+use crate::profile::Profile;
+use crate::reading;
+use crate::shares::Shares;
+use crate::units::SECOND;
+
+/// Requests that a workload may offer at most.
+pub const REQUESTS_MAX: u64 = 10_000_000_000;
+
+/// Nanoseconds that a workload may last at most: 400 days.
+pub const DURATION_MAX: u64 = 400 * 86_400 * SECOND;
+
+/// Models that a workload may have at most, copies counted.
+pub const MODELS_MAX: usize = 10_000;
+
+/// Lanes that a workload may have at most.
+pub const LANES_MAX: u32 = 65_536;
+
+/// Models, their traffic and what runs them. Made by [`Workload::parse`] only, so every invariant told here holds.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Workload {
+    /// What it is called.
+    pub name: String,
+    /// What it is for, in a line.
+    pub about: String,
+    /// What all chance derives from.
+    pub seed: u64,
+    /// When the traffic ends.
+    pub extent: Extent,
+    /// Nanoseconds at the start that whoever measures leaves out.
+    pub warmup: u64,
+    /// What runs the batches of a simulation.
+    pub lanes: Lanes,
+    /// Tenants by number; number 0 is `default`, to which requests belong that name no other.
+    pub tenants: Vec<Tenant>,
+    /// Models by number, in the order of the file, copies one after the other.
+    pub models: Vec<Model>,
+}
+
+/// When the traffic of a workload ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// After so many nanoseconds: requests arrive before, never at it.
+    Time(u64),
+    /// After so many requests of all models together.
+    Requests(u64),
+}
+
+/// Who sends requests.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Tenant {
+    /// What it is called.
+    pub name: String,
+    /// Its share of contended lanes, relative to the other tenants'.
+    pub weight: f64,
+}
+
+/// One model and its traffic.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Model {
+    /// What it is called: the key in the file, with a number when there are copies.
+    pub name: String,
+    /// The key in the file.
+    pub group: String,
+    /// Nanoseconds that an answer may take.
+    pub slo: u64,
+    /// How long batches take, as the scheduler is told.
+    pub profile: Profile,
+    /// Rows of a request; never more than the largest batch.
+    pub rows: Shares<u32>,
+    /// Bytes of a row.
+    pub row_bytes: u64,
+    /// Class of its requests, from 0, the most urgent, to 7.
+    pub priority: u8,
+    /// Numbers of the tenants that send them.
+    pub tenants: Shares<u16>,
+    /// Whether requests have a deadline; without, the SLO is reported and nothing more.
+    pub deadline: bool,
+    pub(crate) process: Process,
+}
+
+impl Model {
+    /// Requests a second in the long run. A flash crowd does not count, for it passes; a trace that does not
+    /// repeat counts as long as it lasts.
+    pub fn mean_rate(&self) -> f64 {
+        self.process.rate() * SECOND as f64
+    }
+
+    /// Requests expected in the first so many nanoseconds.
+    pub fn expected_requests(&self, time: u64) -> f64 {
+        self.process.expected(time)
+    }
+
+    /// Word of the arrival process, as in the file.
+    pub fn process(&self) -> &'static str {
+        self.process.word()
+    }
+}
+
+impl Workload {
+    /// Reads a workload file. `files` gives the text of the traces and profiles that it names, as it names them,
+    /// and is asked once for each.
+    pub fn parse(
+        text: &str,
+        files: &mut dyn FnMut(&str) -> Result<String, String>,
+    ) -> Result<Self, WorkloadError> {
+        reading::read(text, files)
+    }
+
+    /// Requests a second offered by all models together: over the duration, or in the long run for a workload
+    /// that ends by count.
+    pub fn mean_rate(&self) -> f64 {
+        match self.extent {
+            Extent::Time(time) => {
+                let expected: f64 = self.models.iter().map(|model| model.expected_requests(time)).sum();
+                expected / (time.max(1) as f64 / SECOND as f64)
+            }
+            Extent::Requests(_) => self.models.iter().map(Model::mean_rate).sum(),
+        }
+    }
+
+    /// The same workload at `factor` times the offered rate, every model alike.
+    ///
+    /// Processes keep their shape: the same bursts at the same times, more requests in each. Traces of counts are
+    /// sampled at the higher rate; traces of single requests are played so many times faster, and from the start
+    /// again when they end (unless `repeat = false`). The same seed gives the same draws: a Poisson process of
+    /// twice the rate is the same sequence in half the time.
+    pub fn scaled(&self, factor: f64) -> Result<Self, WorkloadError> {
+        if !(factor > 0.0 && factor.is_finite()) {
+            let problem = format!("expected a factor above 0, got {factor}");
+            return Err(WorkloadError::new("scale", problem));
+        }
+        let mut scaled = self.clone();
+        for model in &mut scaled.models {
+            model.process = model.process.scaled(factor);
+        }
+        reading::check_load(&scaled)?;
+        Ok(scaled)
+    }
+
+    /// The same workload with other draws.
+    #[must_use]
+    pub fn with_seed(&self, seed: u64) -> Self {
+        Self { seed, ..self.clone() }
+    }
+}
+
+/// Text of files by name, each asked for once.
+pub(crate) type Texts<'a> = dyn FnMut(&str) -> Result<Arc<str>, String> + 'a;
