@@ -14,7 +14,7 @@ use crate::{
 const DEFAULT_POLICY: &str = "deadline";
 
 /// Policy of models whose `config.pbtxt` asks for waiting or sizes, as Triton's dynamic batcher would.
-const WAITING_POLICY: &str = "window";
+const WAITING_POLICY: &str = "triton";
 
 /// The settled configuration of one model.
 #[derive(Clone, Debug, PartialEq)]

@@ -47,7 +47,7 @@ pub struct ModelSettings {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct BatchingSettings {
-    /// Batching policy by name. Default: `deadline`, or `window` if `config.pbtxt` has a queue delay or preferred
+    /// Batching policy by name. Default: `deadline`, or `triton` if `config.pbtxt` has a queue delay or preferred
     /// sizes.
     pub policy: Option<String>,
     /// Longest time that a request waits for others to fill its batch, for policies that wait. Default: 0.
@@ -217,7 +217,7 @@ mod tests {
             max_batch = 8
             free_batch = true
             versions = [3, 1]
-            batching = { policy = "window", max_delay = "2ms", preferred = [4, 8] }
+            batching = { policy = "triton", max_delay = "2ms", preferred = [4, 8] }
             queue_limit = 100
             default_class = 2
             lanes = [1, 0, 1]

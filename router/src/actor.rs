@@ -9,8 +9,8 @@ use std::time::Instant;
 use gpulet::{BatchError, BatchOutcome, LaneBatch, LaneHandle, LaneReport};
 use oip::Tensor;
 use router_core::{
-    Arrival, BatchId, BatchReport, ConfigError, Effect, Effects, Event, LaneId, LaneSpec, ModelId, Outcome,
-    Reason, RequestId, Router, RouterConfig,
+    Arrival, BatchId, BatchReport, ConfigError, Effect, Effects, Event, LaneId, LaneSpec, ModelId, Nanos,
+    Outcome, Reason, RequestId, Router, RouterConfig,
 };
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant as TokioInstant, sleep_until};
@@ -26,7 +26,7 @@ use crate::payload::{Ids, Payload, Payloads};
 const TURN_EVENTS: usize = 256;
 
 /// Bounds of the shell and of the core in it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct RouterOptions {
     /// Submissions that may wait for the actor.
     pub mailbox: usize,
@@ -42,7 +42,7 @@ impl Default for RouterOptions {
 
 /// Starts the actor on the current tokio runtime. It ends when every handle and lane is gone.
 pub fn start(options: &RouterOptions) -> Result<RouterHandle, ConfigError> {
-    let core = Router::new(options.core)?;
+    let core = Router::new(options.core.clone())?;
     let (submissions, mailbox) = mpsc::channel(options.mailbox.max(1));
     let (control, commands) = mpsc::channel(64);
     let (urgent, reports) = mpsc::unbounded_channel();
@@ -135,6 +135,7 @@ impl Actor {
             request: id,
             model: job.model,
             class: job.class,
+            tenant: job.tenant,
             shape: job.shape,
             rows: job.member.rows,
             bytes: job.bytes,
@@ -195,19 +196,22 @@ impl Actor {
         self.core.handle(self.clock.now(), event, &mut self.effects);
         let mut effects = std::mem::take(&mut self.effects);
         let mut dead_lanes = Vec::new();
-        for effect in effects.drain() {
+        for &effect in &effects {
             match effect {
                 Effect::Dispatch { lane, batch, model, rows, members } => {
-                    if !self.dispatch(lane, batch, model, rows, &members) {
+                    if !self.dispatch(lane, batch, model, rows, effects.members(members)) {
                         dead_lanes.push(lane.0);
                     }
                 }
+                // An engine that has begun cannot be stopped, and a lane of depth one has always begun.
+                Effect::Recall { .. } => {}
                 Effect::Finish { request, outcome, reason } => {
                     self.finish(request, outcome, reason, returned.as_mut())
                 }
                 Effect::Retired(model) => self.retired(model),
             }
         }
+        effects.clear();
         self.effects = effects;
         for lane in dead_lanes {
             self.lane_gone(lane);
@@ -276,7 +280,7 @@ impl Actor {
                 }
             }
             Control::LaneUp { lane, depth, done } => {
-                let spec = LaneSpec { lane: LaneId(lane.id()), depth };
+                let spec = LaneSpec { lane: LaneId(lane.id()), depth, ahead: Nanos::NEVER };
                 self.lanes.insert(lane.id(), lane);
                 self.turn(Event::LaneUp(spec), None);
                 let _ = done.send(());

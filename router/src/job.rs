@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use gpulet::{BatchError, Member};
 use oip::Tensor;
-use router_core::{Class, ModelId, Outcome, Reason, ShapeKey};
+use router_core::{Class, ModelId, Outcome, Reason, ShapeKey, Tenant};
 
 /// A validated request.
 #[derive(Debug)]
@@ -13,6 +13,8 @@ pub struct Job {
     pub model: ModelId,
     /// Priority class.
     pub class: Class,
+    /// Who pays.
+    pub tenant: Tenant,
     /// Batch compatibility: different shapes have different keys.
     pub shape: ShapeKey,
     /// Inputs and rows.

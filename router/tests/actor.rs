@@ -11,7 +11,7 @@ use models::{Dim, Signature, TensorSpec};
 use oip::{Datatype, Shape, Tensor};
 use router::{Answer, Job, Rejection, RouterHandle, RouterOptions, start};
 use router_core::batch::Policy;
-use router_core::{Class, ModelId, ModelLanes, ModelSpec, Outcome, Reason, RouterConfig, ShapeKey};
+use router_core::{Class, ModelId, ModelLanes, ModelSpec, Outcome, Reason, RouterConfig, ShapeKey, Tenant};
 use tokio::sync::mpsc;
 
 const MODEL: ModelId = ModelId(0);
@@ -61,7 +61,7 @@ async fn world(max_requests: u32) -> World {
     let (go, go_receiver) = std::sync::mpsc::channel();
     lane.install(MODEL.0, Box::new(Gated { signature, began: began_sender, go: go_receiver })).unwrap();
     router.lane_up(lane.clone(), 1).await;
-    let policy = Policy::new("greedy", &Default::default()).unwrap();
+    let policy = Policy::new("triton", &Default::default()).unwrap();
     let spec = ModelSpec {
         model: MODEL,
         max_batch: 8,
@@ -83,6 +83,7 @@ fn job(value: u8, timeout: Option<Duration>) -> Job {
     Job {
         model: MODEL,
         class: Class::default(),
+        tenant: Tenant::default(),
         shape: ShapeKey(0),
         member: Member { inputs: vec![Some(tensor)], rows: 1 },
         bytes: 1,

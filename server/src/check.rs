@@ -4,10 +4,9 @@ use std::process::ExitCode;
 
 use models::repository::{Found, Pbtxt, Repository};
 use models::{EffectiveConfig, EngineChoice, Loader, ModelName, ModelSettings, Version, inspect};
-use router_core::Nanos;
-use router_core::batch::{BatchOptions, Policy};
 use serde::Serialize;
 
+use crate::batching;
 use crate::config::{Config, Problems};
 use crate::output;
 use crate::surroundings::Surroundings;
@@ -165,12 +164,7 @@ fn check_version(
     for file in effective.label_files.values() {
         repository.labels(name, file).map_err(|problem| problem.to_string())?;
     }
-    let batching = BatchOptions {
-        max_delay: (!effective.max_delay.is_zero()).then(|| Nanos::from(effective.max_delay)),
-        preferred: effective.preferred.iter().map(|size| size.get()).collect(),
-    };
-    Policy::new(&effective.policy, &batching)
-        .map_err(|problem| format!("models.{name}.batching.{problem}"))?;
+    batching::policy(&effective)?;
     let Some(loader) = loader else { return Ok(None) };
     let session =
         loader.load(&files, &effective.load_options(1, Vec::new())).map_err(|problem| problem.to_string())?;

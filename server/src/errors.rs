@@ -39,7 +39,7 @@ pub struct Row {
 }
 
 /// Every reason, in the order of the enum.
-pub const ALL: [Reason; 22] = [
+pub const ALL: [Reason; 23] = [
     Reason::Malformed,
     Reason::Unsupported,
     Reason::Unauthenticated,
@@ -54,6 +54,7 @@ pub const ALL: [Reason; 22] = [
     Reason::SlowBody,
     Reason::QueueFull,
     Reason::DeadlineUnmeetable,
+    Reason::Shed,
     Reason::Expired,
     Reason::Draining,
     Reason::ModelNotReady,
@@ -90,6 +91,7 @@ pub fn row(reason: Reason) -> Row {
         Reason::DeadlineUnmeetable => {
             (503, Code::Unavailable, "deadline_unmeetable", Level::DEBUG, Retry::Elsewhere)
         }
+        Reason::Shed => (503, Code::Unavailable, "shed", Level::DEBUG, Retry::Elsewhere),
         Reason::Expired => (504, Code::DeadlineExceeded, "expired", Level::DEBUG, Retry::No),
         Reason::Draining => (503, Code::Unavailable, "draining", Level::DEBUG, Retry::Elsewhere),
         Reason::ModelNotReady => (503, Code::Unavailable, "model_not_ready", Level::DEBUG, Retry::Elsewhere),

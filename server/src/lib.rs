@@ -2,6 +2,7 @@
 //! function; configuration, start-up, drain; and the commands of the `tessera` binary.
 
 pub mod banner;
+pub mod batching;
 pub mod bundled;
 pub mod catalog;
 pub mod check;

@@ -33,6 +33,8 @@ pub enum Reason {
     QueueFull,
     /// The deadline cannot be met; certain before the work was started.
     DeadlineUnmeetable,
+    /// Given up so that several others could be answered in time.
+    Shed,
     /// The deadline passed while the request was queued.
     Expired,
     /// The server is shutting down.

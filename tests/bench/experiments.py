@@ -143,7 +143,7 @@ def magika(setting: Setting) -> None:
     headers = {"Inference-Header-Content-Length": str(len(head)), "Content-Type": "application/octet-stream"}
     ours = {
         "tessera default": "",
-        "tessera greedy (batching on)": 'batching = { policy = "greedy" }\n',
+        "tessera triton (batching on)": 'batching = { policy = "triton" }\n',
         "tessera max_batch 0 (batching off)": "max_batch = 0\n",
     }
     candidates = [

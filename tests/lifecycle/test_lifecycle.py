@@ -226,7 +226,7 @@ def test_deadlines_bound_waiting_and_hopeless_work_is_not_run(tmp_path: Path) ->
         assert set(statuses) <= {200, 503, 504} and statuses[503] + statuses[504] > 0, statuses
         for status, body, headers in crowd.answers:
             if status != 200:
-                assert headers["x-tessera-reason"] in {"deadline_unmeetable", "expired"}, headers
+                assert headers["x-tessera-reason"] in {"deadline_unmeetable", "shed", "expired"}, headers
                 assert "deadline" in body["error"]
         (stats,) = get(f"{server.base_url}/v2/models/slow/stats")["model_stats"]
         ran, answered = stats["execution_count"], statuses[200]

@@ -46,7 +46,7 @@ fn tessera_toml_wins_over_config_pbtxt() {
     "#;
     let alone = resolve(pbtxt, "", &batched()).unwrap();
     assert_eq!((alone.engine, alone.max_batch), (EngineChoice::Named("tract"), Some(8)));
-    assert_eq!((alone.policy.as_str(), alone.max_delay.as_micros()), ("window", 100));
+    assert_eq!((alone.policy.as_str(), alone.max_delay.as_micros()), ("triton", 100));
     assert_eq!((alone.classes.get(), alone.default_class.get()), (5, 2));
     let toml = r#"
         engine = "ort"
@@ -55,11 +55,11 @@ fn tessera_toml_wins_over_config_pbtxt() {
         slo = "20ms"
         queue_limit = 9
         default_class = 5
-        batching = { policy = "greedy", max_delay = "2ms", preferred = [16, 2] }
+        batching = { policy = "aimd", max_delay = "2ms", preferred = [16, 2] }
     "#;
     let both = resolve(pbtxt, toml, &batched()).unwrap();
     assert_eq!((both.engine, both.max_batch), (EngineChoice::Named("ort"), Some(16)));
-    assert_eq!((both.policy.as_str(), both.max_delay.as_millis()), ("greedy", 2));
+    assert_eq!((both.policy.as_str(), both.max_delay.as_millis()), ("aimd", 2));
     assert_eq!(both.preferred.iter().map(|size| size.get()).collect::<Vec<_>>(), [2, 16]);
     assert_eq!((both.queue_limit.unwrap().get(), both.default_class.get()), (9, 5));
     assert_eq!(both.versions, VersionPolicy::Latest(NonZeroU32::new(2).unwrap()));

@@ -1,10 +1,10 @@
 //! What the core is told about itself, models and lanes.
 
 use crate::batch::Policy;
-use crate::{LaneId, ModelId, Nanos};
+use crate::{LaneId, ModelId, Nanos, Tenant};
 
 /// Bounds of one router.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RouterConfig {
     /// Unfinished requests, queued and in flight; also the bound on request slots.
     pub max_requests: u32,
@@ -14,8 +14,15 @@ pub struct RouterConfig {
     pub max_lanes: u32,
     /// Payload bytes of all queued requests together.
     pub queued_bytes_limit: u64,
-    /// A request without a deadline is ordered among the others of its class as if it had this much time.
+    /// A request without a deadline runs when no work with a deadline wants the lane; after waiting this long it
+    /// goes before that work.
     pub patience: Nanos,
+    /// A request that has waited this long is served as one of the most urgent class.
+    pub starvation: Nanos,
+    /// Weights of tenants 0, 1, 2 ...; those beyond have weight 1.
+    pub weights: Vec<u32>,
+    /// Decisions that can be asked about later.
+    pub records: u32,
 }
 
 impl Default for RouterConfig {
@@ -26,6 +33,9 @@ impl Default for RouterConfig {
             max_lanes: 16_384,
             queued_bytes_limit: 1 << 30,
             patience: Nanos::from_millis(1_000),
+            starvation: Nanos::from_millis(10_000),
+            weights: Vec::new(),
+            records: 4_096,
         }
     }
 }
@@ -48,7 +58,7 @@ pub struct ModelSpec {
     pub model: ModelId,
     /// Largest batch in rows, at least 1. Requests run alone when it is 1.
     pub max_batch: u32,
-    /// Queued requests in one class.
+    /// Queued requests of one tenant in one class.
     pub queue_limit: u32,
     /// How batches are formed.
     pub policy: Policy,
@@ -75,6 +85,14 @@ impl ModelLanes {
             Self::Only(lanes) => lanes.contains(&lane),
         }
     }
+
+    /// The lane, if these are but one.
+    pub(crate) fn only(&self) -> Option<LaneId> {
+        match self {
+            Self::Only(lanes) => lanes.first().copied().filter(|_| lanes.len() == 1),
+            Self::All => None,
+        }
+    }
 }
 
 /// A lane that came up.
@@ -84,6 +102,9 @@ pub struct LaneSpec {
     pub lane: LaneId,
     /// Batches that it may hold at a time, at least 1.
     pub depth: u32,
+    /// How long before it should be free its next batch may be handed over, if its depth allows;
+    /// [`Nanos::NEVER`] for at any time.
+    pub ahead: Nanos,
 }
 
 /// A configuration that cannot work.
@@ -115,6 +136,12 @@ impl RouterConfig {
             if value == 0 {
                 return Err(ConfigError::new(field, "is 0, expected at least 1"));
             }
+        }
+        if let Some(tenant) = self.weights.iter().position(|&weight| weight == 0) {
+            return Err(ConfigError::new(format!("weights[{tenant}]"), "is 0, expected at least 1"));
+        }
+        if self.weights.len() > Tenant::COUNT {
+            return Err(ConfigError::new("weights", format!("has more than {} entries", Tenant::COUNT)));
         }
         Ok(())
     }

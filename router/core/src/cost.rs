@@ -1,9 +1,10 @@
 //! What a batch of a model costs, learned from the batches that ran.
 //!
-//! Each (payload size bucket, rows) has a smoothed mean and deviation, updated as TCP's round-trip estimator
-//! does (RFC 6298: gains 1/8 and 1/4, the first few samples weighing more). Sizes never measured are interpolated between measured neighbours. The
-//! value of a size that has not been measured for long fades, so that a size once judged too slow is tried
-//! again.
+//! Each (payload size bucket, rows) has a smoothed mean, updated as TCP's round-trip estimator does (RFC 6298:
+//! gain 1/8, the first few samples weighing more); each bucket has one smoothed relative deviation. Sizes between
+//! measured ones are interpolated, sizes known from a profile only are corrected by how far the profile was off
+//! where it could be checked. The value of a size that has not been measured for long fades, so that a size once
+//! judged too slow is tried again.
 
 use std::collections::BTreeMap;
 
@@ -15,18 +16,34 @@ use crate::{Nanos, ProfilePoint};
 const MAX_BUCKETS: usize = 16;
 
 /// Batches after which an unmeasured size looks half as costly to [`CostModel::hopeful`].
-const FADE_BATCHES: u64 = 4_096;
+const FADE_BATCHES: u64 = 32_768;
+
+/// Batches between two updates of the faded values.
+const FADE_EVERY: u64 = 64;
 
 /// Inverse of the gain of a mean that has been measured for long.
 const GAIN: u64 = 8;
 
+/// Inverse of the gain of the relative deviation.
+const DEVIATION_GAIN: u64 = 16;
+
+/// Fixed-point 1 of ratios.
+const ONE: u64 = 1 << 16;
+
+/// A correction of the profile is taken over when it differs by more than this from the one in use.
+const BIAS_STEP: u64 = ONE / 256;
+
+/// Sizes kept in a table for reading at once; larger ones are computed.
+const TABLE_ROWS: u32 = 1_024;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Point {
     mean: u64,
-    deviation: u64,
+    /// What was believed before the first request, zero if nothing was.
+    profile: u64,
     /// Batches measured in service, up to the inverse of the lasting gain.
     samples: u64,
-    /// `CostModel::observed` when it was last measured.
+    /// `Bucket::observed` when it was last measured.
     seen: u64,
 }
 
@@ -34,13 +51,139 @@ struct Point {
 struct Bucket {
     log2_bytes: u32,
     points: BTreeMap<u32, Point>,
+    observed: u64,
+    /// Mean relative deviation of measurements from the estimate.
+    deviation: u64,
+    /// Measured time over profile time, smoothed.
+    learned_bias: u64,
+    /// The one in use.
+    bias: u64,
+    /// Expected times of 0, 1, 2 ... rows up to the largest point.
+    table: Vec<u64>,
+    /// The same, faded.
+    hopeful: Vec<u64>,
+}
+
+impl Bucket {
+    fn new(log2_bytes: u32) -> Self {
+        Self {
+            log2_bytes,
+            points: BTreeMap::new(),
+            observed: 0,
+            deviation: ONE / 8,
+            learned_bias: ONE,
+            bias: ONE,
+            table: Vec::new(),
+            hopeful: Vec::new(),
+        }
+    }
+
+    fn mean(&self, point: &Point) -> u64 {
+        if point.samples == 0 && point.profile > 0 { scale(point.mean, self.bias, ONE) } else { point.mean }
+    }
+
+    fn faded(&self, point: &Point) -> u64 {
+        let age = self.observed.saturating_sub(point.seen);
+        scale(self.mean(point), FADE_BATCHES, FADE_BATCHES + age)
+    }
+
+    fn observe(&mut self, rows: u32, time: u64) {
+        self.observed += 1;
+        let seen = self.observed;
+        let believed = self.time_of(rows);
+        let new = Point { mean: believed.unwrap_or(time), profile: 0, samples: 0, seen };
+        let bias = self.bias;
+        let point = self.points.entry(rows).or_insert(new);
+        if point.samples == 0 && point.profile > 0 {
+            point.mean = scale(point.mean, bias, ONE);
+        }
+        // One stall must not poison the estimate; a lasting change still gets through in a few batches.
+        let sample = time.min(point.mean.saturating_mul(4).max(1));
+        let error = scale(sample.abs_diff(point.mean), ONE, point.mean.max(1));
+        if sample < point.mean / 2 {
+            // An estimate far too long refuses requests, so chances to correct it are rare: each counts for more.
+            point.mean = point.mean.midpoint(sample);
+            self.deviation = ONE / 4;
+        } else {
+            self.deviation = (self.deviation * (DEVIATION_GAIN - 1) + error) / DEVIATION_GAIN;
+            // A measurement made before the first request weighs as much as one batch in service: neighbours on
+            // the other lanes were idle then.
+            let weight = point.samples.saturating_add(1).min(GAIN - 1);
+            point.mean = point.mean.saturating_mul(weight).saturating_add(sample) / (weight + 1);
+        }
+        point.samples = point.samples.saturating_add(1).min(GAIN);
+        point.seen = seen;
+        if point.profile > 0 {
+            let ratio = scale(sample, ONE, point.profile);
+            self.learned_bias = (self.learned_bias * (GAIN - 1) + ratio) / GAIN;
+        }
+        let moved = self.learned_bias.abs_diff(self.bias) > BIAS_STEP;
+        if moved {
+            self.bias = self.learned_bias;
+        }
+        if moved || seen.is_multiple_of(FADE_EVERY) || self.table.len() <= rows as usize {
+            self.tabulate(0, u32::MAX);
+        } else {
+            let below = self.points.range(..rows).next_back().map_or(0, |(&rows, _)| rows);
+            let above = self.points.range(rows + 1..).next().map_or(rows, |(&rows, _)| rows);
+            self.tabulate(below, above);
+        }
+    }
+
+    /// Fills the tables for `from..=to` rows.
+    fn tabulate(&mut self, from: u32, to: u32) {
+        let largest = self.points.last_key_value().map_or(0, |(&rows, _)| rows).min(TABLE_ROWS);
+        let (mut table, mut hopeful) = (std::mem::take(&mut self.table), std::mem::take(&mut self.hopeful));
+        table.resize(largest as usize + 1, 0);
+        hopeful.resize(largest as usize + 1, 0);
+        for rows in from..=to.min(largest) {
+            let index = rows as usize;
+            if let Some(entry) = table.get_mut(index) {
+                *entry = self.interpolate(rows, |point| self.mean(point)).unwrap_or(0);
+            }
+            if let Some(entry) = hopeful.get_mut(index) {
+                *entry = self.interpolate(rows, |point| self.faded(point)).unwrap_or(0);
+            }
+        }
+        (self.table, self.hopeful) = (table, hopeful);
+    }
+
+    fn time_of(&self, rows: u32) -> Option<u64> {
+        match self.table.get(rows as usize) {
+            Some(&time) => Some(time),
+            None => self.interpolate(rows, |point| self.mean(point)),
+        }
+    }
+
+    fn interpolate(&self, rows: u32, value: impl Fn(&Point) -> u64) -> Option<u64> {
+        let below = self.points.range(..=rows).next_back().map(|(&r, p)| (r, value(p)));
+        let above = self.points.range(rows..).next().map(|(&r, p)| (r, value(p)));
+        match (below, above) {
+            (Some((low, low_time)), Some((high, high_time))) if high > low => {
+                let (low_time, high_time) = (i128::from(low_time), i128::from(high_time));
+                let slope = (high_time - low_time) * i128::from(rows - low) / i128::from(high - low);
+                Some(u64::try_from(low_time + slope).unwrap_or(0))
+            }
+            (Some((low, time)), None) => Some(scale(time, u64::from(rows), u64::from(low.max(1)))),
+            (_, Some((_, time))) => Some(time),
+            (None, None) => None,
+        }
+    }
+}
+
+fn scale(value: u64, times: u64, over: u64) -> u64 {
+    match value.checked_mul(times) {
+        Some(product) => product / over.max(1),
+        None => {
+            u64::try_from(u128::from(value) * u128::from(times) / u128::from(over.max(1))).unwrap_or(u64::MAX)
+        }
+    }
 }
 
 /// Batch times of one model on the lanes that run it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CostModel {
     buckets: SmallVec<[Bucket; 1]>,
-    observed: u64,
 }
 
 fn bucket_of(row_bytes: u64) -> u32 {
@@ -56,68 +199,48 @@ impl CostModel {
             if let Some(bucket) = model.bucket_mut(bucket_of(point.row_bytes)) {
                 bucket
                     .points
-                    .insert(point.rows, Point { mean: time, deviation: time / 8, samples: 0, seen: 0 });
+                    .insert(point.rows, Point { mean: time, profile: time.max(1), samples: 0, seen: 0 });
             }
+        }
+        for bucket in &mut model.buckets {
+            bucket.tabulate(0, u32::MAX);
         }
         model
     }
 
     /// Learns from a finished batch.
     pub fn observe(&mut self, rows: u32, row_bytes: u64, time: Nanos) {
-        self.observed += 1;
-        let seen = self.observed;
-        let Some(bucket) = self.bucket_mut(bucket_of(row_bytes)) else { return };
-        let point = bucket.points.entry(rows).or_insert(Point {
-            mean: time.0,
-            deviation: time.0 / 8,
-            samples: 0,
-            seen,
-        });
-        // One stall must not poison the estimate; a lasting change still gets through in a few batches.
-        let sample = time.0.min(point.mean.saturating_mul(4).max(1));
-        if sample < point.mean / 2 {
-            // An estimate far too long refuses requests, so chances to correct it are rare: each counts for more.
-            point.mean = point.mean.midpoint(sample);
-            point.deviation = point.mean / 4;
-        } else {
-            let error = sample.abs_diff(point.mean);
-            point.deviation = (point.deviation.saturating_mul(3).saturating_add(error)) / 4;
-            // A measurement made before the first request weighs as much as one batch in service: neighbours on
-            // the other lanes were idle then.
-            let weight = point.samples.saturating_add(1).min(GAIN - 1);
-            point.mean = point.mean.saturating_mul(weight).saturating_add(sample) / (weight + 1);
+        if let Some(bucket) = self.bucket_mut(bucket_of(row_bytes)) {
+            bucket.observe(rows, time.0);
         }
-        point.samples = point.samples.saturating_add(1).min(GAIN);
-        point.seen = seen;
     }
 
     /// Expected time of a batch; `None` while nothing like it has been measured.
     pub fn expected(&self, rows: u32, row_bytes: u64) -> Option<Nanos> {
-        self.interpolate(rows, row_bytes, |point| point.mean)
+        self.nearest(bucket_of(row_bytes))?.time_of(rows).map(Nanos)
     }
 
     /// Time that a batch takes at most, nearly always: mean and two deviations. Zero while unknown, so that
     /// ignorance never refuses a request.
     pub fn cautious(&self, rows: u32, row_bytes: u64) -> Nanos {
-        self.interpolate(rows, row_bytes, |point| point.mean.saturating_add(2 * point.deviation))
-            .unwrap_or(Nanos::ZERO)
+        let Some(bucket) = self.nearest(bucket_of(row_bytes)) else { return Nanos::ZERO };
+        let Some(time) = bucket.time_of(rows) else { return Nanos::ZERO };
+        Nanos(scale(time, ONE + 2 * bucket.deviation, ONE))
     }
 
     /// Expected time, discounted the longer the size has not been measured.
     pub fn hopeful(&self, rows: u32, row_bytes: u64) -> Option<Nanos> {
-        let observed = self.observed;
-        self.interpolate(rows, row_bytes, |point| {
-            let age = observed.saturating_sub(point.seen);
-            let scaled = u128::from(point.mean) * u128::from(FADE_BATCHES) / u128::from(FADE_BATCHES + age);
-            u64::try_from(scaled).unwrap_or(u64::MAX)
-        })
+        let bucket = self.nearest(bucket_of(row_bytes))?;
+        match bucket.hopeful.get(rows as usize) {
+            Some(&time) => Some(Nanos(time)),
+            None => bucket.interpolate(rows, |point| bucket.faded(point)).map(Nanos),
+        }
     }
 
     /// Expected time a row at the best measured batch size; zero while unknown.
     pub fn best_row_time(&self, row_bytes: u64) -> Nanos {
-        let bucket = self.nearest(bucket_of(row_bytes));
-        let row_times =
-            bucket.into_iter().flat_map(|b| &b.points).map(|(&rows, p)| p.mean / u64::from(rows.max(1)));
+        let Some(bucket) = self.nearest(bucket_of(row_bytes)) else { return Nanos::ZERO };
+        let row_times = bucket.points.iter().map(|(&rows, p)| bucket.mean(p) / u64::from(rows.max(1)));
         Nanos(row_times.min().unwrap_or(0))
     }
 
@@ -126,11 +249,25 @@ impl CostModel {
         self.nearest(bucket_of(row_bytes))?.points.last_key_value().map(|(&rows, _)| rows)
     }
 
+    /// Largest batch of at most `limit` rows that is nearly always done within `budget`; zero if even one row is
+    /// not, `limit` while costs are unknown.
+    pub fn largest_within(&self, budget: Nanos, row_bytes: u64, limit: u32) -> u32 {
+        let (mut fits, mut too_large) = (0, limit.saturating_add(1));
+        if self.cautious(limit, row_bytes) <= budget {
+            return limit;
+        }
+        while too_large - fits > 1 {
+            let middle = fits.midpoint(too_large);
+            if self.cautious(middle, row_bytes) <= budget { fits = middle } else { too_large = middle }
+        }
+        fits
+    }
+
     fn bucket_mut(&mut self, log2_bytes: u32) -> Option<&mut Bucket> {
         let position = match self.buckets.iter().position(|bucket| bucket.log2_bytes == log2_bytes) {
             Some(position) => position,
             None if self.buckets.len() < MAX_BUCKETS => {
-                self.buckets.push(Bucket { log2_bytes, points: BTreeMap::new() });
+                self.buckets.push(Bucket::new(log2_bytes));
                 self.buckets.len() - 1
             }
             None => {
@@ -147,26 +284,6 @@ impl CostModel {
         let full = self.buckets.len() >= MAX_BUCKETS;
         let distance = |bucket: &&Bucket| bucket.log2_bytes.abs_diff(log2_bytes);
         self.buckets.iter().min_by_key(distance).filter(|bucket| full || bucket.log2_bytes == log2_bytes)
-    }
-
-    fn interpolate(&self, rows: u32, row_bytes: u64, value: impl Fn(&Point) -> u64) -> Option<Nanos> {
-        let bucket = self.nearest(bucket_of(row_bytes))?;
-        let below = bucket.points.range(..=rows).next_back().map(|(&r, p)| (r, value(p)));
-        let above = bucket.points.range(rows..).next().map(|(&r, p)| (r, value(p)));
-        let time = match (below, above) {
-            (Some((low, low_time)), Some((high, high_time))) if high > low => {
-                let (low_time, high_time) = (i128::from(low_time), i128::from(high_time));
-                let slope = (high_time - low_time) * i128::from(rows - low) / i128::from(high - low);
-                u64::try_from(low_time + slope).unwrap_or(0)
-            }
-            (Some((low, time)), None) => {
-                let scaled = u128::from(time) * u128::from(rows) / u128::from(low.max(1));
-                u64::try_from(scaled).unwrap_or(u64::MAX)
-            }
-            (_, Some((_, time))) => time,
-            (None, None) => return None,
-        };
-        Some(Nanos(time))
     }
 }
 
@@ -217,14 +334,40 @@ mod tests {
     }
 
     #[test]
+    fn a_profile_that_is_off_is_corrected_for_the_sizes_that_never_ran() {
+        let mut cost = profile(&[(1, 100), (2, 110), (4, 130), (8, 170)]);
+        for _ in 0..60 {
+            cost.observe(2, 64, Nanos::from_micros(132));
+            cost.observe(4, 64, Nanos::from_micros(156));
+        }
+        let (one, eight) = (cost.expected(1, 64).unwrap().0, cost.expected(8, 64).unwrap().0);
+        assert!(one.abs_diff(120_000) < 2_000 && eight.abs_diff(204_000) < 3_000, "{one} {eight}");
+    }
+
+    #[test]
+    fn steady_times_make_the_estimate_sure_for_every_size() {
+        let mut cost = profile(&[(1, 100), (8, 240)]);
+        assert_eq!(cost.cautious(8, 64), Nanos::from_micros(300));
+        for _ in 0..200 {
+            cost.observe(1, 64, Nanos::from_micros(100));
+        }
+        assert!(cost.cautious(8, 64) < Nanos::from_micros(245), "{}", cost.cautious(8, 64));
+        assert_eq!(cost.largest_within(Nanos::from_micros(165), 64, 8), 4);
+        assert_eq!(cost.largest_within(Nanos::from_micros(10), 64, 8), 0);
+        assert_eq!(cost.largest_within(Nanos::from_micros(900), 64, 8), 8);
+    }
+
+    #[test]
     fn a_size_long_unmeasured_looks_cheaper_until_it_is_measured_again() {
         let mut cost = profile(&[(1, 100), (8, 1600)]);
-        for _ in 0..4_096 {
+        for _ in 0..FADE_BATCHES {
             cost.observe(1, 64, Nanos::from_micros(100));
         }
         assert_eq!(cost.hopeful(8, 64), Some(Nanos::from_micros(800)));
-        cost.observe(8, 64, Nanos::from_micros(1600));
-        assert_eq!(cost.hopeful(8, 64), Some(Nanos::from_micros(1600)));
+        for _ in 0..64 {
+            cost.observe(8, 64, Nanos::from_micros(1600));
+        }
+        assert!(cost.hopeful(8, 64).unwrap() > Nanos::from_micros(1590));
     }
 
     #[test]

@@ -1,9 +1,8 @@
 //! What happens to the core and what it answers.
 
 use serde::Serialize;
-use smallvec::SmallVec;
 
-use crate::{BatchId, Class, LaneId, LaneSpec, ModelId, ModelSpec, Nanos, RequestId, ShapeKey};
+use crate::{BatchId, Class, LaneId, LaneSpec, ModelId, ModelSpec, Nanos, RequestId, ShapeKey, Tenant};
 
 /// A request that wants in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +13,8 @@ pub struct Arrival {
     pub model: ModelId,
     /// Priority class.
     pub class: Class,
+    /// Who pays.
+    pub tenant: Tenant,
     /// Batch compatibility.
     pub shape: ShapeKey,
     /// Rows along the batch dimension, 1 to the model's `max_batch`.
@@ -45,6 +46,14 @@ pub enum Event<'a> {
     Cancel(RequestId),
     /// A lane finished a batch.
     BatchDone(BatchReport),
+    /// A lane gave a batch back that it had not finished, because it was recalled or because it came too late;
+    /// whatever had been done of it is lost. Its requests wait again.
+    BatchReturned {
+        /// Where it was.
+        lane: LaneId,
+        /// Which it was.
+        batch: BatchId,
+    },
     /// A model version became ready.
     ModelUp(&'a ModelSpec),
     /// A model version takes no new requests; `Effect::Retired` follows when its last one ended.
@@ -88,12 +97,15 @@ pub enum Reason {
     UnknownModel,
     /// More rows than the model's largest batch, or none.
     BatchTooLarge,
-    /// The (model, class) queue is at its limit, or all requests together are.
+    /// The tenant has as many requests queued for the model and class as it may, or all requests together are at
+    /// their limit.
     QueueFull,
     /// The payload bytes of queued requests are at their limit.
     MemoryFull,
     /// It cannot finish by its deadline any more.
     DeadlineUnmeetable,
+    /// It could only have been answered by making several others late.
+    Shed,
     /// Its deadline passed.
     DeadlinePassed,
     /// The router is draining.
@@ -111,7 +123,7 @@ pub enum Reason {
 }
 
 /// What the caller must do.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Run these requests as one batch, in this order.
     Dispatch {
@@ -123,8 +135,15 @@ pub enum Effect {
         model: ModelId,
         /// Rows in all.
         rows: u32,
-        /// Requests.
-        members: SmallVec<[RequestId; 8]>,
+        /// Requests, to be read with [`Effects::members`].
+        members: Members,
+    },
+    /// Give this batch back if that is still possible (`Event::BatchReturned`); if not, its report will do.
+    Recall {
+        /// Where it runs.
+        lane: LaneId,
+        /// Which it is.
+        batch: BatchId,
     },
     /// Answer this request and forget it.
     Finish {
@@ -139,13 +158,58 @@ pub enum Effect {
     Retired(ModelId),
 }
 
+/// The requests of a dispatched batch: where they are among the members of an [`Effects`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Members {
+    pub(crate) from: u32,
+    pub(crate) to: u32,
+}
+
 /// Effects of one or more turns, in order. Kept by the caller so that its memory is reused.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Effects(pub Vec<Effect>);
+pub struct Effects {
+    list: Vec<Effect>,
+    members: Vec<RequestId>,
+}
 
 impl Effects {
-    /// Takes the effects out, keeping the memory.
-    pub fn drain(&mut self) -> std::vec::Drain<'_, Effect> {
-        self.0.drain(..)
+    /// In the order in which they are to be carried out.
+    pub fn iter(&self) -> std::slice::Iter<'_, Effect> {
+        self.list.iter()
+    }
+
+    /// Whether there is nothing to do.
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// The requests of a batch of these effects, in the order of their rows.
+    pub fn members(&self, members: Members) -> &[RequestId] {
+        self.members.get(members.from as usize..members.to as usize).unwrap_or_default()
+    }
+
+    /// Forgets everything but the memory.
+    pub fn clear(&mut self) {
+        self.list.clear();
+        self.members.clear();
+    }
+
+    pub(crate) fn push(&mut self, effect: Effect) {
+        self.list.push(effect);
+    }
+
+    pub(crate) fn push_members(&mut self, ids: &[RequestId]) -> Members {
+        let from = u32::try_from(self.members.len()).unwrap_or(u32::MAX);
+        self.members.extend_from_slice(ids);
+        Members { from, to: u32::try_from(self.members.len()).unwrap_or(u32::MAX) }
+    }
+}
+
+impl<'a> IntoIterator for &'a Effects {
+    type Item = &'a Effect;
+    type IntoIter = std::slice::Iter<'a, Effect>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
     }
 }

@@ -2,6 +2,8 @@
 //! allocating. The standard heap cannot remove from the middle; lazy deletion would keep cancelled requests
 //! in memory.
 
+use smallvec::SmallVec;
+
 /// Where each item is, by item number. One table serves many heaps as long as an item is in one at a time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Positions(Vec<u32>);
@@ -49,12 +51,19 @@ impl<K: Ord + Copy> Heap<K> {
         self.items.len()
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.items.is_empty()
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (K, u32)> + '_ {
-        self.items.iter().copied()
+    /// The `count` smallest items in order, by walking down from the top.
+    pub(crate) fn smallest(&self, count: usize, found: &mut SmallVec<[u32; 8]>) {
+        let mut frontier: SmallVec<[usize; 16]> = SmallVec::new();
+        if !self.items.is_empty() {
+            frontier.push(0);
+        }
+        while found.len() < count {
+            let best = frontier.iter().enumerate().min_by_key(|(_, at)| self.items.get(**at));
+            let Some((index, &at)) = best else { return };
+            frontier.swap_remove(index);
+            found.extend(self.items.get(at).map(|(_, item)| *item));
+            frontier.extend([2 * at + 1, 2 * at + 2].into_iter().filter(|child| *child < self.items.len()));
+        }
     }
 
     /// Inserts an item, or moves it if it is in this heap already.
@@ -157,6 +166,11 @@ mod tests {
                 let smallest = naive.iter().map(|(&item, &key)| (key, item)).min();
                 prop_assert_eq!(heap.first(), smallest);
                 prop_assert_eq!(heap.len(), naive.len());
+                let mut sorted: Vec<_> = naive.iter().map(|(&item, &key)| (key, item)).collect();
+                sorted.sort_unstable();
+                let mut found = SmallVec::new();
+                heap.smallest(4, &mut found);
+                prop_assert!(found.iter().eq(sorted.iter().take(4).map(|(_, item)| item)));
             }
         }
     }

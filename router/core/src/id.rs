@@ -60,3 +60,22 @@ impl Class {
         self.0
     }
 }
+
+/// Who sends: requests of different tenants share batches, and lanes by weight when there is too much work.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub struct Tenant(u16);
+
+impl Tenant {
+    /// Number of tenants that are told apart.
+    pub const COUNT: usize = 1_024;
+
+    /// Tenant `number`; numbers beyond the last are the last.
+    pub const fn new(number: u16) -> Self {
+        if number as usize >= Self::COUNT { Self(Self::COUNT as u16 - 1) } else { Self(number) }
+    }
+
+    /// Its number.
+    pub const fn number(self) -> u16 {
+        self.0
+    }
+}

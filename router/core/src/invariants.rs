@@ -40,7 +40,7 @@ impl Router {
                 (rows, bytes) = (rows + request.rows, bytes + request.bytes);
                 let at_home = request.stage == Stage::Queued
                     && (request.model, request.class, request.shape)
-                        == (queue.model, queue.class, queue.shape);
+                        == (queue.kind.model, queue.kind.class, queue.kind.shape);
                 require("R1", at_home, || format!("{:?} is in the wrong queue", request.id))?;
             }
             require("R1", (rows, bytes) == (queue.rows, queue.bytes), || {
@@ -82,13 +82,15 @@ impl Router {
         let again_bytes: u64 = self.requests.iter().filter(again).map(|request| request.bytes).sum();
         let bytes = self.queued_bytes.saturating_sub(again_bytes);
         require("R4", bytes <= self.config.queued_bytes_limit, || format!("{bytes} bytes queued"))?;
-        let again = u32::try_from(self.requests.iter().filter(again).count()).unwrap_or(u32::MAX);
+        let again = self.requests.iter().filter(again).count();
         for (id, model) in self.models.iter().enumerate() {
             let Some(model) = model else { continue };
-            let longest = model.queued.iter().copied().max().unwrap_or(0).saturating_sub(again);
-            require("R4", longest <= model.queue_limit, || {
-                format!("model {id} has {longest} queued in a class")
-            })?;
+            for (kind, _) in &model.queues {
+                let queued = self.queued_by(model, kind.class, kind.tenant).saturating_sub(again);
+                require("R4", queued <= model.queue_limit as usize, || {
+                    format!("model {id} has {queued} queued of {:?} in {:?}", kind.tenant, kind.class)
+                })?;
+            }
         }
         for (id, lane) in self.lanes.iter().enumerate() {
             let Some(lane) = lane else { continue };
@@ -103,12 +105,27 @@ impl Router {
         let busy = self.lanes.iter().flatten().any(|lane| !lane.holding.is_empty());
         let watched = self.next_wake().is_some() || busy || self.requests.len() == 0;
         require("R6", watched, || "work is queued and nothing will wake it".to_owned())?;
-        for (_, slot) in &self.ready {
-            let Some(queue) = self.queues.get(*slot) else { continue };
-            let idle = self.free_lane_for(queue.model);
-            require("R7", idle.is_none(), || format!("{idle:?} is free and queue {slot} is ready"))?;
+        for (id, pool) in self.pools.iter() {
+            let kept = pool.first_match().map(|(_, queue, lane)| (queue, lane));
+            require("R7", kept.is_none(), || {
+                format!("pool {id}: (queue, lane) {kept:?} are ready and free")
+            })?;
+            self.check_pool(id, pool)?;
         }
         let sound = self.timers.len() <= self.queues.iter().count();
         require("R6", sound, || format!("{} timers for fewer queues", Heap::len(&self.timers)))
+    }
+
+    /// R5: a pool's lanes are those of the machine, each free or busy.
+    fn check_pool(&self, id: u32, pool: &crate::pool::Pool) -> Result<(), Violation> {
+        let counted = pool.free.len() as usize + pool.ends.len();
+        require("R5", counted == pool.up.len() as usize, || {
+            format!("pool {id}: {} lanes up, {counted} free or busy", pool.up.len())
+        })?;
+        for lane in pool.up.iter() {
+            let known = self.lane(lane).is_some_and(|lane| lane.pools.contains(&id));
+            require("R5", known, || format!("pool {id} has {lane:?}, which does not know it"))?;
+        }
+        Ok(())
     }
 }

@@ -7,16 +7,18 @@ use crate::{BatchId, LaneId, ModelId, Nanos, RequestId};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Lane {
     pub depth: u32,
+    /// How long before it is free the next batch may be handed over.
+    pub ahead: Nanos,
     /// Batch slots, oldest first.
     pub holding: SmallVec<[u32; 4]>,
     /// When it last reported; a batch that was queued behind another starts then.
     pub last_report: Nanos,
-}
-
-impl Lane {
-    pub(crate) fn free(&self) -> bool {
-        self.holding.len() < self.depth as usize
-    }
+    /// Pools that it is in.
+    pub pools: SmallVec<[u32; 2]>,
+    /// The pool of this lane alone, if requests were bound to it.
+    pub own_pool: Option<u32>,
+    /// When its pools believe that it will be free, if they believe that it is busy.
+    pub end: Option<Nanos>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,44 +31,72 @@ pub(crate) struct Batch {
     pub dispatched: Nanos,
     /// By when it should have reported.
     pub expected_end: Nanos,
-    pub members: SmallVec<[RequestId; 8]>,
+    /// The lane was asked to give it back.
+    pub recalled: bool,
+    pub live: bool,
+    pub members: Vec<RequestId>,
 }
 
-/// Batches in flight by slot. The id carries a generation above the slot.
+/// Batches in flight by slot; a slot is reused with its memory. The id carries a generation above the slot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Batches {
-    slots: Vec<Option<Batch>>,
+    slots: Vec<Batch>,
     free: Vec<u32>,
     generation: u32,
 }
 
 impl Batches {
-    pub(crate) fn insert(&mut self, build: impl FnOnce(BatchId) -> Batch) -> u32 {
-        let slot = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(None);
-            u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
-        });
+    /// A live batch without members.
+    pub(crate) fn open(&mut self, lane: LaneId, model: ModelId) -> (u32, Option<&mut Batch>) {
+        let slot = self.free.pop().unwrap_or_else(|| u32::try_from(self.slots.len()).unwrap_or(u32::MAX));
         self.generation = self.generation.wrapping_add(1);
         let id = BatchId((u64::from(self.generation) << 32) | u64::from(slot));
-        if let Some(entry) = self.slots.get_mut(slot as usize) {
-            *entry = Some(build(id));
+        let members = self.slots.get_mut(slot as usize).map(|batch| std::mem::take(&mut batch.members));
+        let batch = Batch {
+            id,
+            lane,
+            model,
+            rows: 0,
+            row_bytes: 0,
+            dispatched: Nanos::ZERO,
+            expected_end: Nanos::ZERO,
+            recalled: false,
+            live: true,
+            members: members.unwrap_or_default(),
+        };
+        match self.slots.get_mut(slot as usize) {
+            Some(entry) => *entry = batch,
+            None => self.slots.push(batch),
         }
-        slot
+        (slot, self.slots.get_mut(slot as usize))
     }
 
     pub(crate) fn at(&self, slot: u32) -> Option<&Batch> {
-        self.slots.get(slot as usize).and_then(Option::as_ref)
+        self.slots.get(slot as usize).filter(|batch| batch.live)
     }
 
-    pub(crate) fn take(&mut self, id: BatchId) -> Option<(u32, Batch)> {
+    pub(crate) fn at_mut(&mut self, slot: u32) -> Option<&mut Batch> {
+        self.slots.get_mut(slot as usize).filter(|batch| batch.live)
+    }
+
+    pub(crate) fn slot_of(&self, id: BatchId) -> Option<u32> {
         let slot = u32::try_from(id.0 & u64::from(u32::MAX)).unwrap_or(u32::MAX);
-        let entry = self.slots.get_mut(slot as usize)?;
-        let batch = entry.take_if(|batch| batch.id == id)?;
-        self.free.push(slot);
-        Some((slot, batch))
+        self.at(slot).filter(|batch| batch.id == id).map(|_| slot)
+    }
+
+    pub(crate) fn member(&self, slot: u32, position: usize) -> Option<RequestId> {
+        self.at(slot)?.members.get(position).copied()
+    }
+
+    pub(crate) fn close(&mut self, slot: u32) {
+        if let Some(batch) = self.at_mut(slot) {
+            batch.live = false;
+            batch.members.clear();
+            self.free.push(slot);
+        }
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Batch)> {
-        (0..).zip(self.slots.iter()).filter_map(|(slot, batch)| batch.as_ref().map(|batch| (slot, batch)))
+        (0..).zip(self.slots.iter()).filter(|(_, batch)| batch.live)
     }
 }

@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 pub mod batch;
+pub mod bound;
 mod config;
 mod cost;
 mod event;
@@ -17,18 +18,25 @@ mod heap;
 mod id;
 mod invariants;
 mod lane;
+mod lane_set;
 mod machine;
 mod model;
+mod ordered;
+mod pool;
 mod queue;
+mod rate;
+mod records;
 mod request;
 mod snapshot;
+mod tenants;
 mod time;
 
 pub use config::{ConfigError, LaneSpec, ModelLanes, ModelSpec, ProfilePoint, RouterConfig};
 pub use cost::CostModel;
-pub use event::{Arrival, BatchReport, Effect, Effects, Event, Outcome, Reason};
-pub use id::{BatchId, Class, LaneId, ModelId, RequestId, ShapeKey};
+pub use event::{Arrival, BatchReport, Effect, Effects, Event, Members, Outcome, Reason};
+pub use id::{BatchId, Class, LaneId, ModelId, RequestId, ShapeKey, Tenant};
 pub use invariants::Violation;
 pub use machine::Router;
+pub use records::{Decided, LaneChoice, Record};
 pub use snapshot::{LaneSnapshot, ModelSnapshot, Snapshot};
 pub use time::Nanos;

@@ -4,15 +4,20 @@
 mod admission;
 mod dispatch;
 mod lifecycle;
+mod look;
+mod planning;
+mod reports;
 
 use crate::config::ConfigError;
-use crate::event::{BatchReport, Effect, Effects, Event, Outcome, Reason};
+use crate::event::{Effect, Effects, Event, Outcome, Reason};
 use crate::heap::{Heap, Positions};
 use crate::lane::{Batches, Lane};
 use crate::model::Model;
-use crate::queue::{Queues, Urgency};
+use crate::pool::Pools;
+use crate::queue::Queues;
+use crate::records::{Decided, Record, Records};
 use crate::request::{Requests, Stage};
-use crate::snapshot::{LaneSnapshot, ModelSnapshot, Snapshot};
+use crate::tenants::Shares;
 use crate::{LaneId, ModelId, Nanos, RequestId, RouterConfig};
 
 /// All requests, queues, lanes and batches of one shard.
@@ -26,17 +31,25 @@ pub struct Router {
     /// When each waiting queue must be looked at again.
     pub(crate) timers: Heap<Nanos>,
     pub(crate) timer_positions: Positions,
-    /// Queues whose policy says fire, most urgent first.
-    pub(crate) ready: Vec<(Urgency, u32)>,
+    /// When lanes that still hold a batch may be given the next.
+    pub(crate) lane_timers: Heap<Nanos>,
+    pub(crate) lane_timer_positions: Positions,
     /// Queues that changed in this turn.
     pub(crate) changed: Vec<u32>,
+    /// Pools in which a queue became ready or a lane free in this turn.
+    pub(crate) noted: Vec<u32>,
     pub(crate) models: Vec<Option<Model>>,
     pub(crate) lanes: Vec<Option<Lane>>,
-    /// Lanes that can take a batch, smallest id first: the others stay idle and may be given back.
-    pub(crate) free_lanes: Vec<LaneId>,
+    pub(crate) pools: Pools,
     pub(crate) batches: Batches,
+    pub(crate) shares: Shares,
+    pub(crate) records: Records,
     pub(crate) queued_bytes: u64,
     pub(crate) drain_until: Option<Nanos>,
+    /// When planning policies plan again.
+    pub(crate) plan_at: Option<Nanos>,
+    /// Slots of the requests of the batch that is being formed.
+    pub(crate) forming: Vec<u32>,
 }
 
 impl Router {
@@ -44,6 +57,8 @@ impl Router {
     pub fn new(config: RouterConfig) -> Result<Self, ConfigError> {
         config.validate()?;
         Ok(Self {
+            shares: Shares::new(&config.weights),
+            records: Records::new(config.records),
             config,
             now: Nanos::ZERO,
             sequence: 0,
@@ -51,24 +66,30 @@ impl Router {
             queues: Queues::default(),
             timers: Heap::default(),
             timer_positions: Positions::default(),
-            ready: Vec::new(),
+            lane_timers: Heap::default(),
+            lane_timer_positions: Positions::default(),
             changed: Vec::new(),
+            noted: Vec::new(),
             models: Vec::new(),
             lanes: Vec::new(),
-            free_lanes: Vec::new(),
+            pools: Pools::default(),
             batches: Batches::default(),
             queued_bytes: 0,
             drain_until: None,
+            plan_at: None,
+            forming: Vec::new(),
         })
     }
 
     /// The only way anything ever happens. Time that goes backwards is taken as standing still.
     pub fn handle(&mut self, now: Nanos, event: Event<'_>, effects: &mut Effects) {
         self.now = self.now.max(now);
+        self.plan_if_due();
         match event {
             Event::Arrive(arrival) => self.arrive(&arrival, effects),
             Event::Cancel(request) => self.cancel(request, effects),
             Event::BatchDone(report) => self.batch_done(report, effects),
+            Event::BatchReturned { batch, .. } => self.batch_returned(batch, effects),
             Event::ModelUp(spec) => self.model_up(spec),
             Event::ModelDown(model) => self.model_down(model, effects),
             Event::LaneUp(spec) => self.lane_up(spec),
@@ -83,8 +104,9 @@ impl Router {
     /// If nothing else happens, `Event::Tick` is wanted no later than this.
     pub fn next_wake(&self) -> Option<Nanos> {
         let timer = self.timers.first().map(|(at, _)| at);
+        let lane = self.lane_timers.first().map(|(at, _)| at);
         let drain = self.drain_until.filter(|_| self.queues.iter().next().is_some());
-        [timer, drain].into_iter().flatten().min()
+        [timer, lane, drain].into_iter().flatten().min()
     }
 
     /// Whether a model is loaded, retiring ones included.
@@ -97,72 +119,22 @@ impl Router {
         self.requests.len()
     }
 
-    /// The state for people. Costs time in proportion to models and lanes.
-    pub fn snapshot(&self) -> Snapshot {
-        let model = |(id, model): (u32, &Option<Model>)| {
-            model.as_ref().map(|model| ModelSnapshot {
-                model: ModelId(id),
-                policy: model.policy.name(),
-                queued: model.queued.iter().map(|&count| u64::from(count)).sum(),
-                in_flight: model.in_flight,
-                lanes: model.lanes,
-                retiring: model.retiring,
-            })
-        };
-        let lane = |(id, lane): (u32, &Option<Lane>)| {
-            lane.as_ref().map(|lane| LaneSnapshot {
-                lane: LaneId(id),
-                holding: lane.holding.len(),
-                depth: lane.depth,
-            })
-        };
-        Snapshot {
-            now: self.now,
-            draining: self.drain_until.is_some(),
-            unfinished: self.requests.len(),
-            queued_bytes: self.queued_bytes,
-            models: (0..).zip(&self.models).filter_map(model).collect(),
-            lanes: (0..).zip(&self.lanes).filter_map(lane).collect(),
-        }
+    /// The last decisions, oldest first, as many as [`RouterConfig::records`].
+    pub fn records(&self) -> impl DoubleEndedIterator<Item = &Record> {
+        self.records.iter()
     }
 
-    fn batch_done(&mut self, report: BatchReport, effects: &mut Effects) {
-        let Some((slot, batch)) = self.batches.take(report.batch) else { return };
-        let started = self.release_lane(batch.lane, slot).max(batch.dispatched);
-        if let Some(model) = self.model_mut(batch.model) {
-            model.in_flight =
-                model.in_flight.saturating_sub(u32::try_from(batch.members.len()).unwrap_or(u32::MAX));
-        }
-        if report.ok {
-            self.learn(&batch, started);
-        }
-        let retry = !report.ok && batch.members.len() > 1;
-        for &id in &batch.members {
-            let Some(request) = self.requests.get(id) else { continue };
-            if retry {
-                let slot = request.id.slot();
-                self.enqueue_alone(slot);
-            } else if report.ok {
-                self.finish(id, Outcome::Done, Reason::Answered, effects);
-            } else {
-                self.finish(id, Outcome::Failed, Reason::EngineFailed, effects);
-            }
-        }
-        self.model_changed(batch.model);
-        self.retire_if_done(batch.model, effects);
-    }
-
-    /// Takes a batch off its lane; returns when the lane had reported last, which is when a batch that was
-    /// waiting on the lane began.
-    fn release_lane(&mut self, id: LaneId, batch_slot: u32) -> Nanos {
-        let now = self.now;
-        let Some(lane) = self.lane_mut(id) else { return Nanos::ZERO };
-        lane.holding.retain(|held| *held != batch_slot);
-        let before = std::mem::replace(&mut lane.last_report, now);
-        if let Err(position) = self.free_lanes.binary_search(&id) {
-            self.free_lanes.insert(position, id);
-        }
-        before
+    /// What was decided about a request: its end and the start of its batch, as far as they are remembered.
+    pub fn explain(&self, request: RequestId) -> Vec<Record> {
+        let ended =
+            |record: &&Record| matches!(record.decided, Decided::End { request: id, .. } if id == request);
+        let end = self.records.iter().rev().find(ended).copied();
+        let ran_in = match end.map(|record| record.decided) {
+            Some(Decided::End { batch, .. }) => batch,
+            _ => self.requests.get(request).and_then(|request| request.batch),
+        };
+        let started = |record: &&Record| matches!(record.decided, Decided::Dispatch { batch, .. } if Some(batch) == ran_in);
+        self.records.iter().rev().find(started).copied().into_iter().chain(end).collect()
     }
 
     pub(crate) fn model(&self, id: ModelId) -> Option<&Model> {
@@ -181,12 +153,24 @@ impl Router {
         self.lanes.get_mut(id.0 as usize).and_then(Option::as_mut)
     }
 
+    /// The free lane of the smallest id that runs a model.
+    pub(crate) fn free_lane_for(&self, model: ModelId) -> Option<LaneId> {
+        self.pools.get(self.model(model)?.pool)?.free.first()
+    }
+
     /// Forgets a request that is in no queue any more and says how it ended.
     pub(crate) fn finish(&mut self, id: RequestId, outcome: Outcome, reason: Reason, effects: &mut Effects) {
-        if self.requests.get(id).is_some() {
-            self.requests.remove(id.slot());
-            effects.0.push(Effect::Finish { request: id, outcome, reason });
+        let Some(request) = self.requests.get(id) else { return };
+        let (model, batch, arrived, deadline) =
+            (request.model, request.batch, request.arrived, request.deadline);
+        let tenant = request.tenant;
+        let decided = Decided::End { request: id, model, batch, arrived, deadline, outcome, reason };
+        self.records.note(self.now, decided);
+        if matches!(reason, Reason::DeadlineUnmeetable | Reason::DeadlinePassed | Reason::Shed) {
+            self.shares.suffered(self.now, tenant);
         }
+        self.requests.remove(id.slot());
+        effects.push(Effect::Finish { request: id, outcome, reason });
     }
 
     /// Takes a queued request out of its queue and the counts that go with it.
@@ -203,6 +187,20 @@ impl Router {
         if let Some(count) = self.model_mut(model).and_then(|model| model.queued_mut(class)) {
             *count = count.saturating_sub(1);
         }
-        self.changed.push(queue_slot);
+        self.note_queue(queue_slot);
+    }
+
+    /// A queue is to be looked at before the turn ends.
+    pub(crate) fn note_queue(&mut self, queue: u32) {
+        if self.changed.last() != Some(&queue) {
+            self.changed.push(queue);
+        }
+    }
+
+    pub(crate) fn note_pool(&mut self, id: u32) {
+        if let Some(pool) = self.pools.get_mut(id).filter(|pool| !pool.noted) {
+            pool.noted = true;
+            self.noted.push(id);
+        }
     }
 }

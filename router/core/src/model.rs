@@ -1,7 +1,12 @@
 //! Loaded model versions as the machine keeps them.
 
 use crate::batch::Policy;
-use crate::{Class, CostModel, ModelLanes, ModelSpec, ShapeKey};
+use crate::queue::Kind;
+use crate::rate::Rate;
+use crate::{Class, CostModel, ModelSpec, Nanos};
+
+/// Arrival rates are averaged over this long.
+const RATE_MEMORY: Nanos = Nanos::from_millis(1_000);
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Model {
@@ -9,45 +14,47 @@ pub(crate) struct Model {
     pub queue_limit: u32,
     pub policy: Policy,
     pub cost: CostModel,
-    /// Queues that are not empty: class, shape, slot.
-    pub queues: Vec<(Class, ShapeKey, u32)>,
+    /// Rows that wanted in.
+    pub rate: Rate,
+    /// From arrival to deadline of the last request with a deadline, zero before the first.
+    pub slo: Nanos,
+    /// Payload bytes a row of the last request.
+    pub row_bytes: u64,
+    /// Lanes that run it.
+    pub pool: u32,
+    /// Queues that are not empty.
+    pub queues: Vec<(Kind, u32)>,
     /// Queued requests by class.
     pub queued: [u32; Class::COUNT],
     /// Requests in batches, those of clients that left included.
     pub in_flight: u32,
     /// Takes no new requests.
     pub retiring: bool,
-    /// Where it may run.
-    pub runs_on: ModelLanes,
-    /// Lanes of those that are up.
-    pub lanes: u32,
     /// Requests that found a free lane and an estimate too long for them.
     pub doubted: u32,
 }
 
 impl Model {
-    pub(crate) fn new(spec: &ModelSpec, lanes: u32) -> Self {
+    pub(crate) fn new(spec: &ModelSpec, pool: u32) -> Self {
         Self {
             max_batch: spec.max_batch.max(1),
             queue_limit: spec.queue_limit,
             policy: spec.policy.clone(),
             cost: CostModel::from_profile(&spec.profile),
+            rate: Rate::over(RATE_MEMORY),
+            slo: Nanos::ZERO,
+            row_bytes: 0,
+            pool,
             queues: Vec::new(),
             queued: [0; Class::COUNT],
             in_flight: 0,
             retiring: false,
-            runs_on: spec.lanes.clone(),
-            lanes,
             doubted: 0,
         }
     }
 
-    pub(crate) fn queue(&self, class: Class, shape: ShapeKey) -> Option<u32> {
-        self.queues.iter().find(|(c, s, _)| (*c, *s) == (class, shape)).map(|(_, _, slot)| *slot)
-    }
-
-    pub(crate) fn queued_in(&self, class: Class) -> u32 {
-        self.queued.get(usize::from(class.level())).copied().unwrap_or(0)
+    pub(crate) fn queue(&self, kind: Kind) -> Option<u32> {
+        self.queues.iter().find(|(other, _)| *other == kind).map(|(_, slot)| *slot)
     }
 
     pub(crate) fn queued_mut(&mut self, class: Class) -> Option<&mut u32> {

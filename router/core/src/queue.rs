@@ -1,53 +1,98 @@
-//! One queue: the waiting requests of one model, class and shape, by deadline and by arrival.
+//! One queue: the waiting requests of one model, class, tenant and shape, by deadline and by arrival.
 
-use crate::heap::Heap;
+use crate::ordered::{Keyed, Ordered};
 use crate::request::{NIL, Requests};
-use crate::{Class, ModelId, Nanos, ShapeKey};
+use crate::{Class, ModelId, Nanos, ShapeKey, Tenant};
 
-/// Order of queues for a free lane: class first, then the deadline of the first request (or the time until
-/// which it is patient), then admission.
-pub(crate) type Urgency = (Class, Nanos, u64);
+/// Order of queues for a free lane: class, standing within it, the rank that the policy gave, admission of the
+/// first request.
+pub(crate) type Urgency = (Class, Standing, u64, u64);
+
+/// Within a class, work with a deadline goes before work without, each before the same of tenants that have had more
+/// than their share, and what has waited too long before all of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Standing {
+    /// It has waited for longer than anything should.
+    #[default]
+    Overdue,
+    Deadline,
+    DeadlineOverShare,
+    BestEffort,
+    BestEffortOverShare,
+}
+
+/// A waiting request as policies see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// When its answer is worthless, [`Nanos::NEVER`] if never.
+    pub deadline: Nanos,
+    /// When it came.
+    pub arrived: Nanos,
+    /// Its rows.
+    pub rows: u32,
+    pub(crate) slot: u32,
+    pub(crate) sequence: u64,
+}
+
+impl Keyed for Waiting {
+    type Key = (Nanos, u64);
+    fn key(&self) -> Self::Key {
+        (self.deadline, self.sequence)
+    }
+}
+
+/// What the requests of a queue have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Kind {
+    pub model: ModelId,
+    pub class: Class,
+    pub tenant: Tenant,
+    pub shape: ShapeKey,
+    /// Whether they have deadlines.
+    pub deadlines: bool,
+    /// Lanes that may take it: the model's, or those that its policy chose.
+    pub pool: u32,
+}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Queue {
-    pub model: ModelId,
-    pub class: Class,
-    pub shape: ShapeKey,
+    pub kind: Kind,
     pub rows: u32,
     pub bytes: u64,
     /// Where it stands among the queues that would fire, if it does.
     pub ready: Option<Urgency>,
-    by_deadline: Heap<(Nanos, u64)>,
+    /// Noted by its pool as waiting although a lane was free.
+    pub deferred: bool,
+    pub waiting: Ordered<Waiting>,
     oldest: u32,
     newest: u32,
 }
 
 impl Queue {
-    pub(crate) fn new(model: ModelId, class: Class, shape: ShapeKey) -> Self {
+    fn new(kind: Kind) -> Self {
         Self {
-            model,
-            class,
-            shape,
+            kind,
             rows: 0,
             bytes: 0,
             ready: None,
-            by_deadline: Heap::default(),
+            deferred: false,
+            waiting: Ordered::default(),
             oldest: NIL,
             newest: NIL,
         }
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.by_deadline.len()
+        self.waiting.len()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.by_deadline.is_empty()
+        self.waiting.is_empty()
     }
 
-    /// Slot of the request with the earliest deadline.
-    pub(crate) fn head(&self) -> Option<u32> {
-        self.by_deadline.first().map(|(_, slot)| slot)
+    /// The request with the earliest deadline.
+    pub(crate) fn head(&self) -> Option<&Waiting> {
+        self.waiting.first()
     }
 
     /// Slot of the request that waits longest.
@@ -55,13 +100,8 @@ impl Queue {
         (self.oldest != NIL).then_some(self.oldest)
     }
 
-    /// Slot of the request that came last.
-    pub(crate) fn newest(&self) -> Option<u32> {
-        (self.newest != NIL).then_some(self.newest)
-    }
-
     pub(crate) fn slots(&self) -> impl Iterator<Item = u32> + '_ {
-        self.by_deadline.iter().map(|(_, slot)| slot)
+        self.waiting.iter().map(|waiting| waiting.slot)
     }
 
     pub(crate) fn push(&mut self, slot: u32, requests: &mut Requests) {
@@ -69,7 +109,8 @@ impl Queue {
         let Some(request) = requests.at_mut(slot) else { return };
         request.previous = newest;
         request.next = NIL;
-        let (key, rows, bytes) = ((request.deadline, request.sequence), request.rows, request.bytes);
+        let (deadline, sequence, arrived) = (request.deadline, request.sequence, request.arrived);
+        let (rows, bytes) = (request.rows, request.bytes);
         match requests.at_mut(newest) {
             Some(before) => before.next = slot,
             None => self.oldest = slot,
@@ -77,15 +118,15 @@ impl Queue {
         self.newest = slot;
         self.rows = self.rows.saturating_add(rows);
         self.bytes = self.bytes.saturating_add(bytes);
-        self.by_deadline.insert(key, slot, &mut requests.positions);
+        self.waiting.insert(Waiting { deadline, arrived, rows, slot, sequence });
     }
 
     pub(crate) fn remove(&mut self, slot: u32, requests: &mut Requests) {
-        if !self.by_deadline.remove(slot, &mut requests.positions) {
-            return;
-        }
         let Some(request) = requests.at(slot) else { return };
         let (previous, next, rows, bytes) = (request.previous, request.next, request.rows, request.bytes);
+        if self.waiting.remove((request.deadline, request.sequence)).is_none() {
+            return;
+        }
         match requests.at_mut(previous) {
             Some(before) => before.next = next,
             None => self.oldest = next,
@@ -119,14 +160,14 @@ impl Queues {
         self.slots.get_mut(slot as usize)
     }
 
-    pub(crate) fn open(&mut self, model: ModelId, class: Class, shape: ShapeKey) -> u32 {
+    pub(crate) fn open(&mut self, kind: Kind) -> u32 {
         if let Some(slot) = self.free.pop() {
             if let Some(queue) = self.get_mut(slot) {
-                (queue.model, queue.class, queue.shape) = (model, class, shape);
+                queue.kind = kind;
             }
             return slot;
         }
-        self.slots.push(Queue::new(model, class, shape));
+        self.slots.push(Queue::new(kind));
         u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
     }
 

@@ -1,7 +1,6 @@
 //! Unfinished requests.
 
-use crate::heap::Positions;
-use crate::{Class, ModelId, Nanos, RequestId, ShapeKey};
+use crate::{BatchId, Class, ModelId, Nanos, RequestId, ShapeKey, Tenant};
 
 /// No neighbour in a list.
 pub(crate) const NIL: u32 = u32::MAX;
@@ -20,6 +19,7 @@ pub(crate) struct Request {
     pub id: RequestId,
     pub model: ModelId,
     pub class: Class,
+    pub tenant: Tenant,
     pub shape: ShapeKey,
     pub rows: u32,
     pub bytes: u64,
@@ -32,6 +32,8 @@ pub(crate) struct Request {
     /// Runs although the estimate says that it will be late, to find out whether the estimate is right.
     pub probe: bool,
     pub stage: Stage,
+    /// The batch that ran it, or did last.
+    pub batch: Option<BatchId>,
     /// Queue slot while queued.
     pub queue: u32,
     /// Neighbours in order of arrival while queued.
@@ -44,7 +46,6 @@ pub(crate) struct Request {
 pub(crate) struct Requests {
     slots: Vec<Option<Request>>,
     live: usize,
-    pub positions: Positions,
 }
 
 impl Requests {

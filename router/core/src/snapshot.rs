@@ -2,10 +2,10 @@
 
 use serde::Serialize;
 
-use crate::{LaneId, ModelId, Nanos};
+use crate::{LaneId, ModelId, Nanos, Router};
 
 /// Everything at one moment; read only.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Snapshot {
     /// When.
     pub now: Nanos,
@@ -22,24 +22,28 @@ pub struct Snapshot {
 }
 
 /// One model version.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ModelSnapshot {
     /// Which.
     pub model: ModelId,
     /// Batching policy.
     pub policy: &'static str,
+    /// Rows a second that wanted in lately.
+    pub rate: f64,
     /// Requests waiting.
     pub queued: u64,
     /// Requests in batches.
     pub in_flight: u32,
     /// Lanes that run it.
     pub lanes: u32,
+    /// Share of those that was busy lately, 0 to 1.
+    pub load: f64,
     /// Whether it takes no new requests.
     pub retiring: bool,
 }
 
 /// One lane.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LaneSnapshot {
     /// Which.
     pub lane: LaneId,
@@ -47,4 +51,43 @@ pub struct LaneSnapshot {
     pub holding: usize,
     /// Batches it may hold.
     pub depth: u32,
+    /// When it should be able to take another one, if it cannot now.
+    pub busy_until: Option<Nanos>,
+}
+
+impl Router {
+    /// The state for people. Costs time in proportion to models and lanes.
+    pub fn snapshot(&self) -> Snapshot {
+        let models = (0..).zip(&self.models).filter_map(|(id, model)| {
+            let model = model.as_ref()?;
+            let pool = self.pools.get(model.pool);
+            Some(ModelSnapshot {
+                model: ModelId(id),
+                policy: model.policy.name(),
+                rate: model.rate.per_second(self.now),
+                queued: model.queued.iter().map(|&count| u64::from(count)).sum(),
+                in_flight: model.in_flight,
+                lanes: pool.map_or(0, |pool| pool.up.len()),
+                load: pool.map_or(0.0, |pool| pool.load.now(self.now, pool.busy_share())),
+                retiring: model.retiring,
+            })
+        });
+        let lanes = (0..).zip(&self.lanes).filter_map(|(id, lane)| {
+            let lane = lane.as_ref()?;
+            Some(LaneSnapshot {
+                lane: LaneId(id),
+                holding: lane.holding.len(),
+                depth: lane.depth,
+                busy_until: lane.end,
+            })
+        });
+        Snapshot {
+            now: self.now,
+            draining: self.drain_until.is_some(),
+            unfinished: self.requests.len(),
+            queued_bytes: self.queued_bytes,
+            models: models.collect(),
+            lanes: lanes.collect(),
+        }
+    }
 }

@@ -12,8 +12,8 @@ use models::{
     warm_and_profile,
 };
 use oip::Datatype;
-use router_core::batch::{BatchOptions, Policy};
-use router_core::{ModelId, ModelSpec, Nanos, ProfilePoint};
+use router_core::batch::Policy;
+use router_core::{ModelId, ModelSpec, ProfilePoint};
 use tokio::sync::oneshot;
 use tokio_util::task::TaskTracker;
 
@@ -21,6 +21,7 @@ use super::shapes::Shapes;
 use super::statistics::Statistics;
 use super::version::Loaded;
 use super::{Catalog, Model, Standing, unknown_model};
+use crate::batching;
 use crate::metrics::ModelMetrics;
 use crate::reason::{Reason, Refusal};
 
@@ -164,12 +165,7 @@ impl Catalog {
             Ok((output.clone(), labels))
         };
         let labels = config.label_files.iter().map(read).collect::<Result<_, String>>()?;
-        let options = BatchOptions {
-            max_delay: (!config.max_delay.is_zero()).then(|| Nanos::from(config.max_delay)),
-            preferred: config.preferred.iter().map(|size| size.get()).collect(),
-        };
-        let policy = Policy::new(&config.policy, &options)
-            .map_err(|error| format!("models.{name}.batching.{error}"))?;
+        let policy = batching::policy(&config)?;
         Ok(Planned { config, labels, policy, files })
     }
 

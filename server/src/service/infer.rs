@@ -8,7 +8,7 @@ use gpulet::BatchError;
 use models::engine::RunError;
 use oip::{InferRequest, InferResponse, Parameter, Parameters, RequestedOutput, Tensor};
 use router::{Answer, Job, Rejection, RouterHandle};
-use router_core::Class;
+use router_core::{Class, Tenant};
 
 use crate::catalog::Loaded;
 use crate::reason::{Reason, Refusal};
@@ -45,6 +45,7 @@ async fn attempt(
     let job = Job {
         model: loaded.id,
         class,
+        tenant: Tenant::default(),
         shape: loaded.shapes.key(&valid.member.inputs),
         member: valid.member,
         bytes: valid.bytes,
@@ -127,6 +128,10 @@ fn refusal(loaded: &Loaded, rejection: &Rejection) -> Refusal {
     let (reason, message) = match rejection.reason {
         Core::QueueFull => (Reason::QueueFull, format!("model `{name}`: its queue is full")),
         Core::MemoryFull => (Reason::QueueFull, "the memory for queued tensors is full".to_owned()),
+        Core::Shed => (
+            Reason::Shed,
+            format!("model `{name}`: given up so that several others could be answered in time"),
+        ),
         Core::DeadlineUnmeetable => {
             (Reason::DeadlineUnmeetable, format!("model `{name}`: the deadline cannot be met any more"))
         }

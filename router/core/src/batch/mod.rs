@@ -1,54 +1,137 @@
-//! Batching policies: when to fire a queue, and how many rows to take. One file and one word each.
+//! Batching policies: when to fire a queue, how many rows to take, whom to give up. One file and one word each.
 //!
-//! A policy looks and answers; the machine takes the requests, checks deadlines and limits, and chooses the
-//! lane. A policy learns only in [`BatchPolicy::observe`].
+//! A policy looks and answers; the machine takes the requests, checks limits, and chooses the lane. A policy
+//! learns only in [`BatchPolicy::observe`] and is told its plan only in [`BatchPolicy::assign`].
+
+mod view;
 
 use std::fmt;
 
-use crate::{ConfigError, CostModel, Nanos};
+use serde::Serialize;
 
-/// One queue as a policy sees it: requests of one model, class and shape, earliest deadline first. Never empty.
-#[derive(Clone, Copy, Debug)]
-pub struct QueueView<'a> {
-    /// Rows waiting.
-    pub rows: u32,
-    /// Rows of the first request.
-    pub head_rows: u32,
-    /// Deadline of the first request, [`Nanos::NEVER`] if it has none.
-    pub head_deadline: Nanos,
-    /// Arrival of the request that waits longest.
-    pub oldest_arrival: Nanos,
-    /// Payload bytes a row.
-    pub row_bytes: u64,
-    /// The model's largest batch in rows.
-    pub max_batch: u32,
-    /// Lanes that run this model, at least 1.
-    pub lanes: u32,
-    /// What its batches cost.
-    pub cost: &'a CostModel,
+use crate::{ConfigError, CostModel, LaneId, Nanos};
+
+pub use self::nexus::packing;
+pub use crate::pool::LaneEnd;
+pub use crate::queue::Waiting;
+#[cfg(test)]
+pub(crate) use view::Scene;
+pub use view::{PoolView, QueueView};
+
+/// A batch that a policy wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shot {
+    /// Requests at the head of the queue to give up, so that those after them can be answered.
+    pub skip: u32,
+    /// At most this many rows; whole requests only, at least one.
+    pub take: u32,
+    /// Whose turn it is when several queues want a lane: the smallest. A time in nanoseconds for all policies that
+    /// may share lanes with others.
+    pub rank: u64,
+    /// For people.
+    pub why: Why,
 }
 
-/// What to do with a queue when a lane is free for it.
+/// What to do with a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// Start a batch of at most this many rows; whole requests only, at least the first one.
-    Fire {
-        /// Rows.
-        take: u32,
-    },
+    /// Start this as soon as there is a lane; what is waiting then is asked about again.
+    Fire(Shot),
     /// Look again then, or when the queue changes.
-    WaitUntil(Nanos),
+    Wait(Nanos),
+}
+
+/// A queue that would fire, among others that want the same lane.
+#[derive(Clone, Copy, Debug)]
+pub struct Candidate {
+    /// What it would fire.
+    pub shot: Shot,
+    /// Time that it should take.
+    pub time: Nanos,
+    /// From arrival to deadline of its first request.
+    pub slo: Nanos,
+    pub(crate) queue: u32,
+}
+
+/// Why a batch was started when it was, and with so many rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Why {
+    /// A lane was free; the policy never waits.
+    LaneFree,
+    /// As many rows as a batch may have.
+    Full,
+    /// One of the preferred sizes was reached.
+    PreferredSize,
+    /// The first request had waited for as long as the policy lets it.
+    DelayOver,
+    /// The first request could not have waited any longer.
+    LastStart,
+    /// Enough rows for the lanes that are free or soon will be.
+    Enough,
+    /// The size that answers what waits soonest.
+    SoonestOnAverage,
+    /// The batch with the most requests of all queues.
+    Largest,
+    /// The size that the plan gives to this model on this lane.
+    Planned,
+    /// Runs alone because its batch failed.
+    Alone,
+}
+
+/// When a queued request is given up by the machine, without asking the policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GiveUp {
+    /// As soon as not even a batch of its own would be done by its deadline (early drop).
+    Hopeless,
+    /// When its deadline has passed (lazy drop); a batch may be started that ends too late.
+    Expired,
 }
 
 /// A finished batch, for policies that learn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Observation {
+#[derive(Clone, Copy, Debug)]
+pub struct Observation<'a> {
     /// Rows that ran.
     pub rows: u32,
     /// Payload bytes a row.
     pub row_bytes: u64,
     /// From the lane taking it up to its report.
     pub time: Nanos,
+    /// From arrival to deadline of its first request, if that had one.
+    pub slo: Option<Nanos>,
+    /// Rows a second of the model that wanted in lately.
+    pub rate: f64,
+    /// The model's largest batch in rows.
+    pub max_batch: u32,
+    /// What batches cost, this one included.
+    pub cost: &'a CostModel,
+}
+
+/// A model as a planning policy sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct Session<'a> {
+    /// Rows a second that arrive.
+    pub rate: f64,
+    /// From arrival to deadline; zero while no request with a deadline was seen.
+    pub slo: Nanos,
+    /// The model's largest batch in rows.
+    pub max_batch: u32,
+    /// Payload bytes a row.
+    pub row_bytes: u64,
+    /// What its batches cost.
+    pub cost: &'a CostModel,
+}
+
+/// A planning policy's answer for one model on one lane.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Assignment {
+    /// Where.
+    pub lane: LaneId,
+    /// Rows a second that it gets there.
+    pub rate: f64,
+    /// Rows a batch.
+    pub batch: u32,
 }
 
 /// The options a policy may take; each policy refuses those it has no use for.
@@ -58,6 +141,8 @@ pub struct BatchOptions {
     pub max_delay: Option<Nanos>,
     /// Batch sizes worth firing at once, ascending.
     pub preferred: Vec<u32>,
+    /// When hopeless requests are given up, where a policy leaves the choice.
+    pub give_up: Option<GiveUp>,
 }
 
 /// How batches are formed.
@@ -66,6 +151,14 @@ pub trait BatchPolicy: Sized {
     const NAME: &'static str;
     /// One line for lists of policies.
     const SUMMARY: &'static str;
+    /// How often [`BatchPolicy::plan`] is asked, if it plans.
+    const EPOCH: Option<Nanos> = None;
+    /// How long before a lane is free the policy wants to hand over the next batch. A property of lanes
+    /// ([`LaneSpec::ahead`](crate::LaneSpec)), which whoever sets them up for one policy may take from here.
+    const AHEAD: Nanos = Nanos::ZERO;
+
+    /// How many of the queues that want a lane are put before [`BatchPolicy::choose`].
+    const CHOICES: u32 = 1;
 
     /// Refuses options that it does not take or that make no sense.
     fn new(options: &BatchOptions) -> Result<Self, ConfigError>;
@@ -73,8 +166,44 @@ pub trait BatchPolicy: Sized {
     /// Looks, never changes.
     fn decide(&self, now: Nanos, queue: &QueueView<'_>) -> Decision;
 
+    /// Which of several queues of equal standing gets the lane: a position in `candidates`, which are in order of rank.
+    fn choose(_now: Nanos, _candidates: &[Candidate], _pool: &PoolView<'_>) -> usize {
+        0
+    }
+
     /// The only place where a policy learns.
-    fn observe(&mut self, _now: Nanos, _done: &Observation) {}
+    fn observe(&mut self, _now: Nanos, _done: &Observation<'_>) {}
+
+    /// Batches a second that the model needs, so that policies know their share of the lanes; zero if unknown.
+    fn demand(&self) -> f64 {
+        0.0
+    }
+
+    /// When queued requests are given up.
+    fn gives_up(&self) -> GiveUp {
+        GiveUp::Hopeless
+    }
+
+    /// A running batch is recalled when one of this many times its rows, in percent, finds no lane.
+    fn recalls(&self) -> Option<u32> {
+        None
+    }
+
+    /// Distributes all models of the policy over the lanes: for each session, in the order given, where it runs.
+    fn plan(_sessions: &[Session<'_>], _lanes: &[LaneId]) -> Vec<Vec<Assignment>> {
+        Vec::new()
+    }
+
+    /// Its part of the plan.
+    fn assign(&mut self, _assignments: Vec<Assignment>) {}
+
+    /// The lane that a request is bound to at arrival, if the policy binds requests to lanes.
+    fn bind(&mut self) -> Option<LaneId> {
+        None
+    }
+
+    /// A batch of the model was handed to a lane.
+    fn fired(&mut self, _now: Nanos, _lane: LaneId) {}
 }
 
 macro_rules! policies {
@@ -105,22 +234,78 @@ macro_rules! policies {
                 match self { $(Self::$policy(_) => $policy::NAME),+ }
             }
 
+            /// See [`BatchPolicy::AHEAD`].
+            pub fn ahead(&self) -> Nanos {
+                match self { $(Self::$policy(_) => $policy::AHEAD),+ }
+            }
+
+            /// See [`BatchPolicy::gives_up`].
+            pub fn gives_up(&self) -> GiveUp {
+                match self { $(Self::$policy(policy) => policy.gives_up()),+ }
+            }
+
+            pub(crate) fn epoch(&self) -> Option<Nanos> {
+                match self { $(Self::$policy(_) => $policy::EPOCH),+ }
+            }
+
             pub(crate) fn decide(&self, now: Nanos, queue: &QueueView<'_>) -> Decision {
                 match self { $(Self::$policy(policy) => policy.decide(now, queue)),+ }
             }
 
-            pub(crate) fn observe(&mut self, now: Nanos, done: &Observation) {
+            pub(crate) fn observe(&mut self, now: Nanos, done: &Observation<'_>) {
                 match self { $(Self::$policy(policy) => policy.observe(now, done)),+ }
+            }
+
+            pub(crate) fn choices(&self) -> u32 {
+                match self { $(Self::$policy(_) => $policy::CHOICES),+ }
+            }
+
+            pub(crate) fn choose(&self, now: Nanos, candidates: &[Candidate], pool: &PoolView<'_>) -> usize {
+                match self { $(Self::$policy(_) => $policy::choose(now, candidates, pool)),+ }
+            }
+
+            pub(crate) fn demand(&self) -> f64 {
+                match self { $(Self::$policy(policy) => policy.demand()),+ }
+            }
+
+            pub(crate) fn recalls(&self) -> Option<u32> {
+                match self { $(Self::$policy(policy) => policy.recalls()),+ }
+            }
+
+            pub(crate) fn plan(&self, sessions: &[Session<'_>], lanes: &[LaneId]) -> Vec<Vec<Assignment>> {
+                match self { $(Self::$policy(_) => $policy::plan(sessions, lanes)),+ }
+            }
+
+            pub(crate) fn assign(&mut self, assignments: Vec<Assignment>) {
+                match self { $(Self::$policy(policy) => policy.assign(assignments)),+ }
+            }
+
+            pub(crate) fn bind(&mut self) -> Option<LaneId> {
+                match self { $(Self::$policy(policy) => policy.bind()),+ }
+            }
+
+            pub(crate) fn fired(&mut self, now: Nanos, lane: LaneId) {
+                match self { $(Self::$policy(policy) => policy.fired(now, lane)),+ }
             }
         }
     };
 }
 
-policies![deadline::Deadline, greedy::Greedy, window::Window];
+policies![
+    deadline::Deadline,
+    triton::Triton,
+    aimd::Aimd,
+    rafiki::Rafiki,
+    nanily::Nanily,
+    nexus::Nexus,
+    clockwork::Clockwork,
+    shepherd::Shepherd,
+    symphony::Symphony,
+];
 
 impl Default for Policy {
     fn default() -> Self {
-        Self::Deadline(Deadline)
+        Self::Deadline(Deadline::default())
     }
 }
 
@@ -130,24 +315,21 @@ impl fmt::Display for Policy {
     }
 }
 
-fn refuse_max_delay(policy: &str, options: &BatchOptions) -> Result<(), ConfigError> {
-    match options.max_delay {
-        Some(_) => Err(ConfigError::new(
-            "max_delay",
-            format!("policy `{policy}` never waits, remove it or use `window`"),
-        )),
-        None => Ok(()),
+impl BatchOptions {
+    /// Refuses what a policy has no use for.
+    pub(crate) fn only(&self, policy: &str, takes: &[&str]) -> Result<(), ConfigError> {
+        let given = [
+            ("max_delay", self.max_delay.is_some()),
+            ("preferred", !self.preferred.is_empty()),
+            ("give_up", self.give_up.is_some()),
+        ];
+        match given.iter().find(|(name, given)| *given && !takes.contains(name)) {
+            Some((name, _)) => {
+                Err(ConfigError::new(*name, format!("policy `{policy}` has no use for it, remove it")))
+            }
+            None => Ok(()),
+        }
     }
-}
-
-fn refuse_preferred(policy: &str, options: &BatchOptions) -> Result<(), ConfigError> {
-    if options.preferred.is_empty() {
-        return Ok(());
-    }
-    Err(ConfigError::new(
-        "preferred",
-        format!("policy `{policy}` chooses sizes itself, remove it or use `window`"),
-    ))
 }
 
 #[cfg(test)]
@@ -157,17 +339,16 @@ mod tests {
     #[test]
     fn every_name_in_the_list_builds_its_policy() {
         for (name, _) in Policy::ALL {
-            let options = if *name == "window" {
-                BatchOptions { max_delay: Some(Nanos::from_millis(1)), preferred: vec![4] }
-            } else {
-                BatchOptions::default()
-            };
-            assert_eq!(Policy::new(name, &options).unwrap().name(), *name);
+            assert_eq!(Policy::new(name, &BatchOptions::default()).unwrap().name(), *name);
         }
-        let error = Policy::new("magic", &BatchOptions::default()).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "policy: unknown policy `magic`, expected one of deadline, greedy, window"
-        );
+        let error = Policy::new("magic", &BatchOptions::default()).unwrap_err().to_string();
+        assert!(error.starts_with("policy: unknown policy `magic`, expected one of deadline, "), "{error}");
+    }
+
+    #[test]
+    fn options_without_use_are_refused_by_name() {
+        let options = BatchOptions { max_delay: Some(Nanos(1)), ..BatchOptions::default() };
+        let error = Policy::new("deadline", &options).unwrap_err().to_string();
+        assert_eq!(error, "max_delay: policy `deadline` has no use for it, remove it");
     }
 }

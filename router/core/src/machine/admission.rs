@@ -1,19 +1,45 @@
 //! Who gets in, and who leaves before being started.
 
+use crate::batch::GiveUp;
 use crate::event::{Arrival, Effect, Effects, Outcome, Reason};
 use crate::machine::Router;
 use crate::model::Model;
+use crate::queue::{Kind, Queue};
+use crate::records::Decided;
 use crate::request::{NIL, Request, Stage};
-use crate::{LaneId, Nanos, RequestId};
+use crate::{Class, Nanos, RequestId, Tenant};
 
 impl Router {
     pub(super) fn arrive(&mut self, arrival: &Arrival, effects: &mut Effects) {
+        let now = self.now;
+        if let Some(model) = self.model_mut(arrival.model) {
+            model.rate.count(now, arrival.rows);
+            model.row_bytes = arrival.bytes / u64::from(arrival.rows.max(1));
+            if let Some(deadline) = arrival.deadline {
+                model.slo = deadline.since(now);
+            }
+        }
         let (outcome, reason) = match self.admit(arrival) {
             Ok(()) => return,
             Err(reason @ Reason::DeadlinePassed) => (Outcome::Expired, reason),
             Err(reason) => (Outcome::Refused, reason),
         };
-        effects.0.push(Effect::Finish { request: arrival.request, outcome, reason });
+        if matches!(reason, Reason::DeadlineUnmeetable | Reason::QueueFull | Reason::MemoryFull) {
+            self.shares.suffered(now, arrival.tenant);
+        }
+        self.records.note(
+            now,
+            Decided::End {
+                request: arrival.request,
+                model: arrival.model,
+                batch: None,
+                arrived: now,
+                deadline: arrival.deadline.unwrap_or(Nanos::NEVER),
+                outcome,
+                reason,
+            },
+        );
+        effects.push(Effect::Finish { request: arrival.request, outcome, reason });
     }
 
     fn admit(&mut self, arrival: &Arrival) -> Result<(), Reason> {
@@ -25,11 +51,13 @@ impl Router {
         if deadline != Nanos::NEVER && self.earliest_end(arrival, deadline) > deadline {
             return Err(Reason::DeadlineUnmeetable);
         }
+        self.shares.know(arrival.tenant);
         self.sequence += 1;
         let request = Request {
             id: arrival.request,
             model: arrival.model,
             class: arrival.class,
+            tenant: arrival.tenant,
             shape: arrival.shape,
             rows: arrival.rows,
             bytes: arrival.bytes,
@@ -39,6 +67,7 @@ impl Router {
             alone: false,
             probe: false,
             stage: Stage::Queued,
+            batch: None,
             queue: NIL,
             previous: NIL,
             next: NIL,
@@ -66,10 +95,10 @@ impl Router {
         if arrival.rows == 0 || arrival.rows > model.max_batch {
             return Err(Reason::BatchTooLarge);
         }
-        if model.lanes == 0 {
+        if self.pools.get(model.pool).is_none_or(|pool| pool.up.is_empty()) {
             return Err(Reason::NoLane);
         }
-        if model.queued_in(arrival.class) >= model.queue_limit {
+        if self.queued_by(model, arrival.class, arrival.tenant) >= model.queue_limit as usize {
             return Err(Reason::QueueFull);
         }
         if self.queued_bytes.saturating_add(arrival.bytes) > self.config.queued_bytes_limit {
@@ -78,49 +107,56 @@ impl Router {
         Ok(())
     }
 
+    /// Requests of a tenant that wait in a class.
+    pub(crate) fn queued_by(&self, model: &Model, class: Class, tenant: Tenant) -> usize {
+        let theirs = model.queues.iter().filter(|(kind, _)| (kind.class, kind.tenant) == (class, tenant));
+        theirs.filter_map(|(_, slot)| self.queues.get(*slot)).map(Queue::len).sum()
+    }
+
     /// When this request would be answered if everything went as well as it can: the lane that is free first,
     /// and those before it in its queue served at the best measured rate. Work of other queues is left out, so
-    /// what is refused here is hopeless.
+    /// what is refused here is hopeless. The origin for policies that give up only what has expired.
     fn earliest_end(&self, arrival: &Arrival, deadline: Nanos) -> Nanos {
         let Some(model) = self.model(arrival.model) else { return Nanos::ZERO };
-        if self.free_lane_for(arrival.model).is_some() {
+        let Some(pool) = self.pools.get(model.pool) else { return Nanos::ZERO };
+        if !pool.free.is_empty() || model.policy.gives_up() == GiveUp::Expired {
             return Nanos::ZERO;
         }
         let row_bytes = arrival.bytes / u64::from(arrival.rows.max(1));
-        let start = self.first_lane_end(model);
-        let ahead = model.queue(arrival.class, arrival.shape).and_then(|slot| self.queues.get(slot)).map_or(
-            0,
-            |queue| {
-                let newest_is_before = queue
-                    .newest()
-                    .and_then(|slot| self.requests.at(slot))
-                    .is_some_and(|last| last.deadline <= deadline);
-                if newest_is_before { queue.rows } else { 0 }
-            },
-        );
-        let ahead = model.cost.best_row_time(row_bytes).0.saturating_mul(u64::from(ahead))
-            / u64::from(model.lanes.max(1));
+        let start = pool.ends.first().map_or(self.now, |end| end.at.max(self.now));
+        let alike = |kind: &Kind| (kind.class, kind.tenant, kind.shape) == (arrival.class, arrival.tenant, arrival.shape);
+        let ahead = model.queues.iter().filter(|(kind, _)| alike(kind)).map(|(_, slot)| {
+            let queue = self.queues.get(*slot);
+            let last = queue.and_then(|queue| queue.waiting.get(queue.len().saturating_sub(1)));
+            if last.is_some_and(|last| last.deadline <= deadline) {
+                queue.map_or(0, |queue| queue.rows)
+            } else {
+                0
+            }
+        });
+        let ahead = u64::from(ahead.fold(0_u32, u32::saturating_add));
+        let ahead = if ahead == 0 {
+            0
+        } else {
+            model.cost.best_row_time(row_bytes).0.saturating_mul(ahead) / u64::from(pool.up.len().max(1))
+        };
         start.after(Nanos(ahead)).after(model.cost.cautious(arrival.rows, row_bytes))
     }
 
-    /// When the first of the busy lanes of a model should report.
-    fn first_lane_end(&self, model: &Model) -> Nanos {
-        let lanes = (0..).map(LaneId).zip(&self.lanes).filter_map(|(id, lane)| Some((id, lane.as_ref()?)));
-        let serving = lanes.filter(|(id, _)| model.runs_on.contain(*id));
-        let ends =
-            serving.filter_map(|(_, lane)| lane.holding.last().and_then(|&batch| self.batches.at(batch)));
-        ends.map(|batch| batch.expected_end).min().unwrap_or(self.now).max(self.now)
-    }
-
     /// Puts a request that is in no queue into its own.
-    fn enqueue(&mut self, slot: u32) {
+    pub(super) fn enqueue(&mut self, slot: u32) {
         let Some(request) = self.requests.at(slot) else { return };
-        let (id, class, shape, bytes) = (request.model, request.class, request.shape, request.bytes);
-        let open = self.model(id).and_then(|model| model.queue(class, shape));
-        let queue_slot = open.unwrap_or_else(|| self.queues.open(id, class, shape));
-        if let Some(model) = self.model_mut(id) {
+        let (model, class, tenant) = (request.model, request.class, request.tenant);
+        let (shape, bytes, deadlines) = (request.shape, request.bytes, request.deadline != Nanos::NEVER);
+        let bound = self.model_mut(model).and_then(|model| model.policy.bind());
+        let bound = bound.and_then(|lane| self.pool_of_lane(lane, model));
+        let Some(pool) = bound.or_else(|| self.model(model).map(|model| model.pool)) else { return };
+        let kind = Kind { model, class, tenant, shape, deadlines, pool };
+        let open = self.model(model).and_then(|model| model.queue(kind));
+        let queue_slot = open.unwrap_or_else(|| self.queues.open(kind));
+        if let Some(model) = self.model_mut(model) {
             if open.is_none() {
-                model.queues.push((class, shape, queue_slot));
+                model.queues.push((kind, queue_slot));
             }
             if let Some(count) = model.queued_mut(class) {
                 *count += 1;
@@ -134,16 +170,7 @@ impl Router {
             queue.push(slot, &mut self.requests);
         }
         self.queued_bytes = self.queued_bytes.saturating_add(bytes);
-        self.changed.push(queue_slot);
-    }
-
-    /// Queues a request again whose batch failed: some member's input may be at fault, and only running each
-    /// alone tells whose.
-    pub(super) fn enqueue_alone(&mut self, slot: u32) {
-        if let Some(request) = self.requests.at_mut(slot) {
-            request.alone = true;
-        }
-        self.enqueue(slot);
+        self.note_queue(queue_slot);
     }
 
     pub(super) fn cancel(&mut self, id: RequestId, effects: &mut Effects) {
@@ -153,4 +180,17 @@ impl Router {
         self.finish(id, Outcome::Cancelled, Reason::ClientGone, effects);
         self.retire_if_done(model, effects);
     }
+}
+
+/// The first moment at which a queued request is given up.
+pub(super) fn given_up_from(model: &Model, request: &Request) -> Nanos {
+    if request.deadline == Nanos::NEVER || request.probe || model.policy.gives_up() == GiveUp::Expired {
+        return request.deadline;
+    }
+    let row_bytes = request.bytes / u64::from(request.rows.max(1));
+    let time = model.cost.cautious(request.rows, row_bytes);
+    if time > request.deadline {
+        return Nanos::ZERO;
+    }
+    request.deadline.before(time).after(Nanos(1)).min(request.deadline)
 }

@@ -1,279 +1,249 @@
-//! Due queues, ready queues, and batches for free lanes.
+//! Batches for free lanes.
 
 use smallvec::SmallVec;
 
-use crate::batch::{Decision, Observation, QueueView};
+use crate::batch::{Candidate, Decision, Shot};
 use crate::event::{Effect, Effects, Outcome, Reason};
-use crate::lane::Batch;
 use crate::machine::Router;
-use crate::model::Model;
-use crate::queue::{Queue, Urgency};
-use crate::request::{Request, Stage};
+use crate::ordered::Keyed;
+use crate::queue::{Kind, Queue, Urgency};
+use crate::records::{Decided, LaneChoice};
+use crate::request::Stage;
 use crate::{LaneId, ModelId, Nanos};
 
-/// One in this many requests that the estimate alone condemns is run if a lane is free anyway: an estimate
-/// that refuses everything would otherwise never be corrected.
-const PROBE_EVERY: u32 = 16;
-
 impl Router {
-    /// Looks again at queues that changed in this turn or whose time has come.
-    pub(super) fn look_at_due(&mut self, effects: &mut Effects) {
-        if self.drain_until.is_some_and(|until| until <= self.now) {
-            self.refuse_all_queued(effects);
-        }
-        while let Some((at, queue)) = self.timers.first() {
-            if at > self.now {
-                break;
-            }
-            self.timers.remove(queue, &mut self.timer_positions);
-            self.changed.push(queue);
-        }
-        while let Some(queue) = self.changed.pop() {
-            self.look_at(queue, effects);
-        }
-    }
-
-    /// Drops what is hopeless, asks the policy, and files the queue under ready or under a time.
-    fn look_at(&mut self, slot: u32, effects: &mut Effects) {
-        self.drop_hopeless(slot, effects);
-        let Some(queue) = self.queues.get(slot) else { return };
-        if queue.is_empty() {
-            self.close_queue(slot, effects);
-            return;
-        }
-        let Some((view, head, model)) = self.view(queue) else { return };
-        let hopeless_at = hopeless_from(model, head);
-        let (ready, look_again) = match model.policy.decide(self.now, &view) {
-            Decision::Fire { .. } => (Some(self.urgency(head)), hopeless_at),
-            Decision::WaitUntil(at) => (None, hopeless_at.min(at.max(self.now.after(Nanos(1))))),
-        };
-        self.file_ready(slot, ready);
-        if look_again == Nanos::NEVER {
-            self.timers.remove(slot, &mut self.timer_positions);
-        } else {
-            self.timers.insert(look_again, slot, &mut self.timer_positions);
-        }
-    }
-
-    fn view<'a>(&'a self, queue: &'a Queue) -> Option<(QueueView<'a>, &'a Request, &'a Model)> {
-        let model = self.model(queue.model)?;
-        let head = self.requests.at(queue.head()?)?;
-        let oldest = self.requests.at(queue.oldest()?)?;
-        let view = QueueView {
-            rows: if head.alone { head.rows } else { queue.rows },
-            head_rows: head.rows,
-            head_deadline: head.deadline,
-            oldest_arrival: oldest.arrived,
-            row_bytes: queue.row_bytes(),
-            max_batch: model.max_batch,
-            lanes: model.lanes.max(1),
-            cost: &model.cost,
-        };
-        Some((view, head, model))
-    }
-
-    fn urgency(&self, head: &Request) -> Urgency {
-        let wanted_by = match head.deadline {
-            Nanos::NEVER => head.arrived.after(self.config.patience),
-            deadline => deadline,
-        };
-        (head.class, wanted_by, head.sequence)
-    }
-
-    fn drop_hopeless(&mut self, slot: u32, effects: &mut Effects) {
-        while let Some(head) = self.queues.get(slot).and_then(Queue::head) {
-            let Some(request) = self.requests.at(head) else { return };
-            let (id, model_id) = (request.id, request.model);
-            if request.deadline <= self.now {
-                self.unqueue(head);
-                self.finish(id, Outcome::Expired, Reason::DeadlinePassed, effects);
-                continue;
-            }
-            let late = self.model(model_id).is_some_and(|model| hopeless_from(model, request) <= self.now);
-            if !late || self.spare_as_probe(head, model_id) {
-                return;
-            }
-            self.unqueue(head);
-            self.finish(id, Outcome::Refused, Reason::DeadlineUnmeetable, effects);
-        }
-    }
-
-    fn spare_as_probe(&mut self, slot: u32, model: ModelId) -> bool {
-        if self.free_lane_for(model).is_none() {
-            return false;
-        }
-        let Some(model) = self.model_mut(model) else { return false };
-        let chosen = model.doubted.is_multiple_of(PROBE_EVERY);
-        model.doubted = model.doubted.wrapping_add(1);
-        if let Some(request) = self.requests.at_mut(slot).filter(|_| chosen) {
-            request.probe = true;
-        }
-        chosen
-    }
-
-    fn close_queue(&mut self, slot: u32, effects: &mut Effects) {
-        self.file_ready(slot, None);
-        self.timers.remove(slot, &mut self.timer_positions);
-        let Some(model_id) = self.queues.get(slot).map(|queue| queue.model) else { return };
-        let Some(model) = self.model_mut(model_id) else { return };
-        // A queue may be noted as changed twice in a turn; only the first look finds it open.
-        if let Some(position) = model.queues.iter().position(|(_, _, open)| *open == slot) {
-            model.queues.swap_remove(position);
-            self.queues.close(slot);
-            self.retire_if_done(model_id, effects);
-        }
-    }
-
-    fn file_ready(&mut self, slot: u32, urgency: Option<Urgency>) {
-        let Some(queue) = self.queues.get_mut(slot) else { return };
-        let before = std::mem::replace(&mut queue.ready, urgency);
-        if before == urgency {
-            return;
-        }
-        if let Some(position) = before.and_then(|urgency| self.ready.binary_search(&(urgency, slot)).ok()) {
-            self.ready.remove(position);
-        }
-        if let Some(urgency) = urgency {
-            let position = self.ready.binary_search(&(urgency, slot)).unwrap_or_else(|position| position);
-            self.ready.insert(position, (urgency, slot));
-        }
-    }
-
     /// Gives free lanes the most urgent queue that they may run, until nothing fits.
     pub(super) fn give_work(&mut self, effects: &mut Effects) {
-        let mut position = 0;
-        while let Some(&(_, queue)) = self.ready.get(position) {
-            if self.free_lanes.is_empty() {
-                return;
-            }
-            let lane = self.queues.get(queue).and_then(|queue| self.free_lane_for(queue.model));
-            let Some(lane) = lane else {
-                position += 1;
-                continue;
-            };
+        while let Some((queue, lane)) = self.most_urgent_match() {
             self.fire(queue, lane, effects);
             self.look_at_due(effects);
-            position = 0;
+        }
+        while let Some(id) = self.noted.pop() {
+            if let Some(pool) = self.pools.get_mut(id) {
+                pool.noted = false;
+            }
         }
     }
 
-    /// The free lane of the smallest id that runs a model.
-    pub(crate) fn free_lane_for(&self, model: ModelId) -> Option<LaneId> {
-        let runs_on = &self.model(model)?.runs_on;
-        self.free_lanes.iter().find(|lane| runs_on.contain(**lane)).copied()
+    fn most_urgent_match(&self) -> Option<(u32, LaneId)> {
+        let noted = self.noted.iter().filter_map(|&pool| self.pools.get(pool)?.first_match());
+        noted.min().map(|(_, queue, lane)| (queue, lane))
     }
 
+    /// Starts the batch of a ready queue, if its policy still wants one now and its turn has not passed to another.
     fn fire(&mut self, queue_slot: u32, lane: LaneId, effects: &mut Effects) {
-        self.changed.push(queue_slot);
-        let Some((model_id, take)) = self.queues.get(queue_slot).and_then(|queue| {
-            let (view, _, model) = self.view(queue)?;
-            match model.policy.decide(self.now, &view) {
-                Decision::Fire { take } => Some((queue.model, take.min(model.max_batch))),
-                Decision::WaitUntil(_) => None,
-            }
-        }) else {
+        let Some(queue) = self.queues.get(queue_slot) else { return };
+        let (kind, before) = (queue.kind, queue.ready);
+        let Some((Decision::Fire(shot), head)) = self.decide(queue).zip(queue.head()) else {
+            self.file_ready(queue_slot, None);
+            self.note_queue(queue_slot);
             return;
         };
-        let mut members: SmallVec<[u32; 8]> = SmallVec::new();
-        let (mut rows, mut bytes) = (0_u32, 0_u64);
-        while let Some(request) =
-            self.queues.get(queue_slot).and_then(Queue::head).and_then(|slot| self.requests.at(slot))
-        {
-            let alone = request.alone;
-            let first = members.is_empty();
-            if !first && (alone || rows.saturating_add(request.rows) > take) {
-                break;
-            }
-            let slot = request.id.slot();
-            (rows, bytes) = (rows + request.rows, bytes + request.bytes);
-            members.push(slot);
-            self.unqueue(slot);
-            if alone {
-                break;
+        let urgency = self.urgency(queue, head, &shot);
+        if before.is_some_and(|before| urgency > before) {
+            self.file_ready(queue_slot, Some(urgency));
+            if self.most_urgent_match().is_some_and(|(first, _)| first != queue_slot) {
+                return;
             }
         }
-        if !members.is_empty() {
-            self.dispatch(lane, model_id, &members, (rows, bytes / u64::from(rows.max(1))), effects);
+        let (queue_slot, shot) = self.chosen(queue_slot, kind, &urgency).unwrap_or((queue_slot, shot));
+        let Some(kind) = self.queues.get(queue_slot).map(|queue| queue.kind) else { return };
+        self.note_queue(queue_slot);
+        let shed = self.shed(queue_slot, &shot, effects);
+        let size = self.form(queue_slot, kind, &shot);
+        if size.0 > 0 {
+            self.dispatch(lane, queue_slot, (kind.model, size.0, size.1), (shot, shed), effects);
+        } else {
+            self.file_ready(queue_slot, None);
+        }
+    }
+
+    /// Puts the most urgent queues of the first one's class and standing before its policy, if that wants a choice.
+    fn chosen(&self, first: u32, kind: Kind, urgency: &Urgency) -> Option<(u32, Shot)> {
+        let (model, pool) = (self.model(kind.model)?, self.pools.get(kind.pool)?);
+        let choices = model.policy.choices() as usize;
+        if choices < 2 || pool.ready.len() < 2 {
+            return None;
+        }
+        let mut slots = SmallVec::new();
+        pool.ready.smallest(choices, &mut slots);
+        let mut candidates: SmallVec<[Candidate; 8]> = SmallVec::new();
+        for slot in slots {
+            let Some(queue) = self.queues.get(slot) else { continue };
+            let Some((head, theirs)) = self.head_of(queue) else { continue };
+            let Some(Decision::Fire(shot)) = self.decide(queue) else { continue };
+            let (class, standing, ..) = self.urgency(queue, &head, &shot);
+            if (class, standing) != (urgency.0, urgency.1) || theirs.policy.name() != model.policy.name() {
+                continue;
+            }
+            let time = theirs.cost.expected(shot.take, queue.row_bytes()).unwrap_or_default();
+            let slo = head.deadline.since(head.arrived);
+            candidates.push(Candidate { shot, time, slo, queue: slot });
+        }
+        candidates.sort_by_key(|candidate| (candidate.shot.rank, candidate.queue != first));
+        if candidates.len() < 2 {
+            return None;
+        }
+        let choice = model.policy.choose(self.now, &candidates, &self.view_of(pool));
+        candidates.get(choice).map(|candidate| (candidate.queue, candidate.shot))
+    }
+
+    /// Gives up the requests that the policy skips, all but the last one at most.
+    fn shed(&mut self, queue_slot: u32, shot: &Shot, effects: &mut Effects) -> u32 {
+        let mut shed = 0;
+        while shed < shot.skip {
+            let Some(queue) = self.queues.get(queue_slot).filter(|queue| queue.len() > 1) else { break };
+            let Some(id) = queue.head().and_then(|head| self.requests.at(head.slot)).map(|r| r.id) else {
+                break;
+            };
+            self.unqueue(id.slot());
+            self.finish(id, Outcome::Refused, Reason::Shed, effects);
+            shed += 1;
+        }
+        shed
+    }
+
+    /// Takes the members of a batch out of their queues: those of the queue itself, then those of other classes and
+    /// tenants as long as their deadlines allow it. Returns rows and bytes a row.
+    fn form(&mut self, queue_slot: u32, kind: Kind, shot: &Shot) -> (u32, u64) {
+        let Some(model) = self.model(kind.model) else { return (0, 0) };
+        let take = shot.take.min(model.max_batch);
+        let row_bytes = self.queues.get(queue_slot).map_or(0, Queue::row_bytes);
+        let done_by = self.now.after(model.cost.cautious(take, row_bytes));
+        let company = model.queues.iter().filter(|(other, slot)| {
+            *slot != queue_slot && (other.shape, other.pool) == (kind.shape, kind.pool)
+        });
+        let mut company: SmallVec<[_; 8]> = company
+            .filter_map(|(other, slot)| {
+                let over = self.shares.over(self.now, other.tenant);
+                Some(((other.class, over, self.queues.get(*slot)?.head()?.key()), *slot))
+            })
+            .collect();
+        company.sort_unstable();
+        self.forming.clear();
+        let mut size = (0, 0);
+        self.fill(queue_slot, take, Nanos::ZERO, &mut size);
+        let ran_alone =
+            self.forming.first().and_then(|&slot| self.requests.at(slot)).is_some_and(|r| r.alone);
+        for &(_, slot) in company.iter().filter(|_| !ran_alone) {
+            if size.0 >= take || !self.queues.get(queue_slot).is_some_and(Queue::is_empty) {
+                break;
+            }
+            self.fill(slot, take, done_by, &mut size);
+        }
+        let (rows, bytes) = size;
+        (rows, bytes / u64::from(rows.max(1)))
+    }
+
+    /// Moves requests from the head of a queue to the batch that is being formed.
+    fn fill(&mut self, queue_slot: u32, take: u32, done_by: Nanos, size: &mut (u32, u64)) {
+        while let Some(head) = self.queues.get(queue_slot).and_then(Queue::head) {
+            let slot = head.slot;
+            let Some(request) = self.requests.at(slot) else { return };
+            let (alone, rows, bytes) = (request.alone, request.rows, request.bytes);
+            let fits = !alone && size.0.saturating_add(rows) <= take && request.deadline >= done_by;
+            if !(fits || self.forming.is_empty()) {
+                return;
+            }
+            (size.0, size.1) = (size.0.saturating_add(rows), size.1.saturating_add(bytes));
+            self.forming.push(slot);
+            self.unqueue(slot);
+            if alone {
+                return;
+            }
         }
     }
 
     fn dispatch(
         &mut self,
         lane_id: LaneId,
-        model_id: ModelId,
-        slots: &[u32],
-        size: (u32, u64),
+        queue_slot: u32,
+        (model_id, rows, row_bytes): (ModelId, u32, u64),
+        (shot, shed): (Shot, u32),
         effects: &mut Effects,
     ) {
-        let (rows, row_bytes) = size;
         let now = self.now;
-        let holds_until =
-            self.lane(lane_id).and_then(|lane| lane.holding.last()).and_then(|&slot| self.batches.at(slot));
-        let begins = holds_until.map_or(now, |batch| batch.expected_end.max(now));
-        let expected =
-            self.model(model_id).and_then(|model| model.cost.expected(rows, row_bytes)).unwrap_or_default();
-        let members: SmallVec<[_; 8]> =
-            slots.iter().filter_map(|&slot| Some(self.requests.at(slot)?.id)).collect();
-        let batch = self.batches.insert(|id| Batch {
-            id,
-            lane: lane_id,
-            model: model_id,
-            rows,
-            row_bytes,
-            dispatched: now,
-            expected_end: begins.after(expected),
-            members: members.clone(),
-        });
-        for &slot in slots {
-            if let Some(request) = self.requests.at_mut(slot) {
-                request.stage = Stage::InFlight { batch };
-            }
+        let holding = self.lane(lane_id).and_then(|lane| lane.holding.last()).copied();
+        let begins =
+            holding.and_then(|slot| self.batches.at(slot)).map_or(now, |batch| batch.expected_end.max(now));
+        let Some(model) = self.model_mut(model_id) else { return };
+        let expected = model.cost.expected(rows, row_bytes).unwrap_or_default();
+        let pool = model.pool;
+        let (slot, Some(batch)) = self.batches.open(lane_id, model_id) else { return };
+        (batch.rows, batch.row_bytes, batch.dispatched) = (rows, row_bytes, now);
+        batch.expected_end = begins.after(expected);
+        let id = batch.id;
+        let mut count = 0;
+        for &member in &self.forming {
+            let Some(request) = self.requests.at_mut(member) else { continue };
+            (request.stage, request.batch) = (Stage::InFlight { batch: slot }, Some(id));
+            batch.members.push(request.id);
+            count += 1;
+            let share = expected.0.saturating_mul(u64::from(request.rows)) / u64::from(rows.max(1));
+            self.shares.charge(now, request.tenant, Nanos(share));
         }
+        let members = effects.push_members(&batch.members);
         if let Some(model) = self.model_mut(model_id) {
-            model.in_flight += u32::try_from(slots.len()).unwrap_or(u32::MAX);
+            model.in_flight += count;
+            model.policy.fired(now, lane_id);
         }
         if let Some(lane) = self.lane_mut(lane_id) {
-            lane.holding.push(batch);
-            if !lane.free() {
-                self.free_lanes.retain(|free| *free != lane_id);
+            lane.holding.push(slot);
+        }
+        self.settle_lane(lane_id);
+        if let Some(pool) = self.pools.get_mut(pool) {
+            pool.took(expected);
+        }
+        let only = self.pools.get(pool).is_some_and(|pool| pool.up.len() == 1);
+        let left = self.queues.get(queue_slot).map_or(0, |queue| queue.rows);
+        self.records.note(
+            now,
+            Decided::Dispatch {
+                batch: id,
+                model: model_id,
+                lane: lane_id,
+                chosen: if only { LaneChoice::Only } else { LaneChoice::SmallestFree },
+                rows,
+                left,
+                shed,
+                why: shot.why,
+                expected,
+            },
+        );
+        effects.push(Effect::Dispatch { lane: lane_id, batch: id, model: model_id, rows, members });
+    }
+
+    /// Asks for the smallest running batch back, if the queue's policy wants that and finds no free lane.
+    pub(super) fn recall_for(&mut self, queue_slot: u32, effects: &mut Effects) {
+        let Some(queue) = self.queues.get(queue_slot) else { return };
+        let Some(model) = self.model(queue.kind.model) else { return };
+        let (Some(percent), Some(pool)) = (model.policy.recalls(), self.pools.get(queue.kind.pool)) else {
+            return;
+        };
+        if !pool.free.is_empty() {
+            return;
+        }
+        let Some(Decision::Fire(shot)) = self.decide(queue) else { return };
+        let running = pool.ends.iter().filter_map(|end| self.lane(end.lane)).flat_map(|lane| &lane.holding);
+        let running = running.filter_map(|&slot| Some((slot, self.batches.at(slot)?)));
+        // One recall at a time: until it is answered nobody knows what the lane will run next.
+        let mut smallest: Option<(u32, u32)> = None;
+        for (slot, batch) in running {
+            if batch.recalled {
+                return;
+            }
+            if smallest.is_none_or(|(_, rows)| batch.rows < rows) {
+                smallest = Some((slot, batch.rows));
             }
         }
-        if let Some(batch) = self.batches.at(batch) {
-            effects.0.push(Effect::Dispatch {
-                lane: lane_id,
-                batch: batch.id,
-                model: model_id,
-                rows,
-                members,
-            });
+        let Some((slot, rows)) = smallest else { return };
+        if u64::from(shot.take) * 100 < u64::from(rows) * u64::from(percent) {
+            return;
         }
+        let Some(batch) = self.batches.at_mut(slot) else { return };
+        batch.recalled = true;
+        let (lane, batch) = (batch.lane, batch.id);
+        self.records.note(self.now, Decided::Recall { batch, lane, rows, wanted: shot.take });
+        effects.push(Effect::Recall { lane, batch });
     }
-
-    pub(super) fn learn(&mut self, batch: &Batch, started: Nanos) {
-        let now = self.now;
-        let time = now.since(started);
-        if let Some(model) = self.model_mut(batch.model) {
-            model.cost.observe(batch.rows, batch.row_bytes, time);
-            model.policy.observe(now, &Observation { rows: batch.rows, row_bytes: batch.row_bytes, time });
-        }
-    }
-
-    /// Costs changed, so what the policy said of the model's queues may not hold any more.
-    pub(super) fn model_changed(&mut self, id: ModelId) {
-        let Some(model) = self.models.get(id.0 as usize).and_then(Option::as_ref) else { return };
-        self.changed.extend(model.queues.iter().map(|(_, _, slot)| *slot));
-    }
-}
-
-/// The first moment at which a queued request cannot make its deadline any more.
-fn hopeless_from(model: &Model, request: &Request) -> Nanos {
-    if request.deadline == Nanos::NEVER || request.probe {
-        return request.deadline;
-    }
-    let row_bytes = request.bytes / u64::from(request.rows.max(1));
-    let time = model.cost.cautious(request.rows, row_bytes);
-    if time > request.deadline {
-        return Nanos::ZERO;
-    }
-    request.deadline.before(time).after(Nanos(1)).min(request.deadline)
 }

@@ -7,6 +7,8 @@ use crate::event::{Effect, Effects, Outcome, Reason};
 use crate::lane::Lane;
 use crate::machine::Router;
 use crate::model::Model;
+use crate::pool::Pool;
+use crate::queue::Queue;
 use crate::{LaneId, ModelId, Nanos};
 
 impl Router {
@@ -14,14 +16,18 @@ impl Router {
         if spec.model.0 >= self.config.max_models || self.model(spec.model).is_some() {
             return;
         }
-        let lanes = self.lanes_up(&spec.lanes);
+        let pool = self.pools.find(&spec.lanes).unwrap_or_else(|| self.add_pool(&spec.lanes));
+        if let Some(pool) = self.pools.get_mut(pool) {
+            pool.models += 1;
+        }
         let index = spec.model.0 as usize;
         if index >= self.models.len() {
             self.models.resize_with(index + 1, || None);
         }
         if let Some(entry) = self.models.get_mut(index) {
-            *entry = Some(Model::new(spec, lanes));
+            *entry = Some(Model::new(spec, pool));
         }
+        self.plan_soon();
     }
 
     pub(super) fn model_down(&mut self, id: ModelId, effects: &mut Effects) {
@@ -32,20 +38,74 @@ impl Router {
     }
 
     pub(super) fn retire_if_done(&mut self, id: ModelId, effects: &mut Effects) {
-        let done = |model: &Model| model.retiring && model.unfinished() == 0 && model.queues.is_empty();
-        if !self.model(id).is_some_and(done) {
+        let done = |model: &&Model| model.retiring && model.unfinished() == 0 && model.queues.is_empty();
+        let Some((pool_id, demand)) =
+            self.model(id).filter(done).map(|model| (model.pool, model.policy.demand()))
+        else {
             return;
-        }
+        };
         if let Some(entry) = self.models.get_mut(id.0 as usize) {
             *entry = None;
         }
-        effects.0.push(Effect::Retired(id));
+        if let Some(pool) = self.pools.get_mut(pool_id) {
+            pool.models -= 1;
+            pool.demand = (pool.demand - demand).max(0.0);
+            if pool.models == 0 {
+                self.remove_pool(pool_id);
+            }
+        }
+        self.plan_soon();
+        effects.push(Effect::Retired(id));
     }
 
-    fn lanes_up(&self, runs_on: &ModelLanes) -> u32 {
-        let up =
-            (0..).map(LaneId).zip(&self.lanes).filter(|(id, lane)| lane.is_some() && runs_on.contain(*id));
-        u32::try_from(up.count()).unwrap_or(u32::MAX)
+    fn add_pool(&mut self, lanes: &ModelLanes) -> u32 {
+        let id = self.pools.add(Pool::new(lanes.clone()));
+        for index in 0..self.lanes.len() {
+            let lane = LaneId(u32::try_from(index).unwrap_or(u32::MAX));
+            if lanes.contain(lane) {
+                self.join(lane, id);
+            }
+        }
+        id
+    }
+
+    fn remove_pool(&mut self, id: u32) {
+        for lane in self.lanes.iter_mut().flatten() {
+            lane.pools.retain(|pool| *pool != id);
+        }
+        self.pools.remove(id);
+    }
+
+    /// A lane that is up becomes one of a pool's.
+    fn join(&mut self, lane: LaneId, pool_id: u32) {
+        let now = self.now;
+        let Some(entry) = self.lane_mut(lane) else { return };
+        entry.pools.push(pool_id);
+        let end = entry.end;
+        if let Some(pool) = self.pools.get_mut(pool_id) {
+            pool.load.was(now, pool.busy_share());
+            pool.up.insert(lane);
+            pool.lane_is(now, lane, None, end);
+        }
+        self.note_pool(pool_id);
+    }
+
+    /// The pool of one lane alone, for requests bound to it; `None` if it is not up or does not run the model.
+    pub(super) fn pool_of_lane(&mut self, lane: LaneId, model: ModelId) -> Option<u32> {
+        let pool = self.pools.get(self.model(model)?.pool)?;
+        if !pool.up.contains(lane) {
+            return None;
+        }
+        if let Some(own) = self.lane(lane)?.own_pool {
+            return Some(own);
+        }
+        let own = self.add_pool(&ModelLanes::Only(vec![lane]));
+        // Counted as one model's, so that it stays for as long as its lane does.
+        if let Some(pool) = self.pools.get_mut(own) {
+            pool.models = 1;
+        }
+        self.lane_mut(lane)?.own_pool = Some(own);
+        Some(own)
     }
 
     pub(super) fn lane_up(&mut self, spec: LaneSpec) {
@@ -57,47 +117,80 @@ impl Router {
             self.lanes.resize_with(index + 1, || None);
         }
         if let Some(entry) = self.lanes.get_mut(index) {
-            *entry = Some(Lane { depth: spec.depth, holding: SmallVec::new(), last_report: Nanos::ZERO });
+            *entry = Some(Lane {
+                depth: spec.depth,
+                ahead: spec.ahead,
+                holding: SmallVec::new(),
+                last_report: Nanos::ZERO,
+                pools: SmallVec::new(),
+                own_pool: None,
+                end: None,
+            });
         }
-        if let Err(position) = self.free_lanes.binary_search(&spec.lane) {
-            self.free_lanes.insert(position, spec.lane);
+        let theirs = |(id, pool): (u32, &Pool)| pool.lanes.contain(spec.lane).then_some(id);
+        let pools: Vec<u32> = self.pools.iter().filter_map(theirs).collect();
+        for pool in pools {
+            self.join(spec.lane, pool);
+            self.pool_changed(pool);
         }
-        self.count_lanes();
+        self.plan_soon();
     }
 
     pub(super) fn lane_down(&mut self, id: LaneId, effects: &mut Effects) {
         let Some(lane) = self.lanes.get_mut(id.0 as usize).and_then(Option::take) else { return };
-        self.free_lanes.retain(|free| *free != id);
-        self.count_lanes();
-        for slot in lane.holding {
-            let Some(batch_id) = self.batches.at(slot).map(|batch| batch.id) else { continue };
-            let Some((_, batch)) = self.batches.take(batch_id) else { continue };
-            if let Some(model) = self.model_mut(batch.model) {
-                model.in_flight =
-                    model.in_flight.saturating_sub(u32::try_from(batch.members.len()).unwrap_or(u32::MAX));
+        self.lane_timers.remove(id.0, &mut self.lane_timer_positions);
+        for &pool_id in &lane.pools {
+            if let Some(pool) = self.pools.get_mut(pool_id) {
+                pool.forget(self.now, id, lane.end);
             }
-            for &member in &batch.members {
-                self.finish(member, Outcome::Failed, Reason::LaneDied, effects);
-            }
-            self.retire_if_done(batch.model, effects);
+            self.pool_changed(pool_id);
+        }
+        for &slot in &lane.holding {
+            self.fail_batch(slot, effects);
+        }
+        if let Some(own) = lane.own_pool {
+            self.unbind(own, effects);
         }
         self.refuse_without_lane(effects);
+        self.plan_soon();
     }
 
-    fn count_lanes(&mut self) {
-        for index in 0..self.models.len() {
-            let id = ModelId(u32::try_from(index).unwrap_or(u32::MAX));
-            let lanes = self.model(id).map_or(0, |model| self.lanes_up(&model.runs_on));
-            if let Some(model) = self.model_mut(id) {
-                model.lanes = lanes;
-            }
-            self.model_changed(id);
+    fn fail_batch(&mut self, slot: u32, effects: &mut Effects) {
+        let Some(batch) = self.batches.at(slot) else { return };
+        let (model_id, members) = (batch.model, u32::try_from(batch.members.len()).unwrap_or(u32::MAX));
+        if let Some(model) = self.model_mut(model_id) {
+            model.in_flight = model.in_flight.saturating_sub(members);
         }
+        let mut position = 0;
+        while let Some(member) = self.batches.member(slot, position) {
+            position += 1;
+            self.finish(member, Outcome::Failed, Reason::LaneDied, effects);
+        }
+        self.batches.close(slot);
+        self.retire_if_done(model_id, effects);
+    }
+
+    /// Moves requests that were bound to a lane that is gone to others, and forgets the lane's own pool.
+    fn unbind(&mut self, own: u32, effects: &mut Effects) {
+        let bound = |&(_, queue): &(u32, &Queue)| queue.kind.pool == own;
+        let slots: Vec<u32> = self.queues.iter().filter(bound).flat_map(|(_, queue)| queue.slots()).collect();
+        for slot in slots {
+            self.unqueue(slot);
+            self.enqueue(slot);
+        }
+        self.look_at_due(effects);
+        self.remove_pool(own);
+    }
+
+    /// Lanes changed, so what policies said of the pool's queues may not hold any more.
+    fn pool_changed(&mut self, pool: u32) {
+        let theirs = |&(_, queue): &(u32, &Queue)| queue.kind.pool == pool;
+        self.changed.extend(self.queues.iter().filter(theirs).map(|(slot, _)| slot));
     }
 
     fn refuse_without_lane(&mut self, effects: &mut Effects) {
-        let stranded = |&(_, queue): &(u32, &crate::queue::Queue)| {
-            self.model(queue.model).is_none_or(|model| model.lanes == 0)
+        let stranded = |&(_, queue): &(u32, &Queue)| {
+            self.pools.get(queue.kind.pool).is_none_or(|pool| pool.up.is_empty())
         };
         let slots: Vec<u32> =
             self.queues.iter().filter(stranded).flat_map(|(_, queue)| queue.slots()).collect();

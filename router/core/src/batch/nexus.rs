@@ -1,0 +1,189 @@
+pub mod packing;
+
+use std::cmp::Ordering;
+
+use super::{Assignment, BatchOptions, BatchPolicy, Decision, GiveUp, QueueView, Session, Shot, Why};
+use crate::{ConfigError, LaneId, Nanos};
+use packing::Demand;
+
+/// Nexus: a plan says which models share a lane and in which batches (squishy bin packing, see [`packing`]); requests
+/// are dealt out to lanes by it as they come; each lane runs its models in turn, giving up heads so that the batch is
+/// as large as planned (early drop).
+///
+/// It believes that rates hold for an epoch and that arrivals are nearly even. It is the wrong choice for bursts and
+/// for few requests a lane: a request waits for its own lane while others idle, since nothing is shared between
+/// lanes, and a plan made for even arrivals runs lanes so full that uneven ones miss. The packing, the choice of
+/// lanes by deficit round robin, the round of a lane and the sliding window of early drop are [seen] in the released
+/// code; that residues are packed in the order of occupancy is [recalled]. With `give_up` as `expired` it is lazy:
+/// the oldest request is kept until its deadline has passed and sets the size [seen].
+///
+/// Changed [ours]: it plans every 10 s, the minimum epoch of the released code, whatever the rates did, where that
+/// waits up to 30 s unless they moved by a fifth; rates are the router's, over half a second, not ten; each plan is
+/// made afresh. Where the plan needs more lanes than there are, all rates are scaled down alike; lanes left over
+/// double the most loaded ones. Until a rate was seen any lane takes any request, in batches that fit twice in its objective. The batch time is the cautious
+/// estimate of the cost model that all policies here share, in place of mean plus deviation of a profile; times
+/// before and after the batch, and network latency, are nil inside a process. Splitting the objective of a
+/// pipeline over its stages is left out, as are models that share a prefix and those that fill leftover time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Nexus {
+    give_up: GiveUp,
+    /// By lane.
+    assigned: Vec<Assigned>,
+    /// Whose turn it is for the next request.
+    turn: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Assigned {
+    lane: LaneId,
+    batch: u32,
+    /// Requests that it gets in a round, at least 1.
+    quantum: f64,
+    /// Requests that it may still get in this round.
+    deficit: f64,
+    /// When it last got a batch of this model.
+    fired: Nanos,
+}
+
+impl BatchPolicy for Nexus {
+    const NAME: &'static str = "nexus";
+    const SUMMARY: &'static str =
+        "plans which models share which lanes in which batches; gives heads up to keep sizes";
+    const EPOCH: Option<Nanos> = Some(Nanos::from_millis(10_000));
+
+    fn new(options: &BatchOptions) -> Result<Self, ConfigError> {
+        options.only(Self::NAME, &["give_up"])?;
+        Ok(Self { give_up: options.give_up.unwrap_or(GiveUp::Hopeless), assigned: Vec::new(), turn: 0 })
+    }
+
+    fn decide(&self, now: Nanos, queue: &QueueView<'_>) -> Decision {
+        let planned = queue.pool.only.and_then(|lane| self.on(lane));
+        // Round robin on its lane: whose last batch is longest ago.
+        let rank = planned.map_or(queue.oldest_arrival, |planned| planned.fired).0;
+        let fire = |skip, take, why| Decision::Fire(Shot { skip, take, rank, why });
+        let target = match planned {
+            Some(planned) => planned.batch.min(queue.max_batch),
+            None => packing::saturate(queue.slo(), queue.max_batch, |rows| queue.time(rows)).0,
+        };
+        let all = target.min(queue.rows);
+        if queue.pool.free == 0 {
+            return fire(0, all, Why::Planned);
+        }
+        let begins = queue.pool.begins.max(now);
+        let (skip, take) = match self.give_up {
+            GiveUp::Expired => (0, all.min(queue.largest_by(begins, queue.head.deadline))),
+            GiveUp::Hopeless => match window(begins, queue, all) {
+                Some(found) => found,
+                // Late on this lane only, which takes batches ahead: looked at again when it is free.
+                None if begins > now => return Decision::Wait(begins),
+                // What the machine has not given up although it will be late is wanted run.
+                None => (0, queue.head.rows),
+            },
+        };
+        match take.cmp(&target) {
+            Ordering::Less if take < all => fire(skip, take, Why::LastStart),
+            Ordering::Less => fire(skip, take, Why::LaneFree),
+            Ordering::Equal | Ordering::Greater => fire(skip, take, Why::Planned),
+        }
+    }
+
+    fn gives_up(&self) -> GiveUp {
+        self.give_up
+    }
+
+    fn plan(sessions: &[Session<'_>], lanes: &[LaneId]) -> Vec<Vec<Assignment>> {
+        let mut plan = vec![Vec::new(); sessions.len()];
+        if sessions.iter().all(|session| session.rate <= 0.0) {
+            return plan;
+        }
+        let times: Vec<_> =
+            sessions.iter().map(|session| |rows| session.cost.cautious(rows, session.row_bytes)).collect();
+        let demand = |(session, time)| {
+            let (session, time): (&Session<'_>, &dyn Fn(u32) -> Nanos) = (session, time);
+            let slo = if session.slo == Nanos::ZERO { Nanos::NEVER } else { session.slo };
+            Demand { rate: session.rate, slo, max_batch: session.max_batch, time }
+        };
+        let times = times.iter().map(|time| time as &dyn Fn(u32) -> Nanos);
+        let demands: Vec<Demand<'_>> = sessions.iter().zip(times).map(demand).collect();
+        for (node, &lane) in packing::fit(&demands, lanes.len()).iter().zip(lanes) {
+            for share in &node.shares {
+                if let Some(assignments) = plan.get_mut(share.session) {
+                    assignments.push(Assignment { lane, rate: share.rate, batch: share.batch });
+                }
+            }
+        }
+        plan
+    }
+
+    fn assign(&mut self, mut assignments: Vec<Assignment>) {
+        assignments.sort_unstable_by_key(|assignment| assignment.lane);
+        assignments.dedup_by_key(|assignment| assignment.lane);
+        let least = assignments.iter().map(|assignment| assignment.rate).fold(f64::INFINITY, f64::min);
+        let assigned = |assignment: &Assignment| {
+            let before = self.on(assignment.lane);
+            Assigned {
+                lane: assignment.lane,
+                batch: assignment.batch,
+                quantum: if least > 0.0 { assignment.rate / least } else { 1.0 },
+                deficit: 0.0,
+                fired: before.map_or(Nanos::ZERO, |before| before.fired),
+            }
+        };
+        self.assigned = assignments.iter().map(assigned).collect();
+        self.turn = 0;
+    }
+
+    fn bind(&mut self) -> Option<LaneId> {
+        if self.assigned.iter().all(|assigned| assigned.deficit < 1.0) {
+            for assigned in &mut self.assigned {
+                assigned.deficit += assigned.quantum;
+            }
+        }
+        for _ in 0..self.assigned.len() {
+            let position = self.turn;
+            self.turn = (self.turn + 1) % self.assigned.len();
+            if let Some(assigned) = self.assigned.get_mut(position).filter(|assigned| assigned.deficit >= 1.0)
+            {
+                assigned.deficit -= 1.0;
+                return Some(assigned.lane);
+            }
+        }
+        None
+    }
+
+    fn fired(&mut self, now: Nanos, lane: LaneId) {
+        if let Ok(position) = self.assigned.binary_search_by_key(&lane, |assigned| assigned.lane)
+            && let Some(assigned) = self.assigned.get_mut(position)
+        {
+            assigned.fired = now;
+        }
+    }
+}
+
+impl Nexus {
+    fn on(&self, lane: LaneId) -> Option<&Assigned> {
+        let position = self.assigned.binary_search_by_key(&lane, |assigned| assigned.lane).ok()?;
+        self.assigned.get(position)
+    }
+}
+
+/// Early drop: passes over heads that a batch of `target` rows would be late for, and over more for the smaller batch
+/// that is left when too few remain. How many requests to give up and rows to take.
+fn window(begins: Nanos, queue: &QueueView<'_>, target: u32) -> Option<(u32, u32)> {
+    let (mut rows_left, mut take) = (queue.rows, target);
+    let mut done = begins.after(queue.time(take));
+    for (skip, waiting) in (0..).zip(queue.iter()) {
+        if done <= waiting.deadline {
+            return Some((skip, take.max(waiting.rows)));
+        }
+        rows_left = rows_left.saturating_sub(waiting.rows);
+        if rows_left < take {
+            take = rows_left;
+            done = begins.after(queue.time(take));
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,62 @@
+//! What lanes can answer at best under even arrivals of one model: upper bounds to hold policies against.
+//!
+//! Each lane runs one batch after the other; a request that just missed one waits for the next batch to start
+//! somewhere, and then for its own. Both bounds are Symphony's [formulas recalled].
+
+use crate::Nanos;
+
+/// A batch size and what it gives.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Bound {
+    /// Rows a batch.
+    pub batch: u32,
+    /// Rows a second on all the lanes together.
+    pub throughput: f64,
+}
+
+/// Each lane for itself: a wait of one batch time at most, so the largest `b` with `2 L(b) <= slo`.
+///
+/// `time` gives the time of a batch of so many rows, growing with them. `None` if not even one row is in time.
+pub fn uncoordinated(time: impl Fn(u32) -> Nanos, slo: Nanos, lanes: u32, max_batch: u32) -> Option<Bound> {
+    best(&time, lanes, max_batch, |time| time.0.checked_mul(2).is_some_and(|both| both <= slo.0))
+}
+
+/// Lanes that start their batches one after the other at equal distances: a wait of one `lanes`-th of a batch time
+/// at most, so the largest `b` with `(1 + 1 / lanes) L(b) <= slo`.
+///
+/// `time` gives the time of a batch of so many rows, growing with them. `None` if not even one row is in time.
+pub fn staggered(time: impl Fn(u32) -> Nanos, slo: Nanos, lanes: u32, max_batch: u32) -> Option<Bound> {
+    let wait = |time: Nanos| time.0.div_ceil(u64::from(lanes.max(1)));
+    best(&time, lanes, max_batch, |time| time.0.checked_add(wait(time)).is_some_and(|both| both <= slo.0))
+}
+
+fn best(
+    time: &impl Fn(u32) -> Nanos,
+    lanes: u32,
+    max_batch: u32,
+    in_time: impl Fn(Nanos) -> bool,
+) -> Option<Bound> {
+    let batch = (1..=max_batch).take_while(|&rows| in_time(time(rows))).last()?;
+    let throughput = f64::from(lanes) * f64::from(batch) * 1e9 / time(batch).0 as f64;
+    Some(Bound { batch, throughput })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_in_time_or_everything() {
+        let ten = |_| Nanos::from_millis(10);
+        assert_eq!(uncoordinated(ten, Nanos::from_millis(19), 8, 32), None);
+        assert_eq!(staggered(ten, Nanos::from_millis(11), 8, 32), None);
+        assert_eq!(uncoordinated(ten, Nanos::NEVER, 8, 32), Some(Bound { batch: 32, throughput: 25_600.0 }));
+    }
+
+    #[test]
+    fn one_lane_cannot_be_staggered() {
+        let time = |rows: u32| Nanos::from_micros(1_000 * u64::from(rows) + 5_000);
+        let slo = Nanos::from_millis(25);
+        assert_eq!(uncoordinated(time, slo, 1, 64), staggered(time, slo, 1, 64));
+    }
+}

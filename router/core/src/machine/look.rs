@@ -1,0 +1,247 @@
+//! Due queues: hopeless requests leave, the policy is asked, the answer is filed.
+
+use crate::batch::{Decision, PoolView, QueueView, Shot, Why};
+use crate::event::{Effects, Outcome, Reason};
+use crate::machine::Router;
+use crate::machine::admission::given_up_from;
+use crate::model::Model;
+use crate::pool::Pool;
+use crate::queue::{Queue, Standing, Urgency, Waiting};
+use crate::{Class, ModelId, Nanos};
+
+/// One in this many requests that the estimate alone condemns is run if a lane is free anyway: an estimate
+/// that refuses everything would otherwise never be corrected.
+const PROBE_EVERY: u32 = 16;
+
+/// Waiting queues that one more free lane may wake at a time; the others have their timers.
+const DEFERRED_ASKED: usize = 32;
+
+impl Router {
+    /// Looks again at queues that changed in this turn or whose time has come.
+    pub(super) fn look_at_due(&mut self, effects: &mut Effects) {
+        if self.drain_until.is_some_and(|until| until <= self.now) {
+            self.refuse_all_queued(effects);
+        }
+        while let Some((at, queue)) = self.timers.first() {
+            if at > self.now {
+                break;
+            }
+            self.timers.remove(queue, &mut self.timer_positions);
+            self.note_queue(queue);
+        }
+        while let Some((at, lane)) = self.lane_timers.first() {
+            if at > self.now {
+                break;
+            }
+            self.lane_timers.remove(lane, &mut self.lane_timer_positions);
+            self.settle_lane(crate::LaneId(lane));
+        }
+        while let Some(queue) = self.changed.pop() {
+            self.look_at(queue, effects);
+        }
+    }
+
+    /// Drops what is hopeless, asks the policy, and files the queue under ready or under a time.
+    fn look_at(&mut self, slot: u32, effects: &mut Effects) {
+        self.give_up(slot, effects);
+        let Some(queue) = self.queues.get(slot) else { return };
+        if queue.is_empty() {
+            self.close_queue(slot, effects);
+            return;
+        }
+        let Some((head, model)) = self.head_of(queue) else { return };
+        let Some(request) = self.requests.at(head.slot) else { return };
+        let mut look_again = given_up_from(model, request).min(self.promotion(queue, &head));
+        let pool = queue.kind.pool;
+        let ready = match self.decide(queue) {
+            Some(Decision::Fire(shot)) => Some(self.urgency(queue, &head, &shot)),
+            Some(Decision::Wait(until)) => {
+                look_again = look_again.min(until.max(self.now.after(Nanos(1))));
+                None
+            }
+            None => None,
+        };
+        self.file_ready(slot, ready);
+        if ready.is_none() {
+            self.note_deferred(slot, pool);
+        }
+        if ready.is_some() {
+            self.note_pool(pool);
+            self.recall_for(slot, effects);
+        }
+        if look_again == Nanos::NEVER {
+            self.timers.remove(slot, &mut self.timer_positions);
+        } else {
+            self.timers.insert(look_again, slot, &mut self.timer_positions);
+        }
+    }
+
+    pub(super) fn head_of<'a>(&'a self, queue: &Queue) -> Option<(Waiting, &'a Model)> {
+        Some((*queue.head()?, self.model(queue.kind.model)?))
+    }
+
+    /// What the policy says of a queue; a request that must run alone is not its affair.
+    pub(super) fn decide(&self, queue: &Queue) -> Option<Decision> {
+        let (head, model) = self.head_of(queue)?;
+        if self.requests.at(head.slot)?.alone {
+            let shot = Shot { skip: 0, take: head.rows, rank: head.deadline.0, why: Why::Alone };
+            return Some(Decision::Fire(shot));
+        }
+        let pool = self.pools.get(queue.kind.pool)?;
+        let oldest = self.requests.at(queue.oldest()?)?;
+        let view = QueueView {
+            head,
+            rows: queue.rows.saturating_add(self.company(queue, model)),
+            oldest_arrival: oldest.arrived,
+            row_bytes: queue.row_bytes(),
+            max_batch: model.max_batch,
+            cost: &model.cost,
+            pool: self.view_of(pool),
+            waiting: &queue.waiting,
+            rate: &model.rate,
+        };
+        Some(model.policy.decide(self.now, &view))
+    }
+
+    pub(super) fn view_of<'a>(&self, pool: &'a Pool) -> PoolView<'a> {
+        PoolView {
+            lanes: pool.up.len().max(1),
+            free: pool.free.len(),
+            models: pool.models.max(1),
+            load: pool.load.now(self.now, pool.busy_share()),
+            demand: pool.demand,
+            begins: self.begins(pool),
+            only: pool.lanes.only(),
+            mean_time: Nanos(pool.mean_time),
+            ends: &pool.ends,
+        }
+    }
+
+    /// When a batch of this pool would begin.
+    fn begins(&self, pool: &Pool) -> Nanos {
+        let end = match pool.free.first() {
+            Some(lane) => {
+                self.lane(lane).and_then(|lane| self.batches.at(*lane.holding.last()?)?.expected_end.into())
+            }
+            None => pool.ends.first().map(|end| end.at),
+        };
+        end.unwrap_or(self.now).max(self.now)
+    }
+
+    /// Rows of other classes and tenants that may ride in a batch of this queue.
+    fn company(&self, queue: &Queue, model: &Model) -> u32 {
+        if model.queues.len() < 2 {
+            return 0;
+        }
+        let alike = |other: &&Queue| {
+            other.kind != queue.kind && (other.kind.shape, other.kind.pool) == (queue.kind.shape, queue.kind.pool)
+        };
+        let others = model.queues.iter().filter_map(|(_, slot)| self.queues.get(*slot));
+        others.filter(alike).map(|other| other.rows).fold(0, u32::saturating_add)
+    }
+
+    pub(super) fn urgency(&self, queue: &Queue, head: &Waiting, shot: &Shot) -> Urgency {
+        let waited = queue
+            .oldest()
+            .and_then(|slot| self.requests.at(slot))
+            .map_or(Nanos::ZERO, |oldest| self.now.since(oldest.arrived));
+        let wanted_by = head.arrived.after(self.config.patience);
+        let rank = if queue.kind.deadlines { shot.rank } else { wanted_by.0 };
+        if waited >= self.config.starvation {
+            return (Class::new(0), Standing::Overdue, rank, head.sequence);
+        }
+        let standing = match (queue.kind.deadlines, self.shares.over(self.now, queue.kind.tenant)) {
+            (false, _) if wanted_by <= self.now => Standing::Overdue,
+            (true, false) => Standing::Deadline,
+            (true, true) => Standing::DeadlineOverShare,
+            (false, false) => Standing::BestEffort,
+            (false, true) => Standing::BestEffortOverShare,
+        };
+        (queue.kind.class, standing, rank, head.sequence)
+    }
+
+    /// When waiting alone makes a queue more urgent.
+    fn promotion(&self, queue: &Queue, head: &Waiting) -> Nanos {
+        let patience = match head.deadline {
+            Nanos::NEVER => Some(head.arrived.after(self.config.patience)),
+            _ => None,
+        };
+        let starved = queue.oldest();
+        let starved = starved.and_then(|slot| self.requests.at(slot));
+        let starved = starved.map(|oldest| oldest.arrived.after(self.config.starvation));
+        let ahead = [patience, starved].into_iter().flatten().filter(|&at| at > self.now);
+        ahead.min().unwrap_or(Nanos::NEVER)
+    }
+
+    fn give_up(&mut self, slot: u32, effects: &mut Effects) {
+        while let Some(head) = self.queues.get(slot).and_then(Queue::head).map(|head| head.slot) {
+            let Some(request) = self.requests.at(head) else { return };
+            let (id, model_id) = (request.id, request.model);
+            if request.deadline <= self.now {
+                self.unqueue(head);
+                self.finish(id, Outcome::Expired, Reason::DeadlinePassed, effects);
+                continue;
+            }
+            let late = self.model(model_id).is_some_and(|model| given_up_from(model, request) <= self.now);
+            if !late || self.spare_as_probe(head, model_id) {
+                return;
+            }
+            self.unqueue(head);
+            self.finish(id, Outcome::Refused, Reason::DeadlineUnmeetable, effects);
+        }
+    }
+
+    fn spare_as_probe(&mut self, slot: u32, model: ModelId) -> bool {
+        if self.free_lane_for(model).is_none() {
+            return false;
+        }
+        let Some(model) = self.model_mut(model) else { return false };
+        let chosen = model.doubted.is_multiple_of(PROBE_EVERY);
+        model.doubted = model.doubted.wrapping_add(1);
+        if let Some(request) = self.requests.at_mut(slot).filter(|_| chosen) {
+            request.probe = true;
+        }
+        chosen
+    }
+
+    fn close_queue(&mut self, slot: u32, effects: &mut Effects) {
+        self.file_ready(slot, None);
+        self.timers.remove(slot, &mut self.timer_positions);
+        let Some(model_id) = self.queues.get(slot).map(|queue| queue.kind.model) else { return };
+        let Some(model) = self.model_mut(model_id) else { return };
+        // A queue may be noted as changed twice in a turn; only the first look finds it open.
+        if let Some(position) = model.queues.iter().position(|(_, open)| *open == slot) {
+            model.queues.swap_remove(position);
+            self.queues.close(slot);
+            self.retire_if_done(model_id, effects);
+        }
+    }
+
+    fn note_deferred(&mut self, slot: u32, pool: u32) {
+        let Some(pool) = self.pools.get_mut(pool).filter(|pool| !pool.free.is_empty()) else { return };
+        if let Some(queue) = self.queues.get_mut(slot).filter(|queue| !queue.deferred) {
+            queue.deferred = true;
+            pool.deferred.push(slot);
+        }
+    }
+
+    /// Another lane is free: queues that had thought one too few to fire are asked again.
+    pub(super) fn ask_deferred(&mut self, pool: u32) {
+        for _ in 0..DEFERRED_ASKED {
+            let Some(slot) = self.pools.get_mut(pool).and_then(|pool| pool.deferred.pop()) else { return };
+            if let Some(queue) = self.queues.get_mut(slot) {
+                queue.deferred = false;
+            }
+            self.note_queue(slot);
+        }
+    }
+
+    pub(super) fn file_ready(&mut self, slot: u32, urgency: Option<Urgency>) {
+        let Some(queue) = self.queues.get_mut(slot) else { return };
+        let before = std::mem::replace(&mut queue.ready, urgency);
+        if before != urgency {
+            let pool = queue.kind.pool;
+            self.pools.file(pool, slot, urgency);
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! Policies that distribute models over lanes ahead of time.
+
+use crate::batch::Session;
+use crate::machine::Router;
+use crate::{LaneId, ModelId, Nanos};
+
+/// After models or lanes came or went, plans are made again after this long: Nexus' beacon interval.
+const FIRST_LOOK: Nanos = Nanos::from_millis(1_000);
+
+impl Router {
+    /// Asks planning policies for a new plan if an epoch has passed since the last one.
+    pub(super) fn plan_if_due(&mut self) {
+        if self.plan_at.is_none_or(|at| at > self.now) {
+            return;
+        }
+        let planning = |model: &crate::model::Model| !model.retiring && model.policy.epoch().is_some();
+        let ids = (0..).map(ModelId).zip(&self.models);
+        let ids: Vec<ModelId> =
+            ids.filter(|(_, model)| model.as_ref().is_some_and(planning)).map(|(id, _)| id).collect();
+        let epoch = ids.iter().filter_map(|&id| self.model(id)?.policy.epoch()).min();
+        // What just came has no rate yet.
+        let changed = self.plan_at == Some(Nanos::ZERO);
+        let wait = |epoch: Nanos| if changed { epoch.min(FIRST_LOOK) } else { epoch };
+        self.plan_at = epoch.map(|epoch| self.now.after(wait(epoch)));
+        for (position, &leader) in ids.iter().enumerate() {
+            let group = |&id: &ModelId| {
+                let (model, leader) = (self.model(id)?, self.model(leader)?);
+                (model.pool == leader.pool && model.policy.name() == leader.policy.name()).then_some(id)
+            };
+            let members: Vec<ModelId> = ids.iter().filter_map(group).collect();
+            // Each group is planned once, by its first member.
+            if ids.iter().take(position).any(|id| members.contains(id)) {
+                continue;
+            }
+            self.plan(&members);
+        }
+    }
+
+    fn plan(&mut self, members: &[ModelId]) {
+        let Some(first) = members.first().and_then(|&id| self.model(id)) else { return };
+        let lanes: Vec<LaneId> =
+            self.pools.get(first.pool).map(|pool| pool.up.iter().collect()).unwrap_or_default();
+        let sessions: Vec<Session<'_>> = members
+            .iter()
+            .filter_map(|&id| {
+                let model = self.model(id)?;
+                Some(Session {
+                    rate: model.rate.per_second(self.now),
+                    slo: model.slo,
+                    max_batch: model.max_batch,
+                    row_bytes: model.row_bytes,
+                    cost: &model.cost,
+                })
+            })
+            .collect();
+        let plan = first.policy.plan(&sessions, &lanes);
+        for (&id, assignments) in members.iter().zip(plan) {
+            if let Some(model) = self.model_mut(id) {
+                model.policy.assign(assignments);
+            }
+        }
+    }
+
+    /// Plans as soon as anything happens: models or lanes came or went.
+    pub(super) fn plan_soon(&mut self) {
+        let plans = |model: &crate::model::Model| model.policy.epoch().is_some();
+        if self.models.iter().flatten().any(plans) {
+            self.plan_at = Some(Nanos::ZERO);
+        }
+    }
+}

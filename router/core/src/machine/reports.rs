@@ -1,0 +1,135 @@
+//! What lanes say of their batches.
+
+use crate::batch::Observation;
+use crate::event::{BatchReport, Effects, Outcome, Reason};
+use crate::machine::Router;
+use crate::{BatchId, LaneId, ModelId, Nanos};
+
+impl Router {
+    pub(super) fn batch_done(&mut self, report: BatchReport, effects: &mut Effects) {
+        let Some(slot) = self.batches.slot_of(report.batch) else { return };
+        let Some((model, started)) = self.take_off_lane(slot) else { return };
+        if report.ok {
+            self.learn(slot, started);
+        }
+        let several = self.batches.at(slot).is_some_and(|batch| batch.members.len() > 1);
+        let mut position = 0;
+        while let Some(id) = self.batches.member(slot, position) {
+            position += 1;
+            if self.requests.get(id).is_none() {
+                continue;
+            }
+            if report.ok {
+                self.finish(id, Outcome::Done, Reason::Answered, effects);
+            } else if several {
+                // Some member's input may be at fault, and only running each alone tells whose.
+                if let Some(request) = self.requests.at_mut(id.slot()) {
+                    request.alone = true;
+                }
+                self.enqueue(id.slot());
+            } else {
+                self.finish(id, Outcome::Failed, Reason::EngineFailed, effects);
+            }
+        }
+        self.batches.close(slot);
+        self.model_changed(model);
+        self.retire_if_done(model, effects);
+    }
+
+    /// The requests of a batch that was not run wait again; the queues are full to their bounds at most as before,
+    /// so nobody is refused for it.
+    pub(super) fn batch_returned(&mut self, id: BatchId, effects: &mut Effects) {
+        let Some(slot) = self.batches.slot_of(id) else { return };
+        let Some((model, _)) = self.take_off_lane(slot) else { return };
+        let mut position = 0;
+        while let Some(id) = self.batches.member(slot, position) {
+            position += 1;
+            if let Some(request) = self.requests.get(id) {
+                let slot = request.id.slot();
+                self.enqueue(slot);
+            }
+        }
+        self.batches.close(slot);
+        self.retire_if_done(model, effects);
+    }
+
+    /// Takes a batch off its lane; returns its model and when it began: when it was dispatched, or when the lane
+    /// reported the one before it.
+    fn take_off_lane(&mut self, slot: u32) -> Option<(ModelId, Nanos)> {
+        let now = self.now;
+        let batch = self.batches.at(slot)?;
+        let (lane_id, model_id, dispatched) = (batch.lane, batch.model, batch.dispatched);
+        let members = u32::try_from(batch.members.len()).unwrap_or(u32::MAX);
+        if let Some(model) = self.model_mut(model_id) {
+            model.in_flight = model.in_flight.saturating_sub(members);
+        }
+        let mut began = dispatched;
+        if let Some(lane) = self.lane_mut(lane_id) {
+            lane.holding.retain(|held| *held != slot);
+            began = dispatched.max(std::mem::replace(&mut lane.last_report, now));
+        }
+        self.settle_lane(lane_id);
+        Some((model_id, began))
+    }
+
+    fn learn(&mut self, slot: u32, started: Nanos) {
+        let now = self.now;
+        let Some(batch) = self.batches.at(slot) else { return };
+        let (rows, row_bytes, model) = (batch.rows, batch.row_bytes, batch.model);
+        let first = batch.members.first().and_then(|&id| self.requests.get(id));
+        let slo = first.filter(|request| request.deadline != Nanos::NEVER);
+        let slo = slo.map(|request| request.deadline.since(request.arrived));
+        let time = now.since(started);
+        let Some(model) = self.model_mut(model) else { return };
+        model.cost.observe(rows, row_bytes, time);
+        let before = model.policy.demand();
+        let (rate, max_batch, cost) = (model.rate.per_second(now), model.max_batch, &model.cost);
+        model.policy.observe(now, &Observation { rows, row_bytes, time, slo, rate, max_batch, cost });
+        let (pool, more) = (model.pool, model.policy.demand() - before);
+        if let Some(pool) = self.pools.get_mut(pool) {
+            pool.demand = (pool.demand + more).max(0.0);
+        }
+    }
+
+    /// Costs changed, so what the policy said of the model's queues may not hold any more.
+    pub(super) fn model_changed(&mut self, id: ModelId) {
+        let Some(model) = self.models.get(id.0 as usize).and_then(Option::as_ref) else { return };
+        self.changed.extend(model.queues.iter().map(|(_, slot)| *slot));
+    }
+
+    /// Tells the lane's pools whether it can take a batch.
+    pub(super) fn settle_lane(&mut self, id: LaneId) {
+        let now = self.now;
+        let Some(lane) = self.lane(id) else { return };
+        let last = lane.holding.last().and_then(|&slot| self.batches.at(slot));
+        let room = lane.holding.len() < lane.depth as usize;
+        let (end, look_again) = match last.map(|batch| batch.expected_end) {
+            None => (None, None),
+            Some(end) => {
+                let from = end.before(lane.ahead);
+                if room && from <= now { (None, None) } else { (Some(end), room.then_some(from)) }
+            }
+        };
+        match look_again {
+            Some(at) => self.lane_timers.insert(at, id.0, &mut self.lane_timer_positions),
+            None => {
+                self.lane_timers.remove(id.0, &mut self.lane_timer_positions);
+            }
+        }
+        let Some(lane) = self.lane_mut(id) else { return };
+        let before = std::mem::replace(&mut lane.end, end);
+        let pools = std::mem::take(&mut lane.pools);
+        for &pool in &pools {
+            if let Some(pool) = self.pools.get_mut(pool) {
+                pool.lane_is(now, id, before, end);
+            }
+            if end.is_none() {
+                self.note_pool(pool);
+                self.ask_deferred(pool);
+            }
+        }
+        if let Some(lane) = self.lane_mut(id) {
+            lane.pools = pools;
+        }
+    }
+}

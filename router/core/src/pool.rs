@@ -1,0 +1,164 @@
+//! Lanes that run the same models, and the queues that wait for one of them.
+
+use crate::heap::{Heap, Positions};
+use crate::lane_set::LaneSet;
+use crate::ordered::{Keyed, Ordered};
+use crate::queue::Urgency;
+use crate::rate::Load;
+use crate::{LaneId, ModelLanes, Nanos};
+
+/// Lane load is averaged over this long.
+const LOAD_MEMORY: Nanos = Nanos::from_millis(250);
+
+/// A busy lane and when it should be free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LaneEnd {
+    /// When, by the estimate; may have passed.
+    pub at: Nanos,
+    /// Which.
+    pub lane: LaneId,
+}
+
+impl Keyed for LaneEnd {
+    type Key = (Nanos, LaneId);
+    fn key(&self) -> Self::Key {
+        (self.at, self.lane)
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Pool {
+    pub lanes: ModelLanes,
+    /// Lanes that are up.
+    pub up: LaneSet,
+    /// Lanes that can take a batch; the smallest id is used first, so that the others may be given back.
+    pub free: LaneSet,
+    /// Lanes that cannot, by when they should.
+    pub ends: Ordered<LaneEnd>,
+    /// Queues whose policy says fire, most urgent first.
+    pub ready: Heap<Urgency>,
+    /// Models that use it.
+    pub models: u32,
+    pub load: Load,
+    /// Batches a second that its models need.
+    pub demand: f64,
+    /// Smoothed time that batches should take, in nanoseconds.
+    pub mean_time: u64,
+    /// Queues that chose to wait although a lane was free; asked again when another one is.
+    pub deferred: Vec<u32>,
+    /// Noted for a look at whether a ready queue meets a free lane.
+    pub noted: bool,
+}
+
+impl Pool {
+    pub(crate) fn new(lanes: ModelLanes) -> Self {
+        Self {
+            lanes,
+            up: LaneSet::default(),
+            free: LaneSet::default(),
+            ends: Ordered::default(),
+            ready: Heap::default(),
+            models: 0,
+            load: Load::over(LOAD_MEMORY),
+            demand: 0.0,
+            mean_time: 0,
+            deferred: Vec::new(),
+            noted: false,
+        }
+    }
+
+    pub(crate) fn busy_share(&self) -> f64 {
+        f64::from(self.up.len() - self.free.len().min(self.up.len())) / f64::from(self.up.len().max(1))
+    }
+
+    /// A batch of this time was started.
+    pub(crate) fn took(&mut self, time: Nanos) {
+        let before = if self.mean_time == 0 { time.0 } else { self.mean_time };
+        self.mean_time = before - before / 32 + time.0 / 32;
+    }
+
+    /// A lane is busy until `end`, or free.
+    pub(crate) fn lane_is(&mut self, now: Nanos, lane: LaneId, before: Option<Nanos>, end: Option<Nanos>) {
+        self.load.was(now, self.busy_share());
+        if let Some(at) = before {
+            self.ends.remove((at, lane));
+        }
+        match end {
+            Some(at) => {
+                self.ends.insert(LaneEnd { at, lane });
+                self.free.remove(lane);
+            }
+            None => {
+                self.free.insert(lane);
+            }
+        }
+    }
+
+    pub(crate) fn forget(&mut self, now: Nanos, lane: LaneId, end: Option<Nanos>) {
+        self.load.was(now, self.busy_share());
+        if let Some(at) = end {
+            self.ends.remove((at, lane));
+        }
+        self.free.remove(lane);
+        self.up.remove(lane);
+    }
+
+    /// A ready queue and the lane for it, if there are both.
+    pub(crate) fn first_match(&self) -> Option<(Urgency, u32, LaneId)> {
+        let (urgency, queue) = self.ready.first()?;
+        Some((urgency, queue, self.free.first()?))
+    }
+}
+
+/// Pools by number; those that nobody uses are forgotten and their number is used again.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Pools {
+    pools: Vec<Option<Pool>>,
+    /// Where each ready queue is in the heap of its pool.
+    pub positions: Positions,
+}
+
+impl Pools {
+    pub(crate) fn get(&self, pool: u32) -> Option<&Pool> {
+        self.pools.get(pool as usize).and_then(Option::as_ref)
+    }
+
+    pub(crate) fn get_mut(&mut self, pool: u32) -> Option<&mut Pool> {
+        self.pools.get_mut(pool as usize).and_then(Option::as_mut)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Pool)> {
+        (0..).zip(&self.pools).filter_map(|(id, pool)| Some((id, pool.as_ref()?)))
+    }
+
+    pub(crate) fn find(&self, lanes: &ModelLanes) -> Option<u32> {
+        self.iter().find(|(_, pool)| pool.lanes == *lanes).map(|(id, _)| id)
+    }
+
+    pub(crate) fn add(&mut self, pool: Pool) -> u32 {
+        let vacant = self.pools.iter().position(Option::is_none).unwrap_or_else(|| {
+            self.pools.push(None);
+            self.pools.len() - 1
+        });
+        if let Some(entry) = self.pools.get_mut(vacant) {
+            *entry = Some(pool);
+        }
+        u32::try_from(vacant).unwrap_or(u32::MAX)
+    }
+
+    pub(crate) fn remove(&mut self, pool: u32) {
+        if let Some(entry) = self.pools.get_mut(pool as usize) {
+            *entry = None;
+        }
+    }
+
+    pub(crate) fn file(&mut self, pool: u32, queue: u32, urgency: Option<Urgency>) {
+        let Some(entry) = self.pools.get_mut(pool as usize).and_then(Option::as_mut) else { return };
+        match urgency {
+            Some(urgency) => entry.ready.insert(urgency, queue, &mut self.positions),
+            None => {
+                entry.ready.remove(queue, &mut self.positions);
+            }
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! Who is served when there is too much work: classes, best effort, tenants, and lanes that give work back.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::collections::{BTreeMap, VecDeque};
+
+use router_core::batch::{BatchOptions, Policy, Why};
+use router_core::{
+    Arrival, BatchId, BatchReport, Class, Decided, Effect, Effects, Event, LaneId, LaneSpec, ModelId, ModelLanes,
+    ModelSpec, Nanos, Outcome, ProfilePoint, Reason, RequestId, Router, RouterConfig, ShapeKey, Tenant,
+};
+
+/// One lane and one model that takes 10 ms a row, batches or not.
+struct World {
+    router: Router,
+    now: Nanos,
+    running: VecDeque<(Nanos, LaneId, BatchId)>,
+    started: Vec<(u64, Vec<u32>)>,
+    ended: BTreeMap<u32, (Outcome, Reason)>,
+}
+
+const ROW: Nanos = Nanos::from_millis(10);
+
+impl World {
+    fn new(config: RouterConfig, max_batch: u32, lane: (u32, Nanos)) -> Self {
+        let mut world = Self {
+            router: Router::new(config).unwrap(),
+            now: Nanos::ZERO,
+            running: VecDeque::new(),
+            started: Vec::new(),
+            ended: BTreeMap::new(),
+        };
+        let spec = ModelSpec {
+            model: ModelId(0),
+            max_batch,
+            queue_limit: 1_000,
+            policy: Policy::new("triton", &BatchOptions::default()).unwrap(),
+            lanes: ModelLanes::All,
+            profile: vec![ProfilePoint { rows: 1, row_bytes: 64, time: ROW }],
+        };
+        world.feed(Event::ModelUp(&spec));
+        world.feed(Event::LaneUp(LaneSpec { lane: LaneId(0), depth: lane.0, ahead: lane.1 }));
+        world
+    }
+
+    fn feed(&mut self, event: Event<'_>) {
+        let mut effects = Effects::default();
+        self.router.handle(self.now, event, &mut effects);
+        self.router.check().unwrap();
+        for effect in &effects {
+            match *effect {
+                Effect::Dispatch { lane, batch, rows, members, .. } => {
+                    let free = self.running.back().map_or(self.now, |(until, ..)| *until);
+                    let until = free.after(Nanos(ROW.0 * u64::from(rows)));
+                    self.running.push_back((until, lane, batch));
+                    let members = effects.members(members).iter().map(|id| id.slot()).collect();
+                    self.started.push((self.now.0 / 1_000_000, members));
+                }
+                Effect::Finish { request, outcome, reason } => {
+                    assert!(self.ended.insert(request.slot(), (outcome, reason)).is_none());
+                }
+                Effect::Recall { .. } | Effect::Retired(_) => {}
+            }
+        }
+    }
+
+    /// Lets virtual time pass.
+    fn until(&mut self, ms: u64) {
+        let end = Nanos::from_millis(ms);
+        loop {
+            let done = self.running.front().map(|(until, ..)| *until);
+            let wake = self.router.next_wake();
+            let next = [done, wake].into_iter().flatten().min().filter(|&at| at <= end);
+            let Some(at) = next else { break };
+            self.now = self.now.max(at);
+            match self.running.front().copied().filter(|(until, ..)| *until <= at) {
+                Some((_, lane, batch)) => {
+                    self.running.pop_front();
+                    self.feed(Event::BatchDone(BatchReport { lane, batch, ok: true }));
+                }
+                None => self.feed(Event::Tick),
+            }
+        }
+        self.now = end;
+    }
+
+    fn arrive(&mut self, slot: u32, class: u8, tenant: u16, slack_ms: Option<u64>) {
+        let deadline = slack_ms.map(|slack| self.now.after(Nanos::from_millis(slack)));
+        self.feed(Event::Arrive(Arrival {
+            request: RequestId::new(slot, 0),
+            model: ModelId(0),
+            class: Class::new(class),
+            tenant: Tenant::new(tenant),
+            shape: ShapeKey(0),
+            rows: 1,
+            bytes: 64,
+            deadline,
+        }));
+    }
+
+    fn order(&self) -> Vec<u32> {
+        self.started.iter().flat_map(|(_, members)| members.clone()).collect()
+    }
+}
+
+fn one_at_a_time(config: RouterConfig) -> World {
+    World::new(config, 1, (1, Nanos::ZERO))
+}
+
+#[test]
+fn work_without_a_deadline_goes_under_work_with_one_until_its_patience_ends() {
+    let patience = Nanos::from_millis(35);
+    let mut world = one_at_a_time(RouterConfig { patience, ..RouterConfig::default() });
+    world.arrive(0, 0, 0, Some(1_000));
+    world.arrive(1, 0, 0, None);
+    for slot in 2..8 {
+        world.arrive(slot, 0, 0, Some(1_000));
+    }
+    world.until(200);
+    assert_eq!(world.order(), [0, 2, 3, 4, 1, 5, 6, 7], "at 40 ms it has waited for longer than 35");
+}
+
+#[test]
+fn a_lower_class_waits_its_turn_but_not_for_ever() {
+    let starvation = Nanos::from_millis(45);
+    let mut world = one_at_a_time(RouterConfig { starvation, ..RouterConfig::default() });
+    world.arrive(0, 0, 0, Some(1_000));
+    world.arrive(1, 3, 0, Some(1_000));
+    for slot in 2..9 {
+        world.until(u64::from(slot) * 10 - 15);
+        world.arrive(slot, 0, 0, Some(1_000));
+    }
+    world.until(200);
+    assert_eq!(world.order(), [0, 2, 3, 4, 5, 1, 6, 7, 8], "at 50 ms it has waited for longer than 45");
+}
+
+#[test]
+fn tenants_that_all_ask_too_much_get_lane_time_by_weight() {
+    let mut world = one_at_a_time(RouterConfig { weights: vec![3, 1], ..RouterConfig::default() });
+    let mut slot = 0;
+    // 100 rows a second can be served, each tenant sends 150.
+    for step in 0..6_000_u64 {
+        world.until(step * 10 / 3);
+        world.arrive(slot, 0, u16::try_from(step % 2).unwrap(), Some(60));
+        slot += 1;
+    }
+    world.until(30_000);
+    let served = |tenant: u32| {
+        let done = world.ended.iter().filter(|(slot, (outcome, _))| **slot % 2 == tenant && *outcome == Outcome::Done);
+        done.count() as f64
+    };
+    let (heavy, light) = (served(0), served(1));
+    assert!(heavy + light > 1_900.0, "the lane stays busy: {heavy} + {light}");
+    assert!((2.5..3.5).contains(&(heavy / light)), "{heavy} : {light}, the weights are 3 : 1");
+}
+
+#[test]
+fn a_tenant_below_its_share_is_not_hurt_by_one_above() {
+    let mut world = one_at_a_time(RouterConfig { weights: vec![1, 1], ..RouterConfig::default() });
+    let (mut slot, mut modest) = (0, Vec::new());
+    for step in 0..4_000_u64 {
+        world.until(step * 5);
+        let tenant = u16::from(step % 10 == 0);
+        if tenant == 1 && step > 400 {
+            modest.push(slot);
+        }
+        world.arrive(slot, 0, tenant, Some(60));
+        slot += 1;
+    }
+    world.until(30_000);
+    let answered = modest.iter().filter(|slot| world.ended[slot].0 == Outcome::Done).count();
+    let share = answered as f64 / modest.len() as f64;
+    assert!(share > 0.9, "{share} of a tenant's 20 requests a second, while another sends 180 to a lane that does 100");
+}
+
+#[test]
+fn a_lane_gets_its_next_batch_as_long_before_it_is_free_as_it_wants() {
+    let mut world = World::new(RouterConfig::default(), 1, (2, Nanos::from_millis(4)));
+    world.arrive(0, 0, 0, None);
+    world.arrive(1, 0, 0, None);
+    world.until(100);
+    assert_eq!(world.started, [(0, vec![0]), (6, vec![1])]);
+}
+
+#[test]
+fn a_batch_that_is_given_back_runs_again_and_says_so() {
+    let mut world = World::new(RouterConfig::default(), 4, (1, Nanos::ZERO));
+    world.arrive(7, 0, 0, Some(500));
+    let (_, lane, batch) = world.running.pop_front().unwrap();
+    world.until(3);
+    world.feed(Event::BatchReturned { lane, batch });
+    world.until(100);
+    assert_eq!(world.order(), [7, 7]);
+    assert_eq!(world.ended[&7], (Outcome::Done, Reason::Answered));
+    let told: Vec<Decided> =
+        world.router.explain(RequestId::new(7, 0)).iter().map(|record| record.decided).collect();
+    let [Decided::Dispatch { rows: 1, why, lane: ran_on, .. }, Decided::End { outcome, batch: Some(_), .. }] = told[..]
+    else {
+        panic!("{told:?}")
+    };
+    assert_eq!((why, ran_on, outcome), (Why::LaneFree, LaneId(0), Outcome::Done));
+}
+
+#[test]
+fn what_is_remembered_of_decisions_is_bounded() {
+    let mut world = one_at_a_time(RouterConfig { records: 5, ..RouterConfig::default() });
+    for slot in 0..20 {
+        world.arrive(slot, 0, 0, None);
+    }
+    world.until(1_000);
+    let ends: Vec<u32> = world
+        .router
+        .records()
+        .filter_map(|record| match record.decided {
+            Decided::End { request, .. } => Some(request.slot()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(ends, [17, 18, 19]);
+    assert!(world.router.explain(RequestId::new(3, 0)).is_empty());
+}
