@@ -122,6 +122,9 @@ impl Router {
         require("R5", counted == pool.up.len() as usize, || {
             format!("pool {id}: {} lanes up, {counted} free or busy", pool.up.len())
         })?;
+        let theirs = self.queues.iter().filter(|(_, queue)| queue.kind.pool == id);
+        let rows: u64 = theirs.map(|(_, queue)| u64::from(queue.rows)).sum();
+        require("R4", rows == pool.queued, || format!("pool {id} counts {} of {rows} rows", pool.queued))?;
         for lane in pool.up.iter() {
             let known = self.lane(lane).is_some_and(|lane| lane.pools.contains(&id));
             require("R5", known, || format!("pool {id} has {lane:?}, which does not know it"))?;

@@ -179,9 +179,12 @@ impl Router {
         if request.stage != Stage::Queued {
             return;
         }
-        let (queue_slot, model, class, bytes) = (request.queue, request.model, request.class, request.bytes);
-        if let Some(queue) = self.queues.get_mut(queue_slot) {
-            queue.remove(slot, &mut self.requests);
+        let (queue_slot, model, class) = (request.queue, request.model, request.class);
+        let (rows, bytes) = (request.rows, request.bytes);
+        let Some(queue) = self.queues.get_mut(queue_slot) else { return };
+        queue.remove(slot, &mut self.requests);
+        if let Some(pool) = self.pools.get_mut(queue.kind.pool) {
+            pool.queued = pool.queued.saturating_sub(u64::from(rows));
         }
         self.queued_bytes = self.queued_bytes.saturating_sub(bytes);
         if let Some(count) = self.model_mut(model).and_then(|model| model.queued_mut(class)) {

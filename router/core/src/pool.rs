@@ -1,5 +1,6 @@
 //! Lanes that run the same models, and the queues that wait for one of them.
 
+use crate::batch::Demand;
 use crate::heap::{Heap, Positions};
 use crate::lane_set::LaneSet;
 use crate::ordered::{Keyed, Ordered};
@@ -40,8 +41,10 @@ pub(crate) struct Pool {
     /// Models that use it.
     pub models: u32,
     pub load: Load,
-    /// Batches a second that its models need.
-    pub demand: f64,
+    /// What its models need.
+    pub demand: Demand,
+    /// Rows that wait for its lanes.
+    pub queued: u64,
     /// Smoothed time that batches should take, in nanoseconds.
     pub mean_time: u64,
     /// Queues that chose to wait although a lane was free; asked again when another one is.
@@ -60,7 +63,8 @@ impl Pool {
             ready: Heap::default(),
             models: 0,
             load: Load::over(LOAD_MEMORY),
-            demand: 0.0,
+            demand: Demand::default(),
+            queued: 0,
             mean_time: 0,
             deferred: Vec::new(),
             noted: false,
@@ -69,6 +73,12 @@ impl Pool {
 
     pub(crate) fn busy_share(&self) -> f64 {
         f64::from(self.up.len() - self.free.len().min(self.up.len())) / f64::from(self.up.len().max(1))
+    }
+
+    /// A model needs something else than before.
+    pub(crate) fn needs(&mut self, before: Demand, now: Demand) {
+        self.demand.unit = (self.demand.unit - before.unit + now.unit).max(0.0);
+        self.demand.batches = (self.demand.batches - before.batches + now.batches).max(0.0);
     }
 
     /// A batch of this time was started.

@@ -34,6 +34,8 @@ pub(crate) struct Request {
     pub stage: Stage,
     /// The batch that ran it, or did last.
     pub batch: Option<BatchId>,
+    /// How often it was in a batch that was given back.
+    pub returned: u8,
     /// Queue slot while queued.
     pub queue: u32,
     /// Neighbours in order of arrival while queued.

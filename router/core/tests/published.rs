@@ -1,5 +1,7 @@
 //! Numbers that were published for the policies, or computed from what was.
 
+#![expect(clippy::expect_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
 use router_core::Nanos;
 use router_core::batch::packing::{Demand, Node, merge, pack, residue, saturate};
 use router_core::bound::{staggered, uncoordinated};

@@ -6,8 +6,9 @@ use std::collections::{BTreeMap, VecDeque};
 
 use router_core::batch::{BatchOptions, Policy, Why};
 use router_core::{
-    Arrival, BatchId, BatchReport, Class, Decided, Effect, Effects, Event, LaneId, LaneSpec, ModelId, ModelLanes,
-    ModelSpec, Nanos, Outcome, ProfilePoint, Reason, RequestId, Router, RouterConfig, ShapeKey, Tenant,
+    Arrival, BatchId, BatchReport, Class, Decided, Effect, Effects, Event, LaneId, LaneSpec, ModelId,
+    ModelLanes, ModelSpec, Nanos, Outcome, ProfilePoint, Reason, RequestId, Router, RouterConfig, ShapeKey,
+    Tenant,
 };
 
 /// One lane and one model that takes 10 ms a row, batches or not.
@@ -137,16 +138,17 @@ fn a_lower_class_waits_its_turn_but_not_for_ever() {
 #[test]
 fn tenants_that_all_ask_too_much_get_lane_time_by_weight() {
     let mut world = one_at_a_time(RouterConfig { weights: vec![3, 1], ..RouterConfig::default() });
-    let mut slot = 0;
     // 100 rows a second can be served, each tenant sends 150.
-    for step in 0..6_000_u64 {
-        world.until(step * 10 / 3);
-        world.arrive(slot, 0, u16::try_from(step % 2).unwrap(), Some(60));
-        slot += 1;
+    for slot in 0..6_000_u32 {
+        world.until(u64::from(slot) * 10 / 3);
+        world.arrive(slot, 0, u16::try_from(slot % 2).unwrap(), Some(60));
     }
     world.until(30_000);
     let served = |tenant: u32| {
-        let done = world.ended.iter().filter(|(slot, (outcome, _))| **slot % 2 == tenant && *outcome == Outcome::Done);
+        let done = world
+            .ended
+            .iter()
+            .filter(|(slot, (outcome, _))| **slot % 2 == tenant && *outcome == Outcome::Done);
         done.count() as f64
     };
     let (heavy, light) = (served(0), served(1));
@@ -157,20 +159,22 @@ fn tenants_that_all_ask_too_much_get_lane_time_by_weight() {
 #[test]
 fn a_tenant_below_its_share_is_not_hurt_by_one_above() {
     let mut world = one_at_a_time(RouterConfig { weights: vec![1, 1], ..RouterConfig::default() });
-    let (mut slot, mut modest) = (0, Vec::new());
-    for step in 0..4_000_u64 {
-        world.until(step * 5);
-        let tenant = u16::from(step % 10 == 0);
-        if tenant == 1 && step > 400 {
+    let mut modest = Vec::new();
+    for slot in 0..4_000_u32 {
+        world.until(u64::from(slot) * 5);
+        let tenant = u16::from(slot % 10 == 0);
+        if tenant == 1 && slot > 400 {
             modest.push(slot);
         }
         world.arrive(slot, 0, tenant, Some(60));
-        slot += 1;
     }
     world.until(30_000);
     let answered = modest.iter().filter(|slot| world.ended[slot].0 == Outcome::Done).count();
     let share = answered as f64 / modest.len() as f64;
-    assert!(share > 0.9, "{share} of a tenant's 20 requests a second, while another sends 180 to a lane that does 100");
+    assert!(
+        share > 0.9,
+        "{share} of a tenant's 20 requests a second, while another sends 180 to a lane that does 100"
+    );
 }
 
 #[test]
@@ -194,7 +198,8 @@ fn a_batch_that_is_given_back_runs_again_and_says_so() {
     assert_eq!(world.ended[&7], (Outcome::Done, Reason::Answered));
     let told: Vec<Decided> =
         world.router.explain(RequestId::new(7, 0)).iter().map(|record| record.decided).collect();
-    let [Decided::Dispatch { rows: 1, why, lane: ran_on, .. }, Decided::End { outcome, batch: Some(_), .. }] = told[..]
+    let [Decided::Dispatch { rows: 1, why, lane: ran_on, .. }, Decided::End { outcome, batch: Some(_), .. }] =
+        told[..]
     else {
         panic!("{told:?}")
     };

@@ -15,11 +15,11 @@ const BACK_OFF: (u32, u32) = (9, 10);
 /// and again (one late batch in about ten at a steady load), a batch within the whole objective leaves no time for
 /// the wait before it, and nobody looks at deadlines: requests are given up when they have expired, and batches
 /// are started that end too late. With many models on one lane it measures its own batches and not the wait for
-/// those of the others. Step, back-off, `max_delay` and lazy drop [seen in notes on the paper]; the released code
+/// those of the others. Step, back-off, `max_delay` and lazy drop (seen in notes on the paper); the released code
 /// explores and fits a regression instead. Clipper keeps a bound and a queue for each container; a lane here runs
-/// any model, so the bound is the model's, over all its lanes [ours]. It never grows beyond the model's largest
-/// batch; batches of requests without a deadline count as in time [ours]. Where models share lanes, whoever waits
-/// longest goes first [ours].
+/// any model, so the bound is the model's, over all its lanes (ours). It never grows beyond the model's largest
+/// batch; batches of requests without a deadline count as in time (ours). Where models share lanes, whoever waits
+/// longest goes first (ours).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Aimd {
     bound: u32,

@@ -16,7 +16,7 @@ const SCHEDULE_AHEAD: Nanos = Nanos::from_millis(10);
 /// the 10 ms for which it commits a lane ahead (what arrives meanwhile cannot join, and the order is fixed that
 /// early), for models that gain from batches above 16, and near capacity: it starts whatever waits, so batches stay
 /// small. Sizes, the 10 ms ahead, the longest batch of 25 ms, the order by `deadline - estimate`, dropping what
-/// cannot be done after the lane is free, and the choice of the size are [seen] in the released code, with its
+/// cannot be done after the lane is free, and the choice of the size are (seen) in the released code, with its
 /// constants. Changed: the estimate, there the 99th percentile of the last 10 measurements of a size, is the cautious
 /// one of the cost model that all policies here share; there is one queue for each model, not one for each size and
 /// request, so of the strategies that the queue can fill only the one that must start first ranks it; the

@@ -50,7 +50,20 @@ pub struct Candidate {
     pub time: Nanos,
     /// From arrival to deadline of its first request.
     pub slo: Nanos,
+    /// When the batch must start for its first request to be in time.
+    pub last_start: Nanos,
+    /// The same of the batch that is left if that one is given up; `NEVER` if nothing is.
+    pub last_start_of_rest: Nanos,
     pub(crate) queue: u32,
+}
+
+/// What a model needs of its lanes, so that policies know their share.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Demand {
+    /// Rows of the batches that it aims at.
+    pub unit: f64,
+    /// Such batches a second.
+    pub batches: f64,
 }
 
 /// Why a batch was started when it was, and with so many rows.
@@ -139,7 +152,7 @@ pub struct Assignment {
 pub struct BatchOptions {
     /// Longest time a request waits for others.
     pub max_delay: Option<Nanos>,
-    /// Batch sizes worth firing at once, ascending.
+    /// Batch sizes worth firing at once, ascending; for a planning policy, the one size to use instead of its plan's.
     pub preferred: Vec<u32>,
     /// When hopeless requests are given up, where a policy leaves the choice.
     pub give_up: Option<GiveUp>,
@@ -174,9 +187,9 @@ pub trait BatchPolicy: Sized {
     /// The only place where a policy learns.
     fn observe(&mut self, _now: Nanos, _done: &Observation<'_>) {}
 
-    /// Batches a second that the model needs, so that policies know their share of the lanes; zero if unknown.
-    fn demand(&self) -> f64 {
-        0.0
+    /// What the model needs of its lanes; nothing if unknown.
+    fn demand(&self) -> Demand {
+        Demand::default()
     }
 
     /// When queued requests are given up.
@@ -264,7 +277,7 @@ macro_rules! policies {
                 match self { $(Self::$policy(_) => $policy::choose(now, candidates, pool)),+ }
             }
 
-            pub(crate) fn demand(&self) -> f64 {
+            pub(crate) fn demand(&self) -> Demand {
                 match self { $(Self::$policy(policy) => policy.demand()),+ }
             }
 

@@ -8,11 +8,11 @@ use crate::{ConfigError, Nanos};
 /// and never lets the first request down for the others: the wrong choice near capacity, where idle lanes take up
 /// small batches that cost throughput, and under overload, where an old first request leaves time for a batch of
 /// one only, and the queue stays old for ever (metastable collapse). The formula, `B = clamp(floor((slack - v) / u),
-/// 1, queue)` for a time of `u B + v`, is [seen in notes on the paper]; the fit is replaced by the cost model that
+/// 1, queue)` for a time of `u B + v`, is (seen in notes on the paper); the fit is replaced by the cost model that
 /// all policies here share, inverted by search. That `B` is at least 1 says that a request which cannot be answered
 /// in time any more is run nevertheless, so requests are given up when they have expired (our reading). The
 /// autoscaler, which adds and removes instances, is not part of this. Where models share lanes, the earliest
-/// deadline goes first [ours].
+/// deadline goes first (ours).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Nanily;
 

@@ -13,20 +13,24 @@ use packing::Demand;
 /// It believes that rates hold for an epoch and that arrivals are nearly even. It is the wrong choice for bursts and
 /// for few requests a lane: a request waits for its own lane while others idle, since nothing is shared between
 /// lanes, and a plan made for even arrivals runs lanes so full that uneven ones miss. The packing, the choice of
-/// lanes by deficit round robin, the round of a lane and the sliding window of early drop are [seen] in the released
-/// code; that residues are packed in the order of occupancy is [recalled]. With `give_up` as `expired` it is lazy:
-/// the oldest request is kept until its deadline has passed and sets the size [seen].
+/// lanes by deficit round robin, the round of a lane and the sliding window of early drop are (seen) in the released
+/// code; that residues are packed in the order of occupancy is (recalled). With `give_up` as `expired` it is lazy:
+/// the oldest request that a batch of its own is in time for sets the size (seen). A `preferred` size stands in for
+/// all planned ones, as with a statically configured backend there (seen).
 ///
-/// Changed [ours]: it plans every 10 s, the minimum epoch of the released code, whatever the rates did, where that
-/// waits up to 30 s unless they moved by a fifth; rates are the router's, over half a second, not ten; each plan is
-/// made afresh. Where the plan needs more lanes than there are, all rates are scaled down alike; lanes left over
-/// double the most loaded ones. Until a rate was seen any lane takes any request, in batches that fit twice in its objective. The batch time is the cautious
-/// estimate of the cost model that all policies here share, in place of mean plus deviation of a profile; times
-/// before and after the batch, and network latency, are nil inside a process. Splitting the objective of a
-/// pipeline over its stages is left out, as are models that share a prefix and those that fill leftover time.
+/// Changed (ours): it plans every 10 s, the minimum epoch of the released code, whatever the rates did, where that
+/// waits up to 30 s unless they moved by a fifth, and 1 s after models or lanes came or went; rates are the
+/// router's, over half a second, not ten; each plan is made afresh. Where the plan needs more lanes than there are,
+/// all rates are scaled down alike; lanes left over double the most loaded ones. Until a rate was seen any lane
+/// takes any request, in batches that fit twice in its objective. The batch time is the cautious estimate of the
+/// cost model that all policies here share, in place of mean plus deviation of a profile; times before and after
+/// the batch, and network latency, are nil inside a process. Splitting the objective of a pipeline over its stages
+/// is left out, as are models that share a prefix and those that fill leftover time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Nexus {
     give_up: GiveUp,
+    /// In place of the planned batches.
+    fixed: Option<u32>,
     /// By lane.
     assigned: Vec<Assigned>,
     /// Whose turn it is for the next request.
@@ -52,8 +56,18 @@ impl BatchPolicy for Nexus {
     const EPOCH: Option<Nanos> = Some(Nanos::from_millis(10_000));
 
     fn new(options: &BatchOptions) -> Result<Self, ConfigError> {
-        options.only(Self::NAME, &["give_up"])?;
-        Ok(Self { give_up: options.give_up.unwrap_or(GiveUp::Hopeless), assigned: Vec::new(), turn: 0 })
+        options.only(Self::NAME, &["give_up", "preferred"])?;
+        let fixed = match options.preferred[..] {
+            [] => None,
+            [size] if size > 0 => Some(size),
+            _ => {
+                let problem =
+                    "expected one size of 1 row or more, which is used in place of the planned ones";
+                return Err(ConfigError::new("preferred", problem));
+            }
+        };
+        let give_up = options.give_up.unwrap_or(GiveUp::Hopeless);
+        Ok(Self { give_up, fixed, assigned: Vec::new(), turn: 0 })
     }
 
     fn decide(&self, now: Nanos, queue: &QueueView<'_>) -> Decision {
@@ -61,8 +75,8 @@ impl BatchPolicy for Nexus {
         // Round robin on its lane: whose last batch is longest ago.
         let rank = planned.map_or(queue.oldest_arrival, |planned| planned.fired).0;
         let fire = |skip, take, why| Decision::Fire(Shot { skip, take, rank, why });
-        let target = match planned {
-            Some(planned) => planned.batch.min(queue.max_batch),
+        let target = match self.fixed.or(planned.map(|planned| planned.batch)) {
+            Some(size) => size.min(queue.max_batch),
             None => packing::saturate(queue.slo(), queue.max_batch, |rows| queue.time(rows)).0,
         };
         let all = target.min(queue.rows);
@@ -71,7 +85,7 @@ impl BatchPolicy for Nexus {
         }
         let begins = queue.pool.begins.max(now);
         let (skip, take) = match self.give_up {
-            GiveUp::Expired => (0, all.min(queue.largest_by(begins, queue.head.deadline))),
+            GiveUp::Expired => earliest(begins, queue, all),
             GiveUp::Hopeless => match window(begins, queue, all) {
                 Some(found) => found,
                 // Late on this lane only, which takes batches ahead: looked at again when it is free.
@@ -105,12 +119,25 @@ impl BatchPolicy for Nexus {
         };
         let times = times.iter().map(|time| time as &dyn Fn(u32) -> Nanos);
         let demands: Vec<Demand<'_>> = sessions.iter().zip(times).map(demand).collect();
-        for (node, &lane) in packing::fit(&demands, lanes.len()).iter().zip(lanes) {
+        let nodes = packing::fit(&demands, lanes.len());
+        let mut throughput = vec![0.0; sessions.len()];
+        for (node, &lane) in nodes.iter().zip(lanes) {
             for share in &node.shares {
-                if let Some(assignments) = plan.get_mut(share.session) {
-                    assignments.push(Assignment { lane, rate: share.rate, batch: share.batch });
-                }
+                let (Some(assignments), Some(sum)) =
+                    (plan.get_mut(share.session), throughput.get_mut(share.session))
+                else {
+                    continue;
+                };
+                let rate = node.throughput(share);
+                *sum += rate;
+                assignments.push(Assignment { lane, rate, batch: share.batch });
             }
+        }
+        // Requests go to lanes by what these can do, not by what was left over for them.
+        for (assignments, (session, sum)) in plan.iter_mut().zip(sessions.iter().zip(throughput)) {
+            assignments
+                .iter_mut()
+                .for_each(|assignment| assignment.rate *= session.rate.max(f64::EPSILON) / sum);
         }
         plan
     }
@@ -165,6 +192,20 @@ impl Nexus {
         let position = self.assigned.binary_search_by_key(&lane, |assigned| assigned.lane).ok()?;
         self.assigned.get(position)
     }
+}
+
+/// Lazy drop: the oldest request that a batch of its own is in time for sets the size. How many requests to give up
+/// and rows to take; those late in any case run if they are all there is.
+fn earliest(begins: Nanos, queue: &QueueView<'_>, target: u32) -> (u32, u32) {
+    let mut rows_left = queue.rows;
+    for (skip, waiting) in (0..).zip(queue.iter()) {
+        if begins.after(queue.time(waiting.rows)) <= waiting.deadline {
+            let allowed = queue.largest_by(begins, waiting.deadline);
+            return (skip, allowed.min(target).min(rows_left).max(waiting.rows));
+        }
+        rows_left = rows_left.saturating_sub(waiting.rows);
+    }
+    (0, queue.head.rows)
 }
 
 /// Early drop: passes over heads that a batch of `target` rows would be late for, and over more for the smaller batch

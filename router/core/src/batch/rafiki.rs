@@ -13,10 +13,10 @@ const MARGIN: u64 = 10;
 /// with nobody else on it: it starts a batch so late that any wait for a lane makes it miss. It is the wrong choice
 /// where lanes are shared, where the rate is low (every request is answered at nine tenths of its objective,
 /// however idle the lanes), and where sizes between 16, 32, 48 and 64 would pay. The whole rule, its sizes and the
-/// margin are [recalled]; no released code has it, and Rafiki's choice among several models by reinforcement
+/// margin are (recalled); no released code has it, and Rafiki's choice among several models by reinforcement
 /// learning is left out. Measured batch times are replaced by the cost model that all policies here share. A model
 /// whose largest batch is below 16 has that one size; requests without a deadline and models whose times are not
-/// known yet are not made to wait [ours]. Where models share lanes, whoever waits longest goes first [ours].
+/// known yet are not made to wait (ours). Where models share lanes, whoever waits longest goes first (ours).
 /// Requests are given up when they have expired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rafiki;

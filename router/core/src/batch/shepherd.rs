@@ -11,9 +11,9 @@ const PREEMPTION: u32 = 303;
 /// It believes that what counts is how many requests a batch answers, however long it takes, and that preempting is
 /// cheap. It is the wrong choice for models of unlike cost: many requests that are cheap in sum push out a few that
 /// are not, and the work of a preempted batch is lost. Like all that start eagerly it forms small batches near
-/// capacity and lets an old first request hold the batch small under overload. The rule is [seen in a simulator that
-/// re-implements it]; that 3.03 minimises the competitive ratio, at 12.62, is [recalled]. The measure is rows, not
-/// requests [ours]. A lane may refuse to give a batch back: one that has no preemption finishes it. Planning which
+/// capacity and lets an old first request hold the batch small under overload. The rule is (seen in a simulator that
+/// re-implements it); that 3.03 minimises the competitive ratio, at 12.62, is (recalled). The measure is rows, not
+/// requests (ours). A lane may refuse to give a batch back: one that has no preemption finishes it. Planning which
 /// models share which lanes (Herd) is left to whoever sets the lanes up: every model of a pool runs on all of its
 /// lanes, as inside a Shepherd group. Estimates come from the cost model that all policies here share, and requests
 /// are given up as soon as they cannot be answered in time.

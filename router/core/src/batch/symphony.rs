@@ -11,12 +11,12 @@ use crate::{ConfigError, Nanos};
 /// window ends at its first deadline, a little more time misses it; near capacity, when windows of several models
 /// open together and all but one of them pass; and under overload, where without giving heads up the first request
 /// holds the batch small and the queue stays old for ever (metastable collapse). That batches are deferred, and that
-/// all lanes are matched centrally, is [seen in the abstract]; the formulas are [recalled], consistent with a public
+/// all lanes are matched centrally, is (seen in the abstract); the formulas are (recalled), consistent with a public
 /// re-implementation; there is no public code. Of the two ways out of a window that passed while no lane was
 /// free, dropping the oldest request or a smaller batch, this takes the second: only hopeless requests are given up. Estimates come from the cost model that all policies here
-/// share, on the cautious side: two deviations above the mean are the margin for noise [ours]. Sub-clusters and the
+/// share, on the cautious side: two deviations above the mean are the margin for noise (ours). Sub-clusters and the
 /// autoscaler are left out. Requests without a deadline, and models whose times are not known yet, start at once
-/// [ours].
+/// (ours).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Symphony;
 

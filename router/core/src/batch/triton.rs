@@ -9,7 +9,7 @@ use crate::{ConfigError, Nanos};
 /// itself. It is the wrong choice where a batch takes as long as its requests one by one (compute-bound models on
 /// CPU cores), where the rate changes (at low rates every request pays the delay for nothing), and under overload:
 /// it knows no deadline but the queue policy's timeout, which is the request's deadline here, and starts batches
-/// that end too late. Algorithm [seen] in the released code; its idle poll of 500 ms is left out.
+/// that end too late. Algorithm (seen) in the released code; its idle poll of 500 ms is left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Triton {
     max_delay: Nanos,

@@ -1,5 +1,6 @@
 //! What a policy sees.
 
+use super::Demand;
 use crate::ordered::Ordered;
 use crate::pool::LaneEnd;
 use crate::queue::Waiting;
@@ -17,8 +18,10 @@ pub struct PoolView<'a> {
     pub models: u32,
     /// Share of the lanes that was busy lately, 0 to 1.
     pub load: f64,
-    /// Batches a second that all the models together need (see [`BatchPolicy::demand`](super::BatchPolicy)).
-    pub demand: f64,
+    /// What all the models together need (see [`BatchPolicy::demand`](super::BatchPolicy)).
+    pub demand: Demand,
+    /// Rows that wait for one of these lanes.
+    pub queued: u64,
     /// When a batch handed over now would begin: now, unless the lane that is next takes batches ahead; without a
     /// free lane, when the first should be free.
     pub begins: Nanos,
@@ -217,7 +220,8 @@ impl Scene {
                 free: self.free,
                 models: self.models,
                 load: self.load,
-                demand: 0.0,
+                demand: Demand::default(),
+                queued: 0,
                 begins: self.begins,
                 only: self.only,
                 mean_time: Nanos::from_millis(10),

@@ -68,6 +68,7 @@ impl Router {
             probe: false,
             stage: Stage::Queued,
             batch: None,
+            returned: 0,
             queue: NIL,
             previous: NIL,
             next: NIL,
@@ -124,7 +125,9 @@ impl Router {
         }
         let row_bytes = arrival.bytes / u64::from(arrival.rows.max(1));
         let start = pool.ends.first().map_or(self.now, |end| end.at.max(self.now));
-        let alike = |kind: &Kind| (kind.class, kind.tenant, kind.shape) == (arrival.class, arrival.tenant, arrival.shape);
+        let alike = |kind: &Kind| {
+            (kind.class, kind.tenant, kind.shape) == (arrival.class, arrival.tenant, arrival.shape)
+        };
         let ahead = model.queues.iter().filter(|(kind, _)| alike(kind)).map(|(_, slot)| {
             let queue = self.queues.get(*slot);
             let last = queue.and_then(|queue| queue.waiting.get(queue.len().saturating_sub(1)));
@@ -147,7 +150,8 @@ impl Router {
     pub(super) fn enqueue(&mut self, slot: u32) {
         let Some(request) = self.requests.at(slot) else { return };
         let (model, class, tenant) = (request.model, request.class, request.tenant);
-        let (shape, bytes, deadlines) = (request.shape, request.bytes, request.deadline != Nanos::NEVER);
+        let (shape, rows, bytes) = (request.shape, request.rows, request.bytes);
+        let deadlines = request.deadline != Nanos::NEVER;
         let bound = self.model_mut(model).and_then(|model| model.policy.bind());
         let bound = bound.and_then(|lane| self.pool_of_lane(lane, model));
         let Some(pool) = bound.or_else(|| self.model(model).map(|model| model.pool)) else { return };
@@ -168,6 +172,9 @@ impl Router {
         }
         if let Some(queue) = self.queues.get_mut(queue_slot) {
             queue.push(slot, &mut self.requests);
+        }
+        if let Some(pool) = self.pools.get_mut(pool) {
+            pool.queued += u64::from(rows);
         }
         self.queued_bytes = self.queued_bytes.saturating_add(bytes);
         self.note_queue(queue_slot);

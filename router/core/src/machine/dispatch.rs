@@ -11,6 +11,9 @@ use crate::records::{Decided, LaneChoice};
 use crate::request::Stage;
 use crate::{LaneId, ModelId, Nanos};
 
+/// Recalls that one request may suffer.
+const MAX_RETURNS: u8 = 3;
+
 impl Router {
     /// Gives free lanes the most urgent queue that they may run, until nothing fits.
     pub(super) fn give_work(&mut self, effects: &mut Effects) {
@@ -78,7 +81,21 @@ impl Router {
             }
             let time = theirs.cost.expected(shot.take, queue.row_bytes()).unwrap_or_default();
             let slo = head.deadline.since(head.arrived);
-            candidates.push(Candidate { shot, time, slo, queue: slot });
+            let skip = shot.skip as usize;
+            let last_start = |nth: usize, rows: u32| {
+                let time = theirs.cost.cautious(rows, queue.row_bytes());
+                queue.waiting.get(nth).map_or(Nanos::NEVER, |first| first.deadline.before(time))
+            };
+            let given_up = queue.waiting.iter().take(skip + 1).map(|waiting| waiting.rows).sum();
+            let rest = queue.rows.saturating_sub(given_up).min(shot.take);
+            candidates.push(Candidate {
+                shot,
+                time,
+                slo,
+                last_start: last_start(skip, shot.take),
+                last_start_of_rest: last_start(skip + 1, rest),
+                queue: slot,
+            });
         }
         candidates.sort_by_key(|candidate| (candidate.shot.rank, candidate.queue != first));
         if candidates.len() < 2 {
@@ -178,6 +195,7 @@ impl Router {
             let Some(request) = self.requests.at_mut(member) else { continue };
             (request.stage, request.batch) = (Stage::InFlight { batch: slot }, Some(id));
             batch.members.push(request.id);
+            batch.returned = batch.returned.max(request.returned);
             count += 1;
             let share = expected.0.saturating_mul(u64::from(request.rows)) / u64::from(rows.max(1));
             self.shares.charge(now, request.tenant, Nanos(share));
@@ -226,11 +244,18 @@ impl Router {
         let Some(Decision::Fire(shot)) = self.decide(queue) else { return };
         let running = pool.ends.iter().filter_map(|end| self.lane(end.lane)).flat_map(|lane| &lane.holding);
         let running = running.filter_map(|&slot| Some((slot, self.batches.at(slot)?)));
+        let own = queue.ready.map(|(class, standing, ..)| (class, standing));
         // One recall at a time: until it is answered nobody knows what the lane will run next.
         let mut smallest: Option<(u32, u32)> = None;
         for (slot, batch) in running {
             if batch.recalled {
                 return;
+            }
+            // What would go first again anyway is left alone, and so is what has been recalled often enough.
+            let first = batch.members.first().and_then(|&id| self.requests.get(id));
+            let theirs = first.map(|request| self.standing(request));
+            if own > theirs || batch.returned >= MAX_RETURNS {
+                continue;
             }
             if smallest.is_none_or(|(_, rows)| batch.rows < rows) {
                 smallest = Some((slot, batch.rows));

@@ -2,6 +2,7 @@
 
 use smallvec::SmallVec;
 
+use crate::batch::Demand;
 use crate::config::{LaneSpec, ModelLanes, ModelSpec};
 use crate::event::{Effect, Effects, Outcome, Reason};
 use crate::lane::Lane;
@@ -49,7 +50,7 @@ impl Router {
         }
         if let Some(pool) = self.pools.get_mut(pool_id) {
             pool.models -= 1;
-            pool.demand = (pool.demand - demand).max(0.0);
+            pool.needs(demand, Demand::default());
             if pool.models == 0 {
                 self.remove_pool(pool_id);
             }

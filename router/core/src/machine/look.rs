@@ -7,6 +7,7 @@ use crate::machine::admission::given_up_from;
 use crate::model::Model;
 use crate::pool::Pool;
 use crate::queue::{Queue, Standing, Urgency, Waiting};
+use crate::request::Request;
 use crate::{Class, ModelId, Nanos};
 
 /// One in this many requests that the estimate alone condemns is run if a lane is free anyway: an estimate
@@ -110,6 +111,7 @@ impl Router {
             models: pool.models.max(1),
             load: pool.load.now(self.now, pool.busy_share()),
             demand: pool.demand,
+            queued: pool.queued,
             begins: self.begins(pool),
             only: pool.lanes.only(),
             mean_time: Nanos(pool.mean_time),
@@ -134,30 +136,37 @@ impl Router {
             return 0;
         }
         let alike = |other: &&Queue| {
-            other.kind != queue.kind && (other.kind.shape, other.kind.pool) == (queue.kind.shape, queue.kind.pool)
+            other.kind != queue.kind
+                && (other.kind.shape, other.kind.pool) == (queue.kind.shape, queue.kind.pool)
         };
         let others = model.queues.iter().filter_map(|(_, slot)| self.queues.get(*slot));
         others.filter(alike).map(|other| other.rows).fold(0, u32::saturating_add)
     }
 
     pub(super) fn urgency(&self, queue: &Queue, head: &Waiting, shot: &Shot) -> Urgency {
-        let waited = queue
-            .oldest()
-            .and_then(|slot| self.requests.at(slot))
-            .map_or(Nanos::ZERO, |oldest| self.now.since(oldest.arrived));
-        let wanted_by = head.arrived.after(self.config.patience);
-        let rank = if queue.kind.deadlines { shot.rank } else { wanted_by.0 };
+        let oldest = queue.oldest().and_then(|slot| self.requests.at(slot));
+        let (class, standing) =
+            oldest.map_or((queue.kind.class, Standing::Deadline), |oldest| self.standing(oldest));
+        let patient_until = head.arrived.after(self.config.patience);
+        let rank = if queue.kind.deadlines { shot.rank } else { patient_until.0 };
+        (class, standing, rank, head.sequence)
+    }
+
+    /// Class and standing of a request; a queue's are those of the one that waits longest.
+    pub(super) fn standing(&self, request: &Request) -> (Class, Standing) {
+        let waited = self.now.since(request.arrived);
         if waited >= self.config.starvation {
-            return (Class::new(0), Standing::Overdue, rank, head.sequence);
+            return (Class::new(0), Standing::Overdue);
         }
-        let standing = match (queue.kind.deadlines, self.shares.over(self.now, queue.kind.tenant)) {
-            (false, _) if wanted_by <= self.now => Standing::Overdue,
+        let deadline = request.deadline != Nanos::NEVER;
+        let standing = match (deadline, self.shares.over(self.now, request.tenant)) {
+            (false, _) if waited >= self.config.patience => Standing::Overdue,
             (true, false) => Standing::Deadline,
             (true, true) => Standing::DeadlineOverShare,
             (false, false) => Standing::BestEffort,
             (false, true) => Standing::BestEffortOverShare,
         };
-        (queue.kind.class, standing, rank, head.sequence)
+        (request.class, standing)
     }
 
     /// When waiting alone makes a queue more urgent.

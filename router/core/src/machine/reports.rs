@@ -44,9 +44,11 @@ impl Router {
         let mut position = 0;
         while let Some(id) = self.batches.member(slot, position) {
             position += 1;
-            if let Some(request) = self.requests.get(id) {
-                let slot = request.id.slot();
-                self.enqueue(slot);
+            if self.requests.get(id).is_some() {
+                if let Some(request) = self.requests.at_mut(id.slot()) {
+                    request.returned = request.returned.saturating_add(1);
+                }
+                self.enqueue(id.slot());
             }
         }
         self.batches.close(slot);
@@ -85,9 +87,9 @@ impl Router {
         let before = model.policy.demand();
         let (rate, max_batch, cost) = (model.rate.per_second(now), model.max_batch, &model.cost);
         model.policy.observe(now, &Observation { rows, row_bytes, time, slo, rate, max_batch, cost });
-        let (pool, more) = (model.pool, model.policy.demand() - before);
+        let (pool, demand) = (model.pool, model.policy.demand());
         if let Some(pool) = self.pools.get_mut(pool) {
-            pool.demand = (pool.demand + more).max(0.0);
+            pool.needs(before, demand);
         }
     }
 

@@ -54,6 +54,11 @@ pub struct Node {
 }
 
 impl Node {
+    /// Rows a second that the batches of a model hold here, its rate or more.
+    pub fn throughput(&self, share: &Share) -> f64 {
+        f64::from(share.batch) * 1e9 / self.cycle.0.max(1) as f64
+    }
+
     /// Share of the cycle that batches take, 0 to 1.
     pub fn occupancy(&self) -> f64 {
         self.busy.0 as f64 / self.cycle.0.max(1) as f64
@@ -114,7 +119,7 @@ pub fn fit(demands: &[Demand<'_>], lanes: usize) -> Vec<Node> {
     if nodes.len() > lanes {
         nodes = scaled_down(demands, lanes, most);
     }
-    replicate(demands, &mut nodes, lanes);
+    let mut nodes = replicate(demands, nodes, lanes);
     // In the order of the models, so that a plan little changed moves little.
     nodes.sort_by_key(|node| node.shares.iter().map(|share| share.session).min());
     nodes
@@ -183,28 +188,38 @@ fn scaled_down(demands: &[Demand<'_>], lanes: usize, most: f64) -> Vec<Node> {
     })
 }
 
-/// Copies nodes, the most loaded first, until every lane has one; copies share the rates evenly.
-fn replicate(demands: &[Demand<'_>], nodes: &mut Vec<Node>, lanes: usize) {
-    let mut copies = vec![1_u32; nodes.len()];
-    let loads: Vec<f64> = nodes.iter().map(|node| load(demands, node).max(f64::EPSILON)).collect();
-    // Positive numbers are ordered as their bits are.
+/// Copies nodes, the most loaded first, until every lane has one; those that are alike share their rates evenly.
+fn replicate(demands: &[Demand<'_>], nodes: Vec<Node>, lanes: usize) -> Vec<Node> {
+    let spare = lanes.saturating_sub(nodes.len());
+    // Alike, how many there were, how many there will be.
+    let mut groups: Vec<(Node, usize, usize)> = Vec::new();
+    for node in nodes {
+        match groups.last_mut().filter(|(alike, ..)| *alike == node) {
+            Some((_, before, after)) => (*before, *after) = (*before + 1, *after + 1),
+            None => groups.push((node, 1, 1)),
+        }
+    }
+    let load_of = |(node, before, after): &(Node, usize, usize)| {
+        let load = load(demands, node).max(f64::EPSILON) * *before as f64 / *after as f64;
+        // Positive numbers are ordered as their bits are.
+        load.to_bits()
+    };
     let mut by_load: BinaryHeap<(u64, Reverse<usize>)> =
-        loads.iter().enumerate().map(|(position, load)| (load.to_bits(), Reverse(position))).collect();
-    for _ in nodes.len()..lanes {
+        groups.iter().enumerate().map(|(position, group)| (load_of(group), Reverse(position))).collect();
+    for _ in 0..spare {
         let Some((_, Reverse(position))) = by_load.pop() else { break };
-        if let (Some(count), Some(load)) = (copies.get_mut(position), loads.get(position)) {
-            *count += 1;
-            by_load.push(((load / f64::from(*count)).to_bits(), Reverse(position)));
+        if let Some(group) = groups.get_mut(position) {
+            group.2 += 1;
+            by_load.push((load_of(group), Reverse(position)));
         }
     }
-    for (position, count) in copies.into_iter().enumerate() {
-        let Some(node) = nodes.get_mut(position).filter(|_| count > 1) else { continue };
+    let copies = groups.into_iter().flat_map(|(mut node, before, after)| {
         for share in &mut node.shares {
-            share.rate /= f64::from(count);
+            share.rate *= before as f64 / after as f64;
         }
-        let copy = node.clone();
-        nodes.extend((1..count).map(|_| copy.clone()));
-    }
+        std::iter::repeat_n(node, after)
+    });
+    copies.collect()
 }
 
 /// Lane time that the rates of a node need, which is less than its occupancy where objectives make batches start

@@ -58,7 +58,23 @@ fn lazy_drop_keeps_the_oldest_and_takes_what_it_has_time_for() {
     let shot = decided(&policy, 0, &scene(&[4_500, 15_000, 15_000, 15_000])).unwrap();
     assert_eq!((shot.skip, shot.take), (0, 2));
     let shot = decided(&policy, 0, &scene(&[1_000, 15_000, 15_000])).unwrap();
-    assert_eq!((shot.skip, shot.take), (0, 1));
+    assert_eq!((shot.skip, shot.take), (1, 2), "the first is late even alone");
+    assert_eq!(decided(&policy, 0, &scene(&[1_000, 2_000])).unwrap().take, 1, "so are both");
+}
+
+#[test]
+fn a_fixed_size_stands_in_for_the_planned_one() {
+    let fixed = |preferred: &[u32]| {
+        Nexus::new(&BatchOptions { preferred: preferred.to_vec(), ..BatchOptions::default() })
+    };
+    let mut policy = fixed(&[6]).unwrap();
+    policy.assign(vec![Assignment { lane: LaneId(0), rate: 1.0, batch: 2 }]);
+    assert_eq!(decided(&policy, 0, &scene(&[50_000; 20])).unwrap().take, 6);
+    let error = fixed(&[4, 8]).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "preferred: expected one size of 1 row or more, which is used in place of the planned ones"
+    );
 }
 
 #[test]
