@@ -28,6 +28,8 @@ pub(crate) struct Model {
     pub queued: [u32; Class::COUNT],
     /// Requests in batches, those of clients that left included.
     pub in_flight: u32,
+    /// Batches on lanes.
+    pub running: u32,
     /// Takes no new requests.
     pub retiring: bool,
     /// Requests that found a free lane and an estimate too long for them.
@@ -48,6 +50,7 @@ impl Model {
             queues: Vec::new(),
             queued: [0; Class::COUNT],
             in_flight: 0,
+            running: 0,
             retiring: false,
             doubted: 0,
         }

@@ -45,6 +45,8 @@ pub(crate) struct Pool {
     pub demand: Demand,
     /// Rows that wait for its lanes.
     pub queued: u64,
+    /// The shortest objective seen lately.
+    pub tightest: Nanos,
     /// Smoothed time that batches should take, in nanoseconds.
     pub mean_time: u64,
     /// Queues that chose to wait although a lane was free; asked again when another one is.
@@ -65,6 +67,7 @@ impl Pool {
             load: Load::over(LOAD_MEMORY),
             demand: Demand::default(),
             queued: 0,
+            tightest: Nanos::NEVER,
             mean_time: 0,
             deferred: Vec::new(),
             noted: false,
@@ -79,6 +82,12 @@ impl Pool {
     pub(crate) fn needs(&mut self, before: Demand, now: Demand) {
         self.demand.unit = (self.demand.unit - before.unit + now.unit).max(0.0);
         self.demand.batches = (self.demand.batches - before.batches + now.batches).max(0.0);
+    }
+
+    /// A request of this objective was answered. What is no longer seen is forgotten by and by.
+    pub(crate) fn saw(&mut self, slo: Nanos) {
+        let forgotten = self.tightest.after(Nanos(self.tightest.0 / 4_096));
+        self.tightest = forgotten.min(slo);
     }
 
     /// A batch of this time was started.

@@ -32,6 +32,8 @@ const LONELY_MAX: f64 = 0.27;
 const TIGHT: f64 = 0.063;
 /// That suffering, in objectives, is at most this.
 const TIGHT_MAX: f64 = 0.2;
+/// Models whose batches outlast others' objectives get this many times the lanes that they need.
+const ROOM: f64 = 1.1;
 /// What a choice costs for each lane that would be free at about the same time as the one chosen for.
 const BUNCHED: f64 = 0.013;
 /// "About the same time": this many times the distance of evenly spaced lanes.
@@ -69,11 +71,13 @@ pub struct Deadline {
     unit: f64,
     /// The same, and the batches a second that the model needs at that size.
     demand: Demand,
+    /// Lanes that these batches keep busy.
+    lanes: f64,
 }
 
 impl Default for Deadline {
     fn default() -> Self {
-        Self { unit: 1.0, demand: Demand::default() }
+        Self { unit: 1.0, demand: Demand::default(), lanes: 0.0 }
     }
 }
 
@@ -104,12 +108,16 @@ impl BatchPolicy for Deadline {
         let take = limit.min(waiting);
         let rank = rank(now, queue, skip, &first, take);
         let fire = |take, why| Decision::Fire(Shot { skip, take, rank, why });
+        // From here on one more row would make the first request late.
+        let last_start = queue.latest_start(first.deadline, take.saturating_add(1).min(queue.max_batch));
+        let urgent = last_start <= now;
+        if self.crowds_out(queue, take) && !(urgent && queue.pool.free > 1) {
+            return Decision::Wait(if urgent { Nanos::NEVER } else { last_start });
+        }
         if take == queue.max_batch {
             return fire(take, Why::Full);
         }
-        // From here on one more row would make the first request late.
-        let last_start = queue.latest_start(first.deadline, take.saturating_add(1).min(queue.max_batch));
-        if last_start <= now {
+        if urgent {
             return fire(sized(queue, take), Why::LastStart);
         }
         match self.enough_at(now, queue, f64::from(take)) {
@@ -145,6 +153,7 @@ impl BatchPolicy for Deadline {
         let Some(slo) = done.slo else { return };
         self.unit = unit(done, slo);
         self.demand = Demand { unit: self.unit, batches: done.rate / self.unit };
+        self.lanes = self.demand.batches * done.cost.cautious(self.unit as u32, done.row_bytes).0 as f64 / 1e9;
     }
 
     fn demand(&self) -> Demand {
@@ -206,6 +215,13 @@ impl Deadline {
             lane += step;
         }
         true
+    }
+
+    /// Whether one more batch would hold a lane for longer than another model can wait, on top of as many as this
+    /// model needs: a few models with long batches would otherwise sit on all lanes at once.
+    fn crowds_out(&self, queue: &QueueView<'_>, take: u32) -> bool {
+        let long = queue.time(take) > queue.pool.tightest;
+        long && f64::from(queue.running) >= (self.lanes * ROOM).ceil().max(1.0)
     }
 
     /// Of so many batches on the lanes one is this model's.

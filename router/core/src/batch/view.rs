@@ -22,6 +22,8 @@ pub struct PoolView<'a> {
     pub demand: Demand,
     /// Rows that wait for one of these lanes.
     pub queued: u64,
+    /// The shortest objective that was seen on these lanes lately, `NEVER` before the first.
+    pub tightest: Nanos,
     /// When a batch handed over now would begin: now, unless the lane that is next takes batches ahead; without a
     /// free lane, when the first should be free.
     pub begins: Nanos,
@@ -63,6 +65,8 @@ pub struct QueueView<'a> {
     pub max_batch: u32,
     /// What its batches cost.
     pub cost: &'a CostModel,
+    /// Batches of the model that are on lanes.
+    pub running: u32,
     /// Where it may run.
     pub pool: PoolView<'a>,
     pub(crate) waiting: &'a Ordered<Waiting>,
@@ -144,6 +148,8 @@ pub(crate) struct Scene {
     pub free: u32,
     pub models: u32,
     pub load: f64,
+    pub running: u32,
+    pub tightest: Nanos,
     pub begins: Nanos,
     pub only: Option<LaneId>,
     rate: Rate,
@@ -172,6 +178,8 @@ impl Scene {
             free: 1,
             models: 1,
             load: 0.0,
+            running: 0,
+            tightest: Nanos::NEVER,
             begins: Nanos::ZERO,
             only: None,
             rate: Rate::over(Nanos::from_millis(500)),
@@ -215,6 +223,7 @@ impl Scene {
             row_bytes: 64,
             max_batch: self.max_batch,
             cost: &self.cost,
+            running: self.running,
             pool: PoolView {
                 lanes: self.lanes,
                 free: self.free,
@@ -222,6 +231,7 @@ impl Scene {
                 load: self.load,
                 demand: Demand::default(),
                 queued: 0,
+                tightest: self.tightest,
                 begins: self.begins,
                 only: self.only,
                 mean_time: Nanos::from_millis(10),

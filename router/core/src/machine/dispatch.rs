@@ -203,6 +203,7 @@ impl Router {
         let members = effects.push_members(&batch.members);
         if let Some(model) = self.model_mut(model_id) {
             model.in_flight += count;
+            model.running += 1;
             model.policy.fired(now, lane_id);
         }
         if let Some(lane) = self.lane_mut(lane_id) {

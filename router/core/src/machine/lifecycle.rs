@@ -161,6 +161,7 @@ impl Router {
         let (model_id, members) = (batch.model, u32::try_from(batch.members.len()).unwrap_or(u32::MAX));
         if let Some(model) = self.model_mut(model_id) {
             model.in_flight = model.in_flight.saturating_sub(members);
+            model.running = model.running.saturating_sub(1);
         }
         let mut position = 0;
         while let Some(member) = self.batches.member(slot, position) {

@@ -64,6 +64,7 @@ impl Router {
         let members = u32::try_from(batch.members.len()).unwrap_or(u32::MAX);
         if let Some(model) = self.model_mut(model_id) {
             model.in_flight = model.in_flight.saturating_sub(members);
+            model.running = model.running.saturating_sub(1);
         }
         let mut began = dispatched;
         if let Some(lane) = self.lane_mut(lane_id) {
@@ -90,6 +91,9 @@ impl Router {
         let (pool, demand) = (model.pool, model.policy.demand());
         if let Some(pool) = self.pools.get_mut(pool) {
             pool.needs(before, demand);
+            if let Some(slo) = slo {
+                pool.saw(slo);
+            }
         }
     }
 
