@@ -12,10 +12,11 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("oip", &[]),
     ("router-core", &[]),
     ("workload", &[]),
+    ("sim", &["workload", "router-core"]),
     ("models", &["oip"]),
     ("gpulet", &["models", "oip"]),
     ("router", &["router-core", "gpulet", "oip"]),
-    ("server", &["router", "router-core", "gpulet", "models", "oip"]),
+    ("server", &["router", "router-core", "gpulet", "models", "oip", "sim", "workload"]),
     ("e2e", &["oip", "router-core", "models", "gpulet", "router", "server"]),
 ];
 

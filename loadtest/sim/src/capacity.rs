@@ -1,0 +1,131 @@
+//! The highest rate that a policy can promise for.
+
+use serde::Serialize;
+use workload::Workload;
+
+use crate::bound::lane_time_a_second;
+use crate::error::SimError;
+use crate::setup::Setup;
+use crate::simulation::{Progress, Simulation};
+
+/// What is looked for, and how closely.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Search {
+    /// Share of the requests that must be answered well, 0 to 1.
+    pub attainment: f64,
+    /// Largest relative distance between the rate found and one that was seen to be too high.
+    pub tolerance: f64,
+    /// Rates that are tried at most.
+    pub trials_max: u32,
+}
+
+impl Default for Search {
+    fn default() -> Self {
+        Self { attainment: 0.99, tolerance: 0.01, trials_max: 40 }
+    }
+}
+
+/// The highest rate that held, and how it was found.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Capacity {
+    /// Requests a second that were offered then; 0 if no rate held.
+    pub rate: f64,
+    /// The same as a multiple of the workload's own rate.
+    pub scale: f64,
+    /// Attainment at that rate, over all seeds.
+    pub attainment: f64,
+    /// Whether the next rate that failed is within the tolerance; false when the trials were used up before.
+    pub settled: bool,
+    /// Every rate that was tried, in order.
+    pub trials: Vec<Trial>,
+}
+
+/// One rate that was tried.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Trial {
+    /// Multiple of the workload's own rate.
+    pub scale: f64,
+    /// Requests a second that were offered.
+    pub rate: f64,
+    /// Good by offered over the seeds that were run.
+    pub attainment: f64,
+    /// Whether that was enough.
+    pub holds: bool,
+}
+
+/// Attainment so far below what is asked for that no other seed can mend it.
+const HOPELESS: f64 = 0.05;
+
+/// Step between rates while the capacity is not yet between two of them.
+const STEP: f64 = 1.25;
+
+/// Looks for the highest multiple of the workload's rate at which the attainment, over all seeds together, is
+/// enough. Assumes that what holds at a rate holds below it. Each run is as long as the workload says.
+pub fn capacity(
+    workload: &Workload,
+    setup: &Setup,
+    search: &Search,
+    seeds: &[u64],
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Capacity, SimError> {
+    let mut trials: Vec<Trial> = Vec::new();
+    let (mut held, mut failed): (Option<Trial>, Option<Trial>) = (None, None);
+    let mut scale = first_scale(workload);
+    let mut settled = false;
+    while trials.len() < search.trials_max as usize {
+        let trial = attempt(workload, setup, search, seeds, scale, progress)?;
+        trials.push(trial);
+        if trial.holds {
+            held = Some(trial)
+        } else {
+            failed = Some(trial)
+        }
+        scale = match (held, failed) {
+            (Some(low), Some(high)) if high.scale <= low.scale * (1.0 + search.tolerance) => {
+                settled = true;
+                break;
+            }
+            (Some(low), Some(high)) => (low.scale * high.scale).sqrt(),
+            (Some(low), None) => low.scale * STEP,
+            (None, _) => scale / STEP,
+        };
+    }
+    let (rate, scale, attainment) =
+        held.map_or((0.0, 0.0, 0.0), |trial| (trial.rate, trial.scale, trial.attainment));
+    Ok(Capacity { rate, scale, attainment, settled, trials })
+}
+
+/// A little below the rate at which the lanes would be busy with batches of the best size.
+fn first_scale(workload: &Workload) -> f64 {
+    let scale = 0.8 * f64::from(workload.lanes.count) / lane_time_a_second(workload);
+    if scale.is_finite() && scale > 0.0 { scale } else { 1.0 }
+}
+
+fn attempt(
+    workload: &Workload,
+    setup: &Setup,
+    search: &Search,
+    seeds: &[u64],
+    scale: f64,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Trial, SimError> {
+    let scaled = workload.scaled(scale)?;
+    let (mut good, mut offered, mut rate, mut runs) = (0_u64, 0_u64, 0.0, 0);
+    for &seed in seeds {
+        let report = Simulation::new(&scaled.with_seed(seed), setup)?.run(progress)?;
+        good += report.requests.good;
+        offered += report.requests.offered;
+        rate += report.offered_rate;
+        runs += 1;
+        if report.attainment < search.attainment - HOPELESS {
+            break;
+        }
+    }
+    let attainment = crate::units::share(good, offered, 1.0);
+    Ok(Trial {
+        scale,
+        rate: rate / f64::from(runs.max(1)),
+        attainment,
+        holds: attainment >= search.attainment,
+    })
+}

@@ -1,0 +1,250 @@
+//! What is counted during a run.
+
+use std::collections::BTreeMap;
+
+use hdrhistogram::Histogram;
+use router_core::{Nanos, Outcome, Reason};
+use workload::{DURATION_MAX, Workload};
+
+use crate::inflight::Request;
+use crate::lanes::Running;
+use crate::report::{Span, SpanEnd};
+use crate::series::Series;
+use crate::timeline::Timeline;
+
+/// Histogram steps of an SLO, for latencies in multiples of it.
+pub(crate) const SLO_STEPS: u64 = 10_000;
+
+/// The same for the latencies of one model, of which there may be thousands.
+pub(crate) const MODEL_STEPS: u64 = 1_000;
+
+/// Multiples of the SLO that are told apart.
+const SLO_MULTIPLES: u64 = 100_000;
+
+/// Between the end of the warm-up and the end of the traffic, in nanoseconds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Window {
+    pub from: u64,
+    /// The far future while it is not known.
+    pub to: u64,
+}
+
+impl Window {
+    pub(crate) fn contains(self, at: u64) -> bool {
+        (self.from..self.to).contains(&at)
+    }
+
+    pub(crate) fn length(self) -> u64 {
+        self.to.saturating_sub(self.from)
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct ModelCount {
+    pub slo: u64,
+    pub offered: u64,
+    pub good: u64,
+    pub rows: u64,
+    pub batches: u64,
+    /// In [`MODEL_STEPS`] of its SLO.
+    pub latencies: Option<Histogram<u32>>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Figures {
+    pub window: Window,
+    pub offered: u64,
+    pub good: u64,
+    pub late: u64,
+    pub expired: u64,
+    pub failed: u64,
+    pub refused: BTreeMap<Reason, u64>,
+    /// Nanoseconds.
+    pub latencies: Histogram<u64>,
+    pub latency_sum: u128,
+    pub latency_max: u64,
+    /// In [`SLO_STEPS`] of the model's SLO.
+    pub multiples: Histogram<u64>,
+    pub models: Vec<ModelCount>,
+    /// Offered and good.
+    pub tenants: Vec<(u64, u64)>,
+    /// Batches by rows.
+    pub batch_sizes: Vec<u64>,
+    pub preempted: u64,
+    pub lost: u64,
+    pub lane_time: LaneTime,
+    pub series: Series,
+    pub timeline: Timeline,
+}
+
+/// Nanoseconds of lanes inside the window.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct LaneTime {
+    pub up: u128,
+    pub busy: u128,
+    /// Part of `busy` that came to nothing.
+    pub wasted: u128,
+    lanes_up: u32,
+    lanes_busy: u32,
+    at: u64,
+}
+
+impl Figures {
+    /// `to` is when the traffic ends if that is known, `expected` about when.
+    pub(crate) fn new(
+        workload: &Workload,
+        to: Option<u64>,
+        expected: u64,
+    ) -> Result<Self, hdrhistogram::CreationError> {
+        let window = Window { from: workload.warmup, to: to.unwrap_or(u64::MAX) };
+        let models = workload.models.iter().map(|model| ModelCount {
+            slo: model.slo.max(1),
+            offered: 0,
+            good: 0,
+            rows: 0,
+            batches: 0,
+            latencies: None,
+        });
+        let largest = workload.models.iter().map(|model| model.profile.max_batch()).max().unwrap_or(0);
+        Ok(Self {
+            window,
+            offered: 0,
+            good: 0,
+            late: 0,
+            expired: 0,
+            failed: 0,
+            refused: BTreeMap::new(),
+            latencies: Histogram::new_with_bounds(1_000, DURATION_MAX, 3)?,
+            latency_sum: 0,
+            latency_max: 0,
+            multiples: Histogram::new_with_bounds(1, SLO_STEPS * SLO_MULTIPLES, 3)?,
+            models: models.collect(),
+            tenants: vec![(0, 0); workload.tenants.len()],
+            batch_sizes: vec![0; largest as usize + 1],
+            preempted: 0,
+            lost: 0,
+            lane_time: LaneTime::default(),
+            series: Series::new(expected)?,
+            timeline: Timeline::new(workload, expected),
+        })
+    }
+
+    fn model(&mut self, model: u32) -> Option<&mut ModelCount> {
+        self.models.get_mut(model as usize)
+    }
+
+    /// A request came.
+    pub(crate) fn came(&mut self, request: &Request) {
+        self.series.offered(request.arrived);
+        if !self.window.contains(request.arrived) {
+            return;
+        }
+        self.offered += 1;
+        if let Some(model) = self.model(request.model) {
+            model.offered += 1;
+        }
+        if let Some(tenant) = self.tenants.get_mut(usize::from(request.tenant)) {
+            tenant.0 += 1;
+        }
+    }
+
+    /// A request ended.
+    pub(crate) fn went(&mut self, now: u64, request: &Request, outcome: Outcome, reason: Reason) {
+        if outcome == Outcome::Done {
+            self.answered(now, request);
+            return;
+        }
+        self.series.refused(request.arrived);
+        if !self.window.contains(request.arrived) {
+            return;
+        }
+        match outcome {
+            Outcome::Refused => *self.refused.entry(reason).or_insert(0) += 1,
+            Outcome::Expired => self.expired += 1,
+            _ => self.failed += 1,
+        }
+    }
+
+    fn answered(&mut self, now: u64, request: &Request) {
+        let latency = now.saturating_sub(request.arrived);
+        let good = request.deadline.is_none_or(|deadline| Nanos(now) <= deadline);
+        self.series.answered(request.arrived, latency, good);
+        if !self.window.contains(request.arrived) {
+            return;
+        }
+        self.good += u64::from(good);
+        self.late += u64::from(!good);
+        self.latencies.saturating_record(latency);
+        self.latency_sum += u128::from(latency);
+        self.latency_max = self.latency_max.max(latency);
+        let Some(model) = self.models.get_mut(request.model as usize) else { return };
+        model.good += u64::from(good);
+        let in_steps = |steps: u64| scaled(latency, steps, model.slo);
+        self.multiples.saturating_record(in_steps(SLO_STEPS));
+        let in_model_steps = in_steps(MODEL_STEPS);
+        if model.latencies.is_none() {
+            model.latencies = Histogram::new(2).ok();
+        }
+        if let Some(latencies) = &mut model.latencies {
+            // Grows by itself, so nothing is out of range.
+            let _ = latencies.record(in_model_steps);
+        }
+        if let Some(tenant) = self.tenants.get_mut(usize::from(request.tenant)) {
+            tenant.1 += u64::from(good);
+        }
+    }
+
+    /// A batch ended, one way or another.
+    pub(crate) fn ran(&mut self, now: u64, lane: u32, running: &Running, end: SpanEnd) {
+        let Running { held, start, .. } = *running;
+        let (model, rows) = (held.model, held.rows);
+        self.timeline.note(lane, start, now, || Span {
+            lane,
+            model,
+            rows,
+            from_ms: crate::units::millis(start),
+            to_ms: crate::units::millis(now),
+            end,
+        });
+        if end == SpanEnd::Done {
+            self.series.batch(start, rows);
+        } else {
+            let inside = now.min(self.window.to).saturating_sub(start.max(self.window.from));
+            self.lane_time.wasted += u128::from(inside);
+        }
+        if !self.window.contains(start) {
+            return;
+        }
+        if end != SpanEnd::Done {
+            return;
+        }
+        if let Some(count) = self.batch_sizes.get_mut(rows as usize) {
+            *count += 1;
+        }
+        if let Some(model) = self.model(model) {
+            model.rows += u64::from(rows);
+            model.batches += 1;
+        }
+    }
+
+    /// So many lanes became busy and came up, negative for idle and down.
+    pub(crate) fn lanes(&mut self, now: u64, busy: i32, up: i32) {
+        let (from, to) = (self.lane_time.at, now.min(self.window.to));
+        if to > from {
+            let inside = u128::from(to.saturating_sub(from.max(self.window.from)));
+            self.lane_time.up += inside * u128::from(self.lane_time.lanes_up);
+            self.lane_time.busy += inside * u128::from(self.lane_time.lanes_busy);
+            self.series.busy(from, to, self.lane_time.lanes_busy);
+            self.lane_time.at = to;
+        }
+        self.lane_time.lanes_busy = self.lane_time.lanes_busy.saturating_add_signed(busy);
+        self.lane_time.lanes_up = self.lane_time.lanes_up.saturating_add_signed(up);
+    }
+}
+
+fn scaled(value: u64, by: u64, over: u64) -> u64 {
+    match value.checked_mul(by) {
+        Some(product) => product / over,
+        None => (value / over).saturating_mul(by),
+    }
+}

@@ -1,0 +1,77 @@
+//! Requests between their arrival and their end: a slab whose slots are used again.
+
+use router_core::{Nanos, RequestId};
+
+/// What is remembered of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Request {
+    /// Nanoseconds.
+    pub arrived: u64,
+    pub deadline: Option<Nanos>,
+    pub model: u32,
+    pub tenant: u16,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    generation: u32,
+    request: Option<Request>,
+}
+
+/// As many entries as there ever were unfinished requests at a time.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct InFlight {
+    entries: Vec<Entry>,
+    free: Vec<u32>,
+}
+
+impl InFlight {
+    pub(crate) fn insert(&mut self, request: Request) -> RequestId {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.entries.push(Entry { generation: 0, request: None });
+            u32::try_from(self.entries.len() - 1).unwrap_or(u32::MAX)
+        });
+        let generation = self.entries.get_mut(slot as usize).map(|entry| {
+            entry.generation = entry.generation.wrapping_add(1);
+            entry.request = Some(request);
+            entry.generation
+        });
+        RequestId::new(slot, generation.unwrap_or(0))
+    }
+
+    pub(crate) fn get(&self, id: RequestId) -> Option<&Request> {
+        let entry =
+            self.entries.get(id.slot() as usize).filter(|entry| entry.generation == id.generation())?;
+        entry.request.as_ref()
+    }
+
+    pub(crate) fn remove(&mut self, id: RequestId) -> Option<Request> {
+        let entry = self.entries.get_mut(id.slot() as usize)?;
+        let request = entry.request.take_if(|_| entry.generation == id.generation())?;
+        self.free.push(id.slot());
+        Some(request)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Request> {
+        self.entries.iter().filter_map(|entry| entry.request.as_ref())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_is_used_again_and_the_old_name_means_nothing_then() {
+        let request = |arrived| Request { arrived, deadline: None, model: 0, tenant: 0 };
+        let mut requests = InFlight::default();
+        let first = requests.insert(request(1));
+        assert_eq!(requests.remove(first), Some(request(1)));
+        assert_eq!(requests.remove(first), None);
+        let second = requests.insert(request(2));
+        assert_eq!((second.slot(), second == first), (first.slot(), false));
+        assert_eq!(requests.get(first), None);
+        assert_eq!(requests.remove(first), None);
+        assert_eq!(requests.iter().count(), 1);
+    }
+}

@@ -1,0 +1,179 @@
+//! The lanes of a simulation: each runs its batches one after another.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use router_core::BatchId;
+
+use crate::error::Breach;
+
+/// A batch that a lane holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Held {
+    pub batch: BatchId,
+    pub model: u32,
+    pub rows: u32,
+}
+
+/// The batch that a lane works on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Running {
+    pub held: Held,
+    /// Nanoseconds.
+    pub start: u64,
+    pub end: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Lane {
+    up: bool,
+    running: Option<Running>,
+    /// Runs next.
+    waiting: Option<Held>,
+    /// Changes whenever a batch is taken off before its end, so that its end is not taken for another's.
+    epoch: u32,
+}
+
+/// Lanes by number, and the ends of what they run.
+#[derive(Clone, Debug)]
+pub(crate) struct Lanes {
+    lanes: Vec<Lane>,
+    depth: u32,
+    ends: BinaryHeap<Reverse<(u64, u32, u32)>>,
+}
+
+impl Lanes {
+    /// So many lanes, all down.
+    pub(crate) fn new(count: u32, depth: u32) -> Self {
+        let lanes = (0..count).map(|_| Lane::default()).collect();
+        Self { lanes, depth, ends: BinaryHeap::with_capacity(count as usize) }
+    }
+
+    fn lane_mut(&mut self, lane: u32) -> Option<&mut Lane> {
+        self.lanes.get_mut(lane as usize)
+    }
+
+    pub(crate) fn come_up(&mut self, lane: u32) {
+        if let Some(lane) = self.lane_mut(lane) {
+            lane.up = true;
+        }
+    }
+
+    /// Takes a lane down; what it ran and what waited, which are lost.
+    pub(crate) fn go_down(&mut self, lane: u32) -> (Option<Running>, Option<Held>) {
+        let Some(lane) = self.lane_mut(lane) else { return (None, None) };
+        lane.up = false;
+        lane.epoch = lane.epoch.wrapping_add(1);
+        (lane.running.take(), lane.waiting.take())
+    }
+
+    /// Gives a lane a batch. If it is free, `time` says how long the batch takes and it starts; true then.
+    pub(crate) fn give(
+        &mut self,
+        lane: u32,
+        held: Held,
+        now: u64,
+        time: impl FnOnce() -> u64,
+    ) -> Result<bool, Breach> {
+        let depth = self.depth;
+        let entry = self.lane_mut(lane).filter(|lane| lane.up);
+        let Some(entry) = entry else {
+            return Err(Breach {
+                id: "R5",
+                detail: format!("{:?} was sent to lane {lane}, which is down", held.batch),
+            });
+        };
+        if entry.running.is_none() {
+            self.start(lane, held, now, time());
+            return Ok(true);
+        }
+        let room = depth > 1 && entry.waiting.is_none();
+        Breach::unless(room, "R5", || {
+            format!("{:?} was sent to lane {lane}, which holds {depth} already", held.batch)
+        })?;
+        entry.waiting = Some(held);
+        Ok(false)
+    }
+
+    fn start(&mut self, lane: u32, held: Held, now: u64, time: u64) {
+        let end = now.saturating_add(time);
+        let Some(entry) = self.lane_mut(lane) else { return };
+        entry.running = Some(Running { held, start: now, end });
+        let epoch = entry.epoch;
+        self.ends.push(Reverse((end, lane, epoch)));
+    }
+
+    /// Starts the batch that waits for a lane, if there is one; `time` says how long it takes.
+    pub(crate) fn start_next(&mut self, lane: u32, now: u64, time: impl FnOnce(Held) -> u64) -> bool {
+        let waiting = self.lane_mut(lane).filter(|lane| lane.running.is_none());
+        let Some(held) = waiting.and_then(|lane| lane.waiting.take()) else { return false };
+        self.start(lane, held, now, time(held));
+        true
+    }
+
+    /// When the next batch ends.
+    pub(crate) fn next_end(&mut self) -> Option<u64> {
+        while let Some(&Reverse((end, lane, epoch))) = self.ends.peek() {
+            if self.lanes.get(lane as usize).is_some_and(|lane| lane.epoch == epoch) {
+                return Some(end);
+            }
+            self.ends.pop();
+        }
+        None
+    }
+
+    /// The batch that ends next, and its lane, which is free then.
+    pub(crate) fn finish_next(&mut self) -> Option<(u32, Running)> {
+        self.next_end()?;
+        let Reverse((_, lane, _)) = self.ends.pop()?;
+        Some((lane, self.lane_mut(lane)?.running.take()?))
+    }
+
+    /// Takes a batch off its lane if it has not ended; what was running of it, if it was.
+    pub(crate) fn take_back(&mut self, lane: u32, batch: BatchId) -> Option<Option<Running>> {
+        let lane = self.lane_mut(lane)?;
+        if lane.waiting.take_if(|held| held.batch == batch).is_some() {
+            return Some(None);
+        }
+        let running = lane.running.take_if(|running| running.held.batch == batch)?;
+        lane.epoch = lane.epoch.wrapping_add(1);
+        Some(Some(running))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn held(batch: u64) -> Held {
+        Held { batch: BatchId(batch), model: 0, rows: 1 }
+    }
+
+    #[test]
+    fn a_second_batch_waits_for_the_first() {
+        let mut lanes = Lanes::new(2, 2);
+        lanes.come_up(1);
+        assert!(lanes.give(0, held(1), 0, || 5).is_err(), "lane 0 is down");
+        assert!(lanes.give(1, held(1), 0, || 5).unwrap());
+        assert!(!lanes.give(1, held(2), 1, || 5).unwrap());
+        assert!(lanes.give(1, held(3), 1, || 5).is_err(), "no more than two");
+        assert_eq!(lanes.next_end(), Some(5));
+        assert_eq!(lanes.finish_next().unwrap().1.held, held(1));
+        assert!(lanes.start_next(1, 5, |_| 7));
+        assert_eq!(lanes.finish_next(), Some((1, Running { held: held(2), start: 5, end: 12 })));
+        assert_eq!(lanes.finish_next(), None);
+    }
+
+    #[test]
+    fn the_end_of_a_batch_that_was_taken_off_is_forgotten() {
+        let mut lanes = Lanes::new(1, 1);
+        lanes.come_up(0);
+        lanes.give(0, held(1), 0, || 5).unwrap();
+        assert_eq!(lanes.take_back(0, BatchId(9)), None);
+        assert!(lanes.take_back(0, BatchId(1)).unwrap().is_some());
+        lanes.give(0, held(2), 1, || 9).unwrap();
+        assert_eq!(lanes.next_end(), Some(10));
+        assert_eq!(lanes.go_down(0).0.unwrap().held, held(2));
+        assert_eq!(lanes.next_end(), None);
+    }
+}

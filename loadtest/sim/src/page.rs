@@ -1,0 +1,101 @@
+//! A run, or a comparison of policies, as one HTML page for somebody who was not there: what was simulated, in
+//! words; who was best; pictures. No scripts, nothing from elsewhere: the file can be mailed.
+
+mod axis;
+mod markup;
+mod plot;
+mod story;
+mod style;
+mod tables;
+mod timeline;
+mod views;
+
+use std::fmt::Write as _;
+
+pub use markup::{number, percent};
+pub use plot::{Plot, Reference, Series};
+use workload::Workload;
+
+use crate::estimate::Estimate;
+use crate::report::Report;
+use markup::escape;
+
+/// All that a page tells.
+#[derive(Clone, Debug)]
+pub struct Page<'a> {
+    /// What was simulated.
+    pub workload: &'a Workload,
+    /// The command that makes this page again.
+    pub command: &'a str,
+    /// Version of the program.
+    pub version: &'a str,
+    /// Good answers a second that no policy can exceed, and the words for where that comes from.
+    pub bound: Option<(f64, String)>,
+    /// The policies, best first; at least one for a page that says anything.
+    pub contenders: Vec<Contender<'a>>,
+    /// What a reader must know to trust the figures.
+    pub notes: Vec<String>,
+}
+
+/// One policy of a page.
+#[derive(Clone, Debug)]
+pub struct Contender<'a> {
+    /// Its name, with its options.
+    pub name: String,
+    /// Number that its colour is taken from: the same policy has the same on all pages.
+    pub colour: usize,
+    /// The run that pictures and distributions show.
+    pub report: &'a Report,
+    /// Good answers a second.
+    pub goodput: Estimate,
+    /// Good by offered, 0 to 1.
+    pub attainment: Estimate,
+    /// Requests offered a second and attainment (0 to 1), ascending; empty if it was not asked for.
+    pub sweep: Vec<(f64, f64)>,
+    /// Highest rate with an attainment of 99 %, if it was asked for.
+    pub capacity: Option<f64>,
+}
+
+impl Page<'_> {
+    /// The whole file. The same page gives the same bytes.
+    pub fn html(&self) -> String {
+        let title = format!("{}: {}", self.workload.name, self.subject());
+        let mut html = format!(
+            "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+             <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n\
+             <meta name=\"color-scheme\" content=\"light dark\">\n<title>{} - Tessera</title>\n<style>\n{}{}</style>\n\
+             </head>\n<body>\n<main>\n<h1>{}</h1>\n",
+            escape(&title),
+            style::PLOT,
+            style::PAGE,
+            escape(&title),
+        );
+        html.push_str(&story::opening(self));
+        html.push_str(&story::setting(self));
+        html.push_str(&tables::results(self));
+        for view in views::all(self) {
+            let _ = write!(
+                html,
+                "<h2>{}</h2>\n<figure>\n{}<figcaption>{}</figcaption>\n</figure>\n",
+                escape(&view.heading),
+                view.picture,
+                escape(&view.caption)
+            );
+        }
+        html.push_str(&views::lanes(self));
+        html.push_str(&tables::models(self));
+        html.push_str(&story::closing(self));
+        html.push_str("</main>\n</body>\n</html>\n");
+        html
+    }
+
+    fn subject(&self) -> String {
+        match self.contenders.as_slice() {
+            [only] => format!("policy {}", only.name),
+            all => format!("{} policies compared", all.len()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,343 @@
+//! Lines over two axes as SVG. Written by hand because colours must follow the reader's light or dark scheme,
+//! which takes classes and a style sheet; plotting crates write colours into every element.
+
+use std::fmt::Write as _;
+
+use super::axis::Axis;
+use super::markup::escape;
+use super::style;
+
+const WIDTH: f64 = 1_000.0;
+const HEIGHT: f64 = 400.0;
+const LEFT: f64 = 64.0;
+const TOP: f64 = 40.0;
+const BOTTOM: f64 = 48.0;
+/// Width of an average letter at the size of keys.
+const LETTER: f64 = 7.0;
+/// Distance of two keys.
+const KEY_STEP: f64 = 20.0;
+/// Most points of a line with a dot on each.
+const DOTS: usize = 40;
+
+/// One line of a plot.
+#[derive(Clone, Debug, Default)]
+pub struct Series {
+    /// Its key.
+    pub name: String,
+    /// Which colour it has; none for the plain one of references.
+    pub colour: Option<usize>,
+    /// Drawn thicker than the others.
+    pub strong: bool,
+    /// Horizontal and vertical value, ascending horizontally.
+    pub points: Vec<(f64, f64)>,
+}
+
+/// A value with a line across the plot.
+#[derive(Clone, Debug)]
+pub struct Reference {
+    /// What it means; short.
+    pub name: String,
+    /// Where.
+    pub value: f64,
+}
+
+/// Lines over two axes.
+#[derive(Clone, Debug, Default)]
+pub struct Plot {
+    /// What is to be seen.
+    pub title: String,
+    /// The horizontal axis, with its unit.
+    pub horizontal: String,
+    /// The vertical axis, with its unit.
+    pub vertical: String,
+    /// In the order of their keys.
+    pub series: Vec<Series>,
+    /// Upright lines.
+    pub upright: Vec<Reference>,
+    /// Level lines.
+    pub level: Vec<Reference>,
+    /// Range of the horizontal axis; from the data if none.
+    pub across: Option<(f64, f64)>,
+    /// Range of the vertical axis; from 0 over the data if none.
+    pub up: Option<(f64, f64)>,
+}
+
+struct Frame {
+    x: Axis,
+    y: Axis,
+    right: f64,
+    bottom: f64,
+}
+
+impl Plot {
+    /// The plot as an SVG element for a page that has the style sheet of plots.
+    pub(crate) fn element(&self) -> String {
+        self.draw("")
+    }
+
+    /// The plot as a file of its own.
+    pub fn file(&self) -> String {
+        let style = format!(
+            "<style>\n{}</style>\n<rect class=\"paper\" width=\"100%\" height=\"100%\"/>\n",
+            style::PLOT
+        );
+        self.draw(&style)
+    }
+
+    fn draw(&self, inside: &str) -> String {
+        let frame = self.frame();
+        let height = HEIGHT.max(TOP + KEY_STEP * self.series.len() as f64 + 8.0);
+        let mut svg = format!(
+            "<svg class=\"plot\" xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{}\">\n{inside}",
+            escape(&self.title)
+        );
+        let _ = writeln!(svg, "<text class=\"title\" x=\"0\" y=\"18\">{}</text>", escape(&self.title));
+        self.draw_axes(&mut svg, &frame);
+        self.draw_references(&mut svg, &frame);
+        // The strong ones last, so that nothing hides them.
+        for series in self
+            .series
+            .iter()
+            .filter(|series| !series.strong)
+            .chain(self.series.iter().filter(|series| series.strong))
+        {
+            draw_series(&mut svg, &frame, series);
+        }
+        self.draw_keys(&mut svg, &frame);
+        svg.push_str("</svg>\n");
+        svg
+    }
+
+    fn frame(&self) -> Frame {
+        let longest = self.series.iter().map(|series| series.name.chars().count()).max().unwrap_or(0);
+        let keys = if self.series.len() > 1 { 44.0 + LETTER * longest as f64 } else { 16.0 };
+        let (right, bottom) = (WIDTH - keys.min(WIDTH / 3.0), HEIGHT - BOTTOM);
+        let points = || self.series.iter().flat_map(|series| series.points.iter());
+        let across = self.across.unwrap_or_else(|| extent(points().map(|point| point.0)));
+        let x = Axis::exact(across.0, across.1, (LEFT, right));
+        let y = match self.up {
+            Some((from, to)) => Axis::exact(from, to, (bottom, TOP)),
+            None => {
+                let inside = points().filter(|point| (across.0..=across.1).contains(&point.0));
+                let highest = extent(inside.map(|point| point.1)).1;
+                Axis::round(
+                    0.0,
+                    self.level.iter().map(|line| line.value).fold(highest, f64::max),
+                    (bottom, TOP),
+                )
+            }
+        };
+        Frame { x, y, right, bottom }
+    }
+
+    fn draw_axes(&self, svg: &mut String, frame: &Frame) {
+        let Frame { x, y, right, bottom } = frame;
+        for tick in y.ticks() {
+            let at = y.pixel(tick);
+            let _ = writeln!(
+                svg,
+                "<path class=\"grid\" d=\"M{LEFT} {at:.1}H{right:.1}\"/><text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
+                LEFT - 8.0,
+                at + 4.0,
+                y.label(tick)
+            );
+        }
+        for tick in x.ticks() {
+            let at = x.pixel(tick);
+            let _ = writeln!(
+                svg,
+                "<path class=\"frame\" d=\"M{at:.1} {bottom:.1}v4\"/><text x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
+                bottom + 18.0,
+                x.label(tick)
+            );
+        }
+        let _ = writeln!(svg, "<path class=\"frame\" d=\"M{LEFT} {bottom:.1}H{right:.1}\"/>");
+        let middle = f64::midpoint(LEFT, *right);
+        let _ = writeln!(
+            svg,
+            "<text x=\"{middle:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
+            bottom + 40.0,
+            escape(&self.horizontal)
+        );
+        let middle = f64::midpoint(TOP, *bottom);
+        let _ = writeln!(
+            svg,
+            "<text transform=\"translate(12 {middle:.1}) rotate(-90)\" text-anchor=\"middle\">{}</text>",
+            escape(&self.vertical)
+        );
+    }
+
+    fn draw_references(&self, svg: &mut String, frame: &Frame) {
+        let Frame { x, y, right, bottom } = frame;
+        for line in self.upright.iter().filter(|line| (x.from()..=x.to()).contains(&line.value)) {
+            let at = x.pixel(line.value);
+            let width = LETTER * line.name.chars().count() as f64;
+            let (anchor, shift) = if at + width > *right { ("end", -5.0) } else { ("start", 5.0) };
+            let _ = writeln!(
+                svg,
+                "<path class=\"mark\" d=\"M{at:.1} {:.1}V{bottom:.1}\"/><text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"{anchor}\">{}</text>",
+                TOP - 10.0,
+                at + shift,
+                TOP - 4.0,
+                escape(&line.name)
+            );
+        }
+        for line in self.level.iter().filter(|line| (y.from()..=y.to()).contains(&line.value)) {
+            let at = y.pixel(line.value);
+            let _ = writeln!(
+                svg,
+                "<path class=\"mark\" d=\"M{LEFT} {at:.1}H{right:.1}\"/><text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
+                right - 4.0,
+                at + 14.0,
+                escape(&line.name)
+            );
+        }
+    }
+
+    /// A key a line, to the right of the plot; one line alone is named by the title.
+    fn draw_keys(&self, svg: &mut String, frame: &Frame) {
+        if self.series.len() < 2 {
+            return;
+        }
+        let from = frame.right + 12.0;
+        for (number, series) in self.series.iter().enumerate() {
+            let y = TOP + KEY_STEP * number as f64 + 8.0;
+            let _ = writeln!(
+                svg,
+                "<path class=\"line {}\" d=\"M{from:.1} {y:.1}h22\"/><text class=\"key\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+                class(series),
+                from + 28.0,
+                y + 4.0,
+                escape(&series.name)
+            );
+        }
+    }
+}
+
+fn class(series: &Series) -> String {
+    let strong = if series.strong { " strong" } else { "" };
+    match series.colour {
+        Some(colour) => format!("s{}{strong}", colour % style::COLOURS),
+        None => format!("plain{strong}"),
+    }
+}
+
+fn extent(values: impl Iterator<Item = f64>) -> (f64, f64) {
+    let (from, to) = values
+        .filter(|value| value.is_finite())
+        .fold((f64::INFINITY, f64::NEG_INFINITY), |(from, to), value| (from.min(value), to.max(value)));
+    if from > to { (0.0, 1.0) } else { (from, to) }
+}
+
+fn draw_series(svg: &mut String, frame: &Frame, series: &Series) {
+    let inside = clipped(&series.points, frame.x.from(), frame.x.to());
+    let mut path = String::new();
+    for (number, (x, y)) in inside.iter().enumerate() {
+        let command = if number == 0 { 'M' } else { 'L' };
+        let _ = write!(path, "{command}{:.1} {:.1}", frame.x.pixel(*x), frame.y.pixel(*y));
+    }
+    if path.is_empty() {
+        return;
+    }
+    let class = class(series);
+    let _ = writeln!(
+        svg,
+        "<path class=\"line {class}\" d=\"{path}\"><title>{}</title></path>",
+        escape(&series.name)
+    );
+    if let (Some(colour), true) = (series.colour, inside.len() <= DOTS) {
+        for (x, y) in &inside {
+            let _ = writeln!(
+                svg,
+                "<circle class=\"f{}\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"2.5\"><title>{}: {} at {}</title></circle>",
+                colour % style::COLOURS,
+                frame.x.pixel(*x),
+                frame.y.pixel(*y),
+                escape(&series.name),
+                super::markup::number(*y),
+                super::markup::number(*x)
+            );
+        }
+    }
+}
+
+/// The part of a line between two upright edges, cut where it crosses them.
+fn clipped(points: &[(f64, f64)], from: f64, to: f64) -> Vec<(f64, f64)> {
+    let mut inside: Vec<(f64, f64)> = Vec::new();
+    let mut previous: Option<(f64, f64)> = None;
+    for &point in points.iter().filter(|point| point.0.is_finite() && point.1.is_finite()) {
+        if let Some(before) = previous {
+            for edge in [from, to] {
+                if before.0 < edge && edge < point.0 {
+                    let share = (edge - before.0) / (point.0 - before.0);
+                    inside.push((edge, before.1 + share * (point.1 - before.1)));
+                }
+            }
+        }
+        if (from..=to).contains(&point.0) {
+            inside.push(point);
+        }
+        previous = Some(point);
+    }
+    inside
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plot() -> Plot {
+        let series = |name: &str, colour, points: &[(f64, f64)]| Series {
+            name: name.to_owned(),
+            colour,
+            strong: colour == Some(0),
+            points: points.to_vec(),
+        };
+        Plot {
+            title: "Attainment <b>".to_owned(),
+            horizontal: "offered/s".to_owned(),
+            vertical: "%".to_owned(),
+            series: vec![
+                series("deadline", Some(0), &[(0.0, 1.0), (10.0, 0.5)]),
+                series("triton & co", Some(15), &[(0.0, 1.0), (10.0, f64::NAN)]),
+            ],
+            upright: vec![Reference { name: "the workload".to_owned(), value: 5.0 }],
+            level: vec![Reference { name: "99 %".to_owned(), value: 0.99 }],
+            ..Plot::default()
+        }
+    }
+
+    #[test]
+    fn a_plot_shows_what_it_was_given_and_nothing_from_elsewhere() {
+        let file = plot().file();
+        for text in [
+            "Attainment &lt;b&gt;",
+            "triton &amp; co",
+            "the workload",
+            "99 %",
+            "class=\"line s0 strong\"",
+            "s1\"",
+            "prefers-color-scheme",
+        ] {
+            assert!(file.contains(text), "{text} in {file}");
+        }
+        assert_eq!(file.matches("http").count(), 1, "the name space alone");
+        assert!(!file.contains("NaN") && !file.contains("inf"), "{file}");
+        assert!(!plot().element().contains("<style>"));
+        assert_eq!(plot().file(), file);
+    }
+
+    #[test]
+    fn an_empty_plot_is_still_a_plot() {
+        let file = Plot::default().file();
+        assert!(file.starts_with("<svg") && file.ends_with("</svg>\n") && !file.contains("NaN"));
+    }
+
+    #[test]
+    fn lines_are_cut_at_the_edges() {
+        let line = [(0.0, 0.0), (2.0, 2.0), (10.0, 10.0)];
+        assert_eq!(clipped(&line, 1.0, 4.0), [(1.0, 1.0), (2.0, 2.0), (4.0, 4.0)]);
+        assert_eq!(clipped(&line, 3.0, 4.0), [(3.0, 3.0), (4.0, 4.0)]);
+        assert_eq!(clipped(&line, -5.0, -1.0), []);
+    }
+}

@@ -1,0 +1,181 @@
+//! The words of a page: what was simulated, who was best, how to read it.
+
+use std::fmt::Write as _;
+
+use workload::{Extent, Model, Workload};
+
+use super::markup::{escape, number, percent};
+use super::{Contender, Page};
+
+/// Groups of models that are described one by one.
+const GROUPS_MAX: usize = 40;
+const MILLISECOND: f64 = 1e6;
+const SECOND: f64 = 1e9;
+
+/// The result in a sentence or two.
+pub(super) fn opening(page: &Page<'_>) -> String {
+    let mut text = format!("<p class=\"soft\">{}</p>\n", escape(&page.workload.about));
+    if let Some(best) = page.contenders.first() {
+        let _ = writeln!(text, "<p class=\"verdict\">{}</p>", escape(&verdict(page, best)));
+    }
+    for note in &page.notes {
+        let _ = writeln!(text, "<p class=\"note\">Note: {}</p>", escape(note));
+    }
+    text
+}
+
+fn verdict(page: &Page<'_>, best: &Contender<'_>) -> String {
+    let mut text = format!(
+        "{} answered {} of {} requests a second within their latency objective ({}).",
+        best.name,
+        number(best.goodput.mean),
+        number(best.report.offered_rate),
+        percent(best.attainment.mean)
+    );
+    if let Some(next) = page.contenders.get(1) {
+        let _ = write!(text, " Next best: {}, {} a second", next.name, number(next.goodput.mean));
+        if let Some(last) = page.contenders.last().filter(|_| page.contenders.len() > 2) {
+            let _ = write!(text, "; last: {}, {} a second", last.name, number(last.goodput.mean));
+        }
+        text.push('.');
+    }
+    if let Some((bound, why)) = &page.bound {
+        let _ = write!(text, " No policy can answer more than {} a second here ({why}).", number(*bound));
+    }
+    text
+}
+
+/// What was simulated and how to do it again.
+pub(super) fn setting(page: &Page<'_>) -> String {
+    let workload = page.workload;
+    let mut text = String::from("<h2>What was simulated</h2>\n");
+    let lanes = workload.lanes.count;
+    let _ = writeln!(
+        text,
+        "<p>{} on {lanes} {} (a lane runs one batch at a time), through the decision code of the server itself, in \
+         virtual time. {}</p>",
+        counted(workload.models.len(), "model", "models"),
+        if lanes == 1 { "lane" } else { "lanes" },
+        escape(&traffic(workload))
+    );
+    let trouble = trouble(workload);
+    if !trouble.is_empty() {
+        let _ = writeln!(text, "<p>{}</p>", escape(&trouble));
+    }
+    text.push_str(&groups(workload));
+    let _ = writeln!(text, "<pre>{}</pre>", escape(page.command));
+    text.push_str(
+        "<p class=\"soft\">A request is good when its answer comes within its model's SLO, the latency objective. \
+         Goodput counts good answers a second; attainment is their share of all requests offered, refused ones \
+         included. A policy decides when a batch starts, how many requests it takes, on which lane, and which \
+         requests are refused because they could no longer be answered in time.</p>\n",
+    );
+    text
+}
+
+fn traffic(workload: &Workload) -> String {
+    let extent = match workload.extent {
+        Extent::Time(time) => format!("for {} s", number(time as f64 / SECOND)),
+        Extent::Requests(count) => format!("until {} have arrived", number(count as f64)),
+    };
+    let warmup = match workload.warmup {
+        0 => String::new(),
+        warmup => format!(", of which the first {} s are not counted", number(warmup as f64 / SECOND)),
+    };
+    let rate = number(workload.mean_rate());
+    format!(
+        "Clients send {rate} requests a second on average {extent}{warmup}. All chance derives from seed {}.",
+        workload.seed
+    )
+}
+
+/// How lanes and predictions misbehave; empty if they do not.
+fn trouble(workload: &Workload) -> String {
+    let noise = workload.lanes.noise;
+    let mut parts = Vec::new();
+    if noise.spread > 0.0 {
+        parts.push(format!(
+            "each model truly takes its profile's time times a fixed factor from {:.2} to {:.2}",
+            1.0 - noise.spread,
+            1.0 + noise.spread
+        ));
+    }
+    if (noise.bias - 1.0).abs() > f64::EPSILON {
+        parts.push(format!("batches truly take {:.2} times their profile", noise.bias));
+    }
+    if noise.cv > 0.0 {
+        parts.push(format!("batch times vary with a coefficient of variation of {:.2}", noise.cv));
+    }
+    if let Some(stalls) = noise.stalls {
+        let (every, time) = (stalls.every as f64 / SECOND, stalls.time as f64 / MILLISECOND);
+        parts.push(format!("a lane stalls for {} ms every {} s on average", number(time), number(every)));
+    }
+    let changes = workload.lanes.changes.iter().take(8).map(|change| {
+        let what = if change.up { "is back" } else { "is gone" };
+        format!("lane {} {what} at {} s", change.lane, number(change.at as f64 / SECOND))
+    });
+    parts.extend(changes);
+    if workload.lanes.changes.len() > 8 {
+        parts.push("further lanes come and go".to_owned());
+    }
+    if parts.is_empty() {
+        String::new()
+    } else {
+        format!("What the scheduler is not told in advance: {}.", parts.join("; "))
+    }
+}
+
+/// A row for each group of equal models.
+fn groups(workload: &Workload) -> String {
+    let mut groups: Vec<(&Model, usize)> = Vec::new();
+    for model in &workload.models {
+        match groups.last_mut() {
+            Some((first, copies)) if first.group == model.group => *copies += 1,
+            _ => groups.push((model, 1)),
+        }
+    }
+    let mut text = String::from(
+        "<div class=\"wide\"><table>\n<thead><tr><th>model</th><th>copies</th><th>SLO</th><th>a batch of 1</th>\
+         <th>largest batch</th><th>requests/s each</th><th>arrivals</th></tr></thead>\n<tbody>\n",
+    );
+    let milliseconds = |time: u64| format!("{} ms", number(time as f64 / MILLISECOND));
+    for (model, copies) in groups.iter().take(GROUPS_MAX) {
+        let largest = model.profile.max_batch();
+        let _ = writeln!(
+            text,
+            "<tr><td>{}</td><td>{copies}</td><td>{}{}</td><td>{}</td><td>{largest}: {}</td><td>{}</td><td>{}</td></tr>",
+            escape(&model.group),
+            milliseconds(model.slo),
+            if model.deadline { "" } else { " (best effort)" },
+            milliseconds(model.profile.time(1)),
+            milliseconds(model.profile.time(largest)),
+            number(model.mean_rate()),
+            model.process()
+        );
+    }
+    text.push_str("</tbody></table></div>\n");
+    if groups.len() > GROUPS_MAX {
+        let _ = writeln!(text, "<p class=\"soft\">and {} more</p>", groups.len() - GROUPS_MAX);
+    }
+    text
+}
+
+/// How to know that a second run was the same.
+pub(super) fn closing(page: &Page<'_>) -> String {
+    let mut text =
+        format!("<footer><p>Made by tessera {}. The same command gives the same bytes", escape(page.version));
+    if let Some(best) = page.contenders.first() {
+        let _ = write!(
+            text,
+            "; the digest of every event of {} is <code>{}</code>",
+            escape(&best.name),
+            escape(&best.report.hash)
+        );
+    }
+    text.push_str(".</p></footer>\n");
+    text
+}
+
+fn counted(count: usize, one: &str, many: &str) -> String {
+    if count == 1 { format!("One {one}") } else { format!("{} {many}", number(count as f64)) }
+}

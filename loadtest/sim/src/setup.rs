@@ -1,0 +1,156 @@
+//! What is simulated beside the workload: the policy, and the bounds of the run.
+
+use router_core::batch::{BatchOptions, Policy};
+use router_core::{ConfigError, ModelId, ModelLanes, ModelSpec, Nanos, ProfilePoint, RouterConfig};
+use workload::{Model, Workload};
+
+/// How a workload is run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Setup {
+    /// How batches are formed, for every model of the workload.
+    pub policy: Policy,
+    /// What the policy is called in reports.
+    pub label: String,
+    /// Whether every invariant is checked after every event. Costs time in proportion to all that is in flight, at
+    /// each event.
+    pub check: bool,
+    /// Whether a broken invariant is reported with the events before it.
+    pub trace: bool,
+    /// Events that the router is given at most; a run that needs more is stopped there and says so.
+    pub max_events: u64,
+    /// Unfinished requests at most; more are refused as `queue_full`.
+    pub max_requests: u32,
+    /// Queued requests of one model and class at most; more are refused as `queue_full`.
+    pub queue_limit: u32,
+    /// Payload bytes of queued requests at most; more are refused as `memory_full`.
+    pub queued_bytes_limit: u64,
+    /// Decisions that the router remembers.
+    pub records: u32,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self::new(Policy::default())
+    }
+}
+
+impl Setup {
+    /// A policy within bounds that a run at sensible rates does not reach.
+    pub fn new(policy: Policy) -> Self {
+        Self {
+            label: policy.name().to_owned(),
+            policy,
+            check: false,
+            trace: false,
+            max_events: 20_000_000_000,
+            max_requests: 1 << 20,
+            queue_limit: 1 << 16,
+            queued_bytes_limit: 1 << 40,
+            records: 0,
+        }
+    }
+
+    /// A policy by its word in the configuration.
+    pub fn named(policy: &str, options: &BatchOptions) -> Result<Self, ConfigError> {
+        Policy::new(policy, options).map(Self::new)
+    }
+
+    /// The same under another name in reports.
+    #[must_use]
+    pub fn labelled(self, label: impl Into<String>) -> Self {
+        Self { label: label.into(), ..self }
+    }
+
+    /// The same with every invariant checked after every event.
+    #[must_use]
+    pub fn checked(self) -> Self {
+        Self { check: true, trace: true, ..self }
+    }
+
+    /// Batches that a lane may hold: one that runs, and one that waits if the policy hands over ahead of time.
+    pub fn depth(&self) -> u32 {
+        if self.policy.ahead() > Nanos::ZERO { 2 } else { 1 }
+    }
+
+    pub(crate) fn router(&self, workload: &Workload) -> Result<RouterConfig, ConfigError> {
+        if self.queue_limit == 0 {
+            return Err(ConfigError::new("queue_limit", "is 0, expected at least 1"));
+        }
+        if self.max_events == 0 {
+            return Err(ConfigError::new("max_events", "is 0, expected at least 1"));
+        }
+        let config = RouterConfig {
+            max_requests: self.max_requests,
+            max_models: u32::try_from(workload.models.len()).unwrap_or(u32::MAX),
+            max_lanes: workload.lanes.count,
+            queued_bytes_limit: self.queued_bytes_limit,
+            weights: whole(workload.tenants.iter().map(|tenant| tenant.weight)),
+            records: self.records,
+            ..RouterConfig::default()
+        };
+        config.validate()?;
+        Ok(config)
+    }
+}
+
+impl Setup {
+    /// A model as the router is told: its profile at powers of two and the largest batch, straight lines in between.
+    pub(crate) fn spec(&self, id: ModelId, model: &Model) -> ModelSpec {
+        let largest = model.profile.max_batch();
+        let powers = (0..u32::BITS).map(|log| 1 << log).take_while(|&rows| rows < largest);
+        let point =
+            |rows| ProfilePoint { rows, row_bytes: model.row_bytes, time: Nanos(model.profile.time(rows)) };
+        ModelSpec {
+            model: id,
+            max_batch: largest,
+            queue_limit: self.queue_limit,
+            policy: self.policy.clone(),
+            lanes: ModelLanes::All,
+            profile: powers.chain([largest]).map(point).collect(),
+        }
+    }
+}
+
+/// Weights as whole numbers: as they are if they are whole, else by thousandths of the smallest.
+fn whole(weights: impl Iterator<Item = f64> + Clone) -> Vec<u32> {
+    let is_whole = |weight: f64| weight >= 1.0 && weight <= f64::from(u32::MAX) && weight.fract() == 0.0;
+    let scale = if weights.clone().all(is_whole) {
+        1.0
+    } else {
+        1_000.0 / weights.clone().fold(f64::MAX, f64::min).max(f64::MIN_POSITIVE)
+    };
+    weights.map(|weight| ((weight * scale).round() as u32).max(1)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn weights_keep_their_proportions() {
+        assert_eq!(whole([3.0, 1.0].into_iter()), [3, 1]);
+        assert_eq!(whole([0.5, 0.25].into_iter()), [2_000, 1_000]);
+        assert_eq!(whole([1.0, 2.5].into_iter()), [1_000, 2_500]);
+    }
+
+    #[test]
+    fn bounds_of_zero_are_refused_by_name() {
+        let mut files = |name: &str| Err(format!("no file {name}"));
+        let text = r#"
+            name = "one"
+            duration = "1s"
+            [models.m]
+            slo = "25ms"
+            profile = { alpha = "1ms", beta = "5ms", max_batch = 8 }
+            rate = 10.0
+        "#;
+        let workload = Workload::parse(text, &mut files).unwrap();
+        for (setup, field) in [
+            (Setup { max_events: 0, ..Setup::default() }, "max_events"),
+            (Setup { queue_limit: 0, ..Setup::default() }, "queue_limit"),
+            (Setup { max_requests: 0, ..Setup::default() }, "max_requests"),
+        ] {
+            assert_eq!(setup.router(&workload).unwrap_err().field, field);
+        }
+    }
+}

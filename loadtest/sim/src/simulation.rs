@@ -1,0 +1,379 @@
+//! The engine: what happens next happens to the router, and what it answers is carried out.
+//!
+//! At one moment lanes that go or come back go first, then batches that end, then requests that arrive, then the
+//! router's own time. So a lane that is free just now is free for the request that arrives just now.
+
+use std::collections::VecDeque;
+
+use router_core::{
+    Arrival, BatchId, BatchReport, Class, Effect, Effects, Event, LaneId, LaneSpec, ModelId, ModelSpec,
+    Nanos, Router, ShapeKey, Tenant,
+};
+use workload::{Arrivals, ExecutionNoise, Extent, LaneChange, Offered, Workload};
+
+use crate::digest::Digest;
+use crate::error::{Breach, Broken, SimError};
+use crate::figures::Figures;
+use crate::inflight::{InFlight, Request};
+use crate::lanes::{Held, Lanes};
+use crate::report::{Report, SpanEnd, Stopped};
+use crate::setup::Setup;
+use crate::units::{SECOND, seconds};
+use crate::watch::{Trace, Watch};
+
+/// Events between two calls of the progress function.
+const PROGRESS_EVERY: u64 = 1 << 16;
+
+/// Events at one moment without an arrival: so many that something must be spinning.
+const SPIN_MAX: u64 = 1 << 20;
+
+/// How far a run has come.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Progress {
+    /// Share of the traffic that has been offered, 0 to 1; an estimate.
+    pub share: f64,
+    /// Seconds of virtual time.
+    pub virtual_seconds: f64,
+    /// Requests offered.
+    pub requests: u64,
+    /// Events that the router was given.
+    pub events: u64,
+}
+
+/// A workload, a router and its lanes at a moment of virtual time.
+#[derive(Debug)]
+pub struct Simulation {
+    pub(crate) workload: Workload,
+    pub(crate) setup: Setup,
+    pub(crate) figures: Figures,
+    pub(crate) digest: Digest,
+    pub(crate) requests: InFlight,
+    /// Nanoseconds.
+    pub(crate) now: u64,
+    pub(crate) events: u64,
+    pub(crate) stopped: Option<Stopped>,
+    router: Router,
+    effects: Effects,
+    arrivals: Arrivals,
+    upcoming: Option<Offered>,
+    offered: u64,
+    noise: ExecutionNoise,
+    lanes: Lanes,
+    /// Changes of lanes that are behind us.
+    changes: usize,
+    /// Batches that the router wants back, in the order in which it said so.
+    recalls: VecDeque<(LaneId, BatchId)>,
+    /// Events since time last passed.
+    spins: u64,
+    watch: Option<Watch>,
+    trace: Option<Trace>,
+}
+
+/// What happens next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Next {
+    Change,
+    End,
+    Arrival,
+    Wake,
+}
+
+impl Simulation {
+    /// At time zero, with every model loaded and every lane up.
+    pub fn new(workload: &Workload, setup: &Setup) -> Result<Self, SimError> {
+        let router = Router::new(setup.router(workload)?)?;
+        let (to, expected_end) = match workload.extent {
+            Extent::Time(time) => (Some(time), time),
+            Extent::Requests(count) => {
+                let rate = workload.mean_rate().max(f64::MIN_POSITIVE);
+                (None, (count as f64 / rate * SECOND as f64) as u64)
+            }
+        };
+        let figures = Figures::new(workload, to, expected_end)
+            .map_err(|error| router_core::ConfigError::new("report", format!("{error}")))?;
+        let mut simulation = Self {
+            figures,
+            digest: Digest::default(),
+            requests: InFlight::default(),
+            now: 0,
+            events: 0,
+            stopped: None,
+            router,
+            effects: Effects::default(),
+            arrivals: Arrivals::new(workload),
+            upcoming: None,
+            offered: 0,
+            noise: ExecutionNoise::new(workload),
+            lanes: Lanes::new(workload.lanes.count, setup.depth()),
+            changes: 0,
+            recalls: VecDeque::new(),
+            spins: 0,
+            watch: setup.check.then(Watch::default),
+            trace: setup.trace.then(Trace::default),
+            workload: workload.clone(),
+            setup: setup.clone(),
+        };
+        simulation.begin().map_err(|breach| simulation.broken(breach))?;
+        Ok(simulation)
+    }
+
+    fn begin(&mut self) -> Result<(), Breach> {
+        for lane in 0..self.workload.lanes.count {
+            self.lane_up(lane)?;
+        }
+        let specs: Vec<ModelSpec> =
+            (0..).zip(&self.workload.models).map(|(id, model)| self.setup.spec(ModelId(id), model)).collect();
+        for spec in &specs {
+            self.feed(Event::ModelUp(spec))?;
+        }
+        self.upcoming = self.arrivals.next();
+        Ok(())
+    }
+
+    /// To the end of the traffic and of all that is in flight then, or to the bound on events. `progress` is called
+    /// now and then.
+    pub fn run(mut self, progress: &mut dyn FnMut(Progress)) -> Result<Report, SimError> {
+        let outcome = self.run_to_end(progress);
+        outcome.map_err(|breach| self.broken(breach))?;
+        Ok(self.report())
+    }
+
+    fn run_to_end(&mut self, progress: &mut dyn FnMut(Progress)) -> Result<(), Breach> {
+        let mut report_at = PROGRESS_EVERY;
+        while self.upcoming.is_some() || self.router.unfinished() > 0 {
+            let Some((at, next)) = self.next()? else {
+                let detail = format!("{} requests wait and nothing will wake them", self.router.unfinished());
+                return Err(Breach { id: "R6", detail });
+            };
+            if self.events >= self.setup.max_events {
+                self.stopped = Some(Stopped { at_s: seconds(self.now), max_events: self.setup.max_events });
+                self.figures.window.to = self.figures.window.to.min(self.now.saturating_add(1));
+                break;
+            }
+            // Arrivals end by themselves; what only the router causes might go on for ever at one moment.
+            if at > self.now || next == Next::Arrival {
+                self.spins = 0;
+            }
+            self.now = at;
+            self.happen(next)?;
+            if self.events >= report_at {
+                report_at = self.events + PROGRESS_EVERY;
+                progress(self.progress());
+            }
+        }
+        self.idle_to_end();
+        progress(self.progress());
+        let left = self.requests.iter().count();
+        let holds = self.stopped.is_some() || left == 0;
+        Breach::unless(holds, "R1", || format!("{left} requests never ended"))
+    }
+
+    /// Lanes are there and idle from the last event to the end of the traffic.
+    fn idle_to_end(&mut self) {
+        let end = if self.figures.window.to == u64::MAX { self.now } else { self.figures.window.to };
+        while let Some(change) = self.change().filter(|change| change.at < end) {
+            self.changes += 1;
+            self.figures.lanes(change.at, 0, if change.up { 1 } else { -1 });
+        }
+        self.figures.lanes(end, 0, 0);
+    }
+
+    fn progress(&self) -> Progress {
+        let share = match self.workload.extent {
+            Extent::Time(time) => self.now as f64 / time.max(1) as f64,
+            Extent::Requests(count) => self.offered as f64 / count.max(1) as f64,
+        };
+        Progress {
+            share: share.min(1.0),
+            virtual_seconds: seconds(self.now),
+            requests: self.offered,
+            events: self.events,
+        }
+    }
+
+    /// What happens next, and when.
+    fn next(&mut self) -> Result<Option<(u64, Next)>, Breach> {
+        let change = self.change().map(|change| (change.at.max(self.now), Next::Change));
+        let end = self.lanes.next_end().map(|at| (at, Next::End));
+        let arrival = self.upcoming.map(|offered| (offered.at, Next::Arrival));
+        let wake = self.router.next_wake().map(|at| (at.0, Next::Wake));
+        if let Some((at, _)) = wake {
+            Breach::unless(at > self.now, "R6", || {
+                format!("the router wants to be woken at {at}, which has passed")
+            })?;
+        }
+        Ok([change, end, arrival, wake].into_iter().flatten().min())
+    }
+
+    fn change(&self) -> Option<LaneChange> {
+        self.workload.lanes.changes.get(self.changes).copied()
+    }
+
+    fn happen(&mut self, next: Next) -> Result<(), Breach> {
+        match next {
+            Next::Change => self.lane_changes(),
+            Next::End => self.batch_ends(),
+            Next::Arrival => self.request_arrives(),
+            Next::Wake => self.feed(Event::Tick),
+        }?;
+        while let Some((lane, batch)) = self.recalls.pop_front() {
+            self.give_back(lane, batch)?;
+        }
+        Ok(())
+    }
+
+    fn lane_changes(&mut self) -> Result<(), Breach> {
+        let Some(change) = self.change() else { return Ok(()) };
+        self.changes += 1;
+        if change.up {
+            return self.lane_up(change.lane);
+        }
+        let (running, waiting) = self.lanes.go_down(change.lane);
+        if let Some(running) = running {
+            self.figures.ran(self.now, change.lane, &running, SpanEnd::Lost);
+        }
+        self.figures.lanes(self.now, -i32::from(running.is_some()), -1);
+        for held in running.map(|running| running.held).into_iter().chain(waiting) {
+            self.figures.lost += u64::from(self.figures.window.contains(self.now));
+            if let Some(watch) = &mut self.watch {
+                watch.ended(held.batch);
+            }
+        }
+        self.feed(Event::LaneDown(LaneId(change.lane)))
+    }
+
+    fn lane_up(&mut self, lane: u32) -> Result<(), Breach> {
+        self.lanes.come_up(lane);
+        self.figures.lanes(self.now, 0, 1);
+        let (depth, ahead) = (self.setup.depth(), self.setup.policy.ahead());
+        self.feed(Event::LaneUp(LaneSpec { lane: LaneId(lane), depth, ahead }))
+    }
+
+    fn batch_ends(&mut self) -> Result<(), Breach> {
+        let Some((lane, running)) = self.lanes.finish_next() else { return Ok(()) };
+        self.figures.ran(self.now, lane, &running, SpanEnd::Done);
+        self.free_lane(lane, running.held.batch);
+        self.feed(Event::BatchDone(BatchReport { lane: LaneId(lane), batch: running.held.batch, ok: true }))
+    }
+
+    /// A lane is done with a batch and goes on with the one that waits, if one does.
+    fn free_lane(&mut self, lane: u32, batch: BatchId) {
+        let (now, noise) = (self.now, &mut self.noise);
+        if !self.lanes.start_next(lane, now, |held| noise.time(lane, held.model, held.rows, now)) {
+            self.figures.lanes(now, -1, 0);
+        }
+        if let Some(watch) = &mut self.watch {
+            watch.ended(batch);
+        }
+    }
+
+    fn give_back(&mut self, lane: LaneId, batch: BatchId) -> Result<(), Breach> {
+        let Some(running) = self.lanes.take_back(lane.0, batch) else { return Ok(()) };
+        self.figures.preempted += u64::from(self.figures.window.contains(self.now));
+        match running {
+            Some(running) => {
+                self.figures.ran(self.now, lane.0, &running, SpanEnd::Preempted);
+                self.free_lane(lane.0, batch);
+            }
+            None => {
+                if let Some(watch) = &mut self.watch {
+                    watch.ended(batch);
+                }
+            }
+        }
+        self.feed(Event::BatchReturned { lane, batch })
+    }
+
+    fn request_arrives(&mut self) -> Result<(), Breach> {
+        let Some(offered) = self.upcoming.take() else { return Ok(()) };
+        self.offered += 1;
+        self.upcoming = self.arrivals.next();
+        let Some(model) = self.workload.models.get(offered.model as usize) else { return Ok(()) };
+        let deadline = model.deadline.then(|| Nanos(self.now).after(Nanos(model.slo)));
+        let request = Request { arrived: self.now, deadline, model: offered.model, tenant: offered.tenant };
+        let arrival = Arrival {
+            request: self.requests.insert(request),
+            model: ModelId(offered.model),
+            class: Class::new(model.priority),
+            tenant: Tenant::new(offered.tenant),
+            shape: ShapeKey::default(),
+            rows: offered.rows,
+            bytes: model.row_bytes.saturating_mul(u64::from(offered.rows)),
+            deadline,
+        };
+        if self.upcoming.is_none() && matches!(self.workload.extent, Extent::Requests(_)) {
+            // A workload that ends by count ends with its last request, which counts.
+            self.figures.window.to = self.figures.window.to.min(self.now.saturating_add(1));
+        }
+        self.figures.came(&request);
+        self.feed(Event::Arrive(arrival))
+    }
+
+    /// Gives the router an event and does what it answers.
+    fn feed(&mut self, event: Event<'_>) -> Result<(), Breach> {
+        self.events += 1;
+        self.spins += 1;
+        Breach::unless(self.spins < SPIN_MAX, "R6", || format!("{SPIN_MAX} events and no time passed"))?;
+        self.digest.event(self.now, &event);
+        if let Some(trace) = &mut self.trace {
+            trace.note(self.now, &event);
+        }
+        self.router.handle(Nanos(self.now), event, &mut self.effects);
+        let mut effects = std::mem::take(&mut self.effects);
+        for effect in &effects {
+            if let Some(trace) = &mut self.trace {
+                trace.note(self.now, effect);
+            }
+            self.carry_out(*effect, &effects)?;
+        }
+        effects.clear();
+        self.effects = effects;
+        if self.watch.is_some() { Ok(self.router.check()?) } else { Ok(()) }
+    }
+
+    fn carry_out(&mut self, effect: Effect, effects: &Effects) -> Result<(), Breach> {
+        self.digest.effect(&effect);
+        match effect {
+            Effect::Dispatch { lane, batch, model, rows, members } => {
+                if let Some(watch) = &mut self.watch {
+                    watch.dispatched(Nanos(self.now), batch, effects.members(members), &self.requests)?;
+                }
+                let (now, noise) = (self.now, &mut self.noise);
+                let held = Held { batch, model: model.0, rows };
+                if self.lanes.give(lane.0, held, now, || noise.time(lane.0, model.0, rows, now))? {
+                    self.figures.lanes(now, 1, 0);
+                }
+            }
+            Effect::Finish { request, outcome, reason } => {
+                let Some(ended) = self.requests.remove(request) else {
+                    return Err(Breach {
+                        id: "R1",
+                        detail: format!("{request:?} ended and was not in flight"),
+                    });
+                };
+                if let Some(watch) = &mut self.watch {
+                    watch.finished(request);
+                }
+                self.figures.went(self.now, &ended, outcome, reason);
+            }
+            Effect::Recall { lane, batch } => {
+                self.recalls.push_back((lane, batch));
+            }
+            Effect::Retired(_) => {}
+        }
+        Ok(())
+    }
+
+    fn broken(&self, breach: Breach) -> SimError {
+        SimError::Broken(Box::new(Broken {
+            id: breach.id,
+            detail: breach.detail,
+            workload: self.workload.name.clone(),
+            policy: self.setup.label.clone(),
+            seed: self.workload.seed,
+            at: self.now,
+            event: self.events,
+            trace: self.trace.as_ref().map(Trace::lines).unwrap_or_default(),
+        }))
+    }
+}

@@ -1,0 +1,12 @@
+//! What the simulator says of workloads whose outcome is known, and of random ones.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![expect(clippy::panic, reason = "a test fails by panicking")]
+
+mod drops;
+mod invariants;
+mod limits;
+mod outcomes;
+mod report;
+mod search;
+mod support;
