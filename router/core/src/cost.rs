@@ -62,6 +62,8 @@ struct Bucket {
     table: Vec<u64>,
     /// The same, faded.
     hopeful: Vec<u64>,
+    /// Shortest expected time a row of the measured sizes.
+    best_row: u64,
 }
 
 impl Bucket {
@@ -75,6 +77,7 @@ impl Bucket {
             bias: ONE,
             table: Vec::new(),
             hopeful: Vec::new(),
+            best_row: 0,
         }
     }
 
@@ -146,6 +149,12 @@ impl Bucket {
             }
         }
         (self.table, self.hopeful) = (table, hopeful);
+        let row_times = self.points.iter().map(|(&rows, point)| self.mean(point) / u64::from(rows.max(1)));
+        self.best_row = row_times.min().unwrap_or(0);
+    }
+
+    fn cautious(&self, time: u64) -> u64 {
+        if self.deviation == 0 { time } else { scale(time, ONE + 2 * self.deviation, ONE) }
     }
 
     fn time_of(&self, rows: u32) -> Option<u64> {
@@ -153,6 +162,30 @@ impl Bucket {
             Some(&time) => Some(time),
             None => self.interpolate(rows, |point| self.mean(point)),
         }
+    }
+
+    fn largest_within(&self, budget: u64, limit: u32) -> u32 {
+        // The margin is the same for all sizes, so the budget is shortened by it instead.
+        let budget = if self.deviation == 0 { budget } else { scale(budget, ONE, ONE + 2 * self.deviation) };
+        if self.time_of(limit).is_none_or(|time| time <= budget) {
+            return limit;
+        }
+        let known = self.table.get(1..=limit.min(TABLE_ROWS) as usize).or_else(|| self.table.get(1..));
+        let known = known.unwrap_or_default();
+        let fits = known.partition_point(|&time| time <= budget);
+        if fits < known.len() {
+            return u32::try_from(fits).unwrap_or(limit);
+        }
+        let (mut fits, mut too_large) = (u32::try_from(fits).unwrap_or(limit), limit);
+        while too_large.saturating_sub(fits) > 1 {
+            let middle = fits.midpoint(too_large);
+            if self.time_of(middle).is_none_or(|time| time <= budget) {
+                fits = middle
+            } else {
+                too_large = middle
+            }
+        }
+        fits
     }
 
     fn interpolate(&self, rows: u32, value: impl Fn(&Point) -> u64) -> Option<u64> {
@@ -225,7 +258,7 @@ impl CostModel {
     pub fn cautious(&self, rows: u32, row_bytes: u64) -> Nanos {
         let Some(bucket) = self.nearest(bucket_of(row_bytes)) else { return Nanos::ZERO };
         let Some(time) = bucket.time_of(rows) else { return Nanos::ZERO };
-        Nanos(scale(time, ONE + 2 * bucket.deviation, ONE))
+        Nanos(bucket.cautious(time))
     }
 
     /// Expected time, discounted the longer the size has not been measured.
@@ -240,8 +273,7 @@ impl CostModel {
     /// Expected time a row at the best measured batch size; zero while unknown.
     pub fn best_row_time(&self, row_bytes: u64) -> Nanos {
         let Some(bucket) = self.nearest(bucket_of(row_bytes)) else { return Nanos::ZERO };
-        let row_times = bucket.points.iter().map(|(&rows, p)| bucket.mean(p) / u64::from(rows.max(1)));
-        Nanos(row_times.min().unwrap_or(0))
+        Nanos(bucket.best_row)
     }
 
     /// Largest batch measured at this payload size.
@@ -252,15 +284,23 @@ impl CostModel {
     /// Largest batch of at most `limit` rows that is nearly always done within `budget`; zero if even one row is
     /// not, `limit` while costs are unknown.
     pub fn largest_within(&self, budget: Nanos, row_bytes: u64, limit: u32) -> u32 {
-        let (mut fits, mut too_large) = (0, limit.saturating_add(1));
-        if self.cautious(limit, row_bytes) <= budget {
-            return limit;
+        match self.nearest(bucket_of(row_bytes)) {
+            Some(bucket) => bucket.largest_within(budget.0, limit),
+            None => limit,
         }
-        while too_large - fits > 1 {
-            let middle = fits.midpoint(too_large);
-            if self.cautious(middle, row_bytes) <= budget { fits = middle } else { too_large = middle }
+    }
+
+    /// The same with the part of one more row for which there would be time, if costs are known.
+    pub fn room_within(&self, budget: Nanos, row_bytes: u64, limit: u32) -> f64 {
+        let Some(bucket) = self.nearest(bucket_of(row_bytes)) else { return f64::from(limit) };
+        let whole = bucket.largest_within(budget.0, limit);
+        if whole >= limit {
+            return f64::from(limit);
         }
-        fits
+        let time = |rows: u32| bucket.time_of(rows).map_or(0, |time| bucket.cautious(time));
+        let (below, above) = (if whole == 0 { 0 } else { time(whole) }, time(whole + 1));
+        let part = budget.0.saturating_sub(below) as f64 / above.saturating_sub(below).max(1) as f64;
+        f64::from(whole) + part.min(0.999)
     }
 
     fn bucket_mut(&mut self, log2_bytes: u32) -> Option<&mut Bucket> {

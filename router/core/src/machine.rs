@@ -84,7 +84,9 @@ impl Router {
     /// The only way anything ever happens. Time that goes backwards is taken as standing still.
     pub fn handle(&mut self, now: Nanos, event: Event<'_>, effects: &mut Effects) {
         self.now = self.now.max(now);
-        self.plan_if_due();
+        if matches!(event, Event::Arrive(_) | Event::Tick) {
+            self.plan_if_due();
+        }
         match event {
             Event::Arrive(arrival) => self.arrive(&arrival, effects),
             Event::Cancel(request) => self.cancel(request, effects),

@@ -62,6 +62,11 @@ impl Load {
         Self { share: 0.0, at: Nanos::ZERO, memory: memory.0.max(1) as f64 }
     }
 
+    #[cfg(test)]
+    pub(crate) fn at(share: f64) -> Self {
+        Self { share, at: Nanos::ZERO, memory: 1.0 }
+    }
+
     /// Since the last call `busy` of the lanes were busy.
     pub(crate) fn was(&mut self, now: Nanos, busy: f64) {
         self.share = self.now(now, busy);

@@ -73,11 +73,13 @@ pub struct Deadline {
     demand: Demand,
     /// Lanes that these batches keep busy.
     lanes: f64,
+    /// The smallest size whose throughput is nearly the best.
+    paying: u32,
 }
 
 impl Default for Deadline {
     fn default() -> Self {
-        Self { unit: 1.0, demand: Demand::default(), lanes: 0.0 }
+        Self { unit: 1.0, demand: Demand::default(), lanes: 0.0, paying: 1 }
     }
 }
 
@@ -94,7 +96,7 @@ impl BatchPolicy for Deadline {
     fn decide(&self, now: Nanos, queue: &QueueView<'_>) -> Decision {
         let head = queue.head;
         if head.deadline == Nanos::NEVER {
-            let take = sized(queue, queue.rows.min(queue.max_batch).max(head.rows));
+            let take = sized(now, queue, queue.rows.min(queue.max_batch).max(head.rows), self.paying);
             return Decision::Fire(Shot { skip: 0, take, rank: u64::MAX, why: Why::SoonestOnAverage });
         }
         if queue.pool.free == 0 {
@@ -118,10 +120,10 @@ impl BatchPolicy for Deadline {
             return fire(take, Why::Full);
         }
         if urgent {
-            return fire(sized(queue, take), Why::LastStart);
+            return fire(sized(now, queue, take, self.paying), Why::LastStart);
         }
         match self.enough_at(now, queue, f64::from(take)) {
-            None => fire(sized(queue, take), Why::Enough),
+            None => fire(sized(now, queue, take, self.paying), Why::Enough),
             Some(at) => Decision::Wait(at.min(last_start)),
         }
     }
@@ -151,7 +153,7 @@ impl BatchPolicy for Deadline {
 
     fn observe(&mut self, _now: Nanos, done: &Observation<'_>) {
         let Some(slo) = done.slo else { return };
-        self.unit = unit(done, slo);
+        (self.unit, self.paying) = unit(done, slo);
         self.demand = Demand { unit: self.unit, batches: done.rate / self.unit };
         self.lanes = self.demand.batches * done.cost.cautious(self.unit as u32, done.row_bytes).0 as f64 / 1e9;
     }
@@ -244,7 +246,7 @@ impl Deadline {
         let busy = (queue.pool.free..queue.pool.lanes.min(LANES_AHEAD)).map_while(|n| queue.pool.free_at(now, n));
         let busy: f64 = busy.map(|at| crate::rate::decay(at.since(now).0 as f64 / soon)).sum();
         let supply = f64::from(queue.pool.free) + busy;
-        let full = FULL * pressure(queue);
+        let full = FULL * pressure(now, queue);
         let wanted = ((full - rows / self.unit) / SUPPLY + 1.0) / share;
         if supply >= wanted {
             return None;
@@ -276,8 +278,8 @@ fn bunching(now: Nanos, time: Nanos, pool: &PoolView<'_>) -> f64 {
 }
 
 /// 0 while lanes are idle often enough that waiting would only cost time, 1 when their time is scarce.
-fn pressure(queue: &QueueView<'_>) -> f64 {
-    ((queue.pool.load - CALM) / (BUSY - CALM)).clamp(0.0, 1.0)
+fn pressure(now: Nanos, queue: &QueueView<'_>) -> f64 {
+    ((queue.pool.load(now) - CALM) / (BUSY - CALM)).clamp(0.0, 1.0)
 }
 
 /// Rows of the first `skip` requests.
@@ -298,8 +300,8 @@ fn after(queue: &QueueView<'_>, position: u32, rows: u32) -> u32 {
     position
 }
 
-/// `B`: where gathering and running a batch fill the objective, or where larger ones stop to pay.
-fn unit(done: &Observation<'_>, slo: Nanos) -> f64 {
+/// `B`, where gathering and running a batch fill the objective or larger ones stop to pay; and where that is.
+fn unit(done: &Observation<'_>, slo: Nanos) -> (f64, u32) {
     let time = |rows: u32| done.cost.cautious(rows, done.row_bytes).0 as f64;
     let fill = |rows: u32| f64::from(rows) * 1e9 / done.rate.max(1e-3) + time(rows);
     let budget = slo.0 as f64;
@@ -319,13 +321,17 @@ fn unit(done: &Observation<'_>, slo: Nanos) -> f64 {
         let middle = small.midpoint(paying);
         if throughput(middle) >= NEARLY * best { paying = middle } else { small = middle }
     }
-    filled.min(f64::from(paying)).max(1.0)
+    (filled.min(f64::from(paying)).max(1.0), paying)
 }
 
 /// How many of at most `limit` rows to take: what answers all that wait soonest on average, the more by throughput
 /// the busier the lanes are.
-fn sized(queue: &QueueView<'_>, limit: u32) -> u32 {
+fn sized(now: Nanos, queue: &QueueView<'_>, limit: u32, paying: u32) -> u32 {
     let head = queue.head.rows;
+    let pressure = pressure(now, queue);
+    if pressure >= 1.0 && limit <= paying {
+        return limit;
+    }
     // Nothing is known beyond the largest measured size: it is explored by doubling.
     let Some(largest) = queue.cost.largest_measured(queue.row_bytes) else { return limit };
     let limit = limit.min(largest.saturating_mul(2)).max(head);
@@ -335,7 +341,7 @@ fn sized(queue: &QueueView<'_>, limit: u32) -> u32 {
     let time = |size: u32| queue.cost.hopeful(size.min(largest), queue.row_bytes).map_or(1, |time| time.0.max(1));
     let sizes = || std::iter::successors(Some(head), |&size| (size < limit).then(|| (size * 2).min(limit)));
     let throughput = |size: u32| f64::from(size) / time(size) as f64;
-    let least = sizes().map(throughput).fold(0.0, f64::max) * pressure(queue);
+    let least = sizes().map(throughput).fold(0.0, f64::max) * pressure;
     let mean = |size: u32| {
         let a_round = u64::from(size) * u64::from(queue.pool.free.max(1));
         u128::from(time(size)) * u128::from(u64::from(queue.rows).div_ceil(a_round) + 1)

@@ -4,7 +4,7 @@ use super::Demand;
 use crate::ordered::Ordered;
 use crate::pool::LaneEnd;
 use crate::queue::Waiting;
-use crate::rate::Rate;
+use crate::rate::{Load, Rate};
 use crate::{CostModel, LaneId, Nanos};
 
 /// The lanes that a queue may use.
@@ -16,8 +16,8 @@ pub struct PoolView<'a> {
     pub free: u32,
     /// Models that share them, at least 1.
     pub models: u32,
-    /// Share of the lanes that was busy lately, 0 to 1.
-    pub load: f64,
+    pub(crate) load: Load,
+    pub(crate) busy: f64,
     /// What all the models together need (see [`BatchPolicy::demand`](super::BatchPolicy)).
     pub demand: Demand,
     /// Rows that wait for one of these lanes.
@@ -35,6 +35,11 @@ pub struct PoolView<'a> {
 }
 
 impl PoolView<'_> {
+    /// Share of the lanes that was busy lately, 0 to 1.
+    pub fn load(&self, now: Nanos) -> f64 {
+        self.load.now(now, self.busy)
+    }
+
     /// When the n-th lane, counted from 0, should be free; `None` beyond the last.
     pub fn free_at(&self, now: Nanos, nth: u32) -> Option<Nanos> {
         match nth.checked_sub(self.free) {
@@ -124,13 +129,10 @@ impl QueueView<'_> {
 
     /// The same with the part of a further row that would fit, at least 1.
     pub fn room_by(&self, now: Nanos, deadline: Nanos) -> f64 {
-        let whole = self.largest_by(now, deadline);
-        if deadline == Nanos::NEVER || whole >= self.max_batch {
-            return f64::from(whole);
+        match deadline {
+            Nanos::NEVER => f64::from(self.max_batch),
+            deadline => self.cost.room_within(deadline.since(now), self.row_bytes, self.max_batch).max(1.0),
         }
-        let (time, next) = (self.time(whole), self.time(whole + 1));
-        let left = deadline.since(now).since(time);
-        f64::from(whole) + (left.0 as f64 / next.since(time).0.max(1) as f64).min(0.999)
     }
 
     /// When a batch of so many rows must start for `deadline` to be met, the origin if it is too late for that.
@@ -228,7 +230,8 @@ impl Scene {
                 lanes: self.lanes,
                 free: self.free,
                 models: self.models,
-                load: self.load,
+                load: Load::at(self.load),
+                busy: self.load,
                 demand: Demand::default(),
                 queued: 0,
                 tightest: self.tightest,
