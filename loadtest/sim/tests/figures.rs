@@ -3,7 +3,8 @@
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 use router_core::batch::{BatchOptions, Policy};
-use sim::{Bucket, Report, Setup, Simulation};
+use sim::report::Bucket;
+use sim::{Report, Setup, Simulation};
 use workload::Workload;
 
 const LANES: u32 = 8;
@@ -49,12 +50,14 @@ impl Models {
     fn measured(self, rate: f64, requests: u64) -> (f64, f64) {
         let extent = format!("requests = {requests}");
         let poisson = r#"{ process = "poisson" }"#;
-        let runs: Vec<Report> = SEEDS
-            .map(|seed| run(&self.workload(rate, seed, &extent, poisson), &Setup::default()))
-            .collect();
+        let runs: Vec<Report> =
+            SEEDS.map(|seed| run(&self.workload(rate, seed, &extent, poisson), &Setup::default())).collect();
         let mean = |value: fn(&Report) -> f64| runs.iter().map(value).sum::<f64>() / runs.len() as f64;
         let (attainment, goodput) = (mean(|run| run.attainment), mean(|run| run.goodput));
-        println!("{} x l(b) = {} b + {} ms at {rate}/s: {attainment:.5}, {goodput:.0} good/s", self.count, self.alpha, self.beta);
+        println!(
+            "{} x l(b) = {} b + {} ms at {rate}/s: {attainment:.5}, {goodput:.0} good/s",
+            self.count, self.alpha, self.beta
+        );
         (attainment, goodput)
     }
 }
@@ -113,7 +116,9 @@ fn a_burst_is_over_within_two_seconds() {
             let policy = Policy::new(name, &BatchOptions::default()).unwrap();
             let (recovered, settled) = recovery(models, capacity, &policy);
             let Models { alpha, beta, count, .. } = models;
-            println!("{name}, {count} x l(b) = {alpha} b + {beta} ms: good again after {recovered:?} s, then {settled:.4}");
+            println!(
+                "{name}, {count} x l(b) = {alpha} b + {beta} ms: good again after {recovered:?} s, then {settled:.4}"
+            );
             if policy.name() == Policy::default().name() {
                 assert!(recovered.is_some_and(|seconds| seconds <= 2.0), "{recovered:?}");
                 assert!(settled >= 0.999, "{settled}");
