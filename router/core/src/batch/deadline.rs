@@ -18,6 +18,8 @@ const CUT_BEHIND: f64 = 0.83;
 const CROWDED: f64 = 3.0;
 /// A size this close to the best throughput counts as the best.
 const NEARLY: f64 = 0.985;
+/// Measured throughputs within this factor of each other are not told apart where latency is at stake.
+const ALIKE: f64 = 0.9;
 /// Up to this share of busy lanes, batches are sized for the soonest answer on average ...
 const CALM: f64 = 0.5;
 /// ... and from this one for throughput alone.
@@ -316,6 +318,9 @@ fn unit(done: &Observation<'_>, slo: Nanos) -> (f64, u32) {
     let feasible = done.cost.largest_within(slo, done.row_bytes, done.max_batch).max(1);
     let sizes = || std::iter::successors(Some(1), |&size| (size < feasible).then(|| (size * 2).min(feasible)));
     let best = sizes().map(throughput).fold(0.0, f64::max);
+    if throughput(1) >= ALIKE * best {
+        return (1.0, 1);
+    }
     let (mut small, mut paying) = (0, sizes().find(|&size| throughput(size) >= NEARLY * best).unwrap_or(feasible));
     while paying - small > 1 {
         let middle = small.midpoint(paying);
@@ -346,7 +351,7 @@ fn sized(now: Nanos, queue: &QueueView<'_>, limit: u32, paying: u32) -> u32 {
         let a_round = u64::from(size) * u64::from(queue.pool.free.max(1));
         u128::from(time(size)) * u128::from(u64::from(queue.rows).div_ceil(a_round) + 1)
     };
-    sizes().filter(|&size| throughput(size) >= least * 0.999).min_by_key(|&size| mean(size)).unwrap_or(limit)
+    sizes().filter(|&size| throughput(size) >= least * ALIKE).min_by_key(|&size| mean(size)).unwrap_or(limit)
 }
 
 #[cfg(test)]
