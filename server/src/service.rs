@@ -13,7 +13,7 @@ use models::repository::Repository;
 use oip::{InferRequest, InferResponse};
 use router::RouterOptions;
 pub use router::Timing;
-use router_core::RouterConfig;
+use router_core::{Nanos, RouterConfig};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
@@ -89,6 +89,9 @@ pub struct Service {
     lane_metrics: Vec<LaneMetrics>,
 }
 
+/// The runtime's timers are a millisecond coarse, and the thread that is woken may find its core taken.
+const MARGIN: Nanos = Nanos::from_millis(2);
+
 /// Batches that a lane's thread may find waiting besides the router's depth of one: installs and removals.
 const LANE_MAILBOX: usize = 64;
 
@@ -100,6 +103,7 @@ impl Service {
         let core = RouterConfig {
             queued_bytes_limit: limits.queue_bytes.0,
             max_lanes: u32::try_from(core_sets.len())?.max(1),
+            margin: MARGIN,
             ..RouterConfig::default()
         };
         let router = router::start(&RouterOptions { mailbox: limits.mailbox.get(), core })?;

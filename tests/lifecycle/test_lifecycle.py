@@ -6,7 +6,6 @@ No test waits by the clock: each step waits for something the server says, with 
 from __future__ import annotations
 
 import http.client
-import json
 import shutil
 import signal
 import sys
@@ -22,6 +21,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from fixtures import models  # noqa: E402
+from fixtures.client import Client, get  # noqa: E402
 from fixtures.tessera import Tessera  # noqa: E402
 
 SLOW = """
@@ -40,24 +40,6 @@ dims = [-1, 4]
 [time]
 alpha_us = {micros}
 """
-
-
-class Client:
-    """One keep-alive connection."""
-
-    def __init__(self, server: Tessera) -> None:
-        self.connection = http.client.HTTPConnection(server.http_address, timeout=30)
-
-    def infer(self, model: str, rows: list[list[float]], **parameters: object) -> tuple[int, dict, dict[str, str]]:
-        shape = [len(rows), len(rows[0])]
-        tensor = {"name": "INPUT0", "datatype": "FP32", "shape": shape, "data": rows}
-        return self.post(f"/v2/models/{model}/infer", {"inputs": [tensor], "parameters": parameters})
-
-    def post(self, path: str, body: object) -> tuple[int, dict, dict[str, str]]:
-        self.connection.request("POST", path, json.dumps(body))
-        answer = self.connection.getresponse()
-        text = answer.read()
-        return answer.status, json.loads(text) if text else {}, {k.lower(): v for k, v in answer.getheaders()}
 
 
 def plus(constant: float, width: int = 4) -> ModelProto:
@@ -96,11 +78,6 @@ def synthetic(repository: Path, name: str, micros: int) -> None:
     folder = repository / name / "1"
     folder.mkdir(parents=True)
     (folder / "model.toml").write_text(SLOW.format(micros=micros))
-
-
-def get(url: str) -> dict:
-    with urllib.request.urlopen(url, timeout=10) as answer:
-        return json.load(answer)
 
 
 def in_flight(server: Tessera) -> float:

@@ -14,6 +14,9 @@ pub struct RouterConfig {
     pub max_lanes: u32,
     /// Payload bytes of all queued requests together.
     pub queued_bytes_limit: u64,
+    /// Deadlines are kept this much earlier, but by no more than an eighth of a request's time: for answers' way to
+    /// their clients, and for wake-ups that come late.
+    pub margin: Nanos,
     /// A request without a deadline runs when no work with a deadline wants the lane; after waiting this long it
     /// goes before that work.
     pub patience: Nanos,
@@ -32,6 +35,7 @@ impl Default for RouterConfig {
             max_models: 4_096,
             max_lanes: 16_384,
             queued_bytes_limit: 1 << 30,
+            margin: Nanos::ZERO,
             patience: Nanos::from_millis(1_000),
             starvation: Nanos::from_millis(10_000),
             weights: Vec::new(),

@@ -139,6 +139,21 @@ fn a_queued_request_is_refused_the_moment_its_deadline_is_out_of_reach() {
 }
 
 #[test]
+fn deadlines_are_kept_a_margin_earlier_but_no_more_than_an_eighth() {
+    let expires = |margin_ms: u64| {
+        let mut t = Timeline::new(Policy::new("triton", &BatchOptions::default()).unwrap());
+        let config = RouterConfig { margin: at_ms(margin_ms), ..RouterConfig::default() };
+        t.router = Router::new(config).unwrap();
+        t.feed(0, Event::ModelUp(&spec(Policy::new("triton", &BatchOptions::default()).unwrap())));
+        t.feed(0, Event::LaneUp(LaneSpec { lane: LaneId(0), depth: 1, ahead: Nanos::ZERO }));
+        t.arrive(0, 1, None);
+        t.arrive(0, 2, Some(40));
+        t.router.next_wake().unwrap()
+    };
+    assert_eq!([0, 2, 30].map(expires), [40, 38, 35].map(at_ms));
+}
+
+#[test]
 fn an_estimate_that_condemns_everything_is_put_to_the_test() {
     let mut t = Timeline::new(deadline());
     let (probe, _) = dispatched(&t.arrive(0, 1, Some(5))).unwrap();

@@ -48,6 +48,10 @@ impl Router {
         if deadline <= self.now {
             return Err(Reason::DeadlinePassed);
         }
+        let deadline = match deadline {
+            Nanos::NEVER => deadline,
+            deadline => deadline.before(self.config.margin.min(Nanos(deadline.since(self.now).0 / 8))),
+        };
         if deadline != Nanos::NEVER && self.earliest_end(arrival, deadline) > deadline {
             return Err(Reason::DeadlineUnmeetable);
         }

@@ -1,0 +1,75 @@
+"""Every batching policy, named in `tessera.toml`, serves a real model on the live server."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests"))
+from fixtures.client import Client, get  # noqa: E402
+from fixtures.tessera import Tessera  # noqa: E402
+
+DIGITS = ROOT / "models" / "bundled" / "digits"
+ROUNDS = 15
+# Policies that wait until the last moment lose some to a machine that is busy just then.
+ANSWERED_LEAST = 0.9
+
+
+def names(tmp_path: Path) -> list[str]:
+    """The policies that the binary knows, as it lists them when it is given one that it does not know."""
+    repository = tmp_path / "wrong"
+    shutil.copytree(DIGITS, repository / "digits")
+    (repository / "tessera.toml").write_text('[models.digits]\nbatching = { policy = "magic" }\n')
+    command = [os.environ["TESSERA_BIN"], "check", "--repository", repository, "--config", repository / "tessera.toml"]
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    found = re.search(r"unknown policy `magic`, expected one of ([a-z, ]+)", answer.stdout + answer.stderr)
+    assert answer.returncode != 0 and found, answer
+    return found.group(1).split(", ")
+
+
+def test_every_policy_serves_a_real_model_under_concurrency(tmp_path: Path) -> None:
+    policies = names(tmp_path)
+    assert len(policies) >= 9
+    repository = tmp_path / "repository"
+    for policy in policies:
+        shutil.copytree(DIGITS, repository / policy)
+        settings = repository / policy / "config.pbtxt"
+        settings.write_text(settings.read_text().replace('"digits"', f'"{policy}"', 1))
+    config = "".join(
+        f'[models.{policy}]\nslo = "400ms"\nbatching = {{ policy = "{policy}" }}\n' for policy in policies
+    )
+    sample = json.loads((DIGITS / "sample.json").read_text())
+    with Tessera(repository, config) as server:
+        server.wait_ready()
+        answers: dict[str, list[object]] = {policy: [] for policy in policies}
+
+        def ask(policy: str) -> None:
+            client = Client(server)
+            for _ in range(ROUNDS):
+                status, answer, _ = client.post(f"/v2/models/{policy}/infer", sample)
+                digit = next((o["data"] for o in answer.get("outputs", []) if o["name"] == "digit"), answer)
+                answers[policy].append((status, digit))
+
+        crowd = [threading.Thread(target=ask, args=(policy,)) for policy in policies for _ in range(3)]
+        for thread in crowd:
+            thread.start()
+        for thread in crowd:
+            thread.join(120)
+        for policy, got in answers.items():
+            assert len(got) == 3 * ROUNDS, policy
+            answered = [digit for status, digit in got if status == 200]
+            assert all(digit == [7] for digit in answered), (policy, answered)
+            assert {status for status, _ in got} <= {200, 503, 504}, (policy, got)
+            assert len(answered) >= ANSWERED_LEAST * len(got), (policy, got)
+        for policy in policies:
+            model = get(f"{server.base_url}/v2/models/{policy}/config")
+            assert model["parameters"]["tessera.policy"]["string_value"] == policy
+            (stats,) = get(f"{server.base_url}/v2/models/{policy}/stats")["model_stats"]
+            assert stats["inference_count"] == sum(status == 200 for status, _ in answers[policy]), stats
