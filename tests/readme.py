@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs the README as a stranger would: its first command, then its first request, from the root of the checkout.
+"""Runs the README as a stranger would: its first command, its first request, its simulation, from the root of the checkout.
 
 Uses the fixed ports that the README promises, so it fails, and says so, when something else holds them.
 """
@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -29,6 +30,26 @@ def ready() -> bool:
             return answer.status == 200
     except (urllib.error.URLError, OSError):
         return False
+
+
+def squeezed(text: str) -> list[str]:
+    return [" ".join(line.split()) for line in text.splitlines()]
+
+
+def simulation() -> None:
+    """The comparison that the README shows, row for row."""
+    command = next(block.strip() for block in blocks() if " simulate " in block)
+    shown = re.search(r"```text\n(ten-models: .*?)```", (ROOT / "README.md").read_text(), flags=re.S)
+    assert shown, "the README shows no comparison"
+    with tempfile.TemporaryDirectory() as folder:
+        page = Path(folder) / "ten.html"
+        words = [str(page) if word == page.name else word for word in command.split()]
+        answer = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=START_SECONDS)
+        assert answer.returncode == 0, answer.stderr[-2000:]
+        assert "<svg" in page.read_text()
+    printed = set(squeezed(answer.stdout))
+    missing = [line for line in squeezed(shown.group(1)) if line not in printed and line != "..."]
+    assert not missing, f"the README says and the command does not: {missing}"
 
 
 def main() -> int:
@@ -58,6 +79,7 @@ def main() -> int:
     pasted = next(line.strip() for line in out.splitlines() if line.strip().startswith("curl "))
     assert "/v2/models/digits/infer" in pasted, out
     assert server.returncode == 0, (server.returncode, err[-2000:])
+    simulation()
     print("readme: the first command serves, the first request is answered (digit 7), SIGTERM exits 0")
     return 0
 

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::config::{Assignment, Origin};
+use crate::simulate::arguments::{ARENA_EXAMPLES, ArenaArgs, SimulateArgs, simulate_examples};
 
 /// Serve many models on few devices, each within its latency objective.
 ///
@@ -29,6 +30,7 @@ Examples:
   tessera check --repository ./models --load       say what is wrong before serving
   tessera models list                              ask a running server
   tessera doctor                                   devices, engines, ports: what was found
+  tessera simulate workload.toml --compare         what every policy would make of your traffic
 
 Every option can also stand in a file (`--config tessera.toml`) or in the environment:
 `limits.body` is TESSERA_LIMITS_BODY. A flag wins over the environment, the environment over
@@ -48,6 +50,12 @@ pub enum Command {
     /// List, load and unload models on a running server.
     #[command(after_help = MODELS_EXAMPLES)]
     Models(ModelsArgs),
+    /// Run a workload through the scheduler in virtual time: goodput, latency, capacity, policies compared.
+    #[command(after_help = simulate_examples())]
+    Simulate(SimulateArgs),
+    /// Rank all policies on the standard workloads, and write the page that shows it.
+    #[command(after_help = ARENA_EXAMPLES)]
+    Arena(ArenaArgs),
     /// Print a completion script for a shell.
     #[command(after_help = "Example:\n  tessera completions bash > /etc/bash_completion.d/tessera")]
     Completions {

@@ -10,7 +10,7 @@ use clap::CommandFactory as _;
 use crate::cli::{CheckArgs, Cli, Command, ConfigArgs, ServeArgs};
 use crate::config::{Config, Problem, Problems, Sources};
 use crate::surroundings::Surroundings;
-use crate::{check, doctor, logs, models_command, output, serve};
+use crate::{check, doctor, logs, models_command, output, serve, simulate};
 
 /// Name of the configuration file that a repository may hold.
 const REPOSITORY_CONFIG: &str = "tessera.toml";
@@ -28,6 +28,8 @@ pub fn run(cli: Cli, surroundings: &Surroundings) -> ExitCode {
             doctor::run(&config, surroundings, arguments.json)
         }
         Some(Command::Models(arguments)) => models_command::run(&arguments),
+        Some(Command::Simulate(arguments)) => simulate::run(&arguments, surroundings),
+        Some(Command::Arena(arguments)) => simulate::arena::run(&arguments, surroundings),
         Some(Command::Completions { shell }) => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "tessera", &mut script);

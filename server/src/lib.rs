@@ -29,6 +29,7 @@ pub mod serve;
 pub mod service;
 pub mod settings;
 pub mod shared_memory;
+pub mod simulate;
 pub mod surroundings;
 #[cfg(test)]
 mod testing;

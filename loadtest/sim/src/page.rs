@@ -29,7 +29,7 @@ pub struct Page<'a> {
     pub command: &'a str,
     /// Version of the program.
     pub version: &'a str,
-    /// Good answers a second that no policy can exceed, and the words for where that comes from.
+    /// Good answers a second that no policy can exceed, mean over the seeds, and the words for where that comes from.
     pub bound: Option<(f64, String)>,
     /// The policies, best first; at least one for a page that says anything.
     pub contenders: Vec<Contender<'a>>,
@@ -46,6 +46,8 @@ pub struct Contender<'a> {
     pub colour: usize,
     /// The run that pictures and distributions show.
     pub report: &'a Report,
+    /// Requests offered a second, mean over the seeds.
+    pub offered: f64,
     /// Good answers a second.
     pub goodput: Estimate,
     /// Good by offered, 0 to 1.

@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 
 use models::ModelSettings;
 
+pub use fields::nearest;
 pub use merge::{Assignment, Sources};
 pub use sections::{Lanes, Limits, LoadMode, LogFormat, Metrics, Repository, Server};
 

@@ -13,7 +13,7 @@ const LEFT: f64 = 64.0;
 const TOP: f64 = 40.0;
 const BOTTOM: f64 = 48.0;
 /// Width of an average letter at the size of keys.
-const LETTER: f64 = 7.0;
+const LETTER: f64 = 7.2;
 /// Distance of two keys.
 const KEY_STEP: f64 = 20.0;
 /// Most points of a line with a dot on each.
@@ -78,7 +78,7 @@ impl Plot {
     /// The plot as a file of its own.
     pub fn file(&self) -> String {
         let style = format!(
-            "<style>\n{}</style>\n<rect class=\"paper\" width=\"100%\" height=\"100%\"/>\n",
+            "<style>\n{}</style>\n<rect class=\"paper\" x=\"-8\" y=\"-4\" width=\"100%\" height=\"100%\"/>\n",
             style::PLOT
         );
         self.draw(&style)
@@ -88,7 +88,9 @@ impl Plot {
         let frame = self.frame();
         let height = HEIGHT.max(TOP + KEY_STEP * self.series.len() as f64 + 8.0);
         let mut svg = format!(
-            "<svg class=\"plot\" xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{}\">\n{inside}",
+            "<svg class=\"plot\" xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"-8 -4 {} {}\" role=\"img\" aria-label=\"{}\">\n{inside}",
+            WIDTH + 16.0,
+            height + 8.0,
             escape(&self.title)
         );
         let _ = writeln!(svg, "<text class=\"title\" x=\"0\" y=\"18\">{}</text>", escape(&self.title));
@@ -110,7 +112,7 @@ impl Plot {
 
     fn frame(&self) -> Frame {
         let longest = self.series.iter().map(|series| series.name.chars().count()).max().unwrap_or(0);
-        let keys = if self.series.len() > 1 { 44.0 + LETTER * longest as f64 } else { 16.0 };
+        let keys = if self.series.len() > 1 { 48.0 + LETTER * longest as f64 } else { 16.0 };
         let (right, bottom) = (WIDTH - keys.min(WIDTH / 3.0), HEIGHT - BOTTOM);
         let points = || self.series.iter().flat_map(|series| series.points.iter());
         let across = self.across.unwrap_or_else(|| extent(points().map(|point| point.0)));

@@ -29,7 +29,7 @@ fn verdict(page: &Page<'_>, best: &Contender<'_>) -> String {
         "{} answered {} of {} requests a second within their latency objective ({}).",
         best.name,
         number(best.goodput.mean),
-        number(best.report.offered_rate),
+        number(best.offered),
         percent(best.attainment.mean)
     );
     if let Some(next) = page.contenders.get(1) {

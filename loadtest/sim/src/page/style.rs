@@ -50,10 +50,10 @@ pre{padding:10px 14px;border:1px solid var(--grid);border-radius:6px;overflow-x:
 .verdict{border-left:4px solid var(--c0);padding:4px 0 4px 14px;margin:16px 0;font-size:18px}
 .note{border-left:4px solid var(--c3);padding:2px 0 2px 14px}
 .wide{overflow-x:auto}
-table{border-collapse:collapse;font-size:14px;font-variant-numeric:tabular-nums;margin:10px 0}
-th{font-weight:600;color:var(--soft);text-align:right;vertical-align:bottom;padding:6px 12px;\
+table{border-collapse:collapse;font-size:13px;font-variant-numeric:tabular-nums;margin:10px 0}
+th{font-weight:600;color:var(--soft);text-align:right;vertical-align:bottom;padding:6px 8px;\
 border-bottom:2px solid var(--grid)}
-td{text-align:right;padding:5px 12px;border-bottom:1px solid var(--grid);white-space:nowrap}
+td{text-align:right;padding:5px 8px;border-bottom:1px solid var(--grid);white-space:nowrap}
 th:first-child,td:first-child{text-align:left;padding-left:0}
 td.good{color:var(--good)}td.bad{color:var(--bad)}
 tr.first td:first-child{font-weight:600}

@@ -93,6 +93,7 @@ fn page<'a>(workload: &'a Workload, reports: &'a [(&'a str, Report)]) -> Page<'a
         name: (*name).to_owned(),
         colour,
         report,
+        offered: 200.0,
         goodput: Estimate { mean: report.goodput, margin: Some(1.5) },
         attainment: Estimate { mean: report.attainment, margin: Some(0.001) },
         sweep: vec![(100.0, 1.0), (200.0, report.attainment), (400.0, 0.5)],

@@ -47,7 +47,7 @@ fn sweep(page: &Page<'_>) -> Option<View> {
     if empty(&series) {
         return None;
     }
-    let offered = page.contenders.first().map_or(0.0, |best| best.report.offered_rate);
+    let offered = page.contenders.first().map_or(0.0, |best| best.offered);
     let plot = Plot {
         title: "Attainment against offered rate".to_owned(),
         horizontal: "requests offered a second, all models together".to_owned(),

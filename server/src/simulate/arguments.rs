@@ -1,0 +1,109 @@
+//! The flags of `tessera simulate` and `tessera arena`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use router_core::batch::Policy;
+
+/// Options of `simulate`.
+#[derive(Args, Clone, Debug)]
+pub struct SimulateArgs {
+    /// What is offered to which models on how many lanes: a TOML file (loadtest/workload/README.md).
+    #[arg(value_name = "WORKLOAD.toml")]
+    pub workload: PathBuf,
+    /// A policy, with options after a colon: `triton:max_delay=2ms,preferred=4|8`; may be repeated to compare
+    /// several. Default: `deadline`.
+    #[arg(long, value_name = "NAME[:OPTIONS]")]
+    pub policy: Vec<String>,
+    /// Compare all policies, the best first.
+    #[arg(long, conflicts_with = "policy")]
+    pub compare: bool,
+    /// Run each policy with so many seeds, the workload's and those after it, and give confidence intervals.
+    #[arg(long, value_name = "NUMBER", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1_000))]
+    pub seeds: u64,
+    /// Offer so many times the workload's rate.
+    #[arg(long, value_name = "FACTOR", allow_negative_numbers = true)]
+    pub rate_scale: Option<f64>,
+    /// Run on so many lanes instead of the workload's.
+    #[arg(long, value_name = "NUMBER")]
+    pub lanes: Option<u32>,
+    /// Also find the highest rate with at least 99 % attainment, to 1 %.
+    #[arg(long)]
+    pub find_capacity: bool,
+    /// Write a page with plots, for a browser; needs nothing else and can be mailed. Also runs each policy at
+    /// other rates.
+    #[arg(long, value_name = "FILE.html")]
+    pub report: Option<PathBuf>,
+    /// Check every invariant of the scheduler after every event; slow.
+    #[arg(long)]
+    pub check: bool,
+    /// Stop a run after so many events of the scheduler; it says so.
+    #[arg(long, value_name = "NUMBER", default_value_t = EVENTS_MAX, value_parser = clap::value_parser!(u64).range(1..))]
+    pub max_events: u64,
+    /// Runs at a time. Default: one for each core.
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=1_024))]
+    pub threads: Option<u16>,
+    /// Answer in JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Events after which a run is stopped unless more are asked for: some minutes.
+pub const EVENTS_MAX: u64 = 1_000_000_000;
+
+const EXAMPLES: &str = "\
+Examples:
+  tessera simulate loadtest/arena/one-model.toml
+  tessera simulate loadtest/arena/ten-models.toml --compare --seeds 5 --report ten.html
+  tessera simulate mine.toml --find-capacity --lanes 4
+  tessera simulate mine.toml --policy deadline --policy 'triton:max_delay=2ms,preferred=4|8'
+
+Policies:
+";
+
+const OPTIONS: &str = "
+Options of a policy, where it takes them:
+  max_delay=TIME            longest time that a request waits for others (triton, aimd)
+  preferred=ROWS[|ROWS...]  batch sizes worth starting at once, ascending (triton); one
+                            size in place of the planned ones (nexus)
+  give_up=WHEN              hopeless: when a deadline cannot be met any more; expired: when it has
+                            passed (nexus)
+
+The same workload, seed and program give the same figures, to the last digit.
+Exit code 0: it ran. 1: something was wrong, and is said. 2: wrong usage.";
+
+/// Examples, policies and exit codes, below the options.
+pub fn simulate_examples() -> String {
+    let policies = Policy::ALL.iter().map(|(name, summary)| format!("  {name:<10} {summary}\n"));
+    format!("{EXAMPLES}{}{OPTIONS}", policies.collect::<String>())
+}
+
+/// Options of `arena`.
+#[derive(Args, Clone, Debug)]
+pub struct ArenaArgs {
+    /// Folder with the workloads.
+    #[arg(long, value_name = "DIR", default_value = "loadtest/arena")]
+    pub workloads: PathBuf,
+    /// The page to write, in Markdown; its plots go to the folder of the same name beside it.
+    #[arg(long, value_name = "FILE.md", default_value = "docs/arena.md")]
+    pub out: PathBuf,
+    /// Seeds of each policy on each workload.
+    #[arg(long, value_name = "NUMBER", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1_000))]
+    pub seeds: u64,
+    /// Runs at a time. Default: one for each core.
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=1_024))]
+    pub threads: Option<u16>,
+}
+
+/// Examples, below the options.
+pub const ARENA_EXAMPLES: &str = "\
+Example:
+  tessera arena --seeds 5 --threads 2       from the root of the repository: docs/arena.md again
+
+Takes some minutes. The same program gives the same page, byte for byte.";
+
+/// Runs at a time: those asked for, or one for each core.
+pub fn threads(asked: Option<u16>) -> usize {
+    let cores = || std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
+    asked.map_or_else(cores, usize::from)
+}

@@ -1,0 +1,213 @@
+//! What is asked of a workload, and all that is found: runs, rates, capacities, the bound.
+
+use std::collections::BTreeMap;
+
+use sim::{Bound, Capacity, Estimate, Report, Search, Setup, SimError};
+use workload::Workload;
+
+use super::entrant::Entrant;
+use super::runs::Bar;
+
+/// Multiples of the workload's rate that show how a policy bears more and less traffic.
+pub const SCALES: [f64; 12] = [0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.05, 1.1, 1.2, 1.4, 1.7, 2.0];
+/// Runs that finding a capacity takes, about; for the bar alone.
+const TRIALS: usize = 10;
+
+/// What is asked.
+#[derive(Clone, Debug)]
+pub struct Question<'a> {
+    /// What is offered, to what.
+    pub workload: &'a Workload,
+    /// Who takes part; at least one.
+    pub entrants: &'a [Entrant],
+    /// Seeds of every policy; the workload's and those after it.
+    pub seeds: u64,
+    /// Multiples of the rate at which each is run too.
+    pub scales: &'a [f64],
+    /// With how many of the seeds the capacity of each is looked for; with none it is not.
+    pub capacity_seeds: usize,
+    /// Runs at a time.
+    pub threads: usize,
+}
+
+/// One policy's results.
+#[derive(Clone, Debug)]
+pub struct Standing {
+    /// What it was called.
+    pub label: String,
+    /// Number that its colour is taken from.
+    pub colour: usize,
+    /// One for each seed.
+    pub reports: Vec<Report>,
+    /// Requests offered a second, mean over the seeds.
+    pub offered: f64,
+    /// Good answers a second.
+    pub goodput: Estimate,
+    /// Good by offered, 0 to 1.
+    pub attainment: Estimate,
+    /// Requests offered a second and attainment, ascending, with the first seed.
+    pub sweep: Vec<(f64, f64)>,
+    /// Highest rate with 99 % attainment.
+    pub capacity: Option<Capacity>,
+}
+
+impl Standing {
+    /// The run with the workload's own seed.
+    pub fn first(&self) -> Option<&Report> {
+        self.reports.first()
+    }
+
+    /// Whether neither can be said to answer more: the 95 % confidence interval of the difference in goodput, seed by
+    /// seed, holds zero. Each seed offers both the very same requests, so what they share cancels out.
+    pub fn ties(&self, other: &Self) -> bool {
+        let pairs = self.reports.iter().zip(&other.reports);
+        let difference =
+            Estimate::of(&pairs.map(|(ours, theirs)| ours.goodput - theirs.goodput).collect::<Vec<_>>());
+        difference.mean.abs() <= difference.margin.unwrap_or(0.0)
+    }
+}
+
+/// All results, the best policy first.
+#[derive(Clone, Debug)]
+pub struct Study {
+    /// What was offered, to what.
+    pub workload: Workload,
+    /// Seeds that were run.
+    pub seeds: Vec<u64>,
+    /// Policies by goodput; those of equal goodput in the order in which they were named.
+    pub standings: Vec<Standing>,
+    /// What no policy can exceed; rates are means over the seeds.
+    pub bound: Bound,
+    /// What a reader must know to trust the figures.
+    pub notes: Vec<String>,
+}
+
+enum Job<'a> {
+    Run { setup: &'a Setup, workload: Box<Workload> },
+    Capacity { setup: &'a Setup },
+}
+
+enum Found {
+    Run(Box<Report>),
+    Capacity(Capacity),
+}
+
+/// Runs all that is asked. The answer does not depend on the number of threads.
+pub fn answer(question: &Question<'_>, bar: &Bar) -> Result<Study, SimError> {
+    let first = question.workload.seed;
+    let seeds: Vec<u64> = (0..question.seeds).map(|step| first.wrapping_add(step)).collect();
+    let jobs = jobs(question, &seeds)?;
+    let tried = seeds.get(..question.capacity_seeds).unwrap_or(&seeds);
+    let found = sim::abreast(question.threads, &jobs, |job| match job {
+        Job::Run { setup, workload } => bar.run(workload, setup).map(Box::new).map(Found::Run),
+        Job::Capacity { setup } => {
+            let found = sim::capacity(question.workload, setup, &Search::default(), tried, &mut |_| {});
+            bar.skip(TRIALS);
+            found.map(Found::Capacity)
+        }
+    })?;
+    let mut standings = assemble(question, &seeds, found);
+    standings.sort_by(|a, b| b.goodput.mean.total_cmp(&a.goodput.mean));
+    let notes = notes(&standings);
+    let bound = bound(question.workload, &seeds);
+    Ok(Study { workload: question.workload.clone(), bound, seeds, standings, notes })
+}
+
+fn bound(workload: &Workload, seeds: &[u64]) -> Bound {
+    let mut bound = sim::bound(workload);
+    let others: Vec<Bound> =
+        seeds.iter().skip(1).map(|seed| sim::bound(&workload.with_seed(*seed))).collect();
+    let mean =
+        |of: fn(&Bound) -> f64| (of(&bound) + others.iter().map(of).sum::<f64>()) / (1 + others.len()) as f64;
+    let means =
+        (mean(|bound| bound.goodput), mean(|bound| bound.attainment), mean(|bound| bound.offered_rate));
+    (bound.goodput, bound.attainment, bound.offered_rate) = means;
+    bound
+}
+
+/// Policy by policy: its seeds, its rates, its capacity.
+fn jobs<'a>(question: &Question<'a>, seeds: &[u64]) -> Result<Vec<Job<'a>>, SimError> {
+    let scaled = question
+        .scales
+        .iter()
+        .map(|scale| question.workload.scaled(*scale))
+        .collect::<Result<Vec<_>, _>>()?;
+    let mut jobs = Vec::new();
+    for entrant in question.entrants {
+        let setup = &entrant.setup;
+        let run = |workload| Job::Run { setup, workload: Box::new(workload) };
+        jobs.extend(seeds.iter().map(|seed| run(question.workload.with_seed(*seed))));
+        jobs.extend(scaled.iter().map(|workload| run(workload.clone())));
+        jobs.extend((question.capacity_seeds > 0).then_some(Job::Capacity { setup }));
+    }
+    Ok(jobs)
+}
+
+/// Runs that the jobs come to, about.
+pub fn runs(question: &Question<'_>) -> usize {
+    let capacity = if question.capacity_seeds > 0 { TRIALS } else { 0 };
+    let seeds = usize::try_from(question.seeds).unwrap_or(usize::MAX);
+    question.entrants.len() * seeds.saturating_add(question.scales.len() + capacity)
+}
+
+fn assemble(question: &Question<'_>, seeds: &[u64], found: Vec<Found>) -> Vec<Standing> {
+    let mut found = found.into_iter();
+    let each = question.entrants.iter().map(|entrant| {
+        let count = seeds.len() + question.scales.len() + usize::from(question.capacity_seeds > 0);
+        let (mut reports, mut capacity) = (Vec::new(), None);
+        for part in found.by_ref().take(count) {
+            match part {
+                Found::Run(report) => reports.push(*report),
+                Found::Capacity(rate) => capacity = Some(rate),
+            }
+        }
+        let others = reports.split_off(seeds.len().min(reports.len()));
+        let estimate = |of: fn(&Report) -> f64| Estimate::of(&reports.iter().map(of).collect::<Vec<_>>());
+        Standing {
+            label: entrant.setup.label.clone(),
+            colour: entrant.colour,
+            offered: estimate(|run| run.offered_rate).mean,
+            goodput: estimate(|run| run.goodput),
+            attainment: estimate(|run| run.attainment),
+            sweep: sweep(&reports, &others),
+            capacity,
+            reports,
+        }
+    });
+    each.collect()
+}
+
+fn sweep(reports: &[Report], others: &[Report]) -> Vec<(f64, f64)> {
+    if others.is_empty() {
+        return Vec::new();
+    }
+    let mut points: Vec<_> =
+        reports.iter().take(1).chain(others).map(|run| (run.offered_rate, run.attainment)).collect();
+    points.sort_by(|a, b| a.0.total_cmp(&b.0));
+    points
+}
+
+/// Runs that were stopped and searches that did not settle.
+fn notes(standings: &[Standing]) -> Vec<String> {
+    let mut notes: BTreeMap<usize, String> = BTreeMap::new();
+    for (place, standing) in standings.iter().enumerate() {
+        let stopped = standing.reports.iter().find_map(|run| run.stopped.map(|stopped| (run.seed, stopped)));
+        if let Some((seed, stopped)) = stopped {
+            notes.insert(
+                2 * place,
+                format!(
+                    "{} was stopped at its bound of {} events, after {:.1} s of virtual time (seed {seed}): figures are of what was run until then; --max-events allows more",
+                    standing.label, stopped.max_events, stopped.at_s
+                ),
+            );
+        }
+        if let Some(capacity) = standing.capacity.as_ref().filter(|capacity| !capacity.settled) {
+            let trials = capacity.trials.len();
+            notes.insert(
+                2 * place + 1,
+                format!("the capacity of {} was not settled in {trials} trials", standing.label),
+            );
+        }
+    }
+    notes.into_values().collect()
+}
