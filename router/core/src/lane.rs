@@ -33,6 +33,8 @@ pub(crate) struct Batch {
     pub expected_end: Nanos,
     /// The lane was asked to give it back.
     pub recalled: bool,
+    /// It is counted among its pool's long ones.
+    pub long: bool,
     /// How often one of its requests had been given back before.
     pub returned: u8,
     pub live: bool,
@@ -63,6 +65,7 @@ impl Batches {
             dispatched: Nanos::ZERO,
             expected_end: Nanos::ZERO,
             recalled: false,
+            long: false,
             returned: 0,
             live: true,
             members: members.unwrap_or_default(),

@@ -45,6 +45,8 @@ pub(crate) struct Pool {
     pub demand: Demand,
     /// Rows that wait for its lanes.
     pub queued: u64,
+    /// Batches on its lanes that take longer than that of the tightest model may.
+    pub long: u32,
     /// The shortest objective seen lately.
     pub tightest: Nanos,
     /// Smoothed time that batches should take, in nanoseconds.
@@ -67,6 +69,7 @@ impl Pool {
             load: Load::over(LOAD_MEMORY),
             demand: Demand::default(),
             queued: 0,
+            long: 0,
             tightest: Nanos::NEVER,
             mean_time: 0,
             deferred: Vec::new(),
@@ -82,6 +85,7 @@ impl Pool {
     pub(crate) fn needs(&mut self, before: Demand, now: Demand) {
         self.demand.unit = (self.demand.unit - before.unit + now.unit).max(0.0);
         self.demand.batches = (self.demand.batches - before.batches + now.batches).max(0.0);
+        self.demand.short_lanes = (self.demand.short_lanes - before.short_lanes + now.short_lanes).max(0.0);
     }
 
     /// A request of this objective was answered. What is no longer seen is forgotten by and by.

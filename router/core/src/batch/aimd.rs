@@ -85,6 +85,7 @@ mod tests {
             time: Nanos::from_millis(ms),
             slo: slo_ms.map(Nanos::from_millis),
             rate: 0.0,
+            tightest: Nanos::NEVER,
             max_batch: 32,
             cost: &CostModel::default(),
         };

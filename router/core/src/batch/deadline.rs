@@ -115,7 +115,7 @@ impl BatchPolicy for Deadline {
         // From here on one more row would make the first request late.
         let last_start = queue.latest_start(first.deadline, take.saturating_add(1).min(queue.max_batch));
         let urgent = last_start <= now;
-        if self.crowds_out(queue, take) && !(urgent && queue.pool.free > 1) {
+        if self.crowds_out(queue, take, urgent) {
             return Decision::Wait(if urgent { Nanos::NEVER } else { last_start });
         }
         if take == queue.max_batch {
@@ -156,8 +156,10 @@ impl BatchPolicy for Deadline {
     fn observe(&mut self, _now: Nanos, done: &Observation<'_>) {
         let Some(slo) = done.slo else { return };
         (self.unit, self.paying) = unit(done, slo);
-        self.demand = Demand { unit: self.unit, batches: done.rate / self.unit };
-        self.lanes = self.demand.batches * done.cost.cautious(self.unit as u32, done.row_bytes).0 as f64 / 1e9;
+        let (batches, time) = (done.rate / self.unit, done.cost.cautious(self.unit as u32, done.row_bytes));
+        self.lanes = batches * time.0 as f64 / 1e9;
+        let short_lanes = if time <= done.tightest { self.lanes } else { 0.0 };
+        self.demand = Demand { unit: self.unit, batches, short_lanes };
     }
 
     fn demand(&self) -> Demand {
@@ -221,11 +223,19 @@ impl Deadline {
         true
     }
 
-    /// Whether one more batch would hold a lane for longer than another model can wait, on top of as many as this
-    /// model needs: a few models with long batches would otherwise sit on all lanes at once.
-    fn crowds_out(&self, queue: &QueueView<'_>, take: u32) -> bool {
-        let long = queue.time(take) > queue.pool.tightest;
-        long && f64::from(queue.running) >= (self.lanes * ROOM).ceil().max(1.0)
+    /// Whether one more batch would hold a lane for longer than another model can wait, although this model has as
+    /// many lanes as it needs already and may only take more when it is urgent and another lane is free; or although
+    /// the others would then have less than they need. A few models with long batches would otherwise sit on all
+    /// lanes at once.
+    fn crowds_out(&self, queue: &QueueView<'_>, take: u32, urgent: bool) -> bool {
+        if queue.time(take) <= queue.pool.tightest {
+            return false;
+        }
+        let needed = |lanes: f64| (lanes * ROOM).ceil().max(1.0);
+        let left = f64::from(queue.pool.lanes) - f64::from(queue.pool.long);
+        let others_short = queue.pool.demand.short_lanes > 0.0 && left <= needed(queue.pool.demand.short_lanes);
+        let enough = f64::from(queue.running) >= needed(self.lanes);
+        (others_short && queue.pool.long > 0) || (enough && !(urgent && queue.pool.free > 1))
     }
 
     /// Of so many batches on the lanes one is this model's.
@@ -371,7 +381,16 @@ mod tests {
         let slo = Some(Nanos::from_millis(slo_ms));
         let (cost, max_batch) = (&scene.cost, scene.max_batch);
         let time = Nanos::from_millis(6);
-        policy.observe(Nanos::ZERO, &Observation { rows: 1, row_bytes: 64, time, slo, rate, max_batch, cost });
+        policy.observe(Nanos::ZERO, &Observation {
+            rows: 1,
+            row_bytes: 64,
+            time,
+            slo,
+            rate,
+            max_batch,
+            tightest: Nanos::NEVER,
+            cost,
+        });
         policy
     }
 

@@ -64,6 +64,8 @@ pub struct Demand {
     pub unit: f64,
     /// Such batches a second.
     pub batches: f64,
+    /// Lanes that they keep busy, if they are done within the shortest objective seen on their lanes; else zero.
+    pub short_lanes: f64,
 }
 
 /// Why a batch was started when it was, and with so many rows.
@@ -117,6 +119,8 @@ pub struct Observation<'a> {
     pub rate: f64,
     /// The model's largest batch in rows.
     pub max_batch: u32,
+    /// The shortest objective that was seen on the model's lanes lately.
+    pub tightest: Nanos,
     /// What batches cost, this one included.
     pub cost: &'a CostModel,
 }

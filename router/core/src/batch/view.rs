@@ -22,6 +22,8 @@ pub struct PoolView<'a> {
     pub demand: Demand,
     /// Rows that wait for one of these lanes.
     pub queued: u64,
+    /// Lanes that are held for longer than the shortest objective.
+    pub long: u32,
     /// The shortest objective that was seen on these lanes lately, `NEVER` before the first.
     pub tightest: Nanos,
     /// When a batch handed over now would begin: now, unless the lane that is next takes batches ahead; without a
@@ -234,6 +236,7 @@ impl Scene {
                 busy: self.load,
                 demand: Demand::default(),
                 queued: 0,
+                long: 0,
                 tightest: self.tightest,
                 begins: self.begins,
                 only: self.only,

@@ -212,6 +212,12 @@ impl Router {
         self.settle_lane(lane_id);
         if let Some(pool) = self.pools.get_mut(pool) {
             pool.took(expected);
+            if expected > pool.tightest {
+                pool.long += 1;
+                if let Some(batch) = self.batches.at_mut(slot) {
+                    batch.long = true;
+                }
+            }
         }
         let only = self.pools.get(pool).is_some_and(|pool| pool.up.len() == 1);
         let left = self.queues.get(queue_slot).map_or(0, |queue| queue.rows);

@@ -157,6 +157,7 @@ impl Router {
     }
 
     fn fail_batch(&mut self, slot: u32, effects: &mut Effects) {
+        self.no_longer_long(slot);
         let Some(batch) = self.batches.at(slot) else { return };
         let (model_id, members) = (batch.model, u32::try_from(batch.members.len()).unwrap_or(u32::MAX));
         if let Some(model) = self.model_mut(model_id) {

@@ -114,6 +114,7 @@ impl Router {
             busy: pool.busy_share(),
             demand: pool.demand,
             queued: pool.queued,
+            long: pool.long,
             tightest: pool.tightest,
             begins: self.begins(pool),
             only: pool.lanes.only(),

@@ -59,6 +59,7 @@ impl Router {
     /// reported the one before it.
     fn take_off_lane(&mut self, slot: u32) -> Option<(ModelId, Nanos)> {
         let now = self.now;
+        self.no_longer_long(slot);
         let batch = self.batches.at(slot)?;
         let (lane_id, model_id, dispatched) = (batch.lane, batch.model, batch.dispatched);
         let members = u32::try_from(batch.members.len()).unwrap_or(u32::MAX);
@@ -75,6 +76,17 @@ impl Router {
         Some((model_id, began))
     }
 
+    /// A batch leaves its lane.
+    pub(super) fn no_longer_long(&mut self, slot: u32) {
+        let Some(batch) = self.batches.at_mut(slot).filter(|batch| batch.long) else { return };
+        batch.long = false;
+        let model = batch.model;
+        let pool = self.model(model).map(|model| model.pool);
+        if let Some(pool) = pool.and_then(|pool| self.pools.get_mut(pool)) {
+            pool.long = pool.long.saturating_sub(1);
+        }
+    }
+
     fn learn(&mut self, slot: u32, started: Nanos) {
         let now = self.now;
         let Some(batch) = self.batches.at(slot) else { return };
@@ -83,11 +95,14 @@ impl Router {
         let slo = first.filter(|request| request.deadline != Nanos::NEVER);
         let slo = slo.map(|request| request.deadline.since(request.arrived));
         let time = now.since(started);
-        let Some(model) = self.model_mut(model) else { return };
+        let Some(model) = self.models.get_mut(model.0 as usize).and_then(Option::as_mut) else { return };
         model.cost.observe(rows, row_bytes, time);
         let before = model.policy.demand();
+        let tightest = self.pools.get(model.pool).map_or(Nanos::NEVER, |pool| pool.tightest);
         let (rate, max_batch, cost) = (model.rate.per_second(now), model.max_batch, &model.cost);
-        model.policy.observe(now, &Observation { rows, row_bytes, time, slo, rate, max_batch, cost });
+        model
+            .policy
+            .observe(now, &Observation { rows, row_bytes, time, slo, rate, max_batch, tightest, cost });
         let (pool, demand) = (model.pool, model.policy.demand());
         if let Some(pool) = self.pools.get_mut(pool) {
             pool.needs(before, demand);
