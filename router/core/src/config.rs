@@ -14,8 +14,8 @@ pub struct RouterConfig {
     pub max_lanes: u32,
     /// Payload bytes of all queued requests together.
     pub queued_bytes_limit: u64,
-    /// Deadlines are kept this much earlier, but by no more than an eighth of a request's time: for answers' way to
-    /// their clients, and for wake-ups that come late.
+    /// Policies aim this much before the deadline, but by no more than an eighth of a request's time: for answers' way
+    /// to their clients, and for wake-ups that come late.
     pub margin: Nanos,
     /// A request without a deadline runs when no work with a deadline wants the lane; after waiting this long it
     /// goes before that work.

@@ -24,7 +24,7 @@ pub(crate) enum Standing {
 /// A waiting request as policies see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waiting {
-    /// When its answer is worthless, [`Nanos::NEVER`] if never.
+    /// When its answer should be there at the latest, [`Nanos::NEVER`] if it has no deadline.
     pub deadline: Nanos,
     /// When it came.
     pub arrived: Nanos,
@@ -109,7 +109,7 @@ impl Queue {
         let Some(request) = requests.at_mut(slot) else { return };
         request.previous = newest;
         request.next = NIL;
-        let (deadline, sequence, arrived) = (request.deadline, request.sequence, request.arrived);
+        let (deadline, sequence, arrived) = (request.wanted_by, request.sequence, request.arrived);
         let (rows, bytes) = (request.rows, request.bytes);
         match requests.at_mut(newest) {
             Some(before) => before.next = slot,
@@ -124,7 +124,7 @@ impl Queue {
     pub(crate) fn remove(&mut self, slot: u32, requests: &mut Requests) {
         let Some(request) = requests.at(slot) else { return };
         let (previous, next, rows, bytes) = (request.previous, request.next, request.rows, request.bytes);
-        if self.waiting.remove((request.deadline, request.sequence)).is_none() {
+        if self.waiting.remove((request.wanted_by, request.sequence)).is_none() {
             return;
         }
         match requests.at_mut(previous) {

@@ -25,6 +25,8 @@ pub(crate) struct Request {
     pub bytes: u64,
     pub arrived: Nanos,
     pub deadline: Nanos,
+    /// The deadline that policies see: earlier by the margin.
+    pub wanted_by: Nanos,
     /// Order of admission, the tie-breaker between equal deadlines.
     pub sequence: u64,
     /// Runs alone: its batch failed once.

@@ -139,18 +139,21 @@ fn a_queued_request_is_refused_the_moment_its_deadline_is_out_of_reach() {
 }
 
 #[test]
-fn deadlines_are_kept_a_margin_earlier_but_no_more_than_an_eighth() {
-    let expires = |margin_ms: u64| {
-        let mut t = Timeline::new(Policy::new("triton", &BatchOptions::default()).unwrap());
-        let config = RouterConfig { margin: at_ms(margin_ms), ..RouterConfig::default() };
-        t.router = Router::new(config).unwrap();
-        t.feed(0, Event::ModelUp(&spec(Policy::new("triton", &BatchOptions::default()).unwrap())));
+fn policies_aim_a_margin_before_the_deadline_but_no_more_than_an_eighth() {
+    let waiting = |margin_ms: u64| {
+        let policy = Policy::new("symphony", &BatchOptions::default()).unwrap();
+        let mut t = Timeline::new(policy.clone());
+        t.router = Router::new(RouterConfig { margin: at_ms(margin_ms), ..RouterConfig::default() }).unwrap();
+        t.feed(0, Event::ModelUp(&spec(policy)));
         t.feed(0, Event::LaneUp(LaneSpec { lane: LaneId(0), depth: 1, ahead: Nanos::ZERO }));
-        t.arrive(0, 1, None);
-        t.arrive(0, 2, Some(40));
-        t.router.next_wake().unwrap()
+        assert!(t.arrive(0, 1, Some(40)).is_empty());
+        t
     };
-    assert_eq!([0, 2, 30].map(expires), [40, 38, 35].map(at_ms));
+    let wakes = [0, 2, 30].map(|margin| waiting(margin).router.next_wake().unwrap().0);
+    assert_eq!((wakes[0] - wakes[1], wakes[0] - wakes[2]), (at_ms(2).0, at_ms(5).0));
+    // Woken too late for that, it still starts what can be answered by the deadline itself.
+    let late = waiting(2).feed(27, Event::Tick);
+    assert_eq!(dispatched(&late).unwrap().1, [1]);
 }
 
 #[test]

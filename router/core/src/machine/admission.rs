@@ -48,15 +48,15 @@ impl Router {
         if deadline <= self.now {
             return Err(Reason::DeadlinePassed);
         }
-        let deadline = match deadline {
-            Nanos::NEVER => deadline,
-            deadline => deadline.before(self.config.margin.min(Nanos(deadline.since(self.now).0 / 8))),
-        };
         if deadline != Nanos::NEVER && self.earliest_end(arrival, deadline) > deadline {
             return Err(Reason::DeadlineUnmeetable);
         }
         self.shares.know(arrival.tenant);
         self.sequence += 1;
+        let wanted_by = match deadline {
+            Nanos::NEVER => deadline,
+            deadline => deadline.before(self.config.margin.min(Nanos(deadline.since(self.now).0 / 8))),
+        };
         let request = Request {
             id: arrival.request,
             model: arrival.model,
@@ -67,6 +67,7 @@ impl Router {
             bytes: arrival.bytes,
             arrived: self.now,
             deadline,
+            wanted_by,
             sequence: self.sequence,
             alone: false,
             probe: false,
