@@ -50,7 +50,7 @@ const LINES_MAX: usize = 800;
 fn metadata() -> Metadata {
     MetadataCommand::new()
         .manifest_path(root().join("Cargo.toml"))
-        .other_options(["--offline".to_owned()])
+        .no_deps()
         .exec()
         .unwrap()
 }

@@ -1,4 +1,5 @@
 use super::{BatchOptions, BatchPolicy, Candidate, Decision, Demand, Observation, PoolView, QueueView, Shot, Waiting, Why};
+use crate::rate::decay;
 use crate::{ConfigError, Nanos};
 
 /// A queue fires at once when it has this many times its unit while one lane is free and no other will be soon.
@@ -254,12 +255,15 @@ impl Deadline {
     /// When so many rows will be enough for the lanes free by then; `None` if they are now.
     fn enough_at(&self, now: Nanos, queue: &QueueView<'_>, rows: f64) -> Option<Nanos> {
         let soon = SOON * queue.slo().0 as f64;
-        let share = self.share(queue);
-        let busy = (queue.pool.free..queue.pool.lanes.min(LANES_AHEAD)).map_while(|n| queue.pool.free_at(now, n));
-        let busy: f64 = busy.map(|at| crate::rate::decay(at.since(now).0 as f64 / soon)).sum();
-        let supply = f64::from(queue.pool.free) + busy;
         let full = FULL * pressure(now, queue);
-        let wanted = ((full - rows / self.unit) / SUPPLY + 1.0) / share;
+        let wanted = ((full - rows / self.unit) / SUPPLY + 1.0) / self.share(queue);
+        let free = f64::from(queue.pool.free);
+        let (mut busy, mut supply) = (0.0, free);
+        for nth in queue.pool.free..queue.pool.lanes.min(LANES_AHEAD) {
+            let Some(at) = queue.pool.free_at(now, nth).filter(|_| supply < wanted) else { break };
+            busy += decay(at.since(now).0 as f64 / soon);
+            supply = free + busy;
+        }
         if supply >= wanted {
             return None;
         }

@@ -251,6 +251,10 @@ macro_rules! policies {
                 match self { $(Self::$policy(_) => $policy::NAME),+ }
             }
 
+            pub(crate) fn is_kin(&self, other: &Self) -> bool {
+                std::mem::discriminant(self) == std::mem::discriminant(other)
+            }
+
             /// See [`BatchPolicy::AHEAD`].
             pub fn ahead(&self) -> Nanos {
                 match self { $(Self::$policy(_) => $policy::AHEAD),+ }

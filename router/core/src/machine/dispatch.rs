@@ -49,7 +49,8 @@ impl Router {
                 return;
             }
         }
-        let (queue_slot, shot) = self.chosen(queue_slot, kind, &urgency).unwrap_or((queue_slot, shot));
+        let (queue_slot, shot) =
+            self.chosen((queue_slot, shot), kind, &urgency).unwrap_or((queue_slot, shot));
         let Some(kind) = self.queues.get(queue_slot).map(|queue| queue.kind) else { return };
         self.note_queue(queue_slot);
         let shed = self.shed(queue_slot, &shot, effects);
@@ -62,7 +63,7 @@ impl Router {
     }
 
     /// Puts the most urgent queues of the first one's class and standing before its policy, if that wants a choice.
-    fn chosen(&self, first: u32, kind: Kind, urgency: &Urgency) -> Option<(u32, Shot)> {
+    fn chosen(&self, first: (u32, Shot), kind: Kind, urgency: &Urgency) -> Option<(u32, Shot)> {
         let (model, pool) = (self.model(kind.model)?, self.pools.get(kind.pool)?);
         let choices = model.policy.choices() as usize;
         if choices < 2 || pool.ready.len() < 2 {
@@ -74,9 +75,10 @@ impl Router {
         for slot in slots {
             let Some(queue) = self.queues.get(slot) else { continue };
             let Some((head, theirs)) = self.head_of(queue) else { continue };
-            let Some(Decision::Fire(shot)) = self.decide(queue) else { continue };
+            let shot = if slot == first.0 { Some(Decision::Fire(first.1)) } else { self.decide(queue) };
+            let Some(Decision::Fire(shot)) = shot else { continue };
             let (class, standing, ..) = self.urgency(queue, &head, &shot);
-            if (class, standing) != (urgency.0, urgency.1) || theirs.policy.name() != model.policy.name() {
+            if (class, standing) != (urgency.0, urgency.1) || !theirs.policy.is_kin(&model.policy) {
                 continue;
             }
             let time = theirs.cost.expected(shot.take, queue.row_bytes()).unwrap_or_default();
@@ -97,7 +99,7 @@ impl Router {
                 queue: slot,
             });
         }
-        candidates.sort_by_key(|candidate| (candidate.shot.rank, candidate.queue != first));
+        candidates.sort_by_key(|candidate| (candidate.shot.rank, candidate.queue != first.0));
         if candidates.len() < 2 {
             return None;
         }

@@ -25,7 +25,7 @@ impl Router {
         for (position, &leader) in ids.iter().enumerate() {
             let group = |&id: &ModelId| {
                 let (model, leader) = (self.model(id)?, self.model(leader)?);
-                (model.pool == leader.pool && model.policy.name() == leader.policy.name()).then_some(id)
+                (model.pool == leader.pool && model.policy.is_kin(&leader.policy)).then_some(id)
             };
             let members: Vec<ModelId> = ids.iter().filter_map(group).collect();
             // Each group is planned once, by its first member.
