@@ -48,11 +48,7 @@ const IMPURE: &[&str] = &[
 const LINES_MAX: usize = 800;
 
 fn metadata() -> Metadata {
-    MetadataCommand::new()
-        .manifest_path(root().join("Cargo.toml"))
-        .no_deps()
-        .exec()
-        .unwrap()
+    MetadataCommand::new().manifest_path(root().join("Cargo.toml")).no_deps().exec().unwrap()
 }
 
 fn root() -> PathBuf {
