@@ -22,9 +22,9 @@ const NEARLY: f64 = 0.985;
 /// Measured throughputs within this factor of each other are not told apart where latency is at stake.
 const ALIKE: f64 = 0.9;
 /// Up to this share of busy lanes, batches are sized for the soonest answer on average ...
-const CALM: f64 = 0.5;
+const CALM: f64 = 0.75;
 /// ... and from this one for throughput alone.
-const BUSY: f64 = 0.8;
+const BUSY: f64 = 0.92;
 /// Lanes looked at for how soon they will be free.
 const LANES_AHEAD: u32 = 16;
 /// A first request that came so long before the second makes its queue less urgent, by this part of the time ...
@@ -125,6 +125,12 @@ impl BatchPolicy for Deadline {
         if urgent {
             return fire(sized(now, queue, take, self.paying), Why::LastStart);
         }
+        // Waiting for company never costs a request more time than the batch itself.
+        let patient_until = queue.oldest_arrival.after(queue.time(self.unit as u32));
+        if self.unit <= 1.0 || patient_until <= now {
+            return fire(sized(now, queue, take, self.paying), Why::Enough);
+        }
+        let last_start = last_start.min(patient_until);
         match self.enough_at(now, queue, f64::from(take)) {
             None => fire(sized(now, queue, take, self.paying), Why::Enough),
             Some(at) => Decision::Wait(at.min(last_start)),
