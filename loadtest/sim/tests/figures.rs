@@ -126,3 +126,41 @@ fn a_burst_is_over_within_two_seconds() {
         }
     }
 }
+
+/// Good answers a second from 30 s on, of two models with long batches and more traffic than lanes; `company` adds a
+/// model with a tight objective that sends for the first 10 s and never again.
+fn good_after_company(company: bool) -> f64 {
+    let times: String = (0..20_000).map(|n| format!("{},tiny\n", f64::from(n) / 2_000.0)).collect();
+    let tiny = r#"
+        [models.tiny]
+        slo = "15ms"
+        profile = { alpha = "0.08ms", beta = "0.9ms", max_batch = 64 }
+        arrivals = { process = "trace", format = "timestamps", file = "t.csv", repeat = false }
+        "#;
+    let text = format!(
+        r#"
+        name = "silence"
+        duration = "60s"
+        [lanes]
+        count = {LANES}
+        [models.huge]
+        count = 2
+        slo = "500ms"
+        profile = {{ alpha = "20ms", beta = "60ms", max_batch = 16 }}
+        rate = 200.0
+        {}
+        "#,
+        if company { tiny } else { "" }
+    );
+    let workload = Workload::parse(&text, &mut |_| Ok(format!("seconds,model\n{times}"))).unwrap();
+    let report = run(&workload, &Setup::default());
+    let late = report.series.iter().filter(|bucket| bucket.t >= 30.0);
+    late.map(|bucket| bucket.good).sum::<u64>() as f64 / 30.0
+}
+
+#[test]
+fn lanes_are_not_kept_for_a_model_that_has_fallen_silent() {
+    let (after, alone) = (good_after_company(true), good_after_company(false));
+    println!("{after:.0} good/s after the other fell silent, {alone:.0} without it");
+    assert!(after >= 0.97 * alone);
+}

@@ -48,6 +48,8 @@ pub struct Router {
     pub(crate) drain_until: Option<Nanos>,
     /// When planning policies plan again.
     pub(crate) plan_at: Option<Nanos>,
+    /// When models that have fallen silent are looked for again.
+    pub(crate) silent_at: Nanos,
     /// Slots of the requests of the batch that is being formed.
     pub(crate) forming: Vec<u32>,
 }
@@ -77,6 +79,7 @@ impl Router {
             queued_bytes: 0,
             drain_until: None,
             plan_at: None,
+            silent_at: Nanos::ZERO,
             forming: Vec::new(),
         })
     }
@@ -85,6 +88,7 @@ impl Router {
     pub fn handle(&mut self, now: Nanos, event: Event<'_>, effects: &mut Effects) {
         self.now = self.now.max(now);
         if matches!(event, Event::Arrive(_) | Event::Tick) {
+            self.forget_silent();
             self.plan_if_due();
         }
         match event {

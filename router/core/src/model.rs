@@ -1,6 +1,6 @@
 //! Loaded model versions as the machine keeps them.
 
-use crate::batch::Policy;
+use crate::batch::{Demand, Policy};
 use crate::queue::Kind;
 use crate::rate::Rate;
 use crate::{Class, CostModel, ModelSpec, Nanos};
@@ -30,6 +30,10 @@ pub(crate) struct Model {
     pub in_flight: u32,
     /// Batches on lanes.
     pub running: u32,
+    /// What its pool counts of what it needs.
+    pub counted: Demand,
+    /// When its last batch was done.
+    pub last_done: Nanos,
     /// Takes no new requests.
     pub retiring: bool,
     /// Requests that found a free lane and an estimate too long for them.
@@ -51,6 +55,8 @@ impl Model {
             queued: [0; Class::COUNT],
             in_flight: 0,
             running: 0,
+            counted: Demand::default(),
+            last_done: Nanos::ZERO,
             retiring: false,
             doubted: 0,
         }

@@ -40,8 +40,7 @@ impl Router {
 
     pub(super) fn retire_if_done(&mut self, id: ModelId, effects: &mut Effects) {
         let done = |model: &&Model| model.retiring && model.unfinished() == 0 && model.queues.is_empty();
-        let Some((pool_id, demand)) =
-            self.model(id).filter(done).map(|model| (model.pool, model.policy.demand()))
+        let Some((pool_id, demand)) = self.model(id).filter(done).map(|model| (model.pool, model.counted))
         else {
             return;
         };

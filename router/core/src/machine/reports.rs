@@ -1,9 +1,12 @@
 //! What lanes say of their batches.
 
-use crate::batch::Observation;
+use crate::batch::{Demand, Observation};
 use crate::event::{BatchReport, Effects, Outcome, Reason};
 use crate::machine::Router;
 use crate::{BatchId, LaneId, ModelId, Nanos};
+
+/// A model none of whose batches was done for this long is silent.
+const SILENCE: Nanos = Nanos::from_millis(5_000);
 
 impl Router {
     pub(super) fn batch_done(&mut self, report: BatchReport, effects: &mut Effects) {
@@ -97,17 +100,42 @@ impl Router {
         let time = now.since(started);
         let Some(model) = self.models.get_mut(model.0 as usize).and_then(Option::as_mut) else { return };
         model.cost.observe(rows, row_bytes, time);
-        let before = model.policy.demand();
         let tightest = self.pools.get(model.pool).map_or(Nanos::NEVER, |pool| pool.tightest);
         let (rate, max_batch, cost) = (model.rate.per_second(now), model.max_batch, &model.cost);
         model
             .policy
             .observe(now, &Observation { rows, row_bytes, time, slo, rate, max_batch, tightest, cost });
         let (pool, demand) = (model.pool, model.policy.demand());
+        let before = std::mem::replace(&mut model.counted, demand);
+        model.last_done = now;
         if let Some(pool) = self.pools.get_mut(pool) {
             pool.needs(before, demand);
             if let Some(slo) = slo {
                 pool.saw(slo);
+            }
+        }
+    }
+
+    /// Models that have fallen silent need no lanes and hold nobody to their objective any more.
+    pub(super) fn forget_silent(&mut self) {
+        if self.silent_at > self.now {
+            return;
+        }
+        self.silent_at = self.now.after(Nanos(SILENCE.0 / 4));
+        let mut touched: Vec<u32> = Vec::new();
+        for model in self.models.iter_mut().flatten() {
+            let silent = self.now.since(model.last_done) > SILENCE && model.counted != Demand::default();
+            if let Some(pool) = self.pools.get_mut(model.pool).filter(|_| silent) {
+                pool.needs(std::mem::take(&mut model.counted), Demand::default());
+                touched.push(model.pool);
+            }
+        }
+        for id in touched {
+            let heard = self.models.iter().flatten().filter(|model| model.pool == id);
+            let heard = heard.filter(|model| model.counted != Demand::default());
+            let tightest = heard.map(|model| model.slo).min().unwrap_or(Nanos::NEVER);
+            if let Some(pool) = self.pools.get_mut(id) {
+                pool.tightest = tightest;
             }
         }
     }
