@@ -23,9 +23,9 @@
 
 #![forbid(unsafe_code)]
 
+mod abreast;
 mod bound;
 mod capacity;
-mod compare;
 mod digest;
 mod error;
 mod estimate;
@@ -42,9 +42,9 @@ mod timeline;
 mod units;
 mod watch;
 
+pub use abreast::abreast;
 pub use bound::{Bound, bound};
 pub use capacity::{Capacity, Search, Trial, capacity};
-pub use compare::{Standing, abreast, compare};
 pub use error::{Broken, SimError};
 pub use estimate::Estimate;
 pub use report::Report;

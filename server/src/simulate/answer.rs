@@ -103,11 +103,13 @@ fn standings(study: &Study) -> String {
     output::table(&header, rows)
 }
 
-fn dash() -> String {
+/// What stands where there is no figure.
+pub fn dash() -> String {
     "-".to_owned()
 }
 
-fn with_margin(estimate: Estimate, show: fn(f64) -> String) -> String {
+/// A mean and, with several seeds, its confidence interval.
+pub fn with_margin(estimate: Estimate, show: fn(f64) -> String) -> String {
     match estimate.margin {
         Some(margin) => format!("{} ± {}", show(estimate.mean), show(margin)),
         None => show(estimate.mean),

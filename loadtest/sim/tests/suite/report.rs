@@ -1,7 +1,6 @@
 //! The report as JSON, and that it is the same whenever the run is.
 
 use serde_json::Value;
-use sim::{Setup, compare};
 
 use crate::support::{checked, parse, run};
 
@@ -119,23 +118,4 @@ fn the_same_seed_gives_the_same_run_and_another_seed_another() {
         );
         assert_ne!(run(&workload.with_seed(4), &setup).hash, first.hash);
     }
-}
-
-#[test]
-fn a_comparison_is_the_same_however_many_threads_do_it() {
-    let workload = parse(BUSY);
-    let setups = [Setup::default(), checked("triton").labelled("triton, checked")];
-    let alone = compare(&workload, &setups, &[1, 2, 3], 1, &|_, _| {}).unwrap();
-    let told = std::sync::atomic::AtomicUsize::new(0);
-    let tell = |_, all| {
-        told.fetch_add(all, std::sync::atomic::Ordering::Relaxed);
-    };
-    assert_eq!(compare(&workload, &setups, &[1, 2, 3], 4, &tell).unwrap(), alone);
-    assert_eq!(told.into_inner(), 36, "six calls that each know of six runs");
-    let labels: Vec<_> = alone.iter().map(|standing| standing.policy.as_str()).collect();
-    assert_eq!(labels, ["deadline", "triton, checked"]);
-    let second = &alone[1];
-    assert_eq!(second.runs.iter().map(|run| run.seed).collect::<Vec<_>>(), [1, 2, 3]);
-    let mean = second.runs.iter().map(|run| run.goodput).sum::<f64>() / 3.0;
-    assert!((second.goodput.mean - mean).abs() < 1e-9 && second.goodput.margin.is_some());
 }

@@ -183,29 +183,30 @@ impl Deadline {
         let step = 1.0 + (share - 1.0) * crowd;
         let (mut skip, mut first) = (0, queue.head);
         let mut rows_left = queue.rows;
-        let limit = loop {
+        let mut limit = loop {
             let room = queue.room_by(now, first.deadline);
             let limit = room as u32;
-            if limit >= rows_left || room >= least || self.rest_fares_well(now, queue, after(queue, skip, limit), step) {
+            if limit >= rows_left
+                || room >= least
+                || self.rest_fares_well(now, queue, after(queue, skip, limit), step)
+            {
                 break limit;
             }
             let Some(&next) = queue.get(skip + 1) else { break limit };
             rows_left = rows_left.saturating_sub(first.rows);
             (skip, first) = (skip + 1, next);
         };
+        // What can ride along without making the batch smaller is not given up after all.
         let take = limit.min(rows_left);
         while let Some(&last) = skip.checked_sub(1).filter(|_| share > 1.0).and_then(|last| queue.get(last)) {
             rows_left = rows_left.saturating_add(last.rows);
-            let limit = queue.largest_by(now, last.deadline);
-            if limit.min(rows_left) < take {
+            let with_it = queue.largest_by(now, last.deadline);
+            if with_it.min(rows_left) < take {
                 break;
             }
-            (skip, first) = (skip - 1, last);
-            if skip == 0 {
-                return (skip, first, limit);
-            }
+            (skip, first, limit) = (skip - 1, last, with_it);
         }
-        (skip, first, queue.largest_by(now, first.deadline))
+        (skip, first, limit)
     }
 
     /// Whether those behind the next batch still get decent batches if each takes its turn on the lanes to come, of

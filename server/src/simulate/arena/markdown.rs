@@ -3,14 +3,14 @@
 use std::fmt::Write as _;
 
 use router_core::batch::Policy;
+use sim::Capacity;
 use sim::page::{number, percent};
-use sim::{Capacity, Estimate};
 
 use super::burst;
 use super::{Contest, base};
 use crate::output;
 use crate::simulate::DEFAULT_POLICY;
-use crate::simulate::answer::{bound_words, headline};
+use crate::simulate::answer::{bound_words, dash, headline, with_margin};
 use crate::simulate::study::Standing;
 
 /// The whole page; the plots lie in `folder` beside it.
@@ -184,17 +184,6 @@ fn capacity(capacity: &Capacity) -> String {
 
 fn share(share: f64) -> String {
     format!("{:.0} %", share * 100.0)
-}
-
-fn dash() -> String {
-    "-".to_owned()
-}
-
-fn with_margin(estimate: Estimate, show: fn(f64) -> String) -> String {
-    match estimate.margin {
-        Some(margin) => format!("{} ± {}", show(estimate.mean), show(margin)),
-        None => show(estimate.mean),
-    }
 }
 
 fn capitalised(text: &str) -> String {
