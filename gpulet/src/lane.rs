@@ -75,8 +75,8 @@ pub struct LaneReport {
     pub lane: u32,
     /// The batch's token.
     pub token: u64,
-    /// When the lane took it up.
-    pub started: Instant,
+    /// When the engine was done, or the lane gave up.
+    pub ended: Instant,
     /// Time in the engine.
     pub compute: Duration,
     /// How it ended.
@@ -211,34 +211,32 @@ impl Worker {
     }
 
     fn run(&mut self, batch: LaneBatch) {
-        let started = Instant::now();
         let LaneBatch { token, model, members } = batch;
-        let (compute, result) = self.compute(model, &members);
+        let (ended, compute, result) = self.compute(model, &members);
         let outcome = match result {
             Ok(answers) => BatchOutcome::Done(answers),
             Err(error) => BatchOutcome::Failed(error, members),
         };
-        self.sink.report(LaneReport { lane: self.lane, token, started, compute, outcome });
+        self.sink.report(LaneReport { lane: self.lane, token, ended, compute, outcome });
     }
 
     fn compute(
         &mut self,
         model: u32,
         members: &[Member],
-    ) -> (Duration, Result<Vec<Vec<Tensor>>, BatchError>) {
+    ) -> (Instant, Duration, Result<Vec<Vec<Tensor>>, BatchError>) {
+        let gave_up = |problem| (Instant::now(), Duration::ZERO, Err(BatchError::Lane(problem)));
         let Some(session) = self.sessions.get_mut(&model) else {
-            return (
-                Duration::ZERO,
-                Err(BatchError::Lane("the model is not installed on this lane".to_owned())),
-            );
+            return gave_up("the model is not installed on this lane".to_owned());
         };
         let batch = match gather(members) {
             Ok(batch) => batch,
-            Err(problem) => return (Duration::ZERO, Err(BatchError::Lane(problem))),
+            Err(problem) => return gave_up(problem),
         };
         let begun = Instant::now();
         let ran = catch_unwind(AssertUnwindSafe(|| session.run(&batch)));
-        let compute = begun.elapsed();
+        let ended = Instant::now();
+        let compute = ended.saturating_duration_since(begun);
         let result = match ran {
             Ok(Ok(outputs)) => scatter(outputs, members).map_err(BatchError::Lane),
             Ok(Err(error)) => Err(BatchError::Run(error)),
@@ -247,7 +245,7 @@ impl Worker {
                 Err(BatchError::Run(RunError::Engine("the engine panicked".to_owned())))
             }
         };
-        (compute, result)
+        (ended, compute, result)
     }
 }
 

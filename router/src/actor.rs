@@ -167,9 +167,11 @@ impl Actor {
             batch.members.first().and_then(|&id| self.payloads.get_mut(id)).map(|payload| payload.dispatched);
         let timing = Timing {
             queue: std::time::Duration::ZERO,
-            batch_wait: first
-                .map_or_else(Default::default, |at| report.started.saturating_duration_since(at)),
+            batch_wait: first.map_or_else(Default::default, |at| {
+                report.ended.saturating_duration_since(at).saturating_sub(report.compute)
+            }),
             compute: report.compute,
+            hand_back: report.ended.elapsed(),
             batch_rows: batch.rows,
             leads_batch: true,
         };

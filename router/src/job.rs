@@ -30,10 +30,12 @@ pub struct Job {
 pub struct Timing {
     /// From admission to dispatch.
     pub queue: Duration,
-    /// From dispatch until the lane took the batch up.
+    /// From dispatch until the engine began: hand-over to the lane, gathering of the rows.
     pub batch_wait: Duration,
     /// In the engine.
     pub compute: Duration,
+    /// From the engine's end until the router knew: rows dealt out again, hand-over back.
+    pub hand_back: Duration,
     /// Rows of the batch.
     pub batch_rows: u32,
     /// True for exactly one of the answered requests of a batch: who counts batches counts these.

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::config::{Assignment, Origin};
+use crate::load::arguments::{LOAD_EXAMPLES, LoadArgs};
+use crate::parity::arguments::{PARITY_EXAMPLES, ParityArgs};
 use crate::simulate::arguments::{ARENA_EXAMPLES, ArenaArgs, SimulateArgs, simulate_examples};
 
 /// Serve many models on few devices, each within its latency objective.
@@ -31,6 +33,7 @@ Examples:
   tessera models list                              ask a running server
   tessera doctor                                   devices, engines, ports: what was found
   tessera simulate workload.toml --compare         what every policy would make of your traffic
+  tessera load workload.toml --report load.html    the same traffic against a live server
 
 Every option can also stand in a file (`--config tessera.toml`) or in the environment:
 `limits.body` is TESSERA_LIMITS_BODY. A flag wins over the environment, the environment over
@@ -56,6 +59,12 @@ pub enum Command {
     /// Rank all policies on the standard workloads, and write the page that shows it.
     #[command(after_help = ARENA_EXAMPLES)]
     Arena(ArenaArgs),
+    /// Send a workload to a live server, measure every answer against its objective, find its capacity.
+    #[command(after_help = LOAD_EXAMPLES)]
+    Load(Box<LoadArgs>),
+    /// Set the simulator beside a live server: the same workload through both.
+    #[command(after_help = PARITY_EXAMPLES)]
+    Parity(Box<ParityArgs>),
     /// Print a completion script for a shell.
     #[command(after_help = "Example:\n  tessera completions bash > /etc/bash_completion.d/tessera")]
     Completions {

@@ -10,7 +10,7 @@ use clap::CommandFactory as _;
 use crate::cli::{CheckArgs, Cli, Command, ConfigArgs, ServeArgs};
 use crate::config::{Config, Problem, Problems, Sources};
 use crate::surroundings::Surroundings;
-use crate::{check, doctor, logs, models_command, output, serve, simulate};
+use crate::{check, doctor, load, logs, models_command, output, parity, serve, simulate};
 
 /// Name of the configuration file that a repository may hold.
 const REPOSITORY_CONFIG: &str = "tessera.toml";
@@ -30,6 +30,8 @@ pub fn run(cli: Cli, surroundings: &Surroundings) -> ExitCode {
         Some(Command::Models(arguments)) => models_command::run(&arguments),
         Some(Command::Simulate(arguments)) => simulate::run(&arguments, surroundings),
         Some(Command::Arena(arguments)) => simulate::arena::run(&arguments, surroundings),
+        Some(Command::Load(arguments)) => load::run(&arguments, surroundings),
+        Some(Command::Parity(arguments)) => parity::run(&arguments, surroundings),
         Some(Command::Completions { shell }) => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "tessera", &mut script);

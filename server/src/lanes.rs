@@ -2,6 +2,9 @@
 
 use crate::config::Lanes;
 
+/// Lanes that share their cores; each is a thread.
+const SHARED_MAX: usize = 1024;
+
 /// Core sets by lane. `allowed` are the cores that this process may use, ascending.
 pub fn core_sets(lanes: &Lanes, allowed: &[usize]) -> Result<Vec<Vec<usize>>, String> {
     if let Some(sets) = &lanes.cores {
@@ -13,8 +16,15 @@ pub fn core_sets(lanes: &Lanes, allowed: &[usize]) -> Result<Vec<Vec<usize>>, St
         };
     }
     let count = lanes.count.map_or(allowed.len(), std::num::NonZeroUsize::get);
-    if count > allowed.len() {
-        return Err(format!("lanes.count: {count} lanes: expected at most {}, one a core", allowed.len()));
+    if lanes.shared && count <= SHARED_MAX {
+        return Ok(vec![allowed.to_vec(); count]);
+    }
+    let most = if lanes.shared { SHARED_MAX } else { allowed.len() };
+    if count > most {
+        return Err(format!(
+            "lanes.count: {count} lanes: expected at most {most}{}",
+            if lanes.shared { "" } else { ", one a core, or lanes.shared" }
+        ));
     }
     if count == 0 {
         return Err("no core is available to this process".to_owned());
@@ -37,7 +47,7 @@ mod tests {
     use std::num::NonZeroUsize;
 
     fn lanes(count: usize) -> Lanes {
-        Lanes { count: NonZeroUsize::new(count), cores: None }
+        Lanes { count: NonZeroUsize::new(count), ..Lanes::default() }
     }
 
     #[test]
@@ -48,10 +58,17 @@ mod tests {
     }
 
     #[test]
+    fn shared_cores_allow_more_lanes_than_cores() {
+        let shared = |count| Lanes { shared: true, ..lanes(count) };
+        assert_eq!(core_sets(&shared(3), &[0, 1]).unwrap(), vec![vec![0, 1]; 3]);
+        assert!(core_sets(&shared(1025), &[0, 1]).unwrap_err().ends_with("expected at most 1024"));
+    }
+
+    #[test]
     fn what_the_machine_does_not_have_is_refused_by_name() {
         assert!(core_sets(&lanes(3), &[0, 1]).unwrap_err().starts_with("lanes.count"));
         assert!(core_sets(&lanes(0), &[]).is_err());
-        let named = Lanes { count: None, cores: Some(vec![vec![0], vec![7]]) };
+        let named = Lanes { cores: Some(vec![vec![0], vec![7]]), ..Lanes::default() };
         assert!(core_sets(&named, &[0, 1]).unwrap_err().contains("core 7"));
         assert_eq!(core_sets(&named, &[0, 7]).unwrap(), [vec![0], vec![7]]);
     }

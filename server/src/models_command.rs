@@ -59,6 +59,20 @@ async fn control(arguments: &ModelsArgs, server: &str, model: &str, action: &str
     Ok(())
 }
 
+/// Loads a model on the server at that address.
+pub fn load(server: &str, model: &str) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let name: models::ModelName =
+        model.parse().map_err(|error| anyhow::anyhow!("model `{model}`: {error}"))?;
+    let path = format!("/v2/repository/models/{name}/load");
+    let loaded = runtime.block_on(async {
+        tokio::time::timeout(PATIENCE, post(server, &path))
+            .await
+            .context("the server did not answer in time")?
+    });
+    loaded.map(drop)
+}
+
 async fn post(server: &str, path: &str) -> anyhow::Result<Bytes> {
     let stream = TcpStream::connect(server)
         .await

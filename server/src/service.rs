@@ -90,7 +90,7 @@ pub struct Service {
 }
 
 /// The runtime's timers are a millisecond coarse, and the thread that is woken may find its core taken.
-const MARGIN: Nanos = Nanos::from_millis(2);
+pub const MARGIN: Nanos = Nanos::from_millis(2);
 
 /// Batches that a lane's thread may find waiting besides the router's depth of one: installs and removals.
 const LANE_MAILBOX: usize = 64;

@@ -108,7 +108,7 @@ fn command(arguments: &SimulateArgs) -> String {
 }
 
 /// As a shell takes it for one word.
-fn quoted(word: &str) -> String {
+pub(crate) fn quoted(word: &str) -> String {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./:=,+@%".contains(letter);
     if !word.is_empty() && word.chars().all(plain) {
         word.to_owned()

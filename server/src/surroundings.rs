@@ -13,6 +13,10 @@ pub struct Surroundings {
     pub ort: models::engine::ort::Environment,
     /// Whether standard error is a terminal.
     pub stderr_is_terminal: bool,
+    /// Whether standard output is a terminal that shows colours.
+    pub stdout_is_coloured: bool,
+    /// The command line, the program's name included.
+    pub command_line: Vec<String>,
 }
 
 impl Surroundings {
@@ -31,6 +35,8 @@ impl Surroundings {
                 ort_dylib_path: variable("ORT_DYLIB_PATH").map(PathBuf::from),
             },
             stderr_is_terminal: std::io::stderr().is_terminal(),
+            stdout_is_coloured: std::io::stdout().is_terminal() && variable("NO_COLOR").is_none(),
+            command_line: std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
         }
     }
 }

@@ -13,10 +13,11 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("router-core", &[]),
     ("workload", &[]),
     ("sim", &["workload", "router-core"]),
+    ("loadtest", &["oip", "sim", "workload"]),
     ("models", &["oip"]),
     ("gpulet", &["models", "oip"]),
     ("router", &["router-core", "gpulet", "oip"]),
-    ("server", &["router", "router-core", "gpulet", "models", "oip", "sim", "workload"]),
+    ("server", &["router", "router-core", "gpulet", "models", "oip", "loadtest", "sim", "workload"]),
     ("e2e", &["oip", "router-core", "models", "gpulet", "router", "server"]),
 ];
 

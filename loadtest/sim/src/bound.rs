@@ -16,8 +16,9 @@ use std::collections::BTreeMap;
 use libm::erfc;
 use router_core::{Nanos, bound};
 use serde::Serialize;
-use workload::{Arrivals, ExecutionNoise, Extent, Model, Workload};
+use workload::{Arrivals, ExecutionNoise, Extent, Model, Profile, Workload};
 
+use crate::error::SimError;
 use crate::units::{SECOND, seconds};
 
 /// Buckets of a run at most.
@@ -57,13 +58,16 @@ struct Kind {
 }
 
 /// Computes the bound for the requests of a workload and its seed.
-pub fn bound(workload: &Workload) -> Bound {
+///
+/// # Errors
+/// If the workload does not say how long batches of a model take.
+pub fn bound(workload: &Workload) -> Result<Bound, SimError> {
     let from = workload.warmup;
     let to = match workload.extent {
         Extent::Time(time) => time,
         Extent::Requests(_) => Arrivals::new(workload).last().map_or(0, |last| last.at.saturating_add(1)),
     };
-    let table = Table::new(workload);
+    let table = Table::new(workload)?;
     let counts = Counts::new(workload, &table, from, to);
     let supply = Supply::new(workload);
     let (good, stretches) = counts.least(&table.kinds, &supply);
@@ -71,29 +75,33 @@ pub fn bound(workload: &Workload) -> Bound {
     let length = seconds(to.saturating_sub(from)).max(f64::MIN_POSITIVE);
     let even = |of: Even| {
         let model = workload.models.first().filter(|_| workload.models.len() == 1)?;
-        let time = |rows| Nanos(model.profile.time(rows));
-        let best = of(&time, Nanos(model.slo), workload.lanes.count, model.profile.max_batch())?;
+        let profile = model.profile.as_ref()?;
+        let time = |rows| Nanos(profile.time(rows));
+        let best = of(&time, Nanos(model.slo), workload.lanes.count, profile.max_batch())?;
         Some(best.throughput / model.rows.mean())
     };
-    Bound {
+    Ok(Bound {
         goodput: good / length,
         attainment: if offered == 0 { 1.0 } else { (good / offered as f64).min(1.0) },
         offered_rate: offered as f64 / length,
         stretches,
         staggered: even(|time, slo, lanes, largest| bound::staggered(time, slo, lanes, largest)),
         uncoordinated: even(|time, slo, lanes, largest| bound::uncoordinated(time, slo, lanes, largest)),
-    }
+    })
 }
 
 /// Lane seconds that a second of the workload's traffic needs at least.
-pub(crate) fn lane_time_a_second(workload: &Workload) -> f64 {
-    let noise = ExecutionNoise::new(workload);
-    let models = (0..).zip(&workload.models).map(|(id, model)| {
-        let cost = |(rows, share)| share * cost(model, noise.factor(id), workload.lanes.noise.cv, rows);
+pub(crate) fn lane_time_a_second(workload: &Workload) -> Result<f64, SimError> {
+    let noise = ExecutionNoise::new(workload)?;
+    let mut lane_time = 0.0;
+    for (id, model) in (0..).zip(&workload.models) {
+        let profile = model.profiled()?;
+        let cost =
+            |(rows, share)| share * cost(model, profile, noise.factor(id), workload.lanes.noise.cv, rows);
         let a_request: f64 = model.rows.iter().map(cost).sum();
-        model.mean_rate() * a_request / SECOND as f64
-    });
-    models.sum::<f64>() / up_share(workload)
+        lane_time += model.mean_rate() * a_request / SECOND as f64;
+    }
+    Ok(lane_time / up_share(workload))
 }
 
 /// Share of a lane's time that is not stalled.
@@ -106,14 +114,14 @@ fn up_share(workload: &Workload) -> f64 {
 }
 
 /// Lane nanoseconds of a good answer to a request of so many rows, at least.
-fn cost(model: &Model, factor: f64, cv: f64, rows: u32) -> f64 {
+fn cost(model: &Model, profile: &Profile, factor: f64, cv: f64, rows: u32) -> f64 {
     let sigma = libm::sqrt(libm::log(1.0 + cv * cv));
     let a_row = |batch: u32| {
-        let time = model.profile.time(batch) as f64 * factor;
+        let time = profile.time(batch) as f64 * factor;
         let in_time = if model.deadline { in_time(time, model.slo as f64, sigma) } else { 1.0 };
         time / (f64::from(batch) * in_time)
     };
-    f64::from(rows) * (rows..=model.profile.max_batch()).map(a_row).fold(f64::INFINITY, f64::min)
+    f64::from(rows) * (rows..=profile.max_batch()).map(a_row).fold(f64::INFINITY, f64::min)
 }
 
 /// Probability that a batch of that mean time is done within the SLO, its time varying by a lognormal factor of
@@ -134,24 +142,25 @@ struct Table {
 }
 
 impl Table {
-    fn new(workload: &Workload) -> Self {
-        let noise = ExecutionNoise::new(workload);
+    fn new(workload: &Workload) -> Result<Self, SimError> {
+        let noise = ExecutionNoise::new(workload)?;
         let cv = workload.lanes.noise.cv;
-        let kind = |id: u32, model: &Model, rows| Kind {
-            cost: if model.deadline { cost(model, noise.factor(id), cv, rows) } else { 0.0 },
-            slo: if model.deadline { model.slo } else { 0 },
-        };
-        let by_model: Vec<Vec<(u32, Kind)>> = (0..)
-            .zip(&workload.models)
-            .map(|(id, model)| model.rows.iter().map(|(rows, _)| (rows, kind(id, model, rows))).collect())
-            .collect();
+        let mut by_model: Vec<Vec<(u32, Kind)>> = Vec::with_capacity(workload.models.len());
+        for (id, model) in (0..).zip(&workload.models) {
+            let profile = model.profiled()?;
+            let kind = |rows| Kind {
+                cost: if model.deadline { cost(model, profile, noise.factor(id), cv, rows) } else { 0.0 },
+                slo: if model.deadline { model.slo } else { 0 },
+            };
+            by_model.push(model.rows.iter().map(|(rows, _)| (rows, kind(rows))).collect());
+        }
         let mut kinds: Vec<Kind> = by_model.iter().flatten().map(|(_, kind)| *kind).collect();
         let order = |a: &Kind, b: &Kind| a.cost.total_cmp(&b.cost).then(a.slo.cmp(&b.slo));
         kinds.sort_unstable_by(order);
         kinds.dedup();
         let place = |kind: &Kind| kinds.binary_search_by(|other| order(other, kind)).unwrap_or(0);
         let of = by_model.iter().map(|model| model.iter().map(|(rows, kind)| (*rows, place(kind))).collect());
-        Self { of: of.collect(), kinds }
+        Ok(Self { of: of.collect(), kinds })
     }
 }
 
@@ -282,17 +291,17 @@ mod tests {
 
     #[test]
     fn lanes_at_their_best_batch_size_bound_the_goodput() {
-        let bound = bound(&one(1_000.0, "[lanes]\ncount = 2"));
+        let bound = bound(&one(1_000.0, "[lanes]\ncount = 2")).unwrap();
         // The SLO after the end is lane time as well: 10.01 s.
         assert!((bound.goodput - 800.8).abs() < 0.1, "{bound:?}");
         assert!((bound.attainment - 0.8008).abs() < 1e-4 && bound.stretches == 1);
-        assert_eq!(super::bound(&one(100.0, "")).attainment, 1.0);
+        assert_eq!(super::bound(&one(100.0, "")).unwrap().attainment, 1.0);
     }
 
     #[test]
     fn what_lanes_cannot_do_while_they_are_gone_they_cannot_do_later() {
         let half = "[lanes]\ncount = 2\n[[lanes.failures]]\nlane = 0\nfrom = \"5s\"";
-        let bound = bound(&one(700.0, half));
+        let bound = bound(&one(700.0, half)).unwrap();
         // 700 a second while both are there, then 400 of one, and what is left over is lost.
         assert!((bound.goodput - 550.0).abs() < 1.0 && bound.stretches > 1, "{bound:?}");
     }
@@ -316,16 +325,17 @@ mod tests {
             "#,
         );
         // 100 cheap ones take half of each second, 25 dear ones the other half; the carry is worth 5 dear ones.
-        assert!((bound(&both).goodput - 125.5).abs() < 0.1);
+        assert!((bound(&both).unwrap().goodput - 125.5).abs() < 0.1);
     }
 
     #[test]
     fn noise_and_stalls_cost_what_they_cost_on_average() {
         assert!((in_time(10.0, 10.0, 1e-9) - 0.5).abs() < 1e-6);
         assert!((in_time(5.0, 10.0, 0.1) - 1.0).abs() < 1e-9);
-        let stalled = bound(&one(1_000.0, "[lanes.noise]\nstalls = { every = \"9s\", time = \"1s\" }"));
+        let stalled =
+            bound(&one(1_000.0, "[lanes.noise]\nstalls = { every = \"9s\", time = \"1s\" }")).unwrap();
         assert!((stalled.goodput - 360.4).abs() < 0.1, "{stalled:?}");
-        let slower = bound(&one(1_000.0, "[lanes.noise]\nbias = 1.25"));
+        let slower = bound(&one(1_000.0, "[lanes.noise]\nbias = 1.25")).unwrap();
         // Only 2 rows in 10 ms now.
         assert!((slower.goodput - 200.2).abs() < 0.1, "{slower:?}");
     }
@@ -334,6 +344,6 @@ mod tests {
     fn best_effort_requests_all_count() {
         let text = "name = \"one\"\nduration = \"10s\"\n[models.m]\nslo = \"10ms\"\ndeadline = false\nrate = 900.0\n\
                     profile = { points = [[1, \"10ms\"]] }\n";
-        assert_eq!(bound(&workload(text)).attainment, 1.0);
+        assert_eq!(bound(&workload(text)).unwrap().attainment, 1.0);
     }
 }

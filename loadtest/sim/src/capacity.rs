@@ -1,6 +1,6 @@
 //! The highest rate that a policy can promise for.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use workload::Workload;
 
 use crate::bound::lane_time_a_second;
@@ -26,7 +26,7 @@ impl Default for Search {
 }
 
 /// The highest rate that held, and how it was found.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Capacity {
     /// Requests a second that were offered then; 0 if no rate held.
     pub rate: f64,
@@ -41,7 +41,7 @@ pub struct Capacity {
 }
 
 /// One rate that was tried.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Trial {
     /// Multiple of the workload's own rate.
     pub scale: f64,
@@ -68,37 +68,49 @@ pub fn capacity(
     seeds: &[u64],
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Capacity, SimError> {
-    let mut trials: Vec<Trial> = Vec::new();
-    let (mut held, mut failed): (Option<Trial>, Option<Trial>) = (None, None);
-    let mut scale = first_scale(workload);
-    let mut settled = false;
-    while trials.len() < search.trials_max as usize {
-        let trial = attempt(workload, setup, search, seeds, scale, progress)?;
-        trials.push(trial);
-        if trial.holds {
-            held = Some(trial)
-        } else {
-            failed = Some(trial)
-        }
-        scale = match (held, failed) {
-            (Some(low), Some(high)) if high.scale <= low.scale * (1.0 + search.tolerance) => {
-                settled = true;
-                break;
+    search.run(first_scale(workload)?, |scale| attempt(workload, setup, search, seeds, scale, progress))
+}
+
+impl Search {
+    /// Looks for the highest scale that holds, from `first` on: steps up or down until a scale that holds lies below
+    /// one that does not, then halves what is between them. `attempt` tries one.
+    pub fn run<E>(
+        &self,
+        first: f64,
+        mut attempt: impl FnMut(f64) -> Result<Trial, E>,
+    ) -> Result<Capacity, E> {
+        let mut trials: Vec<Trial> = Vec::new();
+        let (mut held, mut failed): (Option<Trial>, Option<Trial>) = (None, None);
+        let mut scale = first;
+        let mut settled = false;
+        while trials.len() < self.trials_max as usize {
+            let trial = attempt(scale)?;
+            trials.push(trial);
+            if trial.holds {
+                held = Some(trial)
+            } else {
+                failed = Some(trial)
             }
-            (Some(low), Some(high)) => (low.scale * high.scale).sqrt(),
-            (Some(low), None) => low.scale * STEP,
-            (None, _) => scale / STEP,
-        };
+            scale = match (held, failed) {
+                (Some(low), Some(high)) if high.scale <= low.scale * (1.0 + self.tolerance) => {
+                    settled = true;
+                    break;
+                }
+                (Some(low), Some(high)) => (low.scale * high.scale).sqrt(),
+                (Some(low), None) => low.scale * STEP,
+                (None, _) => scale / STEP,
+            };
+        }
+        let (rate, scale, attainment) =
+            held.map_or((0.0, 0.0, 0.0), |trial| (trial.rate, trial.scale, trial.attainment));
+        Ok(Capacity { rate, scale, attainment, settled, trials })
     }
-    let (rate, scale, attainment) =
-        held.map_or((0.0, 0.0, 0.0), |trial| (trial.rate, trial.scale, trial.attainment));
-    Ok(Capacity { rate, scale, attainment, settled, trials })
 }
 
 /// A little below the rate at which the lanes would be busy with batches of the best size.
-fn first_scale(workload: &Workload) -> f64 {
-    let scale = 0.8 * f64::from(workload.lanes.count) / lane_time_a_second(workload);
-    if scale.is_finite() && scale > 0.0 { scale } else { 1.0 }
+fn first_scale(workload: &Workload) -> Result<f64, SimError> {
+    let scale = 0.8 * f64::from(workload.lanes.count) / lane_time_a_second(workload)?;
+    Ok(if scale.is_finite() && scale > 0.0 { scale } else { 1.0 })
 }
 
 fn attempt(

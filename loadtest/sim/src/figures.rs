@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use hdrhistogram::Histogram;
 use router_core::{Nanos, Outcome, Reason};
-use workload::{DURATION_MAX, Workload};
+use workload::{DURATION_MAX, Profile, Workload};
 
 use crate::inflight::Request;
 use crate::lanes::Running;
@@ -53,6 +53,8 @@ pub(crate) struct ModelCount {
 #[derive(Clone, Debug)]
 pub(crate) struct Figures {
     pub window: Window,
+    /// Nanoseconds between a client and the router, there and back.
+    overhead: u64,
     pub offered: u64,
     pub good: u64,
     pub late: u64,
@@ -105,9 +107,11 @@ impl Figures {
             batches: 0,
             latencies: None,
         });
-        let largest = workload.models.iter().map(|model| model.profile.max_batch()).max().unwrap_or(0);
+        let profiles = workload.models.iter().filter_map(|model| model.profile.as_ref());
+        let largest = profiles.map(Profile::max_batch).max().unwrap_or(0);
         Ok(Self {
             window,
+            overhead: workload.lanes.overhead.request,
             offered: 0,
             good: 0,
             late: 0,
@@ -166,8 +170,9 @@ impl Figures {
     }
 
     fn answered(&mut self, now: u64, request: &Request) {
-        let latency = now.saturating_sub(request.arrived);
-        let good = request.deadline.is_none_or(|deadline| Nanos(now) <= deadline);
+        let seen = now.saturating_add(self.overhead);
+        let latency = seen.saturating_sub(request.arrived);
+        let good = request.deadline.is_none_or(|deadline| Nanos(seen) <= deadline);
         self.series.answered(request.arrived, latency, good);
         if !self.window.contains(request.arrived) {
             return;

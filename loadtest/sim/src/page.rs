@@ -2,6 +2,7 @@
 //! words; who was best; pictures. No scripts, nothing from elsewhere: the file can be mailed.
 
 mod axis;
+mod document;
 mod markup;
 mod plot;
 mod story;
@@ -10,15 +11,15 @@ mod tables;
 mod timeline;
 mod views;
 
-use std::fmt::Write as _;
-
-pub use markup::{number, percent};
+pub use axis::Axis;
+pub use document::{document, figure};
+pub use markup::{escape, number, percent};
 pub use plot::{Plot, Reference, Series};
+pub use style::COLOURS;
 use workload::Workload;
 
 use crate::estimate::Estimate;
 use crate::report::Report;
-use markup::escape;
 
 /// All that a page tells.
 #[derive(Clone, Debug)]
@@ -61,34 +62,16 @@ pub struct Contender<'a> {
 impl Page<'_> {
     /// The whole file. The same page gives the same bytes.
     pub fn html(&self) -> String {
-        let title = format!("{}: {}", self.workload.name, self.subject());
-        let mut html = format!(
-            "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-             <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n\
-             <meta name=\"color-scheme\" content=\"light dark\">\n<title>{} - Tessera</title>\n<style>\n{}{}</style>\n\
-             </head>\n<body>\n<main>\n<h1>{}</h1>\n",
-            escape(&title),
-            style::PLOT,
-            style::PAGE,
-            escape(&title),
-        );
-        html.push_str(&story::opening(self));
-        html.push_str(&story::setting(self));
-        html.push_str(&tables::results(self));
+        let mut body = story::opening(self);
+        body.push_str(&story::setting(self));
+        body.push_str(&tables::results(self));
         for view in views::all(self) {
-            let _ = write!(
-                html,
-                "<h2>{}</h2>\n<figure>\n{}<figcaption>{}</figcaption>\n</figure>\n",
-                escape(&view.heading),
-                view.picture,
-                escape(&view.caption)
-            );
+            body.push_str(&figure(&view.heading, &view.picture, &view.caption));
         }
-        html.push_str(&views::lanes(self));
-        html.push_str(&tables::models(self));
-        html.push_str(&story::closing(self));
-        html.push_str("</main>\n</body>\n</html>\n");
-        html
+        body.push_str(&views::lanes(self));
+        body.push_str(&tables::models(self));
+        body.push_str(&story::closing(self));
+        document(&format!("{}: {}", self.workload.name, self.subject()), &body)
     }
 
     fn subject(&self) -> String {

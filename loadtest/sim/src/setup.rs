@@ -2,7 +2,7 @@
 
 use router_core::batch::{BatchOptions, Policy};
 use router_core::{ConfigError, ModelId, ModelLanes, ModelSpec, Nanos, ProfilePoint, RouterConfig};
-use workload::{Model, Workload};
+use workload::{Model, Workload, WorkloadError};
 
 /// How a workload is run.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,6 +26,8 @@ pub struct Setup {
     pub queued_bytes_limit: u64,
     /// Decisions that the router remembers.
     pub records: u32,
+    /// How long before a deadline the router wants to be done, as a server does whose timers are coarse.
+    pub margin: Nanos,
 }
 
 impl Default for Setup {
@@ -47,6 +49,7 @@ impl Setup {
             queue_limit: 1 << 16,
             queued_bytes_limit: 1 << 40,
             records: 0,
+            margin: Nanos::ZERO,
         }
     }
 
@@ -86,6 +89,7 @@ impl Setup {
             queued_bytes_limit: self.queued_bytes_limit,
             weights: whole(workload.tenants.iter().map(|tenant| tenant.weight)),
             records: self.records,
+            margin: self.margin,
             ..RouterConfig::default()
         };
         config.validate()?;
@@ -95,19 +99,19 @@ impl Setup {
 
 impl Setup {
     /// A model as the router is told: its profile at powers of two and the largest batch, straight lines in between.
-    pub(crate) fn spec(&self, id: ModelId, model: &Model) -> ModelSpec {
-        let largest = model.profile.max_batch();
+    pub(crate) fn spec(&self, id: ModelId, model: &Model) -> Result<ModelSpec, WorkloadError> {
+        let profile = model.profiled()?;
+        let largest = profile.max_batch();
         let powers = (0..u32::BITS).map(|log| 1 << log).take_while(|&rows| rows < largest);
-        let point =
-            |rows| ProfilePoint { rows, row_bytes: model.row_bytes, time: Nanos(model.profile.time(rows)) };
-        ModelSpec {
+        let point = |rows| ProfilePoint { rows, row_bytes: model.row_bytes, time: Nanos(profile.time(rows)) };
+        Ok(ModelSpec {
             model: id,
             max_batch: largest,
             queue_limit: self.queue_limit,
             policy: self.policy.clone(),
             lanes: ModelLanes::All,
             profile: powers.chain([largest]).map(point).collect(),
-        }
+        })
     }
 }
 

@@ -80,7 +80,13 @@ enum Next {
 
 impl Simulation {
     /// At time zero, with every model loaded and every lane up.
+    ///
+    /// # Errors
+    /// If the setup cannot work, or if the workload does not say how long batches of a model take.
     pub fn new(workload: &Workload, setup: &Setup) -> Result<Self, SimError> {
+        let noise = ExecutionNoise::new(workload)?;
+        let specs = (0..).zip(&workload.models).map(|(id, model)| setup.spec(ModelId(id), model));
+        let specs: Vec<ModelSpec> = specs.collect::<Result<_, _>>()?;
         let router = Router::new(setup.router(workload)?)?;
         let (to, expected_end) = match workload.extent {
             Extent::Time(time) => (Some(time), time),
@@ -103,7 +109,7 @@ impl Simulation {
             arrivals: Arrivals::new(workload),
             upcoming: None,
             offered: 0,
-            noise: ExecutionNoise::new(workload),
+            noise,
             lanes: Lanes::new(workload.lanes.count, setup.depth()),
             changes: 0,
             recalls: VecDeque::new(),
@@ -113,17 +119,15 @@ impl Simulation {
             workload: workload.clone(),
             setup: setup.clone(),
         };
-        simulation.begin().map_err(|breach| simulation.broken(breach))?;
+        simulation.begin(&specs).map_err(|breach| simulation.broken(breach))?;
         Ok(simulation)
     }
 
-    fn begin(&mut self) -> Result<(), Breach> {
+    fn begin(&mut self, specs: &[ModelSpec]) -> Result<(), Breach> {
         for lane in 0..self.workload.lanes.count {
             self.lane_up(lane)?;
         }
-        let specs: Vec<ModelSpec> =
-            (0..).zip(&self.workload.models).map(|(id, model)| self.setup.spec(ModelId(id), model)).collect();
-        for spec in &specs {
+        for spec in specs {
             self.feed(Event::ModelUp(spec))?;
         }
         self.upcoming = self.arrivals.next();
@@ -259,7 +263,9 @@ impl Simulation {
     /// A lane is done with a batch and goes on with the one that waits, if one does.
     fn free_lane(&mut self, lane: u32, batch: BatchId) {
         let (now, noise) = (self.now, &mut self.noise);
-        if !self.lanes.start_next(lane, now, |held| noise.time(lane, held.model, held.rows, now)) {
+        let overhead = self.workload.lanes.overhead.batch;
+        let time = |held: Held| noise.time(lane, held.model, held.rows, now).saturating_add(overhead);
+        if !self.lanes.start_next(lane, now, time) {
             self.figures.lanes(now, -1, 0);
         }
         if let Some(watch) = &mut self.watch {
@@ -340,7 +346,9 @@ impl Simulation {
                 }
                 let (now, noise) = (self.now, &mut self.noise);
                 let held = Held { batch, model: model.0, rows };
-                if self.lanes.give(lane.0, held, now, || noise.time(lane.0, model.0, rows, now))? {
+                let overhead = self.workload.lanes.overhead.batch;
+                let time = || noise.time(lane.0, model.0, rows, now).saturating_add(overhead);
+                if self.lanes.give(lane.0, held, now, time)? {
                     self.figures.lanes(now, 1, 0);
                 }
             }

@@ -3,17 +3,18 @@
 use std::hint::black_box;
 use std::time::Duration;
 
-use workload::{Arrivals, ExecutionNoise, Workload};
+use workload::{Arrivals, ExecutionNoise, Stage, Stages, Workload, WorkloadError};
 
 fn parse(text: &str) -> Workload {
     let mut files = |name: &str| Err(format!("no file {name}"));
-    match Workload::parse(text, &mut files) {
-        Ok(workload) => workload,
-        Err(error) => {
-            eprintln!("{error}");
-            std::process::exit(1)
-        }
-    }
+    sound(Workload::parse(text, &mut files))
+}
+
+fn sound<T>(made: Result<T, WorkloadError>) -> T {
+    made.unwrap_or_else(|error| {
+        eprintln!("{error}");
+        std::process::exit(1)
+    })
 }
 
 fn models(count: u32, arrivals: &str, requests: u64) -> Workload {
@@ -71,7 +72,16 @@ fn main() {
         print(what, count, took);
     }
     let workload = models(10, r#"{ process = "poisson" }"#, count);
-    let mut noise = ExecutionNoise::new(&workload);
+    let ramp = sound(Stages::new(vec![
+        Stage { from: 0.0, to: 2.0, time: 100_000_000_000 },
+        Stage { from: 2.0, to: 0.5, time: 100_000_000_000 },
+    ]));
+    let whole = (0..5_000_000_u64).map(|step| step * (ramp.nominal() / 5_000_000));
+    let took = timed(|| {
+        black_box(whole.filter_map(|at| ramp.warp(at)).fold(0, u64::wrapping_add));
+    });
+    print("arrivals placed on a ramp", 5_000_000, took);
+    let mut noise = sound(ExecutionNoise::new(&workload));
     let took = timed(|| {
         let mut now = 0_u64;
         for batch in 0..5_000_000_u32 {

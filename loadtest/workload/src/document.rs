@@ -35,12 +35,19 @@ pub(crate) struct LanesSection {
     #[serde(default)]
     pub(crate) noise: NoiseSection,
     #[serde(default)]
+    pub(crate) overhead: OverheadSection,
+    #[serde(default)]
     pub(crate) failures: Vec<FailureSection>,
 }
 
 impl Default for LanesSection {
     fn default() -> Self {
-        Self { count: 1, noise: NoiseSection::default(), failures: Vec::new() }
+        Self {
+            count: 1,
+            noise: NoiseSection::default(),
+            overhead: OverheadSection::default(),
+            failures: Vec::new(),
+        }
     }
 }
 
@@ -51,6 +58,13 @@ pub(crate) struct NoiseSection {
     pub(crate) bias: Option<f64>,
     pub(crate) spread: Option<f64>,
     pub(crate) stalls: Option<StallsSection>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct OverheadSection {
+    pub(crate) request: Option<Span>,
+    pub(crate) batch: Option<Span>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -74,7 +88,7 @@ pub(crate) struct ModelSection {
     #[serde(default = "one")]
     pub(crate) count: u32,
     pub(crate) slo: Span,
-    pub(crate) profile: ProfileSection,
+    pub(crate) profile: Option<ProfileSection>,
     pub(crate) rate: Option<f64>,
     #[serde(default)]
     pub(crate) arrivals: ArrivalsSection,

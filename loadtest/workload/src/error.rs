@@ -8,7 +8,8 @@ const MAIN_FILE: &str = "workload.toml";
 /// A workload that cannot be used: the place, and what would be right.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct WorkloadError {
-    /// The file: the workload itself, or a trace or profile that it names.
+    /// The file: the workload itself, or a trace or profile that it names; empty when the fault lies in no file, or
+    /// was found long after the file had been read.
     pub file: String,
     /// Line in that file, from 1; none when the fault lies in no one line.
     pub line: Option<u32>,
@@ -21,6 +22,11 @@ pub struct WorkloadError {
 impl WorkloadError {
     pub(crate) fn new(field: impl Into<String>, problem: impl Into<String>) -> Self {
         Self { file: MAIN_FILE.to_owned(), line: None, field: field.into(), problem: problem.into() }
+    }
+
+    /// A fault in what is in no file.
+    pub(crate) fn apart(field: impl Into<String>, problem: impl Into<String>) -> Self {
+        Self { file: String::new(), ..Self::new(field, problem) }
     }
 
     /// The same fault, found in a file that the workload names.
@@ -47,13 +53,16 @@ impl WorkloadError {
 
 impl fmt::Display for WorkloadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.file)?;
-        if let Some(line) = self.line {
-            write!(f, ":{line}")?;
+        if !self.file.is_empty() {
+            f.write_str(&self.file)?;
+            if let Some(line) = self.line {
+                write!(f, ":{line}")?;
+            }
+            f.write_str(": ")?;
         }
         if !self.field.is_empty() {
-            write!(f, ": {}", self.field)?;
+            write!(f, "{}: ", self.field)?;
         }
-        write!(f, ": {}", self.problem)
+        f.write_str(&self.problem)
     }
 }

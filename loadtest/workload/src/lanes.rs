@@ -15,6 +15,8 @@ pub struct Lanes {
     pub count: u32,
     /// How true execution times differ from the profiles.
     pub noise: Noise,
+    /// What a real server takes beside the models' own time.
+    pub overhead: Overhead,
     /// Lanes going and coming back, in order of time.
     pub changes: Vec<LaneChange>,
 }
@@ -41,6 +43,17 @@ pub struct Stalls {
     pub time: u64,
 }
 
+/// Time that a server takes beside the models' own: 0 in a simulation of the scheduler alone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Overhead {
+    /// Nanoseconds of a request between its client and the scheduler, there and back: network, decoding, encoding,
+    /// turns of event loops. Part of its latency, and not of its deadline, which the scheduler counts from when the
+    /// request reached it.
+    pub request: u64,
+    /// Nanoseconds of a lane between two batches: hand-over to the lane and back, gathering rows.
+    pub batch: u64,
+}
+
 /// A lane goes or comes back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LaneChange {
@@ -61,6 +74,10 @@ impl Lanes {
         Ok(Self {
             count: section.count,
             noise: Noise::read(&section.noise)?,
+            overhead: Overhead {
+                request: section.overhead.request.as_ref().map_or(0, |time| time.0),
+                batch: section.overhead.batch.as_ref().map_or(0, |time| time.0),
+            },
             changes: read_failures(section)?,
         })
     }

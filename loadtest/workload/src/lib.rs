@@ -5,7 +5,8 @@
 //! both get the same arrivals, for they are a function of the file and its seed alone.
 //!
 //! Text comes in, and a closure that resolves the names of traces and profiles; the format is described in this
-//! crate's README. [`Arrivals`] yields what is offered, [`ExecutionNoise`] how long batches truly take.
+//! crate's README. [`Arrivals`] yields what is offered, [`Stages`] ramp it, [`ExecutionNoise`] says how long batches
+//! truly take.
 
 #![forbid(unsafe_code)]
 
@@ -21,6 +22,7 @@ mod profile;
 mod reading;
 mod seeds;
 mod shares;
+mod stages;
 mod stream;
 mod trace;
 mod units;
@@ -28,10 +30,11 @@ mod workload;
 
 pub use arrivals::{Arrivals, Offered};
 pub use error::WorkloadError;
-pub use lanes::{LaneChange, Lanes, Noise, Stalls};
+pub use lanes::{LaneChange, Lanes, Noise, Overhead, Stalls};
 pub use noise::ExecutionNoise;
 pub use profile::Profile;
 pub use shares::Shares;
+pub use stages::{Stage, Stages};
 pub use workload::{DURATION_MAX, Extent, LANES_MAX, MODELS_MAX, Model, REQUESTS_MAX, Tenant, Workload};
 
 #[cfg(doctest)]

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use rand::RngExt as _;
 
 use crate::draws::{exponential, normal};
+use crate::error::WorkloadError;
 use crate::lanes::{Noise, Stalls};
 use crate::profile::Profile;
 use crate::seeds::{Generator, Purpose, generator};
@@ -47,13 +48,18 @@ struct Lane {
 
 impl ExecutionNoise {
     /// For the models and lanes of a workload.
-    pub fn new(workload: &Workload) -> Self {
+    ///
+    /// # Errors
+    /// If the workload does not say how long batches of a model take.
+    pub fn new(workload: &Workload) -> Result<Self, WorkloadError> {
         let Noise { cv, bias, spread, stalls } = workload.lanes.noise;
         let seed = workload.seed;
         let models = workload.models.iter().map(|model| {
             let point: f64 = generator(seed, Purpose::Spread, &model.name).random();
-            Truth { profile: model.profile.clone(), factor: bias * (1.0 + spread * (2.0 * point - 1.0)) }
+            let factor = bias * (1.0 + spread * (2.0 * point - 1.0));
+            Ok(Truth { profile: model.profiled()?.clone(), factor })
         });
+        let models = models.collect::<Result<_, WorkloadError>>()?;
         let lanes = (0..workload.lanes.count).map(|lane| Lane {
             times: generator(seed, Purpose::Times, &lane.to_string()),
             stalls: generator(seed, Purpose::Stalls, &lane.to_string()),
@@ -61,7 +67,7 @@ impl ExecutionNoise {
             drawn_until: 0,
         });
         let jitter = (cv > 0.0).then(|| Jitter { sigma: libm::sqrt(libm::log(1.0 + cv * cv)) });
-        Self { models: models.collect(), lanes: lanes.collect(), jitter, stalls }
+        Ok(Self { models, lanes: lanes.collect(), jitter, stalls })
     }
 
     /// Factor between a model's profile and its true mean time, without stalls; 1 for a model that there is not.

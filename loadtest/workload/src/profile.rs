@@ -7,7 +7,7 @@ use crate::error::WorkloadError;
 use crate::units::{self, Span};
 
 /// Rows that a batch may have at most; a time is kept for each.
-const BATCH_MAX: u32 = 4_096;
+pub(crate) const BATCH_MAX: u32 = 4_096;
 
 /// Times of batches of every size from 1 to the largest; never zero, never falling as batches grow.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -112,6 +112,22 @@ impl Profile {
         Self::linear(alpha, beta, max_batch).ok_or_else(|| {
             WorkloadError::new(field, "the time of the largest batch is longer than 584 years")
         })
+    }
+
+    /// From points as they were measured: rows of a batch, ascending, and nanoseconds, which must not fall.
+    ///
+    /// # Errors
+    /// Which point is unsound, and why.
+    pub fn from_points(points: &[(u32, u64)]) -> Result<Self, WorkloadError> {
+        let mut sound = Vec::new();
+        for (position, &(rows, time)) in points.iter().enumerate() {
+            push_point(&mut sound, rows, time)
+                .map_err(|problem| WorkloadError::apart(format!("profile.points[{position}]"), problem))?;
+        }
+        if sound.is_empty() {
+            return Err(WorkloadError::apart("profile.points", "expected at least one [batch, time]"));
+        }
+        Ok(Self::table(&sound))
     }
 
     fn read_csv(text: &str) -> Result<Self, (Option<u32>, String)> {

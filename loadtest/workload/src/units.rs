@@ -22,7 +22,7 @@ const UNITS: [(&str, u64); 7] = [
 pub(crate) struct Span(pub(crate) u64);
 
 impl Span {
-    fn parse(text: &str) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let trimmed = text.trim();
         let unit = UNITS.iter().find_map(|(unit, factor)| Some((trimmed.strip_suffix(unit)?, *factor)));
         let parsed = unit.ok_or(None).and_then(|(number, factor)| decimal(number.trim_end(), factor));

@@ -8,7 +8,7 @@ use crate::process::Process;
 use crate::profile::Profile;
 use crate::reading;
 use crate::shares::Shares;
-use crate::units::SECOND;
+use crate::units::{SECOND, show};
 
 /// Requests that a workload may offer at most.
 pub const REQUESTS_MAX: u64 = 10_000_000_000;
@@ -73,9 +73,9 @@ pub struct Model {
     pub group: String,
     /// Nanoseconds that an answer may take.
     pub slo: u64,
-    /// How long batches take, as the scheduler is told.
-    pub profile: Profile,
-    /// Rows of a request; never more than the largest batch.
+    /// How long batches take, as the scheduler is told; a live server needs none.
+    pub profile: Option<Profile>,
+    /// Rows of a request; never more than the largest batch, or than 4096 without a profile.
     pub rows: Shares<u32>,
     /// Bytes of a row.
     pub row_bytes: u64,
@@ -98,6 +98,19 @@ impl Model {
     /// Requests expected in the first so many nanoseconds.
     pub fn expected_requests(&self, time: u64) -> f64 {
         self.process.expected(time)
+    }
+
+    /// The profile, for those who cannot do without.
+    ///
+    /// # Errors
+    /// If the workload gives none.
+    pub fn profiled(&self) -> Result<&Profile, WorkloadError> {
+        self.profile.as_ref().ok_or_else(|| {
+            WorkloadError::apart(
+                format!("models.{}.profile", self.group),
+                "missing: a simulation needs to know how long batches take",
+            )
+        })
     }
 
     /// Word of the arrival process, as in the file.
@@ -145,6 +158,20 @@ impl Workload {
         }
         reading::check_load(&scaled)?;
         Ok(scaled)
+    }
+
+    /// The same workload, ended after so many nanoseconds. The warm-up stays as it is.
+    ///
+    /// # Errors
+    /// If that is no time, more than [`DURATION_MAX`], or would offer more than [`REQUESTS_MAX`].
+    pub fn lasting(&self, time: u64) -> Result<Self, WorkloadError> {
+        if !(1..=DURATION_MAX).contains(&time) {
+            let problem = format!("expected more than 0 and at most 400d, got {}", show(time));
+            return Err(WorkloadError::apart("duration", problem));
+        }
+        let lasting = Self { extent: Extent::Time(time), ..self.clone() };
+        reading::check_load(&lasting)?;
+        Ok(lasting)
     }
 
     /// The same workload with other draws.

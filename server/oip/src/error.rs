@@ -54,12 +54,12 @@ pub enum ProtocolError {
         /// The bound.
         limit: usize,
     },
-    /// The elements of all inputs together are too many bytes.
-    #[error("{field}: {bytes} bytes with the inputs before it: expected at most {limit}")]
+    /// The elements of all tensors of one list together are too many bytes.
+    #[error("{field}: {bytes} bytes with those before it: expected at most {limit}")]
     TensorTooLarge {
-        /// The input that crossed the bound.
+        /// The tensor that crossed the bound.
         field: String,
-        /// Bytes of the inputs up to this one.
+        /// Bytes of the tensors up to this one.
         bytes: u64,
         /// The bound.
         limit: usize,

@@ -1,6 +1,12 @@
 //! The small JSON bodies of the REST interface: who the server is, what its models look like, what went wrong.
+//!
+//! Read back, they take what servers of this protocol send: members they do not know are ignored, and lists and
+//! texts that a server leaves out, or has as null, are empty.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::proto::model_metadata_response;
+use crate::proto::{ModelMetadataResponse, ServerMetadataResponse};
 
 /// Answer to `GET /v2`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -8,8 +14,10 @@ pub struct ServerMetadata {
     /// Name of the server.
     pub name: String,
     /// Version of the server.
+    #[serde(default, deserialize_with = "or_default")]
     pub version: String,
     /// Extensions of the protocol that it speaks.
+    #[serde(default, deserialize_with = "or_default")]
     pub extensions: Vec<String>,
 }
 
@@ -19,12 +27,16 @@ pub struct ModelMetadata {
     /// Name of the model.
     pub name: String,
     /// Versions that can be asked for.
+    #[serde(default, deserialize_with = "or_default")]
     pub versions: Vec<String>,
     /// Format and engine, such as `onnxruntime_onnx`.
+    #[serde(default, deserialize_with = "or_default")]
     pub platform: String,
     /// Inputs.
+    #[serde(default, deserialize_with = "or_default")]
     pub inputs: Vec<TensorMetadata>,
     /// Outputs.
+    #[serde(default, deserialize_with = "or_default")]
     pub outputs: Vec<TensorMetadata>,
 }
 
@@ -37,6 +49,36 @@ pub struct TensorMetadata {
     pub datatype: String,
     /// Extents, batch dimension included; -1 where free.
     pub shape: Vec<i64>,
+}
+
+fn or_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+}
+
+impl From<ServerMetadataResponse> for ServerMetadata {
+    fn from(message: ServerMetadataResponse) -> Self {
+        Self { name: message.name, version: message.version, extensions: message.extensions }
+    }
+}
+
+impl From<ModelMetadataResponse> for ModelMetadata {
+    fn from(message: ModelMetadataResponse) -> Self {
+        Self {
+            name: message.name,
+            versions: message.versions,
+            platform: message.platform,
+            inputs: message.inputs.into_iter().map(TensorMetadata::from).collect(),
+            outputs: message.outputs.into_iter().map(TensorMetadata::from).collect(),
+        }
+    }
+}
+
+impl From<model_metadata_response::TensorMetadata> for TensorMetadata {
+    fn from(tensor: model_metadata_response::TensorMetadata) -> Self {
+        Self { name: tensor.name, datatype: tensor.datatype, shape: tensor.shape }
+    }
 }
 
 /// Body of `POST /v2/repository/index`; an empty body means the default.
@@ -80,6 +122,54 @@ mod tests {
         assert_eq!(serde_json::to_string(&row).unwrap(), r#"{"name":"m"}"#);
         let ready = RepositoryIndexRow { version: "1".into(), state: "READY".into(), ..row };
         assert_eq!(serde_json::to_string(&ready).unwrap(), r#"{"name":"m","version":"1","state":"READY"}"#);
+    }
+
+    #[test]
+    fn metadata_of_other_servers_is_read() {
+        let mlserver = r#"{"name":"sum","versions":[],"platform":"","parameters":{"content_type":null},
+            "inputs":[{"name":"x","datatype":"FP32","shape":[-1,3],"parameters":{"content_type":"np"}}],
+            "outputs":null}"#;
+        let model: ModelMetadata = serde_json::from_str(mlserver).unwrap();
+        let x = TensorMetadata { name: "x".into(), datatype: "FP32".into(), shape: vec![-1, 3] };
+        assert_eq!((model.inputs, model.outputs, model.versions), (vec![x], vec![], vec![]));
+        let bare: ModelMetadata = serde_json::from_str(r#"{"name":"m"}"#).unwrap();
+        assert_eq!((bare.name.as_str(), bare.platform.as_str(), bare.inputs), ("m", "", vec![]));
+        let nameless = serde_json::from_str::<ModelMetadata>(r#"{"inputs":[]}"#).unwrap_err().to_string();
+        assert!(nameless.starts_with("missing field `name`"), "{nameless}");
+        let shapeless = r#"{"name":"m","inputs":[{"name":"x","datatype":"FP32"}]}"#;
+        let shapeless = serde_json::from_str::<ModelMetadata>(shapeless).unwrap_err().to_string();
+        assert!(shapeless.starts_with("missing field `shape`"), "{shapeless}");
+        let server: ServerMetadata =
+            serde_json::from_str(r#"{"name":"kserve","version":null,"uptime":3}"#).unwrap();
+        let expected = ServerMetadata { name: "kserve".into(), version: String::new(), extensions: vec![] };
+        assert_eq!(server, expected);
+    }
+
+    #[test]
+    fn metadata_is_the_same_over_grpc() {
+        let tensor = |name: &str| model_metadata_response::TensorMetadata {
+            name: name.into(),
+            datatype: "INT64".into(),
+            shape: vec![-1, 2],
+        };
+        let message = ModelMetadataResponse {
+            name: "m".into(),
+            versions: vec!["1".into(), "2".into()],
+            platform: "onnxruntime_onnx".into(),
+            inputs: vec![tensor("x"), tensor("y")],
+            outputs: vec![tensor("z")],
+        };
+        let json = r#"{"name":"m","versions":["1","2"],"platform":"onnxruntime_onnx",
+            "inputs":[{"name":"x","datatype":"INT64","shape":[-1,2]},{"name":"y","datatype":"INT64","shape":[-1,2]}],
+            "outputs":[{"name":"z","datatype":"INT64","shape":[-1,2]}]}"#;
+        assert_eq!(ModelMetadata::from(message), serde_json::from_str(json).unwrap());
+        let message = ServerMetadataResponse {
+            name: "s".into(),
+            version: "3".into(),
+            extensions: vec!["binary_tensor_data".into()],
+        };
+        let json = r#"{"name":"s","version":"3","extensions":["binary_tensor_data"]}"#;
+        assert_eq!(ServerMetadata::from(message), serde_json::from_str(json).unwrap());
     }
 
     #[test]

@@ -34,6 +34,7 @@ struct BatchSum {
     count: u64,
     wait_ns: u64,
     compute_ns: u64,
+    back_ns: u64,
 }
 
 /// Counters since the version was loaded.
@@ -47,6 +48,7 @@ pub struct Statistics {
     queue: Sum,
     input: Sum,
     infer: Sum,
+    output: Sum,
     batches: Mutex<BTreeMap<u32, BatchSum>>,
 }
 
@@ -58,6 +60,7 @@ impl Statistics {
         self.queue.add(timing.queue);
         self.input.add(timing.batch_wait);
         self.infer.add(timing.compute);
+        self.output.add(timing.hand_back);
         if timing.leads_batch {
             self.executions.fetch_add(1, Relaxed);
             let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -67,6 +70,7 @@ impl Statistics {
             sum.count += 1;
             sum.wait_ns = sum.wait_ns.saturating_add(nanos(timing.batch_wait));
             sum.compute_ns = sum.compute_ns.saturating_add(nanos(timing.compute));
+            sum.back_ns = sum.back_ns.saturating_add(nanos(timing.hand_back));
         }
     }
 
@@ -75,7 +79,7 @@ impl Statistics {
         self.fail.add(total);
     }
 
-    /// In the protocol's form. Outputs are split while the next batch runs and take no time of their own.
+    /// In the protocol's form.
     pub fn show(&self, name: &str, version: u64) -> ModelStatistics {
         let none = || Some(StatisticDuration::default());
         let batches = self.batches.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -84,7 +88,7 @@ impl Statistics {
             batch_size: u64::from(rows),
             compute_input: of(sum.count, sum.wait_ns),
             compute_infer: of(sum.count, sum.compute_ns),
-            compute_output: of(sum.count, 0),
+            compute_output: of(sum.count, sum.back_ns),
         };
         ModelStatistics {
             name: name.to_owned(),
@@ -98,7 +102,7 @@ impl Statistics {
                 queue: self.queue.show(),
                 compute_input: self.input.show(),
                 compute_infer: self.infer.show(),
-                compute_output: of(self.infer.count.load(Relaxed), 0),
+                compute_output: self.output.show(),
                 cache_hit: none(),
                 cache_miss: none(),
             }),

@@ -155,6 +155,9 @@ impl Config {
         if self.lanes.count.is_some() && self.lanes.cores.is_some() {
             report("lanes.count", "set together with lanes.cores: expected one of them".to_owned());
         }
+        if self.lanes.shared && self.lanes.cores.is_some() {
+            report("lanes.shared", "set together with lanes.cores: expected one of them".to_owned());
+        }
         if let Some(cores) = &self.lanes.cores {
             let mut seen = std::collections::BTreeSet::new();
             if cores.is_empty() || cores.iter().any(Vec::is_empty) {

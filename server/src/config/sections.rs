@@ -103,6 +103,9 @@ pub struct Lanes {
     pub count: Option<NonZeroUsize>,
     /// Core sets, one a lane, like `[[0, 1], [2, 3]]`; instead of `count`.
     pub cores: Option<Vec<Vec<usize>>>,
+    /// Lets every lane use all cores, so that there can be more lanes than cores (`count`, at most 1024). For models
+    /// that wait rather than compute, such as synthetic ones.
+    pub shared: bool,
 }
 
 /// `[limits]`: the bound of everything that a client can fill. Takes effect at start.

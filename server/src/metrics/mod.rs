@@ -70,6 +70,7 @@ mod tests {
                 queue: Duration::from_millis(1),
                 batch_wait: Duration::from_micros(20),
                 compute: Duration::from_millis(2),
+                hand_back: Duration::from_micros(30),
                 batch_rows: 3,
                 leads_batch: true,
             };

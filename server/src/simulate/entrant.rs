@@ -109,9 +109,10 @@ pub fn field(workload: &Workload) -> Result<Vec<Entrant>, String> {
 fn triton(workload: &Workload) -> Vec<String> {
     let spare = |rows: Option<u32>| {
         let models = workload.models.iter().filter(|model| model.deadline);
-        let delays = models.map(|model| {
-            let rows = rows.unwrap_or(u32::MAX).min(model.profile.max_batch());
-            (model.slo / 2).saturating_sub(model.profile.time(rows))
+        let delays = models.filter_map(|model| {
+            let profile = model.profile.as_ref()?;
+            let rows = rows.unwrap_or(u32::MAX).min(profile.max_batch());
+            Some((model.slo / 2).saturating_sub(profile.time(rows)))
         });
         // Whole hundredths of a millisecond, for a name that people can read.
         delays.min().map_or(0, |delay| delay / 10_000)

@@ -35,7 +35,8 @@ pub fn parse(text: &str, path: &Path) -> Result<Workload, WorkloadError> {
     Workload::parse(text, &mut files).map_err(|error| error.named(&path.display().to_string()))
 }
 
-fn read_text(path: &Path, bytes_max: u64) -> anyhow::Result<String> {
+/// Reads a file of at most so many bytes.
+pub fn read_text(path: &Path, bytes_max: u64) -> anyhow::Result<String> {
     let shown = path.display();
     let about = fs::metadata(path).with_context(|| format!("cannot read `{shown}`"))?;
     anyhow::ensure!(about.is_file(), "`{shown}` is no file");
@@ -87,7 +88,7 @@ mod tests {
     fn files_are_looked_for_beside_the_workload() {
         let folder = folder();
         let workload = read(&folder.path().join("one.toml")).unwrap().workload;
-        assert_eq!(workload.models[0].profile.time(8), 12_000_000);
+        assert_eq!(workload.models[0].profiled().unwrap().time(8), 12_000_000);
         assert_eq!(adapt(workload.clone(), Some(2.0), None).unwrap().models[0].mean_rate(), 20.0);
         for (factor, lanes, said) in [
             (Some(0.0), None, "--rate-scale: expected a factor above 0, got 0"),

@@ -109,20 +109,20 @@ pub fn answer(question: &Question<'_>, bar: &Bar) -> Result<Study, SimError> {
     let mut standings = assemble(question, &seeds, found);
     standings.sort_by(|a, b| b.goodput.mean.total_cmp(&a.goodput.mean));
     let notes = notes(&standings);
-    let bound = bound(question.workload, &seeds);
+    let bound = bound(question.workload, &seeds)?;
     Ok(Study { workload: question.workload.clone(), bound, seeds, standings, notes })
 }
 
-fn bound(workload: &Workload, seeds: &[u64]) -> Bound {
-    let mut bound = sim::bound(workload);
-    let others: Vec<Bound> =
-        seeds.iter().skip(1).map(|seed| sim::bound(&workload.with_seed(*seed))).collect();
+fn bound(workload: &Workload, seeds: &[u64]) -> Result<Bound, SimError> {
+    let mut bound = sim::bound(workload)?;
+    let others = seeds.iter().skip(1).map(|seed| sim::bound(&workload.with_seed(*seed)));
+    let others: Vec<Bound> = others.collect::<Result<_, _>>()?;
     let mean =
         |of: fn(&Bound) -> f64| (of(&bound) + others.iter().map(of).sum::<f64>()) / (1 + others.len()) as f64;
     let means =
         (mean(|bound| bound.goodput), mean(|bound| bound.attainment), mean(|bound| bound.offered_rate));
     (bound.goodput, bound.attainment, bound.offered_rate) = means;
-    bound
+    Ok(bound)
 }
 
 /// Policy by policy: its seeds, its rates, its capacity.

@@ -7,7 +7,7 @@ const TICKS: f64 = 6.0;
 
 /// A linear axis.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Axis {
+pub struct Axis {
     from: f64,
     to: f64,
     step: f64,
@@ -17,7 +17,7 @@ pub(crate) struct Axis {
 
 impl Axis {
     /// An axis of round numbers over `from..=to`, drawn between two pixels. A range without extent gets some.
-    pub(crate) fn round(from: f64, to: f64, pixels: (f64, f64)) -> Self {
+    pub fn round(from: f64, to: f64, pixels: (f64, f64)) -> Self {
         let from = if from.is_finite() { from } else { 0.0 };
         let to = if to.is_finite() && to > from { to } else { from + 1.0 };
         let step = round_step((to - from) / TICKS);
@@ -27,27 +27,29 @@ impl Axis {
     }
 
     /// The same, but ending exactly where it is told.
-    pub(crate) fn exact(from: f64, to: f64, pixels: (f64, f64)) -> Self {
+    pub fn exact(from: f64, to: f64, pixels: (f64, f64)) -> Self {
         let round = Self::round(from, to, pixels);
         Self { from, to: if to > from { to } else { from + 1.0 }, ..round }
     }
 
-    pub(crate) fn from(&self) -> f64 {
+    /// The value at its first pixel.
+    pub fn from(&self) -> f64 {
         self.from
     }
 
-    pub(crate) fn to(&self) -> f64 {
+    /// The value at its last pixel.
+    pub fn to(&self) -> f64 {
         self.to
     }
 
     /// Where a value is drawn; those outside at the nearer end.
-    pub(crate) fn pixel(&self, value: f64) -> f64 {
+    pub fn pixel(&self, value: f64) -> f64 {
         let share = ((value - self.from) / (self.to - self.from)).clamp(0.0, 1.0);
         self.pixels.0 + share * (self.pixels.1 - self.pixels.0)
     }
 
     /// Values with a mark, ascending; few.
-    pub(crate) fn ticks(&self) -> Vec<f64> {
+    pub fn ticks(&self) -> Vec<f64> {
         let first = (self.from / self.step - 1e-9).ceil();
         (0..=20_u8)
             .map(|count| (first + f64::from(count)) * self.step)
@@ -56,7 +58,7 @@ impl Axis {
     }
 
     /// A tick as text: as many decimals as the step needs.
-    pub(crate) fn label(&self, tick: f64) -> String {
+    pub fn label(&self, tick: f64) -> String {
         let decimals = decimals(self.step);
         if decimals == 0 && tick.abs() >= 1_000.0 {
             return number(tick.round());

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 /// `text` with everything escaped that markup or a quoted attribute would take for its own.
-pub(crate) fn escape(text: &str) -> String {
+pub fn escape(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for letter in text.chars() {
         match letter {

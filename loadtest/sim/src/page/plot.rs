@@ -9,7 +9,7 @@ use super::style;
 
 const WIDTH: f64 = 1_000.0;
 const HEIGHT: f64 = 400.0;
-const LEFT: f64 = 64.0;
+const LEFT: f64 = 76.0;
 const TOP: f64 = 40.0;
 const BOTTOM: f64 = 48.0;
 /// Width of an average letter at the size of keys.
@@ -28,7 +28,7 @@ pub struct Series {
     pub colour: Option<usize>,
     /// Drawn thicker than the others.
     pub strong: bool,
-    /// Horizontal and vertical value, ascending horizontally.
+    /// Horizontal and vertical value, ascending horizontally. A value that is no number interrupts the line.
     pub points: Vec<(f64, f64)>,
 }
 
@@ -56,6 +56,10 @@ pub struct Plot {
     pub upright: Vec<Reference>,
     /// Level lines.
     pub level: Vec<Reference>,
+    /// Marks of the horizontal axis, for one that is not linear: where, and what stands there; from the data if empty.
+    pub marks: Vec<(f64, String)>,
+    /// Whether coloured series are dots without lines between them: values that do not follow from one another.
+    pub scattered: bool,
     /// Range of the horizontal axis; from the data if none.
     pub across: Option<(f64, f64)>,
     /// Range of the vertical axis; from 0 over the data if none.
@@ -71,7 +75,7 @@ struct Frame {
 
 impl Plot {
     /// The plot as an SVG element for a page that has the style sheet of plots.
-    pub(crate) fn element(&self) -> String {
+    pub fn element(&self) -> String {
         self.draw("")
     }
 
@@ -95,7 +99,6 @@ impl Plot {
         );
         let _ = writeln!(svg, "<text class=\"title\" x=\"0\" y=\"18\">{}</text>", escape(&self.title));
         self.draw_axes(&mut svg, &frame);
-        self.draw_references(&mut svg, &frame);
         // The strong ones last, so that nothing hides them.
         for series in self
             .series
@@ -103,8 +106,9 @@ impl Plot {
             .filter(|series| !series.strong)
             .chain(self.series.iter().filter(|series| series.strong))
         {
-            draw_series(&mut svg, &frame, series);
+            draw_series(&mut svg, &frame, series, self.scattered);
         }
+        self.draw_references(&mut svg, &frame);
         self.draw_keys(&mut svg, &frame);
         svg.push_str("</svg>\n");
         svg
@@ -144,13 +148,18 @@ impl Plot {
                 y.label(tick)
             );
         }
-        for tick in x.ticks() {
-            let at = x.pixel(tick);
+        let marks = if self.marks.is_empty() {
+            x.ticks().into_iter().map(|tick| (tick, x.label(tick))).collect()
+        } else {
+            self.marks.clone()
+        };
+        for (tick, label) in marks.iter().filter(|(tick, _)| (x.from()..=x.to()).contains(tick)) {
+            let at = x.pixel(*tick);
             let _ = writeln!(
                 svg,
                 "<path class=\"frame\" d=\"M{at:.1} {bottom:.1}v4\"/><text x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
                 bottom + 18.0,
-                x.label(tick)
+                escape(label)
             );
         }
         let _ = writeln!(svg, "<path class=\"frame\" d=\"M{LEFT} {bottom:.1}H{right:.1}\"/>");
@@ -204,10 +213,16 @@ impl Plot {
         let from = frame.right + 12.0;
         for (number, series) in self.series.iter().enumerate() {
             let y = TOP + KEY_STEP * number as f64 + 8.0;
+            let sign = match series.colour.filter(|_| self.scattered) {
+                Some(colour) => {
+                    let colour = colour % style::COLOURS;
+                    format!("<circle class=\"f{colour}\" cx=\"{:.1}\" cy=\"{y:.1}\" r=\"4.5\"/>", from + 11.0)
+                }
+                None => format!("<path class=\"line {}\" d=\"M{from:.1} {y:.1}h22\"/>", class(series)),
+            };
             let _ = writeln!(
                 svg,
-                "<path class=\"line {}\" d=\"M{from:.1} {y:.1}h22\"/><text class=\"key\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
-                class(series),
+                "{sign}<text class=\"key\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
                 from + 28.0,
                 y + 4.0,
                 escape(&series.name)
@@ -231,35 +246,42 @@ fn extent(values: impl Iterator<Item = f64>) -> (f64, f64) {
     if from > to { (0.0, 1.0) } else { (from, to) }
 }
 
-fn draw_series(svg: &mut String, frame: &Frame, series: &Series) {
-    let inside = clipped(&series.points, frame.x.from(), frame.x.to());
+fn draw_series(svg: &mut String, frame: &Frame, series: &Series, scattered: bool) {
+    let scattered = scattered && series.colour.is_some();
+    let runs = series.points.split(|(x, y)| !x.is_finite() || !y.is_finite());
+    let runs: Vec<_> = runs.map(|run| clipped(run, frame.x.from(), frame.x.to())).collect();
     let mut path = String::new();
-    for (number, (x, y)) in inside.iter().enumerate() {
-        let command = if number == 0 { 'M' } else { 'L' };
-        let _ = write!(path, "{command}{:.1} {:.1}", frame.x.pixel(*x), frame.y.pixel(*y));
-    }
-    if path.is_empty() {
-        return;
-    }
-    let class = class(series);
-    let _ = writeln!(
-        svg,
-        "<path class=\"line {class}\" d=\"{path}\"><title>{}</title></path>",
-        escape(&series.name)
-    );
-    if let (Some(colour), true) = (series.colour, inside.len() <= DOTS) {
-        for (x, y) in &inside {
-            let _ = writeln!(
-                svg,
-                "<circle class=\"f{}\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"2.5\"><title>{}: {} at {}</title></circle>",
-                colour % style::COLOURS,
-                frame.x.pixel(*x),
-                frame.y.pixel(*y),
-                escape(&series.name),
-                super::markup::number(*y),
-                super::markup::number(*x)
-            );
+    for run in runs.iter().filter(|_| !scattered) {
+        for (number, (x, y)) in run.iter().enumerate() {
+            let command = if number == 0 { 'M' } else { 'L' };
+            let _ = write!(path, "{command}{:.1} {:.1}", frame.x.pixel(*x), frame.y.pixel(*y));
         }
+    }
+    if !path.is_empty() {
+        let _ = writeln!(
+            svg,
+            "<path class=\"line {}\" d=\"{path}\"><title>{}</title></path>",
+            class(series),
+            escape(&series.name)
+        );
+    }
+    let Some(colour) = series.colour else {
+        return;
+    };
+    let few = runs.iter().map(Vec::len).sum::<usize>() <= DOTS;
+    // A value without neighbours has no line: alone a dot shows it.
+    for (x, y) in runs.iter().filter(|run| few || scattered || run.len() == 1).flatten() {
+        let _ = writeln!(
+            svg,
+            "<circle class=\"f{}\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"{}\"><title>{}: {} at {}</title></circle>",
+            colour % style::COLOURS,
+            frame.x.pixel(*x),
+            frame.y.pixel(*y),
+            if scattered { 4.5 } else { 2.5 },
+            escape(&series.name),
+            super::markup::number(*y),
+            super::markup::number(*x)
+        );
     }
 }
 
@@ -267,7 +289,7 @@ fn draw_series(svg: &mut String, frame: &Frame, series: &Series) {
 fn clipped(points: &[(f64, f64)], from: f64, to: f64) -> Vec<(f64, f64)> {
     let mut inside: Vec<(f64, f64)> = Vec::new();
     let mut previous: Option<(f64, f64)> = None;
-    for &point in points.iter().filter(|point| point.0.is_finite() && point.1.is_finite()) {
+    for &point in points {
         if let Some(before) = previous {
             for edge in [from, to] {
                 if before.0 < edge && edge < point.0 {
@@ -327,6 +349,21 @@ mod tests {
         assert!(!file.contains("NaN") && !file.contains("inf"), "{file}");
         assert!(!plot().element().contains("<style>"));
         assert_eq!(plot().file(), file);
+    }
+
+    #[test]
+    fn a_value_that_is_none_interrupts_its_line() {
+        let mut plot = plot();
+        plot.series[0].points = vec![(0.0, 1.0), (1.0, 2.0), (2.0, f64::NAN), (3.0, 1.0), (10.0, 1.0)];
+        let lines = |svg: &str| svg.matches("<title>deadline</title>").count();
+        let svg = plot.element();
+        let path = svg.lines().find(|line| line.contains("<title>deadline</title>")).unwrap();
+        assert_eq!((path.matches('M').count(), path.matches('L').count()), (2, 2), "{path}");
+        plot.scattered = true;
+        plot.marks = vec![(1.0, "<one>".to_owned()), (99.0, "outside".to_owned())];
+        let svg = plot.element();
+        assert!(lines(&svg) == 0 && svg.matches("r=\"4.5\"").count() == 7, "{svg}");
+        assert!(svg.contains("&lt;one&gt;") && !svg.contains("outside"), "{svg}");
     }
 
     #[test]

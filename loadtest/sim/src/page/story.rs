@@ -140,15 +140,16 @@ fn groups(workload: &Workload) -> String {
     );
     let milliseconds = |time: u64| format!("{} ms", number(time as f64 / MILLISECOND));
     for (model, copies) in groups.iter().take(GROUPS_MAX) {
-        let largest = model.profile.max_batch();
+        let (alone, largest) = model.profile.as_ref().map_or_else(Default::default, |profile| {
+            let largest = profile.max_batch();
+            (milliseconds(profile.time(1)), format!("{largest}: {}", milliseconds(profile.time(largest))))
+        });
         let _ = writeln!(
             text,
-            "<tr><td>{}</td><td>{copies}</td><td>{}{}</td><td>{}</td><td>{largest}: {}</td><td>{}</td><td>{}</td></tr>",
+            "<tr><td>{}</td><td>{copies}</td><td>{}{}</td><td>{alone}</td><td>{largest}</td><td>{}</td><td>{}</td></tr>",
             escape(&model.group),
             milliseconds(model.slo),
             if model.deadline { "" } else { " (best effort)" },
-            milliseconds(model.profile.time(1)),
-            milliseconds(model.profile.time(largest)),
             number(model.mean_rate()),
             model.process()
         );

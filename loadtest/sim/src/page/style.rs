@@ -1,7 +1,7 @@
 //! Colours and type of pages and plots, in one place; light or dark as the reader's system is.
 
 /// Colours of series: told apart in both schemes, and from the seventh on by dashes as well, from the thirteenth on by dots.
-pub(crate) const COLOURS: usize = 14;
+pub const COLOURS: usize = 14;
 
 /// What a plot needs, alone or in a page.
 pub(crate) const PLOT: &str = "\
@@ -12,10 +12,10 @@ pub(crate) const PLOT: &str = "\
 --good:#4cc26b;--bad:#ff7b72;--c0:#5aa9ff;--c1:#ff7b88;--c2:#55cf8a;--c3:#ffb454;--c4:#b794f6;--c5:#4fd0e6;\
 --c6:#d1a06a;--c7:#ff8fcb;--c8:#b8cc4e;--c9:#a3b1c2;--c10:#ff9470;--c11:#9d9dff;--c12:#ff6f9f;--c13:#4db6ac}}
 svg.plot{font:12px system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif}
-svg.plot text{fill:var(--soft)}
+svg.plot text{fill:var(--soft);paint-order:stroke;stroke:var(--paper);stroke-width:3px;stroke-linejoin:round}
 svg.plot text.title{fill:var(--ink);font-size:14px;font-weight:600}
 svg.plot text.key{fill:var(--ink)}
-svg.plot text.inside{fill:var(--paper);font-size:10px}
+svg.plot text.inside{fill:var(--paper);font-size:10px;stroke:none}
 svg.plot .paper{fill:var(--paper)}
 svg.plot .grid{stroke:var(--grid);stroke-width:1}
 svg.plot .frame{stroke:var(--soft);stroke-width:1}
@@ -59,6 +59,7 @@ td.good{color:var(--good)}td.bad{color:var(--bad)}
 tr.first td:first-child{font-weight:600}
 figure{margin:12px 0 20px}
 figure svg{width:100%;height:auto;display:block}
+@media (max-width:760px){main{padding:20px 16px 48px}figure{overflow-x:auto}figure svg{min-width:760px}}
 figcaption{color:var(--soft);font-size:14px;max-width:78ch}
 details{margin:12px 0}summary{cursor:pointer}
 footer{margin-top:48px;color:var(--soft);font-size:14px}

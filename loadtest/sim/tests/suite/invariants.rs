@@ -96,7 +96,7 @@ proptest! {
     fn invariants_hold_and_no_request_is_lost(sketch in sketch()) {
         let workload = parse(&sketch.text());
         let exact = sketch.noise.is_empty();
-        let most = bound(&workload);
+        let most = bound(&workload).unwrap();
         for setup in every_policy() {
             let report = run(&workload, &setup.checked());
             let requests = &report.requests;

@@ -40,6 +40,18 @@ fn a_setup_that_cannot_work_is_refused_by_name() {
 }
 
 #[test]
+fn a_model_without_a_profile_is_refused_by_name() {
+    let workload =
+        parse("name = \"live\"\nduration = \"1s\"\n[models.resnet]\nslo = \"50ms\"\nrate = 10.0\n");
+    let missing = "models.resnet.profile: missing: a simulation needs to know how long batches take";
+    assert_eq!(try_run(&workload, &Setup::default()).unwrap_err().to_string(), missing);
+    assert_eq!(sim::bound(&workload).unwrap_err().to_string(), missing);
+    let search = sim::Search::default();
+    let found = sim::capacity(&workload, &Setup::default(), &search, &[1], &mut |_| {});
+    assert_eq!(found.unwrap_err().to_string(), missing);
+}
+
+#[test]
 fn memory_is_bounded_by_what_is_in_flight_and_long_runs_have_few_points() {
     let workload = parse(
         r#"

@@ -3,7 +3,7 @@
 use crate::document::{ModelSection, RowsSection};
 use crate::error::WorkloadError;
 use crate::process::Process;
-use crate::profile::Profile;
+use crate::profile::{BATCH_MAX, Profile};
 use crate::shares::Shares;
 use crate::units::show;
 use crate::workload::{Model, Tenant, Texts};
@@ -23,7 +23,7 @@ const PRIORITY_MAX: u8 = 7;
 /// What the copies of a model share.
 pub(super) struct Shared {
     slo: u64,
-    profile: Profile,
+    profile: Option<Profile>,
     rows: Shares<u32>,
     row_bytes: u64,
     priority: u8,
@@ -66,16 +66,20 @@ pub(super) fn read(
 ) -> Result<Shared, WorkloadError> {
     let at = |key: &str| format!("models.{group}.{key}");
     let wrong = |key: &str, problem: String| Err(WorkloadError::new(at(key), problem));
-    let profile = Profile::read(&section.profile, &at("profile"), files)?;
-    let rows = read_rows(&section.rows, &profile, &at("rows"))?;
+    let profile =
+        section.profile.as_ref().map(|profile| Profile::read(profile, &at("profile"), files)).transpose()?;
+    let rows = read_rows(&section.rows, profile.as_ref(), &at("rows"))?;
     let largest = rows.iter().map(|(rows, _)| rows).max().unwrap_or(1);
-    let alone = profile.time(largest);
+    let alone = profile.as_ref().map_or(0, |profile| profile.time(largest));
     if section.slo.0 < alone {
         let (slo, alone) = (show(section.slo.0), show(alone));
         return wrong(
             "slo",
             format!("{slo} cannot be met: a request of {largest} row(s) alone takes {alone}"),
         );
+    }
+    if section.slo.0 == 0 {
+        return wrong("slo", "expected more than 0".to_owned());
     }
     if section.priority > PRIORITY_MAX {
         return wrong("priority", format!("expected 0 to {PRIORITY_MAX}, got {}", section.priority));
@@ -95,7 +99,11 @@ pub(super) fn read(
     })
 }
 
-fn read_rows(section: &RowsSection, profile: &Profile, field: &str) -> Result<Shares<u32>, WorkloadError> {
+fn read_rows(
+    section: &RowsSection,
+    profile: Option<&Profile>,
+    field: &str,
+) -> Result<Shares<u32>, WorkloadError> {
     let (shares, given) = match section {
         RowsSection::Fixed(rows) => (Some(Shares::only(*rows)), vec![*rows]),
         RowsSection::Weighted(weights) => {
@@ -106,9 +114,10 @@ fn read_rows(section: &RowsSection, profile: &Profile, field: &str) -> Result<Sh
             (Shares::weighted(weights), weights.iter().map(|(rows, _)| *rows).collect())
         }
     };
-    let max = profile.max_batch();
+    let (max, why) =
+        profile.map_or((BATCH_MAX, ""), |profile| (profile.max_batch(), ", as the profile goes"));
     if let Some(rows) = given.iter().find(|rows| **rows == 0 || **rows > max) {
-        let problem = format!("expected 1 to {max} rows, as the profile goes, got {rows}");
+        let problem = format!("expected 1 to {max} rows{why}, got {rows}");
         return Err(WorkloadError::new(field, problem));
     }
     shares.ok_or_else(|| {

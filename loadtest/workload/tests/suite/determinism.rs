@@ -63,7 +63,8 @@ fn the_readme_example_is_read_as_it_says() {
     expected.extend(rest.map(str::to_owned));
     assert_eq!(names, expected);
     let search = workload.models.iter().find(|model| model.name == "search").unwrap();
-    assert_eq!((search.profile.time(8), search.profile.max_batch(), search.priority), (13_400_000, 32, 1));
+    let profile = search.profiled().unwrap();
+    assert_eq!((profile.time(8), profile.max_batch(), search.priority), (13_400_000, 32, 1));
     assert!((search.rows.mean() - 1.3).abs() < 1e-12);
     let processes: Vec<_> = workload.models.iter().skip(9).map(workload::Model::process).collect();
     let words = [

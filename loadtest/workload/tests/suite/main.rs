@@ -9,5 +9,6 @@ mod noise;
 mod processes;
 mod recorded;
 mod refusals;
+mod stages;
 mod support;
 mod traces;

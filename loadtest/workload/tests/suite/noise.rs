@@ -16,7 +16,7 @@ fn noisy(noise: &str) -> Workload {
 
 #[test]
 fn without_noise_the_profile_is_the_truth() {
-    let mut noise = ExecutionNoise::new(&noisy(""));
+    let mut noise = ExecutionNoise::new(&noisy("")).unwrap();
     assert_eq!(noise.time(0, 0, 1, 0), 5 * MS);
     assert_eq!(noise.time(3, 199, 32, 7), 36 * MS);
     assert_eq!((noise.time(0, 0, 0, 0), noise.time(9, 0, 1, 0), noise.time(0, 200, 1, 0)), (0, 5 * MS, 0));
@@ -25,7 +25,7 @@ fn without_noise_the_profile_is_the_truth() {
 #[test]
 fn jitter_has_its_mean_and_variation() {
     for cv in [0.02, 0.3] {
-        let mut noise = ExecutionNoise::new(&noisy(&format!("cv = {cv}")));
+        let mut noise = ExecutionNoise::new(&noisy(&format!("cv = {cv}"))).unwrap();
         let times: Vec<f64> = (0..100_000).map(|_| noise.time(1, 0, 16, 0) as f64).collect();
         let mean = times.iter().sum::<f64>() / times.len() as f64;
         let variance = times.iter().map(|time| (time - mean).powi(2)).sum::<f64>() / times.len() as f64;
@@ -39,7 +39,7 @@ fn jitter_has_its_mean_and_variation() {
 #[test]
 fn bias_and_spread_are_fixed_factors() {
     let workload = noisy("bias = 1.2\nspread = 0.2");
-    let mut noise = ExecutionNoise::new(&workload);
+    let mut noise = ExecutionNoise::new(&workload).unwrap();
     let factors: Vec<f64> = (0..200).map(|model| noise.factor(model)).collect();
     let (low, high) = factors.iter().fold((f64::MAX, 0.0_f64), |(low, high), f| (low.min(*f), high.max(*f)));
     assert!(low >= 0.96 && high <= 1.44 && low < 0.98 && high > 1.42, "{low} {high}");
@@ -50,13 +50,13 @@ fn bias_and_spread_are_fixed_factors() {
         assert_eq!(noise.time(0, model, 5, 0), expected);
         assert_eq!(noise.time(2, model, 5, SECOND), expected, "the same on every lane at every time");
     }
-    let other = ExecutionNoise::new(&workload.with_seed(6));
+    let other = ExecutionNoise::new(&workload.with_seed(6)).unwrap();
     assert!((other.factor(0) - noise.factor(0)).abs() > 1e-9);
 }
 
 #[test]
 fn stalls_take_their_share_of_a_busy_lane() {
-    let mut noise = ExecutionNoise::new(&noisy("stalls = { every = \"1s\", time = \"200ms\" }"));
+    let mut noise = ExecutionNoise::new(&noisy("stalls = { every = \"1s\", time = \"200ms\" }")).unwrap();
     let (mut now, mut longest, batches) = (0, 0, 400_000);
     for _ in 0..batches {
         let time = noise.time(0, 0, 1, now);
@@ -74,7 +74,7 @@ fn stalls_take_their_share_of_a_busy_lane() {
 fn a_stall_on_an_idle_lane_passes_unless_it_is_still_on() {
     let workload = noisy("stalls = { every = \"1s\", time = \"200ms\" }");
     // Batches far apart meet a stall that is on (1 in 6 of the time) or one that starts while they run.
-    let mut noise = ExecutionNoise::new(&workload);
+    let mut noise = ExecutionNoise::new(&workload).unwrap();
     let batches = 40_000_u64;
     let delays: Vec<u64> =
         (0..batches).map(|batch| noise.time(0, 0, 1, batch * 3 * SECOND) - 5 * MS).collect();
@@ -89,8 +89,8 @@ fn a_stall_on_an_idle_lane_passes_unless_it_is_still_on() {
 #[test]
 fn a_batch_cut_short_leaves_later_stalls_to_the_next() {
     let workload = noisy("stalls = { every = \"10ms\", time = \"1ms\" }");
-    let mut whole = ExecutionNoise::new(&workload);
-    let mut cut = ExecutionNoise::new(&workload);
+    let mut whole = ExecutionNoise::new(&workload).unwrap();
+    let mut cut = ExecutionNoise::new(&workload).unwrap();
     let expected = whole.time(0, 0, 32, 0);
     assert!(expected > 37 * MS, "{expected}");
     cut.time(0, 0, 32, 0);
@@ -101,7 +101,7 @@ fn a_batch_cut_short_leaves_later_stalls_to_the_next() {
 fn lanes_do_not_disturb_one_another() {
     let workload = noisy("cv = 0.1\nstalls = { every = \"1s\", time = \"200ms\" }");
     let series = |others: bool| {
-        let mut noise = ExecutionNoise::new(&workload);
+        let mut noise = ExecutionNoise::new(&workload).unwrap();
         let times = (0..1_000).map(|batch| {
             if others {
                 noise.time(1, 3, 7, batch * SECOND / 10);

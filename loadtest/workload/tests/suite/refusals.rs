@@ -78,7 +78,6 @@ fn each_fault_names_line_key_and_problem() {
         (rate, "rate = inf", "workload.toml:22: models.resnet.rate: expected more than 0"),
         (rate, "rate = \"fast\"", "workload.toml:22: models.resnet.rate: invalid type"),
         (rate, "", "workload.toml:18: models.resnet.rate: missing"),
-        (profile, "", "workload.toml:18: models.resnet.profile: missing"),
         (profile, "profile = {}", "workload.toml:21: models.resnet.profile: expected one of `alpha`"),
         (
             profile,
@@ -318,6 +317,27 @@ fn each_fault_names_line_key_and_problem() {
         let error = try_parse(&SOUND.replacen(old, new, 1), &[OWN]).map(|_| ()).unwrap_err().to_string();
         assert!(error.contains(expected), "{new}\n  is:       {error}\n  expected: {expected}");
     }
+}
+
+#[test]
+fn a_live_server_needs_no_profile() {
+    let bare = "name = \"x\"\nduration = \"10s\"\n[models.digits]\nslo = \"50ms\"\nrate = 500\n";
+    let workload = try_parse(&format!("{bare}rows = 4096"), &[]).unwrap();
+    let digits = &workload.models[0];
+    assert!(digits.profile.is_none() && digits.process() == "poisson" && workload.lanes.count == 1);
+    assert!(workload::Arrivals::new(&workload).count() > 4_000);
+    let missing = "models.digits.profile: missing: a simulation needs to know how long batches take";
+    assert_eq!(digits.profiled().unwrap_err().to_string(), missing);
+    assert_eq!(workload::ExecutionNoise::new(&workload).unwrap_err().to_string(), missing);
+    let refused = |text: String| try_parse(&text, &[]).unwrap_err().to_string();
+    assert_eq!(
+        refused(format!("{bare}rows = 4097")),
+        "workload.toml:6: models.digits.rows: expected 1 to 4096 rows, got 4097"
+    );
+    assert_eq!(
+        refused(bare.replace("50ms", "0ms")),
+        "workload.toml:4: models.digits.slo: expected more than 0"
+    );
 }
 
 #[test]

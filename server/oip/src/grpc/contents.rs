@@ -1,4 +1,4 @@
-//! Typed `contents` of an input to little-endian bytes.
+//! Typed `contents` of a tensor to little-endian bytes.
 
 use bytes::Bytes;
 
@@ -6,23 +6,46 @@ use crate::error::Field;
 use crate::proto::InferTensorContents;
 use crate::{Datatype, ProtocolError, Shape, binary};
 
-/// Elements of input `index`, whose datatype says in which of the typed lists they must be.
+/// Which tensor of a message it is.
+#[derive(Clone, Copy)]
+pub(super) enum Place {
+    Input(usize),
+    Output(usize),
+}
+
+impl Place {
+    fn field(self) -> Field<'static> {
+        match self {
+            Self::Input(index) => Field::Member("inputs", index, "contents"),
+            Self::Output(index) => Field::Member("outputs", index, "contents"),
+        }
+    }
+
+    fn raw(self) -> &'static str {
+        match self {
+            Self::Input(_) => "raw_input_contents",
+            Self::Output(_) => "raw_output_contents",
+        }
+    }
+}
+
+/// Elements of a tensor, whose datatype says in which of the typed lists they must be.
 pub(super) fn decode(
     contents: InferTensorContents,
     datatype: Datatype,
     shape: &Shape,
-    index: usize,
+    place: Place,
 ) -> Result<Bytes, ProtocolError> {
-    let used = list_of(datatype, index)?;
+    let used = list_of(datatype, place)?;
     let lengths = lengths(&contents);
     if let Some((other, _)) = lengths.iter().find(|(name, length)| *name != used && *length > 0) {
         return Err(ProtocolError::Value {
-            field: Field::input(index, "contents").to_string(),
+            field: place.field().to_string(),
             found: format!("elements in `{other}`"),
             expected: format!("all in `{used}` for {datatype}"),
         });
     }
-    let field = Field::Member("inputs", index, "contents");
+    let field = place.field();
     let count = lengths.iter().map(|(_, length)| *length as u64).sum();
     let expected = binary::element_count(shape);
     if count != expected {
@@ -51,7 +74,7 @@ pub(super) fn decode(
     }
 }
 
-fn list_of(datatype: Datatype, index: usize) -> Result<&'static str, ProtocolError> {
+fn list_of(datatype: Datatype, place: Place) -> Result<&'static str, ProtocolError> {
     match datatype {
         Datatype::Bool => Ok("bool_contents"),
         Datatype::Int8 | Datatype::Int16 | Datatype::Int32 => Ok("int_contents"),
@@ -62,8 +85,8 @@ fn list_of(datatype: Datatype, index: usize) -> Result<&'static str, ProtocolErr
         Datatype::Fp64 => Ok("fp64_contents"),
         Datatype::Bytes => Ok("bytes_contents"),
         Datatype::Fp16 | Datatype::Bf16 => Err(ProtocolError::Unsupported {
-            field: Field::input(index, "contents").to_string(),
-            problem: format!("no typed list holds {datatype}: send `raw_input_contents`"),
+            field: place.field().to_string(),
+            problem: format!("no typed list holds {datatype}: send `{}`", place.raw()),
         }),
     }
 }

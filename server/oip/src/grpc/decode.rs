@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-use super::contents;
+use super::contents::{self, Place};
 use super::parameters::{convert, from_proto, take, text, unsigned};
 use crate::error::{Field, cut};
 use crate::proto::model_infer_request::{InferInputTensor, InferRequestedOutputTensor};
@@ -49,7 +49,7 @@ fn check_length(name: &str, field: Field<'_>, limits: &Limits) -> Result<(), Pro
     Ok(())
 }
 
-fn check_count(count: usize, list: &'static str, limits: &Limits) -> Result<(), ProtocolError> {
+pub(super) fn check_count(count: usize, list: &'static str, limits: &Limits) -> Result<(), ProtocolError> {
     let limit = limits.tensors.min(Limits::TENSORS_MAX);
     if count > limit {
         return Err(ProtocolError::TooMany { field: list.to_owned(), count, limit });
@@ -57,7 +57,12 @@ fn check_count(count: usize, list: &'static str, limits: &Limits) -> Result<(), 
     Ok(())
 }
 
-fn check_name(name: &str, list: &'static str, index: usize, limits: &Limits) -> Result<(), ProtocolError> {
+pub(super) fn check_name(
+    name: &str,
+    list: &'static str,
+    index: usize,
+    limits: &Limits,
+) -> Result<(), ProtocolError> {
     let field = Field::Member(list, index, "name");
     if name.is_empty() {
         return Err(ProtocolError::Missing { field: field.to_string(), expected: "a string" });
@@ -128,7 +133,7 @@ impl Inputs<'_> {
         contents: Option<InferTensorContents>,
     ) -> Result<Bytes, ProtocolError> {
         let Some(raw) = &mut self.raw else {
-            let data = contents::decode(contents.unwrap_or_default(), datatype, shape, index)?;
+            let data = contents::decode(contents.unwrap_or_default(), datatype, shape, Place::Input(index))?;
             self.claim(index, data.len())?;
             return Ok(data);
         };
@@ -167,7 +172,7 @@ fn data_source(index: usize, found: &'static str) -> ProtocolError {
     }
 }
 
-fn shared_memory_ref(
+pub(super) fn shared_memory_ref(
     parameters: &mut BTreeMap<String, InferParameter>,
     field: Field<'_>,
     limits: &Limits,

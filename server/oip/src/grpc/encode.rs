@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-use super::parameters::to_proto;
+use super::parameters::{region, to_proto};
+use crate::InferResponse;
+use crate::proto::ModelInferResponse;
 use crate::proto::model_infer_response::InferOutputTensor;
-use crate::proto::{InferParameter, ModelInferResponse};
-use crate::{InferResponse, Parameter, SharedMemoryRef};
 
 /// Makes the message; data is moved into `raw_output_contents`.
 ///
@@ -18,7 +18,7 @@ pub fn encode_infer(response: InferResponse) -> ModelInferResponse {
     let mut raw = Vec::with_capacity(response.outputs.len());
     for (tensor, parameters) in response.outputs {
         let (data, parameters) = match parameters.shared_memory {
-            Some(target) => (Bytes::new(), shared_memory(target)),
+            Some(target) => (Bytes::new(), to_proto(region(target))),
             None => (tensor.data, BTreeMap::new()),
         };
         outputs.push(InferOutputTensor {
@@ -38,13 +38,4 @@ pub fn encode_infer(response: InferResponse) -> ModelInferResponse {
         outputs,
         raw_output_contents: raw,
     }
-}
-
-fn shared_memory(target: SharedMemoryRef) -> BTreeMap<String, InferParameter> {
-    let number = |value: u64| Parameter::Int(i64::try_from(value).unwrap_or(i64::MAX));
-    to_proto(vec![
-        ("shared_memory_region".to_owned(), Parameter::String(target.region)),
-        ("shared_memory_offset".to_owned(), number(target.offset)),
-        ("shared_memory_byte_size".to_owned(), number(target.byte_size)),
-    ])
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::error::{Field, cut};
 use crate::proto::InferParameter;
 use crate::proto::infer_parameter::ParameterChoice;
-use crate::{Limits, Parameter, Parameters, ProtocolError};
+use crate::{Limits, Parameter, Parameters, ProtocolError, SharedMemoryRef};
 
 /// Converts the `parameters` of a request.
 ///
@@ -44,6 +44,12 @@ pub(super) fn convert(
     Ok(parameters)
 }
 
+/// Converts the `parameters` of an answer: those that have a value this protocol knows, no more than the limit.
+pub(super) fn known(map: BTreeMap<String, InferParameter>, limits: &Limits) -> Parameters {
+    let known = map.into_iter().filter_map(|(name, value)| Some((name, parameter(value).ok()?)));
+    known.take(limits.parameters.min(Limits::PARAMETERS_MAX)).collect()
+}
+
 fn parameter(value: InferParameter) -> Result<Parameter, (String, &'static str)> {
     match value.parameter_choice {
         Some(ParameterChoice::BoolParam(value)) => Ok(Parameter::Bool(value)),
@@ -57,6 +63,16 @@ fn parameter(value: InferParameter) -> Result<Parameter, (String, &'static str)>
         Some(ParameterChoice::StringParam(value)) => Ok(Parameter::String(value)),
         None => Err(("no value".to_owned(), "one of the parameter types")),
     }
+}
+
+/// The members that refer to a shared-memory region.
+pub(super) fn region(target: SharedMemoryRef) -> Parameters {
+    let number = |value: u64| Parameter::Int(i64::try_from(value).unwrap_or(i64::MAX));
+    vec![
+        ("shared_memory_region".to_owned(), Parameter::String(target.region)),
+        ("shared_memory_offset".to_owned(), number(target.offset)),
+        ("shared_memory_byte_size".to_owned(), number(target.byte_size)),
+    ]
 }
 
 /// Converts parameters to a map.

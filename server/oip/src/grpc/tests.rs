@@ -1,5 +1,7 @@
 //! The gRPC codec from outside.
 
+mod client;
+
 use bytes::Bytes;
 use proptest::prelude::*;
 use prost::Message as _;
@@ -301,7 +303,7 @@ fn messages_that_swell_when_decoded_are_refused_before() {
     assert_eq!(message, "inputs.shape: more than 64 entries: expected fewer");
 
     let large = (
-        "inputs.contents: 65 bytes with the inputs before it: expected at most 64".to_owned(),
+        "inputs.contents: 65 bytes with those before it: expected at most 64".to_owned(),
         ErrorKind::TooLarge,
     );
     let contents = InferTensorContents { int64_contents: vec![0; 9], ..InferTensorContents::default() };

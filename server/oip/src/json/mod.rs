@@ -5,13 +5,19 @@
 //! between.
 
 mod decode;
+mod decode_response;
 mod depth;
 mod elements;
 mod encode;
+mod encode_request;
 mod parameters;
+mod print;
+mod tensors;
 #[cfg(test)]
 mod tests;
 mod wire;
 
 pub use decode::decode_infer;
+pub use decode_response::decode_response;
 pub use encode::{Encoded, encode_infer};
+pub use encode_request::encode_request;

@@ -5,6 +5,7 @@ use std::fmt;
 
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
 
 use super::wire::Text;
 use crate::{Limits, Parameter, Parameters};
@@ -88,6 +89,18 @@ pub(super) struct InputParameters {
 pub(super) struct OutputMembers {
     pub(super) binary_data: Option<bool>,
     pub(super) classification: Option<u32>,
+    pub(super) shared_memory: SharedMemoryParts,
+}
+
+/// `parameters` of an answer: what is a scalar, the first [`Limits::PARAMETERS_MAX`] of it. Servers put objects and
+/// null there as well, which say nothing to a client of this protocol.
+#[derive(Default)]
+pub(super) struct ResponseParameters(pub(super) Parameters);
+
+/// `parameters` of an output in an answer. Others than these are ignored.
+#[derive(Default)]
+pub(super) struct OutputNotes {
+    pub(super) binary_data_size: Option<u64>,
     pub(super) shared_memory: SharedMemoryParts,
 }
 
@@ -196,6 +209,23 @@ parameters_object!(InputParameters, |found, key, map| match &*key {
 parameters_object!(OutputMembers, |found, key, map| match &*key {
     "binary_data" => once(&mut found.binary_data, "binary_data", &mut map)?,
     "classification" => once(&mut found.classification, "classification", &mut map)?,
+    _ if found.shared_memory.take(&key, &mut map)? => {}
+    _ => {
+        map.next_value::<IgnoredAny>()?;
+    }
+});
+
+parameters_object!(ResponseParameters, |found, key, map| {
+    let text = map.next_value::<&RawValue>()?;
+    if let Ok(Value::Scalar(value)) = serde_json::from_str(text.get())
+        && found.0.len() < Limits::PARAMETERS_MAX
+    {
+        found.0.push((key.into_owned(), value));
+    }
+});
+
+parameters_object!(OutputNotes, |found, key, map| match &*key {
+    "binary_data_size" => found.binary_data_size = map.next_value()?,
     _ if found.shared_memory.take(&key, &mut map)? => {}
     _ => {
         map.next_value::<IgnoredAny>()?;

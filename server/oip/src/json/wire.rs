@@ -1,4 +1,4 @@
-//! The members of an inference request as they stand in the JSON text.
+//! The members of a request, and of an answer, as they stand in the JSON text.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,7 +10,7 @@ use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use smallvec::SmallVec;
 
-use super::parameters::{InputParameters, OutputMembers, RequestParameters};
+use super::parameters::{InputParameters, OutputMembers, OutputNotes, RequestParameters, ResponseParameters};
 use crate::error::cut;
 use crate::{Limits, ProtocolError, Shape};
 
@@ -43,6 +43,29 @@ pub(super) struct Output {
     pub(super) parameters: Option<OutputMembers>,
 }
 
+/// An answer. Members that are null count as absent; unknown members are ignored.
+#[derive(Deserialize)]
+pub(super) struct Response<'a> {
+    pub(super) model_name: Option<String>,
+    pub(super) model_version: Option<String>,
+    pub(super) id: Option<String>,
+    pub(super) parameters: Option<ResponseParameters>,
+    #[serde(borrow)]
+    pub(super) outputs: Option<Bounded<Object<AnsweredOutput<'a>>>>,
+}
+
+/// An output with its data.
+#[derive(Deserialize)]
+pub(super) struct AnsweredOutput<'a> {
+    pub(super) name: Option<String>,
+    #[serde(borrow)]
+    pub(super) datatype: Option<Text<'a>>,
+    pub(super) shape: Option<Dims>,
+    pub(super) parameters: Option<OutputNotes>,
+    #[serde(borrow)]
+    pub(super) data: Option<&'a RawValue>,
+}
+
 /// A string that is copied only if it has escapes. A derived newtype would hide the names of members from
 /// `serde_path_to_error`.
 pub(super) struct Text<'a>(pub(super) Cow<'a, str>);
@@ -71,26 +94,26 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     }
 }
 
-/// Takes the text apart.
-pub(super) fn parse(text: &[u8]) -> Result<Request<'_>, ProtocolError> {
+/// Takes the text apart. Errors call it `whole`.
+pub(super) fn parse<'a, T: Deserialize<'a>>(text: &'a [u8], whole: &str) -> Result<T, ProtocolError> {
     // RawValue needs the text to be UTF-8 as a whole, and says so only in passing.
     let text = std::str::from_utf8(text).map_err(|error| ProtocolError::Json {
-        field: "request body".to_owned(),
+        field: whole.to_owned(),
         problem: format!("not UTF-8 at byte {}: expected JSON", error.valid_up_to()),
     })?;
-    serde_json::from_str::<Object<Request<'_>>>(text)
-        .map(|Object(request)| request)
-        .map_err(|error| explain(text, &error))
+    serde_json::from_str::<Object<T>>(text)
+        .map(|Object(members)| members)
+        .map_err(|error| explain::<T>(text, whole, &error))
 }
 
 /// Parses again to find out where the error is: the path costs time that good requests need not pay.
-fn explain(text: &str, error: &serde_json::Error) -> ProtocolError {
+fn explain<'a, T: Deserialize<'a>>(text: &'a str, whole: &str, error: &serde_json::Error) -> ProtocolError {
     let mut deserializer = serde_json::Deserializer::from_str(text);
-    let located = serde_path_to_error::deserialize::<_, Object<Request<'_>>>(&mut deserializer).err();
+    let located = serde_path_to_error::deserialize::<_, Object<T>>(&mut deserializer).err();
     let path = located.map(|located| located.path().to_string()).unwrap_or_default();
     // The path ends in a question mark where the text broke off before a name.
     let path = path.trim_end_matches(['.', '?']);
-    let field = if path.is_empty() { "request body" } else { cut(path) };
+    let field = if path.is_empty() { whole } else { cut(path) };
     let message = error.to_string();
     let mut problem = cut(&message).to_owned();
     if problem.len() < message.len() {

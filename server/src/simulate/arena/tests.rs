@@ -79,7 +79,7 @@ fn the_standard_workloads_are_sound_and_near_what_lanes_can_do() {
         let workload = reading::read(&path).unwrap().workload;
         assert_eq!(workload.name, stem(&path));
         assert!((1.0..=600.0).contains(&(workload.warmup as f64 / 1e9)), "{}", workload.name);
-        let bound = sim::bound(&workload);
+        let bound = sim::bound(&workload).unwrap();
         assert!(bound.attainment > 0.95, "{}: no policy can do well: {bound:?}", workload.name);
     }
 }

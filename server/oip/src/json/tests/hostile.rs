@@ -110,7 +110,7 @@ fn broken_inputs() {
         ),
         (
             r#""name":"b","datatype":"FP32","shape":[4611686018427387904],"data":[]"#,
-            "inputs[1]: 18446744073709551615 bytes with the inputs before it: expected at most 67108864",
+            "inputs[1]: 18446744073709551615 bytes with those before it: expected at most 67108864",
         ),
         (
             r#""name":"b","datatype":"FP32","shape":[2],"data":[1]"#,
@@ -225,11 +225,11 @@ fn limits_are_named() {
     );
     assert_eq!(
         refused(r#"{"inputs":[{"name":"x","datatype":"FP64","shape":[3],"data":[1,2,3]}]}"#),
-        of("inputs[0]: 24 bytes with the inputs before it: expected at most 16", ErrorKind::TooLarge)
+        of("inputs[0]: 24 bytes with those before it: expected at most 16", ErrorKind::TooLarge)
     );
     assert_eq!(
         refused(r#"{"inputs":[{"name":"x","datatype":"BYTES","shape":[3],"data":["abc","abc","abc"]}]}"#),
-        of("inputs[0]: 21 bytes with the inputs before it: expected at most 16", ErrorKind::TooLarge)
+        of("inputs[0]: 21 bytes with those before it: expected at most 16", ErrorKind::TooLarge)
     );
     assert_eq!(
         refused(r#"{"inputs":[{},{},{}]}"#),

@@ -1,5 +1,6 @@
 //! The JSON codec from outside: the protocol's own examples, hostile bodies, round trips.
 
+mod client;
 mod hostile;
 mod round_trip;
 mod spec;

@@ -1,0 +1,240 @@
+//! The server's interface as this client uses it: who it is, what its models take, what it has run.
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use http::header::{ACCEPT, CONTENT_TYPE, HOST, HeaderValue, TE};
+use http::{HeaderName, Method, Request, Uri};
+use oip::metadata::{ModelMetadata, ServerMetadata};
+use oip::proto;
+use oip::{InferRequest, InferResponse, Limits};
+use prost::Message;
+
+use crate::connection::{Connections, Failure, Reply, Watch, Wire};
+use crate::outcome::Outcome;
+use crate::statistics::Statistics;
+use crate::target::{Endpoint, Protocol, Tensors};
+
+/// Length of the JSON part of a body with binary tensors behind it.
+const JSON_LENGTH: HeaderName = HeaderName::from_static("inference-header-content-length");
+const SERVICE: &str = "/inference.GRPCInferenceService";
+/// Bytes before a gRPC message: whether it is compressed, and its length.
+const PREFIX: usize = 5;
+
+/// Bounds on what a server answers.
+pub(crate) fn limits() -> Limits {
+    Limits { body_bytes: 256 << 20, tensor_bytes: 256 << 20, ..Limits::default() }
+}
+
+/// Requests and answers in the words of one protocol.
+#[derive(Clone, Debug)]
+pub(crate) struct Api {
+    authority: String,
+    protocol: Protocol,
+    tensors: Tensors,
+}
+
+/// Nobody is told.
+pub(crate) struct Unwatched;
+
+impl Watch for Unwatched {
+    fn held(&self) {}
+    fn sent(&self) {}
+}
+
+impl Api {
+    pub fn new(endpoint: &Endpoint, tensors: Tensors) -> Self {
+        Self { authority: endpoint.authority.clone(), protocol: endpoint.protocol, tensors }
+    }
+
+    /// An inference request as it goes over the wire.
+    pub fn infer(&self, request: &InferRequest) -> Result<Wire, String> {
+        let model = encoded(&request.model_name);
+        match self.protocol {
+            Protocol::Grpc => self.call("ModelInfer", &oip::grpc::encode_request(request)),
+            Protocol::Http | Protocol::Http2 => {
+                let binary = self.tensors == Tensors::Binary;
+                let made = oip::json::encode_request(request, binary).map_err(|error| error.to_string())?;
+                let mut body = BytesMut::with_capacity(made.body_len());
+                body.extend_from_slice(&made.head);
+                made.tail.iter().for_each(|part| body.extend_from_slice(part));
+                let mut wire =
+                    self.rest(Method::POST, &format!("/v2/models/{model}/infer"), body.freeze())?;
+                let kind = match made.json_len {
+                    None => "application/json",
+                    Some(length) => {
+                        wire.parts.headers.insert(JSON_LENGTH, HeaderValue::from(length));
+                        "application/octet-stream"
+                    }
+                };
+                wire.parts.headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+                Ok(wire)
+            }
+        }
+    }
+
+    /// How the server ended a request; what it answered if it did.
+    pub fn answer(&self, reply: &Reply) -> Result<InferResponse, Outcome> {
+        match self.protocol {
+            Protocol::Grpc => {
+                if let Some(outcome) = Outcome::of_grpc(reply) {
+                    return Err(outcome);
+                }
+                let message = message(&reply.body).map_err(Outcome::wrong)?;
+                oip::grpc::decode_response(message, &limits())
+                    .map_err(|error| Outcome::wrong(error.to_string()))
+            }
+            Protocol::Http | Protocol::Http2 => {
+                if let Some(outcome) = Outcome::of_http(reply) {
+                    return Err(outcome);
+                }
+                let length = json_length(reply).map_err(Outcome::wrong)?;
+                oip::json::decode_response(&reply.body, length, &limits())
+                    .map_err(|error| Outcome::wrong(error.to_string()))
+            }
+        }
+    }
+
+    /// The JSON part of an answer with binary tensors behind it, and the length of what is behind it: answers
+    /// whose JSON and length are those of a right one differ from it in values only.
+    pub fn head(&self, reply: &Reply) -> Option<(Bytes, usize)> {
+        if self.protocol == Protocol::Grpc || reply.status != http::StatusCode::OK {
+            return None;
+        }
+        let length = json_length(reply).ok().flatten()?;
+        let tail = reply.body.len().checked_sub(length)?;
+        Some((reply.body.slice(..length), tail))
+    }
+
+    /// Who the server is.
+    pub async fn server(&self, connections: &Connections) -> Result<ServerMetadata, String> {
+        match self.protocol {
+            Protocol::Grpc => {
+                let asked = self.call("ServerMetadata", &proto::ServerMetadataRequest::default())?;
+                let told: proto::ServerMetadataResponse = called(connections, &asked).await?;
+                Ok(ServerMetadata::from(told))
+            }
+            Protocol::Http | Protocol::Http2 => self.get(connections, "/v2").await,
+        }
+    }
+
+    /// What a model takes and gives.
+    pub async fn model(&self, connections: &Connections, model: &str) -> Result<ModelMetadata, String> {
+        match self.protocol {
+            Protocol::Grpc => {
+                let request = proto::ModelMetadataRequest { name: model.to_owned(), ..Default::default() };
+                let told: proto::ModelMetadataResponse =
+                    called(connections, &self.call("ModelMetadata", &request)?).await?;
+                Ok(ModelMetadata::from(told))
+            }
+            Protocol::Http | Protocol::Http2 => {
+                self.get(connections, &format!("/v2/models/{}", encoded(model))).await
+            }
+        }
+    }
+
+    /// What the server has counted of a model so far: the statistics extension, which not every server speaks.
+    pub async fn statistics(&self, connections: &Connections, model: &str) -> Result<Statistics, String> {
+        match self.protocol {
+            Protocol::Grpc => {
+                let request = proto::ModelStatisticsRequest { name: model.to_owned(), ..Default::default() };
+                let told: proto::ModelStatisticsResponse =
+                    called(connections, &self.call("ModelStatistics", &request)?).await?;
+                Ok(Statistics::from_grpc(&told))
+            }
+            Protocol::Http | Protocol::Http2 => {
+                let path = format!("/v2/models/{}/stats", encoded(model));
+                Ok(Statistics::from_rest(&self.get(connections, &path).await?))
+            }
+        }
+    }
+
+    async fn get<T: serde::de::DeserializeOwned>(
+        &self,
+        connections: &Connections,
+        path: &str,
+    ) -> Result<T, String> {
+        let reply = told(connections, &self.rest(Method::GET, path, Bytes::new())?).await?;
+        if let Some(outcome) = Outcome::of_http(&reply) {
+            return Err(said(&outcome));
+        }
+        serde_json::from_slice(&reply.body)
+            .map_err(|error| format!("{path}: this is not the Open Inference Protocol: {error}"))
+    }
+
+    fn rest(&self, method: Method, path: &str, body: Bytes) -> Result<Wire, String> {
+        let uri = match self.protocol {
+            Protocol::Http => path.parse::<Uri>(),
+            Protocol::Http2 | Protocol::Grpc => format!("http://{}{path}", self.authority).parse(),
+        };
+        let uri = uri.map_err(|error| format!("{path}: {error}"))?;
+        let mut request = Request::builder().method(method).uri(uri).header(ACCEPT, "*/*");
+        if self.protocol == Protocol::Http {
+            request = request.header(HOST, &self.authority);
+        }
+        let request = request.body(()).map_err(|error| error.to_string())?;
+        Ok(Wire { parts: request.into_parts().0, body })
+    }
+
+    fn call(&self, method: &str, message: &impl Message) -> Result<Wire, String> {
+        let mut wire = self.rest(Method::POST, &format!("{SERVICE}/{method}"), Bytes::new())?;
+        wire.parts.headers.remove(ACCEPT);
+        wire.parts.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+        wire.parts.headers.insert(TE, HeaderValue::from_static("trailers"));
+        let length = message.encoded_len();
+        let mut body = BytesMut::with_capacity(length + PREFIX);
+        body.put_u8(0);
+        body.put_u32(u32::try_from(length).map_err(|_| "a message of 4 GiB or more".to_owned())?);
+        message.encode(&mut body).map_err(|error| error.to_string())?;
+        wire.body = body.freeze();
+        Ok(wire)
+    }
+}
+
+fn json_length(reply: &Reply) -> Result<Option<usize>, String> {
+    let Some(length) = reply.headers.get(JSON_LENGTH) else { return Ok(None) };
+    let length = length.to_str().ok().and_then(|length| length.parse().ok());
+    length.map(Some).ok_or_else(|| format!("header {JSON_LENGTH}: expected a whole number"))
+}
+
+fn message<M: Message + Default>(body: &Bytes) -> Result<M, String> {
+    let (prefix, _) = body.split_at_checked(PREFIX).ok_or("an answer without a message")?;
+    if prefix.first() != Some(&0) {
+        return Err("a compressed message, which was not asked for".to_owned());
+    }
+    M::decode(body.slice(PREFIX..)).map_err(|error| format!("a message that cannot be read: {error}"))
+}
+
+async fn told(connections: &Connections, wire: &Wire) -> Result<Reply, String> {
+    connections.exchange(wire, &Unwatched).await.map_err(|failure: Failure| failure.to_string())
+}
+
+async fn called<M: Message + Default>(connections: &Connections, wire: &Wire) -> Result<M, String> {
+    let reply = told(connections, wire).await?;
+    match Outcome::of_grpc(&reply) {
+        Some(outcome) => Err(said(&outcome)),
+        None => message(&reply.body),
+    }
+}
+
+/// An outcome in words.
+pub(crate) fn said(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Answered => "answered".to_owned(),
+        Outcome::Refused { reason, said } | Outcome::Failed { reason, said } if said.is_empty() => {
+            reason.clone()
+        }
+        Outcome::Refused { reason, said } | Outcome::Failed { reason, said } => format!("{reason}: {said}"),
+    }
+}
+
+/// A name as a part of a path.
+fn encoded(name: &str) -> String {
+    let mut path = String::with_capacity(name.len());
+    for byte in name.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            path.push(char::from(byte));
+        } else {
+            path.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    path
+}

@@ -1,0 +1,194 @@
+//! HTTP/2 without TLS, for REST and gRPC: many requests on a connection, another when the server takes no more on it.
+
+use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use bytes::{Bytes, BytesMut};
+use h2::client::SendRequest;
+use tokio::sync::Notify;
+
+use super::{ANSWER_BYTES_MAX, Failure, Reply, Watch, Wire};
+
+/// Bytes of answers that may be under way on a stream before they are read: all of most answers.
+const STREAM_WINDOW: u32 = 4 << 20;
+/// The same for a connection.
+const CONNECTION_WINDOW: u32 = 256 << 20;
+
+#[derive(Debug)]
+pub(crate) struct Pool {
+    address: SocketAddr,
+    limit: usize,
+    connections: RefCell<Vec<Rc<Connection>>>,
+    /// Connections that are being made: they will have room.
+    opening: Cell<usize>,
+    /// A stream ended, a connection opened or ended.
+    changed: Notify,
+    opened: Cell<u64>,
+}
+
+#[derive(Debug)]
+struct Connection {
+    sender: SendRequest<Bytes>,
+    in_flight: Cell<usize>,
+    broken: Cell<bool>,
+}
+
+impl Connection {
+    fn has_room(&self) -> bool {
+        !self.broken.get() && self.in_flight.get() < self.sender.current_max_send_streams()
+    }
+}
+
+/// A stream of a connection, counted while it lives.
+struct Slot<'a> {
+    pool: &'a Pool,
+    connection: Rc<Connection>,
+}
+
+impl<'a> Slot<'a> {
+    fn new(pool: &'a Pool, connection: Rc<Connection>) -> Self {
+        connection.in_flight.set(connection.in_flight.get() + 1);
+        Self { pool, connection }
+    }
+}
+
+impl Drop for Slot<'_> {
+    fn drop(&mut self) {
+        self.connection.in_flight.set(self.connection.in_flight.get().saturating_sub(1));
+        self.pool.changed.notify_one();
+    }
+}
+
+/// Counts a connection that is being made, also if whoever makes it gives up.
+struct Opening<'a>(&'a Pool);
+
+impl<'a> Opening<'a> {
+    fn new(pool: &'a Pool) -> Self {
+        pool.opening.set(pool.opening.get() + 1);
+        Self(pool)
+    }
+}
+
+impl Drop for Opening<'_> {
+    fn drop(&mut self) {
+        self.0.opening.set(self.0.opening.get().saturating_sub(1));
+        self.0.changed.notify_waiters();
+    }
+}
+
+impl Pool {
+    pub fn new(address: SocketAddr, limit: u32) -> Self {
+        Self {
+            address,
+            limit: limit.max(1) as usize,
+            connections: RefCell::default(),
+            opening: Cell::new(0),
+            changed: Notify::new(),
+            opened: Cell::new(0),
+        }
+    }
+
+    pub fn opened(&self) -> u64 {
+        self.opened.get()
+    }
+
+    pub async fn exchange(&self, wire: &Wire, watch: &impl Watch) -> Result<Reply, Failure> {
+        let slot = self.slot(watch).await?;
+        let reply = exchange(slot.connection.sender.clone(), wire, watch).await;
+        reply.map_err(|error| {
+            if error.0.is_io() || error.0.is_go_away() {
+                slot.connection.broken.set(true);
+            }
+            error.1
+        })
+    }
+
+    /// A place for a stream: on the connection with the fewest, on a new one if all are full, else later.
+    async fn slot(&self, watch: &impl Watch) -> Result<Slot<'_>, Failure> {
+        let mut told = false;
+        loop {
+            let least = {
+                let mut connections = self.connections.borrow_mut();
+                connections.retain(|connection| !connection.broken.get());
+                let with_room = connections.iter().filter(|connection| connection.has_room());
+                with_room.min_by_key(|connection| connection.in_flight.get()).cloned()
+            };
+            if let Some(connection) = least {
+                return Ok(Slot::new(self, connection));
+            }
+            let existing = self.connections.borrow().len();
+            if self.opening.get() == 0 && existing < self.limit {
+                let connection = self.open().await?;
+                return Ok(Slot::new(self, connection));
+            }
+            if !told && self.opening.get() == 0 {
+                watch.held();
+                told = true;
+            }
+            self.changed.notified().await;
+        }
+    }
+
+    async fn open(&self) -> Result<Rc<Connection>, Failure> {
+        let _opening = Opening::new(self);
+        let stream = super::connect(self.address).await?;
+        self.opened.set(self.opened.get() + 1);
+        let (sender, connection) = h2::client::Builder::new()
+            .initial_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .handshake(stream)
+            .await
+            .map_err(|error| Failure::Connect(error.to_string()))?;
+        let made = Rc::new(Connection { sender, in_flight: Cell::new(0), broken: Cell::new(false) });
+        self.connections.borrow_mut().push(Rc::clone(&made));
+        let driven = Rc::clone(&made);
+        tokio::task::spawn_local(async move {
+            // How a connection ends is told to the requests that were on it.
+            drop(connection.await);
+            driven.broken.set(true);
+        });
+        Ok(made)
+    }
+}
+
+struct Broke(h2::Error, Failure);
+
+impl From<h2::Error> for Broke {
+    fn from(error: h2::Error) -> Self {
+        let failure = Failure::Broken(error.to_string());
+        Self(error, failure)
+    }
+}
+
+async fn exchange(sender: SendRequest<Bytes>, wire: &Wire, watch: &impl Watch) -> Result<Reply, Broke> {
+    let mut sender = sender.ready().await?;
+    let request = http::Request::from_parts(wire.parts.clone(), ());
+    watch.sent();
+    let (response, mut stream) = sender.send_request(request, wire.body.is_empty())?;
+    if !wire.body.is_empty() {
+        // Shared with every other request of this kind, so waiting for the window costs no memory.
+        stream.send_data(wire.body.clone(), true)?;
+    }
+    let (parts, mut body) = response.await?.into_parts();
+    let (mut first, mut more) = (Bytes::new(), BytesMut::new());
+    while let Some(data) = body.data().await {
+        let data = data?;
+        body.flow_control().release_capacity(data.len())?;
+        if first.len() + more.len() + data.len() > ANSWER_BYTES_MAX {
+            return Err(Broke(h2::Error::from(h2::Reason::CANCEL), Failure::TooLong));
+        }
+        if first.is_empty() && more.is_empty() {
+            first = data;
+        } else {
+            more.extend_from_slice(&std::mem::take(&mut first));
+            more.extend_from_slice(&data);
+        }
+    }
+    let mut headers = parts.headers;
+    if let Some(trailers) = body.trailers().await? {
+        headers.extend(trailers);
+    }
+    let body = if more.is_empty() { first } else { more.freeze() };
+    Ok(Reply { status: parts.status, headers, body })
+}

@@ -1,0 +1,105 @@
+//! Connections of one sending thread to the server.
+
+mod http1;
+mod http2;
+
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use http::request::Parts;
+use http::{HeaderMap, StatusCode};
+
+use crate::target::{Endpoint, Protocol};
+
+/// Bytes that an answer may have at most.
+const ANSWER_BYTES_MAX: usize = 256 << 20;
+
+/// A request as it goes out: made once, sent many times.
+#[derive(Clone, Debug)]
+pub(crate) struct Wire {
+    pub parts: Parts,
+    pub body: Bytes,
+}
+
+/// What came back.
+#[derive(Clone, Debug)]
+pub(crate) struct Reply {
+    pub status: StatusCode,
+    /// Headers, and trailers behind them.
+    pub headers: HeaderMap,
+    pub body: Bytes,
+}
+
+/// Why nothing came back.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Failure {
+    #[error("cannot connect: {0}")]
+    Connect(String),
+    #[error("the connection broke: {0}")]
+    Broken(String),
+    #[error("an answer of more than {ANSWER_BYTES_MAX} bytes")]
+    TooLong,
+    #[error("no answer in time")]
+    TimedOut,
+}
+
+impl Failure {
+    /// The word for it in reports.
+    pub const fn word(&self) -> &'static str {
+        match self {
+            Self::Connect(_) => "cannot_connect",
+            Self::Broken(_) => "connection_broke",
+            Self::TooLong => "answer_too_long",
+            Self::TimedOut => "no_answer_in_time",
+        }
+    }
+}
+
+/// What is told of an exchange beside its result.
+pub(crate) trait Watch {
+    /// Every allowed connection was busy, so the request waits for one.
+    fn held(&self);
+    /// A connection was found, and the request goes out.
+    fn sent(&self);
+}
+
+/// Connections of one thread; opened when there is need, kept.
+#[derive(Debug)]
+pub(crate) enum Connections {
+    Http1(http1::Pool),
+    Http2(http2::Pool),
+}
+
+impl Connections {
+    /// At most `limit` of them, at least one.
+    pub fn new(endpoint: &Endpoint, address: SocketAddr, limit: u32) -> Self {
+        match endpoint.protocol {
+            Protocol::Http => Self::Http1(http1::Pool::new(address, limit)),
+            Protocol::Http2 | Protocol::Grpc => Self::Http2(http2::Pool::new(address, limit)),
+        }
+    }
+
+    /// Sends a request and waits for all of its answer.
+    pub async fn exchange(&self, wire: &Wire, watch: &impl Watch) -> Result<Reply, Failure> {
+        match self {
+            Self::Http1(pool) => pool.exchange(wire, watch).await,
+            Self::Http2(pool) => pool.exchange(wire, watch).await,
+        }
+    }
+
+    /// Connections that were opened so far.
+    pub fn opened(&self) -> u64 {
+        match self {
+            Self::Http1(pool) => pool.opened(),
+            Self::Http2(pool) => pool.opened(),
+        }
+    }
+}
+
+async fn connect(address: SocketAddr) -> Result<tokio::net::TcpStream, Failure> {
+    let stream = tokio::net::TcpStream::connect(address)
+        .await
+        .map_err(|error| Failure::Connect(format!("{address}: {error}")))?;
+    stream.set_nodelay(true).map_err(|error| Failure::Connect(error.to_string()))?;
+    Ok(stream)
+}

@@ -1,0 +1,291 @@
+//! Reports drawn from a model of a server, for the tests of everything that shows or compares reports.
+
+use std::collections::BTreeMap;
+
+use hdrhistogram::Histogram;
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{RngExt as _, SeedableRng as _};
+
+use crate::figures::latency;
+use crate::histogram::encode;
+use crate::report::{
+    BatchSize, Client, Driven, FORMAT, Figures, ModelFigures, Report, Second, StageFigures, Target,
+};
+
+/// A server and a load, both made up.
+#[derive(Clone, Debug)]
+pub(crate) struct Draw {
+    /// Of the arrivals: two draws with the same have the same load.
+    pub(crate) load_seed: u64,
+    /// Of what the server does.
+    pub(crate) seed: u64,
+    pub(crate) warmup: u64,
+    pub(crate) seconds: u64,
+    /// Requests a second, Poisson.
+    pub(crate) rate: f64,
+    /// Multiples of the rate, one after the other, equally long.
+    pub(crate) scales: Vec<f64>,
+    /// Requests a second beyond which the server refuses.
+    pub(crate) capacity: f64,
+    /// Name, SLO and median latency, both in milliseconds.
+    pub(crate) models: Vec<(&'static str, f64, f64)>,
+    /// All latencies times this.
+    pub(crate) slower: f64,
+    /// How much latencies wander from second to second (standard deviation of their logarithm), and how much of it
+    /// stays a second later.
+    pub(crate) wander: (f64, f64),
+    /// Whether seconds keep their histograms.
+    pub(crate) keep: bool,
+}
+
+impl Default for Draw {
+    fn default() -> Self {
+        Self {
+            load_seed: 1,
+            seed: 1,
+            warmup: 0,
+            seconds: 20,
+            rate: 500.0,
+            scales: vec![1.0],
+            capacity: f64::INFINITY,
+            models: vec![("resnet", 25.0, 8.0)],
+            slower: 1.0,
+            wander: (0.0, 0.0),
+            keep: false,
+        }
+    }
+}
+
+struct Tally {
+    figures: Figures,
+    latency: Histogram<u64>,
+    service: Histogram<u64>,
+    refusal: Histogram<u64>,
+}
+
+impl Tally {
+    fn new() -> Self {
+        let empty = || Histogram::new(3).unwrap();
+        Self { figures: Figures::default(), latency: empty(), service: empty(), refusal: empty() }
+    }
+
+    /// With the histograms that few tests look at, or without.
+    fn figures(mut self, seconds: f64, all: bool) -> Figures {
+        let figures = &mut self.figures;
+        figures.offered_rate = figures.offered as f64 / seconds;
+        figures.goodput = figures.good as f64 / seconds;
+        figures.attainment =
+            if figures.offered == 0 { 1.0 } else { figures.good as f64 / figures.offered as f64 };
+        figures.latency = latency(&Some(self.latency));
+        figures.service = latency(&Some(self.service).filter(|_| all));
+        figures.refusal = latency(&Some(self.refusal).filter(|_| all));
+        self.figures
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Fate {
+    Answered { ms: f64, slo: f64 },
+    Refused,
+    Failed,
+}
+
+fn count(tally: &mut Tally, fate: Fate) {
+    let figures = &mut tally.figures;
+    figures.offered += 1;
+    match fate {
+        Fate::Answered { ms, slo } => {
+            figures.answered += 1;
+            figures.good += u64::from(ms <= slo);
+            tally.latency.record((ms * 1e3) as u64).unwrap();
+            tally.service.record((ms * 990.0) as u64).unwrap();
+        }
+        Fate::Refused => {
+            let reason = if figures.offered.is_multiple_of(9) { "overloaded" } else { "deadline_unmeetable" };
+            *figures.refused.entry(reason.to_owned()).or_default() += 1;
+            tally.refusal.record(700 + figures.offered % 300).unwrap();
+        }
+        Fate::Failed => *figures.failed.entry("timeout".to_owned()).or_default() += 1,
+    }
+}
+
+fn normal(generator: &mut Xoshiro256PlusPlus) -> f64 {
+    let (radius, angle): (f64, f64) = (generator.random::<f64>(), generator.random());
+    (-2.0 * (1.0 - radius).ln()).sqrt() * (std::f64::consts::TAU * angle).cos()
+}
+
+fn poisson(generator: &mut Xoshiro256PlusPlus, mean: f64) -> u64 {
+    let (mut time, mut count) = (0.0, 0);
+    loop {
+        time -= (1.0 - generator.random::<f64>()).ln() / mean;
+        if time > 1.0 {
+            return count;
+        }
+        count += 1;
+    }
+}
+
+impl Draw {
+    pub(crate) fn report(&self) -> Report {
+        let mut loads = Xoshiro256PlusPlus::seed_from_u64(self.load_seed);
+        let mut chance = Xoshiro256PlusPlus::seed_from_u64(self.seed ^ 0x5eed);
+        let all = self.warmup + self.seconds;
+        let mut total = Tally::new();
+        let mut models: Vec<Tally> = self.models.iter().map(|_| Tally::new()).collect();
+        let mut stages: Vec<Tally> = self.scales.iter().map(|_| Tally::new()).collect();
+        let (mut seconds, mut drift) = (Vec::new(), 0.0);
+        let (spread, stays) = self.wander;
+        for t in 0..all {
+            drift = stays * drift + (1.0 - stays * stays).sqrt() * normal(&mut chance);
+            let stage = (t * self.scales.len() as u64 / all) as usize;
+            let offered = poisson(&mut loads, self.rate * self.scales[stage]);
+            let refused = (1.0 - self.capacity / offered.max(1) as f64).max(0.0);
+            let busy = 1.0 + 0.8 * (offered as f64 / self.capacity).min(1.2).powi(3);
+            let (mut second, mut of_slo) = (Tally::new(), Histogram::<u64>::new(3).unwrap());
+            for _ in 0..offered {
+                let model = loads.random_range(0..self.models.len());
+                let (_, slo, median) = self.models[model];
+                let fate = if chance.random::<f64>() < refused {
+                    Fate::Refused
+                } else if chance.random::<f64>() < 2e-5 {
+                    Fate::Failed
+                } else {
+                    let spread = (0.35 * normal(&mut chance) + spread * drift).exp();
+                    Fate::Answered { ms: median * self.slower * busy * spread, slo }
+                };
+                if let Fate::Answered { ms, slo } = fate {
+                    of_slo.record((ms / slo * 1e4) as u64).unwrap();
+                }
+                count(&mut second, fate);
+                count(&mut stages[stage], fate);
+                if t >= self.warmup {
+                    count(&mut total, fate);
+                    count(&mut models[model], fate);
+                }
+            }
+            seconds.push(finished(t, second, &of_slo, self.keep));
+        }
+        let length = all as f64 / self.scales.len() as f64;
+        let stages = stages.into_iter().zip(&self.scales).enumerate().map(|(place, (tally, scale))| {
+            let from_s = place as f64 * length;
+            let (scale_from, scale_to) = (*scale, *scale);
+            StageFigures {
+                from_s,
+                to_s: from_s + length,
+                scale_from,
+                scale_to,
+                figures: tally.figures(length, self.keep),
+            }
+        });
+        let models = self.models.iter().zip(models).map(|((name, slo_ms, _), tally)| ModelFigures {
+            name: (*name).to_owned(),
+            served_as: (*name).to_owned(),
+            slo_ms: *slo_ms,
+            figures: tally.figures(self.seconds as f64, self.keep),
+            server: None,
+            batches: batches(name),
+        });
+        Report {
+            format: FORMAT,
+            version: "0.1.0".to_owned(),
+            workload: "pair".to_owned(),
+            seed: self.load_seed,
+            target: Target {
+                url: "http://127.0.0.1:8000".to_owned(),
+                protocol: "http".to_owned(),
+                tensors: "binary".to_owned(),
+                server: "tessera 0.1.0".to_owned(),
+            },
+            driven: Driven::Open,
+            started: "2026-11-21T13:01:40Z".to_owned(),
+            warmup_s: self.warmup as f64,
+            measured_s: self.seconds as f64,
+            interrupted: false,
+            models: models.collect(),
+            stages: stages.collect(),
+            seconds,
+            client: client(total.figures.offered),
+            capacity: None,
+            said: BTreeMap::new(),
+            total: total.figures(self.seconds as f64, self.keep),
+        }
+    }
+}
+
+fn finished(t: u64, tally: Tally, of_slo: &Histogram<u64>, keep: bool) -> Second {
+    let at =
+        |share: f64| (!tally.latency.is_empty()).then(|| tally.latency.value_at_quantile(share) as f64 / 1e3);
+    let Figures { offered, answered, good, ref refused, ref failed, .. } = tally.figures;
+    Second {
+        t,
+        offered,
+        answered,
+        good,
+        refused: refused.values().sum(),
+        failed: failed.values().sum(),
+        p50_ms: at(0.5),
+        p90_ms: at(0.9),
+        p99_ms: at(0.99),
+        mean_ms: (!tally.latency.is_empty()).then(|| tally.latency.mean() / 1e3),
+        p99_of_slo: (!of_slo.is_empty()).then(|| of_slo.value_at_quantile(0.99) as f64 / 1e4),
+        send_error_p99_ms: Some(0.04 + 0.01 * (t % 7) as f64),
+        kept_up: true,
+        histogram: keep.then(|| encode(&tally.latency).unwrap()),
+    }
+}
+
+fn batches(name: &str) -> Vec<BatchSize> {
+    let shift = name.len() as u64;
+    let size =
+        |(rows, batches)| BatchSize { rows, batches, compute_ms: 3.0 + 0.4 * rows as f64, overhead_ms: 0.1 };
+    [(1, 40), (2, 90), (3, 160), (4, 300), (6, 200), (8, 420 * shift), (16, 60)].map(size).to_vec()
+}
+
+fn client(offered: u64) -> Client {
+    let mut error = Histogram::new(3).unwrap();
+    (0..offered.min(2_000)).for_each(|place| error.record(20 + place % 60).unwrap());
+    Client {
+        threads: 1,
+        connections: 64,
+        held: 0,
+        send_error: latency(&Some(error)),
+        busy: 0.31,
+        cpu_us: 21.5,
+        late_from: None,
+        late_seconds: 0,
+    }
+}
+
+/// A run as it may be: three models, four stages of which the last is too much, a few seconds of warm-up.
+pub(crate) fn report() -> Report {
+    Draw {
+        warmup: 4,
+        seconds: 56,
+        rate: 400.0,
+        scales: vec![0.5, 1.0, 1.5, 2.5],
+        capacity: 700.0,
+        models: vec![("resnet", 50.0, 9.0), ("bert <base>", 100.0, 24.0), ("tiny", 10.0, 1.4)],
+        wander: (0.1, 0.6),
+        keep: true,
+        ..Draw::default()
+    }
+    .report()
+}
+
+/// A run of one model at one rate.
+pub(crate) fn plain() -> Report {
+    Draw { seconds: 30, ..Draw::default() }.report()
+}
+
+/// A run in which nothing happened.
+pub(crate) fn idle() -> Report {
+    let mut report = plain();
+    for figures in [&mut report.total, &mut report.models[0].figures] {
+        *figures = Figures { attainment: 1.0, refused: BTreeMap::new(), ..Figures::default() };
+    }
+    report.models[0].batches.clear();
+    report.stages.clear();
+    report.seconds.clear();
+    report.client.send_error = None;
+    report
+}

@@ -1,0 +1,223 @@
+//! What the threads of a run counted, put together.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use jiff::Timestamp;
+use workload::{Extent, Workload};
+
+use crate::figures;
+use crate::keeping_up;
+use crate::record::{Record, SECOND, SecondTally, Tally, merge};
+use crate::report::{Client, Driven, ModelFigures, Report, Second, StageFigures, Target};
+use crate::sender::Spent;
+use crate::session::{Drive, Live};
+
+/// Layout of [`Report`].
+const FORMAT: u32 = 1;
+
+#[derive(Debug)]
+pub(crate) struct Gathered {
+    workload: Workload,
+    /// Seconds in which something may still be under way.
+    open: BTreeMap<u64, SecondTally>,
+    closed: Vec<Second>,
+    /// Whole seconds after which nothing of a second is under way.
+    settled_after: u64,
+    allowed: u64,
+    keep: bool,
+}
+
+impl Gathered {
+    pub fn new(workload: &Workload, timeout: Duration, keep: bool) -> Self {
+        let slo_min = workload.models.iter().map(|model| model.slo).min().unwrap_or(u64::MAX);
+        Self {
+            workload: workload.clone(),
+            open: BTreeMap::new(),
+            closed: Vec::new(),
+            settled_after: timeout.as_secs() + 2,
+            allowed: keeping_up::allowed(slo_min),
+            keep,
+        }
+    }
+
+    /// Takes the seconds of a thread that are over; closes those of which nothing is under way.
+    pub fn take(&mut self, record: &mut Record, now: u64) {
+        let over = (now / SECOND).saturating_sub(self.settled_after);
+        self.add(record.take_seconds(over));
+    }
+
+    fn add(&mut self, seconds: BTreeMap<u64, SecondTally>) {
+        for (t, second) in seconds {
+            self.open.entry(t).or_default().add(&second);
+        }
+    }
+
+    /// How the run goes, by the second before the one called `t`.
+    pub fn live(&self, records: &[Arc<Mutex<Record>>], t: u64, now: u64, drive: &Drive) -> Live {
+        let mut last = SecondTally::default();
+        let mut live = Live { kept_up: true, ..Live::default() };
+        for record in records {
+            let record = record.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(second) = t.checked_sub(1).and_then(|t| record.seconds.get(&t)) {
+                last.add(second);
+            }
+            for tally in &record.models {
+                live.refused += tally.refused.values().sum::<u64>();
+                live.failed += tally.failed.values().sum::<u64>();
+            }
+            live.in_flight += record.in_flight;
+        }
+        let second = figures::second(t, &last, self.allowed, false);
+        let total = match (drive, self.workload.extent) {
+            (Drive::Closed { time, .. }, _) => Some(*time),
+            (Drive::Open(stages), Extent::Time(_)) => Some(stages.total()),
+            (Drive::Open(_), Extent::Requests(_)) => None,
+        };
+        Live {
+            elapsed_s: figures::seconds(now),
+            total_s: total.map(figures::seconds),
+            rate: second.offered,
+            good: second.good,
+            p99_ms: second.p99_ms,
+            p99_of_slo: second.p99_of_slo,
+            kept_up: second.kept_up,
+            ..live
+        }
+    }
+
+    /// The whole report, less who was measured and what it says of itself.
+    pub fn report(
+        mut self,
+        records: &[Arc<Mutex<Record>>],
+        spent: &[Spent],
+        drive: &Drive,
+        interrupted: bool,
+        started: SystemTime,
+    ) -> Report {
+        let mut models = vec![Tally::default(); self.workload.models.len()];
+        let mut stages: Vec<Tally> = Vec::new();
+        let (mut send_error, mut held, mut said) = (None, 0, BTreeMap::new());
+        for record in records {
+            let mut record = record.lock().unwrap_or_else(PoisonError::into_inner);
+            self.add(record.take_seconds(u64::MAX));
+            models.iter_mut().zip(&record.models).for_each(|(into, from)| into.add(from));
+            stages.resize(record.stages.len(), Tally::default());
+            stages.iter_mut().zip(&record.stages).for_each(|(into, from)| into.add(from));
+            merge(&mut send_error, &record.send_error);
+            held += record.held;
+            said.append(&mut record.said);
+        }
+        for (t, second) in std::mem::take(&mut self.open) {
+            self.closed.push(figures::second(t, &second, self.allowed, self.keep));
+        }
+        let end = self.end(spent, drive, interrupted);
+        let measured_s = figures::seconds(end.saturating_sub(self.workload.warmup));
+        let mut all = Tally::default();
+        models.iter().for_each(|model| all.add(model));
+        let total = figures::figures(&all, measured_s);
+        Report {
+            format: FORMAT,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            workload: self.workload.name.clone(),
+            seed: self.workload.seed,
+            target: Target {
+                url: String::new(),
+                protocol: String::new(),
+                tensors: String::new(),
+                server: String::new(),
+            },
+            driven: match drive {
+                Drive::Open(_) => Driven::Open,
+                Drive::Closed { concurrency, .. } => Driven::Closed { concurrency: *concurrency },
+            },
+            started: time_of_day(started, 0),
+            warmup_s: figures::seconds(self.workload.warmup),
+            measured_s,
+            interrupted,
+            total,
+            models: self.model_figures(&models, measured_s),
+            stages: stage_figures(&stages, drive, end),
+            client: self.client(spent, held, &send_error, started, all.offered),
+            seconds: self.closed,
+            capacity: None,
+            said,
+        }
+    }
+
+    /// Nanoseconds from the start of the run until no more was due.
+    fn end(&self, spent: &[Spent], drive: &Drive, interrupted: bool) -> u64 {
+        let sent = spent.iter().map(|spent| spent.sending).max().unwrap_or(0);
+        match (drive, self.workload.extent) {
+            _ if interrupted => sent,
+            (Drive::Closed { time, .. }, _) => *time,
+            (Drive::Open(stages), Extent::Time(_)) => stages.total(),
+            (Drive::Open(_), Extent::Requests(_)) => sent,
+        }
+    }
+
+    fn model_figures(&self, tallies: &[Tally], measured_s: f64) -> Vec<ModelFigures> {
+        let models = self.workload.models.iter().zip(tallies).map(|(model, tally)| ModelFigures {
+            name: model.name.clone(),
+            served_as: model.name.clone(),
+            slo_ms: model.slo as f64 / 1e6,
+            figures: figures::figures(tally, measured_s),
+            batches: Vec::new(),
+            server: None,
+        });
+        models.collect()
+    }
+
+    fn client(
+        &self,
+        spent: &[Spent],
+        held: u64,
+        send_error: &Option<crate::record::Times>,
+        started: SystemTime,
+        offered: u64,
+    ) -> Client {
+        let cpu: u64 = spent.iter().map(|spent| spent.cpu).sum();
+        let sending: u64 = spent.iter().map(|spent| spent.sending).sum();
+        let late = self.closed.iter().filter(|second| !second.kept_up);
+        let all_offered: u64 = self.closed.iter().map(|second| second.offered).sum();
+        Client {
+            threads: u32::try_from(spent.len()).unwrap_or(u32::MAX),
+            connections: spent.iter().map(|spent| spent.connections).sum(),
+            held,
+            send_error: figures::latency(send_error),
+            busy: (cpu as f64 / sending.max(1) as f64).min(1.0),
+            cpu_us: cpu as f64 / 1e3 / all_offered.max(offered).max(1) as f64,
+            late_from: late.clone().next().map(|second| time_of_day(started, second.t)),
+            late_seconds: late.count() as u64,
+        }
+    }
+}
+
+fn stage_figures(tallies: &[Tally], drive: &Drive, end: u64) -> Vec<StageFigures> {
+    let Drive::Open(stages) = drive else { return Vec::new() };
+    let mut from = 0;
+    let mut told = Vec::new();
+    for (stage, tally) in stages.iter().zip(tallies) {
+        let to = (from + stage.time).min(end);
+        if to <= from {
+            break;
+        }
+        told.push(StageFigures {
+            from_s: figures::seconds(from),
+            to_s: figures::seconds(to),
+            scale_from: stage.from,
+            scale_to: stage.to,
+            figures: figures::figures(tally, figures::seconds(to - from)),
+        });
+        from = to;
+    }
+    told
+}
+
+/// UTC, RFC 3339; empty for a clock that is set to a time beyond the calendar.
+fn time_of_day(started: SystemTime, seconds: u64) -> String {
+    let at = started.checked_add(Duration::from_secs(seconds));
+    let stamp = at.and_then(|at| Timestamp::try_from(at).ok());
+    stamp.map(|stamp| format!("{stamp:.3}")).unwrap_or_default()
+}

@@ -1,0 +1,128 @@
+//! A report as one HTML page for somebody who was not there: what was measured, in words; whether the figures can be
+//! believed; results; pictures. No scripts, nothing from elsewhere: the file can be mailed.
+
+mod bars;
+mod columns;
+mod over_time;
+mod tables;
+mod views;
+
+use std::fmt::Write as _;
+
+use sim::page::{Reference, Series, document, escape, figure, number, percent};
+
+use crate::report::{Driven, Report};
+use crate::story;
+
+/// A picture with its words.
+struct View {
+    heading: &'static str,
+    picture: String,
+    caption: String,
+}
+
+/// The whole file; `command` is what makes such a report again. The same report gives the same bytes.
+pub fn html(report: &Report, command: &str) -> String {
+    let mut body = opening(report);
+    body.push_str(&setting(report, command));
+    body.push_str(&tables::results(report));
+    for view in views::all(report) {
+        body.push_str(&figure(view.heading, &view.picture, &view.caption));
+    }
+    body.push_str(&tables::batches(report));
+    body.push_str(&closing(report));
+    document(&format!("{}: a run against {}", report.workload, name(report)), &body)
+}
+
+fn name(report: &Report) -> String {
+    if report.target.server.is_empty() { report.target.url.clone() } else { report.target.server.clone() }
+}
+
+/// The start of an SVG element of this size with its title, in the style of plots.
+fn opened(title: &str, width: f64, height: f64) -> String {
+    format!(
+        "<svg class=\"plot\" xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"-8 -4 {} {}\" role=\"img\" \
+         aria-label=\"{title}\">\n<text class=\"title\" x=\"0\" y=\"18\">{title}</text>\n",
+        width + 16.0,
+        height + 8.0,
+        title = escape(title)
+    )
+}
+
+/// SLOs so many times higher than all times would press these to the ground of a picture.
+const SLO_OF_HIGHEST_MAX: f64 = 5.0;
+
+/// The line of an SLO over lines that reach so high, in the same unit, or the words for why there is none.
+fn slo_line(slo: f64, unit: &str, series: &[Series]) -> (Vec<Reference>, String) {
+    let values = series.iter().flat_map(|series| &series.points).map(|point| point.1);
+    let highest = values.filter(|value| value.is_finite()).fold(0.0, f64::max);
+    if slo > highest * SLO_OF_HIGHEST_MAX {
+        return (Vec::new(), format!(" The SLO, {} {unit}, lies far above the picture.", number(slo)));
+    }
+    (vec![Reference { name: "SLO".to_owned(), value: slo }], String::new())
+}
+
+/// The result in a sentence, and what must be known before it is believed.
+fn opening(report: &Report) -> String {
+    let total = &report.total;
+    let mut verdict = format!(
+        "{} of {} requests a second were answered within their latency objective ({}).",
+        number(total.goodput),
+        number(total.offered_rate),
+        percent(total.attainment)
+    );
+    if let Some(latency) = &total.latency {
+        let (half, most) = (number(latency.p50_ms), number(latency.p99_ms));
+        let _ = write!(verdict, " Half of the answers took at most {half} ms, 99 % at most {most} ms.");
+    }
+    if let Some(capacity) = story::capacity(report) {
+        let _ = write!(verdict, " Capacity: {capacity}.");
+    }
+    let mut text = format!("<p class=\"verdict\">{}</p>\n", escape(&verdict));
+    for warning in story::warnings(report) {
+        let _ = writeln!(text, "<p class=\"note\"><strong>Warning:</strong> {}.</p>", escape(&warning));
+    }
+    text
+}
+
+fn setting(report: &Report, command: &str) -> String {
+    let models = match report.models.len() {
+        1 => "One model".to_owned(),
+        count => format!("{} models", number(count as f64)),
+    };
+    let slo = match story::shared_slo(report) {
+        Some(slo) => format!("SLO {} ms", number(slo)),
+        None => "each with its own SLO".to_owned(),
+    };
+    let (article, clock) = match report.driven {
+        Driven::Open => (
+            "an",
+            "Requests were sent at times that were fixed beforehand, whatever the server did; latency counts from \
+             these times, so a server that stalls cannot hide it.",
+        ),
+        Driven::Closed { .. } => (
+            "a",
+            "Each request was sent as soon as another was answered; latency counts from when it was sent.",
+        ),
+    };
+    format!(
+        "<h2>What was measured</h2>\n<p>{models} ({slo}) on {}.</p>\n<p>Driven by {article} {}. {clock}</p>\n<pre>{}</pre>\n\
+         <p class=\"soft\">A request is good when its right answer comes within its model's SLO, the latency \
+         objective. Goodput counts good answers a second; attainment is their share of all requests that were due, \
+         refused and failed ones included.</p>\n",
+        escape(&story::server(report)),
+        escape(&story::drive(report)),
+        escape(command)
+    )
+}
+
+fn closing(report: &Report) -> String {
+    format!(
+        "<footer><p>Made by tessera {}. The client that measured: {}.</p></footer>\n",
+        escape(&report.version),
+        escape(&story::client(report))
+    )
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,140 @@
+use super::*;
+use crate::fixture;
+
+fn sound(html: &str) {
+    for outside in ["<script", "<link", "<img", "src=", "href=", "@import", "url("] {
+        assert!(!html.contains(outside), "{outside}");
+    }
+    let elsewhere = html.matches("http").count() - html.matches("http://127.0.0.1:8000").count();
+    assert_eq!(elsewhere, html.matches("xmlns=\"http://www.w3.org/2000/svg\"").count());
+    assert!(!html.contains("NaN") && !html.contains("inf\""), "no number that is none");
+}
+
+#[test]
+fn a_page_tells_the_whole_story_and_needs_nothing_else() {
+    let mut report = fixture::report();
+    report.interrupted = true;
+    report.client.late_from = Some("2026-11-21T13:02:10Z".to_owned());
+    report.client.late_seconds = 3;
+    report.seconds[30].kept_up = false;
+    report.said.insert("overloaded".to_owned(), "the queue <is> full".to_owned());
+    let html = html(&report, "tessera load pair.toml --report out.html");
+    sound(&html);
+    for told in [
+        "pair: a run against tessera 0.1.0",
+        "requests a second were answered within their latency objective (85.10 %)",
+        "<strong>Warning:</strong> this client could not keep up: results from 13:02:10 UTC",
+        "the run was stopped before its end",
+        "3 models (each with its own SLO) on tessera 0.1.0 at",
+        "Driven by an open loop, 578 requests a second for 56 s",
+        "tessera load pair.toml --report out.html",
+        "<td>bert &lt;base&gt;</td>",
+        "So many percent of the answers took at most so long",
+        ">99.9<",
+        "came within so many SLOs",
+        "client too slow",
+        "Requests a second",
+        "Goodput against offered rate",
+        "refused: deadline unmeetable",
+        "the queue &lt;is&gt; full",
+        "resnet: 3,370 batches, 7.19 rows and 5.87 ms on average",
+        "The client that measured: 1 thread",
+    ] {
+        assert!(html.contains(told), "{told}");
+    }
+    assert_eq!(html.matches("<figure>").count(), 7);
+    assert_eq!(html, super::html(&report, "tessera load pair.toml --report out.html"));
+}
+
+#[test]
+fn one_slo_is_a_line_over_milliseconds() {
+    let html = html(&fixture::plain(), "tessera load");
+    sound(&html);
+    assert!(html.contains("One model (SLO 25 ms)") && html.contains("each second&#39;s requests</text>"));
+    assert_eq!(html.matches(">SLO</text>").count(), 2, "over the percentiles and over time");
+    assert!(!html.contains("Goodput against") && !html.contains("Warning"));
+}
+
+#[test]
+fn an_slo_far_above_all_times_does_not_flatten_them() {
+    let mut report = fixture::plain();
+    report.models[0].slo_ms = 5_000.0;
+    let html = html(&report, "tessera load");
+    assert!(!html.contains(">SLO</text>"), "{html}");
+    assert_eq!(html.matches("The SLO, 5,000 ms, lies far above the picture.").count(), 2);
+}
+
+#[test]
+fn many_models_are_cut_and_that_is_said() {
+    let mut report = fixture::plain();
+    let model = report.models[0].clone();
+    report.models = (0..60)
+        .map(|number| crate::report::ModelFigures { name: format!("model-{number}"), ..model.clone() })
+        .collect();
+    let html = html(&report, "tessera load");
+    sound(&html);
+    for told in ["The first 8 of 60 models.", "and 10 more models", "56 more models are in the table below"] {
+        assert!(html.contains(told), "{told}");
+    }
+    assert!(!html.contains("<td>model-50</td>"));
+}
+
+#[test]
+fn a_closed_loop_is_told_for_what_it_is() {
+    let mut report = fixture::plain();
+    report.driven = Driven::Closed { concurrency: 16 };
+    report.stages.clear();
+    let html = html(&report, "tessera load");
+    sound(&html);
+    assert!(
+        html.contains("Driven by a closed loop, 16 requests in flight")
+            && html.contains("nothing about more clients")
+    );
+}
+
+#[test]
+fn what_has_no_data_is_left_out() {
+    let html = html(&fixture::idle(), "tessera load");
+    sound(&html);
+    assert!(html.contains("<h2>Results</h2>") && !html.contains("<svg"), "{html}");
+}
+
+#[test]
+fn a_day_has_no_more_points_than_can_be_seen() {
+    let mut report = fixture::plain();
+    let seconds = report.seconds.clone();
+    report.seconds = seconds.iter().cycle().take(86_400).cloned().collect();
+    report.seconds.iter_mut().zip(0..).for_each(|(second, t)| second.t = t);
+    let html = html(&report, "tessera load");
+    assert!(html.contains("A point is the worst of 72 seconds.") && html.len() < 300_000, "{}", html.len());
+}
+
+#[test]
+fn a_search_for_the_capacity_shows_what_it_tried() {
+    let mut report = fixture::plain();
+    let trial = |rate: f64, attainment: f64| sim::Trial {
+        scale: rate / 500.0,
+        rate,
+        attainment,
+        holds: attainment >= 0.99,
+    };
+    report.capacity = Some(sim::Capacity {
+        rate: 812.0,
+        scale: 1.6,
+        attainment: 0.992,
+        settled: true,
+        trials: vec![trial(500.0, 1.0), trial(1_000.0, 0.6), trial(812.0, 0.992)],
+    });
+    let html = html(&report, "tessera load --find-capacity");
+    sound(&html);
+    assert!(
+        html.contains(
+            "Capacity: 812 requests a second, the highest rate that held (99.20 % within the SLO)."
+        )
+    );
+    assert!(
+        html.contains("a rate that was tried: 812 at 812")
+            || html.contains("a rate that was tried: 806 at 812")
+    );
+    assert!(html.contains(">capacity</text>"));
+}

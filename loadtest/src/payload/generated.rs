@@ -1,0 +1,163 @@
+//! Tensors of the right datatype and shape with values from a seeded generator.
+
+use bytes::{Bytes, BytesMut};
+use half::{bf16, f16};
+use oip::metadata::{ModelMetadata, TensorMetadata};
+use oip::{Datatype, InferRequest, InputTensor, Shape, TensorData};
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{Rng as _, RngExt as _, SeedableRng as _};
+
+use super::Payloads;
+use crate::error::LoadError;
+
+/// Bytes of one tensor.
+const TENSOR_BYTES_MAX: u64 = 64 << 20;
+/// Letters of a generated string.
+const STRING_BYTES: usize = 8;
+
+/// A request of so many rows.
+pub(super) fn request(
+    payloads: &Payloads,
+    metadata: &ModelMetadata,
+    rows: u32,
+    seed: u64,
+) -> Result<InferRequest, LoadError> {
+    let mut generator = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let inputs = metadata.inputs.iter().map(|input| {
+        let made = tensor(payloads, &metadata.name, input, rows, &mut generator);
+        made.map_err(|problem| LoadError::model(&metadata.name, format!("input `{}`: {problem}", input.name)))
+    });
+    Ok(InferRequest {
+        model_name: metadata.name.clone(),
+        model_version: None,
+        id: String::new(),
+        parameters: Vec::new(),
+        inputs: inputs.collect::<Result<_, _>>()?,
+        outputs: None,
+        binary_output: false,
+    })
+}
+
+/// Bytes of its tensors.
+pub(super) fn bytes(request: &InferRequest) -> usize {
+    let of = |input: &InputTensor| match &input.data {
+        TensorData::Inline(data) => data.len(),
+        TensorData::Shared(_) => 0,
+    };
+    request.inputs.iter().map(of).sum()
+}
+
+fn tensor(
+    payloads: &Payloads,
+    model: &str,
+    input: &TensorMetadata,
+    rows: u32,
+    generator: &mut Xoshiro256PlusPlus,
+) -> Result<InputTensor, String> {
+    let datatype: Datatype = input.datatype.parse().map_err(|error| format!("{error}"))?;
+    let own = format!("{model}/{}", input.name);
+    let given = payloads.shapes.get(&own).or_else(|| payloads.shapes.get(&input.name));
+    let shape = shape(input, given, rows)?;
+    let range = payloads.ranges.get(&own).or_else(|| payloads.ranges.get(&input.name)).copied();
+    let count = shape.element_count().unwrap_or(u64::MAX);
+    let each = datatype.size().unwrap_or(4 + STRING_BYTES) as u64;
+    if count.saturating_mul(each) > TENSOR_BYTES_MAX {
+        return Err(format!("shape {shape} of {datatype} is more than {TENSOR_BYTES_MAX} bytes"));
+    }
+    let data = data(datatype, count, range, generator)?;
+    let name = input.name.clone();
+    Ok(InputTensor { name, datatype, shape, data: TensorData::Inline(data), parameters: Vec::new() })
+}
+
+/// The extents that were given or else those of the metadata; the first, if it is free, is the number of rows.
+fn shape(input: &TensorMetadata, given: Option<&Vec<u64>>, rows: u32) -> Result<Shape, String> {
+    let declared = &input.shape;
+    let told = || format!("{declared:?}").replace(' ', "");
+    let batched = declared.first() == Some(&-1);
+    let mut extents = match given {
+        Some(given) => {
+            let fits = given.len() == declared.len()
+                && given.iter().zip(declared).all(|(&given, &declared)| {
+                    declared < 0 || u64::try_from(declared).is_ok_and(|declared| declared == given)
+                });
+            if !fits {
+                return Err(format!("--shape {given:?} does not fit the model's {}", told()));
+            }
+            given.clone()
+        }
+        None => {
+            let mut extents = Vec::with_capacity(declared.len());
+            for (place, &extent) in declared.iter().enumerate() {
+                match u64::try_from(extent) {
+                    Ok(extent) => extents.push(extent),
+                    Err(_) if place == 0 => extents.push(1),
+                    Err(_) => {
+                        return Err(format!(
+                            "its shape {} leaves more than the batch open: expected --shape {}=...",
+                            told(),
+                            input.name
+                        ));
+                    }
+                }
+            }
+            extents
+        }
+    };
+    if rows > 1 {
+        match extents.first_mut() {
+            Some(first) if batched && *first == 1 => *first = u64::from(rows),
+            _ => {
+                return Err(format!(
+                    "its shape {} takes no batch, and the workload asks for {rows} rows",
+                    told()
+                ));
+            }
+        }
+    }
+    Ok(Shape::from_extents(&extents))
+}
+
+/// The range of values that any model should bear.
+fn usual_range(datatype: Datatype) -> (f64, f64) {
+    match datatype {
+        Datatype::Uint8 => (0.0, 255.0),
+        Datatype::Int8 => (0.0, 127.0),
+        _ => (0.0, 1.0),
+    }
+}
+
+fn data(
+    datatype: Datatype,
+    count: u64,
+    range: Option<(f64, f64)>,
+    generator: &mut Xoshiro256PlusPlus,
+) -> Result<Bytes, String> {
+    let (low, high) = range.unwrap_or_else(|| usual_range(datatype));
+    let mut data = BytesMut::new();
+    for _ in 0..count {
+        let share: f64 = generator.random();
+        let real = low + (high - low) * share;
+        // Every whole number of the range as likely as any other.
+        let whole = || (low + ((high - low + 1.0) * share).floor()).min(high);
+        match datatype {
+            Datatype::Bool => data.extend_from_slice(&[u8::from(real >= 0.5)]),
+            Datatype::Uint8 => data.extend_from_slice(&(whole() as u8).to_le_bytes()),
+            Datatype::Uint16 => data.extend_from_slice(&(whole() as u16).to_le_bytes()),
+            Datatype::Uint32 => data.extend_from_slice(&(whole() as u32).to_le_bytes()),
+            Datatype::Uint64 => data.extend_from_slice(&(whole() as u64).to_le_bytes()),
+            Datatype::Int8 => data.extend_from_slice(&(whole() as i8).to_le_bytes()),
+            Datatype::Int16 => data.extend_from_slice(&(whole() as i16).to_le_bytes()),
+            Datatype::Int32 => data.extend_from_slice(&(whole() as i32).to_le_bytes()),
+            Datatype::Int64 => data.extend_from_slice(&(whole() as i64).to_le_bytes()),
+            Datatype::Fp16 => data.extend_from_slice(&f16::from_f64(real).to_le_bytes()),
+            Datatype::Bf16 => data.extend_from_slice(&bf16::from_f64(real).to_le_bytes()),
+            Datatype::Fp32 => data.extend_from_slice(&(real as f32).to_le_bytes()),
+            Datatype::Fp64 => data.extend_from_slice(&real.to_le_bytes()),
+            Datatype::Bytes => {
+                let letters = generator.next_u64().to_le_bytes().map(|byte| b'a' + byte % 26);
+                oip::binary::push_element(&mut data, &letters).map_err(|error| error.to_string())?;
+            }
+        }
+    }
+    Ok(data.freeze())
+}

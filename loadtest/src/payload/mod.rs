@@ -1,0 +1,63 @@
+//! What is sent: tensors made from a model's own metadata, or samples from a file.
+
+mod generated;
+mod samples;
+
+use oip::metadata::ModelMetadata;
+use oip::{InferRequest, Tensor};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+pub use samples::Samples;
+
+use crate::error::LoadError;
+
+/// Different requests of a model and number of rows, so that no cache makes a server look faster than it is.
+const VARIANTS: usize = 16;
+/// Bytes of generated tensors of a model and number of rows.
+const VARIANT_BYTES: usize = 32 << 20;
+
+/// How payloads are made where the metadata leaves a choice. Names are those of inputs, or MODEL/INPUT.
+#[derive(Clone, Debug, Default)]
+pub struct Payloads {
+    /// Extents of inputs, batch dimension included.
+    pub shapes: BTreeMap<String, Vec<u64>>,
+    /// Values of inputs: from and to, both included.
+    pub ranges: BTreeMap<String, (f64, f64)>,
+    /// Recorded requests by model; those under the empty name are for every model that has none of its own.
+    pub samples: BTreeMap<String, Arc<Samples>>,
+}
+
+/// A request, and what its answer is known to be.
+#[derive(Clone, Debug)]
+pub(crate) struct Payload {
+    pub request: InferRequest,
+    pub expected: Option<Arc<Vec<Tensor>>>,
+}
+
+impl Payloads {
+    /// Requests of so many rows for a model that the server describes as `metadata`; at least one.
+    pub(crate) fn of(
+        &self,
+        metadata: &ModelMetadata,
+        rows: u32,
+        seed: u64,
+    ) -> Result<Vec<Payload>, LoadError> {
+        let model = &metadata.name;
+        if let Some(samples) = self.samples.get(model).or_else(|| self.samples.get("")) {
+            return samples.of(model, rows);
+        }
+        if metadata.inputs.is_empty() {
+            let problem = "the server does not say what it takes: give recorded requests (--samples)";
+            return Err(LoadError::model(model, problem));
+        }
+        let mut made = Vec::new();
+        let mut bytes = 0;
+        while made.len() < VARIANTS && (made.is_empty() || bytes < VARIANT_BYTES) {
+            let request = generated::request(self, metadata, rows, seed.wrapping_add(made.len() as u64))?;
+            bytes += generated::bytes(&request);
+            made.push(Payload { request, expected: None });
+        }
+        Ok(made)
+    }
+}

@@ -1,0 +1,152 @@
+//! What is sent for each model of a workload: requests made beforehand, and what their answers must look like.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use oip::metadata::ModelMetadata;
+use oip::{InferResponse, Parameter, Tensor};
+
+use crate::api::Api;
+use crate::connection::{Reply, Wire};
+use crate::error::LoadError;
+use crate::outcome::Outcome;
+use crate::payload::{Payload, Payloads};
+
+/// JSON parts of right answers that are kept for comparison.
+const HEADS_MAX: usize = 8;
+
+/// A request, ready to be sent.
+#[derive(Clone, Debug)]
+pub(crate) struct Ready {
+    pub wire: Wire,
+    pub rows: u32,
+    expected: Option<Arc<Vec<Tensor>>>,
+}
+
+/// One model: what is sent, and what must come back. Shared by all threads.
+#[derive(Clone, Debug)]
+pub(crate) struct ModelPlan {
+    metadata: ModelMetadata,
+    /// By rows.
+    requests: BTreeMap<u32, Vec<Ready>>,
+    /// Largest distance between a value and the expected one, absolute or relative to it.
+    tolerance: f64,
+}
+
+/// What one thread remembers of a model.
+#[derive(Debug, Default)]
+pub(crate) struct Memory {
+    next: Cell<usize>,
+    right: RefCell<Vec<(Bytes, usize)>>,
+}
+
+impl ModelPlan {
+    /// `rows` are the numbers of rows that requests of the model may have, `class` is 0 for the most urgent.
+    pub fn new(
+        api: &Api,
+        payloads: &Payloads,
+        metadata: ModelMetadata,
+        rows: impl Iterator<Item = u32>,
+        class: u8,
+        seed: u64,
+        tolerance: f64,
+    ) -> Result<Self, LoadError> {
+        let mut requests = BTreeMap::new();
+        for rows in rows {
+            let ready = |payload: Payload| {
+                let mut request = payload.request;
+                if class > 0 {
+                    request.parameters.push(("priority".to_owned(), Parameter::Int(i64::from(class) + 1)));
+                }
+                let wire =
+                    api.infer(&request).map_err(|problem| LoadError::model(&metadata.name, problem))?;
+                Ok(Ready { wire, rows, expected: payload.expected })
+            };
+            let payloads = payloads.of(&metadata, rows, seed)?;
+            requests.insert(rows, payloads.into_iter().map(ready).collect::<Result<_, LoadError>>()?);
+        }
+        Ok(Self { metadata, requests, tolerance })
+    }
+
+    /// The first request of every number of rows, to see whether the server takes them.
+    pub fn probes(&self) -> impl Iterator<Item = &Ready> {
+        self.requests.values().filter_map(|requests| requests.first())
+    }
+
+    /// The next request of so many rows; in turn, so that all of them are sent.
+    pub fn next(&self, rows: u32, memory: &Memory) -> Option<&Ready> {
+        let requests = self.requests.get(&rows)?;
+        let turn = memory.next.get();
+        memory.next.set(turn.wrapping_add(1));
+        requests.get(turn % requests.len().max(1))
+    }
+
+    /// How a request ended that this came back for.
+    pub fn judge(&self, api: &Api, ready: &Ready, reply: &Reply, memory: &Memory) -> Outcome {
+        let head = api.head(reply);
+        if ready.expected.is_none()
+            && let Some(head) = &head
+            && memory.right.borrow().contains(head)
+        {
+            return Outcome::Answered;
+        }
+        let response = match api.answer(reply) {
+            Ok(response) => response,
+            Err(outcome) => return outcome,
+        };
+        if let Err(problem) = self.check(ready, &response) {
+            return Outcome::wrong(problem);
+        }
+        if let Some(head) = head {
+            let mut right = memory.right.borrow_mut();
+            if right.len() < HEADS_MAX {
+                right.push(head);
+            }
+        }
+        Outcome::Answered
+    }
+
+    fn check(&self, ready: &Ready, response: &InferResponse) -> Result<(), String> {
+        if response.model_name != self.metadata.name {
+            return Err(format!("an answer of model `{}`", response.model_name));
+        }
+        let output = |name: &str| {
+            let found = response.outputs.iter().map(|(tensor, _)| tensor).find(|tensor| tensor.name == name);
+            found.ok_or_else(|| format!("no output `{name}`"))
+        };
+        for declared in &self.metadata.outputs {
+            let tensor = output(&declared.name)?;
+            if tensor.datatype.as_str() != declared.datatype {
+                let (expected, found) = (&declared.datatype, tensor.datatype);
+                return Err(format!("output `{}`: expected {expected}, got {found}", declared.name));
+            }
+            if !fits(&declared.shape, tensor.shape.extents(), ready.rows) {
+                let (expected, found, rows) = (&declared.shape, &tensor.shape, ready.rows);
+                return Err(format!(
+                    "output `{}`: expected {expected:?} for {rows} row(s), got {found}",
+                    declared.name
+                ));
+            }
+        }
+        for expected in ready.expected.iter().flat_map(|expected| expected.iter()) {
+            let found = output(&expected.name)?;
+            crate::values::compare(expected, found, self.tolerance)
+                .map_err(|problem| format!("output `{}`: {problem}", expected.name))?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether a tensor has the declared extents. The first, where it is free, is the number of rows; a single row may
+/// give any number, for not every free first extent is a batch.
+fn fits(declared: &[i64], found: &[u64], rows: u32) -> bool {
+    declared.len() == found.len()
+        && declared.iter().zip(found).enumerate().all(|(place, (&declared, &found))| {
+            match u64::try_from(declared) {
+                Ok(declared) => declared == found,
+                Err(_) => place > 0 || rows == 1 || found == u64::from(rows),
+            }
+        })
+}

@@ -1,0 +1,204 @@
+//! One sending thread: takes requests when they are due, sends them, judges what comes back. HOT PATH.
+
+use std::cell::Cell;
+use std::io;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use workload::Offered;
+
+use crate::api::Api;
+use crate::clock::{Alarm, Clock};
+use crate::connection::{Connections, Failure, Watch};
+use crate::outcome::Outcome;
+use crate::plan::{Memory, ModelPlan};
+use crate::record::{Due, Record};
+
+/// Requests that one thread has under way at most; what is due beyond waits, and its wait is part of its latency.
+const IN_FLIGHT_MAX: usize = 200_000;
+/// Requests that are started in a row before answers are looked at.
+const BURST: usize = 64;
+/// How often a sender that waits looks whether it shall stop, in nanoseconds.
+const GLANCE: u64 = 100_000_000;
+
+/// A request of the workload with the stage that it belongs to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timed {
+    pub offered: Offered,
+    pub stage: u32,
+}
+
+/// What all threads of a run share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub api: Api,
+    pub plans: Vec<ModelPlan>,
+    pub timeout: Duration,
+    pub stop: AtomicBool,
+}
+
+/// One thread's half of a run.
+pub(crate) struct Sender {
+    shared: Arc<Shared>,
+    connections: Connections,
+    record: Arc<Mutex<Record>>,
+    clock: Clock,
+    memories: Vec<Memory>,
+    in_flight: Cell<usize>,
+    /// A request ended.
+    ended: Notify,
+}
+
+/// What a thread has to say at its end, beside its record.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spent {
+    pub connections: u64,
+    /// Nanoseconds of processor time.
+    pub cpu: u64,
+    /// Nanoseconds of the run until its last request was sent.
+    pub sending: u64,
+}
+
+/// A request under way, as its record sees it.
+struct Under<'a> {
+    sender: &'a Sender,
+    sent: Cell<u64>,
+}
+
+impl Watch for Under<'_> {
+    fn held(&self) {
+        self.sender.record().held += 1;
+    }
+
+    fn sent(&self) {
+        self.sent.set(self.sender.clock.now());
+    }
+}
+
+impl Sender {
+    pub fn new(
+        shared: Arc<Shared>,
+        connections: Connections,
+        record: Arc<Mutex<Record>>,
+        clock: Clock,
+    ) -> Rc<Self> {
+        let memories = shared.plans.iter().map(|_| Memory::default()).collect();
+        let (in_flight, ended) = (Cell::new(0), Notify::new());
+        Rc::new(Self { shared, connections, record, clock, memories, in_flight, ended })
+    }
+
+    /// Nobody panics while it holds the lock; if it happened, counts would still be counts.
+    fn record(&self) -> MutexGuard<'_, Record> {
+        self.record.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn stopped(&self) -> bool {
+        self.shared.stop.load(Ordering::Relaxed)
+    }
+
+    /// Sends every request when it is due, whatever became of the others.
+    pub async fn open_loop(self: &Rc<Self>, requests: impl Iterator<Item = Timed>) -> io::Result<Spent> {
+        let alarm = Alarm::new(self.clock)?;
+        let mut burst = 0;
+        for Timed { offered, stage } in requests {
+            let mut held = false;
+            while self.clock.now() < offered.at && !self.stopped() {
+                burst = 0;
+                alarm.wait(offered.at.min(self.clock.now().saturating_add(GLANCE))).await?;
+            }
+            while self.in_flight.get() >= IN_FLIGHT_MAX && !self.stopped() {
+                held = true;
+                self.ended.notified().await;
+            }
+            if self.stopped() {
+                break;
+            }
+            let due = Due { model: offered.model, stage, at: offered.at };
+            {
+                let mut record = self.record();
+                record.due(due);
+                record.held += u64::from(held);
+            }
+            self.in_flight.set(self.in_flight.get() + 1);
+            let sender = Rc::clone(self);
+            tokio::task::spawn_local(async move { sender.request(due, offered.rows, held).await });
+            burst += 1;
+            if burst == BURST {
+                burst = 0;
+                tokio::task::yield_now().await;
+            }
+        }
+        let sending = self.clock.now();
+        self.finish().await;
+        Ok(self.spent(sending))
+    }
+
+    /// Keeps `concurrency` requests under way until the time is over: the mix of the workload, not its times.
+    pub async fn closed_loop(
+        self: &Rc<Self>,
+        requests: impl Iterator<Item = Timed>,
+        concurrency: usize,
+        until: u64,
+    ) -> io::Result<Spent> {
+        Alarm::new(self.clock)?.wait(0).await?;
+        for Timed { offered, .. } in requests {
+            while self.in_flight.get() >= concurrency {
+                self.ended.notified().await;
+            }
+            let now = self.clock.now();
+            if now >= until || self.stopped() {
+                break;
+            }
+            let due = Due { model: offered.model, stage: 0, at: now };
+            self.record().due(due);
+            self.in_flight.set(self.in_flight.get() + 1);
+            let sender = Rc::clone(self);
+            tokio::task::spawn_local(async move { sender.request(due, offered.rows, false).await });
+        }
+        let sending = self.clock.now();
+        self.finish().await;
+        Ok(self.spent(sending))
+    }
+
+    /// Waits for what is under way; nothing is for longer than the timeout.
+    async fn finish(&self) {
+        while self.in_flight.get() > 0 {
+            self.ended.notified().await;
+        }
+    }
+
+    fn spent(&self, sending: u64) -> Spent {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        let nanos = i128::from(time.tv_sec) * 1_000_000_000 + i128::from(time.tv_nsec);
+        let cpu = u64::try_from(nanos).unwrap_or(0);
+        Spent { connections: self.connections.opened(), cpu, sending }
+    }
+
+    async fn request(self: Rc<Self>, due: Due, rows: u32, held: bool) {
+        let model = due.model as usize;
+        if let (Some(plan), Some(memory)) = (self.shared.plans.get(model), self.memories.get(model))
+            && let Some(ready) = plan.next(rows, memory)
+        {
+            let began = self.clock.now();
+            if !held {
+                self.record().begun(due, began.saturating_sub(due.at));
+            }
+            let under = Under { sender: &self, sent: Cell::new(began) };
+            let exchange = self.connections.exchange(&ready.wire, &under);
+            let reply = tokio::time::timeout(self.shared.timeout, exchange).await;
+            let now = self.clock.now();
+            let outcome = match reply {
+                Ok(Ok(reply)) => plan.judge(&self.shared.api, ready, &reply, memory),
+                Ok(Err(failure)) => Outcome::of_failure(&failure),
+                Err(_) => Outcome::of_failure(&Failure::TimedOut),
+            };
+            let (latency, service) = (now.saturating_sub(due.at), now.saturating_sub(under.sent.get()));
+            self.record().ended(due, outcome, latency, service);
+        }
+        self.in_flight.set(self.in_flight.get().saturating_sub(1));
+        self.ended.notify_one();
+    }
+}

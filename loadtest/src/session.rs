@@ -1,0 +1,375 @@
+//! A run: asks the server what its models take, sends from as many threads as were asked for, gathers what they count.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender as Channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+use std::{io, thread};
+
+use tokio::runtime::Builder;
+use tokio::task::LocalSet;
+use workload::{Arrivals, Extent, Stages, Workload};
+
+use crate::api::{self, Api};
+use crate::clock::Clock;
+use crate::connection::Connections;
+use crate::error::LoadError;
+use crate::gathered::Gathered;
+use crate::outcome::Outcome;
+use crate::payload::Payloads;
+use crate::plan::{Memory, ModelPlan};
+use crate::record::{Objective, Record, SECOND};
+use crate::report::Report;
+use crate::sender::{Sender, Shared, Spent, Timed};
+use crate::statistics::Statistics;
+use crate::target::{Endpoint, Protocol, Tensors};
+
+/// Between the start of the threads and the first request that may be due.
+const LEAD: Duration = Duration::from_millis(50);
+/// Between two looks at how a run goes.
+const GLANCE: Duration = Duration::from_millis(500);
+/// Tasks that a sending thread runs before it looks at its sockets and its alarm.
+const EVENT_INTERVAL: u32 = 16;
+
+/// How a server is spoken to.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where it is.
+    pub endpoint: Endpoint,
+    /// How tensors travel.
+    pub tensors: Tensors,
+    /// What the server calls models that the workload calls otherwise.
+    pub names: BTreeMap<String, String>,
+    /// How payloads are made.
+    pub payloads: Payloads,
+    /// Largest distance between a value and the expected one, absolute or relative to it.
+    pub tolerance: f64,
+    /// Connections at most, over all threads.
+    pub connections: u32,
+    /// Threads that send, at least 1.
+    pub threads: u32,
+    /// How long an answer is waited for.
+    pub timeout: Duration,
+    /// Whether the latencies of each second are kept whole, for an HDR log.
+    pub keep_seconds: bool,
+}
+
+/// How requests are sent.
+#[derive(Clone, Debug)]
+pub enum Drive {
+    /// When they are due: the workload's times, stretched by stages.
+    Open(Stages),
+    /// So many under way at all times, for so many nanoseconds.
+    Closed {
+        /// Requests under way.
+        concurrency: u32,
+        /// Nanoseconds.
+        time: u64,
+    },
+}
+
+/// How a run goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Live {
+    /// Seconds since the first request could be due.
+    pub elapsed_s: f64,
+    /// Seconds that the run takes; none if it ends by a number of requests.
+    pub total_s: Option<f64>,
+    /// Requests that were due in the last full second.
+    pub rate: u64,
+    /// Of these, answered in time.
+    pub good: u64,
+    /// 99 % of that second's answers took at most so many milliseconds.
+    pub p99_ms: Option<f64>,
+    /// The same in multiples of the SLO.
+    pub p99_of_slo: Option<f64>,
+    /// Requests that the server refused so far.
+    pub refused: u64,
+    /// Requests that failed so far.
+    pub failed: u64,
+    /// Requests under way.
+    pub in_flight: u64,
+    /// Whether this client kept up in the last full second.
+    pub kept_up: bool,
+}
+
+/// A server that has been asked what its models take.
+#[derive(Debug)]
+pub struct Session {
+    settings: Settings,
+    address: SocketAddr,
+    api: Api,
+    server: String,
+    plans: Vec<ModelPlan>,
+    served_as: Vec<String>,
+}
+
+impl Session {
+    /// Asks the server about every model of a workload, makes payloads, and sends one of each.
+    ///
+    /// # Errors
+    /// If the server cannot be reached, speaks otherwise, does not have a model, or does not answer it rightly.
+    pub fn open(workload: &Workload, settings: Settings) -> Result<Self, LoadError> {
+        if settings.endpoint.protocol == Protocol::Grpc && settings.tensors == Tensors::Json {
+            let problem = "tensors do not travel as JSON over gRPC: expected binary";
+            return Err(LoadError::option("--tensors", problem));
+        }
+        let address = settings.endpoint.resolve()?;
+        let api = Api::new(&settings.endpoint, settings.tensors);
+        let served_as = served_as(workload, &settings)?;
+        let mut session =
+            Self { address, api, server: String::new(), plans: Vec::new(), served_as, settings };
+        block_on(session.ask(workload))??;
+        Ok(session)
+    }
+
+    async fn ask(&mut self, workload: &Workload) -> Result<(), LoadError> {
+        let connections = Connections::new(&self.settings.endpoint, self.address, 1);
+        let server = self
+            .api
+            .server(&connections)
+            .await
+            .map_err(|problem| LoadError::Server { url: self.settings.endpoint.to_string(), problem })?;
+        self.server = format!("{} {}", server.name, server.version).trim().to_owned();
+        let mut known = BTreeMap::new();
+        for (model, name) in workload.models.iter().zip(&self.served_as) {
+            if !known.contains_key(name) {
+                let metadata = self.api.model(&connections, name).await;
+                let metadata = metadata.map_err(|problem| LoadError::model(name, problem))?;
+                known.insert(name.clone(), metadata);
+            }
+            let Some(metadata) = known.get(name).cloned() else { continue };
+            let plan = ModelPlan::new(
+                &self.api,
+                &self.settings.payloads,
+                metadata,
+                model.rows.iter().map(|(rows, _)| rows),
+                model.priority,
+                workload.seed,
+                self.settings.tolerance,
+            )?;
+            for ready in plan.probes() {
+                let exchange = connections.exchange(&ready.wire, &api::Unwatched);
+                let outcome = match tokio::time::timeout(self.settings.timeout, exchange).await {
+                    Ok(Ok(reply)) => plan.judge(&self.api, ready, &reply, &Memory::default()),
+                    Ok(Err(failure)) => Outcome::of_failure(&failure),
+                    Err(_) => Outcome::of_failure(&crate::connection::Failure::TimedOut),
+                };
+                if let Outcome::Failed { .. } = outcome {
+                    return Err(LoadError::model(name, api::said(&outcome)));
+                }
+            }
+            self.plans.push(plan);
+        }
+        Ok(())
+    }
+
+    /// Sends the requests of a workload, which must have the models that the session was opened for. `stop` ends
+    /// the run early, `live` is called about twice a second.
+    pub fn run(
+        &self,
+        workload: &Workload,
+        drive: &Drive,
+        stop: &Arc<AtomicBool>,
+        live: &mut dyn FnMut(&Live),
+    ) -> Result<Report, LoadError> {
+        let mut offered = workload.clone();
+        match (drive, workload.extent) {
+            (Drive::Open(stages), Extent::Time(_)) => offered = workload.lasting(stages.nominal())?,
+            (Drive::Open(_), Extent::Requests(_)) => {}
+            (Drive::Closed { .. }, _) => offered.extent = Extent::Requests(workload::REQUESTS_MAX),
+        }
+        let before = self.statistics()?;
+        let threads = self.settings.threads.max(1);
+        let stages = match drive {
+            Drive::Open(stages) => stages.iter().count(),
+            Drive::Closed { .. } => 1,
+        };
+        let record = || {
+            let objectives =
+                workload.models.iter().map(|model| Objective { slo: model.slo, deadline: model.deadline });
+            let warmup = workload.warmup;
+            let record = Record::new(objectives.collect(), stages, warmup, self.settings.keep_seconds);
+            Arc::new(Mutex::new(record))
+        };
+        let records: Vec<_> = (0..threads).map(|_| record()).collect();
+        let shared = Arc::new(Shared {
+            api: self.api.clone(),
+            plans: self.plans.clone(),
+            timeout: self.settings.timeout,
+            stop: AtomicBool::new(false),
+        });
+        let (started, clock) = (SystemTime::now() + LEAD, Clock::starting_in(LEAD));
+        let (channel, results) = mpsc::channel();
+        for (number, record) in records.iter().enumerate() {
+            let thread = Thread {
+                number,
+                threads: threads as usize,
+                shared: Arc::clone(&shared),
+                record: Arc::clone(record),
+                clock,
+                workload: offered.clone(),
+                drive: drive.clone(),
+                endpoint: self.settings.endpoint.clone(),
+                address: self.address,
+                connections: self.settings.connections.div_ceil(threads).max(1),
+            };
+            thread.start(channel.clone())?;
+        }
+        drop(channel);
+        let mut gathered = Gathered::new(workload, self.settings.timeout, self.settings.keep_seconds);
+        let watching = Watching { results, records: &records, shared: &shared, stop, clock };
+        let (spent, interrupted) = watching.until_the_end(&mut gathered, drive, live)?;
+        let after = self.statistics()?;
+        let counted = after.iter().zip(&before).map(|(after, before)| after.since(before));
+        let mut report = gathered.report(&records, &spent, drive, interrupted, started);
+        report.target = crate::report::Target {
+            url: self.settings.endpoint.to_string(),
+            protocol: self.settings.endpoint.protocol.as_str().to_owned(),
+            tensors: self.settings.tensors.as_str().to_owned(),
+            server: self.server.clone(),
+        };
+        for ((model, served_as), counted) in report.models.iter_mut().zip(&self.served_as).zip(counted) {
+            model.served_as.clone_from(served_as);
+            model.batches = counted.batch_sizes();
+            model.server = counted.times();
+        }
+        Ok(report)
+    }
+
+    /// What the server has counted of each model so far; nothing for a server that does not say.
+    fn statistics(&self) -> Result<Vec<Statistics>, LoadError> {
+        block_on(async {
+            let connections = Connections::new(&self.settings.endpoint, self.address, 1);
+            let mut all = Vec::new();
+            for name in &self.served_as {
+                all.push(self.api.statistics(&connections, name).await.unwrap_or_default());
+            }
+            all
+        })
+    }
+}
+
+/// What the server calls each model of a workload.
+fn served_as(workload: &Workload, settings: &Settings) -> Result<Vec<String>, LoadError> {
+    for name in settings.names.keys() {
+        if !workload.models.iter().any(|model| model.name == *name || model.group == *name) {
+            let problem = format!("the workload has no model `{name}`");
+            return Err(LoadError::option("--map", problem));
+        }
+    }
+    let of = |model: &workload::Model| {
+        let mapped = settings.names.get(&model.name).or_else(|| settings.names.get(&model.group));
+        mapped.unwrap_or(&model.name).clone()
+    };
+    Ok(workload.models.iter().map(of).collect())
+}
+
+fn runtime() -> io::Result<tokio::runtime::Runtime> {
+    Builder::new_current_thread().enable_all().event_interval(EVENT_INTERVAL).build()
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> Result<T, LoadError> {
+    let runtime = runtime().map_err(|error| LoadError::system("start a runtime", error))?;
+    Ok(LocalSet::new().block_on(&runtime, future))
+}
+
+struct Thread {
+    number: usize,
+    threads: usize,
+    shared: Arc<Shared>,
+    record: Arc<Mutex<Record>>,
+    clock: Clock,
+    workload: Workload,
+    drive: Drive,
+    endpoint: Endpoint,
+    address: SocketAddr,
+    connections: u32,
+}
+
+impl Thread {
+    fn start(self, channel: Channel<io::Result<Spent>>) -> Result<(), LoadError> {
+        let work = move || {
+            // Nobody listens any more only if the run has failed for another reason.
+            let _ = channel.send(self.send());
+        };
+        let started = thread::Builder::new().name("sender".to_owned()).spawn(work);
+        started.map(drop).map_err(|error| LoadError::system("start a sending thread", error))
+    }
+
+    fn send(self) -> io::Result<Spent> {
+        let connections = Connections::new(&self.endpoint, self.address, self.connections);
+        let share = |(number, timed): (usize, Timed)| (number % self.threads == self.number).then_some(timed);
+        let runtime = runtime()?;
+        LocalSet::new().block_on(&runtime, async {
+            let sender = Sender::new(self.shared, connections, self.record, self.clock);
+            match self.drive {
+                Drive::Open(stages) => {
+                    let requests = stages.apply(Arrivals::new(&self.workload)).map(|offered| Timed {
+                        offered,
+                        stage: u32::try_from(stages.stage_at(offered.at)).unwrap_or(u32::MAX),
+                    });
+                    sender.open_loop(requests.enumerate().filter_map(share)).await
+                }
+                Drive::Closed { concurrency, time } => {
+                    let requests = Arrivals::new(&self.workload).map(|offered| Timed { offered, stage: 0 });
+                    let own = (concurrency as usize + self.threads - 1 - self.number) / self.threads;
+                    sender.closed_loop(requests.enumerate().filter_map(share), own, time).await
+                }
+            }
+        })
+    }
+}
+
+struct Watching<'a> {
+    results: Receiver<io::Result<Spent>>,
+    records: &'a [Arc<Mutex<Record>>],
+    shared: &'a Shared,
+    stop: &'a AtomicBool,
+    clock: Clock,
+}
+
+impl Watching<'_> {
+    /// Gathers until every thread is done; also says whether somebody stopped the run.
+    fn until_the_end(
+        &self,
+        gathered: &mut Gathered,
+        drive: &Drive,
+        live: &mut dyn FnMut(&Live),
+    ) -> Result<(Vec<Spent>, bool), LoadError> {
+        let mut spent = Vec::new();
+        let mut failed = None;
+        let mut interrupted = false;
+        let mut ended = 0;
+        while ended < self.records.len() {
+            match self.results.recv_timeout(GLANCE) {
+                Ok(Ok(one)) => {
+                    spent.push(one);
+                    ended += 1;
+                }
+                Ok(Err(error)) => {
+                    self.shared.stop.store(true, Ordering::Relaxed);
+                    failed = Some(LoadError::system("send", error));
+                    ended += 1;
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Err(LoadError::Lost),
+            }
+            if self.stop.load(Ordering::Relaxed) && !interrupted {
+                interrupted = true;
+                self.shared.stop.store(true, Ordering::Relaxed);
+            }
+            for record in self.records {
+                let mut record = record.lock().unwrap_or_else(PoisonError::into_inner);
+                gathered.take(&mut record, self.clock.now());
+            }
+            live(&gathered.live(self.records, self.clock.now() / SECOND, self.clock.now(), drive));
+        }
+        match failed {
+            Some(error) => Err(error),
+            None => Ok((spent, interrupted)),
+        }
+    }
+}

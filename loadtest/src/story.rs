@@ -1,0 +1,225 @@
+//! A report in words, for the terminal and the page alike.
+
+use std::fmt::Write as _;
+
+use jiff::Timestamp;
+use sim::page::{number, percent};
+
+use crate::report::{Driven, Figures, ModelFigures, Report};
+
+/// Attainment from which a model keeps its promise.
+pub(crate) const KEPT: f64 = 0.99;
+/// Letters of a server's name, of a reason, and of what was said with it.
+const NAME_MAX: usize = 80;
+const REASON_MAX: usize = 60;
+const SAID_MAX: usize = 120;
+
+/// Which server was measured, and how it was spoken to.
+pub(crate) fn server(report: &Report) -> String {
+    let target = &report.target;
+    let protocol = match target.protocol.as_str() {
+        "http" => "HTTP/1.1",
+        "http2" => "HTTP/2",
+        "grpc" => "gRPC",
+        other => other,
+    };
+    let name = if target.server.is_empty() { "a server".to_owned() } else { shown(&target.server, NAME_MAX) };
+    format!("{name} at {}, {protocol} with {} tensors", target.url, target.tensors)
+}
+
+/// How requests were sent, and when.
+pub(crate) fn drive(report: &Report) -> String {
+    let rate = number(report.total.offered_rate);
+    let mut text = match report.driven {
+        Driven::Open => format!("open loop, {rate} requests a second"),
+        Driven::Closed { concurrency: 1 } => format!("closed loop, 1 request in flight, {rate} a second"),
+        Driven::Closed { concurrency } => {
+            format!("closed loop, {concurrency} requests in flight, {rate} a second")
+        }
+    };
+    let _ = write!(text, " for {} s", number(report.measured_s));
+    if report.warmup_s > 0.0 {
+        let _ = write!(text, " after {} s that are not counted", number(report.warmup_s));
+    }
+    let _ = write!(text, ", seed {}, from {}", report.seed, moment(&report.started, "%Y-%m-%d %H:%M:%S UTC"));
+    text
+}
+
+/// Whether this client is to be trusted, in figures.
+pub(crate) fn client(report: &Report) -> String {
+    let client = &report.client;
+    let mut text = format!(
+        "{}, {} of the time busy, {} us of processor time a request, {}",
+        counted(u64::from(client.threads), "thread"),
+        percent(client.busy),
+        number(client.cpu_us),
+        counted(client.connections, "connection")
+    );
+    if let Some(error) = &client.send_error {
+        let late = number(error.p99_ms);
+        let _ = write!(text, "; 99 % of requests were sent at most {late} ms after they were due");
+    }
+    text
+}
+
+/// What a reader must know before the figures are believed.
+pub(crate) fn warnings(report: &Report) -> Vec<String> {
+    let client = &report.client;
+    let mut all = Vec::new();
+    if let Some(from) = &client.late_from {
+        let from = moment(from, "%H:%M:%S UTC");
+        let seconds = counted(client.late_seconds, "second");
+        all.push(format!(
+            "this client could not keep up: results from {from} are not the server's ({seconds} of them)"
+        ));
+    }
+    if report.interrupted {
+        let after = number(report.measured_s);
+        all.push(format!("the run was stopped before its end: figures are about the first {after} s"));
+    }
+    if client.held > 0 {
+        let held = counted(client.held, "request");
+        all.push(format!(
+            "{held} had to wait because every allowed connection was busy: the wait is part of the latency, and \
+             more connections would say how the server itself fares"
+        ));
+    }
+    if let Driven::Closed { concurrency } = report.driven {
+        let loops = counted(u64::from(concurrency), "request");
+        all.push(format!(
+            "a closed loop waits for a slow server and so asks it less: this says how {loops} in flight fare, and \
+             nothing about more clients"
+        ));
+    }
+    all
+}
+
+/// Requests that were not answered, for one reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Unanswered {
+    /// Whether the server refused them for its own good; otherwise they failed.
+    pub(crate) refused: bool,
+    /// The reason, in words.
+    pub(crate) reason: String,
+    pub(crate) requests: u64,
+    /// What was said with the first one; empty if nothing.
+    pub(crate) said: String,
+}
+
+/// Why requests were not answered, the most frequent reason first.
+pub(crate) fn reasons(report: &Report) -> Vec<Unanswered> {
+    let figures = &report.total;
+    let of = |refused: bool| {
+        move |(reason, requests): (&String, &u64)| Unanswered {
+            refused,
+            reason: shown(&reason.replace('_', " "), REASON_MAX),
+            requests: *requests,
+            said: report.said.get(reason).map_or_else(String::new, |said| shown(said, SAID_MAX)),
+        }
+    };
+    let all = figures.refused.iter().map(of(true)).chain(figures.failed.iter().map(of(false)));
+    let mut all: Vec<_> = all.filter(|reason| reason.requests > 0).collect();
+    all.sort_by_key(|reason| std::cmp::Reverse(reason.requests));
+    all
+}
+
+/// Text that came from elsewhere, without what would control a terminal, and no longer than so many letters.
+pub(crate) fn shown(text: &str, letters: usize) -> String {
+    let clean = text.chars().map(|letter| if letter.is_control() { ' ' } else { letter });
+    let short: String = clean.clone().take(letters).collect();
+    if clean.count() > letters { format!("{short}...") } else { short }
+}
+
+/// The highest rate that held, in words; none if it was not looked for.
+pub(crate) fn capacity(report: &Report) -> Option<String> {
+    let capacity = report.capacity.as_ref()?;
+    if capacity.rate <= 0.0 {
+        return Some("no rate that was tried had 99 % of its requests answered within the SLO".to_owned());
+    }
+    let (rate, attainment) = (number(capacity.rate), percent(capacity.attainment));
+    let open = if capacity.settled { "" } else { "; the search ended before it was certain of more" };
+    Some(format!("{rate} requests a second, the highest rate that held ({attainment} within the SLO){open}"))
+}
+
+/// Refused requests and failed ones.
+pub(crate) fn unanswered(figures: &Figures) -> (u64, u64) {
+    (figures.refused.values().sum(), figures.failed.values().sum())
+}
+
+/// Batches, rows a batch and milliseconds a batch; none if the server told nothing.
+pub(crate) fn batches(model: &ModelFigures) -> Option<(u64, f64, f64)> {
+    let count: u64 = model.batches.iter().map(|size| size.batches).sum();
+    let rows: f64 = model.batches.iter().map(|size| size.rows as f64 * size.batches as f64).sum();
+    let time: f64 = model.batches.iter().map(|size| size.compute_ms * size.batches as f64).sum();
+    (count > 0).then(|| (count, rows / count as f64, time / count as f64))
+}
+
+/// The SLO that all models share, in milliseconds; none if they differ.
+pub(crate) fn shared_slo(report: &Report) -> Option<f64> {
+    let first = report.models.first()?.slo_ms;
+    report.models.iter().all(|model| (model.slo_ms - first).abs() < f64::EPSILON).then_some(first)
+}
+
+/// An RFC 3339 time in another form; as it is if it is none.
+fn moment(text: &str, form: &str) -> String {
+    text.parse::<Timestamp>().map_or_else(|_| text.to_owned(), |time| time.strftime(form).to_string())
+}
+
+fn counted(count: u64, one: &str) -> String {
+    format!("{} {one}{}", number(count as f64), if count == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture;
+
+    #[test]
+    fn a_run_without_trouble_has_no_warnings() {
+        let report = fixture::plain();
+        assert_eq!(warnings(&report), Vec::<String>::new());
+        assert_eq!(server(&report), "tessera 0.1.0 at http://127.0.0.1:8000, HTTP/1.1 with binary tensors");
+        let words = drive(&report);
+        assert!(
+            words.starts_with("open loop, ") && words.ends_with("from 2026-11-21 13:01:40 UTC"),
+            "{words}"
+        );
+        assert!(!words.contains("not counted") && words.contains(" for 30 s, seed 1"), "{words}");
+    }
+
+    #[test]
+    fn trouble_is_told() {
+        let mut report = fixture::plain();
+        report.interrupted = true;
+        report.driven = Driven::Closed { concurrency: 32 };
+        report.client.held = 1_234;
+        report.client.late_from = Some("2026-11-21T13:02:10.4Z".to_owned());
+        report.client.late_seconds = 1;
+        let all = warnings(&report).join("\n");
+        for said in [
+            "this client could not keep up: results from 13:02:10 UTC are not the server's (1 second of them)",
+            "stopped before its end: figures are about the first 30 s",
+            "1,234 requests had to wait because every allowed connection was busy",
+            "how 32 requests in flight fare, and nothing about more clients",
+        ] {
+            assert!(all.contains(said), "{said}: {all}");
+        }
+        assert!(drive(&report).starts_with("closed loop, 32 requests in flight"));
+    }
+
+    #[test]
+    fn reasons_come_by_number() {
+        let mut report = fixture::idle();
+        report.total.refused.insert("deadline_unmeetable".to_owned(), 3);
+        report.total.refused.insert("never".to_owned(), 0);
+        report.total.failed.insert("timeout".to_owned(), 7);
+        report.said.insert("deadline_unmeetable".to_owned(), format!("\x1b[31mno{}", "o".repeat(200)));
+        let all = reasons(&report);
+        let short: Vec<_> =
+            all.iter().map(|reason| (reason.refused, reason.reason.as_str(), reason.requests)).collect();
+        assert_eq!(short, [(false, "timeout", 7), (true, "deadline unmeetable", 3)]);
+        assert!(all[1].said.starts_with(" [31mnooo") && all[1].said.ends_with("o..."), "{}", all[1].said);
+        let figures = &report.total;
+        assert_eq!(unanswered(figures), (3, 7));
+    }
+}

@@ -1,0 +1,264 @@
+//! Traffic that grows, steps and falls while a workload is played.
+//!
+//! A workload has a time of its own, in which its requests are where its seed puts them. Stages say how fast that
+//! time passes: a factor of 2 makes the same requests arrive twice as fast. So a ramp changes the rate and nothing
+//! else; the same requests come in the same order, whatever the stages are.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::arrivals::{Arrivals, Offered};
+use crate::error::WorkloadError;
+use crate::units::{Span, show};
+use crate::workload::DURATION_MAX;
+
+/// Stages at most.
+const STAGES_MAX: usize = 1_000;
+
+/// Largest factor.
+const FACTOR_MAX: f64 = 1e6;
+
+/// A stretch of real time in which the factor goes from one value to another in a straight line.
+///
+/// As text: `10s:0..1` for a ramp, `30s:2` for a constant factor.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Stage {
+    /// Multiple of the workload's rate at the start; 0 for a pause.
+    pub from: f64,
+    /// The same at the end.
+    pub to: f64,
+    /// Nanoseconds that it lasts.
+    pub time: u64,
+}
+
+impl Stage {
+    /// Nominal nanoseconds in the first `at` of the stage. Never falls as `at` grows, rounding included: every
+    /// operation on the way is monotone.
+    fn passed(&self, at: u64) -> f64 {
+        let length = self.time as f64;
+        let rising = |from: f64, to: f64, at: f64| at * (from + (to - from) * (at / (2.0 * length)));
+        if self.to >= self.from {
+            rising(self.from, self.to, at as f64)
+        } else {
+            let left = self.time.saturating_sub(at) as f64;
+            rising(self.to, self.from, length) - rising(self.to, self.from, left)
+        }
+    }
+
+    fn nominal(&self) -> u64 {
+        if self.is_identity() { self.time } else { self.passed(self.time).round() as u64 }
+    }
+
+    fn is_identity(&self) -> bool {
+        self.from == 1.0 && self.to == 1.0
+    }
+
+    /// The last nanosecond of the stage at which no more than `nominal` has passed.
+    fn reaches(&self, nominal: u64) -> u64 {
+        if self.is_identity() {
+            return nominal;
+        }
+        let wanted = nominal as f64;
+        let guess = self.solve(wanted).min(self.time);
+        let within = |at: u64| self.passed(at) <= wanted;
+        // The solution is exact but for rounding; what counts is `passed`, so the answer is searched from there on.
+        let (mut low, mut high, mut step) = (0, self.time, 1);
+        if within(guess) {
+            low = guess;
+            while low.saturating_add(step) < high {
+                if !within(low + step) {
+                    high = low + step;
+                    break;
+                }
+                low += step;
+                step *= 2;
+            }
+        } else {
+            high = guess;
+            while step < high {
+                if within(high - step) {
+                    low = high - step;
+                    break;
+                }
+                high -= step;
+                step *= 2;
+            }
+        }
+        while high.saturating_sub(low) > 1 {
+            let middle = low + (high - low) / 2;
+            if within(middle) { low = middle } else { high = middle }
+        }
+        low.min(self.time.saturating_sub(1))
+    }
+
+    /// Solves the quadratic equation of a straight line's area, from the end at which the factor is lower, where
+    /// nothing cancels out.
+    fn solve(&self, wanted: f64) -> u64 {
+        let length = self.time as f64;
+        let solve = |low: f64, high: f64, area: f64| {
+            2.0 * area / (low + (low * low + 2.0 * (high - low) * area / length).sqrt())
+        };
+        if self.to >= self.from {
+            solve(self.from, self.to, wanted) as u64
+        } else {
+            let left = solve(self.to, self.from, self.passed(self.time) - wanted);
+            self.time.saturating_sub(left.ceil() as u64)
+        }
+    }
+}
+
+impl FromStr for Stage {
+    type Err = WorkloadError;
+
+    fn from_str(text: &str) -> Result<Self, WorkloadError> {
+        let wrong = |problem: String| WorkloadError::apart("stage", format!("`{text}`: {problem}"));
+        let (time, factors) = text
+            .split_once(':')
+            .ok_or_else(|| wrong("expected a time and a factor, like `30s:2` or `10s:0..1`".to_owned()))?;
+        let Span(time) = Span::parse(time).map_err(wrong)?;
+        let factor = |factor: &str| {
+            let factor = factor.trim();
+            factor
+                .parse()
+                .map_err(|_| wrong(format!("`{factor}` is no number: expected a factor like `1.5`")))
+        };
+        let (from, to) = factors.split_once("..").unwrap_or((factors, factors));
+        let stage = Self { from: factor(from)?, to: factor(to)?, time };
+        check(&stage).map_err(wrong)?;
+        Ok(stage)
+    }
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", show(self.time), self.from)?;
+        if self.to == self.from { Ok(()) } else { write!(f, "..{}", self.to) }
+    }
+}
+
+fn check(stage: &Stage) -> Result<(), String> {
+    if let Some(factor) =
+        [stage.from, stage.to].into_iter().find(|factor| !(0.0..=FACTOR_MAX).contains(factor))
+    {
+        return Err(format!("factor {factor}: expected 0 to {FACTOR_MAX}"));
+    }
+    if !(1..=DURATION_MAX).contains(&stage.time) {
+        return Err(format!("time {}: expected more than 0 and at most 400d", show(stage.time)));
+    }
+    Ok(())
+}
+
+/// Stages, one after the other.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stages {
+    pieces: Vec<Piece>,
+    total: u64,
+    nominal: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Piece {
+    stage: Stage,
+    /// Real nanoseconds before it.
+    begin: u64,
+    /// Nominal nanoseconds before it.
+    nominal_begin: u64,
+    /// Nominal nanoseconds up to its end.
+    nominal_end: u64,
+}
+
+impl Stages {
+    /// Stages in that order.
+    ///
+    /// # Errors
+    /// Unless there are 1 to 1000 of them, with factors from 0 to a million, each longer than 0, at most 400 days
+    /// together, in which more than 0 and at most 400 days of the workload's own time pass.
+    pub fn new(stages: Vec<Stage>) -> Result<Self, WorkloadError> {
+        if stages.is_empty() || stages.len() > STAGES_MAX {
+            let problem = format!("expected 1 to {STAGES_MAX}, got {}", stages.len());
+            return Err(WorkloadError::apart("stages", problem));
+        }
+        let mut pieces = Vec::with_capacity(stages.len());
+        let (mut total, mut nominal) = (0_u64, 0_u64);
+        for (position, stage) in stages.into_iter().enumerate() {
+            check(&stage).map_err(|problem| WorkloadError::apart(format!("stages[{position}]"), problem))?;
+            let nominal_end = nominal.saturating_add(stage.nominal());
+            pieces.push(Piece { stage, begin: total, nominal_begin: nominal, nominal_end });
+            total = total.saturating_add(stage.time);
+            nominal = nominal_end;
+        }
+        if total > DURATION_MAX {
+            let problem = format!("last {} together: expected at most 400d", show(total));
+            return Err(WorkloadError::apart("stages", problem));
+        }
+        if nominal == 0 || nominal > DURATION_MAX {
+            let nominal = show(nominal);
+            let problem = format!(
+                "{nominal} of the workload's time pass in them: expected more than 0 and at most 400d"
+            );
+            return Err(WorkloadError::apart("stages", problem));
+        }
+        Ok(Self { pieces, total, nominal })
+    }
+
+    /// The workload as it is, for so many nanoseconds.
+    ///
+    /// # Errors
+    /// Unless that is more than 0 and at most 400 days.
+    pub fn constant(time: u64) -> Result<Self, WorkloadError> {
+        Self::new(vec![Stage { from: 1.0, to: 1.0, time }])
+    }
+
+    /// Real nanoseconds that they last together.
+    pub fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// Nanoseconds of the workload's own time that pass in them: how long the workload must be
+    /// ([`Workload::lasting`](crate::Workload::lasting)) for traffic to go on to the end.
+    pub fn nominal(&self) -> u64 {
+        self.nominal
+    }
+
+    /// Number of the stage at a real time; the last one from the end on.
+    pub fn stage_at(&self, at: u64) -> usize {
+        self.pieces.partition_point(|piece| piece.begin <= at).saturating_sub(1)
+    }
+
+    /// The factor at a real time; 0 from the end on.
+    pub fn factor_at(&self, at: u64) -> f64 {
+        let piece = self.pieces.get(self.stage_at(at)).filter(|_| at < self.total);
+        piece.map_or(0.0, |Piece { stage, begin, .. }| {
+            stage.from + (stage.to - stage.from) * ((at - begin) as f64 / stage.time as f64)
+        })
+    }
+
+    /// The stages in order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Stage> {
+        self.pieces.iter().map(|piece| &piece.stage)
+    }
+
+    /// Nanoseconds of the workload's own time that have passed at a real time.
+    pub fn nominal_at(&self, at: u64) -> u64 {
+        let Some(piece) = self.pieces.get(self.stage_at(at)) else { return 0 };
+        let within = at.saturating_sub(piece.begin);
+        if within >= piece.stage.time {
+            return piece.nominal_end;
+        }
+        let passed = if piece.stage.is_identity() { within } else { piece.stage.passed(within) as u64 };
+        piece.nominal_begin.saturating_add(passed).min(piece.nominal_end)
+    }
+
+    /// The real time at which the workload's own time is `nominal`: the last nanosecond at which no more than that
+    /// has passed. None from the end on. Never falls as `nominal` grows; the same where the factor is always 1.
+    pub fn warp(&self, nominal: u64) -> Option<u64> {
+        let piece = self.pieces.get(self.pieces.partition_point(|piece| piece.nominal_end <= nominal))?;
+        Some(piece.begin.saturating_add(piece.stage.reaches(nominal - piece.nominal_begin)))
+    }
+
+    /// The requests at their real times, up to the end of the stages.
+    pub fn apply(&self, arrivals: Arrivals) -> impl Iterator<Item = Offered> + use<> {
+        let stages = self.clone();
+        arrivals.map_while(move |offered| Some(Offered { at: stages.warp(offered.at)?, ..offered }))
+    }
+}

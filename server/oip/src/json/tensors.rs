@@ -1,0 +1,212 @@
+//! Tensors of a JSON body, be they the inputs of a request or the outputs of an answer: both are written alike.
+
+use bytes::Bytes;
+use serde_json::value::RawValue;
+
+use super::parameters::{Rest, SharedMemoryParts};
+use super::{elements, wire};
+use crate::error::{Field, cut};
+use crate::{Datatype, Limits, Parameters, ProtocolError, Shape, SharedMemoryRef, TensorData, binary};
+
+/// What is written of a tensor. Members that are null count as absent.
+pub(super) struct Members<'a> {
+    pub(super) name: Option<String>,
+    pub(super) datatype: Option<wire::Text<'a>>,
+    pub(super) shape: Option<wire::Dims>,
+    pub(super) data: Option<&'a RawValue>,
+    pub(super) binary_data_size: Option<u64>,
+    pub(super) shared_memory: SharedMemoryParts,
+}
+
+/// A tensor whose data is what datatype and shape call for.
+pub(super) struct Decoded {
+    pub(super) name: String,
+    pub(super) datatype: Datatype,
+    pub(super) shape: Shape,
+    pub(super) data: TensorData,
+}
+
+/// State while the tensors of one list are decoded in order.
+pub(super) struct Tensors<'a> {
+    list: &'static str,
+    count: usize,
+    /// Binary data that no tensor has claimed yet.
+    tail: Bytes,
+    decoded_bytes: u64,
+    limits: &'a Limits,
+}
+
+impl<'a> Tensors<'a> {
+    pub(super) fn new(list: &'static str, tail: Bytes, limits: &'a Limits) -> Self {
+        Self { list, count: 0, tail, decoded_bytes: 0, limits }
+    }
+
+    /// Bytes of the tail that no tensor has claimed.
+    pub(super) fn unclaimed(&self) -> usize {
+        self.tail.len()
+    }
+
+    /// The next tensor of the list. Its parameters, other than those that say where the elements are, are the
+    /// caller's.
+    pub(super) fn next(&mut self, members: Members<'_>) -> Result<Decoded, ProtocolError> {
+        let index = self.count;
+        self.count = self.count.saturating_add(1);
+        let name = members.name.ok_or_else(|| missing(self.member(index, "name"), "a string"))?;
+        check_length(&name, self.member(index, "name"), self.limits)?;
+        let datatype = members.datatype.ok_or_else(|| missing(self.member(index, "datatype"), "a string"))?;
+        let datatype: Datatype = datatype.0.parse().map_err(|source| ProtocolError::Datatype {
+            field: self.member(index, "datatype").to_string(),
+            source,
+        })?;
+        let shape =
+            members.shape.ok_or_else(|| missing(self.member(index, "shape"), "an array of integers"))?;
+        let shape = shape_of(&shape).map_err(|source| ProtocolError::Shape {
+            field: self.member(index, "shape").to_string(),
+            source,
+        })?;
+        let shared = shared_memory_ref(members.shared_memory, self.list, index, self.limits)?;
+        let data = match (members.data, members.binary_data_size, shared) {
+            (None, None, Some(region)) => TensorData::Shared(region),
+            (Some(text), None, None) => TensorData::Inline(self.json(index, datatype, &shape, text.get())?),
+            (None, Some(size), None) => TensorData::Inline(self.binary(index, datatype, &shape, size)?),
+            (data, size, shared) => {
+                return Err(data_source(self.list, index, data.is_some(), size.is_some(), shared.is_some()));
+            }
+        };
+        Ok(Decoded { name, datatype, shape, data })
+    }
+
+    fn json(
+        &mut self,
+        index: usize,
+        datatype: Datatype,
+        shape: &Shape,
+        text: &str,
+    ) -> Result<Bytes, ProtocolError> {
+        let target = elements::Target { datatype, shape, field: self.member(index, "data") };
+        if let Some(size) = datatype.size() {
+            self.claim(index, binary::element_count(shape).saturating_mul(size as u64))?;
+            return Ok(elements::parse(text, target)?.into());
+        }
+        let data = elements::parse(text, target)?;
+        self.claim(index, data.len() as u64)?;
+        Ok(data.into())
+    }
+
+    fn binary(
+        &mut self,
+        index: usize,
+        datatype: Datatype,
+        shape: &Shape,
+        bytes: u64,
+    ) -> Result<Bytes, ProtocolError> {
+        let field = Field::EntryParameter(self.list, index, "binary_data_size");
+        let size = usize::try_from(bytes).ok().filter(|&size| size <= self.tail.len()).ok_or_else(|| {
+            ProtocolError::BinaryBeyondBody { field: field.to_string(), bytes, available: self.tail.len() }
+        })?;
+        self.claim(index, bytes)?;
+        let data = self.tail.split_to(size);
+        binary::check(&data, datatype, shape, field)?;
+        Ok(data)
+    }
+
+    fn member(&self, index: usize, member: &'static str) -> Field<'static> {
+        Field::Member(self.list, index, member)
+    }
+
+    fn claim(&mut self, index: usize, bytes: u64) -> Result<(), ProtocolError> {
+        self.decoded_bytes = self.decoded_bytes.saturating_add(bytes);
+        if self.decoded_bytes > self.limits.tensor_bytes as u64 {
+            return Err(ProtocolError::TensorTooLarge {
+                field: Field::Entry(self.list, index).to_string(),
+                bytes: self.decoded_bytes,
+                limit: self.limits.tensor_bytes,
+            });
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn missing(field: Field<'_>, expected: &'static str) -> ProtocolError {
+    ProtocolError::Missing { field: field.to_string(), expected }
+}
+
+pub(super) fn check_length(text: &str, field: Field<'_>, limits: &Limits) -> Result<(), ProtocolError> {
+    if text.len() > limits.name_bytes {
+        let field = field.to_string();
+        return Err(ProtocolError::TooLong { field, bytes: text.len(), limit: limits.name_bytes });
+    }
+    Ok(())
+}
+
+pub(super) fn bounded<T>(
+    list: wire::Bounded<wire::Object<T>>,
+    name: &'static str,
+    limits: &Limits,
+) -> Result<Vec<T>, ProtocolError> {
+    let limit = limits.tensors.min(Limits::TENSORS_MAX);
+    if list.count > limit {
+        return Err(ProtocolError::TooMany { field: name.to_owned(), count: list.count, limit });
+    }
+    Ok(list.entries.into_iter().map(|wire::Object(entry)| entry).collect())
+}
+
+pub(super) fn rest_parameters(
+    rest: Rest,
+    field: Field<'_>,
+    limits: &Limits,
+) -> Result<Parameters, ProtocolError> {
+    let limit = limits.parameters.min(Limits::PARAMETERS_MAX);
+    if rest.count > limit {
+        return Err(ProtocolError::TooMany { field: field.to_string(), count: rest.count, limit });
+    }
+    for (name, _) in &rest.entries {
+        check_length(name, field, limits)?;
+    }
+    Ok(rest.entries)
+}
+
+pub(super) fn duplicate(field: Field<'_>, name: &str) -> ProtocolError {
+    ProtocolError::Duplicate { field: field.to_string(), name: cut(name).to_owned() }
+}
+
+fn shape_of(dims: &wire::Dims) -> Result<Shape, crate::ShapeError> {
+    if dims.count > Shape::MAX_RANK {
+        return Err(crate::ShapeError::Rank(dims.count));
+    }
+    Shape::from_wire(&dims.kept)
+}
+
+fn data_source(list: &'static str, index: usize, data: bool, binary: bool, shared: bool) -> ProtocolError {
+    let found = match (data, binary, shared) {
+        (true, true, false) => "`data` and `parameters.binary_data_size`",
+        (true, false, true) => "`data` and `parameters.shared_memory_region`",
+        (false, true, true) => "`parameters.binary_data_size` and `parameters.shared_memory_region`",
+        (true, true, true) => "data in three places",
+        _ => "no data",
+    };
+    ProtocolError::DataSource {
+        field: Field::Entry(list, index).to_string(),
+        found,
+        choices: "`data`, `parameters.binary_data_size` and `parameters.shared_memory_region`",
+    }
+}
+
+pub(super) fn shared_memory_ref(
+    parts: SharedMemoryParts,
+    list: &'static str,
+    index: usize,
+    limits: &Limits,
+) -> Result<Option<SharedMemoryRef>, ProtocolError> {
+    let at = |name| Field::EntryParameter(list, index, name);
+    let Some(region) = parts.region else {
+        if parts.offset.is_some() || parts.byte_size.is_some() {
+            return Err(missing(at("shared_memory_region"), "the name of a registered region"));
+        }
+        return Ok(None);
+    };
+    check_length(&region, at("shared_memory_region"), limits)?;
+    let byte_size =
+        parts.byte_size.ok_or_else(|| missing(at("shared_memory_byte_size"), "a number of bytes"))?;
+    Ok(Some(SharedMemoryRef { region, offset: parts.offset.unwrap_or(0), byte_size }))
+}

@@ -1,0 +1,79 @@
+//! The line that shows how a run goes: rate, p99 against the SLO, refusals.
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use loadtest::Live;
+use sim::page::number;
+
+/// Steps of the bar.
+const STEPS: u64 = 1_000;
+
+/// One line on standard error, if that is a terminal.
+#[derive(Debug)]
+pub struct Line(ProgressBar);
+
+impl Line {
+    /// A line, or nothing where nobody would see it.
+    pub fn new(shown: bool) -> Self {
+        let target = if shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        let bar = ProgressBar::with_draw_target(Some(STEPS), target);
+        // A template of literals: should it not parse, the default style serves.
+        if let Ok(style) = ProgressStyle::with_template("{msg} {wide_bar}") {
+            bar.set_style(style);
+        }
+        Self(bar)
+    }
+
+    /// Says what is being done before anything is measured.
+    pub fn say(&self, what: &str) {
+        self.0.set_message(what.to_owned());
+    }
+
+    /// Shows the last full second. `before` is said first.
+    pub fn show(&self, before: &str, live: &Live) {
+        if let Some(total) = live.total_s.filter(|&total| total > 0.0) {
+            self.0.set_position((STEPS as f64 * (live.elapsed_s / total).min(1.0)) as u64);
+        }
+        self.0.set_message(format!("{before}{}", words(live)));
+    }
+
+    /// Clears the line.
+    pub fn clear(&self) {
+        self.0.finish_and_clear();
+    }
+}
+
+fn words(live: &Live) -> String {
+    let mut words = format!("{:.0} s  {}/s", live.elapsed_s, number(live.rate as f64));
+    if let (Some(p99), Some(of_slo)) = (live.p99_ms, live.p99_of_slo) {
+        words.push_str(&format!("  p99 {} ms, {:.0} % of SLO", number(p99), of_slo * 100.0));
+    }
+    for (count, what) in [(live.refused, "refused"), (live.failed, "failed")] {
+        if count > 0 {
+            words.push_str(&format!("  {} {what}", number(count as f64)));
+        }
+    }
+    if !live.kept_up {
+        words.push_str("  THIS CLIENT IS LATE");
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_says_rate_latency_and_what_goes_wrong() {
+        let live = Live {
+            elapsed_s: 12.3,
+            rate: 512,
+            p99_ms: Some(20.5),
+            p99_of_slo: Some(0.41),
+            kept_up: true,
+            ..Live::default()
+        };
+        assert_eq!(words(&live), "12 s  512/s  p99 20.5 ms, 41 % of SLO");
+        let bad = Live { refused: 3, failed: 1, kept_up: false, p99_ms: None, ..live };
+        assert_eq!(words(&bad), "12 s  512/s  3 refused  1 failed  THIS CLIENT IS LATE");
+    }
+}

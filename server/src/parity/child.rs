@@ -1,0 +1,100 @@
+//! A server of our own, on free ports.
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::process::{self, Command, Stdio};
+
+use anyhow::Context as _;
+use rustix::process::{Pid, Signal, kill_process};
+use serde::Deserialize;
+
+use super::repository::Repository;
+use crate::models_command;
+
+/// Bytes of the line that a server announces itself with.
+const ANNOUNCEMENT_BYTES: u64 = 16 << 20;
+
+/// A process that serves. Ended when it is dropped, too.
+#[derive(Debug)]
+pub struct Child {
+    process: process::Child,
+    /// Address of the REST interface.
+    pub http: String,
+    /// Address of the gRPC interface.
+    pub grpc: String,
+}
+
+#[derive(Deserialize)]
+struct Announcement {
+    http: String,
+    grpc: String,
+    ready: bool,
+    models: Vec<ModelRow>,
+}
+
+#[derive(Deserialize)]
+struct ModelRow {
+    name: String,
+    state: String,
+    #[serde(default)]
+    reason: String,
+}
+
+impl Child {
+    /// Starts this program as a server and waits until its models are loaded.
+    pub fn start(repository: &Repository, command_line: &[String]) -> anyhow::Result<Self> {
+        let program = std::env::current_exe()
+            .ok()
+            .or_else(|| command_line.first().map(Into::into))
+            .context("cannot find this program's file")?;
+        let mut command = Command::new(program);
+        command.arg("serve").arg("--json").args(["--log-level", "warn"]);
+        command.arg("--config").arg(repository.config()).arg("--repository").arg(repository.path());
+        for address in ["--http", "--grpc", "--metrics"] {
+            command.args([address, "127.0.0.1:0"]);
+        }
+        let mut process = command.stdout(Stdio::piped()).spawn().context("cannot start a server")?;
+        let out = process.stdout.take();
+        // Ended by its drop if anything below fails.
+        let mut child = Self { process, http: String::new(), grpc: String::new() };
+        let mut line = String::new();
+        let out = out.context("cannot read what the server says")?;
+        BufReader::new(out.take(ANNOUNCEMENT_BYTES)).read_line(&mut line)?;
+        anyhow::ensure!(!line.is_empty(), "the server ended before it was ready; what it said is above");
+        let told: Announcement = serde_json::from_str(&line).context("the server's announcement")?;
+        if !told.ready {
+            let failed = told.models.iter().find(|model| model.state != "READY");
+            let why = failed.map_or_else(String::new, |model| format!(": {}: {}", model.name, model.reason));
+            anyhow::bail!("a model did not load{why}");
+        }
+        (child.http, child.grpc) = (told.http, told.grpc);
+        for model in &repository.asked_for {
+            models_command::load(&child.http, model)?;
+        }
+        Ok(child)
+    }
+
+    /// Asks it to drain, and waits for its end.
+    pub fn stop(mut self) -> anyhow::Result<()> {
+        self.terminate();
+        let status = self.process.wait().context("cannot wait for the server")?;
+        anyhow::ensure!(status.success(), "the server ended with {status}");
+        Ok(())
+    }
+
+    fn terminate(&self) {
+        if let Some(pid) = i32::try_from(self.process.id()).ok().and_then(Pid::from_raw) {
+            // It may have ended by itself.
+            let _ = kill_process(pid, Signal::TERM);
+        }
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        if matches!(self.process.try_wait(), Ok(None)) {
+            self.terminate();
+            // Nothing is left to be done about a process that cannot be waited for.
+            let _ = self.process.wait();
+        }
+    }
+}
