@@ -1,6 +1,7 @@
 //! How a request ended, from what came back: right, refused or failed.
 
 use http::{HeaderMap, StatusCode};
+use oip::metadata::ErrorBody;
 
 use crate::connection::{Failure, Reply};
 
@@ -59,7 +60,10 @@ impl Outcome {
         }
         let busy =
             [StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE, StatusCode::GATEWAY_TIMEOUT];
-        let said = String::from_utf8_lossy(reply.body.get(..SAID_MAX).unwrap_or(&reply.body)).into_owned();
+        let said = match serde_json::from_slice::<ErrorBody>(&reply.body) {
+            Ok(told) => told.error.chars().take(SAID_MAX).collect(),
+            Err(_) => String::from_utf8_lossy(reply.body.get(..SAID_MAX).unwrap_or(&reply.body)).into_owned(),
+        };
         let or = || format!("http_{}", reply.status.as_u16());
         Some(Self::no(&reply.headers, or, busy.contains(&reply.status), said))
     }
@@ -128,8 +132,8 @@ mod tests {
     #[test]
     fn statuses_are_told_apart() {
         assert_eq!(Outcome::of_http(&reply(200, &[], "")), None);
-        let ours = reply(503, &[("x-tessera-reason", "queue_full")], "{}");
-        assert_eq!(Outcome::of_http(&ours), refused("queue_full", "{}"));
+        let ours = reply(503, &[("x-tessera-reason", "queue_full")], r#"{"error": "full"}"#);
+        assert_eq!(Outcome::of_http(&ours), refused("queue_full", "full"));
         assert_eq!(Outcome::of_http(&reply(429, &[], "")), refused("http_429", ""));
         assert_eq!(Outcome::of_http(&reply(400, &[], "no")), failed("http_400", "no"));
         assert_eq!(Outcome::of_grpc(&reply(200, &[("grpc-status", "0")], "")), None);

@@ -152,6 +152,11 @@ impl Front {
         self.draining.store(true, Ordering::SeqCst);
     }
 
+    /// Whether a drain has begun.
+    pub fn draining(&self) -> bool {
+        self.draining.load(Ordering::SeqCst)
+    }
+
     /// Returns once no request is in flight.
     pub async fn idle(&self) {
         loop {

@@ -29,6 +29,8 @@ const FULL: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncontent-type: application/json\r\n\
     x-tessera-reason: queue_full\r\nconnection: close\r\ncontent-length: 52\r\n\r\n\
     {\"error\":\"the limit of open connections is reached\"}";
+/// How long open connections are listened to after the address is given up: a request that was on its way then.
+const LAST_REQUESTS: Duration = Duration::from_millis(250);
 /// Wait before accepting again when the process is out of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -85,6 +87,10 @@ impl Listener {
     }
 
     /// Serves until `stop`, then lets requests in flight finish; returns when the last connection is closed.
+    ///
+    /// Whoever was connected at `stop` gets an answer: connections that the kernel has accepted are taken before the
+    /// address is given up, and open ones are listened to for a moment more, in which the service is to say that it
+    /// drains. A connection that is closed while a request is on its way loses that request.
     pub async fn serve<S, B>(
         self,
         protocols: Protocols,
@@ -97,59 +103,101 @@ impl Listener {
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn Error + Send + Sync>>,
     {
-        let connections = Arc::new(Semaphore::new(limits.connections));
-        let graceful = GracefulShutdown::new();
+        let connections = Connections {
+            address: self.address,
+            protocols,
+            limits,
+            permits: Arc::new(Semaphore::new(limits.connections)),
+            graceful: GracefulShutdown::new(),
+            close: CancellationToken::new(),
+        };
         loop {
             let accepted = tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
                 accepted = self.socket.accept() => accepted,
             };
-            let stream = match accepted {
-                Ok((stream, _)) => stream,
+            match accepted {
+                Ok((stream, _)) => connections.take(stream, service.clone()),
                 Err(error) => {
                     tracing::warn!(%error, address = %self.address, "cannot accept a connection");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
-                    continue;
                 }
+            }
+        }
+        for _ in 0..limits.connections {
+            let Ok(Ok((stream, _))) = tokio::time::timeout(Duration::ZERO, self.socket.accept()).await else {
+                break;
             };
-            let Ok(permit) = Arc::clone(&connections).try_acquire_owned() else {
-                tracing::debug!(address = %self.address, "connection refused: the limit is reached");
-                if protocols == Protocols::Http {
-                    // Best effort: a socket just accepted has room for it.
-                    let _ = stream.try_write(FULL);
-                }
-                continue;
-            };
-            let watcher = graceful.watcher();
-            let service = service.clone();
-            let stop = stop.clone();
-            tokio::spawn(async move {
-                let _permit = permit;
-                let opened = tokio::select! {
-                    biased;
-                    () = stop.cancelled() => None,
-                    opened = speaks_http2(&stream, limits.header_timeout) => opened,
-                };
-                let Some(speaks_http2) = opened else { return };
-                // Nagle's delay would be added to every small answer.
-                if stream.set_nodelay(true).is_err() {
-                    return;
-                }
-                let io = TokioIo::new(stream);
-                match (speaks_http2, protocols) {
-                    (true, _) => report(watcher.watch(http2(limits).serve_connection(io, service)).await),
-                    (false, Protocols::Http) => {
-                        report(watcher.watch(http1(limits).serve_connection(io, service)).await);
-                    }
-                    (false, Protocols::Http2) => {
-                        tracing::debug!("connection closed: this port speaks HTTP/2 (gRPC) only");
-                    }
-                }
-            });
+            connections.take(stream, service.clone());
         }
         drop(self.socket);
-        graceful.shutdown().await;
+        let _ = tokio::time::timeout(LAST_REQUESTS, connections.none()).await;
+        connections.close.cancel();
+        connections.graceful.shutdown().await;
+    }
+}
+
+/// The connections of a listener.
+struct Connections {
+    address: SocketAddr,
+    protocols: Protocols,
+    limits: ConnectionLimits,
+    /// One for each that may be open.
+    permits: Arc<Semaphore>,
+    graceful: GracefulShutdown,
+    /// Ends those on which nothing was ever sent.
+    close: CancellationToken,
+}
+
+impl Connections {
+    /// Serves a connection on a task of its own, or refuses it.
+    fn take<S, B>(&self, stream: TcpStream, service: S)
+    where
+        S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Send + 'static,
+        S::Future: Send + 'static,
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<Box<dyn Error + Send + Sync>>,
+    {
+        let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() else {
+            tracing::debug!(address = %self.address, "connection refused: the limit is reached");
+            if self.protocols == Protocols::Http {
+                // Best effort: a socket just accepted has room for it.
+                let _ = stream.try_write(FULL);
+            }
+            return;
+        };
+        let (watcher, close) = (self.graceful.watcher(), self.close.clone());
+        let (protocols, limits) = (self.protocols, self.limits);
+        tokio::spawn(async move {
+            let _permit = permit;
+            let opened = tokio::select! {
+                biased;
+                opened = speaks_http2(&stream, limits.header_timeout) => opened,
+                () = close.cancelled() => None,
+            };
+            let Some(speaks_http2) = opened else { return };
+            // Nagle's delay would be added to every small answer.
+            if stream.set_nodelay(true).is_err() {
+                return;
+            }
+            let io = TokioIo::new(stream);
+            match (speaks_http2, protocols) {
+                (true, _) => report(watcher.watch(http2(limits).serve_connection(io, service)).await),
+                (false, Protocols::Http) => {
+                    report(watcher.watch(http1(limits).serve_connection(io, service)).await);
+                }
+                (false, Protocols::Http2) => {
+                    tracing::debug!("connection closed: this port speaks HTTP/2 (gRPC) only");
+                }
+            }
+        });
+    }
+
+    /// Returns once none is open.
+    async fn none(&self) {
+        let all = u32::try_from(self.limits.connections).unwrap_or(u32::MAX);
+        let _ = self.permits.acquire_many(all).await;
     }
 }
 

@@ -161,3 +161,80 @@ fn data(
     }
     Ok(data.freeze())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn metadata(inputs: &[(&str, &str, &[i64])]) -> ModelMetadata {
+        let inputs = inputs.iter().map(|&(name, datatype, shape)| TensorMetadata {
+            name: name.into(),
+            datatype: datatype.into(),
+            shape: shape.to_vec(),
+        });
+        ModelMetadata {
+            name: "m".into(),
+            versions: Vec::new(),
+            platform: String::new(),
+            inputs: inputs.collect(),
+            outputs: Vec::new(),
+        }
+    }
+
+    fn shape_of(payloads: &Payloads, shape: &[i64], rows: u32) -> Result<Vec<u64>, String> {
+        let made = request(payloads, &metadata(&[("x", "FP32", shape)]), rows, 0);
+        made.map(|request| request.inputs[0].shape.extents().to_vec()).map_err(|error| error.to_string())
+    }
+
+    fn given(extents: &[u64]) -> Payloads {
+        Payloads { shapes: [("x".to_owned(), extents.to_vec())].into(), ..Payloads::default() }
+    }
+
+    #[test]
+    fn the_first_free_extent_is_the_batch() {
+        let none = Payloads::default();
+        assert_eq!(shape_of(&none, &[-1, 3], 4), Ok(vec![4, 3]));
+        assert_eq!(shape_of(&none, &[2, 3], 1), Ok(vec![2, 3]));
+        assert_eq!(shape_of(&given(&[1, 128]), &[-1, -1], 2), Ok(vec![2, 128]));
+        assert_eq!(shape_of(&given(&[16000]), &[-1], 1), Ok(vec![16000]));
+        let own = Payloads { shapes: [("m/x".to_owned(), vec![1, 9])].into(), ..given(&[1, 128]) };
+        assert_eq!(shape_of(&own, &[-1, -1], 1), Ok(vec![1, 9]));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_told_with_the_remedy() {
+        let said = |payloads: &Payloads, shape: &[i64], rows| shape_of(payloads, shape, rows).unwrap_err();
+        let none = Payloads::default();
+        let open = said(&none, &[-1, -1], 1);
+        assert_eq!(
+            open,
+            "model `m`: input `x`: its shape [-1,-1] leaves more than the batch open: expected --shape x=..."
+        );
+        assert!(said(&none, &[2, 3], 2).ends_with("takes no batch, and the workload asks for 2 rows"));
+        assert!(said(&given(&[1, 4]), &[-1, 3], 1).contains("does not fit the model's [-1,3]"));
+        assert!(said(&none, &[-1, 1 << 40], 1).contains("more than 67108864 bytes"));
+        let unknown = request(&none, &metadata(&[("x", "FP31", &[1])]), 1, 0).unwrap_err();
+        assert!(unknown.to_string().contains("unknown datatype `FP31`"), "{unknown}");
+    }
+
+    #[test]
+    fn values_lie_in_their_range_and_come_from_the_seed() {
+        let payloads = Payloads { ranges: [("ids".to_owned(), (5.0, 7.0))].into(), ..Payloads::default() };
+        let metadata =
+            metadata(&[("ids", "INT64", &[-1, 300]), ("mask", "BOOL", &[-1, 9]), ("text", "BYTES", &[-1])]);
+        let made = request(&payloads, &metadata, 1, 7).unwrap();
+        let TensorData::Inline(data) = &made.inputs[0].data else { panic!("expected data") };
+        let ids: Vec<i64> = data.as_chunks::<8>().0.iter().map(|&bytes| i64::from_le_bytes(bytes)).collect();
+        for id in 5..=7 {
+            let count = ids.iter().filter(|&&other| other == id).count();
+            assert!((70..=130).contains(&count), "{id} occurs {count} times of 300");
+        }
+        assert_eq!(made, request(&payloads, &metadata, 1, 7).unwrap());
+        assert_ne!(made, request(&payloads, &metadata, 1, 8).unwrap());
+        let encoded = oip::json::encode_request(&made, true).unwrap();
+        let body = [&encoded.head[..], &encoded.tail.concat()].concat().into();
+        let limits = oip::Limits::default();
+        let read = oip::json::decode_infer("m", None, &body, encoded.json_len, &limits).unwrap();
+        assert_eq!(read.inputs.len(), 3);
+    }
+}

@@ -96,3 +96,34 @@ fn sample(line: &str) -> Result<Sample, String> {
     let rows = request.inputs.first().and_then(|input| input.shape.extents().first()).copied().unwrap_or(1);
     Ok(Sample { rows, request, expected })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: &str = r#"{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [0.5, 1.5]}], "expect": [{"name": "y", "datatype": "FP32", "shape": [1], "data": [2.0]}]}"#;
+    const TWO: &str =
+        r#"{"inputs": [{"name": "x", "datatype": "FP32", "shape": [2, 2], "data": [0.5, 1.5, 1, 1]}]}"#;
+
+    #[test]
+    fn requests_are_chosen_by_rows_and_keep_what_is_expected() {
+        let samples = Samples::parse("s.jsonl", &format!("{ONE}\n\n{TWO}\n")).unwrap();
+        let of_one = samples.of("m", 1).unwrap();
+        assert_eq!((of_one.len(), of_one[0].request.model_name.as_str()), (1, "m"));
+        assert_eq!(of_one[0].expected.as_ref().unwrap()[0].name, "y");
+        assert!(samples.of("m", 2).unwrap()[0].expected.is_none());
+        let none = samples.of("m", 3).unwrap_err().to_string();
+        assert_eq!(none, "model `m`: s.jsonl has no request of 3 row(s), which the workload asks for");
+    }
+
+    #[test]
+    fn faults_name_the_file_and_the_line() {
+        let said = |text: &str| Samples::parse("s.jsonl", text).unwrap_err().to_string();
+        assert_eq!(said("\n"), "s.jsonl: expected a request a line, found none");
+        assert!(said(&format!("{ONE}\nnot json")).starts_with("s.jsonl:2: "));
+        let short = said(&TWO.replace("[2, 2]", "[2, 3]"));
+        assert!(short.starts_with("s.jsonl:1: ") && short.contains('6'), "{short}");
+        let wrong = said(&ONE.replace("\"shape\": [1], \"data\": [2.0]", "\"shape\": [2], \"data\": [2.0]"));
+        assert!(wrong.contains("expect: "), "{wrong}");
+    }
+}

@@ -1,26 +1,60 @@
-//! Request bodies that count against the budget for bodies while they arrive.
+//! Request bodies of unary calls: counted against the budget for bodies while they arrive, and bounded in time.
 
 use std::error::Error;
+use std::future::Future as _;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
+use tokio::time::Sleep;
 use tonic::Status;
 
 use crate::http::body::Reservation;
 
-/// A body, and what it has taken from the budget. `None`: not counted (a stream of messages, whose number in
-/// flight is bounded instead).
+/// A body and its bounds. `None`: it has none (a stream of messages, whose number in flight is bounded instead).
 pub struct Metered<B> {
     body: B,
-    reservation: Option<Reservation>,
+    bounds: Option<Bounds>,
+}
+
+/// What a body may take.
+pub struct Bounds {
+    reservation: Reservation,
+    patience: Duration,
+    /// Set once there is something to wait for: a body that came with its headers costs no timer.
+    alarm: Option<Pin<Box<Sleep>>>,
+}
+
+impl Bounds {
+    /// What arrives is added to the reservation, and all of it must have arrived within `patience`.
+    pub fn new(reservation: Reservation, patience: Duration) -> Self {
+        Self { reservation, patience, alarm: None }
+    }
+
+    fn arrived(&mut self, bytes: usize) -> Result<(), Status> {
+        let total = self.reservation.bytes().saturating_add(bytes);
+        self.reservation.grow(total).map_err(|refusal| Status::unavailable(refusal.message))
+    }
+
+    /// Ready when the time is up.
+    fn poll_late(&mut self, context: &mut Context<'_>) -> Poll<Status> {
+        let patience = self.patience;
+        let alarm = self.alarm.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
+        alarm.as_mut().poll(context).map(|()| {
+            Status::deadline_exceeded(format!(
+                "request body: not complete after {} s",
+                patience.as_secs_f64()
+            ))
+        })
+    }
 }
 
 impl<B> Metered<B> {
-    /// Counts what `body` delivers.
-    pub fn new(body: B, reservation: Option<Reservation>) -> Self {
-        Self { body, reservation }
+    /// A body within its bounds.
+    pub fn new(body: B, bounds: Option<Bounds>) -> Self {
+        Self { body, bounds }
     }
 }
 
@@ -38,13 +72,15 @@ where
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         let this = self.get_mut();
         let polled = Pin::new(&mut this.body).poll_frame(context).map_err(Into::into);
-        if let (Poll::Ready(Some(Ok(frame))), Some(reservation)) = (&polled, &mut this.reservation)
-            && let Some(data) = frame.data_ref()
-            && let Err(refusal) = reservation.grow(reservation.bytes().saturating_add(data.len()))
-        {
-            return Poll::Ready(Some(Err(Status::unavailable(refusal.message).into())));
+        let Some(bounds) = &mut this.bounds else { return polled };
+        match polled {
+            Poll::Pending => bounds.poll_late(context).map(|late| Some(Err(late.into()))),
+            Poll::Ready(Some(Ok(frame))) => {
+                let counted = bounds.arrived(frame.data_ref().map_or(0, Bytes::len));
+                Poll::Ready(Some(counted.map(|()| frame).map_err(Into::into)))
+            }
+            Poll::Ready(ended) => Poll::Ready(ended),
         }
-        polled
     }
 
     fn is_end_stream(&self) -> bool {

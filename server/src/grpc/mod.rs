@@ -28,7 +28,7 @@ use tonic_reflection::server::{v1, v1alpha};
 use crate::front::Front;
 use crate::reason::{Reason, Refusal};
 use api::Api;
-use metered::Metered;
+use metered::{Bounds, Metered};
 use proto::grpc_inference_service_server::GrpcInferenceServiceServer;
 
 /// The generated service; its messages are those of `oip::proto`.
@@ -101,8 +101,9 @@ impl<V1: v1::ServerReflection, V1Alpha: v1alpha::ServerReflection> GrpcService<V
         let path = request.uri().path();
         let answered = if path.starts_with("/inference.GRPCInferenceService/") {
             let bidirectional = path.ends_with("/ModelStreamInfer");
-            let budget = (!bidirectional).then(|| self.front.bodies.reserve());
-            self.inference.call(request.map(|body| Metered::new(body, budget))).await
+            let patience = self.front.limits.body_timeout;
+            let bounds = (!bidirectional).then(|| Bounds::new(self.front.bodies.reserve(), patience));
+            self.inference.call(request.map(|body| Metered::new(body, bounds))).await
         } else if path.starts_with("/grpc.health.v1.Health/") {
             self.health.call(request).await
         } else if path.starts_with("/grpc.reflection.v1.ServerReflection/") {

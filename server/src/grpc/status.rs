@@ -39,7 +39,7 @@ pub fn reason_of(code: Code) -> Reason {
         Code::OutOfRange | Code::ResourceExhausted => Reason::BodyTooLarge,
         Code::Unimplemented => Reason::Unsupported,
         Code::Cancelled => Reason::Cancelled,
-        Code::DeadlineExceeded => Reason::Expired,
+        Code::DeadlineExceeded => Reason::SlowBody,
         Code::Unavailable => Reason::QueueFull,
         Code::Ok
         | Code::Unknown

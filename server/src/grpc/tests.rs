@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use hyper::body::Frame;
 use oip::proto as pb;
 use tokio_stream::StreamExt as _;
 use tonic::body::Body;
@@ -104,6 +105,23 @@ async fn errors_of_the_protocol_layer_come_from_the_table_too() {
         assert_eq!(response.headers()["grpc-status"], code, "{path} {body:?}");
         assert_eq!(response.headers()["x-tessera-reason"], reason, "{path} {body:?}");
     }
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn a_message_that_does_not_arrive_is_given_up() {
+    let front = testing::front().await;
+    tokio::time::pause();
+    let begun = tokio_stream::iter([Ok(Frame::data(Bytes::from_static(&[0, 0, 0, 0, 9, 1])))]);
+    let never = tokio_stream::pending::<Result<Frame<Bytes>, std::convert::Infallible>>();
+    let request = http::Request::builder()
+        .method("POST")
+        .uri("/inference.GRPCInferenceService/ModelInfer")
+        .header("content-type", "application/grpc")
+        .body(http_body_util::StreamBody::new(begun.chain(never)))
+        .unwrap();
+    let response = super::service(Arc::clone(&front)).unwrap().answer(request).await;
+    assert_eq!(response.headers()["grpc-status"], "4");
+    assert_eq!(response.headers()["x-tessera-reason"], "slow_body");
 }
 
 #[tokio::test(flavor = "current_thread")]

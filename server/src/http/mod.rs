@@ -24,7 +24,8 @@ use std::time::Instant;
 use axum::Router;
 use axum::routing::{get, post};
 use bytes::Bytes;
-use http::{Method, Request, Response};
+use http::header::CONNECTION;
+use http::{HeaderValue, Method, Request, Response, Version};
 use hyper::body::Body;
 use tower::ServiceExt as _;
 
@@ -58,22 +59,29 @@ impl HttpService {
     {
         let arrived = Instant::now();
         let (parts, body) = request.into_parts();
-        if parts.method == Method::POST
+        let version = parts.version;
+        let mut response = if parts.method == Method::POST
             && let Some(target) = route::infer_target(parts.uri.path())
         {
             let sent_id = parts.headers.get(request_id::HEADER);
-            return match infer::answer(&self.front, target, &parts.headers, body, arrived).await {
+            match infer::answer(&self.front, target, &parts.headers, body, arrived).await {
                 Ok(response) => response::echo_id(response, sent_id),
                 Err(refusal) => response::refused(&self.front, &refusal, sent_id),
+            }
+        } else {
+            let sent_id = parts.headers.get(request_id::HEADER).cloned();
+            let request = Request::from_parts(parts, axum::body::Body::new(body));
+            let response = match self.router.oneshot(request).await {
+                Ok(response) => response,
+                Err(never) => match never {},
             };
-        }
-        let sent_id = parts.headers.get(request_id::HEADER).cloned();
-        let request = Request::from_parts(parts, axum::body::Body::new(body));
-        let response = match self.router.oneshot(request).await {
-            Ok(response) => response,
-            Err(never) => match never {},
+            response::finish(&self.front, response, sent_id.as_ref())
         };
-        response::finish(&self.front, response, sent_id.as_ref())
+        if version < Version::HTTP_2 && self.front.draining() {
+            // The client is to open its next connection, and send its next request, elsewhere.
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        response
     }
 }
 

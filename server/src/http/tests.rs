@@ -202,6 +202,7 @@ async fn a_drain_refuses_and_says_when_to_come_back() {
     let refused = post(&service, "/v2/models/digits/infer", body).await;
     assert_eq!((refused.status.as_u16(), refused.header("x-tessera-reason")), (503, Some("draining")));
     assert_eq!(refused.headers[RETRY_AFTER], "1");
+    assert_eq!(refused.header("connection"), Some("close"));
     assert_eq!(get(&service, "/v2/health/ready").await.status, StatusCode::BAD_REQUEST);
     assert_eq!(get(&service, "/v2/health/live").await.status, StatusCode::OK);
     front.idle().await;

@@ -194,13 +194,37 @@ async fn a_drain_answers_what_is_in_flight_and_closes_the_rest() {
     busy.write_all(GET).await.unwrap();
     assert_eq!(server.event().await, "started");
     server.stop.cancel();
-    assert_eq!(read_all(idle).await, "", "idle connections close at once");
+    assert_eq!(read_all(idle).await, "", "idle connections close");
     server.release.notify_waiters();
     let answer = read_all(busy).await;
     assert!(answer.starts_with("HTTP/1.1 200 OK") && answer.ends_with("done"), "{answer}");
     let address = server.address;
     server.stopped().await;
     assert!(TcpStream::connect(address).await.is_err(), "nobody listens any more");
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn a_request_that_was_on_its_way_when_the_drain_ended_is_answered() {
+    let mut server = Server::start(Protocols::Http, limits()).await;
+    let mut kept = server.connect().await;
+    kept.write_all(GET).await.unwrap();
+    assert_eq!(server.event().await, "started");
+    server.release.notify_waiters();
+    assert_eq!(server.event().await, "answered");
+    // Accepted by the kernel; the server's task does not run before the next await.
+    let waiting = std::net::TcpStream::connect(server.address).unwrap();
+    waiting.set_nonblocking(true).unwrap();
+    server.stop.cancel();
+    kept.write_all(GET_AND_CLOSE).await.unwrap();
+    let mut waiting = TcpStream::from_std(waiting).unwrap();
+    waiting.write_all(GET_AND_CLOSE).await.unwrap();
+    for _ in 0..2 {
+        assert_eq!(server.event().await, "started");
+    }
+    server.release.notify_waiters();
+    assert_eq!(read_all(kept).await.matches("done").count(), 2);
+    assert!(read_all(waiting).await.ends_with("done"));
+    server.stopped().await;
 }
 
 #[tokio::test(flavor = "current_thread")]

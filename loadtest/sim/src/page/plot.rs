@@ -14,6 +14,8 @@ const TOP: f64 = 40.0;
 const BOTTOM: f64 = 48.0;
 /// Width of an average letter at the size of keys.
 const LETTER: f64 = 7.2;
+/// Distance of the names of two upright lines.
+const ROW: f64 = 13.0;
 /// Distance of two keys.
 const KEY_STEP: f64 = 20.0;
 /// Most points of a line with a dot on each.
@@ -180,16 +182,24 @@ impl Plot {
 
     fn draw_references(&self, svg: &mut String, frame: &Frame) {
         let Frame { x, y, right, bottom } = frame;
+        let mut rows: Vec<f64> = Vec::new();
         for line in self.upright.iter().filter(|line| (x.from()..=x.to()).contains(&line.value)) {
             let at = x.pixel(line.value);
             let width = LETTER * line.name.chars().count() as f64;
             let (anchor, shift) = if at + width > *right { ("end", -5.0) } else { ("start", 5.0) };
+            let (from, to) = if shift < 0.0 { (at - width, at) } else { (at, at + width) };
+            // Names that would lie on each other stand one below the other.
+            let row = rows.iter().position(|&end| end < from).unwrap_or(rows.len());
+            match rows.get_mut(row) {
+                Some(end) => *end = to,
+                None => rows.push(to),
+            }
             let _ = writeln!(
                 svg,
                 "<path class=\"mark\" d=\"M{at:.1} {:.1}V{bottom:.1}\"/><text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"{anchor}\">{}</text>",
                 TOP - 10.0,
                 at + shift,
-                TOP - 4.0,
+                TOP - 4.0 + ROW * row as f64,
                 escape(&line.name)
             );
         }

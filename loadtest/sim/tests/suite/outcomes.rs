@@ -123,3 +123,19 @@ fn a_batch_that_is_recalled_runs_again_and_its_time_is_lost() {
     assert!((report.lost_lane_time - 0.002).abs() < 1e-9, "{}", report.lost_lane_time);
     assert!(report.lane_busy > 0.002 + 0.016);
 }
+
+#[test]
+fn time_outside_the_models_is_part_of_latency_and_of_the_lanes_time() {
+    let run = |overhead: &str| {
+        let lanes = format!("count = 1\noverhead = {{ {overhead} }}");
+        run(&moments("100ms", &lanes, &[0.0, 1.0]), &checked("triton"))
+    };
+    let bare = run("").latency_ms.unwrap();
+    let of_requests = run("request = \"4ms\"").latency_ms.unwrap();
+    assert!((of_requests.mean - bare.mean - 4.0).abs() < 1e-6, "{bare:?} {of_requests:?}");
+    // The second request waits for the first one's batch and for its own.
+    let of_batches = run("batch = \"2ms\"").latency_ms.unwrap();
+    assert!((of_batches.max - bare.max - 4.0).abs() < 1e-6, "{bare:?} {of_batches:?}");
+    let late = run("request = \"90ms\"");
+    assert_eq!((late.requests.good, late.requests.late), (1, 1), "its client has it after 100 ms");
+}
