@@ -1,5 +1,7 @@
 //! The server's interface as this client uses it: who it is, what its models take, what it has run.
 
+use std::time::Duration;
+
 use bytes::{BufMut as _, Bytes, BytesMut};
 use http::header::{ACCEPT, CONTENT_TYPE, HOST, HeaderValue, TE};
 use http::{HeaderName, Method, Request, Uri};
@@ -30,6 +32,7 @@ pub(crate) struct Api {
     authority: String,
     protocol: Protocol,
     tensors: Tensors,
+    timeout: Duration,
 }
 
 /// Nobody is told.
@@ -41,8 +44,14 @@ impl Watch for Unwatched {
 }
 
 impl Api {
-    pub fn new(endpoint: &Endpoint, tensors: Tensors) -> Self {
-        Self { authority: endpoint.authority.clone(), protocol: endpoint.protocol, tensors }
+    /// `timeout` is how long an answer is waited for that is no inference.
+    pub fn new(endpoint: &Endpoint, tensors: Tensors, timeout: Duration) -> Self {
+        Self { authority: endpoint.authority.clone(), protocol: endpoint.protocol, tensors, timeout }
+    }
+
+    /// Whether requests need an extension of the REST interface.
+    pub fn sends_binary_extension(&self) -> bool {
+        self.protocol != Protocol::Grpc && self.tensors == Tensors::Binary
     }
 
     /// An inference request as it goes over the wire.
@@ -109,7 +118,7 @@ impl Api {
         match self.protocol {
             Protocol::Grpc => {
                 let asked = self.call("ServerMetadata", &proto::ServerMetadataRequest::default())?;
-                let told: proto::ServerMetadataResponse = called(connections, &asked).await?;
+                let told: proto::ServerMetadataResponse = self.called(connections, &asked).await?;
                 Ok(ServerMetadata::from(told))
             }
             Protocol::Http | Protocol::Http2 => self.get(connections, "/v2").await,
@@ -122,7 +131,7 @@ impl Api {
             Protocol::Grpc => {
                 let request = proto::ModelMetadataRequest { name: model.to_owned(), ..Default::default() };
                 let told: proto::ModelMetadataResponse =
-                    called(connections, &self.call("ModelMetadata", &request)?).await?;
+                    self.called(connections, &self.call("ModelMetadata", &request)?).await?;
                 Ok(ModelMetadata::from(told))
             }
             Protocol::Http | Protocol::Http2 => {
@@ -137,7 +146,7 @@ impl Api {
             Protocol::Grpc => {
                 let request = proto::ModelStatisticsRequest { name: model.to_owned(), ..Default::default() };
                 let told: proto::ModelStatisticsResponse =
-                    called(connections, &self.call("ModelStatistics", &request)?).await?;
+                    self.called(connections, &self.call("ModelStatistics", &request)?).await?;
                 Ok(Statistics::from_grpc(&told))
             }
             Protocol::Http | Protocol::Http2 => {
@@ -152,12 +161,29 @@ impl Api {
         connections: &Connections,
         path: &str,
     ) -> Result<T, String> {
-        let reply = told(connections, &self.rest(Method::GET, path, Bytes::new())?).await?;
+        let reply = self.told(connections, &self.rest(Method::GET, path, Bytes::new())?).await?;
         if let Some(outcome) = Outcome::of_http(&reply) {
             return Err(said(&outcome));
         }
         serde_json::from_slice(&reply.body)
             .map_err(|error| format!("{path}: this is not the Open Inference Protocol: {error}"))
+    }
+
+    async fn told(&self, connections: &Connections, wire: &Wire) -> Result<Reply, String> {
+        let exchange = tokio::time::timeout(self.timeout, connections.exchange(wire, &Unwatched)).await;
+        exchange.unwrap_or(Err(Failure::TimedOut)).map_err(|failure| failure.to_string())
+    }
+
+    async fn called<M: Message + Default>(
+        &self,
+        connections: &Connections,
+        wire: &Wire,
+    ) -> Result<M, String> {
+        let reply = self.told(connections, wire).await?;
+        match Outcome::of_grpc(&reply) {
+            Some(outcome) => Err(said(&outcome)),
+            None => message(&reply.body),
+        }
     }
 
     fn rest(&self, method: Method, path: &str, body: Bytes) -> Result<Wire, String> {
@@ -201,18 +227,6 @@ fn message<M: Message + Default>(body: &Bytes) -> Result<M, String> {
         return Err("a compressed message, which was not asked for".to_owned());
     }
     M::decode(body.slice(PREFIX..)).map_err(|error| format!("a message that cannot be read: {error}"))
-}
-
-async fn told(connections: &Connections, wire: &Wire) -> Result<Reply, String> {
-    connections.exchange(wire, &Unwatched).await.map_err(|failure: Failure| failure.to_string())
-}
-
-async fn called<M: Message + Default>(connections: &Connections, wire: &Wire) -> Result<M, String> {
-    let reply = told(connections, wire).await?;
-    match Outcome::of_grpc(&reply) {
-        Some(outcome) => Err(said(&outcome)),
-        None => message(&reply.body),
-    }
 }
 
 /// An outcome in words.

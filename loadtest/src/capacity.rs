@@ -1,7 +1,7 @@
 //! The highest rate that a live server holds.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 use sim::{Search, Trial};
 use workload::{Extent, Stages, Workload};
@@ -10,12 +10,17 @@ use crate::error::LoadError;
 use crate::report::Report;
 use crate::session::{Drive, Live, Session};
 
+/// Runs of one rate at most.
+const RUNS_MAX: u64 = 3;
+/// Attainment so far below what is asked for that no other run can mend it.
+const HOPELESS: f64 = 0.05;
+
 /// How the search goes: the trial that runs, the rates so far, and the run itself.
 pub type Watch<'a> = dyn FnMut(&[Trial], f64, &Live) + 'a;
 
 impl Session {
     /// Looks for the highest multiple of the workload's rate at which enough answers are right and in time: runs of
-    /// `time` nanoseconds with the same seed, warm-up included. The report is that of the run at the highest rate that
+    /// `time` nanoseconds, warm-up included, the first of each rate with the same seed. The report is that of the run at the highest rate that
     /// held, or of the last one if none did, or if somebody stopped the search.
     pub fn capacity(
         &self,
@@ -29,22 +34,17 @@ impl Session {
         let mut last = None;
         let mut trials: Vec<Trial> = Vec::new();
         let found = search.run(1.0, |scale| -> Result<Trial, Option<LoadError>> {
-            if stop.load(Ordering::Relaxed) {
-                return Err(None);
-            }
-            let mut scaled = workload.scaled(scale).map_err(|error| Some(error.into()))?;
+            let mut scaled = workload.scaled(scale).map_err(LoadError::from)?;
             scaled.extent = Extent::Time(time);
-            let drive = Drive::Open(Stages::constant(time).map_err(|error| Some(error.into()))?);
-            let report = self.run(&scaled, &drive, stop, &mut |live| watch(&trials, scale, live))?;
-            if report.interrupted {
-                last = Some(report);
+            let mut watch = |live: &Live| watch(&trials, scale, live);
+            let attempt = self.attempt(&scaled, search, time, stop, &mut watch)?;
+            if attempt.report.interrupted {
+                last = Some(attempt.report);
                 return Err(None);
             }
-            let total = &report.total;
-            let holds = total.attainment >= search.attainment;
-            let trial = Trial { scale, rate: total.offered_rate, attainment: total.attainment, holds };
+            let (trial, report) = (Trial { scale, ..attempt.trial }, attempt.report);
             trials.push(trial);
-            if holds && best.as_ref().is_none_or(|(best, _)| best.scale < scale) {
+            if trial.holds && best.as_ref().is_none_or(|(best, _)| best.scale < scale) {
                 best = Some((trial, report));
             } else if best.is_none() {
                 last = Some(report);
@@ -62,4 +62,43 @@ impl Session {
         }
         Ok(report)
     }
+
+    /// One rate: a run, and more with other seeds while the answer is near, all of them counted together; a run in
+    /// which this client could not keep up says nothing and is made again.
+    fn attempt(
+        &self,
+        workload: &Workload,
+        search: &Search,
+        time: u64,
+        stop: &Arc<AtomicBool>,
+        watch: &mut dyn FnMut(&Live),
+    ) -> Result<Attempt, LoadError> {
+        let drive = Drive::Open(Stages::constant(time)?);
+        let (mut good, mut offered, mut seconds) = (0, 0, 0.0);
+        let mut run = 0;
+        loop {
+            let workload = workload.with_seed(workload.seed.wrapping_add(run));
+            let report = self.run(&workload, &drive, stop, watch)?;
+            run += 1;
+            let is_last = run == RUNS_MAX || report.interrupted;
+            if report.client.late_from.is_some() && !is_last {
+                continue;
+            }
+            good += report.total.good;
+            offered += report.total.offered;
+            seconds += report.measured_s;
+            let attainment = if offered == 0 { 1.0 } else { good as f64 / offered as f64 };
+            let holds = attainment >= search.attainment;
+            if holds || is_last || attainment < search.attainment - HOPELESS {
+                let rate = if seconds > 0.0 { offered as f64 / seconds } else { 0.0 };
+                return Ok(Attempt { trial: Trial { scale: 1.0, rate, attainment, holds }, report });
+            }
+        }
+    }
+}
+
+/// One rate that was tried, with the report of its last run.
+struct Attempt {
+    trial: Trial,
+    report: Report,
 }

@@ -4,6 +4,9 @@ use crate::keeping_up;
 use crate::record::{SecondTally, Tally, Times};
 use crate::report::{Figures, Latency, Second};
 
+/// Requests that were under way when somebody stopped the run.
+const UNANSWERED: &str = "unanswered_when_stopped";
+
 /// Microseconds as milliseconds.
 pub(crate) fn millis(micros: u64) -> f64 {
     micros as f64 / 1e3
@@ -37,13 +40,18 @@ pub(crate) fn latency(times: &Option<Times>) -> Option<Latency> {
 
 /// The figures of counts that were made over so many seconds.
 pub(crate) fn figures(tally: &Tally, over_s: f64) -> Figures {
+    let ended = tally.answered + tally.refused.values().sum::<u64>() + tally.failed.values().sum::<u64>();
+    let mut failed = tally.failed.clone();
+    if let Some(left @ 1..) = tally.offered.checked_sub(ended) {
+        failed.insert(UNANSWERED.to_owned(), left);
+    }
     let rate = |count: u64| if over_s > 0.0 { count as f64 / over_s } else { 0.0 };
     Figures {
         offered: tally.offered,
         answered: tally.answered,
         good: tally.good,
         refused: tally.refused.clone(),
-        failed: tally.failed.clone(),
+        failed,
         offered_rate: rate(tally.offered),
         goodput: rate(tally.good),
         attainment: if tally.offered == 0 { 1.0 } else { tally.good as f64 / tally.offered as f64 },

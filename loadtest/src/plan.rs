@@ -14,7 +14,7 @@ use crate::error::LoadError;
 use crate::outcome::Outcome;
 use crate::payload::{Payload, Payloads};
 
-/// JSON parts of right answers that are kept for comparison.
+/// JSON parts of right answers to requests of so many rows that are kept for comparison.
 const HEADS_MAX: usize = 8;
 
 /// A request, ready to be sent.
@@ -39,7 +39,8 @@ pub(crate) struct ModelPlan {
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
     next: Cell<usize>,
-    right: RefCell<Vec<(Bytes, usize)>>,
+    /// By rows of the request: the right answer to one of other rows is a wrong one.
+    right: RefCell<BTreeMap<u32, Vec<(Bytes, usize)>>>,
 }
 
 impl ModelPlan {
@@ -88,7 +89,7 @@ impl ModelPlan {
         let head = api.head(reply);
         if ready.expected.is_none()
             && let Some(head) = &head
-            && memory.right.borrow().contains(head)
+            && memory.right.borrow().get(&ready.rows).is_some_and(|heads| heads.contains(head))
         {
             return Outcome::Answered;
         }
@@ -101,8 +102,9 @@ impl ModelPlan {
         }
         if let Some(head) = head {
             let mut right = memory.right.borrow_mut();
-            if right.len() < HEADS_MAX {
-                right.push(head);
+            let heads = right.entry(ready.rows).or_default();
+            if heads.len() < HEADS_MAX {
+                heads.push(head);
             }
         }
         Outcome::Answered

@@ -19,10 +19,15 @@ use crate::record::{Due, Record};
 
 /// Requests that one thread has under way at most; what is due beyond waits, and its wait is part of its latency.
 const IN_FLIGHT_MAX: usize = 200_000;
+/// Nanoseconds between two looks at what is due, at least: how late a request may be sent for the sake of a rate of
+/// more than ten thousand a second on one thread.
+const GRAIN: u64 = 100_000;
 /// Requests that are started in a row before answers are looked at.
 const BURST: usize = 64;
-/// How often a sender that waits looks whether it shall stop, in nanoseconds.
-const GLANCE: u64 = 100_000_000;
+/// How often a sender that waits looks whether it shall stop.
+const GLANCE: Duration = Duration::from_millis(100);
+/// How long answers are waited for once a run is stopped.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A request of the workload with the stage that it belongs to.
 #[derive(Clone, Copy, Debug)]
@@ -102,16 +107,21 @@ impl Sender {
     /// Sends every request when it is due, whatever became of the others.
     pub async fn open_loop(self: &Rc<Self>, requests: impl Iterator<Item = Timed>) -> io::Result<Spent> {
         let alarm = Alarm::new(self.clock)?;
-        let mut burst = 0;
+        let glance = u64::try_from(GLANCE.as_nanos()).unwrap_or(u64::MAX);
+        let (mut burst, mut woken) = (0, 0_u64);
         for Timed { offered, stage } in requests {
             let mut held = false;
-            while self.clock.now() < offered.at && !self.stopped() {
+            while woken < offered.at && !self.stopped() {
                 burst = 0;
-                alarm.wait(offered.at.min(self.clock.now().saturating_add(GLANCE))).await?;
+                // Waking for each of many requests would cost more than sending them.
+                let next = offered.at.max(woken.saturating_add(GRAIN));
+                alarm.wait(next.min(self.clock.now().saturating_add(glance))).await?;
+                woken = self.clock.now();
             }
             while self.in_flight.get() >= IN_FLIGHT_MAX && !self.stopped() {
                 held = true;
-                self.ended.notified().await;
+                // Woken by an answer; the time is for a server that gives none.
+                let _ = tokio::time::timeout(GLANCE, self.ended.notified()).await;
             }
             if self.stopped() {
                 break;
@@ -143,10 +153,15 @@ impl Sender {
         concurrency: usize,
         until: u64,
     ) -> io::Result<Spent> {
+        if concurrency == 0 {
+            // More threads than requests under way: this one has none to send.
+            return Ok(self.spent(0));
+        }
         Alarm::new(self.clock)?.wait(0).await?;
         for Timed { offered, .. } in requests {
-            while self.in_flight.get() >= concurrency {
-                self.ended.notified().await;
+            while self.in_flight.get() >= concurrency && !self.stopped() && self.clock.now() < until {
+                // Woken by an answer; the time is for a server that gives none.
+                let _ = tokio::time::timeout(GLANCE, self.ended.notified()).await;
             }
             let now = self.clock.now();
             if now >= until || self.stopped() {
@@ -163,10 +178,14 @@ impl Sender {
         Ok(self.spent(sending))
     }
 
-    /// Waits for what is under way; nothing is for longer than the timeout.
+    /// Waits for what is under way: nothing is for longer than the timeout, and for a run that is stopped nobody waits
+    /// long.
     async fn finish(&self) {
-        while self.in_flight.get() > 0 {
-            self.ended.notified().await;
+        let mut patience = PATIENCE;
+        while self.in_flight.get() > 0 && !patience.is_zero() {
+            if tokio::time::timeout(GLANCE, self.ended.notified()).await.is_err() && self.stopped() {
+                patience = patience.saturating_sub(GLANCE);
+            }
         }
     }
 

@@ -30,6 +30,8 @@ use crate::target::{Endpoint, Protocol, Tensors};
 const LEAD: Duration = Duration::from_millis(50);
 /// Between two looks at how a run goes.
 const GLANCE: Duration = Duration::from_millis(500);
+/// How a REST server says that it takes tensors as they lie in memory.
+const BINARY_EXTENSION: &str = "binary_tensor_data";
 /// Tasks that a sending thread runs before it looks at its sockets and its alarm.
 const EVENT_INTERVAL: u32 = 16;
 
@@ -117,7 +119,7 @@ impl Session {
             return Err(LoadError::option("--tensors", problem));
         }
         let address = settings.endpoint.resolve()?;
-        let api = Api::new(&settings.endpoint, settings.tensors);
+        let api = Api::new(&settings.endpoint, settings.tensors, settings.timeout);
         let served_as = served_as(workload, &settings)?;
         let mut session =
             Self { address, api, server: String::new(), plans: Vec::new(), served_as, settings };
@@ -134,12 +136,16 @@ impl Session {
             .map_err(|problem| LoadError::Server { url: self.settings.endpoint.to_string(), problem })?;
         self.server = format!("{} {}", server.name, server.version).trim().to_owned();
         let mut known = BTreeMap::new();
-        for (model, name) in workload.models.iter().zip(&self.served_as) {
+        for name in &self.served_as {
             if !known.contains_key(name) {
                 let metadata = self.api.model(&connections, name).await;
                 let metadata = metadata.map_err(|problem| LoadError::model(name, problem))?;
                 known.insert(name.clone(), metadata);
             }
+        }
+        self.settings.payloads.check(&known)?;
+        let takes_binary = server.extensions.iter().any(|extension| extension == BINARY_EXTENSION);
+        for (model, name) in workload.models.iter().zip(&self.served_as) {
             let Some(metadata) = known.get(name).cloned() else { continue };
             let plan = ModelPlan::new(
                 &self.api,
@@ -158,7 +164,13 @@ impl Session {
                     Err(_) => Outcome::of_failure(&crate::connection::Failure::TimedOut),
                 };
                 if let Outcome::Failed { .. } = outcome {
-                    return Err(LoadError::model(name, api::said(&outcome)));
+                    let mut said = api::said(&outcome);
+                    if self.api.sends_binary_extension() && !takes_binary {
+                        said.push_str(
+                            "; this server does not say that it takes binary tensors: try --tensors json",
+                        );
+                    }
+                    return Err(LoadError::model(name, said));
                 }
             }
             self.plans.push(plan);
@@ -223,7 +235,10 @@ impl Session {
         let watching = Watching { results, records: &records, shared: &shared, stop, clock };
         let (spent, interrupted) = watching.until_the_end(&mut gathered, drive, live)?;
         let after = self.statistics()?;
-        let counted = after.iter().zip(&before).map(|(after, before)| after.since(before));
+        let counted = after.iter().zip(&before).map(|told| match told {
+            (Some(after), Some(before)) => after.since(before),
+            _ => Statistics::default(),
+        });
         let mut report = gathered.report(&records, &spent, drive, interrupted, started);
         report.target = crate::report::Target {
             url: self.settings.endpoint.to_string(),
@@ -239,15 +254,19 @@ impl Session {
         Ok(report)
     }
 
-    /// What the server has counted of each model so far; nothing for a server that does not say.
-    fn statistics(&self) -> Result<Vec<Statistics>, LoadError> {
+    /// What the server has counted of each model so far; none where it does not say, or not in time.
+    fn statistics(&self) -> Result<Vec<Option<Statistics>>, LoadError> {
         block_on(async {
             let connections = Connections::new(&self.settings.endpoint, self.address, 1);
-            let mut all = Vec::new();
-            for name in &self.served_as {
-                all.push(self.api.statistics(&connections, name).await.unwrap_or_default());
-            }
-            all
+            let ask = async {
+                let mut all = Vec::new();
+                for name in &self.served_as {
+                    all.push(self.api.statistics(&connections, name).await.ok());
+                }
+                all
+            };
+            let all = tokio::time::timeout(self.settings.timeout, ask).await;
+            all.unwrap_or_else(|_| vec![None; self.served_as.len()])
         })
     }
 }

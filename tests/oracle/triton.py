@@ -15,16 +15,15 @@ import os
 import platform
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import sysconfig
 import tempfile
-import time
-import urllib.error
-import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from oracle.child import CannotRun, Child, free_ports  # noqa: E402
 
 CANNOT_RUN = 3
 HERE = Path(__file__).resolve().parent
@@ -45,10 +44,6 @@ TRITON_TYPES = {
     "tensor(double)": "TYPE_FP64",
     "tensor(string)": "TYPE_STRING",
 }
-
-
-class CannotRun(Exception):
-    """Triton cannot run here; the text says why."""
 
 
 @dataclass
@@ -109,7 +104,9 @@ def pbtxt(name: str, model: Path, dynamic_batching: str | None, instances: int) 
     """The config.pbtxt of one ONNX model for the Python backend, or None when a datatype has no numpy type."""
     import onnxruntime
 
-    session = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
+    quiet = onnxruntime.SessionOptions()
+    quiet.log_severity_level = 3
+    session = onnxruntime.InferenceSession(str(model), quiet, providers=["CPUExecutionProvider"])
     tensors = [*session.get_inputs(), *session.get_outputs()]
     if any(tensor.type not in TRITON_TYPES for tensor in tensors):
         return None
@@ -154,7 +151,7 @@ def wrap(
     return left_out
 
 
-class Triton:
+class Triton(Child):
     """A running tritonserver; a context manager that ends it."""
 
     def __init__(
@@ -167,11 +164,7 @@ class Triton:
         options: list[str] | None = None,
         prefix: list[str] | None = None,
     ) -> None:
-        self.base_url = f"http://127.0.0.1:{http}"
-        self.http_address = f"127.0.0.1:{http}"
-        self.grpc_address = f"127.0.0.1:{grpc}"
         installation = Installation.find(venv)
-        self._log = tempfile.NamedTemporaryFile("w+", prefix="triton-", suffix=".log")
         command = [
             *(prefix or []),
             str(installation.server),
@@ -188,54 +181,13 @@ class Triton:
             "--exit-on-error=false",
             *(options or []),
         ]
-        self.process = subprocess.Popen(
-            command, env=installation.environment(), stdout=self._log, stderr=subprocess.STDOUT
-        )
+        super().__init__("triton", http, grpc, command, installation.environment())
 
     @classmethod
     def on_free_ports(
         cls, venv: Path, repository: Path, options: list[str] | None = None, prefix: list[str] | None = None
     ) -> Triton:
-        """Triton cannot pick its own ports: take three that are free now."""
-        sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(3)]
-        http, grpc, metrics = (one.getsockname()[1] for one in sockets)
-        for one in sockets:
-            one.close()
-        return cls(venv, repository, http, grpc, metrics, options, prefix)
-
-    def log(self) -> str:
-        return Path(self._log.name).read_text(errors="replace")
-
-    def wait_ready(self, seconds: float = 120.0) -> None:
-        """Poll readiness until it holds, the process ends, or the time is up."""
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            if self.process.poll() is not None:
-                raise CannotRun(f"tritonserver ended with {self.process.returncode}:\n{self.log()[-2000:]}")
-            try:
-                with urllib.request.urlopen(f"{self.base_url}/v2/health/ready", timeout=2) as answer:
-                    if answer.status == 200:
-                        return
-            except (urllib.error.URLError, OSError):
-                pass
-            time.sleep(0.1)
-        raise CannotRun(f"tritonserver was not ready after {seconds:.0f} s:\n{self.log()[-2000:]}")
-
-    def stop(self) -> None:
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-            try:
-                self.process.wait(40)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
-        self._log.close()
-
-    def __enter__(self) -> Triton:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
+        return cls(venv, repository, *free_ports(3), options, prefix)
 
 
 def install(venv: Path, requirements: Path) -> None:

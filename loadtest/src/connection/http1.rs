@@ -45,7 +45,8 @@ impl Pool {
         loop {
             let (mut sender, is_new) = match self.idle() {
                 Some(sender) => (sender, false),
-                None => (self.open().await?, true),
+                // Rare, and large: not a part of every request.
+                None => (Box::pin(self.open()).await?, true),
             };
             let request = http::Request::from_parts(wire.parts.clone(), Full::new(wire.body.clone()));
             watch.sent();

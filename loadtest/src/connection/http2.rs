@@ -1,8 +1,11 @@
 //! HTTP/2 without TLS, for REST and gRPC: many requests on a connection, another when the server takes no more on it.
 
 use std::cell::{Cell, RefCell};
+use std::future::{Future as _, poll_fn};
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::rc::Rc;
+use std::task::Poll;
 
 use bytes::{Bytes, BytesMut};
 use h2::client::SendRequest;
@@ -14,6 +17,10 @@ use super::{ANSWER_BYTES_MAX, Failure, Reply, Watch, Wire};
 const STREAM_WINDOW: u32 = 4 << 20;
 /// The same for a connection.
 const CONNECTION_WINDOW: u32 = 256 << 20;
+/// Streams that a connection takes before the server has said how many: a number that no server can say.
+const STREAMS_UNKNOWN: usize = usize::MAX - 1;
+/// Connections that a request may meet which are about to end.
+const TRIES: u32 = 5;
 
 #[derive(Debug)]
 pub(crate) struct Pool {
@@ -94,14 +101,22 @@ impl Pool {
     }
 
     pub async fn exchange(&self, wire: &Wire, watch: &impl Watch) -> Result<Reply, Failure> {
-        let slot = self.slot(watch).await?;
-        let reply = exchange(slot.connection.sender.clone(), wire, watch).await;
-        reply.map_err(|error| {
-            if error.0.is_io() || error.0.is_go_away() {
+        let mut tries = 1;
+        loop {
+            let slot = self.slot(watch).await?;
+            let Broke { error, failure, unseen } =
+                match exchange(slot.connection.sender.clone(), wire, watch).await {
+                    Ok(reply) => return Ok(reply),
+                    Err(broke) => broke,
+                };
+            if error.is_io() || error.is_go_away() {
                 slot.connection.broken.set(true);
             }
-            error.1
-        })
+            if !unseen || tries == TRIES {
+                return Err(failure);
+            }
+            tries += 1;
+        }
     }
 
     /// A place for a stream: on the connection with the fewest, on a new one if all are full, else later.
@@ -119,7 +134,8 @@ impl Pool {
             }
             let existing = self.connections.borrow().len();
             if self.opening.get() == 0 && existing < self.limit {
-                let connection = self.open().await?;
+                // Rare, and large: not a part of every request.
+                let connection = Box::pin(self.open()).await?;
                 return Ok(Slot::new(self, connection));
             }
             if !told && self.opening.get() == 0 {
@@ -134,12 +150,21 @@ impl Pool {
         let _opening = Opening::new(self);
         let stream = super::connect(self.address).await?;
         self.opened.set(self.opened.get() + 1);
-        let (sender, connection) = h2::client::Builder::new()
+        let (sender, mut connection) = h2::client::Builder::new()
+            .initial_max_send_streams(STREAMS_UNKNOWN)
             .initial_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
             .handshake(stream)
             .await
             .map_err(|error| Failure::Connect(error.to_string()))?;
+        // What the server sends first is how many streams it takes; whoever sends more at once is turned away.
+        poll_fn(|context| match Pin::new(&mut connection).poll(context) {
+            Poll::Ready(Err(error)) => Poll::Ready(Err(Failure::Connect(error.to_string()))),
+            Poll::Ready(Ok(())) => Poll::Ready(Err(Failure::Connect("closed at once".to_owned()))),
+            Poll::Pending if sender.current_max_send_streams() == STREAMS_UNKNOWN => Poll::Pending,
+            Poll::Pending => Poll::Ready(Ok(())),
+        })
+        .await?;
         let made = Rc::new(Connection { sender, in_flight: Cell::new(0), broken: Cell::new(false) });
         self.connections.borrow_mut().push(Rc::clone(&made));
         let driven = Rc::clone(&made);
@@ -152,20 +177,34 @@ impl Pool {
     }
 }
 
-struct Broke(h2::Error, Failure);
+struct Broke {
+    error: h2::Error,
+    failure: Failure,
+    /// The server says, or it is plain, that it has not looked at the request.
+    unseen: bool,
+}
+
+impl Broke {
+    /// Before anything of the request was sent.
+    fn unsent(error: h2::Error) -> Self {
+        let is_over = error.is_io() || error.is_go_away();
+        Self { unseen: is_over, ..Self::from(error) }
+    }
+}
 
 impl From<h2::Error> for Broke {
     fn from(error: h2::Error) -> Self {
-        let failure = Failure::Broken(error.to_string());
-        Self(error, failure)
+        // A polite end of the connection; streams that the server still answers do not see it.
+        let unseen = error.is_go_away() && error.is_remote() && error.reason() == Some(h2::Reason::NO_ERROR);
+        Self { failure: Failure::Broken(error.to_string()), unseen, error }
     }
 }
 
 async fn exchange(sender: SendRequest<Bytes>, wire: &Wire, watch: &impl Watch) -> Result<Reply, Broke> {
-    let mut sender = sender.ready().await?;
+    let mut sender = sender.ready().await.map_err(Broke::unsent)?;
     let request = http::Request::from_parts(wire.parts.clone(), ());
     watch.sent();
-    let (response, mut stream) = sender.send_request(request, wire.body.is_empty())?;
+    let (response, mut stream) = sender.send_request(request, wire.body.is_empty()).map_err(Broke::unsent)?;
     if !wire.body.is_empty() {
         // Shared with every other request of this kind, so waiting for the window costs no memory.
         stream.send_data(wire.body.clone(), true)?;
@@ -176,7 +215,8 @@ async fn exchange(sender: SendRequest<Bytes>, wire: &Wire, watch: &impl Watch) -
         let data = data?;
         body.flow_control().release_capacity(data.len())?;
         if first.len() + more.len() + data.len() > ANSWER_BYTES_MAX {
-            return Err(Broke(h2::Error::from(h2::Reason::CANCEL), Failure::TooLong));
+            let error = h2::Error::from(h2::Reason::CANCEL);
+            return Err(Broke { error, failure: Failure::TooLong, unseen: false });
         }
         if first.is_empty() && more.is_empty() {
             first = data;

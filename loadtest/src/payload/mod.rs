@@ -36,6 +36,30 @@ pub(crate) struct Payload {
 }
 
 impl Payloads {
+    /// Whether all that was given is for inputs and models that there are; `known` by what the server calls them.
+    pub(crate) fn check(&self, known: &BTreeMap<String, ModelMetadata>) -> Result<(), LoadError> {
+        let is_input = |name: &String| {
+            known.iter().any(|(model, metadata)| {
+                metadata.inputs.iter().any(|input| {
+                    *name == input.name
+                        || name.strip_prefix(model.as_str()).and_then(|rest| rest.strip_prefix('/'))
+                            == Some(&input.name)
+                })
+            })
+        };
+        let shapes = self.shapes.keys().map(|name| ("--shape", name));
+        let ranges = self.ranges.keys().map(|name| ("--range", name));
+        if let Some((option, name)) = shapes.chain(ranges).find(|(_, name)| !is_input(name)) {
+            return Err(LoadError::option(option, format!("no model of the workload has an input `{name}`")));
+        }
+        match self.samples.keys().find(|name| !name.is_empty() && !known.contains_key(*name)) {
+            Some(name) => {
+                Err(LoadError::option("--samples", format!("the server is asked for no model `{name}`")))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Requests of so many rows for a model that the server describes as `metadata`; at least one.
     pub(crate) fn of(
         &self,

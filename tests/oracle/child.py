@@ -1,0 +1,79 @@
+"""A server of somebody else's, run as a child process on loopback ports of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Self
+
+
+class CannotRun(Exception):
+    """The server cannot run here; the text says why."""
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of 127.0.0.1 that are free now, for servers that cannot pick their own."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+class Child:
+    """A running server; a context manager that ends it with everything it started."""
+
+    def __init__(self, name: str, http: int, grpc: int, command: list[str], environment: dict[str, str]) -> None:
+        self.name = name
+        self.base_url = f"http://127.0.0.1:{http}"
+        self.http_address = f"127.0.0.1:{http}"
+        self.grpc_address = f"127.0.0.1:{grpc}"
+        self._log = tempfile.NamedTemporaryFile("w+", prefix=f"{name}-", suffix=".log")
+        self.process = subprocess.Popen(
+            command, env=environment, stdout=self._log, stderr=subprocess.STDOUT, start_new_session=True
+        )
+
+    def log(self) -> str:
+        return Path(self._log.name).read_text(errors="replace")
+
+    def wait_ready(self, seconds: float = 120.0) -> None:
+        """Poll readiness until it holds, the process ends, or the time is up."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            if self.process.poll() is not None:
+                raise CannotRun(f"{self.name} ended with {self.process.returncode}:\n{self.log()[-2000:]}")
+            try:
+                with urllib.request.urlopen(f"{self.base_url}/v2/health/ready", timeout=2) as answer:
+                    if answer.status == 200:
+                        return
+            except (urllib.error.URLError, OSError):
+                pass
+            time.sleep(0.1)
+        raise CannotRun(f"{self.name} was not ready after {seconds:.0f} s:\n{self.log()[-2000:]}")
+
+    def stop(self) -> None:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(40)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        # What it forked and forgot: the process group is its own, made above.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self._log.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
