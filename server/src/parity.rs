@@ -50,7 +50,7 @@ pub fn run(arguments: &ParityArgs, surroundings: &Surroundings) -> anyhow::Resul
     let measured = measured?;
     anyhow::ensure!(!measured.interrupted, "stopped: nothing to compare");
     let simulated = Simulation::new(&workload, &setup()?)?.run(&mut |_| {})?;
-    let parity = Parity::new(&workload, &simulated, &measured);
+    let parity = Parity::new(&workload, arguments.repository.is_some(), &simulated, &measured);
     if arguments.json {
         output::line(&serde_json::to_string(&parity)?);
     } else {

@@ -2,7 +2,7 @@
 //! be written.
 
 use std::fs::File;
-use std::io::{BufWriter, Write as _};
+use std::io::{self, BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
@@ -25,8 +25,9 @@ impl Outputs {
     pub fn open(arguments: &LoadArgs) -> anyhow::Result<Self> {
         let open = |option: &str, path: &Option<PathBuf>| -> anyhow::Result<Option<(PathBuf, File)>> {
             let Some(path) = path else { return Ok(None) };
-            let file =
-                File::create(path).with_context(|| format!("{option}: cannot write `{}`", path.display()))?;
+            // What is there already stays until there is something to take its place.
+            let file = File::options().write(true).create(true).truncate(false).open(path);
+            let file = file.with_context(|| format!("{option}: cannot write `{}`", path.display()))?;
             Ok(Some((path.clone(), file)))
         };
         Ok(Self {
@@ -39,6 +40,9 @@ impl Outputs {
 
     /// Writes everything; the answer itself goes to standard output.
     pub fn write(self, report: &Report, command: &str, colour: bool) -> anyhow::Result<()> {
+        for (path, file) in [&self.page, &self.csv, &self.hdr].into_iter().flatten() {
+            empty(file).with_context(|| cannot_write(path))?;
+        }
         if let Some((path, mut file)) = self.page {
             let html = page::html(report, command);
             file.write_all(html.as_bytes()).with_context(|| cannot_write(&path))?;
@@ -60,6 +64,11 @@ impl Outputs {
         }
         Ok(())
     }
+}
+
+/// A pipe, or a terminal, has nothing to be emptied of.
+fn empty(file: &File) -> io::Result<()> {
+    if file.metadata()?.is_file() { file.set_len(0) } else { Ok(()) }
 }
 
 fn cannot_write(path: &Path) -> String {

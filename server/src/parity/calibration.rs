@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use loadtest::{Drive, Report, Session, Settings};
+use loadtest::{Drive, LoadError, Report, Session, Settings};
 use models::TimeSpan;
 use workload::{Model, Profile, Stages, Workload};
 
@@ -97,7 +97,11 @@ fn profile(
     let mut measured: BTreeMap<u32, f64> = BTreeMap::new();
     for rows in sizes {
         let alone = alone(model, rows)?;
-        let session = Session::open(&alone, settings.clone())?;
+        let session = match Session::open(&alone, settings.clone()) {
+            // Beyond the largest batch of the model's own settings.
+            Err(LoadError::Model { .. }) if !measured.is_empty() => break,
+            session => session?,
+        };
         let time = u64::try_from(SIZE.as_nanos()).unwrap_or(u64::MAX);
         let report = session.run(&alone, &Drive::Closed { concurrency: lanes, time }, stop, &mut |_| {})?;
         let size = report.models.iter().flat_map(|model| &model.batches);

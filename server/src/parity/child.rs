@@ -48,7 +48,7 @@ impl Child {
             .context("cannot find this program's file")?;
         let mut command = Command::new(program);
         command.arg("serve").arg("--json").args(["--log-level", "warn"]);
-        command.arg("--config").arg(repository.config()).arg("--repository").arg(repository.path());
+        command.args(&repository.options);
         for address in ["--http", "--grpc", "--metrics"] {
             command.args([address, "127.0.0.1:0"]);
         }

@@ -1,8 +1,8 @@
 //! What the server of a comparison serves, and with which settings.
 
-use std::fmt::Write as _;
+use std::ffi::OsString;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -15,74 +15,70 @@ use super::arguments::ParityArgs;
 /// Bytes of an element of a synthetic input.
 const ELEMENT: u64 = 4;
 
-/// A folder of models, and a configuration file in a folder that is gone afterwards.
+/// A folder of models, and how a server is told to serve it.
 #[derive(Debug)]
 pub struct Repository {
-    folder: TempDir,
-    models: PathBuf,
+    /// Options of `tessera serve`.
+    pub options: Vec<OsString>,
     /// Models that are loaded when the server is there; empty if it loads all by itself.
     pub asked_for: Vec<String>,
+    /// Gone with the comparison.
+    _folder: Option<TempDir>,
 }
 
 impl Repository {
     /// Synthetic models that take as long as the profiles of a workload say, on as many lanes as it has.
     pub fn synthetic(workload: &Workload) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir().context("cannot make a folder")?;
-        let models = folder.path().join("models");
-        let mut config = format!("[lanes]\ncount = {}\nshared = true\n", workload.lanes.count);
         for model in &workload.models {
-            let version = models.join(&model.name).join("1");
+            let version = folder.path().join(&model.name).join("1");
             fs::create_dir_all(&version).context("cannot make a folder")?;
             fs::write(version.join("model.toml"), description(model)?).context("cannot write a model")?;
-            objective(&mut config, &model.name, model);
         }
-        Self { folder, models, asked_for: Vec::new() }.with_config(&config)
+        let mut options = options(folder.path(), workload.lanes.count);
+        set(&mut options, "lanes.shared=true".to_owned());
+        for model in &workload.models {
+            settings(&mut options, &model.name, model);
+        }
+        Ok(Self { options, asked_for: Vec::new(), _folder: Some(folder) })
     }
 
-    /// The models of a folder with the objectives of a workload.
+    /// The models of a folder, with its own configuration and the objectives of a workload.
     pub fn given(path: &Path, arguments: &ParityArgs, workload: &Workload) -> anyhow::Result<Self> {
-        let folder = tempfile::tempdir().context("cannot make a folder")?;
-        let mut config = format!("[lanes]\ncount = {}\n", workload.lanes.count);
-        let _ = writeln!(config, "[repository]\nload = \"explicit\"\nengine = \"{}\"", arguments.engine);
+        let mut options = options(path, workload.lanes.count);
+        options.extend(["--load-mode", "explicit", "--engine"].map(OsString::from));
+        options.push((&arguments.engine).into());
         let mut served = Vec::new();
         for model in &workload.models {
-            let mapped =
-                arguments.client.maps.iter().find(|(name, _)| *name == model.name || *name == model.group);
+            let mut maps = arguments.client.maps.iter();
+            let mapped = maps.find(|(name, _)| *name == model.name || *name == model.group);
             let name = mapped.map_or(&model.name, |(_, name)| name);
             if served.contains(name) {
                 anyhow::bail!("two models of the workload are served as `{name}`: expected one each");
             }
             served.push(name.clone());
-            objective(&mut config, name, model);
+            settings(&mut options, name, model);
         }
-        Self { folder, models: path.to_owned(), asked_for: served }.with_config(&config)
-    }
-
-    fn with_config(self, config: &str) -> anyhow::Result<Self> {
-        fs::write(self.config(), config).context("cannot write a configuration")?;
-        Ok(self)
-    }
-
-    /// The configuration file.
-    pub fn config(&self) -> PathBuf {
-        self.folder.path().join("tessera.toml")
-    }
-
-    /// The folder of models.
-    pub fn path(&self) -> &Path {
-        &self.models
+        Ok(Self { options, asked_for: served, _folder: None })
     }
 }
 
-fn objective(config: &mut String, name: &str, model: &Model) {
-    let key = toml::Value::String(name.to_owned());
-    let slo = TimeSpan(Duration::from_nanos(model.slo));
-    let _ = writeln!(config, "[models.{key}]");
+fn options(models: &Path, lanes: u32) -> Vec<OsString> {
+    vec!["--repository".into(), models.into(), "--lanes".into(), lanes.to_string().into()]
+}
+
+fn set(options: &mut Vec<OsString>, assignment: String) {
+    options.extend(["--set".into(), assignment.into()]);
+}
+
+/// The objective, and the largest batch if the workload says it.
+fn settings(options: &mut Vec<OsString>, name: &str, model: &Model) {
     if model.deadline {
-        let _ = writeln!(config, "slo = \"{slo}\"");
+        let slo = TimeSpan(Duration::from_nanos(model.slo));
+        set(options, format!("models.{name}.slo={slo}"));
     }
     if let Some(profile) = &model.profile {
-        let _ = writeln!(config, "max_batch = {}", profile.max_batch());
+        set(options, format!("models.{name}.max_batch={}", profile.max_batch()));
     }
 }
 

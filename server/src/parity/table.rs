@@ -1,5 +1,6 @@
 //! Simulated and measured, side by side.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use serde::Serialize;
@@ -26,6 +27,8 @@ pub struct Parity {
     request_overhead_ms: f64,
     /// Milliseconds of a lane between two batches, likewise.
     batch_overhead_ms: f64,
+    /// Milliseconds of batches by rows, as the simulator was told, of models whose times were measured.
+    profiles: BTreeMap<String, BTreeMap<u32, f64>>,
     /// When this client could not keep up, if it could not: then nothing here says anything of the server.
     late_from: Option<String>,
     models: Vec<Rows>,
@@ -71,7 +74,12 @@ impl Row {
 
 impl Parity {
     /// What a simulation and a run say of the same workload.
-    pub fn new(workload: &Workload, simulated: &sim::Report, measured: &loadtest::Report) -> Self {
+    pub fn new(
+        workload: &Workload,
+        real: bool,
+        simulated: &sim::Report,
+        measured: &loadtest::Report,
+    ) -> Self {
         let mut models = vec![Rows { name: "all".to_owned(), rows: total(simulated, measured) }];
         if workload.models.len() > 1 {
             let pairs = simulated.models.iter().zip(&measured.models);
@@ -86,6 +94,7 @@ impl Parity {
             offered: Pair { simulated: simulated.requests.offered, measured: measured.total.offered },
             request_overhead_ms: overhead.request as f64 / 1e6,
             batch_overhead_ms: overhead.batch as f64 / 1e6,
+            profiles: if real { profiles(workload) } else { BTreeMap::new() },
             late_from: measured.client.late_from.clone(),
             models,
         }
@@ -111,6 +120,13 @@ impl Parity {
             number(self.request_overhead_ms),
             number(self.batch_overhead_ms),
         );
+        for (model, times) in &self.profiles {
+            let times = times.iter().map(|(rows, millis)| format!("{rows}: {} ms", number(*millis)));
+            let _ = writeln!(text, "measured batches of {model}: {}", times.collect::<Vec<_>>().join(", "));
+        }
+        if !self.profiles.is_empty() {
+            text.push('\n');
+        }
         if self.offered.simulated != self.offered.measured {
             let _ =
                 writeln!(text, "NOT THE SAME REQUESTS: the simulator counted {}\n", self.offered.simulated);
@@ -146,6 +162,17 @@ impl Parity {
         }
         text
     }
+}
+
+/// At powers of two and the largest.
+fn profiles(workload: &Workload) -> BTreeMap<String, BTreeMap<u32, f64>> {
+    let of = |model: &workload::Model| {
+        let profile = model.profile.as_ref()?;
+        let largest = profile.max_batch();
+        let sizes = (0..u32::BITS).map(|log| 1 << log).take_while(|&rows| rows < largest).chain([largest]);
+        Some((model.name.clone(), sizes.map(|rows| (rows, profile.time(rows) as f64 / 1e6)).collect()))
+    };
+    workload.models.iter().filter_map(of).collect()
 }
 
 fn total(simulated: &sim::Report, measured: &loadtest::Report) -> Vec<Row> {
