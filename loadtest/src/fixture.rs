@@ -207,6 +207,7 @@ impl Draw {
             client: client(total.figures.offered),
             capacity: None,
             said: BTreeMap::new(),
+            timings: Vec::new(),
             total: total.figures(self.seconds as f64, self.keep),
         }
     }

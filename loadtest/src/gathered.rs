@@ -99,6 +99,7 @@ impl Gathered {
         let mut models = vec![Tally::default(); self.workload.models.len()];
         let mut stages: Vec<Tally> = Vec::new();
         let (mut send_error, mut held, mut said) = (None, 0, BTreeMap::new());
+        let mut timings = Vec::new();
         for record in records {
             let mut record = record.lock().unwrap_or_else(PoisonError::into_inner);
             self.add(record.take_seconds(u64::MAX));
@@ -108,6 +109,7 @@ impl Gathered {
             merge(&mut send_error, &record.send_error);
             held += record.held;
             said.append(&mut record.said);
+            timings.append(record.timings.get_or_insert_default());
         }
         for (t, second) in std::mem::take(&mut self.open) {
             self.closed.push(figures::second(t, &second, self.allowed, self.keep));
@@ -143,6 +145,7 @@ impl Gathered {
             seconds: self.closed,
             capacity: None,
             said,
+            timings,
         }
     }
 

@@ -29,6 +29,7 @@ mod statistics;
 mod story;
 pub mod table;
 mod target;
+mod timing;
 mod values;
 
 #[cfg(test)]
@@ -40,3 +41,8 @@ pub use payload::{Payloads, Samples};
 pub use report::Report;
 pub use session::{Drive, Live, Session, Settings};
 pub use target::{BadEndpoint, Endpoint, Protocol, Tensors};
+pub use timing::Timing;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

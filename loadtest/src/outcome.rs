@@ -62,7 +62,10 @@ impl Outcome {
             [StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE, StatusCode::GATEWAY_TIMEOUT];
         let said = match serde_json::from_slice::<ErrorBody>(&reply.body) {
             Ok(told) => told.error.chars().take(SAID_MAX).collect(),
-            Err(_) => String::from_utf8_lossy(reply.body.get(..SAID_MAX).unwrap_or(&reply.body)).into_owned(),
+            Err(_) => {
+                let page = String::from_utf8_lossy(reply.body.get(..SAID_MAX).unwrap_or(&reply.body));
+                page.split_whitespace().collect::<Vec<_>>().join(" ")
+            }
         };
         let or = || format!("http_{}", reply.status.as_u16());
         Some(Self::no(&reply.headers, or, busy.contains(&reply.status), said))
@@ -136,6 +139,8 @@ mod tests {
         assert_eq!(Outcome::of_http(&ours), refused("queue_full", "full"));
         assert_eq!(Outcome::of_http(&reply(429, &[], "")), refused("http_429", ""));
         assert_eq!(Outcome::of_http(&reply(400, &[], "no")), failed("http_400", "no"));
+        let page = reply(404, &[], "<html>\n  not here\n");
+        assert_eq!(Outcome::of_http(&page), failed("http_404", "<html> not here"));
         assert_eq!(Outcome::of_grpc(&reply(200, &[("grpc-status", "0")], "")), None);
         let busy = reply(200, &[("grpc-status", "14"), ("grpc-message", "try%20later%")], "");
         assert_eq!(Outcome::of_grpc(&busy), refused("grpc_unavailable", "try later%"));

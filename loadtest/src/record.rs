@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use hdrhistogram::Histogram;
 
 use crate::outcome::Outcome;
+use crate::timing::Timing;
 
 /// Nanoseconds of a second.
 pub(crate) const SECOND: u64 = 1_000_000_000;
@@ -15,6 +16,9 @@ pub(crate) const SLO_STEPS: u64 = 1_000;
 
 /// Models from which on their histograms are kept to two digits.
 const MANY_MODELS: usize = 100;
+
+/// Requests whose timings one thread keeps.
+const TIMINGS_MAX: usize = 1_000_000;
 
 /// Different reasons that are told apart, so that a server cannot fill the memory with its words.
 const REASONS_MAX: usize = 64;
@@ -142,6 +146,8 @@ pub(crate) struct Record {
     pub in_flight: u64,
     /// What was said first with each reason.
     pub said: BTreeMap<String, String>,
+    /// Of single requests after the warm-up, if that was asked for.
+    pub timings: Option<Vec<Timing>>,
 }
 
 impl Record {
@@ -160,6 +166,7 @@ impl Record {
             held: 0,
             in_flight: 0,
             said: BTreeMap::new(),
+            timings: None,
         }
     }
 
@@ -232,6 +239,17 @@ impl Record {
             tally.good += u64::from(good);
             put(&mut tally.latency, digits, latency);
             put(&mut tally.service, digits, service);
+        }
+    }
+
+    /// Where the time of an answered request went.
+    pub fn timing(&mut self, due: Due, timing: Option<Timing>) {
+        let counts = self.counts(due);
+        if let (Some(timings), Some(timing)) = (&mut self.timings, timing)
+            && counts
+            && timings.len() < TIMINGS_MAX
+        {
+            timings.push(timing);
         }
     }
 

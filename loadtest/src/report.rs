@@ -49,6 +49,10 @@ pub struct Report {
     /// What the server, or this client, said first with each reason of a refusal or a failure.
     #[serde(default)]
     pub said: BTreeMap<String, String>,
+    /// Where the time of single requests after the warm-up went; kept only if that was asked for, of servers that tell
+    /// it.
+    #[serde(skip)]
+    pub timings: Vec<crate::timing::Timing>,
 }
 
 /// The server that was measured.

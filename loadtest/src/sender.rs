@@ -16,6 +16,7 @@ use crate::connection::{Connections, Failure, Watch};
 use crate::outcome::Outcome;
 use crate::plan::{Memory, ModelPlan};
 use crate::record::{Due, Record};
+use crate::timing::Timing;
 
 /// Requests that one thread has under way at most; what is due beyond waits, and its wait is part of its latency.
 const IN_FLIGHT_MAX: usize = 200_000;
@@ -43,6 +44,7 @@ pub(crate) struct Shared {
     pub plans: Vec<ModelPlan>,
     pub timeout: Duration,
     pub stop: AtomicBool,
+    pub keep_timings: bool,
 }
 
 /// One thread's half of a run.
@@ -209,13 +211,22 @@ impl Sender {
             let exchange = self.connections.exchange(&ready.wire, &under);
             let reply = tokio::time::timeout(self.shared.timeout, exchange).await;
             let now = self.clock.now();
+            let latency = now.saturating_sub(due.at);
+            let mut timing = None;
             let outcome = match reply {
-                Ok(Ok(reply)) => plan.judge(&self.shared.api, ready, &reply, memory),
+                Ok(Ok(reply)) => {
+                    if self.shared.keep_timings {
+                        timing = Timing::read(&reply.headers, due.model, latency);
+                    }
+                    plan.judge(&self.shared.api, ready, &reply, memory)
+                }
                 Ok(Err(failure)) => Outcome::of_failure(&failure),
                 Err(_) => Outcome::of_failure(&Failure::TimedOut),
             };
-            let (latency, service) = (now.saturating_sub(due.at), now.saturating_sub(under.sent.get()));
-            self.record().ended(due, outcome, latency, service);
+            let service = now.saturating_sub(under.sent.get());
+            let mut record = self.record();
+            record.timing(due, timing);
+            record.ended(due, outcome, latency, service);
         }
         self.in_flight.set(self.in_flight.get().saturating_sub(1));
         self.ended.notify_one();

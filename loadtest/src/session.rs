@@ -56,6 +56,8 @@ pub struct Settings {
     pub timeout: Duration,
     /// Whether the latencies of each second are kept whole, for an HDR log.
     pub keep_seconds: bool,
+    /// Whether [`Report::timings`] is filled.
+    pub keep_timings: bool,
 }
 
 /// How requests are sent.
@@ -203,7 +205,8 @@ impl Session {
             let objectives =
                 workload.models.iter().map(|model| Objective { slo: model.slo, deadline: model.deadline });
             let warmup = workload.warmup;
-            let record = Record::new(objectives.collect(), stages, warmup, self.settings.keep_seconds);
+            let mut record = Record::new(objectives.collect(), stages, warmup, self.settings.keep_seconds);
+            record.timings = self.settings.keep_timings.then(Vec::new);
             Arc::new(Mutex::new(record))
         };
         let records: Vec<_> = (0..threads).map(|_| record()).collect();
@@ -212,6 +215,7 @@ impl Session {
             plans: self.plans.clone(),
             timeout: self.settings.timeout,
             stop: AtomicBool::new(false),
+            keep_timings: self.settings.keep_timings,
         });
         let (started, clock) = (SystemTime::now() + LEAD, Clock::starting_in(LEAD));
         let (channel, results) = mpsc::channel();

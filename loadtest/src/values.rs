@@ -30,10 +30,25 @@ pub(crate) fn compare(expected: &Tensor, found: &Tensor, tolerance: f64) -> Resu
             let size = expected.datatype.size().unwrap_or(1);
             Err(match expected.datatype {
                 Datatype::Bytes => format!("the strings differ from byte {at} on"),
-                _ => format!("element {}: not the expected value", at / size),
+                _ => {
+                    let [wanted, got] = [expected, found].map(|tensor| whole(tensor, at / size));
+                    format!("element {}: expected {wanted}, got {got}", at / size)
+                }
             })
         }
     }
+}
+
+/// An element of a tensor of whole numbers, or of truth values as 0 and 1.
+fn whole(tensor: &Tensor, element: usize) -> i128 {
+    let size = tensor.datatype.size().unwrap_or(1);
+    let bytes = tensor.data.chunks(size).nth(element).unwrap_or_default();
+    let is_signed =
+        matches!(tensor.datatype, Datatype::Int8 | Datatype::Int16 | Datatype::Int32 | Datatype::Int64);
+    let is_negative = is_signed && bytes.last().is_some_and(|last| *last >= 0x80);
+    let mut whole = [if is_negative { 0xff } else { 0 }; 16];
+    whole.iter_mut().zip(bytes).for_each(|(into, from)| *into = *from);
+    i128::from_le_bytes(whole)
 }
 
 /// The values of a tensor of a floating-point type.
@@ -88,7 +103,9 @@ mod tests {
             tensor(Datatype::Int32, data, values.len() as u64)
         };
         let off = compare(&whole(&[7, 8]), &whole(&[7, 9]), 1.0).unwrap_err();
-        assert_eq!(off, "element 1: not the expected value");
+        assert_eq!(off, "element 1: expected 8, got 9");
+        let off = compare(&whole(&[-7]), &whole(&[i32::MAX]), 1.0).unwrap_err();
+        assert_eq!(off, "element 0: expected -7, got 2147483647");
         assert!(compare(&whole(&[7]), &singles(&[7.0]), 1.0).unwrap_err().contains("expected INT32"));
         assert!(compare(&whole(&[7]), &whole(&[7, 7]), 1.0).unwrap_err().contains("expected shape [1]"));
         let text = |text: &'static str| tensor(Datatype::Bytes, Bytes::from_static(text.as_bytes()), 1);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use hdrhistogram::Histogram;
 use router_core::{Nanos, Outcome, Reason};
-use workload::{DURATION_MAX, Profile, Workload};
+use workload::{DURATION_MAX, Profile, RequestOverhead, Workload};
 
 use crate::inflight::Request;
 use crate::lanes::Running;
@@ -53,8 +53,8 @@ pub(crate) struct ModelCount {
 #[derive(Clone, Debug)]
 pub(crate) struct Figures {
     pub window: Window,
-    /// Nanoseconds between a client and the router, there and back.
-    overhead: u64,
+    /// Between a client and the router, there and back.
+    overhead: RequestOverhead,
     pub offered: u64,
     pub good: u64,
     pub late: u64,
@@ -111,7 +111,7 @@ impl Figures {
         let largest = profiles.map(Profile::max_batch).max().unwrap_or(0);
         Ok(Self {
             window,
-            overhead: workload.lanes.overhead.request,
+            overhead: RequestOverhead::new(workload),
             offered: 0,
             good: 0,
             late: 0,
@@ -170,7 +170,7 @@ impl Figures {
     }
 
     fn answered(&mut self, now: u64, request: &Request) {
-        let seen = now.saturating_add(self.overhead);
+        let seen = now.saturating_add(self.overhead.draw());
         let latency = seen.saturating_sub(request.arrived);
         let good = request.deadline.is_none_or(|deadline| Nanos(seen) <= deadline);
         self.series.answered(request.arrived, latency, good);

@@ -263,9 +263,7 @@ impl Simulation {
     /// A lane is done with a batch and goes on with the one that waits, if one does.
     fn free_lane(&mut self, lane: u32, batch: BatchId) {
         let (now, noise) = (self.now, &mut self.noise);
-        let overhead = self.workload.lanes.overhead.batch;
-        let time = |held: Held| noise.time(lane, held.model, held.rows, now).saturating_add(overhead);
-        if !self.lanes.start_next(lane, now, time) {
+        if !self.lanes.start_next(lane, now, |held| noise.time(lane, held.model, held.rows, now)) {
             self.figures.lanes(now, -1, 0);
         }
         if let Some(watch) = &mut self.watch {
@@ -346,9 +344,7 @@ impl Simulation {
                 }
                 let (now, noise) = (self.now, &mut self.noise);
                 let held = Held { batch, model: model.0, rows };
-                let overhead = self.workload.lanes.overhead.batch;
-                let time = || noise.time(lane.0, model.0, rows, now).saturating_add(overhead);
-                if self.lanes.give(lane.0, held, now, time)? {
+                if self.lanes.give(lane.0, held, now, || noise.time(lane.0, model.0, rows, now))? {
                     self.figures.lanes(now, 1, 0);
                 }
             }

@@ -1,5 +1,6 @@
 //! The shape of a workload file, as TOML gives it; [`crate::reading`] makes sense of it.
 
+use crate::overhead::OverheadSection;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -58,13 +59,6 @@ pub(crate) struct NoiseSection {
     pub(crate) bias: Option<f64>,
     pub(crate) spread: Option<f64>,
     pub(crate) stalls: Option<StallsSection>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct OverheadSection {
-    pub(crate) request: Option<Span>,
-    pub(crate) batch: Option<Span>,
 }
 
 #[derive(Debug, Deserialize)]

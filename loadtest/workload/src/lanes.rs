@@ -2,6 +2,7 @@
 
 use crate::document::{LanesSection, NoiseSection};
 use crate::error::WorkloadError;
+use crate::overhead::Overhead;
 use crate::units::{Span, show};
 use crate::workload::LANES_MAX;
 
@@ -43,17 +44,6 @@ pub struct Stalls {
     pub time: u64,
 }
 
-/// Time that a server takes beside the models' own: 0 in a simulation of the scheduler alone.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Overhead {
-    /// Nanoseconds of a request between its client and the scheduler, there and back: network, decoding, encoding,
-    /// turns of event loops. Part of its latency, and not of its deadline, which the scheduler counts from when the
-    /// request reached it.
-    pub request: u64,
-    /// Nanoseconds of a lane between two batches: hand-over to the lane and back, gathering rows.
-    pub batch: u64,
-}
-
 /// A lane goes or comes back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LaneChange {
@@ -74,10 +64,7 @@ impl Lanes {
         Ok(Self {
             count: section.count,
             noise: Noise::read(&section.noise)?,
-            overhead: Overhead {
-                request: section.overhead.request.as_ref().map_or(0, |time| time.0),
-                batch: section.overhead.batch.as_ref().map_or(0, |time| time.0),
-            },
+            overhead: Overhead::read(&section.overhead)?,
             changes: read_failures(section)?,
         })
     }

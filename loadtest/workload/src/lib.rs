@@ -17,6 +17,7 @@ mod error;
 mod lanes;
 mod locate;
 mod noise;
+mod overhead;
 mod process;
 mod profile;
 mod reading;
@@ -30,8 +31,9 @@ mod workload;
 
 pub use arrivals::{Arrivals, Offered};
 pub use error::WorkloadError;
-pub use lanes::{LaneChange, Lanes, Noise, Overhead, Stalls};
+pub use lanes::{LaneChange, Lanes, Noise, Stalls};
 pub use noise::ExecutionNoise;
+pub use overhead::{Overhead, RequestOverhead, Spans};
 pub use profile::Profile;
 pub use shares::Shares;
 pub use stages::{Stage, Stages};

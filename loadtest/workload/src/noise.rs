@@ -7,12 +7,13 @@ use rand::RngExt as _;
 use crate::draws::{exponential, normal};
 use crate::error::WorkloadError;
 use crate::lanes::{Noise, Stalls};
+use crate::overhead::Spans;
 use crate::profile::Profile;
 use crate::seeds::{Generator, Purpose, generator};
 use crate::workload::Workload;
 
-/// True execution times: the profile, wrong by a bias and by a factor a model, jittered batch by batch and held
-/// up by stalls.
+/// True times of lanes: the profile, wrong by a bias and by a factor a model, jittered batch by batch, with the server's
+/// overhead behind it, and held up by stalls.
 ///
 /// A lane's draws depend on the seed, its number and how many batches ran there, so that lanes do not disturb one
 /// another.
@@ -22,6 +23,7 @@ pub struct ExecutionNoise {
     lanes: Vec<Lane>,
     jitter: Option<Jitter>,
     stalls: Option<Stalls>,
+    overhead: Spans,
 }
 
 #[derive(Debug)]
@@ -40,6 +42,7 @@ struct Jitter {
 struct Lane {
     times: Generator,
     stalls: Generator,
+    overhead: Generator,
     /// Starts of the stalls drawn so far that have not passed.
     pending: VecDeque<u64>,
     /// When the last stall drawn ends.
@@ -63,11 +66,13 @@ impl ExecutionNoise {
         let lanes = (0..workload.lanes.count).map(|lane| Lane {
             times: generator(seed, Purpose::Times, &lane.to_string()),
             stalls: generator(seed, Purpose::Stalls, &lane.to_string()),
+            overhead: generator(seed, Purpose::Overhead, &lane.to_string()),
             pending: VecDeque::new(),
             drawn_until: 0,
         });
         let jitter = (cv > 0.0).then(|| Jitter { sigma: libm::sqrt(libm::log(1.0 + cv * cv)) });
-        Ok(Self { models, lanes: lanes.collect(), jitter, stalls })
+        let overhead = workload.lanes.overhead.batch.clone();
+        Ok(Self { models, lanes: lanes.collect(), jitter, stalls, overhead })
     }
 
     /// Factor between a model's profile and its true mean time, without stalls; 1 for a model that there is not.
@@ -89,6 +94,7 @@ impl ExecutionNoise {
         } else {
             (libm::round(profiled as f64 * factor * jitter) as u64).max(1)
         };
+        let work = work.saturating_add(self.overhead.draw(&mut lane.overhead));
         match self.stalls {
             Some(stalls) => lane.held_up(stalls, work, now),
             None => work,

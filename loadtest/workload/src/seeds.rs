@@ -23,6 +23,8 @@ pub(crate) enum Purpose {
     Times,
     /// When a lane stalls.
     Stalls,
+    /// What is taken beside the models.
+    Overhead,
 }
 
 /// The generator of one purpose and one name.
@@ -33,6 +35,7 @@ pub(crate) fn generator(seed: u64, purpose: Purpose, name: &str) -> Generator {
         Purpose::Spread => 3,
         Purpose::Times => 4,
         Purpose::Stalls => 5,
+        Purpose::Overhead => 6,
     };
     let digest = Sha256::new().chain_update(seed.to_le_bytes()).chain_update([tag]).chain_update(name);
     Generator::from_seed(digest.finalize().into())

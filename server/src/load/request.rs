@@ -114,6 +114,7 @@ pub fn settings(arguments: &ClientArgs, endpoint: &Endpoint) -> anyhow::Result<S
         threads: arguments.threads,
         timeout: arguments.timeout.0,
         keep_seconds: false,
+        keep_timings: false,
     })
 }
 

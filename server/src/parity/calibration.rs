@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use loadtest::{Drive, LoadError, Report, Session, Settings};
+use loadtest::{Drive, LoadError, Report, Session, Settings, Timing};
 use models::TimeSpan;
-use workload::{Model, Profile, Stages, Workload};
+use workload::{Model, Profile, Spans, Stages, Workload};
 
 use crate::load::line::Line;
 use crate::simulate::reading;
@@ -21,6 +21,8 @@ const REHEARSAL_WARMUP: u64 = 1_000_000_000;
 const OTHER_SEED: u64 = 0x9e37_79b9;
 /// Rows of the largest batch of a model whose profile does not say: the server's default.
 const LARGEST: u32 = 64;
+/// More cannot be put into a workload.
+const VARIATION_MAX: f64 = 10.0;
 /// How long batches of one size are measured.
 const SIZE: Duration = Duration::from_millis(1_000);
 
@@ -44,12 +46,19 @@ pub fn measure(
     }
     let mut rehearsal = workload.lasting(REHEARSAL)?.with_seed(workload.seed.wrapping_add(OTHER_SEED));
     rehearsal.warmup = REHEARSAL_WARMUP;
-    let session = Session::open(&rehearsal, settings.clone())?;
+    let session = Session::open(&rehearsal, Settings { keep_timings: true, ..settings.clone() })?;
     let drive = Drive::Open(Stages::constant(REHEARSAL)?);
     let report = session.run(&rehearsal, &drive, stop, &mut |live| line.show("overheads  ", live))?;
-    let batch_ms = batch_overhead(workload, &report);
-    workload.lanes.overhead.batch = nanos(batch_ms);
-    workload.lanes.overhead.request = nanos(request_overhead(&report));
+    anyhow::ensure!(
+        !report.timings.is_empty(),
+        "the server does not tell where the time of its answers went"
+    );
+    workload.lanes.overhead.request =
+        Spans::of_samples(report.timings.iter().map(|timing| timing.outside).collect());
+    workload.lanes.overhead.batch = batch_overhead(workload, &report, real);
+    if real {
+        workload.lanes.noise.cv = variation(&report.timings);
+    }
     Ok(())
 }
 
@@ -57,32 +66,47 @@ fn nanos(millis: f64) -> u64 {
     (millis.max(0.0) * 1e6) as u64
 }
 
-/// Milliseconds that a lane takes for a batch beside what the profile says.
-fn batch_overhead(workload: &Workload, report: &Report) -> f64 {
-    let (mut beside, mut batches) = (0.0, 0.0);
-    for (model, figures) in workload.models.iter().zip(&report.models) {
-        let Some(profile) = &model.profile else { continue };
-        for size in &figures.batches {
-            let rows = u32::try_from(size.rows).unwrap_or(u32::MAX);
-            let told = profile.time(rows) as f64 / 1e6;
-            beside += size.batches as f64 * (size.compute_ms + size.overhead_ms - told);
-            batches += size.batches as f64;
-        }
-    }
-    if batches > 0.0 { beside / batches } else { 0.0 }
+/// What a lane takes for a batch beside the model: the hand-over to it, by every batch, and that back, whose mean is all
+/// that is known; and of synthetic models, whose time is given, what they took longer.
+fn batch_overhead(workload: &Workload, report: &Report, real: bool) -> Spans {
+    let server = report.models.iter().filter_map(|model| model.server);
+    let (back, requests) = server.fold((0.0, 0.0), |(back, requests), server| {
+        let count = server.requests as f64;
+        (back + server.output_ms * count, requests + count)
+    });
+    let back = if requests > 0.0 { nanos(back / requests) } else { 0 };
+    let samples = one_a_batch(&report.timings).map(|timing| {
+        let profile = workload.models.get(timing.model as usize).and_then(|model| model.profile.as_ref());
+        let told = profile.map_or(timing.compute, |profile| profile.time(timing.batch_rows));
+        let longer = if real { 0 } else { timing.compute.saturating_sub(told) };
+        timing.wait + back + longer
+    });
+    Spans::of_samples(samples.collect())
 }
 
-/// Milliseconds of an answered request outside the queue and the lane, as its client sees it.
-fn request_overhead(report: &Report) -> f64 {
-    let (mut outside, mut requests) = (0.0, 0.0);
-    for model in &report.models {
-        if let (Some(server), Some(latency)) = (model.server, &model.figures.latency) {
-            let inside = server.queue_ms + server.input_ms + server.compute_ms + server.output_ms;
-            outside += (latency.mean_ms - inside) * latency.count as f64;
-            requests += latency.count as f64;
-        }
+/// Of the requests of each batch size, one in so many: about one for each batch.
+fn one_a_batch(timings: &[Timing]) -> impl Iterator<Item = &Timing> {
+    let mut seen: BTreeMap<(u32, u32), u32> = BTreeMap::new();
+    timings.iter().filter(move |timing| {
+        let seen = seen.entry((timing.model, timing.batch_rows)).or_insert(0);
+        *seen += 1;
+        (*seen - 1).is_multiple_of(timing.batch_rows.max(1))
+    })
+}
+
+/// Coefficient of variation of the models' times around the mean of their batch size.
+fn variation(timings: &[Timing]) -> f64 {
+    let mut sizes: BTreeMap<(u32, u32), Vec<f64>> = BTreeMap::new();
+    for timing in one_a_batch(timings) {
+        sizes.entry((timing.model, timing.batch_rows)).or_default().push(timing.compute as f64);
     }
-    if requests > 0.0 { outside / requests } else { 0.0 }
+    let (mut squares, mut freedom) = (0.0, 0.0);
+    for times in sizes.values().filter(|times| times.len() > 1) {
+        let mean = times.iter().sum::<f64>() / times.len() as f64;
+        squares += times.iter().map(|time| (time / mean - 1.0).powi(2)).sum::<f64>();
+        freedom += (times.len() - 1) as f64;
+    }
+    if freedom > 0.0 { (squares / freedom).sqrt().min(VARIATION_MAX) } else { 0.0 }
 }
 
 /// Times of batches of 1, 2, 4 ... rows, all lanes working on the model.
@@ -129,4 +153,28 @@ fn alone(model: &Model, rows: u32) -> anyhow::Result<Workload> {
         TimeSpan(Duration::from_nanos(model.slo)),
     );
     reading::parse(&text, Path::new("calibration")).map_err(anyhow::Error::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn timing(batch_rows: u32, compute: u64) -> Timing {
+        Timing { model: 0, batch_rows, wait: 10, compute, outside: 5 }
+    }
+
+    #[test]
+    fn batches_count_once_however_many_requests_they_held() {
+        let timings: Vec<Timing> = [1, 4, 4, 4, 4, 1, 4, 4, 4, 4].map(|rows| timing(rows, 1)).to_vec();
+        let rows: Vec<u32> = one_a_batch(&timings).map(|timing| timing.batch_rows).collect();
+        assert_eq!(rows, [1, 4, 1, 4]);
+    }
+
+    #[test]
+    fn variation_is_around_the_mean_of_the_size() {
+        let timings = [timing(1, 90), timing(1, 110), timing(2, 900), timing(2, 1), timing(2, 1_100)];
+        let expected = (0.04_f64 / 2.0).sqrt();
+        assert!((variation(&timings) - expected).abs() < 1e-9, "{}", variation(&timings));
+        assert_eq!(variation(&[]), 0.0);
+    }
 }

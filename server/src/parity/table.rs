@@ -23,9 +23,9 @@ pub struct Parity {
     tensors: String,
     /// Requests offered in the window, which both must agree on to the last one.
     offered: Pair<u64>,
-    /// Milliseconds of a request outside the scheduler and the lanes, as measured and told to the simulator.
+    /// Mean milliseconds of a request outside the scheduler and the lanes; the simulator was told the distribution.
     request_overhead_ms: f64,
-    /// Milliseconds of a lane between two batches, likewise.
+    /// Mean milliseconds of a lane between two batches, likewise.
     batch_overhead_ms: f64,
     /// Milliseconds of batches by rows, as the simulator was told, of models whose times were measured.
     profiles: BTreeMap<String, BTreeMap<u32, f64>>,
@@ -85,15 +85,15 @@ impl Parity {
             let pairs = simulated.models.iter().zip(&measured.models);
             models.extend(pairs.map(|(simulated, measured)| model(simulated, measured)));
         }
-        let overhead = workload.lanes.overhead;
+        let overhead = &workload.lanes.overhead;
         Self {
             workload: workload.name.clone(),
             seed: workload.seed,
             protocol: measured.target.protocol.clone(),
             tensors: measured.target.tensors.clone(),
             offered: Pair { simulated: simulated.requests.offered, measured: measured.total.offered },
-            request_overhead_ms: overhead.request as f64 / 1e6,
-            batch_overhead_ms: overhead.batch as f64 / 1e6,
+            request_overhead_ms: overhead.request.mean() / 1e6,
+            batch_overhead_ms: overhead.batch.mean() / 1e6,
             profiles: if real { profiles(workload) } else { BTreeMap::new() },
             late_from: measured.client.late_from.clone(),
             models,

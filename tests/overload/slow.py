@@ -1,0 +1,155 @@
+"""Clients that send a byte now and then, or read a little now and then, and what the server does with them."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import h2.config
+import h2.connection
+import h2.events
+import h2.exceptions
+
+from overload import wire
+
+# A drip is one byte each time.
+DRIP_SECONDS = 0.1
+# What a slow reader takes: 1 KB a second.
+SIP_BYTES, SIP_SECONDS = 100, 0.1
+# Small enough that the kernel does not do the reading.
+RECEIVE_BUFFER = 4096
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How the server got rid of a slow client: after how long, and with what."""
+
+    seconds: float
+    said: bytes
+
+
+Client = Callable[[], Awaitable[Ended]]
+
+
+class Crowd:
+    """Slow clients on a thread of their own, until the server has closed on all of them or they are told to leave."""
+
+    def __init__(self, clients: dict[str, list[Client]]) -> None:
+        self._clients = clients
+        self._ended: dict[str, list[Ended | None]] = {}
+        self._loop = asyncio.new_event_loop()
+        self._leave = asyncio.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._stay())
+
+    async def _stay(self) -> None:
+        tasks = {name: [asyncio.ensure_future(one()) for one in them] for name, them in self._clients.items()}
+        await self._leave.wait()
+        for name, them in tasks.items():
+            self._ended[name] = [task.result() if task.done() else None for task in them]
+        # What is still there is cancelled, and its connection closed, when the runner ends.
+
+    def leave(self) -> dict[str, list[Ended | None]]:
+        """How each ended; none for those on which the server has not closed."""
+        self._loop.call_soon_threadsafe(self._leave.set)
+        self._thread.join(30)
+        assert not self._thread.is_alive()
+        return self._ended
+
+
+async def _open(address: str) -> socket.socket:
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
+    connection.setblocking(False)
+    await asyncio.get_running_loop().sock_connect(connection, wire.address(address))
+    return connection
+
+
+async def _receive(connection: socket.socket, size: int, seconds: float) -> bytes | None:
+    """What comes within that time; nothing if the connection is closed, none if it is silent."""
+    try:
+        # Unlike wait_for, it never takes being told to leave for an answer.
+        async with asyncio.timeout(seconds):
+            return await asyncio.get_running_loop().sock_recv(connection, size)
+    except TimeoutError:
+        return None
+    except OSError:
+        return b""
+
+
+def sender(address: str, at_once: bytes) -> Client:
+    """Sends so much at once, then a byte now and then."""
+
+    async def client() -> Ended:
+        connection, said, started = await _open(address), b"", time.monotonic()
+        with connection:
+            try:
+                await asyncio.get_running_loop().sock_sendall(connection, at_once)
+                while (chunk := await _receive(connection, 65536, DRIP_SECONDS)) != b"":
+                    said += chunk or b""
+                    await asyncio.get_running_loop().sock_sendall(connection, b"x")
+            except OSError:
+                pass
+            return Ended(time.monotonic() - started, said)
+
+    return client
+
+
+def reader(address: str, request: bytes) -> Client:
+    """Sends a request and takes its answer as slowly as it can."""
+
+    async def client() -> Ended:
+        connection, said, started = await _open(address), b"", time.monotonic()
+        with connection:
+            await asyncio.get_running_loop().sock_sendall(connection, request)
+            while (chunk := await _receive(connection, SIP_BYTES, 3600)) != b"":
+                said = (said + (chunk or b""))[:200]
+                await asyncio.sleep(SIP_SECONDS)
+            return Ended(time.monotonic() - started, said)
+
+    return client
+
+
+def grpc_call(address: str, message: bytes, sent: int) -> Client:
+    """Begins a call and sends so much of its message, then a byte now and then; never lets the answer flow."""
+
+    async def client() -> Ended:
+        connection, started = await _open(address), time.monotonic()
+        loop, said = asyncio.get_running_loop(), b""
+        state = h2.connection.H2Connection(h2.config.H2Configuration(header_encoding="utf-8"))
+        state.initiate_connection()
+        headers = {":method": "POST", ":scheme": "http", ":authority": "localhost"}
+        headers |= {":path": "/inference.GRPCInferenceService/ModelInfer"}
+        headers |= {"content-type": "application/grpc", "te": "trailers"}
+        state.send_headers(1, list(headers.items()))
+        framed = b"\0" + len(message).to_bytes(4, "big") + message
+        sent_now = min(sent, len(framed))
+        state.send_data(1, framed[:sent_now], end_stream=sent_now == len(framed))
+        with connection:
+            try:
+                while True:
+                    await loop.sock_sendall(connection, state.data_to_send())
+                    chunk = await _receive(connection, 65536, DRIP_SECONDS)
+                    if chunk == b"":
+                        break
+                    for event in state.receive_data(chunk or b""):
+                        if isinstance(event, h2.events.ResponseReceived | h2.events.TrailersReceived):
+                            said += "".join(f"{name}: {value}\n" for name, value in event.headers).encode()
+                        if isinstance(event, h2.events.StreamEnded | h2.events.StreamReset):
+                            return Ended(time.monotonic() - started, said)
+                    if sent_now < len(framed):
+                        state.send_data(1, framed[sent_now : sent_now + 1], end_stream=sent_now + 1 == len(framed))
+                        sent_now += 1
+            except (OSError, h2.exceptions.ProtocolError) as error:
+                said += str(error).encode()
+            return Ended(time.monotonic() - started, said)
+
+    return client

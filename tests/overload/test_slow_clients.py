@@ -1,0 +1,145 @@
+"""Clients that send or read as slowly as they can, beside others that are to notice nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from tritonclient.grpc import service_pb2
+
+from fixtures.tessera import Tessera
+from overload import slow, wire
+from overload.load import Stretch, Traffic
+from overload.synthetic import STEADY, Synthetic
+
+MIB = 2**20
+SLO_MS = 250
+EACH = 24
+TIMEOUT = 2.0
+# A timer, a thread that is scheduled, an answer: on a busy machine.
+TIMEOUT_SPARE = 1.0
+ANSWER_BYTES = 8 * MIB
+# HTTP sends tensors as the engine left them: this one gives back what it gets, so that they are real memory. gRPC makes
+# a message of them.
+ECHO = Synthetic(alpha_us=1_000, beta_us=0, max_batch=1, inputs=ANSWER_BYTES // 4, outputs=ANSWER_BYTES // 4)
+ZEROS = Synthetic(alpha_us=1_000, beta_us=0, max_batch=1, outputs=ANSWER_BYTES // 4)
+# Buffers of a connection, and what the others' requests need.
+MEMORY_MAX = 32 * MIB
+
+
+@contextmanager
+def started(repository: Path) -> Iterator[Tessera]:
+    STEADY.place(repository, "steady")
+    ECHO.place(repository, "echo")
+    ZEROS.place(repository, "zeros")
+    config = f'[server]\ngrace = "{TIMEOUT:g}s"\n'
+    config += f'[limits]\nheader_timeout = "{TIMEOUT:g}s"\nbody_timeout = "{TIMEOUT:g}s"\n'
+    config += f'[models.steady]\nslo = "{SLO_MS}ms"\n[models.echo]\nslo = "10s"\n[models.zeros]\nslo = "10s"\n'
+    with Tessera(repository, config, options=["--engine", "synthetic"]) as server:
+        yield server.wait_ready()
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Tessera]:
+    with started(tmp_path) as server:
+        yield server
+
+
+def message(inputs: int) -> bytes:
+    request = service_pb2.ModelInferRequest(model_name="zeros", raw_input_contents=[bytes(4 * inputs)])
+    request.inputs.add(name="x", datatype="FP32", shape=[1, inputs])
+    return request.SerializeToString()
+
+
+UNBOUNDED_ANSWERS = pytest.mark.xfail(
+    strict=True, raises=AssertionError, reason="no limit bounds answers that nobody reads, in bytes or in time"
+)
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What slow clients did to the server and to its other clients, and what became of them."""
+
+    ended: dict[str, list[slow.Ended | None]]
+    alone: Stretch
+    them: Stretch
+    grew_bytes: int
+
+    def assert_nobody_else_notices(self) -> None:
+        assert self.them.attainment >= 0.99 and self.them.as_fast_as(self.alone, SLO_MS)
+
+    def assert_closed(self) -> None:
+        for kind, how in self.ended.items():
+            open_still = sum(one is None for one in how)
+            assert not open_still, f"{kind}: the server has not closed {open_still} of {len(how)}"
+            slowest = max(one.seconds for one in how if one is not None)
+            assert slowest <= TIMEOUT + TIMEOUT_SPARE, kind
+
+
+def beside(server: Tessera, name: str, clients: dict[str, list[slow.Client]], seconds: int) -> Beside:
+    """Load the server for 4 s alone and then that long beside slow clients."""
+    traffic = Traffic(f"http://{server.http_address}", "steady", STEADY.capacity / 2, SLO_MS)
+    alone = traffic.run((4, 1.0)).between(1, 4)
+    resting = server.forget_peak()
+    crowd = slow.Crowd(clients)
+    try:
+        # In the first second all of them come at once, and large requests are read and large answers made.
+        them = traffic.run((seconds, 1.0)).between(1, seconds)
+    finally:
+        ended = crowd.leave()
+    grew = server.peak_rss_bytes() - resting
+    print(
+        f"\n{name}: others in time {them.attainment:.1%}, p99 {them.p99_ms:.0f} ms, {alone.p99_ms:.0f} alone; "
+        f"memory at most {grew / MIB:+.1f} MiB"
+    )
+    for kind, how in ended.items():
+        closed = sorted(one.seconds for one in how if one is not None)
+        after = f" after {closed[0]:.2f} to {closed[-1]:.2f} s" if closed else ""
+        print(f"  {kind}: closed {len(closed)} of {len(how)}{after}")
+    return Beside(ended, alone, them, grew)
+
+
+def test_slow_senders_are_closed_and_nobody_else_notices(server: Tessera) -> None:
+    whole = wire.infer("steady", 16)
+    head = whole.index(b"\r\n\r\n")
+    long_body = wire.post("zeros", b"x" * 1000, length=MIB)
+    rest, rpc = server.http_address, server.grpc_address
+    clients = {
+        "headers": [slow.sender(rest, whole[: head - 20])] * EACH,
+        "nothing": [slow.sender(rest, b"")] * EACH,
+        "body": [slow.sender(rest, long_body)] * EACH,
+        "gRPC message": [slow.grpc_call(rpc, message(100_000), 1000)] * EACH,
+    }
+    found = beside(server, "slow senders", clients, 5)
+    found.assert_nobody_else_notices()
+    found.assert_closed()
+    assert found.grew_bytes <= MEMORY_MAX
+    assert all(b" 408 " in one.said and b"x-tessera-reason: slow_body" in one.said for one in found.ended["body"])
+    assert all(b"x-tessera-reason: slow_body" in one.said for one in found.ended["gRPC message"])
+
+
+@pytest.fixture(scope="module")
+def readers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Beside]:
+    with started(tmp_path_factory.mktemp("repository")) as server:
+        clients = {
+            "answer": [slow.reader(server.http_address, wire.infer("echo", ECHO.inputs))] * EACH,
+            "gRPC answer": [slow.grpc_call(server.grpc_address, message(ZEROS.inputs), MIB)] * EACH,
+        }
+        yield beside(server, "slow readers", clients, 6)
+
+
+def test_nobody_notices_slow_readers(readers: Beside) -> None:
+    readers.assert_nobody_else_notices()
+
+
+@UNBOUNDED_ANSWERS
+def test_slow_readers_are_closed(readers: Beside) -> None:
+    readers.assert_closed()
+
+
+@UNBOUNDED_ANSWERS
+def test_slow_readers_hold_no_memory(readers: Beside) -> None:
+    assert readers.grew_bytes <= MEMORY_MAX
