@@ -170,7 +170,7 @@ impl Figures {
     }
 
     fn answered(&mut self, now: u64, request: &Request) {
-        let seen = now.saturating_add(self.overhead.draw());
+        let seen = now.saturating_add(self.overhead.draw(request.model));
         let latency = seen.saturating_sub(request.arrived);
         let good = request.deadline.is_none_or(|deadline| Nanos(seen) <= deadline);
         self.series.answered(request.arrived, latency, good);

@@ -1,6 +1,6 @@
 //! The shape of a workload file, as TOML gives it; [`crate::reading`] makes sense of it.
 
-use crate::overhead::OverheadSection;
+use crate::overhead::SpansSection;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -35,20 +35,14 @@ pub(crate) struct LanesSection {
     pub(crate) count: u32,
     #[serde(default)]
     pub(crate) noise: NoiseSection,
-    #[serde(default)]
-    pub(crate) overhead: OverheadSection,
+    pub(crate) overhead: Option<SpansSection>,
     #[serde(default)]
     pub(crate) failures: Vec<FailureSection>,
 }
 
 impl Default for LanesSection {
     fn default() -> Self {
-        Self {
-            count: 1,
-            noise: NoiseSection::default(),
-            overhead: OverheadSection::default(),
-            failures: Vec::new(),
-        }
+        Self { count: 1, noise: NoiseSection::default(), overhead: None, failures: Vec::new() }
     }
 }
 
@@ -96,6 +90,7 @@ pub(crate) struct ModelSection {
     pub(crate) tenants: BTreeMap<String, f64>,
     #[serde(default = "yes")]
     pub(crate) deadline: bool,
+    pub(crate) overhead: Option<SpansSection>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -2,7 +2,7 @@
 
 use crate::document::{LanesSection, NoiseSection};
 use crate::error::WorkloadError;
-use crate::overhead::Overhead;
+use crate::overhead::Spans;
 use crate::units::{Span, show};
 use crate::workload::LANES_MAX;
 
@@ -16,8 +16,9 @@ pub struct Lanes {
     pub count: u32,
     /// How true execution times differ from the profiles.
     pub noise: Noise,
-    /// What a real server takes beside the models' own time.
-    pub overhead: Overhead,
+    /// What a lane takes between two batches beside the models' own time: hand-over to the lane and back, gathering and
+    /// dealing out of rows. Nothing in a simulation of the scheduler alone.
+    pub overhead: Spans,
     /// Lanes going and coming back, in order of time.
     pub changes: Vec<LaneChange>,
 }
@@ -64,7 +65,7 @@ impl Lanes {
         Ok(Self {
             count: section.count,
             noise: Noise::read(&section.noise)?,
-            overhead: Overhead::read(&section.overhead)?,
+            overhead: Spans::read(section.overhead.as_ref(), "lanes.overhead")?,
             changes: read_failures(section)?,
         })
     }

@@ -33,7 +33,7 @@ pub use arrivals::{Arrivals, Offered};
 pub use error::WorkloadError;
 pub use lanes::{LaneChange, Lanes, Noise, Stalls};
 pub use noise::ExecutionNoise;
-pub use overhead::{Overhead, RequestOverhead, Spans};
+pub use overhead::{RequestOverhead, Spans};
 pub use profile::Profile;
 pub use shares::Shares;
 pub use stages::{Stage, Stages};

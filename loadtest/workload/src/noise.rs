@@ -71,7 +71,7 @@ impl ExecutionNoise {
             drawn_until: 0,
         });
         let jitter = (cv > 0.0).then(|| Jitter { sigma: libm::sqrt(libm::log(1.0 + cv * cv)) });
-        let overhead = workload.lanes.overhead.batch.clone();
+        let overhead = workload.lanes.overhead.clone();
         Ok(Self { models, lanes: lanes.collect(), jitter, stalls, overhead })
     }
 

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use crate::error::WorkloadError;
 use crate::seeds::{Generator, Purpose, generator};
 use crate::units::Span;
-use crate::workload::Workload;
+use crate::workload::{Model, Workload};
 
 /// Points of a distribution at most.
 const POINTS_MAX: usize = 1_000;
@@ -16,17 +16,6 @@ const POINTS_MAX: usize = 1_000;
 /// Shares at which samples are kept: closer together in the tail, which is what deadlines meet.
 const SHARES: [f64; 16] =
     [0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.999, 1.0];
-
-/// What a server takes beside its models: nothing in a simulation of the scheduler alone.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Overhead {
-    /// Of a request between its client and the scheduler, there and back: network, decoding, encoding, turns of event
-    /// loops. Part of its latency, and not of its deadline, which the scheduler counts from when the request reached
-    /// it.
-    pub request: Spans,
-    /// Of a lane between two batches: hand-over to the lane and back, gathering and dealing out of rows.
-    pub batch: Spans,
-}
 
 /// A distribution of times: straight lines between points of share (0 to 1, ascending) and nanoseconds (not falling).
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -81,7 +70,7 @@ impl Spans {
         if self.0.is_empty() { 0 } else { self.at(generator.random()) }
     }
 
-    fn read(section: Option<&SpansSection>, field: &str) -> Result<Self, WorkloadError> {
+    pub(crate) fn read(section: Option<&SpansSection>, field: &str) -> Result<Self, WorkloadError> {
         let wrong = |problem: &str| WorkloadError::new(field, problem);
         match section {
             None => Ok(Self::default()),
@@ -101,48 +90,30 @@ impl Spans {
     }
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct OverheadSection {
-    request: Option<SpansSection>,
-    batch: Option<SpansSection>,
-}
-
 #[derive(Debug, Deserialize)]
 #[serde(untagged, expecting = "expected a time, or points like [[0.5, \"200us\"], [0.99, \"1ms\"]]")]
-enum SpansSection {
+pub(crate) enum SpansSection {
     Constant(Span),
     Points(Vec<(f64, Span)>),
 }
 
-impl Overhead {
-    pub(crate) fn read(section: &OverheadSection) -> Result<Self, WorkloadError> {
-        Ok(Self {
-            request: Spans::read(section.request.as_ref(), "lanes.overhead.request")?,
-            batch: Spans::read(section.batch.as_ref(), "lanes.overhead.batch")?,
-        })
-    }
-}
-
-/// What requests take outside the scheduler, one after the other; a function of the workload and its seed.
+/// What requests take outside the scheduler; a function of the workload and its seed, each model on its own.
 #[derive(Clone, Debug)]
-pub struct RequestOverhead {
-    spans: Spans,
-    generator: Generator,
-}
+pub struct RequestOverhead(Vec<(Spans, Generator)>);
 
 impl RequestOverhead {
     /// Of a workload, from its start.
     pub fn new(workload: &Workload) -> Self {
-        Self {
-            spans: workload.lanes.overhead.request.clone(),
-            generator: generator(workload.seed, Purpose::Overhead, "requests"),
-        }
+        let of = |model: &Model| {
+            (model.overhead.clone(), generator(workload.seed, Purpose::Overhead, &model.name))
+        };
+        Self(workload.models.iter().map(of).collect())
     }
 
-    /// Nanoseconds of the next request.
-    pub fn draw(&mut self) -> u64 {
-        self.spans.draw(&mut self.generator)
+    /// Nanoseconds of the next request of a model; none for a model that there is not.
+    pub fn draw(&mut self, model: u32) -> u64 {
+        let model = usize::try_from(model).ok().and_then(|model| self.0.get_mut(model));
+        model.map_or(0, |(spans, generator)| spans.draw(generator))
     }
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::error::WorkloadError;
 use crate::lanes::Lanes;
+use crate::overhead::Spans;
 use crate::process::Process;
 use crate::profile::Profile;
 use crate::reading;
@@ -85,6 +86,10 @@ pub struct Model {
     pub tenants: Shares<u16>,
     /// Whether requests have a deadline; without, the SLO is reported and nothing more.
     pub deadline: bool,
+    /// What its requests take between their clients and the scheduler, there and back: network, decoding, encoding, turns
+    /// of event loops. Part of their latency, and not of their deadline, which the scheduler counts from when a request
+    /// reached it. Nothing in a simulation of the scheduler alone.
+    pub overhead: Spans,
     pub(crate) process: Process,
 }
 

@@ -14,7 +14,7 @@ use crate::load::line::Line;
 use crate::simulate::reading;
 
 /// How long the workload is sent to see what requests and batches cost beside the models.
-const REHEARSAL: u64 = 5_000_000_000;
+const REHEARSAL: u64 = 10_000_000_000;
 /// Of these, left out.
 const REHEARSAL_WARMUP: u64 = 1_000_000_000;
 /// Added to the seed, so that the run that is compared is another one.
@@ -53,11 +53,14 @@ pub fn measure(
         !report.timings.is_empty(),
         "the server does not tell where the time of its answers went"
     );
-    workload.lanes.overhead.request =
-        Spans::of_samples(report.timings.iter().map(|timing| timing.outside).collect());
-    workload.lanes.overhead.batch = batch_overhead(workload, &report, real);
+    for (number, model) in (0..).zip(&mut workload.models) {
+        let own = report.timings.iter().filter(|timing| timing.model == number);
+        model.overhead = Spans::of_samples(own.map(|timing| timing.outside).collect());
+    }
+    workload.lanes.overhead = batch_overhead(workload, &report, real);
     if real {
         workload.lanes.noise.cv = variation(&report.timings);
+        beside_each_other(workload, &report.timings)?;
     }
     Ok(())
 }
@@ -82,6 +85,29 @@ fn batch_overhead(workload: &Workload, report: &Report, real: bool) -> Spans {
         timing.wait + back + longer
     });
     Spans::of_samples(samples.collect())
+}
+
+/// Corrects profiles that were measured one model at a time by what batches took beside the other models: models that
+/// share a core push each other out of its caches.
+fn beside_each_other(workload: &mut Workload, timings: &[Timing]) -> anyhow::Result<()> {
+    for (number, model) in (0..).zip(&mut workload.models) {
+        let Some(profile) = &model.profile else { continue };
+        let own = one_a_batch(timings).filter(|timing| timing.model == number);
+        let (took, told) = own.fold((0.0, 0.0), |(took, told), timing| {
+            (took + timing.compute as f64, told + profile.time(timing.batch_rows) as f64)
+        });
+        if told > 0.0 {
+            let corrected = |rows| (rows, (profile.time(rows) as f64 * took / told) as u64);
+            let points: Vec<(u32, u64)> = sizes(profile.max_batch()).map(corrected).collect();
+            model.profile = Some(Profile::from_points(&points)?);
+        }
+    }
+    Ok(())
+}
+
+/// Powers of two, and the largest batch.
+fn sizes(largest: u32) -> impl Iterator<Item = u32> {
+    (0..u32::BITS).map(|log| 1 << log).take_while(move |&rows| rows < largest).chain([largest])
 }
 
 /// Of the requests of each batch size, one in so many: about one for each batch.
@@ -117,9 +143,8 @@ fn profile(
     stop: &Arc<AtomicBool>,
 ) -> anyhow::Result<Profile> {
     let largest = model.profile.as_ref().map_or(LARGEST, Profile::max_batch);
-    let sizes = (0..u32::BITS).map(|log| 1 << log).take_while(|&rows| rows < largest).chain([largest]);
     let mut measured: BTreeMap<u32, f64> = BTreeMap::new();
-    for rows in sizes {
+    for rows in sizes(largest) {
         let alone = alone(model, rows)?;
         let session = match Session::open(&alone, settings.clone()) {
             // Beyond the largest batch of the model's own settings.

@@ -35,7 +35,8 @@ impl Repository {
             fs::create_dir_all(&version).context("cannot make a folder")?;
             fs::write(version.join("model.toml"), description(model)?).context("cannot write a model")?;
         }
-        let mut options = options(folder.path(), workload.lanes.count);
+        let mut options = options(folder.path());
+        set(&mut options, format!("lanes.count={}", workload.lanes.count));
         set(&mut options, "lanes.shared=true".to_owned());
         for model in &workload.models {
             settings(&mut options, &model.name, model);
@@ -45,7 +46,18 @@ impl Repository {
 
     /// The models of a folder, with its own configuration and the objectives of a workload.
     pub fn given(path: &Path, arguments: &ParityArgs, workload: &Workload) -> anyhow::Result<Self> {
-        let mut options = options(path, workload.lanes.count);
+        let mut options = options(path);
+        // A core for each lane and no more: what is left is for the network, and for the client that measures.
+        let cores = gpulet::allowed_cores().context("cannot read the affinity mask")?;
+        let lanes: Vec<String> =
+            cores.iter().take(workload.lanes.count as usize).map(|core| format!("[{core}]")).collect();
+        anyhow::ensure!(
+            lanes.len() == workload.lanes.count as usize,
+            "the workload asks for {} lanes: expected at most {}, one a core",
+            workload.lanes.count,
+            cores.len()
+        );
+        set(&mut options, format!("lanes.cores=[{}]", lanes.join(", ")));
         options.extend(["--load-mode", "explicit", "--engine"].map(OsString::from));
         options.push((&arguments.engine).into());
         let mut served = Vec::new();
@@ -63,8 +75,8 @@ impl Repository {
     }
 }
 
-fn options(models: &Path, lanes: u32) -> Vec<OsString> {
-    vec!["--repository".into(), models.into(), "--lanes".into(), lanes.to_string().into()]
+fn options(models: &Path) -> Vec<OsString> {
+    vec!["--repository".into(), models.into()]
 }
 
 fn set(options: &mut Vec<OsString>, assignment: String) {

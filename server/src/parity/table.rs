@@ -85,15 +85,18 @@ impl Parity {
             let pairs = simulated.models.iter().zip(&measured.models);
             models.extend(pairs.map(|(simulated, measured)| model(simulated, measured)));
         }
-        let overhead = &workload.lanes.overhead;
+        let requests = simulated.models.iter().map(|model| model.offered as f64);
+        let outside =
+            workload.models.iter().zip(requests).map(|(model, count)| model.overhead.mean() * count);
+        let offered = (simulated.requests.offered as f64).max(1.0);
         Self {
             workload: workload.name.clone(),
             seed: workload.seed,
             protocol: measured.target.protocol.clone(),
             tensors: measured.target.tensors.clone(),
             offered: Pair { simulated: simulated.requests.offered, measured: measured.total.offered },
-            request_overhead_ms: overhead.request.mean() / 1e6,
-            batch_overhead_ms: overhead.batch.mean() / 1e6,
+            request_overhead_ms: outside.sum::<f64>() / offered / 1e6,
+            batch_overhead_ms: workload.lanes.overhead.mean() / 1e6,
             profiles: if real { profiles(workload) } else { BTreeMap::new() },
             late_from: measured.client.late_from.clone(),
             models,

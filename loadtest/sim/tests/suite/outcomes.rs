@@ -126,16 +126,17 @@ fn a_batch_that_is_recalled_runs_again_and_its_time_is_lost() {
 
 #[test]
 fn time_outside_the_models_is_part_of_latency_and_of_the_lanes_time() {
-    let run = |overhead: &str| {
-        let lanes = format!("count = 1\noverhead = {{ {overhead} }}");
-        run(&moments("100ms", &lanes, &[0.0, 1.0]), &checked("triton"))
+    let run = |lanes: &str, request_ms: u64| {
+        let mut workload = moments("100ms", lanes, &[0.0, 1.0]);
+        workload.models[0].overhead = workload::Spans::constant(request_ms * 1_000_000);
+        run(&workload, &checked("triton"))
     };
-    let bare = run("").latency_ms.unwrap();
-    let of_requests = run("request = \"4ms\"").latency_ms.unwrap();
+    let bare = run("count = 1", 0).latency_ms.unwrap();
+    let of_requests = run("count = 1", 4).latency_ms.unwrap();
     assert!((of_requests.mean - bare.mean - 4.0).abs() < 1e-6, "{bare:?} {of_requests:?}");
     // The second request waits for the first one's batch and for its own.
-    let of_batches = run("batch = \"2ms\"").latency_ms.unwrap();
+    let of_batches = run("count = 1\noverhead = \"2ms\"", 0).latency_ms.unwrap();
     assert!((of_batches.max - bare.max - 4.0).abs() < 1e-6, "{bare:?} {of_batches:?}");
-    let late = run("request = \"90ms\"");
+    let late = run("count = 1", 90);
     assert_eq!((late.requests.good, late.requests.late), (1, 1), "its client has it after 100 ms");
 }

@@ -2,6 +2,7 @@
 
 use crate::document::{ModelSection, RowsSection};
 use crate::error::WorkloadError;
+use crate::overhead::Spans;
 use crate::process::Process;
 use crate::profile::{BATCH_MAX, Profile};
 use crate::shares::Shares;
@@ -29,6 +30,7 @@ pub(super) struct Shared {
     priority: u8,
     tenants: Shares<u16>,
     deadline: bool,
+    overhead: Spans,
 }
 
 impl Shared {
@@ -43,6 +45,7 @@ impl Shared {
             priority: self.priority,
             tenants: self.tenants.clone(),
             deadline: self.deadline,
+            overhead: self.overhead.clone(),
             process,
         }
     }
@@ -96,6 +99,7 @@ pub(super) fn read(
         priority: section.priority,
         tenants,
         deadline: section.deadline,
+        overhead: Spans::read(section.overhead.as_ref(), &at("overhead"))?,
     })
 }
 
