@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs the README as a stranger would: its first command, its first request, its simulation, from the root of the checkout.
+"""Runs the README as a stranger would: its first command, its first request, its load, its simulation, from the root of the checkout.
 
 Uses the fixed ports that the README promises, so it fails, and says so, when something else holds them.
 """
@@ -52,6 +52,21 @@ def simulation() -> None:
     assert not missing, f"the README says and the command does not: {missing}"
 
 
+def measured() -> None:
+    """The README's run of the load generator, against the server that its first command started."""
+    command = next(block.strip() for block in blocks() if " -- load " in block)
+    with tempfile.TemporaryDirectory() as folder:
+        page = Path(folder) / "digits.html"
+        words = [str(page) if word == page.name else word for word in command.split()]
+        answer = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=START_SECONDS)
+        # 3: it ran, and this machine was too busy for the client to keep up.
+        assert answer.returncode in (0, 3), answer.stderr[-2000:]
+        assert "<svg" in page.read_text()
+    row = next(line.split() for line in answer.stdout.splitlines() if line.startswith("digits "))
+    refused, failed = row[-2:]
+    assert (refused, failed) == ("0", "0"), answer.stdout
+
+
 def main() -> int:
     run, request = (block.strip() for block in blocks()[:2])
     assert run == "cargo run --release" and request.startswith("curl "), (run, request)
@@ -70,6 +85,7 @@ def main() -> int:
         outputs = {output["name"]: output["data"] for output in json.loads(answer.stdout)["outputs"]}
         assert outputs["digit"] == [7], outputs
         assert max(range(10), key=outputs["probabilities"].__getitem__) == 7, outputs
+        measured()
         pid = int(subprocess.run(["pgrep", "-P", str(server.pid)], capture_output=True, text=True).stdout or server.pid)
         server.send_signal(signal.SIGTERM) if pid == server.pid else subprocess.run(["kill", "-TERM", str(pid)])
         out, err = server.communicate(timeout=40)
@@ -80,7 +96,7 @@ def main() -> int:
     assert "/v2/models/digits/infer" in pasted, out
     assert server.returncode == 0, (server.returncode, err[-2000:])
     simulation()
-    print("readme: the first command serves, the first request is answered (digit 7), SIGTERM exits 0")
+    print("readme: the first command serves, the first request is answered (digit 7), the load is, SIGTERM exits 0")
     return 0
 
 
