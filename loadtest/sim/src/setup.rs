@@ -102,7 +102,6 @@ impl Setup {
     pub(crate) fn spec(&self, id: ModelId, model: &Model) -> Result<ModelSpec, WorkloadError> {
         let profile = model.profiled()?;
         let largest = profile.max_batch();
-        let powers = (0..u32::BITS).map(|log| 1 << log).take_while(|&rows| rows < largest);
         let point = |rows| ProfilePoint { rows, row_bytes: model.row_bytes, time: Nanos(profile.time(rows)) };
         Ok(ModelSpec {
             model: id,
@@ -110,7 +109,7 @@ impl Setup {
             queue_limit: self.queue_limit,
             policy: self.policy.clone(),
             lanes: ModelLanes::All,
-            profile: powers.chain([largest]).map(point).collect(),
+            profile: workload::sizes(largest).map(point).collect(),
         })
     }
 }

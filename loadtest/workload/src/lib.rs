@@ -34,7 +34,7 @@ pub use error::WorkloadError;
 pub use lanes::{LaneChange, Lanes, Noise, Stalls};
 pub use noise::ExecutionNoise;
 pub use overhead::{RequestOverhead, Spans};
-pub use profile::Profile;
+pub use profile::{Profile, sizes};
 pub use shares::Shares;
 pub use stages::{Stage, Stages};
 pub use workload::{DURATION_MAX, Extent, LANES_MAX, MODELS_MAX, Model, REQUESTS_MAX, Tenant, Workload};

@@ -149,6 +149,11 @@ impl Profile {
     }
 }
 
+/// Sizes that a profile is measured at and told by: powers of two below the largest batch, and that.
+pub fn sizes(largest: u32) -> impl Iterator<Item = u32> {
+    (0..u32::BITS).map(|log| 1 << log).take_while(move |&rows| rows < largest).chain([largest])
+}
+
 fn push_point(points: &mut Vec<(u32, u64)>, rows: u32, time: u64) -> Result<(), String> {
     if rows == 0 || rows > BATCH_MAX {
         return Err(format!("batch {rows}: expected 1 to {BATCH_MAX}"));

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use loadtest::{Drive, LoadError, Report, Session, Settings, Timing};
 use models::TimeSpan;
-use workload::{Model, Profile, Spans, Stages, Workload};
+use workload::{Model, Profile, Spans, Stages, Workload, sizes};
 
 use crate::load::line::Line;
 use crate::simulate::reading;
@@ -35,13 +35,9 @@ pub fn measure(
     line: &Line,
 ) -> anyhow::Result<()> {
     if real {
-        for place in 0..workload.models.len() {
-            let Some(model) = workload.models.get(place) else { continue };
+        for model in &mut workload.models {
             line.say(&format!("measuring batches of {}", model.name));
-            let profile = profile(model, workload.lanes.count, settings, stop)?;
-            if let Some(model) = workload.models.get_mut(place) {
-                model.profile = Some(profile);
-            }
+            model.profile = Some(profile(model, workload.lanes.count, settings, stop)?);
         }
     }
     let mut rehearsal = workload.lasting(REHEARSAL)?.with_seed(workload.seed.wrapping_add(OTHER_SEED));
@@ -103,11 +99,6 @@ fn beside_each_other(workload: &mut Workload, timings: &[Timing]) -> anyhow::Res
         }
     }
     Ok(())
-}
-
-/// Powers of two, and the largest batch.
-fn sizes(largest: u32) -> impl Iterator<Item = u32> {
-    (0..u32::BITS).map(|log| 1 << log).take_while(move |&rows| rows < largest).chain([largest])
 }
 
 /// Of the requests of each batch size, one in so many: about one for each batch.

@@ -171,8 +171,7 @@ impl Parity {
 fn profiles(workload: &Workload) -> BTreeMap<String, BTreeMap<u32, f64>> {
     let of = |model: &workload::Model| {
         let profile = model.profile.as_ref()?;
-        let largest = profile.max_batch();
-        let sizes = (0..u32::BITS).map(|log| 1 << log).take_while(|&rows| rows < largest).chain([largest]);
+        let sizes = workload::sizes(profile.max_batch());
         Some((model.name.clone(), sizes.map(|rows| (rows, profile.time(rows) as f64 / 1e6)).collect()))
     };
     workload.models.iter().filter_map(of).collect()
