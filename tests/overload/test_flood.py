@@ -121,11 +121,6 @@ def test_only_overload_is_a_reason_to_refuse(flood: Flood) -> None:
     assert flood.figures[5.0]["refused"], "five times the capacity, and nobody was refused"
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=AssertionError,
-    reason="a tenth of what is let in is given up only at the end of its wait: admission expects the best case",
-)
 def test_refusals_come_at_once(flood: Flood) -> None:
     for factor in (2.0, 5.0):
         refusal = flood.figures[factor]["refusal"]

@@ -164,3 +164,39 @@ fn lanes_are_not_kept_for_a_model_that_has_fallen_silent() {
     println!("{after:.0} good/s after the other fell silent, {alone:.0} without it");
     assert!(after >= 0.97 * alone);
 }
+
+/// One lane that answers 615 requests a second at most, within an objective of nearly five of its largest batches.
+fn overloaded(factor: f64) -> Report {
+    let rate = 615.0 * factor;
+    let text = format!(
+        r#"
+        name = "overload"
+        duration = "20s"
+        warmup = "4s"
+        [lanes]
+        count = 1
+        [models.m]
+        slo = "250ms"
+        profile = {{ alpha = "1ms", beta = "20ms", max_batch = 32 }}
+        rate = 307.0
+        arrivals = {{ process = "flash", at = "4s", lasts = "16s", factor = {} }}
+        "#,
+        rate / 307.0
+    );
+    run(&Workload::parse(&text, &mut |name| Err(format!("no file {name}"))).unwrap(), &Setup::default())
+}
+
+#[test]
+fn what_is_let_in_under_overload_is_answered() {
+    for factor in [1.2, 2.0, 5.0] {
+        let report = overloaded(factor);
+        let (let_in, shed) =
+            (report.requests.good, report.requests.refused.get("shed").copied().unwrap_or(0));
+        println!(
+            "{factor} times: {:.0} good/s, {let_in} let in and answered, {shed} and given up",
+            report.goodput
+        );
+        assert!(shed * 500 <= let_in, "{shed} were given up only after they had waited");
+        assert!(report.goodput >= 0.98 * 615.0);
+    }
+}

@@ -22,6 +22,7 @@ mod lane_set;
 mod machine;
 mod model;
 mod ordered;
+mod outlook;
 mod pool;
 mod queue;
 mod rate;

@@ -169,11 +169,19 @@ impl Router {
         let Some(request) = self.requests.get(id) else { return };
         let (model, batch, arrived, deadline) =
             (request.model, request.batch, request.arrived, request.deadline);
-        let tenant = request.tenant;
+        let (tenant, behind) = (request.tenant, request.queued_behind);
         let decided = Decided::End { request: id, model, batch, arrived, deadline, outcome, reason };
         self.records.note(self.now, decided);
-        if matches!(reason, Reason::DeadlineUnmeetable | Reason::DeadlinePassed | Reason::Shed) {
+        let given_up = matches!(reason, Reason::DeadlineUnmeetable | Reason::DeadlinePassed | Reason::Shed);
+        if given_up {
             self.shares.suffered(self.now, tenant);
+        }
+        if let Some(model) = self.model_mut(model).filter(|model| behind && model.policy.foresees()) {
+            match outcome {
+                Outcome::Done => model.outlook.answered(),
+                _ if given_up => model.outlook.given_up(),
+                _ => {}
+            }
         }
         self.requests.remove(id.slot());
         effects.push(Effect::Finish { request: id, outcome, reason });

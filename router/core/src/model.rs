@@ -1,6 +1,7 @@
 //! Loaded model versions as the machine keeps them.
 
 use crate::batch::{Demand, Policy};
+use crate::outlook::Outlook;
 use crate::queue::Kind;
 use crate::rate::Rate;
 use crate::{Class, CostModel, ModelSpec, Nanos};
@@ -14,6 +15,7 @@ pub(crate) struct Model {
     pub queue_limit: u32,
     pub policy: Policy,
     pub cost: CostModel,
+    pub outlook: Outlook,
     /// Rows that wanted in.
     pub rate: Rate,
     /// From arrival to deadline of the last request with a deadline, zero before the first.
@@ -47,6 +49,7 @@ impl Model {
             queue_limit: spec.queue_limit,
             policy: spec.policy.clone(),
             cost: CostModel::from_profile(&spec.profile),
+            outlook: Outlook::default(),
             rate: Rate::over(RATE_MEMORY),
             slo: Nanos::ZERO,
             row_bytes: 0,

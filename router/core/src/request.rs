@@ -33,6 +33,8 @@ pub(crate) struct Request {
     pub alone: bool,
     /// Runs although the estimate says that it will be late, to find out whether the estimate is right.
     pub probe: bool,
+    /// So many were before it on arrival that its wait depended on how they fared.
+    pub queued_behind: bool,
     pub stage: Stage,
     /// The batch that ran it, or did last.
     pub batch: Option<BatchId>,

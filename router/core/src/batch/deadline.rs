@@ -88,6 +88,7 @@ impl Default for Deadline {
 
 impl BatchPolicy for Deadline {
     const NAME: &'static str = "deadline";
+    const FORESEES: bool = true;
     const CHOICES: u32 = 8;
     const SUMMARY: &'static str = "as large as load and deadlines make worth it; gives up a few to answer many; spaces lanes evenly";
 

@@ -174,6 +174,10 @@ pub trait BatchPolicy: Sized {
     /// ([`LaneSpec::ahead`](crate::LaneSpec)), which whoever sets them up for one policy may take from here.
     const AHEAD: Nanos = Nanos::ZERO;
 
+    /// Whether admission learns from requests that it let in and that were given up all the same, so that those after
+    /// them are refused at arrival.
+    const FORESEES: bool = false;
+
     /// How many of the queues that want a lane are put before [`BatchPolicy::choose`].
     const CHOICES: u32 = 1;
 
@@ -263,6 +267,10 @@ macro_rules! policies {
             /// See [`BatchPolicy::gives_up`].
             pub fn gives_up(&self) -> GiveUp {
                 match self { $(Self::$policy(policy) => policy.gives_up()),+ }
+            }
+
+            pub(crate) fn foresees(&self) -> bool {
+                match self { $(Self::$policy(_) => $policy::FORESEES),+ }
             }
 
             pub(crate) fn epoch(&self) -> Option<Nanos> {

@@ -9,6 +9,10 @@ use crate::records::Decided;
 use crate::request::{NIL, Request, Stage};
 use crate::{Class, Nanos, RequestId, Tenant};
 
+/// So many batches of the policy's usual size are kept waiting whatever their outlook: what the policy may choose from,
+/// without which batches get smaller.
+const SOON: f64 = 3.0;
+
 impl Router {
     pub(super) fn arrive(&mut self, arrival: &Arrival, effects: &mut Effects) {
         let now = self.now;
@@ -48,15 +52,16 @@ impl Router {
         if deadline <= self.now {
             return Err(Reason::DeadlinePassed);
         }
-        if deadline != Nanos::NEVER && self.earliest_end(arrival, deadline) > deadline {
-            return Err(Reason::DeadlineUnmeetable);
-        }
-        self.shares.know(arrival.tenant);
-        self.sequence += 1;
         let wanted_by = match deadline {
             Nanos::NEVER => deadline,
             deadline => deadline.before(self.config.margin.min(Nanos(deadline.since(self.now).0 / 8))),
         };
+        let (end, queued_behind) = self.earliest_end(arrival, wanted_by);
+        if end > if queued_behind { wanted_by } else { deadline } {
+            return Err(Reason::DeadlineUnmeetable);
+        }
+        self.shares.know(arrival.tenant);
+        self.sequence += 1;
         let request = Request {
             id: arrival.request,
             model: arrival.model,
@@ -71,6 +76,7 @@ impl Router {
             sequence: self.sequence,
             alone: false,
             probe: false,
+            queued_behind,
             stage: Stage::Queued,
             batch: None,
             returned: 0,
@@ -122,11 +128,15 @@ impl Router {
     /// When this request would be answered if everything went as well as it can: the lane that is free first,
     /// and those before it in its queue served at the best measured rate. Work of other queues is left out, so
     /// what is refused here is hopeless. The origin for policies that give up only what has expired.
-    fn earliest_end(&self, arrival: &Arrival, deadline: Nanos) -> Nanos {
-        let Some(model) = self.model(arrival.model) else { return Nanos::ZERO };
-        let Some(pool) = self.pools.get(model.pool) else { return Nanos::ZERO };
-        if !pool.free.is_empty() || model.policy.gives_up() == GiveUp::Expired {
-            return Nanos::ZERO;
+    ///
+    /// And whether so many are before it that how long it waits depends on how they fare; only then the wait is taken
+    /// to be as much longer than the shortest as experience says.
+    fn earliest_end(&self, arrival: &Arrival, wanted_by: Nanos) -> (Nanos, bool) {
+        let Some(model) = self.model(arrival.model) else { return (Nanos::ZERO, false) };
+        let Some(pool) = self.pools.get(model.pool) else { return (Nanos::ZERO, false) };
+        let lazy = model.policy.gives_up() == GiveUp::Expired;
+        if wanted_by == Nanos::NEVER || lazy || !pool.free.is_empty() {
+            return (Nanos::ZERO, false);
         }
         let row_bytes = arrival.bytes / u64::from(arrival.rows.max(1));
         let start = pool.ends.first().map_or(self.now, |end| end.at.max(self.now));
@@ -134,21 +144,16 @@ impl Router {
             (kind.class, kind.tenant, kind.shape) == (arrival.class, arrival.tenant, arrival.shape)
         };
         let ahead = model.queues.iter().filter(|(kind, _)| alike(kind)).map(|(_, slot)| {
-            let queue = self.queues.get(*slot);
-            let last = queue.and_then(|queue| queue.waiting.get(queue.len().saturating_sub(1)));
-            if last.is_some_and(|last| last.deadline <= deadline) {
-                queue.map_or(0, |queue| queue.rows)
-            } else {
-                0
-            }
+            let Some(queue) = self.queues.get(*slot) else { return 0 };
+            let before = queue.waiting.position((wanted_by, u64::MAX)) as u64;
+            u64::from(queue.rows) * before / queue.len().max(1) as u64
         });
-        let ahead = u64::from(ahead.fold(0_u32, u32::saturating_add));
-        let ahead = if ahead == 0 {
-            0
-        } else {
-            model.cost.best_row_time(row_bytes).0.saturating_mul(ahead) / u64::from(pool.up.len().max(1))
-        };
-        start.after(Nanos(ahead)).after(model.cost.cautious(arrival.rows, row_bytes))
+        let ahead = ahead.fold(0_u64, u64::saturating_add);
+        let row_time = model.cost.best_row_time(row_bytes).0;
+        let wait = |rows: u64| Nanos(row_time.saturating_mul(rows) / u64::from(pool.up.len().max(1)));
+        let behind = ahead as f64 > SOON * model.policy.demand().unit;
+        let wait = if behind { model.outlook.of(wait(ahead)) } else { wait(ahead) };
+        (start.after(wait).after(model.cost.cautious(arrival.rows, row_bytes)), behind)
     }
 
     /// Puts a request that is in no queue into its own.

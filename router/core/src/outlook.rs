@@ -1,0 +1,83 @@
+//! How much longer than at best a model's requests wait.
+
+use crate::Nanos;
+
+/// Fixed-point 1.
+const ONE: u64 = 1 << 16;
+/// Where it begins, and where calm brings it back to: nothing ever goes as well as it can. Without it the first queue of
+/// every overload would be given up in part before anything is learned.
+const LEAST: u64 = ONE + ONE / 4;
+/// One request given up after waiting lengthens the outlook by this much.
+const LENGTHEN: u64 = ONE / 32;
+/// So many answers take back what one request given up late added: about one in so many is given up late once
+/// it has settled.
+const ANSWERS_A_LATE_ONE: u64 = 1_024;
+/// Models that share lanes wait for each other's batches too.
+const LONGEST: u64 = 64 * ONE;
+
+/// What a wait at the best rate is multiplied by, learned from requests that were let in and then given up all the
+/// same: a controller of the share of such requests, not an estimate of the wait.
+///
+/// A refusal at arrival comes at once; the same refusal at the end of a wait has used up the time in which another
+/// server could have answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Outlook(u64);
+
+impl Default for Outlook {
+    fn default() -> Self {
+        Self(LEAST)
+    }
+}
+
+impl Outlook {
+    /// A request was given up after it had been let in.
+    pub(crate) fn given_up(&mut self) {
+        self.0 = (self.0 + LENGTHEN).min(LONGEST);
+    }
+
+    /// A request was answered.
+    pub(crate) fn answered(&mut self) {
+        self.0 = self.0.saturating_sub(LENGTHEN / ANSWERS_A_LATE_ONE).max(LEAST);
+    }
+
+    /// The wait to expect where `at_best` is the shortest possible.
+    pub(crate) fn of(self, at_best: Nanos) -> Nanos {
+        Nanos(u64::try_from(u128::from(at_best.0) * u128::from(self.0) / u128::from(ONE)).unwrap_or(u64::MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_settles_where_one_in_1024_is_given_up() {
+        let mut outlook = Outlook::default();
+        let wait = Nanos::from_millis(100);
+        // Requests that wait three times what was the best: those that hope for less are given up.
+        let mut late = 0;
+        for _ in 0..102_400 {
+            if outlook.of(wait) < Nanos::from_millis(300) {
+                outlook.given_up();
+                late += 1;
+            } else {
+                outlook.answered();
+            }
+        }
+        assert!((100..=170).contains(&late), "{late} of 102,400");
+        for _ in 0..100_000 {
+            outlook.answered();
+        }
+        assert_eq!(outlook, Outlook::default(), "calm makes it forget");
+    }
+
+    #[test]
+    fn it_has_an_end() {
+        let mut outlook = Outlook::default();
+        for _ in 0..10_000 {
+            outlook.given_up();
+        }
+        assert_eq!(outlook.of(Nanos(10)), Nanos(640));
+        assert_eq!(outlook.of(Nanos::NEVER), Nanos::NEVER);
+    }
+}
