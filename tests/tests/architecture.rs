@@ -11,6 +11,7 @@ use cargo_metadata::{DependencyKind, Metadata, MetadataCommand};
 const ALLOWED: &[(&str, &[&str])] = &[
     ("oip", &[]),
     ("router-core", &[]),
+    ("gpulet-core", &[]),
     ("workload", &[]),
     ("sim", &["workload", "router-core"]),
     ("loadtest", &["oip", "sim", "workload"]),
@@ -22,8 +23,12 @@ const ALLOWED: &[(&str, &[&str])] = &[
 ];
 
 /// Crates without I/O and the folders they live in.
-const PURE: &[(&str, &str)] =
-    &[("oip", "server/oip"), ("router-core", "router/core"), ("workload", "loadtest/workload")];
+const PURE: &[(&str, &str)] = &[
+    ("oip", "server/oip"),
+    ("router-core", "router/core"),
+    ("gpulet-core", "gpulet/core"),
+    ("workload", "loadtest/workload"),
+];
 /// What they must not use: runtimes, sockets, files, clocks, ambient randomness (a generator that is given its
 /// seed is an ordinary value).
 const IMPURE: &[&str] = &[

@@ -1,0 +1,335 @@
+//! Goes through a plan and writes down what is wrong with it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Judgement, SlotPrediction, TOLERANCE, Violation};
+use crate::interference::{Load, Runner};
+use crate::plan::{Gpulet, Plan, Slot, Window};
+use crate::problem::{Device, Problem, Workload};
+
+/// Judges a plan.
+pub fn check(problem: &Problem, plan: &Plan) -> Judgement {
+    let devices: BTreeMap<&str, &Device> =
+        problem.devices().iter().map(|device| (device.name.as_str(), device)).collect();
+    let workloads: BTreeMap<&str, &Workload> =
+        problem.workloads().iter().map(|workload| (workload.name.as_str(), workload)).collect();
+    let mut judge = Judge { problem, workloads, judgement: Judgement::default() };
+    let mut by_device: BTreeMap<&str, Vec<&Gpulet>> = BTreeMap::new();
+    for gpulet in &plan.gpulets {
+        by_device.entry(&gpulet.device).or_default().push(gpulet);
+    }
+    let mut held: Vec<(&Device, Vec<&Gpulet>)> = Vec::new();
+    for (name, gpulets) in by_device {
+        match devices.get(name) {
+            Some(device) => held.push((device, gpulets)),
+            None => judge.violate(Violation::UnknownDevice { device: name.to_owned() }),
+        }
+    }
+    for (device, gpulets) in &mut held {
+        judge.number(device, gpulets);
+    }
+    for (device, gpulets) in &held {
+        judge.space(device, gpulets);
+        judge.memory(device, gpulets);
+        for gpulet in gpulets {
+            judge.schedule(device, gpulet, gpulets);
+        }
+        judge.judgement.devices_used = judge.judgement.devices_used.saturating_add(1);
+        judge.judgement.cost += device.cost;
+    }
+    judge.served(plan);
+    judge.fault_domains(&held);
+    judge.judgement
+}
+
+struct Judge<'a> {
+    problem: &'a Problem,
+    workloads: BTreeMap<&'a str, &'a Workload>,
+    judgement: Judgement,
+}
+
+/// Whether two stretches of time have an instant in common; those of different periods meet sooner or later.
+fn meet(first: Option<Window>, second: Option<Window>) -> bool {
+    let (Some(first), Some(second)) = (first, second) else { return true };
+    if first.period_us.to_bits() != second.period_us.to_bits() {
+        return true;
+    }
+    let slack = TOLERANCE * first.period_us;
+    first.offset_us + slack < second.offset_us + second.length_us
+        && second.offset_us + slack < first.offset_us + first.length_us
+}
+
+fn above(value: f64, limit: f64) -> bool {
+    value.is_nan() || value > limit * (1.0 + TOLERANCE)
+}
+
+impl<'a> Judge<'a> {
+    fn violate(&mut self, violation: Violation) {
+        self.judgement.violations.push(violation);
+    }
+
+    /// Gpulets beyond the device's limit are a violation and not looked at further, for plans come from files too.
+    fn number(&mut self, device: &Device, gpulets: &mut Vec<&Gpulet>) {
+        let most = device.kind.gpulets_max;
+        let limit = usize::try_from(most).unwrap_or(usize::MAX);
+        if gpulets.len() > limit {
+            let gpulets = gpulets.len();
+            self.violate(Violation::TooManyGpulets { device: device.name.clone(), gpulets, most });
+        }
+        gpulets.truncate(limit);
+    }
+
+    fn space(&mut self, device: &Device, gpulets: &[&Gpulet]) {
+        let kind = &device.kind;
+        for (at, gpulet) in gpulets.iter().enumerate() {
+            let end = u64::from(gpulet.first_unit) + u64::from(gpulet.units);
+            if !kind.sizes.contains(&gpulet.units) || end > u64::from(kind.units) {
+                self.violate(Violation::IllegalUnits {
+                    device: device.name.clone(),
+                    first_unit: gpulet.first_unit,
+                    units: gpulet.units,
+                    legal: kind.sizes.clone(),
+                    total: kind.units,
+                });
+            }
+            for other in gpulets.iter().skip(at.saturating_add(1)) {
+                let other_end = u64::from(other.first_unit) + u64::from(other.units);
+                let shared = u64::from(gpulet.first_unit) < other_end && u64::from(other.first_unit) < end;
+                if shared && meet(gpulet.window, other.window) {
+                    self.violate(Violation::Overlap {
+                        device: device.name.clone(),
+                        first: gpulet.first_unit,
+                        second: other.first_unit,
+                    });
+                }
+            }
+        }
+    }
+
+    fn memory(&mut self, device: &Device, gpulets: &[&Gpulet]) {
+        let mut models: BTreeSet<&str> = BTreeSet::new();
+        let mut needed = u128::from(device.kind.base_bytes);
+        for gpulet in gpulets {
+            needed += u128::from(device.kind.gpulet_bytes);
+            for slot in &gpulet.slots {
+                let Some(workload) = self.workloads.get(slot.workload.as_str()) else { continue };
+                let Some(profile) = self.problem.profile(workload, &device.kind) else { continue };
+                let (weights, arena) = (profile.weights_bytes(), profile.arena_bytes(slot.batch));
+                if weights.is_none() || arena.is_none() {
+                    let unknown = &mut self.judgement.memory_unknown;
+                    if !unknown.contains(&workload.model) {
+                        unknown.push(workload.model.clone());
+                    }
+                }
+                if models.insert(&workload.model) {
+                    needed += u128::from(weights.unwrap_or(0));
+                }
+                needed += u128::from(arena.unwrap_or(0));
+            }
+        }
+        if needed > u128::from(device.memory_bytes) {
+            self.violate(Violation::Memory {
+                device: device.name.clone(),
+                needed: u64::try_from(needed).unwrap_or(u64::MAX),
+                has: device.memory_bytes,
+            });
+        }
+    }
+
+    /// What can be wrong with a gpulet whoever runs on it.
+    fn form(gpulet: &Gpulet) -> Option<&'static str> {
+        let positive = |value: f64| value > 0.0 && value.is_finite();
+        if gpulet.slots.is_empty() {
+            return Some("expected at least one slot, got none");
+        }
+        if gpulet.duty_us.is_none() && gpulet.slots.len() > 1 {
+            return Some("expected a cycle (duty_us), for there are several slots");
+        }
+        if gpulet.duty_us.is_some_and(|duty| !positive(duty)) {
+            return Some("duty_us: expected above 0");
+        }
+        if gpulet.duty_us.is_some() && gpulet.window.is_some() {
+            return Some("expected a cycle or a window, got both");
+        }
+        let sound = |window: Window| {
+            positive(window.period_us)
+                && positive(window.length_us)
+                && window.offset_us >= 0.0
+                && !above(window.offset_us + window.length_us, window.period_us)
+        };
+        if gpulet.window.is_some_and(|window| !sound(window)) {
+            return Some(
+                "window: expected 0 <= offset_us, 0 < length_us, and both together within period_us",
+            );
+        }
+        let slot = |slot: &Slot| positive(slot.budget_us) && slot.rate >= 0.0 && slot.rate.is_finite();
+        (!gpulet.slots.iter().all(slot))
+            .then_some("slots: expected a budget_us above 0 and a rate of at least 0")
+    }
+
+    fn runner(&self, device: &Device, gpulet: &Gpulet, slot: &Slot) -> Option<Runner<'a>> {
+        let workload = self.workloads.get(slot.workload.as_str())?;
+        let profile = self.problem.profile(workload, &device.kind)?;
+        profile.knows(slot.batch, gpulet.units).ok()?;
+        Some(Runner { profile, batch: slot.batch, units: gpulet.units })
+    }
+
+    fn schedule(&mut self, device: &Device, gpulet: &Gpulet, all: &[&Gpulet]) {
+        if let Some(problem) = Self::form(gpulet) {
+            self.violate(Violation::Malformed {
+                device: device.name.clone(),
+                first_unit: gpulet.first_unit,
+                problem: problem.to_owned(),
+            });
+            return;
+        }
+        let others =
+            all.iter().filter(|other| !std::ptr::eq(**other, gpulet) && meet(gpulet.window, other.window));
+        let neighbours: Vec<Vec<Load>> = others
+            .map(|other| {
+                let runners = other.slots.iter().filter_map(|slot| self.runner(device, other, slot));
+                runners.map(|runner| Load::of(&runner)).collect()
+            })
+            .collect();
+        let neighbours: Vec<&[Load]> = neighbours.iter().map(Vec::as_slice).collect();
+        for slot in &gpulet.slots {
+            self.slot(device, gpulet, slot, &neighbours);
+        }
+        let budgets_us: f64 = gpulet.slots.iter().map(|slot| slot.budget_us).sum();
+        if let Some(duty_us) = gpulet.duty_us.filter(|duty| above(budgets_us, *duty)) {
+            self.violate(Violation::CycleOverfull {
+                device: device.name.clone(),
+                first_unit: gpulet.first_unit,
+                budgets_us,
+                duty_us,
+            });
+        }
+    }
+
+    fn slot(&mut self, device: &Device, gpulet: &Gpulet, slot: &Slot, neighbours: &[&[Load]]) {
+        let (workload, on) = (slot.workload.clone(), device.name.clone());
+        let Some(wanted) = self.workloads.get(slot.workload.as_str()).copied() else {
+            return self.violate(Violation::UnknownWorkload { workload, device: on });
+        };
+        let Some(profile) = self.problem.profile(wanted, &device.kind) else {
+            let problem = format!("no profile of `{}` on `{}`", wanted.model, device.kind.name);
+            return self.violate(Violation::Unprofiled { workload, device: on, problem });
+        };
+        let alone_us = match self.problem.alone_us(profile, slot.batch, gpulet.units) {
+            Ok(time) => time,
+            Err(outside) => {
+                return self.violate(Violation::Unprofiled {
+                    workload,
+                    device: on,
+                    problem: outside.to_string(),
+                });
+            }
+        };
+        if slot.batch > wanted.batch_max {
+            let (batch, most) = (slot.batch, wanted.batch_max);
+            self.violate(Violation::BatchTooLarge {
+                workload: workload.clone(),
+                device: on.clone(),
+                batch,
+                most,
+            });
+        }
+        let runner = Runner { profile, batch: slot.batch, units: gpulet.units };
+        let beside_us = alone_us * self.problem.interference().slowdown(&runner, neighbours);
+        let (worst_us, capacity) = promise(gpulet, slot, beside_us, profile.load_us(slot.batch));
+        if above(beside_us, slot.budget_us) {
+            let budget_us = slot.budget_us;
+            let (workload, device) = (workload.clone(), on.clone());
+            self.violate(Violation::OverBudget { workload, device, beside_us, budget_us });
+        }
+        if above(worst_us, wanted.slo_us) {
+            let (workload, device) = (workload.clone(), on.clone());
+            self.violate(Violation::TooLate { workload, device, worst_us, slo_us: wanted.slo_us });
+        }
+        if above(slot.rate, capacity) {
+            let (workload, device) = (workload.clone(), on.clone());
+            self.violate(Violation::SlotOverloaded { workload, device, rate: slot.rate, capacity });
+        }
+        self.judgement.slots.push(SlotPrediction {
+            device: on,
+            first_unit: gpulet.first_unit,
+            workload,
+            alone_us,
+            beside_us,
+            worst_us,
+            capacity,
+            rate: slot.rate,
+        });
+    }
+
+    fn served(&mut self, plan: &Plan) {
+        let mut sums: BTreeMap<&str, f64> = BTreeMap::new();
+        for slot in plan.gpulets.iter().flat_map(|gpulet| &gpulet.slots) {
+            *sums.entry(&slot.workload).or_default() += slot.rate;
+        }
+        for workload in self.problem.workloads() {
+            let served = sums.get(workload.name.as_str()).copied().unwrap_or(0.0);
+            if above(workload.wanted(), served) {
+                let wanted = workload.wanted();
+                self.violate(Violation::Unserved { workload: workload.name.clone(), served, wanted });
+            }
+        }
+    }
+
+    fn fault_domains(&mut self, held: &[(&Device, Vec<&Gpulet>)]) {
+        let mut domains: BTreeMap<&str, BTreeMap<&str, &Workload>> = BTreeMap::new();
+        for (device, gpulets) in held {
+            let domain = domains.entry(&device.fault_domain).or_default();
+            let slots = gpulets.iter().flat_map(|gpulet| &gpulet.slots);
+            domain.extend(slots.filter_map(|slot| {
+                let workload = self.workloads.get(slot.workload.as_str())?;
+                Some((workload.name.as_str(), *workload))
+            }));
+        }
+        for (fault_domain, held) in &domains {
+            let held: Vec<&&Workload> = held.values().collect();
+            for (at, first) in held.iter().enumerate() {
+                for second in held.iter().skip(at.saturating_add(1)).filter(|second| first.excludes(second)) {
+                    self.judgement.violations.push(Violation::Tenants {
+                        fault_domain: (*fault_domain).to_owned(),
+                        first: first.name.clone(),
+                        second: second.name.clone(),
+                    });
+                }
+            }
+        }
+        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+        for name in domains.values().flat_map(BTreeMap::keys) {
+            let count = counts.entry(name).or_default();
+            *count = count.saturating_add(1);
+        }
+        for workload in self.problem.workloads() {
+            let has = counts.get(workload.name.as_str()).copied().unwrap_or(0);
+            if u32::try_from(has).is_ok_and(|has| has < workload.replicas_min) {
+                let needs = workload.replicas_min;
+                self.judgement.violations.push(Violation::Replicas {
+                    workload: workload.name.clone(),
+                    has,
+                    needs,
+                });
+            }
+        }
+    }
+}
+
+/// Microseconds from arrival to answer at worst, and requests a second that can be served, of batches that take
+/// `beside_us`, the first `load_us` of which the batch before may still be running.
+fn promise(gpulet: &Gpulet, slot: &Slot, beside_us: f64, load_us: f64) -> (f64, f64) {
+    let rows = f64::from(slot.batch);
+    match (gpulet.duty_us, gpulet.window) {
+        (Some(duty_us), _) => (duty_us + beside_us, 1e6 * rows / duty_us),
+        (None, None) => (2.0 * beside_us, 1e6 * rows / (beside_us - load_us)),
+        (None, Some(Window { period_us, length_us, .. })) => {
+            // The unluckiest misses a batch after which no other fits into the window.
+            let gap = period_us - length_us + 3.0 * beside_us;
+            let batches = (length_us / beside_us * (1.0 + TOLERANCE)).floor();
+            let worst = if batches < 1.0 { f64::INFINITY } else { gap.min(period_us + beside_us) };
+            (worst, 1e6 * rows * batches / period_us)
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! What hardware can do and who gets it, as pure functions.
+//!
+//! [`profile`] holds how long a batch takes on a share of a device, [`interference`] how much longer beside others,
+//! [`problem`] what is wanted, [`placement`] the policies that answer with a [`plan`], and [`check`] the judge that
+//! shares no code with them: a planner's own word that its plan meets the objectives is worth little. No clock, no
+//! files, no threads, no randomness of its own: the same problem gives the same plan, byte for byte.
+//!
+//! Times are microseconds, rates are requests a second, memory is bytes, and a device's space is a whole number of
+//! units, the smallest share that it can give.
+
+#![forbid(unsafe_code)]
+
+pub mod check;
+pub mod interference;
+pub mod placement;
+pub mod plan;
+pub mod problem;
+pub mod profile;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

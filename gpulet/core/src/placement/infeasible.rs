@@ -1,0 +1,196 @@
+//! Why there is no plan, in words that tell what to do about it.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::demand::{Unplaced, parts};
+use crate::problem::{Device, Problem, Workload};
+
+/// Additional devices that are tried at most before none is proposed.
+const DEVICES_MORE_MAX: usize = 64;
+/// Workloads and devices above which more devices are not tried, for it would take too long.
+const TRIALS_SIZE_MAX: usize = 512;
+
+/// What a workload lacks.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Lack {
+    /// Even a batch of one on the largest share cannot be answered within the objective.
+    Time {
+        /// Microseconds from arrival to answer at worst, on the fastest device: two batches of one.
+        fastest_us: f64,
+        /// The objective.
+        slo_us: f64,
+    },
+    /// No device has the memory for it alone.
+    Memory {
+        /// Bytes that the smallest deployment takes.
+        needed: u64,
+        /// Bytes of the largest device.
+        has: u64,
+    },
+    /// There are fewer fault domains than it must be in.
+    FaultDomains {
+        /// How many it must be in.
+        needs: u32,
+        /// How many there are.
+        has: usize,
+    },
+    /// The devices are full, as this policy fills them.
+    Devices {
+        /// How many there are.
+        has: usize,
+    },
+}
+
+/// The cheapest thing that would mend it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mend {
+    /// A longer objective.
+    Slo {
+        /// At least so many microseconds.
+        slo_us: f64,
+    },
+    /// Devices with more memory.
+    Memory {
+        /// At least so many bytes.
+        bytes: u64,
+    },
+    /// More fault domains, or fewer replicas.
+    FaultDomains {
+        /// At least so many.
+        needs: u32,
+    },
+    /// More devices.
+    Devices {
+        /// The kind that mends it for the least cost.
+        kind: String,
+        /// How many more.
+        more: usize,
+    },
+    /// Nothing that was tried.
+    Unknown,
+}
+
+/// A workload without a place.
+#[derive(Clone, Debug, PartialEq, Serialize, thiserror::Error)]
+pub struct Infeasible {
+    /// Its name.
+    pub workload: String,
+    /// What it lacks.
+    pub lacks: Lack,
+    /// What would mend it.
+    pub mend: Mend,
+}
+
+impl fmt::Display for Infeasible {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "workload `{}`: ", self.workload)?;
+        match &self.lacks {
+            Lack::Time { fastest_us, slo_us } => write!(
+                f,
+                "answered after {fastest_us:.0} us at best (two batches of one on the largest share), its objective is {slo_us:.0} us"
+            ),
+            Lack::Memory { needed, has } => write!(f, "needs {needed} bytes, the largest device has {has}"),
+            Lack::FaultDomains { needs, has } => {
+                write!(f, "must be in {needs} fault domains, the devices are in {has}")
+            }
+            Lack::Devices { has } => write!(f, "found no room on {has} devices"),
+        }?;
+        match &self.mend {
+            Mend::Slo { slo_us } => write!(f, "; set its slo to at least {slo_us:.0} us"),
+            Mend::Memory { bytes } => write!(f, "; add a device with at least {bytes} bytes"),
+            Mend::FaultDomains { needs } => write!(f, "; have {needs} fault domains or fewer replicas"),
+            Mend::Devices { kind, more } => write!(f, "; add {more} of `{kind}`"),
+            Mend::Unknown => f.write_str("; lower its rate or add devices"),
+        }
+    }
+}
+
+impl Infeasible {
+    /// Finds out why the workload has no place; `places` says whether the policy finds a plan for another problem.
+    pub(super) fn explain(problem: &Problem, unplaced: &Unplaced, places: impl Fn(&Problem) -> bool) -> Self {
+        let workload = problem.workloads().iter().find(|workload| workload.name == unplaced.workload);
+        let alone = workload.and_then(|workload| lacks_alone(problem, workload));
+        let (lacks, mend) = alone.unwrap_or_else(|| {
+            (Lack::Devices { has: problem.devices().len() }, more_devices(problem, places))
+        });
+        Self { workload: unplaced.workload.clone(), lacks, mend }
+    }
+}
+
+/// What would be lacking even if the workload were the only one.
+fn lacks_alone(problem: &Problem, workload: &Workload) -> Option<(Lack, Mend)> {
+    let kinds = || {
+        problem.devices().iter().filter_map(|device| Some((device, problem.profile(workload, &device.kind)?)))
+    };
+    let fastest =
+        kinds().filter_map(|(device, profile)| problem.alone_us(profile, 1, *device.kind.sizes.last()?).ok());
+    let fastest_us = 2.0 * fastest.reduce(f64::min)?;
+    let slo_us = workload.slo_us;
+    if fastest_us > slo_us {
+        return Some((Lack::Time { fastest_us, slo_us }, Mend::Slo { slo_us: fastest_us }));
+    }
+    let room = kinds().map(|(device, profile)| {
+        let kind = &device.kind;
+        let parts =
+            [kind.gpulet_bytes, profile.weights_bytes().unwrap_or(0), profile.arena_bytes(1).unwrap_or(0)];
+        let needed = parts.iter().fold(kind.base_bytes, |sum, bytes| sum.saturating_add(*bytes));
+        (needed, device.memory_bytes)
+    });
+    let short =
+        room.min_by_key(|(needed, has)| needed.saturating_sub(*has)).filter(|(needed, has)| needed > has);
+    if let Some((needed, has)) = short {
+        return Some((Lack::Memory { needed, has }, Mend::Memory { bytes: needed }));
+    }
+    let domains: BTreeSet<&str> = kinds().map(|(device, _)| device.fault_domain.as_str()).collect();
+    let needs = workload.replicas_min;
+    let too_few = u32::try_from(domains.len()).is_ok_and(|has| has < needs);
+    too_few.then_some((Lack::FaultDomains { needs, has: domains.len() }, Mend::FaultDomains { needs }))
+}
+
+/// The number of devices of one kind that lets the policy find a plan for the least cost.
+fn more_devices(problem: &Problem, places: impl Fn(&Problem) -> bool) -> Mend {
+    let mut best: Option<(f64, String, usize)> = None;
+    let mut kinds: Vec<&Device> = Vec::new();
+    for device in problem.devices() {
+        if kinds.iter().all(|known| known.kind.name != device.kind.name) {
+            kinds.push(device);
+        }
+    }
+    let small = parts(problem).len().max(problem.devices().len()) <= TRIALS_SIZE_MAX;
+    for pattern in kinds.into_iter().filter(|_| small) {
+        let enough = |more: usize| {
+            let added = (0..more).map(|at| Device {
+                name: format!("{}+{at}", pattern.name),
+                kind: Arc::clone(&pattern.kind),
+                memory_bytes: pattern.memory_bytes,
+                fault_domain: format!("{}+{at}", pattern.name),
+                cost: pattern.cost,
+            });
+            let devices = problem.devices().iter().cloned().chain(added).collect();
+            problem.on(devices).is_ok_and(|larger| places(&larger))
+        };
+        let mut high = 1;
+        while high <= DEVICES_MORE_MAX && !enough(high) {
+            high = high.saturating_mul(2);
+        }
+        if high > DEVICES_MORE_MAX {
+            continue;
+        }
+        let mut low = high / 2;
+        while high.saturating_sub(low) > 1 {
+            let middle = low.midpoint(high);
+            if enough(middle) { high = middle } else { low = middle }
+        }
+        let cost = pattern.cost * f64::from(u32::try_from(high).unwrap_or(u32::MAX));
+        if best.as_ref().is_none_or(|(least, ..)| cost < *least) {
+            best = Some((cost, pattern.kind.name.clone(), high));
+        }
+    }
+    best.map_or(Mend::Unknown, |(_, kind, more)| Mend::Devices { kind, more })
+}

@@ -1,0 +1,300 @@
+//! Devices while a planner fills them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::demand::{Fit, Part, SLACK};
+use crate::interference::{Load, Runner};
+use crate::plan::{Gpulet, Plan, Slot, Window};
+use crate::problem::{Device, Problem};
+
+/// A slot that is being planned.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Piece<'a> {
+    pub part: Part<'a>,
+    pub fit: Fit<'a>,
+    pub batch: u32,
+}
+
+/// A gpulet that is being planned.
+#[derive(Clone, Debug)]
+pub(super) struct Lane<'a> {
+    pub units: u32,
+    /// First unit and window, where the policy lays gpulets out itself; else they stand side by side.
+    pub placed: Option<(u32, Window)>,
+    pub duty_us: Option<f64>,
+    pub pieces: Vec<Piece<'a>>,
+}
+
+impl<'a> Lane<'a> {
+    /// One piece that runs batch after batch.
+    pub fn dedicated(piece: Piece<'a>, units: u32) -> Self {
+        Self { units, placed: None, duty_us: None, pieces: vec![piece] }
+    }
+
+    /// Part of its time that it runs, alone.
+    pub fn busy(&self) -> f64 {
+        let busy = self.pieces.iter().map(|piece| {
+            let time = piece.fit.profiled_us(piece.batch, self.units).unwrap_or(f64::INFINITY);
+            piece.part.rate * time / (1e6 * f64::from(piece.batch))
+        });
+        busy.sum()
+    }
+
+    pub fn loads(&self) -> Vec<Load> {
+        self.pieces.iter().map(|piece| Load::of(&piece.runner(self.units))).collect()
+    }
+}
+
+impl<'a> Piece<'a> {
+    pub fn runner(&self, units: u32) -> Runner<'a> {
+        Runner { profile: self.fit.profile, batch: self.batch, units }
+    }
+}
+
+/// A device that is being filled.
+#[derive(Clone, Debug)]
+pub(super) struct Site<'a> {
+    pub device: &'a Device,
+    pub lanes: Vec<Lane<'a>>,
+}
+
+impl<'a> Site<'a> {
+    pub fn units_used(&self) -> u32 {
+        self.lanes.iter().map(|lane| lane.units).sum()
+    }
+
+    pub fn units_free(&self) -> u32 {
+        self.device.kind.units.saturating_sub(self.units_used())
+    }
+
+    /// Whether shares, their number and memory are within what the device has.
+    pub fn fits(&self) -> bool {
+        let kind = &self.device.kind;
+        let lanes = u32::try_from(self.lanes.len()).unwrap_or(u32::MAX);
+        let side_by_side = self.lanes.iter().all(|lane| lane.placed.is_none());
+        (!side_by_side || self.units_used() <= kind.units)
+            && lanes <= kind.gpulets_max
+            && self.memory() <= u128::from(self.device.memory_bytes)
+    }
+
+    fn memory(&self) -> u128 {
+        let kind = &self.device.kind;
+        let mut models = BTreeSet::new();
+        let mut bytes = u128::from(kind.base_bytes);
+        for lane in &self.lanes {
+            bytes += u128::from(kind.gpulet_bytes);
+            for piece in &lane.pieces {
+                bytes += u128::from(piece.fit.profile.arena_bytes(piece.batch).unwrap_or(0));
+                if models.insert(piece.fit.profile.model()) {
+                    bytes += u128::from(piece.fit.profile.weights_bytes().unwrap_or(0));
+                }
+            }
+        }
+        bytes
+    }
+
+    /// Microseconds of every batch beside its neighbours, lane by lane; none where a profile has no answer.
+    pub fn times_us(&self, problem: &Problem) -> Option<Vec<Vec<f64>>> {
+        let loads: Vec<Vec<Load>> = self.lanes.iter().map(Lane::loads).collect();
+        let lanes = self.lanes.iter().enumerate().map(|(at, lane)| {
+            let neighbours: Vec<&[Load]> = loads
+                .iter()
+                .zip(&self.lanes)
+                .enumerate()
+                .filter(|(other, (_, beside))| *other != at && together(lane, beside))
+                .map(|(_, (loads, _))| loads.as_slice())
+                .collect();
+            let time = |piece: &Piece<'_>| {
+                let alone = piece.fit.profiled_us(piece.batch, lane.units)?;
+                Some(alone * problem.interference().slowdown(&piece.runner(lane.units), &neighbours))
+            };
+            lane.pieces.iter().map(time).collect()
+        });
+        lanes.collect()
+    }
+
+    /// What every lane but one runs that ever runs at the same time.
+    pub fn beside(&self, at: usize) -> Vec<Vec<Load>> {
+        let Some(lane) = self.lanes.get(at) else { return Vec::new() };
+        let others =
+            self.lanes.iter().enumerate().filter(|(other, beside)| *other != at && together(lane, beside));
+        others.map(|(_, other)| other.loads()).collect()
+    }
+
+    /// Whether every piece would be in time and served, by the times given.
+    pub fn holds(&self, times: &[Vec<f64>]) -> bool {
+        let mut lanes = self.lanes.iter().zip(times);
+        lanes.all(|(lane, times)| match (lane.duty_us, lane.placed) {
+            (None, None) => lane.pieces.iter().zip(times).all(|(piece, time)| {
+                let rows = f64::from(piece.batch);
+                let busy = time - piece.fit.profile.load_us(piece.batch);
+                2.0 * time <= piece.part.workload.slo_us * (1.0 + SLACK)
+                    && piece.part.rate * busy <= 1e6 * rows * (1.0 + SLACK)
+            }),
+            (Some(duty), _) => {
+                let sum: f64 = times.iter().sum();
+                sum <= duty * (1.0 + SLACK)
+                    && lane.pieces.iter().zip(times).all(|(piece, time)| {
+                        duty + time <= piece.part.workload.slo_us * (1.0 + SLACK)
+                            && piece.part.rate * duty <= 1e6 * f64::from(piece.batch) * (1.0 + SLACK)
+                    })
+            }
+            (None, Some((_, window))) => lane.pieces.iter().zip(times).all(|(piece, time)| {
+                let batches = (window.length_us / time * (1.0 + SLACK)).floor();
+                let missed = window.period_us - window.length_us + 3.0 * time;
+                let worst = missed.min(window.period_us + time);
+                let served = 1e6 * batches * f64::from(piece.batch) / window.period_us;
+                batches >= 1.0
+                    && worst <= piece.part.workload.slo_us * (1.0 + SLACK)
+                    && piece.part.rate <= served * (1.0 + SLACK)
+            }),
+        })
+    }
+
+    /// Whether the site is within the device and every piece in time and served.
+    pub fn is_sound(&self, problem: &Problem) -> bool {
+        self.fits() && self.times_us(problem).is_some_and(|times| self.holds(&times))
+    }
+
+    /// The gpulets, side by side in the order of the lanes. Budgets are the predicted times; in a cycle, what is
+    /// left of it is shared in proportion.
+    fn gpulets(&self, problem: &Problem) -> Vec<Gpulet> {
+        let times = self.times_us(problem).unwrap_or_default();
+        let mut next = 0_u32;
+        let lanes = self.lanes.iter().zip(times);
+        let gpulets = lanes.map(|(lane, times)| {
+            let first_unit = lane.placed.map_or(next, |(first, _)| first);
+            next = next.saturating_add(lane.units);
+            let sum: f64 = times.iter().sum();
+            let stretch = lane.duty_us.map_or(1.0, |duty| (duty / sum).max(1.0));
+            let slots = lane.pieces.iter().zip(times).map(|(piece, time)| Slot {
+                workload: piece.part.workload.name.clone(),
+                batch: piece.batch,
+                budget_us: time * stretch,
+                rate: piece.part.rate,
+            });
+            Gpulet {
+                device: self.device.name.clone(),
+                first_unit,
+                units: lane.units,
+                window: lane.placed.map(|(_, window)| window),
+                duty_us: lane.duty_us,
+                slots: slots.collect(),
+            }
+        });
+        gpulets.collect()
+    }
+}
+
+/// Whether two lanes ever run at the same time.
+fn together(first: &Lane<'_>, second: &Lane<'_>) -> bool {
+    let (Some((_, first)), Some((_, second))) = (first.placed, second.placed) else { return true };
+    let slack = SLACK * first.period_us;
+    first.offset_us + slack < second.offset_us + second.length_us
+        && second.offset_us + slack < first.offset_us + first.length_us
+}
+
+/// All devices, those taken first, and who lives in which fault domain.
+#[derive(Clone, Debug)]
+pub(super) struct Floor<'a> {
+    pub problem: &'a Problem,
+    /// Devices in use.
+    pub sites: Vec<Site<'a>>,
+    /// Devices not in use, in the problem's order.
+    free: Vec<&'a Device>,
+    residents: BTreeMap<&'a str, Vec<Part<'a>>>,
+}
+
+impl<'a> Floor<'a> {
+    pub fn new(problem: &'a Problem) -> Self {
+        Self {
+            problem,
+            sites: Vec::new(),
+            free: problem.devices().iter().collect(),
+            residents: BTreeMap::new(),
+        }
+    }
+
+    /// Whether tenants and replicas allow the part on the device.
+    pub fn admits(&self, device: &Device, part: &Part<'_>) -> bool {
+        let residents = self.residents.get(device.fault_domain.as_str());
+        residents.is_none_or(|residents| {
+            residents.iter().all(|resident| {
+                let same = resident.workload.name == part.workload.name;
+                if same { resident.part == part.part } else { !resident.workload.excludes(part.workload) }
+            })
+        })
+    }
+
+    /// The free devices that may hold the part, in order.
+    pub fn candidates(&self, part: &Part<'a>) -> impl Iterator<Item = &'a Device> {
+        self.free.iter().copied().filter(move |device| self.admits(device, part))
+    }
+
+    /// Takes a free device into use with what is on it.
+    pub fn open(&mut self, device: &'a Device, lanes: Vec<Lane<'a>>) {
+        self.free.retain(|free| !std::ptr::eq(*free, device));
+        for piece in lanes.iter().flat_map(|lane| &lane.pieces) {
+            self.settle(device, piece.part);
+        }
+        self.sites.push(Site { device, lanes });
+    }
+
+    /// Puts something else on a device in use; `part` is what came.
+    pub fn replace(&mut self, at: usize, lanes: Vec<Lane<'a>>, part: Part<'a>) {
+        let Some(site) = self.sites.get_mut(at) else { return };
+        site.lanes = lanes;
+        let device = site.device;
+        self.settle(device, part);
+    }
+
+    /// Gives a device in use back; the parts that were on it, those with the largest shares first.
+    pub fn close(&mut self, at: usize) -> Vec<Part<'a>> {
+        if at >= self.sites.len() {
+            return Vec::new();
+        }
+        let mut site = self.sites.remove(at);
+        site.lanes.sort_by_key(|lane| std::cmp::Reverse(lane.units));
+        let moved = site.lanes.into_iter().flat_map(|lane| lane.pieces).map(|piece| piece.part).collect();
+        self.free.insert(0, site.device);
+        self.resettle();
+        moved
+    }
+
+    /// Lets a device in use and another one, used or not, change places.
+    pub fn swap(&mut self, at: usize, device: &'a Device) {
+        let Some(before) = self.sites.get(at).map(|site| site.device) else { return };
+        let other = self.sites.iter().position(|site| site.device.name == device.name);
+        if let Some(other) = other.and_then(|other| self.sites.get_mut(other)) {
+            other.device = before;
+        } else if let Some(free) = self.free.iter_mut().find(|free| free.name == device.name) {
+            *free = before;
+        }
+        if let Some(site) = self.sites.get_mut(at) {
+            site.device = device;
+        }
+        self.resettle();
+    }
+
+    fn resettle(&mut self) {
+        self.residents.clear();
+        for site in &self.sites {
+            let parts = site.lanes.iter().flat_map(|lane| &lane.pieces).map(|piece| piece.part);
+            self.residents.entry(&site.device.fault_domain).or_default().extend(parts);
+        }
+    }
+
+    fn settle(&mut self, device: &'a Device, part: Part<'a>) {
+        self.residents.entry(&device.fault_domain).or_default().push(part);
+    }
+
+    /// What the devices in use cost.
+    pub fn cost(&self) -> f64 {
+        self.sites.iter().map(|site| site.device.cost).sum()
+    }
+
+    /// What has been planned.
+    pub fn plan(&self) -> Plan {
+        Plan::new(self.sites.iter().flat_map(|site| site.gpulets(self.problem)).collect())
+    }
+}

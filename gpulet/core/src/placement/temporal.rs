@@ -1,0 +1,162 @@
+//! Nexus (Shen et al., SOSP 2019): whole devices in time only, by squishy bin packing.
+//!
+//! A model gets whole devices as long as it saturates them with the largest batch that runs twice within its
+//! objective. What is left over shares devices in duty cycles: merging two leftovers takes the shorter cycle, so
+//! batches shrink and nobody gets later. Right where sharing in space does not pay or is not to be had. Two things
+//! are stricter than the released code: a leftover waits b / r and not (b - 1) / r, and one too light to gather even
+//! a batch of one runs that once a cycle, so that light models share.
+
+use super::Placement;
+use super::demand::{Fit, Part, SLACK, Unplaced, parts};
+use super::site::{Floor, Lane, Piece, Site};
+use crate::plan::Plan;
+use crate::problem::{Device, Problem};
+
+/// Squishy bin packing of whole devices.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Temporal;
+
+/// A part on a whole device, once every `duty_us`.
+#[derive(Clone, Copy, Debug)]
+struct Turn<'a> {
+    piece: Piece<'a>,
+    duty_us: f64,
+    time_us: f64,
+}
+
+fn whole(device: &Device) -> u32 {
+    device.kind.sizes.last().copied().unwrap_or(0)
+}
+
+/// The largest batch that runs twice within the objective, and its time.
+fn saturated(fit: &Fit<'_>, part: &Part<'_>, units: u32) -> Option<(u32, f64)> {
+    fit.largest_batch(units, |_, time| 2.0 * time <= part.workload.slo_us * (1.0 + SLACK))
+}
+
+/// The turn of a leftover that has a device to itself.
+fn turn<'a>(problem: &'a Problem, part: Part<'a>, device: &'a Device) -> Option<Turn<'a>> {
+    let fit = part.on(problem, &device.kind)?;
+    let slo_us = part.workload.slo_us;
+    let gather = |batch: u32| 1e6 * f64::from(batch) / part.rate;
+    let light_us = fit.alone_us(1, whole(device))?;
+    let (batch, time_us) = if gather(1) + light_us > slo_us {
+        // Too light to gather even one row in time: one a cycle is all there will be.
+        (1, light_us)
+    } else {
+        let in_time = |batch, time| gather(batch) + time <= slo_us * (1.0 + SLACK);
+        let gathered = fit.largest_batch(whole(device), in_time);
+        gathered.filter(|(batch, time)| *time <= gather(*batch)).or_else(|| saturated(&fit, &part, whole(device)))?
+    };
+    let duty_us = gather(batch).min(slo_us - time_us);
+    (time_us <= duty_us * (1.0 + SLACK)).then_some(Turn { piece: Piece { part, fit, batch }, duty_us, time_us })
+}
+
+/// The lane of a device after one more leftover has joined; none if they do not fit into one cycle.
+fn merged<'a>(problem: &Problem, site: &Site<'a>, turn: &Turn<'a>) -> Option<(f64, Lane<'a>)> {
+    let lane = site.lanes.first()?;
+    let duty_us = lane.duty_us?.min(turn.duty_us);
+    let mut pieces = lane.pieces.clone();
+    match pieces.iter_mut().find(|piece| same(&piece.part, &turn.piece.part)) {
+        Some(piece) => piece.part.rate += turn.piece.part.rate,
+        None => pieces.push(turn.piece),
+    }
+    for piece in &mut pieces {
+        piece.batch = Fit::rows_in(piece.part.rate, duty_us);
+    }
+    if pieces.iter().any(|piece| piece.batch > piece.fit.batch_max) {
+        return None;
+    }
+    let lane = Lane { duty_us: Some(duty_us), pieces, ..lane.clone() };
+    let trial = Site { device: site.device, lanes: vec![lane.clone()] };
+    let times = trial.times_us(problem)?;
+    let busy: f64 = times.iter().flatten().sum();
+    (trial.fits() && trial.holds(&times)).then_some((busy / duty_us, lane))
+}
+
+fn same(left: &Part<'_>, right: &Part<'_>) -> bool {
+    left.workload.name == right.workload.name && left.part == right.part
+}
+
+impl Placement for Temporal {
+    const NAME: &'static str = "temporal";
+    const ABOUT: &'static str = "whole devices shared in duty cycles, squishy bin packing (Nexus)";
+
+    fn place(&self, problem: &Problem) -> Result<Plan, Unplaced> {
+        filled(problem).map(|floor| floor.plan())
+    }
+}
+
+/// The devices as this policy fills them.
+pub(super) fn filled(problem: &Problem) -> Result<Floor<'_>, Unplaced> {
+    let mut floor = Floor::new(problem);
+    let mut leftovers = Vec::new();
+    for part in parts(problem) {
+        let rest = saturate(&mut floor, part)?;
+        let first = floor.candidates(&rest).next().or(floor.sites.first().map(|site| site.device));
+        let first = first.ok_or_else(|| Unplaced::of(part.workload))?;
+        if rest.rate > 0.0 || part.rate <= 0.0 {
+            let occupancy = turn(problem, rest, first).map_or(1.0, |turn| turn.time_us / turn.duty_us);
+            leftovers.push((occupancy, rest));
+        }
+    }
+    leftovers.sort_by(|left, right| right.0.total_cmp(&left.0));
+    for (_, part) in leftovers {
+        join(&mut floor, part)?;
+    }
+    Ok(floor)
+}
+
+/// Gives whole devices to a part while it fills them; what is left.
+fn saturate<'a>(floor: &mut Floor<'a>, mut part: Part<'a>) -> Result<Part<'a>, Unplaced> {
+    loop {
+        let Some(device) = floor.candidates(&part).find(|device| part.on(floor.problem, &device.kind).is_some()) else {
+            return Ok(part);
+        };
+        let units = whole(device);
+        let unplaced = || Unplaced::of(part.workload);
+        let fit = part.on(floor.problem, &device.kind).ok_or_else(unplaced)?;
+        let (batch, time) = saturated(&fit, &part, units).ok_or_else(unplaced)?;
+        let throughput = 1e6 * f64::from(batch) / time;
+        if part.rate < throughput * (1.0 - SLACK) {
+            return Ok(part);
+        }
+        let rate = throughput.min(part.rate);
+        let piece = Piece { part: part.at_rate(rate), fit, batch };
+        let lanes = vec![Lane::dedicated(piece, units)];
+        if !(Site { device, lanes: lanes.clone() }).fits() {
+            return Err(unplaced());
+        }
+        floor.open(device, lanes);
+        let rest = part.rate - rate;
+        part = part.at_rate(if rest > SLACK * part.rate { rest } else { 0.0 });
+        if part.rate <= 0.0 {
+            return Ok(part);
+        }
+    }
+}
+
+/// Puts a leftover into the cycle that it fills best, else on a new device.
+fn join<'a>(floor: &mut Floor<'a>, part: Part<'a>) -> Result<(), Unplaced> {
+    let problem = floor.problem;
+    let mut best: Option<(f64, usize, Lane<'a>)> = None;
+    for (at, site) in floor.sites.iter().enumerate().filter(|(_, site)| floor.admits(site.device, &part)) {
+        let Some(turn) = turn(problem, part, site.device) else { continue };
+        let Some((occupancy, lane)) = merged(problem, site, &turn) else { continue };
+        if best.as_ref().is_none_or(|(most, ..)| occupancy > *most) {
+            best = Some((occupancy, at, lane));
+        }
+    }
+    if let Some((_, at, lane)) = best {
+        floor.replace(at, vec![lane], part);
+        return Ok(());
+    }
+    let opened = floor.candidates(&part).find_map(|device| {
+        let Turn { piece, duty_us, .. } = turn(problem, part, device)?;
+        let lane = Lane { duty_us: Some(duty_us), ..Lane::dedicated(piece, whole(device)) };
+        let site = Site { device, lanes: vec![lane] };
+        site.is_sound(problem).then_some(site)
+    });
+    let site = opened.ok_or_else(|| Unplaced::of(part.workload))?;
+    floor.open(site.device, site.lanes);
+    Ok(())
+}

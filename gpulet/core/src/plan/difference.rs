@@ -1,0 +1,120 @@
+//! What has to change for one plan to become another.
+
+use std::collections::BTreeSet;
+
+use super::{Gpulet, Plan};
+
+/// A gpulet that stays where it is but runs something else, or otherwise.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Change {
+    /// As it is.
+    pub before: Gpulet,
+    /// As it will be.
+    pub after: Gpulet,
+}
+
+/// Gpulets of two plans, matched by device, units and window.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Difference {
+    /// Same place, same slots.
+    pub kept: Vec<Gpulet>,
+    /// Same place, other slots, batches, budgets or rates.
+    pub changed: Vec<Change>,
+    /// Only in the new plan.
+    pub new: Vec<Gpulet>,
+    /// Only in the old plan.
+    pub removed: Vec<Gpulet>,
+    /// Workloads that a device has to load: (device, workload).
+    pub loads: Vec<(String, String)>,
+    /// Workloads that a device may drop: (device, workload).
+    pub unloads: Vec<(String, String)>,
+}
+
+impl Difference {
+    /// What leads from one plan to the other.
+    pub fn between(before: &Plan, after: &Plan) -> Self {
+        let mut difference = Self::default();
+        let same_place = |left: &Gpulet, right: &Gpulet| {
+            left.device == right.device
+                && (left.first_unit, left.units) == (right.first_unit, right.units)
+                && left.window == right.window
+        };
+        let mut old: Vec<&Gpulet> = before.gpulets.iter().collect();
+        for gpulet in &after.gpulets {
+            let Some(at) = old.iter().position(|old| same_place(old, gpulet)) else {
+                difference.new.push(gpulet.clone());
+                continue;
+            };
+            let before = old.remove(at);
+            if before == gpulet {
+                difference.kept.push(gpulet.clone());
+            } else {
+                difference.changed.push(Change { before: before.clone(), after: gpulet.clone() });
+            }
+        }
+        difference.removed = old.into_iter().cloned().collect();
+        let (had, has) = (placed(before), placed(after));
+        difference.loads = has.difference(&had).cloned().collect();
+        difference.unloads = had.difference(&has).cloned().collect();
+        difference
+    }
+
+    /// Whether nothing has to be done.
+    pub fn is_empty(&self) -> bool {
+        self.changed.is_empty() && self.new.is_empty() && self.removed.is_empty()
+    }
+}
+
+fn placed(plan: &Plan) -> BTreeSet<(String, String)> {
+    let of = |gpulet: &Gpulet| -> Vec<(String, String)> {
+        gpulet.slots.iter().map(|slot| (gpulet.device.clone(), slot.workload.clone())).collect()
+    };
+    plan.gpulets.iter().flat_map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Slot;
+
+    fn gpulet(device: &str, first_unit: u32, workload: &str, batch: u32) -> Gpulet {
+        let slot = Slot { workload: workload.to_owned(), batch, budget_us: 10.0, rate: 1.0 };
+        Gpulet {
+            device: device.to_owned(),
+            first_unit,
+            units: 4,
+            window: None,
+            duty_us: None,
+            slots: vec![slot],
+        }
+    }
+
+    #[test]
+    fn tells_kept_changed_new_and_removed() {
+        let before = Plan::new(vec![gpulet("a", 0, "x", 1), gpulet("a", 4, "y", 1), gpulet("b", 0, "z", 1)]);
+        let after = Plan::new(vec![gpulet("c", 0, "z", 1), gpulet("a", 4, "y", 2), gpulet("a", 0, "x", 1)]);
+        let difference = Difference::between(&before, &after);
+        assert_eq!(difference.kept, [gpulet("a", 0, "x", 1)]);
+        assert_eq!(
+            difference.changed,
+            [Change { before: gpulet("a", 4, "y", 1), after: gpulet("a", 4, "y", 2) }]
+        );
+        assert_eq!(
+            (&difference.new[..], &difference.removed[..]),
+            (&[gpulet("c", 0, "z", 1)][..], &[gpulet("b", 0, "z", 1)][..])
+        );
+        assert_eq!(difference.loads, [("c".to_owned(), "z".to_owned())]);
+        assert_eq!(difference.unloads, [("b".to_owned(), "z".to_owned())]);
+        assert!(!difference.is_empty() && Difference::between(&after, &after).is_empty());
+    }
+
+    #[test]
+    fn a_plan_survives_its_text() {
+        let plan = Plan::new(vec![gpulet("a", 4, "y", 1), gpulet("a", 0, "x", 1)]);
+        let text = serde_json::to_string(&plan).unwrap();
+        assert_eq!(serde_json::from_str::<Plan>(&text).unwrap(), plan);
+        assert!(serde_json::from_str::<Plan>("{\"gpulets\":[],\"more\":1}").is_err());
+        assert_eq!(plan.devices(), ["a"]);
+        assert_eq!(plan.slots_of("x").count(), 1);
+    }
+}

@@ -1,0 +1,103 @@
+//! iGniter's analytic latency model of one workload (Xu et al., TPDS 2023; the released code's procedure fits it).
+
+use serde::{Deserialize, Serialize};
+
+/// What iGniter fits for one model on one kind of device. Time a batch of b rows is active on r percent of the
+/// device: (k1 b^2 + k2 b + k3) / (r + k4) + k5; power and cache use are linear in rows a second of active time.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Coefficients {
+    /// k1: microseconds x percent a row squared.
+    pub k1_us_pct: f64,
+    /// k2: microseconds x percent a row.
+    pub k2_us_pct: f64,
+    /// k3: microseconds x percent a batch.
+    pub k3_us_pct: f64,
+    /// k4: percent added to the share.
+    pub k4_pct: f64,
+    /// k5: microseconds that no share shortens.
+    pub k5_us: f64,
+    /// Kernels that a batch launches.
+    pub kernels: u32,
+    /// Microseconds of launching them, alone on the device.
+    pub launch_us: f64,
+    /// Microseconds to copy a row's answer back.
+    pub fetch_us_per_row: f64,
+    /// Part of active time added per percent of cache use of all neighbours.
+    pub cache_sensitivity: f64,
+    /// Watts per row a second of active time.
+    pub power_w_per_row_s: f64,
+    /// Watts at no rows a second.
+    pub power_w: f64,
+    /// Percent of the cache's bandwidth per row a second of active time.
+    pub cache_pct_per_row_s: f64,
+    /// Percent of the cache's bandwidth at no rows a second.
+    pub cache_pct: f64,
+    /// The largest batch that the fit may be asked about.
+    pub batch_max: u32,
+}
+
+impl Coefficients {
+    /// Microseconds of execution alone on `share_pct` percent of the device.
+    pub fn active_us(&self, batch: u32, share_pct: f64) -> f64 {
+        let rows = f64::from(batch);
+        let work = (self.k1_us_pct * rows + self.k2_us_pct) * rows + self.k3_us_pct;
+        work / (share_pct + self.k4_pct) + self.k5_us
+    }
+
+    fn rows_s(&self, batch: u32, share_pct: f64) -> f64 {
+        1e6 * f64::from(batch) / self.active_us(batch, share_pct)
+    }
+
+    /// Watts drawn above the idle device.
+    pub fn power_w(&self, batch: u32, share_pct: f64) -> f64 {
+        self.power_w_per_row_s * self.rows_s(batch, share_pct) + self.power_w
+    }
+
+    /// Percent of the cache's bandwidth.
+    pub fn cache_pct(&self, batch: u32, share_pct: f64) -> f64 {
+        self.cache_pct_per_row_s * self.rows_s(batch, share_pct) + self.cache_pct
+    }
+
+    /// The first coefficient that makes no sense, with what would.
+    pub(super) fn fault(&self) -> Option<(&'static str, &'static str)> {
+        let all = [
+            ("k1_us_pct", self.k1_us_pct),
+            ("k2_us_pct", self.k2_us_pct),
+            ("k3_us_pct", self.k3_us_pct),
+            ("k4_pct", self.k4_pct),
+            ("k5_us", self.k5_us),
+            ("launch_us", self.launch_us),
+            ("fetch_us_per_row", self.fetch_us_per_row),
+            ("cache_sensitivity", self.cache_sensitivity),
+            ("power_w_per_row_s", self.power_w_per_row_s),
+            ("power_w", self.power_w),
+            ("cache_pct_per_row_s", self.cache_pct_per_row_s),
+            ("cache_pct", self.cache_pct),
+        ];
+        if let Some((name, _)) = all.iter().find(|(_, value)| !value.is_finite() || value.abs() > 1e12) {
+            return Some((name, "expected a number from -1e12 to 1e12"));
+        }
+        let positive = [
+            ("k4_pct", self.k4_pct),
+            ("k5_us", self.k5_us),
+            ("launch_us", self.launch_us),
+            ("fetch_us_per_row", self.fetch_us_per_row),
+            ("cache_sensitivity", self.cache_sensitivity),
+            ("power_w_per_row_s", self.power_w_per_row_s),
+        ];
+        if let Some((name, _)) = positive.iter().find(|(_, value)| *value < 0.0) {
+            return Some((name, "expected at least 0"));
+        }
+        if !(1..=super::BATCH_MAX).contains(&self.batch_max) {
+            return Some(("batch_max", "expected 1 to 4096"));
+        }
+        // A parabola that rises at both ends rises between them.
+        let slope = |rows: f64| 2.0 * self.k1_us_pct * rows + self.k2_us_pct;
+        if slope(1.0) < 0.0 || slope(f64::from(self.batch_max)) < 0.0 {
+            return Some(("k1_us_pct", "expected time that does not fall as batches grow to batch_max"));
+        }
+        let work = self.k1_us_pct + self.k2_us_pct + self.k3_us_pct;
+        (work <= 0.0).then_some(("k3_us_pct", "expected k1 + k2 + k3 above 0"))
+    }
+}

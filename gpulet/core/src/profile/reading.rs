@@ -1,0 +1,295 @@
+//! Lines of profile files, checked and put together.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use super::{
+    BATCH_MAX, Cell, Coefficients, Header, Line, Outside, Profile, Quantile, Repair, Surface, Times,
+};
+
+/// Cells of one profile at most.
+pub const CELLS_MAX: usize = 65_536;
+/// Profiles of one file at most.
+pub const PROFILES_MAX: usize = 4_096;
+/// Units of a device at most.
+pub const UNITS_MAX: u32 = 4_096;
+/// The longest time of a batch: an hour.
+const TIME_MAX_US: f64 = 3.6e9;
+/// Runs of a cell that count as weight at most, so that no cell outweighs all others.
+const COUNT_MAX: u64 = 1_000_000;
+
+/// A profile that cannot be used: where, and what would be right.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct ProfileError {
+    /// Line of the file, from 1; none for lines that come from no file.
+    pub line: Option<usize>,
+    /// The field, like `cell.p50_us`.
+    pub field: String,
+    /// What was wrong and what would be right.
+    pub problem: String,
+}
+
+impl fmt::Display for ProfileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(line) = self.line {
+            write!(f, "line {line}: ")?;
+        }
+        write!(f, "{}: {}", self.field, self.problem)
+    }
+}
+
+type Fault = (&'static str, String);
+/// One of a cell's times.
+type TimeOf = fn(&Cell) -> f64;
+
+fn within(field: &'static str, value: u64, most: u32) -> Result<(), Fault> {
+    if (1..=u64::from(most)).contains(&value) {
+        return Ok(());
+    }
+    Err((field, format!("expected 1 to {most}, got {value}")))
+}
+
+fn check_header(header: &Header) -> Result<(), Fault> {
+    if header.version != 1 {
+        return Err(("profile.version", format!("expected 1, got {}", header.version)));
+    }
+    for (field, text) in [("profile.model", &header.model), ("profile.device", &header.device)] {
+        if text.is_empty() {
+            return Err((field, "expected a name, got an empty text".to_owned()));
+        }
+    }
+    within("profile.units_total", u64::from(header.units_total), UNITS_MAX)?;
+    if !(0.0..=TIME_MAX_US).contains(&header.load_us_per_row) {
+        return Err(("profile.load_us_per_row", format!("expected 0 to {TIME_MAX_US} microseconds")));
+    }
+    Ok(())
+}
+
+fn check_cell(cell: &Cell, units_total: u32) -> Result<(), Fault> {
+    within("cell.batch", u64::from(cell.batch), BATCH_MAX)?;
+    within("cell.units", u64::from(cell.units), units_total)?;
+    if cell.count == 0 {
+        return Err(("cell.count", "expected at least 1 run, got 0".to_owned()));
+    }
+    for (field, time) in
+        [("cell.p50_us", cell.p50_us), ("cell.p95_us", cell.p95_us), ("cell.p99_us", cell.p99_us)]
+    {
+        if !(time > 0.0 && time <= TIME_MAX_US) {
+            return Err((
+                field,
+                format!("expected above 0 and at most {TIME_MAX_US} microseconds, got {time}"),
+            ));
+        }
+    }
+    if cell.p50_us > cell.p95_us || cell.p95_us > cell.p99_us {
+        return Err(("cell.p95_us", "expected p50_us <= p95_us <= p99_us".to_owned()));
+    }
+    Ok(())
+}
+
+/// A profile that is being put together.
+struct Draft {
+    header: Header,
+    cells: BTreeMap<(u32, u32), Cell>,
+    arenas: BTreeMap<u32, super::ArenaLine>,
+    utilisation: BTreeMap<u32, super::UtilisationLine>,
+    coefficients: Option<Coefficients>,
+}
+
+impl Draft {
+    fn new(header: Header) -> Result<Self, Fault> {
+        check_header(&header)?;
+        Ok(Self {
+            header,
+            cells: BTreeMap::new(),
+            arenas: BTreeMap::new(),
+            utilisation: BTreeMap::new(),
+            coefficients: None,
+        })
+    }
+
+    fn add(&mut self, line: Line) -> Result<(), Fault> {
+        match line {
+            Line::Profile(_) => return Err(("profile", "expected lines of the profile above".to_owned())),
+            Line::Cell(cell) => {
+                check_cell(&cell, self.header.units_total)?;
+                self.cells.insert((cell.units, cell.batch), cell);
+                if self.cells.len() > CELLS_MAX {
+                    return Err(("cell", format!("expected at most {CELLS_MAX} cells a profile")));
+                }
+            }
+            Line::Arena(arena) => {
+                within("arena.batch", u64::from(arena.batch), BATCH_MAX)?;
+                self.arenas.insert(arena.batch, arena);
+            }
+            Line::Utilisation(line) => {
+                within("utilisation.batch", u64::from(line.batch), BATCH_MAX)?;
+                for (field, share) in
+                    [("utilisation.cache", line.used.cache), ("utilisation.bandwidth", line.used.bandwidth)]
+                {
+                    if !(0.0..=1.0).contains(&share) {
+                        return Err((field, format!("expected a share from 0 to 1, got {share}")));
+                    }
+                }
+                self.utilisation.insert(line.batch, line);
+            }
+            Line::Coefficients(coefficients) => {
+                if let Some((field, problem)) = coefficients.fault() {
+                    return Err(("coefficients", format!("{field}: {problem}")));
+                }
+                self.coefficients = Some(coefficients);
+            }
+        }
+        Ok(())
+    }
+
+    fn surface(&self, time: TimeOf) -> Surface {
+        let weight = |cell: &Cell| {
+            let runs = u32::try_from(cell.count.min(COUNT_MAX)).unwrap_or(u32::MAX);
+            f64::from(runs)
+        };
+        Surface::new(&self.cells.iter().map(|(key, cell)| (*key, (time(cell), weight(cell)))).collect())
+    }
+
+    fn done(self) -> Result<Profile, Fault> {
+        if self.cells.is_empty() && self.coefficients.is_none() {
+            return Err(("profile", format!("`{}` has neither cells nor coefficients", self.header.model)));
+        }
+        let of: [(Quantile, TimeOf); 3] = [
+            (Quantile::P50, |cell| cell.p50_us),
+            (Quantile::P95, |cell| cell.p95_us),
+            (Quantile::P99, |cell| cell.p99_us),
+        ];
+        let mut repairs = Vec::new();
+        let mut times = Times::Analytic;
+        if !self.cells.is_empty() {
+            let surfaces = of.map(|(_, time)| self.surface(time));
+            for (surface, (quantile, time)) in surfaces.iter().zip(of) {
+                repairs.extend(self.cells.values().filter_map(|cell| {
+                    let (measured_us, used_us) = (time(cell), surface.at(cell.batch, cell.units)?);
+                    let moved = (used_us - measured_us).abs() > 1e-9 * measured_us;
+                    moved.then_some(Repair {
+                        batch: cell.batch,
+                        units: cell.units,
+                        quantile,
+                        measured_us,
+                        used_us,
+                    })
+                }));
+            }
+            times = Times::Table(Box::new(surfaces));
+        }
+        Ok(Profile {
+            header: self.header,
+            cells: self.cells.into_values().collect(),
+            arenas: self.arenas.into_values().collect(),
+            utilisation: self.utilisation.into_values().collect(),
+            coefficients: self.coefficients,
+            times,
+            repairs,
+        })
+    }
+}
+
+impl Profile {
+    /// Profiles of the text of a file. Cells that contradict each other are repaired, see [`Profile::repairs`].
+    ///
+    /// # Errors
+    /// The first line that is no line of a profile, or that says what cannot be.
+    pub fn read(text: &str) -> Result<Vec<Self>, ProfileError> {
+        let parsed =
+            text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()).map(|(at, line)| {
+                let number = Some(at.saturating_add(1));
+                let broken = |error: serde_json::Error| ProfileError {
+                    line: number,
+                    field: "line".to_owned(),
+                    problem: format!("expected a JSON object like {{\"cell\": ...}}: {error}"),
+                };
+                Ok((number, serde_json::from_str(line).map_err(broken)?))
+            });
+        Self::gather(parsed)
+    }
+
+    /// Profiles of lines that come from no file.
+    ///
+    /// # Errors
+    /// The first line that says what cannot be.
+    pub fn of_lines(lines: impl IntoIterator<Item = Line>) -> Result<Vec<Self>, ProfileError> {
+        Self::gather(lines.into_iter().map(|line| Ok((None, line))))
+    }
+
+    fn gather(
+        lines: impl Iterator<Item = Result<(Option<usize>, Line), ProfileError>>,
+    ) -> Result<Vec<Self>, ProfileError> {
+        let mut done = Vec::new();
+        let mut draft: Option<Draft> = None;
+        let mut number = None;
+        let at = |line: Option<usize>| {
+            move |(field, problem): Fault| ProfileError { line, field: field.to_owned(), problem }
+        };
+        for line in lines {
+            let (position, line) = line?;
+            number = position;
+            match (line, &mut draft) {
+                (Line::Profile(header), _) => {
+                    let next = Draft::new(header).map_err(at(number))?;
+                    if let Some(last) = draft.replace(next) {
+                        done.push(last.done().map_err(at(number))?);
+                    }
+                    if done.len() >= PROFILES_MAX {
+                        let problem = format!("expected at most {PROFILES_MAX} profiles a file");
+                        return Err(at(number)(("profile", problem)));
+                    }
+                }
+                (line, Some(draft)) => draft.add(line).map_err(at(number))?,
+                (_, None) => {
+                    return Err(at(number)((
+                        "profile",
+                        "expected a profile line before all others".to_owned(),
+                    )));
+                }
+            }
+        }
+        if let Some(last) = draft {
+            done.push(last.done().map_err(at(number))?);
+        }
+        Ok(done)
+    }
+
+    /// The lines of this profile, in the file's order: what [`Profile::read`] reads again as the same profile,
+    /// to 15 digits of each time.
+    pub fn lines(&self) -> Vec<Line> {
+        let mut lines = vec![Line::Profile(self.header.clone())];
+        lines.extend(self.cells.iter().copied().map(Line::Cell));
+        lines.extend(self.arenas.iter().copied().map(Line::Arena));
+        lines.extend(self.utilisation.iter().copied().map(Line::Utilisation));
+        lines.extend(self.coefficients.map(Line::Coefficients));
+        lines
+    }
+
+    /// The text of a file that holds this profile, one line each, the last one ended.
+    ///
+    /// # Errors
+    /// None that its fields can cause; JSON refuses only what no profile holds.
+    pub fn write(&self) -> Result<String, ProfileError> {
+        let mut text = String::new();
+        for line in self.lines() {
+            let line = serde_json::to_string(&line).map_err(|error| ProfileError {
+                line: None,
+                field: "profile".to_owned(),
+                problem: error.to_string(),
+            })?;
+            text.push_str(&line);
+            text.push('\n');
+        }
+        Ok(text)
+    }
+
+    /// Whether latency is known for the batch on those units.
+    ///
+    /// # Errors
+    /// As [`Profile::latency_us`].
+    pub fn knows(&self, batch: u32, units: u32) -> Result<(), Outside> {
+        self.latency_us(Quantile::P99, batch, units).map(|_| ())
+    }
+}

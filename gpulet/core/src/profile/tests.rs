@@ -1,0 +1,154 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn header(units_total: u32) -> Header {
+    Header {
+        version: 1,
+        model: "m".to_owned(),
+        model_sha256: None,
+        device: "d".to_owned(),
+        engine: "e".to_owned(),
+        source: Source::Synthesised,
+        note: String::new(),
+        units_total,
+        weights_bytes: Some(1_000),
+        load_us_per_row: 0.0,
+    }
+}
+
+fn cell(batch: u32, units: u32, time: f64) -> Line {
+    Line::Cell(Cell { batch, units, p50_us: time, p95_us: 1.1 * time, p99_us: 1.2 * time, count: 100 })
+}
+
+fn profile(lines: impl IntoIterator<Item = Line>) -> Profile {
+    let lines = std::iter::once(Line::Profile(header(16))).chain(lines);
+    Profile::of_lines(lines).unwrap().remove(0)
+}
+
+#[test]
+fn between_cells_time_is_linear_in_batch_and_in_one_over_units() {
+    let known = profile([cell(1, 4, 100.0), cell(5, 4, 300.0), cell(1, 8, 50.0), cell(5, 8, 200.0)]);
+    assert_eq!(known.latency_us(Quantile::P50, 3, 4), Ok(200.0));
+    let sixth = known.latency_us(Quantile::P50, 1, 6).unwrap();
+    assert!((sixth - (50.0 + 50.0 / 3.0)).abs() < 1e-9, "{sixth}");
+    assert_eq!(known.latency_us(Quantile::P99, 1, 8), Ok(60.0));
+    assert_eq!((known.batches(), known.shares()), ((1, 5), (4, 8)));
+}
+
+#[test]
+fn outside_the_hull_there_is_no_answer() {
+    let known = profile([cell(1, 4, 100.0), cell(5, 4, 300.0), cell(1, 8, 50.0)]);
+    for (batch, units) in [(0, 4), (6, 4), (1, 3), (1, 9), (3, 6), (3, 8)] {
+        let outside = known.latency_us(Quantile::P50, batch, units).unwrap_err();
+        assert_eq!((outside.batch, outside.units), (batch, units));
+    }
+    let text = known.latency_us(Quantile::P50, 6, 4).unwrap_err().to_string();
+    assert_eq!(
+        text,
+        "profile of `m` on `d`: nothing known about batch 6 on 4 units, expected batch 1 to 5 and 4 to 8 units"
+    );
+}
+
+#[test]
+fn contradictions_are_repaired_and_told() {
+    let known = profile([cell(1, 4, 100.0), cell(2, 4, 90.0), cell(1, 8, 96.0), cell(2, 8, 97.0)]);
+    let at = |batch, units| known.latency_us(Quantile::P50, batch, units).unwrap();
+    assert!(at(1, 4) <= at(2, 4) && at(2, 8) <= at(2, 4));
+    let told = known.repairs().iter().filter(|repair| repair.quantile == Quantile::P50);
+    assert!(told.clone().any(|repair| (repair.batch, repair.units, repair.measured_us) == (2, 4, 90.0)));
+    assert!(profile([cell(1, 4, 100.0), cell(2, 4, 110.0)]).repairs().is_empty());
+}
+
+#[test]
+fn memory_and_utilisation_are_looked_up() {
+    let line = |batch, cache| {
+        Line::Utilisation(UtilisationLine { batch, used: Utilisation { cache, bandwidth: cache / 2.0 } })
+    };
+    let arenas = [(4, 1_000), (8, 3_000)].map(|(batch, bytes)| Line::Arena(ArenaLine { batch, bytes }));
+    let known = profile([cell(1, 4, 1.0), line(2, 0.2), line(4, 0.4)].into_iter().chain(arenas));
+    assert_eq!(
+        [1, 4, 5, 8, 16].map(|batch| known.arena_bytes(batch).unwrap()),
+        [1_000, 1_000, 3_000, 3_000, 6_000]
+    );
+    assert_eq!(
+        [1, 2, 3, 4, 9].map(|batch| (10.0 * known.utilisation(batch).unwrap().cache).round()),
+        [2.0, 2.0, 3.0, 4.0, 4.0]
+    );
+    assert_eq!(profile([cell(1, 4, 1.0)]).arena_bytes(1), None);
+}
+
+#[test]
+fn what_is_written_is_read_again() {
+    let known = profile([cell(1, 4, 40.0), cell(2, 4, 60.0), Line::Arena(ArenaLine { batch: 2, bytes: 7 })]);
+    let text = known.write().unwrap();
+    assert_eq!(Profile::read(&text).unwrap(), [known]);
+    assert!(text.starts_with("{\"profile\":{\"version\":1,\"model\":\"m\""), "{text}");
+}
+
+#[test]
+fn mistakes_are_named() {
+    let first = serde_json::to_string(&Line::Profile(header(16))).unwrap();
+    let table = [
+        ("nonsense", "line 1: line: expected a JSON object"),
+        ("{\"cell\":{}}", "line 1: line: expected a JSON object like {\"cell\": ...}: missing field `batch`"),
+        (
+            "{\"arena\":{\"batch\":1,\"bytes\":1}}",
+            "line 1: profile: expected a profile line before all others",
+        ),
+        ("HEAD", "line 1: profile: `m` has neither cells nor coefficients"),
+        (
+            "HEAD\n{\"cell\":{\"batch\":0,\"units\":1,\"p50_us\":1,\"p95_us\":1,\"p99_us\":1,\"count\":1}}",
+            "line 2: cell.batch: expected 1 to 4096, got 0",
+        ),
+        (
+            "HEAD\n{\"cell\":{\"batch\":1,\"units\":17,\"p50_us\":1,\"p95_us\":1,\"p99_us\":1,\"count\":1}}",
+            "line 2: cell.units: expected 1 to 16, got 17",
+        ),
+        (
+            "HEAD\n{\"cell\":{\"batch\":1,\"units\":1,\"p50_us\":2,\"p95_us\":1,\"p99_us\":1,\"count\":1}}",
+            "line 2: cell.p95_us: expected p50_us <= p95_us <= p99_us",
+        ),
+        (
+            "HEAD\n{\"cell\":{\"batch\":1,\"units\":1,\"p50_us\":-2,\"p95_us\":1,\"p99_us\":1,\"count\":1}}",
+            "line 2: cell.p50_us: expected above 0",
+        ),
+        (
+            "HEAD\n{\"utilisation\":{\"batch\":1,\"cache\":1.5,\"bandwidth\":0}}",
+            "line 2: utilisation.cache: expected a share from 0 to 1, got 1.5",
+        ),
+    ];
+    for (text, expected) in table {
+        let error = Profile::read(&text.replace("HEAD", &first)).unwrap_err().to_string();
+        assert!(error.starts_with(expected), "{text}: {error}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn more_rows_are_never_faster_nor_more_units_slower(
+        cells in prop::collection::vec((1_u32..12, 1_u32..=16, 1.0_f64..1_000.0, 1_u64..1_000), 1..60),
+    ) {
+        let lines = cells.iter().map(|&(batch, units, time, count)| {
+            Line::Cell(Cell { batch, units, p50_us: time, p95_us: time, p99_us: time, count })
+        });
+        let known = profile(lines);
+        for units in 1..=16 {
+            for batch in 1..12 {
+                let Ok(here) = known.latency_us(Quantile::P50, batch, units) else { continue };
+                prop_assert!(here > 0.0);
+                if let Ok(larger) = known.latency_us(Quantile::P50, batch + 1, units) {
+                    prop_assert!(larger >= here * (1.0 - 1e-12), "batch {batch} on {units}: {here} then {larger}");
+                }
+                if let Ok(wider) = known.latency_us(Quantile::P50, batch, units + 1) {
+                    prop_assert!(wider <= here * (1.0 + 1e-12), "batch {batch} on {units}: {here} then {wider}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn no_text_panics(text in "\\PC*") {
+        let _ = Profile::read(&text);
+    }
+}

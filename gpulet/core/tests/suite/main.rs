@@ -1,0 +1,18 @@
+//! What profiles, interference and placement say where the answer is known: worked examples of publications, public
+//! measurements, and random problems.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![expect(clippy::panic, reason = "a test fails by panicking")]
+#![expect(clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+mod check;
+mod data;
+mod exact;
+mod igniter;
+mod interference;
+mod mixes;
+mod properties;
+mod published;
+mod support;
+mod temporal;
+mod tessera;

@@ -1,0 +1,162 @@
+//! All mixes of four models at four rates, on the complete public tables: how much of each mix a policy can carry.
+
+use gpulet_core::check::check;
+use gpulet_core::interference::{Gpulet, Interference, NoInterference};
+use gpulet_core::placement::{Gpulet as GpuletPolicy, Policy};
+use gpulet_core::problem::{Problem, Workload};
+use gpulet_core::profile::{Line, Profile, Quantile};
+
+use crate::data::{cell, count, number, rows, utilisation};
+use crate::support::{devices, fifths, header, workload};
+
+/// Rates of the mixes, relative to what a whole device serves of the model.
+const LEVELS: [f64; 4] = [0.0, 0.25, 0.5, 1.0];
+/// Devices.
+const GPUS: usize = 2;
+/// Steps of the scale that a mix is multiplied by.
+const STEP: f64 = 1.02;
+
+struct Table {
+    name: &'static str,
+    models: [&'static str; 4],
+    profiles: Vec<Profile>,
+    interference: Interference,
+}
+
+fn table(name: &'static str, models: [&'static str; 4], coefficients: [f64; 5]) -> Table {
+    let cells = rows(&format!("planner-profiles/profile_{name}.csv"));
+    let of = |model: &str| {
+        let mut lines = vec![Line::Profile(header(model, 100))];
+        let own = cells.iter().filter(|row| row["model"] == model);
+        lines.extend(own.map(|row| {
+            cell(count(row, "batch"), count(row, "partition_pct"), 1e3 * number(row, "latency_ms"))
+        }));
+        lines.extend(utilisation(&format!("planner-profiles/utilisation_{name}.csv"), model));
+        Profile::of_lines(lines).unwrap().remove(0)
+    };
+    Table {
+        name,
+        models,
+        profiles: models.map(of).into(),
+        interference: Interference::Gpulet(Gpulet { coefficients }),
+    }
+}
+
+/// Four models with objectives of so many times a batch of one alone, and what a device serves of each.
+fn base(table: &Table, slack: f64) -> Vec<Workload> {
+    let of = |profile: &Profile| {
+        let slo_us = slack * profile.latency_us(Quantile::P99, 1, 100).unwrap();
+        let batches = (1..=32).filter_map(|batch| {
+            let time = profile.latency_us(Quantile::P99, batch, 100).unwrap();
+            (2.0 * time <= slo_us).then_some(1e6 * f64::from(batch) / time)
+        });
+        workload(profile.model(), slo_us / 1e3, batches.fold(0.0, f64::max))
+    };
+    table.profiles.iter().map(of).collect()
+}
+
+fn problem(table: &Table, base: &[Workload], levels: [f64; 4], scale: f64) -> Problem {
+    let scaled = base.iter().zip(levels).filter(|(_, level)| *level > 0.0);
+    let workloads =
+        scaled.map(|(one, level)| Workload { rate: one.rate * level * scale, ..one.clone() }).collect();
+    Problem::new(devices(&fifths(), GPUS), workloads, table.profiles.clone(), table.interference.clone())
+        .unwrap()
+}
+
+fn serves(policy: &Policy, problem: &Problem) -> bool {
+    policy.place(problem).is_ok_and(|plan| check(problem, &plan).is_sound())
+}
+
+/// The largest power of `STEP` that the mix can be multiplied by, by halving; at least `from` if that is served.
+fn carried(policy: &Policy, at: impl Fn(i32) -> Problem, from: i32) -> Option<i32> {
+    let serves = |power: i32| serves(policy, &at(power));
+    let (mut low, mut high) = (from, 150);
+    if !serves(low) {
+        return None;
+    }
+    while high - low > 1 {
+        let middle = i32::midpoint(low, high);
+        if serves(middle) { low = middle } else { high = middle }
+    }
+    Some(low)
+}
+
+fn mixes() -> impl Iterator<Item = [f64; 4]> {
+    (1_usize..256).map(|mix| [0, 2, 4, 6].map(|shift| LEVELS[mix >> shift & 3]))
+}
+
+#[derive(Default)]
+struct Sums {
+    ours: f64,
+    gpulet: f64,
+    temporal: f64,
+    count: f64,
+}
+
+fn compare(table: &Table, slack: f64) {
+    let base = base(table, slack);
+    let policy = |name| Policy::named(name).unwrap();
+    let lowest = -250;
+    let mut sums = Sums::default();
+    let mut schedulable = [0_u32; 4];
+    let released = Policy::Gpulet(GpuletPolicy { released: true });
+    let (mut claimed, mut broken) = (0_u32, 0_u32);
+    for levels in mixes() {
+        let at = |power: i32| problem(table, &base, levels, STEP.powi(power));
+        let found = ["temporal", "gpulet"].map(|name| carried(&policy(name), at, lowest));
+        let theirs = found.iter().flatten().max().copied().unwrap_or(lowest);
+        let ours = carried(&policy("tessera"), at, theirs);
+        assert!(ours.is_some() || found == [None, None], "{levels:?}: theirs {found:?}, ours {ours:?}");
+        for (count, name) in schedulable.iter_mut().zip(["temporal", "gpulet", "tessera", "fast-gshare"]) {
+            *count += u32::from(serves(&policy(name), &at(0)));
+        }
+        if let Ok(plan) = released.place(&at(0)) {
+            claimed += 1;
+            broken += u32::from(!check(&at(0), &plan).is_sound());
+        }
+        if let (Some(ours), [Some(temporal), Some(gpulet)]) = (ours, found) {
+            sums.ours += STEP.powi(ours);
+            sums.gpulet += STEP.powi(gpulet);
+            sums.temporal += STEP.powi(temporal);
+            sums.count += 1.0;
+        }
+    }
+    println!(
+        "{} {slack}x, interference {}: of 255 mixes served at full rate: temporal {}, gpulet {}, ours {}, fast-gshare {}; released gpulet claims \
+         {claimed}, {broken} of them unsound",
+        table.name,
+        table.interference.name(),
+        schedulable[0],
+        schedulable[1],
+        schedulable[2],
+        schedulable[3]
+    );
+    println!(
+        "  rate carried over {} mixes: gpulet {:+.1} % over temporal, ours {:+.1} % over temporal, {:+.1} % over gpulet",
+        sums.count,
+        100.0 * (sums.gpulet / sums.temporal - 1.0),
+        100.0 * (sums.ours / sums.temporal - 1.0),
+        100.0 * (sums.ours / sums.gpulet - 1.0)
+    );
+}
+
+#[test]
+#[ignore = "needs the data folder"]
+fn ours_carries_every_mix_that_temporal_or_gpulet_carries() {
+    let v100 = [-0.008_310_101, -0.086_101_666, -0.029_915_464, 0.135_191_487, 1.092_426_401];
+    let v100 = table("v100", ["alexnet", "resnet50", "vgg19", "ssd"], v100);
+    let other = [0.885_195_592, -0.921_397_305, -2.470_005_997, 0.312_781_661, 1.609_073_707];
+    let other = table("thirdparty", ["inception", "resnet50", "mobilenet", "densenet121"], other);
+    assert_eq!((v100.models.len(), other.models.len()), (4, 4));
+    for table in [v100, other] {
+        let undisturbed = Table {
+            interference: Interference::NoInterference(NoInterference),
+            profiles: table.profiles.clone(),
+            ..table
+        };
+        for slack in [4.0, 8.0] {
+            compare(&table, slack);
+            compare(&undisturbed, slack);
+        }
+    }
+}

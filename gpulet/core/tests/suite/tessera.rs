@@ -1,0 +1,257 @@
+//! What our default promises against the published policies and against brute force.
+
+use gpulet_core::check::check;
+use gpulet_core::placement::Policy;
+use gpulet_core::plan::{Difference, Gpulet, Plan, Slot};
+use gpulet_core::problem::{Problem, Workload};
+use gpulet_core::profile::Quantile;
+use proptest::prelude::*;
+
+use crate::support::{
+    devices, igniter_problem, igniter_three, igniter_twelve, place, place_soundly, v100, workload,
+};
+
+/// A batch on its least share.
+#[derive(Clone, Copy)]
+struct Choice {
+    batch: u32,
+    units: u32,
+}
+
+/// The four batches with the least shares that keep half the objective and the rate, alone.
+fn choices(problem: &Problem, workload: &Workload) -> Vec<Choice> {
+    let kind = v100();
+    let profile = problem.profile(workload, &kind).unwrap();
+    let mut found: Vec<Choice> = (1..=32)
+        .filter_map(|batch| {
+            let keeps = |units: &u32| {
+                let time = profile.latency_us(Quantile::P99, batch, *units).unwrap();
+                let busy = time - profile.load_us(batch);
+                2.0 * time <= workload.slo_us && workload.rate * busy <= 1e6 * f64::from(batch)
+            };
+            (1..=40).find(keeps).map(|units| Choice { batch, units })
+        })
+        .collect();
+    found.sort_by_key(|choice| (choice.units, choice.batch));
+    found.truncate(4);
+    found
+}
+
+/// Whether these workloads fit on one device, each on a gpulet of its own: every combination of batches, shares grown
+/// from the least until the judge is content.
+fn together(problem: &Problem, chosen: &[(&Workload, Vec<Choice>)]) -> bool {
+    let mut digits = vec![0_usize; chosen.len()];
+    loop {
+        let mut start: Vec<Choice> = chosen.iter().zip(&digits).map(|((_, all), at)| all[*at]).collect();
+        while start.iter().map(|choice| choice.units).sum::<u32>() <= 40 {
+            let plan = side_by_side(chosen, &start);
+            let judgement = check(problem, &plan);
+            let mut late = vec![false; start.len()];
+            for (at, (workload, _)) in chosen.iter().enumerate() {
+                let slot = judgement.slots.iter().find(|slot| slot.workload == workload.name).unwrap();
+                late[at] = slot.worst_us > workload.slo_us || slot.capacity < workload.rate;
+            }
+            if !late.contains(&true) {
+                return true;
+            }
+            start.iter_mut().zip(late).filter(|(_, late)| *late).for_each(|(choice, _)| choice.units += 1);
+        }
+        let Some(at) = (0..digits.len()).find(|at| digits[*at] + 1 < chosen[*at].1.len()) else {
+            return false;
+        };
+        digits[..at].fill(0);
+        digits[at] += 1;
+    }
+}
+
+fn side_by_side(chosen: &[(&Workload, Vec<Choice>)], at: &[Choice]) -> Plan {
+    let mut first_unit = 0;
+    let gpulets = chosen.iter().zip(at).map(|((workload, _), choice)| {
+        let slot = Slot {
+            workload: workload.name.clone(),
+            batch: choice.batch,
+            budget_us: 1e9,
+            rate: workload.rate,
+        };
+        first_unit += choice.units;
+        Gpulet {
+            device: "gpu000".to_owned(),
+            first_unit: first_unit - choice.units,
+            units: choice.units,
+            window: None,
+            duty_us: None,
+            slots: vec![slot],
+        }
+    });
+    Plan::new(gpulets.collect())
+}
+
+/// The fewest devices that hold every workload on a gpulet of its own; none if one needs more than a device.
+fn fewest(problem: &Problem) -> Option<usize> {
+    let all: Vec<(&Workload, Vec<Choice>)> =
+        problem.workloads().iter().map(|workload| (workload, choices(problem, workload))).collect();
+    if all.iter().any(|(_, choices)| choices.is_empty()) {
+        return None;
+    }
+    let sets = 1_usize << all.len();
+    let members = |set: usize| {
+        all.iter().enumerate().filter(move |(at, _)| set >> at & 1 == 1).map(|(_, one)| one.clone())
+    };
+    let fits: Vec<bool> = (0..sets).map(|set| together(problem, &members(set).collect::<Vec<_>>())).collect();
+    let mut least = vec![usize::MAX; sets];
+    least[0] = 0;
+    for set in 1..sets {
+        let mut part = set;
+        while part > 0 {
+            if fits[part] {
+                least[set] = least[set].min(least[set ^ part].saturating_add(1));
+            }
+            part = (part - 1) & set;
+        }
+    }
+    Some(least[sets - 1])
+}
+
+fn random(most: usize) -> impl Strategy<Value = Vec<Workload>> {
+    prop::collection::vec((0_usize..4, 10.0_f64..60.0, 20.0_f64..600.0), 2..=most).prop_map(|all| {
+        let models = ["alexnet", "resnet50", "vgg19", "ssd"];
+        let of = |(at, (model, slo_ms, rate)): (usize, (usize, f64, f64))| Workload {
+            name: format!("w{at:02}"),
+            ..workload(models[model], slo_ms, rate)
+        };
+        all.into_iter().enumerate().map(of).collect()
+    })
+}
+
+#[test]
+fn the_twelve_take_six_gpus_with_more_head_room_than_igniter() {
+    let problem = igniter_problem(igniter_twelve(), 12);
+    let (_, igniter) = place_soundly("igniter", &problem);
+    let (plan, ours) = place_soundly("tessera", &problem);
+    let room = [&ours, &igniter].map(|judgement| judgement.head_room(&problem).unwrap());
+    println!("head-room: ours {:.3}, igniter {:.3}", room[0], room[1]);
+    assert_eq!((ours.devices_used, igniter.devices_used), (6, 6));
+    assert!(room[0] > room[1], "ours {}, igniter {}\n{plan:#?}", room[0], room[1]);
+}
+
+#[test]
+fn planning_again_moves_nothing_and_a_small_change_moves_little() {
+    let problem = igniter_problem(igniter_twelve(), 12);
+    let plan = place("tessera", &problem);
+    let again = place("tessera", &problem.clone().from_current(plan.clone()));
+    assert!(Difference::between(&plan, &again).is_empty());
+    let mut changed = igniter_twelve();
+    changed[5].rate = 260.0;
+    let next = place("tessera", &igniter_problem(changed, 12).from_current(plan.clone()));
+    let difference = Difference::between(&plan, &next);
+    println!("one rate up by 30 %: {} loads", difference.loads.len());
+    assert!(difference.loads.len() <= 6, "{:?}", difference.loads);
+}
+
+#[test]
+fn replicas_live_apart_and_rivals_too() {
+    let mut workloads = igniter_three();
+    workloads[0].replicas_min = 3;
+    workloads[1].tenant = "red".to_owned();
+    workloads[2].not_with = vec!["red".to_owned()];
+    let problem = igniter_problem(workloads, 16);
+    for name in Policy::NAMES {
+        let plan = place(name, &problem);
+        let judgement = check(&problem, &plan);
+        let held = |violation: &&gpulet_core::check::Violation| {
+            let text = violation.to_string();
+            text.contains("fault domain")
+        };
+        assert_eq!(judgement.violations.iter().filter(held).count(), 0, "{name}: {:?}", judgement.violations);
+    }
+}
+
+#[test]
+fn a_cheaper_device_that_suffices_is_taken() {
+    let mut devices = devices(&v100(), 2);
+    devices[0].cost = 3.0;
+    let problem = igniter_problem(igniter_three(), 1).on(devices).unwrap();
+    let (plan, _) = place_soundly("tessera", &problem);
+    assert_eq!(plan.devices(), ["gpu001"]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn never_more_devices_than_igniters_algorithm(workloads in random(24)) {
+        let problem = igniter_problem(workloads, 60);
+        let igniter = Policy::named("igniter").unwrap().place(&problem);
+        if let Ok(igniter) = igniter {
+            let ours = check(&problem, &place("tessera", &problem));
+            prop_assert!(ours.is_sound(), "{:?}", ours.violations);
+            prop_assert!(ours.devices_used <= igniter.devices().len());
+        }
+    }
+
+    #[test]
+    fn planning_again_changes_nothing_and_one_rate_changes_few_devices(
+        workloads in random(24),
+        which in 0_usize..24,
+        factor in 0.3_f64..2.0,
+    ) {
+        let problem = igniter_problem(workloads.clone(), 60);
+        let Ok(plan) = Policy::default().place(&problem) else { return Ok(()) };
+        let again = problem.clone().from_current(plan.clone());
+        prop_assert_eq!(&place("tessera", &again), &plan);
+        let changed = &workloads[which % workloads.len()];
+        let next = again.with_rate(&changed.name, factor * changed.rate).unwrap();
+        let next_plan = place("tessera", &next);
+        let judgement = check(&next, &next_plan);
+        prop_assert!(judgement.is_sound(), "{:?}", judgement.violations);
+        prop_assert_eq!(&place("tessera", &next.from_current(next_plan.clone())), &next_plan);
+    }
+
+    #[test]
+    fn large_problems_are_planned_soundly_within_the_bound(workloads in random(24), copies in 6_usize..12) {
+        let of = |copy: usize| {
+            let renamed = workloads.iter().cloned();
+            renamed.map(move |one| Workload { name: format!("{}-{copy}", one.name), ..one }).collect::<Vec<_>>()
+        };
+        let many: Vec<Workload> = (0..copies).flat_map(of).collect();
+        let problem = igniter_problem(many.clone(), 600);
+        let Ok(plan) = Policy::default().place(&problem) else { return Ok(()) };
+        let judgement = check(&problem, &plan);
+        prop_assert!(judgement.is_sound(), "{:?}", judgement.violations);
+        let changed = &many[many.len() / 2];
+        let next = problem.from_current(plan.clone()).with_rate(&changed.name, 0.5 * changed.rate).unwrap();
+        let next_plan = place("tessera", &next);
+        prop_assert!(check(&next, &next_plan).is_sound());
+        let difference = Difference::between(&plan, &next_plan);
+        let mut touched: Vec<_> = difference.new.iter().chain(&difference.removed).map(|gpulet| &gpulet.device).collect();
+        touched.extend(difference.changed.iter().map(|change| &change.after.device));
+        touched.sort_unstable();
+        touched.dedup();
+        prop_assert!(touched.len() <= 6, "{} devices change for one rate", touched.len());
+    }
+
+    #[test]
+    fn as_few_devices_as_brute_force(workloads in random(5)) {
+        let problem = igniter_problem(workloads, 8);
+        if let Some(fewest) = fewest(&problem) {
+            for name in ["tessera", "exact"] {
+                let devices = check(&problem, &place(name, &problem)).devices_used;
+                prop_assert!(devices <= fewest, "{name}: {devices} devices, brute force {fewest}");
+            }
+        }
+    }
+
+    #[test]
+    fn whatever_temporal_or_gpulet_serves_is_served(workloads in random(8), gpus in 1_usize..5) {
+        let problem = igniter_problem(workloads, gpus);
+        let ours = Policy::default().place(&problem);
+        for name in ["temporal", "gpulet", "igniter", "exact"] {
+            let theirs = Policy::named(name).unwrap().place(&problem).ok();
+            let theirs = theirs.map(|plan| check(&problem, &plan)).filter(|judgement| judgement.is_sound());
+            if let Some(theirs) = theirs {
+                let ours = check(&problem, ours.as_ref().unwrap());
+                prop_assert!(ours.is_sound() && ours.devices_used <= theirs.devices_used, "{name}");
+            }
+        }
+    }
+}
