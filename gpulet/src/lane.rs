@@ -106,10 +106,13 @@ pub struct LaneError {
 #[error("the lane is gone")]
 pub struct LaneGone;
 
+/// Gets the session that a lane held, if it held one.
+type Removed = Box<dyn FnOnce(Option<Box<dyn Session>>) + Send>;
+
 enum Command {
     Run(LaneBatch),
     Install(u32, Box<dyn Session>),
-    Remove(u32, Box<dyn FnOnce() + Send>),
+    Remove(u32, Removed),
     Stop,
 }
 
@@ -142,9 +145,14 @@ impl LaneHandle {
         self.commands.send(Command::Install(model, session)).map_err(|_| LaneGone)
     }
 
-    /// Drops a session on the lane's thread, after the batches handed over before, then calls `dropped`.
-    pub fn remove(&self, model: u32, dropped: impl FnOnce() + Send + 'static) -> Result<(), LaneGone> {
-        self.commands.send(Command::Remove(model, Box::new(dropped))).map_err(|_| LaneGone)
+    /// Takes a session off the lane after the batches handed over before, and hands it to `removed` on the lane's
+    /// thread. To drop a session takes milliseconds, in which the lane runs nothing: `removed` is to pass it on.
+    pub fn remove(
+        &self,
+        model: u32,
+        removed: impl FnOnce(Option<Box<dyn Session>>) + Send + 'static,
+    ) -> Result<(), LaneGone> {
+        self.commands.send(Command::Remove(model, Box::new(removed))).map_err(|_| LaneGone)
     }
 
     /// Ends the thread after the batches handed over before.
@@ -200,10 +208,7 @@ impl Worker {
             match command {
                 Command::Run(batch) => self.run(batch),
                 Command::Install(model, session) => drop(self.sessions.insert(model, session)),
-                Command::Remove(model, dropped) => {
-                    drop(self.sessions.remove(&model));
-                    dropped();
-                }
+                Command::Remove(model, removed) => removed(self.sessions.remove(&model)),
                 Command::Stop => break,
             }
         }
@@ -347,11 +352,13 @@ mod tests {
     }
 
     #[test]
-    fn a_removed_model_is_dropped_on_the_lane_and_not_run() {
+    fn a_removed_model_is_handed_over_and_not_run() {
         let (lane, reports) = lane();
-        let (sender, dropped) = bounded(1);
-        lane.remove(7, move || sender.send(()).unwrap()).unwrap();
-        dropped.recv().unwrap();
+        let (sender, removed) = bounded(2);
+        let again = sender.clone();
+        lane.remove(7, move |session| sender.send(session.map(|session| session.engine())).unwrap()).unwrap();
+        lane.remove(7, move |session| again.send(session.map(|session| session.engine())).unwrap()).unwrap();
+        assert_eq!((removed.recv().unwrap(), removed.recv().unwrap()), (Some("test"), None));
         lane.run(LaneBatch { token: 2, model: 7, members: vec![member(1)] }).unwrap();
         assert!(matches!(
             reports.recv().unwrap().unwrap().outcome,

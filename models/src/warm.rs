@@ -6,12 +6,16 @@ use oip::{Shape, Tensor};
 
 use crate::engine::{Batch, Session};
 use crate::repository::{WarmUp, WarmUpValues};
+use crate::stopwatch::Stopwatch;
 use crate::{EffectiveConfig, LoadError, sample};
 
-/// Time to spend on measuring one session. The run under way is finished.
+/// Time of its own that a session may be measured for. The run under way is finished.
 const BUDGET: Duration = Duration::from_secs(1);
 
-/// Runs of each batch size; the first warms and does not count.
+/// Time that may pass meanwhile, on cores that are mostly taken by others.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Runs of each batch size that is measured; the first warms and does not count.
 const RUNS: usize = 5;
 
 /// Bound on the rows of a measured batch.
@@ -22,7 +26,7 @@ const BATCH_BYTES_MAX: usize = 256 * 1024 * 1024;
 
 /// Runs the warm-up requests of the configuration, then measures batches of 1, 2, 4, ... up to the largest
 /// batch. Gives (rows, shortest time) with rows rising; shortest, because everything else that happens on the
-/// machine only adds.
+/// machine only adds. Time for which the core ran other threads does not count.
 ///
 /// Stops early when the time or memory for it is used up, so the largest batch may be missing. A model for which
 /// no made-up input is valid gives no measurements; that is not an error. A warm-up request of the configuration
@@ -31,6 +35,19 @@ pub fn warm_and_profile(
     session: &mut dyn Session,
     config: &EffectiveConfig,
 ) -> Result<Vec<(u32, Duration)>, LoadError> {
+    run_sizes(session, config, RUNS)
+}
+
+/// The same without measuring, each size once: for the second and further sessions of a model.
+pub fn warm(session: &mut dyn Session, config: &EffectiveConfig) -> Result<(), LoadError> {
+    run_sizes(session, config, 1).map(drop)
+}
+
+fn run_sizes(
+    session: &mut dyn Session,
+    config: &EffectiveConfig,
+    runs: usize,
+) -> Result<Vec<(u32, Duration)>, LoadError> {
     let refuse = |reason: String| LoadError::Warm { model: config.name.to_string(), reason };
     for warm_up in &config.warm_ups {
         let batch = requested(session, warm_up).map_err(refuse)?;
@@ -38,7 +55,7 @@ pub fn warm_and_profile(
             session.run(&batch).map_err(|error| refuse(format!("`{}`: {error}", warm_up.name)))?;
         }
     }
-    let started = Instant::now();
+    let time = Time { own: Stopwatch::start(), passed: Instant::now() };
     let Some((extent, outputs)) = sample::first_that_runs(session) else {
         tracing::info!(model = %config.name, "no made-up input runs: batch times will be learnt from traffic");
         return Ok(Vec::new());
@@ -51,18 +68,30 @@ pub fn warm_and_profile(
         let fits = row_bytes.saturating_mul(rows as usize) <= BATCH_BYTES_MAX;
         // Twice the rows take at most about twice the time.
         let expected = profile.last().map_or(Duration::ZERO, |(_, shortest)| *shortest * 2);
-        if !fits || (rows > 1 && started.elapsed() + expected > BUDGET) {
+        if !fits || (rows > 1 && time.is_over_after(expected)) {
             break;
         }
         let all = (0..u64::from(rows)).map(|row| sample::row(&signature, extent, row));
         let Some(all) = all.collect::<Option<Vec<_>>>() else { break };
-        let shortest = measure(session, &sample::join(&all), started)
+        let shortest = measure(session, &sample::join(&all), runs, &time)
             .map_err(|reason| refuse(format!("a batch of {rows} rows: {reason}")))?;
         profile.push((rows, shortest));
     }
     session.trim();
     session.run(&one).map_err(|error| refuse(error.to_string()))?;
     Ok(profile)
+}
+
+/// What a session was measured for until now.
+struct Time {
+    own: Stopwatch,
+    passed: Instant,
+}
+
+impl Time {
+    fn is_over_after(&self, more: Duration) -> bool {
+        self.own.elapsed() + more > BUDGET || self.passed.elapsed() + more > PATIENCE
+    }
 }
 
 /// 1, 2, 4, ... and the largest batch itself.
@@ -73,17 +102,18 @@ fn sizes(max_batch: u32) -> impl Iterator<Item = u32> {
     powers.chain(std::iter::once(largest))
 }
 
-fn measure(session: &mut dyn Session, batch: &Batch, started: Instant) -> Result<Duration, String> {
+fn measure(session: &mut dyn Session, batch: &Batch, runs: usize, time: &Time) -> Result<Duration, String> {
     let mut shortest = Duration::MAX;
-    for run in 0..RUNS {
-        let begin = Instant::now();
+    for run in 1..=runs {
+        let begin = Stopwatch::start();
         session.run(batch).map_err(|error| error.to_string())?;
-        // The first run allocates; it counts only if there is no time for another.
-        let enough = started.elapsed() > BUDGET;
-        if run > 0 || enough {
-            shortest = shortest.min(begin.elapsed());
+        let took = begin.elapsed();
+        // The first run allocates; it counts only if it is the only one.
+        let last = run == runs || time.is_over_after(Duration::ZERO);
+        if run > 1 || last {
+            shortest = shortest.min(took);
         }
-        if enough {
+        if last {
             break;
         }
     }
@@ -144,7 +174,7 @@ mod tests {
     use crate::repository::Pbtxt;
     use crate::{Format, LoadOptions, Loader, ModelFiles, ModelName, ModelSettings, Version, inspect};
 
-    fn warm(files: &ModelFiles, pbtxt: &str) -> Result<Vec<(u32, Duration)>, LoadError> {
+    fn profile_of(files: &ModelFiles, pbtxt: &str) -> Result<Vec<(u32, Duration)>, LoadError> {
         let pbtxt = Pbtxt::parse(&files.name, pbtxt).unwrap();
         let signature = inspect(files, &LoadOptions::default()).unwrap();
         let settings = ModelSettings::default();
@@ -159,13 +189,13 @@ mod tests {
 
     #[test]
     fn a_profile_has_every_power_of_two_and_the_largest_batch() {
-        let rows: Vec<u32> = warm(&matmul(D::S("batch")).files(), "max_batch_size: 6")
+        let rows: Vec<u32> = profile_of(&matmul(D::S("batch")).files(), "max_batch_size: 6")
             .unwrap()
             .iter()
             .map(|(rows, _)| *rows)
             .collect();
         assert_eq!(rows, [1, 2, 4, 6]);
-        let rows = warm(&matmul(D::N(1)).files(), "").unwrap();
+        let rows = profile_of(&matmul(D::N(1)).files(), "").unwrap();
         assert_eq!(rows.iter().map(|(rows, _)| *rows).collect::<Vec<_>>(), [1]);
     }
 
@@ -175,9 +205,9 @@ mod tests {
             "max_batch = 4\n\
              inputs = [{ name = \"x\", datatype = \"FP32\", dims = [-1] }]\n\
              outputs = [{ name = \"y\", datatype = \"FP32\", dims = [-1] }]\n\
-             time = { alpha_us = 3000, beta_us = 2000, mode = \"spin\" }",
+             time = { alpha_us = 3000, beta_us = 2000 }",
         );
-        let profile = warm(&files, "").unwrap();
+        let profile = profile_of(&files, "").unwrap();
         let least: Vec<_> = profile
             .iter()
             .map(|(rows, _)| (*rows, Duration::from_micros(3000 + 2000 * u64::from(*rows))))
@@ -195,7 +225,7 @@ mod tests {
              time = { alpha_us = 0, beta_us = 150000 }",
         );
         let started = Instant::now();
-        let profile = warm(&files, "").unwrap();
+        let profile = profile_of(&files, "").unwrap();
         assert!(profile.len() < 4 && started.elapsed() < BUDGET * 4, "{profile:?}");
     }
 
@@ -203,7 +233,7 @@ mod tests {
     fn warm_up_requests_run_and_are_checked() {
         let warm_up = |input: &str| {
             let text = format!("max_batch_size: 4 model_warmup {{ name: \"w\" batch_size: 2 {input} }}");
-            warm(&matmul(D::S("batch")).files(), &text)
+            profile_of(&matmul(D::S("batch")).files(), &text)
         };
         let value = |name: &str, rest: &str| format!("inputs {{ key: \"{name}\" value {{ {rest} }} }}");
         assert!(warm_up(&value("x", "data_type: TYPE_FP32 dims: [3] random_data: true")).is_ok());

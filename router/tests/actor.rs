@@ -210,7 +210,7 @@ async fn a_model_that_goes_down_is_gone_only_when_its_requests_are() {
     down.await.unwrap();
     w.router.model_down(MODEL).await;
     let (sender, dropped) = std::sync::mpsc::channel();
-    w.lane.remove(MODEL.0, move || sender.send(()).unwrap()).unwrap();
+    w.lane.remove(MODEL.0, move |_| sender.send(()).unwrap()).unwrap();
     dropped.recv().unwrap();
 }
 

@@ -17,7 +17,7 @@ use router_core::{Nanos, RouterConfig};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use crate::catalog::{Catalog, Environment, Source};
+use crate::catalog::{Catalog, Environment, Haste, Source};
 use crate::config::LoadMode;
 use crate::metrics::LaneMetrics;
 use crate::reason::{Reason, Refusal};
@@ -147,7 +147,7 @@ impl Service {
                 loads.spawn(async move {
                     let _turn = turns.acquire().await;
                     // A failure is in the log and in the index.
-                    let _ = catalog.load(&name).await;
+                    let _ = catalog.load(&name, Haste::BeforeServing).await;
                 });
             }
             while loads.join_next().await.is_some() {}
@@ -246,7 +246,7 @@ impl Service {
     pub async fn load(&self, name: &str) -> Result<(), Refusal> {
         // Detached, so that a client that leaves does not leave a model half loaded.
         let (catalog, name) = (Arc::clone(&self.catalog), name.to_owned());
-        detached(async move { catalog.load(&name).await }).await
+        detached(async move { catalog.load(&name, Haste::BesideTraffic).await }).await
     }
 
     /// Unloads a model: no new requests, queued ones finish, memory is given back.

@@ -1,17 +1,15 @@
-"""A new version every three seconds while the server is at 70 % of what it can: nobody fails.
-
-That p99 is no higher while a version loads is printed, not asserted: on two cores that the client, the lane and the
-loading share, it is.
-"""
+"""A new version every few seconds while the server is at 70 % of what it can: nobody fails, and nobody waits."""
 
 from __future__ import annotations
 
+import math
 import os
 import statistics
 import threading
 import time
 from pathlib import Path
 
+import onnx
 import pytest
 
 from fixtures import models
@@ -22,33 +20,37 @@ from overload.load import Running, Stretch, Traffic
 SLO_MS = 250
 WIDTH, LAYERS = 512, 64
 LOAD = 0.7
-# Seconds with a reload and without alternate, so that a machine that is busy with other things is busy in both.
-TURNS, PERIOD = 4, 3
+# A reload, then at least so long without one: a machine that is busy with other things is busy in both.
+SECONDS, PAUSE = 18, 2
 
 
 class Operator:
-    """Publishes and loads a new version each period from the moment when a run began to send."""
+    """Publishes and loads a new version, pauses, and again, from the moment when a run began to send until `end`."""
 
-    def __init__(self, server: Tessera, repository: Path, turns: int) -> None:
+    def __init__(self, server: Tessera, repository: Path, chain: onnx.ModelProto, end: int) -> None:
         self.took: list[tuple[float, float]] = []
         self.failed: list[object] = []
         self._client = Client(server)
         self._repository = repository
+        self._chain = chain
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, args=(time.time(), turns))
+        self._thread = threading.Thread(target=self._run, args=(time.time(), end))
         self._thread.start()
 
-    def _run(self, began: float, turns: int) -> None:
-        for turn in range(turns):
+    def _run(self, began: float, end: int) -> None:
+        due, version = 2.0, 1
+        while due < end:
             # Early in its second, so that it ends in it too.
-            if self._stop.wait(max(0.0, began + 2 + PERIOD * turn + 0.2 - time.time())):
+            if self._stop.wait(max(0.0, began + due + 0.2 - time.time())):
                 return
-            models.place(self._repository, "chain", models.matmul_chain(WIDTH, LAYERS), version=2 + turn)
+            version += 1
+            models.place(self._repository, "chain", self._chain, version=version)
             start = time.time()
             status, body, _ = self._client.post("/v2/repository/models/chain/load", {})
             self.took.append((start, time.time()))
             if status != 200:
                 self.failed.append(body)
+            due = math.floor(time.time() - began) + 1 + PAUSE
 
     def stop(self) -> None:
         self._stop.set()
@@ -56,24 +58,25 @@ class Operator:
 
 
 def test_reloads_at_70_percent_load_are_not_felt(tmp_path: Path, length: int) -> None:
-    models.place(tmp_path, "chain", models.matmul_chain(WIDTH, LAYERS))
+    chain = models.matmul_chain(WIDTH, LAYERS)
+    models.place(tmp_path, "chain", chain)
     # One lane on one core: the others are for the network, for the client and for loading.
     config = f'[repository]\nengine = "ort"\n[lanes]\ncores = [[{min(os.sched_getaffinity(0))}]]\n'
     config += f'[models.chain]\nslo = "{SLO_MS}ms"\n'
-    turns = TURNS * length
+    end = 2 + SECONDS * length
     with Tessera(tmp_path, config) as server:
         server.wait_ready()
         traffic = Traffic(f"http://{server.http_address}", "chain", 100.0, SLO_MS)
         rate = LOAD * traffic.throughput(concurrency=16, seconds=3)
-        running: Running = Traffic(traffic.url, "chain", rate, SLO_MS).start((2 + PERIOD * turns, 1.0))
-        operator = Operator(server, tmp_path, turns)
+        running: Running = Traffic(traffic.url, "chain", rate, SLO_MS).start((end, 1.0))
+        operator = Operator(server, tmp_path, chain, end - 1)
         try:
             report = running.report()
         finally:
             operator.stop()
         ready = server.is_ready()
     total = report.total
-    judged = report.between(2, 2 + PERIOD * turns)
+    judged = report.between(2, end)
     spans = [(int(start - report.started), int(end - report.started)) for start, end in operator.took]
     touched = {second for first, last in spans for second in range(first, last + 1)}
     during = Stretch([second for second in judged.seconds if second["t"] in touched], 0)
@@ -85,7 +88,10 @@ def test_reloads_at_70_percent_load_are_not_felt(tmp_path: Path, length: int) ->
         f"ms and {during.sum('refused')} refused, without ({len(outside.seconds)}) {outside.p99_ms:.1f} ms and "
         f"{outside.sum('refused')}: {during.p99_ms / outside.p99_ms:.2f}x"
     )
-    assert ready and len(operator.took) == turns and not operator.failed, operator.failed
+    assert ready and operator.took and not operator.failed, operator.failed
     assert not total["failed"], (total["failed"], report.document["said"])
-    assert during.seconds and outside.seconds, "reloads and the time between them cannot be told apart"
     assert judged.attainment >= 0.99, total["refused"]
+    # Loading gives way to all else on the machine, so it is what takes longer when something else runs here.
+    if not during.seconds or not outside.seconds:
+        pytest.fail(f"machine too slow: no second is without a reload of {loads:.0f} ms; end what else runs here")
+    assert during.as_fast_as(outside, SLO_MS), f"p99 {during.p99_ms:.1f} ms, without a reload {outside.p99_ms:.1f} ms"

@@ -4,6 +4,7 @@
 //! refuses every model while the others go on.
 
 mod library;
+mod pool;
 mod search;
 mod value;
 
@@ -19,6 +20,7 @@ use super::guard::one_line;
 use super::{Batch, Content, Engine, Libraries, Prepared, RunError, Session};
 use crate::{EngineFailure, Format, LoadOptions, Signature};
 pub use library::{OrtLibrary, OrtMissing, discover};
+use pool::Pool;
 pub use search::Environment;
 
 /// Name of this engine.
@@ -92,17 +94,12 @@ fn configure(
         // only the batch varies, a leak on a client's order where other dimensions do.
         .with_memory_pattern(signature.has_fixed_inputs())?
         .with_execution_providers([ep::CPU::default().with_arena_allocator(true).build()])?;
-    if threads > 1 && options.cores.len() >= threads {
-        builder = builder.with_config_entry("session.intra_op_thread_affinities", affinities(options))?;
+    if threads > 1 {
+        // Too few cores for each to have its own: wherever the kernel likes.
+        let cores = options.cores.get(..threads).unwrap_or_default();
+        builder = builder.with_thread_manager(Pool::new(library.nursery().clone(), cores))?;
     }
     Ok(builder)
-}
-
-/// One core for each of the runtime's own threads; the first core is the calling thread's. The runtime counts
-/// processors from 1.
-fn affinities(options: &LoadOptions) -> String {
-    let own = options.cores.iter().take(options.threads).skip(1);
-    own.map(|core| core.saturating_add(1).to_string()).collect::<Vec<_>>().join(";")
 }
 
 /// The runtime must see the inputs and outputs that the file declares, in the same order.

@@ -12,7 +12,7 @@ mod plan;
 mod rows;
 mod value;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use oip::{Datatype, Tensor};
 use tract_onnx::model::Onnx;
@@ -23,6 +23,7 @@ use tract_onnx::{onnx, pb};
 use super::guard::guarded;
 use super::{Batch, Content, Engine, Libraries, Prepared, RunError, Session};
 use crate::onnx::Graph;
+use crate::stopwatch::Stopwatch;
 use crate::{EngineFailure, Format, LoadOptions, Signature, sample};
 use plan::{Plan, PlanCache};
 
@@ -194,7 +195,7 @@ fn fastest(mut run: impl FnMut() -> Result<Vec<Tensor>, String>) -> Option<Durat
     const RUNS: usize = 3;
     let mut shortest = Duration::MAX;
     for _ in 0..RUNS {
-        let started = Instant::now();
+        let started = Stopwatch::start();
         run().ok()?;
         shortest = shortest.min(started.elapsed());
         if shortest > SLOW_ROW {

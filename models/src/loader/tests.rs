@@ -9,7 +9,7 @@ use super::*;
 use crate::engine::ort::{Environment, discover};
 use crate::engine::{Batch, RunError};
 use crate::onnx::fixture::{Builder, D, matmul};
-use crate::{Dim, release_unused_memory};
+use crate::{Dim, give_way, release_unused_memory};
 
 /// ONNX Runtime from this process's environment; says why when there is none.
 pub(crate) fn loader() -> Loader {
@@ -174,6 +174,31 @@ fn several_threads_on_their_cores_give_the_same_answer() {
         let outputs = session.run(&batch(floats("x", &[1, 3], &[1.0, 1.0, 1.0]), 1)).unwrap();
         assert_eq!(values(&outputs[0]), [9.0, 12.0], "{engine}");
     }
+}
+
+#[test]
+fn who_helps_a_session_never_gives_way_whoever_loaded_it() {
+    let loader = loader();
+    if loader.ort.is_err() {
+        return;
+    }
+    let niceness = |task: std::path::PathBuf| -> Option<(String, i64)> {
+        // Threads of other tests come and go.
+        let status = std::fs::read_to_string(task.join("stat")).ok()?;
+        let (name, rest) = status.split_once('(')?.1.rsplit_once(") ")?;
+        Some((name.to_owned(), rest.split(' ').nth(16)?.parse().ok()?))
+    };
+    let (_, own) = niceness("/proc/thread-self".into()).unwrap();
+    let load = || {
+        give_way().unwrap();
+        loader.load(&matmul(D::N(1)).files(), &LoadOptions { threads: 2, ..named("ort") }).unwrap()
+    };
+    let session = std::thread::scope(|scope| scope.spawn(load).join().unwrap());
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let threads = tasks.filter_map(|task| niceness(task.ok()?.path()));
+    let helpers: Vec<_> = threads.filter(|(name, _)| name == "ort-pool").collect();
+    assert!(!helpers.is_empty() && helpers.iter().all(|(_, nice)| *nice == own), "{own}: {helpers:?}");
+    drop(session);
 }
 
 #[test]

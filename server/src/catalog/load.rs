@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use gpulet::LaneHandle;
 use models::engine::Session;
 use models::{
-    Dim, EffectiveConfig, EngineChoice, LaneChoice, ModelFiles, ModelName, Signature, Version, inspect,
-    warm_and_profile,
+    ContentHash, Dim, EffectiveConfig, EngineChoice, LaneChoice, ModelFiles, ModelName, Signature, Version,
+    inspect, warm, warm_and_profile,
 };
 use oip::Datatype;
 use router_core::batch::Policy;
@@ -17,6 +17,7 @@ use router_core::{ModelId, ModelSpec, ProfilePoint};
 use tokio::sync::oneshot;
 use tokio_util::task::TaskTracker;
 
+use super::aside::Haste;
 use super::shapes::Shapes;
 use super::statistics::Statistics;
 use super::version::Loaded;
@@ -33,9 +34,13 @@ struct Planned {
     files: ModelFiles,
 }
 
-/// A version whose sessions exist and have run.
+/// A version whose sessions exist and have run. Its files are gone.
 struct Warmed {
-    planned: Planned,
+    config: EffectiveConfig,
+    labels: BTreeMap<String, Vec<String>>,
+    policy: Policy,
+    version: Version,
+    hash: ContentHash,
     signature: Signature,
     engine: &'static str,
     profile: Vec<ProfilePoint>,
@@ -45,7 +50,7 @@ struct Warmed {
 impl Catalog {
     /// Loads a model, or reloads what changed of it. Returns when it is ready; until then, and if it fails, what
     /// served before goes on serving.
-    pub async fn load(self: &Arc<Self>, name: &str) -> Result<(), Refusal> {
+    pub async fn load(self: &Arc<Self>, name: &str, haste: Haste) -> Result<(), Refusal> {
         let valid =
             ModelName::new(name).map_err(|error| Refusal::new(Reason::Malformed, error.to_string()))?;
         if !self.source.names()?.contains_key(name) {
@@ -54,13 +59,18 @@ impl Catalog {
         let model = Arc::clone(self.models.entry(name.to_owned()).or_default().value());
         let _turn = model.control.lock().await;
         self.want(name, true);
-        self.load_versions(&valid, &model).await.map_err(|reason| {
+        self.load_versions(&valid, &model, haste).await.map_err(|reason| {
             tracing::warn!(model = name, %reason, "cannot load");
             Refusal::new(Reason::LoadFailed, format!("model `{name}`: {reason}"))
         })
     }
 
-    async fn load_versions(self: &Arc<Self>, name: &ModelName, model: &Model) -> Result<(), String> {
+    async fn load_versions(
+        self: &Arc<Self>,
+        name: &ModelName,
+        model: &Model,
+        haste: Haste,
+    ) -> Result<(), String> {
         let failed = |version: u64, reason: String| {
             model.set(version, Standing::Unavailable(reason.clone()));
             reason
@@ -73,7 +83,7 @@ impl Catalog {
             if old.is_none() {
                 model.set(version.0, Standing::Loading);
             }
-            match self.load_version(name, version, old).await {
+            match self.load_version(name, version, old, haste).await {
                 Ok(loaded) => drop(after.insert(version.0, loaded)),
                 Err(reason) => {
                     self.discard(after, &before).await;
@@ -129,6 +139,7 @@ impl Catalog {
         name: &ModelName,
         version: Version,
         old: Option<Arc<Loaded>>,
+        haste: Haste,
     ) -> Result<Arc<Loaded>, String> {
         let (catalog, name) = (Arc::clone(self), name.clone());
         let work = move || -> Result<Result<Warmed, Arc<Loaded>>, String> {
@@ -142,8 +153,8 @@ impl Catalog {
             }
             catalog.warm(planned).map(Ok)
         };
-        let done = tokio::task::spawn_blocking(work).await;
-        match done.map_err(|_| "the engine panicked while loading".to_owned())?? {
+        let done = self.aside.load(haste, work).await;
+        match done.map_err(|lost| format!("{lost} while loading"))?? {
             Ok(warmed) => self.admit(warmed).await,
             Err(unchanged) => Ok(unchanged),
         }
@@ -171,16 +182,21 @@ impl Catalog {
 
     /// Loads and runs a session for every lane of the model. The first is measured.
     fn warm(&self, planned: Planned) -> Result<Warmed, String> {
-        let lanes = self.lanes_for(&planned.config)?;
+        let Planned { config, labels, policy, files } = planned;
+        let lanes = self.lanes_for(&config)?;
+        let started = Instant::now();
         let mut sessions = Vec::with_capacity(lanes.len());
         let mut first = None;
         for lane in lanes {
-            let options = planned.config.load_options(lane.cores().len().max(1), lane.cores().to_vec());
-            let loaded = self.environment.loader.load(&planned.files, &options);
+            let options = config.load_options(lane.cores().len().max(1), lane.cores().to_vec());
+            let loaded = self.environment.loader.load(&files, &options);
             let mut session = loaded.map_err(|error| error.to_string())?;
-            let times =
-                warm_and_profile(session.as_mut(), &planned.config).map_err(|error| error.to_string())?;
-            first.get_or_insert_with(|| (session.signature().clone(), session.engine(), times));
+            if first.is_none() {
+                let times = warm_and_profile(session.as_mut(), &config).map_err(|error| error.to_string())?;
+                first = Some((session.signature().clone(), session.engine(), times));
+            } else {
+                warm(session.as_mut(), &config).map_err(|error| error.to_string())?;
+            }
             sessions.push((lane, session));
         }
         let (signature, engine, times) = first.ok_or("no lane may run it")?;
@@ -192,7 +208,9 @@ impl Catalog {
             }
             None => Vec::new(),
         };
-        Ok(Warmed { planned, signature, engine, profile, sessions })
+        let (version, hash) = (files.version, files.hash);
+        tracing::debug!(model = %config.name, %version, took = ?started.elapsed(), "loaded and measured");
+        Ok(Warmed { config, labels, policy, version, hash, signature, engine, profile, sessions })
     }
 
     fn lanes_for(&self, config: &EffectiveConfig) -> Result<Vec<LaneHandle>, String> {
@@ -221,8 +239,7 @@ impl Catalog {
 
     /// Installs the sessions and tells the router; from here on requests can be dispatched to it.
     async fn admit(&self, warmed: Warmed) -> Result<Arc<Loaded>, String> {
-        let Warmed { planned, signature, engine, profile, sessions } = warmed;
-        let Planned { config, labels, policy, files } = planned;
+        let Warmed { config, labels, policy, version, hash, signature, engine, profile, sessions } = warmed;
         let id = self.take_id();
         let mut lanes = Vec::with_capacity(sessions.len());
         let mut runs_on = Vec::with_capacity(sessions.len());
@@ -252,7 +269,7 @@ impl Catalog {
             self.remove_sessions(id, &lanes).await;
             return Err("the router takes no further model: unload one first".to_owned());
         }
-        let version = files.version.0;
+        let version = version.0;
         tracing::info!(model = %name, version, engine, max_batch = signature.max_batch, lanes = lanes.len(), "ready");
         Ok(Arc::new(Loaded {
             id,
@@ -262,7 +279,7 @@ impl Catalog {
             shapes: Shapes::new(&signature),
             signature: Arc::new(signature),
             config,
-            hash: files.hash,
+            hash,
             engine,
             labels: Arc::new(labels),
             lanes,
@@ -278,20 +295,24 @@ impl Catalog {
         self.environment.router.model_down(loaded.id).await;
         self.remove_sessions(loaded.id, &loaded.lanes).await;
         tracing::info!(model = %loaded.name, version = loaded.version, "unloaded");
-        // Trimming takes milliseconds and must not hold up the network threads.
-        let _ = tokio::task::spawn_blocking(models::release_unused_memory).await;
     }
 
-    /// Drops the sessions on their lanes and frees the number.
+    /// Takes the sessions from their lanes, drops them and frees the number.
     async fn remove_sessions(&self, id: ModelId, lanes: &[LaneHandle]) {
+        let mut sessions = Vec::with_capacity(lanes.len());
         for lane in lanes {
-            let (done, dropped) = oneshot::channel();
-            let sent = lane.remove(id.0, move || {
-                let _ = done.send(());
-            });
-            if sent.is_ok() {
-                let _ = dropped.await;
+            let (give, given) = oneshot::channel();
+            // A session that nobody waits for is dropped on the lane.
+            if lane.remove(id.0, move |session| drop(give.send(session))).is_ok() {
+                sessions.extend(given.await.ok().flatten());
             }
+        }
+        let dropping = move || {
+            drop(sessions);
+            models::release_unused_memory();
+        };
+        if let Err(lost) = self.aside.tidy(dropping).await {
+            tracing::warn!(%lost, "unloaded, and its memory not given back");
         }
         self.give_back_id(id);
     }

@@ -4,6 +4,7 @@
 //! answers what it accepted and is dropped. Requests hold a token of the version they use, so a version is taken
 //! from the router only after the last of them ended: a reload fails no request.
 
+mod aside;
 mod load;
 mod shapes;
 mod source;
@@ -22,7 +23,9 @@ use router_core::ModelId;
 
 use crate::reason::{Reason, Refusal};
 use crate::service::IndexRow;
+use aside::Aside;
 
+pub use aside::Haste;
 pub use source::Source;
 pub use version::Loaded;
 
@@ -104,6 +107,7 @@ pub struct Catalog {
     /// Names that must be ready for the server to be: asked for and not unloaded.
     wanted: Mutex<BTreeSet<String>>,
     ids: Mutex<Ids>,
+    aside: Aside,
 }
 
 /// Numbers for loaded versions, smallest free one first.
@@ -126,7 +130,8 @@ impl Catalog {
     /// A catalog with nothing loaded.
     pub fn new(source: Source, environment: Environment) -> Self {
         let (wanted, ids) = (Mutex::default(), Mutex::default());
-        Self { source, environment, models: DashMap::new(), wanted, ids }
+        let aside = Aside::new(&environment.lanes);
+        Self { source, environment, models: DashMap::new(), wanted, ids, aside }
     }
 
     /// The router that runs what is loaded.

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use ::ort::environment::Environment as OrtEnvironment;
 use ::ort::logging::LogLevel;
 
+use super::pool::Nursery;
 use super::search::{self, Environment};
 
 /// A library that was loaded and can make sessions. A process has at most one.
@@ -17,11 +18,16 @@ pub struct OrtLibrary {
     /// Version of ONNX Runtime, as in `1.31.0`.
     pub version: String,
     environment: OrtEnvironment,
+    nursery: Nursery,
 }
 
 impl OrtLibrary {
     pub(super) fn environment(&self) -> &OrtEnvironment {
         &self.environment
+    }
+
+    pub(super) fn nursery(&self) -> &Nursery {
+        &self.nursery
     }
 }
 
@@ -86,7 +92,8 @@ fn load(path: &Path) -> Result<OrtLibrary, String> {
         .build()
         .map_err(|error| error.message().to_owned())?;
     environment.set_log_level(LogLevel::Warning);
-    let library = OrtLibrary { version: version(&path), path, environment };
+    let nursery = Nursery::new().map_err(|error| format!("cannot start a thread: {error}"))?;
+    let library = OrtLibrary { version: version(&path), path, environment, nursery };
     *loaded = Some(library.clone());
     Ok(library)
 }

@@ -1,0 +1,86 @@
+//! Threads that help a session to run one batch.
+//!
+//! A thread is born with the priority and the cores of the one that starts it, and the thread that loads a model
+//! [gives way](crate::give_way) to all others. So the helpers are started by a thread that never did.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::thread::{self, JoinHandle};
+
+use ::ort::environment::ThreadManager;
+use rustix::thread::{CpuSet, sched_setaffinity};
+
+type Work = Box<dyn FnOnce() + Send>;
+type Started = std::io::Result<JoinHandle<()>>;
+
+/// Starts threads at the priority that this process began with. Lives as long as its handles.
+#[derive(Clone, Debug)]
+pub(super) struct Nursery(Sender<(Work, Sender<Started>)>);
+
+impl Nursery {
+    /// Call on a thread of ordinary priority.
+    pub fn new() -> std::io::Result<Self> {
+        let (births, asked) = channel::<(Work, Sender<Started>)>();
+        thread::Builder::new().name("ort-nursery".to_owned()).spawn(move || {
+            for (work, reply) in asked {
+                let started = thread::Builder::new().name("ort-pool".to_owned()).spawn(work);
+                // Whoever asked waits for this.
+                let _ = reply.send(started);
+            }
+        })?;
+        Ok(Self(births))
+    }
+
+    fn start(&self, work: Work) -> Started {
+        let (reply, started) = channel();
+        let gone = || std::io::Error::other("the thread that starts others is gone");
+        self.0.send((work, reply)).map_err(|_| gone())?;
+        started.recv().map_err(|_| gone())?
+    }
+}
+
+/// The helpers of one session.
+pub(super) struct Pool {
+    nursery: Nursery,
+    /// One for each helper; empty: wherever the kernel likes.
+    cores: Vec<usize>,
+    started: AtomicUsize,
+}
+
+impl Pool {
+    /// Helpers for a session whose own thread has the first of these cores.
+    pub fn new(nursery: Nursery, cores: &[usize]) -> Self {
+        Self { nursery, cores: cores.iter().skip(1).copied().collect(), started: AtomicUsize::new(0) }
+    }
+}
+
+impl ThreadManager for Pool {
+    type Thread = JoinHandle<()>;
+
+    fn create(&self, work: impl FnOnce() + Send + 'static) -> ::ort::Result<Self::Thread> {
+        let core = self.cores.get(self.started.fetch_add(1, Ordering::Relaxed)).copied();
+        let pinned = move || {
+            if let Some(core) = core
+                && let Err(error) = stay_on(core)
+            {
+                tracing::warn!(core, %error, "a helper of a session runs unpinned");
+            }
+            work();
+        };
+        self.nursery.start(Box::new(pinned)).map_err(|error| ::ort::Error::new(error.to_string()))
+    }
+
+    fn join(thread: Self::Thread) -> ::ort::Result<()> {
+        thread.join().map_err(|_| ::ort::Error::new("a helper of a session panicked"))
+    }
+}
+
+/// Keeps the calling thread on one core from now on.
+fn stay_on(core: usize) -> std::io::Result<()> {
+    if core >= CpuSet::MAX_CPU {
+        return Err(std::io::ErrorKind::InvalidInput.into());
+    }
+    let mut mask = CpuSet::new();
+    mask.set(core);
+    Ok(sched_setaffinity(None, &mask)?)
+}
