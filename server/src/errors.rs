@@ -39,7 +39,7 @@ pub struct Row {
 }
 
 /// Every reason, in the order of the enum.
-pub const ALL: [Reason; 23] = [
+pub const ALL: [Reason; 24] = [
     Reason::Malformed,
     Reason::Unsupported,
     Reason::Unauthenticated,
@@ -52,6 +52,7 @@ pub const ALL: [Reason; 23] = [
     Reason::BodyTooLarge,
     Reason::HeaderTooLarge,
     Reason::SlowBody,
+    Reason::SlowReader,
     Reason::QueueFull,
     Reason::DeadlineUnmeetable,
     Reason::Shed,
@@ -87,6 +88,7 @@ pub fn row(reason: Reason) -> Row {
         Reason::BodyTooLarge => (413, Code::ResourceExhausted, "body_too_large", Level::DEBUG, Retry::No),
         Reason::HeaderTooLarge => (431, Code::ResourceExhausted, "header_too_large", Level::DEBUG, Retry::No),
         Reason::SlowBody => (408, Code::DeadlineExceeded, "slow_body", Level::DEBUG, Retry::Yes),
+        Reason::SlowReader => (499, Code::Cancelled, "slow_reader", Level::DEBUG, Retry::Yes),
         Reason::QueueFull => (503, Code::Unavailable, "queue_full", Level::DEBUG, Retry::Elsewhere),
         Reason::DeadlineUnmeetable => {
             (503, Code::Unavailable, "deadline_unmeetable", Level::DEBUG, Retry::Elsewhere)

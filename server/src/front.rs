@@ -9,8 +9,8 @@ use std::time::Duration;
 use oip::{InferRequest, InferResponse, Limits, TensorData};
 use tokio::sync::Notify;
 
+use crate::budget::BodyBudget;
 use crate::classification;
-use crate::http::body::BodyBudget;
 use crate::metrics::FrontMetrics;
 use crate::reason::{Reason, Refusal};
 use crate::request_id::RequestIds;

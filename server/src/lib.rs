@@ -3,6 +3,7 @@
 
 pub mod banner;
 pub mod batching;
+pub mod budget;
 pub mod bundled;
 pub mod catalog;
 pub mod check;

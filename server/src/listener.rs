@@ -4,9 +4,12 @@
 //! are counted, slow headers time out, headers are bounded before they are parsed, and a drain lets
 //! requests in flight finish.
 
+mod pace;
+mod patience;
+mod services;
+
 use std::convert::Infallible;
 use std::error::Error;
-use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,11 +19,17 @@ use http::{Request, Response};
 use hyper::body::{Body, Incoming};
 use hyper::server::conn::{http1, http2};
 use hyper::service::Service;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
+use metrics::Counter;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
+
+use pace::Watching;
+use patience::{Patience, PatientStream};
+use services::paced;
+pub use services::service;
 
 /// What every HTTP/2 connection client must open with starts with these bytes; no HTTP/1 method does.
 const HTTP2_PREFACE: &[u8; 3] = b"PRI";
@@ -52,6 +61,8 @@ pub struct ConnectionLimits {
     pub header_bytes: u32,
     /// Until the headers of a request have arrived, idle time of a kept connection included.
     pub header_timeout: Duration,
+    /// In which a client must take the next 256 KiB of an answer, or what is left of it.
+    pub answer_timeout: Duration,
     /// Concurrent requests on one HTTP/2 connection.
     pub streams: u32,
 }
@@ -62,6 +73,9 @@ const READ_BUFFER: usize = 64 * 1024;
 const STREAM_WINDOW: u32 = 1024 * 1024;
 /// HTTP/2 flow control: bytes a connection may send ahead of being read.
 const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
+/// HTTP/2: the next step of a large answer is made when this much of the last one is left to be written. Above it the
+/// task that sends the answer sleeps; below it every frame written wakes it.
+const SEND_BUFFER: usize = 32 * 1024;
 /// A peer that is silent this long is asked whether it is there.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 /// How long it has to answer.
@@ -71,6 +85,7 @@ const PING_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct Listener {
     socket: TcpListener,
+    slow_readers: Counter,
     /// Where it listens; the port is known even if 0 was asked for.
     pub address: SocketAddr,
 }
@@ -83,7 +98,13 @@ impl Listener {
             format!("{option}: cannot listen on {address}: choose another port, or end who holds it")
         })?;
         let address = socket.local_addr()?;
-        Ok(Self { socket, address })
+        Ok(Self { socket, slow_readers: Counter::noop(), address })
+    }
+
+    /// Counts the connections and streams that are closed because their client does not read.
+    #[must_use]
+    pub fn counting_slow_readers(self, slow_readers: Counter) -> Self {
+        Self { slow_readers, ..self }
     }
 
     /// Serves until `stop`, then lets requests in flight finish; returns when the last connection is closed.
@@ -100,13 +121,14 @@ impl Listener {
     ) where
         S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
         S::Future: Send + 'static,
-        B: Body<Data = Bytes> + Send + 'static,
+        B: Body<Data = Bytes> + Unpin + Send + 'static,
         B::Error: Into<Box<dyn Error + Send + Sync>>,
     {
         let connections = Connections {
             address: self.address,
             protocols,
             limits,
+            patience: Patience::new(limits.answer_timeout, self.slow_readers),
             permits: Arc::new(Semaphore::new(limits.connections)),
             graceful: GracefulShutdown::new(),
             close: CancellationToken::new(),
@@ -143,6 +165,7 @@ struct Connections {
     address: SocketAddr,
     protocols: Protocols,
     limits: ConnectionLimits,
+    patience: Patience,
     /// One for each that may be open.
     permits: Arc<Semaphore>,
     graceful: GracefulShutdown,
@@ -156,7 +179,7 @@ impl Connections {
     where
         S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Send + 'static,
         S::Future: Send + 'static,
-        B: Body<Data = Bytes> + Send + 'static,
+        B: Body<Data = Bytes> + Unpin + Send + 'static,
         B::Error: Into<Box<dyn Error + Send + Sync>>,
     {
         let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() else {
@@ -168,7 +191,7 @@ impl Connections {
             return;
         };
         let (watcher, close) = (self.graceful.watcher(), self.close.clone());
-        let (protocols, limits) = (self.protocols, self.limits);
+        let (protocols, limits, patience) = (self.protocols, self.limits, self.patience.clone());
         tokio::spawn(async move {
             let _permit = permit;
             let opened = tokio::select! {
@@ -181,9 +204,13 @@ impl Connections {
             if stream.set_nodelay(true).is_err() {
                 return;
             }
+            let Ok(stream) = PatientStream::new(stream, patience.clone()) else { return };
             let io = TokioIo::new(stream);
             match (speaks_http2, protocols) {
-                (true, _) => report(watcher.watch(http2(limits).serve_connection(io, service)).await),
+                (true, _) => {
+                    let connection = http2(limits, patience).serve_connection(io, paced(service));
+                    report(watcher.watch(connection).await);
+                }
                 (false, Protocols::Http) => {
                     report(watcher.watch(http1(limits).serve_connection(io, service)).await);
                 }
@@ -225,37 +252,18 @@ fn http1(limits: ConnectionLimits) -> http1::Builder {
     builder
 }
 
-fn http2(limits: ConnectionLimits) -> http2::Builder<TokioExecutor> {
-    let mut builder = http2::Builder::new(TokioExecutor::new());
+fn http2(limits: ConnectionLimits, patience: Patience) -> http2::Builder<Watching> {
+    let mut builder = http2::Builder::new(Watching(patience));
     builder
         .timer(TokioTimer::new())
         .max_header_list_size(limits.header_bytes)
         .max_concurrent_streams(limits.streams)
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_send_buf_size(SEND_BUFFER)
         .keep_alive_interval(PING_INTERVAL)
         .keep_alive_timeout(PING_TIMEOUT);
     builder
-}
-
-/// The type that [`Listener::serve`] expects, from an async function.
-pub fn service<F, Fut, B>(
-    answer: F,
-) -> impl Service<
-    Request<Incoming>,
-    Response = Response<B>,
-    Error = Infallible,
-    Future = impl Future<Output = Result<Response<B>, Infallible>> + Send + 'static,
-> + Clone
-where
-    F: Fn(Request<Incoming>) -> Fut + Clone,
-    Fut: Future<Output = Response<B>> + Send + 'static,
-    B: Body,
-{
-    hyper::service::service_fn(move |request| {
-        let answer = answer(request);
-        async move { Ok(answer.await) }
-    })
 }
 
 #[cfg(test)]

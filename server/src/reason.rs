@@ -29,6 +29,8 @@ pub enum Reason {
     HeaderTooLarge,
     /// The body did not arrive in time.
     SlowBody,
+    /// The client did not take its answer in time.
+    SlowReader,
     /// The queue of this model and class is full, or the memory for queued tensors is.
     QueueFull,
     /// The deadline cannot be met; certain before the work was started.

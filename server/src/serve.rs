@@ -17,6 +17,8 @@ use crate::config::Config;
 use crate::front::{Front, FrontLimits};
 use crate::http::HttpService;
 use crate::listener::{self, ConnectionLimits, Listener, Protocols};
+use crate::metrics::Transport;
+use crate::reason::Reason;
 use crate::service::Service;
 use crate::surroundings::Surroundings;
 use crate::{grpc, lanes, metrics, output};
@@ -157,6 +159,7 @@ fn listen(
         connections: config.limits.connections.get(),
         header_bytes: u32::try_from(config.limits.header.0).unwrap_or(u32::MAX),
         header_timeout: config.limits.header_timeout.0,
+        answer_timeout: config.limits.answer_timeout.0,
         streams: config.limits.streams,
     };
     let rest = HttpService::new(Arc::clone(front));
@@ -165,8 +168,10 @@ fn listen(
 
     let mut listeners = JoinSet::new();
     let answer = listener::service(move |request| rest.clone().answer(request));
+    let http = http.counting_slow_readers(front.metrics.refusals(Transport::Http, Reason::SlowReader));
     listeners.spawn(http.serve(Protocols::Http, limits, answer, stop.clone()));
     let answer = listener::service(move |request| rpc.clone().answer(request));
+    let grpc = grpc.counting_slow_readers(front.metrics.refusals(Transport::Grpc, Reason::SlowReader));
     listeners.spawn(grpc.serve(Protocols::Http2, limits, answer, stop.clone()));
     let answer = listener::service(move |request| {
         let response = metrics::endpoint::answer(&rendering, &request);

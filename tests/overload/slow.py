@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import threading
 import time
@@ -75,14 +76,20 @@ async def _open(address: str) -> socket.socket:
 
 async def _receive(connection: socket.socket, size: int, seconds: float) -> bytes | None:
     """What comes within that time; nothing if the connection is closed, none if it is silent."""
+    loop, readable = asyncio.get_running_loop(), asyncio.Event()
+    # Not sock_recv: told that the time is up, it drops what has just come.
+    loop.add_reader(connection, readable.set)
     try:
         # Unlike wait_for, it never takes being told to leave for an answer.
         async with asyncio.timeout(seconds):
-            return await asyncio.get_running_loop().sock_recv(connection, size)
-    except TimeoutError:
+            await readable.wait()
+        return connection.recv(size)
+    except (TimeoutError, BlockingIOError):
         return None
     except OSError:
         return b""
+    finally:
+        loop.remove_reader(connection)
 
 
 def sender(address: str, at_once: bytes) -> Client:
@@ -104,14 +111,22 @@ def sender(address: str, at_once: bytes) -> Client:
 
 
 def reader(address: str, request: bytes) -> Client:
-    """Sends a request and takes its answer as slowly as it can."""
+    """Sends a request and takes its answer as slowly as it can. The time counts from the answer's first bytes."""
 
     async def client() -> Ended:
-        connection, said, started = await _open(address), b"", time.monotonic()
+        connection, said = await _open(address), b""
         with connection:
-            await asyncio.get_running_loop().sock_sendall(connection, request)
-            while (chunk := await _receive(connection, SIP_BYTES, 3600)) != b"":
-                said = (said + (chunk or b""))[:200]
+            # Refused at once, a large request may not be taken to its end.
+            with contextlib.suppress(OSError):
+                await asyncio.get_running_loop().sock_sendall(connection, request)
+            said = await _receive(connection, SIP_BYTES, 3600) or b""
+            started = time.monotonic()
+            # A reset shows at once; by reading it would show behind all that the kernel has received.
+            while not connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+                chunk = await _receive(connection, SIP_BYTES, 3600)
+                if chunk == b"":
+                    break
+                said = (said + (chunk or b""))[:400]
                 await asyncio.sleep(SIP_SECONDS)
             return Ended(time.monotonic() - started, said)
 

@@ -114,11 +114,15 @@ pub struct Lanes {
 pub struct Limits {
     /// Bytes of one request body or gRPC message, also after decompression.
     pub body: Size,
-    /// Bytes of all request bodies held at once.
+    /// Bytes of all request bodies, and of all answers over 16 KiB that their clients have not taken yet, held at once.
     pub bodies: Size,
     /// Time for a body to arrive.
     #[serde(serialize_with = "units::text")]
     pub body_timeout: TimeSpan,
+    /// Time for a client to take the next 256 KiB of an answer, or what is left of it. After it the connection is closed;
+    /// over HTTP/2 and gRPC, if the rest of the connection is well, the stream is.
+    #[serde(serialize_with = "units::text")]
+    pub answer_timeout: TimeSpan,
     /// Open connections, for each of the three addresses.
     pub connections: NonZeroUsize,
     /// Bytes of request line and headers.
@@ -156,6 +160,7 @@ impl Default for Limits {
             body: Size(64 << 20),
             bodies: Size(1 << 30),
             body_timeout: TimeSpan(Duration::from_secs(30)),
+            answer_timeout: TimeSpan(Duration::from_secs(30)),
             connections: at_least_one(16_384),
             header: Size(16 << 10),
             header_timeout: TimeSpan(Duration::from_secs(60)),

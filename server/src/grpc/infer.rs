@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use oip::proto::{ModelInferRequest, ModelInferResponse};
 use tonic::{Request, Response, Status};
 
 use super::{Arrived, status, timeout};
+use crate::budget::{Holding, Reservation};
 use crate::front::Front;
 use crate::http::offload;
 use crate::reason::Refusal;
@@ -16,6 +18,16 @@ use crate::timing_headers;
 
 /// Typed contents larger than this are converted off the async threads.
 const INLINE_BYTES: usize = 256 * 1024;
+
+/// An answer, where its time went, and what it holds of the budget for bodies.
+pub struct Answer {
+    /// To send.
+    pub message: ModelInferResponse,
+    /// To report.
+    pub timing: Timing,
+    /// To be given back once the client has taken it; none if it is small.
+    pub held: Option<Reservation>,
+}
 
 /// Answers a unary request.
 pub async fn unary(
@@ -27,8 +39,11 @@ pub async fn unary(
     let (metadata, _, message) = request.into_parts();
     let context = RequestContext { arrived, transport_timeout };
     match answer(front, message, context).await {
-        Ok((message, timing)) => {
+        Ok(Answer { message, timing, held }) => {
             let mut response = Response::new(message);
+            if let Some(held) = held {
+                response.extensions_mut().insert(Holding::of(held));
+            }
             timing_headers::insert(response.metadata_mut().as_mut(), &timing);
             Ok(response)
         }
@@ -44,7 +59,7 @@ pub async fn answer(
     front: &Arc<Front>,
     message: ModelInferRequest,
     context: RequestContext,
-) -> Result<(ModelInferResponse, Timing), Refusal> {
+) -> Result<Answer, Refusal> {
     let limits = front.limits.protocol;
     let request = if typed_bytes(&message) <= INLINE_BYTES {
         oip::grpc::decode_infer(message, &limits)?
@@ -52,7 +67,9 @@ pub async fn answer(
         Box::pin(offload(move || oip::grpc::decode_infer(message, &limits))).await??
     };
     let answered = front.infer(request, context).await?;
-    Ok((oip::grpc::encode_infer(answered.response), answered.timing))
+    let message = oip::grpc::encode_infer(answered.response);
+    let held = front.bodies.hold_answer(message.raw_output_contents.iter().map(Bytes::len).sum())?;
+    Ok(Answer { message, timing: answered.timing, held })
 }
 
 /// Rough size of what must be converted: raw contents are taken as they are.

@@ -11,7 +11,7 @@ use hyper::body::{Body, Frame, SizeHint};
 use tokio::time::Sleep;
 use tonic::Status;
 
-use crate::http::body::Reservation;
+use crate::budget::Reservation;
 
 /// A body and its bounds. `None`: it has none (a stream of messages, whose number in flight is bounded instead).
 pub struct Metered<B> {

@@ -25,6 +25,7 @@ use tonic::codegen::Service as _;
 use tonic_health::pb::health_server::HealthServer;
 use tonic_reflection::server::{v1, v1alpha};
 
+use crate::budget::{Held, Holding};
 use crate::front::Front;
 use crate::reason::{Reason, Refusal};
 use api::Api;
@@ -118,8 +119,16 @@ impl<V1: v1::ServerReflection, V1Alpha: v1alpha::ServerReflection> GrpcService<V
             return status::of(&self.front, &refusal, sent_id.as_ref().map(|id| id.as_bytes())).into_http();
         };
         match answered {
-            Ok(response) => status::complete(&self.front, response, sent_id.as_ref()),
+            Ok(response) => status::complete(&self.front, holding(response), sent_id.as_ref()),
             Err(never) => match never {},
         }
+    }
+}
+
+/// A large answer counts against the budget for bodies until it is taken.
+fn holding(mut response: Response<Body>) -> Response<Body> {
+    match response.extensions_mut().remove::<Holding>() {
+        Some(holding) => response.map(|body| Body::new(Held::new(body, holding))),
+        None => response,
     }
 }

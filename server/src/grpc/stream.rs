@@ -3,25 +3,52 @@
 //! An error of one request travels in its own message and leaves the stream open. The requests in flight are
 //! bounded: at the bound the stream is not read, and flow control holds the client back.
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use oip::proto::infer_parameter::ParameterChoice;
 use oip::proto::{InferParameter, ModelInferRequest, ModelInferResponse, ModelStreamInferResponse};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio_stream::wrappers::ReceiverStream;
+use tokio_stream::Stream;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::{infer, status, timeout};
+use crate::budget::{Holding, Reservation};
 use crate::errors;
 use crate::front::Front;
 use crate::metrics::Transport;
 use crate::reason::{Reason, Refusal};
 use crate::request_id;
 
+/// An answer, and what it holds of the budget for bodies.
+type Outgoing = Result<(ModelStreamInferResponse, Option<Reservation>), Status>;
+
 /// What the client reads.
-pub type Answers = ReceiverStream<Result<ModelStreamInferResponse, Status>>;
+pub struct Answers {
+    outgoing: mpsc::Receiver<Outgoing>,
+    /// Takes over what the messages hold as they are encoded.
+    holding: Holding,
+}
+
+impl Stream for Answers {
+    type Item = Result<ModelStreamInferResponse, Status>;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = self.get_mut();
+        let next = ready!(this.outgoing.poll_recv(context));
+        Poll::Ready(next.map(|next| {
+            next.map(|(message, held)| {
+                if let Some(held) = held {
+                    this.holding.add(held);
+                }
+                message
+            })
+        }))
+    }
+}
 
 /// Response parameter that tells clients of decoupled models that a request has no more answers.
 const FINAL_RESPONSE: &str = "triton_final_response";
@@ -42,13 +69,16 @@ pub fn bidirectional(
             () = run(&front, request.into_inner(), &answers, transport_timeout, sent_id.as_deref()) => {}
         }
     });
-    Response::new(ReceiverStream::new(read))
+    let holding = Holding::default();
+    let mut response = Response::new(Answers { outgoing: read, holding: holding.clone() });
+    response.extensions_mut().insert(holding);
+    response
 }
 
 async fn run(
     front: &Arc<Front>,
     mut requests: Streaming<ModelInferRequest>,
-    answers: &mpsc::Sender<Result<ModelStreamInferResponse, Status>>,
+    answers: &mpsc::Sender<Outgoing>,
     transport_timeout: Option<Duration>,
     sent_id: Option<&[u8]>,
 ) {
@@ -59,7 +89,7 @@ async fn run(
             Some(done) = in_flight.join_next() => {
                 let answer = done.unwrap_or_else(|error| {
                     let refusal = Refusal::new(Reason::Internal, format!("the request's task ended: {error}"));
-                    failed(front, String::new(), &refusal, sent_id)
+                    (failed(front, String::new(), &refusal, sent_id), None)
                 });
                 if answers.send(Ok(answer)).await.is_err() {
                     return;
@@ -72,8 +102,8 @@ async fn run(
                     in_flight.spawn(async move {
                         let id = message.id.clone();
                         match infer::answer(&front, message, context).await {
-                            Ok((response, _)) => succeeded(response),
-                            Err(refusal) => failed(&front, id, &refusal, sent_id.as_deref()),
+                            Ok(answer) => (succeeded(answer.message), answer.held),
+                            Err(refusal) => (failed(&front, id, &refusal, sent_id.as_deref()), None),
                         }
                     });
                 }

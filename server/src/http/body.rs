@@ -4,8 +4,6 @@
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -13,8 +11,8 @@ use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 use http::header::CONTENT_LENGTH;
 use hyper::body::Body;
-use metrics::Gauge;
 
+use crate::budget::{BodyBudget, Reservation};
 use crate::reason::{Reason, Refusal};
 
 /// A body without a length grows from here; one with a length is not trusted beyond this before bytes arrive.
@@ -23,66 +21,6 @@ const FIRST_CAPACITY: usize = 256 * 1024;
 const DISCARD_BYTES: usize = 64 * 1024 * 1024;
 /// For how long.
 const DISCARD_TIME: Duration = Duration::from_secs(5);
-
-/// Bytes of bodies that may be held at once.
-#[derive(Clone)]
-pub struct BodyBudget {
-    limit: usize,
-    used: Arc<AtomicUsize>,
-    gauge: Gauge,
-}
-
-/// Bytes taken from the budget; given back on drop.
-pub struct Reservation {
-    budget: BodyBudget,
-    bytes: usize,
-}
-
-impl BodyBudget {
-    /// A budget of `limit` bytes; `gauge` shows what is used.
-    pub fn new(limit: usize, gauge: Gauge) -> Self {
-        Self { limit, used: Arc::new(AtomicUsize::new(0)), gauge }
-    }
-
-    /// An empty reservation.
-    pub fn reserve(&self) -> Reservation {
-        Reservation { budget: self.clone(), bytes: 0 }
-    }
-}
-
-impl Reservation {
-    /// Bytes held.
-    pub fn bytes(&self) -> usize {
-        self.bytes
-    }
-
-    /// Takes what is missing to hold `bytes` bytes; fails when the budget is used up.
-    pub fn grow(&mut self, bytes: usize) -> Result<(), Refusal> {
-        let more = bytes.saturating_sub(self.bytes);
-        if more == 0 {
-            return Ok(());
-        }
-        let before = self.budget.used.fetch_add(more, Ordering::Relaxed);
-        self.bytes += more;
-        self.budget.gauge.increment(more as f64);
-        if before.saturating_add(more) > self.budget.limit {
-            return Err(Refusal::new(
-                Reason::QueueFull,
-                format!("the {} bytes for request bodies (`limits.bodies`) are in use", self.budget.limit),
-            ));
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Reservation {
-    fn drop(&mut self) {
-        if self.bytes > 0 {
-            self.budget.used.fetch_sub(self.bytes, Ordering::Relaxed);
-            self.budget.gauge.decrement(self.bytes as f64);
-        }
-    }
-}
 
 /// Reads a whole body of at most `limit` bytes that must have arrived within `patience`. The reservation
 /// must live as long as the bytes.
@@ -235,6 +173,7 @@ mod tests {
     use http::HeaderValue;
     use http_body_util::{Empty, Full, StreamBody};
     use hyper::body::Frame;
+    use metrics::Gauge;
     use std::convert::Infallible;
 
     fn budget(limit: usize) -> BodyBudget {
@@ -262,9 +201,9 @@ mod tests {
         let (read, reservation) =
             read(&length(100), Full::new(bytes.clone()), &budget, 200, SOON).await.unwrap();
         assert_eq!(read.as_ptr(), bytes.as_ptr());
-        assert_eq!(budget.used.load(Ordering::Relaxed), 100);
+        assert_eq!(budget.used(), 100);
         drop(reservation);
-        assert_eq!(budget.used.load(Ordering::Relaxed), 0);
+        assert_eq!(budget.used(), 0);
     }
 
     #[tokio::test(flavor = "current_thread")]
@@ -296,7 +235,7 @@ mod tests {
         let budget = budget(100);
         let refusal = read(&length(101), chunks(&[101]), &budget, 200, SOON).await.err().unwrap();
         assert_eq!(refusal.reason, Reason::QueueFull);
-        assert_eq!(budget.used.load(Ordering::Relaxed), 0);
+        assert_eq!(budget.used(), 0);
     }
 
     #[tokio::test(flavor = "current_thread", start_paused = true)]

@@ -9,7 +9,7 @@ use flate2::write::{GzEncoder, ZlibEncoder};
 use http::HeaderMap;
 use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING};
 
-use super::body::Reservation;
+use crate::budget::Reservation;
 use crate::reason::{Reason, Refusal};
 
 /// Work on more bytes than this leaves the async threads.
@@ -167,7 +167,7 @@ pub async fn offload<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'stati
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::body::BodyBudget;
+    use crate::budget::BodyBudget;
     use http::HeaderValue;
     use metrics::Gauge;
 

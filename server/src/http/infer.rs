@@ -11,10 +11,11 @@ use oip::binary::RawInput;
 use oip::json::Encoded;
 use oip::{InferRequest, InferResponse};
 
-use super::body::{self, Reservation};
+use super::body;
 use super::compression::{self, offload};
 use super::response::{HttpBody, JSON};
 use super::route::Target;
+use crate::budget::Reservation;
 use crate::front::Front;
 use crate::reason::{Reason, Refusal};
 use crate::service::{RequestContext, Timing};
@@ -49,10 +50,25 @@ where
     let binary_default = request.binary_output || json_length == Some(0);
     let context = RequestContext { arrived, transport_timeout: None };
     let answered = front.infer(request, context).await?;
-    // Its tensors, and with them the slices of the body, are gone by now.
-    drop::<Reservation>(held);
+    // The request's tensors, and with them the slices of its body, are gone by now.
+    let held = held.into_answer(tensor_bytes(&answered.response))?;
     let encoded = encode(answered.response, binary_default).await?;
-    respond(headers, encoded, &answered.timing).await
+    let held = resized(front, held, encoded.body_len())?;
+    respond(front, headers, encoded, held, &answered.timing).await
+}
+
+/// Bytes of the outputs that the answer itself carries.
+fn tensor_bytes(response: &InferResponse) -> usize {
+    let carried = response.outputs.iter().filter(|(_, parameters)| parameters.shared_memory.is_none());
+    carried.map(|(tensor, _)| tensor.data.len()).sum()
+}
+
+/// The reservation of an answer that has become `bytes` bytes long.
+fn resized(front: &Front, held: Option<Reservation>, bytes: usize) -> Result<Option<Reservation>, Refusal> {
+    match held {
+        Some(held) => held.into_answer(bytes),
+        None => front.bodies.hold_answer(bytes),
+    }
 }
 
 fn json_length(headers: &HeaderMap) -> Result<Option<usize>, Refusal> {
@@ -126,8 +142,10 @@ async fn encode(response: InferResponse, binary_default: bool) -> Result<Encoded
 }
 
 async fn respond(
+    front: &Front,
     headers: &HeaderMap,
     encoded: Encoded,
+    mut held: Option<Reservation>,
     timing: &Timing,
 ) -> Result<Response<HttpBody>, Refusal> {
     let Encoded { head, tail, json_len } = encoded;
@@ -139,10 +157,14 @@ async fn respond(
             Box::pin(compression::deflate(coding, chunks)).await?.map(|bytes| (coding, bytes))
         }
     };
-    let mut response = Response::new(match &compressed {
+    if let Some((_, bytes)) = &compressed {
+        held = resized(front, held, bytes.len())?;
+    }
+    let body = match &compressed {
         Some((_, bytes)) => HttpBody::full(bytes.clone()),
         None => HttpBody::chunks(head, tail),
-    });
+    };
+    let mut response = Response::new(body.holding(held));
     let out = response.headers_mut();
     out.insert(CONTENT_TYPE, if json_len.is_some() { BINARY } else { JSON });
     if let Some(length) = json_len {

@@ -11,6 +11,7 @@ use hyper::body::{Body, Frame, SizeHint};
 use oip::metadata::ErrorBody;
 use serde::Serialize;
 
+use crate::budget::{Held, Holding, Reservation};
 use crate::errors;
 use crate::front::Front;
 use crate::metrics::Transport;
@@ -34,6 +35,8 @@ pub enum HttpBody {
     },
     /// From a handler behind the router.
     Routed(axum::body::Body),
+    /// One that counts against the budget for bodies until it is taken.
+    Held(Box<Held<HttpBody>>),
 }
 
 impl HttpBody {
@@ -45,6 +48,14 @@ impl HttpBody {
     /// Chunks, one after the other.
     pub fn chunks(head: Bytes, tail: Vec<Bytes>) -> Self {
         Self::Chunks { head: Some(head).filter(|head| !head.is_empty()), tail: tail.into_iter() }
+    }
+
+    /// The same body, which now gives the reservation back once it is taken.
+    pub fn holding(self, held: Option<Reservation>) -> Self {
+        match held {
+            None => self,
+            Some(held) => Self::Held(Box::new(Held::new(self, Holding::of(held)))),
+        }
     }
 }
 
@@ -62,6 +73,7 @@ impl Body for HttpBody {
                 Poll::Ready(next.map(|chunk| Ok(Frame::data(chunk))))
             }
             Self::Routed(body) => Pin::new(body).poll_frame(context),
+            Self::Held(body) => Pin::new(body).poll_frame(context),
         }
     }
 
@@ -69,6 +81,7 @@ impl Body for HttpBody {
         match self {
             Self::Chunks { head, tail } => head.is_none() && tail.as_slice().iter().all(Bytes::is_empty),
             Self::Routed(body) => body.is_end_stream(),
+            Self::Held(body) => body.is_end_stream(),
         }
     }
 
@@ -78,6 +91,7 @@ impl Body for HttpBody {
                 SizeHint::with_exact(head.iter().chain(tail.as_slice()).map(|chunk| chunk.len() as u64).sum())
             }
             Self::Routed(body) => body.size_hint(),
+            Self::Held(body) => body.size_hint(),
         }
     }
 }
@@ -114,7 +128,10 @@ pub fn finish(
     sent_id: Option<&HeaderValue>,
 ) -> Response<HttpBody> {
     match response.extensions_mut().remove::<Refusal>() {
-        None => echo_id(response.map(HttpBody::Routed), sent_id),
+        None => match front.bodies.hold_answer(response.body().size_hint().lower() as usize) {
+            Ok(held) => echo_id(response.map(|body| HttpBody::Routed(body).holding(held)), sent_id),
+            Err(refusal) => refused(front, &refusal, sent_id),
+        },
         Some(refusal) => {
             let mut refused = refused(front, &refusal, sent_id);
             if let Some(allow) = response.headers_mut().remove(ALLOW) {

@@ -1,8 +1,11 @@
 //! Real sockets on loopback; every wait is for an event, with a bound that only a failure reaches.
 
+mod slow_readers;
+
 use std::sync::Arc;
 
 use http_body_util::{BodyExt as _, Empty, Full};
+use hyper_util::rt::TokioExecutor;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::{Notify, mpsc};
 
@@ -11,7 +14,13 @@ use super::*;
 const BOUND: Duration = Duration::from_secs(20);
 
 fn limits() -> ConnectionLimits {
-    ConnectionLimits { connections: 8, header_bytes: 2048, header_timeout: BOUND, streams: 16 }
+    ConnectionLimits {
+        connections: 8,
+        header_bytes: 2048,
+        header_timeout: BOUND,
+        answer_timeout: BOUND,
+        streams: 16,
+    }
 }
 
 /// A server whose requests wait to be released, and which tells what becomes of them.

@@ -48,12 +48,20 @@ impl FrontMetrics {
 
     /// Counts one request answered with an error.
     pub fn refused(&self, transport: Transport, reason: Reason) {
-        let counters = match transport {
+        if let Some(counter) = self.of(transport).get(errors::index(reason)) {
+            counter.increment(1);
+        }
+    }
+
+    /// The counter behind [`refused`](Self::refused), for those who know neither requests nor reasons.
+    pub fn refusals(&self, transport: Transport, reason: Reason) -> Counter {
+        self.of(transport).get(errors::index(reason)).cloned().unwrap_or_else(Counter::noop)
+    }
+
+    fn of(&self, transport: Transport) -> &[Counter] {
+        match transport {
             Transport::Http => &self.http,
             Transport::Grpc => &self.grpc,
-        };
-        if let Some(counter) = counters.get(errors::index(reason)) {
-            counter.increment(1);
         }
     }
 }

@@ -78,7 +78,8 @@ pub const REFUSALS: Metric = metric(
 pub const FRONT_REFUSALS: Metric = metric(
     "tessera_front_refusals_total",
     Kind::Counter,
-    "Requests that were answered with an error, by transport and reason, also those that name no model.",
+    "Requests that were answered with an error, or whose answer was not taken, by transport and reason, also those that \
+     name no model.",
 );
 /// Answers inside their deadline.
 pub const DEADLINE_HITS: Metric =
@@ -98,7 +99,7 @@ pub const IN_FLIGHT: Metric =
 pub const BODY_BYTES: Metric = metric(
     "tessera_body_bytes",
     Kind::Gauge,
-    "Bytes of request bodies held now, of those that HTTP received.",
+    "Bytes of request bodies, and of large answers that their clients have not taken yet, held now.",
 );
 
 /// Triton: answered requests.

@@ -19,9 +19,9 @@ from bench.peers.models import Model
 from bench.peers.record import Capacity
 from bench.peers.servers import Server
 
-# The client is on the servers' cores, which they fill: where the system allows it, it goes first, or it sends late and
-# measures itself.
-PRIORITY = ["nice", "-n", "-10"]
+# The client is on the servers' cores, which they fill. Where the system allows it, it goes first and at once, or it sends
+# late and measures itself: lanes that compute for tens of milliseconds hold a core against any nice value.
+AT_ONCE, FIRST = ["chrt", "-f", "1"], ["nice", "-n", "-10"]
 # Exit code of `tessera load` when it ran and could not keep up with its own schedule.
 NOT_KEPT_UP = 3
 # Exit code when it was interrupted and wrote what it had.
@@ -47,6 +47,12 @@ def why_not() -> str:
     return "" if asked.returncode == 0 else "this tessera has no `load` command"
 
 
+@functools.cache
+def priority() -> list[str]:
+    asked = subprocess.run([*AT_ONCE, "true"], capture_output=True, check=False, timeout=20)
+    return AT_ONCE if asked.returncode == 0 else FIRST
+
+
 def _binary() -> str:
     return os.environ["TESSERA_BIN"]
 
@@ -64,8 +70,8 @@ def find(
     command += ["--slo", f"{slo_ms:g}ms", "--arrivals", "poisson", "--rate", f"{first_rate:.4g}", "--timeout", "10s"]
     command += ["--duration", _span(trials.seconds), "--warmup", _span(trials.warmup_s)]
     command += ["--samples", str(samples), "--json"]
-    shown = shlex.join([*PRIORITY, "tessera", *command[1:]]).replace(str(folder), "FOLDER")
-    code, out, err = _run([*PRIORITY, *command], trials.search_s_max)
+    shown = shlex.join([*priority(), "tessera", *command[1:]]).replace(str(folder), "FOLDER")
+    code, out, err = _run([*priority(), *command], trials.search_s_max)
     raw = f"$ {shown}\n{out}\n{err}"
     if code not in (0, NOT_KEPT_UP, INTERRUPTED) or not out:
         why = err.strip().splitlines()
