@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use sim::{Search, Trial};
+use sim::{Capacity, Search, Trial};
 use workload::{Extent, Stages, Workload};
 
 use crate::error::LoadError;
@@ -51,13 +51,23 @@ impl Session {
             }
             Ok(trial)
         });
-        let mut report = match (best, last) {
-            (Some((_, report)), _) | (None, Some(report)) => report,
+        let (held, mut report) = match (best, last) {
+            (Some((held, report)), _) => (Some(held), report),
+            (None, Some(report)) => (None, report),
             (None, None) => return Err(found.err().flatten().unwrap_or(LoadError::Lost)),
         };
         match found {
             Ok(capacity) => report.capacity = Some(capacity),
-            Err(None) => report.interrupted = true,
+            Err(None) => {
+                report.interrupted = true;
+                report.capacity = held.map(|Trial { scale, rate, attainment, .. }| Capacity {
+                    rate,
+                    scale,
+                    attainment,
+                    settled: false,
+                    trials,
+                });
+            }
             Err(Some(error)) => return Err(error),
         }
         Ok(report)

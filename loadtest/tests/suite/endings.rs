@@ -37,6 +37,25 @@ fn a_run_that_is_stopped_tells_what_was_measured() {
 }
 
 #[test]
+fn a_search_that_is_stopped_tells_what_held_until_then() {
+    let stop = Arc::new(AtomicBool::new(false));
+    let server = Server::inferring(Protocol::Http, |_| Act::Right);
+    let workload = support::even("400ms", 100.0);
+    let session = Session::open(&workload, support::settings(&server)).unwrap();
+    let mut after_two = |trials: &[sim::Trial], _: f64, _: &loadtest::Live| {
+        stop.fetch_or(trials.len() == 2, Ordering::Relaxed);
+    };
+    let time = support::time(&workload);
+    let report = session.capacity(&workload, &sim::Search::default(), time, &stop, &mut after_two).unwrap();
+    assert!(report.interrupted);
+    let capacity = report.capacity.unwrap();
+    assert!(
+        !capacity.settled && capacity.trials.len() == 2 && capacity.trials.iter().all(|trial| trial.holds)
+    );
+    assert!(capacity.rate >= 110.0, "the second rate was a quarter above the first: {}", capacity.rate);
+}
+
+#[test]
 fn a_run_that_is_stopped_waits_for_no_server_that_says_nothing() {
     for protocol in PROTOCOLS {
         for drive in [None, Some(Drive::Closed { concurrency: 20, time: 600_000_000_000 })] {

@@ -4,7 +4,7 @@ use crate::Nanos;
 
 /// Fixed-point 1.
 const ONE: u64 = 1 << 16;
-/// Where it begins, and where calm brings it back to: nothing ever goes as well as it can. Without it the first queue of
+/// Where it begins, and where answers bring it back to: nothing ever goes as well as it can. Without it the first queue of
 /// every overload would be given up in part before anything is learned.
 const LEAST: u64 = ONE + ONE / 4;
 /// One request given up after waiting lengthens the outlook by this much.
@@ -40,9 +40,12 @@ impl Outlook {
         self.0 = self.0.saturating_sub(LENGTHEN / ANSWERS_A_LATE_ONE).max(LEAST);
     }
 
-    /// The wait to expect where `at_best` is the shortest possible.
-    pub(crate) fn of(self, at_best: Nanos) -> Nanos {
-        Nanos(u64::try_from(u128::from(at_best.0) * u128::from(self.0) / u128::from(ONE)).unwrap_or(u64::MAX))
+    /// The wait to expect where `at_best` is the shortest possible, `part` of the way from that to what experience
+    /// says, 0 to 1.
+    pub(crate) fn of(self, at_best: Nanos, part: f64) -> Nanos {
+        let more = (self.0.saturating_sub(ONE) as f64 * part) as u64;
+        let longer = u128::from(at_best.0) * u128::from(ONE.saturating_add(more)) / u128::from(ONE);
+        Nanos(u64::try_from(longer).unwrap_or(u64::MAX))
     }
 }
 
@@ -57,7 +60,7 @@ mod tests {
         // Requests that wait three times what was the best: those that hope for less are given up.
         let mut late = 0;
         for _ in 0..102_400 {
-            if outlook.of(wait) < Nanos::from_millis(300) {
+            if outlook.of(wait, 1.0) < Nanos::from_millis(300) {
                 outlook.given_up();
                 late += 1;
             } else {
@@ -68,7 +71,7 @@ mod tests {
         for _ in 0..100_000 {
             outlook.answered();
         }
-        assert_eq!(outlook, Outlook::default(), "calm makes it forget");
+        assert_eq!(outlook, Outlook::default(), "answers make it forget");
     }
 
     #[test]
@@ -77,7 +80,10 @@ mod tests {
         for _ in 0..10_000 {
             outlook.given_up();
         }
-        assert_eq!(outlook.of(Nanos(10)), Nanos(640));
-        assert_eq!(outlook.of(Nanos::NEVER), Nanos::NEVER);
+        assert_eq!(
+            [0.0, 0.5, 1.0].map(|part| outlook.of(Nanos(10), part)),
+            [Nanos(10), Nanos(325), Nanos(640)]
+        );
+        assert_eq!(outlook.of(Nanos::NEVER, 1.0), Nanos::NEVER);
     }
 }

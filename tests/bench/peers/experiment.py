@@ -76,7 +76,7 @@ class Scale:
 
 SCALES = {
     "quick": Scale(1, False, capacity.Trials(2.0, 0.5, 30.0), 1, 10.0),
-    "full": Scale(3, True, capacity.Trials(3.0, 0.5, 45.0), 1, 20.0),
+    "full": Scale(3, True, capacity.Trials(3.0, 0.5, 90.0), 1, 20.0),
     "thorough": Scale(8, True, capacity.Trials(10.0, 1.0, 200.0), 99, 75.0),
 }
 

@@ -12,6 +12,8 @@ use crate::{Class, Nanos, RequestId, Tenant};
 /// So many batches of the policy's usual size are kept waiting whatever their outlook: what the policy may choose from,
 /// without which batches get smaller.
 const SOON: f64 = 3.0;
+/// A model is overloaded that is sent more than its lanes can answer at their best, and wholly from this much more on.
+const OVERLOAD: f64 = 0.1;
 
 impl Router {
     pub(super) fn arrive(&mut self, arrival: &Arrival, effects: &mut Effects) {
@@ -129,8 +131,10 @@ impl Router {
     /// and those before it in its queue served at the best measured rate. Work of other queues is left out, so
     /// what is refused here is hopeless. The origin for policies that give up only what has expired.
     ///
-    /// And whether so many are before it that how long it waits depends on how they fare; only then the wait is taken
-    /// to be as much longer than the shortest as experience says.
+    /// And whether the model is overloaded, and so many are before it that how long it waits depends on how they fare:
+    /// only then the wait is taken to be as much longer than the shortest as experience says. Somebody must be refused
+    /// there, so caution costs no answer. Elsewhere it would: a queue that a stall or a burst left may still drain in
+    /// time.
     fn earliest_end(&self, arrival: &Arrival, wanted_by: Nanos) -> (Nanos, bool) {
         let Some(model) = self.model(arrival.model) else { return (Nanos::ZERO, false) };
         let Some(pool) = self.pools.get(model.pool) else { return (Nanos::ZERO, false) };
@@ -151,8 +155,11 @@ impl Router {
         let ahead = ahead.fold(0_u64, u64::saturating_add);
         let row_time = model.cost.best_row_time(row_bytes).0;
         let wait = |rows: u64| Nanos(row_time.saturating_mul(rows) / u64::from(pool.up.len().max(1)));
-        let behind = ahead as f64 > SOON * model.policy.demand().unit;
-        let wait = if behind { model.outlook.of(wait(ahead)) } else { wait(ahead) };
+        let lanes = f64::from(pool.up.len().max(1));
+        let load = model.rate.per_second(self.now) * row_time as f64 / 1e9 / lanes;
+        let overload = ((load - 1.0) / OVERLOAD).clamp(0.0, 1.0);
+        let behind = overload > 0.0 && ahead as f64 > SOON * model.policy.demand().unit;
+        let wait = if behind { model.outlook.of(wait(ahead), overload) } else { wait(ahead) };
         (start.after(wait).after(model.cost.cautious(arrival.rows, row_bytes)), behind)
     }
 
