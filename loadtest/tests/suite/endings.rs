@@ -49,9 +49,9 @@ fn a_search_that_is_stopped_tells_what_held_until_then() {
     let report = session.capacity(&workload, &sim::Search::default(), time, &stop, &mut after_two).unwrap();
     assert!(report.interrupted);
     let capacity = report.capacity.unwrap();
-    assert!(
-        !capacity.settled && capacity.trials.len() == 2 && capacity.trials.iter().all(|trial| trial.holds)
-    );
+    // The run that is under way when it is stopped may still end.
+    assert!(!capacity.settled && (2..=3).contains(&capacity.trials.len()), "{capacity:?}");
+    assert!(capacity.trials.iter().all(|trial| trial.holds), "{capacity:?}");
     assert!(capacity.rate >= 110.0, "the second rate was a quarter above the first: {}", capacity.rate);
 }
 
