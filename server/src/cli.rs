@@ -7,6 +7,8 @@ use clap::{Args, Parser, Subcommand};
 use crate::config::{Assignment, Origin};
 use crate::load::arguments::{LOAD_EXAMPLES, LoadArgs};
 use crate::parity::arguments::{PARITY_EXAMPLES, ParityArgs};
+use crate::plan::arguments::{PlanArgs, plan_examples};
+use crate::profile::arguments::{PROFILE_EXAMPLES, ProfileArgs};
 use crate::simulate::arguments::{ARENA_EXAMPLES, ArenaArgs, SimulateArgs, simulate_examples};
 
 /// Serve many models on few devices, each within its latency objective.
@@ -32,6 +34,8 @@ Examples:
   tessera check --repository ./models --load       say what is wrong before serving
   tessera models list                              ask a running server
   tessera doctor                                   devices, engines, ports: what was found
+  tessera plan problem.toml --explain              how few devices your objectives need, and why
+  tessera profile --repository ./models            how long batches take on this machine
   tessera simulate workload.toml --compare         what every policy would make of your traffic
   tessera load workload.toml --report load.html    the same traffic against a live server
 
@@ -53,6 +57,12 @@ pub enum Command {
     /// List, load and unload models on a running server.
     #[command(after_help = MODELS_EXAMPLES)]
     Models(ModelsArgs),
+    /// Measure how long batches of each model take on this machine's cores; resumable.
+    #[command(after_help = PROFILE_EXAMPLES)]
+    Profile(Box<ProfileArgs>),
+    /// Find how few devices keep every objective: gpulets, batches, devices needed, and why.
+    #[command(after_help = plan_examples())]
+    Plan(Box<PlanArgs>),
     /// Run a workload through the scheduler in virtual time: goodput, latency, capacity, policies compared.
     #[command(after_help = simulate_examples())]
     Simulate(SimulateArgs),

@@ -10,7 +10,7 @@ use clap::CommandFactory as _;
 use crate::cli::{CheckArgs, Cli, Command, ConfigArgs, ServeArgs};
 use crate::config::{Config, Problem, Problems, Sources};
 use crate::surroundings::Surroundings;
-use crate::{check, doctor, load, logs, models_command, output, parity, serve, simulate};
+use crate::{check, doctor, load, logs, models_command, output, parity, plan, profile, serve, simulate};
 
 /// Name of the configuration file that a repository may hold.
 const REPOSITORY_CONFIG: &str = "tessera.toml";
@@ -28,6 +28,11 @@ pub fn run(cli: Cli, surroundings: &Surroundings) -> ExitCode {
             doctor::run(&config, surroundings, arguments.json)
         }
         Some(Command::Models(arguments)) => models_command::run(&arguments),
+        Some(Command::Profile(arguments)) => match configure(&arguments.config, surroundings) {
+            Ok(config) => profile::run(&config, &arguments, surroundings),
+            Err(problems) => Ok(complain(&problems)),
+        },
+        Some(Command::Plan(arguments)) => plan::run(&arguments),
         Some(Command::Simulate(arguments)) => simulate::run(&arguments, surroundings),
         Some(Command::Arena(arguments)) => simulate::arena::run(&arguments, surroundings),
         Some(Command::Load(arguments)) => load::run(&arguments, surroundings),

@@ -26,6 +26,8 @@ pub mod model_metadata;
 pub mod models_command;
 pub mod output;
 pub mod parity;
+pub mod plan;
+pub mod profile;
 pub mod reason;
 pub mod request_id;
 pub mod serve;

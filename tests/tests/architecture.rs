@@ -18,7 +18,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("models", &["oip"]),
     ("gpulet", &["models", "oip"]),
     ("router", &["router-core", "gpulet", "oip"]),
-    ("server", &["router", "router-core", "gpulet", "models", "oip", "loadtest", "sim", "workload"]),
+    (
+        "server",
+        &["router", "router-core", "gpulet", "gpulet-core", "models", "oip", "loadtest", "sim", "workload"],
+    ),
     ("e2e", &["oip", "router-core", "models", "gpulet", "router", "server"]),
 ];
 

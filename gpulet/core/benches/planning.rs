@@ -45,7 +45,7 @@ fn problem(loads: impl Iterator<Item = (&'static str, f64, f64)>, gpus: usize) -
         replicas_min: 1,
         batch_max: 32,
     };
-    let profiles = Profile::read(include_str!("../tests/fixtures/igniter-v100.jsonl")).unwrap();
+    let profiles = Profile::read(include_str!("../examples/igniter-v100.jsonl")).unwrap();
     let igniter = Interference::Igniter(Igniter { devices: [("v100".to_owned(), DevicePower::V100)].into() });
     let workloads = loads.enumerate().map(workload).collect();
     Problem::new((0..gpus).map(device).collect(), workloads, profiles, igniter).unwrap()

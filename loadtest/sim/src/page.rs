@@ -15,7 +15,7 @@ pub use axis::Axis;
 pub use document::{document, figure};
 pub use markup::{escape, number, percent};
 pub use plot::{Plot, Reference, Series};
-pub use style::COLOURS;
+pub use style::{COLOURS, PLOT};
 use workload::Workload;
 
 use crate::estimate::Estimate;

@@ -9,7 +9,7 @@ use toml::de::{DeTable, DeValue};
 
 /// Keys by path (`models.resnet.slo`, `lanes.failures[1].from`) with their lines.
 #[derive(Debug, Default)]
-pub(crate) struct Lines(BTreeMap<String, u32>);
+pub struct Lines(BTreeMap<String, u32>);
 
 /// Line of a byte of the text, from 1.
 pub(crate) fn line_at(text: &str, byte: usize) -> u32 {
@@ -19,7 +19,7 @@ pub(crate) fn line_at(text: &str, byte: usize) -> u32 {
 
 impl Lines {
     /// Reads where each key of a document stands; nothing when it is no TOML.
-    pub(crate) fn of(text: &str) -> Self {
+    pub fn of(text: &str) -> Self {
         let mut places = Vec::new();
         if let Ok(table) = DeTable::parse(text) {
             walk_table("", table.get_ref(), &mut places);
@@ -37,7 +37,7 @@ impl Lines {
     }
 
     /// Line of the key, or of the nearest table around it.
-    pub(crate) fn find(&self, path: &str) -> Option<u32> {
+    pub fn find(&self, path: &str) -> Option<u32> {
         let mut rest = path;
         loop {
             if let Some(line) = self.0.get(rest) {

@@ -15,6 +15,7 @@ use crate::units::show;
 use crate::workload::{DURATION_MAX, Extent, MODELS_MAX, Model, REQUESTS_MAX, Tenant, Workload};
 
 pub(crate) use syntax::nearest;
+pub use syntax::parse_toml;
 
 /// The tenant of requests that name none.
 const DEFAULT_TENANT: &str = "default";
@@ -27,7 +28,7 @@ pub(crate) fn read(
     text: &str,
     files: &mut dyn FnMut(&str) -> Result<String, String>,
 ) -> Result<Workload, WorkloadError> {
-    let document = syntax::parse(text)?;
+    let document = parse_toml(text)?;
     let lines = Lines::of(text);
     let mut known: BTreeMap<String, Arc<str>> = BTreeMap::new();
     let mut files = |name: &str| {

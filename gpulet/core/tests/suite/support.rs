@@ -11,7 +11,7 @@ use gpulet_core::profile::{Cell, Header, Line, Profile, Source};
 
 /// iGniter's four models on a V100, analytic; 40 units of 2.5 %.
 pub fn igniter_profiles() -> Vec<Profile> {
-    Profile::read(include_str!("../fixtures/igniter-v100.jsonl")).unwrap()
+    Profile::read(include_str!("../../examples/igniter-v100.jsonl")).unwrap()
 }
 
 pub fn igniter_profile(model: &str) -> Profile {

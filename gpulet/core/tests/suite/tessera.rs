@@ -227,7 +227,10 @@ proptest! {
         touched.extend(difference.changed.iter().map(|change| &change.after.device));
         touched.sort_unstable();
         touched.dedup();
-        prop_assert!(touched.len() <= 6, "{} devices change for one rate", touched.len());
+        let mut held: Vec<_> = plan.slots_of(&changed.name).map(|(gpulet, _)| &gpulet.device).collect();
+        held.dedup();
+        let most = held.len() + 5;
+        prop_assert!(touched.len() <= most, "{} devices change for one rate, held on {}", touched.len(), held.len());
     }
 
     #[test]

@@ -3,8 +3,8 @@
 /// Colours of series: told apart in both schemes, and from the seventh on by dashes as well, from the thirteenth on by dots.
 pub const COLOURS: usize = 14;
 
-/// What a plot needs, alone or in a page.
-pub(crate) const PLOT: &str = "\
+/// The style sheet that a plot needs, alone or in a page.
+pub const PLOT: &str = "\
 :root{--ink:#1b1f24;--soft:#57606a;--grid:#e4e8ec;--paper:#ffffff;--good:#1a7f37;--bad:#b3261e;\
 --c0:#0b62c4;--c1:#c8374a;--c2:#1f8f52;--c3:#cc7a00;--c4:#7a48c2;--c5:#0891a8;--c6:#8f5415;--c7:#cf4f9b;\
 --c8:#667a00;--c9:#5d6b7c;--c10:#e4572e;--c11:#33339c;--c12:#a0124f;--c13:#00695c}

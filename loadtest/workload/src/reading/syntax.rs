@@ -1,11 +1,15 @@
-//! TOML to [`Document`], with faults told as paths and lines.
+//! TOML to documents, with faults told as paths and lines.
 
-use crate::document::Document;
+use serde::de::DeserializeOwned;
+
 use crate::error::WorkloadError;
 use crate::locate::{Lines, line_at};
 
-/// Reads the text as TOML of the right shape.
-pub(super) fn parse(text: &str) -> Result<Document, WorkloadError> {
+/// Reads the text as TOML of the right shape: that of a workload, or of another file that people write.
+///
+/// # Errors
+/// The first key that is unknown, missing or of the wrong shape, with its line and what would be right.
+pub fn parse_toml<T: DeserializeOwned>(text: &str) -> Result<T, WorkloadError> {
     let broken = |error: &toml::de::Error, field: String, problem: String| {
         let mut fault = WorkloadError::new(field, problem);
         fault.line = error.span().map(|span| line_at(text, span.start));

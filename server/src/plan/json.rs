@@ -1,0 +1,180 @@
+//! What a study found, for programs: one line of JSON, times in microseconds, rates a second.
+
+use gpulet_core::check::{SlotPrediction, Violation};
+use gpulet_core::placement::Infeasible;
+use gpulet_core::plan::Plan;
+use gpulet_core::problem::{Device, Workload};
+use gpulet_core::profile::{Quantile, Source};
+use serde::Serialize;
+
+use super::answer::{best, infeasible_words, memory_bytes, notes};
+use super::explain::Explained;
+use super::reading::Question;
+use super::study::{Entry, Growth, Least, Study};
+
+/// A study for programs.
+#[derive(Serialize)]
+struct Answer<'a> {
+    problem: &'a str,
+    quantile: Quantile,
+    interference: &'a str,
+    devices: Vec<DeviceLine<'a>>,
+    workloads: Vec<WorkloadLine<'a>>,
+    profiles: Vec<ProfileLine<'a>>,
+    least: &'a Least,
+    /// The best first.
+    policies: Vec<PolicyLine<'a>>,
+    /// Of the best plan, where it was asked for.
+    explained: Option<&'a [Explained]>,
+    notes: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct DeviceLine<'a> {
+    name: &'a str,
+    kind: &'a str,
+    units: u32,
+    fault_domain: &'a str,
+    cost: f64,
+    memory_bytes: u64,
+    /// By the best plan, as far as profiles know.
+    memory_bytes_planned: u64,
+}
+
+#[derive(Serialize)]
+struct WorkloadLine<'a> {
+    name: &'a str,
+    model: &'a str,
+    tenant: &'a str,
+    not_with: &'a [String],
+    slo_us: f64,
+    rate: f64,
+    head_room: f64,
+    replicas_min: u32,
+    batch_max: u32,
+}
+
+#[derive(Serialize)]
+struct ProfileLine<'a> {
+    model: &'a str,
+    device: &'a str,
+    engine: &'a str,
+    source: Source,
+    note: &'a str,
+    repairs: usize,
+}
+
+#[derive(Serialize)]
+struct PolicyLine<'a> {
+    policy: &'a str,
+    about: &'a str,
+    sound: bool,
+    devices_used: Option<usize>,
+    cost: Option<f64>,
+    /// Factor on all rates up to which the plan serves as it stands.
+    growth_unchanged: Option<f64>,
+    /// The same, planned anew on as many devices.
+    growth_planned_anew: Option<Growth>,
+    violations: &'a [Violation],
+    /// The violations in words.
+    broken: Vec<String>,
+    /// Of each slot of the plan, in its order.
+    predicted: &'a [SlotPrediction],
+    memory_unknown: &'a [String],
+    plan: Option<&'a Plan>,
+    infeasible: Option<&'a Infeasible>,
+    /// Why there is no plan, in words.
+    why_not: Option<String>,
+}
+
+impl<'a> From<&'a Entry> for PolicyLine<'a> {
+    fn from(entry: &'a Entry) -> Self {
+        let planned = entry.outcome.as_ref().ok();
+        let judgement = planned.map(|planned| &planned.judgement);
+        let violations = judgement.map_or(&[][..], |judgement| judgement.violations.as_slice());
+        Self {
+            policy: entry.policy.name(),
+            about: entry.policy.about(),
+            sound: judgement.is_some_and(|judgement| judgement.is_sound()),
+            devices_used: judgement.map(|judgement| judgement.devices_used),
+            cost: judgement.map(|judgement| judgement.cost),
+            growth_unchanged: planned.and_then(|planned| planned.growth_unchanged),
+            growth_planned_anew: planned.and_then(|planned| planned.growth_planned_anew),
+            violations,
+            broken: violations.iter().map(Violation::to_string).collect(),
+            predicted: judgement.map_or(&[][..], |judgement| judgement.slots.as_slice()),
+            memory_unknown: judgement.map_or(&[][..], |judgement| judgement.memory_unknown.as_slice()),
+            plan: planned.map(|planned| &planned.plan),
+            infeasible: entry.outcome.as_ref().err(),
+            why_not: entry.outcome.as_ref().err().map(infeasible_words),
+        }
+    }
+}
+
+/// One line of JSON.
+///
+/// # Errors
+/// None that a study can cause.
+pub fn json(
+    question: &Question,
+    study: &Study,
+    explained: Option<&[Explained]>,
+) -> Result<String, serde_json::Error> {
+    let problem = &question.problem;
+    let plan = best(study).map(|(_, planned)| &planned.plan);
+    let planned = |device: &Device| {
+        let used = plan.filter(|plan| plan.gpulets.iter().any(|gpulet| gpulet.device == device.name));
+        used.map_or(0, |plan| memory_bytes(problem, plan, device))
+    };
+    serde_json::to_string(&Answer {
+        problem: &question.name,
+        quantile: question.quantile,
+        interference: problem.interference().name(),
+        devices: problem
+            .devices()
+            .iter()
+            .map(|device| DeviceLine {
+                name: &device.name,
+                kind: &device.kind.name,
+                units: device.kind.units,
+                fault_domain: &device.fault_domain,
+                cost: device.cost,
+                memory_bytes: device.memory_bytes,
+                memory_bytes_planned: planned(device),
+            })
+            .collect(),
+        workloads: problem.workloads().iter().map(WorkloadLine::from).collect(),
+        profiles: question
+            .profiles
+            .iter()
+            .map(|profile| ProfileLine {
+                model: profile.model(),
+                device: profile.device(),
+                engine: &profile.header().engine,
+                source: profile.header().source,
+                note: &profile.header().note,
+                repairs: profile.repairs().len(),
+            })
+            .collect(),
+        least: &study.least,
+        policies: study.entries.iter().map(PolicyLine::from).collect(),
+        explained,
+        notes: notes(question, study),
+    })
+}
+
+impl<'a> From<&'a Workload> for WorkloadLine<'a> {
+    fn from(workload: &'a Workload) -> Self {
+        Self {
+            name: &workload.name,
+            model: &workload.model,
+            tenant: &workload.tenant,
+            not_with: &workload.not_with,
+            slo_us: workload.slo_us,
+            rate: workload.rate,
+            head_room: workload.head_room,
+            replicas_min: workload.replicas_min,
+            batch_max: workload.batch_max,
+        }
+    }
+}

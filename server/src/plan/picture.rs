@@ -1,0 +1,244 @@
+//! A plan as a picture: each device a box of share by time, each slot a box in it, models by colour.
+//!
+//! Names stand on a light tint of the model's colour, in the colour of all text, so that they can be read in the
+//! light and the dark scheme; the full colour is the stripe at the left.
+
+use std::fmt::Write as _;
+
+use gpulet_core::check::SlotPrediction;
+use gpulet_core::plan::{Gpulet, Slot};
+use gpulet_core::problem::{Device, Problem};
+use sim::page::{COLOURS, PLOT, escape};
+
+use super::answer::slots;
+use super::reading::Question;
+use super::study::Planned;
+use super::words;
+
+const WIDTH: f64 = 1_000.0;
+const COLUMNS: usize = 3;
+/// Distance of the columns, with the marks of the right one.
+const GAP: f64 = 56.0;
+/// Room for the marks of the first column.
+const LEFT: f64 = 36.0;
+const TOP: f64 = 56.0;
+/// Height of a device's box.
+const BOX: f64 = 220.0;
+/// From a box to the one below.
+const STEP: f64 = BOX + 66.0;
+/// Width of an average letter of a label.
+const LETTER: f64 = 6.1;
+/// Height of a line of a label.
+const LINE: f64 = 13.0;
+/// Width of the stripe in full colour.
+const STRIPE: f64 = 5.0;
+/// Models of one line of the legend.
+const KEYS_IN_LINE: usize = 5;
+const KEY_STEP: f64 = 20.0;
+
+/// What a plot's style sheet does not have.
+const STYLE: &str = "\
+svg.plot .tint{fill-opacity:.2}
+svg.plot .free{fill:var(--grid);fill-opacity:.5}
+svg.plot .edge{fill:none;stroke:var(--paper);stroke-width:1}
+svg.plot text.label{fill:var(--ink);font-size:11px;stroke:none}
+svg.plot text.strong{font-weight:600}
+";
+
+/// The picture as a file of its own. The same plan gives the same bytes.
+pub fn picture(question: &Question, policy: &str, planned: &Planned) -> String {
+    let problem = &question.problem;
+    let used = planned.plan.devices();
+    let devices: Vec<&Device> =
+        problem.devices().iter().filter(|device| used.contains(&device.name.as_str())).collect();
+    let models = models(problem);
+    let rows = devices.len().div_ceil(COLUMNS);
+    let keys = TOP + STEP * rows as f64;
+    let height = keys + KEY_STEP * models.len().div_ceil(KEYS_IN_LINE) as f64 + 28.0;
+    let title = format!(
+        "{}: {policy}, {} of {} needed",
+        question.name,
+        planned.judgement.devices_used,
+        words::counted(problem.devices().len(), "device")
+    );
+    let mut svg = format!(
+        "<svg class=\"plot\" xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"-8 -4 {:.0} {:.0}\" role=\"img\" aria-label=\"{}\">\n\
+         <style>\n{PLOT}{STYLE}</style>\n<rect class=\"paper\" x=\"-8\" y=\"-4\" width=\"100%\" height=\"100%\"/>\n",
+        WIDTH + 16.0,
+        height + 8.0,
+        escape(&title),
+    );
+    let _ = writeln!(svg, "<text class=\"title\" x=\"0\" y=\"18\">{}</text>", escape(&title));
+    let width = (WIDTH - LEFT - GAP * (COLUMNS - 1) as f64) / COLUMNS as f64;
+    let all: Vec<_> = slots(problem, planned).collect();
+    for (at, device) in devices.iter().enumerate() {
+        let frame = Frame {
+            x: LEFT + (width + GAP) * (at % COLUMNS) as f64,
+            y: TOP + STEP * (at / COLUMNS) as f64,
+            width,
+            device,
+        };
+        let gpulets = planned.plan.gpulets.iter().filter(|gpulet| gpulet.device == device.name);
+        frame.draw(&mut svg, &gpulets.collect::<Vec<_>>());
+        for (_, gpulet, slot, predicted) in all.iter().filter(|(on, ..)| on.name == device.name) {
+            let workload = problem.workloads().iter().find(|workload| workload.name == slot.workload);
+            let Some(workload) = workload else { continue };
+            let colour = models.iter().position(|model| *model == workload.model).unwrap_or(0) % COLOURS;
+            frame.draw_slot(&mut svg, gpulet, slot, &Label { predicted, slo_us: workload.slo_us, colour });
+        }
+    }
+    legend(&mut svg, &models, keys);
+    svg.push_str("</svg>\n");
+    svg
+}
+
+/// The models of the problem, by name.
+fn models(problem: &Problem) -> Vec<&str> {
+    let mut models: Vec<&str> = problem.workloads().iter().map(|workload| workload.model.as_str()).collect();
+    models.sort_unstable();
+    models.dedup();
+    models
+}
+
+fn legend(svg: &mut String, models: &[&str], top: f64) {
+    let column = WIDTH / KEYS_IN_LINE as f64;
+    for (number, model) in models.iter().enumerate() {
+        let x = column * (number % KEYS_IN_LINE) as f64;
+        let y = top + KEY_STEP * (number / KEYS_IN_LINE) as f64;
+        let _ = writeln!(
+            svg,
+            "<rect class=\"f{}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"12\" height=\"12\" rx=\"2\"/><text class=\"key\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+            number % COLOURS,
+            x + 18.0,
+            y + 10.0,
+            escape(&fitting(model, column - 24.0).unwrap_or_default())
+        );
+    }
+    let _ = writeln!(
+        svg,
+        "<text x=\"0\" y=\"{:.1}\">height: share of the device; width: time; grey: given to nobody; times are from arrival to answer at worst, of the objective</text>",
+        top + KEY_STEP * models.len().div_ceil(KEYS_IN_LINE) as f64 + 14.0
+    );
+}
+
+/// What a box says.
+struct Label<'a> {
+    predicted: &'a SlotPrediction,
+    slo_us: f64,
+    colour: usize,
+}
+
+/// The box of a device.
+struct Frame<'a> {
+    x: f64,
+    y: f64,
+    width: f64,
+    device: &'a Device,
+}
+
+impl Frame<'_> {
+    fn draw(&self, svg: &mut String, gpulets: &[&Gpulet]) {
+        let Self { x, y, width, device } = self;
+        let by_time = gpulets.iter().any(|gpulet| gpulet.window.is_some());
+        let units: u32 = gpulets.iter().map(|gpulet| gpulet.units).sum();
+        let given = if by_time { String::new() } else { words::share(units, device.kind.units) };
+        let mut cycles: Vec<f64> = gpulets
+            .iter()
+            .filter_map(|gpulet| gpulet.duty_us.or(gpulet.window.map(|window| window.period_us)))
+            .collect();
+        cycles.sort_by(f64::total_cmp);
+        cycles.dedup();
+        let time = match cycles.as_slice() {
+            [] => "time".to_owned(),
+            [one] => format!("one cycle of {}", words::time(*one)),
+            _ => "one cycle of each".to_owned(),
+        };
+        let _ = writeln!(
+            svg,
+            "<text class=\"label strong\" x=\"{x:.1}\" y=\"{:.1}\">{}</text><text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{given}</text>\n\
+             <rect class=\"free\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{BOX}\"/>\n\
+             <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">0 %</text><text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">100 %</text>\n\
+             <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{time}</text>",
+            y - 8.0,
+            escape(&fitting(&device.name, width - 50.0).unwrap_or_default()),
+            x + width,
+            y - 8.0,
+            x - 5.0,
+            y + 10.0,
+            x - 5.0,
+            y + BOX,
+            x + width / 2.0,
+            y + BOX + 16.0,
+        );
+    }
+
+    /// Where in the cycle a slot runs, as shares of the cycle.
+    fn stretch(gpulet: &Gpulet, slot: &Slot) -> (f64, f64) {
+        match (gpulet.duty_us, gpulet.window) {
+            (Some(duty), _) => {
+                let before = gpulet.slots.iter().take_while(|other| !std::ptr::eq(*other, slot));
+                let from = before.map(|other| other.budget_us).sum::<f64>() / duty;
+                (from, from + slot.budget_us / duty)
+            }
+            (None, Some(window)) => (
+                window.offset_us / window.period_us,
+                (window.offset_us + window.length_us) / window.period_us,
+            ),
+            (None, None) => (0.0, 1.0),
+        }
+    }
+
+    fn draw_slot(&self, svg: &mut String, gpulet: &Gpulet, slot: &Slot, label: &Label<'_>) {
+        let (from, to) = Self::stretch(gpulet, slot);
+        let (from, to) = (from.clamp(0.0, 1.0), to.clamp(0.0, 1.0));
+        let unit = BOX / f64::from(self.device.kind.units.max(1));
+        let (x, width) = (self.x + self.width * from, self.width * (to - from));
+        let (y, height) = (self.y + unit * f64::from(gpulet.first_unit), unit * f64::from(gpulet.units));
+        let share = words::share(gpulet.units, self.device.kind.units);
+        let times = format!("{} of {}", words::ms(label.predicted.worst_us), words::time(label.slo_us));
+        let detail = format!("{share}, batch {}, {times}", slot.batch);
+        let _ = writeln!(
+            svg,
+            "<g><title>{}: {}, {}</title><rect class=\"f{colour} tint\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\"/>\
+             <rect class=\"f{colour}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{:.1}\" height=\"{height:.1}\"/>\
+             <rect class=\"edge\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\"/>",
+            escape(&slot.workload),
+            detail,
+            words::turn(gpulet),
+            STRIPE.min(width),
+            colour = label.colour,
+        );
+        let room = width - STRIPE - 8.0;
+        let whole = format!("{}  {detail}", slot.workload);
+        let lines = if whole.chars().count() as f64 * LETTER <= room {
+            vec![whole]
+        } else if height >= 2.0 * LINE + 2.0 {
+            [fitting(&slot.workload, room), fitting(&detail, room)].into_iter().flatten().collect()
+        } else {
+            fitting(&slot.workload, room).into_iter().collect()
+        };
+        if height >= LINE - 2.0 {
+            let middle = y + height / 2.0 + 4.0 - LINE * (lines.len().saturating_sub(1)) as f64 / 2.0;
+            for (number, line) in lines.iter().enumerate() {
+                let _ = writeln!(
+                    svg,
+                    "<text class=\"label\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+                    x + STRIPE + 5.0,
+                    middle + LINE * number as f64,
+                    escape(line)
+                );
+            }
+        }
+        svg.push_str("</g>\n");
+    }
+}
+
+/// The text, cut to a width; none where not even a few letters have room.
+fn fitting(text: &str, width: f64) -> Option<String> {
+    let letters = text.chars().count();
+    if letters as f64 * LETTER <= width {
+        return Some(text.to_owned());
+    }
+    let room = (0..letters).take_while(|count| (*count as f64 + 2.0) * LETTER <= width).count();
+    (room >= 3).then(|| text.chars().take(room).chain(['…']).collect())
+}

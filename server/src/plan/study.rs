@@ -1,0 +1,264 @@
+//! What the policies make of a problem: plans, what the judge says of them, room to grow, and how much better a plan
+//! could be at all.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use gpulet_core::check::{Judgement, check};
+use gpulet_core::interference::Runner;
+use gpulet_core::placement::{Exact, Infeasible, Policy};
+use gpulet_core::plan::Plan;
+use gpulet_core::problem::{Device, DeviceKind, Problem, Workload};
+use serde::Serialize;
+
+/// Growth of all rates up to which room is looked for.
+const GROWTH_MAX: f64 = 1_000.0;
+/// The first growth that is tried; doubled while the devices suffice.
+const GROWTH_FIRST: f64 = 0.01;
+/// How exactly the room is found, as a part of the rates.
+const GROWTH_STEP: f64 = 0.000_5;
+/// Workloads times devices up to which plans are made again for the room; beyond, each takes too long.
+const GROWTH_SIZE_MAX: usize = 250_000;
+/// Workloads up to which a search is made again and again.
+const SEARCHED_MAX: usize = 24;
+/// Workloads up to which a proof is looked for.
+const PROVED_MAX: usize = 64;
+/// Steps of the proof at most.
+const PROOF_NODES: u64 = 5_000;
+/// Times that are looked up for the fluid bound at most.
+const LOOKUPS_MAX: usize = 20_000_000;
+/// Part of a limit that a sum of floating-point numbers may be beyond it.
+const SLACK: f64 = 1e-9;
+
+/// The policies on a problem, the best first.
+#[derive(Clone, Debug)]
+pub struct Study {
+    /// Each policy with what came of it.
+    pub entries: Vec<Entry>,
+    /// What no plan can undercut.
+    pub least: Least,
+}
+
+/// A policy and what came of it.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// The policy.
+    pub policy: Policy,
+    /// Its plan, or why there is none.
+    pub outcome: Result<Planned, Infeasible>,
+}
+
+/// A plan with what the judge says.
+#[derive(Clone, Debug)]
+pub struct Planned {
+    /// The plan.
+    pub plan: Plan,
+    /// The judge's word.
+    pub judgement: Judgement,
+    /// Factor on all rates up to which the plan serves as it stands; none for an unsound plan or without load.
+    pub growth_unchanged: Option<f64>,
+    /// Factor on all rates up to which the policy needs no more devices, planned anew.
+    pub growth_planned_anew: Option<Growth>,
+}
+
+/// How far all rates may grow.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Growth {
+    /// Factor on the rates.
+    pub factor: f64,
+    /// Whether more was not tried.
+    pub at_bound: bool,
+}
+
+/// What plans need at least.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Least {
+    /// Devices that the work alone fills, in the best batches that are in time on the best shares: no plan at all
+    /// needs fewer. None where it was too much to look up.
+    pub devices_fluid: Option<f64>,
+    /// What plans of the sort that `exact` searches cost at least.
+    pub dedicated: Option<Dedicated>,
+}
+
+/// What `exact` found about plans with one gpulet for each workload, and whole devices for what is more than one
+/// gpulet can serve.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Dedicated {
+    /// Cost that none undercuts.
+    pub cost_least: f64,
+    /// Steps of the search.
+    pub nodes: u64,
+    /// Whether the search was followed to its end.
+    pub complete: bool,
+}
+
+impl Planned {
+    /// Places, and has it judged.
+    fn find(problem: &Problem, policy: &Policy) -> Result<Self, Infeasible> {
+        let plan = policy.place(problem)?;
+        let judgement = check(problem, &plan);
+        let growth_unchanged = judgement.head_room(problem).filter(|_| judgement.is_sound());
+        let mut planned = Self { plan, judgement, growth_unchanged, growth_planned_anew: None };
+        planned.growth_planned_anew = growth(problem, policy, &planned);
+        Ok(planned)
+    }
+
+    fn factor(&self) -> f64 {
+        let anew = self.growth_planned_anew.map(|growth| growth.factor);
+        anew.or(self.growth_unchanged).unwrap_or(0.0)
+    }
+}
+
+impl Entry {
+    /// Sound plans first, the cheapest of them first, of those as cheap the one with most room; then plans by what
+    /// they break; then policies without a plan.
+    fn order(&self, other: &Self) -> Ordering {
+        let class = |entry: &Self| match &entry.outcome {
+            Ok(planned) if planned.judgement.is_sound() => 0,
+            Ok(_) => 1,
+            Err(_) => 2,
+        };
+        let by_class = class(self).cmp(&class(other));
+        let (Ok(left), Ok(right)) = (&self.outcome, &other.outcome) else { return by_class };
+        let broken = |planned: &Planned| planned.judgement.violations.len();
+        by_class
+            .then_with(|| broken(left).cmp(&broken(right)))
+            .then_with(|| left.judgement.cost.total_cmp(&right.judgement.cost))
+            .then_with(|| left.judgement.devices_used.cmp(&right.judgement.devices_used))
+            .then_with(|| right.factor().total_cmp(&left.factor()))
+    }
+}
+
+/// Asks every policy.
+pub fn study(problem: &Problem, policies: Vec<Policy>) -> Study {
+    let entry = |policy: Policy| Entry { outcome: Planned::find(problem, &policy), policy };
+    let mut entries: Vec<Entry> = policies.into_iter().map(entry).collect();
+    entries.sort_by(Entry::order);
+    let found = entries.first().is_some_and(|entry| entry.outcome.is_ok());
+    let least =
+        Least { devices_fluid: fluid(problem), dedicated: if found { dedicated(problem) } else { None } };
+    Study { entries, least }
+}
+
+/// Whether all devices cost the same, and what.
+pub fn same_cost(problem: &Problem) -> Option<f64> {
+    let first = problem.devices().first()?.cost;
+    let same = problem.devices().iter().all(|device| device.cost.to_bits() == first.to_bits());
+    (same && first > 0.0).then_some(first)
+}
+
+/// The same question with all rates times a factor.
+fn scaled(problem: &Problem, factor: f64) -> Option<Problem> {
+    let mut rates = problem.workloads().iter().map(|workload| (&workload.name, workload.rate * factor));
+    rates.try_fold(problem.clone(), |problem, (name, rate)| problem.with_rate(name, rate).ok())
+}
+
+/// The same question with some more devices of the first sort, so that needing more than there are is seen by
+/// counting, and not by a search for what would mend it.
+fn with_spares(problem: &Problem, used: usize) -> Option<Problem> {
+    let pattern = problem.devices().first()?;
+    let spare = |at: usize| Device {
+        name: format!("{}+{at}", pattern.name),
+        kind: Arc::clone(&pattern.kind),
+        memory_bytes: pattern.memory_bytes,
+        fault_domain: format!("{}+{at}", pattern.name),
+        cost: pattern.cost,
+    };
+    let spares = (0..=used / 4).map(spare);
+    problem.on(problem.devices().iter().cloned().chain(spares).collect()).ok()
+}
+
+/// How far all rates may grow before the policy needs more devices: doubling, then halving.
+fn growth(problem: &Problem, policy: &Policy, planned: &Planned) -> Option<Growth> {
+    let loaded = problem.workloads().iter().any(|workload| workload.rate > 0.0);
+    let size = problem.workloads().len().saturating_mul(problem.devices().len());
+    let searches = matches!(policy, Policy::Exact(_)) && problem.workloads().len() > SEARCHED_MAX;
+    if !loaded || !planned.judgement.is_sound() || size > GROWTH_SIZE_MAX || searches {
+        return None;
+    }
+    let (used, cost) = (planned.judgement.devices_used, planned.judgement.cost);
+    let roomy = with_spares(problem, used)?;
+    let suffice = |growth: f64| {
+        let Some(problem) = scaled(&roomy, 1.0 + growth) else { return false };
+        let Ok(plan) = policy.place(&problem) else { return false };
+        let judgement = check(&problem, &plan);
+        judgement.is_sound() && judgement.devices_used <= used && judgement.cost <= cost * (1.0 + SLACK)
+    };
+    let (mut low, mut high) = (0.0, GROWTH_FIRST);
+    while suffice(high) {
+        low = high;
+        high *= 2.0;
+        if low > GROWTH_MAX {
+            return Some(Growth { factor: 1.0 + low, at_bound: true });
+        }
+    }
+    while high - low > GROWTH_STEP * (1.0 + low) {
+        let middle = f64::midpoint(low, high);
+        if suffice(middle) { low = middle } else { high = middle }
+    }
+    let unchanged = planned.growth_unchanged.unwrap_or(1.0);
+    Some(Growth { factor: (1.0 + low).max(unchanged), at_bound: false })
+}
+
+fn dedicated(problem: &Problem) -> Option<Dedicated> {
+    if problem.workloads().len() > PROVED_MAX {
+        return None;
+    }
+    let proved = Exact { nodes: PROOF_NODES }.prove(problem).ok()?;
+    let cost_least = if proved.complete { proved.cost } else { proved.cost_least };
+    Some(Dedicated { cost_least, nodes: proved.nodes, complete: proved.complete })
+}
+
+/// Devices that the work alone fills. However a plan shares a device, a request that just misses a batch waits for
+/// it and its own, so a batch may take half the objective at most; and neighbours only ever add to its time.
+fn fluid(problem: &Problem) -> Option<f64> {
+    let mut kinds: Vec<&DeviceKind> = Vec::new();
+    for device in problem.devices() {
+        if kinds.iter().all(|known| known.name != device.kind.name) {
+            kinds.push(&device.kind);
+        }
+    }
+    let mut lookups = 0_usize;
+    let mut devices = 0.0;
+    for workload in problem.workloads().iter().filter(|workload| workload.rate > 0.0) {
+        let mut least = f64::INFINITY;
+        for kind in &kinds {
+            least = least.min(seconds_least(problem, workload, kind, &mut lookups)?);
+        }
+        if least.is_finite() {
+            devices += workload.wanted() * least;
+        }
+    }
+    Some(devices)
+}
+
+/// Seconds of a whole device that a request of the workload takes at least; none after too many lookups.
+fn seconds_least(
+    problem: &Problem,
+    workload: &Workload,
+    kind: &DeviceKind,
+    lookups: &mut usize,
+) -> Option<f64> {
+    let mut least = f64::INFINITY;
+    let Some(profile) = problem.profile(workload, kind) else { return Some(least) };
+    let batch_max = workload.batch_max.min(profile.batches().1);
+    for units in &kind.sizes {
+        let share = f64::from(*units) / f64::from(kind.units);
+        for batch in 1..=batch_max {
+            *lookups = lookups.saturating_add(1);
+            if *lookups > LOOKUPS_MAX {
+                return None;
+            }
+            let Ok(time) = problem.alone_us(profile, batch, *units) else { continue };
+            let runner = Runner { profile, batch, units: *units };
+            let time = time * problem.interference().slowdown(&runner, &[]);
+            if 2.0 * time > workload.slo_us * (1.0 + SLACK) {
+                break;
+            }
+            // A batch's input may be copied in while the batch before still runs.
+            let busy = time - profile.load_us(batch);
+            least = least.min(share * busy / (1e6 * f64::from(batch)));
+        }
+    }
+    Some(least)
+}

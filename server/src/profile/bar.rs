@@ -1,0 +1,96 @@
+//! How far the measuring has come, and how long it will still take.
+
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// Steps of the bar that a cell has.
+const STEPS: u64 = 1_000;
+/// Time between two looks at the clock's progress: drawing must not be felt by what is measured.
+const PERIOD: Duration = Duration::from_millis(200);
+
+/// One line on standard error, if that is a terminal.
+#[derive(Debug)]
+pub struct Bar {
+    line: ProgressBar,
+    /// Steps of the cell under way, and when they were last shown.
+    cell: u64,
+    shown: Instant,
+}
+
+impl Bar {
+    /// A bar, or nothing where nobody would see it.
+    pub fn new(shown: bool) -> Self {
+        let target = if shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        let line = ProgressBar::with_draw_target(Some(0), target);
+        // A template of literals: should it not parse, the default style serves.
+        if let Ok(style) = ProgressStyle::with_template("{msg:<44!} {wide_bar} {percent:>3} %  {eta:>4} left")
+        {
+            line.set_style(style);
+        }
+        Self { line, cell: 0, shown: Instant::now() }
+    }
+
+    /// Says that so many more cells are to come.
+    pub fn expect(&self, cells: usize) {
+        self.line.inc_length(STEPS.saturating_mul(cells as u64));
+    }
+
+    /// Says what is being done.
+    pub fn say(&self, what: impl Into<String>) {
+        self.line.set_message(what.into());
+    }
+
+    /// So many cells less are to come, the one under way among them.
+    pub fn skip(&mut self, cells: usize) {
+        let steps = STEPS.saturating_mul(cells as u64);
+        self.line.dec_length(steps);
+        self.line.set_position(self.line.position().saturating_sub(self.cell));
+        self.cell = 0;
+    }
+
+    /// Shows how much of the cell under way is done, from 0 to 1; not more often than can be seen.
+    pub fn show(&mut self, share: f64) {
+        if self.shown.elapsed() < PERIOD {
+            return;
+        }
+        self.shown = Instant::now();
+        self.advance((STEPS as f64 * share.clamp(0.0, 1.0)) as u64);
+    }
+
+    /// A cell is done, or not needed.
+    pub fn finish_cell(&mut self) {
+        self.advance(STEPS);
+        self.cell = 0;
+    }
+
+    /// Clears the line.
+    pub fn clear(&self) {
+        self.line.finish_and_clear();
+    }
+
+    fn advance(&mut self, to: u64) {
+        let to = to.clamp(self.cell, STEPS);
+        self.line.inc(to - self.cell);
+        self.cell = to;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_count_in_full_whatever_was_shown_of_them() {
+        let mut bar = Bar::new(false);
+        bar.expect(2);
+        bar.shown = Instant::now() - PERIOD;
+        bar.show(0.25);
+        assert_eq!(bar.line.position(), STEPS / 4);
+        bar.show(0.5);
+        assert_eq!(bar.line.position(), STEPS / 4, "shown too often");
+        bar.finish_cell();
+        bar.finish_cell();
+        assert_eq!((bar.line.position(), bar.line.length()), (2 * STEPS, Some(2 * STEPS)));
+    }
+}

@@ -1,0 +1,131 @@
+//! What was measured as pictures: a page for a browser, and one plot of all models.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use sim::page::{COLOURS, Plot, Series, document, escape, figure};
+
+use super::answer::{Answer, CellAnswer, HEADER, ModelAnswer};
+use super::bench::cores_words;
+
+/// The page. The same answer gives the same bytes.
+pub fn page(answer: &Answer) -> String {
+    let mut body = format!("<p class=\"soft\">{}</p>\n", escape(&answer.headline()));
+    for model in &answer.models {
+        let _ = writeln!(
+            body,
+            "<p class=\"verdict\"><strong>{}</strong>: {}</p>",
+            escape(&model.header.model),
+            escape(&model.best())
+        );
+    }
+    for note in &answer.notes {
+        let _ = writeln!(body, "<p class=\"note\">{}</p>", escape(note));
+    }
+    for failure in &answer.failed {
+        let _ =
+            writeln!(body, "<p class=\"note\">{}: {}</p>", escape(&failure.model), escape(&failure.reason));
+    }
+    if answer.models.len() > 1 {
+        body.push_str(&figure(
+            "What batches and cores gain",
+            &gain(answer).element(),
+            "Rows a second of each model, as a multiple of its smallest batch on the fewest cores.",
+        ));
+    }
+    for model in &answer.models {
+        let name = &model.header.model;
+        body.push_str(&figure(
+            &format!("{name}: time of a batch"),
+            &lines(model, "p99 of a batch", "ms", |cell| cell.cell.p99_us / 1e3).element(),
+            "99 of 100 batches were done by then. A plan must keep this, and the wait before it, within the objective.",
+        ));
+        body.push_str(&figure(
+            &format!("{name}: rows a second"),
+            &lines(model, "Rows a second", "rows/s", |cell| cell.rows_per_s).element(),
+            "One batch after the other, at the median. Where the line is level, larger batches only cost time.",
+        ));
+    }
+    body.push_str(&table(answer));
+    document("Profiles", &body)
+}
+
+/// What batches and cores gain, all models in one plot.
+pub fn gain(answer: &Answer) -> Plot {
+    let cores: usize = answer.models.iter().map(|model| units(model).len()).sum();
+    let mut series = Vec::new();
+    for model in &answer.models {
+        let Some(first) = model.cells.first().map(|cell| cell.rows_per_s) else { continue };
+        let all = units(model);
+        // Too many lines cannot be told apart: then each model has one, on most cores.
+        let shown = all.iter().copied().skip(if cores > COLOURS { all.len().saturating_sub(1) } else { 0 });
+        for units in shown {
+            series.push(Series {
+                name: format!("{}, {}", model.header.model, cores_words(units)),
+                colour: Some(series.len()),
+                strong: false,
+                points: points(model, units, |cell| cell.rows_per_s / first),
+            });
+        }
+    }
+    Plot {
+        title: "Rows a second, as a multiple of the smallest batch on the fewest cores".to_owned(),
+        horizontal: "rows of a batch".to_owned(),
+        vertical: "times".to_owned(),
+        series,
+        marks: marks(answer.models.iter()),
+        ..Plot::default()
+    }
+}
+
+fn lines(model: &ModelAnswer, title: &str, unit: &str, value: impl Fn(&CellAnswer) -> f64) -> Plot {
+    let series = units(model).into_iter().enumerate().map(|(colour, units)| Series {
+        name: cores_words(units),
+        colour: Some(colour),
+        strong: false,
+        points: points(model, units, &value),
+    });
+    Plot {
+        title: format!("{title}: {}", model.header.model),
+        horizontal: "rows of a batch".to_owned(),
+        vertical: unit.to_owned(),
+        series: series.collect(),
+        marks: marks(std::iter::once(model)),
+        ..Plot::default()
+    }
+}
+
+/// Numbers of cores that a model was measured on.
+fn units(model: &ModelAnswer) -> BTreeSet<u32> {
+    model.cells.iter().map(|cell| cell.cell.units).collect()
+}
+
+/// Batches double from one to the next: each takes the same room.
+fn place(batch: u32) -> f64 {
+    f64::from(batch.max(1)).log2()
+}
+
+fn points(model: &ModelAnswer, units: u32, value: impl Fn(&CellAnswer) -> f64) -> Vec<(f64, f64)> {
+    let cells = model.cells.iter().filter(|cell| cell.cell.units == units);
+    cells.map(|cell| (place(cell.cell.batch), value(cell))).collect()
+}
+
+fn marks<'a>(models: impl Iterator<Item = &'a ModelAnswer>) -> Vec<(f64, String)> {
+    let batches: BTreeSet<u32> =
+        models.flat_map(|model| model.cells.iter().map(|cell| cell.cell.batch)).collect();
+    batches.into_iter().map(|batch| (place(batch), batch.to_string())).collect()
+}
+
+fn table(answer: &Answer) -> String {
+    let mut table = String::from("<h2>All cells</h2>\n<div class=\"wide\">\n<table>\n<tr>");
+    for name in HEADER {
+        let _ = write!(table, "<th>{}</th>", escape(name));
+    }
+    table.push_str("</tr>\n");
+    for row in answer.rows() {
+        let cells: String = row.iter().map(|cell| format!("<td>{}</td>", escape(cell))).collect();
+        let _ = writeln!(table, "<tr>{cells}</tr>");
+    }
+    table.push_str("</table>\n</div>\n");
+    table
+}
