@@ -153,14 +153,20 @@ impl Router {
             u64::from(queue.rows) * before / queue.len().max(1) as u64
         });
         let ahead = ahead.fold(0_u64, u64::saturating_add);
-        let row_time = model.cost.best_row_time(row_bytes).0;
-        let wait = |rows: u64| Nanos(row_time.saturating_mul(rows) / u64::from(pool.up.len().max(1)));
-        let lanes = f64::from(pool.up.len().max(1));
-        let load = model.rate.per_second(self.now) * row_time as f64 / 1e9 / lanes;
-        let overload = ((load - 1.0) / OVERLOAD).clamp(0.0, 1.0);
-        let behind = overload > 0.0 && ahead as f64 > SOON * model.policy.demand().unit;
-        let wait = if behind { model.outlook.of(wait(ahead), overload) } else { wait(ahead) };
+        let (row_time, lanes) = (model.cost.best_row_time(row_bytes).0, pool.up.len().max(1));
+        let at_best = Nanos(row_time.saturating_mul(ahead) / u64::from(lanes));
+        let many = model.policy.foresees() && ahead as f64 > SOON * model.policy.demand().unit;
+        let overload = if many { self.overload(model, row_time, lanes) } else { 0.0 };
+        let behind = overload > 0.0;
+        let wait = if behind { model.outlook.of(at_best, overload) } else { at_best };
         (start.after(wait).after(model.cost.cautious(arrival.rows, row_bytes)), behind)
+    }
+
+    /// By how much the model is sent more than so many lanes answer at `row_time` nanoseconds a row: 0 for not at all,
+    /// 1 for wholly.
+    fn overload(&self, model: &Model, row_time: u64, lanes: u32) -> f64 {
+        let load = model.rate.per_second(self.now) * row_time as f64 / 1e9 / f64::from(lanes);
+        ((load - 1.0) / OVERLOAD).clamp(0.0, 1.0)
     }
 
     /// Puts a request that is in no queue into its own.
