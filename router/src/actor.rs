@@ -9,8 +9,8 @@ use std::time::Instant;
 use gpulet::{BatchError, BatchOutcome, LaneBatch, LaneHandle, LaneReport};
 use oip::Tensor;
 use router_core::{
-    Arrival, BatchId, BatchReport, ConfigError, Effect, Effects, Event, LaneId, LaneSpec, ModelId, Nanos,
-    Outcome, Reason, RequestId, Router, RouterConfig,
+    Arrival, BatchId, BatchReport, ConfigError, Effect, Effects, Event, LaneId, LaneSpec, LaneState, ModelId,
+    Nanos, Outcome, Reason, RequestId, Router, RouterConfig, SwitchRefusal,
 };
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant as TokioInstant, sleep_until};
@@ -21,6 +21,7 @@ use crate::handle::{Control, RouterHandle, Submission};
 use crate::job::{Answer, Rejection, Timing};
 use crate::outlet::{Outlet, Urgent};
 use crate::payload::{Ids, Payload, Payloads};
+use crate::plan::{LaneDownError, LanePlan, SwitchError};
 
 /// Events handled before the task lets others run.
 const TURN_EVENTS: usize = 256;
@@ -56,6 +57,8 @@ pub fn start(options: &RouterOptions) -> Result<RouterHandle, ConfigError> {
         lanes: BTreeMap::new(),
         in_flight: BTreeMap::new(),
         retiring: BTreeMap::new(),
+        resting: BTreeMap::new(),
+        refused: None,
         drained: Vec::new(),
     };
     tokio::spawn(actor.run(mailbox, commands, reports));
@@ -85,6 +88,10 @@ struct Actor {
     lanes: BTreeMap<u32, LaneHandle>,
     in_flight: BTreeMap<u64, InFlight>,
     retiring: BTreeMap<ModelId, Vec<oneshot::Sender<()>>>,
+    /// Who waits for a lane to be at rest; told false if it is gone.
+    resting: BTreeMap<u32, Vec<oneshot::Sender<bool>>>,
+    /// Why the core refused the last switch.
+    refused: Option<SwitchRefusal>,
     drained: Vec<oneshot::Sender<()>>,
 }
 
@@ -156,9 +163,20 @@ impl Actor {
 
     fn lane_gone(&mut self, lane: u32) {
         error!(lane, "a lane's thread ended");
+        self.forget_lane(lane);
+    }
+
+    fn forget_lane(&mut self, lane: u32) {
         self.lanes.remove(&lane);
         self.in_flight.retain(|_, batch| batch.lane != lane);
         self.turn(Event::LaneDown(LaneId(lane)), None);
+        self.rests(lane, false);
+    }
+
+    fn rests(&mut self, lane: u32, rests: bool) {
+        for told in self.resting.remove(&lane).unwrap_or_default() {
+            let _ = told.send(rests);
+        }
     }
 
     fn report(&mut self, report: LaneReport) {
@@ -211,6 +229,9 @@ impl Actor {
                     self.finish(request, outcome, reason, returned.as_mut())
                 }
                 Effect::Retired(model) => self.retired(model),
+                Effect::Switched => self.refused = None,
+                Effect::SwitchRefused(refusal) => self.refused = Some(refusal),
+                Effect::LaneAtRest(lane) => self.rests(lane.0, true),
             }
         }
         effects.clear();
@@ -282,10 +303,17 @@ impl Actor {
                 }
             }
             Control::LaneUp { lane, depth, done } => {
-                let spec = LaneSpec { lane: LaneId(lane.id()), depth, ahead: Nanos::NEVER };
+                let spec = LaneSpec { lane: LaneId(lane.id()), depth, ahead: Nanos::NEVER, cycle: None };
                 self.lanes.insert(lane.id(), lane);
                 self.turn(Event::LaneUp(spec), None);
                 let _ = done.send(());
+            }
+            Control::Switch(plan, done) => {
+                let _ = done.send(self.switch(*plan));
+            }
+            Control::AtRest(lane, told) => self.tell_at_rest(lane, told),
+            Control::LaneDown(lane, done) => {
+                let _ = done.send(self.lane_down(lane));
             }
             Control::Drain { until, done } => {
                 self.drained.push(done);
@@ -293,6 +321,59 @@ impl Actor {
             }
             Control::Snapshot(reply) => {
                 let _ = reply.send(self.core.snapshot());
+            }
+        }
+    }
+
+    /// Takes in the handles of new lanes if the core takes the plan, else drops them.
+    fn switch(&mut self, plan: LanePlan) -> Result<(), SwitchError> {
+        let LanePlan { new, switch } = plan;
+        let mut handles = BTreeMap::new();
+        for handle in new {
+            let lane = LaneId(handle.id());
+            let named = switch.up.iter().any(|up| up.spec.lane == lane);
+            if !named || self.lanes.contains_key(&lane.0) || handles.insert(lane.0, handle).is_some() {
+                return Err(SwitchError::Handle(lane));
+            }
+        }
+        let known = |lane: LaneId| self.lanes.contains_key(&lane.0) || handles.contains_key(&lane.0);
+        if let Some(up) = switch.up.iter().find(|up| !known(up.spec.lane)) {
+            return Err(SwitchError::NoHandle(up.spec.lane));
+        }
+        let new: Vec<u32> = handles.keys().copied().collect();
+        // The turn itself may hand a batch to them.
+        self.lanes.append(&mut handles);
+        self.turn(Event::Switch(&switch), None);
+        let Some(refusal) = self.refused.take() else { return Ok(()) };
+        self.lanes.retain(|lane, _| !new.contains(lane));
+        Err(SwitchError::Refused(refusal))
+    }
+
+    fn tell_at_rest(&mut self, lane: LaneId, told: oneshot::Sender<bool>) {
+        match self.core.lane_state(lane) {
+            None => {
+                let _ = told.send(false);
+            }
+            Some(LaneState::AtRest) => {
+                let _ = told.send(true);
+            }
+            Some(LaneState::Active | LaneState::Waiting | LaneState::Emptying) => {
+                let waiting = self.resting.entry(lane.0).or_default();
+                waiting.retain(|other| !other.is_closed());
+                waiting.push(told);
+            }
+        }
+    }
+
+    fn lane_down(&mut self, lane: LaneId) -> Result<(), LaneDownError> {
+        match self.core.lane_state(lane) {
+            None => Err(LaneDownError::Unknown(lane)),
+            Some(LaneState::AtRest) => {
+                self.forget_lane(lane.0);
+                Ok(())
+            }
+            Some(LaneState::Active | LaneState::Waiting | LaneState::Emptying) => {
+                Err(LaneDownError::Busy(lane))
             }
         }
     }

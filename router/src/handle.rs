@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use gpulet::{LaneHandle, LaneSink};
-use router_core::{ModelId, ModelSpec, Reason, RequestId, Snapshot};
+use router_core::{LaneId, ModelId, ModelSpec, Reason, RequestId, Snapshot};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::job::{Answer, Job, Rejection};
 use crate::outlet::{Outlet, Urgent};
 use crate::payload::{Ids, Reply};
+use crate::plan::{LaneDownError, LanePlan, SwitchError};
 
 pub(crate) struct Submission {
     pub id: RequestId,
@@ -23,6 +24,9 @@ pub(crate) enum Control {
     ModelUp(Box<ModelSpec>, oneshot::Sender<bool>),
     ModelDown(ModelId, oneshot::Sender<()>),
     LaneUp { lane: LaneHandle, depth: u32, done: oneshot::Sender<()> },
+    Switch(Box<LanePlan>, oneshot::Sender<Result<(), SwitchError>>),
+    AtRest(LaneId, oneshot::Sender<bool>),
+    LaneDown(LaneId, oneshot::Sender<Result<(), LaneDownError>>),
     Drain { until: Instant, done: oneshot::Sender<()> },
     Snapshot(oneshot::Sender<Snapshot>),
 }
@@ -93,6 +97,31 @@ impl RouterHandle {
     pub async fn lane_up(&self, lane: LaneHandle, depth: u32) {
         let (done, wait) = oneshot::channel();
         self.tell(Control::LaneUp { lane, depth, done }, wait).await;
+    }
+
+    /// Puts another plan of lanes in the place of the one that is in force, all at once or not at all. Sessions must be
+    /// installed on the lanes already. No request is lost by it: batches in flight end where they are, queued requests
+    /// move with their models.
+    pub async fn switch(&self, plan: LanePlan) -> Result<(), SwitchError> {
+        let (done, outcome) = oneshot::channel();
+        let sent = self.control.send(Control::Switch(Box::new(plan), done)).await;
+        sent.map_err(|_| SwitchError::Ended)?;
+        outcome.await.unwrap_or(Err(SwitchError::Ended))
+    }
+
+    /// Waits until a lane that a switch put to rest holds nothing. At once for one that is at rest; for an active one
+    /// whenever a switch puts it there. False if the lane is not known, or goes down first.
+    pub async fn at_rest(&self, lane: LaneId) -> bool {
+        let (told, rests) = oneshot::channel();
+        self.control.send(Control::AtRest(lane, told)).await.is_ok() && rests.await.unwrap_or(false)
+    }
+
+    /// Forgets a lane at rest and drops the router's handle of it, so that its thread ends when nobody else holds one.
+    pub async fn lane_down(&self, lane: LaneId) -> Result<(), LaneDownError> {
+        let (done, outcome) = oneshot::channel();
+        let sent = self.control.send(Control::LaneDown(lane, done)).await;
+        sent.map_err(|_| LaneDownError::Unknown(lane))?;
+        outcome.await.unwrap_or(Err(LaneDownError::Unknown(lane)))
     }
 
     /// Refuses new requests from now on and queued ones at `until`. Returns when none is left, at the latest

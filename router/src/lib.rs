@@ -12,7 +12,9 @@ mod handle;
 mod job;
 mod outlet;
 mod payload;
+mod plan;
 
 pub use actor::{RouterOptions, start};
 pub use handle::RouterHandle;
 pub use job::{Answer, Job, Rejection, Timing};
+pub use plan::{LaneDownError, LanePlan, SwitchError};

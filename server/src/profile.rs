@@ -35,6 +35,8 @@ use arguments::ProfileArgs;
 use bar::Bar;
 use bench::{Bench, Desk, Findings, Halt};
 use machine::Machine;
+
+pub use machine::DEVICE;
 use record::Record;
 use subjects::{Failure, Subject};
 

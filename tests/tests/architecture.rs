@@ -13,7 +13,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("router-core", &[]),
     ("gpulet-core", &[]),
     ("workload", &[]),
-    ("sim", &["workload", "router-core"]),
+    ("sim", &["workload", "router-core", "gpulet-core"]),
     ("loadtest", &["oip", "sim", "workload"]),
     ("models", &["oip"]),
     ("gpulet", &["models", "oip"]),

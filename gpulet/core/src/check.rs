@@ -11,6 +11,8 @@
 mod judge;
 mod violation;
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 pub use self::judge::check;
@@ -64,11 +66,13 @@ impl Judgement {
     /// The smallest capacity over wanted rate of all workloads with load: how much all rates may grow together
     /// before one is no longer served. None without load.
     pub fn head_room(&self, problem: &crate::problem::Problem) -> Option<f64> {
+        let mut capacities: BTreeMap<&str, f64> = BTreeMap::new();
+        for slot in &self.slots {
+            *capacities.entry(&slot.workload).or_default() += slot.capacity;
+        }
         let loaded = problem.workloads().iter().filter(|workload| workload.rate > 0.0);
-        let room = loaded.map(|workload| {
-            let slots = self.slots.iter().filter(|slot| slot.workload == workload.name);
-            slots.map(|slot| slot.capacity).sum::<f64>() / workload.rate
-        });
+        let room = loaded
+            .map(|workload| capacities.get(workload.name.as_str()).copied().unwrap_or(0.0) / workload.rate);
         room.reduce(f64::min)
     }
 }

@@ -10,6 +10,7 @@ mod gpulet;
 mod igniter;
 mod learned;
 mod load;
+mod neighbours;
 mod none;
 
 use crate::profile::Profile;
@@ -20,6 +21,7 @@ pub use self::gpulet::Gpulet;
 pub use self::igniter::{DevicePower, Igniter};
 pub use self::learned::Learned;
 pub use self::load::Load;
+pub use self::neighbours::Neighbours;
 pub use self::none::NoInterference;
 
 /// A batch that runs on a share of a device.
@@ -98,13 +100,11 @@ impl Interference {
     /// The largest factor on the latency of `own` while each neighbour runs whichever of its batches is worst: one
     /// inner list a neighbour, of the loads that take turns there. At least 1.
     pub fn slowdown(&self, own: &Runner<'_>, neighbours: &[&[Load]]) -> f64 {
-        match neighbours {
-            [] => self.beside(own, &[]),
-            [turns] => turns.iter().fold(1.0, |worst: f64, load| worst.max(self.beside(own, &[*load]))),
-            many => {
-                let envelopes: Vec<Load> = many.iter().map(|turns| Load::envelope(turns)).collect();
-                self.beside(own, &envelopes)
-            }
-        }
+        self.slowdown_beside(own, &Neighbours::of(neighbours.iter().copied()))
+    }
+
+    /// The same of neighbours that are asked about often.
+    pub fn slowdown_beside(&self, own: &Runner<'_>, neighbours: &Neighbours) -> f64 {
+        neighbours.cases().fold(1.0, |worst, beside| worst.max(self.beside(own, beside)))
     }
 }

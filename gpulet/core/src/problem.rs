@@ -102,7 +102,7 @@ impl Workload {
     /// Whether the two must not share a fault domain.
     pub fn excludes(&self, other: &Self) -> bool {
         let refuses = |own: &Self, other: &Self| own.not_with.contains(&other.tenant);
-        self.name != other.name && (refuses(self, other) || refuses(other, self))
+        (refuses(self, other) || refuses(other, self)) && self.name != other.name
     }
 }
 

@@ -29,6 +29,7 @@ impl Digest {
             Event::Cancel(request) => (8, u64::from(request.slot())),
             Event::ModelDown(model) => (9, u64::from(model.0)),
             Event::Drain { until } => (10, until.0),
+            Event::Switch(switch) => (15, (switch.up.len() as u64) << 32 | switch.rest.len() as u64),
         };
         self.note(now);
         self.note(kind);
@@ -46,6 +47,9 @@ impl Digest {
             }
             Effect::Recall { lane, batch } => (13, batch.0, u64::from(lane.0)),
             Effect::Retired(model) => (14, u64::from(model.0), 0),
+            Effect::Switched => (16, 0, 0),
+            Effect::SwitchRefused(_) => (17, 0, 0),
+            Effect::LaneAtRest(lane) => (18, u64::from(lane.0), 0),
         };
         self.note(kind);
         self.note(what);

@@ -34,6 +34,7 @@ mod inflight;
 mod lanes;
 pub mod page;
 pub mod report;
+pub mod scaling;
 mod series;
 mod setup;
 mod simulation;

@@ -250,7 +250,7 @@ impl Simulation {
         self.lanes.come_up(lane);
         self.figures.lanes(self.now, 0, 1);
         let (depth, ahead) = (self.setup.depth(), self.setup.policy.ahead());
-        self.feed(Event::LaneUp(LaneSpec { lane: LaneId(lane), depth, ahead }))
+        self.feed(Event::LaneUp(LaneSpec { lane: LaneId(lane), depth, ahead, cycle: None }))
     }
 
     fn batch_ends(&mut self) -> Result<(), Breach> {
@@ -363,7 +363,8 @@ impl Simulation {
             Effect::Recall { lane, batch } => {
                 self.recalls.push_back((lane, batch));
             }
-            Effect::Retired(_) => {}
+            // No workload switches plans.
+            Effect::Retired(_) | Effect::Switched | Effect::SwitchRefused(_) | Effect::LaneAtRest(_) => {}
         }
         Ok(())
     }

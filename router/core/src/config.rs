@@ -1,7 +1,7 @@
 //! What the core is told about itself, models and lanes.
 
 use crate::batch::Policy;
-use crate::{LaneId, ModelId, Nanos, Tenant};
+use crate::{Cycle, LaneId, ModelId, Nanos, Tenant};
 
 /// Bounds of one router.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,7 +100,7 @@ impl ModelLanes {
 }
 
 /// A lane that came up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LaneSpec {
     /// Not in use by another lane.
     pub lane: LaneId,
@@ -109,6 +109,8 @@ pub struct LaneSpec {
     /// How long before it should be free its next batch may be handed over, if its depth allows;
     /// [`Nanos::NEVER`] for at any time.
     pub ahead: Nanos,
+    /// How its models take turns; without one the most urgent goes first.
+    pub cycle: Option<Cycle>,
 }
 
 /// A configuration that cannot work.

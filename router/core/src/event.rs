@@ -2,7 +2,10 @@
 
 use serde::Serialize;
 
-use crate::{BatchId, Class, LaneId, LaneSpec, ModelId, ModelSpec, Nanos, RequestId, ShapeKey, Tenant};
+use crate::{
+    BatchId, Class, LaneId, LaneSpec, ModelId, ModelSpec, Nanos, RequestId, ShapeKey, Switch, SwitchRefusal,
+    Tenant,
+};
 
 /// A request that wants in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,8 +63,10 @@ pub enum Event<'a> {
     ModelDown(ModelId),
     /// A lane became available.
     LaneUp(LaneSpec),
-    /// A lane is gone and what it ran is lost.
+    /// A lane is gone and what it ran is lost: nothing, if it was at rest.
     LaneDown(LaneId),
+    /// Another plan of lanes: all of it in this turn, or nothing.
+    Switch(&'a Switch),
     /// No new requests; queued ones may start until then.
     Drain {
         /// Time at which the queues are emptied by refusal.
@@ -156,6 +161,12 @@ pub enum Effect {
     },
     /// No request of this model is left and none will come.
     Retired(ModelId),
+    /// The plan of lanes was switched.
+    Switched,
+    /// The plan of lanes makes no sense; nothing changed.
+    SwitchRefused(SwitchRefusal),
+    /// A lane that was put to rest holds nothing any more.
+    LaneAtRest(LaneId),
 }
 
 /// The requests of a dispatched batch: where they are among the members of an [`Effects`].

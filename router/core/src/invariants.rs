@@ -1,7 +1,23 @@
 //! The invariants by name. R1, R2, R8 and R9 speak of what comes out and are checked on the effects by whoever
 //! drives the machine (the property tests and the simulator); the others can be read off the state.
+//!
+//! | id | statement |
+//! |---|---|
+//! | R1 | every request is in one place and ends exactly once, through any number of switches |
+//! | R2 | nothing is started at or after its deadline |
+//! | R3 | a batch never mixes shapes or versions and never exceeds the model's limit |
+//! | R4 | queues and queued bytes stay within their bounds |
+//! | R5 | a lane holds no more batches than its depth; every pool knows its lanes, and they know it |
+//! | R6 | somebody will look at unfinished work again |
+//! | R7 | no free lane is kept from a ready queue that it may run, whatever its cycle |
+//! | R8 | within a class the policy's order holds |
+//! | R9 | what was cancelled or has expired never reaches a lane |
+//! | R10 | no batch starts on a lane while one at rest that it comes after still holds one |
+//! | R11 | a lane put to rest is in no pool and is given nothing |
 
+use crate::LaneId;
 use crate::heap::Heap;
+use crate::lane::Duty;
 use crate::machine::Router;
 use crate::request::Stage;
 
@@ -9,7 +25,7 @@ use crate::request::Stage;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{id}: {detail}")]
 pub struct Violation {
-    /// R1 to R9.
+    /// R1 to R11.
     pub id: &'static str,
     /// What was found.
     pub detail: String,
@@ -25,7 +41,8 @@ impl Router {
         self.check_accounts()?;
         self.check_batches()?;
         self.check_bounds_hold()?;
-        self.check_progress()
+        self.check_progress()?;
+        self.check_leases_hold()
     }
 
     /// R1: every unfinished request is in exactly one place.
@@ -106,7 +123,7 @@ impl Router {
         let watched = self.next_wake().is_some() || busy || self.requests.len() == 0;
         require("R6", watched, || "work is queued and nothing will wake it".to_owned())?;
         for (id, pool) in self.pools.iter() {
-            let kept = pool.first_match().map(|(_, queue, lane)| (queue, lane));
+            let kept = pool.ready.first().map(|(_, queue)| queue).zip(pool.free.first());
             require("R7", kept.is_none(), || {
                 format!("pool {id}: (queue, lane) {kept:?} are ready and free")
             })?;
@@ -128,6 +145,49 @@ impl Router {
         for lane in pool.up.iter() {
             let known = self.lane(lane).is_some_and(|lane| lane.pools.contains(&id));
             require("R5", known, || format!("pool {id} has {lane:?}, which does not know it"))?;
+        }
+        let models = self.models.iter().flatten().filter(|model| model.pool == id).count();
+        let used = models + usize::from(pool.bound);
+        require("R5", used > 0 && used == pool.models as usize, || {
+            format!("pool {id} counts {} models, {used} use it", pool.models)
+        })
+    }
+
+    /// R10 and R11: what is at rest or waits for a lease has been given nothing since.
+    fn check_leases_hold(&self) -> Result<(), Violation> {
+        for (id, lane) in (0..).map(LaneId).zip(&self.lanes) {
+            let Some(lane) = lane else { continue };
+            let given = lane.holding.iter().filter_map(|&slot| self.batches.at(slot));
+            let given = given.map(|batch| batch.id).find(|&batch| lane.fence.is_before(batch));
+            if lane.is_active() {
+                let leased = self.lease_end(lane).is_none();
+                require("R10", leased || given.is_none(), || {
+                    format!("{id:?} was given {given:?} without a lease")
+                })?;
+                require("R10", leased || lane.end.is_some(), || {
+                    format!("{id:?} waits and its pools think it free")
+                })?;
+                let pools = self.pools.iter().filter(|(_, pool)| pool.lanes.contain(id)).map(|(id, _)| id);
+                for pool in pools {
+                    require("R5", lane.pools.contains(&pool), || {
+                        format!("{id:?} is missing from pool {pool}")
+                    })?;
+                }
+            } else {
+                require("R11", given.is_none(), || format!("{id:?} rests and was given {given:?}"))?;
+                let apart = lane.pools.is_empty() && lane.own_pool.is_none();
+                require("R11", apart, || format!("{id:?} rests and is in {:?}", lane.pools))?;
+                let said = lane.duty == Duty::AtRest;
+                require("R11", said == lane.holding.is_empty(), || format!("{id:?} is {:?}", lane.duty))?;
+            }
+        }
+        let cycles = self.lanes.iter().flatten().filter(|lane| lane.round.is_some()).count();
+        require("R5", cycles == self.cycles as usize, || {
+            format!("{cycles} lanes have cycles, not {}", self.cycles)
+        })?;
+        for model in self.models.iter().flatten() {
+            let known = self.pools.get(model.pool).is_some();
+            require("R5", known, || format!("a model's pool {} is unknown", model.pool))?;
         }
         Ok(())
     }

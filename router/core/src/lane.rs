@@ -2,7 +2,19 @@
 
 use smallvec::SmallVec;
 
-use crate::{BatchId, LaneId, ModelId, Nanos, RequestId};
+use crate::cycle::Round;
+use crate::{BatchId, LaneId, LaneSpec, ModelId, Nanos, RequestId};
+
+/// Whether a lane is given batches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Duty {
+    /// It is in its pools.
+    Active,
+    /// It is in none and holds a batch still.
+    Emptying,
+    /// It is in none and holds nothing; that has been said.
+    AtRest,
+}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Lane {
@@ -19,6 +31,47 @@ pub(crate) struct Lane {
     pub own_pool: Option<u32>,
     /// When its pools believe that it will be free, if they believe that it is busy.
     pub end: Option<Nanos>,
+    pub duty: Duty,
+    /// Lanes at rest that it overlaps: it is given nothing while one of them holds a batch.
+    pub after: SmallVec<[LaneId; 2]>,
+    /// How its models take turns, and whose it is.
+    pub round: Option<Box<Round>>,
+    /// The last batch when its duty or its lease last changed.
+    pub fence: Generation,
+}
+
+impl Lane {
+    pub(crate) fn new(spec: &LaneSpec) -> Self {
+        Self {
+            depth: spec.depth,
+            ahead: spec.ahead,
+            holding: SmallVec::new(),
+            last_report: Nanos::ZERO,
+            pools: SmallVec::new(),
+            own_pool: None,
+            end: None,
+            duty: Duty::Active,
+            after: SmallVec::new(),
+            round: None,
+            fence: Generation::default(),
+        }
+    }
+
+    pub(crate) fn is_active(&self) -> bool {
+        self.duty == Duty::Active
+    }
+}
+
+/// Counts batches, wrapping around.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Generation(u32);
+
+impl Generation {
+    /// Whether the batch was started after this one, and not half of all batches before.
+    pub(crate) fn is_before(self, batch: BatchId) -> bool {
+        let since = ((batch.0 >> 32) as u32).wrapping_sub(self.0);
+        since != 0 && since < u32::MAX / 2
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,6 +128,11 @@ impl Batches {
             None => self.slots.push(batch),
         }
         (slot, self.slots.get_mut(slot as usize))
+    }
+
+    /// Of the last batch that was started.
+    pub(crate) fn generation(&self) -> Generation {
+        Generation(self.generation)
     }
 
     pub(crate) fn at(&self, slot: u32) -> Option<&Batch> {

@@ -7,18 +7,20 @@ mod lifecycle;
 mod look;
 mod planning;
 mod reports;
+mod switch;
+mod turns;
 
 use crate::config::ConfigError;
 use crate::event::{Effect, Effects, Event, Outcome, Reason};
 use crate::heap::{Heap, Positions};
-use crate::lane::{Batches, Lane};
+use crate::lane::{Batches, Duty, Lane};
 use crate::model::Model;
 use crate::pool::Pools;
 use crate::queue::Queues;
 use crate::records::{Decided, Record, Records};
 use crate::request::{Requests, Stage};
 use crate::tenants::Shares;
-use crate::{LaneId, ModelId, Nanos, RequestId, RouterConfig};
+use crate::{LaneId, LaneState, ModelId, Nanos, RequestId, RouterConfig};
 
 /// All requests, queues, lanes and batches of one shard.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,6 +42,8 @@ pub struct Router {
     pub(crate) noted: Vec<u32>,
     pub(crate) models: Vec<Option<Model>>,
     pub(crate) lanes: Vec<Option<Lane>>,
+    /// Lanes whose models take turns.
+    pub(crate) cycles: u32,
     pub(crate) pools: Pools,
     pub(crate) batches: Batches,
     pub(crate) shares: Shares,
@@ -74,6 +78,7 @@ impl Router {
             noted: Vec::new(),
             models: Vec::new(),
             lanes: Vec::new(),
+            cycles: 0,
             pools: Pools::default(),
             batches: Batches::default(),
             queued_bytes: 0,
@@ -98,8 +103,9 @@ impl Router {
             Event::BatchReturned { batch, .. } => self.batch_returned(batch, effects),
             Event::ModelUp(spec) => self.model_up(spec),
             Event::ModelDown(model) => self.model_down(model, effects),
-            Event::LaneUp(spec) => self.lane_up(spec),
+            Event::LaneUp(spec) => self.lane_up(&spec),
             Event::LaneDown(lane) => self.lane_down(lane, effects),
+            Event::Switch(switch) => self.switch(switch, effects),
             Event::Drain { until } => self.drain_until = Some(until),
             Event::Tick => {}
         }
@@ -118,6 +124,17 @@ impl Router {
     /// Whether a model is loaded, retiring ones included.
     pub fn knows(&self, model: ModelId) -> bool {
         self.model(model).is_some()
+    }
+
+    /// What a lane is about; `None` if it is not known.
+    pub fn lane_state(&self, id: LaneId) -> Option<LaneState> {
+        let lane = self.lane(id)?;
+        Some(match lane.duty {
+            Duty::Active if self.lease_end(lane).is_some() => LaneState::Waiting,
+            Duty::Active => LaneState::Active,
+            Duty::Emptying => LaneState::Emptying,
+            Duty::AtRest => LaneState::AtRest,
+        })
     }
 
     /// Requests admitted and not yet finished.

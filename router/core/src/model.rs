@@ -12,6 +12,8 @@ const RATE_MEMORY: Nanos = Nanos::from_millis(1_000);
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Model {
     pub max_batch: u32,
+    /// Rows of the largest batch that one of its lanes lets it run: `max_batch`, unless slots of cycles are smaller.
+    pub largest: u32,
     pub queue_limit: u32,
     pub policy: Policy,
     pub cost: CostModel,
@@ -46,6 +48,7 @@ impl Model {
     pub(crate) fn new(spec: &ModelSpec, pool: u32) -> Self {
         Self {
             max_batch: spec.max_batch.max(1),
+            largest: spec.max_batch.max(1),
             queue_limit: spec.queue_limit,
             policy: spec.policy.clone(),
             cost: CostModel::from_profile(&spec.profile),

@@ -54,6 +54,20 @@ impl<T: Keyed> Ordered<T> {
         }
     }
 
+    /// Takes over the items of another sequence.
+    pub(crate) fn absorb(&mut self, other: Self) {
+        let both = VecDeque::with_capacity(self.0.len() + other.0.len());
+        let mine = std::mem::replace(&mut self.0, both);
+        let (mut mine, mut theirs) = (mine.into_iter().peekable(), other.0.into_iter().peekable());
+        while let Some(next) = match (mine.peek(), theirs.peek()) {
+            (Some(own), Some(other)) if other.key() < own.key() => theirs.next(),
+            (Some(_), _) => mine.next(),
+            (None, _) => theirs.next(),
+        } {
+            self.0.push_back(next);
+        }
+    }
+
     pub(crate) fn remove(&mut self, key: T::Key) -> Option<T> {
         if self.0.front().is_some_and(|first| first.key() == key) {
             return self.0.pop_front();
@@ -77,6 +91,19 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn two_become_one(left in prop::collection::btree_set(0_u32..90, 0..60), right in prop::collection::btree_set(0_u32..90, 0..60)) {
+            let right: BTreeSet<u32> = right.difference(&left).copied().collect();
+            let sequence = |items: &BTreeSet<u32>| {
+                let mut sequence = Ordered::default();
+                items.iter().for_each(|&item| sequence.insert(item));
+                sequence
+            };
+            let mut both = sequence(&left);
+            both.absorb(sequence(&right));
+            prop_assert!(both.iter().eq(left.union(&right)));
+        }
+
         #[test]
         fn behaves_like_a_sorted_set(steps in prop::collection::vec((0_u32..60, prop::bool::ANY), 0..300)) {
             let (mut ordered, mut naive) = (Ordered::default(), BTreeSet::new());

@@ -34,12 +34,16 @@ pub(crate) struct Pool {
     pub up: LaneSet,
     /// Lanes that can take a batch; the smallest id is used first, so that the others may be given back.
     pub free: LaneSet,
-    /// Lanes that cannot, by when they should.
+    /// Lanes whose models take turns, free or not.
+    pub turns: LaneSet,
+    /// Lanes that cannot take a batch, by when they should.
     pub ends: Ordered<LaneEnd>,
     /// Queues whose policy says fire, most urgent first.
     pub ready: Heap<Urgency>,
     /// Models that use it.
     pub models: u32,
+    /// It is for requests that are bound to its lane, and stays for as long as that is up.
+    pub bound: bool,
     pub load: Load,
     /// What its models need.
     pub demand: Demand,
@@ -63,9 +67,11 @@ impl Pool {
             lanes,
             up: LaneSet::default(),
             free: LaneSet::default(),
+            turns: LaneSet::default(),
             ends: Ordered::default(),
             ready: Heap::default(),
             models: 0,
+            bound: false,
             load: Load::over(LOAD_MEMORY),
             demand: Demand::default(),
             queued: 0,
@@ -123,13 +129,17 @@ impl Pool {
             self.ends.remove((at, lane));
         }
         self.free.remove(lane);
+        self.turns.remove(lane);
         self.up.remove(lane);
     }
 
-    /// A ready queue and the lane for it, if there are both.
+    /// A ready queue and the lane for it, if there are both. Lanes whose models take turns are matched otherwise.
     pub(crate) fn first_match(&self) -> Option<(Urgency, u32, LaneId)> {
         let (urgency, queue) = self.ready.first()?;
-        Some((urgency, queue, self.free.first()?))
+        let first = self.free.first()?;
+        let taken = self.turns.contains(first);
+        let lane = if taken { self.free.iter().find(|&lane| !self.turns.contains(lane))? } else { first };
+        Some((urgency, queue, lane))
     }
 }
 
@@ -154,8 +164,14 @@ impl Pools {
         (0..).zip(&self.pools).filter_map(|(id, pool)| Some((id, pool.as_ref()?)))
     }
 
+    /// Pools and numbers that are vacant.
+    #[cfg(test)]
+    pub(crate) fn slots(&self) -> usize {
+        self.pools.len()
+    }
+
     pub(crate) fn find(&self, lanes: &ModelLanes) -> Option<u32> {
-        self.iter().find(|(_, pool)| pool.lanes == *lanes).map(|(id, _)| id)
+        self.iter().find(|(_, pool)| pool.lanes == *lanes && !pool.bound).map(|(id, _)| id)
     }
 
     pub(crate) fn add(&mut self, pool: Pool) -> u32 {

@@ -69,7 +69,7 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    fn new(kind: Kind) -> Self {
+    pub(crate) fn new(kind: Kind) -> Self {
         Self {
             kind,
             rows: 0,
@@ -139,6 +139,38 @@ impl Queue {
         self.bytes = self.bytes.saturating_sub(bytes);
     }
 
+    /// Takes over the requests of another queue; its own slot is `own`.
+    pub(crate) fn absorb(&mut self, other: Self, own: u32, requests: &mut Requests) {
+        for waiting in other.waiting.iter() {
+            if let Some(request) = requests.at_mut(waiting.slot) {
+                request.queue = own;
+            }
+        }
+        self.rows = self.rows.saturating_add(other.rows);
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.waiting.absorb(other.waiting);
+        let sequence = |requests: &Requests, slot| requests.at(slot).map(|request| request.sequence);
+        let (mut left, mut right) = (self.oldest, other.oldest);
+        (self.oldest, self.newest) = (NIL, NIL);
+        while let Some(from) = match (sequence(requests, left), sequence(requests, right)) {
+            (None, None) => None,
+            (Some(_), None) => Some(&mut left),
+            (None, Some(_)) => Some(&mut right),
+            (Some(l), Some(r)) => Some(if l < r { &mut left } else { &mut right }),
+        } {
+            let slot = *from;
+            if let Some(request) = requests.at_mut(slot) {
+                *from = request.next;
+                (request.previous, request.next) = (self.newest, NIL);
+            }
+            match requests.at_mut(self.newest) {
+                Some(before) => before.next = slot,
+                None => self.oldest = slot,
+            }
+            self.newest = slot;
+        }
+    }
+
     pub(crate) fn row_bytes(&self) -> u64 {
         self.bytes / u64::from(self.rows.max(1))
     }
@@ -174,6 +206,12 @@ impl Queues {
     /// Only for an empty queue.
     pub(crate) fn close(&mut self, slot: u32) {
         self.free.push(slot);
+    }
+
+    /// Open ones and those that memory is kept for.
+    #[cfg(test)]
+    pub(crate) fn slots(&self) -> usize {
+        self.slots.len()
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Queue)> {

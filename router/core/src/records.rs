@@ -13,6 +13,8 @@ pub enum LaneChoice {
     SmallestFree,
     /// The only lane that may run it.
     Only,
+    /// A free lane on which it was the model's turn.
+    Turn,
 }
 
 /// A decision.

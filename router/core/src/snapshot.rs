@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::{LaneId, ModelId, Nanos, Router};
+use crate::{LaneId, LaneState, ModelId, Nanos, Router};
 
 /// Everything at one moment; read only.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -47,6 +47,8 @@ pub struct ModelSnapshot {
 pub struct LaneSnapshot {
     /// Which.
     pub lane: LaneId,
+    /// Whether it is given batches.
+    pub state: LaneState,
     /// Batches it holds.
     pub holding: usize,
     /// Batches it may hold.
@@ -76,6 +78,7 @@ impl Router {
             let lane = lane.as_ref()?;
             Some(LaneSnapshot {
                 lane: LaneId(id),
+                state: self.lane_state(LaneId(id))?,
                 holding: lane.holding.len(),
                 depth: lane.depth,
                 busy_until: lane.end,

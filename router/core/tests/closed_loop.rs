@@ -30,7 +30,7 @@ fn closed_loop(policy: &str, clients: u32, gains: bool) -> (usize, u64) {
     };
     router.handle(Nanos::ZERO, Event::ModelUp(&spec), &mut effects);
     for lane in 0..LANES {
-        let lane = LaneSpec { lane: LaneId(lane), depth: 1, ahead: Nanos::ZERO };
+        let lane = LaneSpec { lane: LaneId(lane), depth: 1, ahead: Nanos::ZERO, cycle: None };
         router.handle(Nanos::ZERO, Event::LaneUp(lane), &mut effects);
     }
     let mut asked: BTreeMap<RequestId, Nanos> = BTreeMap::new();
@@ -82,7 +82,7 @@ fn carry_out(
                 running.push(Reverse((now.after(time(rows)), lane, batch)))
             }
             Effect::Finish { request, .. } => ended(request),
-            Effect::Recall { .. } | Effect::Retired(_) => {}
+            _ => {}
         }
     }
     effects.clear();

@@ -169,6 +169,9 @@ impl Harness {
                 );
                 self.recalled += 1;
             }
+            Effect::Switched | Effect::SwitchRefused(_) | Effect::LaneAtRest(_) => {
+                unreachable!("no switch was asked for")
+            }
             Effect::Retired(model) => {
                 assert!(
                     self.waiting.values().all(|waiting| waiting.arrival.model != model),
@@ -256,6 +259,7 @@ impl Harness {
                     lane: LaneId(lane),
                     depth: 1 + lane % 2,
                     ahead: Nanos::from_micros(100),
+                    cycle: None,
                 }));
             }
             Step::ModelDown { model } => self.feed(Event::ModelDown(ModelId(model))),

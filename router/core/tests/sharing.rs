@@ -40,7 +40,7 @@ impl World {
             profile: vec![ProfilePoint { rows: 1, row_bytes: 64, time: ROW }],
         };
         world.feed(Event::ModelUp(&spec));
-        world.feed(Event::LaneUp(LaneSpec { lane: LaneId(0), depth: lane.0, ahead: lane.1 }));
+        world.feed(Event::LaneUp(LaneSpec { lane: LaneId(0), depth: lane.0, ahead: lane.1, cycle: None }));
         world
     }
 
@@ -60,7 +60,7 @@ impl World {
                 Effect::Finish { request, outcome, reason } => {
                     assert!(self.ended.insert(request.slot(), (outcome, reason)).is_none());
                 }
-                Effect::Recall { .. } | Effect::Retired(_) => {}
+                _ => {}
             }
         }
     }

@@ -36,7 +36,8 @@ impl Timeline {
     fn new(policy: Policy) -> Self {
         let mut timeline = Self { router: Router::new(RouterConfig::default()).unwrap(), now: Nanos::ZERO };
         timeline.feed(0, Event::ModelUp(&spec(policy)));
-        timeline.feed(0, Event::LaneUp(LaneSpec { lane: LaneId(0), depth: 1, ahead: Nanos::ZERO }));
+        timeline
+            .feed(0, Event::LaneUp(LaneSpec { lane: LaneId(0), depth: 1, ahead: Nanos::ZERO, cycle: None }));
         timeline
     }
 
@@ -145,7 +146,7 @@ fn policies_aim_a_margin_before_the_deadline_but_no_more_than_an_eighth() {
         let mut t = Timeline::new(policy.clone());
         t.router = Router::new(RouterConfig { margin: at_ms(margin_ms), ..RouterConfig::default() }).unwrap();
         t.feed(0, Event::ModelUp(&spec(policy)));
-        t.feed(0, Event::LaneUp(LaneSpec { lane: LaneId(0), depth: 1, ahead: Nanos::ZERO }));
+        t.feed(0, Event::LaneUp(LaneSpec { lane: LaneId(0), depth: 1, ahead: Nanos::ZERO, cycle: None }));
         assert!(t.arrive(0, 1, Some(40)).is_empty());
         t
     };

@@ -63,8 +63,6 @@ pub struct CellAnswer {
     pub speed_up: f64,
     /// The same for each core more: 1 where twice the cores take half the time.
     pub speed_up_per_core: f64,
-    /// Runs left out because others had their cores; none for a cell of an earlier run.
-    pub left_out: Option<usize>,
     /// Whether it was warm before it was measured; none for a cell of an earlier run.
     pub settled: Option<bool>,
 }
@@ -147,7 +145,7 @@ impl Answer {
                     format!("{:.2}", answer.speed_up),
                     format!("{:.2}", answer.speed_up_per_core),
                     number(cell.count as f64),
-                    answer.left_out.map_or_else(|| "-".to_owned(), |count| number(count as f64)),
+                    cell.left_out.map_or_else(|| "-".to_owned(), |count| number(count as f64)),
                 ]
             })
         });
@@ -168,7 +166,7 @@ impl ModelAnswer {
         for line in lines {
             match line {
                 Line::Cell(cell) => {
-                    known.insert((cell.units, cell.batch), *cell);
+                    known.insert((cell.units, cell.batch), cell.clone());
                 }
                 Line::Arena(arena) => {
                     arenas.insert(arena.batch, *arena);
@@ -183,11 +181,10 @@ impl ModelAnswer {
             let speed_up = fewest.p50_us / cell.p50_us;
             let now = measured.get(&(header.model.clone(), cell.batch, cell.units));
             CellAnswer {
-                cell: *cell,
+                cell: cell.clone(),
                 rows_per_s: f64::from(cell.batch) * 1e6 / cell.p50_us,
                 speed_up,
                 speed_up_per_core: speed_up * f64::from(fewest.units) / f64::from(cell.units),
-                left_out: now.map(|measured| measured.left_out),
                 settled: now.map(|measured| measured.settled),
             }
         });
@@ -305,7 +302,16 @@ mod tests {
     }
 
     fn cell(batch: u32, units: u32, time: f64) -> Line {
-        Line::Cell(Cell { batch, units, p50_us: time, p95_us: time, p99_us: 2.0 * time, count: 100 })
+        Line::Cell(Cell {
+            batch,
+            units,
+            p50_us: time,
+            p95_us: time,
+            p99_us: 2.0 * time,
+            count: 100,
+            left_out: None,
+            doubt: None,
+        })
     }
 
     fn measured() -> Measured {

@@ -312,6 +312,8 @@ fn cell_line(batch: u32, units: u32, measured: &Measured) -> Line {
         p95_us: measured.p95_us,
         p99_us: measured.p99_us,
         count: measured.count as u64,
+        left_out: Some(measured.left_out as u64),
+        doubt: None,
     })
 }
 

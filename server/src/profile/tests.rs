@@ -38,7 +38,7 @@ impl Place {
         let cells = self.profiles().into_iter().flat_map(|profile| {
             let model = profile.model().to_owned();
             profile.lines().into_iter().filter_map(move |line| match line {
-                Line::Cell(cell) => Some(((model.clone(), cell.batch, cell.units), line)),
+                Line::Cell(ref cell) => Some(((model.clone(), cell.batch, cell.units), line)),
                 _ => None,
             })
         });

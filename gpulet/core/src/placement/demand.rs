@@ -19,7 +19,8 @@ impl Unplaced {
     }
 }
 
-/// A share of a workload's rate. Different parts of one workload go to different fault domains.
+/// A share of a workload's rate. Different parts of one workload go to different fault domains, where it has to be in
+/// more than one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Part<'a> {
     pub workload: &'a Workload,
@@ -32,11 +33,11 @@ pub(super) struct Part<'a> {
 /// The parts of all workloads that need a place, in the problem's order.
 pub(super) fn parts(problem: &Problem) -> Vec<Part<'_>> {
     let needed = problem.workloads().iter().filter(|workload| workload.is_needed());
-    let of = |workload| parts_of(workload);
-    needed.flat_map(of).collect()
+    needed.flat_map(parts_of).collect()
 }
 
-fn parts_of(workload: &Workload) -> impl Iterator<Item = Part<'_>> {
+/// The parts of a workload, one a replica.
+pub(super) fn parts_of(workload: &Workload) -> impl Iterator<Item = Part<'_>> {
     let count = workload.replicas_min.max(1);
     let rate = workload.wanted() / f64::from(count);
     (0..count).map(move |part| Part { workload, part, rate })

@@ -17,6 +17,10 @@ use crate::problem::Problem;
 /// bound.
 const PARTS_MAX: usize = 128;
 
+/// Gpulets looked at, at most: one to three microseconds each on one core, so that an answer comes within ten seconds
+/// whatever is asked.
+const LOOKS: u64 = 2_000_000;
+
 /// Branch and bound with a proved gap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exact {
@@ -70,9 +74,19 @@ impl Exact {
         if sized.len() > PARTS_MAX {
             let cost_least = whole + least_cost(problem, &sized);
             let floor = filled(&floor, &sized)?;
-            return Ok(Proved { plan: floor.plan(), cost: floor.cost(), cost_least, nodes: 0, complete: false });
+            return Ok(Proved {
+                plan: floor.plan(),
+                cost: floor.cost(),
+                cost_least,
+                nodes: 0,
+                complete: false,
+            });
         }
-        let found = search(&floor, &sized, Limits { nodes: self.nodes, cycles: false });
+        let found = search(
+            &floor,
+            &sized,
+            Limits { nodes: self.nodes, looks: LOOKS, cycles: false, below: f64::INFINITY },
+        );
         let first = || sized.first().map(|sized| Unplaced::of(sized.part.workload));
         let found = found.ok_or_else(|| first().unwrap_or(Unplaced { workload: String::new() }))?;
         Ok(Proved {

@@ -5,25 +5,23 @@
 
 use super::demand::{Fit, Part, SLACK};
 use super::site::{Lane, Piece, Site};
-use crate::interference::{Load, Runner};
+use crate::interference::{Load, Neighbours, Runner};
 use crate::problem::Problem;
 
 /// Rounds until shares and batches rest; they grow in all but a few, so devices of many units may need many.
 const ROUNDS: usize = 128;
-/// Halvings in the search for the longest cycle.
-const HALVINGS: usize = 12;
 /// Slots of a cycle at most.
 pub(super) const SLOTS_MAX: usize = 16;
 
 /// Time of a batch beside neighbours; none where the profile has no answer.
-fn time_us(problem: &Problem, fit: &Fit<'_>, batch: u32, units: u32, neighbours: &[&[Load]]) -> Option<f64> {
+fn time_us(problem: &Problem, fit: &Fit<'_>, batch: u32, units: u32, neighbours: &Neighbours) -> Option<f64> {
     let alone = fit.profiled_us(batch, units)?;
     let own = Runner { profile: fit.profile, batch, units };
-    Some(alone * problem.interference().slowdown(&own, neighbours))
+    Some(alone * problem.interference().slowdown_beside(&own, neighbours))
 }
 
 /// The smallest batch that keeps up with the rate, if it runs twice within the objective.
-fn keeping_up(problem: &Problem, piece: &Piece<'_>, units: u32, neighbours: &[&[Load]]) -> Option<u32> {
+fn keeping_up(problem: &Problem, piece: &Piece<'_>, units: u32, neighbours: &Neighbours) -> Option<u32> {
     let Piece { part, fit, .. } = piece;
     for batch in 1..=fit.batch_max {
         let keeps_up = |time: f64| part.rate * (time - fit.profile.load_us(batch)) <= 1e6 * f64::from(batch);
@@ -46,60 +44,51 @@ fn keeping_up(problem: &Problem, piece: &Piece<'_>, units: u32, neighbours: &[&[
     None
 }
 
-/// Batches and times of one cycle of that length; none if a batch is too large or somebody late.
-fn turns(
-    problem: &Problem,
-    pieces: &[Piece<'_>],
-    units: u32,
-    duty_us: f64,
-    neighbours: &[&[Load]],
-) -> Option<Vec<(u32, f64)>> {
-    let turn = |piece: &Piece<'_>| {
-        let batch = Fit::rows_in(piece.part.rate, duty_us);
-        if batch > piece.fit.batch_max {
-            return None;
-        }
-        let time = time_us(problem, &piece.fit, batch, units, neighbours)?;
-        (duty_us + time <= piece.part.workload.slo_us * (1.0 + SLACK)).then_some((batch, time))
+/// The longest cycle in which the piece keeps its objective: what arrives in a cycle is its batch, and the longer the
+/// cycle, the larger that is.
+fn longest_us(problem: &Problem, piece: &Piece<'_>, units: u32, neighbours: &Neighbours) -> Option<f64> {
+    let Piece { part, fit, .. } = piece;
+    let left_us = |batch: u32| Some(part.workload.slo_us - time_us(problem, fit, batch, units, neighbours)?);
+    // A batch of one more row is needed as soon as a cycle is longer than the rows before it take to arrive.
+    let reached = |batch: u32, left: f64| {
+        left > 0.0 && (batch == 1 || f64::from(batch.saturating_sub(1)) * 1e6 < left * part.rate)
     };
-    pieces.iter().map(turn).collect()
+    let mut best = left_us(1).filter(|left| reached(1, *left)).map(|left| (1, left))?;
+    let (mut low, mut high) = (1, fit.batch_max);
+    while low < high {
+        let middle = low.saturating_add(high).div_ceil(2);
+        match left_us(middle).filter(|left| reached(middle, *left)) {
+            Some(left) => (low, best) = (middle, (middle, left)),
+            None => high = middle.saturating_sub(1),
+        }
+    }
+    let (batch, left) = best;
+    Some(left.min(f64::from(batch) * 1e6 / part.rate))
 }
 
 /// The longest cycle that keeps every objective, if all turns fit into it: the longer, the larger the batches and
 /// the less each request costs.
-fn cycle(problem: &Problem, lane: &Lane<'_>, units: u32, neighbours: &[&[Load]]) -> Option<(f64, Vec<u32>)> {
-    let try_for = |duty: f64| turns(problem, &lane.pieces, units, duty, neighbours);
-    let mut longest = f64::INFINITY;
+fn cycle(problem: &Problem, lane: &Lane<'_>, units: u32, neighbours: &Neighbours) -> Option<(f64, Vec<u32>)> {
+    let mut duty_us = f64::INFINITY;
     for piece in &lane.pieces {
-        let least = time_us(problem, &piece.fit, 1, units, neighbours)?;
-        longest = longest.min(piece.part.workload.slo_us - least);
+        duty_us = duty_us.min(longest_us(problem, piece, units, neighbours)?);
     }
-    if longest <= 0.0 {
-        return None;
-    }
-    let mut low = 0.0;
-    let mut high = longest;
-    let mut best = try_for(high).map(|turns| (high, turns));
-    for _ in 0..HALVINGS {
-        if best.as_ref().is_some_and(|(duty, _)| *duty >= high) {
-            break;
+    let mut left_us = duty_us;
+    let mut batches = Vec::with_capacity(lane.pieces.len());
+    for piece in &lane.pieces {
+        let batch = Fit::rows_in(piece.part.rate, duty_us);
+        let time = time_us(problem, &piece.fit, batch, units, neighbours)?;
+        left_us -= time;
+        if left_us < 0.0 || duty_us + time > piece.part.workload.slo_us * (1.0 + SLACK) {
+            return None;
         }
-        let middle = f64::midpoint(low, high);
-        match try_for(middle) {
-            Some(turns) => {
-                low = middle;
-                best = Some((middle, turns));
-            }
-            None => high = middle,
-        }
+        batches.push(batch);
     }
-    let (duty, turns) = best?;
-    let busy: f64 = turns.iter().map(|(_, time)| time).sum();
-    (busy <= duty).then(|| (duty, turns.into_iter().map(|(batch, _)| batch).collect()))
+    Some((duty_us, batches))
 }
 
 /// Batches, and the cycle if there are several, on so many units; whether there are any.
-fn tune_at(problem: &Problem, lane: &mut Lane<'_>, units: u32, neighbours: &[&[Load]]) -> bool {
+fn tune_at(problem: &Problem, lane: &mut Lane<'_>, units: u32, neighbours: &Neighbours) -> bool {
     if let [piece] = &mut lane.pieces[..] {
         let Some(batch) = keeping_up(problem, piece, units, neighbours) else { return false };
         piece.batch = batch;
@@ -113,21 +102,20 @@ fn tune_at(problem: &Problem, lane: &mut Lane<'_>, units: u32, neighbours: &[&[L
     true
 }
 
-/// The site with the least shares, from those it has on, that keep everybody in time; none if the device is too
-/// small.
-pub(super) fn settled<'a>(problem: &Problem, mut site: Site<'a>) -> Option<Site<'a>> {
+/// The site with the least shares, from those it has on, that keep everybody in time; none if they come to more than
+/// `most` units.
+pub(super) fn settled<'a>(problem: &Problem, mut site: Site<'a>, most: u32) -> Option<Site<'a>> {
     let kind = &site.device.kind;
     let mut loads: Vec<Vec<Load>> = site.lanes.iter().map(Lane::loads).collect();
     for _ in 0..ROUNDS {
         let mut changed = false;
         for at in 0..site.lanes.len() {
-            let room = site.units_free();
+            let room = most.min(kind.units).checked_sub(site.units_used())?;
             let others = loads.iter().enumerate().filter(|(other, _)| *other != at);
-            let neighbours: Vec<&[Load]> = others.map(|(_, loads)| loads.as_slice()).collect();
+            let neighbours = Neighbours::of(others.map(|(_, loads)| loads.as_slice()));
             let lane = site.lanes.get_mut(at)?;
-            let most = lane.units.saturating_add(room);
             let from = kind.sizes.partition_point(|size| *size < lane.units);
-            let to = kind.sizes.partition_point(|size| *size <= most);
+            let to = kind.sizes.partition_point(|size| *size <= lane.units.saturating_add(room));
             let sizes = kind.sizes.get(from..to)?;
             let before = lane.clone();
             least_of(sizes, |size| tune_at(problem, lane, size, &neighbours))?;
@@ -166,12 +154,19 @@ fn least_of(sizes: &[u32], mut does: impl FnMut(u32) -> bool) -> Option<u32> {
 }
 
 fn alike(before: &Lane<'_>, after: &Lane<'_>) -> bool {
-    let batches = |lane: &Lane<'_>| lane.pieces.iter().map(|piece| piece.batch).collect::<Vec<_>>();
-    before.units == after.units && before.duty_us == after.duty_us && batches(before) == batches(after)
+    let batches = before.pieces.iter().zip(&after.pieces);
+    before.units == after.units
+        && before.duty_us == after.duty_us
+        && batches.into_iter().all(|(before, after)| before.batch == after.batch)
 }
 
-/// The site with the part on a gpulet of its own.
-pub(super) fn beside<'a>(problem: &'a Problem, site: &Site<'a>, part: Part<'a>) -> Option<Site<'a>> {
+/// The site with the part on a gpulet of its own, on at most so many units in all.
+pub(super) fn beside<'a>(
+    problem: &'a Problem,
+    site: &Site<'a>,
+    part: Part<'a>,
+    most: u32,
+) -> Option<Site<'a>> {
     let fit = part.on(problem, &site.device.kind)?;
     let least = *site.device.kind.sizes.first()?;
     if site.units_free() < least {
@@ -179,15 +174,16 @@ pub(super) fn beside<'a>(problem: &'a Problem, site: &Site<'a>, part: Part<'a>) 
     }
     let mut trial = site.clone();
     trial.lanes.push(Lane::dedicated(Piece { part, fit, batch: 1 }, least));
-    trial.fits().then(|| settled(problem, trial))?
+    trial.fits().then(|| settled(problem, trial, most))?
 }
 
-/// The site with the part in the cycle of one of its gpulets.
+/// The site with the part in the cycle of one of its gpulets, on at most so many units in all.
 pub(super) fn within<'a>(
     problem: &'a Problem,
     site: &Site<'a>,
     lane: usize,
     part: Part<'a>,
+    most: u32,
 ) -> Option<Site<'a>> {
     let fit = part.on(problem, &site.device.kind)?;
     let mut trial = site.clone();
@@ -197,7 +193,7 @@ pub(super) fn within<'a>(
         return None;
     }
     joined.pieces.push(Piece { part, fit, batch: 1 });
-    trial.fits().then(|| settled(problem, trial))?
+    trial.fits().then(|| settled(problem, trial, most))?
 }
 
 /// The part on an empty device.
@@ -206,7 +202,7 @@ pub(super) fn alone<'a>(
     device: &'a crate::problem::Device,
     part: Part<'a>,
 ) -> Option<Site<'a>> {
-    beside(problem, &Site { device, lanes: Vec::new() }, part)
+    beside(problem, &Site { device, lanes: Vec::new() }, part, device.kind.units)
 }
 
 /// The largest part of a rate that a whole device serves by itself, in the batch that serves most.

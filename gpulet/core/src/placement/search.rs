@@ -1,4 +1,5 @@
-//! Branch and bound over who lives with whom, counted in nodes, for this crate knows no clock.
+//! Branch and bound over who lives with whom, limited in nodes and in the gpulets that are looked at, which are what
+//! takes time: this crate knows no clock.
 //!
 //! Interference makes "these fit on one device" non-linear, so an integer programme would need every set of
 //! cohabitants as a column, and the maintained pure-Rust solver limits its search by wall time only. Here a part goes
@@ -15,8 +16,12 @@ use crate::problem::{Device, Problem};
 pub(super) struct Limits {
     /// Steps of the search at most.
     pub nodes: u64,
+    /// Gpulets looked at on devices that are tried, at most; a step tries a part on every device in use.
+    pub looks: u64,
     /// Whether parts may join cycles, or each has a gpulet of its own.
     pub cycles: bool,
+    /// Only plans that cost less are looked for.
+    pub below: f64,
 }
 
 /// The best that was found.
@@ -37,32 +42,42 @@ pub(super) struct Sized<'a> {
     pub price: f64,
 }
 
+/// The cheapest device of each kind.
+pub(super) fn cheapest_of_kinds(problem: &Problem) -> Vec<&Device> {
+    let mut kinds: Vec<&Device> = Vec::new();
+    for device in problem.devices() {
+        match kinds.iter_mut().find(|known| known.kind.name == device.kind.name) {
+            Some(known) if device.cost < known.cost => *known = device,
+            Some(_) => {}
+            None => kinds.push(device),
+        }
+    }
+    kinds
+}
+
+/// The least cost that the part's share of one of these devices stands for; infinite if none serves it.
+pub(super) fn price<'a>(problem: &'a Problem, kinds: &[&'a Device], part: Part<'a>) -> f64 {
+    let prices = kinds.iter().filter_map(|device| {
+        let site = alone(problem, device, part)?;
+        Some(f64::from(site.units_used()) / f64::from(device.kind.units) * device.cost)
+    });
+    prices.fold(f64::INFINITY, f64::min)
+}
+
 /// Splits off whole devices from parts that no single gpulet serves; the rest with their least shares, largest
 /// first.
 pub(super) fn sized<'a>(floor: &mut Floor<'a>, parts: Vec<Part<'a>>) -> Result<Vec<Sized<'a>>, Unplaced> {
     let problem = floor.problem;
-    let mut kinds: Vec<&Device> = Vec::new();
-    for device in problem.devices() {
-        if kinds.iter().all(|known| known.kind.name != device.kind.name || known.cost > device.cost) {
-            kinds.push(device);
-        }
-    }
+    let kinds = cheapest_of_kinds(problem);
     let mut found = Vec::new();
     for mut part in parts {
         loop {
-            let mut price = f64::INFINITY;
-            for device in &kinds {
-                let Some(site) = alone(problem, device, part) else { continue };
-                let share = f64::from(site.units_used()) / f64::from(device.kind.units);
-                price = price.min(share * device.cost);
-            }
+            let price = price(problem, &kinds, part);
             if price.is_finite() {
                 found.push(Sized { part, price });
                 break;
             }
-            let mut devices = floor.candidates(&part);
-            let whole = devices.find_map(|device| saturating(problem, device, part));
-            drop(devices);
+            let whole = floor.candidates(&part).find_map(|device| saturating(problem, device, part));
             let site = whole.ok_or_else(|| Unplaced::of(part.workload))?;
             let served =
                 site.lanes.iter().flat_map(|lane| &lane.pieces).map(|piece| piece.part.rate).sum::<f64>();
@@ -79,14 +94,14 @@ pub(super) fn sized<'a>(floor: &mut Floor<'a>, parts: Vec<Part<'a>>) -> Result<V
 }
 
 /// What all devices cost if they cost the same.
-fn same_cost(problem: &Problem) -> Option<f64> {
+pub(super) fn same_cost(problem: &Problem) -> Option<f64> {
     let first = problem.devices().first()?.cost;
     let same = problem.devices().iter().all(|device| device.cost.to_bits() == first.to_bits());
     (same && first > 0.0).then_some(first)
 }
 
 /// Costs are sums, so they come in steps where all devices cost the same.
-fn rounded(cost: f64, step: Option<f64>) -> f64 {
+pub(super) fn rounded(cost: f64, step: Option<f64>) -> f64 {
     step.map_or(cost, |step| (cost / step - 1e-9).ceil() * step)
 }
 
@@ -136,13 +151,14 @@ pub(super) fn search<'a>(floor: &Floor<'a>, sized: &[Sized<'a>], limits: Limits)
         limits,
         step: same_cost(floor.problem),
         nodes: 0,
+        looks: 0,
+        stopped: false,
         best: None,
         fixed: floor.sites.len(),
     };
-    walk.from(floor.clone(), 0);
-    let complete = walk.nodes < limits.nodes;
-    let nodes = walk.nodes;
-    walk.best.map(|(cost, floor)| Found { floor, cost, complete, nodes })
+    walk.from(floor, 0);
+    let Walk { nodes, stopped, best, .. } = walk;
+    best.map(|(cost, floor)| Found { floor, cost, complete: !stopped, nodes })
 }
 
 struct Walk<'a, 'b> {
@@ -150,23 +166,34 @@ struct Walk<'a, 'b> {
     /// Sum of the prices from each position on.
     tail: Vec<f64>,
     limits: Limits,
+    /// What all devices cost, where they cost the same.
     step: Option<f64>,
     nodes: u64,
+    looks: u64,
+    /// Whether a limit was reached.
+    stopped: bool,
     best: Option<(f64, Floor<'a>)>,
     /// Sites that are whole devices of one part and take nobody in.
     fixed: usize,
 }
 
+/// One more part on a device: in use, by position, or not yet.
+struct Place<'a> {
+    at: Option<usize>,
+    site: Site<'a>,
+}
+
 impl<'a> Walk<'a, '_> {
-    fn from(&mut self, floor: Floor<'a>, at: usize) {
-        if self.nodes >= self.limits.nodes {
+    fn from(&mut self, floor: &Floor<'a>, at: usize) {
+        if self.nodes >= self.limits.nodes || self.looks >= self.limits.looks {
+            self.stopped = true;
             return;
         }
         self.nodes = self.nodes.saturating_add(1);
-        let cost: f64 = floor.sites.iter().map(|site| site.device.cost).sum();
+        let cost = floor.cost();
         let Some(next) = self.sized.get(at) else {
             if self.best.as_ref().is_none_or(|(least, _)| cost < *least) {
-                self.best = Some((cost, floor));
+                self.best = Some((cost, floor.clone()));
             }
             return;
         };
@@ -181,55 +208,54 @@ impl<'a> Walk<'a, '_> {
         };
         let more = (self.tail.get(at).copied().unwrap_or(0.0) - free).max(0.0);
         let bound = rounded(cost + more, self.step);
-        if self.best.as_ref().is_some_and(|(least, _)| bound >= *least - 1e-9) {
+        let least = self.best.as_ref().map_or(self.limits.below, |(least, _)| *least);
+        if bound >= least - 1e-9 {
             return;
         }
-        for child in self.children(&floor, next) {
-            self.from(child, at.saturating_add(1));
+        for place in self.places(floor, next.part) {
+            if self.stopped {
+                return;
+            }
+            let mut child = floor.clone();
+            match place.at {
+                Some(at) => child.replace(at, place.site.lanes, next.part),
+                None => child.open(place.site.device, place.site.lanes),
+            }
+            self.from(&child, at.saturating_add(1));
         }
     }
 
-    /// The floor with the next part placed in every way, fullest devices first.
-    fn children(&self, floor: &Floor<'a>, next: &Sized<'a>) -> Vec<Floor<'a>> {
+    /// Everywhere that the part fits, fullest devices first.
+    fn places(&mut self, floor: &Floor<'a>, part: Part<'a>) -> Vec<Place<'a>> {
         let problem = floor.problem;
-        let part = next.part;
-        let mut placed: Vec<(u32, usize, Site<'a>)> = Vec::new();
+        let mut places: Vec<Place<'a>> = Vec::new();
+        let mut looks = 0_u64;
+        let mut offer = |at: Option<usize>, lanes: usize, site: Option<Site<'a>>| {
+            looks = looks.saturating_add(1).saturating_add(u64::try_from(lanes).unwrap_or(u64::MAX));
+            places.extend(site.map(|site| Place { at, site }));
+        };
         for (at, site) in floor.sites.iter().enumerate().skip(self.fixed) {
             if !floor.admits(site.device, &part) {
                 continue;
             }
-            placed.extend(beside(problem, site, part).map(|site| (site.units_free(), at, site)));
-            if self.limits.cycles {
-                let lanes = 0..site.lanes.len();
-                placed.extend(lanes.filter_map(|lane| {
-                    let site = within(problem, site, lane, part)?;
-                    Some((site.units_free(), at, site))
-                }));
+            offer(Some(at), site.lanes.len(), beside(problem, site, part, site.device.kind.units));
+            let lanes = if self.limits.cycles { site.lanes.len() } else { 0 };
+            for lane in 0..lanes {
+                offer(Some(at), site.lanes.len(), within(problem, site, lane, part, site.device.kind.units));
             }
         }
-        placed.sort_by_key(|(free, at, _)| (*free, *at));
-        let mut children: Vec<Floor<'a>> = placed
-            .into_iter()
-            .map(|(_, at, site)| {
-                let mut child = floor.clone();
-                child.replace(at, site.lanes, part);
-                child
-            })
-            .collect();
         let mut seen: Vec<(&str, u64, u64, bool)> = Vec::new();
         for device in floor.candidates(&part) {
             // Devices of one sort are the same choice, unless they share a fate with one in use.
             let apart = !floor.sites.iter().any(|site| site.device.fault_domain == device.fault_domain);
             let sort = (device.kind.name.as_str(), device.cost.to_bits(), device.memory_bytes, apart);
-            if seen.contains(&sort) {
-                continue;
+            if !seen.contains(&sort) {
+                seen.push(sort);
+                offer(None, 0, alone(problem, device, part));
             }
-            seen.push(sort);
-            let Some(site) = alone(problem, device, part) else { continue };
-            let mut child = floor.clone();
-            child.open(site.device, site.lanes);
-            children.push(child);
         }
-        children
+        places.sort_by_key(|place| (place.at.is_none(), place.at.map(|at| (place.site.units_free(), at))));
+        self.looks = self.looks.saturating_add(looks);
+        places
     }
 }

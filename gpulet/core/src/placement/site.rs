@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::demand::{Fit, Part, SLACK};
-use crate::interference::{Load, Runner};
+use crate::interference::{Load, Neighbours, Runner};
 use crate::plan::{Gpulet, Plan, Slot, Window};
 use crate::problem::{Device, Problem};
 
@@ -40,6 +40,19 @@ impl<'a> Lane<'a> {
         busy.sum()
     }
 
+    /// Part of its capacity that a piece uses whose batches take so long.
+    pub fn use_of(&self, piece: &Piece<'_>, time_us: f64) -> f64 {
+        let served = match (self.duty_us, self.placed) {
+            (Some(duty), _) => f64::from(piece.batch) / duty,
+            (None, Some((_, window))) => {
+                (window.length_us / time_us * (1.0 + SLACK)).floor() * f64::from(piece.batch)
+                    / window.period_us
+            }
+            (None, None) => f64::from(piece.batch) / (time_us - piece.fit.profile.load_us(piece.batch)),
+        };
+        piece.part.rate / (1e6 * served)
+    }
+
     pub fn loads(&self) -> Vec<Load> {
         self.pieces.iter().map(|piece| Load::of(&piece.runner(self.units))).collect()
     }
@@ -59,6 +72,11 @@ pub(super) struct Site<'a> {
 }
 
 impl<'a> Site<'a> {
+    /// Whether gpulets take turns on the same units.
+    pub fn has_windows(&self) -> bool {
+        self.lanes.iter().any(|lane| lane.placed.is_some())
+    }
+
     pub fn units_used(&self) -> u32 {
         self.lanes.iter().map(|lane| lane.units).sum()
     }
@@ -97,16 +115,12 @@ impl<'a> Site<'a> {
     pub fn times_us(&self, problem: &Problem) -> Option<Vec<Vec<f64>>> {
         let loads: Vec<Vec<Load>> = self.lanes.iter().map(Lane::loads).collect();
         let lanes = self.lanes.iter().enumerate().map(|(at, lane)| {
-            let neighbours: Vec<&[Load]> = loads
-                .iter()
-                .zip(&self.lanes)
-                .enumerate()
-                .filter(|(other, (_, beside))| *other != at && together(lane, beside))
-                .map(|(_, (loads, _))| loads.as_slice())
-                .collect();
+            let others = loads.iter().zip(&self.lanes).enumerate();
+            let others = others.filter(|(other, (_, beside))| *other != at && together(lane, beside));
+            let neighbours = Neighbours::of(others.map(|(_, (loads, _))| loads.as_slice()));
             let time = |piece: &Piece<'_>| {
                 let alone = piece.fit.profiled_us(piece.batch, lane.units)?;
-                Some(alone * problem.interference().slowdown(&piece.runner(lane.units), &neighbours))
+                Some(alone * problem.interference().slowdown_beside(&piece.runner(lane.units), &neighbours))
             };
             lane.pieces.iter().map(time).collect()
         });
@@ -114,11 +128,12 @@ impl<'a> Site<'a> {
     }
 
     /// What every lane but one runs that ever runs at the same time.
-    pub fn beside(&self, at: usize) -> Vec<Vec<Load>> {
-        let Some(lane) = self.lanes.get(at) else { return Vec::new() };
-        let others =
-            self.lanes.iter().enumerate().filter(|(other, beside)| *other != at && together(lane, beside));
-        others.map(|(_, other)| other.loads()).collect()
+    pub fn beside(&self, at: usize) -> Neighbours {
+        let others = self.lanes.iter().enumerate().filter(|(other, beside)| {
+            *other != at && self.lanes.get(at).is_some_and(|lane| together(lane, beside))
+        });
+        let loads: Vec<Vec<Load>> = others.map(|(_, other)| other.loads()).collect();
+        Neighbours::of(loads.iter().map(Vec::as_slice))
     }
 
     /// Whether every piece would be in time and served, by the times given.
@@ -158,7 +173,7 @@ impl<'a> Site<'a> {
 
     /// The gpulets, side by side in the order of the lanes. Budgets are the predicted times; in a cycle, what is
     /// left of it is shared in proportion.
-    fn gpulets(&self, problem: &Problem) -> Vec<Gpulet> {
+    pub fn gpulets(&self, problem: &Problem) -> Vec<Gpulet> {
         let times = self.times_us(problem).unwrap_or_default();
         let mut next = 0_u32;
         let lanes = self.lanes.iter().zip(times);
@@ -203,6 +218,8 @@ pub(super) struct Floor<'a> {
     /// Devices not in use, in the problem's order.
     free: Vec<&'a Device>,
     residents: BTreeMap<&'a str, Vec<Part<'a>>>,
+    /// Whether some workloads must not meet.
+    wary: bool,
 }
 
 impl<'a> Floor<'a> {
@@ -212,11 +229,15 @@ impl<'a> Floor<'a> {
             sites: Vec::new(),
             free: problem.devices().iter().collect(),
             residents: BTreeMap::new(),
+            wary: problem.workloads().iter().any(|workload| !workload.not_with.is_empty()),
         }
     }
 
     /// Whether tenants and replicas allow the part on the device.
     pub fn admits(&self, device: &Device, part: &Part<'_>) -> bool {
+        if !self.wary && part.workload.replicas_min <= 1 {
+            return true;
+        }
         let residents = self.residents.get(device.fault_domain.as_str());
         residents.is_none_or(|residents| {
             residents.iter().all(|resident| {
@@ -248,17 +269,13 @@ impl<'a> Floor<'a> {
         self.settle(device, part);
     }
 
-    /// Gives a device in use back; the parts that were on it, those with the largest shares first.
-    pub fn close(&mut self, at: usize) -> Vec<Part<'a>> {
-        if at >= self.sites.len() {
-            return Vec::new();
+    /// Gives a device in use back with all that was on it.
+    pub fn close(&mut self, at: usize) {
+        if at < self.sites.len() {
+            let site = self.sites.remove(at);
+            self.free.insert(0, site.device);
+            self.resettle();
         }
-        let mut site = self.sites.remove(at);
-        site.lanes.sort_by_key(|lane| std::cmp::Reverse(lane.units));
-        let moved = site.lanes.into_iter().flat_map(|lane| lane.pieces).map(|piece| piece.part).collect();
-        self.free.insert(0, site.device);
-        self.resettle();
-        moved
     }
 
     /// Lets a device in use and another one, used or not, change places.

@@ -4,37 +4,53 @@
 //! Parts go, largest share first, where they make all shares together grow least: on a gpulet of their own, or in the
 //! cycle of one in use, which is how light models share. Devices that can be emptied into others are emptied. Small
 //! problems are also searched by branch and bound and given to the published algorithms, and the best plan of all
-//! that the judge finds sound is taken; a plan in force that is as cheap stays. Units left over go to whoever is
-//! closest to its capacity. Large problems (above 64 parts) are not searched; where few rates changed since the plan in force,
-//! only the devices concerned are planned again.
+//! that the judge finds sound is taken. Units left over go to whoever is closest to its capacity. Large problems
+//! (above 64 parts) are not searched.
+//!
+//! A plan in force is continued: devices on which nobody is late or short stay to the letter, what changed is planned
+//! again on as few devices as can be, and where something changed, a device is given up if that takes no more than 16
+//! moves, or 3 if it only makes up for one more. A plan from scratch takes its place only if it is cheaper; a large one
+//! is not even asked for while few workloads have to move, and it too must not take more than 16 moves for each device
+//! that it saves.
 
+mod consolidation;
 pub(super) mod construct;
+mod efficiency;
 mod familiar;
+mod repair;
+mod standing;
 mod stretch;
 
+use std::collections::BTreeMap;
+
 use super::Placement;
-use super::demand::{Unplaced, parts};
+use super::demand::{Part, Unplaced, parts};
 use super::search::{Limits, search, sized};
 use super::site::Floor;
 use super::{fast_gshare, gpulet, igniter, temporal};
 use crate::check::check;
-use crate::plan::Plan;
+use crate::plan::{Difference, Plan};
 use crate::problem::Problem;
 
 /// Parts up to which all published algorithms are asked too, and parts are cut.
 const PUBLISHED_MAX: usize = 64;
 /// Parts up to which those are asked that take time in proportion to parts times devices.
 const QUICK_MAX: usize = 256;
-/// Parts up to which plans are searched for.
+/// Parts up to which plans are searched for that may be no cheaper than others but have more head-room; beyond, up to
+/// `PUBLISHED_MAX`, only cheaper ones are.
 const SEARCHED_MAX: usize = 24;
-/// Steps of the search with a gpulet for each part.
-const NODES: u64 = 4_000;
-/// Steps of the search in which parts may also share a gpulet by turns.
-const CYCLE_NODES: u64 = 200;
+/// Limits of a search with a gpulet for each part while a plan is in force,
+const QUICK: Limits = Limits { nodes: 4_000, looks: 80_000, cycles: false, below: f64::INFINITY };
+/// and of one that may take its time, up to a second; `exact` finds nothing cheaper within as many steps.
+const THOROUGH: Limits = Limits { nodes: 20_000, looks: 1_000_000, ..QUICK };
+/// Limits of the search in which parts may also share a gpulet by turns.
+const CYCLES: Limits = Limits { nodes: 200, cycles: true, ..QUICK };
 /// How much of what a piece serves alone it is trusted with, where parts are cut into pieces: neighbours cost some.
 const TRUST: &[f64] = &[1.0, 0.85];
 /// Cost over the least of all up to which a plan is tried to be made cheaper.
 const NEAR: f64 = 1.2;
+/// Workloads that may have to move for a large plan in force to be continued without a look at others, as one in so many.
+const MOVED_OF: usize = 20;
 /// Costs that differ by less are the same.
 const SAME_COST: f64 = 1e-9;
 
@@ -56,10 +72,12 @@ fn judged(problem: &Problem, plan: Plan) -> Option<Candidate> {
 }
 
 impl Candidate {
+    fn is_cheaper(&self, other: &Self) -> bool {
+        self.cost < other.cost - SAME_COST * other.cost.max(1.0)
+    }
+
     fn beats(&self, other: &Self) -> bool {
-        let cheaper = self.cost < other.cost - SAME_COST * other.cost.max(1.0);
-        let as_cheap = self.cost <= other.cost + SAME_COST * other.cost.max(1.0);
-        cheaper || (as_cheap && self.head_room > other.head_room)
+        self.is_cheaper(other) || (!other.is_cheaper(self) && self.head_room > other.head_room)
     }
 }
 
@@ -77,25 +95,98 @@ fn floors(problem: &Problem) -> Result<Vec<Floor<'_>>, Unplaced> {
     if count <= PUBLISHED_MAX {
         floors.extend(gpulet::filled(problem));
         floors.extend(fast_gshare::filled(problem, None));
-        let efficient = construct::efficient(problem, &wanted);
-        let cut = TRUST.iter().filter_map(|trust| construct::cut(&efficient, *trust));
+        let efficient = efficiency::efficient(problem, &wanted);
+        let cut = TRUST.iter().filter_map(|trust| efficiency::cut(&efficient, *trust));
         floors.extend(cut.filter_map(|pieces| {
             let mut start = Floor::new(problem);
             let pieces = sized(&mut start, pieces).ok()?;
             construct::filled(&start, &pieces).ok()
         }));
     }
-    if let Some(whole) = whole.ok().filter(|_| count <= SEARCHED_MAX) {
-        let dedicated = search(&start, &whole, Limits { nodes: NODES, cycles: false });
-        let cycles = search(&start, &whole, Limits { nodes: CYCLE_NODES, cycles: true });
-        floors.extend([dedicated, cycles].into_iter().flatten().map(|found| found.floor));
+    let unplaced = constructed.map(|floor| floors.push(floor)).err();
+    let searched = count <= SEARCHED_MAX || (count <= PUBLISHED_MAX && floors.is_empty());
+    if let Some(whole) = whole.ok().filter(|_| searched) {
+        let found = [QUICK, CYCLES].into_iter().filter_map(|limits| search(&start, &whole, limits));
+        floors.extend(found.map(|found| found.floor));
     }
-    match constructed {
-        Ok(floor) => floors.push(floor),
-        Err(unplaced) if floors.is_empty() => return Err(unplaced),
-        Err(_) => {}
+    unplaced.filter(|_| floors.is_empty()).map_or(Ok(floors), Err)
+}
+
+/// What branch and bound finds below a cost.
+fn cheaper<'a>(problem: &'a Problem, wanted: Vec<Part<'a>>, limits: Limits) -> Option<Floor<'a>> {
+    let mut start = Floor::new(problem);
+    let whole = sized(&mut start, wanted).ok()?;
+    search(&start, &whole, limits).map(|found| found.floor)
+}
+
+/// The plan in force, continued, and whether all but a few workloads stayed where they are.
+fn continued(problem: &Problem) -> Option<(Candidate, bool)> {
+    let repaired = repair::repaired(problem)?;
+    let few = repaired.moved.saturating_mul(MOVED_OF) <= problem.workloads().len();
+    let saves = || {
+        let cost = problem.current().and_then(|current| cost(problem, current));
+        cost.is_none_or(|cost| repaired.floor.cost() < cost * (1.0 - SAME_COST))
+    };
+    // Where rates fell and no device is saved, nothing needs to be done at all.
+    if repaired.suffices && !saves() {
+        let current = problem.current().and_then(|current| judged(problem, current.clone()));
+        if let Some(current) = current {
+            return Some((current, few));
+        }
     }
-    Ok(floors)
+    let plan = judged(problem, repaired.plan(true)).or_else(|| judged(problem, repaired.plan(false)));
+    plan.map(|plan| (plan, few))
+}
+
+/// What the devices of a plan cost; none if one of them is gone.
+fn cost(problem: &Problem, plan: &Plan) -> Option<f64> {
+    let devices: BTreeMap<&str, f64> =
+        problem.devices().iter().map(|device| (device.name.as_str(), device.cost)).collect();
+    plan.devices().into_iter().map(|name| devices.get(name).copied()).sum()
+}
+
+/// The best plan of all that do not look at the plan in force; no plan costs less than `bound`.
+fn afresh(problem: &Problem, bound: f64, limits: Limits) -> Result<Candidate, Unplaced> {
+    let wanted = parts(problem);
+    let small = wanted.len() <= PUBLISHED_MAX;
+    let mut floors = floors(problem)?;
+    floors.sort_by(|left, right| left.cost().total_cmp(&right.cost()));
+    if !small {
+        floors.truncate(1);
+    }
+    let least = |floors: &[Floor<'_>]| floors.first().map_or(0.0, Floor::cost);
+    let may_be_cheaper = |floors: &[Floor<'_>]| least(floors) > bound * (1.0 + SAME_COST);
+    if may_be_cheaper(&floors) {
+        let near = least(&floors) * NEAR;
+        floors.iter_mut().filter(|floor| floor.cost() <= near).for_each(consolidation::emptied);
+        floors.sort_by(|left, right| left.cost().total_cmp(&right.cost()));
+        floors.splice(0..0, floors.first().and_then(consolidation::tightened));
+    }
+    if small && may_be_cheaper(&floors) {
+        let below = least(&floors);
+        floors.splice(0..0, cheaper(problem, wanted, Limits { below, ..limits }));
+    }
+    let mut best: Option<Candidate> = None;
+    for floor in floors {
+        if best.as_ref().is_some_and(|best| floor.cost() > best.cost * (1.0 + SAME_COST)) {
+            break;
+        }
+        if let Some(found) =
+            finished(problem, floor).filter(|found| best.as_ref().is_none_or(|best| found.beats(best)))
+        {
+            best = Some(found);
+        }
+    }
+    let first = || problem.workloads().first().map_or(String::new(), |workload| workload.name.clone());
+    best.ok_or_else(|| Unplaced { workload: first() })
+}
+
+/// The plan of a floor with all that its devices have to give, if the judge agrees.
+fn finished(problem: &Problem, mut floor: Floor<'_>) -> Option<Candidate> {
+    let tight = floor.clone();
+    stretch::stretched(&mut floor, |_| true);
+    familiar::named(&mut floor);
+    judged(problem, floor.plan()).or_else(|| judged(problem, tight.plan()))
 }
 
 impl Placement for Tessera {
@@ -103,49 +194,31 @@ impl Placement for Tessera {
     const ABOUT: &'static str = "our default: fewest devices, then most head-room, moving little";
 
     fn place(&self, problem: &Problem) -> Result<Plan, Unplaced> {
-        let resumed = familiar::resumed(problem).and_then(|(floor, touched)| {
-            let stretch = |floor: &mut Floor<'_>| stretch::stretched(floor, |site| touched.contains(site));
-            finished(problem, floor, stretch)
-        });
-        let current = || problem.current().and_then(|plan| judged(problem, plan.clone()));
-        if let Some(resumed) = resumed {
-            let dearer = familiar::cost(problem).is_some_and(|current| current < resumed.cost * (1.0 - SAME_COST));
-            let kept = if dearer { current() } else { None };
-            return Ok(kept.unwrap_or(resumed).plan);
+        let parts = parts(problem);
+        let small = parts.len() <= PUBLISHED_MAX;
+        let continued = continued(problem);
+        if let Some((continued, _)) = continued.as_ref().filter(|(_, few)| *few && !small) {
+            return Ok(continued.plan.clone());
         }
-        let mut floors = floors(problem)?;
-        floors.sort_by(|left, right| left.cost().total_cmp(&right.cost()));
-        if parts(problem).len() > PUBLISHED_MAX {
-            floors.truncate(1);
+        let bound = if small { efficiency::least_cost_of_work(problem, &parts) } else { 0.0 };
+        let Some((continued, _)) = continued else {
+            return afresh(problem, bound, THOROUGH).map(|found| found.plan);
+        };
+        if continued.cost <= bound * (1.0 + SAME_COST) {
+            return Ok(continued.plan);
         }
-        let least = floors.first().map_or(0.0, Floor::cost);
-        for floor in floors.iter_mut().filter(|floor| floor.cost() <= least * NEAR) {
-            construct::emptied(floor);
-        }
-        floors.sort_by(|left, right| left.cost().total_cmp(&right.cost()));
-        let mut best: Option<Candidate> = None;
-        for floor in floors {
-            if best.as_ref().is_some_and(|best| floor.cost() > best.cost * (1.0 + SAME_COST)) {
-                break;
-            }
-            let found = finished(problem, floor, |floor| {
-                stretch::stretched(floor, |_| true);
-                familiar::named(floor);
-            });
-            if let Some(found) = found.filter(|found| best.as_ref().is_none_or(|best| found.beats(best))) {
-                best = Some(found);
-            }
-        }
-        let first = || problem.workloads().first().map_or(String::new(), |workload| workload.name.clone());
-        let best = best.ok_or_else(|| Unplaced { workload: first() })?;
-        let kept = current().filter(|current| current.cost <= best.cost + SAME_COST * best.cost.max(1.0));
-        Ok(kept.map_or(best.plan, |kept| kept.plan))
+        let afresh = afresh(problem, bound, QUICK).ok().filter(|afresh| afresh.is_cheaper(&continued));
+        let worth_it = |afresh: &Candidate| small || moves_within_worth(problem, &continued, afresh);
+        Ok(afresh.filter(worth_it).unwrap_or(continued).plan)
     }
 }
 
-/// The plan of a floor with all that its devices have to give, if the judge agrees.
-fn finished<'a>(problem: &Problem, mut floor: Floor<'a>, stretch: impl Fn(&mut Floor<'a>)) -> Option<Candidate> {
-    let tight = floor.clone();
-    stretch(&mut floor);
-    judged(problem, floor.plan()).or_else(|| judged(problem, tight.plan()))
+/// Whether each device that another plan saves costs no more moves than a device is worth.
+fn moves_within_worth(problem: &Problem, continued: &Candidate, afresh: &Candidate) -> bool {
+    let Some(current) = problem.current() else { return true };
+    let count = |items: usize| f64::from(u32::try_from(items).unwrap_or(u32::MAX));
+    let moves = |plan: &Plan| count(Difference::between(current, plan).loads.len());
+    let devices = count(continued.plan.devices().len());
+    let saved = devices * (1.0 - afresh.cost / continued.cost);
+    moves(&afresh.plan) - moves(&continued.plan) <= f64::from(repair::MOVES_A_DEVICE) * saved
 }

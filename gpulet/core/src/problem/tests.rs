@@ -44,7 +44,16 @@ fn profile() -> Profile {
         weights_bytes: None,
         load_us_per_row: 0.0,
     };
-    let cell = Cell { batch: 1, units: 4, p50_us: 1.0, p95_us: 1.0, p99_us: 1.0, count: 1 };
+    let cell = Cell {
+        batch: 1,
+        units: 4,
+        p50_us: 1.0,
+        p95_us: 1.0,
+        p99_us: 1.0,
+        count: 1,
+        left_out: None,
+        doubt: None,
+    };
     Profile::of_lines([Line::Profile(header), Line::Cell(cell)]).unwrap().remove(0)
 }
 

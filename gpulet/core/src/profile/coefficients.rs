@@ -37,6 +37,13 @@ pub struct Coefficients {
     pub batch_max: u32,
 }
 
+/// Which numbers make sense.
+#[derive(Clone, Copy)]
+enum Sign {
+    Any,
+    NotNegative,
+}
+
 impl Coefficients {
     /// Microseconds of execution alone on `share_pct` percent of the device.
     pub fn active_us(&self, batch: u32, share_pct: f64) -> f64 {
@@ -61,33 +68,27 @@ impl Coefficients {
 
     /// The first coefficient that makes no sense, with what would.
     pub(super) fn fault(&self) -> Option<(&'static str, &'static str)> {
-        let all = [
-            ("k1_us_pct", self.k1_us_pct),
-            ("k2_us_pct", self.k2_us_pct),
-            ("k3_us_pct", self.k3_us_pct),
-            ("k4_pct", self.k4_pct),
-            ("k5_us", self.k5_us),
-            ("launch_us", self.launch_us),
-            ("fetch_us_per_row", self.fetch_us_per_row),
-            ("cache_sensitivity", self.cache_sensitivity),
-            ("power_w_per_row_s", self.power_w_per_row_s),
-            ("power_w", self.power_w),
-            ("cache_pct_per_row_s", self.cache_pct_per_row_s),
-            ("cache_pct", self.cache_pct),
+        let fields = [
+            ("k1_us_pct", self.k1_us_pct, Sign::Any),
+            ("k2_us_pct", self.k2_us_pct, Sign::Any),
+            ("k3_us_pct", self.k3_us_pct, Sign::Any),
+            ("k4_pct", self.k4_pct, Sign::NotNegative),
+            ("k5_us", self.k5_us, Sign::NotNegative),
+            ("launch_us", self.launch_us, Sign::NotNegative),
+            ("fetch_us_per_row", self.fetch_us_per_row, Sign::NotNegative),
+            ("cache_sensitivity", self.cache_sensitivity, Sign::NotNegative),
+            ("power_w_per_row_s", self.power_w_per_row_s, Sign::NotNegative),
+            ("power_w", self.power_w, Sign::Any),
+            ("cache_pct_per_row_s", self.cache_pct_per_row_s, Sign::Any),
+            ("cache_pct", self.cache_pct, Sign::Any),
         ];
-        if let Some((name, _)) = all.iter().find(|(_, value)| !value.is_finite() || value.abs() > 1e12) {
-            return Some((name, "expected a number from -1e12 to 1e12"));
-        }
-        let positive = [
-            ("k4_pct", self.k4_pct),
-            ("k5_us", self.k5_us),
-            ("launch_us", self.launch_us),
-            ("fetch_us_per_row", self.fetch_us_per_row),
-            ("cache_sensitivity", self.cache_sensitivity),
-            ("power_w_per_row_s", self.power_w_per_row_s),
-        ];
-        if let Some((name, _)) = positive.iter().find(|(_, value)| *value < 0.0) {
-            return Some((name, "expected at least 0"));
+        for (name, value, sign) in fields {
+            if !value.is_finite() || value.abs() > 1e12 {
+                return Some((name, "expected a number from -1e12 to 1e12"));
+            }
+            if value < 0.0 && matches!(sign, Sign::NotNegative) {
+                return Some((name, "expected at least 0"));
+            }
         }
         if !(1..=super::BATCH_MAX).contains(&self.batch_max) {
             return Some(("batch_max", "expected 1 to 4096"));

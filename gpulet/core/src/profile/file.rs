@@ -48,7 +48,7 @@ pub struct Header {
 }
 
 /// Times of one batch size on one share.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cell {
     /// Rows.
@@ -63,6 +63,12 @@ pub struct Cell {
     pub p99_us: f64,
     /// Runs behind these times, at least 1; weighs the cell where cells contradict each other.
     pub count: u64,
+    /// Runs that were left out, for others disturbed them; none where nobody counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left_out: Option<u64>,
+    /// Why the times are not to be trusted, for people; none where nothing speaks against them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub doubt: Option<String>,
 }
 
 /// Memory of a gpulet beside the weights.

@@ -15,6 +15,8 @@ pub const PROFILES_MAX: usize = 4_096;
 pub const UNITS_MAX: u32 = 4_096;
 /// The longest time of a batch: an hour.
 const TIME_MAX_US: f64 = 3.6e9;
+/// Bytes of what is said against a cell at most.
+const DOUBT_MAX: usize = 1_024;
 /// Runs of a cell that count as weight at most, so that no cell outweighs all others.
 const COUNT_MAX: u64 = 1_000_000;
 
@@ -80,6 +82,9 @@ fn check_cell(cell: &Cell, units_total: u32) -> Result<(), Fault> {
                 format!("expected above 0 and at most {TIME_MAX_US} microseconds, got {time}"),
             ));
         }
+    }
+    if cell.doubt.as_ref().is_some_and(|doubt| doubt.len() > DOUBT_MAX) {
+        return Err(("cell.doubt", format!("expected at most {DOUBT_MAX} bytes")));
     }
     if cell.p50_us > cell.p95_us || cell.p95_us > cell.p99_us {
         return Err(("cell.p95_us", "expected p50_us <= p95_us <= p99_us".to_owned()));
@@ -260,7 +265,7 @@ impl Profile {
     /// to 15 digits of each time.
     pub fn lines(&self) -> Vec<Line> {
         let mut lines = vec![Line::Profile(self.header.clone())];
-        lines.extend(self.cells.iter().copied().map(Line::Cell));
+        lines.extend(self.cells.iter().cloned().map(Line::Cell));
         lines.extend(self.arenas.iter().copied().map(Line::Arena));
         lines.extend(self.utilisation.iter().copied().map(Line::Utilisation));
         lines.extend(self.coefficients.map(Line::Coefficients));

@@ -18,7 +18,16 @@ fn header(units_total: u32) -> Header {
 }
 
 fn cell(batch: u32, units: u32, time: f64) -> Line {
-    Line::Cell(Cell { batch, units, p50_us: time, p95_us: 1.1 * time, p99_us: 1.2 * time, count: 100 })
+    Line::Cell(Cell {
+        batch,
+        units,
+        p50_us: time,
+        p95_us: 1.1 * time,
+        p99_us: 1.2 * time,
+        count: 100,
+        left_out: None,
+        doubt: None,
+    })
 }
 
 fn profile(lines: impl IntoIterator<Item = Line>) -> Profile {
@@ -87,6 +96,21 @@ fn what_is_written_is_read_again() {
 }
 
 #[test]
+fn what_speaks_against_a_cell_is_kept() {
+    let Line::Cell(sure) = cell(1, 4, 40.0) else { panic!("a cell is a cell") };
+    let doubted = Cell { left_out: Some(9), doubt: Some("others used its cores".to_owned()), ..sure.clone() };
+    let known = profile([Line::Cell(doubted.clone())]);
+    let text = known.write().unwrap();
+    assert!(text.contains("\"left_out\":9,\"doubt\":\"others used its cores\""), "{text}");
+    assert!(Profile::read(&text).unwrap()[0].lines().contains(&Line::Cell(doubted.clone())));
+    let plain = profile([Line::Cell(sure)]).write().unwrap();
+    assert!(!plain.contains("left_out") && !plain.contains("doubt"), "{plain}");
+    let long = Line::Cell(Cell { doubt: Some("x".repeat(1_025)), ..doubted });
+    let error = Profile::of_lines([Line::Profile(header(16)), long]).unwrap_err();
+    assert_eq!(error.to_string(), "cell.doubt: expected at most 1024 bytes");
+}
+
+#[test]
 fn mistakes_are_named() {
     let first = serde_json::to_string(&Line::Profile(header(16))).unwrap();
     let table = [
@@ -130,7 +154,7 @@ proptest! {
         cells in prop::collection::vec((1_u32..12, 1_u32..=16, 1.0_f64..1_000.0, 1_u64..1_000), 1..60),
     ) {
         let lines = cells.iter().map(|&(batch, units, time, count)| {
-            Line::Cell(Cell { batch, units, p50_us: time, p95_us: time, p99_us: time, count })
+            Line::Cell(Cell { batch, units, p50_us: time, p95_us: time, p99_us: time, count, left_out: None, doubt: None })
         });
         let known = profile(lines);
         for units in 1..=16 {

@@ -31,7 +31,16 @@ pub fn count(row: &Row, column: &str) -> u32 {
 }
 
 pub fn cell(batch: u32, units: u32, time_us: f64) -> Line {
-    Line::Cell(Cell { batch, units, p50_us: time_us, p95_us: time_us, p99_us: time_us, count: 1 })
+    Line::Cell(Cell {
+        batch,
+        units,
+        p50_us: time_us,
+        p95_us: time_us,
+        p99_us: time_us,
+        count: 1,
+        left_out: None,
+        doubt: None,
+    })
 }
 
 pub fn utilisation(file: &str, model: &str) -> Vec<Line> {

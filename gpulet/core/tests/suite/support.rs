@@ -1,13 +1,15 @@
 //! Problems for tests, in few words.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use gpulet_core::check::{Judgement, check};
 use gpulet_core::interference::{DevicePower, Igniter, Interference};
 use gpulet_core::placement::Policy;
-use gpulet_core::plan::Plan;
+use gpulet_core::plan::{Difference, Plan};
 use gpulet_core::problem::{Device, DeviceKind, Problem, Workload};
 use gpulet_core::profile::{Cell, Header, Line, Profile, Source};
+use proptest::prelude::*;
 
 /// iGniter's four models on a V100, analytic; 40 units of 2.5 %.
 pub fn igniter_profiles() -> Vec<Profile> {
@@ -83,6 +85,18 @@ pub fn igniter_twelve() -> Vec<Workload> {
     table.into_iter().flat_map(of).collect()
 }
 
+/// 2 to `most` workloads of iGniter's models.
+pub fn random_workloads(most: usize) -> impl Strategy<Value = Vec<Workload>> {
+    prop::collection::vec((0_usize..4, 10.0_f64..60.0, 20.0_f64..600.0), 2..=most).prop_map(|all| {
+        let models = ["alexnet", "resnet50", "vgg19", "ssd"];
+        let of = |(at, (model, slo_ms, rate)): (usize, (usize, f64, f64))| Workload {
+            name: format!("w{at:02}"),
+            ..workload(models[model], slo_ms, rate)
+        };
+        all.into_iter().enumerate().map(of).collect()
+    })
+}
+
 /// Units and batch of each workload's slots, in the problem's order.
 pub fn shares(problem: &Problem, plan: &Plan) -> Vec<(u32, u32)> {
     let of = |workload: &Workload| -> Vec<(u32, u32)> {
@@ -104,6 +118,15 @@ pub fn place_soundly(policy: &str, problem: &Problem) -> (Plan, Judgement) {
     let judgement = check(problem, &plan);
     assert!(judgement.is_sound(), "{policy}: {:#?}\n{plan:#?}", judgement.violations);
     (plan, judgement)
+}
+
+/// The devices on which two plans differ, in order.
+pub fn changed_devices(before: &Plan, after: &Plan) -> Vec<String> {
+    let difference = Difference::between(before, after);
+    let changed = difference.changed.iter().map(|change| &change.after);
+    let all = difference.new.iter().chain(&difference.removed).chain(changed);
+    let devices: BTreeSet<String> = all.map(|gpulet| gpulet.device.clone()).collect();
+    devices.into_iter().collect()
 }
 
 /// A kind of device that is shared in time only.
@@ -137,7 +160,16 @@ pub fn header(model: &str, units_total: u32) -> Header {
 /// A profile of (batch, units, microseconds).
 pub fn table(header: Header, cells: impl IntoIterator<Item = (u32, u32, f64)>) -> Profile {
     let cell = |(batch, units, time)| {
-        Line::Cell(Cell { batch, units, p50_us: time, p95_us: time, p99_us: time, count: 1 })
+        Line::Cell(Cell {
+            batch,
+            units,
+            p50_us: time,
+            p95_us: time,
+            p99_us: time,
+            count: 1,
+            left_out: None,
+            doubt: None,
+        })
     };
     let lines = std::iter::once(Line::Profile(header)).chain(cells.into_iter().map(cell));
     Profile::of_lines(lines).unwrap().remove(0)

@@ -8,5 +8,6 @@ mod invariants;
 mod limits;
 mod outcomes;
 mod report;
+mod scaling;
 mod search;
 mod support;

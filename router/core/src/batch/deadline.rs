@@ -181,6 +181,8 @@ impl Deadline {
         let crowd = self.crowd(queue);
         let share = self.share(queue);
         let least = (CUT + CUT_SLOPE * (crowd - 1.0) * (1.0 - 1.0 / share)).clamp(0.3, 1.5) * self.unit;
+        // A head that lets a batch be as large as it may ever be stands in nobody's way.
+        let least = least.min(f64::from(queue.max_batch));
         let step = 1.0 + (share - 1.0) * crowd;
         let (mut skip, mut first) = (0, queue.head);
         let mut rows_left = queue.rows;

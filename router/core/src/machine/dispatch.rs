@@ -5,11 +5,12 @@ use smallvec::SmallVec;
 use crate::batch::{Candidate, Decision, Shot};
 use crate::event::{Effect, Effects, Outcome, Reason};
 use crate::machine::Router;
+use crate::machine::turns::Match;
 use crate::ordered::Keyed;
 use crate::queue::{Kind, Queue, Urgency};
 use crate::records::{Decided, LaneChoice};
 use crate::request::Stage;
-use crate::{LaneId, ModelId, Nanos};
+use crate::{ModelId, Nanos};
 
 /// Recalls that one request may suffer.
 const MAX_RETURNS: u8 = 3;
@@ -17,8 +18,8 @@ const MAX_RETURNS: u8 = 3;
 impl Router {
     /// Gives free lanes the most urgent queue that they may run, until nothing fits.
     pub(super) fn give_work(&mut self, effects: &mut Effects) {
-        while let Some((queue, lane)) = self.most_urgent_match() {
-            self.fire(queue, lane, effects);
+        while let Some(found) = self.most_urgent_match() {
+            self.fire(found, effects);
             self.look_at_due(effects);
         }
         while let Some(id) = self.noted.pop() {
@@ -28,16 +29,29 @@ impl Router {
         }
     }
 
-    fn most_urgent_match(&self) -> Option<(u32, LaneId)> {
+    /// Lanes whose models take turns come last: the others may run anything, so they take what is most urgent.
+    fn most_urgent_match(&self) -> Option<Match> {
         let noted = self.noted.iter().filter_map(|&pool| self.pools.get(pool)?.first_match());
-        noted.min().map(|(_, queue, lane)| (queue, lane))
+        match noted.min() {
+            Some((_, queue, lane)) => Some(Match { queue, lane, turn: None }),
+            None if self.cycles > 0 => self.turn_match(),
+            None => None,
+        }
     }
 
     /// Starts the batch of a ready queue, if its policy still wants one now and its turn has not passed to another.
-    fn fire(&mut self, queue_slot: u32, lane: LaneId, effects: &mut Effects) {
+    fn fire(&mut self, found: Match, effects: &mut Effects) {
+        let queue_slot = found.queue;
         let Some(queue) = self.queues.get(queue_slot) else { return };
         let (kind, before) = (queue.kind, queue.ready);
-        let Some((Decision::Fire(shot), head)) = self.decide(queue).zip(queue.head()) else {
+        let shot = match found.turn {
+            Some(turn) => self.shot_within(queue, turn.rows),
+            None => match self.decide(queue) {
+                Some(Decision::Fire(shot)) => Some(shot),
+                _ => None,
+            },
+        };
+        let Some((shot, head)) = shot.zip(queue.head()) else {
             self.file_ready(queue_slot, None);
             self.note_queue(queue_slot);
             return;
@@ -45,18 +59,26 @@ impl Router {
         let urgency = self.urgency(queue, head, &shot);
         if before.is_some_and(|before| urgency > before) {
             self.file_ready(queue_slot, Some(urgency));
-            if self.most_urgent_match().is_some_and(|(first, _)| first != queue_slot) {
+            if self.most_urgent_match().is_some_and(|first| first.queue != queue_slot) {
                 return;
             }
         }
-        let (queue_slot, shot) =
-            self.chosen((queue_slot, shot), kind, &urgency).unwrap_or((queue_slot, shot));
+        let chosen = match found.turn {
+            Some(_) => None,
+            None => self.chosen((queue_slot, shot), kind, &urgency),
+        };
+        let (queue_slot, shot) = chosen.unwrap_or((queue_slot, shot));
         let Some(kind) = self.queues.get(queue_slot).map(|queue| queue.kind) else { return };
         self.note_queue(queue_slot);
         let shed = self.shed(queue_slot, &shot, effects);
         let size = self.form(queue_slot, kind, &shot);
         if size.0 > 0 {
-            self.dispatch(lane, queue_slot, (kind.model, size.0, size.1), (shot, shed), effects);
+            self.dispatch(
+                Match { queue: queue_slot, ..found },
+                (kind.model, size.0, size.1),
+                (shot, shed),
+                effects,
+            );
         } else {
             self.file_ready(queue_slot, None);
         }
@@ -175,16 +197,13 @@ impl Router {
 
     fn dispatch(
         &mut self,
-        lane_id: LaneId,
-        queue_slot: u32,
+        Match { queue: queue_slot, lane: lane_id, turn }: Match,
         (model_id, rows, row_bytes): (ModelId, u32, u64),
         (shot, shed): (Shot, u32),
         effects: &mut Effects,
     ) {
         let now = self.now;
-        let holding = self.lane(lane_id).and_then(|lane| lane.holding.last()).copied();
-        let begins =
-            holding.and_then(|slot| self.batches.at(slot)).map_or(now, |batch| batch.expected_end.max(now));
+        let begins = self.begins_on(lane_id);
         let Some(model) = self.model_mut(model_id) else { return };
         let expected = model.cost.expected(rows, row_bytes).unwrap_or_default();
         let pool = model.pool;
@@ -210,6 +229,9 @@ impl Router {
         }
         if let Some(lane) = self.lane_mut(lane_id) {
             lane.holding.push(slot);
+            if let Some((round, turn)) = lane.round.as_mut().zip(turn) {
+                round.started(turn, begins);
+            }
         }
         self.settle_lane(lane_id);
         if let Some(pool) = self.pools.get_mut(pool) {
@@ -229,7 +251,11 @@ impl Router {
                 batch: id,
                 model: model_id,
                 lane: lane_id,
-                chosen: if only { LaneChoice::Only } else { LaneChoice::SmallestFree },
+                chosen: match turn {
+                    Some(_) => LaneChoice::Turn,
+                    None if only => LaneChoice::Only,
+                    None => LaneChoice::SmallestFree,
+                },
                 rows,
                 left,
                 shed,
@@ -251,7 +277,9 @@ impl Router {
             return;
         }
         let Some(Decision::Fire(shot)) = self.decide(queue) else { return };
-        let running = pool.ends.iter().filter_map(|end| self.lane(end.lane)).flat_map(|lane| &lane.holding);
+        // Where models take turns, a lane given back early would not be this one's.
+        let lanes = pool.ends.iter().filter(|end| !pool.turns.contains(end.lane));
+        let running = lanes.filter_map(|end| self.lane(end.lane)).flat_map(|lane| &lane.holding);
         let running = running.filter_map(|&slot| Some((slot, self.batches.at(slot)?)));
         let own = queue.ready.map(|(class, standing, ..)| (class, standing));
         // One recall at a time: until it is answered nobody knows what the lane will run next.

@@ -1,16 +1,15 @@
 //! Models and lanes that come and go, and the end.
 
-use smallvec::SmallVec;
-
 use crate::batch::Demand;
 use crate::config::{LaneSpec, ModelLanes, ModelSpec};
+use crate::cycle::Round;
 use crate::event::{Effect, Effects, Outcome, Reason};
-use crate::lane::Lane;
+use crate::lane::{Duty, Lane};
 use crate::machine::Router;
 use crate::model::Model;
 use crate::pool::Pool;
 use crate::queue::Queue;
-use crate::{LaneId, ModelId, Nanos};
+use crate::{LaneId, ModelId};
 
 impl Router {
     pub(super) fn model_up(&mut self, spec: &ModelSpec) {
@@ -28,6 +27,7 @@ impl Router {
         if let Some(entry) = self.models.get_mut(index) {
             *entry = Some(Model::new(spec, pool));
         }
+        self.size_batches(pool);
         self.plan_soon();
     }
 
@@ -58,33 +58,42 @@ impl Router {
         effects.push(Effect::Retired(id));
     }
 
-    fn add_pool(&mut self, lanes: &ModelLanes) -> u32 {
+    pub(super) fn add_pool(&mut self, lanes: &ModelLanes) -> u32 {
         let id = self.pools.add(Pool::new(lanes.clone()));
         for index in 0..self.lanes.len() {
             let lane = LaneId(u32::try_from(index).unwrap_or(u32::MAX));
-            if lanes.contain(lane) {
+            if lanes.contain(lane) && self.lane(lane).is_some_and(Lane::is_active) {
                 self.join(lane, id);
             }
         }
         id
     }
 
-    fn remove_pool(&mut self, id: u32) {
+    pub(super) fn remove_pool(&mut self, id: u32) {
         for lane in self.lanes.iter_mut().flatten() {
             lane.pools.retain(|pool| *pool != id);
+        }
+        let deferred = self.pools.get_mut(id).map(|pool| std::mem::take(&mut pool.deferred));
+        for slot in deferred.into_iter().flatten() {
+            if let Some(queue) = self.queues.get_mut(slot) {
+                queue.deferred = false;
+            }
         }
         self.pools.remove(id);
     }
 
-    /// A lane that is up becomes one of a pool's.
+    /// An active lane becomes one of a pool's.
     fn join(&mut self, lane: LaneId, pool_id: u32) {
         let now = self.now;
         let Some(entry) = self.lane_mut(lane) else { return };
         entry.pools.push(pool_id);
-        let end = entry.end;
+        let (end, takes_turns) = (entry.end, entry.round.is_some());
         if let Some(pool) = self.pools.get_mut(pool_id) {
             pool.load.was(now, pool.busy_share());
             pool.up.insert(lane);
+            if takes_turns {
+                pool.turns.insert(lane);
+            }
             pool.lane_is(now, lane, None, end);
         }
         self.note_pool(pool_id);
@@ -102,51 +111,75 @@ impl Router {
         let own = self.add_pool(&ModelLanes::Only(vec![lane]));
         // Counted as one model's, so that it stays for as long as its lane does.
         if let Some(pool) = self.pools.get_mut(own) {
-            pool.models = 1;
+            (pool.models, pool.bound) = (1, true);
         }
         self.lane_mut(lane)?.own_pool = Some(own);
         Some(own)
     }
 
-    pub(super) fn lane_up(&mut self, spec: LaneSpec) {
+    pub(super) fn lane_up(&mut self, spec: &LaneSpec) {
         if spec.lane.0 >= self.config.max_lanes || spec.depth == 0 || self.lane(spec.lane).is_some() {
             return;
         }
+        self.bring_up(spec, &[]);
+        self.plan_soon();
+    }
+
+    /// A lane that is new, at rest or in no pool for the moment takes part, once those that it comes after are empty.
+    pub(super) fn bring_up(&mut self, spec: &LaneSpec, after: &[LaneId]) {
         let index = spec.lane.0 as usize;
         if index >= self.lanes.len() {
             self.lanes.resize_with(index + 1, || None);
         }
-        if let Some(entry) = self.lanes.get_mut(index) {
-            *entry = Some(Lane {
-                depth: spec.depth,
-                ahead: spec.ahead,
-                holding: SmallVec::new(),
-                last_report: Nanos::ZERO,
-                pools: SmallVec::new(),
-                own_pool: None,
-                end: None,
-            });
+        let fence = self.batches.generation();
+        let Some(entry) = self.lanes.get_mut(index) else { return };
+        let lane = entry.get_or_insert_with(|| Lane::new(spec));
+        (lane.duty, lane.ahead, lane.fence) = (Duty::Active, spec.ahead, fence);
+        lane.after = after.into();
+        if lane.round.as_ref().map(|round| &round.cycle) != spec.cycle.as_ref() {
+            self.cycles -= u32::from(lane.round.is_some());
+            lane.round = spec.cycle.clone().map(|cycle| Box::new(Round::new(cycle)));
+            self.cycles += u32::from(lane.round.is_some());
         }
+        self.settle_lane(spec.lane);
         let theirs = |(id, pool): (u32, &Pool)| pool.lanes.contain(spec.lane).then_some(id);
         let pools: Vec<u32> = self.pools.iter().filter_map(theirs).collect();
         for pool in pools {
             self.join(spec.lane, pool);
             self.pool_changed(pool);
+            if self.pools.get(pool).is_some_and(|pool| !pool.turns.is_empty()) {
+                self.size_batches(pool);
+            }
         }
-        self.plan_soon();
+    }
+
+    /// Takes a lane out of its pools.
+    pub(super) fn leave_pools(&mut self, id: LaneId) {
+        let now = self.now;
+        self.lane_timers.remove(id.0, &mut self.lane_timer_positions);
+        let Some(lane) = self.lane_mut(id) else { return };
+        let (pools, end) = (std::mem::take(&mut lane.pools), lane.end.take());
+        for pool_id in pools {
+            let Some(pool) = self.pools.get_mut(pool_id) else { continue };
+            let took_turns = !pool.turns.is_empty();
+            pool.forget(now, id, end);
+            self.pool_changed(pool_id);
+            if took_turns {
+                self.size_batches(pool_id);
+            }
+        }
     }
 
     pub(super) fn lane_down(&mut self, id: LaneId, effects: &mut Effects) {
+        self.leave_pools(id);
         let Some(lane) = self.lanes.get_mut(id.0 as usize).and_then(Option::take) else { return };
-        self.lane_timers.remove(id.0, &mut self.lane_timer_positions);
-        for &pool_id in &lane.pools {
-            if let Some(pool) = self.pools.get_mut(pool_id) {
-                pool.forget(self.now, id, lane.end);
-            }
-            self.pool_changed(pool_id);
-        }
+        self.cycles -= u32::from(lane.round.is_some());
         for &slot in &lane.holding {
             self.fail_batch(slot, effects);
+        }
+        self.pass_leases(id);
+        for other in self.lanes.iter_mut().flatten() {
+            other.after.retain(|after| *after != id);
         }
         if let Some(own) = lane.own_pool {
             self.unbind(own, effects);
@@ -185,12 +218,12 @@ impl Router {
     }
 
     /// Lanes changed, so what policies said of the pool's queues may not hold any more.
-    fn pool_changed(&mut self, pool: u32) {
+    pub(super) fn pool_changed(&mut self, pool: u32) {
         let theirs = |&(_, queue): &(u32, &Queue)| queue.kind.pool == pool;
         self.changed.extend(self.queues.iter().filter(theirs).map(|(slot, _)| slot));
     }
 
-    fn refuse_without_lane(&mut self, effects: &mut Effects) {
+    pub(super) fn refuse_without_lane(&mut self, effects: &mut Effects) {
         let stranded = |&(_, queue): &(u32, &Queue)| {
             self.pools.get(queue.kind.pool).is_none_or(|pool| pool.up.is_empty())
         };

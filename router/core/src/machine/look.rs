@@ -8,7 +8,7 @@ use crate::model::Model;
 use crate::pool::Pool;
 use crate::queue::{Queue, Standing, Urgency, Waiting};
 use crate::request::Request;
-use crate::{Class, ModelId, Nanos};
+use crate::{Class, LaneId, ModelId, Nanos};
 
 /// One in this many requests that the estimate alone condemns is run if a lane is free anyway: an estimate
 /// that refuses everything would otherwise never be corrected.
@@ -35,7 +35,7 @@ impl Router {
                 break;
             }
             self.lane_timers.remove(lane, &mut self.lane_timer_positions);
-            self.settle_lane(crate::LaneId(lane));
+            self.settle_lane(LaneId(lane));
         }
         while let Some(queue) = self.changed.pop() {
             self.look_at(queue, effects);
@@ -83,6 +83,11 @@ impl Router {
 
     /// What the policy says of a queue; a request that must run alone is not its affair.
     pub(super) fn decide(&self, queue: &Queue) -> Option<Decision> {
+        self.decide_within(queue, u32::MAX)
+    }
+
+    /// The same where a batch may have so many rows only.
+    pub(super) fn decide_within(&self, queue: &Queue, rows: u32) -> Option<Decision> {
         let (head, model) = self.head_of(queue)?;
         if self.requests.at(head.slot)?.alone {
             let shot = Shot { skip: 0, take: head.rows, rank: head.deadline.0, why: Why::Alone };
@@ -95,7 +100,7 @@ impl Router {
             rows: queue.rows.saturating_add(self.company(queue, model)),
             oldest_arrival: oldest.arrived,
             row_bytes: queue.row_bytes(),
-            max_batch: model.max_batch,
+            max_batch: model.largest.min(rows),
             cost: &model.cost,
             running: model.running,
             pool: self.view_of(pool),
@@ -125,17 +130,20 @@ impl Router {
 
     /// When a batch of this pool would begin.
     fn begins(&self, pool: &Pool) -> Nanos {
-        let end = match pool.free.first() {
-            Some(lane) => {
-                self.lane(lane).and_then(|lane| self.batches.at(*lane.holding.last()?)?.expected_end.into())
-            }
-            None => pool.ends.first().map(|end| end.at),
-        };
-        end.unwrap_or(self.now).max(self.now)
+        match pool.free.first() {
+            Some(lane) => self.begins_on(lane),
+            None => pool.ends.first().map_or(self.now, |end| end.at.max(self.now)),
+        }
+    }
+
+    /// When a batch handed to a lane would begin.
+    pub(super) fn begins_on(&self, lane: LaneId) -> Nanos {
+        let last = self.lane(lane).and_then(|lane| self.batches.at(*lane.holding.last()?));
+        last.map_or(self.now, |batch| batch.expected_end.max(self.now))
     }
 
     /// Rows of other classes and tenants that may ride in a batch of this queue.
-    fn company(&self, queue: &Queue, model: &Model) -> u32 {
+    pub(super) fn company(&self, queue: &Queue, model: &Model) -> u32 {
         if model.queues.len() < 2 {
             return 0;
         }

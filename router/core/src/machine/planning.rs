@@ -47,7 +47,7 @@ impl Router {
                 Some(Session {
                     rate: model.rate.per_second(self.now),
                     slo: model.slo,
-                    max_batch: model.max_batch,
+                    max_batch: model.largest,
                     row_bytes: model.row_bytes,
                     cost: &model.cost,
                 })

@@ -11,7 +11,7 @@ const SILENCE: Nanos = Nanos::from_millis(5_000);
 impl Router {
     pub(super) fn batch_done(&mut self, report: BatchReport, effects: &mut Effects) {
         let Some(slot) = self.batches.slot_of(report.batch) else { return };
-        let Some((model, started)) = self.take_off_lane(slot) else { return };
+        let Some((lane, model, started)) = self.take_off_lane(slot) else { return };
         if report.ok {
             self.learn(slot, started);
         }
@@ -29,7 +29,7 @@ impl Router {
                 if let Some(request) = self.requests.at_mut(id.slot()) {
                     request.alone = true;
                 }
-                self.enqueue(id.slot());
+                self.wait_again(id.slot(), effects);
             } else {
                 self.finish(id, Outcome::Failed, Reason::EngineFailed, effects);
             }
@@ -37,13 +37,14 @@ impl Router {
         self.batches.close(slot);
         self.model_changed(model);
         self.retire_if_done(model, effects);
+        self.rest_if_empty(lane, effects);
     }
 
     /// The requests of a batch that was not run wait again; the queues are full to their bounds at most as before,
     /// so nobody is refused for it.
     pub(super) fn batch_returned(&mut self, id: BatchId, effects: &mut Effects) {
         let Some(slot) = self.batches.slot_of(id) else { return };
-        let Some((model, _)) = self.take_off_lane(slot) else { return };
+        let Some((lane, model, _)) = self.take_off_lane(slot) else { return };
         let mut position = 0;
         while let Some(id) = self.batches.member(slot, position) {
             position += 1;
@@ -51,16 +52,30 @@ impl Router {
                 if let Some(request) = self.requests.at_mut(id.slot()) {
                     request.returned = request.returned.saturating_add(1);
                 }
-                self.enqueue(id.slot());
+                self.wait_again(id.slot(), effects);
             }
         }
         self.batches.close(slot);
         self.retire_if_done(model, effects);
+        self.rest_if_empty(lane, effects);
     }
 
-    /// Takes a batch off its lane; returns its model and when it began: when it was dispatched, or when the lane
+    /// A request of a batch that gave no results waits again, unless its model has lost its last lane meanwhile.
+    fn wait_again(&mut self, slot: u32, effects: &mut Effects) {
+        let Some((id, model)) = self.requests.at(slot).map(|request| (request.id, request.model)) else {
+            return;
+        };
+        let pool = self.model(model).and_then(|model| self.pools.get(model.pool));
+        if pool.is_none_or(|pool| pool.up.is_empty()) {
+            self.finish(id, Outcome::Refused, Reason::NoLane, effects);
+        } else {
+            self.enqueue(slot);
+        }
+    }
+
+    /// Takes a batch off its lane; returns that, its model and when it began: when it was dispatched, or when the lane
     /// reported the one before it.
-    fn take_off_lane(&mut self, slot: u32) -> Option<(ModelId, Nanos)> {
+    fn take_off_lane(&mut self, slot: u32) -> Option<(LaneId, ModelId, Nanos)> {
         let now = self.now;
         self.no_longer_long(slot);
         let batch = self.batches.at(slot)?;
@@ -76,7 +91,10 @@ impl Router {
             began = dispatched.max(std::mem::replace(&mut lane.last_report, now));
         }
         self.settle_lane(lane_id);
-        Some((model_id, began))
+        if self.lane(lane_id).is_some_and(|lane| !lane.is_active()) {
+            self.pass_leases(lane_id);
+        }
+        Some((lane_id, model_id, began))
     }
 
     /// A batch leaves its lane.
@@ -101,7 +119,7 @@ impl Router {
         let Some(model) = self.models.get_mut(model.0 as usize).and_then(Option::as_mut) else { return };
         model.cost.observe(rows, row_bytes, time);
         let tightest = self.pools.get(model.pool).map_or(Nanos::NEVER, |pool| pool.tightest);
-        let (rate, max_batch, cost) = (model.rate.per_second(now), model.max_batch, &model.cost);
+        let (rate, max_batch, cost) = (model.rate.per_second(now), model.largest, &model.cost);
         model
             .policy
             .observe(now, &Observation { rows, row_bytes, time, slo, rate, max_batch, tightest, cost });
@@ -131,12 +149,17 @@ impl Router {
             }
         }
         for id in touched {
-            let heard = self.models.iter().flatten().filter(|model| model.pool == id);
-            let heard = heard.filter(|model| model.counted != Demand::default());
-            let tightest = heard.map(|model| model.slo).min().unwrap_or(Nanos::NEVER);
-            if let Some(pool) = self.pools.get_mut(id) {
-                pool.tightest = tightest;
-            }
+            self.retighten(id);
+        }
+    }
+
+    /// Holds a pool to the objectives of those of its models that are heard of.
+    pub(super) fn retighten(&mut self, id: u32) {
+        let heard = self.models.iter().flatten().filter(|model| model.pool == id);
+        let heard = heard.filter(|model| model.counted != Demand::default());
+        let tightest = heard.map(|model| model.slo).min().unwrap_or(Nanos::NEVER);
+        if let Some(pool) = self.pools.get_mut(id) {
+            pool.tightest = tightest;
         }
     }
 
@@ -149,12 +172,14 @@ impl Router {
     /// Tells the lane's pools whether it can take a batch.
     pub(super) fn settle_lane(&mut self, id: LaneId) {
         let now = self.now;
-        let Some(lane) = self.lane(id) else { return };
+        let Some(lane) = self.lane(id).filter(|lane| lane.is_active()) else { return };
         let last = lane.holding.last().and_then(|&slot| self.batches.at(slot));
         let room = lane.holding.len() < lane.depth as usize;
-        let (end, look_again) = match last.map(|batch| batch.expected_end) {
-            None => (None, None),
-            Some(end) => {
+        let own_end = last.map(|batch| batch.expected_end);
+        let (end, look_again) = match (self.lease_end(lane), own_end) {
+            (Some(lease), own) => (Some(own.map_or(lease, |own| own.max(lease))), None),
+            (None, None) => (None, None),
+            (None, Some(end)) => {
                 let from = end.before(lane.ahead);
                 if room && from <= now { (None, None) } else { (Some(end), room.then_some(from)) }
             }

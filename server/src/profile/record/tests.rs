@@ -17,7 +17,16 @@ fn header(model: &str, device: &str) -> Header {
 }
 
 fn cell(batch: u32, units: u32) -> Line {
-    Line::Cell(Cell { batch, units, p50_us: 1.5, p95_us: 2.0, p99_us: 2.5, count: 100 })
+    Line::Cell(Cell {
+        batch,
+        units,
+        p50_us: 1.5,
+        p95_us: 2.0,
+        p99_us: 2.5,
+        count: 100,
+        left_out: None,
+        doubt: None,
+    })
 }
 
 fn file() -> (tempfile::TempDir, PathBuf) {

@@ -1,123 +1,95 @@
-//! Fills devices part by part, and empties those that can be.
+//! Fills devices part by part.
 
 use super::super::demand::{Part, Unplaced};
 use super::super::packing::{alone, beside, within};
 use super::super::search::Sized;
 use super::super::site::{Floor, Site};
-use crate::problem::{Device, Problem};
+use crate::problem::Device;
 
 /// Devices in use that a part is tried on: so many of those with just enough room for its price,
 const TIGHT: usize = 3;
 /// and so many spread evenly over all with more, for a newcomer makes its neighbours grow too.
 const SPREAD: usize = 9;
-/// Devices that are tried to be emptied at most.
-const EMPTIED_MAX: usize = 64;
 /// Devices in use whose cycles a part is tried in at most.
 const CYCLES: usize = 4;
 
-/// Parts that all parts together are cut into at most.
-const PIECES_MAX: usize = 4_096;
-
-/// Parts with what the gpulet serves alone that serves most for its share of a device.
-pub(super) fn efficient<'a>(problem: &'a Problem, parts: &[Part<'a>]) -> Vec<(Part<'a>, f64)> {
-    parts.iter().map(|part| (*part, efficient_rate(problem, part).unwrap_or(part.rate))).collect()
-}
-
-/// Parts cut into pieces of their most efficient size, where kernels do not fill larger ones; each piece is trusted
-/// with `trust` of what it serves alone. None if that cuts nothing.
-pub(super) fn cut<'a>(parts: &[(Part<'a>, f64)], trust: f64) -> Option<Vec<Part<'a>>> {
-    let mut pieces = Vec::new();
-    for (part, rate) in parts {
-        let most = trust * rate;
-        let mut left = part.rate;
-        while left > most * (1.0 + 1e-9) && most > 0.0 {
-            pieces.push(part.at_rate(most));
-            left -= most;
-            if pieces.len() > PIECES_MAX {
-                return None;
-            }
-        }
-        pieces.push(part.at_rate(left));
-    }
-    (pieces.len() > parts.len()).then_some(pieces)
-}
-
-/// What the gpulet serves alone that serves most for its share of a device's cost.
-fn efficient_rate<'a>(problem: &'a Problem, part: &Part<'a>) -> Option<f64> {
-    let mut best: Option<(f64, f64)> = None;
-    let mut seen: Vec<&str> = Vec::new();
-    for device in problem.devices() {
-        if seen.contains(&device.kind.name.as_str()) {
-            continue;
-        }
-        seen.push(&device.kind.name);
-        let Some(fit) = part.on(problem, &device.kind) else { continue };
-        for units in &device.kind.sizes {
-            let in_time = |_, time: f64| 2.0 * time <= part.workload.slo_us;
-            let Some((batch, time)) = fit.largest_batch(*units, in_time) else { continue };
-            let rate = 1e6 * f64::from(batch) / (time - fit.profile.load_us(batch));
-            let price = device.cost * f64::from(*units) / f64::from(device.kind.units);
-            if best.is_none_or(|(most, _)| rate / price > most) {
-                best = Some((rate / price, rate));
-            }
-        }
-    }
-    best.map(|(_, rate)| rate)
-}
-
 /// How much of a device a site uses, weighed with what the device costs.
-fn used(site: &Site<'_>) -> f64 {
+pub(super) fn used(site: &Site<'_>) -> f64 {
     site.device.cost.max(f64::MIN_POSITIVE) * f64::from(site.units_used()) / f64::from(site.device.kind.units)
 }
 
-/// The devices in use that may take the part, fullest first, with their free share.
-fn open<'a>(floor: &Floor<'a>, part: &Part<'a>, except: Option<usize>) -> Vec<(f64, usize)> {
-    let sites = floor.sites.iter().enumerate().filter(|(at, _)| Some(*at) != except);
-    let mut open: Vec<(f64, usize)> = sites
-        .map(|(at, site)| (f64::from(site.units_free()) / f64::from(site.device.kind.units), at))
-        .collect();
-    open.sort_by(|left, right| left.0.total_cmp(&right.0).then(left.1.cmp(&right.1)));
-    open.retain(|(_, at)| floor.sites.get(*at).is_some_and(|site| floor.admits(site.device, part)));
-    open
-}
-
-/// The device in use on which the part makes shares grow least.
-fn least_growth<'a>(floor: &Floor<'a>, part: Part<'a>, price: f64, except: Option<usize>) -> Option<(usize, Site<'a>)> {
-    let problem = floor.problem;
-    let open = open(floor, &part, except);
-    let site_at = |at: usize| floor.sites.get(at);
+/// The device in use, but for one, on which the part makes shares grow least; its price is the least cost that its
+/// share stands for. Windows are laid out to the last unit, and nobody else knows how.
+pub(super) fn least_growth<'a>(
+    floor: &Floor<'a>,
+    sized: &Sized<'a>,
+    except: Option<usize>,
+) -> Option<(usize, Site<'a>)> {
+    let (problem, part) = (floor.problem, sized.part);
+    let sites = || {
+        let others = floor.sites.iter().enumerate().filter(|(at, _)| Some(*at) != except);
+        others.filter(|(_, site)| !site.has_windows() && floor.admits(site.device, &part))
+    };
+    // Growth, and what it leads to. Whoever has grown as much as the best so far need not grow on.
     let mut best: Option<(f64, usize, Site<'a>)> = None;
-    let mut offer = |at: usize, trial: Option<Site<'a>>| {
-        let (Some(trial), Some(site)) = (trial, site_at(at)) else { return };
+    let mut offer = |at: usize, site: &Site<'a>, to: &dyn Fn(u32) -> Option<Site<'a>>| {
+        let least = best.as_ref().map(|(least, ..)| *least);
+        let Some(trial) = most_units(site, least).and_then(to) else { return };
         let growth = used(&trial) - used(site);
-        if best.as_ref().is_none_or(|(least, ..)| growth < *least) {
+        if least.is_none_or(|least| growth < least) {
             best = Some((growth, at, trial));
         }
     };
-    let enough = |(free, at): &(f64, usize)| {
-        let cost = site_at(*at).map_or(0.0, |site| site.device.cost);
-        *free > 0.0 && free * cost >= price * (1.0 - 1e-9)
-    };
-    let roomy: Vec<usize> = open.iter().filter(|open| enough(open)).map(|(_, at)| *at).collect();
+    let free = |site: &Site<'_>| f64::from(site.units_free()) / f64::from(site.device.kind.units);
+    let enough =
+        |free: f64, site: &Site<'_>| free > 0.0 && free * site.device.cost >= sized.price * (1.0 - 1e-9);
+    let roomy =
+        sites().map(|(at, site)| (free(site), at, site)).filter(|(free, _, site)| enough(*free, site));
+    let mut roomy: Vec<(f64, usize, &Site<'a>)> = roomy.collect();
+    roomy.sort_by(|left, right| left.0.total_cmp(&right.0).then(left.1.cmp(&right.1)));
     let step = roomy.len().saturating_sub(TIGHT).div_ceil(SPREAD).max(1);
     let spread = roomy.iter().rev().take(roomy.len().saturating_sub(TIGHT)).step_by(step);
-    for at in roomy.iter().take(TIGHT).chain(spread) {
-        offer(*at, beside(problem, site_at(*at)?, part));
+    for (_, at, site) in roomy.iter().take(TIGHT).chain(spread) {
+        offer(*at, site, &|most| beside(problem, site, part, most));
     }
-    // A part that fills most of a gpulet by itself has no turn to spare; the lightest gpulets have.
-    let mut lanes: Vec<(f64, usize, usize)> = Vec::new();
-    for (_, at) in &open {
-        let site = site_at(*at)?;
-        lanes.extend(site.lanes.iter().enumerate().map(|(lane, held)| {
-            let units = f64::from(held.units) / f64::from(site.device.kind.units);
-            (held.busy() * units, *at, lane)
-        }));
-    }
-    lanes.sort_by(|left, right| left.0.total_cmp(&right.0).then((left.1, left.2).cmp(&(right.1, right.2))));
-    for (_, at, lane) in lanes.into_iter().take(CYCLES) {
-        offer(at, within(problem, site_at(at)?, lane, part));
+    for (at, lane, site) in lightest(sites()) {
+        offer(at, site, &|most| within(problem, site, lane, part, most));
     }
     best.map(|(_, at, site)| (at, site))
+}
+
+/// Units with which a site has grown by less than that cost; none if that is no growth.
+fn most_units(site: &Site<'_>, least: Option<f64>) -> Option<u32> {
+    let kind = &site.device.kind;
+    let Some(least) = least else { return Some(kind.units) };
+    let unit = site.device.cost.max(f64::MIN_POSITIVE) / f64::from(kind.units);
+    let more = (least / unit - 1e-9).ceil().clamp(0.0, f64::from(kind.units));
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to what fits")]
+    let more = (more as u32).checked_sub(1)?;
+    Some(site.units_used().saturating_add(more))
+}
+
+/// The gpulets with most turns to spare, for a part that fills most of a gpulet by itself leaves none.
+fn lightest<'a: 'b, 'b>(
+    sites: impl Iterator<Item = (usize, &'b Site<'a>)>,
+) -> Vec<(usize, usize, &'b Site<'a>)> {
+    let mut lanes: Vec<(f64, usize, usize, &Site<'a>)> = Vec::new();
+    for (at, site) in sites {
+        lanes.extend(site.lanes.iter().enumerate().map(|(lane, held)| {
+            let units = f64::from(held.units) / f64::from(site.device.kind.units);
+            (held.busy() * units, at, lane, site)
+        }));
+    }
+    type Light<'a, 'b> = (f64, usize, usize, &'b Site<'a>);
+    let order = |left: &Light<'_, '_>, right: &Light<'_, '_>| {
+        left.0.total_cmp(&right.0).then((left.1, left.2).cmp(&(right.1, right.2)))
+    };
+    if lanes.len() > CYCLES {
+        lanes.select_nth_unstable_by(CYCLES, order);
+        lanes.truncate(CYCLES);
+    }
+    lanes.sort_by(order);
+    lanes.into_iter().map(|(_, at, lane, site)| (at, lane, site)).collect()
 }
 
 /// The unused device on which the part's share is cheapest; the first of several.
@@ -146,15 +118,16 @@ fn cheapest<'a>(floor: &Floor<'a>, part: Part<'a>) -> Option<Site<'a>> {
 /// Every part on its best place, on top of what is on the floor.
 pub(in super::super) fn filled<'a>(start: &Floor<'a>, sized: &[Sized<'a>]) -> Result<Floor<'a>, Unplaced> {
     let mut floor = start.clone();
-    for Sized { part, price } in sized.iter().copied() {
-        add(&mut floor, part, price)?;
+    for sized in sized {
+        add(&mut floor, sized)?;
     }
     Ok(floor)
 }
 
-/// One more part on its best place; its price is the least cost that its share stands for. The device's name.
-pub(super) fn add<'a>(floor: &mut Floor<'a>, part: Part<'a>, price: f64) -> Result<&'a str, Unplaced> {
-    if let Some((at, site)) = least_growth(floor, part, price, None) {
+/// One more part on its best place; the device's name.
+pub(super) fn add<'a>(floor: &mut Floor<'a>, sized: &Sized<'a>) -> Result<&'a str, Unplaced> {
+    let part = sized.part;
+    if let Some((at, site)) = least_growth(floor, sized, None) {
         let name = &site.device.name;
         floor.replace(at, site.lanes, part);
         return Ok(name);
@@ -162,30 +135,4 @@ pub(super) fn add<'a>(floor: &mut Floor<'a>, part: Part<'a>, price: f64) -> Resu
     let site = cheapest(floor, part).ok_or_else(|| Unplaced::of(part.workload))?;
     floor.open(site.device, site.lanes);
     Ok(&site.device.name)
-}
-
-/// Moves everything off a device if all of it finds room on others, the least used first, until none can be emptied.
-pub(super) fn emptied(floor: &mut Floor<'_>) {
-    // Windows are laid out to the last unit, and nobody else knows how.
-    if floor.sites.iter().flat_map(|site| &site.lanes).any(|lane| lane.placed.is_some()) {
-        return;
-    }
-    let mut ordered: Vec<(f64, &str)> =
-        floor.sites.iter().map(|site| (used(site), site.device.name.as_str())).collect();
-    ordered.sort_by(|left, right| left.0.total_cmp(&right.0).then(left.1.cmp(right.1)));
-    for (_, name) in ordered.into_iter().take(EMPTIED_MAX) {
-        let Some(at) = floor.sites.iter().position(|site| site.device.name == name) else { continue };
-        let mut trial = floor.clone();
-        let moved = trial.close(at);
-        let all = moved.into_iter().all(|part| match least_growth(&trial, part, 0.0, None) {
-            Some((at, site)) => {
-                trial.replace(at, site.lanes, part);
-                true
-            }
-            None => false,
-        });
-        if all {
-            *floor = trial;
-        }
-    }
 }

@@ -2,12 +2,12 @@
 
 use super::super::demand::SLACK;
 use super::super::site::{Floor, Lane, Site};
-use crate::interference::{Load, Runner};
+use crate::interference::Runner;
 use crate::problem::Problem;
 
 /// Steps of growth on one device at most.
 const STEPS: usize = 64;
-/// Devices in use up to which units are handed out one by one; beyond, all at once in proportion.
+/// Devices up to which units are handed out one by one; beyond, all at once in proportion.
 const PATIENT_MAX: usize = 64;
 
 /// Capacity over rate of the lane that has least of it; none if somebody is late or not served.
@@ -30,18 +30,20 @@ fn least_room(problem: &Problem, site: &Site<'_>) -> Option<(f64, usize)> {
 /// The batch of most throughput that still runs twice within the objective beside the neighbours as they are.
 fn rebatched(problem: &Problem, site: &mut Site<'_>) {
     for at in 0..site.lanes.len() {
-        let Some(lane) = site.lanes.get(at).filter(|lane| lane.duty_us.is_none() && lane.placed.is_none()) else {
+        let Some(lane) = site.lanes.get(at).filter(|lane| lane.duty_us.is_none() && lane.placed.is_none())
+        else {
             continue;
         };
         let ([piece], units) = (&lane.pieces[..], lane.units) else { continue };
         let limit = piece.part.workload.slo_us * (1.0 + SLACK);
-        let loads = site.beside(at);
-        let neighbours: Vec<&[Load]> = loads.iter().map(Vec::as_slice).collect();
+        let neighbours = site.beside(at);
         let mut best = None;
         for batch in piece.batch..=piece.fit.batch_max {
             let own = Runner { profile: piece.fit.profile, batch, units };
-            let Some(alone) = piece.fit.profiled_us(batch, units).filter(|alone| 2.0 * alone <= limit) else { break };
-            let time = alone * problem.interference().slowdown(&own, &neighbours);
+            let Some(alone) = piece.fit.profiled_us(batch, units).filter(|alone| 2.0 * alone <= limit) else {
+                break;
+            };
+            let time = alone * problem.interference().slowdown_beside(&own, &neighbours);
             if 2.0 * time > limit {
                 break;
             }
@@ -103,7 +105,7 @@ fn at_once<'a>(problem: &Problem, site: &Site<'a>) -> Option<Site<'a>> {
 /// Uses up what the devices in use have left, those that `takes` names.
 pub(super) fn stretched(floor: &mut Floor<'_>, takes: impl Fn(&str) -> bool) {
     let problem = floor.problem;
-    let patient = floor.sites.len() <= PATIENT_MAX;
+    let patient = floor.sites.iter().filter(|site| takes(&site.device.name)).count() <= PATIENT_MAX;
     for site in &mut floor.sites {
         // Windows are laid out to the last unit.
         if !takes(&site.device.name) || site.lanes.iter().any(|lane| lane.placed.is_some()) {

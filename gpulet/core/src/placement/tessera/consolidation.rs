@@ -1,0 +1,72 @@
+//! Empties devices into others.
+
+use super::super::packing::settled;
+use super::super::search::{Sized, cheapest_of_kinds, price};
+use super::super::site::{Floor, Lane, Site};
+use super::construct::{least_growth, used};
+use crate::problem::{Device, Problem};
+
+/// Devices that are tried to be emptied at most.
+const EMPTIED_MAX: usize = 64;
+
+/// The site on the least shares that do. Windows stay as they are, for they are laid out to the last unit.
+pub(super) fn shrunk<'a>(problem: &'a Problem, site: &Site<'a>) -> Option<Site<'a>> {
+    if site.has_windows() {
+        return site.is_sound(problem).then(|| site.clone());
+    }
+    let least = *site.device.kind.sizes.first()?;
+    let lanes = site.lanes.iter().map(|lane| Lane { units: least, ..lane.clone() }).collect();
+    settled(problem, Site { device: site.device, lanes }, site.device.kind.units)
+}
+
+/// The floor with all sites on the least shares that do and devices emptied that then can be; none if none can.
+pub(super) fn tightened<'a>(floor: &Floor<'a>) -> Option<Floor<'a>> {
+    let mut tight = floor.clone();
+    for site in &mut tight.sites {
+        if let Some(shrunk) = shrunk(floor.problem, site) {
+            *site = shrunk;
+        }
+    }
+    emptied(&mut tight);
+    (tight.sites.len() < floor.sites.len()).then_some(tight)
+}
+
+/// Names of the devices of sites, the least used first.
+pub(super) fn least_used<'a: 'b, 'b>(sites: impl Iterator<Item = &'b Site<'a>>) -> Vec<&'a str> {
+    let mut ordered: Vec<(f64, &str)> = sites.map(|site| (used(site), site.device.name.as_str())).collect();
+    ordered.sort_by(|left, right| left.0.total_cmp(&right.0).then(left.1.cmp(right.1)));
+    ordered.into_iter().map(|(_, name)| name).collect()
+}
+
+/// Moves everything off a device if all of it finds room on others; their names, or none if it does not.
+pub(super) fn empty<'a>(floor: &mut Floor<'a>, kinds: &[&'a Device], name: &str) -> Option<Vec<&'a str>> {
+    let problem = floor.problem;
+    let (at, site) = floor.sites.iter().enumerate().find(|(_, site)| site.device.name == name)?;
+    let pieces = site.lanes.iter().flat_map(|lane| &lane.pieces).map(|piece| piece.part);
+    let mut parts: Vec<Sized<'a>> =
+        pieces.map(|part| Sized { part, price: price(problem, kinds, part) }).collect();
+    parts.sort_by(|left, right| right.price.total_cmp(&left.price));
+    // Most devices cannot be emptied, and what needs most room says so first.
+    least_growth(floor, parts.first()?, Some(at))?;
+    let mut trial = floor.clone();
+    trial.close(at);
+    let mut joined = Vec::new();
+    for sized in &parts {
+        let (at, site) = least_growth(&trial, sized, None)?;
+        joined.push(site.device.name.as_str());
+        trial.replace(at, site.lanes, sized.part);
+    }
+    *floor = trial;
+    Some(joined)
+}
+
+/// Empties devices, the least used first, as long as that succeeds.
+pub(super) fn emptied(floor: &mut Floor<'_>) {
+    if floor.sites.iter().all(Site::has_windows) {
+        return;
+    }
+    let kinds = cheapest_of_kinds(floor.problem);
+    for name in least_used(floor.sites.iter()).into_iter().take(EMPTIED_MAX) {
+        empty(floor, &kinds, name);
+    }
+}

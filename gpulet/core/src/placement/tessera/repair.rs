@@ -1,0 +1,189 @@
+//! Continues the plan in force: devices on which nobody is late or short stay to the letter, what changed is planned
+//! again on as few devices as can be, and a device is given up if all that is on it finds room for few moves.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::super::demand::Part;
+use super::super::search::{cheapest_of_kinds, sized};
+use super::super::site::{Floor, Lane, Site};
+use super::standing::{Held, Standing, standing};
+use super::{SAME_COST, consolidation, construct, stretch};
+use crate::plan::{Gpulet, Plan, Slot};
+use crate::problem::Problem;
+
+/// Moves of a workload to another device that saving a device is worth.
+pub(super) const MOVES_A_DEVICE: u32 = 16;
+/// Moves that it is worth to make up for a device more.
+const MOVES_NOT_ONE_MORE: u32 = 3;
+/// Devices that need least of what they have whose shares are shrunk to see what else fits.
+const SHRUNK: usize = 12;
+/// Devices that are tried to be emptied at most.
+const EMPTIED: usize = 8;
+
+/// The plan in force, continued.
+pub(super) struct Repaired<'a> {
+    pub floor: Floor<'a>,
+    /// Devices laid out anew.
+    touched: BTreeSet<&'a str>,
+    /// What the plan in force has on each device.
+    before: BTreeMap<&'a str, Vec<&'a Gpulet>>,
+    /// Parts that had to find a new place.
+    pub moved: usize,
+    /// Whether nobody wants more than the plan in force gives, or leaves it.
+    pub suffices: bool,
+}
+
+impl<'a> Repaired<'a> {
+    /// The plan in which the devices laid out anew have what they have left to give, or not.
+    pub fn plan(&self, stretched: bool) -> Plan {
+        let mut floor = self.floor.clone();
+        if stretched {
+            stretch::stretched(&mut floor, |site| self.touched.contains(site));
+        }
+        let mut gpulets = Vec::new();
+        for site in &floor.sites {
+            match self.before.get(site.device.name.as_str()) {
+                Some(before) if !self.touched.contains(site.device.name.as_str()) => {
+                    gpulets.extend(
+                        before.iter().zip(&site.lanes).map(|(gpulet, lane)| to_the_letter(gpulet, lane)),
+                    );
+                }
+                _ => gpulets.extend(site.gpulets(floor.problem)),
+            }
+        }
+        Plan::new(gpulets)
+    }
+}
+
+/// A gpulet as it is, with the rates of now.
+fn to_the_letter(gpulet: &Gpulet, lane: &Lane<'_>) -> Gpulet {
+    let slots = gpulet.slots.iter().zip(&lane.pieces);
+    let slots = slots.map(|(slot, piece)| Slot { rate: piece.part.rate, ..slot.clone() }).collect();
+    Gpulet { slots, ..gpulet.clone() }
+}
+
+/// The plan in force, continued; none without one, or if what changed finds no room.
+pub(super) fn repaired(problem: &Problem) -> Option<Repaired<'_>> {
+    let Standing { held, mut homeless, rising, changed, leaving } = standing(problem)?;
+    let mut repaired = Repaired {
+        floor: Floor::new(problem),
+        touched: BTreeSet::new(),
+        before: BTreeMap::new(),
+        moved: 0,
+        suffices: rising.is_empty() && !leaving,
+    };
+    let cost: f64 = held.iter().map(|held| held.site.device.cost).sum();
+    let mut needs: Vec<(f64, usize)> = Vec::new();
+    for Held { site, gpulets, whole } in held {
+        let name = site.device.name.as_str();
+        let need = if whole { need(problem, &site, &gpulets) } else { None };
+        repaired.before.insert(name, gpulets);
+        let site = match need {
+            Some(need) => {
+                needs.push((need, repaired.floor.sites.len()));
+                site
+            }
+            None => {
+                let (site, out) = mended(problem, &site, &rising);
+                homeless.extend(out);
+                repaired.touched.insert(name);
+                site
+            }
+        };
+        if !site.lanes.is_empty() {
+            repaired.floor.open(site.device, site.lanes);
+        }
+    }
+    needs.sort_by(|left, right| left.0.total_cmp(&right.0).then(left.1.cmp(&right.1)));
+    repaired.suffices &= homeless.is_empty();
+    if changed || !repaired.touched.is_empty() {
+        repaired.shrink(needs.into_iter().map(|(_, at)| at));
+        repaired.house(homeless)?;
+        repaired.empty(cost);
+    }
+    Some(repaired)
+}
+
+/// Part of the device that a site as the plan in force has it makes use of; none if somebody on it is late, or short,
+/// or takes longer than the plan says.
+fn need(problem: &Problem, site: &Site<'_>, gpulets: &[&Gpulet]) -> Option<f64> {
+    let times = site.times_us(problem)?;
+    if !site.fits() || !site.holds(&times) {
+        return None;
+    }
+    let mut used = 0.0;
+    for ((lane, gpulet), times) in site.lanes.iter().zip(gpulets).zip(&times) {
+        let mut busiest = 0.0_f64;
+        for ((piece, slot), time) in lane.pieces.iter().zip(&gpulet.slots).zip(times) {
+            if *time > slot.budget_us * (1.0 + crate::check::TOLERANCE) {
+                return None;
+            }
+            busiest = busiest.max(lane.use_of(piece, *time));
+        }
+        used += busiest * f64::from(lane.units);
+    }
+    Some(used / f64::from(site.device.kind.units))
+}
+
+/// A site laid out anew with the parts that it has no room for: those that rise, if the others can stay, or all.
+fn mended<'a>(problem: &'a Problem, site: &Site<'a>, rising: &BTreeSet<&str>) -> (Site<'a>, Vec<Part<'a>>) {
+    if let Some(site) = consolidation::shrunk(problem, site) {
+        return (site, Vec::new());
+    }
+    let rises = |part: &Part<'_>| rising.contains(part.workload.name.as_str());
+    let (mut rest, mut out) = (site.clone(), Vec::new());
+    for lane in &mut rest.lanes {
+        out.extend(lane.pieces.iter().map(|piece| piece.part).filter(rises));
+        lane.pieces.retain(|piece| !rises(&piece.part));
+    }
+    rest.lanes.retain(|lane| !lane.pieces.is_empty());
+    if let Some(site) = consolidation::shrunk(problem, &rest) {
+        return (site, out);
+    }
+    let parts = site.lanes.iter().flat_map(|lane| &lane.pieces).map(|piece| piece.part).collect();
+    (Site { device: site.device, lanes: Vec::new() }, parts)
+}
+
+impl<'a> Repaired<'a> {
+    /// Shrinks the first few of the sites to what they need. One that nobody joins is in the plan as it was.
+    fn shrink(&mut self, sites: impl Iterator<Item = usize>) {
+        let problem = self.floor.problem;
+        for at in sites.take(SHRUNK) {
+            if let Some(site) = self.floor.sites.get_mut(at)
+                && let Some(shrunk) = consolidation::shrunk(problem, site)
+            {
+                *site = shrunk;
+            }
+        }
+    }
+
+    /// Finds every part a place; none if there is none.
+    fn house(&mut self, homeless: Vec<Part<'a>>) -> Option<()> {
+        self.moved = homeless.len();
+        let sites = self.floor.sites.len();
+        let sized = sized(&mut self.floor, homeless).ok()?;
+        self.touched.extend(self.floor.sites.iter().skip(sites).map(|site| site.device.name.as_str()));
+        for sized in &sized {
+            self.touched.insert(construct::add(&mut self.floor, sized).ok()?);
+        }
+        Some(())
+    }
+
+    /// Gives up devices that hold little, each for few moves; the plan in force costs so much.
+    fn empty(&mut self, cost: f64) {
+        let kinds = cheapest_of_kinds(self.floor.problem);
+        for name in consolidation::least_used(self.floor.sites.iter()).into_iter().take(EMPTIED) {
+            let more = self.floor.cost() > cost * (1.0 + SAME_COST);
+            let worth = if more { MOVES_NOT_ONE_MORE } else { MOVES_A_DEVICE };
+            let site = self.floor.sites.iter().find(|site| site.device.name == name);
+            let few = site.is_some_and(|site| {
+                let moves = site.lanes.iter().map(|lane| lane.pieces.len()).sum::<usize>();
+                site.device.cost > 0.0 && u32::try_from(moves).is_ok_and(|moves| moves <= worth)
+            });
+            if few && let Some(joined) = consolidation::empty(&mut self.floor, &kinds, name) {
+                self.touched.extend(joined);
+                self.touched.remove(name);
+            }
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! What stands of the plan in force: its devices as they are, with the rates as they are now.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::super::demand::{Part, parts_of};
+use super::super::site::{Lane, Piece, Site};
+use crate::plan::{Gpulet, Plan};
+use crate::problem::{Device, Problem, Workload};
+
+/// Part of a rate that it may differ by and be the same.
+const SAME_RATE: f64 = 1e-9;
+
+/// A device of the plan in force.
+pub(super) struct Held<'a> {
+    /// As the plan has it, lane for gpulet and piece for slot, without slots that nobody needs any more.
+    pub site: Site<'a>,
+    pub gpulets: Vec<&'a Gpulet>,
+    /// Whether all slots are still needed.
+    pub whole: bool,
+}
+
+/// The plan in force, read for the problem as it is now.
+pub(super) struct Standing<'a> {
+    pub held: Vec<Held<'a>>,
+    /// Parts without a place: new, or their device has gone.
+    pub homeless: Vec<Part<'a>>,
+    /// Workloads that want more than they have.
+    pub rising: BTreeSet<&'a str>,
+    /// Whether anybody wants more or less, or is new, or gone.
+    pub changed: bool,
+    /// Whether somebody has a place that is needed no more.
+    pub leaving: bool,
+}
+
+/// A gpulet with what each of its slots is to serve now; nothing where it is needed no more.
+type Assigned<'a> = (&'a Gpulet, Vec<Option<Part<'a>>>);
+
+/// A workload's slots in the plan in force: gpulet and slot by position, fault domain and rate.
+#[derive(Default)]
+struct Slots<'a> {
+    places: Vec<(usize, usize)>,
+    domains: Vec<&'a str>,
+    rates: Vec<f64>,
+}
+
+impl<'a> Slots<'a> {
+    /// Which of the workload's parts each slot is: those of one fault domain are one.
+    fn parts(&self) -> (Vec<u32>, u32) {
+        let mut seen: BTreeMap<&str, u32> = BTreeMap::new();
+        let number = |domain: &&'a str| {
+            let next = u32::try_from(seen.len()).unwrap_or(u32::MAX);
+            *seen.entry(domain).or_insert(next)
+        };
+        let numbers: Vec<u32> = self.domains.iter().map(number).collect();
+        (numbers, u32::try_from(seen.len()).unwrap_or(u32::MAX))
+    }
+}
+
+/// The plan in force as far as the problem's devices still hold it; none without one.
+pub(super) fn standing(problem: &Problem) -> Option<Standing<'_>> {
+    let current = problem.current()?;
+    let devices: BTreeMap<&str, &Device> =
+        problem.devices().iter().map(|device| (device.name.as_str(), device)).collect();
+    let mut standing = Standing {
+        held: Vec::new(),
+        homeless: Vec::new(),
+        rising: BTreeSet::new(),
+        changed: false,
+        leaving: false,
+    };
+    let slots = assigned(problem, current, &devices, &mut standing);
+    let mut by_device: BTreeMap<&str, Vec<Assigned<'_>>> = BTreeMap::new();
+    for (gpulet, slots) in current.gpulets.iter().zip(slots) {
+        by_device.entry(&gpulet.device).or_default().push((gpulet, slots));
+    }
+    for (name, gpulets) in by_device {
+        match devices.get(name) {
+            Some(device) => standing.held.push(held(problem, device, gpulets)?),
+            None => {
+                let parts = gpulets.into_iter().flat_map(|(_, slots)| slots).flatten();
+                standing.homeless.extend(parts);
+            }
+        }
+    }
+    Some(standing)
+}
+
+/// What each slot of each gpulet is to serve now; nothing where it is needed no more.
+fn assigned<'a>(
+    problem: &'a Problem,
+    current: &'a Plan,
+    devices: &BTreeMap<&str, &'a Device>,
+    standing: &mut Standing<'a>,
+) -> Vec<Vec<Option<Part<'a>>>> {
+    let mut by_workload: BTreeMap<&str, Slots<'_>> = BTreeMap::new();
+    for (at, gpulet) in current.gpulets.iter().enumerate() {
+        let domain =
+            devices.get(gpulet.device.as_str()).map_or(&gpulet.device, |device| &device.fault_domain);
+        for (slot, held) in gpulet.slots.iter().enumerate() {
+            let slots = by_workload.entry(&held.workload).or_default();
+            slots.places.push((at, slot));
+            slots.domains.push(domain);
+            slots.rates.push(held.rate);
+        }
+    }
+    let mut assigned: Vec<Vec<Option<Part<'_>>>> =
+        current.gpulets.iter().map(|gpulet| vec![None; gpulet.slots.len()]).collect();
+    for workload in problem.workloads().iter().filter(|workload| workload.is_needed()) {
+        let slots = by_workload.remove(workload.name.as_str()).unwrap_or_default();
+        let (numbers, domains) = slots.parts();
+        if domains < workload.replicas_min.max(1) {
+            standing.homeless.extend(parts_of(workload));
+            standing.changed = true;
+            continue;
+        }
+        let (held, wanted): (f64, f64) = (slots.rates.iter().sum(), workload.wanted());
+        if held < wanted * (1.0 - SAME_RATE) {
+            standing.rising.insert(&workload.name);
+        }
+        standing.changed |= (held - wanted).abs() > SAME_RATE * wanted;
+        let rates = shared_out(slots.rates, workload);
+        for (((gpulet, slot), part), rate) in slots.places.into_iter().zip(numbers).zip(rates) {
+            let place = assigned.get_mut(gpulet).and_then(|slots| slots.get_mut(slot));
+            // Who need not be apart may be together.
+            let part = if workload.replicas_min > 1 { part } else { 0 };
+            if let (Some(place), Some(rate)) = (place, rate) {
+                *place = Some(Part { workload, part, rate });
+            }
+        }
+    }
+    standing.leaving = !by_workload.is_empty();
+    standing.changed |= standing.leaving;
+    assigned
+}
+
+/// A workload's rate over its slots, which have had these rates. Replicas are alike; of other slots the smallest
+/// gives and takes, for it is what a whole number of devices left over. None for a slot that is needed no more.
+fn shared_out(rates: Vec<f64>, workload: &Workload) -> Vec<Option<f64>> {
+    let (held, wanted): (f64, f64) = (rates.iter().sum(), workload.wanted());
+    if (held - wanted).abs() <= SAME_RATE * wanted {
+        return rates.into_iter().map(Some).collect();
+    }
+    if held <= 0.0 || workload.replicas_min > 1 {
+        let share = |rate: f64| if held > 0.0 { rate / held } else { 1.0 / count(rates.len()) };
+        return rates.iter().map(|rate| Some(wanted * share(*rate))).collect();
+    }
+    let mut order: Vec<usize> = (0..rates.len()).collect();
+    let rate_at = |at: usize| rates.get(at).copied().unwrap_or(0.0);
+    order.sort_by(|left, right| rate_at(*left).total_cmp(&rate_at(*right)));
+    let largest = order.last().copied();
+    let mut next: Vec<Option<f64>> = rates.iter().copied().map(Some).collect();
+    let mut more = wanted - held;
+    for at in order {
+        let rate = rate_at(at) + more;
+        let kept = rate > SAME_RATE * wanted || Some(at) == largest;
+        if let Some(next) = next.get_mut(at) {
+            *next = kept.then_some(rate.max(0.0));
+        }
+        if kept {
+            break;
+        }
+        more = rate;
+    }
+    next
+}
+
+fn count(items: usize) -> f64 {
+    f64::from(u32::try_from(items).unwrap_or(u32::MAX))
+}
+
+fn held<'a>(problem: &'a Problem, device: &'a Device, gpulets: Vec<Assigned<'a>>) -> Option<Held<'a>> {
+    let mut held = Held { site: Site { device, lanes: Vec::new() }, gpulets: Vec::new(), whole: true };
+    for (gpulet, parts) in gpulets {
+        let mut pieces = Vec::new();
+        for (slot, part) in gpulet.slots.iter().zip(parts) {
+            match part {
+                Some(part) => {
+                    pieces.push(Piece { part, fit: part.on(problem, &device.kind)?, batch: slot.batch });
+                }
+                None => held.whole = false,
+            }
+        }
+        held.gpulets.push(gpulet);
+        if !pieces.is_empty() {
+            let placed = gpulet.window.map(|window| (gpulet.first_unit, window));
+            held.site.lanes.push(Lane { units: gpulet.units, placed, duty_us: gpulet.duty_us, pieces });
+        }
+    }
+    Some(held)
+}

@@ -1,0 +1,206 @@
+//! From one plan to the next without losing anything: which steps, in which order, and what if one of them fails.
+//!
+//! The new gpulets of a plan are made beside those that run, loaded, warmed and verified; then one table takes the
+//! place of another in one turn; the old gpulets end what they hold, are kept for a while as a way back, and are
+//! closed. Until that turn everything can be discarded, and after it everything can be switched back, so a step that
+//! fails costs nothing but time. Where old and new gpulets do not fit into memory together, the change is made in
+//! waves, each a whole round of its own.
+//!
+//! [`Rollout`] decides and the shell carries out: it tells what happened ([`Event`]) and is told what to do
+//! ([`Effect`]), one step at a time. There is no clock here; times are microseconds on whatever clock the caller has.
+//!
+//! What holds at every moment, whatever fails:
+//! - one table is in force; when nothing is under way, the gpulets that exist are those of that table;
+//! - memory, by the profiles, fits on every device while old and new gpulets exist side by side;
+//! - each workload keeps at least the smaller of the rates that the old and the new plan serve (invariant G3). Rates
+//!   are those of the slots; the moment in which a new gpulet waits for an old one's last batch is not counted;
+//! - no two gpulets that are active own a unit at the same time, and an active one that shares units with one at
+//!   rest is given nothing before that one holds nothing.
+//!
+//! A device's limit on gpulets (`gpulets_max`) is held by those that are active; those that are being made or closed
+//! beside them do not count.
+//!
+//! What a loss takes away (a device that vanishes, a gpulet that breaks) is the exception to the third, and is told.
+
+mod changes;
+mod clearing;
+mod history;
+mod invariants;
+mod known;
+mod losses;
+mod message;
+mod options;
+mod order;
+mod phase;
+mod preparing;
+mod proposal;
+mod snapshot;
+mod switching;
+mod turn;
+
+use std::collections::BTreeMap;
+
+use self::changes::Table;
+pub use self::history::{Entry, Kind};
+use self::history::{History, bounded};
+pub use self::invariants::Broken;
+use self::known::Known;
+pub use self::message::{
+    Active, Effect, Event, GpuletId, Outcome, Refusal, Route, RouteSlot, Step, StepId, Switch,
+};
+pub use self::options::{OptionsError, RolloutOptions};
+use self::phase::{Phase, Target};
+pub use self::proposal::{GPULETS_MAX, Proposal, ProposalError};
+pub use self::snapshot::{GpuletState, GpuletView, Snapshot};
+use crate::plan::{Gpulet, Plan};
+
+/// The machine. It begins with an empty plan in force.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rollout {
+    options: RolloutOptions,
+    now_us: u64,
+    /// Epoch of the last table that was asked for.
+    last_epoch: u64,
+    /// Epoch of the table in force.
+    in_force: u64,
+    gpulets_of_epoch: u64,
+    steps: u64,
+    proposals: u64,
+    known: BTreeMap<GpuletId, Known>,
+    table: Table,
+    /// Bytes by device of gpulets that could not be closed.
+    written_off: BTreeMap<String, u64>,
+    target: Option<Target>,
+    waiting: Option<(u64, Proposal)>,
+    phase: Phase,
+    frozen: bool,
+    history: History,
+    effects: Vec<Effect>,
+}
+
+impl Rollout {
+    /// A machine without any gpulet.
+    ///
+    /// # Errors
+    /// [`OptionsError`] where an option is out of range.
+    pub fn new(options: RolloutOptions) -> Result<Self, OptionsError> {
+        options.validate()?;
+        let history = History::new(options.history);
+        Ok(Self {
+            options,
+            now_us: 0,
+            last_epoch: 0,
+            in_force: 0,
+            gpulets_of_epoch: 0,
+            steps: 0,
+            proposals: 0,
+            known: BTreeMap::new(),
+            table: Table::new(),
+            written_off: BTreeMap::new(),
+            target: None,
+            waiting: None,
+            phase: Phase::Idle,
+            frozen: false,
+            history,
+            effects: Vec::new(),
+        })
+    }
+
+    /// Takes an event in and appends what is to be done, in order. Answers to steps and tables that are no longer
+    /// waited for change nothing. Time never runs backwards: an earlier `now_us` counts as the latest one.
+    pub fn handle(&mut self, now_us: u64, event: Event, effects: &mut Vec<Effect>) {
+        self.now_us = self.now_us.max(now_us);
+        self.expire();
+        match event {
+            Event::Propose(proposal) => self.proposed(proposal),
+            Event::StepDone(step) => self.step_done(step),
+            Event::StepFailed { step, reason } => self.step_failed(step, bounded(reason)),
+            Event::Switched { epoch } => self.switched(epoch),
+            Event::SwitchFailed { epoch, in_force, reason } => {
+                self.switch_failed(epoch, in_force, bounded(reason));
+            }
+            Event::AtRest(gpulet) => self.at_rest(gpulet),
+            Event::Fault { gpulet, reason } => self.fault(gpulet, &bounded(reason)),
+            Event::Late { gpulet, reason } => self.late(gpulet, &bounded(reason)),
+            Event::DeviceGone { device, reason } => self.device_gone(&device, &bounded(reason)),
+            Event::Abort => self.abort(),
+            Event::Freeze => self.freeze(),
+            Event::Thaw => self.thaw(),
+            Event::Tick => {}
+        }
+        self.advance();
+        effects.append(&mut self.effects);
+    }
+
+    /// When [`Event::Tick`] is due if nothing else happens before; none while only an event can change anything.
+    pub fn next_wake_us(&self) -> Option<u64> {
+        let running = self.phase.running().map(|running| running.deadline_us);
+        let phase = match &self.phase {
+            Phase::Switching(switching) => Some(switching.until_us),
+            Phase::Probation(probation) => Some(probation.until_us),
+            Phase::Idle | Phase::Preparing(_) | Phase::Clearing(_) => None,
+        };
+        let rests = self.known.values().filter_map(|known| known.rest);
+        let drains = rests.filter(|rest| !rest.rested && !rest.told).map(|rest| rest.until_us);
+        running.into_iter().chain(phase).chain(drains).min()
+    }
+
+    /// Whether no change is under way and none waits.
+    pub fn is_idle(&self) -> bool {
+        self.phase == Phase::Idle && self.waiting.is_none()
+    }
+
+    /// Whether proposals are refused by an operator's word.
+    pub fn is_frozen(&self) -> bool {
+        self.frozen
+    }
+
+    /// Epoch of the table in force; 0 before the first.
+    pub fn epoch(&self) -> u64 {
+        self.in_force
+    }
+
+    /// The plan in force. Between the waves of a change it is a mixture of the old and the new one.
+    pub fn plan(&self) -> Plan {
+        Plan::new(self.table.values().map(|weighed| weighed.gpulet.clone()).collect())
+    }
+
+    /// Gpulets of the table in force, by name.
+    pub fn active(&self) -> impl Iterator<Item = (GpuletId, &Gpulet)> {
+        self.table.iter().map(|(id, weighed)| (*id, &weighed.gpulet))
+    }
+
+    /// Every gpulet that exists, is being made or is being closed.
+    pub fn known(&self) -> impl Iterator<Item = GpuletId> {
+        self.known.keys().copied()
+    }
+
+    /// How many proposals came so far; the number of the last one.
+    pub fn proposals(&self) -> u64 {
+        self.proposals
+    }
+
+    /// What happened, oldest first.
+    pub fn history(&self) -> impl DoubleEndedIterator<Item = &Entry> {
+        self.history.entries().iter()
+    }
+
+    fn say(&mut self, kind: Kind, words: String) {
+        let proposal = self.target.as_ref().map_or(0, |target| target.number);
+        self.say_of(proposal, kind, words);
+    }
+
+    fn say_of(&mut self, proposal: u64, kind: Kind, words: String) {
+        self.history.push(Entry { at_us: self.now_us, proposal, kind, words });
+    }
+
+    fn incident(&mut self, reason: String) {
+        self.say(Kind::Incident, reason.clone());
+        self.effects.push(Effect::Incident { reason });
+    }
+
+    fn place(&self, gpulet: GpuletId) -> String {
+        let place = self.known.get(&gpulet).map_or_else(|| "gone".to_owned(), Known::place);
+        format!("gpulet {gpulet} ({place})")
+    }
+}

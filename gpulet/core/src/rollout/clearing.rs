@@ -1,0 +1,117 @@
+//! Closing what is not needed any more: the sessions of a gpulet, then the gpulet, then arenas that became too large.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use super::Rollout;
+use super::known::Known;
+use super::message::{GpuletId, Step};
+use super::phase::{After, Clearing, Phase};
+
+impl Clearing {
+    pub(super) fn new(leaving: Vec<GpuletId>, shrinks: bool, after: After) -> Self {
+        Self {
+            leaving,
+            steps: VecDeque::new(),
+            running: None,
+            tries: 0,
+            shrinks,
+            spared: BTreeSet::new(),
+            after,
+        }
+    }
+}
+
+impl Rollout {
+    pub(super) fn clear_on(&mut self, mut clearing: Clearing) -> bool {
+        if clearing.running.is_none() {
+            if clearing.steps.is_empty() {
+                clearing.steps = self.closing(&clearing.leaving);
+            }
+            if clearing.steps.is_empty() && clearing.leaving.is_empty() && clearing.shrinks {
+                clearing.steps = self.shrinking(&clearing.spared);
+            }
+            match clearing.steps.front().cloned() {
+                Some(step) => clearing.running = Some(self.ask(step, None)),
+                None if clearing.leaving.is_empty() => {
+                    match clearing.after {
+                        After::NextWave => self.next_wave(),
+                        After::End(outcome) => self.finish(outcome),
+                    }
+                    return true;
+                }
+                None => {}
+            }
+        }
+        self.phase = Phase::Clearing(clearing);
+        false
+    }
+
+    /// Steps for the first gpulet that holds nothing.
+    fn closing(&self, leaving: &[GpuletId]) -> VecDeque<Step> {
+        let idle = |known: &&Known| known.rest.is_none_or(|rest| rest.rested);
+        let found = leaving.iter().find_map(|id| Some((*id, self.known.get(id).filter(idle)?)));
+        let Some((gpulet, known)) = found else { return VecDeque::new() };
+        let sessions = known.sessions.keys().rev();
+        let mut steps: VecDeque<Step> =
+            sessions.map(|model| Step::CloseSession { gpulet, model: model.clone() }).collect();
+        steps.push_back(Step::Close { gpulet });
+        steps
+    }
+
+    /// Steps for active sessions that hold more than the table asks of them.
+    fn shrinking(&self, spared: &BTreeSet<(GpuletId, String)>) -> VecDeque<Step> {
+        let mut steps = VecDeque::new();
+        for (gpulet, weighed) in &self.table {
+            let Some(known) = self.known.get(gpulet) else { continue };
+            for (model, need) in &weighed.sessions {
+                let held = known.sessions.get(model).map_or(0, |held| held.need.batch);
+                if held > need.batch && !spared.contains(&(*gpulet, model.clone())) {
+                    steps.push_back(Step::Shrink {
+                        gpulet: *gpulet,
+                        model: model.clone(),
+                        batch: need.batch,
+                    });
+                }
+            }
+        }
+        steps
+    }
+
+    /// Tries again, and after some attempts goes on without.
+    pub(super) fn clear_failed(&mut self, mut clearing: Clearing, step: &Step, reason: String) {
+        clearing.tries = clearing.tries.saturating_add(1);
+        if clearing.tries >= self.options.attempts {
+            clearing.tries = 0;
+            match step {
+                Step::Shrink { gpulet, model, .. } => {
+                    clearing.steps.pop_front();
+                    clearing.spared.insert((*gpulet, model.clone()));
+                }
+                Step::Open { .. }
+                | Step::Prepare { .. }
+                | Step::Verify { .. }
+                | Step::CloseSession { .. }
+                | Step::Close { .. } => {
+                    clearing.steps.clear();
+                    clearing.leaving.retain(|leaving| *leaving != step.gpulet());
+                    self.write_off(step.gpulet(), &reason);
+                }
+            }
+        }
+        self.phase = Phase::Clearing(clearing);
+    }
+
+    /// Forgets a gpulet that cannot be closed; what it holds stays counted until its device goes.
+    fn write_off(&mut self, gpulet: GpuletId, reason: &str) {
+        let place = self.place(gpulet);
+        let Some(known) = self.known.remove(&gpulet) else { return };
+        let bytes = known.weights().fold(known.own_bytes(), |sum, (_, bytes)| sum.saturating_add(bytes));
+        let total = self.written_off.entry(known.device().to_owned()).or_default();
+        *total = total.saturating_add(bytes);
+        let attempts = self.options.attempts;
+        self.incident(format!(
+            "{place}: cannot be closed after {attempts} attempts ({reason}); {bytes} bytes count as lost until `{}` is restarted",
+            known.device()
+        ));
+    }
+}

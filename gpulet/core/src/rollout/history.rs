@@ -1,0 +1,123 @@
+//! What happened, in words and with times: bounded, oldest forgotten first.
+
+use std::collections::VecDeque;
+
+use serde::{Deserialize, Serialize};
+
+/// Characters of a reason that came from outside.
+const REASON_MAX: usize = 512;
+
+/// What an entry is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// A plan was proposed.
+    Proposed,
+    /// A plan was not begun.
+    Refused,
+    /// One of the waves of a plan began.
+    Wave,
+    /// A step was carried out.
+    Step,
+    /// A step, or a switch, was not carried out.
+    Failed,
+    /// A table came in force.
+    Switched,
+    /// A gpulet held nothing any more.
+    Rested,
+    /// Something that an operator should know of.
+    Incident,
+    /// The way back was taken.
+    RolledBack,
+    /// A gpulet was closed.
+    Retired,
+    /// A device was lost.
+    Gone,
+    /// An operator said something.
+    Operator,
+    /// A proposal ended.
+    Ended,
+}
+
+/// One thing that happened.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// Microseconds on the caller's clock.
+    pub at_us: u64,
+    /// Number of the proposal that it is part of; 0 for none.
+    pub proposal: u64,
+    /// What it is about.
+    pub kind: Kind,
+    /// For people.
+    pub words: String,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct History {
+    entries: VecDeque<Entry>,
+    limit: usize,
+    forgotten: u64,
+}
+
+impl History {
+    pub fn new(limit: usize) -> Self {
+        Self { entries: VecDeque::new(), limit: limit.max(1), forgotten: 0 }
+    }
+
+    pub fn push(&mut self, entry: Entry) {
+        while self.entries.len() >= self.limit {
+            self.entries.pop_front();
+            self.forgotten = self.forgotten.saturating_add(1);
+        }
+        self.entries.push_back(entry);
+    }
+
+    pub fn entries(&self) -> &VecDeque<Entry> {
+        &self.entries
+    }
+
+    pub fn forgotten(&self) -> u64 {
+        self.forgotten
+    }
+
+    pub fn is_bounded(&self) -> bool {
+        self.entries.len() <= self.limit
+    }
+}
+
+/// As much of a reason from outside as is kept.
+pub(super) fn bounded(mut reason: String) -> String {
+    if let Some((end, _)) = reason.char_indices().nth(REASON_MAX) {
+        reason.truncate(end);
+        reason.push_str("...");
+    }
+    reason
+}
+
+/// Microseconds for people.
+pub(super) fn span(micros: u64) -> String {
+    format!("{:?}", std::time::Duration::from_micros(micros))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn forgets_the_oldest_and_counts_them() {
+        let mut history = History::new(2);
+        for at_us in 0..5 {
+            history.push(Entry { at_us, proposal: 0, kind: Kind::Step, words: String::new() });
+        }
+        let times: Vec<u64> = history.entries().iter().map(|entry| entry.at_us).collect();
+        assert_eq!((times, history.forgotten(), history.is_bounded()), (vec![3, 4], 3, true));
+    }
+
+    #[test]
+    fn long_reasons_are_cut_between_characters() {
+        assert_eq!(bounded("short".to_owned()), "short");
+        let cut = bounded("ü".repeat(2_000));
+        assert_eq!(cut.chars().count(), REASON_MAX + 3);
+        assert!(cut.ends_with("ü..."));
+    }
+}

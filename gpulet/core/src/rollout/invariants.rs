@@ -1,0 +1,90 @@
+//! What must hold after every event, by name.
+
+use std::collections::BTreeMap;
+
+use super::Rollout;
+use super::known::Known;
+use super::message::GpuletId;
+use super::phase::Phase;
+use super::proposal::collide;
+
+/// A promise that was broken: a fault in this code, never the shell's or an operator's.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Broken {
+    /// A gpulet of the table does not exist.
+    #[error("gpulet {0} is active but unknown")]
+    Unknown(GpuletId),
+    /// A gpulet is active that was not prepared and verified for its batches.
+    #[error("gpulet {0} is active but not ready")]
+    Unready(GpuletId),
+    /// A gpulet is active and goes to rest.
+    #[error("gpulet {0} is active and at rest")]
+    ActiveAtRest(GpuletId),
+    /// Nothing is under way, but a gpulet exists that is not in force.
+    #[error("gpulet {0} was left behind")]
+    Leaked(GpuletId),
+    /// Two active gpulets own a unit at the same time.
+    #[error("gpulets {0} and {1} are active on the same units at the same time")]
+    Collision(GpuletId, GpuletId),
+    /// Nothing is waited for, and yet something is under way.
+    #[error("stuck")]
+    Stuck,
+    /// A plan is pursued while nothing is under way, or nothing is pursued while something is.
+    #[error("phase and target disagree")]
+    Aimless,
+    /// The history is longer than it may be.
+    #[error("history is unbounded")]
+    History,
+}
+
+impl Rollout {
+    /// Looks for broken promises. Linear in the number of gpulets but for those that share a device.
+    ///
+    /// # Errors
+    /// The first one that is found.
+    pub fn check(&self) -> Result<(), Broken> {
+        let mut devices: BTreeMap<&str, Vec<GpuletId>> = BTreeMap::new();
+        for (id, weighed) in &self.table {
+            let known = self.known.get(id).ok_or(Broken::Unknown(*id))?;
+            if !known.is_ready(weighed) {
+                return Err(Broken::Unready(*id));
+            }
+            if known.rest.is_some() {
+                return Err(Broken::ActiveAtRest(*id));
+            }
+            let beside = devices.entry(known.device()).or_default();
+            for other in beside.iter() {
+                if self.table.get(other).is_some_and(|other| collide(&other.gpulet, &weighed.gpulet)) {
+                    return Err(Broken::Collision(*other, *id));
+                }
+            }
+            beside.push(*id);
+        }
+        if matches!(self.phase, Phase::Idle) {
+            let leaked = self.known.keys().find(|id| !self.table.contains_key(id));
+            leaked.map_or(Ok(()), |id| Err(Broken::Leaked(*id)))?;
+        }
+        if matches!(self.phase, Phase::Idle) != self.target.is_none() {
+            return Err(Broken::Aimless);
+        }
+        if !self.history.is_bounded() {
+            return Err(Broken::History);
+        }
+        self.check_liveness()
+    }
+
+    /// What is under way ends by an answer, by time, or by a gpulet that comes to rest.
+    fn check_liveness(&self) -> Result<(), Broken> {
+        let draining = |known: &Known| known.rest.is_some_and(|rest| !rest.rested);
+        let moves = match &self.phase {
+            Phase::Idle => self.waiting.is_none(),
+            Phase::Preparing(preparing) => preparing.running.is_some(),
+            Phase::Switching(_) | Phase::Probation(_) => true,
+            Phase::Clearing(clearing) => {
+                let left = |id: &GpuletId| self.known.get(id).is_some_and(draining);
+                clearing.running.is_some() || clearing.leaving.iter().any(left)
+            }
+        };
+        if moves { Ok(()) } else { Err(Broken::Stuck) }
+    }
+}

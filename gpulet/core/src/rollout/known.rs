@@ -1,0 +1,78 @@
+//! Gpulets that exist, or are being made or closed, and what they hold.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::proposal::{Need, Weighed};
+
+/// A model on a gpulet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Held {
+    /// What it may take by now: counted from when its preparation was asked for.
+    pub need: Need,
+    /// Rows of the largest batch that it was prepared for; 0 while it is not.
+    pub prepared: u32,
+    /// Rows of the largest batch that it was verified for.
+    pub verified: u32,
+}
+
+/// A gpulet that gets no batches any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Rest {
+    pub since_us: u64,
+    /// Later is an incident.
+    pub until_us: u64,
+    /// It holds nothing any more.
+    pub rested: bool,
+    /// The incident was told of.
+    pub told: bool,
+}
+
+/// A gpulet.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Known {
+    /// Where it is, and what it was made for.
+    pub weighed: Arc<Weighed>,
+    pub sessions: BTreeMap<String, Held>,
+    pub opened: bool,
+    /// It broke; no plan keeps it.
+    pub faulty: bool,
+    /// None before its first switch and while it is active.
+    pub rest: Option<Rest>,
+}
+
+impl Known {
+    pub fn new(weighed: Arc<Weighed>) -> Self {
+        Self { weighed, sessions: BTreeMap::new(), opened: false, faulty: false, rest: None }
+    }
+
+    pub fn is_ready(&self, wanted: &Weighed) -> bool {
+        self.opened
+            && wanted
+                .sessions
+                .iter()
+                .all(|(model, need)| self.sessions.get(model).is_some_and(|held| held.verified >= need.batch))
+    }
+
+    /// Bytes beside weights.
+    pub fn own_bytes(&self) -> u64 {
+        let arenas = self.sessions.values().map(|held| held.need.arena_bytes);
+        arenas.fold(self.weighed.own_bytes, u64::saturating_add)
+    }
+
+    /// Weights by model.
+    pub fn weights(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.sessions.iter().map(|(model, held)| (model.as_str(), held.need.weights_bytes))
+    }
+
+    pub fn device(&self) -> &str {
+        &self.weighed.gpulet.device
+    }
+
+    /// Words for people: where it is.
+    pub fn place(&self) -> String {
+        let gpulet = &self.weighed.gpulet;
+        let last = gpulet.first_unit.saturating_add(gpulet.units.saturating_sub(1));
+        format!("{}, units {}-{}", gpulet.device, gpulet.first_unit, last)
+    }
+}

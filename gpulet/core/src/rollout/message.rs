@@ -1,0 +1,335 @@
+//! What happens to a rollout, and what it asks for.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::Proposal;
+use crate::plan::Gpulet;
+
+/// Name of a gpulet: unlike its units, never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct GpuletId {
+    /// Epoch that was in force when it was thought of.
+    pub epoch: u64,
+    /// Number among those of that epoch.
+    pub number: u64,
+}
+
+impl fmt::Display for GpuletId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.epoch, self.number)
+    }
+}
+
+/// Name of a step that is asked for; never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct StepId(pub u64);
+
+/// A step for the shell. Steps come one at a time. A step that failed leaves things as they were; one that ran past
+/// its deadline is not cancelled, so closing what it works on must wait for it or end it. Closing what is not there
+/// is done at once.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "step")]
+pub enum Step {
+    /// Make a gpulet beside those that run: context and queue.
+    Open {
+        /// Its name from now on.
+        gpulet: GpuletId,
+        /// Where.
+        device: String,
+        /// Its first unit.
+        first_unit: u32,
+        /// How many units.
+        units: u32,
+    },
+    /// Load a model on a gpulet and warm it up for batches up to that size. The gpulet may be active, and the model
+    /// loaded there for smaller batches: then only the larger ones are new, and it goes on serving.
+    Prepare {
+        /// Where.
+        gpulet: GpuletId,
+        /// What.
+        model: String,
+        /// Rows at most.
+        batch: u32,
+    },
+    /// Run a known input and compare with the known output.
+    Verify {
+        /// Where.
+        gpulet: GpuletId,
+        /// What.
+        model: String,
+        /// Rows at most.
+        batch: u32,
+    },
+    /// Give back what larger batches needed.
+    Shrink {
+        /// Where.
+        gpulet: GpuletId,
+        /// What.
+        model: String,
+        /// Rows at most from now on.
+        batch: u32,
+    },
+    /// Drop a model from a gpulet that is not active.
+    CloseSession {
+        /// Where.
+        gpulet: GpuletId,
+        /// What.
+        model: String,
+    },
+    /// End a gpulet that has no sessions left.
+    Close {
+        /// Which.
+        gpulet: GpuletId,
+    },
+}
+
+impl Step {
+    /// The gpulet that it is about.
+    pub fn gpulet(&self) -> GpuletId {
+        match self {
+            Self::Open { gpulet, .. }
+            | Self::Prepare { gpulet, .. }
+            | Self::Verify { gpulet, .. }
+            | Self::Shrink { gpulet, .. }
+            | Self::CloseSession { gpulet, .. }
+            | Self::Close { gpulet } => *gpulet,
+        }
+    }
+}
+
+/// A gpulet that takes batches from a switch on.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Active {
+    /// Its name.
+    pub id: GpuletId,
+    /// Where it is and what it runs.
+    pub gpulet: Gpulet,
+    /// Gpulets at rest that have a unit in common with it: it is given no batch while one of them still holds one.
+    pub after: Vec<GpuletId>,
+}
+
+/// One of the places that serve a workload.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RouteSlot {
+    /// Which gpulet.
+    pub gpulet: GpuletId,
+    /// Rows a batch at most.
+    pub batch: u32,
+    /// Microseconds that its batch may take.
+    pub budget_us: f64,
+    /// Requests a second that are meant to go there.
+    pub rate: f64,
+}
+
+/// Where the requests of a workload go.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Route {
+    /// Its name.
+    pub workload: String,
+    /// At least one.
+    pub slots: Vec<RouteSlot>,
+}
+
+/// A new table for the router, to be put in force in one turn, or not at all. Requests that wait move to the new
+/// routes; batches in flight end where they are.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Switch {
+    /// Its epoch. A table is never replaced by one of a lower epoch.
+    pub epoch: u64,
+    /// Number of the proposal that it is for.
+    pub proposal: u64,
+    /// Whether it leads back to the table before.
+    pub back: bool,
+    /// Every gpulet that takes batches from now on, by name.
+    pub active: Vec<Active>,
+    /// Gpulets that take none from now on, by name. Each is told of with [`Event::AtRest`] once it holds nothing, also
+    /// if it held nothing to begin with.
+    pub rest: Vec<GpuletId>,
+    /// Every workload that is served, by name.
+    pub routes: Vec<Route>,
+}
+
+/// What happened. Events are told in the order in which they happened.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// Another plan is wanted. Proposals are numbered from 1 as they come.
+    Propose(Proposal),
+    /// A step was carried out.
+    StepDone(StepId),
+    /// A step could not be carried out, and nothing of it is left.
+    StepFailed {
+        /// Which.
+        step: StepId,
+        /// Why, in words.
+        reason: String,
+    },
+    /// A table is in force.
+    Switched {
+        /// Its epoch.
+        epoch: u64,
+    },
+    /// A table could not be put in force.
+    SwitchFailed {
+        /// Its epoch.
+        epoch: u64,
+        /// The epoch that is in force.
+        in_force: u64,
+        /// Why, in words.
+        reason: String,
+    },
+    /// A gpulet that takes no batches any more holds none. To be told before the answer to any later switch.
+    AtRest(GpuletId),
+    /// A gpulet broke and must not be used any more.
+    Fault {
+        /// Which.
+        gpulet: GpuletId,
+        /// What it did, in words.
+        reason: String,
+    },
+    /// A gpulet does not keep its latency bound. That counts during the probation of one that is new or runs otherwise
+    /// than before, and changes nothing else.
+    Late {
+        /// Which.
+        gpulet: GpuletId,
+        /// What was measured, in words.
+        reason: String,
+    },
+    /// A device is gone with everything on it. If it comes back, it comes back empty, in a later proposal.
+    DeviceGone {
+        /// Its name.
+        device: String,
+        /// Why, in words.
+        reason: String,
+    },
+    /// An operator ends the change that is under way.
+    Abort,
+    /// An operator ends the change that is under way, and all others are refused until [`Event::Thaw`].
+    Freeze,
+    /// Proposals are welcome again.
+    Thaw,
+    /// Nothing but time.
+    Tick,
+}
+
+/// Why a plan was not begun.
+#[derive(Clone, Debug, PartialEq, Serialize, thiserror::Error)]
+#[serde(rename_all = "snake_case", tag = "refusal")]
+pub enum Refusal {
+    /// An operator said so.
+    #[error("plans are frozen by an operator")]
+    Frozen,
+    /// A device that it uses is gone since.
+    #[error("device `{device}`: vanished after the plan was made")]
+    Vanished {
+        /// Its name.
+        device: String,
+    },
+    /// Old and new gpulets do not fit together, and there is no order in which they could follow one another.
+    #[error(
+        "device `{device}`: old and new gpulets together need {needed_bytes} bytes, there are {has_bytes}, and no order of steps fits"
+    )]
+    Memory {
+        /// Its name.
+        device: String,
+        /// Bytes needed at once.
+        needed_bytes: u64,
+        /// Bytes that gpulets may take there.
+        has_bytes: u64,
+    },
+    /// More gpulets would be active than the device allows, in every order of steps.
+    #[error(
+        "device `{device}`: {gpulets} gpulets active at once, expected at most {most}, and no order of steps fits"
+    )]
+    Gpulets {
+        /// Its name.
+        device: String,
+        /// Active at once.
+        gpulets: usize,
+        /// At most.
+        most: usize,
+    },
+    /// What is left of the plan would serve too little.
+    #[error("workload `{workload}`: {left} requests a second are left, expected at least {floor}")]
+    Capacity {
+        /// Its name.
+        workload: String,
+        /// Requests a second that would be served.
+        left: f64,
+        /// Requests a second that must be.
+        floor: f64,
+    },
+}
+
+/// How a proposal ended.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "outcome")]
+pub enum Outcome {
+    /// It is in force.
+    Done,
+    /// It was in force already.
+    Unchanged,
+    /// It was never begun.
+    Refused {
+        /// Why.
+        refusal: Refusal,
+    },
+    /// A later proposal took its place.
+    Superseded,
+    /// It was given up before anything was switched.
+    Failed {
+        /// Why, in words.
+        reason: String,
+    },
+    /// It was switched to and back.
+    RolledBack {
+        /// Why, in words.
+        reason: String,
+    },
+    /// Only a part of it is in force.
+    Stopped {
+        /// Why, in words.
+        reason: String,
+    },
+}
+
+/// What the shell must do or know.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "effect")]
+pub enum Effect {
+    /// Carry out a step and tell: [`Event::StepDone`] or [`Event::StepFailed`].
+    Step {
+        /// Name for the answer.
+        id: StepId,
+        /// What to do.
+        #[serde(flatten)]
+        step: Step,
+        /// Microseconds on the caller's clock; later answers count as failure.
+        deadline_us: u64,
+    },
+    /// Put a table in force and tell: [`Event::Switched`] or [`Event::SwitchFailed`].
+    Switch {
+        /// The table.
+        switch: Switch,
+        /// Microseconds on the caller's clock; later answers count as failure.
+        deadline_us: u64,
+    },
+    /// A proposal ended; told once for each.
+    Ended {
+        /// Its number.
+        proposal: u64,
+        /// How.
+        outcome: Outcome,
+    },
+    /// Something that an operator should know of; the rollout goes on.
+    Incident {
+        /// What, in words.
+        reason: String,
+    },
+    /// The plan in force is no longer what was asked for: make another.
+    PlanNeeded {
+        /// Why, in words.
+        reason: String,
+    },
+}

@@ -1,0 +1,140 @@
+//! Where a rollout is.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::changes::Table;
+use super::message::{GpuletId, Outcome, Step, StepId};
+use super::proposal::Proposal;
+
+/// The plan that is being reached.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Target {
+    pub number: u64,
+    pub proposal: Proposal,
+    /// Requests a second that each workload keeps whatever happens on the way.
+    pub floors: BTreeMap<String, f64>,
+    pub began_us: u64,
+    /// Waves that are in force.
+    pub switched: u32,
+    /// No further wave begins.
+    pub stop: Option<String>,
+    /// A device of the plan was lost on the way.
+    pub lost: Option<String>,
+}
+
+/// One round of preparing, switching and retiring.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Wave {
+    pub before: Table,
+    pub after: Table,
+    /// Gpulets that it makes active.
+    pub fresh: Vec<GpuletId>,
+    /// Gpulets that run otherwise after it: those, and those that it changes.
+    pub touched: BTreeSet<GpuletId>,
+}
+
+/// A step that was asked for.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Running {
+    pub id: StepId,
+    pub step: Step,
+    pub since_us: u64,
+    pub deadline_us: u64,
+}
+
+/// New gpulets are made beside those that run.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Preparing {
+    pub wave: Wave,
+    pub steps: VecDeque<Step>,
+    pub running: Option<Running>,
+    /// The wave must be thought of anew: what it was made from has changed.
+    pub again: bool,
+    /// What it makes broke.
+    pub broken: Option<String>,
+}
+
+/// A table is asked for.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Switching {
+    pub wave: Wave,
+    /// Why it leads back, if it does.
+    pub back: Option<String>,
+    pub epoch: u64,
+    /// Epoch of the wave's own table.
+    pub forward: u64,
+    pub since_us: u64,
+    pub until_us: u64,
+    /// Tables asked for since the way back was taken.
+    pub attempts: u32,
+    /// The wave's own table was never confirmed.
+    pub doubted: bool,
+    /// Gpulets that came to rest before the table was confirmed.
+    pub rested: BTreeSet<GpuletId>,
+}
+
+/// The new table is in force, and there is a way back.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Probation {
+    pub wave: Wave,
+    pub until_us: u64,
+}
+
+/// What comes after clearing.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum After {
+    NextWave,
+    End(Outcome),
+}
+
+/// Gpulets that are not needed are closed, and arenas given back.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Clearing {
+    /// Gpulets that have to go; each is closed once it holds nothing.
+    pub leaving: Vec<GpuletId>,
+    pub steps: VecDeque<Step>,
+    pub running: Option<Running>,
+    /// How often the step in front has failed.
+    pub tries: u32,
+    pub shrinks: bool,
+    /// Sessions that could not be shrunk this time.
+    pub spared: BTreeSet<(GpuletId, String)>,
+    pub after: After,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) enum Phase {
+    #[default]
+    Idle,
+    Preparing(Preparing),
+    Switching(Switching),
+    Probation(Probation),
+    Clearing(Clearing),
+}
+
+impl Phase {
+    pub fn running(&self) -> Option<&Running> {
+        match self {
+            Self::Preparing(preparing) => preparing.running.as_ref(),
+            Self::Clearing(clearing) => clearing.running.as_ref(),
+            Self::Idle | Self::Switching(_) | Self::Probation(_) => None,
+        }
+    }
+
+    pub fn running_mut(&mut self) -> Option<&mut Option<Running>> {
+        match self {
+            Self::Preparing(preparing) => Some(&mut preparing.running),
+            Self::Clearing(clearing) => Some(&mut clearing.running),
+            Self::Idle | Self::Switching(_) | Self::Probation(_) => None,
+        }
+    }
+
+    pub fn wave_mut(&mut self) -> Option<&mut Wave> {
+        match self {
+            Self::Preparing(preparing) => Some(&mut preparing.wave),
+            Self::Switching(switching) => Some(&mut switching.wave),
+            Self::Probation(probation) => Some(&mut probation.wave),
+            Self::Idle | Self::Clearing(_) => None,
+        }
+    }
+}

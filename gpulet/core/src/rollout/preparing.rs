@@ -1,0 +1,200 @@
+//! Steps: asking for them one at a time, and what their answers change.
+
+use super::Rollout;
+use super::history::{Kind, span};
+use super::message::{Effect, GpuletId, Step, StepId};
+use super::phase::{Phase, Preparing, Running};
+use super::proposal::Need;
+
+impl Rollout {
+    /// The next step of a wave, or its switch. Whatever came in between is looked at first: a step that is under way
+    /// ends before anything else begins.
+    pub(super) fn prepare_on(&mut self, mut preparing: Preparing) -> bool {
+        if preparing.running.is_some() {
+            self.phase = Phase::Preparing(preparing);
+            return false;
+        }
+        if let Some(reason) = self.target.as_ref().and_then(|target| target.stop.clone()) {
+            self.give_up(reason);
+            return true;
+        }
+        if self.waiting.is_some() && self.take_waiting() || preparing.again {
+            self.next_wave();
+            return true;
+        }
+        if let Some(reason) = preparing.broken {
+            self.give_up(reason);
+            return true;
+        }
+        let Some(step) = preparing.steps.pop_front() else {
+            self.switch_forward(preparing.wave);
+            return true;
+        };
+        let planned = |gpulet, model: &str| {
+            preparing.wave.after.get(&gpulet).and_then(|weighed| weighed.sessions.get(model)).copied()
+        };
+        let need = match &step {
+            Step::Prepare { gpulet, model, .. } => planned(*gpulet, model),
+            Step::Open { .. }
+            | Step::Verify { .. }
+            | Step::Shrink { .. }
+            | Step::CloseSession { .. }
+            | Step::Close { .. } => None,
+        };
+        preparing.running = Some(self.ask(step, need));
+        self.phase = Phase::Preparing(preparing);
+        false
+    }
+
+    /// Asks for a step. What it takes counts from now on, for it may fail late.
+    pub(super) fn ask(&mut self, step: Step, need: Option<Need>) -> Running {
+        let limit_us = match &step {
+            Step::Open { .. } => self.options.open_us,
+            Step::Prepare { .. } => self.options.prepare_us,
+            Step::Verify { .. } => self.options.verify_us,
+            Step::Shrink { .. } | Step::CloseSession { .. } | Step::Close { .. } => self.options.close_us,
+        };
+        if let Some(known) = self.known.get_mut(&step.gpulet()) {
+            match (&step, need) {
+                (Step::Open { .. }, _) => known.opened = true,
+                (Step::Prepare { model, .. }, Some(need)) => {
+                    let held = known.sessions.entry(model.clone()).or_default();
+                    held.need = held.need.or(need);
+                }
+                // It may still happen after it was given up.
+                (Step::Shrink { model, batch, .. }, _) => {
+                    if let Some(held) = known.sessions.get_mut(model) {
+                        held.prepared = held.prepared.min(*batch);
+                        held.verified = held.verified.min(*batch);
+                    }
+                }
+                _ => {}
+            }
+        }
+        self.steps = self.steps.saturating_add(1);
+        let (id, deadline_us) = (StepId(self.steps), self.now_us.saturating_add(limit_us));
+        self.effects.push(Effect::Step { id, step: step.clone(), deadline_us });
+        Running { id, step, since_us: self.now_us, deadline_us }
+    }
+
+    fn take_running(&mut self, id: StepId) -> Option<Running> {
+        self.phase.running_mut()?.take_if(|running| running.id == id)
+    }
+
+    pub(super) fn step_done(&mut self, id: StepId) {
+        let Some(running) = self.take_running(id) else { return };
+        let words = self.words_of(&running.step);
+        let took = span(self.now_us.saturating_sub(running.since_us));
+        let gpulet = running.step.gpulet();
+        self.note_done(&running.step);
+        let kind = if matches!(running.step, Step::Close { .. }) { Kind::Retired } else { Kind::Step };
+        self.say(kind, format!("{words} in {took}"));
+        if let Phase::Clearing(clearing) = &mut self.phase {
+            clearing.steps.pop_front();
+            clearing.tries = 0;
+            if kind == Kind::Retired {
+                clearing.leaving.retain(|leaving| *leaving != gpulet);
+            }
+        }
+    }
+
+    fn note_done(&mut self, step: &Step) {
+        let gpulet = step.gpulet();
+        let routed = |model: &str| self.table.get(&gpulet)?.sessions.get(model).copied();
+        let kept = match step {
+            Step::Shrink { model, .. } => routed(model),
+            Step::Open { .. }
+            | Step::Prepare { .. }
+            | Step::Verify { .. }
+            | Step::CloseSession { .. }
+            | Step::Close { .. } => None,
+        };
+        let Some(known) = self.known.get_mut(&gpulet) else { return };
+        match step {
+            Step::Open { .. } => {}
+            Step::Prepare { model, batch, .. } => {
+                let held = known.sessions.entry(model.clone()).or_default();
+                held.prepared = held.prepared.max(*batch);
+            }
+            Step::Verify { model, batch, .. } => {
+                let held = known.sessions.entry(model.clone()).or_default();
+                held.verified = held.verified.max(*batch);
+            }
+            Step::Shrink { model, .. } => {
+                if let (Some(held), Some(kept)) = (known.sessions.get_mut(model), kept) {
+                    held.need = kept;
+                }
+            }
+            Step::CloseSession { model, .. } => drop(known.sessions.remove(model)),
+            Step::Close { .. } => drop(self.known.remove(&gpulet)),
+        }
+    }
+
+    pub(super) fn step_failed(&mut self, id: StepId, reason: String) {
+        let Some(running) = self.take_running(id) else { return };
+        let took = span(self.now_us.saturating_sub(running.since_us));
+        let words = format!("{} failed after {took}: {reason}", self.words_of(&running.step));
+        self.say(Kind::Failed, words.clone());
+        match std::mem::take(&mut self.phase) {
+            Phase::Preparing(preparing) => {
+                // A plan that waits may want what was made so far.
+                if self.waiting.is_some() {
+                    let broken = Some(words);
+                    self.phase = Phase::Preparing(Preparing { broken, ..preparing });
+                    self.condemn(running.step.gpulet());
+                } else {
+                    self.give_up(words);
+                }
+            }
+            Phase::Clearing(clearing) => self.clear_failed(clearing, &running.step, reason),
+            other @ (Phase::Idle | Phase::Switching(_) | Phase::Probation(_)) => self.phase = other,
+        }
+    }
+
+    /// A gpulet that was never active and on which a step failed is not used for anything else.
+    fn condemn(&mut self, gpulet: GpuletId) {
+        if self.table.contains_key(&gpulet) {
+            return;
+        }
+        if let Some(known) = self.known.get_mut(&gpulet) {
+            known.faulty = true;
+        }
+    }
+
+    fn words_of(&self, step: &Step) -> String {
+        let place = self.place(step.gpulet());
+        match step {
+            Step::Open { .. } => format!("{place}: opened"),
+            Step::Prepare { model, batch, .. } => {
+                format!("{place}: `{model}` prepared for batches of {batch}")
+            }
+            Step::Verify { model, .. } => format!("{place}: `{model}` verified"),
+            Step::Shrink { model, batch, .. } => format!("{place}: `{model}` shrunk to batches of {batch}"),
+            Step::CloseSession { model, .. } => format!("{place}: `{model}` closed"),
+            Step::Close { .. } => format!("{place}: closed"),
+        }
+    }
+
+    /// Counts as failed whatever is past its deadline, and tells of drains that take too long.
+    pub(super) fn expire(&mut self) {
+        let late = self.phase.running().filter(|running| running.deadline_us <= self.now_us);
+        if let Some((id, since_us)) = late.map(|running| (running.id, running.since_us)) {
+            let waited = span(self.now_us.saturating_sub(since_us));
+            self.step_failed(id, format!("no answer within {waited}"));
+        }
+        self.expire_switch();
+        let now_us = self.now_us;
+        let overdue = |rest: &super::known::Rest| !rest.rested && !rest.told && rest.until_us <= now_us;
+        let mut told = Vec::new();
+        for (id, known) in &mut self.known {
+            if let Some(rest) = known.rest.as_mut().filter(|rest| overdue(rest)) {
+                rest.told = true;
+                told.push((*id, rest.since_us));
+            }
+        }
+        for (id, since_us) in told {
+            let waited = span(now_us.saturating_sub(since_us));
+            self.incident(format!("{}: still holds a batch {waited} after the switch", self.place(id)));
+        }
+    }
+}

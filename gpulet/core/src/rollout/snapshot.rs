@@ -1,0 +1,91 @@
+//! What an operator may look at.
+
+use serde::Serialize;
+
+use super::Rollout;
+use super::message::GpuletId;
+use super::phase::Phase;
+use crate::plan::Gpulet;
+
+/// What a gpulet is for at the moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GpuletState {
+    /// It is being made.
+    Preparing,
+    /// It takes batches.
+    Active,
+    /// It takes none any more but still holds some.
+    Draining,
+    /// It holds nothing: a way back, or waiting to be closed.
+    Resting,
+}
+
+/// A gpulet.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct GpuletView {
+    /// Its name.
+    pub id: GpuletId,
+    /// What it is for.
+    pub state: GpuletState,
+    /// Whether it broke.
+    pub faulty: bool,
+    /// Where it is and what it runs.
+    pub gpulet: Gpulet,
+}
+
+/// The machine as it stands.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Snapshot {
+    /// Epoch of the table in force.
+    pub epoch: u64,
+    /// Number of the proposal that is being carried out.
+    pub proposal: Option<u64>,
+    /// Number of the proposal that waits for it.
+    pub waiting: Option<u64>,
+    /// What is going on, in words.
+    pub phase: String,
+    /// Whether proposals are refused by an operator's word.
+    pub frozen: bool,
+    /// Bytes by device that could not be freed.
+    pub written_off_bytes: Vec<(String, u64)>,
+    /// Every gpulet that exists, by name.
+    pub gpulets: Vec<GpuletView>,
+    /// Entries of history that were forgotten.
+    pub history_forgotten: u64,
+}
+
+impl Rollout {
+    /// What there is to see.
+    pub fn snapshot(&self) -> Snapshot {
+        let view = |(id, known): (&GpuletId, &super::known::Known)| {
+            let state = match (self.table.contains_key(id), known.rest) {
+                (true, _) => GpuletState::Active,
+                (false, None) => GpuletState::Preparing,
+                (false, Some(rest)) if rest.rested => GpuletState::Resting,
+                (false, Some(_)) => GpuletState::Draining,
+            };
+            let gpulet = self.table.get(id).unwrap_or(&known.weighed).gpulet.clone();
+            GpuletView { id: *id, state, faulty: known.faulty, gpulet }
+        };
+        let step = |word: &str, left: usize| format!("{word}, {left} steps left");
+        let phase = match &self.phase {
+            Phase::Idle => "idle".to_owned(),
+            Phase::Preparing(preparing) => step("preparing", preparing.steps.len().saturating_add(1)),
+            Phase::Switching(switching) if switching.back.is_some() => "switching back".to_owned(),
+            Phase::Switching(_) => "switching".to_owned(),
+            Phase::Probation(probation) => format!("probation until {} us", probation.until_us),
+            Phase::Clearing(clearing) => format!("closing, {} gpulets left", clearing.leaving.len()),
+        };
+        Snapshot {
+            epoch: self.in_force,
+            proposal: self.target.as_ref().map(|target| target.number),
+            waiting: self.waiting.as_ref().map(|(number, _)| *number),
+            phase,
+            frozen: self.frozen,
+            written_off_bytes: self.written_off.iter().map(|(name, bytes)| (name.clone(), *bytes)).collect(),
+            gpulets: self.known.iter().map(view).collect(),
+            history_forgotten: self.history.forgotten(),
+        }
+    }
+}

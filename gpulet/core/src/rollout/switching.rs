@@ -1,0 +1,276 @@
+//! The switch, the rest of the old gpulets, probation, and the way back.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::history::{Kind, span};
+use super::known::Rest;
+use super::message::{Active, Effect, GpuletId, Outcome, Route, RouteSlot, Switch};
+use super::order::ROUNDING;
+use super::phase::{After, Clearing, Phase, Probation, Switching, Wave};
+use super::proposal::{served, share_units};
+use super::{Rollout, Table};
+
+impl Rollout {
+    pub(super) fn switch_forward(&mut self, wave: Wave) {
+        let switching = Switching {
+            wave,
+            back: None,
+            epoch: 0,
+            forward: self.last_epoch.saturating_add(1),
+            since_us: self.now_us,
+            until_us: 0,
+            attempts: 0,
+            doubted: false,
+            rested: BTreeSet::new(),
+        };
+        self.ask_switch(switching);
+    }
+
+    fn switch_back(&mut self, wave: Wave, reason: String) {
+        let switching = Switching {
+            wave,
+            back: Some(reason),
+            epoch: 0,
+            forward: self.in_force,
+            since_us: self.now_us,
+            until_us: 0,
+            attempts: 1,
+            doubted: false,
+            rested: BTreeSet::new(),
+        };
+        self.ask_switch(switching);
+    }
+
+    fn ask_switch(&mut self, mut switching: Switching) {
+        self.last_epoch = self.last_epoch.saturating_add(1);
+        self.gpulets_of_epoch = 0;
+        switching.epoch = self.last_epoch;
+        switching.until_us = self.now_us.saturating_add(self.options.switch_us);
+        let Wave { before, after, .. } = &switching.wave;
+        let switch = match &switching.back {
+            None => self.table_effect(before, after, false),
+            Some(_) => self.table_effect(after, before, true),
+        };
+        self.effects.push(Effect::Switch { switch, deadline_us: switching.until_us });
+        self.phase = Phase::Switching(switching);
+    }
+
+    /// Everything that the router needs to go from one table to another.
+    fn table_effect(&self, from: &Table, to: &Table, back: bool) -> Switch {
+        let rest = Self::beyond(from, to);
+        let mut resting: BTreeMap<&str, Vec<GpuletId>> = BTreeMap::new();
+        for (id, known) in self.known.iter().filter(|(id, _)| !to.contains_key(id)) {
+            let holds = known.rest.is_some_and(|rest| !rest.rested) || rest.binary_search(id).is_ok();
+            if holds {
+                resting.entry(known.device()).or_default().push(*id);
+            }
+        }
+        let mut routes: BTreeMap<&str, Vec<RouteSlot>> = BTreeMap::new();
+        let mut active = Vec::with_capacity(to.len());
+        for (id, weighed) in to {
+            let gpulet = &weighed.gpulet;
+            let near = resting.get(gpulet.device.as_str()).into_iter().flatten();
+            let shares = |other: &&GpuletId| {
+                self.known.get(other).is_some_and(|known| share_units(&known.weighed.gpulet, gpulet))
+            };
+            let after = near.filter(shares).copied().collect();
+            active.push(Active { id: *id, gpulet: gpulet.clone(), after });
+            for slot in &gpulet.slots {
+                routes.entry(&slot.workload).or_default().push(RouteSlot {
+                    gpulet: *id,
+                    batch: slot.batch,
+                    budget_us: slot.budget_us,
+                    rate: slot.rate,
+                });
+            }
+        }
+        let route =
+            |(workload, slots): (&str, Vec<RouteSlot>)| Route { workload: workload.to_owned(), slots };
+        let proposal = self.target.as_ref().map_or(0, |target| target.number);
+        let routes = routes.into_iter().map(route).collect();
+        Switch { epoch: self.last_epoch, proposal, back, active, rest, routes }
+    }
+
+    pub(super) fn switched(&mut self, epoch: u64) {
+        match std::mem::take(&mut self.phase) {
+            Phase::Switching(switching) if switching.epoch == epoch => self.in_force(switching),
+            other => self.phase = other,
+        }
+    }
+
+    /// The table that was asked for is in force.
+    fn in_force(&mut self, switching: Switching) {
+        let Switching { wave, back, epoch, since_us, doubted, rested, .. } = switching;
+        self.in_force = epoch;
+        let took = span(self.now_us.saturating_sub(since_us));
+        let (from, to) =
+            if back.is_some() { (&wave.after, &wave.before) } else { (&wave.before, &wave.after) };
+        self.take_table(from, to, &rested);
+        let (active, resting) = (to.len(), Self::beyond(from, to).len());
+        let words =
+            format!("epoch {epoch} in force after {took}: {active} gpulets active, {resting} go to rest");
+        self.say(Kind::Switched, words);
+        match back {
+            Some(reason) => self.came_back(reason, doubted),
+            None => {
+                if let Some(target) = &mut self.target {
+                    target.switched = target.switched.saturating_add(1);
+                }
+                let broken =
+                    wave.fresh.iter().find(|id| self.known.get(id).is_some_and(|known| known.faulty));
+                let broken = broken.copied();
+                let until_us = self.now_us.saturating_add(self.options.probation_us);
+                self.phase = Phase::Probation(Probation { wave, until_us });
+                if let Some(id) = broken {
+                    self.go_back(format!("{} broke", self.place(id)));
+                }
+            }
+        }
+    }
+
+    fn take_table(&mut self, from: &Table, to: &Table, rested: &BTreeSet<GpuletId>) {
+        self.table = to.clone();
+        let (since_us, until_us) = (self.now_us, self.now_us.saturating_add(self.options.drain_us));
+        for id in Self::beyond(from, to) {
+            let Some(known) = self.known.get_mut(&id) else { continue };
+            known.rest = Some(Rest { since_us, until_us, rested: rested.contains(&id), told: false });
+        }
+        for (id, weighed) in to {
+            let Some(known) = self.known.get_mut(id) else { continue };
+            known.rest = None;
+            known.weighed.clone_from(weighed);
+        }
+    }
+
+    fn came_back(&mut self, reason: String, doubted: bool) {
+        self.say(Kind::RolledBack, format!("the table before is in force again: {reason}"));
+        let earlier =
+            self.target.as_ref().map_or(0, |target| target.switched).saturating_sub(u32::from(!doubted));
+        self.wind_up(match (earlier, doubted) {
+            (0, false) => Outcome::RolledBack { reason },
+            (0, true) => Outcome::Failed { reason },
+            (_, _) => Outcome::Stopped { reason },
+        });
+    }
+
+    pub(super) fn switch_failed(&mut self, epoch: u64, in_force: u64, reason: String) {
+        let switching = match std::mem::take(&mut self.phase) {
+            Phase::Switching(switching) if switching.epoch == epoch => switching,
+            other => return self.phase = other,
+        };
+        self.say(Kind::Failed, format!("epoch {epoch} not in force: {reason}"));
+        let forward = switching.forward;
+        match switching.back.clone() {
+            None if in_force < forward => self.give_up(format!("switch failed: {reason}")),
+            None => self.in_force(switching),
+            Some(why) if in_force == forward && switching.attempts < self.options.attempts => {
+                let attempts = switching.attempts.saturating_add(1);
+                self.ask_switch(Switching { back: Some(why), attempts, ..switching });
+            }
+            Some(why) if in_force == forward => self.stay(switching, why, reason),
+            // The wave's own table never came in force, so its gpulets hold nothing.
+            Some(why) if in_force < forward && switching.doubted => self.came_back(why, true),
+            // An earlier table that leads back is in force, although its answer came too late.
+            Some(_) => self.in_force(Switching { epoch: in_force, ..switching }),
+        }
+    }
+
+    /// There is no way back: the new table stays.
+    fn stay(&mut self, switching: Switching, why: String, reason: String) {
+        let Switching { wave, forward, doubted, rested, .. } = switching;
+        self.in_force = forward;
+        if doubted {
+            self.take_table(&wave.before, &wave.after, &rested);
+            if let Some(target) = &mut self.target {
+                target.switched = target.switched.saturating_add(1);
+            }
+        }
+        self.incident(format!("could not switch back ({reason}) although {why}"));
+        self.wind_up(Outcome::Stopped { reason: format!("{why}, and switching back failed: {reason}") });
+    }
+
+    /// A table that nobody confirmed may be in force or not. Asking for the table before, under a higher epoch, makes
+    /// it certain; there is nothing better to do than to ask until somebody answers.
+    pub(super) fn expire_switch(&mut self) {
+        let switching = match std::mem::take(&mut self.phase) {
+            Phase::Switching(switching) if switching.until_us <= self.now_us => switching,
+            other => return self.phase = other,
+        };
+        let waited = span(self.now_us.saturating_sub(switching.since_us));
+        let words = format!("epoch {}: no answer within {waited}", switching.epoch);
+        self.say(Kind::Failed, words.clone());
+        if switching.attempts == self.options.attempts {
+            self.incident(format!("{words}; asking on"));
+        }
+        let attempts = switching.attempts.saturating_add(1);
+        let (doubted, back) = match switching.back {
+            None => (true, format!("switch failed: {words}")),
+            Some(why) => (switching.doubted, why),
+        };
+        self.ask_switch(Switching { back: Some(back), attempts, doubted, ..switching });
+    }
+
+    pub(super) fn at_rest(&mut self, gpulet: GpuletId) {
+        if let Phase::Switching(switching) = &mut self.phase
+            && self.known.contains_key(&gpulet)
+        {
+            switching.rested.insert(gpulet);
+        }
+        self.mark_rested(gpulet);
+    }
+
+    fn mark_rested(&mut self, gpulet: GpuletId) {
+        let Some(known) = self.known.get_mut(&gpulet) else { return };
+        let Some(rest) = known.rest.as_mut().filter(|rest| !rest.rested) else { return };
+        rest.rested = true;
+        let took = span(self.now_us.saturating_sub(rest.since_us));
+        self.say(Kind::Rested, format!("{} at rest after {took}", self.place(gpulet)));
+    }
+
+    pub(super) fn probation_on(&mut self, probation: Probation) -> bool {
+        if self.now_us < probation.until_us {
+            self.phase = Phase::Probation(probation);
+            return false;
+        }
+        let resting = self.known.iter().filter(|(_, known)| known.rest.is_some());
+        let leaving = resting.map(|(id, _)| *id).collect();
+        self.phase = Phase::Clearing(Clearing::new(leaving, true, After::NextWave));
+        true
+    }
+
+    /// Whether the way back takes from a workload something that it must keep, and whether it gives one back what it
+    /// must have. What broke serves nothing.
+    pub(super) fn weigh_way_back(&self, wave: &Wave) -> (bool, bool) {
+        let Some(target) = &self.target else { return (false, false) };
+        let rates = |table: &Table| {
+            let sound = table.iter().filter(|(id, _)| self.known.get(id).is_some_and(|known| !known.faulty));
+            served(sound.map(|(_, weighed)| weighed.as_ref()))
+        };
+        let (before, after) = (rates(&wave.before), rates(&wave.after));
+        let (mut takes, mut gives) = (false, false);
+        for (workload, floor) in &target.floors {
+            let of = |rates: &BTreeMap<String, f64>| rates.get(workload).copied().unwrap_or(0.0).min(*floor);
+            let (before, after) = (of(&before), of(&after));
+            takes |= before < after - ROUNDING * after;
+            gives |= before > after + ROUNDING * after;
+        }
+        (takes, gives)
+    }
+
+    /// Takes the way back, if there is one and it does not lead to less: to nothing at all, or to gpulets that are
+    /// broken or gone.
+    pub(super) fn go_back(&mut self, reason: String) {
+        let probation = match std::mem::take(&mut self.phase) {
+            Phase::Probation(probation) => probation,
+            other => return self.phase = other,
+        };
+        let (takes, _) = self.weigh_way_back(&probation.wave);
+        if probation.wave.before.is_empty() || takes {
+            self.phase = Phase::Probation(probation);
+            let reason = format!("{reason}, and the way back leads to less");
+            self.say(Kind::Incident, reason.clone());
+            return self.effects.push(Effect::PlanNeeded { reason });
+        }
+        self.switch_back(probation.wave, reason);
+    }
+}

@@ -1,0 +1,305 @@
+//! How much capacity to ask planning for, as the load moves.
+//!
+//! A control loop observes each model every now and then and tells [`Autoscaler`]; what comes back are the rates to
+//! plan for, head-room included, with a reason in words. Scalers, one file and one word each, only wish; two rules
+//! stand above all of them and are kept here: no model's rate moves twice in opposite directions within the cool-down
+//! (G4), and models that nobody asks for leave the device step by step, until a request wakes them. Waking is no move
+//! of a rate and waits for no cool-down. Pure: time comes in with the observation, memory is bounded.
+
+mod eviction;
+mod forecast;
+mod motive;
+mod rate;
+mod residuals;
+mod sample;
+mod standby;
+
+use std::fmt;
+
+use serde::Serialize;
+
+pub use self::eviction::{NotEnough, Resident, evict};
+pub use self::forecast::{Expected, Forecast, HORIZON_MAX};
+pub use self::motive::Motive;
+pub use self::rate::{Ewma, MaxWindow};
+pub use self::residuals::Residuals;
+pub use self::sample::{Sampler, Samples};
+use self::standby::Rest;
+pub use self::standby::{Standby, StandbyAfter};
+
+/// Microseconds between two samples of a rate, as gpulet has them.
+pub const SAMPLE_US: u64 = 500_000;
+/// Requests a second that a model on a device is planned for at least.
+const RATE_MIN: f64 = 1.0;
+/// Rates that differ by less, relatively, are the same.
+const SAME_RATE: f64 = 1e-9;
+
+/// What is known of a model once and for all.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Service {
+    /// Name of the workload.
+    pub name: String,
+    /// Requests a second that one replica serves within the objective: its largest batch over its time.
+    pub replica_rate: f64,
+    /// Microseconds from weights in host memory to ready.
+    pub warm_load_us: u64,
+    /// Microseconds from nothing to ready.
+    pub cold_load_us: u64,
+    /// Highest rate that will ever come, requests a second; only `static` asks.
+    pub peak_rate: f64,
+    /// Replicas that must be there at all times; a model with any is never unloaded.
+    pub replicas_min: u32,
+}
+
+/// What all scalers are told.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ScalingOptions {
+    /// Part of the requests that must be answered within their objective, below 1.
+    pub attainment: f64,
+    /// Microseconds from a decision to its effect.
+    pub change_us: u64,
+    /// Microseconds in which a model's rate moves one way only.
+    pub cool_down_us: u64,
+    /// When models without requests are unloaded; none keeps all of them on their devices.
+    pub standby: Option<StandbyAfter>,
+}
+
+impl Default for ScalingOptions {
+    fn default() -> Self {
+        Self { attainment: 0.99, change_us: 2_000_000, cool_down_us: 10_000_000, standby: None }
+    }
+}
+
+/// What happened to a model since the observation before.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ModelObservation {
+    /// Requests that arrived, refused ones included.
+    pub arrivals: u64,
+    /// Requests that wait now.
+    pub queued: u64,
+    /// Requests that were refused.
+    pub refused: u64,
+    /// Part of the requests that ended which were answered within their objective, refused ones included, from 0 to
+    /// 1; none if none ended.
+    pub attainment: Option<f64>,
+    /// Requests a second that the plan can serve: the one that is being carried out if there is one, else the one in
+    /// force.
+    pub capacity: f64,
+}
+
+/// What happened to all models, in the order of the services.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Observation<'a> {
+    /// Microseconds since whenever; never falls.
+    pub now_us: u64,
+    /// One for each service; those that are missing count as silent.
+    pub models: &'a [ModelObservation],
+}
+
+/// What to plan for, for one model.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Target {
+    /// Requests a second, head-room included; 0 for a model that is not on a device.
+    pub rate: f64,
+    /// Where its weights should be.
+    pub standby: Standby,
+    /// Why, displayed in words.
+    pub motive: Motive,
+}
+
+/// What to plan for.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Decision {
+    /// When, microseconds.
+    pub now_us: u64,
+    /// Whether any target differs from the decision before, so that it is worth to plan again.
+    pub is_change: bool,
+    /// One for each service, in order.
+    pub targets: Vec<Target>,
+}
+
+/// What a scaler would have.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Wish {
+    rate: f64,
+    motive: Motive,
+}
+
+/// What a scaler sees of a model.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Seen {
+    observed: ModelObservation,
+    /// The rate that is planned for, requests a second.
+    target: f64,
+}
+
+/// What every scaler is.
+trait Scaler: fmt::Debug {
+    /// A wish for each model in order: the target itself where nothing should change.
+    fn wish(&mut self, now_us: u64, seen: &[Seen]) -> Vec<Wish>;
+}
+
+macro_rules! scalers {
+    ($($module:ident::$scaler:ident = $name:literal, $about:literal);+ $(;)?) => {
+        $(mod $module;)+
+
+        /// Every scaler: its word, and what it does in one line.
+        pub const SCALERS: &[(&str, &str)] = &[$(($name, $about)),+];
+
+        fn scaler(name: &str, services: &[Service], options: &ScalingOptions) -> Option<Box<dyn Scaler + Send>> {
+            match name {
+                $($name => Some(Box::new($module::$scaler::new(services, options))),)+
+                _ => None,
+            }
+        }
+    };
+}
+
+scalers![
+    attainment::Attainment = "attainment", "our default: the least capacity that is forecast to keep the attainment";
+    gpulet::Gpulet = "gpulet", "highest mean rate of 30 s times 1.2 or 1.5, looked at every 20 s";
+    infaas::Infaas = "infaas", "as many replicas as the load of the last second needs, and room for those that load";
+    nanily::Nanily = "nanily", "predicted rate over the highest throughput of a replica, rounded up";
+    fixed::Fixed = "static", "the peak, known beforehand, at all times";
+];
+
+/// Why there is no autoscaler.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("{field}: {problem}")]
+pub struct ScalingError {
+    /// The field, like `scaler`.
+    pub field: &'static str,
+    /// What was wrong and what would be right.
+    pub problem: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Move {
+    is_up: bool,
+    at_us: u64,
+}
+
+#[derive(Debug)]
+struct Kept {
+    target: f64,
+    last: Option<Move>,
+    rest: Rest,
+}
+
+/// A scaler with what all of them have in common.
+#[derive(Debug)]
+pub struct Autoscaler {
+    scaler: Box<dyn Scaler + Send>,
+    name: &'static str,
+    options: ScalingOptions,
+    kept: Vec<Kept>,
+    last_us: u64,
+}
+
+impl Autoscaler {
+    /// The scaler of that name, with the rates planned for now, requests a second and one for each service.
+    ///
+    /// # Errors
+    /// [`ScalingError`] for a name that is none, a number that makes no sense, or too many or few rates.
+    pub fn new(
+        name: &str,
+        services: &[Service],
+        options: ScalingOptions,
+        planned: &[f64],
+    ) -> Result<Self, ScalingError> {
+        let fault = |field, problem| Err(ScalingError { field, problem });
+        if !(options.attainment > 0.0 && options.attainment < 1.0) {
+            return fault("attainment", format!("expected above 0 and below 1, got {}", options.attainment));
+        }
+        if planned.len() != services.len() || planned.iter().any(|rate| !is_rate(*rate)) {
+            return fault("planned", format!("expected {} rates of at least 0", services.len()));
+        }
+        for service in services {
+            if !(service.replica_rate > 0.0 && is_rate(service.replica_rate) && is_rate(service.peak_rate)) {
+                let problem =
+                    format!("`{}`: expected replica_rate above 0 and peak_rate of at least 0", service.name);
+                return fault("services", problem);
+            }
+        }
+        let known = SCALERS.iter().find(|(word, _)| *word == name);
+        let (Some((name, _)), Some(scaler)) = (known, scaler(name, services, &options)) else {
+            let words: Vec<&str> = SCALERS.iter().map(|(word, _)| *word).collect();
+            return fault("scaler", format!("expected one of {}, got `{name}`", words.join(", ")));
+        };
+        let kept = services.iter().zip(planned).map(|(service, rate)| Kept {
+            target: *rate,
+            last: None,
+            rest: Rest::new(options.standby.filter(|_| service.replicas_min == 0)),
+        });
+        Ok(Self { scaler, name, kept: kept.collect(), options, last_us: 0 })
+    }
+
+    /// The word that names the scaler.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// What to plan for now. Time that goes backwards stands still.
+    pub fn decide(&mut self, observation: &Observation<'_>) -> Decision {
+        let now_us = observation.now_us.max(self.last_us);
+        self.last_us = now_us;
+        let observed = |at: usize| observation.models.get(at).copied().unwrap_or_default();
+        let seen: Vec<Seen> = self
+            .kept
+            .iter()
+            .enumerate()
+            .map(|(at, kept)| Seen { observed: observed(at), target: kept.target })
+            .collect();
+        let mut wishes = self.scaler.wish(now_us, &seen).into_iter();
+        let mut is_change = false;
+        let mut targets = Vec::with_capacity(self.kept.len());
+        for (kept, seen) in self.kept.iter_mut().zip(&seen) {
+            let wish = wishes.next().unwrap_or(Wish { rate: kept.target, motive: Motive::Steady });
+            let before = (kept.rest.standby(), kept.target);
+            let target = kept.settled(now_us, wish, &seen.observed, self.options.cool_down_us);
+            is_change |= before != (target.standby, kept.target);
+            targets.push(target);
+        }
+        Decision { now_us, is_change, targets }
+    }
+}
+
+fn is_rate(rate: f64) -> bool {
+    rate >= 0.0 && rate.is_finite()
+}
+
+impl Kept {
+    fn settled(&mut self, now_us: u64, wish: Wish, observed: &ModelObservation, cool_down_us: u64) -> Target {
+        let was_away = self.rest.standby() != Standby::Ready;
+        let has_load = observed.arrivals > 0 || observed.queued > 0;
+        let idle_us = self.rest.observe(now_us, has_load);
+        let standby = self.rest.standby();
+        if standby != Standby::Ready {
+            return Target { rate: 0.0, standby, motive: Motive::Idle { idle_us, standby } };
+        }
+        let motive = self.moved(now_us, wish, cool_down_us);
+        Target {
+            rate: self.target.max(RATE_MIN),
+            standby,
+            motive: if was_away { Motive::Woken } else { motive },
+        }
+    }
+
+    /// Moves the target as wished, if the cool-down has nothing against it.
+    fn moved(&mut self, now_us: u64, wish: Wish, cool_down_us: u64) -> Motive {
+        let wanted = if is_rate(wish.rate) { wish.rate } else { self.target };
+        if (wanted - self.target).abs() <= SAME_RATE * self.target {
+            return wish.motive;
+        }
+        let is_up = wanted > self.target;
+        if let Some(last) = self.last.filter(|last| last.is_up != is_up) {
+            let until_us = last.at_us.saturating_add(cool_down_us);
+            if now_us < until_us {
+                return Motive::CoolingDown { wanted, until_us };
+            }
+        }
+        self.last = Some(Move { is_up, at_us: now_us });
+        self.target = wanted;
+        wish.motive
+    }
+}

@@ -1,0 +1,116 @@
+//! Which models leave a device's memory, or the host's, when another needs room.
+//!
+//! Least recently used alone treats a large model that loads in a moment like a small one that takes a minute. What a
+//! place in memory is worth is the time of loading that it saves: requests a second times the time of a load, a byte.
+
+use std::cmp::Ordering;
+
+/// A model that is in memory.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Resident {
+    /// Bytes that go free if it leaves.
+    pub bytes: u64,
+    /// Requests a second, lately.
+    pub rate: f64,
+    /// Microseconds to bring it back.
+    pub load_us: u64,
+    /// When it was last asked for, microseconds.
+    pub asked_us: u64,
+    /// Whether it serves or must stay for another reason, such as its minimum of replicas.
+    pub is_needed: bool,
+}
+
+impl Resident {
+    /// Microseconds of loading that its being there saves, each second and for each byte.
+    pub fn value(&self) -> f64 {
+        let rate = if self.rate > 0.0 { self.rate } else { 0.0 };
+        rate * self.load_us as f64 / self.bytes.max(1) as f64
+    }
+
+    fn order(&self, other: &Self) -> Ordering {
+        self.value().total_cmp(&other.value()).then(self.asked_us.cmp(&other.asked_us))
+    }
+}
+
+/// Even without all models that may leave there is too little room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "memory: {wanted_bytes} bytes wanted, only {freed_bytes} can be freed without a model that is needed"
+)]
+pub struct NotEnough {
+    /// Bytes that were wanted.
+    pub wanted_bytes: u64,
+    /// Bytes that could be freed.
+    pub freed_bytes: u64,
+}
+
+/// Which of the models leave so that at least so many bytes go free: the least valuable, among equals the least
+/// recently asked for, and none without which the others still make room. Their places in the list, ascending.
+///
+/// # Errors
+/// [`NotEnough`] where the models that are not needed do not have so many bytes; then none should leave.
+pub fn evict(residents: &[Resident], wanted_bytes: u64) -> Result<Vec<usize>, NotEnough> {
+    let mut leaving: Vec<(usize, &Resident)> =
+        residents.iter().enumerate().filter(|(_, resident)| !resident.is_needed).collect();
+    leaving.sort_by(|(_, left), (_, right)| left.order(right));
+    let mut freed = 0_u64;
+    let mut chosen: Vec<(usize, &Resident)> = Vec::new();
+    for (place, resident) in leaving {
+        if freed >= wanted_bytes {
+            break;
+        }
+        freed = freed.saturating_add(resident.bytes);
+        chosen.push((place, resident));
+    }
+    if freed < wanted_bytes {
+        return Err(NotEnough { wanted_bytes, freed_bytes: freed });
+    }
+    // From the most valuable down: a small one that was taken before a large one may not be needed any more.
+    let mut places = Vec::new();
+    for (place, resident) in chosen.into_iter().rev() {
+        match freed.checked_sub(resident.bytes).filter(|left| *left >= wanted_bytes) {
+            Some(left) => freed = left,
+            None => places.push(place),
+        }
+    }
+    places.sort_unstable();
+    Ok(places)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resident(bytes: u64, rate: f64, load_us: u64, asked_us: u64) -> Resident {
+        Resident { bytes, rate, load_us, asked_us, is_needed: false }
+    }
+
+    #[test]
+    fn the_least_valuable_leave_first_and_among_equals_the_longest_unasked() {
+        let residents = [
+            resident(100, 5.0, 1_000, 9),
+            resident(100, 0.0, 1_000, 8),
+            resident(100, 0.0, 1_000, 7),
+            resident(100, 1.0, 1_000, 1),
+        ];
+        assert_eq!(evict(&residents, 0), Ok(vec![]));
+        assert_eq!(evict(&residents, 1), Ok(vec![2]));
+        assert_eq!(evict(&residents, 101), Ok(vec![1, 2]));
+        assert_eq!(evict(&residents, 300), Ok(vec![1, 2, 3]));
+    }
+
+    #[test]
+    fn a_byte_counts_for_what_it_saves() {
+        // Equal rates: the one that loads in a moment goes before the one that takes long, the large before the small.
+        assert_eq!(evict(&[resident(100, 1.0, 9_000, 1), resident(100, 1.0, 10, 9)], 50), Ok(vec![1]));
+        assert_eq!(evict(&[resident(100, 1.0, 1_000, 1), resident(900, 1.0, 1_000, 9)], 50), Ok(vec![1]));
+    }
+
+    #[test]
+    fn none_leaves_in_vain_and_those_that_serve_stay() {
+        let mut residents = vec![resident(10, 0.0, 1, 1), resident(500, 0.5, 1, 2)];
+        assert_eq!(evict(&residents, 400), Ok(vec![1]), "the ten bytes alone would not do, and add nothing");
+        residents[1].is_needed = true;
+        assert_eq!(evict(&residents, 400), Err(NotEnough { wanted_bytes: 400, freed_bytes: 10 }));
+    }
+}

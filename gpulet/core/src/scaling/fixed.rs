@@ -1,0 +1,20 @@
+//! What an operator does who knows the peak: capacity for it, at all times. The most that any scaler should cost.
+
+use super::{Motive, Scaler, ScalingOptions, Seen, Service, Wish};
+
+#[derive(Debug)]
+pub(super) struct Fixed {
+    peaks: Vec<f64>,
+}
+
+impl Fixed {
+    pub(super) fn new(services: &[Service], _options: &ScalingOptions) -> Self {
+        Self { peaks: services.iter().map(|service| service.peak_rate).collect() }
+    }
+}
+
+impl Scaler for Fixed {
+    fn wish(&mut self, _now_us: u64, _seen: &[Seen]) -> Vec<Wish> {
+        self.peaks.iter().map(|peak| Wish { rate: *peak, motive: Motive::Peak }).collect()
+    }
+}

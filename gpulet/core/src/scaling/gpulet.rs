@@ -1,0 +1,77 @@
+//! Gpulet's online part (Choi et al., ATC 2022; constants of the released code, casys-kaist/glet): a mean rate sampled
+//! each half second, the highest of 30 s with head-room as target, and every epoch of 20 s a look at whether the plan
+//! still fits: a new one where any model's target is 5 % or 10 requests a second above it, or 10 % below.
+
+use super::{Ewma, MaxWindow, Motive, SAMPLE_US, Sampler, Scaler, ScalingOptions, Seen, Service, Wish};
+
+const EPOCH_US: u64 = 20_000_000;
+/// Samples of an epoch, over which the rate is averaged.
+const EPOCH_SAMPLES: u32 = 40;
+/// Samples of the 30 s that the target looks back.
+const WINDOW_SAMPLES: u32 = 60;
+/// Rates below are planned for with the larger head-room.
+const SMALL: f64 = 125.0;
+const HEAD_ROOM_SMALL: f64 = 1.5;
+const HEAD_ROOM: f64 = 1.2;
+const ABOVE: f64 = 1.05;
+const ABOVE_BY: f64 = 10.0;
+const BELOW: f64 = 0.9;
+
+#[derive(Debug)]
+struct Monitor {
+    sampler: Sampler,
+    mean: Ewma,
+    highest: MaxWindow,
+}
+
+#[derive(Debug)]
+pub(super) struct Gpulet {
+    monitors: Vec<Monitor>,
+    epoch_us: Option<u64>,
+}
+
+impl Gpulet {
+    pub(super) fn new(services: &[Service], _options: &ScalingOptions) -> Self {
+        let monitor = |_: &Service| Monitor {
+            sampler: Sampler::new(SAMPLE_US),
+            mean: Ewma::over(EPOCH_SAMPLES),
+            highest: MaxWindow::over(WINDOW_SAMPLES),
+        };
+        Self { monitors: services.iter().map(monitor).collect(), epoch_us: None }
+    }
+}
+
+fn wanted(estimate: f64) -> f64 {
+    estimate * if estimate < SMALL { HEAD_ROOM_SMALL } else { HEAD_ROOM }
+}
+
+impl Scaler for Gpulet {
+    fn wish(&mut self, now_us: u64, seen: &[Seen]) -> Vec<Wish> {
+        for (monitor, seen) in self.monitors.iter_mut().zip(seen) {
+            for rate in monitor.sampler.observe(now_us, seen.observed.arrivals).iter() {
+                monitor.highest.observe(monitor.mean.observe(rate));
+            }
+        }
+        let epoch_us = *self.epoch_us.get_or_insert(now_us);
+        let stay = |seen: &Seen| Wish { rate: seen.target, motive: Motive::Steady };
+        if now_us.saturating_sub(epoch_us) < EPOCH_US {
+            return seen.iter().map(stay).collect();
+        }
+        self.epoch_us = Some(now_us);
+        let estimates = || self.monitors.iter().map(|monitor| monitor.highest.value());
+        let misfits = |(estimate, seen): (f64, &Seen)| {
+            let target = wanted(estimate);
+            target > seen.target * ABOVE || target > seen.target + ABOVE_BY || target < seen.target * BELOW
+        };
+        if !estimates().zip(seen).any(misfits) {
+            return seen.iter().map(stay).collect();
+        }
+        let wish = |(estimate, seen): (f64, &Seen)| {
+            let rate = wanted(estimate);
+            let motive =
+                if rate > seen.target { Motive::Above { estimate } } else { Motive::Below { estimate } };
+            Wish { rate, motive }
+        };
+        estimates().zip(seen).map(wish).collect()
+    }
+}

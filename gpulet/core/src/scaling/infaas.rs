@@ -1,0 +1,83 @@
+//! INFaaS' worker autoscaler (Romero et al., ATC 2021; constants of the released code, stanford-mast/INFaaS), looked
+//! at each second: replicas are added at once when the load exceeds what they serve less the room that those need
+//! which load meanwhile, and one is taken away when the others would have been enough twenty times in a row. Variants
+//! to upgrade to are not part of this: each model has one.
+
+use super::{Motive, Scaler, ScalingOptions, Seen, Service, Wish};
+
+const PERIOD_US: u64 = 1_000_000;
+/// Room for requests that come while a replica loads: this times load times milliseconds of loading.
+const LOADING: f64 = 0.000_2;
+/// Looks in a row that must agree before a replica is taken away, on GPUs.
+const SPARE_TICKS: u32 = 20;
+/// A look with rounding errors only is no reason for a further replica.
+const ROUNDING: f64 = 1e-6;
+
+#[derive(Debug)]
+struct Replicas {
+    /// Requests a second that one serves.
+    each: f64,
+    load_ms: f64,
+    arrivals: f64,
+    spare_ticks: u32,
+}
+
+#[derive(Debug)]
+pub(super) struct Infaas {
+    models: Vec<Replicas>,
+    looked_us: Option<u64>,
+}
+
+impl Infaas {
+    pub(super) fn new(services: &[Service], options: &ScalingOptions) -> Self {
+        let model = |service: &Service| Replicas {
+            each: service.replica_rate,
+            load_ms: options.change_us.max(service.warm_load_us) as f64 / 1e3,
+            arrivals: 0.0,
+            spare_ticks: 0,
+        };
+        Self { models: services.iter().map(model).collect(), looked_us: None }
+    }
+}
+
+impl Replicas {
+    fn wish(&mut self, seconds: f64, seen: &Seen) -> Wish {
+        let load = self.arrivals / seconds;
+        self.arrivals = 0.0;
+        let replicas = (seen.target / self.each).ceil();
+        let lacking = load - replicas * self.each + LOADING * load * self.load_ms;
+        if lacking > ROUNDING * self.each {
+            self.spare_ticks = 0;
+            let replicas = replicas + (lacking / self.each).ceil();
+            let motive = Motive::Replicas { replicas: replicas as u64, estimate: load };
+            return Wish { rate: replicas * self.each, motive };
+        }
+        let is_spare = replicas > 1.0 && load <= (replicas - 1.0) * self.each;
+        self.spare_ticks = if is_spare { self.spare_ticks.saturating_add(1) } else { 0 };
+        if self.spare_ticks < SPARE_TICKS {
+            return Wish { rate: replicas * self.each, motive: Motive::Steady };
+        }
+        self.spare_ticks = 0;
+        Wish { rate: (replicas - 1.0) * self.each, motive: Motive::Spare { ticks: SPARE_TICKS } }
+    }
+}
+
+impl Scaler for Infaas {
+    fn wish(&mut self, now_us: u64, seen: &[Seen]) -> Vec<Wish> {
+        let stay = |seen: &Seen| Wish { rate: seen.target, motive: Motive::Steady };
+        let Some(looked_us) = self.looked_us else {
+            self.looked_us = Some(now_us);
+            return seen.iter().map(stay).collect();
+        };
+        for (model, seen) in self.models.iter_mut().zip(seen) {
+            model.arrivals += seen.observed.arrivals as f64;
+        }
+        let elapsed_us = now_us.saturating_sub(looked_us);
+        if elapsed_us < PERIOD_US {
+            return seen.iter().map(stay).collect();
+        }
+        self.looked_us = Some(now_us);
+        let seconds = elapsed_us as f64 / 1e6;
+        self.models.iter_mut().zip(seen).map(|(model, seen)| model.wish(seconds, seen)).collect()
+    }
+}

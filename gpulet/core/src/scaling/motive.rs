@@ -1,0 +1,116 @@
+//! Why a target is what it is, for people.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::standby::Standby;
+
+/// Why a model's target moved or stayed; rates are requests a second.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Motive {
+    /// Nothing asks for a change.
+    Steady,
+    /// Planned for the peak, which is known.
+    Peak,
+    /// The capacity is not forecast to keep the attainment.
+    Rising {
+        /// Rate forecast for when a change would have its effect.
+        forecast: f64,
+        /// Attainment forecast with the capacity there is, from 0 to 1.
+        attainment: f64,
+    },
+    /// For so long as it looks back, less would have been enough.
+    Falling {
+        /// Rate forecast.
+        forecast: f64,
+    },
+    /// Planned again with others, as forecast.
+    Along {
+        /// Rate forecast.
+        forecast: f64,
+    },
+    /// The estimate left the plan behind.
+    Above {
+        /// Rate estimated, without head-room.
+        estimate: f64,
+    },
+    /// The estimate fell well below the plan.
+    Below {
+        /// Rate estimated, without head-room.
+        estimate: f64,
+    },
+    /// So many replicas serve the estimate.
+    Replicas {
+        /// How many.
+        replicas: u64,
+        /// Rate estimated.
+        estimate: f64,
+    },
+    /// One replica fewer would have been enough for so many looks in a row.
+    Spare {
+        /// How many looks.
+        ticks: u32,
+    },
+    /// The rate moved the other way too shortly ago (G4).
+    CoolingDown {
+        /// Rate that would be planned for.
+        wanted: f64,
+        /// Microseconds at which it may move.
+        until_us: u64,
+    },
+    /// Nobody asked for the model for so long.
+    Idle {
+        /// Microseconds without a request.
+        idle_us: u64,
+        /// Where its weights should be.
+        standby: Standby,
+    },
+    /// A request came for a model that was not on a device.
+    Woken,
+}
+
+impl fmt::Display for Motive {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Steady => f.write_str("the plan is right for what comes"),
+            Self::Peak => f.write_str("planned for the highest rate that is known to come"),
+            Self::Rising { forecast, attainment } => write!(
+                f,
+                "{forecast:.1} requests a second are forecast, of which the capacity would keep {:.2} % within the objective",
+                100.0 * attainment
+            ),
+            Self::Falling { forecast } => {
+                write!(
+                    f,
+                    "{forecast:.1} requests a second are forecast, and less has been enough for a while"
+                )
+            }
+            Self::Along { forecast } => {
+                write!(f, "others are planned again: {forecast:.1} requests a second are forecast")
+            }
+            Self::Above { estimate } => {
+                write!(f, "the rate rose to {estimate:.1} a second, above the plan's")
+            }
+            Self::Below { estimate } => {
+                write!(f, "the rate fell to {estimate:.1} a second, well below the plan's")
+            }
+            Self::Replicas { replicas, estimate } => {
+                write!(f, "{replicas} replicas serve the {estimate:.1} requests a second expected")
+            }
+            Self::Spare { ticks } => {
+                write!(f, "one replica fewer would have been enough {ticks} times in a row")
+            }
+            Self::CoolingDown { wanted, until_us } => write!(
+                f,
+                "{wanted:.1} requests a second are wanted, but the rate moved the other way shortly ago: not before {:.1} s",
+                *until_us as f64 / 1e6
+            ),
+            Self::Idle { idle_us, standby } => {
+                write!(f, "no request for {:.0} s: {standby}", *idle_us as f64 / 1e6)
+            }
+            Self::Woken => f.write_str("a request came for a model that was not on a device"),
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Models that nobody asks for: from the device to host memory, from there to nothing, and back at the first request.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Where a model's weights are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Standby {
+    /// On a device.
+    #[default]
+    Ready,
+    /// In host memory: back within the time that a copy takes.
+    Warm,
+    /// Nowhere: they have to be read and prepared again.
+    Cold,
+}
+
+impl fmt::Display for Standby {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Ready => "on a device",
+            Self::Warm => "weights in host memory",
+            Self::Cold => "unloaded",
+        })
+    }
+}
+
+/// When models without requests leave, microseconds since the last request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StandbyAfter {
+    /// The device.
+    pub warm_us: u64,
+    /// Host memory too; no earlier than the device.
+    pub cold_us: u64,
+}
+
+/// How long a model has been without requests.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Rest {
+    after: Option<StandbyAfter>,
+    /// When it was last asked for, or first seen.
+    asked_us: Option<u64>,
+    standby: Standby,
+}
+
+impl Rest {
+    /// None for a model that is never unloaded.
+    pub(super) fn new(after: Option<StandbyAfter>) -> Self {
+        Self { after, asked_us: None, standby: Standby::Ready }
+    }
+
+    pub(super) fn standby(&self) -> Standby {
+        self.standby
+    }
+
+    /// Takes in whether anybody asked since the last time; gives the microseconds that nobody has.
+    pub(super) fn observe(&mut self, now_us: u64, is_asked: bool) -> u64 {
+        let asked_us = if is_asked { now_us } else { self.asked_us.unwrap_or(now_us) };
+        self.asked_us = Some(asked_us);
+        let idle_us = now_us.saturating_sub(asked_us);
+        self.standby = match self.after {
+            Some(after) if idle_us >= after.cold_us.max(after.warm_us) && idle_us > 0 => Standby::Cold,
+            Some(after) if idle_us >= after.warm_us && idle_us > 0 => Standby::Warm,
+            Some(_) | None => Standby::Ready,
+        };
+        idle_us
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_idle_model_leaves_step_by_step_and_the_first_request_wakes_it() {
+        let mut rest = Rest::new(Some(StandbyAfter { warm_us: 60, cold_us: 600 }));
+        let timeline = [
+            (0, false, Standby::Ready),
+            (59, false, Standby::Ready),
+            (60, false, Standby::Warm),
+            (599, false, Standby::Warm),
+            (600, false, Standby::Cold),
+            (9_000, false, Standby::Cold),
+            (9_001, true, Standby::Ready),
+            (9_060, false, Standby::Ready),
+            (9_061, false, Standby::Warm),
+            (9_062, true, Standby::Ready),
+        ];
+        for (now_us, is_asked, standby) in timeline {
+            rest.observe(now_us, is_asked);
+            assert_eq!(rest.standby(), standby, "at {now_us}");
+        }
+    }
+
+    #[test]
+    fn without_a_limit_a_model_stays() {
+        let mut rest = Rest::new(None);
+        assert_eq!(rest.observe(0, false), 0);
+        assert_eq!(rest.observe(u64::MAX, false), u64::MAX);
+        assert_eq!(rest.standby(), Standby::Ready);
+    }
+}

@@ -1,0 +1,148 @@
+//! Drives the machine by hand, one event after the other.
+
+use gpulet_core::plan::{Gpulet, Plan};
+use gpulet_core::problem::Problem;
+use gpulet_core::rollout::{
+    Effect, Event, GpuletId, Outcome, Proposal, Rollout, RolloutOptions, Step, StepId, Switch,
+};
+
+pub struct Script {
+    pub machine: Rollout,
+    pub now_us: u64,
+    pub problem: Problem,
+}
+
+impl Script {
+    pub fn new(problem: Problem) -> Self {
+        Self { machine: Rollout::new(RolloutOptions::default()).unwrap(), now_us: 0, problem }
+    }
+
+    /// So much later, something happens.
+    pub fn tell_after(&mut self, span_us: u64, event: Event) -> Vec<Effect> {
+        self.now_us += span_us;
+        let mut effects = Vec::new();
+        self.machine.handle(self.now_us, event, &mut effects);
+        self.machine.check().unwrap();
+        effects
+    }
+
+    pub fn tell(&mut self, event: Event) -> Vec<Effect> {
+        self.tell_after(1_000, event)
+    }
+
+    pub fn proposal(&self, gpulets: Vec<Gpulet>) -> Proposal {
+        Proposal::new(&Plan::new(gpulets), &self.problem).unwrap()
+    }
+
+    pub fn propose(&mut self, gpulets: Vec<Gpulet>) -> Vec<Effect> {
+        let proposal = self.proposal(gpulets);
+        self.tell(Event::Propose(proposal))
+    }
+
+    /// Answers steps as they come, until none is asked for; everything that was asked for, in order.
+    pub fn carry_out(&mut self, mut effects: Vec<Effect>) -> Vec<Effect> {
+        let mut all = Vec::new();
+        while !effects.is_empty() {
+            let step = step(&effects);
+            all.append(&mut effects);
+            if let Some((id, _)) = step {
+                effects = self.tell(Event::StepDone(id));
+            }
+        }
+        all
+    }
+
+    /// Confirms a table, with all that rests at rest at once.
+    pub fn confirm(&mut self, switch: &Switch) -> Vec<Effect> {
+        let mut effects = self.tell(Event::Switched { epoch: switch.epoch });
+        for id in &switch.rest {
+            effects.extend(self.tell(Event::AtRest(*id)));
+        }
+        effects
+    }
+
+    /// Lets time pass until the next deadline.
+    pub fn wait(&mut self) -> Vec<Effect> {
+        let wake_us = self.machine.next_wake_us().unwrap();
+        self.tell_after(wake_us - self.now_us, Event::Tick)
+    }
+
+    /// From a proposal to the end of its probation, with nothing going wrong; every effect in order.
+    pub fn reach(&mut self, gpulets: Vec<Gpulet>) -> Vec<Effect> {
+        let effects = self.propose(gpulets);
+        let mut all = self.carry_out(effects);
+        while let Some(switch) =
+            all.iter().rev().find_map(as_switch).filter(|_| !self.machine.is_idle()).cloned()
+        {
+            all.extend(self.confirm(&switch));
+            let effects = self.wait();
+            all.extend(self.carry_out(effects));
+        }
+        all
+    }
+
+    pub fn ids(&self) -> Vec<String> {
+        self.machine.active().map(|(id, _)| id.to_string()).collect()
+    }
+
+    pub fn words(&self) -> Vec<String> {
+        self.machine.history().map(|entry| entry.words.clone()).collect()
+    }
+}
+
+/// The step that is asked for, if one is.
+pub fn step(effects: &[Effect]) -> Option<(StepId, Step)> {
+    effects.iter().rev().find_map(|effect| match effect {
+        Effect::Step { id, step, .. } => Some((*id, step.clone())),
+        _ => None,
+    })
+}
+
+pub fn as_switch(effect: &Effect) -> Option<&Switch> {
+    match effect {
+        Effect::Switch { switch, .. } => Some(switch),
+        _ => None,
+    }
+}
+
+/// The table that is asked for.
+pub fn switch(effects: &[Effect]) -> Switch {
+    effects.iter().rev().find_map(as_switch).unwrap().clone()
+}
+
+pub fn outcomes(effects: &[Effect]) -> Vec<(u64, Outcome)> {
+    let of = |effect: &Effect| match effect {
+        Effect::Ended { proposal, outcome } => Some((*proposal, outcome.clone())),
+        _ => None,
+    };
+    effects.iter().filter_map(of).collect()
+}
+
+/// Steps in few words: `open 0.1`, `prepare 0.1 bert 4`.
+pub fn steps(effects: &[Effect]) -> Vec<String> {
+    let of = |effect: &Effect| match effect {
+        Effect::Step { step, .. } => Some(match step {
+            Step::Open { gpulet, .. } => format!("open {gpulet}"),
+            Step::Prepare { gpulet, model, batch } => format!("prepare {gpulet} {model} {batch}"),
+            Step::Verify { gpulet, model, batch } => format!("verify {gpulet} {model} {batch}"),
+            Step::Shrink { gpulet, model, batch } => format!("shrink {gpulet} {model} {batch}"),
+            Step::CloseSession { gpulet, model } => format!("drop {gpulet} {model}"),
+            Step::Close { gpulet } => format!("close {gpulet}"),
+        }),
+        Effect::Switch { switch, .. } => Some(format!("switch {}", switch.epoch)),
+        _ => None,
+    };
+    effects.iter().filter_map(of).collect()
+}
+
+pub fn id(epoch: u64, number: u64) -> GpuletId {
+    GpuletId { epoch, number }
+}
+
+pub fn needs_a_plan(effects: &[Effect]) -> bool {
+    effects.iter().any(|effect| matches!(effect, Effect::PlanNeeded { .. }))
+}
+
+pub fn incidents(effects: &[Effect]) -> usize {
+    effects.iter().filter(|effect| matches!(effect, Effect::Incident { .. })).count()
+}

@@ -1,0 +1,460 @@
+//! One story for each thing that can happen on the way from one plan to the next.
+
+use gpulet_core::plan::Gpulet;
+use gpulet_core::rollout::{Event, Kind, Outcome, Refusal};
+
+use super::plans::{gpulet, problem, slot};
+use super::script::{Script, id, incidents, needs_a_plan, outcomes, step, steps, switch};
+
+fn see(device: &str, first_unit: u32, units: u32, batch: u32) -> Gpulet {
+    gpulet(device, first_unit, units, vec![slot("see", batch, 50.0)])
+}
+
+fn ask(device: &str, first_unit: u32, units: u32, batch: u32) -> Gpulet {
+    gpulet(device, first_unit, units, vec![slot("ask", batch, 20.0)])
+}
+
+fn no(step: gpulet_core::rollout::StepId) -> Event {
+    Event::StepFailed { step, reason: "no".to_owned() }
+}
+
+/// A machine with that plan in force.
+fn with(gpulets: Vec<Gpulet>) -> Script {
+    let mut script = Script::new(problem(10_000));
+    script.reach(gpulets);
+    assert!(script.machine.is_idle());
+    script
+}
+
+#[test]
+fn everything_is_loaded_then_verified_then_switched() {
+    let mut script = Script::new(problem(10_000));
+    let both =
+        gpulet("gpu0", 0, 4, vec![slot("ask", 2, 5.0), slot("ask-again", 4, 5.0), slot("see", 1, 5.0)]);
+    let all = script.reach(vec![both, see("gpu1", 0, 8, 8)]);
+    assert_eq!(
+        steps(&all),
+        [
+            "open 0.1",
+            "prepare 0.1 bert 4",
+            "prepare 0.1 resnet 1",
+            "open 0.2",
+            "prepare 0.2 resnet 8",
+            "verify 0.1 bert 4",
+            "verify 0.1 resnet 1",
+            "verify 0.2 resnet 8",
+            "switch 1",
+        ]
+    );
+    assert_eq!(outcomes(&all), [(1, Outcome::Done)]);
+    let table = switch(&all);
+    let routes: Vec<(&str, usize)> =
+        table.routes.iter().map(|route| (route.workload.as_str(), route.slots.len())).collect();
+    assert_eq!(routes, [("ask", 1), ("ask-again", 1), ("see", 2)]);
+    assert_eq!((table.rest.len(), table.active.len(), table.back), (0, 2, false));
+}
+
+#[test]
+fn a_plan_that_is_in_force_changes_nothing() {
+    let mut script = with(vec![see("gpu0", 0, 4, 2)]);
+    let effects = script.propose(vec![see("gpu0", 0, 4, 2)]);
+    assert_eq!((outcomes(&effects), effects.len()), (vec![(2, Outcome::Unchanged)], 1));
+    assert_eq!(script.machine.epoch(), 1);
+}
+
+#[test]
+fn the_empty_plan_closes_everything() {
+    let mut script = with(vec![see("gpu0", 0, 4, 2)]);
+    let all = script.reach(Vec::new());
+    assert_eq!(steps(&all), ["switch 2", "drop 0.1 resnet", "close 0.1"]);
+    assert_eq!((outcomes(&all), script.machine.known().count()), (vec![(2, Outcome::Done)], 0));
+}
+
+#[test]
+fn smaller_batches_need_a_switch_and_larger_ones_are_warmed_first() {
+    let mut script = with(vec![see("gpu0", 0, 4, 2)]);
+    let all = script.reach(vec![see("gpu0", 0, 4, 8)]);
+    assert_eq!(steps(&all), ["prepare 0.1 resnet 8", "verify 0.1 resnet 8", "switch 2"]);
+    let all = script.reach(vec![see("gpu0", 0, 4, 1)]);
+    assert_eq!(steps(&all), ["switch 3", "shrink 0.1 resnet 1"]);
+    assert_eq!(script.ids(), ["0.1"]);
+}
+
+#[test]
+fn a_failed_preparation_leaves_the_old_plan_and_nothing_else() {
+    let mut script = with(vec![see("gpu0", 0, 4, 2)]);
+    let before = script.machine.plan();
+    let effects = script.propose(vec![ask("gpu0", 0, 6, 2)]);
+    let (open, _) = step(&effects).unwrap();
+    let (prepare, _) = step(&script.tell(Event::StepDone(open))).unwrap();
+    let effects = script.tell(no(prepare));
+    let all = script.carry_out(effects);
+    assert_eq!(steps(&all), ["drop 1.1 bert", "close 1.1"]);
+    assert!(
+        matches!(&outcomes(&all)[..], [(2, Outcome::Failed { reason })] if reason.ends_with("failed after 1ms: no"))
+    );
+    assert_eq!((script.machine.plan(), script.ids()), (before, vec!["0.1".to_owned()]));
+}
+
+#[test]
+fn a_wrong_answer_to_the_known_input_is_a_failure() {
+    let mut script = with(vec![see("gpu0", 0, 4, 2)]);
+    let mut effects = script.propose(vec![ask("gpu0", 0, 6, 2)]);
+    for _ in 0..2 {
+        let (id, _) = step(&effects).unwrap();
+        effects = script.tell(Event::StepDone(id));
+    }
+    assert_eq!(steps(&effects), ["verify 1.1 bert 2"]);
+    let (verify, _) = step(&effects).unwrap();
+    let effects = script.tell(no(verify));
+    let all = script.carry_out(effects);
+    assert!(matches!(&outcomes(&all)[..], [(2, Outcome::Failed { .. })]));
+    assert_eq!(script.machine.epoch(), 1);
+}
+
+#[test]
+fn a_step_past_its_deadline_has_failed_and_its_late_answer_changes_nothing() {
+    let mut script = with(vec![see("gpu0", 0, 4, 2)]);
+    let effects = script.propose(vec![ask("gpu0", 0, 6, 2)]);
+    let (open, _) = step(&effects).unwrap();
+    let effects = script.wait();
+    assert_eq!(steps(&effects), ["close 1.1"]);
+    assert!(script.tell(Event::StepDone(open)).is_empty());
+    let all = script.carry_out(effects);
+    assert!(
+        matches!(&outcomes(&all)[..], [(2, Outcome::Failed { reason })] if reason.contains("no answer within 5s"))
+    );
+}
+
+#[test]
+fn a_switch_says_who_rests_and_who_waits_for_whom() {
+    let mut script = with(vec![see("gpu0", 0, 4, 2), ask("gpu0", 4, 4, 2)]);
+    let effects = script.propose(vec![see("gpu0", 0, 2, 2), ask("gpu0", 2, 6, 2), see("gpu1", 0, 8, 2)]);
+    let table = switch(&script.carry_out(effects));
+    assert_eq!((table.epoch, &table.rest[..]), (2, &[id(0, 1), id(0, 2)][..]));
+    let after: Vec<_> = table.active.iter().map(|active| (active.id, active.after.clone())).collect();
+    assert_eq!(after, [(id(1, 1), vec![id(0, 1)]), (id(1, 2), vec![id(0, 1), id(0, 2)]), (id(1, 3), vec![])]);
+}
+
+#[test]
+fn a_slow_drain_is_told_once_and_waited_for() {
+    let mut script = with(vec![see("gpu0", 0, 4, 2)]);
+    let effects = script.propose(vec![see("gpu0", 0, 8, 2)]);
+    let table = switch(&script.carry_out(effects));
+    assert!(script.tell(Event::Switched { epoch: table.epoch }).is_empty());
+    assert!(script.wait().is_empty(), "the end of probation finds it still at work");
+    assert_eq!(incidents(&script.wait()), 1);
+    assert_eq!(script.machine.next_wake_us(), None);
+    assert!(script.tell_after(60_000_000, Event::Tick).is_empty());
+    let effects = script.tell(Event::AtRest(id(0, 1)));
+    assert_eq!(steps(&effects), ["drop 0.1 resnet"]);
+    assert_eq!(outcomes(&script.carry_out(effects)), [(2, Outcome::Done)]);
+}
+
+fn roll_back(trouble: Event) {
+    let mut script = with(vec![see("gpu0", 0, 4, 2)]);
+    let effects = script.propose(vec![see("gpu0", 0, 8, 2)]);
+    let table = switch(&script.carry_out(effects));
+    script.confirm(&table);
+    let back = switch(&script.tell(trouble));
+    assert_eq!((back.epoch, back.back, &back.rest[..]), (3, true, &[id(1, 1)][..]));
+    assert_eq!((back.active[0].id, &back.active[0].after[..]), (id(0, 1), &[id(1, 1)][..]));
+    assert!(script.tell(Event::Switched { epoch: 3 }).is_empty());
+    let effects = script.tell(Event::AtRest(id(1, 1)));
+    let all = script.carry_out(effects);
+    assert_eq!(steps(&all), ["drop 1.1 resnet", "close 1.1"]);
+    assert!(matches!(&outcomes(&all)[..], [(2, Outcome::RolledBack { .. })]));
+    assert_eq!((script.ids(), script.machine.epoch()), (vec!["0.1".to_owned()], 3));
+}
+
+#[test]
+fn what_breaks_in_probation_is_switched_back() {
+    roll_back(Event::Fault { gpulet: id(1, 1), reason: "illegal address".to_owned() });
+}
+
+#[test]
+fn what_is_late_in_probation_is_switched_back() {
+    roll_back(Event::Late { gpulet: id(1, 1), reason: "p99 80 ms of 50 ms".to_owned() });
+}
+
+#[test]
+fn after_probation_and_for_old_gpulets_there_is_no_way_back() {
+    let mut script = with(vec![see("gpu0", 0, 4, 2), ask("gpu1", 0, 4, 1)]);
+    let late = |gpulet| Event::Late { gpulet, reason: "slow".to_owned() };
+    assert!(script.tell(late(id(0, 1))).is_empty());
+    let effects = script.propose(vec![see("gpu0", 0, 8, 2), ask("gpu1", 0, 4, 1)]);
+    let table = switch(&script.carry_out(effects));
+    script.confirm(&table);
+    assert!(script.tell(late(id(0, 2))).is_empty(), "it was there before");
+    let effects = script.tell(Event::Fault { gpulet: id(0, 2), reason: "broke".to_owned() });
+    assert!(needs_a_plan(&effects) && steps(&effects).is_empty());
+}
+
+#[test]
+fn the_first_plan_is_not_given_up_for_nothing() {
+    let mut script = Script::new(problem(10_000));
+    let effects = script.propose(vec![see("gpu0", 0, 4, 2), ask("gpu1", 0, 4, 1)]);
+    let table = switch(&script.carry_out(effects));
+    script.confirm(&table);
+    let effects = script.tell(Event::Fault { gpulet: id(0, 1), reason: "broke".to_owned() });
+    assert!(needs_a_plan(&effects) && steps(&effects).is_empty());
+    // What broke is replaced before the plan counts as reached.
+    let effects = script.wait();
+    let all = script.carry_out(effects);
+    let table = switch(&all);
+    assert_eq!((steps(&all)[0].as_str(), table.epoch, &table.rest[..]), ("open 1.1", 2, &[id(0, 1)][..]));
+    script.confirm(&table);
+    let effects = script.wait();
+    assert_eq!(outcomes(&script.carry_out(effects)), [(1, Outcome::Done)]);
+    assert_eq!(script.ids(), ["0.2", "1.1"]);
+}
+
+#[test]
+fn what_broke_is_not_kept_by_the_next_plan() {
+    let mut script = with(vec![see("gpu0", 0, 4, 2), ask("gpu1", 0, 4, 1)]);
+    assert!(needs_a_plan(&script.tell(Event::Fault { gpulet: id(0, 1), reason: "broke".to_owned() })));
+    assert!(script.machine.is_idle());
+    let all = script.reach(vec![see("gpu0", 0, 4, 2), ask("gpu1", 0, 4, 1)]);
+    assert_eq!(
+        (outcomes(&all), script.ids()),
+        (vec![(2, Outcome::Done)], vec!["0.2".to_owned(), "1.1".to_owned()])
+    );
+}
+
+#[test]
+fn a_refused_switch_discards_what_was_prepared() {
+    let mut script = with(vec![see("gpu0", 0, 4, 2)]);
+    let effects = script.propose(vec![see("gpu0", 0, 8, 2)]);
+    let epoch = switch(&script.carry_out(effects)).epoch;
+    let effects =
+        script.tell(Event::SwitchFailed { epoch, in_force: 1, reason: "too many lanes".to_owned() });
+    let all = script.carry_out(effects);
+    assert_eq!(steps(&all), ["drop 1.1 resnet", "close 1.1"]);
+    assert!(matches!(&outcomes(&all)[..], [(2, Outcome::Failed { .. })]));
+    assert_eq!((script.ids(), script.machine.epoch()), (vec!["0.1".to_owned()], 1));
+}
+
+#[test]
+fn a_switch_without_an_answer_is_made_certain() {
+    let mut script = with(vec![see("gpu0", 0, 4, 2)]);
+    let effects = script.propose(vec![see("gpu0", 0, 8, 2)]);
+    script.carry_out(effects);
+    let back = switch(&script.wait());
+    assert_eq!((back.epoch, back.back, &back.rest[..]), (3, true, &[id(1, 1)][..]));
+    assert!(script.tell(Event::Switched { epoch: 2 }).is_empty(), "too late");
+    // Nobody answers: asked again and again, told once.
+    let mut told = 0;
+    for epoch in 4..10 {
+        let effects = script.wait();
+        told += incidents(&effects);
+        assert_eq!(switch(&effects).epoch, epoch);
+    }
+    assert_eq!(told, 1);
+    script.tell(Event::Switched { epoch: 9 });
+    let effects = script.tell(Event::AtRest(id(1, 1)));
+    assert!(matches!(&outcomes(&script.carry_out(effects))[..], [(2, Outcome::Failed { .. })]));
+    assert_eq!((script.ids(), script.machine.epoch()), (vec!["0.1".to_owned()], 9));
+}
+
+#[test]
+fn a_way_back_that_fails_leaves_the_new_plan_in_force() {
+    let mut script = with(vec![see("gpu0", 0, 4, 2)]);
+    let effects = script.propose(vec![see("gpu0", 0, 8, 2)]);
+    let table = switch(&script.carry_out(effects));
+    script.confirm(&table);
+    let mut effects = script.tell(Event::Late { gpulet: id(1, 1), reason: "slow".to_owned() });
+    for epoch in 3..6 {
+        assert_eq!(switch(&effects).epoch, epoch);
+        effects = script.tell(Event::SwitchFailed { epoch, in_force: 2, reason: "no".to_owned() });
+    }
+    assert_eq!(incidents(&effects), 1);
+    let all = script.carry_out(effects);
+    assert_eq!(steps(&all), ["drop 0.1 resnet", "close 0.1"]);
+    assert!(needs_a_plan(&all) && matches!(&outcomes(&all)[..], [(2, Outcome::Stopped { .. })]));
+    assert_eq!(script.ids(), ["1.1"]);
+}
+
+#[test]
+fn a_plan_that_comes_before_the_switch_takes_over_what_it_can_use() {
+    let mut script = with(vec![see("gpu0", 0, 4, 2)]);
+    let mut effects = script.propose(vec![see("gpu0", 0, 8, 2), ask("gpu1", 0, 4, 2)]);
+    for _ in 0..3 {
+        let (id, _) = step(&effects).unwrap();
+        effects = script.tell(Event::StepDone(id));
+    }
+    assert_eq!(steps(&effects), ["prepare 1.2 bert 2"]);
+    let (prepare, _) = step(&effects).unwrap();
+    // gpu0 stays as it is now, gpu1 is wanted for larger batches.
+    assert!(script.propose(vec![see("gpu0", 0, 4, 2), ask("gpu1", 0, 4, 4)]).is_empty());
+    let effects = script.tell(Event::StepDone(prepare));
+    assert_eq!(outcomes(&effects), [(2, Outcome::Superseded)]);
+    let all = script.carry_out(effects);
+    assert_eq!(
+        steps(&all),
+        ["drop 1.1 resnet", "close 1.1", "prepare 1.2 bert 4", "verify 1.2 bert 4", "switch 2"]
+    );
+    script.confirm(&switch(&all));
+    assert_eq!(outcomes(&script.wait()), [(3, Outcome::Done)]);
+    assert_eq!(script.ids(), ["0.1", "1.2"]);
+}
+
+#[test]
+fn a_plan_that_comes_after_the_switch_waits_and_the_latest_wins() {
+    let mut script = with(vec![see("gpu0", 0, 4, 2)]);
+    let effects = script.propose(vec![see("gpu0", 0, 8, 2)]);
+    let table = switch(&script.carry_out(effects));
+    script.confirm(&table);
+    assert!(script.propose(vec![see("gpu1", 0, 8, 2)]).is_empty());
+    assert_eq!(outcomes(&script.propose(vec![see("gpu2", 0, 8, 2)])), [(3, Outcome::Superseded)]);
+    let effects = script.wait();
+    let all = script.carry_out(effects);
+    assert_eq!(outcomes(&all), [(2, Outcome::Done)]);
+    assert_eq!(switch(&all).proposal, 4);
+}
+
+#[test]
+fn a_plan_that_cannot_be_reached_does_not_take_over() {
+    let mut script = Script::new(problem(600));
+    script.reach(vec![gpulet("gpu0", 0, 4, vec![slot("rank", 1, 10.0)])]);
+    let first = script.propose(vec![gpulet("gpu0", 0, 4, vec![slot("rank", 2, 10.0)])]);
+    // Two models of 350 bytes with what is there: too much, and `rank` has nowhere to go meanwhile.
+    let whole = vec![slot("rank", 1, 10.0), slot("hear", 1, 10.0), slot("ask", 1, 10.0)];
+    assert!(script.propose(vec![gpulet("gpu0", 0, 8, whole)]).is_empty());
+    let all = script.carry_out(first);
+    let refused = outcomes(&all);
+    assert!(
+        matches!(&refused[..], [(3, Outcome::Refused { refusal: Refusal::Memory { device, needed_bytes: 555, has_bytes: 550 } })] if device == "gpu0"),
+        "{refused:?}"
+    );
+    assert_eq!(switch(&all).proposal, 2, "the plan under way goes on");
+}
+
+#[test]
+fn an_operator_ends_a_change_before_its_switch_and_not_after_it() {
+    let mut script = with(vec![see("gpu0", 0, 4, 2)]);
+    let effects = script.propose(vec![see("gpu0", 0, 8, 2)]);
+    assert!(script.tell(Event::Freeze).is_empty(), "the step that is under way ends first");
+    let all = script.carry_out(effects);
+    assert_eq!(steps(&all)[1..], ["close 1.1"]);
+    assert!(
+        matches!(&outcomes(&all)[..], [(2, Outcome::Failed { reason })] if reason == "aborted by an operator")
+    );
+    let effects = script.propose(vec![see("gpu0", 0, 8, 2)]);
+    assert_eq!(outcomes(&effects), [(3, Outcome::Refused { refusal: Refusal::Frozen })]);
+    script.tell(Event::Thaw);
+    let effects = script.propose(vec![see("gpu0", 0, 8, 2)]);
+    let table = switch(&script.carry_out(effects));
+    script.tell(Event::Abort);
+    script.confirm(&table);
+    let effects = script.wait();
+    assert_eq!(outcomes(&script.carry_out(effects)), [(4, Outcome::Done)]);
+}
+
+fn gone(device: &str) -> Event {
+    Event::DeviceGone { device: device.to_owned(), reason: "fell off the bus".to_owned() }
+}
+
+#[test]
+fn a_device_that_vanishes_takes_its_gpulets_along_and_the_rest_goes_on() {
+    let mut script = with(vec![see("gpu0", 0, 4, 2), ask("gpu1", 0, 4, 2)]);
+    let effects = script.tell(gone("gpu1"));
+    assert!(needs_a_plan(&effects) && script.machine.is_idle());
+    assert_eq!(script.ids(), ["0.1"]);
+    assert!(script.tell(gone("gpu2")).is_empty(), "nothing was there");
+    // Gone while something is prepared on it: the rest of the plan is carried out.
+    let effects = script.propose(vec![see("gpu0", 0, 8, 2), ask("gpu1", 0, 4, 2)]);
+    let (open, _) = step(&effects).unwrap();
+    assert!(needs_a_plan(&script.tell(gone("gpu1"))));
+    let effects = script.tell(Event::StepDone(open));
+    let all = script.carry_out(effects);
+    assert_eq!(switch(&all).active.len(), 1);
+    script.confirm(&switch(&all));
+    let effects = script.wait();
+    assert!(matches!(&outcomes(&script.carry_out(effects))[..], [(2, Outcome::Stopped { .. })]));
+}
+
+#[test]
+fn a_workload_does_not_follow_to_a_device_that_vanished() {
+    // Before the switch: it stays where it is.
+    let mut script = with(vec![see("gpu0", 0, 4, 2)]);
+    let effects = script.propose(vec![see("gpu1", 0, 4, 2)]);
+    assert_eq!(steps(&effects), ["open 1.1"]);
+    let effects = script.tell(gone("gpu1"));
+    assert!(
+        matches!(&outcomes(&effects)[..], [(2, Outcome::Failed { reason })] if reason.contains("`see`")),
+        "{effects:?}"
+    );
+    assert_eq!(script.ids(), ["0.1"]);
+    // In probation: it goes back.
+    let effects = script.propose(vec![see("gpu1", 0, 4, 2)]);
+    let table = switch(&script.carry_out(effects));
+    script.confirm(&table);
+    let back = switch(&script.tell(gone("gpu1")));
+    assert!(back.back);
+    let effects = script.tell(Event::Switched { epoch: back.epoch });
+    assert!(matches!(&outcomes(&effects)[..], [(3, Outcome::RolledBack { .. })]));
+    assert_eq!(script.ids(), ["0.1"]);
+}
+
+#[test]
+fn a_plan_that_waits_for_a_device_that_vanished_is_refused() {
+    let mut script = with(vec![see("gpu0", 0, 4, 2)]);
+    let effects = script.propose(vec![see("gpu0", 0, 8, 2)]);
+    script.carry_out(effects);
+    script.propose(vec![see("gpu1", 0, 8, 2)]);
+    let effects = script.tell(gone("gpu1"));
+    let refusal = Refusal::Vanished { device: "gpu1".to_owned() };
+    assert_eq!(outcomes(&effects), [(3, Outcome::Refused { refusal })]);
+}
+
+#[test]
+fn what_cannot_be_closed_is_tried_again_and_then_written_off() {
+    let mut script = with(vec![see("gpu0", 0, 4, 2)]);
+    let effects = script.propose(vec![see("gpu1", 0, 4, 2)]);
+    let table = switch(&script.carry_out(effects));
+    script.confirm(&table);
+    let mut effects = script.wait();
+    for _ in 0..2 {
+        assert_eq!(steps(&effects), ["drop 0.1 resnet"]);
+        let (id, _) = step(&effects).unwrap();
+        effects = script.tell(no(id));
+    }
+    let (last, _) = step(&effects).unwrap();
+    let effects = script.tell(no(last));
+    assert_eq!((incidents(&effects), outcomes(&effects)), (1, vec![(2, Outcome::Done)]));
+    // 10 of the gpulet, 60 of the weights, 20 of the arena.
+    assert_eq!(script.machine.snapshot().written_off_bytes, [("gpu0".to_owned(), 90)]);
+    script.tell(gone("gpu0"));
+    assert!(script.machine.snapshot().written_off_bytes.is_empty());
+}
+
+#[test]
+fn the_history_reads_like_what_happened() {
+    let mut script = with(vec![see("gpu0", 0, 4, 2)]);
+    script.reach(vec![see("gpu0", 0, 8, 2)]);
+    let words = script.words().split_off(5);
+    assert_eq!(
+        words,
+        [
+            "plan 1: 3.004s from begin to end, 1 gpulets are active",
+            "plan 1 in force",
+            "plan 2 proposed: 1 gpulets on 1 devices",
+            "gpulet 1.1 (gpu0, units 0-7): opened in 1ms",
+            "gpulet 1.1 (gpu0, units 0-7): `resnet` prepared for batches of 2 in 1ms",
+            "gpulet 1.1 (gpu0, units 0-7): `resnet` verified in 1ms",
+            "epoch 2 in force after 1ms: 1 gpulets active, 1 go to rest",
+            "gpulet 0.1 (gpu0, units 0-3) at rest after 1ms",
+            "gpulet 0.1 (gpu0, units 0-3): `resnet` closed in 1ms",
+            "gpulet 0.1 (gpu0, units 0-3): closed in 1ms",
+            "plan 2: 3.006s from begin to end, 1 gpulets are active",
+            "plan 2 in force",
+        ]
+    );
+    let entry = script.machine.history().next_back().unwrap();
+    let text = serde_json::to_string(entry).unwrap();
+    assert_eq!(entry.kind, Kind::Ended);
+    assert!(text.contains(r#""kind":"ended""#) && text.contains(r#""proposal":2"#), "{text}");
+    assert_eq!(&serde_json::from_str::<gpulet_core::rollout::Entry>(&text).unwrap(), entry);
+    let snapshot = serde_json::to_string(&script.machine.snapshot()).unwrap();
+    assert!(snapshot.contains(r#""phase":"idle""#) && snapshot.contains(r#""state":"active""#), "{snapshot}");
+}

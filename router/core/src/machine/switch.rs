@@ -1,0 +1,266 @@
+//! Plans of lanes that take the place of others: first everything is checked, then everything is done.
+
+use std::collections::BTreeSet;
+
+use crate::batch::Demand;
+use crate::event::{Effect, Effects};
+use crate::lane::{Duty, Lane};
+use crate::machine::Router;
+use crate::queue::{Kind, Queue};
+use crate::switch::{ModelMove, Switch, SwitchRefusal};
+use crate::{LaneId, ModelId, Nanos};
+
+impl Router {
+    pub(super) fn switch(&mut self, switch: &Switch, effects: &mut Effects) {
+        if let Err(refusal) = self.check_switch(switch) {
+            effects.push(Effect::SwitchRefused(refusal));
+            return;
+        }
+        effects.push(Effect::Switched);
+        for &lane in &switch.rest {
+            self.put_to_rest(lane);
+        }
+        for lane in &switch.up {
+            self.leave_pools(lane.spec.lane);
+            self.bring_up(&lane.spec, &lane.after);
+        }
+        for change in &switch.models {
+            self.move_model(change);
+        }
+        self.bring_bound_home();
+        for &lane in &switch.rest {
+            if let Some(own) = self.lane_mut(lane).and_then(|lane| lane.own_pool.take()) {
+                self.remove_pool(own);
+            }
+            self.rest_if_empty(lane, effects);
+        }
+        self.refuse_without_lane(effects);
+        self.plan_soon();
+    }
+
+    fn check_switch(&self, switch: &Switch) -> Result<(), SwitchRefusal> {
+        let (mut up, mut rest, mut models) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+        for spec in switch.up.iter().map(|lane| &lane.spec) {
+            if spec.lane.0 >= self.config.max_lanes {
+                return Err(SwitchRefusal::LaneBeyondBound(spec.lane));
+            }
+            if spec.depth == 0 || self.lane(spec.lane).is_some_and(|known| known.depth != spec.depth) {
+                return Err(SwitchRefusal::Depth(spec.lane));
+            }
+            if !up.insert(spec.lane) {
+                return Err(SwitchRefusal::LaneTwice(spec.lane));
+            }
+        }
+        for &lane in &switch.rest {
+            if self.lane(lane).is_none() {
+                return Err(SwitchRefusal::UnknownLane(lane));
+            }
+            if up.contains(&lane) || !rest.insert(lane) {
+                return Err(SwitchRefusal::LaneTwice(lane));
+            }
+        }
+        for change in &switch.models {
+            if self.model(change.model).is_none() {
+                return Err(SwitchRefusal::UnknownModel(change.model));
+            }
+            if !models.insert(change.model) {
+                return Err(SwitchRefusal::ModelTwice(change.model));
+            }
+        }
+        self.check_leases(switch, &up, &rest)
+    }
+
+    /// A lease that waits for a lane which takes batches might never pass.
+    fn check_leases(
+        &self,
+        switch: &Switch,
+        up: &BTreeSet<LaneId>,
+        rest: &BTreeSet<LaneId>,
+    ) -> Result<(), SwitchRefusal> {
+        let goes_on = |lane: LaneId| self.lane(lane).is_some_and(Lane::is_active) && !rest.contains(&lane);
+        for lane in &switch.up {
+            if let Some(&after) = lane.after.iter().find(|&&after| up.contains(&after) || goes_on(after)) {
+                return Err(SwitchRefusal::AfterActive { lane: lane.spec.lane, after });
+            }
+        }
+        let lanes = (0..).map(LaneId).zip(&self.lanes).filter(|(id, _)| goes_on(*id) && !up.contains(id));
+        for (lane, known) in lanes {
+            let after = known.iter().flat_map(|known| &known.after).find(|&after| up.contains(after));
+            if let Some(&after) = after {
+                return Err(SwitchRefusal::AfterActive { lane, after });
+            }
+        }
+        Ok(())
+    }
+
+    fn put_to_rest(&mut self, id: LaneId) {
+        let fence = self.batches.generation();
+        let Some(lane) = self.lane_mut(id).filter(|lane| lane.is_active()) else { return };
+        (lane.duty, lane.fence) = (Duty::Emptying, fence);
+        lane.after.clear();
+        let held = lane.holding.clone();
+        for slot in held {
+            self.no_longer_long(slot);
+        }
+        self.leave_pools(id);
+    }
+
+    /// Says that a lane put to rest holds nothing any more, once.
+    pub(super) fn rest_if_empty(&mut self, id: LaneId, effects: &mut Effects) {
+        let empty = |lane: &&mut Lane| lane.duty == Duty::Emptying && lane.holding.is_empty();
+        if let Some(lane) = self.lane_mut(id).filter(empty) {
+            lane.duty = Duty::AtRest;
+            effects.push(Effect::LaneAtRest(id));
+        }
+    }
+
+    /// When those that a lane comes after should be empty, if they are not.
+    pub(crate) fn lease_end(&self, lane: &Lane) -> Option<Nanos> {
+        if lane.after.is_empty() {
+            return None;
+        }
+        let before = lane.after.iter().filter_map(|&id| self.lane(id)).flat_map(|lane| &lane.holding);
+        before.filter_map(|&slot| self.batches.at(slot)).map(|batch| batch.expected_end).max()
+    }
+
+    /// A lane gave up a batch: those that come after it may be free now.
+    pub(super) fn pass_leases(&mut self, from: LaneId) {
+        for index in 0..self.lanes.len() {
+            let heir = LaneId(u32::try_from(index).unwrap_or(u32::MAX));
+            if self.lane(heir).is_some_and(|lane| lane.after.contains(&from)) {
+                self.settle_lane(heir);
+            }
+        }
+    }
+
+    fn move_model(&mut self, change: &ModelMove) {
+        let id = change.model;
+        let Some((old, counted, slo)) = self.model(id).map(|model| (model.pool, model.counted, model.slo))
+        else {
+            return;
+        };
+        let shared = self.pools.find(&change.lanes);
+        let new = shared.unwrap_or_else(|| self.add_pool(&change.lanes));
+        if new == old {
+            return;
+        }
+        self.inherit(new, old, shared.is_some());
+        self.keep_long(id, new);
+        if let Some(pool) = self.pools.get_mut(new) {
+            pool.models += 1;
+            pool.needs(Demand::default(), counted);
+            if counted != Demand::default() {
+                pool.tightest = pool.tightest.min(slo);
+            }
+        }
+        if let Some(model) = self.model_mut(id) {
+            model.pool = new;
+        }
+        self.move_queues(id, |pool| pool == old, new);
+        if let Some(pool) = self.pools.get_mut(old) {
+            pool.models -= 1;
+            pool.needs(counted, Demand::default());
+            if pool.models == 0 {
+                self.remove_pool(old);
+            } else {
+                self.retighten(old);
+                self.pool_changed(old);
+            }
+        }
+        self.size_batches(new);
+        self.pool_changed(new);
+    }
+
+    /// What was seen on the lanes that a model leaves is the best guess at what will be seen on a new set of lanes.
+    fn inherit(&mut self, new: u32, old: u32, shared: bool) {
+        let Some(before) = self.pools.get(old).filter(|_| !shared) else { return };
+        let (mut load, mean_time) = (before.load, before.mean_time);
+        load.was(self.now, before.busy_share());
+        if let Some(pool) = self.pools.get_mut(new) {
+            (pool.load, pool.mean_time) = (load, mean_time);
+        }
+    }
+
+    /// Long batches of a model that moves count in the new pool if they run on one of its lanes.
+    fn keep_long(&mut self, model: ModelId, new: u32) {
+        let long = self.batches.iter().filter(|(_, batch)| batch.long && batch.model == model);
+        let long: Vec<(u32, LaneId)> = long.map(|(slot, batch)| (slot, batch.lane)).collect();
+        for (slot, lane) in long {
+            self.no_longer_long(slot);
+            let Some(pool) = self.pools.get_mut(new).filter(|pool| pool.up.contains(lane)) else { continue };
+            pool.long += 1;
+            if let Some(batch) = self.batches.at_mut(slot) {
+                batch.long = true;
+            }
+        }
+    }
+
+    /// Requests bound to a lane that rests, or that does not run their model any more, may run on any that does.
+    fn bring_bound_home(&mut self) {
+        for index in 0..self.models.len() {
+            let id = ModelId(u32::try_from(index).unwrap_or(u32::MAX));
+            let Some(home) = self.model(id).map(|model| model.pool) else { continue };
+            let Some(model) = self.model(id) else { continue };
+            let lost = |pool: u32| {
+                let lane = self.pools.get(pool).and_then(|pool| pool.up.first());
+                pool != home && !lane.is_some_and(|lane| self.runs_on(home, lane))
+            };
+            let lost: BTreeSet<u32> =
+                model.queues.iter().map(|(kind, _)| kind.pool).filter(|&pool| lost(pool)).collect();
+            if !lost.is_empty() {
+                self.move_queues(id, |pool| lost.contains(&pool), home);
+            }
+        }
+    }
+
+    fn runs_on(&self, pool: u32, lane: LaneId) -> bool {
+        self.pools.get(pool).is_some_and(|pool| pool.up.contains(lane))
+    }
+
+    fn move_queues(&mut self, model: ModelId, from: impl Fn(u32) -> bool, to: u32) {
+        let Some(moved) = self.model(model) else { return };
+        let queues: Vec<(Kind, u32)> =
+            moved.queues.iter().filter(|(kind, _)| from(kind.pool)).copied().collect();
+        for (kind, slot) in queues {
+            self.file_ready(slot, None);
+            self.move_queue(kind, slot, to);
+        }
+    }
+
+    /// A queue waits for the lanes of another pool. It keeps its order, and joins the one of its kind that is there.
+    fn move_queue(&mut self, kind: Kind, slot: u32, to: u32) {
+        let there = Kind { pool: to, ..kind };
+        let other = self.model(kind.model).and_then(|model| model.queue(there));
+        let Some(queue) = self.queues.get_mut(slot) else { return };
+        queue.deferred = false;
+        let rows = u64::from(queue.rows);
+        if let Some(pool) = self.pools.get_mut(kind.pool) {
+            pool.queued = pool.queued.saturating_sub(rows);
+            pool.deferred.retain(|deferred| *deferred != slot);
+        }
+        if let Some(pool) = self.pools.get_mut(to) {
+            pool.queued += rows;
+        }
+        match other {
+            Some(other) => {
+                let moved = std::mem::replace(queue, Queue::new(kind));
+                if let Some(other_queue) = self.queues.get_mut(other) {
+                    other_queue.absorb(moved, other, &mut self.requests);
+                }
+                self.note_queue(other);
+            }
+            None => {
+                queue.kind = there;
+                let model = self.model_mut(kind.model);
+                let entry = model.and_then(|model| model.queues.iter_mut().find(|(_, open)| *open == slot));
+                if let Some((kind, _)) = entry {
+                    *kind = there;
+                }
+            }
+        }
+        self.note_queue(slot);
+    }
+}
+
+#[cfg(test)]
+mod tests;

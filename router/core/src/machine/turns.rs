@@ -1,0 +1,89 @@
+//! Lanes whose models take turns.
+
+use crate::batch::{Decision, Shot};
+use crate::cycle::Turn;
+use crate::lane::Lane;
+use crate::machine::Router;
+use crate::queue::{Queue, Urgency};
+use crate::{LaneId, ModelId, Nanos};
+
+/// A queue that is ready and the lane that is to run it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Match {
+    pub queue: u32,
+    pub lane: LaneId,
+    /// In which slot of the lane's cycle, if it has one and that has a slot for the model.
+    pub turn: Option<Turn>,
+}
+
+impl Router {
+    /// The first lane that is free, whose models take turns, and that may run something.
+    pub(super) fn turn_match(&self) -> Option<Match> {
+        let pools = self.noted.iter().filter_map(|&pool| self.pools.get(pool));
+        let pools = pools.filter(|pool| pool.ready.first().is_some());
+        let free = pools.flat_map(|pool| pool.turns.iter().filter(|&lane| pool.free.contains(lane)));
+        free.filter_map(|lane| self.whose_turn(lane)).min_by_key(|found| found.lane)
+    }
+
+    fn whose_turn(&self, id: LaneId) -> Option<Match> {
+        let lane = self.lane(id)?;
+        let round = lane.round.as_ref()?;
+        let ready = |model: ModelId| self.most_urgent_of(model, lane);
+        let turn = round.turn(
+            self.begins_on(id),
+            |slot| ready(slot.model),
+            |slot, &queue| self.time_within(queue, slot.rows),
+        );
+        if let Some((turn, queue)) = turn {
+            return Some(Match { queue, lane: id, turn: Some(turn) });
+        }
+        // No slot's model is ready, so whatever is has none.
+        let first = lane.pools.iter().filter_map(|&pool| self.pools.get(pool)?.ready.first()).min();
+        first.map(|(_, queue)| Match { queue, lane: id, turn: None })
+    }
+
+    fn most_urgent_of(&self, model: ModelId, lane: &Lane) -> Option<u32> {
+        let queues = self.model(model)?.queues.iter().filter(|(kind, _)| lane.pools.contains(&kind.pool));
+        let ready = queues.filter_map(|&(_, slot)| Some((self.queues.get(slot)?.ready?, slot)));
+        ready.min().map(|(_, slot): (Urgency, u32)| slot)
+    }
+
+    /// Time that the next batch of a queue should take if it may have so many rows.
+    fn time_within(&self, queue: u32, rows: u32) -> Nanos {
+        let Some(queue) = self.queues.get(queue) else { return Nanos::ZERO };
+        let Some(model) = self.model(queue.kind.model) else { return Nanos::ZERO };
+        let Some(shot) = self.shot_within(queue, rows) else { return Nanos::ZERO };
+        let company = self.company(queue, model);
+        let take = shot.take.min(queue.rows.saturating_add(company));
+        model.cost.expected(take, queue.row_bytes()).unwrap_or_default()
+    }
+
+    /// What the policy would start if a batch may have so many rows.
+    pub(super) fn shot_within(&self, queue: &Queue, rows: u32) -> Option<Shot> {
+        let limited = |shot: Shot| Shot { take: shot.take.min(rows), ..shot };
+        match self.decide_within(queue, rows) {
+            Some(Decision::Fire(shot)) => Some(limited(shot)),
+            // It is filed as ready by what it may start elsewhere, and would be again.
+            _ => match self.decide(queue) {
+                Some(Decision::Fire(shot)) => Some(limited(shot)),
+                _ => None,
+            },
+        }
+    }
+
+    /// Finds out how large the batches of a pool's models may get.
+    pub(super) fn size_batches(&mut self, id: u32) {
+        let Some(pool) = self.pools.get(id) else { return };
+        let lanes = &self.lanes;
+        for (model_id, model) in (0..).map(ModelId).zip(&mut self.models) {
+            let Some(model) = model.as_mut().filter(|model| model.pool == id) else { continue };
+            model.largest = model.max_batch;
+            if !pool.turns.is_empty() {
+                let cycle = |lane: LaneId| lanes.get(lane.0 as usize)?.as_ref()?.round.as_ref();
+                let rows = |lane| cycle(lane).and_then(|round| round.cycle.rows_of(model_id));
+                let rows = pool.up.iter().map(|lane| rows(lane).unwrap_or(model.max_batch));
+                model.largest = rows.max().unwrap_or(model.max_batch).clamp(1, model.max_batch);
+            }
+        }
+    }
+}
