@@ -16,7 +16,7 @@ pub const DEFAULT_MAX_BATCH: u32 = 64;
 /// Largest difference between a row's answers alone and in a batch, as a share of the largest value of that
 /// output. Engines use other kernels for other batches, and a softmax at the end of a deep model turns their
 /// rounding into up to 0.3 % (measured: magika on ONNX Runtime); rows that mix go far beyond 1 %.
-const ROW_TOLERANCE: f64 = 1e-2;
+pub(crate) const ROW_TOLERANCE: f64 = 1e-2;
 
 /// The largest batch that these shapes and options allow; an error when more was asked for.
 pub(crate) fn max_batch(
@@ -186,7 +186,7 @@ fn run(session: &mut dyn Session, batch: &Batch) -> Result<Vec<oip::Tensor>, Str
 }
 
 /// Largest difference between two runs of numbers as a share of the largest number; 0 or 1 for other types.
-fn difference(left: &[u8], right: &[u8], datatype: Datatype) -> f64 {
+pub(crate) fn difference(left: &[u8], right: &[u8], datatype: Datatype) -> f64 {
     let (Some(left_values), Some(right_values)) =
         (sample::numbers(left, datatype), sample::numbers(right, datatype))
     else {

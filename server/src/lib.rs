@@ -11,6 +11,7 @@ pub mod classification;
 pub mod cli;
 pub mod commands;
 pub mod config;
+mod control;
 pub mod doctor;
 pub mod errors;
 pub mod front;

@@ -8,7 +8,7 @@ mod document;
 mod explain;
 mod json;
 mod picture;
-mod reading;
+pub mod reading;
 mod story;
 mod study;
 mod words;

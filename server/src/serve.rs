@@ -104,6 +104,7 @@ async fn serve(startup: Startup, json: bool) -> anyhow::Result<ExitCode> {
     let cause = tokio::select! {
         cause = signalled() => cause,
         () = service.load_at_start() => {
+            service.start_control()?;
             if json {
                 output::line(&banner::json(&service, addresses, &lanes));
             } else {

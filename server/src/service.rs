@@ -1,10 +1,11 @@
 //! The one service function behind HTTP and gRPC, and the model control that both offer.
 
 mod infer;
+mod memory;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use gpulet::{LaneConfig, LaneHandle, spawn_lane};
@@ -16,9 +17,11 @@ pub use router::Timing;
 use router_core::{Nanos, RouterConfig};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 
 use crate::catalog::{Catalog, Environment, Haste, Source};
-use crate::config::LoadMode;
+use crate::config::{LoadMode, Partition};
+use crate::control::{Control, ControlSetup};
 use crate::metrics::LaneMetrics;
 use crate::reason::{Reason, Refusal};
 use crate::serve::Startup;
@@ -84,25 +87,37 @@ pub struct Service {
     /// Set once everything that is loaded at start was tried.
     started: AtomicBool,
     stopping: AtomicBool,
-    /// Told to end when the service stops.
+    /// The lanes that it started with; told to end when it stops.
     lanes: Vec<LaneHandle>,
+    /// Lane numbers that the router takes.
+    lanes_max: u32,
     lane_metrics: Vec<LaneMetrics>,
+    partition: Partition,
+    control: OnceLock<Control>,
+    stop_control: CancellationToken,
 }
 
 /// The runtime's timers are a millisecond coarse, and the thread that is woken may find its core taken.
 pub const MARGIN: Nanos = Nanos::from_millis(2);
 
 /// Batches that a lane's thread may find waiting besides the router's depth of one: installs and removals.
-const LANE_MAILBOX: usize = 64;
+pub const LANE_MAILBOX: usize = 64;
+
+/// Lanes that may exist for each core while gpulets move: those in force, those being made, those that rest.
+const LANES_OF_CORE: usize = 4;
 
 impl Service {
     /// Starts the router and the lanes. Models come with [`Service::load_at_start`].
     pub async fn start(startup: Startup) -> anyhow::Result<Arc<Self>> {
         let Startup { config, lanes: core_sets, ort } = startup;
         let limits = &config.limits;
+        let live = config.partition.live;
+        let cores: usize = core_sets.iter().map(Vec::len).sum();
+        let lanes_max = if live { cores.saturating_mul(LANES_OF_CORE) } else { core_sets.len() };
+        let lanes_max = u32::try_from(lanes_max)?.max(1);
         let core = RouterConfig {
             queued_bytes_limit: limits.queue_bytes.0,
-            max_lanes: u32::try_from(core_sets.len())?.max(1),
+            max_lanes: lanes_max,
             margin: MARGIN,
             ..RouterConfig::default()
         };
@@ -121,6 +136,7 @@ impl Service {
             loader: Loader::new(ort),
             router,
             lanes: lanes.clone(),
+            live,
             engine: config.repository.engine.parse()?,
             settings: config.models.clone(),
             queue_limit: u32::try_from(limits.queue.get()).unwrap_or(u32::MAX),
@@ -131,8 +147,12 @@ impl Service {
             load_mode: config.repository.load,
             started: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
-            lane_metrics: (0..lanes.len()).map(LaneMetrics::new).collect(),
+            lane_metrics: (0..lanes_max).map(LaneMetrics::new).collect(),
             lanes,
+            lanes_max,
+            partition: config.partition.clone(),
+            control: OnceLock::new(),
+            stop_control: CancellationToken::new(),
         }))
     }
 
@@ -155,11 +175,53 @@ impl Service {
         self.started.store(true, Ordering::SeqCst);
     }
 
+    /// From now on gpulets follow the load, if that is configured.
+    ///
+    /// # Errors
+    /// What is wrong with what `[partition]` names.
+    pub fn start_control(&self) -> anyhow::Result<()> {
+        if !self.partition.live {
+            return Ok(());
+        }
+        let setup = ControlSetup {
+            options: self.partition.clone(),
+            catalog: Arc::clone(&self.catalog),
+            lanes: self.lanes.clone(),
+            lanes_max: self.lanes_max,
+            memory_bytes: memory::for_models(),
+        };
+        let control = Control::start(setup, self.stop_control.clone())?;
+        // There is no second start.
+        let _ = self.control.set(control);
+        Ok(())
+    }
+
+    #[cfg(test)]
+    pub(crate) fn catalog(&self) -> &Arc<Catalog> {
+        &self.catalog
+    }
+
+    /// What moves gpulets.
+    ///
+    /// # Errors
+    /// When it is switched off, or the server is starting.
+    pub fn control(&self) -> Result<&Control, Refusal> {
+        self.control.get().ok_or_else(|| {
+            let message = if self.partition.live {
+                "gpulets follow the load once the models are loaded: ask again"
+            } else {
+                "gpulets stay as they are: set `partition.live = true` to let them follow the load"
+            };
+            Refusal::new(Reason::Unsupported, message)
+        })
+    }
+
     /// Refuses what is queued, waits for what runs, and ends the lanes.
     pub async fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
+        self.stop_control.cancel();
         self.catalog.router().drain(Instant::now()).await;
-        for lane in &self.lanes {
+        for lane in self.catalog.lanes().iter().chain(&self.lanes) {
             // A lane that is gone has stopped.
             let _ = lane.stop();
         }

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use gpulet::LaneHandle;
 use models::engine::Session;
 use models::{
-    ContentHash, Dim, EffectiveConfig, EngineChoice, LaneChoice, ModelFiles, ModelName, Signature, Version,
-    inspect, warm, warm_and_profile,
+    ContentHash, Dim, EffectiveConfig, EngineChoice, LaneChoice, ModelFiles, ModelName, Reference, Signature,
+    Version, inspect, warm, warm_and_profile,
 };
 use oip::Datatype;
 use router_core::batch::Policy;
@@ -27,11 +27,11 @@ use crate::metrics::ModelMetrics;
 use crate::reason::{Reason, Refusal};
 
 /// What the files and the configuration say, before anything is loaded.
-struct Planned {
-    config: EffectiveConfig,
+pub(super) struct Planned {
+    pub config: EffectiveConfig,
     labels: BTreeMap<String, Vec<String>>,
     policy: Policy,
-    files: ModelFiles,
+    pub files: ModelFiles,
 }
 
 /// A version whose sessions exist and have run. Its files are gone.
@@ -43,7 +43,8 @@ struct Warmed {
     hash: ContentHash,
     signature: Signature,
     engine: &'static str,
-    profile: Vec<ProfilePoint>,
+    measured: Vec<(u32, Duration)>,
+    reference: Option<Reference>,
     sessions: Vec<(LaneHandle, Box<dyn Session>)>,
 }
 
@@ -57,6 +58,7 @@ impl Catalog {
             return Err(unknown_model(name));
         }
         let model = Arc::clone(self.models.entry(name.to_owned()).or_default().value());
+        let _layout = self.changing.read().await;
         let _turn = model.control.lock().await;
         self.want(name, true);
         self.load_versions(&valid, &model, haste).await.map_err(|reason| {
@@ -160,7 +162,7 @@ impl Catalog {
         }
     }
 
-    fn plan(&self, name: &ModelName, version: Version) -> Result<Planned, String> {
+    pub(super) fn plan(&self, name: &ModelName, version: Version) -> Result<Planned, String> {
         let settings = self.settings(name);
         let pbtxt = self.source.config(name).map_err(|error| error.to_string())?;
         let files = self.source.read(name, version, pbtxt.as_ref()).map_err(|error| error.to_string())?;
@@ -193,30 +195,23 @@ impl Catalog {
             let mut session = loaded.map_err(|error| error.to_string())?;
             if first.is_none() {
                 let times = warm_and_profile(session.as_mut(), &config).map_err(|error| error.to_string())?;
-                first = Some((session.signature().clone(), session.engine(), times));
+                let reference = if self.environment.live { Reference::of(session.as_mut()) } else { None };
+                first = Some((session.signature().clone(), session.engine(), times, reference));
             } else {
                 warm(session.as_mut(), &config).map_err(|error| error.to_string())?;
             }
             sessions.push((lane, session));
         }
-        let (signature, engine, times) = first.ok_or("no lane may run it")?;
-        let profile = match row_bytes(&signature) {
-            Some(row_bytes) => {
-                let point =
-                    |(rows, time): (u32, Duration)| ProfilePoint { rows, row_bytes, time: time.into() };
-                times.into_iter().map(point).collect()
-            }
-            None => Vec::new(),
-        };
+        let (signature, engine, measured, reference) = first.ok_or("no lane may run it")?;
         let (version, hash) = (files.version, files.hash);
         tracing::debug!(model = %config.name, %version, took = ?started.elapsed(), "loaded and measured");
-        Ok(Warmed { config, labels, policy, version, hash, signature, engine, profile, sessions })
+        Ok(Warmed { config, labels, policy, version, hash, signature, engine, measured, reference, sessions })
     }
 
     fn lanes_for(&self, config: &EffectiveConfig) -> Result<Vec<LaneHandle>, String> {
-        let all = &self.environment.lanes;
+        let all = self.layout.load();
         let mut lanes = match &config.lanes {
-            LaneChoice::All => all.clone(),
+            LaneChoice::All => all.to_vec(),
             LaneChoice::Listed(numbers) => {
                 let find = |number: &u32| {
                     let found = all.iter().find(|lane| lane.id() == *number).cloned();
@@ -231,7 +226,8 @@ impl Catalog {
                 numbers.iter().map(find).collect::<Result<_, _>>()?
             }
         };
-        if let Some(count) = config.lane_count {
+        // Where gpulets move, how many a model has is the plan's affair.
+        if let Some(count) = config.lane_count.filter(|_| !self.environment.live) {
             lanes.truncate(usize::try_from(count.get()).unwrap_or(usize::MAX));
         }
         Ok(lanes)
@@ -239,8 +235,20 @@ impl Catalog {
 
     /// Installs the sessions and tells the router; from here on requests can be dispatched to it.
     async fn admit(&self, warmed: Warmed) -> Result<Arc<Loaded>, String> {
-        let Warmed { config, labels, policy, version, hash, signature, engine, profile, sessions } = warmed;
+        let Warmed {
+            config,
+            labels,
+            policy,
+            version,
+            hash,
+            signature,
+            engine,
+            measured,
+            reference,
+            sessions,
+        } = warmed;
         let id = self.take_id();
+        let measured_cores = sessions.first().map_or(1, |(lane, _)| lane.cores().len());
         let mut lanes = Vec::with_capacity(sessions.len());
         let mut runs_on = Vec::with_capacity(sessions.len());
         for (lane, session) in sessions {
@@ -263,10 +271,11 @@ impl Catalog {
             queue_limit: config.queue_limit.map_or(self.environment.queue_limit, NonZeroU32::get),
             policy,
             lanes: router_core::ModelLanes::Only(runs_on),
-            profile,
+            profile: profile(&signature, &measured),
         };
         if !self.environment.router.model_up(spec).await {
             self.remove_sessions(id, &lanes).await;
+            self.give_back_id(id);
             return Err("the router takes no further model: unload one first".to_owned());
         }
         let version = version.0;
@@ -282,7 +291,10 @@ impl Catalog {
             hash,
             engine,
             labels: Arc::new(labels),
-            lanes,
+            lanes: Mutex::new(lanes),
+            reference,
+            measured,
+            measured_cores: u32::try_from(measured_cores).unwrap_or(u32::MAX),
             statistics: Statistics::default(),
             users: TaskTracker::new(),
         }))
@@ -293,12 +305,13 @@ impl Catalog {
         loaded.users.close();
         loaded.users.wait().await;
         self.environment.router.model_down(loaded.id).await;
-        self.remove_sessions(loaded.id, &loaded.lanes).await;
+        self.remove_sessions(loaded.id, &loaded.lanes()).await;
+        self.give_back_id(loaded.id);
         tracing::info!(model = %loaded.name, version = loaded.version, "unloaded");
     }
 
-    /// Takes the sessions from their lanes, drops them and frees the number.
-    async fn remove_sessions(&self, id: ModelId, lanes: &[LaneHandle]) {
+    /// Takes the sessions from their lanes and drops them.
+    pub(super) async fn remove_sessions(&self, id: ModelId, lanes: &[LaneHandle]) {
         let mut sessions = Vec::with_capacity(lanes.len());
         for lane in lanes {
             let (give, given) = oneshot::channel();
@@ -307,14 +320,7 @@ impl Catalog {
                 sessions.extend(given.await.ok().flatten());
             }
         }
-        let dropping = move || {
-            drop(sessions);
-            models::release_unused_memory();
-        };
-        if let Err(lost) = self.aside.tidy(dropping).await {
-            tracing::warn!(%lost, "unloaded, and its memory not given back");
-        }
-        self.give_back_id(id);
+        self.drop_aside(sessions).await;
     }
 
     /// Unloads every version of a model. A name that nothing is known of is an error.
@@ -322,6 +328,7 @@ impl Catalog {
         let Some(model) = self.models.get(name).map(|entry| Arc::clone(entry.value())) else {
             return if self.source.names()?.contains_key(name) { Ok(()) } else { Err(unknown_model(name)) };
         };
+        let _layout = self.changing.read().await;
         let _turn = model.control.lock().await;
         self.want(name, false);
         let serving = model.serving.swap(Arc::default());
@@ -334,6 +341,13 @@ impl Catalog {
         }
         Ok(())
     }
+}
+
+/// What the router is told of batch times before any batch ran.
+fn profile(signature: &Signature, measured: &[(u32, Duration)]) -> Vec<ProfilePoint> {
+    let Some(row_bytes) = row_bytes(signature) else { return Vec::new() };
+    let point = |&(rows, time): &(u32, Duration)| ProfilePoint { rows, row_bytes, time: time.into() };
+    measured.iter().map(point).collect()
 }
 
 /// Input bytes of a row, where the signature fixes them. What a model with free shapes costs at one shape

@@ -6,6 +6,7 @@
 
 mod aside;
 mod load;
+mod placing;
 mod shapes;
 mod source;
 mod statistics;
@@ -26,7 +27,9 @@ use crate::service::IndexRow;
 use aside::Aside;
 
 pub use aside::Haste;
+pub use placing::ModelsHeld;
 pub use source::Source;
+pub use statistics::Counts;
 pub use version::Loaded;
 
 /// What a load needs besides the model's own files.
@@ -35,8 +38,10 @@ pub struct Environment {
     pub loader: Loader,
     /// The router's actor.
     pub router: RouterHandle,
-    /// Lanes by number.
+    /// Lanes by number, as the server starts.
     pub lanes: Vec<LaneHandle>,
+    /// Whether lanes come and go with the load.
+    pub live: bool,
     /// Engine of models that do not name one.
     pub engine: EngineChoice,
     /// `[models.NAME]` tables.
@@ -108,6 +113,10 @@ pub struct Catalog {
     wanted: Mutex<BTreeSet<String>>,
     ids: Mutex<Ids>,
     aside: Aside,
+    /// Lanes that take batches, by number.
+    layout: ArcSwap<Vec<LaneHandle>>,
+    /// Loads read, changes of the lanes write: a version has its sessions on all lanes that it runs on, or none.
+    changing: Arc<tokio::sync::RwLock<()>>,
 }
 
 /// Numbers for loaded versions, smallest free one first.
@@ -131,7 +140,9 @@ impl Catalog {
     pub fn new(source: Source, environment: Environment) -> Self {
         let (wanted, ids) = (Mutex::default(), Mutex::default());
         let aside = Aside::new(&environment.lanes);
-        Self { source, environment, models: DashMap::new(), wanted, ids, aside }
+        let layout = ArcSwap::from_pointee(environment.lanes.clone());
+        let changing = Arc::default();
+        Self { source, environment, models: DashMap::new(), wanted, ids, aside, layout, changing }
     }
 
     /// The router that runs what is loaded.

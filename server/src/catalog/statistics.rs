@@ -37,12 +37,26 @@ struct BatchSum {
     back_ns: u64,
 }
 
+/// Requests of a version since it was loaded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Rows of answered ones.
+    pub rows: u64,
+    /// Answered.
+    pub answered: u64,
+    /// Of these, after their deadline.
+    pub late: u64,
+    /// Without a result.
+    pub failed: u64,
+}
+
 /// Counters since the version was loaded.
 #[derive(Default)]
 pub struct Statistics {
     rows: AtomicU64,
     executions: AtomicU64,
     last_ms: AtomicU64,
+    late: AtomicU64,
     success: Sum,
     fail: Sum,
     queue: Sum,
@@ -53,9 +67,12 @@ pub struct Statistics {
 }
 
 impl Statistics {
-    /// A request of `rows` rows was answered `total` after its arrival.
-    pub fn answered(&self, rows: u32, timing: &Timing, total: Duration) {
+    /// A request of `rows` rows was answered `total` after its arrival. `deadline_met` is `None` where it had none.
+    pub fn answered(&self, rows: u32, timing: &Timing, total: Duration, deadline_met: Option<bool>) {
         self.rows.fetch_add(u64::from(rows), Relaxed);
+        if deadline_met == Some(false) {
+            self.late.fetch_add(1, Relaxed);
+        }
         self.success.add(total);
         self.queue.add(timing.queue);
         self.input.add(timing.batch_wait);
@@ -77,6 +94,25 @@ impl Statistics {
     /// A request ended without a result.
     pub fn failed(&self, total: Duration) {
         self.fail.add(total);
+    }
+
+    /// What a control loop looks at.
+    pub fn counts(&self) -> Counts {
+        Counts {
+            rows: self.rows.load(Relaxed),
+            answered: self.success.count.load(Relaxed),
+            late: self.late.load(Relaxed),
+            failed: self.fail.count.load(Relaxed),
+        }
+    }
+
+    /// Batches by rows: how many, and their mean time in the engine.
+    pub fn batch_times(&self) -> Vec<(u32, u64, Duration)> {
+        let batches = self.batches.lock().unwrap_or_else(PoisonError::into_inner);
+        let mean = |(rows, sum): (&u32, &BatchSum)| {
+            (*rows, sum.count, Duration::from_nanos(sum.compute_ns / sum.count.max(1)))
+        };
+        batches.iter().map(mean).collect()
     }
 
     /// In the protocol's form.

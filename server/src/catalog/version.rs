@@ -1,10 +1,11 @@
 //! One loaded version.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use gpulet::LaneHandle;
-use models::{ContentHash, EffectiveConfig, Signature};
+use models::{ContentHash, EffectiveConfig, Reference, Signature};
 use router_core::ModelId;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
@@ -32,7 +33,13 @@ pub struct Loaded {
     /// Class labels by output.
     pub labels: Arc<BTreeMap<String, Vec<String>>>,
     /// Lanes that hold a session of it.
-    pub lanes: Vec<LaneHandle>,
+    pub(super) lanes: Mutex<Vec<LaneHandle>>,
+    /// What further sessions of it are held against; none where no made-up input runs.
+    pub(super) reference: Option<Reference>,
+    /// Shortest times of batches when it was loaded, by rows, on as many cores as its first lane has.
+    pub measured: Vec<(u32, Duration)>,
+    /// Cores of that lane.
+    pub measured_cores: u32,
     /// Which requests may share a batch.
     pub shapes: Shapes,
     /// Counts for the statistics extension.
@@ -49,5 +56,14 @@ impl Loaded {
         // The order matters: a retirement that begins in between sees the token and waits for it.
         let token = self.users.token();
         (!self.users.is_closed()).then_some(token)
+    }
+
+    /// Lanes that hold a session of it.
+    pub fn lanes(&self) -> Vec<LaneHandle> {
+        self.lanes.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn change_lanes(&self, change: impl FnOnce(&mut Vec<LaneHandle>)) {
+        change(&mut self.lanes.lock().unwrap_or_else(PoisonError::into_inner));
     }
 }

@@ -54,13 +54,14 @@ fn section<T: DeserializeOwned + Serialize + Default>(name: &'static str) -> Sec
     }
 }
 
-fn all() -> [Section; 5] {
+fn all() -> [Section; 6] {
     [
         section::<sections::Server>("server"),
         section::<sections::Repository>("repository"),
         section::<sections::Lanes>("lanes"),
         section::<sections::Limits>("limits"),
         section::<sections::Metrics>("metrics"),
+        section::<sections::Partition>("partition"),
     ]
 }
 
@@ -260,6 +261,7 @@ impl Merged {
             lanes: read(&mut sections, "lanes")?,
             limits: read(&mut sections, "limits")?,
             metrics: read(&mut sections, "metrics")?,
+            partition: read(&mut sections, "partition")?,
             models: Value::Table(models).try_into().map_err(|error| whole("models", &error))?,
             effective,
         })

@@ -21,7 +21,10 @@ use models::ModelSettings;
 
 pub use fields::nearest;
 pub use merge::{Assignment, Sources};
-pub use sections::{Lanes, Limits, LoadMode, LogFormat, Metrics, Repository, Server};
+pub use sections::{Lanes, Limits, LoadMode, LogFormat, Metrics, Partition, Repository, Server};
+
+/// The shortest time between two looks at the load.
+const PERIOD_MIN: std::time::Duration = std::time::Duration::from_millis(100);
 
 /// Everything the process is told, checked.
 #[derive(Clone, Debug)]
@@ -36,6 +39,8 @@ pub struct Config {
     pub limits: Limits,
     /// What `/metrics` shows.
     pub metrics: Metrics,
+    /// How gpulets follow the load.
+    pub partition: Partition,
     /// `[models.NAME]`.
     pub models: BTreeMap<String, ModelSettings>,
     /// Each value as TOML, with where it came from, in the order of the sections.
@@ -204,6 +209,27 @@ impl Config {
                     self.server.log_level
                 ),
             );
+        }
+        let partition = &self.partition;
+        if gpulet_core::placement::Policy::named(&partition.policy).is_none() {
+            let known = gpulet_core::placement::Policy::NAMES.join(", ");
+            report("partition.policy", format!("`{}`: expected one of {known}", partition.policy));
+        }
+        if partition.period.0 < PERIOD_MIN {
+            let least = models::TimeSpan(PERIOD_MIN);
+            report("partition.period", format!("{}: expected at least {least}", partition.period));
+        }
+        if partition.live && self.lanes.shared {
+            report("lanes.shared", "set together with partition.live: expected one of them".to_owned());
+        }
+        for (name, settings) in &self.models {
+            if partition.live && settings.lanes.is_some() {
+                let path = format!("models.{name}.lanes");
+                report(
+                    &path,
+                    "set together with partition.live, which decides that: expected one of them".to_owned(),
+                );
+            }
         }
         for name in self.models.keys() {
             if let Err(error) = name.parse::<models::ModelName>() {

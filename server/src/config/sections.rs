@@ -184,3 +184,48 @@ pub struct Metrics {
     /// Also record under Triton's names (`nv_inference_*`), for dashboards made for it.
     pub triton_names: bool,
 }
+
+/// `[partition]`: how gpulets follow the load. Takes effect at start.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Partition {
+    /// Cuts the lanes' cores anew as the load moves: how many gpulets, of how many cores, with which models. Off: lanes
+    /// stay as `[lanes]` says.
+    pub live: bool,
+    /// Files of `tessera profile`; the last part of a path may have one `*`. Models that are in none are planned with
+    /// what is measured while they are loaded.
+    pub profiles: Vec<String>,
+    /// Placement policy, as `tessera plan --policy` knows them.
+    pub policy: String,
+    /// What says which rates to plan for: `attainment`, `gpulet`, `nanily`, `infaas` or `static`.
+    pub scaling: String,
+    /// How often the load is measured and a new plan thought of.
+    #[serde(serialize_with = "units::text")]
+    pub period: TimeSpan,
+    /// How long the old gpulets are kept after a change, so that there is a way back.
+    #[serde(serialize_with = "units::text")]
+    pub probation: TimeSpan,
+    /// How long loading one model on one gpulet may take.
+    #[serde(serialize_with = "units::text")]
+    pub prepare_timeout: TimeSpan,
+    /// Starts frozen: nothing is changed until an operator says so (`POST /v2/partition/thaw`).
+    pub frozen: bool,
+    /// Decisions that `GET /v2/partition` remembers.
+    pub history: NonZeroUsize,
+}
+
+impl Default for Partition {
+    fn default() -> Self {
+        Self {
+            live: false,
+            profiles: Vec::new(),
+            policy: "tessera".to_owned(),
+            scaling: "attainment".to_owned(),
+            period: TimeSpan(Duration::from_secs(1)),
+            probation: TimeSpan(Duration::from_secs(3)),
+            prepare_timeout: TimeSpan(Duration::from_secs(120)),
+            frozen: false,
+            history: at_least_one(512),
+        }
+    }
+}

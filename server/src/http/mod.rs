@@ -9,6 +9,7 @@ mod config;
 mod health;
 mod infer;
 mod metadata;
+mod partition;
 mod repository;
 mod response;
 mod route;
@@ -108,6 +109,9 @@ fn router(front: Arc<Front>) -> Router {
         .route("/v2/repository/index", post(repository::index))
         .route("/v2/repository/models/{model}/load", post(repository::load))
         .route("/v2/repository/models/{model}/unload", post(repository::unload))
+        .route("/v2/partition", get(partition::view))
+        .route("/v2/partition/freeze", post(partition::freeze))
+        .route("/v2/partition/thaw", post(partition::thaw))
         .route("/v2/systemsharedmemory/status", get(shared_memory::status))
         .route("/v2/systemsharedmemory/unregister", post(shared_memory::unregister_all))
         .route("/v2/systemsharedmemory/region/{region}/status", get(shared_memory::region_status))

@@ -144,7 +144,7 @@ pub struct LaneMetrics {
 
 impl LaneMetrics {
     /// Registers the metrics of the lane with this index.
-    pub fn new(lane: usize) -> Self {
+    pub fn new(lane: u32) -> Self {
         Self { busy: metrics::gauge!(names::LANE_BUSY.name, names::LANE => lane.to_string()) }
     }
 

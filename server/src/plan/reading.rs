@@ -1,7 +1,7 @@
 //! Problem files from disk, with the profiles that they name: everything is checked here, and every fault named.
 
 mod interference;
-mod profiles;
+pub mod profiles;
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -58,7 +58,7 @@ async fn attempt(
     if answer.timing.leads_batch {
         loaded.metrics.record_batch(answer.timing.batch_rows);
     }
-    loaded.statistics.answered(rows, &answer.timing, total);
+    loaded.statistics.answered(rows, &answer.timing, total, met);
     let Answer { outputs, timing } = answer;
     let response = InferResponse {
         model_name: loaded.name.clone(),

@@ -14,12 +14,21 @@ const PROFILE_BYTES: u64 = 256 << 20;
 /// Profile files of a problem at most.
 const FILES_MAX: usize = 4_096;
 
-/// All profiles, in the order of the paths and, behind a `*`, of the names.
+/// The profiles that a problem names; at least one.
 pub fn read(paths: &Paths, folder: &Path) -> Result<Vec<Profile>, WorkloadError> {
+    let profiles = named("profiles", &paths.0, folder)?;
+    if profiles.is_empty() {
+        return fault("profiles", "expected at least one profile, run `tessera profile`");
+    }
+    Ok(profiles)
+}
+
+/// All profiles, in the order of the paths and, behind a `*`, of the names. `option` is where the paths stand.
+pub fn named(option: &str, paths: &[String], folder: &Path) -> Result<Vec<Profile>, WorkloadError> {
     let mut profiles = Vec::new();
     let mut files = 0_usize;
-    for (at, path) in paths.0.iter().enumerate() {
-        let field = if paths.0.len() == 1 { "profiles".to_owned() } else { format!("profiles[{at}]") };
+    for (at, path) in paths.iter().enumerate() {
+        let field = if paths.len() == 1 { option.to_owned() } else { format!("{option}[{at}]") };
         for file in matching(&field, folder, path)? {
             files = files.saturating_add(1);
             if files > FILES_MAX {
@@ -37,9 +46,6 @@ pub fn read(paths: &Paths, folder: &Path) -> Result<Vec<Profile>, WorkloadError>
             })?;
             profiles.extend(found);
         }
-    }
-    if profiles.is_empty() {
-        return fault("profiles", "expected at least one profile, run `tessera profile`");
     }
     Ok(profiles)
 }

@@ -1,0 +1,114 @@
+//! Sessions of versions that serve, put on further lanes and taken off them: what a change of gpulets needs.
+
+use std::sync::Arc;
+
+use gpulet::LaneHandle;
+use models::engine::Session;
+use models::{ModelName, Version, warm};
+use tokio::sync::OwnedRwLockWriteGuard;
+
+use super::Catalog;
+use super::aside::Haste;
+use super::version::Loaded;
+
+/// While it is held, no model is loaded, replaced or unloaded.
+pub struct ModelsHeld(#[expect(dead_code, reason = "held for its end")] OwnedRwLockWriteGuard<()>);
+
+impl Catalog {
+    /// Holds back loads to come; `None` while one is under way.
+    pub fn hold_models(&self) -> Option<ModelsHeld> {
+        Arc::clone(&self.changing).try_write_owned().ok().map(ModelsHeld)
+    }
+
+    /// Every version that takes requests, by name and number.
+    pub fn all_serving(&self) -> Vec<Arc<Loaded>> {
+        self.serving_names().iter().flat_map(|name| self.serving(name)).collect()
+    }
+
+    /// Loads a session of a version for a lane and warms it, beside what serves.
+    ///
+    /// # Errors
+    /// What went wrong, also where the files are no longer those of the version.
+    pub async fn prepare(
+        self: &Arc<Self>,
+        loaded: &Arc<Loaded>,
+        lane: &LaneHandle,
+    ) -> Result<Box<dyn Session>, String> {
+        let (catalog, loaded, cores) = (Arc::clone(self), Arc::clone(loaded), lane.cores().to_vec());
+        let work = move || {
+            let name = ModelName::new(&loaded.name).map_err(|error| error.to_string())?;
+            let planned = catalog.plan(&name, Version(loaded.version))?;
+            if planned.files.hash != loaded.hash {
+                return Err(format!("the files of `{name}` were replaced: load it again"));
+            }
+            let options = loaded.config.load_options(cores.len().max(1), cores);
+            let session = catalog.environment.loader.load(&planned.files, &options);
+            let mut session = session.map_err(|error| error.to_string())?;
+            warm(session.as_mut(), &loaded.config).map_err(|error| error.to_string())?;
+            Ok(session)
+        };
+        self.aside.load(Haste::BesideTraffic, work).await.map_err(|lost| lost.to_string())?
+    }
+
+    /// Holds a session against what the version's first one gave for a known input.
+    ///
+    /// # Errors
+    /// What it gave instead.
+    pub async fn verify(
+        &self,
+        loaded: &Arc<Loaded>,
+        mut session: Box<dyn Session>,
+    ) -> Result<Box<dyn Session>, String> {
+        let loaded = Arc::clone(loaded);
+        let work = move || {
+            if let Some(reference) = &loaded.reference {
+                reference.verify(session.as_mut())?;
+            }
+            Ok(session)
+        };
+        self.aside.load(Haste::BesideTraffic, work).await.map_err(|lost| lost.to_string())?
+    }
+
+    /// Gives a lane a session; batches run there as soon as the router says so.
+    ///
+    /// # Errors
+    /// When the lane is gone.
+    pub fn install(
+        &self,
+        loaded: &Loaded,
+        lane: &LaneHandle,
+        session: Box<dyn Session>,
+    ) -> Result<(), String> {
+        lane.install(loaded.id.0, session).map_err(|error| error.to_string())?;
+        loaded.change_lanes(|lanes| lanes.push(lane.clone()));
+        Ok(())
+    }
+
+    /// Takes a session off a lane that runs no more batches of it, and drops it.
+    pub async fn take_off(&self, loaded: &Loaded, lane: &LaneHandle) {
+        loaded.change_lanes(|lanes| lanes.retain(|other| other.id() != lane.id()));
+        self.remove_sessions(loaded.id, std::slice::from_ref(lane)).await;
+    }
+
+    /// Drops sessions that no lane has, aside from those that serve.
+    pub async fn drop_aside(&self, sessions: Vec<Box<dyn Session>>) {
+        let dropping = move || {
+            drop(sessions);
+            models::release_unused_memory();
+        };
+        if let Err(lost) = self.aside.tidy(dropping).await {
+            tracing::warn!(%lost, "sessions dropped, and their memory not given back");
+        }
+    }
+
+    /// Lanes that take batches, by number.
+    pub fn lanes(&self) -> Vec<LaneHandle> {
+        self.layout.load().to_vec()
+    }
+
+    /// From now on models are loaded on these lanes.
+    pub fn lay_out(&self, mut lanes: Vec<LaneHandle>) {
+        lanes.sort_by_key(LaneHandle::id);
+        self.layout.store(Arc::new(lanes));
+    }
+}

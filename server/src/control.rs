@@ -1,0 +1,123 @@
+//! The control loop: looks at the load, says which rates to plan for, plans, and changes gpulets while they serve.
+//!
+//! All decisions are those of `gpulet-core`; here are the clock, the lanes and the operator's word.
+
+mod layout;
+mod load;
+mod shell;
+mod task;
+mod terms;
+#[cfg(test)]
+mod tests;
+mod view;
+
+use std::sync::Arc;
+
+use gpulet::LaneHandle;
+use gpulet_core::placement::Policy;
+use gpulet_core::rollout::{Rollout, RolloutOptions};
+use models::TimeSpan;
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+
+use crate::catalog::Catalog;
+use crate::config::Partition;
+use crate::reason::{Reason, Refusal};
+use layout::Layout;
+use shell::Shell;
+use task::{Command, Task};
+use terms::Terms;
+
+pub use view::View;
+
+/// Operators' words that may wait.
+const COMMANDS: usize = 16;
+
+/// Talks to the control loop; clones share it.
+#[derive(Clone)]
+pub struct Control {
+    commands: mpsc::Sender<Command>,
+}
+
+/// What a control loop is started with.
+pub struct ControlSetup {
+    /// `[partition]`.
+    pub options: Partition,
+    /// The models.
+    pub catalog: Arc<Catalog>,
+    /// The lanes that the server started with.
+    pub lanes: Vec<LaneHandle>,
+    /// Lane numbers that the router takes.
+    pub lanes_max: u32,
+    /// Bytes that sessions may take.
+    pub memory_bytes: u64,
+}
+
+impl Control {
+    /// Starts the loop; it ends with `stop`.
+    ///
+    /// # Errors
+    /// What is wrong with the options or the profiles that they name.
+    pub fn start(setup: ControlSetup, stop: CancellationToken) -> anyhow::Result<Self> {
+        let ControlSetup { options, catalog, lanes, lanes_max, memory_bytes } = setup;
+        let policy = Policy::named(&options.policy)
+            .ok_or_else(|| anyhow::anyhow!("partition.policy: `{}` is unknown", options.policy))?;
+        let mut start: Vec<(u32, u32)> = Vec::with_capacity(lanes.len());
+        let mut cores = Vec::new();
+        for lane in &lanes {
+            start.push((u32::try_from(cores.len())?, u32::try_from(lane.cores().len())?));
+            cores.extend_from_slice(lane.cores());
+        }
+        let terms = Terms::new(cores.len(), memory_bytes, &options.profiles, policy)?;
+        let layout = Arc::new(Layout::new(Arc::clone(&catalog), lanes, cores, lanes_max));
+        let rollout = RolloutOptions {
+            prepare_us: micros(options.prepare_timeout),
+            probation_us: micros(options.probation),
+            history: options.history.get(),
+            ..RolloutOptions::default()
+        };
+        let (commands, words) = mpsc::channel(COMMANDS);
+        let shell = Shell::new(Rollout::new(rollout)?, layout);
+        let task = Task::new(options, catalog, terms, shell, start);
+        tokio::spawn(task.run(words, stop));
+        Ok(Self { commands })
+    }
+
+    /// The plan in force, what led to it, and what is predicted and measured.
+    ///
+    /// # Errors
+    /// When the server is stopping.
+    pub async fn view(&self) -> Result<View, Refusal> {
+        let (reply, answer) = oneshot::channel();
+        self.tell(Command::View(reply)).await?;
+        answer.await.map(|view| *view).map_err(|_| stopping())
+    }
+
+    /// Ends a change that is under way, if it is not in force yet, and begins no other until [`Control::thaw`].
+    ///
+    /// # Errors
+    /// When the server is stopping.
+    pub async fn freeze(&self) -> Result<(), Refusal> {
+        self.tell(Command::Freeze).await
+    }
+
+    /// Lets plans follow the load again.
+    ///
+    /// # Errors
+    /// When the server is stopping.
+    pub async fn thaw(&self) -> Result<(), Refusal> {
+        self.tell(Command::Thaw).await
+    }
+
+    async fn tell(&self, command: Command) -> Result<(), Refusal> {
+        self.commands.send(command).await.map_err(|_| stopping())
+    }
+}
+
+fn stopping() -> Refusal {
+    Refusal::new(Reason::Draining, "the server is shutting down: gpulets are not moved any more")
+}
+
+fn micros(span: TimeSpan) -> u64 {
+    u64::try_from(span.0.as_micros()).unwrap_or(u64::MAX)
+}

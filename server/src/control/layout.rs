@@ -1,0 +1,241 @@
+//! Gpulets on this machine's cores: carries out the steps of a rollout with lanes and sessions.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use gpulet::{LaneConfig, LaneHandle, spawn_lane};
+use gpulet_core::rollout::{Active, GpuletId, Step, Switch};
+use models::engine::Session;
+use router::{LanePlan, RouterHandle};
+use router_core::{Cycle, CycleSlot, LaneId, LaneSpec, LaneUp, ModelLanes, ModelMove, Nanos};
+
+use crate::catalog::{Catalog, Loaded};
+use crate::service::LANE_MAILBOX;
+
+/// Lanes of this process by gpulet.
+pub struct Layout {
+    catalog: Arc<Catalog>,
+    router: RouterHandle,
+    /// Core of each unit.
+    cores: Vec<usize>,
+    lanes_max: u32,
+    lanes: Mutex<Lanes>,
+}
+
+/// Held while a step of a gpulet is carried out: one that took too long is not cancelled, and those after it wait.
+type Turn = Arc<tokio::sync::Mutex<()>>;
+
+#[derive(Default)]
+struct Lanes {
+    turns: BTreeMap<GpuletId, Turn>,
+    by_gpulet: BTreeMap<GpuletId, LaneHandle>,
+    /// Lanes that the server started with and that are no gpulet yet.
+    unclaimed: Vec<LaneHandle>,
+    /// Numbers of lanes that the router knows.
+    known: BTreeSet<u32>,
+    /// Sessions that are loaded and not verified, by gpulet and model number.
+    staged: BTreeMap<(GpuletId, u32), Staged>,
+}
+
+struct Staged {
+    loaded: Arc<Loaded>,
+    session: Box<dyn Session>,
+}
+
+impl Layout {
+    /// Of a server that runs on these lanes, which together have these cores.
+    pub fn new(catalog: Arc<Catalog>, lanes: Vec<LaneHandle>, cores: Vec<usize>, lanes_max: u32) -> Self {
+        let router = catalog.router().clone();
+        let known = lanes.iter().map(LaneHandle::id).collect();
+        let lanes = Mutex::new(Lanes { unclaimed: lanes, known, ..Lanes::default() });
+        Self { catalog, router, cores, lanes_max, lanes }
+    }
+
+    fn lanes(&self) -> MutexGuard<'_, Lanes> {
+        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lane_of(&self, gpulet: GpuletId) -> Result<LaneHandle, String> {
+        let lane = self.lanes().by_gpulet.get(&gpulet).cloned();
+        lane.ok_or_else(|| format!("gpulet {gpulet} has no lane"))
+    }
+
+    /// The lane that is the gpulet.
+    pub fn lane_number(&self, gpulet: GpuletId) -> Option<u32> {
+        self.lanes().by_gpulet.get(&gpulet).map(LaneHandle::id)
+    }
+
+    /// Carries out one step.
+    ///
+    /// # Errors
+    /// Why it could not be; nothing of it is left then.
+    pub async fn carry_out(&self, step: &Step) -> Result<(), String> {
+        let turn = Arc::clone(self.lanes().turns.entry(step.gpulet()).or_default());
+        let _turn = turn.lock().await;
+        match step {
+            Step::Open { gpulet, first_unit, units, .. } => self.open(*gpulet, *first_unit, *units),
+            Step::Prepare { gpulet, model, .. } => self.prepare(*gpulet, model).await,
+            Step::Verify { gpulet, model, .. } => self.verify(*gpulet, model).await,
+            // A session takes batches of any size, and gives back by itself what larger ones needed.
+            Step::Shrink { .. } => Ok(()),
+            Step::CloseSession { gpulet, model } => {
+                self.close_session(*gpulet, model).await;
+                Ok(())
+            }
+            Step::Close { gpulet } => {
+                self.close(*gpulet).await;
+                Ok(())
+            }
+        }
+    }
+
+    fn open(&self, gpulet: GpuletId, first_unit: u32, units: u32) -> Result<(), String> {
+        let from = usize::try_from(first_unit).map_err(|error| error.to_string())?;
+        let to = from.saturating_add(usize::try_from(units).map_err(|error| error.to_string())?);
+        let cores = self.cores.get(from..to).ok_or_else(|| format!("no cores {from} to {to}"))?.to_vec();
+        let mut lanes = self.lanes();
+        if let Some(at) = lanes.unclaimed.iter().position(|lane| lane.cores() == cores) {
+            let lane = lanes.unclaimed.swap_remove(at);
+            lanes.by_gpulet.insert(gpulet, lane);
+            return Ok(());
+        }
+        let taken = |id: &u32| lanes.by_gpulet.values().chain(&lanes.unclaimed).any(|lane| lane.id() == *id);
+        let id = (0..self.lanes_max).find(|id| !taken(id)).ok_or("no lane number is free")?;
+        let config = LaneConfig { id, cores, mailbox: LANE_MAILBOX };
+        let lane = spawn_lane(config, self.router.lane_sink()).map_err(|error| error.to_string())?;
+        lanes.by_gpulet.insert(gpulet, lane);
+        Ok(())
+    }
+
+    /// Loads every version of the model that serves and has no session there.
+    async fn prepare(&self, gpulet: GpuletId, model: &str) -> Result<(), String> {
+        let lane = self.lane_of(gpulet)?;
+        let versions = self.catalog.serving(model);
+        if versions.is_empty() {
+            return Err(format!("model `{model}` is not loaded"));
+        }
+        let mut prepared = Vec::with_capacity(versions.len());
+        for loaded in versions {
+            let known = loaded.lanes().iter().any(|other| other.id() == lane.id())
+                || self.lanes().staged.contains_key(&(gpulet, loaded.id.0));
+            if !known {
+                let session = self.catalog.prepare(&loaded, &lane).await?;
+                prepared.push(Staged { loaded, session });
+            }
+        }
+        let mut lanes = self.lanes();
+        lanes.staged.extend(prepared.into_iter().map(|staged| ((gpulet, staged.loaded.id.0), staged)));
+        Ok(())
+    }
+
+    /// Holds what was prepared against the known answer, and gives it to the lane.
+    async fn verify(&self, gpulet: GpuletId, model: &str) -> Result<(), String> {
+        let lane = self.lane_of(gpulet)?;
+        for Staged { loaded, session } in self.unstaged(gpulet, model) {
+            let session = self.catalog.verify(&loaded, session).await?;
+            self.catalog.install(&loaded, &lane, session)?;
+        }
+        Ok(())
+    }
+
+    fn unstaged(&self, gpulet: GpuletId, model: &str) -> Vec<Staged> {
+        let mut lanes = self.lanes();
+        let theirs = |(key, staged): (&(GpuletId, u32), &Staged)| {
+            (key.0 == gpulet && staged.loaded.name == model).then_some(*key)
+        };
+        let keys: Vec<(GpuletId, u32)> = lanes.staged.iter().filter_map(theirs).collect();
+        keys.iter().filter_map(|key| lanes.staged.remove(key)).collect()
+    }
+
+    async fn close_session(&self, gpulet: GpuletId, model: &str) {
+        let staged = self.unstaged(gpulet, model);
+        if !staged.is_empty() {
+            self.catalog.drop_aside(staged.into_iter().map(|staged| staged.session).collect()).await;
+        }
+        let Ok(lane) = self.lane_of(gpulet) else { return };
+        for loaded in self.catalog.serving(model) {
+            if loaded.lanes().iter().any(|other| other.id() == lane.id()) {
+                self.catalog.take_off(&loaded, &lane).await;
+            }
+        }
+    }
+
+    async fn close(&self, gpulet: GpuletId) {
+        self.lanes().turns.remove(&gpulet);
+        let Some(lane) = self.lanes().by_gpulet.remove(&gpulet) else { return };
+        // A lane that never was in force is not known there, and one that is gone has stopped.
+        let _ = self.router.lane_down(LaneId(lane.id())).await;
+        self.lanes().known.remove(&lane.id());
+        let _ = lane.stop();
+    }
+
+    /// Returns once a gpulet that a switch put to rest holds nothing.
+    pub async fn at_rest(&self, gpulet: GpuletId) {
+        let lane = self.lane_number(gpulet);
+        if let Some(lane) = lane {
+            // A lane that is gone holds nothing either.
+            self.router.at_rest(LaneId(lane)).await;
+        }
+    }
+
+    /// Puts a table in force: lanes, their cycles, and which models run where.
+    ///
+    /// # Errors
+    /// Why it is not in force.
+    pub async fn switch(&self, switch: &Switch) -> Result<(), String> {
+        let switch_of_lanes = self.lane_plan(switch)?;
+        let active =
+            switch.active.iter().map(|gpulet| self.lane_of(gpulet.id)).collect::<Result<Vec<_>, _>>()?;
+        let known = self.lanes().known.clone();
+        let new: Vec<LaneHandle> =
+            active.iter().filter(|lane| !known.contains(&lane.id())).cloned().collect();
+        let plan = LanePlan { new, switch: switch_of_lanes };
+        self.router.switch(plan).await.map_err(|error| error.to_string())?;
+        self.lanes().known.extend(active.iter().map(LaneHandle::id));
+        self.catalog.lay_out(active);
+        Ok(())
+    }
+
+    fn lane_plan(&self, switch: &Switch) -> Result<router_core::Switch, String> {
+        let id = |gpulet: GpuletId| self.lane_of(gpulet).map(|lane| LaneId(lane.id()));
+        let ids =
+            |gpulets: &[GpuletId]| gpulets.iter().map(|gpulet| id(*gpulet)).collect::<Result<Vec<_>, _>>();
+        let mut models = Vec::new();
+        for loaded in self.catalog.all_serving() {
+            let route = switch.routes.iter().find(|route| route.workload == loaded.name);
+            let route = route.ok_or_else(|| format!("model `{}` has no place in the plan", loaded.name))?;
+            let gpulets: Vec<GpuletId> = route.slots.iter().map(|slot| slot.gpulet).collect();
+            models.push(ModelMove { model: loaded.id, lanes: ModelLanes::Only(ids(&gpulets)?) });
+        }
+        let mut up = Vec::with_capacity(switch.active.len());
+        for active in &switch.active {
+            // Gpulets that ended meanwhile hold nothing.
+            let after = active.after.iter().filter_map(|gpulet| id(*gpulet).ok()).collect();
+            let cycle = self.cycle(active)?;
+            let spec = LaneSpec { lane: id(active.id)?, depth: 1, ahead: Nanos::NEVER, cycle };
+            up.push(LaneUp { spec, after });
+        }
+        Ok(router_core::Switch { up, rest: ids(&switch.rest)?, models })
+    }
+
+    /// The turns of the models of a gpulet; none where there is but one, or none of them was planned with a rate.
+    fn cycle(&self, active: &Active) -> Result<Option<Cycle>, String> {
+        let planned = active.gpulet.slots.iter().any(|slot| slot.rate > 0.0);
+        if active.gpulet.slots.len() < 2 || !planned {
+            return Ok(None);
+        }
+        let mut slots = Vec::new();
+        for slot in &active.gpulet.slots {
+            for loaded in self.catalog.serving(&slot.workload) {
+                let budget = Duration::try_from_secs_f64(slot.budget_us / 1e6).unwrap_or(Duration::MAX);
+                let budget = Nanos::from(budget).max(Nanos(1));
+                slots.push(CycleSlot { model: loaded.id, rows: slot.batch.max(1), budget });
+            }
+        }
+        if slots.is_empty() {
+            return Ok(None);
+        }
+        Cycle::new(slots).map(Some).map_err(|error| error.to_string())
+    }
+}

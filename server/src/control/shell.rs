@@ -1,0 +1,124 @@
+//! The rollout with its hands: tells it what happened, carries out what it says.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use gpulet_core::rollout::{Effect, Event, GpuletId, Outcome, Rollout, Step, StepId, Switch};
+use tokio::sync::mpsc;
+use tokio::time::{Instant as TokioInstant, sleep_until};
+
+use super::layout::Layout;
+
+/// Events that may wait; steps come one at a time, and each gpulet rests once.
+const EVENTS: usize = 1024;
+
+/// What the rollout says that is not for its hands.
+#[derive(Debug)]
+pub enum Told {
+    /// A proposal ended.
+    Ended {
+        /// Its number.
+        proposal: u64,
+        /// How.
+        outcome: Outcome,
+    },
+    /// The plan in force is no longer what was asked for.
+    PlanNeeded,
+}
+
+/// A rollout on real lanes.
+pub struct Shell {
+    rollout: Rollout,
+    layout: Arc<Layout>,
+    begun: Instant,
+    events: mpsc::Sender<Event>,
+    inbox: mpsc::Receiver<Event>,
+}
+
+impl Shell {
+    /// With nothing in force.
+    pub fn new(rollout: Rollout, layout: Arc<Layout>) -> Self {
+        let (events, inbox) = mpsc::channel(EVENTS);
+        Self { rollout, layout, begun: Instant::now(), events, inbox }
+    }
+
+    /// The rollout, to be asked.
+    pub fn rollout(&self) -> &Rollout {
+        &self.rollout
+    }
+
+    /// Microseconds on its clock.
+    pub fn now_us(&self) -> u64 {
+        u64::try_from(self.begun.elapsed().as_micros()).unwrap_or(u64::MAX)
+    }
+
+    /// The next thing that happens by itself. Safe to be dropped and called again.
+    pub async fn next(&mut self) -> Event {
+        let wake_us = self.rollout.next_wake_us();
+        let wake = self.begun + Duration::from_micros(wake_us.unwrap_or(0));
+        tokio::select! {
+            Some(event) = self.inbox.recv() => event,
+            () = sleep_until(TokioInstant::from_std(wake)), if wake_us.is_some() => Event::Tick,
+        }
+    }
+
+    /// A gpulet whose lane ended, if there is one.
+    pub fn broken(&self, is_up: impl Fn(u32) -> bool) -> Option<GpuletId> {
+        let ended = |id: &GpuletId| self.layout.lane_number(*id).is_some_and(|lane| !is_up(lane));
+        self.rollout.active().map(|(id, _)| id).find(ended)
+    }
+
+    /// One turn of the rollout, and what follows from it.
+    pub fn turn(&mut self, event: Event) -> Vec<Told> {
+        let mut effects = Vec::new();
+        self.rollout.handle(self.now_us(), event, &mut effects);
+        let mut told = Vec::new();
+        for effect in effects {
+            match effect {
+                Effect::Step { id, step, .. } => self.step(id, step),
+                Effect::Switch { switch, .. } => self.switch(switch),
+                Effect::Ended { proposal, outcome } => told.push(Told::Ended { proposal, outcome }),
+                Effect::Incident { reason } => tracing::warn!(%reason, "incident while gpulets were changed"),
+                Effect::PlanNeeded { reason } => {
+                    tracing::warn!(%reason, "another plan is needed");
+                    told.push(Told::PlanNeeded);
+                }
+            }
+        }
+        told
+    }
+
+    fn step(&self, id: StepId, step: Step) {
+        let (layout, events) = (Arc::clone(&self.layout), self.events.clone());
+        tokio::spawn(async move {
+            let event = match layout.carry_out(&step).await {
+                Ok(()) => Event::StepDone(id),
+                Err(reason) => Event::StepFailed { step: id, reason },
+            };
+            // Nobody is left to tell when the server is stopping.
+            let _ = events.send(event).await;
+        });
+    }
+
+    fn switch(&self, switch: Switch) {
+        let (layout, events) = (Arc::clone(&self.layout), self.events.clone());
+        let in_force = self.rollout.epoch();
+        tokio::spawn(async move {
+            let epoch = switch.epoch;
+            if let Err(reason) = layout.switch(&switch).await {
+                let _ = events.send(Event::SwitchFailed { epoch, in_force, reason }).await;
+                return;
+            }
+            if events.send(Event::Switched { epoch }).await.is_ok() {
+                for gpulet in switch.rest {
+                    tokio::spawn(rest(Arc::clone(&layout), gpulet, events.clone()));
+                }
+            }
+        });
+    }
+}
+
+async fn rest(layout: Arc<Layout>, gpulet: GpuletId, events: mpsc::Sender<Event>) {
+    layout.at_rest(gpulet).await;
+    let _ = events.send(Event::AtRest(gpulet)).await;
+}

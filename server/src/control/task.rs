@@ -1,0 +1,258 @@
+//! The task that looks at the load and makes plans.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use gpulet_core::check::check;
+use gpulet_core::plan::Plan;
+use gpulet_core::problem::Problem;
+use gpulet_core::rollout::{Event, Outcome, Proposal};
+use gpulet_core::scaling::{Autoscaler, Observation, ScalingOptions, Service};
+use router_core::Snapshot;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
+
+use super::load::LoadWatch;
+use super::shell::{Shell, Told};
+use super::terms::{Planned, Targets, Terms};
+use super::view::{self, Latest, View};
+use crate::catalog::{Catalog, Loaded, ModelsHeld};
+use crate::config::Partition;
+
+/// After a plan that could not be made or carried out, another is thought of no sooner.
+const PAUSE: Duration = Duration::from_secs(10);
+
+/// An operator's word.
+pub enum Command {
+    View(oneshot::Sender<Box<View>>),
+    Freeze,
+    Thaw,
+}
+
+/// The scaler with the models that it was made for.
+struct Scaling {
+    names: Vec<String>,
+    scaler: Autoscaler,
+}
+
+pub struct Task {
+    options: Partition,
+    catalog: Arc<Catalog>,
+    terms: Arc<Terms>,
+    shell: Shell,
+    /// First unit and units of the lanes that the server started with.
+    start: Vec<(u32, u32)>,
+    scaling: Option<Scaling>,
+    watch: LoadWatch,
+    latest: Latest,
+    /// Rows a second that the plan in force serves of each model.
+    capacity: BTreeMap<String, f64>,
+    /// What the plan in force, or the one that is being carried out, was made for.
+    problem: Option<Problem>,
+    /// Another plan is needed, whatever the load does.
+    replan: bool,
+    not_before: Option<Instant>,
+    /// Held while a change is under way.
+    held: Option<ModelsHeld>,
+}
+
+impl Task {
+    pub fn new(
+        options: Partition,
+        catalog: Arc<Catalog>,
+        terms: Terms,
+        shell: Shell,
+        start: Vec<(u32, u32)>,
+    ) -> Self {
+        Self {
+            options,
+            catalog,
+            terms: Arc::new(terms),
+            shell,
+            start,
+            scaling: None,
+            watch: LoadWatch::default(),
+            latest: Latest::default(),
+            capacity: BTreeMap::new(),
+            problem: None,
+            replan: true,
+            not_before: None,
+            held: None,
+        }
+    }
+
+    pub async fn run(mut self, mut commands: mpsc::Receiver<Command>, stop: CancellationToken) {
+        if self.options.frozen {
+            self.turn(Event::Freeze);
+        }
+        let mut ticks = interval(self.options.period.0);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                event = self.shell.next() => self.turn(event),
+                Some(command) = commands.recv() => self.command(command),
+                _ = ticks.tick() => self.look().await,
+            }
+            if self.shell.rollout().is_idle() {
+                self.held = None;
+            }
+        }
+    }
+
+    fn command(&mut self, command: Command) {
+        match command {
+            Command::View(reply) => {
+                let (models, now_us) = (self.models(), self.shell.now_us());
+                let rollout = self.shell.rollout();
+                let view = view::of(rollout, &self.latest, self.problem.as_ref(), &models, now_us);
+                // Whoever asked may have left.
+                let _ = reply.send(Box::new(view));
+            }
+            Command::Freeze => self.turn(Event::Freeze),
+            Command::Thaw => {
+                self.replan = true;
+                self.turn(Event::Thaw);
+            }
+        }
+    }
+
+    /// The version that unversioned requests get, of every model.
+    fn models(&self) -> Vec<Arc<Loaded>> {
+        let names = self.catalog.serving_names();
+        names.iter().filter_map(|name| self.catalog.serving(name).pop()).collect()
+    }
+
+    /// Looks at the load, and plans if that asks for it.
+    async fn look(&mut self) {
+        let models = self.models();
+        let Some(snapshot) = self.catalog.router().snapshot().await else { return };
+        self.report_broken(&snapshot);
+        let observed = self.watch.look(&models, &snapshot, &self.capacity);
+        if let Err(reason) = self.rescale(&models) {
+            self.pause(reason);
+            return;
+        }
+        let now_us = self.shell.now_us();
+        let Some(scaling) = &mut self.scaling else { return };
+        let decision = scaling.scaler.decide(&Observation { now_us, models: &observed });
+        let wanted = decision.is_change || self.replan;
+        self.latest.looked(&models, &observed, &decision);
+        let early = self.not_before.is_some_and(|at| Instant::now() < at);
+        let rollout = self.shell.rollout();
+        self.replan = wanted;
+        if wanted && !early && !rollout.is_frozen() && rollout.is_idle() {
+            self.plan(models).await;
+        }
+    }
+
+    fn report_broken(&mut self, snapshot: &Snapshot) {
+        let is_up = |lane: u32| snapshot.lanes.iter().any(|known| known.lane.0 == lane);
+        if let Some(gpulet) = self.shell.broken(is_up) {
+            self.turn(Event::Fault { gpulet, reason: "its lane ended".to_owned() });
+        }
+    }
+
+    /// A scaler for the models that there are; the targets of those that it knew stay.
+    fn rescale(&mut self, models: &[Arc<Loaded>]) -> Result<(), String> {
+        let names: Vec<String> = models.iter().map(|loaded| loaded.name.clone()).collect();
+        if self.scaling.as_ref().is_some_and(|scaling| scaling.names == names) {
+            return Ok(());
+        }
+        let services = models.iter().map(|loaded| self.terms.service(loaded));
+        let services = services.collect::<Result<Vec<Service>, String>>()?;
+        let planned: Vec<f64> = names.iter().map(|name| self.latest.target(name).unwrap_or(0.0)).collect();
+        let scaler = Autoscaler::new(&self.options.scaling, &services, ScalingOptions::default(), &planned);
+        let scaler = scaler.map_err(|error| format!("partition.scaling: {error}"))?;
+        self.scaling = Some(Scaling { names, scaler });
+        self.replan = true;
+        Ok(())
+    }
+
+    async fn plan(&mut self, models: Vec<Arc<Loaded>>) {
+        // A load under way would miss the lanes to come: after it.
+        let Some(held) = self.catalog.hold_models() else { return };
+        let current = self.shell.rollout().plan();
+        let first = current.gpulets.is_empty();
+        let (terms, start, targets) = (Arc::clone(&self.terms), self.start.clone(), self.targets());
+        let planning = move || match first {
+            true => terms.as_found(&models, &start),
+            false => terms.plan(&models, &targets, Some(&current)),
+        };
+        let planned =
+            tokio::task::spawn_blocking(planning).await.unwrap_or_else(|error| Err(error.to_string()));
+        let proposed = planned.and_then(|planned| {
+            let proposal =
+                Proposal::new(&planned.plan, &planned.problem).map_err(|error| error.to_string())?;
+            Ok((planned, proposal))
+        });
+        match proposed {
+            Ok((planned, proposal)) => {
+                // After the plan that the server starts with comes one for its load.
+                self.replan = first;
+                self.held = Some(held);
+                self.begin(planned, proposal);
+            }
+            Err(reason) => self.pause(reason),
+        }
+    }
+
+    fn targets(&self) -> Targets {
+        let Some(scaling) = &self.scaling else { return Targets::new() };
+        let target = |name: &String| (name.clone(), self.latest.target(name).unwrap_or(0.0));
+        scaling.names.iter().map(target).collect()
+    }
+
+    fn begin(&mut self, planned: Planned, proposal: Proposal) {
+        self.latest.planned(&planned);
+        self.problem = Some(planned.problem);
+        self.turn(Event::Propose(proposal));
+    }
+
+    fn pause(&mut self, reason: String) {
+        if self.latest.cannot_plan(&reason) {
+            tracing::warn!(%reason, "no plan: gpulets stay as they are");
+        }
+        self.replan = true;
+        self.not_before = Some(Instant::now() + PAUSE);
+    }
+
+    fn turn(&mut self, event: Event) {
+        for told in self.shell.turn(event) {
+            match told {
+                Told::Ended { proposal, outcome } => self.ended(proposal, &outcome),
+                Told::PlanNeeded => self.replan = true,
+            }
+        }
+    }
+
+    fn ended(&mut self, proposal: u64, outcome: &Outcome) {
+        let plan = self.shell.rollout().plan();
+        self.judge(&plan);
+        self.latest.ended(outcome);
+        match outcome {
+            Outcome::Done | Outcome::Unchanged | Outcome::Superseded => {
+                self.not_before = None;
+                tracing::info!(proposal, ?outcome, gpulets = plan.gpulets.len(), "plan in force");
+            }
+            Outcome::Refused { .. }
+            | Outcome::Failed { .. }
+            | Outcome::RolledBack { .. }
+            | Outcome::Stopped { .. } => {
+                tracing::warn!(proposal, ?outcome, "plan not in force");
+                self.replan = true;
+                self.not_before = Some(Instant::now() + PAUSE);
+            }
+        }
+    }
+
+    fn judge(&mut self, plan: &Plan) {
+        let Some(problem) = &self.problem else { return };
+        self.capacity.clear();
+        for slot in check(problem, plan).slots {
+            *self.capacity.entry(slot.workload).or_default() += slot.capacity;
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! What the control loop does, for people and programs: the plan, why it is so, and what is predicted and measured.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use gpulet_core::check::check;
+use gpulet_core::plan::Gpulet;
+use gpulet_core::problem::Problem;
+use gpulet_core::profile::Quantile;
+use gpulet_core::rollout::{Entry, Outcome, Rollout};
+use gpulet_core::scaling::{Decision, ModelObservation};
+use serde::Serialize;
+
+use super::terms::Planned;
+use crate::catalog::Loaded;
+
+/// Decisions about rates that are remembered.
+const DECISIONS: usize = 256;
+
+/// Answer of `GET /v2/partition`.
+#[derive(Clone, Debug, Serialize)]
+pub struct View {
+    /// Seconds that the loop has run.
+    uptime_s: f64,
+    /// Whether an operator holds gpulets as they are.
+    frozen: bool,
+    /// Whether a change is under way.
+    changing: bool,
+    /// Number of the table in force; 0 before the first.
+    epoch: u64,
+    /// Share of every target that the last plan was made for; below 1 where the device is too small for all.
+    share: f64,
+    /// Why there is no plan for the load, if there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    problem: Option<String>,
+    /// The plan in force.
+    gpulets: Vec<GpuletRow>,
+    /// The models and their load.
+    models: Vec<ModelRow>,
+    /// Why rates that are planned for moved, oldest first.
+    decisions: Vec<DecisionRow>,
+    /// What was done, oldest first.
+    history: Vec<Entry>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct GpuletRow {
+    id: String,
+    #[serde(flatten)]
+    gpulet: Gpulet,
+}
+
+#[derive(Clone, Debug, Default, Serialize)]
+struct ModelRow {
+    name: String,
+    /// Rows a second that arrived at the last look, and that are planned for.
+    rate: f64,
+    target: f64,
+    /// Why that is planned for.
+    because: String,
+    /// Rows a second that the plan serves, by its prediction.
+    capacity: f64,
+    /// Part of the requests answered within the objective at the last look.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    attainment: Option<f64>,
+    /// Longest time from arrival to answer that the plan predicts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    predicted_worst_ms: Option<f64>,
+    /// Batch times as predicted and as measured.
+    batches: Vec<BatchRow>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct BatchRow {
+    rows: u32,
+    count: u64,
+    measured_mean_ms: f64,
+    /// Median that the profile predicts on the gpulet of the model; none outside of what was measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    predicted_p50_ms: Option<f64>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct DecisionRow {
+    at_us: u64,
+    model: String,
+    from: f64,
+    to: f64,
+    because: String,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Known {
+    rate: f64,
+    target: f64,
+    because: String,
+    attainment: Option<f64>,
+}
+
+/// What was seen and decided last.
+#[derive(Debug, Default)]
+pub struct Latest {
+    at_us: u64,
+    models: BTreeMap<String, Known>,
+    decisions: VecDeque<DecisionRow>,
+    share: Option<f64>,
+    problem: Option<String>,
+}
+
+impl Latest {
+    /// Requests a second that are planned for.
+    pub fn target(&self, model: &str) -> Option<f64> {
+        self.models.get(model).map(|known| known.target)
+    }
+
+    /// The load was looked at, and rates to plan for were decided.
+    pub fn looked(&mut self, models: &[Arc<Loaded>], observed: &[ModelObservation], decision: &Decision) {
+        let seconds = decision.now_us.saturating_sub(self.at_us) as f64 / 1e6;
+        self.at_us = decision.now_us;
+        let mut known = BTreeMap::new();
+        for ((loaded, observed), target) in models.iter().zip(observed).zip(&decision.targets) {
+            let from = self.target(&loaded.name).unwrap_or(0.0);
+            let because = target.motive.to_string();
+            if (target.rate - from).abs() > f64::EPSILON * from.abs() {
+                let (at_us, model, to) = (decision.now_us, loaded.name.clone(), target.rate);
+                if self.decisions.len() >= DECISIONS {
+                    self.decisions.pop_front();
+                }
+                self.decisions.push_back(DecisionRow { at_us, model, from, to, because: because.clone() });
+            }
+            let rate = observed.arrivals as f64 / seconds.max(1e-3);
+            let (target, attainment) = (target.rate, observed.attainment);
+            known.insert(loaded.name.clone(), Known { rate, target, because, attainment });
+        }
+        self.models = known;
+    }
+
+    /// A plan was made.
+    pub fn planned(&mut self, planned: &Planned) {
+        self.share = Some(planned.share);
+        self.problem = None;
+    }
+
+    /// No plan could be made; whether that is news.
+    pub fn cannot_plan(&mut self, reason: &str) -> bool {
+        let news = self.problem.as_deref() != Some(reason);
+        self.problem = Some(reason.to_owned());
+        news
+    }
+
+    /// A plan came in force, or not.
+    pub fn ended(&mut self, outcome: &Outcome) {
+        let reason = match outcome {
+            Outcome::Done | Outcome::Unchanged | Outcome::Superseded => None,
+            Outcome::Refused { refusal } => Some(refusal.to_string()),
+            Outcome::Failed { reason } | Outcome::RolledBack { reason } | Outcome::Stopped { reason } => {
+                Some(reason.clone())
+            }
+        };
+        if reason.is_some() {
+            self.problem = reason;
+        }
+    }
+}
+
+/// The state of things.
+pub fn of(
+    rollout: &Rollout,
+    latest: &Latest,
+    problem: Option<&Problem>,
+    models: &[Arc<Loaded>],
+    now_us: u64,
+) -> View {
+    let plan = rollout.plan();
+    let slots = problem.map(|problem| check(problem, &plan).slots).unwrap_or_default();
+    let row = |loaded: &Arc<Loaded>| {
+        let known = latest.models.get(&loaded.name).cloned().unwrap_or_default();
+        let own = || slots.iter().filter(|slot| slot.workload == loaded.name);
+        let units = plan.slots_of(&loaded.name).map(|(gpulet, _)| gpulet.units).next();
+        ModelRow {
+            name: loaded.name.clone(),
+            rate: known.rate,
+            target: known.target,
+            because: known.because,
+            capacity: own().map(|slot| slot.capacity).sum(),
+            attainment: known.attainment,
+            predicted_worst_ms: own().map(|slot| slot.worst_us / 1e3).reduce(f64::max),
+            batches: batches(loaded, problem, units),
+        }
+    };
+    View {
+        uptime_s: now_us as f64 / 1e6,
+        frozen: rollout.is_frozen(),
+        changing: !rollout.is_idle(),
+        epoch: rollout.epoch(),
+        share: latest.share.unwrap_or(1.0),
+        problem: latest.problem.clone(),
+        gpulets: rollout
+            .active()
+            .map(|(id, gpulet)| GpuletRow { id: id.to_string(), gpulet: gpulet.clone() })
+            .collect(),
+        models: models.iter().map(row).collect(),
+        decisions: latest.decisions.iter().cloned().collect(),
+        history: rollout.history().cloned().collect(),
+    }
+}
+
+fn batches(loaded: &Loaded, problem: Option<&Problem>, units: Option<u32>) -> Vec<BatchRow> {
+    let workload =
+        problem.and_then(|problem| problem.workloads().iter().find(|known| known.name == loaded.name));
+    let profile = problem.zip(workload).and_then(|(problem, workload)| {
+        let device = problem.devices().first()?;
+        problem.profile(workload, &device.kind)
+    });
+    let predicted = |rows: u32| profile?.latency_us(Quantile::P50, rows, units?).ok();
+    let row = |(rows, count, mean): (u32, u64, std::time::Duration)| BatchRow {
+        rows,
+        count,
+        measured_mean_ms: mean.as_secs_f64() * 1e3,
+        predicted_p50_ms: predicted(rows).map(|us| us / 1e3),
+    };
+    loaded.statistics.batch_times().into_iter().map(row).collect()
+}

@@ -1,0 +1,46 @@
+//! Gpulets that follow the load: what they are and why, and the operator's word to leave them as they are.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::Response;
+use http::HeaderMap;
+use serde::Deserialize;
+
+use super::repository::{control_body, parse};
+use super::response;
+use crate::front::Front;
+use crate::reason::Refusal;
+
+pub async fn view(State(front): State<Arc<Front>>) -> Result<Response, Refusal> {
+    response::json(&front.service.control()?.view().await?)
+}
+
+/// These calls take nothing.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Nothing {}
+
+async fn take_nothing(front: &Front, headers: &HeaderMap, sent: axum::body::Body) -> Result<(), Refusal> {
+    parse(&control_body(front, headers, sent).await?).map(|Nothing {}| ())
+}
+
+pub async fn freeze(
+    State(front): State<Arc<Front>>,
+    headers: HeaderMap,
+    sent: axum::body::Body,
+) -> Result<Response, Refusal> {
+    take_nothing(&front, &headers, sent).await?;
+    front.service.control()?.freeze().await?;
+    Ok(response::empty())
+}
+
+pub async fn thaw(
+    State(front): State<Arc<Front>>,
+    headers: HeaderMap,
+    sent: axum::body::Body,
+) -> Result<Response, Refusal> {
+    take_nothing(&front, &headers, sent).await?;
+    front.service.control()?.thaw().await?;
+    Ok(response::empty())
+}

@@ -1,0 +1,201 @@
+"""Gpulets that follow the load: what happens to requests while cores change hands, as a client and an operator see it.
+
+No test waits by the clock: each step waits for something the server says, with a bound.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from fixtures.client import Client, get  # noqa: E402
+from fixtures.tessera import Tessera  # noqa: E402
+
+MODEL = """
+max_batch = 8
+
+[[inputs]]
+name = "INPUT0"
+datatype = "FP32"
+dims = [-1, 4]
+
+[[outputs]]
+name = "OUTPUT0"
+datatype = "FP32"
+dims = [-1, 4]
+
+[time]
+alpha_us = {alpha}
+beta_us = {beta}
+"""
+CONFIG = """
+[lanes]
+cores = [[0], [1]]
+
+[partition]
+live = true
+period = "200ms"
+probation = "300ms"
+
+[models.quick]
+slo = "80ms"
+[models.slow]
+slo = "200ms"
+[models.rare]
+slo = "400ms"
+"""
+TIMES = {"quick": (2_000, 1_000), "slow": (12_000, 6_000), "rare": (8_000, 4_000)}
+
+needs_two_cores = pytest.mark.skipif(
+    not {0, 1} <= os.sched_getaffinity(0), reason="two gpulets need cores 0 and 1"
+)
+
+
+def repository(folder: Path) -> Path:
+    for name, (alpha, beta) in TIMES.items():
+        version = folder / name / "1"
+        version.mkdir(parents=True)
+        (version / "model.toml").write_text(MODEL.format(alpha=alpha, beta=beta))
+    return folder
+
+
+def partition(server: Tessera) -> dict:
+    return get(f"{server.base_url}/v2/partition")
+
+
+def until(condition, what: str, seconds: float = 60.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"not within {seconds:.0f} s: {what}"
+
+
+class Traffic:
+    """Clients that send one request after another, each with its own numbers, and check that these come back."""
+
+    def __init__(self, server: Tessera, crowd: dict[str, int]) -> None:
+        self.statuses: Counter = Counter()
+        self.wrong = 0
+        self._server = server
+        self._stop = threading.Event()
+        each = (name for name, count in crowd.items() for _ in range(count))
+        self._threads = [threading.Thread(target=self._send, args=(name, at)) for at, name in enumerate(each)]
+        for thread in self._threads:
+            thread.start()
+
+    def _send(self, model: str, at: int) -> None:
+        client = Client(self._server)
+        number = 0
+        while not self._stop.is_set():
+            number += 1
+            row = [float(at), float(number), -float(number), 0.5]
+            status, answer, _ = client.infer(model, [row], timeout=5_000_000)
+            self.statuses[status] += 1
+            self.wrong += status == 200 and answer["outputs"][0]["data"] != row
+
+    def end(self) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(60)
+            assert not thread.is_alive(), "a request was never answered"
+
+
+@needs_two_cores
+def test_cores_change_hands_as_the_mix_shifts_and_no_request_is_lost(tmp_path: Path) -> None:
+    with Tessera(repository(tmp_path), CONFIG) as server:
+        server.wait_ready()
+        epochs = []
+        for crowd in ({"quick": 6, "rare": 1}, {"slow": 6, "rare": 1}, {"quick": 4, "slow": 3}):
+            before = partition(server)["epoch"]
+            traffic = Traffic(server, crowd)
+            try:
+                until(
+                    lambda: partition(server)["epoch"] > before and not partition(server)["changing"],
+                    f"another plan for {crowd}: {partition(server)}",
+                )
+            finally:
+                traffic.end()
+            assert traffic.wrong == 0 and set(traffic.statuses) == {200}, traffic.statuses
+            epochs.append(partition(server)["epoch"])
+        view = partition(server)
+        print(f"epochs {epochs}: {[(g['first_unit'], g['units'], [s['workload'] for s in g['slots']]) for g in view['gpulets']]}")
+        served = {slot["workload"] for gpulet in view["gpulets"] for slot in gpulet["slots"]}
+        assert served == set(TIMES), "every model keeps a place"
+        assert any(row["because"] for row in view["decisions"]) and view["history"], view
+        batches = {model["name"]: model["batches"] for model in view["models"]}
+        assert all(batches[name] and batches[name][0]["predicted_p50_ms"] > 0 for name in ("quick", "slow")), batches
+
+
+@needs_two_cores
+def test_an_operator_freezes_and_thaws(tmp_path: Path) -> None:
+    with Tessera(repository(tmp_path), CONFIG + "\n[server]\nlog_level = 'info'\n", ["--set", "partition.frozen=true"]) as server:
+        server.wait_ready()
+        operator = Client(server)
+        traffic = Traffic(server, {"quick": 4})
+        try:
+            until(lambda: traffic.statuses[200] > 200, "answers while frozen")
+            view = partition(server)
+            assert view["frozen"] and view["epoch"] == 0 and not view["gpulets"], view
+            assert operator.post("/v2/partition/thaw", {})[0] == 200
+            until(lambda: partition(server)["epoch"] > 0, "a plan after the thaw")
+            assert operator.post("/v2/partition/freeze", {})[0] == 200
+            until(lambda: not partition(server)["changing"], "the end of what was under way")
+            assert partition(server)["frozen"]
+        finally:
+            traffic.end()
+        assert traffic.wrong == 0 and set(traffic.statuses) == {200}, traffic.statuses
+
+
+@needs_two_cores
+def test_models_come_and_go_while_gpulets_follow_the_load(tmp_path: Path) -> None:
+    with Tessera(repository(tmp_path), CONFIG) as server:
+        server.wait_ready()
+        operator = Client(server)
+        traffic = Traffic(server, {"quick": 4})
+        try:
+            until(lambda: partition(server)["epoch"] > 1, "a plan for the load")
+            status, body, _ = operator.post("/v2/repository/models/rare/unload", {})
+            assert status == 200, body
+            until(
+                lambda: all(s["workload"] != "rare" for g in partition(server)["gpulets"] for s in g["slots"]),
+                "a plan without the model that is gone",
+            )
+            status, body, _ = operator.post("/v2/repository/models/rare/load", {})
+            assert status == 200, body
+            row = [1.0, 2.0, 3.0, 4.0]
+            status, body, _ = operator.infer("rare", [row])
+            assert status == 200 and body["outputs"][0]["data"] == row, body
+            until(
+                lambda: any(s["workload"] == "rare" for g in partition(server)["gpulets"] for s in g["slots"]),
+                "a plan with the model that came back",
+            )
+            status, body, _ = operator.infer("rare", [row])
+            assert status == 200, body
+        finally:
+            traffic.end()
+        assert traffic.wrong == 0 and set(traffic.statuses) == {200}, traffic.statuses
+
+
+def test_what_cannot_be_is_said_before_anything_is_served(tmp_path: Path) -> None:
+    binary = os.environ["TESSERA_BIN"]
+    for settings, part in (
+        ("[lanes]\nshared = true\ncount = 4\n[partition]\nlive = true\n", "lanes.shared: set together with partition.live"),
+        ("[partition]\nlive = true\npolicy = 'magic'\n", "partition.policy: `magic`: expected one of tessera"),
+        ("[partition]\nlive = true\nperiod = '1ms'\n", "partition.period: 1ms: expected at least 100ms"),
+        ("[partition]\nlive = true\n[models.quick]\nlanes = [0]\n", "models.quick.lanes: set together with partition.live"),
+    ):
+        (tmp_path / "tessera.toml").write_text(settings)
+        command = [binary, "serve", "--config", str(tmp_path / "tessera.toml"), "--http", "127.0.0.1:0"]
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert answer.returncode != 0 and part in answer.stderr, answer
+    with Tessera(repository(tmp_path / "models")) as server:
+        server.wait_ready()
+        status, body, _ = Client(server).post("/v2/partition/freeze", {})
+        assert status in (400, 501) and "partition.live = true" in body["error"], (status, body)
