@@ -43,6 +43,7 @@ max_batch = 8
 [models.squeezenet_batched]
 slo = "300ms"
 max_batch = 4
+free_batch = true
 [models.minilm_int8]
 slo = "400ms"
 max_batch = 8
@@ -61,15 +62,15 @@ class Watch(threading.Thread):
         super().__init__()
         self.seen: list[tuple[float, dict]] = []
         self._server = server
-        self._stop = threading.Event()
+        self._enough = threading.Event()
         self.began = time.time()
 
     def run(self) -> None:
-        while not self._stop.wait(LOOK_S):
+        while not self._enough.wait(LOOK_S):
             self.seen.append((time.time() - self.began, get(f"{self._server.base_url}/v2/partition")))
 
     def end(self) -> None:
-        self._stop.set()
+        self._enough.set()
         self.join()
 
 
@@ -226,6 +227,9 @@ def main() -> int:
             watch.start()
             offset = time.time() - watch.began
             command = [os.environ["TESSERA_BIN"], "load", str(WORKLOAD), "--url", server.base_url, "--json", "--csv", str(rows)]
+            # What it was profiled with.
+            for name in ("input_ids", "attention_mask", "token_type_ids"):
+                command += ["--shape", f"{name}=1,32"]
             done = subprocess.run(["chrt", "-f", "1", *command], cwd=ROOT, capture_output=True, text=True, timeout=600)
             watch.end()
         if done.returncode != 0:

@@ -202,10 +202,10 @@ impl Terms {
     /// What is known of a model: its profile from the files, else what was measured while it was loaded.
     fn profile(&self, loaded: &Loaded) -> Result<Profile, String> {
         let hash = loaded.hash.to_string();
-        let of_files = self.profiles.iter().filter(|profile| profile.model() == loaded.name);
+        let mut of_files = self.profiles.iter().filter(|profile| profile.model() == loaded.name);
         let same =
             |profile: &&Profile| profile.header().model_sha256.as_ref().is_none_or(|known| *known == hash);
-        if let Some(profile) = of_files.filter(same).next_back() {
+        if let Some(profile) = of_files.rfind(same) {
             return held_by_each(profile);
         }
         let units = self.device.kind.units;

@@ -17,6 +17,9 @@ use crate::catalog::Loaded;
 /// Decisions about rates that are remembered.
 const DECISIONS: usize = 256;
 
+/// Moves of a rate that are smaller, relatively, are not told of.
+const WORTH_TELLING: f64 = 0.01;
+
 /// Answer of `GET /v2/partition`.
 #[derive(Clone, Debug, Serialize)]
 pub struct View {
@@ -121,7 +124,7 @@ impl Latest {
         for ((loaded, observed), target) in models.iter().zip(observed).zip(&decision.targets) {
             let from = self.target(&loaded.name).unwrap_or(0.0);
             let because = target.motive.to_string();
-            if (target.rate - from).abs() > f64::EPSILON * from.abs() {
+            if (target.rate - from).abs() > WORTH_TELLING * from {
                 let (at_us, model, to) = (decision.now_us, loaded.name.clone(), target.rate);
                 if self.decisions.len() >= DECISIONS {
                     self.decisions.pop_front();
