@@ -22,6 +22,8 @@ const AIM: f64 = 0.8;
 const TRIGGER: f64 = 1.3;
 /// How much less capacity all models must need together before any is given back.
 const WORTH_IT: f64 = 0.97;
+/// A model's own fall by less is no move: it saves next to nothing, and would forbid a rise for the cool-down.
+const LEAST_FALL: f64 = 0.02;
 /// Correction, as a logarithm, that a second without any loss takes away: 3 % in ten minutes. A second with twice the
 /// goal lost gives it back.
 const GAIN: f64 = 0.03 / 600.0;
@@ -149,7 +151,7 @@ impl Outlook {
             return Wish { rate: self.need, motive };
         }
         let lower = self.lower(target);
-        if lower < target {
+        if lower < (1.0 - LEAST_FALL) * target {
             return Wish { rate: lower, motive: Motive::Falling { forecast } };
         }
         Wish { rate: target, motive: Motive::Steady }
