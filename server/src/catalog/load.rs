@@ -278,6 +278,9 @@ impl Catalog {
             self.give_back_id(id);
             return Err("the router takes no further model: unload one first".to_owned());
         }
+        if self.environment.live {
+            self.suspend_turns(&lanes).await;
+        }
         let version = version.0;
         tracing::info!(model = %name, version, engine, max_batch = signature.max_batch, lanes = lanes.len(), "ready");
         Ok(Arc::new(Loaded {

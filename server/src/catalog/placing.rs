@@ -5,6 +5,8 @@ use std::sync::Arc;
 use gpulet::LaneHandle;
 use models::engine::Session;
 use models::{ModelName, Version, warm};
+use router::LanePlan;
+use router_core::{LaneId, LaneSpec, LaneUp, Nanos, Switch};
 use tokio::sync::OwnedRwLockWriteGuard;
 
 use super::Catalog;
@@ -82,6 +84,22 @@ impl Catalog {
         lane.install(loaded.id.0, session).map_err(|error| error.to_string())?;
         loaded.change_lanes(|lanes| lanes.push(lane.clone()));
         Ok(())
+    }
+
+    /// Lets the models of these lanes run by urgency alone. A version that comes has no turn in their cycles, and would
+    /// wait for a moment in which nobody else has work; the next plan gives all of them turns again.
+    pub(super) async fn suspend_turns(&self, lanes: &[LaneHandle]) {
+        let spec = |lane: &LaneHandle| LaneSpec {
+            lane: LaneId(lane.id()),
+            depth: 1,
+            ahead: Nanos::NEVER,
+            cycle: None,
+        };
+        let up = lanes.iter().map(|lane| LaneUp { spec: spec(lane), after: Vec::new() }).collect();
+        let switch = Switch { up, ..Switch::default() };
+        if let Err(error) = self.environment.router.switch(LanePlan { new: Vec::new(), switch }).await {
+            tracing::warn!(%error, "lanes keep their turns, in which the new version has none");
+        }
     }
 
     /// Takes a session off a lane that runs no more batches of it, and drops it.
