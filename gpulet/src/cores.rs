@@ -1,6 +1,15 @@
-//! The cores that this process may use.
+//! The cores that this process may use, and the device that they are.
 
+use std::sync::Arc;
+
+use models::engine::Session;
+use models::{LoadOptions, Loader, ModelFiles};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use crate::device::{
+    Capacity, Compute, Device, DeviceError, DeviceInfo, FaultDomain, Guarantees, Partition, PartitionSpec,
+    PartitionWatch, Resize, Sharing,
+};
 
 /// The kernel refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -35,6 +44,79 @@ pub fn pin_this_thread(cores: &[usize]) -> Result<(), CoreError> {
         mask.set(core);
     }
     sched_setaffinity(None, &mask).map_err(|errno| refused(errno.kind()))
+}
+
+/// Cores of this machine: a gpulet is a set of them, and a thread that stays there.
+pub struct CoresDevice {
+    info: DeviceInfo,
+    cores: Vec<usize>,
+    loader: Arc<Loader>,
+}
+
+impl CoresDevice {
+    /// Name of the backend.
+    pub const BACKEND: &str = "cpu-cores";
+    /// As profiles call devices of this kind.
+    pub const KIND: &str = "cpu";
+
+    /// A device whose units are these cores, in this order.
+    pub fn new(name: &str, cores: Vec<usize>, memory_bytes: u64, loader: Arc<Loader>) -> Self {
+        let units = u32::try_from(cores.len()).unwrap_or(u32::MAX);
+        let info = DeviceInfo {
+            name: name.to_owned(),
+            backend: Self::BACKEND,
+            kind: Self::KIND.to_owned(),
+            units,
+            sizes: (1..=units).collect(),
+            memory_bytes,
+            guarantees: Guarantees {
+                compute: Compute::Exclusive,
+                memory_bandwidth: Sharing::Shared,
+                cache: Sharing::Shared,
+                copy_engines: Sharing::Shared,
+                memory_capacity: Capacity::Accounted,
+                fault_domain: FaultDomain::Process,
+                resize: Resize::Live,
+                overlap: true,
+            },
+        };
+        Self { info, cores, loader }
+    }
+}
+
+impl Device for CoresDevice {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn open(
+        &self,
+        spec: &PartitionSpec,
+        _watch: Arc<dyn PartitionWatch>,
+    ) -> Result<Arc<dyn Partition>, DeviceError> {
+        let first = usize::try_from(spec.first_unit).unwrap_or(usize::MAX);
+        let end = first.saturating_add(usize::try_from(spec.units).unwrap_or(usize::MAX));
+        let cores = self.cores.get(first..end).filter(|cores| !cores.is_empty()).ok_or_else(|| {
+            let (name, units) = (&self.info.name, self.info.units);
+            DeviceError(format!("device `{name}` has units 0 to {units}: no gpulet of {first} to {end}"))
+        })?;
+        Ok(Arc::new(CoreSet { cores: cores.to_vec(), loader: Arc::clone(&self.loader) }))
+    }
+}
+
+struct CoreSet {
+    cores: Vec<usize>,
+    loader: Arc<Loader>,
+}
+
+impl Partition for CoreSet {
+    fn cores(&self) -> &[usize] {
+        &self.cores
+    }
+
+    fn load(&self, files: &ModelFiles, options: &LoadOptions) -> Result<Box<dyn Session>, DeviceError> {
+        self.loader.load(files, options).map_err(|error| DeviceError(error.to_string()))
+    }
 }
 
 #[cfg(test)]

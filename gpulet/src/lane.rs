@@ -14,16 +14,17 @@ use oip::Tensor;
 use tracing::{error, warn};
 
 use crate::cores::pin_this_thread;
+use crate::device::Partition;
 use crate::gather::gather;
 use crate::scatter::scatter;
 
-/// Where a lane runs and how much it may hold.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What a lane runs and how much it may hold.
+#[derive(Clone)]
 pub struct LaneConfig {
     /// Its number; names its thread.
     pub id: u32,
-    /// Cores to stay on; empty: wherever the kernel likes.
-    pub cores: Vec<usize>,
+    /// Its gpulet; the thread stays on the cores that it names.
+    pub partition: Arc<dyn Partition>,
     /// Commands that may wait for the thread.
     pub mailbox: usize,
 }
@@ -57,6 +58,13 @@ pub enum BatchError {
     /// The batch could not be put together or taken apart, or the model is not installed here.
     #[error("{0}")]
     Lane(String),
+}
+
+impl BatchError {
+    /// Whether what runs the lane is gone, and nothing was wrong with the batch.
+    pub fn is_lost(&self) -> bool {
+        matches!(self, Self::Run(RunError::Lost(_)))
+    }
 }
 
 /// How a batch ended.
@@ -120,7 +128,7 @@ enum Command {
 #[derive(Clone)]
 pub struct LaneHandle {
     id: u32,
-    cores: Arc<[usize]>,
+    partition: Arc<dyn Partition>,
     commands: Sender<Command>,
 }
 
@@ -132,7 +140,12 @@ impl LaneHandle {
 
     /// Its cores.
     pub fn cores(&self) -> &[usize] {
-        &self.cores
+        self.partition.cores()
+    }
+
+    /// Its gpulet.
+    pub fn partition(&self) -> &Arc<dyn Partition> {
+        &self.partition
     }
 
     /// Hands over a batch without waiting.
@@ -164,13 +177,14 @@ impl LaneHandle {
 /// Starts a lane's thread on its cores. A core that cannot be had is logged, not fatal.
 pub fn spawn_lane(config: LaneConfig, sink: Arc<dyn LaneSink>) -> Result<LaneHandle, LaneError> {
     let (commands, inbox) = bounded(config.mailbox.max(1));
-    let handle = LaneHandle { id: config.id, cores: config.cores.clone().into(), commands };
+    let handle = LaneHandle { id: config.id, partition: Arc::clone(&config.partition), commands };
     let lane = config.id;
     thread::Builder::new()
         .name(format!("lane-{lane}"))
         .spawn(move || {
-            if !config.cores.is_empty()
-                && let Err(error) = pin_this_thread(&config.cores)
+            let cores = config.partition.cores();
+            if !cores.is_empty()
+                && let Err(error) = pin_this_thread(cores)
             {
                 warn!(lane, %error, "lane runs unpinned");
             }
@@ -257,8 +271,9 @@ impl Worker {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::DeviceError;
     use models::engine::Batch;
-    use models::{Dim, Signature, TensorSpec};
+    use models::{Dim, LoadOptions, ModelFiles, Signature, TensorSpec};
     use oip::{Datatype, Shape};
 
     /// Adds one to bytes; refuses 13, panics on 66.
@@ -284,6 +299,19 @@ mod tests {
         }
     }
 
+    /// A gpulet on no cores in particular, for sessions that are made elsewhere.
+    struct Anywhere;
+
+    impl Partition for Anywhere {
+        fn cores(&self) -> &[usize] {
+            &[]
+        }
+
+        fn load(&self, _: &ModelFiles, _: &LoadOptions) -> Result<Box<dyn Session>, DeviceError> {
+            unreachable!("the test installs its own")
+        }
+    }
+
     struct Outbox(Sender<Result<LaneReport, u32>>);
 
     impl LaneSink for Outbox {
@@ -298,7 +326,7 @@ mod tests {
 
     fn lane() -> (LaneHandle, Receiver<Result<LaneReport, u32>>) {
         let (sender, receiver) = bounded(16);
-        let config = LaneConfig { id: 3, cores: Vec::new(), mailbox: 4 };
+        let config = LaneConfig { id: 3, partition: Arc::new(Anywhere), mailbox: 4 };
         let lane = spawn_lane(config, Arc::new(Outbox(sender))).unwrap();
         let spec = |name: &str| TensorSpec {
             name: name.to_owned(),

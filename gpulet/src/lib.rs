@@ -1,14 +1,21 @@
-//! Devices and lanes. A lane is a set of cores with one thread that owns its sessions and runs one batch after
-//! another; it is the smallest thing that a plan can move.
+//! Devices, gpulets and lanes. A gpulet is a share of a device; a lane is the thread that runs one, batch after
+//! batch, on the sessions that were loaded for it.
 
 #![forbid(unsafe_code)]
 
 mod cores;
+mod device;
+mod emulated;
 mod gather;
 mod lane;
 mod scatter;
 
-pub use cores::{CoreError, allowed_cores, pin_this_thread};
+pub use cores::{CoreError, CoresDevice, allowed_cores, pin_this_thread};
+pub use device::{
+    Capacity, Compute, Device, DeviceError, DeviceInfo, FaultDomain, Guarantees, Partition, PartitionSpec,
+    PartitionWatch, Resize, Sharing,
+};
+pub use emulated::{BatchTimes, EmulatedDevice};
 pub use lane::{
     BatchError, BatchOutcome, LaneBatch, LaneConfig, LaneError, LaneGone, LaneHandle, LaneReport, LaneSink,
     Member, spawn_lane,

@@ -58,6 +58,7 @@ pub fn start(options: &RouterOptions) -> Result<RouterHandle, ConfigError> {
         in_flight: BTreeMap::new(),
         retiring: BTreeMap::new(),
         resting: BTreeMap::new(),
+        losing: BTreeMap::new(),
         refused: None,
         drained: Vec::new(),
     };
@@ -90,6 +91,8 @@ struct Actor {
     retiring: BTreeMap<ModelId, Vec<oneshot::Sender<()>>>,
     /// Who waits for a lane to be at rest; told false if it is gone.
     resting: BTreeMap<u32, Vec<oneshot::Sender<bool>>>,
+    /// Who waits for a lane that is lost to be forgotten.
+    losing: BTreeMap<u32, Vec<oneshot::Sender<()>>>,
     /// Why the core refused the last switch.
     refused: Option<SwitchRefusal>,
     drained: Vec<oneshot::Sender<()>>,
@@ -163,14 +166,27 @@ impl Actor {
 
     fn lane_gone(&mut self, lane: u32) {
         error!(lane, "a lane's thread ended");
-        self.forget_lane(lane);
+        self.forget_lane(lane, Event::LaneDown(LaneId(lane)));
     }
 
-    fn forget_lane(&mut self, lane: u32) {
+    fn forget_lane(&mut self, lane: u32, event: Event<'_>) {
         self.lanes.remove(&lane);
         self.in_flight.retain(|_, batch| batch.lane != lane);
-        self.turn(Event::LaneDown(LaneId(lane)), None);
+        self.turn(event, None);
         self.rests(lane, false);
+        for told in self.losing.remove(&lane).unwrap_or_default() {
+            let _ = told.send(());
+        }
+    }
+
+    /// The members of what a lane ran come back with its report, so that one is waited for.
+    fn lane_lost(&mut self, lane: u32, told: oneshot::Sender<()>) {
+        if self.in_flight.values().any(|batch| batch.lane == lane) {
+            self.losing.entry(lane).or_default().push(told);
+        } else {
+            self.forget_lane(lane, Event::LaneLost(LaneId(lane)));
+            let _ = told.send(());
+        }
     }
 
     fn rests(&mut self, lane: u32, rests: bool) {
@@ -208,7 +224,20 @@ impl Actor {
             }
         }
         let (lane, batch, ok) = (LaneId(report.lane), BatchId(report.token), returned.error.is_none());
-        self.turn(Event::BatchDone(BatchReport { lane, batch, ok }), Some(returned));
+        if returned.error.as_ref().is_some_and(BatchError::is_lost) {
+            self.forget_lane(report.lane, Event::LaneLost(lane));
+        } else {
+            self.turn(Event::BatchDone(BatchReport { lane, batch, ok }), Some(returned));
+            self.lose_if_idle(report.lane);
+        }
+    }
+
+    /// A lane that was lost while it ran a batch that ended well after all.
+    fn lose_if_idle(&mut self, lane: u32) {
+        let waited_for = self.losing.contains_key(&lane);
+        if waited_for && !self.in_flight.values().any(|batch| batch.lane == lane) {
+            self.forget_lane(lane, Event::LaneLost(LaneId(lane)));
+        }
     }
 
     /// One turn of the core, and what follows from it.
@@ -312,6 +341,7 @@ impl Actor {
                 let _ = done.send(self.switch(*plan));
             }
             Control::AtRest(lane, told) => self.tell_at_rest(lane, told),
+            Control::LaneLost(lane, told) => self.lane_lost(lane.0, told),
             Control::LaneDown(lane, done) => {
                 let _ = done.send(self.lane_down(lane));
             }
@@ -369,7 +399,7 @@ impl Actor {
         match self.core.lane_state(lane) {
             None => Err(LaneDownError::Unknown(lane)),
             Some(LaneState::AtRest) => {
-                self.forget_lane(lane.0);
+                self.forget_lane(lane.0, Event::LaneDown(lane));
                 Ok(())
             }
             Some(LaneState::Active | LaneState::Waiting | LaneState::Emptying) => {

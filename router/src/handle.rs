@@ -26,6 +26,7 @@ pub(crate) enum Control {
     LaneUp { lane: LaneHandle, depth: u32, done: oneshot::Sender<()> },
     Switch(Box<LanePlan>, oneshot::Sender<Result<(), SwitchError>>),
     AtRest(LaneId, oneshot::Sender<bool>),
+    LaneLost(LaneId, oneshot::Sender<()>),
     LaneDown(LaneId, oneshot::Sender<Result<(), LaneDownError>>),
     Drain { until: Instant, done: oneshot::Sender<()> },
     Snapshot(oneshot::Sender<Snapshot>),
@@ -114,6 +115,13 @@ impl RouterHandle {
     pub async fn at_rest(&self, lane: LaneId) -> bool {
         let (told, rests) = oneshot::channel();
         self.control.send(Control::AtRest(lane, told)).await.is_ok() && rests.await.unwrap_or(false)
+    }
+
+    /// Forgets a lane whose gpulet can run nothing any more. What it ran runs again elsewhere. Returns once another lane
+    /// may have its number.
+    pub async fn lane_lost(&self, lane: LaneId) {
+        let (told, lost) = oneshot::channel();
+        self.tell(Control::LaneLost(lane, told), lost).await;
     }
 
     /// Forgets a lane at rest and drops the router's handle of it, so that its thread ends when nobody else holds one.

@@ -7,7 +7,7 @@ use oip::Tensor;
 use router_core::{Class, ModelId, Outcome, Reason, ShapeKey, Tenant};
 
 /// A validated request.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Job {
     /// Loaded version to run.
     pub model: ModelId,

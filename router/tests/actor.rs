@@ -5,9 +5,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use gpulet::{LaneConfig, LaneHandle, Member, spawn_lane};
+use gpulet::{DeviceError, LaneConfig, LaneHandle, Member, Partition, spawn_lane};
 use models::engine::{Batch, RunError, Session};
-use models::{Dim, Signature, TensorSpec};
+use models::{Dim, LoadOptions, ModelFiles, Signature, TensorSpec};
 use oip::{Datatype, Shape, Tensor};
 use router::{Answer, Job, Rejection, RouterHandle, RouterOptions, start};
 use router_core::batch::Policy;
@@ -39,6 +39,19 @@ impl Session for Gated {
     }
 }
 
+/// A gpulet on no cores in particular, for sessions that are made elsewhere.
+struct Anywhere;
+
+impl Partition for Anywhere {
+    fn cores(&self) -> &[usize] {
+        &[]
+    }
+
+    fn load(&self, _: &ModelFiles, _: &LoadOptions) -> Result<Box<dyn Session>, DeviceError> {
+        unreachable!("the test installs its own")
+    }
+}
+
 struct World {
     router: RouterHandle,
     lane: LaneHandle,
@@ -49,7 +62,9 @@ struct World {
 async fn world(max_requests: u32) -> World {
     let core = RouterConfig { max_requests, ..RouterConfig::default() };
     let router = start(&RouterOptions { mailbox: 64, core }).unwrap();
-    let lane = spawn_lane(LaneConfig { id: 0, cores: Vec::new(), mailbox: 8 }, router.lane_sink()).unwrap();
+    let lane =
+        spawn_lane(LaneConfig { id: 0, partition: Arc::new(Anywhere), mailbox: 8 }, router.lane_sink())
+            .unwrap();
     let spec = || TensorSpec {
         name: "x".to_owned(),
         datatype: Datatype::Uint8,

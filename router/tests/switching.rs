@@ -5,9 +5,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use gpulet::{LaneConfig, LaneHandle, Member, spawn_lane};
+use gpulet::{DeviceError, LaneConfig, LaneHandle, Member, Partition, spawn_lane};
 use models::engine::{Batch, RunError, Session};
-use models::{Dim, Signature, TensorSpec};
+use models::{Dim, LoadOptions, ModelFiles, Signature, TensorSpec};
 use oip::{Datatype, Shape, Tensor};
 use router::{Job, LaneDownError, LanePlan, RouterHandle, RouterOptions, SwitchError, start};
 use router_core::batch::Policy;
@@ -60,6 +60,19 @@ impl Session for Exclusive {
     }
 }
 
+/// A gpulet on no cores in particular, for sessions that are made elsewhere.
+struct Anywhere;
+
+impl Partition for Anywhere {
+    fn cores(&self) -> &[usize] {
+        &[]
+    }
+
+    fn load(&self, _: &ModelFiles, _: &LoadOptions) -> Result<Box<dyn Session>, DeviceError> {
+        unreachable!("the test installs its own")
+    }
+}
+
 struct World {
     router: RouterHandle,
     units: Units,
@@ -68,7 +81,7 @@ struct World {
 
 impl World {
     fn lane(&self, id: u32, own: &'static [usize]) -> LaneHandle {
-        let config = LaneConfig { id, cores: Vec::new(), mailbox: 8 };
+        let config = LaneConfig { id, partition: Arc::new(Anywhere), mailbox: 8 };
         let lane = spawn_lane(config, self.router.lane_sink()).unwrap();
         let spec = || TensorSpec {
             name: "x".to_owned(),

@@ -24,6 +24,7 @@ impl Digest {
             Event::BatchReturned { batch, .. } => (3, batch.0),
             Event::LaneUp(spec) => (4, u64::from(spec.lane.0)),
             Event::LaneDown(lane) => (5, u64::from(lane.0)),
+            Event::LaneLost(lane) => (19, u64::from(lane.0)),
             Event::ModelUp(spec) => (6, u64::from(spec.model.0)),
             Event::Tick => (7, 0),
             Event::Cancel(request) => (8, u64::from(request.slot())),

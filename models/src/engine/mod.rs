@@ -44,6 +44,10 @@ pub enum RunError {
     /// The engine failed.
     #[error("{0}")]
     Engine(String),
+    /// What ran it is gone (a process that ended, a device that failed): nothing is known of the batch, and it can
+    /// run elsewhere.
+    #[error("{0}")]
+    Lost(String),
 }
 
 /// A loaded model, ready to run on the thread that owns it.

@@ -33,7 +33,7 @@ use oip::{Datatype, Shape, Tensor};
 use super::{Batch, Content, Engine, Libraries, Prepared, RunError, Session};
 use crate::{Dim, EngineFailure, Format, LoadOptions, Signature, TensorSpec};
 pub(crate) use description::Description;
-use description::{Mode, Time};
+use description::Mode;
 
 /// Name of this engine.
 pub const NAME: &str = "synthetic";
@@ -68,9 +68,38 @@ impl Engine for Synthetic {
             let reason = "takes only synthetic models".to_owned();
             return Err(EngineFailure { engine: NAME, operator: None, reason });
         };
-        let signature = model.signature.clone();
-        let sources = signature.outputs.iter().map(|output| source_of(output, &signature)).collect();
-        Ok(Box::new(SyntheticSession { description: description.clone(), signature, sources, runs: 0 }))
+        let echo = Echo::new(model.signature.clone());
+        Ok(Box::new(SyntheticSession { description: description.clone(), echo, runs: 0 }))
+    }
+}
+
+/// Time of a batch by its rows.
+pub type TimeOf = Box<dyn Fn(u32) -> Duration + Send>;
+
+/// A session that answers as a synthetic model with this signature would, and takes such times asleep.
+pub fn emulate(signature: Signature, time: TimeOf) -> Box<dyn Session> {
+    Box::new(Emulated { echo: Echo::new(signature), time })
+}
+
+struct Emulated {
+    echo: Echo,
+    time: TimeOf,
+}
+
+impl Session for Emulated {
+    fn run(&mut self, batch: &Batch) -> Result<Vec<Tensor>, RunError> {
+        let until = Instant::now() + (self.time)(batch.rows);
+        let outputs = self.echo.outputs(batch)?;
+        pass(Mode::Sleep, until);
+        Ok(outputs)
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.echo.signature
+    }
+
+    fn engine(&self) -> &'static str {
+        NAME
     }
 }
 
@@ -84,8 +113,7 @@ fn source_of(output: &TensorSpec, signature: &Signature) -> Option<usize> {
 
 struct SyntheticSession {
     description: Description,
-    signature: Signature,
-    sources: Vec<Option<usize>>,
+    echo: Echo,
     runs: u64,
 }
 
@@ -93,9 +121,9 @@ impl Session for SyntheticSession {
     fn run(&mut self, batch: &Batch) -> Result<Vec<Tensor>, RunError> {
         let started = Instant::now();
         self.runs += 1;
-        let outputs = self.outputs(batch)?;
+        let outputs = self.echo.outputs(batch)?;
         let time = &self.description.time;
-        pass(time, started + time.of(batch.rows, self.runs));
+        pass(time.mode, started + time.of(batch.rows, self.runs));
         let fail = &self.description.fail;
         if fail.every > 0 && self.runs.is_multiple_of(fail.every) {
             return Err(RunError::Engine(fail.message.clone()));
@@ -104,7 +132,7 @@ impl Session for SyntheticSession {
     }
 
     fn signature(&self) -> &Signature {
-        &self.signature
+        &self.echo.signature
     }
 
     fn engine(&self) -> &'static str {
@@ -112,7 +140,19 @@ impl Session for SyntheticSession {
     }
 }
 
-impl SyntheticSession {
+/// Gives back what it gets.
+struct Echo {
+    signature: Signature,
+    /// Position of the input that each output repeats; none: zeros.
+    sources: Vec<Option<usize>>,
+}
+
+impl Echo {
+    fn new(signature: Signature) -> Self {
+        let sources = signature.outputs.iter().map(|output| source_of(output, &signature)).collect();
+        Self { signature, sources }
+    }
+
     fn outputs(&self, batch: &Batch) -> Result<Vec<Tensor>, RunError> {
         let pairs = self.signature.outputs.iter().zip(&self.sources);
         pairs
@@ -151,8 +191,8 @@ fn zeros(spec: &TensorSpec, batch: &Batch) -> Result<Tensor, String> {
     Ok(Tensor { name: spec.name.clone(), datatype: spec.datatype, shape, data })
 }
 
-fn pass(time: &Time, until: Instant) {
-    match time.mode {
+fn pass(mode: Mode, until: Instant) {
+    match mode {
         Mode::Sleep => {
             let rest = until.saturating_duration_since(Instant::now());
             if rest > Duration::ZERO {

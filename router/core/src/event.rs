@@ -65,6 +65,9 @@ pub enum Event<'a> {
     LaneUp(LaneSpec),
     /// A lane is gone and what it ran is lost: nothing, if it was at rest.
     LaneDown(LaneId),
+    /// What ran a lane is gone, and the caller has the requests that it ran: each waits again, to run alone elsewhere,
+    /// unless it was there when another lane was lost too. The lane is forgotten.
+    LaneLost(LaneId),
     /// Another plan of lanes: all of it in this turn, or nothing.
     Switch(&'a Switch),
     /// No new requests; queued ones may start until then.
@@ -123,6 +126,8 @@ pub enum Reason {
     EngineFailed,
     /// The lane went down under it.
     LaneDied,
+    /// Two lanes were lost while they ran it: it may be the cause, and is not run again.
+    LaneDiedTwice,
     /// The caller reused the id of an unfinished request, or one beyond the bound.
     IdInUse,
 }

@@ -104,7 +104,8 @@ impl Router {
             Event::ModelUp(spec) => self.model_up(spec),
             Event::ModelDown(model) => self.model_down(model, effects),
             Event::LaneUp(spec) => self.lane_up(&spec),
-            Event::LaneDown(lane) => self.lane_down(lane, effects),
+            Event::LaneDown(lane) => self.lane_down(lane, Self::fail_batch, effects),
+            Event::LaneLost(lane) => self.lane_down(lane, Self::batch_lost, effects),
             Event::Switch(switch) => self.switch(switch, effects),
             Event::Drain { until } => self.drain_until = Some(until),
             Event::Tick => {}

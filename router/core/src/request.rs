@@ -31,6 +31,8 @@ pub(crate) struct Request {
     pub sequence: u64,
     /// Runs alone: its batch failed once.
     pub alone: bool,
+    /// A lane was lost that ran it.
+    pub lost: bool,
     /// Runs although the estimate says that it will be late, to find out whether the estimate is right.
     pub probe: bool,
     /// So many were before it on arrival that its wait depended on how they fared.

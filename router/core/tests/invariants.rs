@@ -25,6 +25,7 @@ enum Step {
     Report { nth: usize, ok: bool },
     GiveBack { nth: usize },
     LaneDown { lane: u32 },
+    LaneLost { lane: u32 },
     LaneUp { lane: u32 },
     ModelDown { model: u32 },
     ModelUp { model: u32 },
@@ -50,6 +51,7 @@ fn step() -> impl Strategy<Value = Step> {
         8 => ((0_usize..8), prop::bool::weighted(0.85)).prop_map(|(nth, ok)| Step::Report { nth, ok }),
         1 => (0_usize..8).prop_map(|nth| Step::GiveBack { nth }),
         1 => (0..LANES).prop_map(|lane| Step::LaneDown { lane }),
+        1 => (0..LANES).prop_map(|lane| Step::LaneLost { lane }),
         2 => (0..LANES).prop_map(|lane| Step::LaneUp { lane }),
         1 => (0..MODELS).prop_map(|model| Step::ModelDown { model }),
         2 => (0..MODELS).prop_map(|model| Step::ModelUp { model }),
@@ -252,6 +254,17 @@ impl Harness {
                 self.lanes.remove(&lane);
                 self.running.retain(|_, (on, _)| *on != lane);
                 self.feed(Event::LaneDown(lane));
+            }
+            Step::LaneLost { lane } => {
+                let lane = LaneId(lane);
+                self.lanes.remove(&lane);
+                let (lost, kept) =
+                    std::mem::take(&mut self.running).into_iter().partition(|(_, (on, _))| *on == lane);
+                self.running = kept;
+                let lost: BTreeMap<BatchId, (LaneId, Vec<RequestId>)> = lost;
+                let members: Vec<RequestId> = lost.into_values().flat_map(|(_, members)| members).collect();
+                self.run_again(&members);
+                self.feed(Event::LaneLost(lane));
             }
             Step::LaneUp { lane } => {
                 self.lanes.insert(LaneId(lane));

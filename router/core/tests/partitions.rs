@@ -30,6 +30,7 @@ enum Step {
     Switch { order: u32, lanes: usize, models: [u16; MODELS as usize] },
     Nonsense { what: u8 },
     Dies { nth: usize },
+    IsLost { nth: usize },
     Forget { nth: usize },
     ModelDown { model: u32 },
     ModelUp { model: u32 },
@@ -51,6 +52,7 @@ fn step() -> impl Strategy<Value = Step> {
         6 => switch,
         1 => (0_u8..6).prop_map(|what| Step::Nonsense { what }),
         1 => (0_usize..8).prop_map(|nth| Step::Dies { nth }),
+        1 => (0_usize..8).prop_map(|nth| Step::IsLost { nth }),
         2 => (0_usize..8).prop_map(|nth| Step::Forget { nth }),
         1 => (0..MODELS).prop_map(|model| Step::ModelDown { model }),
         2 => (0..MODELS).prop_map(|model| Step::ModelUp { model }),
@@ -219,12 +221,17 @@ impl Harness {
             Step::Switch { order, lanes, models } => self.switch(order, lanes, models),
             Step::Nonsense { what } => self.nonsense(what),
             Step::Dies { nth } => {
-                let known: Vec<u32> = self.active.union(&self.emptying).copied().collect();
-                if let Some(&lane) = known.get(nth % known.len().max(1)) {
-                    self.active.remove(&lane);
-                    self.emptying.remove(&lane);
-                    self.running.retain(|_, (on, _)| on.0 != lane);
-                    self.feed(Event::LaneDown(LaneId(lane)));
+                if let Some(lane) = self.dies(nth) {
+                    self.running.retain(|_, (on, _)| *on != lane);
+                    self.feed(Event::LaneDown(lane));
+                }
+            }
+            Step::IsLost { nth } => {
+                if let Some(lane) = self.dies(nth) {
+                    while let Some(at) = self.running.values().position(|(on, _)| *on == lane) {
+                        self.comes_back(at, true);
+                    }
+                    self.feed(Event::LaneLost(lane));
                 }
             }
             Step::Forget { nth } => {
@@ -271,6 +278,14 @@ impl Harness {
     }
 
     /// A batch leaves its lane, and its requests wait again unless they are about to end.
+    fn dies(&mut self, nth: usize) -> Option<LaneId> {
+        let known: Vec<u32> = self.active.union(&self.emptying).copied().collect();
+        let lane = *known.get(nth % known.len().max(1))?;
+        self.active.remove(&lane);
+        self.emptying.remove(&lane);
+        Some(LaneId(lane))
+    }
+
     fn comes_back(&mut self, nth: usize, again: bool) -> Option<(LaneId, BatchId)> {
         let batch = *self.running.keys().nth(nth % self.running.len().max(1))?;
         let (lane, members) = self.running.remove(&batch)?;

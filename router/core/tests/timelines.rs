@@ -254,6 +254,36 @@ fn a_dead_lane_fails_what_it_ran_and_refuses_what_only_it_could_run() {
 }
 
 #[test]
+fn what_a_lost_lane_ran_runs_again_alone_and_not_a_third_time() {
+    let mut t = Timeline::new(deadline());
+    let other = |lane| LaneSpec { lane: LaneId(lane), depth: 1, ahead: Nanos::NEVER, cycle: None };
+    let (first, _) = dispatched(&t.arrive(0, 1, None)).unwrap();
+    for slot in 2..=4 {
+        t.arrive(0, slot, None);
+    }
+    let (_, members) = dispatched(&t.done(10, first, true)).unwrap();
+    assert_eq!(members, [2, 3, 4]);
+    t.feed(11, Event::LaneUp(other(1)));
+    let effects = t.feed(12, Event::LaneLost(LaneId(0)));
+    assert_eq!(finished(&effects), [], "they have an answer coming");
+    assert_eq!(dispatched(&effects).unwrap().1, [2], "on the other lane, and alone");
+    t.feed(13, Event::LaneUp(other(0)));
+    let effects = t.feed(14, Event::LaneLost(LaneId(1)));
+    assert_eq!(finished(&effects), [(2, Outcome::Failed, Reason::LaneDiedTwice)]);
+    let last = finished(&t.feed(15, Event::LaneLost(LaneId(0))));
+    assert!(last.contains(&(3, Outcome::Failed, Reason::LaneDiedTwice)));
+    assert!(last.contains(&(4, Outcome::Refused, Reason::NoLane)), "{last:?}: it was not run a second time");
+}
+
+#[test]
+fn without_another_lane_what_a_lost_one_ran_may_be_sent_again() {
+    let mut t = Timeline::new(deadline());
+    t.arrive(0, 1, None);
+    let ended = finished(&t.feed(5, Event::LaneLost(LaneId(0))));
+    assert_eq!(ended, [(1, Outcome::Refused, Reason::LaneDied)]);
+}
+
+#[test]
 fn a_model_that_goes_down_answers_what_it_accepted() {
     let mut t = Timeline::new(deadline());
     let (running, _) = dispatched(&t.arrive(0, 1, None)).unwrap();

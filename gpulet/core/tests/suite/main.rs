@@ -16,6 +16,7 @@ mod published;
 mod replanning;
 mod rollout;
 mod scaling;
+mod supervision;
 mod support;
 mod temporal;
 mod tessera;

@@ -77,6 +77,7 @@ impl Router {
             wanted_by,
             sequence: self.sequence,
             alone: false,
+            lost: false,
             probe: false,
             queued_behind,
             stage: Stage::Queued,

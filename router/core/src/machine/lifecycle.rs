@@ -170,12 +170,18 @@ impl Router {
         }
     }
 
-    pub(super) fn lane_down(&mut self, id: LaneId, effects: &mut Effects) {
+    /// Forgets a lane; `end` is done to each of its batches.
+    pub(super) fn lane_down(
+        &mut self,
+        id: LaneId,
+        end: fn(&mut Self, u32, &mut Effects),
+        effects: &mut Effects,
+    ) {
         self.leave_pools(id);
         let Some(lane) = self.lanes.get_mut(id.0 as usize).and_then(Option::take) else { return };
         self.cycles -= u32::from(lane.round.is_some());
         for &slot in &lane.holding {
-            self.fail_batch(slot, effects);
+            end(self, slot, effects);
         }
         self.pass_leases(id);
         for other in self.lanes.iter_mut().flatten() {
@@ -188,21 +194,15 @@ impl Router {
         self.plan_soon();
     }
 
-    fn fail_batch(&mut self, slot: u32, effects: &mut Effects) {
-        self.no_longer_long(slot);
-        let Some(batch) = self.batches.at(slot) else { return };
-        let (model_id, members) = (batch.model, u32::try_from(batch.members.len()).unwrap_or(u32::MAX));
-        if let Some(model) = self.model_mut(model_id) {
-            model.in_flight = model.in_flight.saturating_sub(members);
-            model.running = model.running.saturating_sub(1);
-        }
+    pub(super) fn fail_batch(&mut self, slot: u32, effects: &mut Effects) {
+        let Some(model) = self.no_longer_in_flight(slot) else { return };
         let mut position = 0;
         while let Some(member) = self.batches.member(slot, position) {
             position += 1;
             self.finish(member, Outcome::Failed, Reason::LaneDied, effects);
         }
         self.batches.close(slot);
-        self.retire_if_done(model_id, effects);
+        self.retire_if_done(model, effects);
     }
 
     /// Moves requests that were bound to a lane that is gone to others, and forgets the lane's own pool.

@@ -29,7 +29,7 @@ impl Router {
                 if let Some(request) = self.requests.at_mut(id.slot()) {
                     request.alone = true;
                 }
-                self.wait_again(id.slot(), effects);
+                self.wait_again(id.slot(), Reason::NoLane, effects);
             } else {
                 self.finish(id, Outcome::Failed, Reason::EngineFailed, effects);
             }
@@ -52,7 +52,7 @@ impl Router {
                 if let Some(request) = self.requests.at_mut(id.slot()) {
                     request.returned = request.returned.saturating_add(1);
                 }
-                self.wait_again(id.slot(), effects);
+                self.wait_again(id.slot(), Reason::NoLane, effects);
             }
         }
         self.batches.close(slot);
@@ -60,14 +60,48 @@ impl Router {
         self.rest_if_empty(lane, effects);
     }
 
+    /// What ran a batch is gone. One of its requests may have brought that about, and only running each alone tells
+    /// which; one that was there twice is not run a third time.
+    pub(super) fn batch_lost(&mut self, slot: u32, effects: &mut Effects) {
+        let Some(model) = self.no_longer_in_flight(slot) else { return };
+        let mut position = 0;
+        while let Some(id) = self.batches.member(slot, position) {
+            position += 1;
+            let Some(request) = self.requests.at_mut(id.slot()).filter(|request| request.id == id) else {
+                continue;
+            };
+            if request.lost {
+                self.finish(id, Outcome::Failed, Reason::LaneDiedTwice, effects);
+                continue;
+            }
+            (request.lost, request.alone) = (true, true);
+            self.wait_again(id.slot(), Reason::LaneDied, effects);
+        }
+        self.batches.close(slot);
+        self.model_changed(model);
+        self.retire_if_done(model, effects);
+    }
+
+    /// Counts a batch out of its model, which is told.
+    pub(super) fn no_longer_in_flight(&mut self, slot: u32) -> Option<ModelId> {
+        self.no_longer_long(slot);
+        let batch = self.batches.at(slot)?;
+        let (id, members) = (batch.model, u32::try_from(batch.members.len()).unwrap_or(u32::MAX));
+        if let Some(model) = self.model_mut(id) {
+            model.in_flight = model.in_flight.saturating_sub(members);
+            model.running = model.running.saturating_sub(1);
+        }
+        Some(id)
+    }
+
     /// A request of a batch that gave no results waits again, unless its model has lost its last lane meanwhile.
-    fn wait_again(&mut self, slot: u32, effects: &mut Effects) {
+    fn wait_again(&mut self, slot: u32, without_lane: Reason, effects: &mut Effects) {
         let Some((id, model)) = self.requests.at(slot).map(|request| (request.id, request.model)) else {
             return;
         };
         let pool = self.model(model).and_then(|model| self.pools.get(model.pool));
         if pool.is_none_or(|pool| pool.up.is_empty()) {
-            self.finish(id, Outcome::Refused, Reason::NoLane, effects);
+            self.finish(id, Outcome::Refused, without_lane, effects);
         } else {
             self.enqueue(slot);
         }
@@ -77,14 +111,9 @@ impl Router {
     /// reported the one before it.
     fn take_off_lane(&mut self, slot: u32) -> Option<(LaneId, ModelId, Nanos)> {
         let now = self.now;
-        self.no_longer_long(slot);
+        let model_id = self.no_longer_in_flight(slot)?;
         let batch = self.batches.at(slot)?;
-        let (lane_id, model_id, dispatched) = (batch.lane, batch.model, batch.dispatched);
-        let members = u32::try_from(batch.members.len()).unwrap_or(u32::MAX);
-        if let Some(model) = self.model_mut(model_id) {
-            model.in_flight = model.in_flight.saturating_sub(members);
-            model.running = model.running.saturating_sub(1);
-        }
+        let (lane_id, dispatched) = (batch.lane, batch.dispatched);
         let mut began = dispatched;
         if let Some(lane) = self.lane_mut(lane_id) {
             lane.holding.retain(|held| *held != slot);

@@ -1,0 +1,329 @@
+//! What dies is started again, but not at once and not for ever.
+//!
+//! One machine for each fault domain: a worker process, and with it all that runs in it. A domain that died has no
+//! capacity until it is up again. It is restarted after a wait that doubles with every death and every failed
+//! restart, and is short again after it was up for a while. A domain that dies too often is disabled: an operator has
+//! to look, for what kills it would only kill it again, and with it the batches that it is given.
+//!
+//! Deaths count towards being disabled, restarts that fail do not: a device that is away for an hour is tried every
+//! half minute and comes back by itself, and nothing was lost with the tries.
+//!
+//! [`Supervision`] decides and the shell carries out: it tells what happened ([`Event`]) and is told what to do
+//! ([`Effect`]). There is no clock here; times are microseconds on whatever clock the caller has.
+
+mod message;
+mod options;
+
+use std::collections::VecDeque;
+
+pub use self::message::{Effect, Event, Incarnation, State, View};
+pub use self::options::{OptionsError, SupervisionOptions};
+
+/// Characters that are kept of a reason.
+const REASON_CHARS_MAX: usize = 600;
+
+/// The machine. It begins with a domain that is up.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Supervision {
+    options: SupervisionOptions,
+    now_us: u64,
+    state: State,
+    /// The last one that was asked for.
+    incarnation: Incarnation,
+    /// What the next restart waits for.
+    backoff_us: u64,
+    /// When it died, oldest first; no more than disable it.
+    deaths: VecDeque<u64>,
+    /// Why it died, or could not be restarted, the last time.
+    reason: Option<String>,
+}
+
+impl Supervision {
+    /// A domain that is up for the first time.
+    ///
+    /// # Errors
+    /// [`OptionsError`] where an option is out of range.
+    pub fn new(options: SupervisionOptions) -> Result<Self, OptionsError> {
+        options.validate()?;
+        Ok(Self {
+            options,
+            now_us: 0,
+            state: State::Up { since_us: 0 },
+            incarnation: Incarnation::FIRST,
+            backoff_us: options.backoff_us,
+            deaths: VecDeque::new(),
+            reason: None,
+        })
+    }
+
+    /// Takes an event in and appends what is to be done, in order. Whatever is said of an earlier incarnation
+    /// changes nothing. Time never runs backwards: an earlier `now_us` counts as the latest one.
+    pub fn handle(&mut self, now_us: u64, event: Event, effects: &mut Vec<Effect>) {
+        self.now_us = self.now_us.max(now_us);
+        match event {
+            Event::Died { incarnation, reason } => self.died(incarnation, bounded(reason), effects),
+            Event::Restarted { incarnation } => {
+                if self.is_awaited(incarnation) {
+                    self.state = State::Up { since_us: self.now_us };
+                    effects.push(Effect::Up { incarnation });
+                }
+            }
+            Event::RestartFailed { incarnation, reason } => {
+                if self.is_awaited(incarnation) {
+                    self.reason = Some(bounded(reason));
+                    self.wait();
+                }
+            }
+            Event::Enable => self.enable(effects),
+            Event::Tick => {}
+        }
+        if let State::Waiting { until_us } = self.state
+            && until_us <= self.now_us
+        {
+            self.restart(effects);
+        }
+    }
+
+    /// When [`Event::Tick`] is due if nothing else happens before; none while only an event can change anything.
+    pub fn next_wake_us(&self) -> Option<u64> {
+        match self.state {
+            State::Waiting { until_us } => Some(until_us),
+            State::Up { .. } | State::Restarting | State::Disabled => None,
+        }
+    }
+
+    /// Whether the domain may be given work. Where it may not, its capacity is zero.
+    pub fn is_up(&self) -> bool {
+        matches!(self.state, State::Up { .. })
+    }
+
+    /// The last incarnation that was asked for, or the first.
+    pub fn incarnation(&self) -> Incarnation {
+        self.incarnation
+    }
+
+    /// For people.
+    pub fn view(&self) -> View {
+        View {
+            state: self.state,
+            incarnation: self.incarnation,
+            deaths: self.recent_deaths().count(),
+            reason: self.reason.clone(),
+        }
+    }
+
+    fn is_awaited(&self, incarnation: Incarnation) -> bool {
+        self.state == State::Restarting && incarnation == self.incarnation
+    }
+
+    fn recent_deaths(&self) -> impl Iterator<Item = u64> {
+        let (now_us, window_us) = (self.now_us, self.options.deaths_within_us);
+        self.deaths.iter().copied().filter(move |died_us| now_us.saturating_sub(*died_us) < window_us)
+    }
+
+    /// A domain can die before its restart is told of: both words come from different threads.
+    fn died(&mut self, incarnation: Incarnation, reason: String, effects: &mut Vec<Effect>) {
+        let lived_us = match self.state {
+            State::Up { since_us } => self.now_us.saturating_sub(since_us),
+            State::Restarting => 0,
+            State::Waiting { .. } | State::Disabled => return,
+        };
+        if incarnation != self.incarnation {
+            return;
+        }
+        if lived_us >= self.options.healthy_us {
+            self.backoff_us = self.options.backoff_us;
+        }
+        self.deaths.push_back(self.now_us);
+        while self.deaths.len() > usize::from(self.options.deaths_max) {
+            self.deaths.pop_front();
+        }
+        self.reason = Some(reason.clone());
+        effects.push(Effect::Lost { incarnation, reason });
+        if self.recent_deaths().count() >= usize::from(self.options.deaths_max) {
+            self.state = State::Disabled;
+            let (deaths, minutes) = (self.options.deaths_max, self.options.deaths_within_us as f64 / 60e6);
+            let reason =
+                format!("died {deaths} times within {minutes:.1} minutes: expected an operator to enable it");
+            effects.push(Effect::Disabled { reason });
+        } else {
+            self.wait();
+        }
+    }
+
+    fn wait(&mut self) {
+        self.state = State::Waiting { until_us: self.now_us.saturating_add(self.backoff_us) };
+        self.backoff_us = self.backoff_us.saturating_mul(2).min(self.options.backoff_max_us);
+    }
+
+    fn restart(&mut self, effects: &mut Vec<Effect>) {
+        self.incarnation = self.incarnation.next();
+        self.state = State::Restarting;
+        effects.push(Effect::Restart { incarnation: self.incarnation });
+    }
+
+    fn enable(&mut self, effects: &mut Vec<Effect>) {
+        if self.state == State::Disabled {
+            self.deaths.clear();
+            self.backoff_us = self.options.backoff_us;
+            self.restart(effects);
+        }
+    }
+}
+
+fn bounded(reason: String) -> String {
+    match reason.char_indices().nth(REASON_CHARS_MAX) {
+        Some((at, _)) => reason.get(..at).unwrap_or_default().to_owned(),
+        None => reason,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000;
+
+    struct Story {
+        supervision: Supervision,
+        now_us: u64,
+    }
+
+    impl Story {
+        fn new() -> Self {
+            let supervision = Supervision::new(SupervisionOptions::default()).unwrap();
+            Self { supervision, now_us: 0 }
+        }
+
+        fn after(&mut self, passed_us: u64, event: Event) -> Vec<Effect> {
+            self.now_us += passed_us;
+            let mut effects = Vec::new();
+            self.supervision.handle(self.now_us, event, &mut effects);
+            effects
+        }
+
+        fn dies_after(&mut self, passed_us: u64) -> Vec<Effect> {
+            let incarnation = self.supervision.incarnation();
+            self.after(passed_us, Event::Died { incarnation, reason: "killed by SIGKILL".to_owned() })
+        }
+
+        /// Waits for the restart that is due; how long that took.
+        fn waits(&mut self) -> u64 {
+            let due = self.supervision.next_wake_us().unwrap();
+            let wait = due - self.now_us;
+            assert_eq!(self.after(wait - 1, Event::Tick), [], "not before its time");
+            let effects = self.after(1, Event::Tick);
+            assert_eq!(effects, [Effect::Restart { incarnation: self.supervision.incarnation() }]);
+            assert!(!self.supervision.is_up());
+            wait
+        }
+
+        fn restarts(&mut self) {
+            let incarnation = self.supervision.incarnation();
+            let up = self.after(1000, Event::Restarted { incarnation });
+            assert_eq!(up, [Effect::Up { incarnation }]);
+            assert!(self.supervision.is_up());
+        }
+
+        fn fails(&mut self) {
+            let incarnation = self.supervision.incarnation();
+            let reason = "device is away".to_owned();
+            assert_eq!(self.after(1000, Event::RestartFailed { incarnation, reason }), []);
+            assert!(!self.supervision.is_up());
+        }
+    }
+
+    #[test]
+    fn a_domain_that_died_is_restarted_after_a_wait_and_has_no_capacity_before() {
+        let mut story = Story::new();
+        let effects = story.dies_after(5 * SECOND);
+        assert!(matches!(&effects[..], [Effect::Lost { reason, .. }] if reason == "killed by SIGKILL"));
+        assert!(!story.supervision.is_up());
+        assert_eq!(story.waits(), 100_000);
+        story.restarts();
+        assert_eq!(story.supervision.next_wake_us(), None);
+    }
+
+    #[test]
+    fn waits_double_to_the_longest_and_are_short_again_after_a_healthy_minute() {
+        let mut story = Story::new();
+        story.dies_after(SECOND);
+        let mut waits = Vec::new();
+        for _ in 0..11 {
+            waits.push(story.waits() / 1000);
+            story.fails();
+        }
+        assert_eq!(waits, [100, 200, 400, 800, 1600, 3200, 6400, 12_800, 25_600, 30_000, 30_000]);
+        assert_eq!(story.waits(), 30 * SECOND);
+        story.restarts();
+        story.dies_after(59 * SECOND);
+        assert_eq!(story.waits(), 30 * SECOND, "a minute was not over");
+        story.restarts();
+        story.now_us += 600 * SECOND;
+        story.dies_after(0);
+        assert_eq!(story.waits(), 100_000);
+    }
+
+    #[test]
+    fn the_third_death_in_ten_minutes_disables_until_an_operator_enables() {
+        let mut story = Story::new();
+        for _ in 0..2 {
+            story.dies_after(100 * SECOND);
+            story.waits();
+            story.restarts();
+        }
+        let effects = story.dies_after(100 * SECOND);
+        assert!(matches!(&effects[..], [Effect::Lost { .. }, Effect::Disabled { reason }]
+            if reason.starts_with("died 3 times within 10.0 minutes")));
+        assert_eq!(story.supervision.next_wake_us(), None);
+        assert_eq!(story.after(9000 * SECOND, Event::Tick), []);
+        let effects = story.after(0, Event::Enable);
+        assert_eq!(effects, [Effect::Restart { incarnation: story.supervision.incarnation() }]);
+        story.restarts();
+        assert!(matches!(story.dies_after(SECOND)[..], [Effect::Lost { .. }]), "old deaths are forgiven");
+        assert_eq!(story.waits(), 100_000);
+    }
+
+    #[test]
+    fn deaths_that_lie_far_apart_disable_nothing() {
+        let mut story = Story::new();
+        for _ in 0..9 {
+            assert!(matches!(story.dies_after(301 * SECOND)[..], [Effect::Lost { .. }]));
+            story.waits();
+            story.restarts();
+        }
+        assert_eq!(story.supervision.view().deaths, 2);
+    }
+
+    #[test]
+    fn a_death_that_is_heard_of_before_the_restart_is_not_forgotten() {
+        let mut story = Story::new();
+        story.dies_after(SECOND);
+        story.waits();
+        let incarnation = story.supervision.incarnation();
+        assert!(matches!(story.dies_after(1000)[..], [Effect::Lost { .. }]));
+        assert_eq!(story.after(1, Event::Restarted { incarnation }), []);
+        assert!(!story.supervision.is_up());
+        assert_eq!(story.waits(), 200_000 - 1);
+    }
+
+    #[test]
+    fn words_of_an_earlier_incarnation_change_nothing() {
+        let mut story = Story::new();
+        let first = story.supervision.incarnation();
+        story.dies_after(SECOND);
+        assert_eq!(story.after(0, Event::Died { incarnation: first, reason: "again".to_owned() }), []);
+        story.waits();
+        story.restarts();
+        for event in [
+            Event::Died { incarnation: first, reason: "late".to_owned() },
+            Event::Restarted { incarnation: first },
+            Event::RestartFailed { incarnation: first, reason: "late".to_owned() },
+            Event::Enable,
+        ] {
+            assert_eq!(story.after(0, event), []);
+            assert!(story.supervision.is_up());
+        }
+        assert_eq!(story.supervision.view().reason.as_deref(), Some("killed by SIGKILL"));
+    }
+}

@@ -1,0 +1,94 @@
+//! How long a restart waits, and how many deaths are too many.
+
+use serde::{Deserialize, Serialize};
+
+/// The longest time that an option may give: a day.
+const TIME_MAX_US: u64 = 86_400_000_000;
+/// Deaths at most.
+const DEATHS_MAX: u16 = 100;
+
+/// Waits and bounds. All times are microseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SupervisionOptions {
+    /// What the first restart waits for; each further one waits twice as long as the one before.
+    pub backoff_us: u64,
+    /// What a restart waits for at most.
+    pub backoff_max_us: u64,
+    /// After being up for so long, the next restart waits for `backoff_us` again.
+    pub healthy_us: u64,
+    /// So many deaths within `deaths_within_us` disable the domain.
+    pub deaths_max: u16,
+    /// See `deaths_max`.
+    pub deaths_within_us: u64,
+}
+
+impl Default for SupervisionOptions {
+    fn default() -> Self {
+        Self {
+            backoff_us: 100_000,
+            backoff_max_us: 30_000_000,
+            healthy_us: 60_000_000,
+            deaths_max: 3,
+            deaths_within_us: 600_000_000,
+        }
+    }
+}
+
+/// An option that makes no sense: the field, and what would.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: expected {expected}, got {got}")]
+pub struct OptionsError {
+    /// The field, like `backoff_us`.
+    pub field: &'static str,
+    /// What would be right.
+    pub expected: String,
+    /// What it was.
+    pub got: u64,
+}
+
+impl SupervisionOptions {
+    /// Checks the options.
+    ///
+    /// # Errors
+    /// [`OptionsError`] for a time of 0 or of more than a day, a longest wait that is shorter than the first one, or
+    /// deaths that are not 1 to 100.
+    pub fn validate(&self) -> Result<(), OptionsError> {
+        let ranges = [
+            ("backoff_us", self.backoff_us, 1, TIME_MAX_US),
+            ("backoff_max_us", self.backoff_max_us, self.backoff_us, TIME_MAX_US),
+            ("healthy_us", self.healthy_us, 1, TIME_MAX_US),
+            ("deaths_max", u64::from(self.deaths_max), 1, u64::from(DEATHS_MAX)),
+            ("deaths_within_us", self.deaths_within_us, 1, TIME_MAX_US),
+        ];
+        for (field, got, least, most) in ranges {
+            if !(least..=most).contains(&got) {
+                return Err(OptionsError { field, expected: format!("{least} to {most}"), got });
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_are_valid_and_nonsense_is_named() {
+        let defaults = SupervisionOptions::default();
+        assert_eq!(defaults.validate(), Ok(()));
+        let wrong = SupervisionOptions { backoff_max_us: 99_999, ..defaults };
+        let message = wrong.validate().unwrap_err().to_string();
+        assert_eq!(message, "backoff_max_us: expected 100000 to 86400000000, got 99999");
+        for (wrong, field) in [
+            (SupervisionOptions { backoff_us: 0, ..defaults }, "backoff_us"),
+            (SupervisionOptions { healthy_us: TIME_MAX_US + 1, ..defaults }, "healthy_us"),
+            (SupervisionOptions { deaths_max: 0, ..defaults }, "deaths_max"),
+            (SupervisionOptions { deaths_max: 101, ..defaults }, "deaths_max"),
+            (SupervisionOptions { deaths_within_us: 0, ..defaults }, "deaths_within_us"),
+        ] {
+            assert_eq!(wrong.validate().unwrap_err().field, field);
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! Which way of sharing a GPU is used, and why.
+//!
+//! Settings of the GPU are read and never changed: whether MIG is on and whether an MPS daemon runs is somebody
+//! else's decision.
+//!
+//! **\[open\]**, to be read off a machine with MPS: that the control daemon's folder holds a file
+//! `nvidia-cuda-mps-control.pid` with the number of a process of that name.
+
+use std::fmt;
+use std::path::Path;
+use std::str::FromStr;
+
+use gpulet::{Capacity, Compute, FaultDomain, Guarantees, Resize, Sharing};
+use serde::Serialize;
+
+use crate::probe::Found;
+
+/// Where the MPS control daemon keeps its files, if `CUDA_MPS_PIPE_DIRECTORY` does not say otherwise.
+pub const MPS_FOLDER: &str = "/tmp/nvidia-mps";
+
+/// Ways of sharing a GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Backend {
+    /// An instance that the GPU was cut into before; a device of its own.
+    Mig,
+    /// Gpulets are green contexts.
+    CudaGreen,
+    /// Gpulets are processes under an MPS daemon, each with a share of the SMs.
+    CudaMps,
+    /// One gpulet with the whole device, shared by time.
+    CudaStream,
+}
+
+impl Backend {
+    /// All of them, in the order of preference.
+    pub const ALL: [Self; 4] = [Self::Mig, Self::CudaGreen, Self::CudaMps, Self::CudaStream];
+
+    /// The word that configuration and [`DeviceInfo`](gpulet::DeviceInfo) use.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Mig => "mig",
+            Self::CudaGreen => "cuda-green",
+            Self::CudaMps => "cuda-mps",
+            Self::CudaStream => "cuda-stream",
+        }
+    }
+
+    /// What a device shared so promises, all of its gpulets being in one process (for MPS: one gpulet a process). A
+    /// fault poisons that process; who puts devices into processes of their own says so instead.
+    pub fn guarantees(self) -> Guarantees {
+        let shared = Guarantees {
+            compute: Compute::None,
+            memory_bandwidth: Sharing::Shared,
+            cache: Sharing::Shared,
+            copy_engines: Sharing::Shared,
+            memory_capacity: Capacity::Accounted,
+            fault_domain: FaultDomain::Process,
+            resize: Resize::Fixed,
+            overlap: true,
+        };
+        match self {
+            Self::Mig => Guarantees {
+                compute: Compute::Exclusive,
+                memory_bandwidth: Sharing::Isolated,
+                cache: Sharing::Isolated,
+                copy_engines: Sharing::Isolated,
+                memory_capacity: Capacity::Hard,
+                ..shared
+            },
+            Self::CudaGreen => Guarantees { compute: Compute::Exclusive, resize: Resize::Live, ..shared },
+            Self::CudaMps => {
+                Guarantees { compute: Compute::UpperBound, resize: Resize::NewProcess, ..shared }
+            }
+            Self::CudaStream => shared,
+        }
+    }
+}
+
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A word that is no backend.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown GPU backend `{0}`: expected `mig`, `cuda-green`, `cuda-mps` or `cuda-stream`")]
+pub struct UnknownBackend(String);
+
+impl FromStr for Backend {
+    type Err = UnknownBackend;
+
+    fn from_str(word: &str) -> Result<Self, UnknownBackend> {
+        let found = Self::ALL.into_iter().find(|backend| backend.as_str() == word);
+        found.ok_or_else(|| UnknownBackend(word.chars().take(64).collect()))
+    }
+}
+
+/// Why there is no MPS daemon to use.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no MPS control daemon: {0}")]
+pub struct MpsAbsent(String);
+
+/// Whether an MPS control daemon runs that keeps its files in this folder; asked of files only.
+///
+/// # Errors
+/// What speaks against it.
+pub fn mps_daemon(folder: &Path) -> Result<(), MpsAbsent> {
+    daemon_in(folder, Path::new("/proc"))
+}
+
+fn daemon_in(folder: &Path, processes: &Path) -> Result<(), MpsAbsent> {
+    let file = folder.join("nvidia-cuda-mps-control.pid");
+    let said = std::fs::read_to_string(&file)
+        .map_err(|error| MpsAbsent(format!("{}: {}", file.display(), error.kind())))?;
+    let number: u32 = said
+        .trim()
+        .parse()
+        .map_err(|_| MpsAbsent(format!("{}: expected the number of a process", file.display())))?;
+    let name = std::fs::read_to_string(processes.join(number.to_string()).join("comm"))
+        .map_err(|_| MpsAbsent(format!("process {number}, which {} names, has ended", file.display())))?;
+    if name.starts_with("nvidia-cuda-mps") {
+        return Ok(());
+    }
+    Err(MpsAbsent(format!("process {number}, which {} names, is `{}`", file.display(), name.trim())))
+}
+
+/// A backend that was chosen, and what spoke against the ones before it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// The one.
+    pub backend: Backend,
+    /// Preferred ones that cannot be had, each with the reason.
+    pub passed_over: Vec<(Backend, String)>,
+}
+
+/// A backend that an operator asked for and that cannot be had.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("gpu{ordinal}: backend `{backend}` cannot be had: {reason}")]
+pub struct BackendError {
+    /// The driver's number for the GPU.
+    pub ordinal: i32,
+    /// The backend.
+    pub backend: Backend,
+    /// Why.
+    pub reason: String,
+}
+
+/// Chooses for a GPU: MIG if it is an instance, else green contexts if the driver has them, else MPS if its daemon
+/// answers, else streams. A `forced` backend is taken or refused.
+///
+/// # Errors
+/// If the forced one cannot be had.
+pub fn choose(
+    found: &Found,
+    mps: &Result<(), MpsAbsent>,
+    forced: Option<Backend>,
+) -> Result<Choice, BackendError> {
+    let against = |backend| match backend {
+        Backend::Mig => (!found.mig).then(|| "the GPU is no MIG instance".to_owned()),
+        Backend::CudaGreen => found.green.as_ref().err().map(ToString::to_string),
+        Backend::CudaMps => mps.as_ref().err().map(ToString::to_string),
+        Backend::CudaStream => None,
+    };
+    if let Some(backend) = forced {
+        return match against(backend) {
+            None => Ok(Choice { backend, passed_over: Vec::new() }),
+            Some(reason) => Err(BackendError { ordinal: found.ordinal, backend, reason }),
+        };
+    }
+    let mut passed_over = Vec::new();
+    for backend in Backend::ALL {
+        match against(backend) {
+            None => return Ok(Choice { backend, passed_over }),
+            Some(reason) => passed_over.push((backend, reason)),
+        }
+    }
+    Ok(Choice { backend: Backend::CudaStream, passed_over })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::probe::GreenMissing;
+
+    fn found(mig: bool, green: Result<(), GreenMissing>) -> Found {
+        Found {
+            ordinal: 1,
+            name: "Test".to_owned(),
+            uuid: String::new(),
+            capability: (9, 0),
+            sms: 132,
+            memory_bytes: 1 << 30,
+            driver_version: 13_000,
+            green,
+            mig,
+        }
+    }
+
+    fn absent() -> Result<(), MpsAbsent> {
+        Err(MpsAbsent("no file".to_owned()))
+    }
+
+    fn old() -> Result<(), GreenMissing> {
+        Err(GreenMissing::Old { version: 12_020 })
+    }
+
+    #[test]
+    fn the_best_that_can_be_had_is_taken() {
+        let backend = |found: &Found, mps| choose(found, mps, None).unwrap().backend;
+        assert_eq!(backend(&found(true, Ok(())), &Ok(())), Backend::Mig);
+        assert_eq!(backend(&found(false, Ok(())), &Ok(())), Backend::CudaGreen);
+        assert_eq!(backend(&found(false, old()), &Ok(())), Backend::CudaMps);
+        assert_eq!(backend(&found(false, old()), &absent()), Backend::CudaStream);
+    }
+
+    #[test]
+    fn what_was_passed_over_says_why() {
+        let choice = choose(&found(false, old()), &absent(), None).unwrap();
+        let reasons: Vec<_> = choice.passed_over.iter().map(|(_, reason)| reason.as_str()).collect();
+        assert_eq!(
+            reasons,
+            [
+                "the GPU is no MIG instance",
+                "driver 12.2 has no streams in green contexts: expected 12.5 or later",
+                "no MPS control daemon: no file",
+            ]
+        );
+    }
+
+    #[test]
+    fn an_operators_word_is_taken_or_refused() {
+        let forced = choose(&found(true, Ok(())), &absent(), Some(Backend::CudaGreen)).unwrap();
+        assert_eq!(forced.backend, Backend::CudaGreen);
+        let refused = choose(&found(false, Ok(())), &absent(), Some(Backend::CudaMps)).unwrap_err();
+        let text = "gpu1: backend `cuda-mps` cannot be had: no MPS control daemon: no file";
+        assert_eq!(refused.to_string(), text);
+        for backend in Backend::ALL {
+            assert_eq!(backend.as_str().parse(), Ok(backend));
+        }
+        assert!("mps".parse::<Backend>().unwrap_err().to_string().contains("`mps`: expected `mig`"));
+    }
+
+    #[test]
+    fn a_daemon_is_one_that_lives() {
+        let folder = tempfile::tempdir().unwrap();
+        let processes = tempfile::tempdir().unwrap();
+        let asked = || daemon_in(folder.path(), processes.path()).map_err(|absent| absent.to_string());
+        assert!(asked().unwrap_err().contains("entity not found"));
+        let file = folder.path().join("nvidia-cuda-mps-control.pid");
+        std::fs::write(&file, "many").unwrap();
+        assert!(asked().unwrap_err().contains("expected the number of a process"));
+        std::fs::write(&file, "17\n").unwrap();
+        assert!(asked().unwrap_err().contains("process 17, which"));
+        std::fs::create_dir(processes.path().join("17")).unwrap();
+        std::fs::write(processes.path().join("17/comm"), "bash\n").unwrap();
+        assert!(asked().unwrap_err().ends_with("is `bash`"));
+        std::fs::write(processes.path().join("17/comm"), "nvidia-cuda-mps\n").unwrap();
+        assert_eq!(asked(), Ok(()));
+    }
+}

@@ -1,0 +1,163 @@
+//! SM resources, split once; descriptors joined from them; green contexts on them.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::error::DriverError;
+use super::primary::Primary;
+use super::sys::{self, CUdevResourceDesc, CUgreenCtx, Resource};
+use crate::units::{Granularity, Grid, GridError, UnitRange};
+
+/// Some SMs, as one call of the driver gave them.
+#[derive(Clone, Copy)]
+pub struct SmResource {
+    raw: Resource,
+    sms: u32,
+}
+
+impl SmResource {
+    fn of(raw: Resource) -> Option<Self> {
+        raw.sms().map(|(sms, ..)| Self { raw, sms })
+    }
+
+    /// How many.
+    pub fn sms(&self) -> u32 {
+        self.sms
+    }
+}
+
+/// Why a device could not be split into units.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SplitError {
+    /// The driver refused.
+    #[error(transparent)]
+    Driver(#[from] DriverError),
+    /// Nothing useful comes of it.
+    #[error(transparent)]
+    Grid(#[from] GridError),
+    /// It was split before.
+    #[error("the device is split already: a second split would give the same SMs again")]
+    Again,
+}
+
+/// A device's units: the parts of the one split that is ever made of it.
+pub struct Split {
+    primary: Arc<Primary>,
+    units: Vec<SmResource>,
+    remainder: Option<SmResource>,
+    grid: Grid,
+}
+
+impl Split {
+    /// Splits the device into as many units as it has. `capability` (major, minor) says what a unit is where the driver
+    /// does not, as those before 13.0. Without co-scheduling units are of 2 SMs, and kernels that need clusters of
+    /// blocks cannot run.
+    ///
+    /// # Errors
+    /// Where the driver refuses, the device is too small for two units, or it was split before.
+    pub fn once(
+        primary: &Arc<Primary>,
+        capability: (u32, u32),
+        ignore_coscheduling: bool,
+    ) -> Result<Self, SplitError> {
+        if !primary.may_split() {
+            return Err(SplitError::Again);
+        }
+        let driver = primary.driver();
+        let whole = driver.sm_resource(primary.device())?;
+        let (sms, min, align) = whole.sms().unwrap_or_default();
+        let (granularity, flags) = if ignore_coscheduling {
+            (Granularity { min: 2, align: 2 }, sys::IGNORE_COSCHEDULING)
+        } else {
+            (Granularity::of(min, align, capability), 0)
+        };
+        let least = granularity.unit_sms();
+        if sms < least {
+            return Err(GridError { sms, least }.into());
+        }
+        let groups = driver.count_groups(&whole, flags, least)?;
+        let (parts, remainder) = driver.split(&whole, groups, flags, least)?;
+        let units: Vec<_> = parts.into_iter().filter_map(SmResource::of).collect();
+        let remainder = SmResource::of(remainder);
+        let sizes: Vec<u32> = units.iter().map(SmResource::sms).collect();
+        let grid = Grid::new(&sizes, remainder.map_or(0, |rest| rest.sms)).ok_or(GridError { sms, least })?;
+        Ok(Self { primary: Arc::clone(primary), units, remainder, grid })
+    }
+
+    /// The units as numbers.
+    pub fn grid(&self) -> &Grid {
+        &self.grid
+    }
+
+    /// Joins the resources of a gpulet's units, and the remainder if it is the gpulet's.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn describe(&self, range: UnitRange) -> Result<Descriptor, DriverError> {
+        let units = self.units.get(range.indices()).unwrap_or(&[]);
+        let remainder = self.remainder.iter().filter(|_| self.grid.takes_remainder(range));
+        let parts: Vec<_> = units.iter().chain(remainder).map(|part| part.raw).collect();
+        let raw = self.primary.driver().describe(parts)?;
+        Ok(Descriptor { raw, primary: Arc::clone(&self.primary) })
+    }
+}
+
+/// SMs joined for one green context.
+pub struct Descriptor {
+    raw: CUdevResourceDesc,
+    primary: Arc<Primary>,
+}
+
+struct Raw(CUgreenCtx);
+
+// SAFETY: the driver wants one thread at a time, not always the same one; the mutex around it sees to that.
+unsafe impl Send for Raw {}
+
+/// A context whose work runs on its own SMs only.
+pub struct GreenContext {
+    raw: Mutex<Raw>,
+    sms: u32,
+    primary: Arc<Primary>,
+}
+
+impl GreenContext {
+    /// Makes one and reads back how many SMs it was given, which may differ from what was asked for.
+    ///
+    /// # Errors
+    /// What the driver says; nothing is left then.
+    pub fn create(descriptor: Descriptor) -> Result<Arc<Self>, DriverError> {
+        let Descriptor { raw, primary } = descriptor;
+        let driver = primary.driver();
+        // SAFETY: the driver gave the descriptor, and the context holds a share of the primary one.
+        let context = unsafe { driver.create_green(raw, primary.device()) }?;
+        let mut green = Self { raw: Mutex::new(Raw(context)), sms: 0, primary };
+        // SAFETY: the context is alive, and nobody else knows it yet.
+        let granted = unsafe { driver.green_resource(context) }?;
+        green.sms = granted.sms().map_or(0, |(sms, ..)| sms);
+        Ok(Arc::new(green))
+    }
+
+    /// SMs that it was given.
+    pub fn sms(&self) -> u32 {
+        self.sms
+    }
+
+    pub(super) fn primary(&self) -> &Arc<Primary> {
+        &self.primary
+    }
+
+    /// Runs a call on the handle while no other thread does.
+    pub(super) fn with<T>(&self, call: impl FnOnce(CUgreenCtx) -> T) -> T {
+        call(self.lock().0)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Raw> {
+        self.raw.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for GreenContext {
+    fn drop(&mut self) {
+        // SAFETY: its streams held shares of this and are destroyed. An error at the end is of no use to anybody.
+        let _ = self.with(|context| unsafe { self.primary.driver().destroy_green(context) });
+    }
+}

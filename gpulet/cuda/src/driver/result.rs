@@ -1,0 +1,102 @@
+//! One function a call: the driver's number becomes a [`DriverError`], what it writes becomes what is returned.
+//!
+//! A function is `unsafe` where it takes handles or addresses, which the driver believes: whoever calls it vouches
+//! that they are alive.
+
+use std::ffi::{CStr, c_char};
+use std::sync::OnceLock;
+
+use super::error::{DriverError, ErrorClass};
+use super::sys::{self, Base, Code, Green};
+
+/// Why there is no driver to talk to.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LibraryError {
+    /// No library of the driver's names was found.
+    #[error(
+        "no NVIDIA driver: libcuda.so.1 was not found (is the driver installed, and visible in this container?)"
+    )]
+    Missing,
+    /// A library was found that lacks calls which every driver has.
+    #[error("the NVIDIA driver library lacks {}: it is too old or not the driver's", .0.join(", "))]
+    Symbols(Vec<&'static str>),
+}
+
+/// The loaded driver. There is one a process, and it stays.
+pub struct Driver {
+    base: Base,
+    green: Result<Green, Vec<&'static str>>,
+    error_name: Option<sys::ErrorName>,
+}
+
+/// Answer of a call.
+pub(super) type Answer<T> = Result<T, DriverError>;
+
+/// Makes a call of a table and turns its number into an error that names it.
+macro_rules! call {
+    ($driver:ident, $table:expr, $name:ident($($argument:expr),*)) => {{
+        let code = ($table.$name)($($argument),*);
+        $driver.check(stringify!($name), code)
+    }};
+}
+
+mod device;
+mod green;
+mod memory;
+mod streams;
+
+impl Driver {
+    /// Loads the library and looks its calls up; the first answer is kept for the process's life.
+    ///
+    /// # Errors
+    /// What is missing.
+    pub fn load() -> Result<&'static Self, LibraryError> {
+        static DRIVER: OnceLock<Result<Driver, LibraryError>> = OnceLock::new();
+        let loaded = DRIVER.get_or_init(|| {
+            let library = sys::library().ok_or(LibraryError::Missing)?;
+            let base = Base::resolve(library).map_err(LibraryError::Symbols)?;
+            Ok(Self { base, green: Green::resolve(library), error_name: sys::error_name(library) })
+        });
+        loaded.as_ref().map_err(Clone::clone)
+    }
+
+    /// Calls for green contexts that the driver lacks; empty: it has them all.
+    pub fn missing_green_calls(&self) -> &[&'static str] {
+        self.green.as_ref().err().map_or(&[], Vec::as_slice)
+    }
+
+    fn check(&self, call: &'static str, code: Code) -> Answer<()> {
+        if code == sys::SUCCESS { Ok(()) } else { Err(self.error(call, code)) }
+    }
+
+    fn error(&self, call: &'static str, code: Code) -> DriverError {
+        DriverError { call, code, name: self.name_of(code), class: ErrorClass::of(code) }
+    }
+
+    fn name_of(&self, code: Code) -> String {
+        let mut name: *const c_char = std::ptr::null();
+        if let Some(error_name) = self.error_name {
+            // SAFETY: the driver writes one pointer there, or nothing.
+            let _ = unsafe { error_name(code, &raw mut name) };
+        }
+        if name.is_null() {
+            return "a code without a name".to_owned();
+        }
+        // SAFETY: not null, so the driver gave one of its constant strings.
+        unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned()
+    }
+
+    fn green(&self) -> Answer<&Green> {
+        self.green.as_ref().map_err(|missing| DriverError {
+            call: missing.first().copied().unwrap_or("green contexts"),
+            code: 0,
+            name: "the driver lacks it".to_owned(),
+            class: ErrorClass::Machine,
+        })
+    }
+}
+
+/// Whether a recording was refused because of the contexts of the event and the stream.
+pub(super) fn is_of_other_context(error: &DriverError) -> bool {
+    matches!(error.code, sys::INVALID_CONTEXT | sys::INVALID_HANDLE)
+}

@@ -1,0 +1,132 @@
+//! The tests' side: looks into the stand-in that the process under test has loaded, and tells it what to do.
+
+#![expect(unsafe_code, reason = "symbols of a library are called by their C types")]
+
+use std::ffi::CString;
+
+use libloading::Library;
+
+/// Kinds of things that a driver gives and wants back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Kind {
+    /// Retained primary contexts.
+    Primary = 0,
+    /// Green contexts.
+    Green = 1,
+    /// Streams.
+    Stream = 2,
+    /// Events.
+    Event = 3,
+    /// Buffers in device memory.
+    Buffer = 4,
+    /// Pinned buffers.
+    Pinned = 5,
+    /// Starts of the management library.
+    Management = 6,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 7] =
+        [Self::Primary, Self::Green, Self::Stream, Self::Event, Self::Buffer, Self::Pinned, Self::Management];
+}
+
+/// The library that was found as the driver is not the stand-in.
+#[derive(Debug, thiserror::Error)]
+#[error("the driver library is not the stand-in: {0}")]
+pub struct NotStandin(#[from] libloading::Error);
+
+/// A stand-in that this process has loaded by the driver's name.
+pub struct Control {
+    fail: unsafe extern "C" fn(*const std::ffi::c_char, u64, u32),
+    heal: extern "C" fn(),
+    calls: unsafe extern "C" fn(*const std::ffi::c_char) -> u64,
+    alive: extern "C" fn(u32) -> u64,
+    violations: unsafe extern "C" fn(*mut u8, usize) -> usize,
+    hold: extern "C" fn(usize, bool),
+    occupy: extern "C" fn(u64, bool),
+    stream_sms: unsafe extern "C" fn(usize, *mut u32, usize) -> usize,
+    _library: Library,
+}
+
+impl Control {
+    /// Finds `libcuda.so` as the program does and looks for the stand-in's switches in it.
+    pub fn open() -> Result<Self, NotStandin> {
+        // SAFETY: the stand-in runs nothing when it is loaded; the types are those of `switches.rs`.
+        unsafe {
+            let library = Library::new("libcuda.so")?;
+            Ok(Self {
+                fail: *library.get(b"standin_fail\0")?,
+                heal: *library.get(b"standin_heal\0")?,
+                calls: *library.get(b"standin_calls\0")?,
+                alive: *library.get(b"standin_alive\0")?,
+                violations: *library.get(b"standin_violations\0")?,
+                hold: *library.get(b"standin_hold\0")?,
+                occupy: *library.get(b"standin_occupy\0")?,
+                stream_sms: *library.get(b"standin_stream_sms\0")?,
+                _library: library,
+            })
+        }
+    }
+
+    /// Makes a call (`cuGreenCtxCreate`) fail with a code at its n-th use from now on; 1 is the next.
+    pub fn fail(&self, call: &str, nth: u64, code: u32) {
+        let call = CString::new(call).unwrap_or_default();
+        // SAFETY: the string ends with a zero and outlives the call.
+        unsafe { (self.fail)(call.as_ptr(), nth, code) }
+    }
+
+    /// Forgets faults that were told and have not come, and a sticky one that came.
+    pub fn heal(&self) {
+        (self.heal)();
+    }
+
+    /// How often a call was made.
+    pub fn calls(&self, call: &str) -> u64 {
+        let call = CString::new(call).unwrap_or_default();
+        // SAFETY: the string ends with a zero and outlives the call.
+        unsafe { (self.calls)(call.as_ptr()) }
+    }
+
+    /// How many things of a kind exist.
+    pub fn alive(&self, kind: Kind) -> u64 {
+        (self.alive)(kind as u32)
+    }
+
+    /// Everything that exists, as a list of kinds and counts without zeros.
+    pub fn everything(&self) -> Vec<(Kind, u64)> {
+        let counts = Kind::ALL.map(|kind| (kind, self.alive(kind)));
+        counts.into_iter().filter(|(_, count)| *count > 0).collect()
+    }
+
+    /// Rules of the driver that were broken so far, in words.
+    pub fn violations(&self) -> Vec<String> {
+        // SAFETY: null is allowed and writes nothing.
+        let length = unsafe { (self.violations)(std::ptr::null_mut(), 0) };
+        let mut bytes = vec![0; length];
+        // SAFETY: so many bytes may be written.
+        unsafe { (self.violations)(bytes.as_mut_ptr(), bytes.len()) };
+        String::from_utf8_lossy(&bytes).lines().map(str::to_owned).collect()
+    }
+
+    /// Says that work is in flight on a stream, or that it ended.
+    pub fn hold(&self, stream: usize, busy: bool) {
+        (self.hold)(stream, busy);
+    }
+
+    /// Takes device memory from every GPU, as a library does that loads a model, or gives it back.
+    pub fn occupy(&self, bytes: u64, taken: bool) {
+        (self.occupy)(bytes, taken);
+    }
+
+    /// Numbers of the SMs that a stream's work may use.
+    pub fn stream_sms(&self, stream: usize) -> Vec<u32> {
+        // SAFETY: null is allowed and writes nothing.
+        let length = unsafe { (self.stream_sms)(stream, std::ptr::null_mut(), 0) };
+        let mut sms = vec![0; length];
+        // SAFETY: so many numbers may be written.
+        unsafe { (self.stream_sms)(stream, sms.as_mut_ptr(), sms.len()) };
+        sms
+    }
+}

@@ -1,0 +1,15 @@
+//! The crate beside a driver in plain memory; each test has a process of its own (see `cuda_standin`).
+
+#![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+mod closing;
+mod faults;
+mod gpu;
+mod memory;
+mod monitoring;
+mod opening;
+mod probing;
+mod random;
+mod shapes;
+mod stage;
+mod units;

@@ -1,0 +1,65 @@
+//! What GPUs say of themselves.
+
+use cuda_standin::{Driver, Kind, Shape, staged, with_driver};
+use gpulet_cuda::{CudaOptions, Monitor, probe};
+
+use crate::stage::take;
+
+#[test]
+fn a_machine_without_the_management_library_is_told_so() {
+    let test = "monitoring::a_machine_without_the_management_library_is_told_so";
+    staged(test, &Driver::Broken, || {
+        let said = Monitor::open().err().unwrap().to_string();
+        assert!(said.starts_with("no NVIDIA management library (libnvidia-ml.so.1): "), "{said}");
+        assert_eq!(said.lines().count(), 1);
+    });
+}
+
+#[test]
+fn a_gpu_is_read_and_what_it_does_not_say_is_left_out() {
+    let shape = Shape { devices: 2, name: "NVIDIA H100 80GB HBM3".to_owned(), ..Shape::default() };
+    with_driver("monitoring::a_gpu_is_read_and_what_it_does_not_say_is_left_out", shape, |_| {
+        let (device, _) = take(&CudaOptions::default());
+        let monitor = Monitor::open().unwrap();
+        let readings = monitor.read().unwrap();
+        assert_eq!(readings.len(), 2);
+        let first = &readings[0];
+        assert_eq!(first.uuid.as_deref(), Some(probe().unwrap()[0].uuid.as_str()), "one GPU by one name");
+        assert_eq!((first.busy_percent, first.memory_busy_percent), (Some(37), Some(12)));
+        assert_eq!((first.clock_sm_mhz, first.clock_memory_mhz), (Some(1755), Some(2619)));
+        assert_eq!(first.throttle_reasons, Some(vec!["SW_POWER_CAP"]));
+        assert_eq!((first.power_milliwatts, first.temperature_celsius), (None, Some(41)));
+        assert_eq!(first.memory_total_bytes, Some(80 << 30));
+        assert!(first.memory_used_bytes > readings[1].memory_used_bytes, "our context is on the first");
+        assert!(!first.mig && first.instances.is_empty());
+        drop(device);
+    });
+}
+
+#[test]
+fn instances_are_listed() {
+    let shape = Shape { instances: 3, ..Shape::default() };
+    with_driver("monitoring::instances_are_listed", shape, |_| {
+        let readings = Monitor::open().unwrap().read().unwrap().remove(0);
+        assert!(readings.mig);
+        let uuids: Vec<_> = readings.instances.iter().map(|instance| instance.uuid.as_str()).collect();
+        assert_eq!(uuids.len(), 3);
+        assert!(uuids.iter().all(|uuid| uuid.starts_with("MIG-")));
+        assert_eq!(readings.instances[2].memory_bytes, Some(10 << 30));
+    });
+}
+
+#[test]
+fn gpus_that_cannot_be_asked_are_left_out() {
+    let shape = Shape { devices: 2, ..Shape::default() };
+    with_driver("monitoring::gpus_that_cannot_be_asked_are_left_out", shape, |control| {
+        let monitor = Monitor::open().unwrap();
+        control.fail("nvmlDeviceGetHandleByIndex_v2", 1, 15);
+        assert_eq!(monitor.read().unwrap().len(), 1);
+        control.fail("nvmlDeviceGetCount_v2", 1, 999);
+        let said = monitor.read().err().unwrap().to_string();
+        assert!(said.starts_with("the NVIDIA management library does not list its GPUs: "), "{said}");
+        assert_eq!(control.alive(Kind::Management), 1);
+        drop(monitor);
+    });
+}

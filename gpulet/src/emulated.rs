@@ -1,0 +1,177 @@
+//! Devices that are not there: their batches take as long as profiles say, in real time, and their answers are zeros.
+//!
+//! Everything around them is real: requests, queues, changes of gpulets. They stand for devices that are still to be
+//! bought, and for those that a machine which tests the server does not have.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use models::engine::{Session, synthetic};
+use models::{LoadOptions, ModelFiles, inspect};
+
+use crate::device::{
+    Capacity, Compute, Device, DeviceError, DeviceInfo, FaultDomain, Guarantees, Partition, PartitionSpec,
+    PartitionWatch, Resize, Sharing,
+};
+
+/// How long batches take on a device of some kind.
+pub trait BatchTimes: Send + Sync + 'static {
+    /// Time of a batch of so many rows on so many units; none if nothing is known of the model on such a device.
+    fn time(&self, kind: &str, files: &ModelFiles, rows: u32, units: u32) -> Option<Duration>;
+}
+
+/// A device that is emulated.
+pub struct EmulatedDevice {
+    info: DeviceInfo,
+    times: Arc<dyn BatchTimes>,
+}
+
+impl EmulatedDevice {
+    /// Name of the backend.
+    pub const BACKEND: &str = "emulated";
+
+    /// A device of a kind that these times know.
+    pub fn new(
+        name: &str,
+        kind: &str,
+        sizes: Vec<u32>,
+        memory_bytes: u64,
+        times: Arc<dyn BatchTimes>,
+    ) -> Self {
+        let info = DeviceInfo {
+            name: name.to_owned(),
+            backend: Self::BACKEND,
+            kind: kind.to_owned(),
+            units: sizes.last().copied().unwrap_or_default(),
+            sizes,
+            memory_bytes,
+            guarantees: Guarantees {
+                compute: Compute::Exclusive,
+                memory_bandwidth: Sharing::Isolated,
+                cache: Sharing::Isolated,
+                copy_engines: Sharing::Isolated,
+                memory_capacity: Capacity::Accounted,
+                fault_domain: FaultDomain::Process,
+                resize: Resize::Live,
+                overlap: true,
+            },
+        };
+        Self { info, times }
+    }
+}
+
+impl Device for EmulatedDevice {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn open(
+        &self,
+        spec: &PartitionSpec,
+        _watch: Arc<dyn PartitionWatch>,
+    ) -> Result<Arc<dyn Partition>, DeviceError> {
+        let DeviceInfo { name, kind, units, sizes, .. } = &self.info;
+        let end = u64::from(spec.first_unit) + u64::from(spec.units);
+        if !sizes.contains(&spec.units) || end > u64::from(*units) {
+            let first = spec.first_unit;
+            return Err(DeviceError(format!(
+                "device `{name}` has units 0 to {units} and gpulets of {sizes:?}: none of {first} to {end}"
+            )));
+        }
+        let (kind, times) = (kind.clone(), Arc::clone(&self.times));
+        Ok(Arc::new(EmulatedPartition { kind, units: spec.units, times }))
+    }
+}
+
+struct EmulatedPartition {
+    kind: String,
+    units: u32,
+    times: Arc<dyn BatchTimes>,
+}
+
+impl Partition for EmulatedPartition {
+    fn cores(&self) -> &[usize] {
+        &[]
+    }
+
+    fn load(&self, files: &ModelFiles, options: &LoadOptions) -> Result<Box<dyn Session>, DeviceError> {
+        let signature = inspect(files, options).map_err(|error| DeviceError(error.to_string()))?;
+        if self.times.time(&self.kind, files, 1, self.units).is_none() {
+            return Err(DeviceError(format!(
+                "model `{}`: no profile of it on `{}`: name its file in partition.profiles",
+                files.name, self.kind
+            )));
+        }
+        let (kind, units, times, files) =
+            (self.kind.clone(), self.units, Arc::clone(&self.times), files.clone());
+        let time = move |rows| times.time(&kind, &files, rows, units).unwrap_or_default();
+        Ok(synthetic::emulate(signature, Box::new(time)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use models::engine::Batch;
+    use models::{Format, ModelName, Version};
+    use oip::{Datatype, Shape, Tensor};
+    use std::time::Instant;
+
+    struct PerRow;
+
+    impl BatchTimes for PerRow {
+        fn time(&self, kind: &str, files: &ModelFiles, rows: u32, units: u32) -> Option<Duration> {
+            let known = kind == "big" && files.name.as_str() == "m";
+            known.then(|| Duration::from_micros(u64::from(8_000 * rows / units)))
+        }
+    }
+
+    struct Nobody;
+
+    impl PartitionWatch for Nobody {
+        fn lost(&self, _lane: u32, _reason: &str) {}
+    }
+
+    fn files(name: &str) -> ModelFiles {
+        let text = "max_batch = 8\n\
+                    inputs = [{ name = \"x\", datatype = \"FP32\", dims = [-1, 2] }]\n\
+                    outputs = [{ name = \"y\", datatype = \"INT64\", dims = [-1] }]\n";
+        ModelFiles::from_bytes(ModelName::new(name).unwrap(), Version(1), Format::Synthetic, text)
+    }
+
+    fn open(first_unit: u32, units: u32) -> Result<Arc<dyn Partition>, DeviceError> {
+        let device = EmulatedDevice::new("gpu0", "big", vec![1, 2, 4], 1 << 30, Arc::new(PerRow));
+        device.open(&PartitionSpec { lane: 0, first_unit, units }, Arc::new(Nobody))
+    }
+
+    #[test]
+    fn a_batch_takes_the_time_of_its_rows_on_the_units_of_its_gpulet() {
+        let data = vec![0_u8; 16].into();
+        let input = Tensor {
+            name: "x".to_owned(),
+            datatype: Datatype::Fp32,
+            shape: Shape::from_extents(&[2, 2]),
+            data,
+        };
+        for (units, least) in [(4, 4), (1, 16)] {
+            let mut session = open(0, units).unwrap().load(&files("m"), &LoadOptions::default()).unwrap();
+            let begun = Instant::now();
+            let outputs = session.run(&Batch { inputs: vec![Some(input.clone())], rows: 2 }).unwrap();
+            assert!(begun.elapsed() >= Duration::from_millis(least));
+            assert_eq!((outputs[0].shape.extents(), outputs[0].data.len()), (&[2][..], 16));
+        }
+    }
+
+    #[test]
+    fn gpulets_and_models_that_the_device_does_not_know_are_refused() {
+        for (first_unit, units) in [(0, 3), (1, 4), (4, 1), (u32::MAX, 2)] {
+            let refused = open(first_unit, units).err().map(|error| error.to_string());
+            assert!(refused.is_some_and(|why| why.contains("gpulets of [1, 2, 4]")));
+        }
+        let refused = open(2, 2).unwrap().load(&files("other"), &LoadOptions::default()).err().unwrap();
+        assert_eq!(
+            refused.to_string(),
+            "model `other`: no profile of it on `big`: name its file in partition.profiles"
+        );
+    }
+}

@@ -1,0 +1,229 @@
+//! Devices, models and signatures as messages carry them.
+
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+
+use bytes::Bytes;
+use gpulet::{DeviceInfo, Guarantees};
+use models::{Dim, EngineChoice, Format, LoadOptions, ModelFiles, ModelName, Signature, TensorSpec, Version};
+use oip::Datatype;
+use serde::{Deserialize, Serialize};
+
+use super::message::datatype;
+use crate::names::lasting;
+
+/// [`DeviceInfo`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct WireDevice {
+    name: String,
+    backend: String,
+    kind: String,
+    pub units: u32,
+    sizes: Vec<u32>,
+    memory_bytes: u64,
+    guarantees: Guarantees,
+}
+
+impl From<&DeviceInfo> for WireDevice {
+    fn from(info: &DeviceInfo) -> Self {
+        let DeviceInfo { name, backend, kind, units, sizes, memory_bytes, guarantees } = info;
+        Self {
+            name: name.clone(),
+            backend: (*backend).to_owned(),
+            kind: kind.clone(),
+            units: *units,
+            sizes: sizes.clone(),
+            memory_bytes: *memory_bytes,
+            guarantees: *guarantees,
+        }
+    }
+}
+
+impl TryFrom<WireDevice> for DeviceInfo {
+    type Error = String;
+
+    fn try_from(device: WireDevice) -> Result<Self, String> {
+        let WireDevice { name, backend, kind, units, sizes, memory_bytes, guarantees } = device;
+        let backend = lasting(&backend).ok_or("too many names of backends")?;
+        Ok(Self { name, backend, kind, units, sizes, memory_bytes, guarantees })
+    }
+}
+
+/// [`ModelFiles`] without the bytes of the main file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct WireFiles {
+    pub name: String,
+    version: u64,
+    onnx: bool,
+    /// A path as the system has it.
+    folder: Option<Vec<u8>>,
+}
+
+impl From<&ModelFiles> for WireFiles {
+    fn from(files: &ModelFiles) -> Self {
+        Self {
+            name: files.name.to_string(),
+            version: files.version.0,
+            onnx: match files.format {
+                Format::Onnx => true,
+                Format::Synthetic => false,
+            },
+            folder: files.folder().map(|folder| folder.as_os_str().as_bytes().to_vec()),
+        }
+    }
+}
+
+impl WireFiles {
+    /// The files with these bytes as the main one.
+    pub fn with(self, bytes: Bytes) -> Result<ModelFiles, String> {
+        let name = ModelName::new(&self.name).map_err(|error| error.to_string())?;
+        let format = if self.onnx { Format::Onnx } else { Format::Synthetic };
+        let files = ModelFiles::from_bytes(name, Version(self.version), format, bytes);
+        Ok(match self.folder {
+            Some(folder) => files.in_folder(PathBuf::from(std::ffi::OsString::from_vec(folder))),
+            None => files,
+        })
+    }
+}
+
+/// [`LoadOptions`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct WireOptions {
+    engine: String,
+    threads: usize,
+    cores: Vec<usize>,
+    plan_cache: usize,
+    free_batch: bool,
+    max_batch: Option<u32>,
+}
+
+impl From<&LoadOptions> for WireOptions {
+    fn from(options: &LoadOptions) -> Self {
+        let LoadOptions { engine, threads, cores, plan_cache, free_batch, max_batch } = options;
+        Self {
+            engine: engine.as_str().to_owned(),
+            threads: *threads,
+            cores: cores.clone(),
+            plan_cache: *plan_cache,
+            free_batch: *free_batch,
+            max_batch: *max_batch,
+        }
+    }
+}
+
+impl TryFrom<WireOptions> for LoadOptions {
+    type Error = String;
+
+    fn try_from(options: WireOptions) -> Result<Self, String> {
+        let WireOptions { engine, threads, cores, plan_cache, free_batch, max_batch } = options;
+        let engine: EngineChoice =
+            engine.parse().map_err(|error: models::UnknownEngine| error.to_string())?;
+        Ok(Self { engine, threads, cores, plan_cache, free_batch, max_batch })
+    }
+}
+
+/// [`Signature`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct WireSignature {
+    inputs: Vec<WireSpec>,
+    outputs: Vec<WireSpec>,
+    max_batch: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct WireSpec {
+    name: String,
+    datatype: u8,
+    dims: Vec<Option<u64>>,
+    optional: bool,
+}
+
+impl From<&Signature> for WireSignature {
+    fn from(signature: &Signature) -> Self {
+        let Signature { inputs, outputs, max_batch } = signature;
+        let specs = |specs: &[TensorSpec]| specs.iter().map(WireSpec::from).collect();
+        Self { inputs: specs(inputs), outputs: specs(outputs), max_batch: *max_batch }
+    }
+}
+
+impl From<&TensorSpec> for WireSpec {
+    fn from(spec: &TensorSpec) -> Self {
+        let TensorSpec { name, datatype, dims, optional } = spec;
+        let position = Datatype::ALL.iter().position(|one| one == datatype);
+        let dims = dims.iter().map(|dim| match dim {
+            Dim::Fixed(extent) => Some(*extent),
+            Dim::Free => None,
+        });
+        Self {
+            name: name.clone(),
+            datatype: position.and_then(|position| u8::try_from(position).ok()).unwrap_or(u8::MAX),
+            dims: dims.collect(),
+            optional: *optional,
+        }
+    }
+}
+
+impl TryFrom<WireSignature> for Signature {
+    type Error = String;
+
+    fn try_from(signature: WireSignature) -> Result<Self, String> {
+        let WireSignature { inputs, outputs, max_batch } = signature;
+        let specs =
+            |specs: Vec<WireSpec>| specs.into_iter().map(TensorSpec::try_from).collect::<Result<_, _>>();
+        Ok(Self { inputs: specs(inputs)?, outputs: specs(outputs)?, max_batch })
+    }
+}
+
+impl TryFrom<WireSpec> for TensorSpec {
+    type Error = String;
+
+    fn try_from(spec: WireSpec) -> Result<Self, String> {
+        let WireSpec { name, datatype: position, dims, optional } = spec;
+        let dims = dims.into_iter().map(|extent| extent.map_or(Dim::Free, Dim::Fixed)).collect();
+        Ok(Self { name, datatype: datatype(position)?, dims, optional })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everything_comes_back_as_it_was() {
+        let name = ModelName::new("digits").unwrap();
+        let files = ModelFiles::from_bytes(name, Version(3), Format::Onnx, "graph");
+        let files = files.in_folder("/models/digits/3".into());
+        let again = WireFiles::from(&files).with(files.bytes.clone()).unwrap();
+        assert_eq!((&again.name, again.version, again.format), (&files.name, files.version, files.format));
+        assert_eq!((again.hash, again.folder()), (files.hash, files.folder()));
+
+        let options = LoadOptions {
+            engine: EngineChoice::Named("tract"),
+            threads: 2,
+            cores: vec![1, 3],
+            plan_cache: 5,
+            free_batch: true,
+            max_batch: Some(7),
+        };
+        assert_eq!(LoadOptions::try_from(WireOptions::from(&options)), Ok(options));
+
+        let specs = Datatype::ALL.map(|datatype| TensorSpec {
+            name: datatype.to_string(),
+            datatype,
+            dims: vec![Dim::Free, Dim::Fixed(9)],
+            optional: datatype == Datatype::Bool,
+        });
+        let signature = Signature { inputs: specs.to_vec(), outputs: specs[..2].to_vec(), max_batch: 4 };
+        assert_eq!(Signature::try_from(WireSignature::from(&signature)), Ok(signature));
+    }
+
+    #[test]
+    fn what_this_program_does_not_know_is_refused() {
+        let mut options = WireOptions::from(&LoadOptions::default());
+        options.engine = "abacus".to_owned();
+        assert!(LoadOptions::try_from(options).unwrap_err().starts_with("unknown engine `abacus`"));
+        let spec = WireSpec { name: "x".to_owned(), datatype: 99, dims: Vec::new(), optional: false };
+        let signature = WireSignature { inputs: vec![spec], outputs: Vec::new(), max_batch: 0 };
+        assert_eq!(Signature::try_from(signature), Err("datatype number 99".to_owned()));
+    }
+}

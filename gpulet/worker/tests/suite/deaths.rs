@@ -1,0 +1,201 @@
+//! What a worker takes with it, what is said of it, and what comes after.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use gpulet::pin_this_thread;
+use gpulet_worker::{Limits, WorkerScope};
+use rustix::process::Signal;
+
+use crate::support::{SOON, World, bytes, echo, echoes, limits, load, lost, signal, stop};
+
+/// Longer than any test waits.
+const LONG: &str = "time = { alpha_us = 60000000 }";
+
+#[test]
+fn kill_9_during_a_batch_loses_that_gpulet_and_no_other() {
+    let world = World::new(WorkerScope::Gpulet);
+    let ((hit, hit_losses), (other, other_losses)) = (world.open(4), world.open(5));
+    let (mut session, mut neighbour) = (load(&hit, &echo("long", LONG)), load(&other, &echo("echo", "")));
+    let reason = thread::scope(|scope| {
+        let running = scope.spawn(|| lost(session.run(&bytes(1, 4, 1))));
+        signal(world.began().0, Signal::KILL);
+        running.join().unwrap()
+    });
+    assert!(reason.ends_with("of device `cpu0`: killed by SIGKILL"), "{reason}");
+    assert_eq!(lost(session.run(&bytes(1, 4, 1))), reason, "and it stays so");
+    drop((session, hit));
+    assert_eq!(hit_losses.only(), (4, reason));
+    echoes(neighbour.as_mut(), 1, 4);
+    assert!(other_losses.none_yet());
+    let (again, _losses) = world.open(4);
+    echoes(load(&again, &echo("echo", "")).as_mut(), 1, 4);
+}
+
+#[test]
+fn a_worker_of_a_device_takes_all_its_gpulets_with_it_and_each_is_reported_once() {
+    let world = World::new(WorkerScope::Device);
+    let ((one, one_losses), (two, two_losses)) = (world.open(1), world.open(2));
+    let (mut long, mut quick) = (load(&one, &echo("long", LONG)), load(&two, &echo("echo", "")));
+    echoes(quick.as_mut(), 1, 4);
+    let (worker, _) = world.began();
+    let reason = thread::scope(|scope| {
+        let running = scope.spawn(|| lost(long.run(&bytes(1, 4, 1))));
+        assert_eq!(world.began().0, worker, "one process for both");
+        signal(worker, Signal::KILL);
+        running.join().unwrap()
+    });
+    assert_eq!(lost(quick.run(&bytes(1, 4, 1))), reason);
+    assert_eq!((one_losses.only(), two_losses.only()), ((1, reason.clone()), (2, reason)));
+    let (again, _losses) = world.open(1);
+    let mut session = load(&again, &echo("echo", ""));
+    echoes(session.as_mut(), 1, 4);
+    assert_ne!(world.began().0, worker);
+}
+
+#[test]
+fn a_death_between_batches_is_noticed_too() {
+    let world = World::new(WorkerScope::Gpulet);
+    let (partition, losses) = world.open(9);
+    let mut session = load(&partition, &echo("echo", ""));
+    echoes(session.as_mut(), 1, 4);
+    signal(world.began().0, Signal::TERM);
+    let (lane, reason) = losses.only();
+    assert!(lane == 9 && reason.ends_with("killed by SIGTERM"), "{reason}");
+    assert_eq!(lost(session.run(&bytes(1, 4, 1))), reason);
+}
+
+#[test]
+fn a_worker_that_is_stopped_is_lost_within_the_limit() {
+    let world = World::new(WorkerScope::Gpulet);
+    let (partition, losses) = world.open(9);
+    let mut session = load(&partition, &echo("echo", "time = { alpha_us = 2000 }"));
+    for _ in 0..5 {
+        echoes(session.as_mut(), 1, 4);
+    }
+    stop(world.began().0);
+    let begun = Instant::now();
+    let reason = lost(session.run(&bytes(1, 4, 1)));
+    let took = begun.elapsed();
+    println!("found after {took:?}: {reason}");
+    assert!(took >= Duration::from_millis(250) && took < SOON / 10, "{took:?}");
+    assert!(reason.contains("no answer for ") && reason.contains(" ms to a batch, expected "), "{reason}");
+    drop((session, partition));
+    assert_eq!(losses.only(), (9, reason));
+}
+
+#[test]
+fn a_worker_that_cannot_even_close_is_ended() {
+    let close = Duration::from_millis(200);
+    let world = World::with(WorkerScope::Device, Limits { close, ..limits() });
+    let ((one, one_losses), (two, two_losses)) = (world.open(1), world.open(2));
+    let mut session = load(&one, &echo("echo", ""));
+    echoes(session.as_mut(), 1, 4);
+    stop(world.began().0);
+    drop(session);
+    drop(one);
+    let reason = two_losses.only().1;
+    assert!(reason.contains("to closing a session"), "{reason}");
+    assert_eq!(one_losses.only(), (1, reason));
+    drop(two);
+}
+
+#[test]
+fn a_batch_that_hangs_is_lost_within_the_limit() {
+    let world = World::new(WorkerScope::Gpulet);
+    let (partition, losses) = world.open(9);
+    // Twice the rows, and ten thousand times the time.
+    let mut session = load(&partition, &echo("hangs", "time = { points = [[1, 3000], [2, 30000000]] }"));
+    for _ in 0..3 {
+        echoes(session.as_mut(), 1, 4);
+    }
+    let begun = Instant::now();
+    let reason = lost(session.run(&bytes(2, 4, 1)));
+    let took = begun.elapsed();
+    println!("found after {took:?}: {reason}");
+    assert!(took >= Duration::from_millis(250) && took < SOON / 10, "{took:?}");
+    assert_eq!(losses.only(), (9, reason));
+}
+
+#[test]
+fn a_worker_that_became_many_times_as_slow_is_lost_after_half_a_second_of_it() {
+    // No single run is too slow.
+    let limits = Limits { run_least: SOON, run_most: SOON, ..limits() };
+    let world = World::with(WorkerScope::Gpulet, limits);
+    let (partition, losses) = world.open(9);
+    let mut session = load(&partition, &echo("slows", "time = { alpha_us = 2000 }"));
+    for _ in 0..10 {
+        echoes(session.as_mut(), 1, 4);
+    }
+    let (mut answered, begun) = (0, Instant::now());
+    let reason = loop {
+        match session.run(&bytes(1, 4, 0xF7)) {
+            Ok(outputs) => assert_eq!(outputs[0].data[0], 0xF7),
+            ended => break lost(ended),
+        }
+        answered += 1;
+        assert!(answered < 200);
+    };
+    println!("found after {:?} and {answered} answers: {reason}", begun.elapsed());
+    assert!(reason.contains(" batches in a row were slow, the last "), "{reason}");
+    drop((session, partition));
+    assert_eq!(losses.only(), (9, reason));
+}
+
+#[test]
+fn a_worker_that_has_no_core_is_not_taken_for_one_that_hangs() {
+    // A run may take 30 ms; beside eight others on its core it takes twice as long, and more.
+    let limit = Duration::from_millis(30);
+    let world = World::with(WorkerScope::Gpulet, Limits { run_least: limit, run_most: limit, ..limits() });
+    let (partition, losses) = world.open(9);
+    let cores = partition.cores().to_vec();
+    let mut session = load(&partition, &echo("spins", "time = { alpha_us = 6000, mode = \"spin\" }"));
+    // As many as it learns from.
+    for _ in 0..10 {
+        echoes(session.as_mut(), 1, 4);
+    }
+    let over = AtomicBool::new(false);
+    let longest = thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                pin_this_thread(&cores).unwrap();
+                while !over.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+        let mut longest = Duration::ZERO;
+        for _ in 0..10 {
+            let begun = Instant::now();
+            let ran = session.run(&bytes(1, 4, 1));
+            longest = longest.max(begun.elapsed());
+            if ran.is_err() {
+                break;
+            }
+        }
+        over.store(true, Ordering::Relaxed);
+        longest
+    });
+    println!("the longest run took {longest:?}");
+    echoes(session.as_mut(), 1, 4);
+    assert!(losses.none_yet());
+}
+
+#[test]
+fn whatever_else_ends_a_worker_is_told() {
+    for (order, part) in [
+        (0xF1, "no message: "),
+        (0xF2, "killed by SIGABRT"),
+        (0xF5, "of device `cpu0`: gpulet of lane 6: illegal address"),
+    ] {
+        let world = World::new(WorkerScope::Device);
+        let (partition, losses) = world.open(6);
+        let mut session = load(&partition, &echo("echo", ""));
+        echoes(session.as_mut(), 1, 4);
+        let reason = lost(session.run(&bytes(1, 4, order)));
+        assert!(reason.contains(part), "{reason}");
+        drop((session, partition));
+        assert_eq!(losses.only(), (6, reason));
+    }
+}
