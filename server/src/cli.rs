@@ -75,6 +75,9 @@ pub enum Command {
     /// Set the simulator beside a live server: the same workload through both.
     #[command(after_help = PARITY_EXAMPLES)]
     Parity(Box<ParityArgs>),
+    /// Run gpulets for a server that started this process.
+    #[command(hide = true)]
+    Worker,
     /// Print a completion script for a shell.
     #[command(after_help = "Example:\n  tessera completions bash > /etc/bash_completion.d/tessera")]
     Completions {

@@ -10,7 +10,9 @@ use clap::CommandFactory as _;
 use crate::cli::{CheckArgs, Cli, Command, ConfigArgs, ServeArgs};
 use crate::config::{Config, Problem, Problems, Sources};
 use crate::surroundings::Surroundings;
-use crate::{check, doctor, load, logs, models_command, output, parity, plan, profile, serve, simulate};
+use crate::{
+    check, devices, doctor, load, logs, models_command, output, parity, plan, profile, serve, simulate,
+};
 
 /// Name of the configuration file that a repository may hold.
 const REPOSITORY_CONFIG: &str = "tessera.toml";
@@ -37,6 +39,7 @@ pub fn run(cli: Cli, surroundings: &Surroundings) -> ExitCode {
         Some(Command::Arena(arguments)) => simulate::arena::run(&arguments, surroundings),
         Some(Command::Load(arguments)) => load::run(&arguments, surroundings),
         Some(Command::Parity(arguments)) => parity::run(&arguments, surroundings),
+        Some(Command::Worker) => return devices::worker::run(surroundings),
         Some(Command::Completions { shell }) => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "tessera", &mut script);

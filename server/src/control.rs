@@ -22,7 +22,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::catalog::Catalog;
 use crate::config::Partition;
+use crate::devices::Devices;
 use crate::reason::{Reason, Refusal};
+use crate::supervisor::Losses;
 use layout::Layout;
 use shell::Shell;
 use task::{Command, Task};
@@ -45,31 +47,25 @@ pub struct ControlSetup {
     pub options: Partition,
     /// The models.
     pub catalog: Arc<Catalog>,
+    /// What they run on.
+    pub devices: Arc<Devices>,
+    /// Where gpulets that are lost are told of.
+    pub losses: Losses,
     /// The lanes that the server started with.
     pub lanes: Vec<LaneHandle>,
-    /// Lane numbers that the router takes.
-    pub lanes_max: u32,
-    /// Bytes that sessions may take.
-    pub memory_bytes: u64,
 }
 
 impl Control {
     /// Starts the loop; it ends with `stop`.
     ///
     /// # Errors
-    /// What is wrong with the options or the profiles that they name.
+    /// What is wrong with the options.
     pub fn start(setup: ControlSetup, stop: CancellationToken) -> anyhow::Result<Self> {
-        let ControlSetup { options, catalog, lanes, lanes_max, memory_bytes } = setup;
+        let ControlSetup { options, catalog, devices, losses, lanes } = setup;
         let policy = Policy::named(&options.policy)
             .ok_or_else(|| anyhow::anyhow!("partition.policy: `{}` is unknown", options.policy))?;
-        let mut start: Vec<(u32, u32)> = Vec::with_capacity(lanes.len());
-        let mut cores = Vec::new();
-        for lane in &lanes {
-            start.push((u32::try_from(cores.len())?, u32::try_from(lane.cores().len())?));
-            cores.extend_from_slice(lane.cores());
-        }
-        let terms = Terms::new(cores.len(), memory_bytes, &options.profiles, policy)?;
-        let layout = Arc::new(Layout::new(Arc::clone(&catalog), lanes, cores, lanes_max));
+        let terms = Terms::new(Arc::clone(&devices), policy);
+        let layout = Arc::new(Layout::new(Arc::clone(&catalog), devices, losses, lanes));
         let rollout = RolloutOptions {
             prepare_us: micros(options.prepare_timeout),
             probation_us: micros(options.probation),
@@ -78,7 +74,7 @@ impl Control {
         };
         let (commands, words) = mpsc::channel(COMMANDS);
         let shell = Shell::new(Rollout::new(rollout)?, layout);
-        let task = Task::new(options, catalog, terms, shell, start);
+        let task = Task::new(options, catalog, terms, shell);
         tokio::spawn(task.run(words, stop));
         Ok(Self { commands })
     }

@@ -39,7 +39,7 @@ pub struct Row {
 }
 
 /// Every reason, in the order of the enum.
-pub const ALL: [Reason; 24] = [
+pub const ALL: [Reason; 25] = [
     Reason::Malformed,
     Reason::Unsupported,
     Reason::Unauthenticated,
@@ -61,6 +61,7 @@ pub const ALL: [Reason; 24] = [
     Reason::ModelNotReady,
     Reason::Cancelled,
     Reason::LaneDied,
+    Reason::Quarantined,
     Reason::EngineFailed,
     Reason::LoadFailed,
     Reason::Internal,
@@ -99,6 +100,7 @@ pub fn row(reason: Reason) -> Row {
         Reason::ModelNotReady => (503, Code::Unavailable, "model_not_ready", Level::DEBUG, Retry::Elsewhere),
         Reason::Cancelled => (499, Code::Cancelled, "cancelled", Level::DEBUG, Retry::No),
         Reason::LaneDied => (503, Code::Unavailable, "lane_died", Level::WARN, Retry::Yes),
+        Reason::Quarantined => (500, Code::Internal, "quarantined", Level::WARN, Retry::No),
         Reason::EngineFailed => (500, Code::Internal, "engine_failed", Level::WARN, Retry::No),
         Reason::LoadFailed => (500, Code::Internal, "load_failed", Level::WARN, Retry::No),
         Reason::Internal => (500, Code::Internal, "internal", Level::ERROR, Retry::No),
@@ -196,7 +198,11 @@ mod tests {
                     row.retry != Retry::No
                         || matches!(
                             reason,
-                            Reason::Expired | Reason::EngineFailed | Reason::LoadFailed | Reason::Internal
+                            Reason::Expired
+                                | Reason::Quarantined
+                                | Reason::EngineFailed
+                                | Reason::LoadFailed
+                                | Reason::Internal
                         ),
                     "{reason:?}"
                 );

@@ -12,6 +12,7 @@ pub mod cli;
 pub mod commands;
 pub mod config;
 mod control;
+mod devices;
 pub mod doctor;
 pub mod errors;
 pub mod front;
@@ -36,6 +37,7 @@ pub mod service;
 pub mod settings;
 pub mod shared_memory;
 pub mod simulate;
+mod supervisor;
 pub mod surroundings;
 #[cfg(test)]
 mod testing;

@@ -47,6 +47,8 @@ pub enum Reason {
     Cancelled,
     /// The lane that ran the request died.
     LaneDied,
+    /// Two lanes died while they ran the request.
+    Quarantined,
     /// The engine failed on a well-formed request.
     EngineFailed,
     /// A model was asked for and its files or settings do not load.

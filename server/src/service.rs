@@ -1,14 +1,14 @@
 //! The one service function behind HTTP and gRPC, and the model control that both offer.
 
 mod infer;
-mod memory;
+pub mod memory;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use gpulet::{LaneConfig, LaneHandle, spawn_lane};
+use gpulet::LaneHandle;
 use models::Loader;
 use models::repository::Repository;
 use oip::{InferRequest, InferResponse};
@@ -19,12 +19,14 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::catalog::{Catalog, Environment, Haste, Source};
-use crate::config::{LoadMode, Partition};
+use crate::catalog::{Catalog, Environment, Haste, Source, Waking};
+use crate::config::{Isolation, LoadMode, Partition};
 use crate::control::{Control, ControlSetup};
+use crate::devices::Devices;
 use crate::metrics::LaneMetrics;
 use crate::reason::{Reason, Refusal};
 use crate::serve::Startup;
+use crate::supervisor::{self, Losses, Supervisor, SupervisorSetup};
 
 /// What the front end knows of a request besides its body.
 #[derive(Clone, Debug)]
@@ -87,10 +89,11 @@ pub struct Service {
     /// Set once everything that is loaded at start was tried.
     started: AtomicBool,
     stopping: AtomicBool,
+    devices: Arc<Devices>,
+    supervisor: Supervisor,
+    losses: Losses,
     /// The lanes that it started with; told to end when it stops.
     lanes: Vec<LaneHandle>,
-    /// Lane numbers that the router takes.
-    lanes_max: u32,
     lane_metrics: Vec<LaneMetrics>,
     partition: Partition,
     control: OnceLock<Control>,
@@ -100,21 +103,14 @@ pub struct Service {
 /// The runtime's timers are a millisecond coarse, and the thread that is woken may find its core taken.
 pub const MARGIN: Nanos = Nanos::from_millis(2);
 
-/// Batches that a lane's thread may find waiting besides the router's depth of one: installs and removals.
-pub const LANE_MAILBOX: usize = 64;
-
-/// Lanes that may exist for each core while gpulets move: those in force, those being made, those that rest.
-const LANES_OF_CORE: usize = 4;
-
 impl Service {
     /// Starts the router and the lanes. Models come with [`Service::load_at_start`].
     pub async fn start(startup: Startup) -> anyhow::Result<Arc<Self>> {
         let Startup { config, lanes: core_sets, ort } = startup;
         let limits = &config.limits;
         let live = config.partition.live;
-        let cores: usize = core_sets.iter().map(Vec::len).sum();
-        let lanes_max = if live { cores.saturating_mul(LANES_OF_CORE) } else { core_sets.len() };
-        let lanes_max = u32::try_from(lanes_max)?.max(1);
+        let devices = Arc::new(Devices::of(&config, &core_sets, Loader::new(ort))?);
+        let lanes_max = devices.lanes_max(live);
         let core = RouterConfig {
             queued_bytes_limit: limits.queue_bytes.0,
             max_lanes: lanes_max,
@@ -122,9 +118,10 @@ impl Service {
             ..RouterConfig::default()
         };
         let router = router::start(&RouterOptions { mailbox: limits.mailbox.get(), core })?;
-        let mut lanes = Vec::with_capacity(core_sets.len());
-        for (id, cores) in (0..).zip(core_sets) {
-            let lane = spawn_lane(LaneConfig { id, cores, mailbox: LANE_MAILBOX }, router.lane_sink())?;
+        let heard = supervisor::losses();
+        let mut lanes = Vec::with_capacity(devices.start().len());
+        for (id, share) in (0..).zip(devices.start()) {
+            let lane = devices.open(id, share, router.lane_sink(), heard.0.watch())?;
             router.lane_up(lane.clone(), 1).await;
             lanes.push(lane);
         }
@@ -133,26 +130,38 @@ impl Service {
             None => Source::Embedded,
         };
         let environment = Environment {
-            loader: Loader::new(ort),
             router,
             lanes: lanes.clone(),
             live,
+            waking: config
+                .partition
+                .idle
+                .filter(|_| live)
+                .map(|_| Waking { wanted: Arc::default(), patience: config.partition.prepare_timeout.0 }),
+            verify: live || config.devices.isolation == Isolation::Process,
             engine: config.repository.engine.parse()?,
             settings: config.models.clone(),
             queue_limit: u32::try_from(limits.queue.get()).unwrap_or(u32::MAX),
             triton_names: config.metrics.triton_names,
         };
+        let catalog = Arc::new(Catalog::new(source, environment));
+        let stop_control = CancellationToken::new();
+        let (watch, supervised) = (heard.0.clone(), Arc::clone(&catalog));
+        let setup = SupervisorSetup { catalog: supervised, devices: Arc::clone(&devices), live };
+        let supervisor = Supervisor::start(setup, heard, stop_control.clone())?;
         Ok(Arc::new(Self {
-            catalog: Arc::new(Catalog::new(source, environment)),
+            catalog,
+            supervisor,
+            losses: watch,
             load_mode: config.repository.load,
             started: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             lane_metrics: (0..lanes_max).map(LaneMetrics::new).collect(),
             lanes,
-            lanes_max,
+            devices,
             partition: config.partition.clone(),
             control: OnceLock::new(),
-            stop_control: CancellationToken::new(),
+            stop_control,
         }))
     }
 
@@ -186,14 +195,24 @@ impl Service {
         let setup = ControlSetup {
             options: self.partition.clone(),
             catalog: Arc::clone(&self.catalog),
+            devices: Arc::clone(&self.devices),
+            losses: self.losses.clone(),
             lanes: self.lanes.clone(),
-            lanes_max: self.lanes_max,
-            memory_bytes: memory::for_models(),
         };
         let control = Control::start(setup, self.stop_control.clone())?;
         // There is no second start.
         let _ = self.control.set(control);
         Ok(())
+    }
+
+    /// What starts lost lanes again.
+    pub fn supervisor(&self) -> &Supervisor {
+        &self.supervisor
+    }
+
+    /// What models run on.
+    pub fn devices(&self) -> &Arc<Devices> {
+        &self.devices
     }
 
     #[cfg(test)]

@@ -5,6 +5,7 @@ No test waits by the clock: each step waits for something the server says, with 
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -181,6 +182,92 @@ def test_models_come_and_go_while_gpulets_follow_the_load(tmp_path: Path) -> Non
         finally:
             traffic.end()
         assert traffic.wrong == 0 and set(traffic.statuses) == {200}, traffic.statuses
+
+
+@needs_two_cores
+def test_a_model_that_nobody_asks_for_leaves_and_the_next_request_brings_it_back(tmp_path: Path) -> None:
+    config = CONFIG.replace("live = true", "live = true\nidle = '1s'")
+    with Tessera(repository(tmp_path), config) as server:
+        server.wait_ready()
+        placed = lambda: {slot["workload"] for gpulet in partition(server)["gpulets"] for slot in gpulet["slots"]}  # noqa: E731
+        traffic = Traffic(server, {"quick": 3})
+        try:
+            until(lambda: partition(server)["epoch"] > 0 and placed() == {"quick"}, f"the others leave: {placed()}")
+            assert server.is_ready(), "a model that is away is no fault"
+            row = [1.0, 2.0, 3.0, 4.0]
+            begun = time.monotonic()
+            answers = [None] * 4
+            clients = [threading.Thread(target=lambda at=at: answers.__setitem__(at, Client(server).infer("slow", [row], timeout=20_000_000))) for at in range(4)]
+            for client in clients:
+                client.start()
+            for client in clients:
+                client.join(30)
+            assert all(a[0] == 200 and a[1]["outputs"][0]["data"] == row for a in answers), answers
+            print(f"brought back and answered after {1e3 * (time.monotonic() - begun):.0f} ms")
+            assert "slow" in placed() and "rare" not in placed()
+            status, body, _ = Client(server).infer("rare", [row], timeout=1_000)
+            assert status in (503, 504), (status, body)
+            until(lambda: placed() == {"quick"}, "they leave again")
+        finally:
+            traffic.end()
+        assert traffic.wrong == 0 and set(traffic.statuses) == {200}, traffic.statuses
+
+
+def emulated(folder: Path) -> Path:
+    """Profiles of the models on devices of four units: more of them help in proportion."""
+    lines = []
+    for name, (alpha, beta) in TIMES.items():
+        header = {"version": 1, "model": name, "device": "toy", "engine": "none"}
+        lines.append({"profile": {**header, "source": "synthesised", "units_total": 4}})
+        for rows in (1, 2, 4, 8):
+            for units in (1, 2, 4):
+                time_us = 2 * (alpha + beta * rows) / units
+                times = {f"p{part}_us": time_us for part in (50, 95, 99)}
+                lines.append({"cell": {"batch": rows, "units": units, **times, "count": 1}})
+    path = folder / "toy.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+EMULATED = """
+[devices]
+isolation = "{isolation}"
+emulated = [{{ kind = "toy", memory = "1GiB", count = 2, sizes = [1, 2, 4] }}]
+
+[partition]
+live = true
+period = "200ms"
+probation = "300ms"
+profiles = ["{profiles}"]
+
+[models.quick]
+slo = "80ms"
+[models.slow]
+slo = "200ms"
+[models.rare]
+slo = "400ms"
+"""
+
+
+@pytest.mark.parametrize("isolation", ["none", "process"])
+def test_gpulets_of_devices_that_are_emulated_follow_the_load_too(tmp_path: Path, isolation: str) -> None:
+    config = EMULATED.format(profiles=emulated(tmp_path), isolation=isolation)
+    with Tessera(repository(tmp_path / "models"), config) as server:
+        server.wait_ready()
+        for crowd in ({"quick": 6, "rare": 1}, {"slow": 8, "rare": 1}):
+            before = partition(server)["epoch"]
+            traffic = Traffic(server, crowd)
+            try:
+                until(
+                    lambda: partition(server)["epoch"] > before and not partition(server)["changing"],
+                    f"another plan for {crowd}: {partition(server)}",
+                )
+            finally:
+                traffic.end()
+            assert traffic.wrong == 0 and set(traffic.statuses) == {200}, traffic.statuses
+        gpulets = partition(server)["gpulets"]
+        print([(g["device"], g["first_unit"], g["units"], [s["workload"] for s in g["slots"]]) for g in gpulets])
+        assert {g["device"] for g in gpulets} <= {"gpu0", "gpu1"} and {g["units"] for g in gpulets} <= {1, 2, 4}
 
 
 def test_what_cannot_be_is_said_before_anything_is_served(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ use tokio::sync::oneshot;
 use tokio_util::task::TaskTracker;
 
 use super::aside::Haste;
+use super::place::Place;
 use super::shapes::Shapes;
 use super::statistics::Statistics;
 use super::version::Loaded;
@@ -191,11 +192,11 @@ impl Catalog {
         let mut first = None;
         for lane in lanes {
             let options = config.load_options(lane.cores().len().max(1), lane.cores().to_vec());
-            let loaded = self.environment.loader.load(&files, &options);
+            let loaded = lane.partition().load(&files, &options);
             let mut session = loaded.map_err(|error| error.to_string())?;
             if first.is_none() {
                 let times = warm_and_profile(session.as_mut(), &config).map_err(|error| error.to_string())?;
-                let reference = if self.environment.live { Reference::of(session.as_mut()) } else { None };
+                let reference = if self.environment.verify { Reference::of(session.as_mut()) } else { None };
                 first = Some((session.signature().clone(), session.engine(), times, reference));
             } else {
                 warm(session.as_mut(), &config).map_err(|error| error.to_string())?;
@@ -209,18 +210,23 @@ impl Catalog {
     }
 
     fn lanes_for(&self, config: &EffectiveConfig) -> Result<Vec<LaneHandle>, String> {
-        let all = self.layout.load();
+        self.lanes_out_of(&self.layout.load(), config)
+    }
+
+    /// Those of some lanes that a model is configured for.
+    pub(super) fn lanes_out_of(
+        &self,
+        all: &[LaneHandle],
+        config: &EffectiveConfig,
+    ) -> Result<Vec<LaneHandle>, String> {
         let mut lanes = match &config.lanes {
             LaneChoice::All => all.to_vec(),
             LaneChoice::Listed(numbers) => {
                 let find = |number: &u32| {
                     let found = all.iter().find(|lane| lane.id() == *number).cloned();
-                    let last = all.len().saturating_sub(1);
                     found.ok_or_else(|| {
-                        format!(
-                            "models.{}.lanes: lane {number} does not exist, the last is {last}",
-                            config.name
-                        )
+                        let known: Vec<u32> = all.iter().map(LaneHandle::id).collect();
+                        format!("models.{}.lanes: lane {number} is not up, out of {known:?}", config.name)
                     })
                 };
                 numbers.iter().map(find).collect::<Result<_, _>>()?
@@ -265,10 +271,11 @@ impl Catalog {
             return Err("no lane that may run it is up".to_owned());
         }
         let name = config.name.as_str().to_owned();
+        let queue_limit = config.queue_limit.map_or(self.environment.queue_limit, NonZeroU32::get);
         let spec = ModelSpec {
             model: id,
             max_batch: signature.max_batch.max(1),
-            queue_limit: config.queue_limit.map_or(self.environment.queue_limit, NonZeroU32::get),
+            queue_limit,
             policy,
             lanes: router_core::ModelLanes::Only(runs_on),
             profile: profile(&signature, &measured),
@@ -296,6 +303,7 @@ impl Catalog {
             labels: Arc::new(labels),
             lanes: Mutex::new(lanes),
             reference,
+            place: Place::new(self.environment.waking.clone(), queue_limit),
             measured,
             measured_cores: u32::try_from(measured_cores).unwrap_or(u32::MAX),
             statistics: Statistics::default(),

@@ -6,6 +6,7 @@
 
 mod aside;
 mod load;
+mod place;
 mod placing;
 mod shapes;
 mod source;
@@ -18,7 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arc_swap::ArcSwap;
 use dashmap::DashMap;
 use gpulet::LaneHandle;
-use models::{EngineChoice, Loader, ModelSettings};
+use models::{EngineChoice, ModelSettings};
 use router::RouterHandle;
 use router_core::ModelId;
 
@@ -27,6 +28,7 @@ use crate::service::IndexRow;
 use aside::Aside;
 
 pub use aside::Haste;
+pub use place::Waking;
 pub use placing::ModelsHeld;
 pub use source::Source;
 pub use statistics::Counts;
@@ -34,14 +36,16 @@ pub use version::Loaded;
 
 /// What a load needs besides the model's own files.
 pub struct Environment {
-    /// Engines.
-    pub loader: Loader,
     /// The router's actor.
     pub router: RouterHandle,
     /// Lanes by number, as the server starts.
     pub lanes: Vec<LaneHandle>,
     /// Whether lanes come and go with the load.
     pub live: bool,
+    /// Whether sessions are made of versions that serve, and held against the first one.
+    pub verify: bool,
+    /// How versions that lost their place get one again; none where they keep it.
+    pub waking: Option<Waking>,
     /// Engine of models that do not name one.
     pub engine: EngineChoice,
     /// `[models.NAME]` tables.
@@ -209,7 +213,12 @@ impl Catalog {
     /// Whether everything that was asked for is ready.
     pub fn all_wanted_ready(&self) -> bool {
         let wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
-        wanted.iter().all(|name| self.models.get(name).is_some_and(|model| !model.serving.load().is_empty()))
+        let ready = |model: &Model| {
+            let serving = model.serving.load();
+            !serving.is_empty()
+                && serving.values().all(|loaded| loaded.has_lane() || !loaded.place.is_taken())
+        };
+        wanted.iter().all(|name| self.models.get(name).is_some_and(|model| ready(&model)))
     }
 
     fn want(&self, name: &str, wanted: bool) {

@@ -6,8 +6,8 @@ use gpulet::LaneHandle;
 use models::engine::Session;
 use models::{ModelName, Version, warm};
 use router::LanePlan;
-use router_core::{LaneId, LaneSpec, LaneUp, Nanos, Switch};
-use tokio::sync::OwnedRwLockWriteGuard;
+use router_core::{LaneId, LaneSpec, LaneUp, ModelLanes, ModelMove, Nanos, Switch};
+use tokio::sync::{Notify, OwnedRwLockWriteGuard};
 
 use super::Catalog;
 use super::aside::Haste;
@@ -15,6 +15,11 @@ use super::version::Loaded;
 
 /// While it is held, no model is loaded, replaced or unloaded.
 pub struct ModelsHeld(#[expect(dead_code, reason = "held for its end")] OwnedRwLockWriteGuard<()>);
+
+/// A version that requests wait for comes before those that nobody misses.
+fn haste(waited_for: bool) -> Haste {
+    if waited_for { Haste::BeforeServing } else { Haste::BesideTraffic }
+}
 
 impl Catalog {
     /// Holds back loads to come; `None` while one is under way.
@@ -36,20 +41,21 @@ impl Catalog {
         loaded: &Arc<Loaded>,
         lane: &LaneHandle,
     ) -> Result<Box<dyn Session>, String> {
-        let (catalog, loaded, cores) = (Arc::clone(self), Arc::clone(loaded), lane.cores().to_vec());
+        let waited_for = loaded.place.waiting() > 0;
+        let (catalog, loaded, lane) = (Arc::clone(self), Arc::clone(loaded), lane.clone());
         let work = move || {
             let name = ModelName::new(&loaded.name).map_err(|error| error.to_string())?;
             let planned = catalog.plan(&name, Version(loaded.version))?;
             if planned.files.hash != loaded.hash {
                 return Err(format!("the files of `{name}` were replaced: load it again"));
             }
-            let options = loaded.config.load_options(cores.len().max(1), cores);
-            let session = catalog.environment.loader.load(&planned.files, &options);
+            let options = loaded.config.load_options(lane.cores().len().max(1), lane.cores().to_vec());
+            let session = lane.partition().load(&planned.files, &options);
             let mut session = session.map_err(|error| error.to_string())?;
             warm(session.as_mut(), &loaded.config).map_err(|error| error.to_string())?;
             Ok(session)
         };
-        self.aside.load(Haste::BesideTraffic, work).await.map_err(|lost| lost.to_string())?
+        self.aside.load(haste(waited_for), work).await.map_err(|lost| lost.to_string())?
     }
 
     /// Holds a session against what the version's first one gave for a known input.
@@ -61,6 +67,7 @@ impl Catalog {
         loaded: &Arc<Loaded>,
         mut session: Box<dyn Session>,
     ) -> Result<Box<dyn Session>, String> {
+        let waited_for = loaded.place.waiting() > 0;
         let loaded = Arc::clone(loaded);
         let work = move || {
             if let Some(reference) = &loaded.reference {
@@ -68,7 +75,7 @@ impl Catalog {
             }
             Ok(session)
         };
-        self.aside.load(Haste::BesideTraffic, work).await.map_err(|lost| lost.to_string())?
+        self.aside.load(haste(waited_for), work).await.map_err(|lost| lost.to_string())?
     }
 
     /// Gives a lane a session; batches run there as soon as the router says so.
@@ -117,6 +124,64 @@ impl Catalog {
         if let Err(lost) = self.aside.tidy(dropping).await {
             tracing::warn!(%lost, "sessions dropped, and their memory not given back");
         }
+    }
+
+    /// A lane that is lost and runs nothing: its thread ends, and models that come are not loaded there.
+    pub fn take_out(&self, lane: u32) {
+        let (lost, others) = self.lanes().into_iter().partition::<Vec<_>, _>(|known| known.id() == lane);
+        self.lay_out(others);
+        for lane in lost {
+            // It may have ended already.
+            let _ = lane.stop();
+        }
+        for loaded in self.all_serving() {
+            loaded.change_lanes(|lanes| lanes.retain(|other| other.id() != lane));
+        }
+    }
+
+    /// Gives a new lane a session of every version that is configured for it, each held against the known answer, and
+    /// puts it in force.
+    ///
+    /// # Errors
+    /// What went wrong; the lane is ended then.
+    pub async fn bring_up(self: &Arc<Self>, lane: LaneHandle) -> Result<(), String> {
+        let _held = self.changing.write().await;
+        let result = self.fill(&lane).await;
+        if result.is_err() {
+            self.take_out(lane.id());
+            // It may be gone already.
+            let _ = lane.stop();
+        }
+        result
+    }
+
+    async fn fill(self: &Arc<Self>, lane: &LaneHandle) -> Result<(), String> {
+        let mut lanes = self.lanes();
+        lanes.push(lane.clone());
+        lanes.sort_by_key(LaneHandle::id);
+        let mut models = Vec::new();
+        for loaded in self.all_serving() {
+            if !self.lanes_out_of(&lanes, &loaded.config)?.iter().any(|own| own.id() == lane.id()) {
+                continue;
+            }
+            let session = self.prepare(&loaded, lane).await?;
+            let session = self.verify(&loaded, session).await?;
+            self.install(&loaded, lane, session)?;
+            let lanes = loaded.lanes().iter().map(|lane| LaneId(lane.id())).collect();
+            models.push(ModelMove { model: loaded.id, lanes: ModelLanes::Only(lanes) });
+        }
+        let spec = LaneSpec { lane: LaneId(lane.id()), depth: 1, ahead: Nanos::NEVER, cycle: None };
+        let up = vec![LaneUp { spec, after: Vec::new() }];
+        let switch = Switch { up, rest: Vec::new(), models };
+        let plan = LanePlan { new: vec![lane.clone()], switch };
+        self.environment.router.switch(plan).await.map_err(|error| error.to_string())?;
+        self.lay_out(lanes);
+        Ok(())
+    }
+
+    /// Told when a request wants a place for its model.
+    pub fn wanted(&self) -> Arc<Notify> {
+        self.environment.waking.as_ref().map(|waking| Arc::clone(&waking.wanted)).unwrap_or_default()
     }
 
     /// Lanes that take batches, by number.

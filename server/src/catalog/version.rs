@@ -10,6 +10,7 @@ use router_core::ModelId;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
+use super::place::Place;
 use super::shapes::Shapes;
 use super::statistics::Statistics;
 use crate::metrics::ModelMetrics;
@@ -40,6 +41,8 @@ pub struct Loaded {
     pub measured: Vec<(u32, Duration)>,
     /// Cores of that lane.
     pub measured_cores: u32,
+    /// Whether it runs anywhere.
+    pub place: Place,
     /// Which requests may share a batch.
     pub shapes: Shapes,
     /// Counts for the statistics extension.
@@ -61,6 +64,11 @@ impl Loaded {
     /// Lanes that hold a session of it.
     pub fn lanes(&self) -> Vec<LaneHandle> {
         self.lanes.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether any lane holds a session of it.
+    pub fn has_lane(&self) -> bool {
+        !self.lanes.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
     pub(super) fn change_lanes(&self, change: impl FnOnce(&mut Vec<LaneHandle>)) {

@@ -54,10 +54,11 @@ fn section<T: DeserializeOwned + Serialize + Default>(name: &'static str) -> Sec
     }
 }
 
-fn all() -> [Section; 6] {
+fn all() -> [Section; 7] {
     [
         section::<sections::Server>("server"),
         section::<sections::Repository>("repository"),
+        section::<sections::Devices>("devices"),
         section::<sections::Lanes>("lanes"),
         section::<sections::Limits>("limits"),
         section::<sections::Metrics>("metrics"),
@@ -258,6 +259,7 @@ impl Merged {
         Ok(Config {
             server: read(&mut sections, "server")?,
             repository: read(&mut sections, "repository")?,
+            devices: read(&mut sections, "devices")?,
             lanes: read(&mut sections, "lanes")?,
             limits: read(&mut sections, "limits")?,
             metrics: read(&mut sections, "metrics")?,

@@ -17,11 +17,14 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use gpulet_core::scaling::SCALERS;
 use models::ModelSettings;
 
 pub use fields::nearest;
 pub use merge::{Assignment, Sources};
-pub use sections::{Lanes, Limits, LoadMode, LogFormat, Metrics, Partition, Repository, Server};
+pub use sections::{
+    Devices, Emulated, Isolation, Lanes, Limits, LoadMode, LogFormat, Metrics, Partition, Repository, Server,
+};
 
 /// The shortest time between two looks at the load.
 const PERIOD_MIN: std::time::Duration = std::time::Duration::from_millis(100);
@@ -33,6 +36,8 @@ pub struct Config {
     pub server: Server,
     /// Where models come from.
     pub repository: Repository,
+    /// What models run on.
+    pub devices: Devices,
     /// How the cores are cut.
     pub lanes: Lanes,
     /// Bounds.
@@ -172,6 +177,21 @@ impl Config {
                 report("lanes.cores", format!("core {core} is in two lanes: expected each core once"));
             }
         }
+        if !self.devices.emulated.is_empty() {
+            for (at, entry) in self.devices.emulated.iter().enumerate() {
+                let sizes = entry.sizes.as_deref().unwrap_or(&[1]);
+                let ascending = sizes.is_sorted_by(|left, right| left < right);
+                if !ascending || sizes.first().is_none_or(|least| *least == 0) {
+                    let field = format!("devices.emulated[{at}].sizes");
+                    report(&field, format!("{sizes:?}: expected ascending numbers above 0"));
+                }
+            }
+            let said =
+                [("lanes.count", self.lanes.count.is_some()), ("lanes.cores", self.lanes.cores.is_some())];
+            for (path, _) in said.iter().filter(|(_, said)| *said) {
+                report(path, "set together with devices.emulated: expected one of them".to_owned());
+            }
+        }
         let limits = &self.limits;
         for (path, value, least, most) in [
             ("limits.body", limits.body, 1, u64::from(u32::MAX)),
@@ -214,6 +234,17 @@ impl Config {
         if gpulet_core::placement::Policy::named(&partition.policy).is_none() {
             let known = gpulet_core::placement::Policy::NAMES.join(", ");
             report("partition.policy", format!("`{}`: expected one of {known}", partition.policy));
+        }
+        if SCALERS.iter().all(|(word, _)| *word != partition.scaling) {
+            let known: Vec<&str> = SCALERS.iter().map(|(word, _)| *word).collect();
+            report(
+                "partition.scaling",
+                format!("`{}`: expected one of {}", partition.scaling, known.join(", ")),
+            );
+        }
+        if let Some(idle) = partition.idle.filter(|idle| idle.0 < PERIOD_MIN) {
+            let least = models::TimeSpan(PERIOD_MIN);
+            report("partition.idle", format!("{idle}: expected at least {least}"));
         }
         if partition.period.0 < PERIOD_MIN {
             let least = models::TimeSpan(PERIOD_MIN);

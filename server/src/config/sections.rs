@@ -108,6 +108,49 @@ pub struct Lanes {
     pub shared: bool,
 }
 
+/// `[devices]`: what the models run on. Takes effect at start.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Devices {
+    /// Devices that are not there, like `[{ kind = "v100", memory = "16GiB", count = 2 }]`, instead of the cores of
+    /// `[lanes]`. Batches take as long as `partition.profiles` say of that kind, and answers are zeros.
+    pub emulated: Vec<Emulated>,
+    /// `none`: models run in the server's own process. `process`: each lane's models run in a process of its own, so that
+    /// one that crashes or hangs takes no other lane's requests with it, and is started again.
+    pub isolation: Isolation,
+}
+
+/// What shares a process with the server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Isolation {
+    /// All models.
+    #[default]
+    None,
+    /// No model.
+    Process,
+}
+
+/// One entry of `devices.emulated`.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Emulated {
+    /// Kind of device, as profiles call it.
+    pub kind: String,
+    /// Memory of each for models.
+    pub memory: Size,
+    /// How many.
+    #[serde(default = "one")]
+    pub count: NonZeroUsize,
+    /// Sizes of gpulet in units, ascending; every number up to what the profiles say, if it is not said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sizes: Option<Vec<u32>>,
+}
+
+fn one() -> NonZeroUsize {
+    NonZeroUsize::MIN
+}
+
 /// `[limits]`: the bound of everything that a client can fill. Takes effect at start.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
@@ -199,6 +242,10 @@ pub struct Partition {
     pub policy: String,
     /// What says which rates to plan for: `attainment`, `gpulet`, `nanily`, `infaas` or `static`.
     pub scaling: String,
+    /// A model that nobody has asked for so long gives up its gpulets; the next request brings it back and waits for
+    /// that. Not set: every model keeps a place.
+    #[serde(serialize_with = "units::text_if")]
+    pub idle: Option<TimeSpan>,
     /// How often the load is measured and a new plan thought of.
     #[serde(serialize_with = "units::text")]
     pub period: TimeSpan,
@@ -221,6 +268,7 @@ impl Default for Partition {
             profiles: Vec::new(),
             policy: "tessera".to_owned(),
             scaling: "attainment".to_owned(),
+            idle: None,
             period: TimeSpan(Duration::from_secs(1)),
             probation: TimeSpan(Duration::from_secs(3)),
             prepare_timeout: TimeSpan(Duration::from_secs(120)),

@@ -62,6 +62,14 @@ pub fn text<S: Serializer>(value: &impl fmt::Display, serializer: S) -> Result<S
     serializer.collect_str(value)
 }
 
+/// The same for one that need not be set.
+pub fn text_if<S: Serializer>(value: &Option<impl fmt::Display>, serializer: S) -> Result<S::Ok, S::Error> {
+    match value {
+        Some(value) => serializer.collect_str(value),
+        None => serializer.serialize_none(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,24 +1,25 @@
-//! Gpulets on this machine's cores: carries out the steps of a rollout with lanes and sessions.
+//! Gpulets on devices: carries out the steps of a rollout with lanes and sessions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use gpulet::{LaneConfig, LaneHandle, spawn_lane};
+use gpulet::LaneHandle;
 use gpulet_core::rollout::{Active, GpuletId, Step, Switch};
 use models::engine::Session;
 use router::{LanePlan, RouterHandle};
-use router_core::{Cycle, CycleSlot, LaneId, LaneSpec, LaneUp, ModelLanes, ModelMove, Nanos};
+use router_core::{Cycle, CycleSlot, LaneId, LaneSpec, LaneUp, ModelId, ModelLanes, ModelMove, Nanos};
 
 use crate::catalog::{Catalog, Loaded};
-use crate::service::LANE_MAILBOX;
+use crate::devices::{Devices, Share};
+use crate::supervisor::Losses;
 
 /// Lanes of this process by gpulet.
 pub struct Layout {
     catalog: Arc<Catalog>,
     router: RouterHandle,
-    /// Core of each unit.
-    cores: Vec<usize>,
+    devices: Arc<Devices>,
+    losses: Losses,
     lanes_max: u32,
     lanes: Mutex<Lanes>,
 }
@@ -31,9 +32,11 @@ struct Lanes {
     turns: BTreeMap<GpuletId, Turn>,
     by_gpulet: BTreeMap<GpuletId, LaneHandle>,
     /// Lanes that the server started with and that are no gpulet yet.
-    unclaimed: Vec<LaneHandle>,
+    unclaimed: Vec<(Share, LaneHandle)>,
     /// Numbers of lanes that the router knows.
     known: BTreeSet<u32>,
+    /// The table in force, and the numbers of the models that it was made for.
+    in_force: Option<(Switch, Vec<ModelId>)>,
     /// Sessions that are loaded and not verified, by gpulet and model number.
     staged: BTreeMap<(GpuletId, u32), Staged>,
 }
@@ -44,12 +47,14 @@ struct Staged {
 }
 
 impl Layout {
-    /// Of a server that runs on these lanes, which together have these cores.
-    pub fn new(catalog: Arc<Catalog>, lanes: Vec<LaneHandle>, cores: Vec<usize>, lanes_max: u32) -> Self {
+    /// Of a server that runs on these lanes, the gpulets that the devices start with.
+    pub fn new(catalog: Arc<Catalog>, devices: Arc<Devices>, losses: Losses, lanes: Vec<LaneHandle>) -> Self {
         let router = catalog.router().clone();
         let known = lanes.iter().map(LaneHandle::id).collect();
-        let lanes = Mutex::new(Lanes { unclaimed: lanes, known, ..Lanes::default() });
-        Self { catalog, router, cores, lanes_max, lanes }
+        let unclaimed = devices.start().iter().cloned().zip(lanes).collect();
+        let lanes = Mutex::new(Lanes { unclaimed, known, ..Lanes::default() });
+        let lanes_max = devices.lanes_max(true);
+        Self { catalog, router, devices, losses, lanes_max, lanes }
     }
 
     fn lanes(&self) -> MutexGuard<'_, Lanes> {
@@ -74,7 +79,9 @@ impl Layout {
         let turn = Arc::clone(self.lanes().turns.entry(step.gpulet()).or_default());
         let _turn = turn.lock().await;
         match step {
-            Step::Open { gpulet, first_unit, units, .. } => self.open(*gpulet, *first_unit, *units),
+            Step::Open { gpulet, device, first_unit, units } => {
+                self.open(*gpulet, &Share { device: device.clone(), first_unit: *first_unit, units: *units })
+            }
             Step::Prepare { gpulet, model, .. } => self.prepare(*gpulet, model).await,
             Step::Verify { gpulet, model, .. } => self.verify(*gpulet, model).await,
             // A session takes batches of any size, and gives back by itself what larger ones needed.
@@ -90,20 +97,18 @@ impl Layout {
         }
     }
 
-    fn open(&self, gpulet: GpuletId, first_unit: u32, units: u32) -> Result<(), String> {
-        let from = usize::try_from(first_unit).map_err(|error| error.to_string())?;
-        let to = from.saturating_add(usize::try_from(units).map_err(|error| error.to_string())?);
-        let cores = self.cores.get(from..to).ok_or_else(|| format!("no cores {from} to {to}"))?.to_vec();
+    fn open(&self, gpulet: GpuletId, share: &Share) -> Result<(), String> {
         let mut lanes = self.lanes();
-        if let Some(at) = lanes.unclaimed.iter().position(|lane| lane.cores() == cores) {
-            let lane = lanes.unclaimed.swap_remove(at);
+        if let Some(at) = lanes.unclaimed.iter().position(|(own, _)| own == share) {
+            let (_, lane) = lanes.unclaimed.swap_remove(at);
             lanes.by_gpulet.insert(gpulet, lane);
             return Ok(());
         }
-        let taken = |id: &u32| lanes.by_gpulet.values().chain(&lanes.unclaimed).any(|lane| lane.id() == *id);
-        let id = (0..self.lanes_max).find(|id| !taken(id)).ok_or("no lane number is free")?;
-        let config = LaneConfig { id, cores, mailbox: LANE_MAILBOX };
-        let lane = spawn_lane(config, self.router.lane_sink()).map_err(|error| error.to_string())?;
+        let known = lanes.by_gpulet.values().chain(lanes.unclaimed.iter().map(|(_, lane)| lane));
+        let taken: BTreeSet<u32> = known.map(LaneHandle::id).collect();
+        let id = (0..self.lanes_max).find(|id| !taken.contains(id)).ok_or("no lane number is free")?;
+        let lane = self.devices.open(id, share, self.router.lane_sink(), self.losses.watch());
+        let lane = lane.map_err(|error| error.to_string())?;
         lanes.by_gpulet.insert(gpulet, lane);
         Ok(())
     }
@@ -192,9 +197,35 @@ impl Layout {
             active.iter().filter(|lane| !known.contains(&lane.id())).cloned().collect();
         let plan = LanePlan { new, switch: switch_of_lanes };
         self.router.switch(plan).await.map_err(|error| error.to_string())?;
-        self.lanes().known.extend(active.iter().map(LaneHandle::id));
+        let serving = self.catalog.all_serving();
+        let mut lanes = self.lanes();
+        lanes.known.extend(active.iter().map(LaneHandle::id));
+        lanes.in_force = Some((switch.clone(), serving.iter().map(|loaded| loaded.id).collect()));
+        drop(lanes);
+        for loaded in serving {
+            loaded.place.set_taken(switch.routes.iter().any(|route| route.workload == loaded.name));
+        }
         self.catalog.lay_out(active);
         Ok(())
+    }
+
+    /// Whether other versions serve than those that the table in force was made for: they take no turns.
+    pub fn is_stale(&self) -> bool {
+        let lanes = self.lanes();
+        let Some((_, known)) = &lanes.in_force else { return false };
+        let serving = self.catalog.all_serving();
+        serving.iter().any(|loaded| !known.contains(&loaded.id))
+    }
+
+    /// Puts the table in force once more. No model may come or go meanwhile, and no change be under way.
+    ///
+    /// # Errors
+    /// Why it is not in force; the one before is then.
+    pub async fn refresh(&self) -> Result<(), String> {
+        let Some((mut switch, _)) = self.lanes().in_force.clone() else { return Ok(()) };
+        switch.rest.clear();
+        switch.active.iter_mut().for_each(|active| active.after.clear());
+        self.switch(&switch).await
     }
 
     fn lane_plan(&self, switch: &Switch) -> Result<router_core::Switch, String> {
@@ -204,8 +235,8 @@ impl Layout {
         let mut models = Vec::new();
         for loaded in self.catalog.all_serving() {
             let route = switch.routes.iter().find(|route| route.workload == loaded.name);
-            let route = route.ok_or_else(|| format!("model `{}` has no place in the plan", loaded.name))?;
-            let gpulets: Vec<GpuletId> = route.slots.iter().map(|slot| slot.gpulet).collect();
+            let slots = route.iter().flat_map(|route| &route.slots);
+            let gpulets: Vec<GpuletId> = slots.map(|slot| slot.gpulet).collect();
             models.push(ModelMove { model: loaded.id, lanes: ModelLanes::Only(ids(&gpulets)?) });
         }
         let mut up = Vec::with_capacity(switch.active.len());

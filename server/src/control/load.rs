@@ -33,10 +33,16 @@ impl LoadWatch {
         let observed = models.iter().map(|loaded| {
             let (queued, in_flight) = waiting(snapshot, loaded.id);
             let seen = Seen { counts: loaded.statistics.counts(), unfinished: queued + in_flight };
+            let waiting = u64::from(loaded.place.waiting());
             let before = self.before.get(&loaded.id.0).copied().unwrap_or_default();
             now.insert(loaded.id.0, seen);
             let capacity = capacity.get(&loaded.name).copied().unwrap_or(0.0);
-            observation(before, seen, queued, capacity)
+            let observed = observation(before, seen, queued, capacity);
+            ModelObservation {
+                arrivals: observed.arrivals + waiting,
+                queued: observed.queued + waiting,
+                ..observed
+            }
         });
         let observed = observed.collect();
         self.before = now;

@@ -47,6 +47,19 @@ impl Shell {
         &self.rollout
     }
 
+    /// Whether models were loaded anew since the table in force was made.
+    pub fn is_stale(&self) -> bool {
+        self.layout.is_stale()
+    }
+
+    /// Puts the table in force again, for the models that there are now.
+    ///
+    /// # Errors
+    /// Why it is not.
+    pub async fn refresh(&self) -> Result<(), String> {
+        self.layout.refresh().await
+    }
+
     /// Microseconds on its clock.
     pub fn now_us(&self) -> u64 {
         u64::try_from(self.begun.elapsed().as_micros()).unwrap_or(u64::MAX)

@@ -5,16 +5,19 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use gpulet_core::check::check;
-use gpulet_core::plan::Plan;
+use gpulet_core::plan::{Gpulet, Plan};
 use gpulet_core::problem::Problem;
 use gpulet_core::rollout::{Event, Outcome, Proposal};
-use gpulet_core::scaling::{Autoscaler, Observation, ScalingOptions, Service};
+use gpulet_core::scaling::{
+    Autoscaler, ModelObservation, Observation, ScalingOptions, Service, StandbyAfter,
+};
 use router_core::Snapshot;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
 use super::load::LoadWatch;
+use super::micros;
 use super::shell::{Shell, Told};
 use super::terms::{Planned, Targets, Terms};
 use super::view::{self, Latest, View};
@@ -23,6 +26,9 @@ use crate::config::Partition;
 
 /// After a plan that could not be made or carried out, another is thought of no sooner.
 const PAUSE: Duration = Duration::from_secs(10);
+
+/// A model of whose answers fewer are in time although the plan serves all that is asked is not as predicted.
+const LATE_BELOW: f64 = 0.5;
 
 /// An operator's word.
 pub enum Command {
@@ -42,8 +48,6 @@ pub struct Task {
     catalog: Arc<Catalog>,
     terms: Arc<Terms>,
     shell: Shell,
-    /// First unit and units of the lanes that the server started with.
-    start: Vec<(u32, u32)>,
     scaling: Option<Scaling>,
     watch: LoadWatch,
     latest: Latest,
@@ -59,19 +63,12 @@ pub struct Task {
 }
 
 impl Task {
-    pub fn new(
-        options: Partition,
-        catalog: Arc<Catalog>,
-        terms: Terms,
-        shell: Shell,
-        start: Vec<(u32, u32)>,
-    ) -> Self {
+    pub fn new(options: Partition, catalog: Arc<Catalog>, terms: Terms, shell: Shell) -> Self {
         Self {
             options,
             catalog,
             terms: Arc::new(terms),
             shell,
-            start,
             scaling: None,
             watch: LoadWatch::default(),
             latest: Latest::default(),
@@ -87,6 +84,7 @@ impl Task {
         if self.options.frozen {
             self.turn(Event::Freeze);
         }
+        let wanted = self.catalog.wanted();
         let mut ticks = interval(self.options.period.0);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
         loop {
@@ -95,6 +93,7 @@ impl Task {
                 event = self.shell.next() => self.turn(event),
                 Some(command) = commands.recv() => self.command(command),
                 _ = ticks.tick() => self.look().await,
+                () = wanted.notified() => self.look().await,
             }
             if self.shell.rollout().is_idle() {
                 self.held = None;
@@ -131,6 +130,8 @@ impl Task {
         let Some(snapshot) = self.catalog.router().snapshot().await else { return };
         self.report_broken(&snapshot);
         let observed = self.watch.look(&models, &snapshot, &self.capacity);
+        self.report_late(&models, &observed);
+        self.refresh(&models).await;
         if let Err(reason) = self.rescale(&models) {
             self.pause(reason);
             return;
@@ -145,6 +146,43 @@ impl Task {
         self.replan = wanted;
         if wanted && !early && !rollout.is_frozen() && rollout.is_idle() {
             self.plan(models).await;
+        }
+    }
+
+    /// Tells the rollout of gpulets whose models miss their objectives although less is asked than the plan serves.
+    fn report_late(&mut self, models: &[Arc<Loaded>], observed: &[ModelObservation]) {
+        let period_s = self.options.period.0.as_secs_f64();
+        for (loaded, seen) in models.iter().zip(observed) {
+            let Some(attainment) = seen.attainment.filter(|attainment| *attainment < LATE_BELOW) else {
+                continue;
+            };
+            if seen.arrivals as f64 > seen.capacity * period_s {
+                continue;
+            }
+            let serves = |gpulet: &Gpulet| gpulet.slots.iter().any(|slot| slot.workload == loaded.name);
+            let active = self.shell.rollout().active();
+            let late: Vec<_> = active.filter(|(_, gpulet)| serves(gpulet)).map(|(id, _)| id).collect();
+            let reason = format!("{:.0} % of the answers of `{}` in time", 100.0 * attainment, loaded.name);
+            for gpulet in late {
+                self.turn(Event::Late { gpulet, reason: reason.clone() });
+            }
+        }
+    }
+
+    /// What follows from models that were loaded anew, and what was predicted beside what is measured.
+    async fn refresh(&mut self, models: &[Arc<Loaded>]) {
+        let plan = self.shell.rollout().plan();
+        for loaded in models {
+            if let Some(ratio) = view::surprise(loaded, self.problem.as_ref(), &plan) {
+                loaded.metrics.over_predicted(ratio);
+            }
+        }
+        if self.shell.rollout().is_idle()
+            && self.shell.is_stale()
+            && let Some(_held) = self.catalog.hold_models()
+            && let Err(reason) = self.shell.refresh().await
+        {
+            tracing::warn!(%reason, "models that were loaded anew take no turns yet");
         }
     }
 
@@ -164,7 +202,10 @@ impl Task {
         let services = models.iter().map(|loaded| self.terms.service(loaded));
         let services = services.collect::<Result<Vec<Service>, String>>()?;
         let planned: Vec<f64> = names.iter().map(|name| self.latest.target(name).unwrap_or(0.0)).collect();
-        let scaler = Autoscaler::new(&self.options.scaling, &services, ScalingOptions::default(), &planned);
+        let idle_us = self.options.idle.map(micros);
+        let standby = idle_us.map(|idle_us| StandbyAfter { warm_us: idle_us, cold_us: idle_us });
+        let options = ScalingOptions { standby, ..ScalingOptions::default() };
+        let scaler = Autoscaler::new(&self.options.scaling, &services, options, &planned);
         let scaler = scaler.map_err(|error| format!("partition.scaling: {error}"))?;
         self.scaling = Some(Scaling { names, scaler });
         self.replan = true;
@@ -176,9 +217,9 @@ impl Task {
         let Some(held) = self.catalog.hold_models() else { return };
         let current = self.shell.rollout().plan();
         let first = current.gpulets.is_empty();
-        let (terms, start, targets) = (Arc::clone(&self.terms), self.start.clone(), self.targets());
+        let (terms, targets) = (Arc::clone(&self.terms), self.targets());
         let planning = move || match first {
-            true => terms.as_found(&models, &start),
+            true => terms.as_found(&models),
             false => terms.plan(&models, &targets, Some(&current)),
         };
         let planned =
@@ -200,9 +241,10 @@ impl Task {
     }
 
     fn targets(&self) -> Targets {
-        let Some(scaling) = &self.scaling else { return Targets::new() };
+        let names = self.scaling.iter().flat_map(|scaling| &scaling.names);
         let target = |name: &String| (name.clone(), self.latest.target(name).unwrap_or(0.0));
-        scaling.names.iter().map(target).collect()
+        let away = names.clone().filter(|name| self.latest.is_away(name)).cloned().collect();
+        Targets { rates: names.map(target).collect(), away }
     }
 
     fn begin(&mut self, planned: Planned, proposal: Proposal) {

@@ -1,10 +1,10 @@
-//! What a plan is made for: this machine's cores as a device, the models that serve as workloads, and profiles of both.
+//! What a plan is made for: the server's devices, the models that serve as workloads, and profiles of both.
 
-use std::collections::BTreeMap;
-use std::path::Path;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use gpulet::{CoresDevice, DeviceInfo};
 use gpulet_core::interference::{Interference, NoInterference};
 use gpulet_core::placement::Policy;
 use gpulet_core::plan::{Gpulet, Plan, Slot};
@@ -13,11 +13,8 @@ use gpulet_core::profile::{ArenaLine, BATCH_MAX, Cell, Header, Line, Profile, Qu
 use gpulet_core::scaling::Service;
 
 use crate::catalog::Loaded;
-use crate::plan::reading::profiles;
-use crate::profile::DEVICE;
+use crate::devices::{Devices, profile_of};
 
-/// Name of the device that all cores of the lanes are.
-pub const DEVICE_NAME: &str = "cpu0";
 /// Models without an objective are planned for as if theirs was this.
 const SLO_UNSAID: Duration = Duration::from_secs(1);
 /// The 95th and 99th percentile of batch times of which only the shortest is known, over that one.
@@ -25,8 +22,14 @@ const TAILS: (f64, f64) = (1.2, 1.5);
 /// Halvings in the search for the largest load that can be planned for.
 const HALVINGS: u32 = 8;
 
-/// Requests a second to plan for by model, head-room included.
-pub type Targets = BTreeMap<String, f64>;
+/// What to plan for.
+#[derive(Clone, Debug, Default)]
+pub struct Targets {
+    /// Requests a second by model, head-room included.
+    pub rates: BTreeMap<String, f64>,
+    /// Models that need no place.
+    pub away: BTreeSet<String>,
+}
 
 /// A plan, and how much of what was wanted it serves.
 #[derive(Clone, Debug)]
@@ -41,44 +44,35 @@ pub struct Planned {
 
 /// What stays the same from plan to plan.
 pub struct Terms {
-    device: Device,
-    profiles: Vec<Profile>,
+    own: Arc<Devices>,
+    devices: Vec<Device>,
     policy: Policy,
 }
 
+/// A device as a planner sees it.
+fn planned_with(info: &DeviceInfo) -> Device {
+    let kind = DeviceKind {
+        name: info.kind.clone(),
+        units: info.units,
+        sizes: info.sizes.clone(),
+        gpulets_max: info.units,
+        base_bytes: 0,
+        gpulet_bytes: 0,
+    };
+    Device {
+        name: info.name.clone(),
+        kind: Arc::new(kind),
+        memory_bytes: info.memory_bytes,
+        fault_domain: info.name.clone(),
+        cost: 1.0,
+    }
+}
+
 impl Terms {
-    /// Reads the profiles; paths are relative to the folder that the server was started in.
-    ///
-    /// # Errors
-    /// When a file cannot be read, or has profiles of a device of another size.
-    pub fn new(cores: usize, memory_bytes: u64, files: &[String], policy: Policy) -> anyhow::Result<Self> {
-        let units = u32::try_from(cores)?;
-        let kind = Arc::new(DeviceKind {
-            name: DEVICE.to_owned(),
-            units,
-            sizes: (1..=units).collect(),
-            gpulets_max: units,
-            base_bytes: 0,
-            gpulet_bytes: 0,
-        });
-        let device = Device {
-            name: DEVICE_NAME.to_owned(),
-            kind,
-            memory_bytes,
-            fault_domain: DEVICE_NAME.to_owned(),
-            cost: 1.0,
-        };
-        let mut profiles = profiles::named("partition.profiles", files, Path::new(""))?;
-        profiles.retain(|profile| profile.device() == DEVICE);
-        if let Some(other) = profiles.iter().find(|profile| profile.units_total() != units) {
-            anyhow::bail!(
-                "partition.profiles: profile of `{}` is of {} cores: expected {units}, as many as the lanes have; run \
-                 `tessera profile` with these",
-                other.model(),
-                other.units_total()
-            );
-        }
-        Ok(Self { device, profiles, policy })
+    /// Of these devices.
+    pub fn new(own: Arc<Devices>, policy: Policy) -> Self {
+        let devices = own.infos().map(planned_with).collect();
+        Self { own, devices, policy }
     }
 
     /// The question, with so much of every target.
@@ -92,23 +86,29 @@ impl Terms {
         let mut profiles = Vec::with_capacity(models.len());
         let mut workloads = Vec::with_capacity(models.len());
         for loaded in models {
-            let profile = self.profile(loaded)?;
+            let known = self.profiles(loaded)?;
+            let largest = known.iter().map(|profile| profile.batches().1).min().unwrap_or(1);
             let slo = loaded.config.slo.unwrap_or(SLO_UNSAID);
+            let away = targets.away.contains(&loaded.name);
             workloads.push(Workload {
                 name: loaded.name.clone(),
                 model: loaded.name.clone(),
                 tenant: String::new(),
                 not_with: Vec::new(),
                 slo_us: slo.as_secs_f64() * 1e6,
-                rate: targets.get(&loaded.name).copied().unwrap_or(0.0) * share,
+                rate: if away {
+                    0.0
+                } else {
+                    targets.rates.get(&loaded.name).copied().unwrap_or(0.0) * share
+                },
                 head_room: 1.0,
-                replicas_min: 1,
-                batch_max: loaded.signature.max_batch.clamp(1, profile.batches().1.max(1)),
+                replicas_min: u32::from(!away),
+                batch_max: loaded.signature.max_batch.clamp(1, largest.max(1)),
             });
-            profiles.push(profile);
+            profiles.extend(known);
         }
         let interference = Interference::NoInterference(NoInterference);
-        let problem = Problem::new(vec![self.device.clone()], workloads, profiles, interference);
+        let problem = Problem::new(self.devices.clone(), workloads, profiles, interference);
         let problem = problem.map_err(|error| error.to_string())?;
         Ok(match current {
             Some(plan) => problem.from_current(plan.clone()),
@@ -150,22 +150,21 @@ impl Terms {
     ///
     /// # Errors
     /// When there is no profile of a model.
-    pub fn as_found(&self, models: &[Arc<Loaded>], lanes: &[(u32, u32)]) -> Result<Planned, String> {
-        let problem = self.problem(models, &Targets::new(), None, 1.0)?;
+    pub fn as_found(&self, models: &[Arc<Loaded>]) -> Result<Planned, String> {
+        let problem = self.problem(models, &Targets::default(), None, 1.0)?;
         let slots: Vec<Slot> = problem
             .workloads()
             .iter()
             .map(|workload| {
-                let profile = problem.profile(workload, &self.device.kind);
-                let batch = workload.batch_max.min(profile.map_or(1, |profile| profile.batches().1)).max(1);
-                Slot { workload: workload.name.clone(), batch, budget_us: workload.slo_us, rate: 0.0 }
+                let (name, batch) = (workload.name.clone(), workload.batch_max);
+                Slot { workload: name, batch, budget_us: workload.slo_us, rate: 0.0 }
             })
             .collect();
         let duty_us = (slots.len() > 1).then(|| slots.iter().map(|slot| slot.budget_us).sum());
-        let gpulets = lanes.iter().map(|&(first_unit, units)| Gpulet {
-            device: DEVICE_NAME.to_owned(),
-            first_unit,
-            units,
+        let gpulets = self.own.start().iter().map(|share| Gpulet {
+            device: share.device.clone(),
+            first_unit: share.first_unit,
+            units: share.units,
             window: None,
             duty_us,
             slots: slots.clone(),
@@ -179,15 +178,18 @@ impl Terms {
     /// # Errors
     /// When there is no profile of it.
     pub fn service(&self, loaded: &Loaded) -> Result<Service, String> {
-        let profile = self.profile(loaded)?;
         let slo_us = loaded.config.slo.unwrap_or(SLO_UNSAID).as_secs_f64() * 1e6;
-        let units = self.device.kind.units;
-        let most = loaded.signature.max_batch.clamp(1, profile.batches().1.max(1));
-        let rate = |batch: u32| {
-            let time = profile.latency_us(Quantile::P99, batch, units).ok()?;
-            (batch == 1 || 2.0 * time <= slo_us).then_some(1e6 * f64::from(batch) / time)
+        let profiles = self.profiles(loaded)?;
+        let best = |profile: &Profile| {
+            let most = loaded.signature.max_batch.clamp(1, profile.batches().1.max(1));
+            let rate = |batch: u32| {
+                let time = profile.latency_us(Quantile::P99, batch, profile.units_total()).ok()?;
+                (batch == 1 || 2.0 * time <= slo_us).then_some(1e6 * f64::from(batch) / time)
+            };
+            (1..=most).filter_map(rate).reduce(f64::max)
         };
-        let replica_rate = (1..=most).filter_map(rate).reduce(f64::max).unwrap_or(1.0);
+        // Of several kinds the slowest: a replica may be there.
+        let replica_rate = profiles.iter().filter_map(best).reduce(f64::min).unwrap_or(1.0);
         Ok(Service {
             name: loaded.name.clone(),
             replica_rate,
@@ -195,27 +197,30 @@ impl Terms {
             cold_load_us: 0,
             // The whole device: what `static` asks for is then an equal share for each.
             peak_rate: replica_rate,
-            replicas_min: 1,
+            replicas_min: u32::from(!loaded.place.may_leave()),
         })
     }
 
-    /// What is known of a model: its profile from the files, else what was measured while it was loaded.
-    fn profile(&self, loaded: &Loaded) -> Result<Profile, String> {
+    /// What is known of a model on each kind of device: a profile from the files; for cores else what was measured while
+    /// it was loaded.
+    fn profiles(&self, loaded: &Loaded) -> Result<Vec<Profile>, String> {
         let hash = loaded.hash.to_string();
-        let mut of_files = self.profiles.iter().filter(|profile| profile.model() == loaded.name);
-        let same =
-            |profile: &&Profile| profile.header().model_sha256.as_ref().is_none_or(|known| *known == hash);
-        if let Some(profile) = of_files.rfind(same) {
-            return held_by_each(profile);
+        let mut kinds: Vec<&DeviceKind> = self.devices.iter().map(|device| device.kind.as_ref()).collect();
+        kinds.sort_by(|left, right| left.name.cmp(&right.name));
+        kinds.dedup_by(|left, right| left.name == right.name);
+        let known = kinds.into_iter().filter_map(|kind| {
+            let cores = kind.name == CoresDevice::KIND;
+            match profile_of(self.own.profiles(), &kind.name, &loaded.name, &hash) {
+                Some(profile) if cores => Some(held_by_each(profile)),
+                Some(profile) => Some(Ok(profile.clone())),
+                None => cores.then(|| synthesised(loaded, kind.units)),
+            }
+        });
+        let known = known.collect::<Result<Vec<_>, _>>()?;
+        if known.is_empty() {
+            return Err(format!("model `{}`: no profile of it: run `tessera profile`", loaded.name));
         }
-        let units = self.device.kind.units;
-        synthesised(
-            &loaded.name,
-            loaded.engine,
-            units,
-            loaded.measured_cores.clamp(1, units),
-            &loaded.measured,
-        )
+        Ok(known)
     }
 }
 
@@ -243,7 +248,12 @@ fn only(model: &str, lines: Vec<Line>) -> Result<Profile, String> {
 }
 
 /// A profile from the shortest times on so many cores: fewer take in proportion longer, more are of no use.
-fn synthesised(
+fn synthesised(loaded: &Loaded, units: u32) -> Result<Profile, String> {
+    let cores = loaded.measured_cores.clamp(1, units);
+    of_measured(&loaded.name, loaded.engine, units, cores, &loaded.measured)
+}
+
+fn of_measured(
     model: &str,
     engine: &str,
     units_total: u32,
@@ -260,7 +270,7 @@ fn synthesised(
         version: 1,
         model: model.to_owned(),
         model_sha256: None,
-        device: DEVICE.to_owned(),
+        device: CoresDevice::KIND.to_owned(),
         engine: engine.to_owned(),
         source: Source::Synthesised,
         note: format!(
@@ -298,12 +308,12 @@ mod tests {
     #[test]
     fn fewer_cores_than_were_measured_take_longer_and_more_do_not_help() {
         let measured = [(1, Duration::from_millis(2)), (8, Duration::from_millis(8))];
-        let profile = synthesised("m", "tract", 4, 2, &measured).unwrap();
+        let profile = of_measured("m", "tract", 4, 2, &measured).unwrap();
         let p50 = |batch, units| profile.latency_us(Quantile::P50, batch, units).unwrap();
         assert_eq!((p50(1, 1), p50(1, 2), p50(1, 4)), (4_000.0, 2_000.0, 2_000.0));
         assert_eq!((p50(8, 1), p50(8, 2)), (16_000.0, 8_000.0));
         assert_eq!(profile.header().source, Source::Synthesised);
-        let unknown = synthesised("m", "tract", 4, 2, &[]).unwrap_err();
+        let unknown = of_measured("m", "tract", 4, 2, &[]).unwrap_err();
         assert!(unknown.contains("model `m`: its batch times are unknown"), "{unknown}");
     }
 }

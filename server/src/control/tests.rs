@@ -2,6 +2,8 @@
 //!
 //! The models are synthetic and the cores real: what is at stake is requests and lanes, not arithmetic.
 
+mod faults;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -17,10 +19,11 @@ use oip::{Datatype, InferRequest, InputTensor, Parameter, Shape, TensorData};
 
 use super::layout::Layout;
 use super::shell::{Shell, Told};
-use super::terms::{DEVICE_NAME, Targets, Terms};
+use super::terms::{Targets, Terms};
 use crate::config::{Assignment, Config, Origin, Sources};
 use crate::serve::Startup;
 use crate::service::{RequestContext, Service};
+use crate::supervisor::losses;
 
 /// Changes that every run of the tests makes; the whole thousand is run by name (`--ignored`).
 const CHANGES: usize = 60;
@@ -148,7 +151,7 @@ fn random_plan(dice: &mut Dice, units: u32) -> Plan {
         }
     }
     let gpulets = slots.into_iter().map(|(at, slots)| Gpulet {
-        device: DEVICE_NAME.to_owned(),
+        device: "cpu0".to_owned(),
         first_unit: cuts[at].0,
         units: cuts[at].1,
         window: None,
@@ -185,11 +188,12 @@ async fn changes_under_load(count: usize) {
     let service = service(folder.path(), &cores).await;
     let catalog = Arc::clone(service.catalog());
     let models = catalog.all_serving();
-    let terms = Terms::new(cores.len(), u64::MAX, &[], Policy::default()).unwrap();
+    let terms = Terms::new(Arc::clone(service.devices()), Policy::default());
     let units = u32::try_from(cores.len()).unwrap();
-    let layout = Arc::new(Layout::new(Arc::clone(&catalog), catalog.lanes(), cores.clone(), 4 * units));
+    let layout =
+        Layout::new(Arc::clone(&catalog), Arc::clone(service.devices()), losses().0, catalog.lanes());
     let options = RolloutOptions { probation_us: 2_000, ..RolloutOptions::default() };
-    let mut shell = Shell::new(Rollout::new(options).unwrap(), layout);
+    let mut shell = Shell::new(Rollout::new(options).unwrap(), Arc::new(layout));
 
     let seen = Arc::new(Seen::default());
     let clients: Vec<_> = MODELS
@@ -197,11 +201,10 @@ async fn changes_under_load(count: usize) {
         .flat_map(|(model, ..)| (0..CLIENTS).map(move |number| (*model, number)))
         .map(|(model, number)| tokio::spawn(client(Arc::clone(&service), model, number, Arc::clone(&seen))))
         .collect();
-    let start: Vec<(u32, u32)> = (0..units).map(|unit| (unit, 1)).collect();
-    let found = terms.as_found(&models, &start).unwrap();
+    let found = terms.as_found(&models).unwrap();
     let outcome = change(&mut shell, Proposal::new(&found.plan, &found.problem).unwrap()).await;
     assert_eq!(outcome, Outcome::Done);
-    let problem = terms.plan(&models, &Targets::new(), None).unwrap().problem;
+    let problem = terms.plan(&models, &Targets::default(), None).unwrap().problem;
     let mut dice = Dice(0x5EED);
     let mut done = 0;
     for number in 0..count {

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use gpulet_core::check::check;
-use gpulet_core::plan::Gpulet;
+use gpulet_core::plan::{Gpulet, Plan};
 use gpulet_core::problem::Problem;
 use gpulet_core::profile::Quantile;
 use gpulet_core::rollout::{Entry, Outcome, Rollout};
-use gpulet_core::scaling::{Decision, ModelObservation};
+use gpulet_core::scaling::{Decision, ModelObservation, Standby};
 use serde::Serialize;
 
 use super::terms::Planned;
@@ -71,6 +71,9 @@ struct ModelRow {
     predicted_worst_ms: Option<f64>,
     /// Batch times as predicted and as measured.
     batches: Vec<BatchRow>,
+    /// All of the measured times over the predicted ones.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    measured_over_predicted: Option<f64>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -98,6 +101,7 @@ struct Known {
     target: f64,
     because: String,
     attainment: Option<f64>,
+    is_away: bool,
 }
 
 /// What was seen and decided last.
@@ -116,6 +120,11 @@ impl Latest {
         self.models.get(model).map(|known| known.target)
     }
 
+    /// Whether it needs no place.
+    pub fn is_away(&self, model: &str) -> bool {
+        self.models.get(model).is_some_and(|known| known.is_away)
+    }
+
     /// The load was looked at, and rates to plan for were decided.
     pub fn looked(&mut self, models: &[Arc<Loaded>], observed: &[ModelObservation], decision: &Decision) {
         let seconds = decision.now_us.saturating_sub(self.at_us) as f64 / 1e6;
@@ -132,8 +141,9 @@ impl Latest {
                 self.decisions.push_back(DecisionRow { at_us, model, from, to, because: because.clone() });
             }
             let rate = observed.arrivals as f64 / seconds.max(1e-3);
+            let is_away = target.standby != Standby::Ready;
             let (target, attainment) = (target.rate, observed.attainment);
-            known.insert(loaded.name.clone(), Known { rate, target, because, attainment });
+            known.insert(loaded.name.clone(), Known { rate, target, because, attainment, is_away });
         }
         self.models = known;
     }
@@ -179,7 +189,8 @@ pub fn of(
     let row = |loaded: &Arc<Loaded>| {
         let known = latest.models.get(&loaded.name).cloned().unwrap_or_default();
         let own = || slots.iter().filter(|slot| slot.workload == loaded.name);
-        let units = plan.slots_of(&loaded.name).map(|(gpulet, _)| gpulet.units).next();
+        let place = plan.slots_of(&loaded.name).map(|(gpulet, _)| gpulet).next();
+        let batches = batches(loaded, problem, place);
         ModelRow {
             name: loaded.name.clone(),
             rate: known.rate,
@@ -188,7 +199,8 @@ pub fn of(
             capacity: own().map(|slot| slot.capacity).sum(),
             attainment: known.attainment,
             predicted_worst_ms: own().map(|slot| slot.worst_us / 1e3).reduce(f64::max),
-            batches: batches(loaded, problem, units),
+            measured_over_predicted: over_predicted(&batches),
+            batches,
         }
     };
     View {
@@ -208,14 +220,29 @@ pub fn of(
     }
 }
 
-fn batches(loaded: &Loaded, problem: Option<&Problem>, units: Option<u32>) -> Vec<BatchRow> {
+/// What the batches of a model took over what the plan's profile predicts.
+pub fn surprise(loaded: &Loaded, problem: Option<&Problem>, plan: &Plan) -> Option<f64> {
+    let place = plan.slots_of(&loaded.name).map(|(gpulet, _)| gpulet).next();
+    over_predicted(&batches(loaded, problem, place))
+}
+
+fn over_predicted(batches: &[BatchRow]) -> Option<f64> {
+    let known = batches.iter().filter_map(|row| {
+        let count = row.count as f64;
+        Some((count * row.measured_mean_ms, count * row.predicted_p50_ms?))
+    });
+    let (measured, predicted) = known.fold((0.0, 0.0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+    (predicted > 0.0).then(|| measured / predicted)
+}
+
+fn batches(loaded: &Loaded, problem: Option<&Problem>, place: Option<&Gpulet>) -> Vec<BatchRow> {
     let workload =
         problem.and_then(|problem| problem.workloads().iter().find(|known| known.name == loaded.name));
-    let profile = problem.zip(workload).and_then(|(problem, workload)| {
-        let device = problem.devices().first()?;
+    let profile = problem.zip(workload).zip(place).and_then(|((problem, workload), place)| {
+        let device = problem.devices().iter().find(|device| device.name == place.device)?;
         problem.profile(workload, &device.kind)
     });
-    let predicted = |rows: u32| profile?.latency_us(Quantile::P50, rows, units?).ok();
+    let predicted = |rows: u32| profile?.latency_us(Quantile::P50, rows, place?.units).ok();
     let row = |(rows, count, mean): (u32, u64, std::time::Duration)| BatchRow {
         rows,
         count,

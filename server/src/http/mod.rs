@@ -8,6 +8,7 @@ mod compression;
 mod config;
 mod health;
 mod infer;
+mod lanes;
 mod metadata;
 mod partition;
 mod repository;
@@ -109,6 +110,8 @@ fn router(front: Arc<Front>) -> Router {
         .route("/v2/repository/index", post(repository::index))
         .route("/v2/repository/models/{model}/load", post(repository::load))
         .route("/v2/repository/models/{model}/unload", post(repository::unload))
+        .route("/v2/lanes", get(lanes::view))
+        .route("/v2/lanes/{lane}/enable", post(lanes::enable))
         .route("/v2/partition", get(partition::view))
         .route("/v2/partition/freeze", post(partition::freeze))
         .route("/v2/partition/thaw", post(partition::thaw))

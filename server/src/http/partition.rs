@@ -5,24 +5,14 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::response::Response;
 use http::HeaderMap;
-use serde::Deserialize;
 
-use super::repository::{control_body, parse};
+use super::repository::take_nothing;
 use super::response;
 use crate::front::Front;
 use crate::reason::Refusal;
 
 pub async fn view(State(front): State<Arc<Front>>) -> Result<Response, Refusal> {
     response::json(&front.service.control()?.view().await?)
-}
-
-/// These calls take nothing.
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Nothing {}
-
-async fn take_nothing(front: &Front, headers: &HeaderMap, sent: axum::body::Body) -> Result<(), Refusal> {
-    parse(&control_body(front, headers, sent).await?).map(|Nothing {}| ())
 }
 
 pub async fn freeze(

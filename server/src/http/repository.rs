@@ -108,3 +108,13 @@ pub fn parse<'a, T: Default + Deserialize<'a>>(body: &'a [u8]) -> Result<T, Refu
     serde_json::from_slice(body)
         .map_err(|error| Refusal::new(Reason::Malformed, format!("request body: {error}")))
 }
+
+/// For calls whose body says nothing.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Nothing {}
+
+/// Refuses a body that says something.
+pub async fn take_nothing(front: &Front, headers: &HeaderMap, sent: axum::body::Body) -> Result<(), Refusal> {
+    parse(&control_body(front, headers, sent).await?).map(|Nothing {}| ())
+}

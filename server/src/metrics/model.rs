@@ -21,6 +21,7 @@ pub struct ModelMetrics {
     hits: Counter,
     misses: Counter,
     depth: Gauge,
+    prediction: Gauge,
     refusals: Vec<Counter>,
     triton: Option<Triton>,
 }
@@ -76,6 +77,7 @@ impl ModelMetrics {
             hits: counter(names::DEADLINE_HITS),
             misses: counter(names::DEADLINE_MISSES),
             depth: gauge(names::QUEUE_DEPTH),
+            prediction: gauge(names::PREDICTION),
             refusals: errors::ALL.iter().map(refusal).collect(),
             triton,
         }
@@ -122,6 +124,11 @@ impl ModelMetrics {
         }
     }
 
+    /// Sets what batches took over what was predicted.
+    pub fn over_predicted(&self, ratio: f64) {
+        self.prediction.set(ratio);
+    }
+
     /// Sets how many requests are queued.
     pub fn queue_depth(&self, requests: usize) {
         let requests = f64::from(u32::try_from(requests).unwrap_or(u32::MAX));
@@ -140,12 +147,30 @@ fn micros(duration: Duration) -> u64 {
 #[derive(Clone)]
 pub struct LaneMetrics {
     busy: Gauge,
+    up: Gauge,
+    losses: Counter,
 }
 
 impl LaneMetrics {
     /// Registers the metrics of the lane with this index.
     pub fn new(lane: u32) -> Self {
-        Self { busy: metrics::gauge!(names::LANE_BUSY.name, names::LANE => lane.to_string()) }
+        let lane = lane.to_string();
+        Self {
+            busy: metrics::gauge!(names::LANE_BUSY.name, names::LANE => lane.clone()),
+            up: metrics::gauge!(names::LANE_UP.name, names::LANE => lane.clone()),
+            losses: metrics::counter!(names::LANE_LOSSES.name, names::LANE => lane),
+        }
+    }
+
+    /// Sets whether the lane takes batches.
+    pub fn up(&self, up: bool) {
+        self.up.set(if up { 1.0 } else { 0.0 });
+    }
+
+    /// The lane's gpulet was lost.
+    pub fn lost(&self) {
+        self.losses.increment(1);
+        self.up(false);
     }
 
     /// Sets whether the lane runs a batch.

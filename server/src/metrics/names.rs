@@ -89,9 +89,23 @@ pub const DEADLINE_MISSES: Metric =
     metric("tessera_deadline_misses_total", Kind::Counter, "Requests answered after their deadline.");
 /// Queued requests.
 pub const QUEUE_DEPTH: Metric = metric("tessera_queue_depth", Kind::Gauge, "Requests queued now.");
+/// Batch times against the plan's.
+pub const PREDICTION: Metric = metric(
+    "tessera_batch_time_over_predicted",
+    Kind::Gauge,
+    "Time in the engine of all batches so far, over what the plan's profile predicts for as many rows on its gpulet.",
+);
 /// Lane occupied.
 pub const LANE_BUSY: Metric =
     metric("tessera_lane_busy", Kind::Gauge, "1 while the lane runs a batch, else 0.");
+/// Lane in service.
+pub const LANE_UP: Metric = metric("tessera_lane_up", Kind::Gauge, "1 while the lane takes batches, else 0.");
+/// Lanes lost.
+pub const LANE_LOSSES: Metric = metric(
+    "tessera_lane_losses_total",
+    Kind::Counter,
+    "Times that what runs the lane's batches ended unasked or was given up.",
+);
 /// Requests inside the front end.
 pub const IN_FLIGHT: Metric =
     metric("tessera_requests_in_flight", Kind::Gauge, "Requests that are being answered now.");
@@ -164,7 +178,7 @@ pub const NV_PENDING: Metric = metric(
 );
 
 /// Tessera's own.
-pub const TESSERA: [Metric; 14] = [
+pub const TESSERA: [Metric; 17] = [
     QUEUE,
     BATCH_WAIT,
     COMPUTE,
@@ -176,7 +190,10 @@ pub const TESSERA: [Metric; 14] = [
     DEADLINE_HITS,
     DEADLINE_MISSES,
     QUEUE_DEPTH,
+    PREDICTION,
     LANE_BUSY,
+    LANE_UP,
+    LANE_LOSSES,
     IN_FLIGHT,
     BODY_BYTES,
 ];

@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use models::Loader;
 
 /// Kind of device of the profiles: one unit is a core.
-pub const DEVICE: &str = "cpu";
+pub const DEVICE: &str = gpulet::CoresDevice::KIND;
 
 /// This machine, as far as a measurement depends on it.
 #[derive(Clone, Debug)]

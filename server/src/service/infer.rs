@@ -8,7 +8,7 @@ use gpulet::BatchError;
 use models::engine::RunError;
 use oip::{InferRequest, InferResponse, Parameter, Parameters, RequestedOutput, Tensor};
 use router::{Answer, Job, Rejection, RouterHandle};
-use router_core::{Class, Tenant};
+use router_core::{Class, Reason as CoreReason, Tenant};
 
 use crate::catalog::Loaded;
 use crate::reason::{Reason, Refusal};
@@ -51,7 +51,7 @@ async fn attempt(
         bytes: valid.bytes,
         deadline,
     };
-    let answer = router.submit(job).await.map_err(|rejection| refusal(loaded, &rejection))?;
+    let answer = submit(router, loaded, job).await?;
     let total = context.arrived.elapsed();
     let met = deadline.map(|deadline| Instant::now() <= deadline);
     loaded.metrics.record_answer(&answer.timing, total, met);
@@ -68,6 +68,22 @@ async fn attempt(
         outputs: select(outputs, request.outputs),
     };
     Ok(Answered { response, timing })
+}
+
+/// Waits for a place first where the version has none, and again if it lost that in this very moment.
+async fn submit(router: &RouterHandle, loaded: &Loaded, job: Job) -> Result<Answer, Refusal> {
+    if !loaded.place.may_leave() {
+        return router.submit(job).await.map_err(|rejection| refusal(loaded, &rejection));
+    }
+    loop {
+        if !loaded.place.is_taken() {
+            loaded.place.awaken(&loaded.name, job.deadline).await?;
+        }
+        match router.submit(job.clone()).await {
+            Err(rejection) if rejection.reason == CoreReason::NoLane && !loaded.place.is_taken() => {}
+            ended => return ended.map_err(|rejection| refusal(loaded, &rejection)),
+        }
+    }
 }
 
 /// The outputs asked for, in the model's order, each with the way it is to be returned.
@@ -123,7 +139,7 @@ fn class(loaded: &Loaded, parameters: &Parameters) -> Result<Class, Refusal> {
 }
 
 fn refusal(loaded: &Loaded, rejection: &Rejection) -> Refusal {
-    use router_core::Reason as Core;
+    use CoreReason as Core;
     let name = &loaded.name;
     let (reason, message) = match rejection.reason {
         Core::QueueFull => (Reason::QueueFull, format!("model `{name}`: its queue is full")),
@@ -147,6 +163,10 @@ fn refusal(loaded: &Loaded, rejection: &Rejection) -> Refusal {
         Core::BatchTooLarge => (Reason::Malformed, format!("model `{name}`: the batch is too large")),
         Core::ClientGone => (Reason::Cancelled, "the client left".to_owned()),
         Core::LaneDied => (Reason::LaneDied, format!("model `{name}`: what ran the request died")),
+        Core::LaneDiedTwice => (
+            Reason::Quarantined,
+            format!("model `{name}`: what ran the request died twice, so it is not run again"),
+        ),
         Core::EngineFailed => return engine_refusal(name, rejection.error.as_ref()),
         Core::Answered | Core::IdInUse => (Reason::Internal, format!("router: {rejection}")),
     };
@@ -160,6 +180,9 @@ fn engine_refusal(name: &str, error: Option<&BatchError>) -> Refusal {
         }
         Some(BatchError::Run(RunError::Engine(what))) => {
             Refusal::new(Reason::EngineFailed, format!("model `{name}` failed: {what}"))
+        }
+        Some(BatchError::Run(RunError::Lost(what))) => {
+            Refusal::new(Reason::LaneDied, format!("model `{name}`: {what}"))
         }
         Some(BatchError::Lane(what)) => Refusal::new(Reason::EngineFailed, format!("model `{name}`: {what}")),
         None => Refusal::new(Reason::EngineFailed, format!("model `{name}` failed")),

@@ -1,0 +1,246 @@
+//! From the configuration to the devices that this server cuts, and the gpulets that it starts with.
+
+pub mod worker;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use gpulet::{
+    BatchTimes, CoresDevice, Device, DeviceError, DeviceInfo, EmulatedDevice, LaneConfig, LaneHandle,
+    LaneSink, Partition, PartitionSpec, PartitionWatch, spawn_lane,
+};
+use gpulet_core::profile::{Profile, Quantile};
+use models::{Loader, ModelFiles};
+
+use crate::config::{Config, Emulated, Isolation};
+use crate::plan::reading::profiles;
+use crate::service::memory;
+use worker::{Described, Worker};
+
+/// Batches that a lane's thread may find waiting besides the router's depth of one: installs and removals.
+const LANE_MAILBOX: usize = 64;
+
+/// Gpulets that may exist for each unit of a device while they move: those in force, those being made, those that rest.
+const LANES_OF_UNIT: u32 = 4;
+/// ... and however many units there are, no more than these.
+const LANES_MAX: u32 = 4_096;
+
+/// A share of a device.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Share {
+    /// Which device, by name.
+    pub device: String,
+    /// Its first unit.
+    pub first_unit: u32,
+    /// How many units.
+    pub units: u32,
+}
+
+/// What models run on.
+pub struct Devices {
+    all: Vec<Arc<dyn Device>>,
+    start: Vec<Share>,
+    profiles: Vec<Profile>,
+}
+
+impl Devices {
+    /// The devices that are configured; `core_sets` are those of the lanes where models run on cores.
+    ///
+    /// # Errors
+    /// Names the option and says what would be right.
+    pub fn of(config: &Config, core_sets: &[Vec<usize>], loader: Loader) -> anyhow::Result<Self> {
+        let profiles = profiles::named("partition.profiles", &config.partition.profiles, Path::new(""))?;
+        let ort_library = loader.ort.as_ref().ok().map(|library| library.path.clone());
+        let (described, start) = match config.devices.emulated.as_slice() {
+            [] => cores(config.lanes.shared, core_sets, ort_library)?,
+            emulated => emulate(emulated, &profiles, &config.partition.profiles)?,
+        };
+        let own = Own::new(loader, profiles.clone());
+        let devices = described.into_iter().map(|described| {
+            let device = own.device(&described);
+            match config.devices.isolation {
+                Isolation::None => Ok(device),
+                Isolation::Process => {
+                    worker::isolated(device.info().clone(), Worker::new(&config.server, described))
+                }
+            }
+        });
+        let all = devices.collect::<Result<Vec<Arc<dyn Device>>, DeviceError>>()?;
+        let kinds: Vec<&DeviceInfo> = all.iter().map(|device| device.info()).collect();
+        for profile in &profiles {
+            let other = kinds
+                .iter()
+                .find(|info| info.kind == profile.device() && info.units != profile.units_total());
+            if let Some(info) = other.filter(|_| config.partition.live) {
+                anyhow::bail!(
+                    "partition.profiles: profile of `{}` is of {} units of `{}`: expected {}; run `tessera profile` with \
+                     these",
+                    profile.model(),
+                    profile.units_total(),
+                    info.kind,
+                    info.units
+                );
+            }
+        }
+        Ok(Self { all, start, profiles })
+    }
+
+    /// These devices, with these gpulets to start with and nothing known of any model.
+    #[cfg(test)]
+    pub fn from_parts(all: Vec<Arc<dyn Device>>, start: Vec<Share>) -> Self {
+        Self { all, start, profiles: Vec::new() }
+    }
+
+    /// Gpulets that the server starts with; each is a lane.
+    pub fn start(&self) -> &[Share] {
+        &self.start
+    }
+
+    /// What is known of each device.
+    pub fn infos(&self) -> impl Iterator<Item = &DeviceInfo> {
+        self.all.iter().map(|device| device.info())
+    }
+
+    /// What is known of models on devices of these kinds, from files.
+    pub fn profiles(&self) -> &[Profile] {
+        &self.profiles
+    }
+
+    /// Lanes that the router must have room for.
+    pub fn lanes_max(&self, live: bool) -> u32 {
+        let start = u32::try_from(self.start.len()).unwrap_or(u32::MAX);
+        let units = self.infos().map(|info| info.units).fold(0, u32::saturating_add);
+        if live {
+            units.saturating_mul(LANES_OF_UNIT).clamp(start, LANES_MAX.max(start))
+        } else {
+            start.max(1)
+        }
+    }
+
+    /// Opens a gpulet and starts the thread that runs it.
+    ///
+    /// # Errors
+    /// Why it cannot be had.
+    pub fn open(
+        &self,
+        lane: u32,
+        share: &Share,
+        sink: Arc<dyn LaneSink>,
+        watch: Arc<dyn PartitionWatch>,
+    ) -> Result<LaneHandle, DeviceError> {
+        let device = self.all.iter().find(|device| device.info().name == share.device);
+        let device = device.ok_or_else(|| DeviceError(format!("there is no device `{}`", share.device)))?;
+        let spec = PartitionSpec { lane, first_unit: share.first_unit, units: share.units };
+        let partition: Arc<dyn Partition> = device.open(&spec, watch)?;
+        let config = LaneConfig { id: lane, partition, mailbox: LANE_MAILBOX };
+        spawn_lane(config, sink).map_err(|error| DeviceError(error.to_string()))
+    }
+}
+
+/// What devices of this process need.
+pub(crate) struct Own {
+    loader: Arc<Loader>,
+    times: Arc<dyn BatchTimes>,
+}
+
+impl Own {
+    /// For these models, with these times of emulated ones.
+    pub fn new(loader: Loader, profiles: Vec<Profile>) -> Self {
+        Self { loader: Arc::new(loader), times: Arc::new(Profiled(profiles)) }
+    }
+
+    /// A device whose gpulets run in this process.
+    pub fn device(&self, described: &Described) -> Arc<dyn Device> {
+        match described {
+            Described::Cores { name, cores, memory_bytes, .. } => {
+                Arc::new(CoresDevice::new(name, cores.clone(), *memory_bytes, Arc::clone(&self.loader)))
+            }
+            Described::Emulated { name, kind, sizes, memory_bytes, .. } => {
+                let times = Arc::clone(&self.times);
+                Arc::new(EmulatedDevice::new(name, kind, sizes.clone(), *memory_bytes, times))
+            }
+        }
+    }
+}
+
+type Found = (Vec<Described>, Vec<Share>);
+
+/// All lanes' cores are one device. Where lanes share their cores, each has all of them.
+fn cores(shared: bool, core_sets: &[Vec<usize>], ort_library: Option<PathBuf>) -> anyhow::Result<Found> {
+    const NAME: &str = "cpu0";
+    let cores = match core_sets.first() {
+        Some(set) if shared => set.clone(),
+        _ => core_sets.concat(),
+    };
+    let mut first_unit = 0;
+    let mut start = Vec::with_capacity(core_sets.len());
+    for set in core_sets {
+        let units = u32::try_from(set.len())?;
+        start.push(Share { device: NAME.to_owned(), first_unit, units });
+        first_unit += if shared { 0 } else { units };
+    }
+    let (name, memory_bytes) = (NAME.to_owned(), memory::for_models());
+    Ok((vec![Described::Cores { name, cores, memory_bytes, ort_library }], start))
+}
+
+fn emulate(entries: &[Emulated], profiles: &[Profile], files: &[String]) -> anyhow::Result<Found> {
+    let (mut devices, mut start): Found = (Vec::new(), Vec::new());
+    for (at, entry) in entries.iter().enumerate() {
+        let field = format!("devices.emulated[{at}]");
+        let Some(profile) = profiles.iter().find(|profile| profile.device() == entry.kind) else {
+            let mut known: Vec<&str> = profiles.iter().map(Profile::device).collect();
+            known.sort_unstable();
+            known.dedup();
+            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+            anyhow::bail!(
+                "{field}.kind: no profile of a `{}` in partition.profiles, which have: {known}",
+                entry.kind
+            );
+        };
+        let units = profile.units_total();
+        let sizes = entry.sizes.clone().unwrap_or_else(|| (1..=units).collect());
+        if sizes.last() != Some(&units) {
+            anyhow::bail!("{field}.sizes: {sizes:?}: expected {units}, the whole device, as the last");
+        }
+        for _ in 0..entry.count.get() {
+            let name = format!("gpu{}", devices.len());
+            start.push(Share { device: name.clone(), first_unit: 0, units });
+            devices.push(Described::Emulated {
+                name,
+                kind: entry.kind.clone(),
+                sizes: sizes.clone(),
+                memory_bytes: entry.memory.0,
+                profiles: files.to_vec(),
+            });
+        }
+    }
+    Ok((devices, start))
+}
+
+/// The profile of a model on a kind of device, of those for its very files if some say which they are for; the last one
+/// counts.
+pub fn profile_of<'a>(profiles: &'a [Profile], kind: &str, model: &str, sha256: &str) -> Option<&'a Profile> {
+    let same = |profile: &&Profile| {
+        profile.model() == model
+            && profile.device() == kind
+            && profile.header().model_sha256.as_ref().is_none_or(|known| known == sha256)
+    };
+    profiles.iter().rfind(same)
+}
+
+/// Times of batches as profiles have them.
+struct Profiled(Vec<Profile>);
+
+impl BatchTimes for Profiled {
+    fn time(&self, kind: &str, files: &ModelFiles, rows: u32, units: u32) -> Option<Duration> {
+        let profile = profile_of(&self.0, kind, files.name.as_str(), &files.hash.to_string())?;
+        let most = profile.batches().1.max(1);
+        // Larger batches than were measured: as several.
+        let (whole, rest) = (rows / most, rows % most);
+        let time = |rows| profile.latency_us(Quantile::P50, rows, units).ok();
+        let rest_us = if rest > 0 { time(rest)? } else { 0.0 };
+        let whole_us = if whole > 0 { time(most)? * f64::from(whole) } else { 0.0 };
+        Duration::try_from_secs_f64((whole_us + rest_us) / 1e6).ok()
+    }
+}

@@ -1,0 +1,91 @@
+//! Devices in processes of their own: what such a process is told, and its `main`.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use gpulet::{Device, DeviceError, DeviceInfo};
+use gpulet_worker::{Hello, Limits, ProcessDevice, WorkerCommand, WorkerScope, serve};
+use models::Loader;
+use models::engine::ort;
+use serde::{Deserialize, Serialize};
+
+use super::Own;
+use crate::config::Server;
+use crate::logs;
+use crate::plan::reading::profiles;
+use crate::surroundings::Surroundings;
+
+/// A device in words that another process understands.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "backend")]
+pub enum Described {
+    /// Cores of this machine.
+    Cores {
+        /// As plans call it.
+        name: String,
+        /// Its units.
+        cores: Vec<usize>,
+        /// Bytes that models may take.
+        memory_bytes: u64,
+        /// ONNX Runtime, where it was found.
+        ort_library: Option<PathBuf>,
+    },
+    /// A device that is not there.
+    Emulated {
+        /// As plans call it.
+        name: String,
+        /// As profiles call it.
+        kind: String,
+        /// Units that a gpulet may have.
+        sizes: Vec<u32>,
+        /// Bytes that models may take.
+        memory_bytes: u64,
+        /// Files with the times of its batches.
+        profiles: Vec<String>,
+    },
+}
+
+/// What a worker is told.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Worker {
+    device: Described,
+    log: Server,
+}
+
+impl Worker {
+    /// A worker with this device that logs as the server does.
+    pub fn new(log: &Server, device: Described) -> Self {
+        Self { device, log: log.clone() }
+    }
+}
+
+/// The device, with each of its gpulets in a process of its own.
+pub(super) fn isolated(info: DeviceInfo, worker: Worker) -> Result<Arc<dyn Device>, DeviceError> {
+    let description = serde_json::to_string(&worker).map_err(|error| DeviceError(error.to_string()))?;
+    let command = WorkerCommand::this_program();
+    let device = ProcessDevice::new(info, WorkerScope::Gpulet, command, description, Limits::default())?;
+    Ok(Arc::new(device))
+}
+
+/// What `tessera worker` does: runs gpulets for the server that started it.
+pub fn run(surroundings: &Surroundings) -> ExitCode {
+    serve(|hello: &Hello| {
+        let refuse = |error: String| DeviceError(format!("worker: {error}"));
+        let worker: Worker =
+            serde_json::from_str(&hello.description).map_err(|error| refuse(error.to_string()))?;
+        logs::install(&worker.log, surroundings.stderr_is_terminal)
+            .map_err(|error| refuse(error.to_string()))?;
+        let (loader, profiles) = match &worker.device {
+            Described::Cores { ort_library: Some(path), .. } => {
+                (Loader::new(ort::discover(Some(path), &surroundings.ort)), Vec::new())
+            }
+            Described::Cores { ort_library: None, .. } => (Loader::without_ort(), Vec::new()),
+            Described::Emulated { profiles: files, .. } => {
+                let known = profiles::named("partition.profiles", files, Path::new(""));
+                (Loader::without_ort(), known.map_err(|error| refuse(error.to_string()))?)
+            }
+        };
+        Ok(Own::new(loader, profiles).device(&worker.device))
+    })
+}

@@ -1,0 +1,34 @@
+//! Lanes: how each fares, and the operator's word to start one again.
+
+use std::sync::Arc;
+
+use axum::extract::{Path, State};
+use axum::response::Response;
+use http::HeaderMap;
+
+use super::repository::take_nothing;
+use super::response;
+use crate::front::Front;
+use crate::reason::{Reason, Refusal};
+
+pub async fn view(State(front): State<Arc<Front>>) -> Result<Response, Refusal> {
+    response::json(&front.service.supervisor().view().await?)
+}
+
+pub async fn enable(
+    State(front): State<Arc<Front>>,
+    Path(lane): Path<String>,
+    headers: HeaderMap,
+    sent: axum::body::Body,
+) -> Result<Response, Refusal> {
+    take_nothing(&front, &headers, sent).await?;
+    let number = lane.parse().map_err(|_| {
+        let shown: String = lane.chars().take(32).collect();
+        Refusal::new(
+            Reason::UnknownPath,
+            format!("lane `{shown}`: expected a number like those of `GET /v2/lanes`"),
+        )
+    })?;
+    front.service.supervisor().enable(number).await?;
+    Ok(response::empty())
+}
