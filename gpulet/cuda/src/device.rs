@@ -74,7 +74,7 @@ struct Claim(i32);
 
 impl Claim {
     fn on(ordinal: i32) -> Option<Self> {
-        lock(&IN_USE).insert(ordinal).then_some(Self(ordinal))
+        lock(&IN_USE).insert(ordinal).then(|| Self(ordinal))
     }
 }
 

@@ -49,6 +49,8 @@ pub(crate) struct Allowance {
     pub limit: Duration,
     /// The slowest run of its size; none if there was none.
     pub expected: Option<Duration>,
+    /// Whether it is like those that `expected` was learned from.
+    pub usual: bool,
     /// Its shapes, by which it is remembered.
     shapes: u64,
 }
@@ -63,14 +65,12 @@ impl Patience {
         let shapes = self.shapes_of(batch);
         let known = self.shapes.iter().find(|(key, _)| *key == shapes);
         let expected = known.and_then(|(_, known)| known.slowest(batch.rows));
-        let limit = match expected {
-            Some(slowest) if !gives_way && !self.trimmed => {
-                let most = self.limits.run_most.max(slowest.saturating_mul(ALWAYS));
-                slowest.saturating_mul(SLOWER).clamp(self.limits.run_least, most)
-            }
-            _ => self.limits.first_run,
-        };
-        Allowance { limit, expected, shapes }
+        let usual = expected.filter(|_| !gives_way && !self.trimmed);
+        let limit = usual.map_or(self.limits.first_run, |slowest| {
+            let most = self.limits.run_most.max(slowest.saturating_mul(ALWAYS));
+            slowest.saturating_mul(SLOWER).clamp(self.limits.run_least, most)
+        });
+        Allowance { limit, expected, usual: usual.is_some(), shapes }
     }
 
     /// A run ended.

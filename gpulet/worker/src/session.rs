@@ -132,7 +132,7 @@ impl Session for RemoteSession {
                 // What gives way may have waited for a core, which says nothing of the run.
                 let took = if gives_way { Duration::from_nanos(ran.took_ns) } else { begun.elapsed() };
                 self.patience.ran(allowance, batch.rows, took);
-                if !gives_way && self.gpulet.exclusive {
+                if self.gpulet.exclusive {
                     self.look_for_slowness(Duration::from_nanos(ran.took_ns), allowance);
                 }
                 self.read(&heads).map_err(|garbage| self.fail(WireError::Garbage(garbage), begun, allowance))
@@ -162,7 +162,7 @@ impl RemoteSession {
     /// Ends a process that is always slow. The batch that tells so has its answer.
     fn look_for_slowness(&mut self, took: Duration, allowance: Allowance) {
         let process = &self.gpulet.process;
-        let expected = allowance.expected.filter(|_| allowance.limit < self.gpulet.limits.first_run);
+        let expected = allowance.expected.filter(|_| allowance.usual);
         if let Some(cause) = self.slowness.ran(Instant::now(), took, expected, || process.core_times()) {
             self.lost = Some(process.kill(&cause));
         }

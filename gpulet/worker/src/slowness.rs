@@ -39,7 +39,7 @@ impl Slowness {
             return None;
         };
         let Some(streak) = &mut self.0 else {
-            self.0 = Some(Streak { began: now, times: times(), spent: Duration::ZERO, runs: 0 });
+            self.0 = Some(Streak { began: now, times: times(), spent: Duration::ZERO, runs: 1 });
             return None;
         };
         streak.spent += took;
@@ -78,7 +78,7 @@ mod tests {
     #[test]
     fn half_a_second_of_slow_runs_is_too_much() {
         let reason = said(&[60; 20], Some(6), false);
-        let expected = "9 batches in a row were slow, the last 60.0 ms, expected 6.0 ms";
+        let expected = "10 batches in a row were slow, the last 60.0 ms, expected 6.0 ms";
         assert_eq!(reason.as_deref(), Some(expected));
     }
 

@@ -188,7 +188,7 @@ management! {
     |machine| {
         Part::of(device)?;
         // Instances lie in every other place, as they do once some were removed.
-        if place % 2 > 0 || place / 2 >= machine.shape.instances {
+        if !place.is_multiple_of(2) || place / 2 >= machine.shape.instances {
             return Err(NOT_FOUND);
         }
         let handle = 0x1000 + usize::try_from(place).unwrap_or(0);

@@ -24,7 +24,7 @@ fn a_model_too_large_is_refused_and_running_ones_run_on() {
         let refused = gpulet.load(&model("large"), &LoadOptions::default()).err().unwrap();
         assert!(
             refused.to_string().starts_with(
-                "gpu0: model `large`: needs 14336 MiB on the device, and 13823 MiB of 81920 MiB are left (taken \
+                "gpu0: model `large`: needs 14336 MiB on the device, and 13824 MiB of 81920 MiB are left (taken \
                  before: 513 MiB, weights: 61440 MiB, arenas: 2048 MiB, kept free: 4096 MiB)"
             ),
             "{refused}"

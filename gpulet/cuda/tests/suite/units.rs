@@ -78,7 +78,7 @@ fn blocks_are_aligned_and_large_ones_stay_whole() {
     assert_eq!(at(8, &[(0, 1)]), Some(8));
     assert_eq!(at(4, &[(0, 1)]), Some(4), "beside what is taken, so that the upper half stays whole");
     assert_eq!(at(1, &[(0, 1)]), Some(1));
-    assert_eq!(at(2, &[(0, 3), (8, 1)]), Some(4));
+    assert_eq!(at(2, &[(0, 3), (8, 1)]), Some(10), "where four are broken already");
     assert_eq!(at(3, &[(0, 2), (4, 2), (8, 2), (12, 2)]), None);
     assert_eq!(at(6, &[(0, 3), (9, 7)]), Some(3), "where no block is free, whatever is");
     assert_eq!(at(17, &[]), None);
