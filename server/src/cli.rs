@@ -77,13 +77,24 @@ pub enum Command {
     Parity(Box<ParityArgs>),
     /// Run gpulets for a server that started this process.
     #[command(hide = true)]
-    Worker,
+    Worker(WorkerArgs),
     /// Print a completion script for a shell.
     #[command(after_help = "Example:\n  tessera completions bash > /etc/bash_completion.d/tessera")]
     Completions {
         /// Which shell.
         shell: clap_complete::Shell,
     },
+}
+
+/// What a worker is to do.
+#[derive(Args, Clone, Debug, Default)]
+pub struct WorkerArgs {
+    /// Tell which GPUs there are, and end.
+    #[arg(long)]
+    pub describe: bool,
+    /// How GPUs are to be shared.
+    #[arg(long)]
+    pub backend: Option<String>,
 }
 
 const SERVE_EXAMPLES: &str = "\

@@ -39,7 +39,7 @@ pub fn run(cli: Cli, surroundings: &Surroundings) -> ExitCode {
         Some(Command::Arena(arguments)) => simulate::arena::run(&arguments, surroundings),
         Some(Command::Load(arguments)) => load::run(&arguments, surroundings),
         Some(Command::Parity(arguments)) => parity::run(&arguments, surroundings),
-        Some(Command::Worker) => return devices::worker::run(surroundings),
+        Some(Command::Worker(arguments)) => return devices::worker::run(&arguments, surroundings),
         Some(Command::Completions { shell }) => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "tessera", &mut script);

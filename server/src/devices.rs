@@ -1,5 +1,6 @@
 //! From the configuration to the devices that this server cuts, and the gpulets that it starts with.
 
+mod gpus;
 pub mod worker;
 
 use std::path::{Path, PathBuf};
@@ -13,9 +14,11 @@ use gpulet::{
 use gpulet_core::profile::{Profile, Quantile};
 use models::{Loader, ModelFiles};
 
-use crate::config::{Config, Emulated, Isolation};
+use crate::config::{Config, Emulated, Gpus, Isolation};
 use crate::plan::reading::profiles;
 use crate::service::memory;
+use gpulet_worker::WorkerScope;
+use gpus::Gpu;
 use worker::{Described, Worker};
 
 /// Batches that a lane's thread may find waiting besides the router's depth of one: installs and removals.
@@ -52,17 +55,20 @@ impl Devices {
     pub fn of(config: &Config, core_sets: &[Vec<usize>], loader: Loader) -> anyhow::Result<Self> {
         let profiles = profiles::named("partition.profiles", &config.partition.profiles, Path::new(""))?;
         let ort_library = loader.ort.as_ref().ok().map(|library| library.path.clone());
-        let (described, start) = match config.devices.emulated.as_slice() {
-            [] => cores(config.lanes.shared, core_sets, ort_library)?,
-            emulated => emulate(emulated, &profiles, &config.partition.profiles)?,
+        let found = gpus_of_machine(config);
+        let (described, start) = match (config.devices.emulated.as_slice(), found) {
+            ([], Some(found)) => whole_gpus(found, ort_library.as_ref()),
+            ([], None) => cores(config.lanes.shared, core_sets, ort_library)?,
+            (emulated, _) => emulate(emulated, &profiles, &config.partition.profiles)?,
         };
         let own = Own::new(loader, profiles.clone());
         let devices = described.into_iter().map(|described| {
-            let device = own.device(&described);
-            match config.devices.isolation {
-                Isolation::None => Ok(device),
-                Isolation::Process => {
-                    worker::isolated(device.info().clone(), Worker::new(&config.server, described))
+            let worker = |described| Worker::new(&config.server, described);
+            match (own.device(&described), config.devices.isolation) {
+                (None, _) => worker::isolated_gpu(worker(described)),
+                (Some(device), Isolation::None) => Ok(device),
+                (Some(device), Isolation::Process) => {
+                    worker::isolated(device.info().clone(), WorkerScope::Gpulet, worker(described))
                 }
             }
         });
@@ -150,21 +156,47 @@ impl Own {
         Self { loader: Arc::new(loader), times: Arc::new(Profiled(profiles)) }
     }
 
-    /// A device whose gpulets run in this process.
-    pub fn device(&self, described: &Described) -> Arc<dyn Device> {
+    /// A device whose gpulets run in this process; none for one that only a process of its own may have.
+    pub fn device(&self, described: &Described) -> Option<Arc<dyn Device>> {
         match described {
             Described::Cores { name, cores, memory_bytes, .. } => {
-                Arc::new(CoresDevice::new(name, cores.clone(), *memory_bytes, Arc::clone(&self.loader)))
+                let loader = Arc::clone(&self.loader);
+                Some(Arc::new(CoresDevice::new(name, cores.clone(), *memory_bytes, loader)))
             }
             Described::Emulated { name, kind, sizes, memory_bytes, .. } => {
                 let times = Arc::clone(&self.times);
-                Arc::new(EmulatedDevice::new(name, kind, sizes.clone(), *memory_bytes, times))
+                Some(Arc::new(EmulatedDevice::new(name, kind, sizes.clone(), *memory_bytes, times)))
             }
+            Described::Gpu { .. } => None,
         }
     }
 }
 
 type Found = (Vec<Described>, Vec<Share>);
+
+/// GPUs, if they are wanted and there are any.
+fn gpus_of_machine(config: &Config) -> Option<Vec<Gpu>> {
+    if config.devices.gpus == Gpus::Off {
+        return None;
+    }
+    match gpus::find(config.devices.gpu_backend.as_deref()) {
+        Ok(found) => Some(found),
+        Err(reason) => {
+            tracing::info!(%reason, "serving on CPU cores");
+            None
+        }
+    }
+}
+
+fn whole_gpus(found: Vec<Gpu>, ort_library: Option<&PathBuf>) -> Found {
+    let share = |gpu: &Gpu| Share { device: gpu.name.clone(), first_unit: 0, units: gpu.units };
+    let start = found.iter().map(share).collect();
+    for gpu in &found {
+        tracing::info!(gpu = gpu.name, kind = gpu.kind, backend = gpu.backend, units = gpu.units, "found");
+    }
+    let described = |gpu| Described::Gpu { gpu, ort_library: ort_library.cloned() };
+    (found.into_iter().map(described).collect(), start)
+}
 
 /// All lanes' cores are one device. Where lanes share their cores, each has all of them.
 fn cores(shared: bool, core_sets: &[Vec<usize>], ort_library: Option<PathBuf>) -> anyhow::Result<Found> {

@@ -6,10 +6,11 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::ExitCode;
 
+use gpulet_cuda::Backend;
 use models::repository::Repository;
 use serde::Serialize;
 
-use crate::config::{Config, Problems};
+use crate::config::{Config, Gpus, Problems};
 use crate::surroundings::Surroundings;
 use crate::{lanes, output};
 
@@ -85,7 +86,7 @@ fn look(config: &Result<Config, Problems>, surroundings: &Surroundings) -> Vec<F
     let config = config.as_ref().ok();
     findings.push(cores(config));
     findings.push(memory());
-    findings.push(nvidia());
+    findings.push(nvidia(config));
     findings.push(finding("engine tract", Verdict::Ok, "built in: runs most ONNX models"));
     findings.push(ort(config, surroundings));
     findings.push(finding("engine synthetic", Verdict::Ok, "built in: takes as long as its profile says"));
@@ -133,36 +134,34 @@ fn memory() -> Finding {
     finding("memory", Verdict::Ok, detail)
 }
 
-/// Looks for the driver without loading it.
-fn nvidia() -> Finding {
-    let device = Path::new("/dev/nvidiactl").exists();
-    let version = read("/proc/driver/nvidia/version").and_then(|text| text.lines().next().map(str::to_owned));
-    let library =
-        ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/local/cuda/compat"]
-            .iter()
-            .map(|folder| Path::new(folder).join("libcuda.so.1"))
-            .find(|path| path.exists());
-    match (device, version, library) {
-        (true, Some(version), Some(library)) => {
-            let detail = format!("{version}; {} (this version serves on CPU cores)", library.display());
-            finding("NVIDIA GPU", Verdict::Ok, detail)
-        }
-        (false, None, None) => finding(
-            "NVIDIA GPU",
-            Verdict::Absent,
-            "no /dev/nvidiactl, no driver, no libcuda.so.1: CPU cores serve",
-        ),
-        (device, version, library) => {
-            let said = |there: bool| if there { "found" } else { "missing" };
-            let detail = format!(
-                "incomplete: /dev/nvidiactl {}, kernel driver {}, libcuda.so.1 {}: CPU cores serve",
-                said(device),
-                said(version.is_some()),
-                said(library.is_some())
-            );
-            finding("NVIDIA GPU", Verdict::Absent, detail)
+/// Asks the driver, as `devices.gpus = "auto"` would; no GPU is touched.
+fn nvidia(config: Option<&Config>) -> Finding {
+    const SUBJECT: &str = "NVIDIA GPU";
+    let found = match gpulet_cuda::probe() {
+        Ok(found) => found,
+        Err(reason) => return finding(SUBJECT, Verdict::Absent, format!("{reason}: CPU cores serve")),
+    };
+    let forced = config.and_then(|config| config.devices.gpu_backend.as_deref()?.parse().ok());
+    let mps = gpulet_cuda::mps_daemon(Path::new(gpulet_cuda::MPS_FOLDER));
+    let mut lines = Vec::with_capacity(found.len());
+    for gpu in &found {
+        let (driver, memory) = (gpulet_cuda::dotted(gpu.driver_version), gpu.memory_bytes >> 20);
+        let line =
+            format!("gpu{}: {}, {} SMs, {memory} MiB, driver {driver}", gpu.ordinal, gpu.name, gpu.sms);
+        match gpulet_cuda::choose(gpu, &mps, forced) {
+            Ok(choice) => {
+                let passed = choice.passed_over.iter().filter(|(backend, _)| *backend != Backend::Mig);
+                let passed: Vec<String> =
+                    passed.map(|(backend, why)| format!("; not {backend}: {why}")).collect();
+                lines.push(format!("{line}: {}{}", choice.backend, passed.concat()));
+            }
+            Err(error) => return finding(SUBJECT, Verdict::Problem, format!("{line}: {error}")),
         }
     }
+    if config.is_none_or(|config| config.devices.gpus == Gpus::Off) {
+        lines.push("not used: set devices.gpus = \"auto\"".to_owned());
+    }
+    finding(SUBJECT, Verdict::Ok, lines.join("; "))
 }
 
 fn ort(config: Option<&Config>, surroundings: &Surroundings) -> Finding {

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -211,6 +212,33 @@ def test_a_model_that_nobody_asks_for_leaves_and_the_next_request_brings_it_back
         finally:
             traffic.end()
         assert traffic.wrong == 0 and set(traffic.statuses) == {200}, traffic.statuses
+
+
+@needs_two_cores
+def test_a_gpulet_whose_process_is_killed_is_replaced_by_the_next_plan(tmp_path: Path) -> None:
+    config = CONFIG.replace("[partition]", "[devices]\nisolation = 'process'\n\n[partition]")
+    with Tessera(repository(tmp_path), config) as server:
+        server.wait_ready()
+        traffic = Traffic(server, {"quick": 4, "slow": 2})
+        try:
+            until(lambda: partition(server)["epoch"] > 1 and not partition(server)["changing"], "a plan for the load")
+            children = Path(f"/proc/{server.pid}/task").glob("*/children")
+            workers = {int(pid) for child in children for pid in child.read_text().split()}
+            before = {gpulet["id"] for gpulet in partition(server)["gpulets"]}
+            assert len(workers) >= len(before), "each gpulet has its process"
+            os.kill(max(workers), signal.SIGKILL)
+            until(
+                lambda: {g["id"] for g in partition(server)["gpulets"]} != before and not partition(server)["changing"],
+                f"another gpulet: {partition(server)['history'][-3:]}",
+            )
+            row = [1.0, 2.0, 3.0, 4.0]
+            for model in TIMES:
+                status, body, _ = Client(server).infer(model, [row], timeout=5_000_000)
+                assert status == 200 and body["outputs"][0]["data"] == row, (model, status, body)
+        finally:
+            traffic.end()
+        print(f"answers {dict(traffic.statuses)}")
+        assert traffic.wrong == 0 and set(traffic.statuses) <= {200, 503}, traffic.statuses
 
 
 def emulated(folder: Path) -> Path:

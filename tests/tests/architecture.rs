@@ -28,6 +28,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "router-core",
             "gpulet",
             "gpulet-core",
+            "gpulet-cuda",
             "gpulet-worker",
             "models",
             "oip",

@@ -23,7 +23,8 @@ use models::ModelSettings;
 pub use fields::nearest;
 pub use merge::{Assignment, Sources};
 pub use sections::{
-    Devices, Emulated, Isolation, Lanes, Limits, LoadMode, LogFormat, Metrics, Partition, Repository, Server,
+    Devices, Emulated, Gpus, Isolation, Lanes, Limits, LoadMode, LogFormat, Metrics, Partition, Repository,
+    Server,
 };
 
 /// The shortest time between two looks at the load.
@@ -177,7 +178,14 @@ impl Config {
                 report("lanes.cores", format!("core {core} is in two lanes: expected each core once"));
             }
         }
+        if let Some(Err(error)) = self.devices.gpu_backend.as_deref().map(str::parse::<gpulet_cuda::Backend>)
+        {
+            report("devices.gpu_backend", error.to_string());
+        }
         if !self.devices.emulated.is_empty() {
+            if self.devices.gpus == Gpus::Auto {
+                report("devices.gpus", "set together with devices.emulated: expected one of them".to_owned());
+            }
             for (at, entry) in self.devices.emulated.iter().enumerate() {
                 let sizes = entry.sizes.as_deref().unwrap_or(&[1]);
                 let ascending = sizes.is_sorted_by(|left, right| left < right);

@@ -115,9 +115,25 @@ pub struct Devices {
     /// Devices that are not there, like `[{ kind = "v100", memory = "16GiB", count = 2 }]`, instead of the cores of
     /// `[lanes]`. Batches take as long as `partition.profiles` say of that kind, and answers are zeros.
     pub emulated: Vec<Emulated>,
+    /// `auto`: models run on the GPUs that are found, else on the cores of `[lanes]`. `off`: GPUs are not looked for.
+    pub gpus: Gpus,
+    /// How GPUs are shared: `mig`, `cuda-green`, `cuda-mps` or `cuda-stream`. Default: the first of these that can be had.
+    pub gpu_backend: Option<String>,
     /// `none`: models run in the server's own process. `process`: each lane's models run in a process of its own, so that
-    /// one that crashes or hangs takes no other lane's requests with it, and is started again.
+    /// one that crashes or hangs takes no other lane's requests with it, and is started again. Models on a GPU always run
+    /// in a process of their own, one for each GPU.
     pub isolation: Isolation,
+}
+
+/// Whether GPUs are used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Gpus {
+    /// Not even looked for.
+    #[default]
+    Off,
+    /// If there are any.
+    Auto,
 }
 
 /// What shares a process with the server.

@@ -33,8 +33,6 @@ struct Lanes {
     by_gpulet: BTreeMap<GpuletId, LaneHandle>,
     /// Lanes that the server started with and that are no gpulet yet.
     unclaimed: Vec<(Share, LaneHandle)>,
-    /// Numbers of lanes that the router knows.
-    known: BTreeSet<u32>,
     /// The table in force, and the numbers of the models that it was made for.
     in_force: Option<(Switch, Vec<ModelId>)>,
     /// Sessions that are loaded and not verified, by gpulet and model number.
@@ -50,9 +48,8 @@ impl Layout {
     /// Of a server that runs on these lanes, the gpulets that the devices start with.
     pub fn new(catalog: Arc<Catalog>, devices: Arc<Devices>, losses: Losses, lanes: Vec<LaneHandle>) -> Self {
         let router = catalog.router().clone();
-        let known = lanes.iter().map(LaneHandle::id).collect();
         let unclaimed = devices.start().iter().cloned().zip(lanes).collect();
-        let lanes = Mutex::new(Lanes { unclaimed, known, ..Lanes::default() });
+        let lanes = Mutex::new(Lanes { unclaimed, ..Lanes::default() });
         let lanes_max = devices.lanes_max(true);
         Self { catalog, router, devices, losses, lanes_max, lanes }
     }
@@ -171,7 +168,6 @@ impl Layout {
         let Some(lane) = self.lanes().by_gpulet.remove(&gpulet) else { return };
         // A lane that never was in force is not known there, and one that is gone has stopped.
         let _ = self.router.lane_down(LaneId(lane.id())).await;
-        self.lanes().known.remove(&lane.id());
         let _ = lane.stop();
     }
 
@@ -189,17 +185,19 @@ impl Layout {
     /// # Errors
     /// Why it is not in force.
     pub async fn switch(&self, switch: &Switch) -> Result<(), String> {
-        let switch_of_lanes = self.lane_plan(switch)?;
+        // Lanes that are lost are not known any more, and are at rest as it is.
+        let snapshot = self.router.snapshot().await.ok_or("the router has ended")?;
+        let known: BTreeSet<u32> = snapshot.lanes.iter().map(|lane| lane.lane.0).collect();
+        let mut switch_of_lanes = self.lane_plan(switch)?;
+        switch_of_lanes.rest.retain(|lane| known.contains(&lane.0));
         let active =
             switch.active.iter().map(|gpulet| self.lane_of(gpulet.id)).collect::<Result<Vec<_>, _>>()?;
-        let known = self.lanes().known.clone();
         let new: Vec<LaneHandle> =
             active.iter().filter(|lane| !known.contains(&lane.id())).cloned().collect();
         let plan = LanePlan { new, switch: switch_of_lanes };
         self.router.switch(plan).await.map_err(|error| error.to_string())?;
         let serving = self.catalog.all_serving();
         let mut lanes = self.lanes();
-        lanes.known.extend(active.iter().map(LaneHandle::id));
         lanes.in_force = Some((switch.clone(), serving.iter().map(|loaded| loaded.id).collect()));
         drop(lanes);
         for loaded in serving {

@@ -11,6 +11,8 @@ use models::engine::ort;
 use serde::{Deserialize, Serialize};
 
 use super::Own;
+use super::gpus::{self, Gpu};
+use crate::cli::WorkerArgs;
 use crate::config::Server;
 use crate::logs;
 use crate::plan::reading::profiles;
@@ -28,6 +30,13 @@ pub enum Described {
         cores: Vec<usize>,
         /// Bytes that models may take.
         memory_bytes: u64,
+        /// ONNX Runtime, where it was found.
+        ort_library: Option<PathBuf>,
+    },
+    /// A GPU.
+    Gpu {
+        /// Which, and how it is cut.
+        gpu: Gpu,
         /// ONNX Runtime, where it was found.
         ort_library: Option<PathBuf>,
     },
@@ -60,16 +69,33 @@ impl Worker {
     }
 }
 
-/// The device, with each of its gpulets in a process of its own.
-pub(super) fn isolated(info: DeviceInfo, worker: Worker) -> Result<Arc<dyn Device>, DeviceError> {
+/// The device in processes of their own.
+pub(super) fn isolated(
+    info: DeviceInfo,
+    scope: WorkerScope,
+    worker: Worker,
+) -> Result<Arc<dyn Device>, DeviceError> {
     let description = serde_json::to_string(&worker).map_err(|error| DeviceError(error.to_string()))?;
-    let command = WorkerCommand::this_program();
-    let device = ProcessDevice::new(info, WorkerScope::Gpulet, command, description, Limits::default())?;
-    Ok(Arc::new(device))
+    let variables = gpulet_cuda::ENVIRONMENT.map(|(name, value)| (name.into(), value.into()));
+    let command = WorkerCommand { variables: variables.to_vec(), ..WorkerCommand::this_program() };
+    Ok(Arc::new(ProcessDevice::new(info, scope, command, description, Limits::default())?))
 }
 
-/// What `tessera worker` does: runs gpulets for the server that started it.
-pub fn run(surroundings: &Surroundings) -> ExitCode {
+/// A GPU, all of whose gpulets are in one process.
+pub(super) fn isolated_gpu(worker: Worker) -> Result<Arc<dyn Device>, DeviceError> {
+    match &worker.device {
+        Described::Gpu { gpu, .. } => isolated(gpus::info(gpu)?, WorkerScope::Device, worker),
+        Described::Cores { name, .. } | Described::Emulated { name, .. } => {
+            Err(DeviceError(format!("device `{name}` is no GPU")))
+        }
+    }
+}
+
+/// What `tessera worker` does: runs gpulets for the server that started it, or tells it which GPUs there are.
+pub fn run(arguments: &WorkerArgs, surroundings: &Surroundings) -> ExitCode {
+    if arguments.describe {
+        return gpus::describe(arguments.backend.as_deref());
+    }
     serve(|hello: &Hello| {
         let refuse = |error: String| DeviceError(format!("worker: {error}"));
         let worker: Worker =
@@ -81,11 +107,15 @@ pub fn run(surroundings: &Surroundings) -> ExitCode {
                 (Loader::new(ort::discover(Some(path), &surroundings.ort)), Vec::new())
             }
             Described::Cores { ort_library: None, .. } => (Loader::without_ort(), Vec::new()),
+            Described::Gpu { gpu, ort_library } => {
+                return gpus::take(gpu, ort_library.as_ref(), surroundings);
+            }
             Described::Emulated { profiles: files, .. } => {
                 let known = profiles::named("partition.profiles", files, Path::new(""));
                 (Loader::without_ort(), known.map_err(|error| refuse(error.to_string()))?)
             }
         };
-        Ok(Own::new(loader, profiles).device(&worker.device))
+        let device = Own::new(loader, profiles).device(&worker.device);
+        device.ok_or_else(|| refuse("the device is none for this process".to_owned()))
     })
 }

@@ -1,0 +1,143 @@
+//! The GPUs of this machine. Only worker processes touch them: a fault on a GPU poisons the process that uses it, and this
+//! one keeps the requests.
+
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::Arc;
+
+use gpulet::{Device, DeviceError, DeviceInfo};
+use gpulet_cuda::{
+    Backend, CudaDevice, CudaOptions, ENVIRONMENT, Found, MPS_FOLDER, choose, mps_daemon, probe,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::output;
+use crate::surroundings::Surroundings;
+
+/// Bytes of a description; a machine with more GPUs than fit has none that could be described.
+const DESCRIPTION_BYTES: usize = 1 << 20;
+
+/// A GPU as the process that looked at it tells it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Gpu {
+    /// The driver's number for it.
+    pub ordinal: i32,
+    /// How it is shared, as `devices.gpu_backend` knows it.
+    pub backend: String,
+    /// Ways that would have been better, and why they cannot be had.
+    pub passed_over: Vec<String>,
+    /// As plans call it.
+    pub name: String,
+    /// As profiles call it.
+    pub kind: String,
+    /// The smallest shares that it can give.
+    pub units: u32,
+    /// Units that a gpulet may have.
+    pub sizes: Vec<u32>,
+    /// Bytes that models may take.
+    pub memory_bytes: u64,
+}
+
+/// What a process that looked found: GPUs, or what is in the way.
+type Looked = Result<Vec<Gpu>, String>;
+
+/// What `tessera worker --describe` does: looks at every GPU and tells on standard output.
+pub fn describe(forced: Option<&str>) -> ExitCode {
+    match serde_json::to_string(&look(forced)) {
+        Ok(text) => {
+            output::line(&text);
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            output::complain(&format!("error: {error}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn look(forced: Option<&str>) -> Looked {
+    let forced = forced.map(str::parse::<Backend>).transpose().map_err(|error| error.to_string())?;
+    let found = probe().map_err(|error| error.to_string())?;
+    found.iter().map(|found| look_at(found, forced)).collect()
+}
+
+/// Takes the GPU for a moment: how it can be cut is known only then.
+fn look_at(found: &Found, forced: Option<Backend>) -> Result<Gpu, String> {
+    let choice =
+        choose(found, &mps_daemon(MPS_FOLDER.as_ref()), forced).map_err(|error| error.to_string())?;
+    let maker = NoMaker;
+    let device = CudaDevice::take(found, choice.backend, Arc::new(maker), &CudaOptions::default());
+    let device = device.map_err(|error| error.to_string())?;
+    let DeviceInfo { name, kind, units, sizes, memory_bytes, .. } = device.info().clone();
+    let passed_over = choice.passed_over.iter().map(|(backend, why)| format!("{backend}: {why}")).collect();
+    let (ordinal, backend) = (found.ordinal, choice.backend.to_string());
+    Ok(Gpu { ordinal, backend, passed_over, name, kind, units, sizes, memory_bytes })
+}
+
+/// Asks a process of its own which GPUs there are.
+///
+/// # Errors
+/// What is in the way of using any.
+pub fn find(forced: Option<&str>) -> Looked {
+    let mut command = Command::new("/proc/self/exe");
+    command.args(["worker", "--describe"]).envs(ENVIRONMENT);
+    command.args(forced.map(|word| format!("--backend={word}")));
+    command.stdin(Stdio::null()).stderr(Stdio::inherit());
+    let told =
+        command.output().map_err(|error| format!("cannot start the process that looks for GPUs: {error}"))?;
+    if !told.status.success() {
+        return Err(format!("the process that looks for GPUs ended with {}", told.status));
+    }
+    let text = told.stdout.get(..told.stdout.len().min(DESCRIPTION_BYTES)).unwrap_or_default();
+    serde_json::from_slice::<Looked>(text)
+        .map_err(|error| format!("what was found cannot be read: {error}"))?
+}
+
+/// What a GPU is to those who plan; its gpulets are in one process together.
+pub fn info(gpu: &Gpu) -> Result<DeviceInfo, DeviceError> {
+    let backend: Backend =
+        gpu.backend.parse().map_err(|error| DeviceError(format!("{}: {error}", gpu.name)))?;
+    Ok(DeviceInfo {
+        name: gpu.name.clone(),
+        backend: backend.as_str(),
+        kind: gpu.kind.clone(),
+        units: gpu.units,
+        sizes: gpu.sizes.clone(),
+        memory_bytes: gpu.memory_bytes,
+        guarantees: backend.guarantees(),
+    })
+}
+
+/// The GPU itself, in the process that is to have it.
+///
+/// # Errors
+/// When it is not what it was, or cannot be had.
+pub fn take(
+    gpu: &Gpu,
+    ort_library: Option<&PathBuf>,
+    surroundings: &Surroundings,
+) -> Result<Arc<dyn Device>, DeviceError> {
+    let refuse = |why: String| DeviceError(format!("{}: {why}", gpu.name));
+    let found = probe().map_err(|error| refuse(error.to_string()))?;
+    let found = found.iter().find(|found| found.ordinal == gpu.ordinal && found.name == gpu.kind);
+    let found = found
+        .ok_or_else(|| refuse(format!("there is no `{}` of number {} any more", gpu.kind, gpu.ordinal)))?;
+    let backend: Backend = gpu.backend.parse().map_err(|error| refuse(format!("{error}")))?;
+    let _ = (ort_library, surroundings);
+    let maker = NoMaker;
+    let device = CudaDevice::take(found, backend, Arc::new(maker), &CudaOptions::default())?;
+    Ok(Arc::new(device))
+}
+
+struct NoMaker;
+
+impl gpulet_cuda::SessionMaker for NoMaker {
+    fn make(
+        &self,
+        files: &models::ModelFiles,
+        _: &models::LoadOptions,
+        _: gpulet_cuda::StreamRef,
+    ) -> Result<Box<dyn models::engine::Session>, DeviceError> {
+        Err(DeviceError(format!("model `{}`: no engine", files.name)))
+    }
+}
