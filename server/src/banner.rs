@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use gpulet::{CoresDevice, DeviceInfo};
 use models::Dim;
 use serde::Serialize;
 
@@ -26,7 +27,9 @@ struct Announcement<'a> {
     version: &'static str,
     pid: u32,
     ready: bool,
-    lanes: &'a [Vec<usize>],
+    devices: Vec<&'a DeviceInfo>,
+    /// Cores of each lane.
+    lanes: Vec<Vec<usize>>,
     models: Vec<Row>,
 }
 
@@ -40,7 +43,7 @@ struct Row {
 }
 
 /// One line of JSON.
-pub fn json(service: &Service, addresses: Addresses, lanes: &[Vec<usize>]) -> String {
+pub fn json(service: &Service, addresses: Addresses) -> String {
     let row =
         |row: IndexRow| Row { name: row.name, version: row.version, state: row.state, reason: row.reason };
     let announcement = Announcement {
@@ -48,14 +51,15 @@ pub fn json(service: &Service, addresses: Addresses, lanes: &[Vec<usize>]) -> St
         version: env!("CARGO_PKG_VERSION"),
         pid: std::process::id(),
         ready: service.ready(),
-        lanes,
+        devices: service.devices().infos().collect(),
+        lanes: service.lanes().iter().map(|lane| lane.cores().to_vec()).collect(),
         models: service.index(false).into_iter().map(row).collect(),
     };
     serde_json::to_string(&announcement).unwrap_or_default()
 }
 
 /// Some lines of text. `embedded`: the models are those in the binary.
-pub fn text(service: &Service, addresses: Addresses, lanes: &[Vec<usize>], embedded: bool) -> String {
+pub fn text(service: &Service, addresses: Addresses, embedded: bool) -> String {
     let mut text = format!("Tessera {}", env!("CARGO_PKG_VERSION"));
     let rows = service.index(false);
     let (ready, not_ready): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.state == "READY");
@@ -75,14 +79,25 @@ pub fn text(service: &Service, addresses: Addresses, lanes: &[Vec<usize>], embed
     for row in not_ready.iter().filter(|row| !row.reason.is_empty()) {
         text.push_str(&format!("\n{} {} is not ready: {}\n", row.name, row.version, row.reason));
     }
-    let sets: Vec<String> = lanes.iter().map(|cores| format!("{cores:?}")).collect();
-    text.push_str(&format!("\nlanes    {} on CPU cores {}\n", lanes.len(), sets.join(" ")));
+    text.push_str(&format!("\nlanes    {} on {}\n", service.lanes().len(), places(service)));
     text.push_str(&format!(
         "HTTP     http://{}/v2\ngRPC     {}\nmetrics  http://{}/metrics\n",
         addresses.http, addresses.grpc, addresses.metrics
     ));
     text.push_str(&invitation(addresses.http, embedded, ready.first()));
     text
+}
+
+/// What the lanes run on.
+fn places(service: &Service) -> String {
+    let place = |info: &DeviceInfo| {
+        if info.backend == CoresDevice::BACKEND {
+            let sets = service.lanes().iter().map(|lane| format!("{:?}", lane.cores()));
+            return format!("CPU cores {}", sets.collect::<Vec<_>>().join(" "));
+        }
+        format!("{} ({}, {}, {} units)", info.name, info.kind, info.backend, info.units)
+    };
+    service.devices().infos().map(place).collect::<Vec<_>>().join(", ")
 }
 
 fn invitation(http: SocketAddr, embedded: bool, first: Option<&IndexRow>) -> String {

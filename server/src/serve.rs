@@ -88,7 +88,6 @@ async fn serve(startup: Startup, json: bool) -> anyhow::Result<ExitCode> {
         }
     };
     let config = startup.config.clone();
-    let lanes = startup.lanes.clone();
     let recorder = metrics::install(config.metrics.triton_names)?;
     let http = Listener::bind("server.http", config.server.http).await?;
     let grpc = Listener::bind("server.grpc", config.server.grpc).await?;
@@ -106,9 +105,9 @@ async fn serve(startup: Startup, json: bool) -> anyhow::Result<ExitCode> {
         () = service.load_at_start() => {
             service.start_control()?;
             if json {
-                output::line(&banner::json(&service, addresses, &lanes));
+                output::line(&banner::json(&service, addresses));
             } else {
-                output::write(banner::text(&service, addresses, &lanes, embedded).as_bytes());
+                output::write(banner::text(&service, addresses, embedded).as_bytes());
             }
             tracing::info!(http = %addresses.http, grpc = %addresses.grpc, metrics = %addresses.metrics, "serving");
             signalled().await

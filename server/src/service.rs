@@ -210,6 +210,11 @@ impl Service {
         &self.supervisor
     }
 
+    /// The lanes that it started with.
+    pub fn lanes(&self) -> &[LaneHandle] {
+        &self.lanes
+    }
+
     /// What models run on.
     pub fn devices(&self) -> &Arc<Devices> {
         &self.devices
