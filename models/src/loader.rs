@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use crate::engine::ort::{OrtLibrary, OrtMissing};
+use crate::engine::ort::{Cuda, OrtLibrary, OrtMissing};
 use crate::engine::synthetic::Description;
 use crate::engine::{Content, ENGINES, Engine, Libraries, Prepared, Session};
 use crate::onnx::{Graph, check_external_data, free_batch};
@@ -72,6 +72,9 @@ pub struct LoadOptions {
     /// Largest batch. `None`: what the graph allows, up to [`DEFAULT_MAX_BATCH`](crate::DEFAULT_MAX_BATCH), if
     /// two rows together are answered as each alone. `Some(0)`: never batched.
     pub max_batch: Option<u32>,
+    /// The gpulet of a GPU that is to run it; `None`: the CPU. Then `threads` and `cores` are those that the thread
+    /// submitting to the gpulet may use.
+    pub accelerator: Option<Cuda>,
 }
 
 impl Default for LoadOptions {
@@ -83,6 +86,7 @@ impl Default for LoadOptions {
             plan_cache: 16,
             free_batch: false,
             max_batch: None,
+            accelerator: None,
         }
     }
 }
@@ -112,7 +116,7 @@ impl Loader {
         let prepared = prepare(files, options)?;
         let libraries = Libraries { ort: &self.ort };
         let mut failures: Vec<EngineFailure> = Vec::new();
-        for engine in candidates(files.format, options.engine) {
+        for engine in candidates(files.format, options) {
             match engine.load(&prepared, &libraries, options) {
                 Ok(session) => {
                     // That the library is missing was said once, at start.
@@ -130,16 +134,23 @@ impl Loader {
             failures.push(EngineFailure {
                 engine: name,
                 operator: None,
-                reason: format!("does not run {} models", files.format.as_str()),
+                reason: match options.accelerator {
+                    Some(_) => {
+                        format!("does not run {} models on a GPU: expected `ort`", files.format.as_str())
+                    }
+                    None => format!("does not run {} models", files.format.as_str()),
+                },
             });
         }
         Err(LoadError::Engines { model: files.name.to_string(), version: files.version.0, failures })
     }
 }
 
-fn candidates(format: Format, choice: EngineChoice) -> impl Iterator<Item = &'static dyn Engine> {
+fn candidates(format: Format, options: &LoadOptions) -> impl Iterator<Item = &'static dyn Engine> {
+    let (choice, on_gpu) = (options.engine, options.accelerator.is_some());
     ENGINES.iter().copied().filter(move |engine| {
         engine.accepts(format)
+            && (!on_gpu || engine.runs_on_gpus())
             && match choice {
                 EngineChoice::Auto => true,
                 EngineChoice::Named(name) => engine.name() == name,

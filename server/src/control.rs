@@ -12,11 +12,11 @@ mod tests;
 mod view;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use gpulet::LaneHandle;
 use gpulet_core::placement::Policy;
 use gpulet_core::rollout::{Rollout, RolloutOptions};
-use models::TimeSpan;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
@@ -67,8 +67,8 @@ impl Control {
         let terms = Terms::new(Arc::clone(&devices), policy);
         let layout = Arc::new(Layout::new(Arc::clone(&catalog), devices, losses, lanes));
         let rollout = RolloutOptions {
-            prepare_us: micros(options.prepare_timeout),
-            probation_us: micros(options.probation),
+            prepare_us: micros(options.prepare_timeout.0),
+            probation_us: micros(options.probation.0),
             history: options.history.get(),
             ..RolloutOptions::default()
         };
@@ -114,6 +114,6 @@ fn stopping() -> Refusal {
     Refusal::new(Reason::Draining, "the server is shutting down: gpulets are not moved any more")
 }
 
-fn micros(span: TimeSpan) -> u64 {
-    u64::try_from(span.0.as_micros()).unwrap_or(u64::MAX)
+fn micros(span: Duration) -> u64 {
+    u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
 }

@@ -241,12 +241,12 @@ def test_a_gpulet_whose_process_is_killed_is_replaced_by_the_next_plan(tmp_path:
         assert traffic.wrong == 0 and set(traffic.statuses) <= {200, 503}, traffic.statuses
 
 
-def emulated(folder: Path) -> Path:
+def emulated(folder: Path, weights: int = 0) -> Path:
     """Profiles of the models on devices of four units: more of them help in proportion."""
     lines = []
     for name, (alpha, beta) in TIMES.items():
         header = {"version": 1, "model": name, "device": "toy", "engine": "none"}
-        lines.append({"profile": {**header, "source": "synthesised", "units_total": 4}})
+        lines.append({"profile": {**header, "source": "synthesised", "units_total": 4, "weights_bytes": weights}})
         for rows in (1, 2, 4, 8):
             for units in (1, 2, 4):
                 time_us = 2 * (alpha + beta * rows) / units
@@ -296,6 +296,24 @@ def test_gpulets_of_devices_that_are_emulated_follow_the_load_too(tmp_path: Path
         gpulets = partition(server)["gpulets"]
         print([(g["device"], g["first_unit"], g["units"], [s["workload"] for s in g["slots"]]) for g in gpulets])
         assert {g["device"] for g in gpulets} <= {"gpu0", "gpu1"} and {g["units"] for g in gpulets} <= {1, 2, 4}
+
+
+def test_where_memory_is_short_the_least_valuable_model_leaves_until_it_is_asked_for(tmp_path: Path) -> None:
+    config = EMULATED.format(profiles=emulated(tmp_path, 400 << 20), isolation="none")
+    config = config.replace("count = 2", "count = 1").replace("live = true", "live = true\nidle = '1h'")
+    with Tessera(repository(tmp_path / "models"), config + "\n[repository]\nload = 'explicit'\n") as server:
+        placed = lambda: {slot["workload"] for gpulet in partition(server)["gpulets"] for slot in gpulet["slots"]}  # noqa: E731
+        operator = Client(server)
+        row = [1.0, 2.0, 3.0, 4.0]
+        for name in TIMES:
+            assert operator.post(f"/v2/repository/models/{name}/load", {})[0] == 200
+            assert operator.infer(name, [row], timeout=20_000_000)[0] == 200
+        until(lambda: len(placed()) == 2 and not partition(server)["changing"], f"one of three leaves: {placed()}")
+        for _ in range(2):
+            (gone,) = set(TIMES) - placed()
+            status, answer, _ = operator.infer(gone, [row], timeout=20_000_000)
+            assert status == 200 and answer["outputs"][0]["data"] == row, (gone, status, answer)
+            until(lambda: gone in placed() and len(placed()) == 2, f"`{gone}` is back for another: {placed()}")
 
 
 def test_what_cannot_be_is_said_before_anything_is_served(tmp_path: Path) -> None:

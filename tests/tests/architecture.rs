@@ -19,6 +19,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("gpulet", &["models", "oip"]),
     ("gpulet-cuda", &["gpulet", "models", "oip"]),
     ("cuda-standin", &[]),
+    ("gpucheck", &["gpulet", "gpulet-core", "gpulet-cuda", "models", "oip", "workload"]),
     ("gpulet-worker", &["gpulet", "models", "oip"]),
     ("router", &["router-core", "gpulet", "oip"]),
     (

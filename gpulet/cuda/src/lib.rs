@@ -5,9 +5,9 @@
 //!
 //! The way in is [`probe`], which says what GPUs there are or which absence is in the way; [`choose`] picks the way
 //! of sharing one; [`CudaDevice::take`] makes it a [`Device`](gpulet::Device). Sessions are made by whoever implements
-//! [`SessionMaker`]. Nothing here needs a GPU or a CUDA toolkit to be built, and the tests run against a driver in
-//! plain memory; statements marked **\[open\]** are the driver's documentation and are to be confirmed on a GPU, by the
-//! tests that are ignored without one.
+//! [`SessionMaker`]: [`OnnxMaker`] for ONNX models. Nothing here needs a GPU or a CUDA toolkit to be built, and the
+//! tests run against a driver in plain memory; statements marked **\[open\]** are the driver's documentation and are to
+//! be confirmed on a GPU, by the tests that are ignored without one.
 
 mod backend;
 mod check;
@@ -16,6 +16,7 @@ pub mod driver;
 mod idle;
 mod ledger;
 mod maker;
+mod onnx;
 mod partition;
 mod probe;
 mod readings;
@@ -25,6 +26,7 @@ pub use backend::{Backend, BackendError, Choice, MPS_FOLDER, MpsAbsent, UnknownB
 pub use device::{CudaDevice, CudaOptions};
 pub use ledger::{Budget, Lease, Ledger, MemoryRefusal, MemoryState, Need};
 pub use maker::{SessionMaker, StreamRef};
+pub use onnx::{OnnxMaker, OnnxOptions, lend};
 pub use partition::GpuletReadings;
 pub use probe::{Found, GreenMissing, ProbeError, dotted, probe};
 pub use readings::{Instance, Monitor, MonitorError, Readings};

@@ -6,6 +6,7 @@ use gpulet::DeviceError;
 use models::engine::Session;
 use models::{LoadOptions, ModelFiles};
 
+use crate::driver::Stream;
 use crate::ledger::Need;
 use crate::partition::Gpulet;
 use crate::units::UnitRange;
@@ -30,6 +31,11 @@ impl StreamRef {
     /// goes to the null stream runs on every SM of the device.
     pub fn address(&self) -> usize {
         self.gpulet.stream().address()
+    }
+
+    /// The stream for kernels of our own.
+    pub fn stream(&self) -> &Stream {
+        self.gpulet.stream()
     }
 
     /// Units of the gpulet.

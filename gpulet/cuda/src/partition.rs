@@ -87,6 +87,12 @@ impl Gpulet {
         self.batches.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// The engine itself says that the device is lost: its libraries were told, and the stream may know nothing of it.
+    fn give_up(&self, said: String) -> RunError {
+        self.device.lose(&said);
+        RunError::Lost(self.device.lost().unwrap_or(said))
+    }
+
     /// What an engine's failure means: the device may be lost, which only its stream tells.
     fn explain(&self, said: String) -> RunError {
         match self.stream().is_idle() {
@@ -143,6 +149,7 @@ impl Session for GpuletSession {
         self.gpulet.ran_for(begun.elapsed());
         match result {
             Err(RunError::Engine(said)) => Err(self.gpulet.explain(said)),
+            Err(RunError::Lost(said)) => Err(self.gpulet.give_up(said)),
             result => result,
         }
     }

@@ -102,6 +102,11 @@ pub(crate) trait Engine: Sync {
     /// Whether it can run this kind of model at all.
     fn accepts(&self, format: Format) -> bool;
 
+    /// Whether it heeds [`LoadOptions::accelerator`]. One that does not is not asked to load for a gpulet of a GPU.
+    fn runs_on_gpus(&self) -> bool {
+        false
+    }
+
     /// Loads a model. The session's signature is the prepared one.
     fn load(
         &self,

@@ -3,22 +3,25 @@
 //! The library is never linked and never downloaded: [`discover`] finds one, and without one this engine
 //! refuses every model while the others go on.
 
+mod cuda;
 mod library;
 mod pool;
 mod search;
 mod value;
 
 use std::borrow::Cow;
+use std::path::Path;
 
 use ::ort::ErrorCode;
-use ::ort::ep;
+use ::ort::ep::{self, ExecutionProviderDispatch};
 use ::ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
-use ::ort::session::{RunOptions, Session as OrtInner, SessionInputValue};
+use ::ort::session::{RunOptions, Session as OrtInner, SessionInputValue, SessionOutputs};
 use oip::Tensor;
 
 use super::guard::one_line;
 use super::{Batch, Content, Engine, Libraries, Prepared, RunError, Session};
 use crate::{EngineFailure, Format, LoadOptions, Signature};
+pub use cuda::{Cuda, CudaFault, CudaStream, DeviceBytes, HostBytes, SharedWeights};
 pub use library::{OrtLibrary, OrtMissing, discover};
 use pool::Pool;
 pub use search::Environment;
@@ -43,6 +46,10 @@ impl Engine for Ort {
         format == Format::Onnx
     }
 
+    fn runs_on_gpus(&self) -> bool {
+        true
+    }
+
     fn load(
         &self,
         model: &Prepared<'_>,
@@ -54,16 +61,13 @@ impl Engine for Ort {
         };
         let library = libraries.ort.as_ref().map_err(|missing| failure(missing.to_string()))?;
         let folder = model.files.folder().filter(|_| *external);
-        let commit = || {
-            let mut builder = configure(library, &model.signature, options)?;
-            match folder {
-                Some(folder) => builder
-                    .with_config_entry(EXTERNAL_DATA_FOLDER, folder.to_string_lossy())?
-                    .commit_from_memory(bytes),
-                None => builder.commit_from_memory(bytes),
-            }
-        };
-        let session = commit().map_err(|error: ::ort::Error| failure(one_line(error.message())))?;
+        if let Some(cuda) = &options.accelerator {
+            return cuda::load(model, &cuda::Source { bytes, folder }, library, options, cuda);
+        }
+        let cpu = [ep::CPU::default().with_arena_allocator(true).build()];
+        let session =
+            configure(library, &model.signature, options, cpu).and_then(|builder| commit(builder, bytes, folder));
+        let session = session.map_err(|error: ::ort::Error| failure(one_line(error.message())))?;
         check_names(&session, &model.signature).map_err(failure)?;
         Ok(Box::new(OrtSession {
             model: model.files.name.to_string(),
@@ -77,10 +81,20 @@ impl Engine for Ort {
 /// Where a model that was given as bytes keeps its weight files.
 const EXTERNAL_DATA_FOLDER: &str = "session.model_external_initializers_file_folder_path";
 
+fn commit(mut builder: SessionBuilder, bytes: &[u8], folder: Option<&Path>) -> Result<OrtInner, ::ort::Error> {
+    match folder {
+        Some(folder) => {
+            builder.with_config_entry(EXTERNAL_DATA_FOLDER, folder.to_string_lossy())?.commit_from_memory(bytes)
+        }
+        None => builder.commit_from_memory(bytes),
+    }
+}
+
 fn configure(
     library: &OrtLibrary,
     signature: &Signature,
     options: &LoadOptions,
+    providers: impl AsRef<[ExecutionProviderDispatch]>,
 ) -> Result<SessionBuilder, ::ort::Error> {
     let threads = options.threads.max(1);
     let mut builder = OrtInner::builder(library.environment())?
@@ -93,7 +107,7 @@ fn configure(
         // The runtime remembers one memory plan for each combination of input shapes, for ever: fine where
         // only the batch varies, a leak on a client's order where other dimensions do.
         .with_memory_pattern(signature.has_fixed_inputs())?
-        .with_execution_providers([ep::CPU::default().with_arena_allocator(true).build()])?;
+        .with_execution_providers(providers)?;
     if threads > 1 {
         // Too few cores for each to have its own: wherever the kernel likes.
         let cores = options.cores.get(..threads).unwrap_or_default();
@@ -113,6 +127,28 @@ fn check_names(session: &OrtInner, signature: &Signature) -> Result<(), String> 
     Err("sees other inputs or outputs than the file declares".to_owned())
 }
 
+/// A batch as the runtime takes it.
+fn requested<'a>(
+    batch: &'a Batch,
+    signature: &'a Signature,
+) -> Result<Vec<(Cow<'a, str>, SessionInputValue<'a>)>, RunError> {
+    let inputs = batch.inputs.iter().zip(&signature.inputs).map(|(tensor, spec)| {
+        let tensor =
+            tensor.as_ref().ok_or_else(|| RunError::Input(format!("input `{}`: is missing", spec.name)))?;
+        let value = value::to_ort(tensor)
+            .map_err(|reason| RunError::Input(format!("input `{}`: {reason}", spec.name)))?;
+        Ok((Cow::Borrowed(spec.name.as_str()), value))
+    });
+    inputs.collect()
+}
+
+/// What a run gave, as the signature says it is.
+fn outputs(model: &str, values: SessionOutputs<'_>, signature: &Signature) -> Result<Vec<Tensor>, RunError> {
+    let outputs = values.into_iter().zip(&signature.outputs);
+    let outputs = outputs.map(|((_, value), spec)| value::from_ort(value, spec)).collect::<Result<_, String>>();
+    outputs.map_err(|reason| RunError::Engine(format!("model `{model}`: {reason}")))
+}
+
 struct OrtSession {
     model: String,
     signature: Signature,
@@ -123,27 +159,14 @@ struct OrtSession {
 
 impl Session for OrtSession {
     fn run(&mut self, batch: &Batch) -> Result<Vec<Tensor>, RunError> {
-        let mut inputs: Vec<(Cow<'_, str>, SessionInputValue<'_>)> = Vec::with_capacity(batch.inputs.len());
-        for (tensor, spec) in batch.inputs.iter().zip(&self.signature.inputs) {
-            let tensor = tensor
-                .as_ref()
-                .ok_or_else(|| RunError::Input(format!("input `{}`: is missing", spec.name)))?;
-            let value = value::to_ort(tensor)
-                .map_err(|reason| RunError::Input(format!("input `{}`: {reason}", spec.name)))?;
-            inputs.push((Cow::Borrowed(spec.name.as_str()), value));
-        }
+        let inputs = requested(batch, &self.signature)?;
         let trim = self.trim.take();
-        let outputs = match &trim {
+        let values = match &trim {
             None => self.session.run(inputs),
             Some(options) => self.session.run_with_options(inputs, options),
         };
-        let outputs = outputs.map_err(|error| run_error(&self.model, &self.signature, &error))?;
-        outputs
-            .into_iter()
-            .zip(&self.signature.outputs)
-            .map(|((_, value), spec)| value::from_ort(value, spec))
-            .collect::<Result<_, String>>()
-            .map_err(|reason| RunError::Engine(format!("model `{}`: {reason}", self.model)))
+        let values = values.map_err(|error| whose_mistake(&self.model, &self.signature, &error))?;
+        outputs(&self.model, values, &self.signature)
     }
 
     fn signature(&self) -> &Signature {
@@ -166,7 +189,7 @@ impl Session for OrtSession {
 /// Whose mistake a failed run is. The runtime says `InvalidArgument` for shapes and indices that it checks
 /// itself; a node that fails on extents or whole numbers the client chose fails because of them, unless
 /// memory ran out.
-fn run_error(model: &str, signature: &Signature, error: &::ort::Error) -> RunError {
+fn whose_mistake(model: &str, signature: &Signature, error: &::ort::Error) -> RunError {
     let message = format!("model `{model}`: engine `{NAME}`: {}", one_line(error.message()));
     let out_of_memory = error.message().contains("allocate memory") || error.message().contains("bad_alloc");
     let in_a_node = error.message().contains("running") && error.message().contains("node");

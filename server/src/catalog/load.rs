@@ -47,6 +47,7 @@ struct Warmed {
     measured: Vec<(u32, Duration)>,
     reference: Option<Reference>,
     sessions: Vec<(LaneHandle, Box<dyn Session>)>,
+    load_time: Duration,
 }
 
 impl Catalog {
@@ -205,8 +206,21 @@ impl Catalog {
         }
         let (signature, engine, measured, reference) = first.ok_or("no lane may run it")?;
         let (version, hash) = (files.version, files.hash);
-        tracing::debug!(model = %config.name, %version, took = ?started.elapsed(), "loaded and measured");
-        Ok(Warmed { config, labels, policy, version, hash, signature, engine, measured, reference, sessions })
+        let load_time = started.elapsed();
+        tracing::debug!(model = %config.name, %version, took = ?load_time, "loaded and measured");
+        Ok(Warmed {
+            config,
+            labels,
+            policy,
+            version,
+            hash,
+            signature,
+            engine,
+            measured,
+            reference,
+            sessions,
+            load_time,
+        })
     }
 
     fn lanes_for(&self, config: &EffectiveConfig) -> Result<Vec<LaneHandle>, String> {
@@ -252,6 +266,7 @@ impl Catalog {
             measured,
             reference,
             sessions,
+            load_time,
         } = warmed;
         let id = self.take_id();
         let measured_cores = sessions.first().map_or(1, |(lane, _)| lane.cores().len());
@@ -306,6 +321,7 @@ impl Catalog {
             place: Place::new(self.environment.waking.clone(), queue_limit),
             measured,
             measured_cores: u32::try_from(measured_cores).unwrap_or(u32::MAX),
+            load_time,
             statistics: Statistics::default(),
             users: TaskTracker::new(),
         }))

@@ -49,6 +49,8 @@ pub struct Loaded {
     pub statistics: Statistics,
     /// Metrics handles.
     pub metrics: ModelMetrics,
+    /// How long reading, loading and measuring it took.
+    pub load_time: Duration,
     /// Requests that use it.
     pub users: TaskTracker,
 }

@@ -197,11 +197,16 @@ impl Layout {
         let plan = LanePlan { new, switch: switch_of_lanes };
         self.router.switch(plan).await.map_err(|error| error.to_string())?;
         let serving = self.catalog.all_serving();
-        let mut lanes = self.lanes();
-        lanes.in_force = Some((switch.clone(), serving.iter().map(|loaded| loaded.id).collect()));
-        drop(lanes);
-        for loaded in serving {
+        let ids = serving.iter().map(|loaded| loaded.id).collect();
+        let first = self.lanes().in_force.replace((switch.clone(), ids)).is_none();
+        for loaded in &serving {
             loaded.place.set_taken(switch.routes.iter().any(|route| route.workload == loaded.name));
+        }
+        // What was loaded before there was a plan is no gpulet's that could be closed.
+        for loaded in serving.iter().filter(|loaded| first && !loaded.place.is_taken()) {
+            for lane in loaded.lanes() {
+                self.catalog.take_off(loaded, &lane).await;
+            }
         }
         self.catalog.lay_out(active);
         Ok(())

@@ -1,6 +1,6 @@
 //! The task that looks at the load and makes plans.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -57,6 +57,8 @@ pub struct Task {
     problem: Option<Problem>,
     /// Another plan is needed, whatever the load does.
     replan: bool,
+    /// Models that gave up their place to others, for want of memory.
+    evicted: BTreeSet<String>,
     not_before: Option<Instant>,
     /// Held while a change is under way.
     held: Option<ModelsHeld>,
@@ -75,6 +77,7 @@ impl Task {
             capacity: BTreeMap::new(),
             problem: None,
             replan: true,
+            evicted: BTreeSet::new(),
             not_before: None,
             held: None,
         }
@@ -139,7 +142,11 @@ impl Task {
         let now_us = self.shell.now_us();
         let Some(scaling) = &mut self.scaling else { return };
         let decision = scaling.scaler.decide(&Observation { now_us, models: &observed });
-        let wanted = decision.is_change || self.replan;
+        let missed =
+            |name: &str| models.iter().any(|loaded| loaded.name == name && loaded.place.waiting() > 0);
+        let before = self.evicted.len();
+        self.evicted.retain(|name| !missed(name));
+        let wanted = decision.is_change || self.replan || self.evicted.len() < before;
         self.latest.looked(&models, &observed, &decision);
         let early = self.not_before.is_some_and(|at| Instant::now() < at);
         let rollout = self.shell.rollout();
@@ -202,7 +209,7 @@ impl Task {
         let services = models.iter().map(|loaded| self.terms.service(loaded));
         let services = services.collect::<Result<Vec<Service>, String>>()?;
         let planned: Vec<f64> = names.iter().map(|name| self.latest.target(name).unwrap_or(0.0)).collect();
-        let idle_us = self.options.idle.map(micros);
+        let idle_us = self.options.idle.map(|idle| micros(idle.0));
         let standby = idle_us.map(|idle_us| StandbyAfter { warm_us: idle_us, cold_us: idle_us });
         let options = ScalingOptions { standby, ..ScalingOptions::default() };
         let scaler = Autoscaler::new(&self.options.scaling, &services, options, &planned);
@@ -217,22 +224,42 @@ impl Task {
         let Some(held) = self.catalog.hold_models() else { return };
         let current = self.shell.rollout().plan();
         let first = current.gpulets.is_empty();
-        let (terms, targets) = (Arc::clone(&self.terms), self.targets());
-        let planning = move || match first {
-            true => terms.as_found(&models),
-            false => terms.plan(&models, &targets, Some(&current)),
+        let (terms, targets, asked_us) = (Arc::clone(&self.terms), self.targets(), self.latest.asked_us());
+        let planning = move || {
+            let (planned, gone) = terms.plan_without(&models, &targets, &asked_us, |targets| {
+                if !first {
+                    return terms.plan(&models, targets, Some(&current));
+                }
+                let found = terms.as_found(&models, targets)?;
+                let fits = Proposal::new(&found.plan, &found.problem).map(drop);
+                fits.map(|()| found).map_err(|error| error.to_string())
+            })?;
+            // Old and new do not fit in together: first those leave, and who needs their room comes with the next plan.
+            if gone.iter().all(|name| current.slots_of(name).next().is_none()) {
+                return Ok((planned, gone, false));
+            }
+            let mut room = targets;
+            room.away.extend(gone.iter().cloned());
+            let homeless = models.iter().filter(|loaded| !loaded.place.is_taken());
+            room.away.extend(homeless.map(|loaded| loaded.name.clone()));
+            let planned = terms.plan(&models, &room, Some(&current))?;
+            Ok((planned, gone, true))
         };
         let planned =
             tokio::task::spawn_blocking(planning).await.unwrap_or_else(|error| Err(error.to_string()));
-        let proposed = planned.and_then(|planned| {
+        let proposed = planned.and_then(|(planned, gone, again)| {
             let proposal =
                 Proposal::new(&planned.plan, &planned.problem).map_err(|error| error.to_string())?;
-            Ok((planned, proposal))
+            Ok((planned, gone, again, proposal))
         });
         match proposed {
-            Ok((planned, proposal)) => {
+            Ok((planned, gone, again, proposal)) => {
+                if !gone.is_empty() {
+                    tracing::warn!(models = ?gone, "memory is short: they give up their gpulets");
+                    self.evicted.extend(gone);
+                }
                 // After the plan that the server starts with comes one for its load.
-                self.replan = first;
+                self.replan = first || again;
                 self.held = Some(held);
                 self.begin(planned, proposal);
             }
@@ -243,7 +270,8 @@ impl Task {
     fn targets(&self) -> Targets {
         let names = self.scaling.iter().flat_map(|scaling| &scaling.names);
         let target = |name: &String| (name.clone(), self.latest.target(name).unwrap_or(0.0));
-        let away = names.clone().filter(|name| self.latest.is_away(name)).cloned().collect();
+        let away = names.clone().filter(|name| self.latest.is_away(name) || self.evicted.contains(*name));
+        let away = away.cloned().collect();
         Targets { rates: names.map(target).collect(), away }
     }
 

@@ -10,8 +10,9 @@ use gpulet_core::placement::Policy;
 use gpulet_core::plan::{Gpulet, Plan, Slot};
 use gpulet_core::problem::{Device, DeviceKind, Problem, Workload};
 use gpulet_core::profile::{ArenaLine, BATCH_MAX, Cell, Header, Line, Profile, Quantile, Source};
-use gpulet_core::scaling::Service;
+use gpulet_core::scaling::{Resident, Service, evict};
 
+use super::micros;
 use crate::catalog::Loaded;
 use crate::devices::{Devices, profile_of};
 
@@ -146,15 +147,68 @@ impl Terms {
         Ok(best)
     }
 
-    /// The plan that a server starts with: every model on every lane.
+    /// A plan without models that must go where memory is too short for all: the least valuable of those that may
+    /// leave and that nobody waits for, one after another. Says which they are.
+    ///
+    /// # Errors
+    /// Why there is none even without them.
+    pub fn plan_without(
+        &self,
+        models: &[Arc<Loaded>],
+        targets: &Targets,
+        asked_us: &BTreeMap<String, u64>,
+        make: impl Fn(&Targets) -> Result<Planned, String>,
+    ) -> Result<(Planned, BTreeSet<String>), String> {
+        let (mut targets, mut gone) = (targets.clone(), BTreeSet::new());
+        loop {
+            let reason = match make(&targets) {
+                Ok(planned) => return Ok((planned, gone)),
+                Err(reason) => reason,
+            };
+            let residents = models.iter().map(|loaded| self.resident(loaded, &targets, asked_us));
+            let residents = residents.collect::<Result<Vec<Resident>, String>>()?;
+            // One at a time: how much room is wanted is known only to the planner.
+            let leaves = evict(&residents, 1).ok().and_then(|places| models.get(*places.first()?));
+            let Some(leaves) = leaves else { return Err(reason) };
+            targets.away.insert(leaves.name.clone());
+            gone.insert(leaves.name.clone());
+        }
+    }
+
+    fn resident(
+        &self,
+        loaded: &Loaded,
+        targets: &Targets,
+        asked_us: &BTreeMap<String, u64>,
+    ) -> Result<Resident, String> {
+        let bytes = |profile: &Profile| {
+            let [weights, arena] =
+                [profile.weights_bytes(), profile.arena_bytes(1)].map(Option::unwrap_or_default);
+            weights.saturating_add(arena)
+        };
+        let bytes = self.profiles(loaded)?.iter().map(bytes).max();
+        let stays =
+            !loaded.place.may_leave() || loaded.place.waiting() > 0 || targets.away.contains(&loaded.name);
+        Ok(Resident {
+            bytes: bytes.unwrap_or_default().max(1),
+            rate: targets.rates.get(&loaded.name).copied().unwrap_or_default(),
+            load_us: micros(loaded.load_time),
+            asked_us: asked_us.get(&loaded.name).copied().unwrap_or_default(),
+            is_needed: stays,
+        })
+    }
+
+    /// The plan that a server starts with: every model that is not away on every lane.
     ///
     /// # Errors
     /// When there is no profile of a model.
-    pub fn as_found(&self, models: &[Arc<Loaded>]) -> Result<Planned, String> {
-        let problem = self.problem(models, &Targets::default(), None, 1.0)?;
+    pub fn as_found(&self, models: &[Arc<Loaded>], targets: &Targets) -> Result<Planned, String> {
+        let away = targets.away.clone();
+        let problem = self.problem(models, &Targets { away, ..Targets::default() }, None, 1.0)?;
         let slots: Vec<Slot> = problem
             .workloads()
             .iter()
+            .filter(|workload| workload.is_needed())
             .map(|workload| {
                 let (name, batch) = (workload.name.clone(), workload.batch_max);
                 Slot { workload: name, batch, budget_us: workload.slo_us, rate: 0.0 }

@@ -201,7 +201,7 @@ async fn changes_under_load(count: usize) {
         .flat_map(|(model, ..)| (0..CLIENTS).map(move |number| (*model, number)))
         .map(|(model, number)| tokio::spawn(client(Arc::clone(&service), model, number, Arc::clone(&seen))))
         .collect();
-    let found = terms.as_found(&models).unwrap();
+    let found = terms.as_found(&models, &Targets::default()).unwrap();
     let outcome = change(&mut shell, Proposal::new(&found.plan, &found.problem).unwrap()).await;
     assert_eq!(outcome, Outcome::Done);
     let problem = terms.plan(&models, &Targets::default(), None).unwrap().problem;

@@ -102,6 +102,8 @@ struct Known {
     because: String,
     attainment: Option<f64>,
     is_away: bool,
+    /// When it was last asked for.
+    asked_us: u64,
 }
 
 /// What was seen and decided last.
@@ -118,6 +120,11 @@ impl Latest {
     /// Requests a second that are planned for.
     pub fn target(&self, model: &str) -> Option<f64> {
         self.models.get(model).map(|known| known.target)
+    }
+
+    /// When each model was last asked for, microseconds.
+    pub fn asked_us(&self) -> BTreeMap<String, u64> {
+        self.models.iter().map(|(name, known)| (name.clone(), known.asked_us)).collect()
     }
 
     /// Whether it needs no place.
@@ -143,7 +150,10 @@ impl Latest {
             let rate = observed.arrivals as f64 / seconds.max(1e-3);
             let is_away = target.standby != Standby::Ready;
             let (target, attainment) = (target.rate, observed.attainment);
-            known.insert(loaded.name.clone(), Known { rate, target, because, attainment, is_away });
+            let before = self.models.get(&loaded.name).map_or(0, |known| known.asked_us);
+            let asked_us = if observed.arrivals > 0 { decision.now_us } else { before };
+            let now = Known { rate, target, because, attainment, is_away, asked_us };
+            known.insert(loaded.name.clone(), now);
         }
         self.models = known;
     }

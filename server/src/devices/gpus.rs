@@ -7,8 +7,11 @@ use std::sync::Arc;
 
 use gpulet::{Device, DeviceError, DeviceInfo};
 use gpulet_cuda::{
-    Backend, CudaDevice, CudaOptions, ENVIRONMENT, Found, MPS_FOLDER, choose, mps_daemon, probe,
+    Backend, CudaDevice, CudaOptions, ENVIRONMENT, Found, MPS_FOLDER, OnnxMaker, OnnxOptions, SessionMaker,
+    choose, mps_daemon, probe,
 };
+use models::Loader;
+use models::engine::ort::discover;
 use serde::{Deserialize, Serialize};
 
 use crate::output;
@@ -65,8 +68,8 @@ fn look(forced: Option<&str>) -> Looked {
 fn look_at(found: &Found, forced: Option<Backend>) -> Result<Gpu, String> {
     let choice =
         choose(found, &mps_daemon(MPS_FOLDER.as_ref()), forced).map_err(|error| error.to_string())?;
-    let maker = NoMaker;
-    let device = CudaDevice::take(found, choice.backend, Arc::new(maker), &CudaOptions::default());
+    let maker = maker(Loader::without_ort());
+    let device = CudaDevice::take(found, choice.backend, maker, &CudaOptions::default());
     let device = device.map_err(|error| error.to_string())?;
     let DeviceInfo { name, kind, units, sizes, memory_bytes, .. } = device.info().clone();
     let passed_over = choice.passed_over.iter().map(|(backend, why)| format!("{backend}: {why}")).collect();
@@ -123,21 +126,11 @@ pub fn take(
     let found = found
         .ok_or_else(|| refuse(format!("there is no `{}` of number {} any more", gpu.kind, gpu.ordinal)))?;
     let backend: Backend = gpu.backend.parse().map_err(|error| refuse(format!("{error}")))?;
-    let _ = (ort_library, surroundings);
-    let maker = NoMaker;
-    let device = CudaDevice::take(found, backend, Arc::new(maker), &CudaOptions::default())?;
+    let library = discover(ort_library.map(PathBuf::as_path), &surroundings.ort);
+    let device = CudaDevice::take(found, backend, maker(Loader::new(library)), &CudaOptions::default())?;
     Ok(Arc::new(device))
 }
 
-struct NoMaker;
-
-impl gpulet_cuda::SessionMaker for NoMaker {
-    fn make(
-        &self,
-        files: &models::ModelFiles,
-        _: &models::LoadOptions,
-        _: gpulet_cuda::StreamRef,
-    ) -> Result<Box<dyn models::engine::Session>, DeviceError> {
-        Err(DeviceError(format!("model `{}`: no engine", files.name)))
-    }
+fn maker(loader: Loader) -> Arc<dyn SessionMaker> {
+    Arc::new(OnnxMaker::new(Arc::new(loader), OnnxOptions::default()))
 }

@@ -35,7 +35,8 @@ impl DeviceBuffer {
         self.length == 0
     }
 
-    pub(super) fn address(&self) -> CUdeviceptr {
+    /// Where it lies on the device. It means nothing once this is dropped.
+    pub fn address(&self) -> CUdeviceptr {
         self.address
     }
 }

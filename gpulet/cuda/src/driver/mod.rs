@@ -1,5 +1,6 @@
 //! The NVIDIA driver, in three layers: the library and the types of its calls (`sys`), one function a call that gives
-//! a `Result` (`result`), and owned things that cannot be used wrongly (`safe`). All `unsafe` of the crate is here.
+//! a `Result` (`result`), and owned things that cannot be used wrongly (`safe`). All `unsafe` of the
+//! crate is here, but for the engine's traits (`onnx`), which ask to be vouched for a stream.
 //!
 //! cudarc's own functions are not called: they end the process where a symbol is missing, and they return an enum,
 //! which is undefined behaviour as soon as a newer driver has a code that the enum has not. Its types are used, and
@@ -17,6 +18,7 @@
 
 mod error;
 mod green;
+mod kernel;
 mod memory;
 mod primary;
 mod result;
@@ -25,6 +27,7 @@ mod sys;
 
 pub use error::{DriverError, ErrorClass};
 pub use green::{Descriptor, GreenContext, SmResource, Split, SplitError};
+pub use kernel::{Kernel, Module};
 pub use memory::{DeviceBuffer, PinnedBuffer};
 pub use primary::{Primary, StreamPriorities};
 pub use result::{Driver, LibraryError};

@@ -7,7 +7,7 @@ use std::ffi::{CStr, c_char};
 use std::sync::OnceLock;
 
 use super::error::{DriverError, ErrorClass};
-use super::sys::{self, Base, Code, Green};
+use super::sys::{self, Base, Code, Green, Kernels};
 
 /// Why there is no driver to talk to.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -26,6 +26,7 @@ pub enum LibraryError {
 pub struct Driver {
     base: Base,
     green: Result<Green, Vec<&'static str>>,
+    kernels: Result<Kernels, Vec<&'static str>>,
     error_name: Option<sys::ErrorName>,
 }
 
@@ -42,6 +43,7 @@ macro_rules! call {
 
 mod device;
 mod green;
+mod kernels;
 mod memory;
 mod streams;
 
@@ -55,7 +57,8 @@ impl Driver {
         let loaded = DRIVER.get_or_init(|| {
             let library = sys::library().ok_or(LibraryError::Missing)?;
             let base = Base::resolve(library).map_err(LibraryError::Symbols)?;
-            Ok(Self { base, green: Green::resolve(library), error_name: sys::error_name(library) })
+            let (green, kernels) = (Green::resolve(library), Kernels::resolve(library));
+            Ok(Self { base, green, kernels, error_name: sys::error_name(library) })
         });
         loaded.as_ref().map_err(Clone::clone)
     }
@@ -87,12 +90,20 @@ impl Driver {
     }
 
     fn green(&self) -> Answer<&Green> {
-        self.green.as_ref().map_err(|missing| DriverError {
-            call: missing.first().copied().unwrap_or("green contexts"),
-            code: 0,
-            name: "the driver lacks it".to_owned(),
-            class: ErrorClass::Machine,
-        })
+        self.green.as_ref().map_err(|missing| lacking(missing, "green contexts"))
+    }
+
+    fn kernels(&self) -> Answer<&Kernels> {
+        self.kernels.as_ref().map_err(|missing| lacking(missing, "kernels"))
+    }
+}
+
+fn lacking(missing: &[&'static str], what: &'static str) -> DriverError {
+    DriverError {
+        call: missing.first().copied().unwrap_or(what),
+        code: 0,
+        name: "the driver lacks it".to_owned(),
+        class: ErrorClass::Machine,
     }
 }
 

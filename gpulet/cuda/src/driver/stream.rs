@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::error::DriverError;
 use super::green::GreenContext;
+use super::kernel::Kernel;
 use super::memory::{DeviceBuffer, PinnedBuffer};
 use super::primary::Primary;
 use super::result::is_of_other_context;
-use super::sys::{CUevent, CUstream};
+use super::sys::{CUdeviceptr, CUevent, CUstream};
 
 enum Home {
     Green(Arc<GreenContext>),
@@ -50,7 +51,8 @@ impl Stream {
         Ok(Self { raw, records_by_context: AtomicBool::new(false), home: Home::Primary(Arc::clone(primary)) })
     }
 
-    fn primary(&self) -> &Arc<Primary> {
+    /// The primary context of its device.
+    pub fn primary(&self) -> &Arc<Primary> {
         match &self.home {
             Home::Green(context) => context.primary(),
             Home::Primary(primary) => primary,
@@ -102,6 +104,66 @@ impl Stream {
             // SAFETY: both are alive.
             Home::Primary(_) => unsafe { driver.record(event.raw, self.raw) },
         }
+    }
+
+    /// Whether an event of the primary context was refused here, so that events are recorded through the green one.
+    pub fn records_by_context(&self) -> bool {
+        self.records_by_context.load(Ordering::Relaxed)
+    }
+
+    /// Queues a kernel: `blocks` blocks of `threads` threads each.
+    ///
+    /// # Errors
+    /// What the driver says; how the kernel itself fails is told by whatever waits for the stream.
+    ///
+    /// # Safety
+    /// The arguments are those that the kernel takes, and until it has ended the kernel stays loaded and nobody else
+    /// uses memory that it writes to.
+    pub unsafe fn launch(
+        &self,
+        kernel: &Kernel,
+        blocks: u32,
+        threads: u32,
+        arguments: &[u64],
+    ) -> Result<(), DriverError> {
+        self.primary().enter()?;
+        // SAFETY: both are alive; the rest is as the caller vouches.
+        unsafe { self.primary().driver().launch(kernel.raw(), (blocks, threads), arguments, self.raw) }
+    }
+
+    /// Queues a copy to an address of the device.
+    ///
+    /// # Errors
+    /// What the driver says.
+    ///
+    /// # Safety
+    /// As many bytes lie at the address, and nobody touches either side until [`settle`](Self::settle) returned.
+    pub unsafe fn queue_copy_in(&self, from: &[u8], to: CUdeviceptr) -> Result<(), DriverError> {
+        self.primary().enter()?;
+        // SAFETY: as the caller vouches.
+        unsafe { self.primary().driver().copy_in(to, from.as_ptr().cast(), from.len(), self.raw) }
+    }
+
+    /// Queues a copy from an address of the device.
+    ///
+    /// # Errors
+    /// What the driver says.
+    ///
+    /// # Safety
+    /// As many bytes lie at the address, and nobody touches either side until [`settle`](Self::settle) returned.
+    pub unsafe fn queue_copy_out(&self, from: CUdeviceptr, to: &mut [u8]) -> Result<(), DriverError> {
+        self.primary().enter()?;
+        // SAFETY: as the caller vouches.
+        unsafe { self.primary().driver().copy_out(to.as_mut_ptr().cast(), from, to.len(), self.raw) }
+    }
+
+    /// Waits until all work on it has ended, on a thread that may not have used the device yet.
+    ///
+    /// # Errors
+    /// How work on it failed, or that the device is lost.
+    pub fn settle(&self) -> Result<(), DriverError> {
+        self.primary().enter()?;
+        self.wait()
     }
 
     /// Copies as many bytes as both have to the device, and waits until they are there.

@@ -5,7 +5,9 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 use cudarc::driver::sys as cuda;
 use libloading::Library;
 
-pub(super) use cuda::{CUcontext, CUdevResourceDesc, CUdevice, CUdeviceptr, CUevent, CUgreenCtx, CUstream};
+pub(super) use cuda::{
+    CUcontext, CUdevResourceDesc, CUdevice, CUdeviceptr, CUevent, CUfunction, CUgreenCtx, CUmodule, CUstream,
+};
 
 /// A `CUresult` as a number: a newer driver may have codes that no enum of ours has.
 pub(super) type Code = u32;
@@ -118,6 +120,28 @@ table! {
         cuGreenCtxGetDevResource(CUgreenCtx, *mut cuda::CUdevResource, cuda::CUdevResourceType);
         cuGreenCtxStreamCreate(*mut CUstream, CUgreenCtx, c_uint, c_int);
         cuGreenCtxRecordEvent(CUgreenCtx, CUevent);
+    }
+}
+
+table! {
+    /// Calls for kernels of our own, which measure GPUs: serving needs none of them.
+    Kernels {
+        cuModuleLoadData(*mut CUmodule, *const c_void);
+        cuModuleUnload(CUmodule);
+        cuModuleGetFunction(*mut CUfunction, CUmodule, *const c_char);
+        cuLaunchKernel(
+            CUfunction,
+            c_uint,
+            c_uint,
+            c_uint,
+            c_uint,
+            c_uint,
+            c_uint,
+            c_uint,
+            CUstream,
+            *mut *mut c_void,
+            *mut *mut c_void,
+        );
     }
 }
 

@@ -6,10 +6,10 @@
 )]
 
 use std::cell::Cell;
-use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use crate::codes::{INVALID_VALUE, NAMES, SUCCESS};
+use crate::codes::{INVALID_CONTEXT, INVALID_VALUE, NAMES, SUCCESS};
 use crate::machine::{Answer, Machine};
 use crate::resources::Resource;
 use crate::shape::Shape;
@@ -220,6 +220,50 @@ driver! {
     fn cuEventQuery(event: *mut c_void) |machine, current| machine.event_query(event.addr());
     fn cuEventSynchronize(event: *mut c_void) |machine, current| machine.event_synchronize(event.addr());
     fn cuEventDestroy_v2(event: *mut c_void) |machine, current| machine.event_destroy(event.addr());
+    fn cuModuleLoadData(module: *mut *mut c_void, image: *const c_char) |machine, current| {
+        if image.is_null() {
+            return Err(INVALID_VALUE);
+        }
+        // SAFETY: not null; an image that is PTX text ends with a zero.
+        let text = unsafe { CStr::from_ptr(image) }.to_string_lossy();
+        let loaded = machine.module_load(current, &text)?;
+        give(module, handle(loaded))
+    };
+    fn cuModuleUnload(module: *mut c_void) |machine, current| machine.module_unload(module.addr());
+    fn cuModuleGetFunction(function: *mut *mut c_void, module: *mut c_void, name: *const c_char)
+    |machine, current| {
+        if name.is_null() {
+            return Err(INVALID_VALUE);
+        }
+        // SAFETY: not null; names end with a zero.
+        let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
+        let found = machine.function(module.addr(), &name)?;
+        give(function, handle(found))
+    };
+    fn cuLaunchKernel(
+        function: *mut c_void,
+        blocks: c_uint,
+        _blocks_y: c_uint,
+        _blocks_z: c_uint,
+        threads: c_uint,
+        _threads_y: c_uint,
+        _threads_z: c_uint,
+        _shared: c_uint,
+        stream: *mut c_void,
+        parameters: *mut *mut c_void,
+        _extra: *mut *mut c_void,
+    ) |machine, current| {
+        if current == 0 {
+            return Err(machine.broken("cuLaunchKernel without a current context".to_owned(), INVALID_CONTEXT));
+        }
+        let kernel = machine.kernel(function.addr())?;
+        let mut arguments = Vec::new();
+        for index in 0..kernel.parameters() {
+            // SAFETY: the caller gives a place for each parameter of the kernel; the stand-in's are of 8 bytes each.
+            arguments.push(unsafe { parameters.wrapping_add(index).read().cast::<u64>().read() });
+        }
+        machine.launch(kernel, (blocks, threads), &arguments, stream.addr())
+    };
     fn cuMemAlloc_v2(address: *mut u64, bytes: usize) |machine, current| {
         let allocated = machine.allocate(current, u64::try_from(bytes).unwrap_or(u64::MAX))?;
         give(address, u64::try_from(allocated).unwrap_or(0))

@@ -24,12 +24,22 @@ pub enum Kind {
     Pinned = 5,
     /// Starts of the management library.
     Management = 6,
+    /// Loaded modules.
+    Module = 7,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 7] =
-        [Self::Primary, Self::Green, Self::Stream, Self::Event, Self::Buffer, Self::Pinned, Self::Management];
+    pub const ALL: [Self; 8] = [
+        Self::Primary,
+        Self::Green,
+        Self::Stream,
+        Self::Event,
+        Self::Buffer,
+        Self::Pinned,
+        Self::Management,
+        Self::Module,
+    ];
 }
 
 /// The library that was found as the driver is not the stand-in.

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::codes::{INVALID_CONTEXT, INVALID_DEVICE, INVALID_HANDLE, NO_DEVICE, NOT_INITIALIZED, STICKY};
+use crate::kernels::Kernel;
 use crate::shape::Shape;
 
 /// What a call gives, or the driver's code.
@@ -79,6 +80,9 @@ pub(crate) struct Machine {
     pub events: BTreeMap<usize, Event>,
     pub buffers: BTreeMap<usize, Buffer>,
     pub pinned: BTreeMap<usize, Buffer>,
+    /// Text of the loaded modules.
+    pub modules: BTreeMap<usize, String>,
+    pub kernels: BTreeMap<usize, (usize, Kernel)>,
     /// Handles that were destroyed.
     buried: BTreeSet<usize>,
 }
@@ -103,6 +107,8 @@ impl Machine {
             events: BTreeMap::new(),
             buffers: BTreeMap::new(),
             pinned: BTreeMap::new(),
+            modules: BTreeMap::new(),
+            kernels: BTreeMap::new(),
             buried: BTreeSet::new(),
         }
     }
@@ -171,6 +177,11 @@ impl Machine {
     /// Makes the call fail with `code` at its `nth` use from now on, 1 being the next.
     pub(crate) fn fail(&mut self, call: &str, nth: u64, code: u32) {
         self.faults.push(Fault { call: call.to_owned(), left: nth.max(1), code });
+    }
+
+    /// Fails every call from now on, as after a fault on the device.
+    pub(crate) fn poison(&mut self, code: u32) {
+        self.sticky = Some(code);
     }
 
     /// Forgets faults that were told and have not come, and a sticky one that came.
@@ -271,6 +282,7 @@ impl Machine {
             3 => self.events.len(),
             4 => self.buffers.len(),
             5 => self.pinned.len(),
+            7 => self.modules.len(),
             6 => usize::try_from(self.management).unwrap_or(usize::MAX),
             _ => 0,
         }

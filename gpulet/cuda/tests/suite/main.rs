@@ -7,6 +7,7 @@ mod faults;
 mod gpu;
 mod memory;
 mod monitoring;
+mod onnx;
 mod opening;
 mod probing;
 mod random;

@@ -99,7 +99,9 @@ pub(crate) struct WireOptions {
 
 impl From<&LoadOptions> for WireOptions {
     fn from(options: &LoadOptions) -> Self {
-        let LoadOptions { engine, threads, cores, plan_cache, free_batch, max_batch } = options;
+        // What a gpulet accelerates its sessions with is known where the gpulet is.
+        let LoadOptions { engine, threads, cores, plan_cache, free_batch, max_batch, accelerator: _ } =
+            options;
         Self {
             engine: engine.as_str().to_owned(),
             threads: *threads,
@@ -118,7 +120,7 @@ impl TryFrom<WireOptions> for LoadOptions {
         let WireOptions { engine, threads, cores, plan_cache, free_batch, max_batch } = options;
         let engine: EngineChoice =
             engine.parse().map_err(|error: models::UnknownEngine| error.to_string())?;
-        Ok(Self { engine, threads, cores, plan_cache, free_batch, max_batch })
+        Ok(Self { engine, threads, cores, plan_cache, free_batch, max_batch, accelerator: None })
     }
 }
 
@@ -204,6 +206,7 @@ mod tests {
             plan_cache: 5,
             free_batch: true,
             max_batch: Some(7),
+            accelerator: None,
         };
         assert_eq!(LoadOptions::try_from(WireOptions::from(&options)), Ok(options));
 

@@ -143,7 +143,7 @@ async fn a_step_that_fails_leaves_the_plan_in_force_to_serve() {
     let options = RolloutOptions { probation_us: 2_000, ..RolloutOptions::default() };
     let mut shell = Shell::new(Rollout::new(options).unwrap(), Arc::new(layout));
     let models = catalog.all_serving();
-    let found = terms.as_found(&models).unwrap();
+    let found = terms.as_found(&models, &Targets::default()).unwrap();
     let as_found = || Proposal::new(&found.plan, &found.problem).unwrap();
     assert_eq!(change(&mut shell, as_found()).await, Outcome::Done);
 

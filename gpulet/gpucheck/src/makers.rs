@@ -1,0 +1,83 @@
+//! Who makes sessions: kernels of ours, and models where there is an engine for them.
+
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+
+use gpulet::DeviceError;
+use gpulet_cuda::{Need, OnnxMaker, OnnxOptions, SessionMaker, StreamRef};
+use models::engine::Session;
+use models::engine::ort::{Environment, discover};
+use models::{Format, LoadOptions, Loader, ModelFiles};
+
+use crate::arguments::Arguments;
+use crate::kernel_maker::KernelMaker;
+
+/// An engine for models, or what is missing for one.
+pub type Engine = Result<Arc<dyn SessionMaker>, String>;
+
+/// What the CUDA provider is in, beside the library that loads it.
+const PROVIDER: &str = "libonnxruntime_providers_cuda.so";
+
+/// The library that models run with, once it is loaded.
+static LIBRARY: OnceLock<String> = OnceLock::new();
+
+/// The engine for ONNX models on GPUs: ONNX Runtime, if it is found with its CUDA provider.
+pub fn onnx(arguments: &Arguments) -> Engine {
+    let configured = arguments.onnxruntime.as_deref();
+    let environment = Environment {
+        path: std::env::var_os("PATH"),
+        virtual_env: std::env::var_os("VIRTUAL_ENV").map(PathBuf::from),
+        // An argument takes its place.
+        ort_dylib_path: None,
+    };
+    let library = discover(configured, &environment).map_err(|missing| missing.to_string())?;
+    let provider = library.path.with_file_name(PROVIDER);
+    if !provider.exists() {
+        let (path, folder) = (library.path.display(), provider.display());
+        return Err(format!("{path}: no CUDA provider beside it: expected {folder}, as in onnxruntime-gpu"));
+    }
+    let _ = LIBRARY.set(format!("ONNX Runtime {} with its CUDA provider, TF32", library.version));
+    let loader = Arc::new(Loader::new(Ok(library)));
+    Ok(Arc::new(OnnxMaker::new(loader, OnnxOptions::default())))
+}
+
+/// The library that runs models, for people; none where none is loaded.
+pub(crate) fn library() -> Option<&'static str> {
+    LIBRARY.get().map(String::as_str)
+}
+
+/// Both kinds.
+pub struct Makers {
+    kernels: KernelMaker,
+    onnx: Engine,
+}
+
+impl Makers {
+    /// With an engine for models, or without.
+    pub fn new(onnx: Engine) -> Self {
+        Self { kernels: KernelMaker::default(), onnx }
+    }
+
+    fn maker(&self, files: &ModelFiles) -> Result<&dyn SessionMaker, DeviceError> {
+        match (files.format, &self.onnx) {
+            (Format::Synthetic, _) => Ok(&self.kernels),
+            (Format::Onnx, Ok(onnx)) => Ok(onnx.as_ref()),
+            (Format::Onnx, Err(missing)) => Err(DeviceError(format!("model `{}`: {missing}", files.name))),
+        }
+    }
+}
+
+impl SessionMaker for Makers {
+    fn make(
+        &self,
+        files: &ModelFiles,
+        options: &LoadOptions,
+        stream: StreamRef,
+    ) -> Result<Box<dyn Session>, DeviceError> {
+        self.maker(files)?.make(files, options, stream)
+    }
+
+    fn need(&self, files: &ModelFiles, options: &LoadOptions) -> Need {
+        self.maker(files).map_or(Need { weights: 0, arena: 0 }, |maker| maker.need(files, options))
+    }
+}

@@ -1,0 +1,204 @@
+//! A lane: the thread of a gpulet, its queues, and what it did.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use gpulet::Partition;
+use gpulet_core::profile::Quantile;
+use gpulet_cuda::CudaDevice;
+use models::LoadOptions;
+use models::engine::{Batch, RunError, Session};
+
+use super::arm::{Place, Turn};
+use super::offer::Demands;
+use crate::bench::{Stop, open};
+use crate::subject::Subject;
+
+/// Part of a new ratio of measured to expected time in what is remembered of it.
+const LEARNING: f64 = 0.1;
+
+/// A batch size that was warmed up.
+struct Size {
+    batch: Batch,
+    /// Time that batches are planned with.
+    expected: Duration,
+    /// The 99th percentile alone.
+    p99: Duration,
+}
+
+/// A model on a lane. The session ends first.
+pub(super) struct Served {
+    session: Box<dyn Session>,
+    pub(super) model: usize,
+    pub(super) weight: f64,
+    sizes: BTreeMap<u32, Size>,
+    /// How much longer batches take than expected.
+    stretch: f64,
+    /// Times of batches by rows, since it was last looked.
+    times: BTreeMap<u32, Vec<Duration>>,
+    pub(super) in_time: u64,
+}
+
+impl Served {
+    /// Loads and warms up; the largest sizes that the profile does not know are left out.
+    fn load(
+        partition: &Arc<dyn Partition>,
+        subject: &Subject,
+        demands: &Demands,
+        (turn, units): (&Turn, u32),
+    ) -> Result<Self, Stop> {
+        let mut session = partition.load(&subject.files, &LoadOptions::default())?;
+        let mut sizes = BTreeMap::new();
+        let powers = (0..=5).map(|power| 1_u32 << power);
+        for rows in powers.filter(|rows| *rows <= turn.rows_max) {
+            let demand = demands.models.get(turn.model);
+            let known = |quantile| demand.and_then(|demand| demand.time(quantile, rows, units));
+            let Some((expected, p99)) = known(Quantile::P95).zip(known(Quantile::P99)) else { break };
+            let batch = subject.batch(session.as_mut(), rows)?;
+            for _ in 0..3 {
+                session.run(&batch)?;
+            }
+            sizes.insert(rows, Size { batch, expected, p99 });
+        }
+        if sizes.is_empty() {
+            return Err(Stop::Other(format!("the profile of `{}` knows no batch on {units} units", subject.name())));
+        }
+        let (model, weight, times) = (turn.model, turn.weight, BTreeMap::new());
+        Ok(Self { session, model, weight, sizes, stretch: 1.0, times, in_time: 0 })
+    }
+
+    fn stretched(&self, size: &Size) -> Duration {
+        size.expected.mul_f64(self.stretch.clamp(1.0, 100.0))
+    }
+
+    /// Time that the smallest batch takes.
+    fn least(&self) -> Duration {
+        self.sizes.values().next().map_or(Duration::ZERO, |size| self.stretched(size))
+    }
+
+    /// Rows of the largest batch of those that wait that ends by then.
+    fn rows(&self, waiting: usize, left: Duration) -> u32 {
+        let fits = |(rows, size): (&u32, &Size)| {
+            let enough = usize::try_from(*rows).is_ok_and(|rows| rows <= waiting);
+            (enough && self.stretched(size) <= left).then_some(*rows)
+        };
+        self.sizes.iter().filter_map(fits).next_back().unwrap_or(1)
+    }
+
+    fn run(&mut self, due: &[Instant], rows: u32) -> Result<(), RunError> {
+        let Some(size) = self.sizes.get(&rows) else { return Ok(()) };
+        let begun = Instant::now();
+        self.session.run(&size.batch)?;
+        let ended = Instant::now();
+        let took = ended - begun;
+        let ratio = took.as_secs_f64() / size.expected.as_secs_f64().max(1e-9);
+        self.stretch += LEARNING * (ratio - self.stretch);
+        self.times.entry(rows).or_default().push(took);
+        self.in_time += due.iter().filter(|due| **due >= ended).map(|_| 1).sum::<u64>();
+        Ok(())
+    }
+
+    /// For each size, the 99th percentile that was planned with and the times that were measured.
+    pub(super) fn taken(&mut self) -> Vec<(Duration, Vec<Duration>)> {
+        let times = std::mem::take(&mut self.times);
+        times.into_iter().filter_map(|(rows, times)| Some((self.sizes.get(&rows)?.p99, times))).collect()
+    }
+}
+
+/// Deadlines of the requests that wait, by the lane's models.
+#[derive(Default)]
+struct Waiting {
+    queues: Vec<VecDeque<Instant>>,
+    closed: bool,
+}
+
+/// A lane's queues.
+#[derive(Default)]
+pub(super) struct Mailbox {
+    waiting: Mutex<Waiting>,
+    arrived: Condvar,
+}
+
+impl Mailbox {
+    pub(super) fn new(models: usize) -> Self {
+        let waiting = Waiting { queues: vec![VecDeque::new(); models], closed: false };
+        Self { waiting: Mutex::new(waiting), arrived: Condvar::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn put(&self, queue: usize, due: Instant) {
+        if let Some(queue) = self.lock().queues.get_mut(queue) {
+            queue.push_back(due);
+        }
+        self.arrived.notify_one();
+    }
+
+    /// Nothing more comes.
+    pub(super) fn close(&self) {
+        self.lock().closed = true;
+        self.arrived.notify_one();
+    }
+
+    /// The next batch: which model, and the deadlines of its requests. None: nothing waits and nothing comes.
+    fn next(&self, models: &[Served]) -> Option<(usize, u32, Vec<Instant>)> {
+        let mut waiting = self.lock();
+        loop {
+            let now = Instant::now();
+            for (queue, served) in waiting.queues.iter_mut().zip(models) {
+                // What cannot be in time any more is let go: it would only make others late.
+                while queue.front().is_some_and(|due| *due < now + served.least()) {
+                    queue.pop_front();
+                }
+            }
+            let heads = waiting.queues.iter().enumerate();
+            let urgent = heads.filter_map(|(at, queue)| Some((*queue.front()?, at))).min();
+            if let Some((due, at)) = urgent {
+                let (queue, served) = (waiting.queues.get_mut(at)?, models.get(at)?);
+                let rows = served.rows(queue.len(), due.saturating_duration_since(now));
+                let count = usize::try_from(rows).unwrap_or(1).min(queue.len());
+                return Some((at, rows, queue.drain(..count).collect()));
+            }
+            if waiting.closed {
+                return None;
+            }
+            waiting = self.arrived.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+/// A gpulet with its models. The sessions end before the gpulet.
+pub(super) struct Lane {
+    pub(super) models: Vec<Served>,
+    _partition: Arc<dyn Partition>,
+}
+
+impl Lane {
+    pub(super) fn open(
+        device: &CudaDevice,
+        place: &Place,
+        subjects: &[Subject],
+        demands: &Demands,
+    ) -> Result<Self, Stop> {
+        let partition = open(device, place.first, place.units)?;
+        let mut models = Vec::new();
+        for turn in &place.turns {
+            let Some(subject) = subjects.get(turn.model) else { continue };
+            models.push(Served::load(&partition, subject, demands, (turn, place.as_units))?);
+        }
+        Ok(Self { models, _partition: partition })
+    }
+
+    /// Runs what comes until nothing comes any more.
+    pub(super) fn serve(&mut self, mailbox: &Mailbox) -> Result<(), RunError> {
+        while let Some((at, rows, due)) = mailbox.next(&self.models) {
+            if let Some(served) = self.models.get_mut(at) {
+                served.run(&due, rows)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,54 @@
+//! What the second session of a model takes: its weights again, or hardly anything?
+
+use gpulet::Device;
+use models::LoadOptions;
+use serde_json::json;
+
+use crate::answer::Fact;
+use crate::bench::{Bench, Stop, open};
+use crate::subject;
+
+/// Part of the weights that a second session may take.
+const SHARE_MAX: f64 = 0.1;
+
+pub(super) fn ask(bench: &mut Bench<'_>) -> Result<(), Stop> {
+    let Some(subjects) = subject::ready(bench, "sharing.second_session", "7") else { return Ok(()) };
+    let primary = bench.primary()?;
+    let device = bench.cut()?;
+    let half = (device.info().units / 2).max(1);
+    let (first, second) = (open(&device, 0, half)?, open(&device, device.info().units - half, half)?);
+    for subject in &subjects {
+        if bench.is_over() {
+            bench.answers.skip(format!("sharing.{}", subject.name()), "7", "no time was left");
+            continue;
+        }
+        let free = || primary.memory().map(|(free, _)| free);
+        let before = free()?;
+        let loaded = (|| {
+            let mut one = first.load(&subject.files, &LoadOptions::default())?;
+            let batch = subject.batch(one.as_mut(), 1)?;
+            one.run(&batch)?;
+            let between = free()?;
+            let mut two = second.load(&subject.files, &LoadOptions::default())?;
+            let batch = subject.batch(two.as_mut(), 1)?;
+            two.run(&batch)?;
+            Ok::<_, Stop>((between, free()?, device.memory().unshared))
+        })();
+        let fact = Fact::new(format!("sharing.{}_second_over_weights", subject.name()), "7");
+        let fact = match loaded {
+            Ok((between, after, unshared)) => {
+                let weights = subject.files.bytes.len();
+                let (first_took, second_took) = (before.saturating_sub(between), between.saturating_sub(after));
+                let share = second_took as f64 / weights.max(1) as f64;
+                let detail = json!({
+                    "weights_bytes": weights, "first_bytes": first_took, "second_bytes": second_took,
+                    "booked_as_unshared": !unshared.is_empty(),
+                });
+                fact.value(share).ok(share < SHARE_MAX).detail(detail)
+            }
+            Err(stop) => fact.ok(false).detail(stop.to_string()),
+        };
+        bench.answers.say(&fact);
+    }
+    Ok(())
+}

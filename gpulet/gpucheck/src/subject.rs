@@ -1,0 +1,144 @@
+//! The models that are asked about: a folder for each, as the export script writes them.
+
+use std::fs;
+use std::path::Path;
+use std::sync::OnceLock;
+
+use models::engine::{Batch, Session};
+use models::{Format, MadeUp, ModelFiles, ModelName, Version};
+use oip::{Datatype, Shape, Tensor};
+use serde::Deserialize;
+
+use crate::bench::{Bench, Stop};
+
+/// Bytes of made-up inputs at most.
+const INPUT_BYTES_MAX: usize = 256 << 20;
+/// Models at most.
+const SUBJECTS_MAX: usize = 64;
+
+/// A tensor of the reference, its elements in a file beside it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Stored {
+    name: String,
+    datatype: String,
+    shape: Vec<u64>,
+    file: String,
+}
+
+/// `reference.json`: what the framework that exported the model answered.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Reference {
+    rows: u32,
+    tolerance: f64,
+    inputs: Vec<Stored>,
+    outputs: Vec<Stored>,
+}
+
+/// Inputs and the answer to them.
+pub(crate) struct Known {
+    pub(crate) batch: Batch,
+    pub(crate) outputs: Vec<Tensor>,
+    /// Norm of the difference over the norm of the answer, at most.
+    pub(crate) tolerance: f64,
+}
+
+/// A model.
+pub(crate) struct Subject {
+    pub(crate) files: ModelFiles,
+    /// What it must answer; none where nobody said.
+    pub(crate) known: Option<Known>,
+    made_up: OnceLock<Option<MadeUp>>,
+}
+
+impl Subject {
+    pub(crate) fn name(&self) -> &str {
+        self.files.name.as_str()
+    }
+
+    /// A batch of so many rows that the model accepts.
+    pub(crate) fn batch(&self, session: &mut dyn Session, rows: u32) -> Result<Batch, Stop> {
+        let made_up = self.made_up.get_or_init(|| MadeUp::of(session));
+        let batches = made_up.as_ref().and_then(|made_up| made_up.batches(rows, 1, INPUT_BYTES_MAX));
+        let batch = batches.and_then(|batches| batches.into_iter().next());
+        batch.ok_or_else(|| {
+            Stop::Other(format!("model `{}`: no made-up input of {rows} rows runs", self.name()))
+        })
+    }
+
+    fn read(folder: &Path) -> Result<Self, String> {
+        let said = |path: &Path, error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+        let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let name = ModelName::new(name).map_err(|error| said(folder, &error))?;
+        let file = folder.join("model.onnx");
+        let bytes = fs::read(&file).map_err(|error| said(&file, &error))?;
+        let files =
+            ModelFiles::from_bytes(name, Version(1), Format::Onnx, bytes).in_folder(folder.to_owned());
+        let reference = folder.join("reference.json");
+        let known = match reference.exists() {
+            true => Some(known(folder, &reference).map_err(|error| said(&reference, &error))?),
+            false => None,
+        };
+        Ok(Self { files, known, made_up: OnceLock::new() })
+    }
+}
+
+fn known(folder: &Path, file: &Path) -> Result<Known, String> {
+    let text = fs::read_to_string(file).map_err(|error| error.to_string())?;
+    let reference: Reference = serde_json::from_str(&text).map_err(|error| error.to_string())?;
+    let inputs = reference.inputs.iter().map(|stored| tensor(folder, stored).map(Some));
+    let inputs = inputs.collect::<Result<Vec<_>, _>>()?;
+    let outputs =
+        reference.outputs.iter().map(|stored| tensor(folder, stored)).collect::<Result<Vec<_>, _>>()?;
+    Ok(Known { batch: Batch { inputs, rows: reference.rows }, outputs, tolerance: reference.tolerance })
+}
+
+fn tensor(folder: &Path, stored: &Stored) -> Result<Tensor, String> {
+    let field = |problem: String| format!("`{}`: {problem}", stored.name);
+    let datatype: Datatype =
+        stored.datatype.parse().map_err(|error: oip::UnknownDatatype| field(error.to_string()))?;
+    let shape = Shape::from_extents(&stored.shape);
+    let data =
+        fs::read(folder.join(&stored.file)).map_err(|error| field(format!("{}: {error}", stored.file)))?;
+    let size = datatype.size().and_then(|size| u64::try_from(size).ok());
+    let wanted = shape.element_count().zip(size).and_then(|(count, size)| count.checked_mul(size));
+    if wanted != u64::try_from(data.len()).ok() {
+        return Err(field(format!(
+            "{}: expected {} bytes, got {}",
+            stored.file,
+            wanted.unwrap_or(0),
+            data.len()
+        )));
+    }
+    Ok(Tensor { name: stored.name.clone(), datatype, shape, data: data.into() })
+}
+
+/// The models in a folder, in the order of their names.
+fn read_all(folder: &Path) -> Result<Vec<Subject>, String> {
+    let entries = fs::read_dir(folder).map_err(|error| format!("--models {}: {error}", folder.display()))?;
+    let mut folders: Vec<_> = entries
+        .filter_map(Result::ok)
+        .map(|entry| entry.path())
+        .filter(|path| path.join("model.onnx").exists())
+        .collect();
+    folders.sort();
+    folders.truncate(SUBJECTS_MAX);
+    if folders.is_empty() {
+        return Err(format!("--models {}: expected folders with a `model.onnx`, got none", folder.display()));
+    }
+    folders.iter().map(|path| Subject::read(path)).collect()
+}
+
+/// The models, if they can be run here; else says what is missing.
+pub(crate) fn ready(bench: &mut Bench<'_>, fact: &str, question: &str) -> Option<Vec<Subject>> {
+    let green = bench.found.green.as_ref().map_err(ToString::to_string);
+    let engine = bench.engine.as_ref().map_err(Clone::clone);
+    match green.and(engine).and_then(|_| read_all(&bench.models)) {
+        Ok(subjects) => Some(subjects),
+        Err(missing) => {
+            bench.answers.skip(fact, question, missing);
+            None
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! Questions about models, with an engine that gives inputs back.
+
+use std::path::Path;
+use std::time::Duration;
+
+use cuda_standin::{Shape, with_driver};
+use gpucheck::question::Question;
+use gpulet_core::profile::{Profile, Quantile};
+
+use crate::engine::{Echo, engine};
+use crate::stage::{asked, fact, wrong};
+
+const TIME: Duration = Duration::from_secs(8);
+
+/// A folder with models; the echo of [1, 2, 3, 4] is known of each.
+fn models(names: &[&str]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for name in names {
+        let model = folder.path().join("models").join(name);
+        std::fs::create_dir_all(&model).unwrap();
+        std::fs::write(model.join("model.onnx"), vec![7; 1 << 20]).unwrap();
+        let numbers: Vec<u8> =
+            [1.0_f32, 2.0, 3.0, 4.0].iter().flat_map(|number| number.to_le_bytes()).collect();
+        std::fs::write(model.join("numbers.bin"), numbers).unwrap();
+        let tensor = |name: &str| serde_json::json!({"name": name, "datatype": "FP32", "shape": [1, 4], "file": "numbers.bin"});
+        let reference = serde_json::json!({
+            "rows": 1, "tolerance": 0.01, "inputs": [tensor("x")], "outputs": [tensor("y")],
+        });
+        std::fs::write(model.join("reference.json"), reference.to_string()).unwrap();
+    }
+    folder
+}
+
+fn slow() -> Echo {
+    Echo { takes: (Duration::from_millis(16), Duration::from_millis(2)), ..Echo::default() }
+}
+
+#[test]
+fn right_answers_are_told_from_wrong_ones() {
+    with_driver("models_asked::right_answers_are_told_from_wrong_ones", Shape::default(), |_| {
+        let folder = models(&["net"]);
+        let facts = asked(Question::Libraries, engine(slow()), folder.path(), TIME);
+        assert_eq!(fact(&facts, "libraries.net_difference").value, 0.0);
+        assert_eq!(fact(&facts, "libraries.net_loads").detail["engine"], "echo");
+        assert!(wrong(&facts).is_empty(), "{facts:#?}");
+        let off = engine(Echo { wrong_by: 0.1, ..slow() });
+        let facts = asked(Question::Libraries, off, folder.path(), TIME);
+        assert_eq!(fact(&facts, "libraries.net_difference").ok, Some(false));
+    });
+}
+
+#[test]
+fn a_broken_reference_is_named() {
+    with_driver("models_asked::a_broken_reference_is_named", Shape::default(), |_| {
+        let folder = models(&["net"]);
+        std::fs::write(folder.path().join("models/net/numbers.bin"), [0; 7]).unwrap();
+        let facts = asked(Question::Libraries, engine(slow()), folder.path(), TIME);
+        let why = fact(&facts, "libraries.models").detail.as_str().unwrap();
+        assert!(why.ends_with("`x`: numbers.bin: expected 16 bytes, got 7"), "{why}");
+    });
+}
+
+#[test]
+fn a_second_session_with_weights_of_its_own_is_found() {
+    with_driver("models_asked::a_second_session_with_weights_of_its_own_is_found", Shape::default(), |_| {
+        let folder = models(&["net"]);
+        let shared = engine(Echo { memory: (1 << 20, 1 << 14), ..Echo::default() });
+        let facts = asked(Question::Sharing, shared, folder.path(), TIME);
+        let name = "sharing.net_second_over_weights";
+        assert_eq!(fact(&facts, name).detail["weights_bytes"], 1 << 20);
+        let apart = engine(Echo { memory: (1 << 20, 1 << 20), ..Echo::default() });
+        let facts = asked(Question::Sharing, apart, folder.path(), TIME);
+        assert_eq!((fact(&facts, name).value.as_f64(), fact(&facts, name).ok), (Some(1.0), Some(false)));
+        assert_eq!(fact(&facts, name).detail["booked_as_unshared"], true);
+    });
+}
+
+#[test]
+fn models_are_profiled() {
+    with_driver("models_asked::models_are_profiled", Shape::default(), |_| {
+        let folder = models(&["one", "two"]);
+        let facts = asked(Question::Profile, engine(slow()), folder.path(), TIME);
+        assert!(wrong(&facts).is_empty(), "{facts:#?}");
+        profile_is_sound(&folder.path().join("profiles.jsonl"));
+    });
+}
+
+/// The echo's times, so that the plan does not depend on how busy the machine is.
+fn written_profile(model: &str, echo: &Echo) -> String {
+    let header = serde_json::json!({"profile": {
+        "version": 1, "model": model, "device": "Stand-in GPU", "engine": "echo", "source": "typed_in",
+        "units_total": 16, "weights_bytes": 1 << 20,
+    }});
+    let mut text = header.to_string() + "\n";
+    for units in [1, 2, 4, 8, 16] {
+        for rows in [1, 2, 4, 8, 16, 32] {
+            let us = (echo.takes.0 + echo.takes.1 * rows).as_secs_f64() * 1e6 / f64::from(units);
+            let cell = serde_json::json!({"cell": {
+                "batch": rows, "units": units, "p50_us": us, "p95_us": us * 1.1, "p99_us": us * 1.2, "count": 100,
+            }});
+            text += &(cell.to_string() + "\n");
+        }
+    }
+    text
+}
+
+#[test]
+fn models_are_mixed_in_every_way() {
+    with_driver("models_asked::models_are_mixed_in_every_way", Shape::default(), |_| {
+        let folder = models(&["one", "two"]);
+        let echo = Echo { takes: (Duration::from_millis(80), Duration::from_millis(8)), ..Echo::default() };
+        let profiles = written_profile("one", &echo) + &written_profile("two", &echo);
+        std::fs::write(folder.path().join("profiles.jsonl"), profiles).unwrap();
+        let facts = asked(Question::Mix, engine(echo), folder.path(), Duration::from_secs(16));
+        for arm in ["plan", "time_sharing", "streams", "equal_split"] {
+            let capacity = fact(&facts, &format!("mix.capacity_{arm}"));
+            assert_eq!(capacity.unit.as_deref(), Some("requests/s"), "{capacity:?}");
+            let trials = capacity.detail["trials"].as_array().unwrap();
+            assert!(trials.iter().any(|trial| trial["attainment"].as_f64().unwrap() > 0.0), "{capacity:?}");
+        }
+        assert!(fact(&facts, "mix.capacity_plan").detail["planned_for_load"].as_f64().unwrap() > 0.0);
+    });
+}
+
+fn profile_is_sound(file: &Path) {
+    let profiles = Profile::read(&std::fs::read_to_string(file).unwrap()).unwrap();
+    assert_eq!(profiles.iter().map(Profile::model).collect::<Vec<_>>(), ["one", "two"]);
+    for profile in &profiles {
+        let header = profile.header();
+        assert_eq!(
+            (header.device.as_str(), header.engine.as_str(), header.units_total),
+            ("Stand-in GPU", "echo", 16)
+        );
+        assert!(header.note.contains("driver 13.0"), "{}", header.note);
+        let time = |rows, units| profile.latency_us(Quantile::P50, rows, units).unwrap();
+        assert!(time(32, 16) >= 80_000.0 / 16.0, "the echo takes at least that");
+        assert!(time(1, 2) > time(1, 16) && time(32, 8) > time(1, 8));
+        assert_eq!(profile.weights_bytes(), Some(1 << 20));
+    }
+}
+
+#[test]
+fn a_mix_without_profiles_says_what_makes_them() {
+    with_driver("models_asked::a_mix_without_profiles_says_what_makes_them", Shape::default(), |_| {
+        let folder = models(&["one"]);
+        let facts = asked(Question::Mix, engine(slow()), folder.path(), TIME);
+        assert!(
+            fact(&facts, "mix.capacity").detail.as_str().unwrap().ends_with("`gpucheck profile` makes them")
+        );
+    });
+}

@@ -1,0 +1,125 @@
+//! ONNX Runtime's CUDA provider, on the stream of a gpulet.
+//!
+//! A session belongs to one gpulet for life: the provider takes its stream when the session is made and enqueues every
+//! kernel, and the copies that it makes itself, there. Nothing here links CUDA. The provider comes with the runtime's
+//! library (`onnxruntime-gpu`), and whoever owns the stream lends it, its memory and its copies as a [`CudaStream`].
+//!
+//! A batch goes in through pinned memory to device tensors of the session, runs with outputs bound to the device, and
+//! comes back through pinned memory; the provider's own wait at the end of a run is switched off and the stream is
+//! waited for once. Models with strings, and runtimes that refuse the binding, run on host tensors instead, where the
+//! runtime copies and waits itself.
+//!
+//! After a session is made, the runtime says which nodes it gave to which provider. Small arithmetic on shapes belongs
+//! on the CPU; a [heavy operator](placement) there is a load error that names it.
+//!
+//! Weights are shared by the gpulets of a device through [`SharedWeights`].
+//!
+//! **\[open\]**, to be read off a GPU:
+//! - whether cuDNN takes a green context's stream; where it does not, a convolution fails as the gpulet's fault, and
+//!   loading says so because every load runs the model;
+//! - whether the provider finds its arena when it is asked to shrink it (`gpu:N`); where it does not, the run is
+//!   repeated without and the session never asks again;
+//! - whether `Gather` and its kin on the GPU refuse an index out of range, as they do on the CPU, or read beyond: in
+//!   the latter case a client can poison the device, and inputs that are indices have to be checked before;
+//! - what the first batch of a number of rows costs that was not warmed: cuDNN makes a plan for each new shape, and
+//!   [warming](crate::warm) runs powers of two and the largest batch, as far as its time goes;
+//! - that a second session takes less than a tenth of its weights (see [`SharedWeights`] for what is known).
+
+mod binding;
+mod fault;
+mod placement;
+mod session;
+mod staging;
+mod stream;
+mod weights;
+
+use std::fmt;
+use std::sync::Arc;
+
+use ::ort::ep::cuda::ConvAlgorithmSearch;
+use ::ort::ep::{self, ArenaExtendStrategy, ExecutionProvider, ExecutionProviderDispatch};
+
+use super::{failure, one_line};
+use crate::EngineFailure;
+pub(super) use session::{Source, load};
+pub use stream::{CudaFault, CudaStream, DeviceBytes, HostBytes};
+pub use weights::SharedWeights;
+
+/// A gpulet of an NVIDIA GPU, as a session needs it. Equal if they are the same stream, used the same way.
+#[derive(Clone)]
+pub struct Cuda {
+    /// Its stream.
+    pub stream: Arc<dyn CudaStream>,
+    /// Bytes that the session's arena may have on the device; `None`: as many as there are. Weights that are shared
+    /// do not lie in it.
+    pub memory_limit: Option<u64>,
+    /// Whether products of 32-bit floats may be rounded to 10 bits of mantissa, which is several times as fast.
+    pub tf32: bool,
+    /// Whether convolutions are laid out with channels last, which suits tensor cores; costs transposes around them.
+    pub prefer_nhwc: bool,
+    /// Weights of the device, shared by its sessions; `None`: each session has its own.
+    pub weights: Option<Arc<SharedWeights>>,
+}
+
+impl PartialEq for Cuda {
+    fn eq(&self, other: &Self) -> bool {
+        let key = |cuda: &Self| {
+            let weights = cuda.weights.as_ref().map(Arc::as_ptr);
+            let stream = (cuda.stream.device(), cuda.stream.address());
+            (stream, cuda.memory_limit, cuda.tf32, cuda.prefer_nhwc, weights)
+        };
+        key(self) == key(other)
+    }
+}
+
+impl Eq for Cuda {}
+
+impl fmt::Debug for Cuda {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cuda")
+            .field("device", &self.stream.device())
+            .field("stream", &format_args!("{:#x}", self.stream.address()))
+            .field("memory_limit", &self.memory_limit)
+            .field("tf32", &self.tf32)
+            .field("prefer_nhwc", &self.prefer_nhwc)
+            .field("shared_weights", &self.weights.is_some())
+            .finish()
+    }
+}
+
+/// The provider with its options, once it is certain that the runtime has it and that the stream is one.
+#[expect(unsafe_code, reason = "the provider keeps the stream's address")]
+fn provider(cuda: &Cuda) -> Result<ExecutionProviderDispatch, EngineFailure> {
+    let address = cuda.stream.address();
+    if address == 0 {
+        return Err(failure(
+            "the gpulet's stream has address 0: expected a stream of its own, the null stream runs on every SM".to_owned(),
+        ));
+    }
+    match ep::CUDA::is_available() {
+        Ok(true) => {}
+        Ok(false) => {
+            return Err(failure(
+                "this ONNX Runtime has no CUDA provider: expected the one of onnxruntime-gpu".to_owned(),
+            ));
+        }
+        Err(error) => return Err(failure(one_line(error.message()))),
+    }
+    let mut provider = ep::CUDA::default()
+        .with_device_id(cuda.stream.device())
+        .with_arena_extend_strategy(ArenaExtendStrategy::SameAsRequested)
+        // The exhaustive search runs every algorithm at a shape's first run, beside gpulets that serve.
+        .with_conv_algorithm_search(ConvAlgorithmSearch::Heuristic)
+        .with_tf32(cuda.tf32)
+        .with_prefer_nhwc(cuda.prefer_nhwc);
+    if let Some(limit) = cuda.memory_limit {
+        provider = provider.with_memory_limit(usize::try_from(limit).unwrap_or(usize::MAX));
+    }
+    // SAFETY: whoever implements `CudaStream` vouches for the address as long as it exists, and `session::load` keeps
+    // it in the session, where it is dropped last.
+    let provider = unsafe { provider.with_compute_stream(std::ptr::without_provenance_mut(address)) };
+    Ok(provider.build().error_on_failure())
+}
+
+#[cfg(test)]
+mod tests;

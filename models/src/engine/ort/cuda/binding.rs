@@ -1,0 +1,265 @@
+//! A session's inputs and outputs, bound to memory of its device.
+
+#![expect(unsafe_code, reason = "copies between addresses that the runtime and the driver give; each says why it is sound")]
+
+use std::ops::Range;
+
+use ::ort::Error;
+use ::ort::memory::{Allocator, MemoryInfo};
+use ::ort::session::{IoBinding, RunOptions, Session as OrtInner};
+use ::ort::value::{DynTensor, DynTensorValueType, TensorElementType};
+use bytes::Bytes;
+use oip::{Datatype, Shape, Tensor};
+
+use super::placement::{self, Place};
+use super::staging::{Staging, lay_out};
+use super::stream::{CudaFault, CudaStream};
+use crate::engine::Batch;
+use crate::{Signature, TensorSpec};
+
+/// Why a batch did not run.
+pub(super) enum Refused {
+    /// A tensor of the request does not fit.
+    Input(String),
+    /// The binding does not take something: nothing ran.
+    Binding(Error),
+    /// The run failed.
+    Run(Error),
+    /// The gpulet's stream or memory failed.
+    Fault(CudaFault),
+}
+
+/// Where a session's tensors lie, as the runtime plans it.
+pub(super) struct Places {
+    pub inputs: Vec<Place>,
+    pub outputs: Vec<Place>,
+    /// The device's memory as the runtime names it.
+    pub device: MemoryInfo<'static>,
+}
+
+impl Places {
+    /// Of a session whose device's memory is this.
+    pub fn of(session: &OrtInner, device: MemoryInfo<'static>) -> Result<Self, Error> {
+        Ok(Self { inputs: placement::inputs(session)?, outputs: placement::outputs(session)?, device })
+    }
+}
+
+struct Input {
+    place: Place,
+    /// What is bound; it stays as long as batches have this shape.
+    bound: Option<DynTensor>,
+}
+
+/// An output after a run.
+struct Left {
+    value: DynTensor,
+    shape: Shape,
+    length: usize,
+    /// Where its bytes are copied to, if it lies on the device.
+    copied: Option<Range<usize>>,
+}
+
+/// Everything bound for one session. Drop it before the session, and not while work may be under way.
+pub(super) struct Binding {
+    io: IoBinding,
+    inputs: Vec<Input>,
+    outputs: Vec<Place>,
+    on_device: Allocator,
+    on_host: Allocator,
+    device: MemoryInfo<'static>,
+    host: MemoryInfo<'static>,
+    inward: Staging,
+    outward: Staging,
+}
+
+impl Binding {
+    /// For a session whose tensors are all of fixed element size.
+    pub fn new(session: &OrtInner, places: Places) -> Result<Self, Error> {
+        let Places { inputs, outputs, device } = places;
+        Ok(Self {
+            io: session.create_binding()?,
+            inputs: inputs.into_iter().map(|place| Input { place, bound: None }).collect(),
+            outputs,
+            on_device: Allocator::new(session, device.clone())?,
+            on_host: Allocator::default(),
+            device,
+            host: MemoryInfo::default(),
+            inward: Staging::default(),
+            outward: Staging::default(),
+        })
+    }
+
+    /// Runs a batch; nothing of it is under way when this returns.
+    pub fn run(
+        &mut self,
+        session: &mut OrtInner,
+        stream: &dyn CudaStream,
+        batch: &Batch,
+        signature: &Signature,
+        options: &RunOptions,
+    ) -> Result<Vec<Tensor>, Refused> {
+        let left = self.enter(stream, batch, signature).and_then(|()| self.execute(session, stream, signature, options));
+        // The outputs and both blocks are touched by copies until this returned, whatever happened before.
+        let waited = stream.wait();
+        let outputs = match (left, waited) {
+            (Ok(left), Ok(())) => Ok(self.collect(&left, signature)),
+            (Err(Refused::Input(_) | Refused::Binding(_) | Refused::Run(_)), Err(fault)) if fault.sticky => {
+                Err(Refused::Fault(fault))
+            }
+            (Err(refused), _) => Err(refused),
+            (Ok(_), Err(fault)) => Err(Refused::Fault(fault)),
+        };
+        self.io.clear_outputs();
+        outputs
+    }
+
+    /// Gives pinned memory back that no batch needed for a while.
+    pub fn trim(&mut self) {
+        self.inward.trim();
+        self.outward.trim();
+    }
+
+    /// Enqueues the copies of a batch into the bound inputs.
+    fn enter(&mut self, stream: &dyn CudaStream, batch: &Batch, signature: &Signature) -> Result<(), Refused> {
+        let tensors = batch.inputs.iter().zip(&signature.inputs).map(|(tensor, spec)| fitting(tensor.as_ref(), spec));
+        let tensors = tensors.collect::<Result<Vec<_>, _>>()?;
+        if tensors.len() != self.inputs.len() {
+            let (given, wanted) = (tensors.len(), self.inputs.len());
+            return Err(Refused::Input(format!("{given} inputs: expected {wanted}")));
+        }
+        let too_large = || Refused::Input("the inputs are too large together".to_owned());
+        let (places, length) = lay_out(tensors.iter().map(|tensor| tensor.data.len())).ok_or_else(too_large)?;
+        let block = self.inward.at_least(stream, length).map_err(Refused::Fault)?;
+        let bound = self.inputs.iter_mut().zip(&signature.inputs);
+        for ((tensor, (input, spec)), place) in tensors.iter().zip(bound).zip(places) {
+            let allocator = match input.place {
+                Place::Device => &self.on_device,
+                Place::Host => &self.on_host,
+            };
+            let dims = tensor.shape.to_wire();
+            let bound = match input.bound.take() {
+                Some(bound) if **bound.shape() == *dims => bound,
+                _ => {
+                    let made = DynTensor::new(allocator, element_type(tensor.datatype), dims).map_err(Refused::Run)?;
+                    self.io.bind_input(spec.name.as_str(), &made).map_err(Refused::Binding)?;
+                    made
+                }
+            };
+            let bound = input.bound.insert(bound);
+            if tensor.data.is_empty() {
+                continue;
+            }
+            let to = bound.data_ptr_mut();
+            match (input.place, block.get_mut(place)) {
+                (Place::Host, _) => {
+                    // SAFETY: the runtime allocated this tensor on the host with as many bytes as `fitting` found the
+                    // data to have, and nothing runs on it now.
+                    unsafe { std::ptr::copy_nonoverlapping(tensor.data.as_ptr(), to.cast(), tensor.data.len()) };
+                }
+                (Place::Device, Some(pinned)) => {
+                    pinned.copy_from_slice(&tensor.data);
+                    // SAFETY: the runtime allocated this tensor on the device with as many bytes; it and the block are
+                    // left alone until `run` has waited.
+                    unsafe { stream.copy_in(pinned, to.addr()) }.map_err(Refused::Fault)?;
+                }
+                (Place::Device, None) => return Err(too_large()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Enqueues the model, and the copies of what it leaves on the device.
+    fn execute(
+        &mut self,
+        session: &mut OrtInner,
+        stream: &dyn CudaStream,
+        signature: &Signature,
+        options: &RunOptions,
+    ) -> Result<Vec<Left>, Refused> {
+        for (spec, place) in signature.outputs.iter().zip(&self.outputs) {
+            let memory = match place {
+                Place::Device => &self.device,
+                Place::Host => &self.host,
+            };
+            self.io.bind_output_to_device(spec.name.as_str(), memory).map_err(Refused::Binding)?;
+        }
+        let values = session.run_binding_with_options(&self.io, options).map_err(Refused::Run)?;
+        let left = values.into_iter().map(|(_, value)| {
+            let value = value.downcast::<DynTensorValueType>().map_err(Refused::Run)?;
+            let shape = Shape::from_wire(value.shape()).map_err(|error| refused(&error.to_string()))?;
+            let length = value.size().ok_or_else(|| refused("an output has no size"))?;
+            Ok(Left { value, shape, length, copied: None })
+        });
+        let mut left = left.collect::<Result<Vec<_>, Refused>>()?;
+        let on_device = |place: &Place| *place == Place::Device;
+        let lengths = left.iter().zip(&self.outputs).map(|(left, place)| if on_device(place) { left.length } else { 0 });
+        let (places, length) = lay_out(lengths).ok_or_else(|| refused("the outputs are too large together"))?;
+        let block = self.outward.at_least(stream, length).map_err(Refused::Fault)?;
+        for ((left, place), range) in left.iter_mut().zip(&self.outputs).zip(places) {
+            if !on_device(place) || left.length == 0 {
+                continue;
+            }
+            let to = block.get_mut(range.clone()).ok_or_else(|| refused("an output has no place"))?;
+            // SAFETY: the runtime left so many bytes at this address of the device; they and the block are left alone
+            // until `run` has waited.
+            unsafe { stream.copy_out(left.value.data_ptr().addr(), to) }.map_err(Refused::Fault)?;
+            left.copied = Some(range);
+        }
+        Ok(left)
+    }
+
+    /// The outputs as tensors. Call when nothing is under way.
+    fn collect(&self, left: &[Left], signature: &Signature) -> Vec<Tensor> {
+        let tensor = |(left, spec): (&Left, &TensorSpec)| {
+            let data = match &left.copied {
+                _ if left.length == 0 => Bytes::new(),
+                Some(range) => Bytes::copy_from_slice(self.outward.bytes().get(range.clone()).unwrap_or_default()),
+                None => {
+                    let from = left.value.data_ptr().cast::<u8>();
+                    // SAFETY: the runtime left so many bytes there, on the host, and nothing runs any more.
+                    Bytes::copy_from_slice(unsafe { std::slice::from_raw_parts(from, left.length) })
+                }
+            };
+            Tensor { name: spec.name.clone(), datatype: spec.datatype, shape: left.shape.clone(), data }
+        };
+        left.iter().zip(&signature.outputs).map(tensor).collect()
+    }
+}
+
+fn refused(reason: &str) -> Refused {
+    Refused::Run(Error::new(reason))
+}
+
+/// The tensor, if its data are as long as its shape says.
+fn fitting<'a>(tensor: Option<&'a Tensor>, spec: &TensorSpec) -> Result<&'a Tensor, Refused> {
+    let refuse = |reason: &str| Err(Refused::Input(format!("input `{}`: {reason}", spec.name)));
+    let Some(tensor) = tensor else { return refuse("is missing") };
+    let length = tensor.shape.element_count().zip(tensor.datatype.size());
+    let length = length.and_then(|(count, size)| usize::try_from(count).ok()?.checked_mul(size));
+    if tensor.datatype != spec.datatype || length != Some(tensor.data.len()) {
+        return refuse("is not as long as its shape and type say");
+    }
+    if tensor.datatype == Datatype::Bool && tensor.data.iter().any(|byte| *byte > 1) {
+        return refuse("a BOOL element is neither 0 nor 1");
+    }
+    Ok(tensor)
+}
+
+fn element_type(datatype: Datatype) -> TensorElementType {
+    match datatype {
+        Datatype::Bool => TensorElementType::Bool,
+        Datatype::Uint8 => TensorElementType::Uint8,
+        Datatype::Uint16 => TensorElementType::Uint16,
+        Datatype::Uint32 => TensorElementType::Uint32,
+        Datatype::Uint64 => TensorElementType::Uint64,
+        Datatype::Int8 => TensorElementType::Int8,
+        Datatype::Int16 => TensorElementType::Int16,
+        Datatype::Int32 => TensorElementType::Int32,
+        Datatype::Int64 => TensorElementType::Int64,
+        Datatype::Fp16 => TensorElementType::Float16,
+        Datatype::Bf16 => TensorElementType::Bfloat16,
+        Datatype::Fp32 => TensorElementType::Float32,
+        Datatype::Fp64 => TensorElementType::Float64,
+        Datatype::Bytes => TensorElementType::String,
+    }
+}

@@ -1,0 +1,386 @@
+//! A session on a gpulet: how it is made, and how it runs.
+
+use std::sync::Arc;
+
+use ::ort::Error;
+use ::ort::ep;
+use ::ort::memory::{AllocationDevice, AllocatorType, MemoryInfo, MemoryType};
+use ::ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
+use ::ort::session::{RunOptions, Session as OrtInner};
+use bytes::Bytes;
+use oip::{Datatype, Tensor};
+
+use super::super::{NAME, OrtLibrary, check_names, configure, failure, outputs, requested};
+use super::binding::{Binding, Places, Refused};
+use super::stream::{CudaFault, CudaStream};
+use super::weights::Weights;
+use super::{Cuda, fault, placement, provider};
+use crate::engine::{Batch, Prepared, RunError, Session};
+use crate::{EngineFailure, LoadOptions, Signature, batching, sample};
+
+/// Name of the provider that is to run the model.
+const PROVIDER: &str = "CUDAExecutionProvider";
+
+/// Part of the runtime's message about an arena that it cannot shrink.
+const NO_SUCH_ARENA: &str = "memory arena shrink list";
+
+/// A graph as a session is made from it.
+pub(in super::super) struct Source<'a> {
+    /// The file.
+    pub bytes: &'a Bytes,
+    /// Folder of its weight files, if it has any.
+    pub folder: Option<&'a std::path::Path>,
+}
+
+/// Makes a session on a gpulet. Every heavy operator runs there, or it is an error.
+pub(in super::super) fn load(
+    model: &Prepared<'_>,
+    source: &Source<'_>,
+    library: &OrtLibrary,
+    options: &LoadOptions,
+    cuda: &Cuda,
+) -> Result<Box<dyn Session>, EngineFailure> {
+    let provider = provider(cuda)?;
+    let configured = |level: GraphOptimizationLevel| -> Result<SessionBuilder, Error> {
+        let providers = [provider.clone(), ep::CPU::default().with_arena_allocator(true).build()];
+        let builder = configure(library, &model.signature, options, providers)?;
+        Ok(builder.with_optimization_level(level)?.with_config_entry(placement::RECORD, "1")?)
+    };
+    let device = || device_memory(cuda.stream.device());
+    let shared = cuda.weights.as_ref().and_then(|store| store.of(model.files, source, options, cuda, &configured, device));
+    let (session, weights) = make(source, shared, &configured, &model.files.name)?;
+    check_names(&session, &model.signature).map_err(failure)?;
+    let nodes = placement::nodes(&session).map_err(|error| failure(fault::in_short(error.message())))?;
+    if let Some((operator, reason)) = placement::elsewhere(&nodes, PROVIDER) {
+        return Err(EngineFailure { engine: NAME, operator: Some(operator), reason });
+    }
+    let binding = device().and_then(|device| Places::of(&session, device)).and_then(|places| bind(&session, places, &model.signature));
+    let binding = binding.unwrap_or_else(|error| {
+        tracing::warn!(model = %model.files.name, "runs on host tensors: {}", fault::in_short(error.message()));
+        None
+    });
+    let run = options_of_runs(cuda.stream.device()).map_err(|error| failure(fault::in_short(error.message())))?;
+    let mut session = CudaSession {
+        model: model.files.name.to_string(),
+        signature: model.signature.clone(),
+        binding,
+        session,
+        run,
+        sizes: Sizes::default(),
+        _weights: weights,
+        stream: Arc::clone(&cuda.stream),
+    };
+    session.check_binding();
+    Ok(Box::new(session))
+}
+
+/// Makes a session with shared weights, or without if the runtime does not take them.
+fn make(
+    source: &Source<'_>,
+    shared: Option<Arc<Weights>>,
+    configured: &dyn Fn(GraphOptimizationLevel) -> Result<SessionBuilder, Error>,
+    model: &crate::ModelName,
+) -> Result<(OrtInner, Option<Arc<Weights>>), EngineFailure> {
+    if let Some(weights) = shared {
+        // It is optimised already, and what would be changed again would no longer be shared.
+        match configured(GraphOptimizationLevel::Disable).and_then(|builder| weights.commit(builder)) {
+            Ok(session) => return Ok((session, Some(weights))),
+            Err(error) => {
+                let error = fault::in_short(error.message());
+                tracing::warn!(%model, error, "weights are not shared: the runtime does not take them");
+            }
+        }
+    }
+    let made = configured(GraphOptimizationLevel::All).and_then(|builder| source.commit(builder));
+    Ok((made.map_err(|error| failure(fault::in_short(error.message())))?, None))
+}
+
+impl Source<'_> {
+    /// Makes a session of the file as it is.
+    pub fn commit(&self, builder: SessionBuilder) -> Result<OrtInner, Error> {
+        super::super::commit(builder, self.bytes, self.folder)
+    }
+}
+
+fn device_memory(device: i32) -> Result<MemoryInfo<'static>, Error> {
+    MemoryInfo::new(AllocationDevice::CUDA, device, AllocatorType::Device, MemoryType::Default)
+}
+
+/// Strings have no place on a device, and the runtime's host tensors are made anew for them anyway.
+fn bind(session: &OrtInner, places: Places, signature: &Signature) -> Result<Option<Binding>, Error> {
+    if signature.tensors().any(|(_, spec)| spec.datatype == Datatype::Bytes) {
+        return Ok(None);
+    }
+    Binding::new(session, places).map(Some)
+}
+
+/// Options of the runs of a session.
+struct Runs {
+    /// The provider does not wait at the end of the run.
+    without_wait: RunOptions,
+    /// The arenas give back what they do not hold. The provider waits: what it frees may still be read.
+    shrinking: Option<RunOptions>,
+}
+
+fn options_of_runs(device: i32) -> Result<Runs, Error> {
+    let mut without_wait = RunOptions::new()?;
+    without_wait.disable_device_sync()?;
+    let mut shrinking = RunOptions::new()?;
+    // The device first: after another one, the runtime does not say that it has no arena for it.
+    shrinking.set("memory.enable_memory_arena_shrinkage", format!("gpu:{device};cpu:0"))?;
+    Ok(Runs { without_wait, shrinking: Some(shrinking) })
+}
+
+/// Bytes of inputs, as a measure of the memory that batches need.
+#[derive(Default)]
+struct Sizes {
+    /// Most since the arena was shrunk.
+    largest: usize,
+    /// Most since the last call of `trim`.
+    recent: usize,
+    /// Whether the next run shrinks the arena.
+    shrink: bool,
+}
+
+impl Sizes {
+    fn ran(&mut self, bytes: usize) {
+        self.recent = self.recent.max(bytes);
+        self.largest = self.largest.max(bytes);
+    }
+
+    /// Memory is given back only if no batch needed half of it for a while: allocating it again waits for the whole
+    /// device. So what warming-up allocated is there for the first batches.
+    fn trim(&mut self) {
+        if self.largest / 2 > self.recent {
+            self.shrink = true;
+            self.largest = self.recent;
+        }
+        self.recent = 0;
+    }
+}
+
+/// The order of the fields is the order in which they end.
+struct CudaSession {
+    model: String,
+    signature: Signature,
+    /// `None`: runs on host tensors.
+    binding: Option<Binding>,
+    session: OrtInner,
+    run: Runs,
+    sizes: Sizes,
+    _weights: Option<Arc<Weights>>,
+    stream: Arc<dyn CudaStream>,
+}
+
+impl Drop for CudaSession {
+    fn drop(&mut self) {
+        // A run that panicked may have left work behind. An error says that the device is lost, and nothing runs.
+        let _ = self.stream.wait();
+    }
+}
+
+impl Session for CudaSession {
+    fn run(&mut self, batch: &Batch) -> Result<Vec<Tensor>, RunError> {
+        self.sizes.ran(batch.inputs.iter().flatten().map(|tensor| tensor.data.len()).sum());
+        if !std::mem::take(&mut self.sizes.shrink) || self.run.shrinking.is_none() {
+            return self.run_once(batch, false);
+        }
+        match self.run_once(batch, true) {
+            Err(RunError::Engine(said) | RunError::Input(said)) if said.contains(NO_SUCH_ARENA) => {
+                tracing::warn!(model = %self.model, "memory of the device is not given back: {said}");
+                self.run.shrinking = None;
+                self.run_once(batch, false)
+            }
+            result => result,
+        }
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn engine(&self) -> &'static str {
+        NAME
+    }
+
+    fn trim(&mut self) {
+        self.sizes.trim();
+        if let Some(binding) = &mut self.binding {
+            binding.trim();
+        }
+    }
+}
+
+impl CudaSession {
+    fn run_once(&mut self, batch: &Batch, shrink: bool) -> Result<Vec<Tensor>, RunError> {
+        let options = self.run.shrinking.as_ref().filter(|_| shrink).unwrap_or(&self.run.without_wait);
+        let Some(binding) = &mut self.binding else { return self.run_on_host(batch, shrink) };
+        let stream = self.stream.as_ref();
+        match binding.run(&mut self.session, stream, batch, &self.signature, options) {
+            Ok(outputs) => Ok(outputs),
+            Err(Refused::Input(reason)) => Err(RunError::Input(format!("model `{}`: {reason}", self.model))),
+            Err(Refused::Run(error)) => Err(fault::run_error(&self.model, &self.signature, &error)),
+            Err(Refused::Fault(said)) => Err(of_stream(&self.model, &said)),
+            Err(Refused::Binding(error)) => {
+                let said = fault::in_short(error.message());
+                tracing::warn!(model = %self.model, "runs on host tensors from now on: {said}");
+                self.binding = None;
+                self.run_on_host(batch, shrink)
+            }
+        }
+    }
+
+    /// Gives the binding up if it answers otherwise than the plain path: where the runtime wants an input is its own
+    /// word for it, and an input bound elsewhere is copied when it is bound, before it has its values. The second of two
+    /// batches of the same shapes shows that.
+    fn check_binding(&mut self) {
+        if self.binding.is_none() {
+            return;
+        }
+        let Some((extent, _)) = sample::first_that_runs(self) else { return };
+        let Some(other) = sample::row(&self.signature, extent, 1) else { return };
+        let (Ok(bound), Ok(plain)) = (self.run_once(&other, false), self.run_on_host(&other, false)) else { return };
+        let agrees = |(bound, plain): (&Tensor, &Tensor)| {
+            bound.shape == plain.shape
+                && batching::difference(&plain.data, &bound.data, plain.datatype) <= batching::ROW_TOLERANCE
+        };
+        if !bound.iter().zip(&plain).all(agrees) {
+            tracing::warn!(model = %self.model, "runs on host tensors: bound to the device it gives other answers");
+            self.binding = None;
+        }
+    }
+
+    /// The plain path: the runtime copies and waits.
+    fn run_on_host(&mut self, batch: &Batch, shrink: bool) -> Result<Vec<Tensor>, RunError> {
+        let inputs = requested(batch, &self.signature)?;
+        let outcome = match self.run.shrinking.as_ref().filter(|_| shrink) {
+            Some(options) => self.session.run_with_options(inputs, options),
+            None => self.session.run(inputs),
+        };
+        let values = outcome.map_err(|error| fault::run_error(&self.model, &self.signature, &error))?;
+        let mut tensors = outputs(&self.model, values, &self.signature)?;
+        // An output keeps the session's memory, which must not outlive the gpulet.
+        for tensor in &mut tensors {
+            tensor.data = Bytes::copy_from_slice(&tensor.data);
+        }
+        Ok(tensors)
+    }
+}
+
+/// What a failure of the gpulet's own calls means.
+fn of_stream(model: &str, said: &CudaFault) -> RunError {
+    let message = format!("model `{model}`: engine `{NAME}`: {said}");
+    if said.sticky { RunError::Lost(message) } else { RunError::Engine(message) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::super::tests::{HostStream, batch, bound, session, signature};
+    use super::*;
+    use crate::loader::tests::loader;
+    use crate::onnx::fixture::{Builder, D, matmul};
+
+    #[test]
+    fn memory_is_given_back_only_when_no_batch_needs_it() {
+        let mut sizes = Sizes::default();
+        sizes.ran(1000);
+        sizes.trim();
+        assert!(!sizes.shrink, "what warming-up took stays");
+        sizes.ran(600);
+        sizes.trim();
+        assert!(!sizes.shrink, "more than half of it is needed");
+        sizes.ran(100);
+        sizes.trim();
+        assert!(sizes.shrink && sizes.largest == 100);
+    }
+
+    /// A session on the runtime's CPU provider and a stand-in stream.
+    fn on_cpu(library: &OrtLibrary, graph: &Builder, stream: &Arc<HostStream>, binds: bool) -> CudaSession {
+        let session = session(library, graph);
+        CudaSession {
+            model: "made".to_owned(),
+            signature: signature(graph),
+            binding: binds.then(|| bound(&session)),
+            session,
+            run: options_of_runs(0).unwrap(),
+            sizes: Sizes::default(),
+            _weights: None,
+            stream: Arc::clone(stream) as _,
+        }
+    }
+
+    #[test]
+    fn bound_or_not_a_session_answers_alike_and_gives_memory_back() {
+        let loader = loader();
+        let Ok(library) = &loader.ort else { return };
+        let graph = matmul(D::S("batch"));
+        let stream = Arc::new(HostStream::default());
+        let mut sessions = [true, false].map(|binds| on_cpu(library, &graph, &stream, binds));
+        for rows in [64, 1, 2, 8] {
+            let [bound, plain] = sessions.each_mut().map(|session| {
+                let outputs = session.run(&batch(rows, 3, 0.5)).unwrap();
+                session.trim();
+                outputs
+            });
+            assert_eq!(bound, plain, "{rows} rows");
+        }
+        for session in &sessions {
+            assert!(session.run.shrinking.is_none(), "there is no GPU's arena, and the batch ran all the same");
+        }
+        let refused = sessions.each_mut().map(|session| session.run(&batch(1, 4, 0.0)).unwrap_err());
+        assert!(refused.iter().all(|error| matches!(error, RunError::Input(_))), "{refused:?}");
+        drop(sessions);
+        assert_eq!(stream.held(), 0);
+    }
+
+    #[test]
+    fn a_binding_that_gives_other_answers_is_given_up() {
+        let loader = loader();
+        let Ok(library) = &loader.ort else { return };
+        let graph = matmul(D::S("batch"));
+        for corrupts in [false, true] {
+            let stream = Arc::new(HostStream::that_corrupts(corrupts));
+            let mut session = on_cpu(library, &graph, &stream, true);
+            session.check_binding();
+            assert_eq!(session.binding.is_none(), corrupts);
+            let mut plain = on_cpu(library, &graph, &stream, false);
+            assert_eq!(session.run(&batch(2, 3, 1.0)), plain.run(&batch(2, 3, 1.0)));
+        }
+    }
+
+    #[test]
+    fn a_lost_device_is_told_from_a_batch_that_failed() {
+        let loader = loader();
+        let Ok(library) = &loader.ort else { return };
+        let stream = Arc::new(HostStream::default());
+        let mut session = on_cpu(library, &matmul(D::S("batch")), &stream, true);
+        let mut say = |message: &str, sticky| {
+            *stream.wait_fails.lock().unwrap() = Some(CudaFault { message: message.to_owned(), sticky });
+            session.run(&batch(1, 3, 0.0)).unwrap_err()
+        };
+        let lost = say("cuStreamSynchronize: CUDA_ERROR_LAUNCH_FAILED (719)", true);
+        let expected = "model `made`: engine `ort`: cuStreamSynchronize: CUDA_ERROR_LAUNCH_FAILED (719)";
+        assert_eq!(lost, RunError::Lost(expected.to_owned()));
+        assert!(matches!(say("cuMemHostAlloc: CUDA_ERROR_OUT_OF_MEMORY (2)", false), RunError::Engine(_)));
+        assert!(session.run(&batch(1, 3, 0.0)).is_ok());
+    }
+
+    #[test]
+    fn answers_outlive_session_and_gpulet() {
+        let loader = loader();
+        let Ok(library) = &loader.ort else { return };
+        let graph = matmul(D::S("batch"));
+        for binds in [true, false] {
+            let stream = Arc::new(HostStream::default());
+            let mut session = on_cpu(library, &graph, &stream, binds);
+            let outputs = session.run(&batch(2000, 3, 0.0)).unwrap();
+            drop(session);
+            assert_eq!((Arc::strong_count(&stream), stream.held()), (1, 0), "the gpulet may close");
+            assert_eq!(outputs[0].data.len(), 2000 * 2 * 4);
+            let first = f32::from_le_bytes(outputs[0].data[..4].try_into().unwrap());
+            assert_eq!(first, 13.0, "0*1 + 1*3 + 2*5");
+        }
+    }
+}

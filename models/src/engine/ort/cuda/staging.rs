@@ -1,0 +1,65 @@
+//! Pinned memory of a session, for what goes to the device or for what comes back.
+
+use std::ops::Range;
+
+use super::stream::{CudaFault, CudaStream, HostBytes};
+
+/// Tensors in one block begin at multiples of this, as copies like it.
+const ALIGNMENT: usize = 256;
+
+/// Grows to what a batch needs and keeps it: allocating can wait for the whole device, so it happens while the model
+/// is warmed. What no batch needed between two calls of [`trim`](Self::trim) is given back.
+#[derive(Default)]
+pub(super) struct Staging {
+    block: Option<Box<dyn HostBytes>>,
+    needed: usize,
+}
+
+impl Staging {
+    /// At least so many bytes, of any value.
+    pub fn at_least(&mut self, stream: &dyn CudaStream, length: usize) -> Result<&mut [u8], CudaFault> {
+        self.needed = self.needed.max(length);
+        if length == 0 {
+            return Ok(&mut []);
+        }
+        if self.capacity() < length {
+            // The old block goes first: the two together may be more than there is.
+            self.block = None;
+            self.block = Some(stream.host_bytes(length)?);
+        }
+        Ok(self.block.as_mut().map_or(&mut [], |block| block.bytes_mut()))
+    }
+
+    /// What lies there.
+    pub fn bytes(&self) -> &[u8] {
+        self.block.as_ref().map_or(&[], |block| block.bytes())
+    }
+
+    /// Bytes held.
+    pub fn capacity(&self) -> usize {
+        self.bytes().len()
+    }
+
+    /// Gives the block back if half of it was not needed since the last call. Says whether it did. Call while no copy
+    /// is under way.
+    pub fn trim(&mut self) -> bool {
+        let too_large = self.capacity() / 2 > self.needed;
+        if too_large {
+            self.block = None;
+        }
+        self.needed = 0;
+        too_large
+    }
+}
+
+/// Places for tensors of these lengths in one block, and the block's length; `None`: more than can be addressed.
+pub(super) fn lay_out(lengths: impl IntoIterator<Item = usize>) -> Option<(Vec<Range<usize>>, usize)> {
+    let mut end = 0_usize;
+    let places = lengths.into_iter().map(|length| {
+        let begin = end.checked_next_multiple_of(ALIGNMENT)?;
+        end = begin.checked_add(length)?;
+        Some(begin..end)
+    });
+    let places = places.collect::<Option<Vec<_>>>()?;
+    Some((places, end))
+}

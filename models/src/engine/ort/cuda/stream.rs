@@ -1,0 +1,86 @@
+//! What a gpulet lends its sessions: its stream, memory, and copies on the stream.
+
+/// What the driver said when it could not.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct CudaFault {
+    /// In the driver's words.
+    pub message: String,
+    /// Whether the device is lost to this process.
+    pub sticky: bool,
+}
+
+/// Pinned bytes on the host, which the device copies from and to at full speed. Freed when dropped.
+pub trait HostBytes: Send {
+    /// The bytes.
+    fn bytes(&self) -> &[u8];
+
+    /// The bytes, to be written.
+    fn bytes_mut(&mut self) -> &mut [u8];
+}
+
+/// Bytes on a device. Freed when dropped.
+///
+/// # Safety
+/// So many bytes lie at the address, for the owner of this alone, until it is dropped.
+#[expect(unsafe_code, reason = "other code reads and writes at the address")]
+pub unsafe trait DeviceBytes: Send + Sync {
+    /// Address on the device.
+    fn address(&self) -> usize;
+
+    /// Bytes.
+    fn length(&self) -> usize;
+}
+
+/// The stream of a gpulet. The gpulet stays open as long as this exists.
+///
+/// # Safety
+/// Until this is dropped, [`address`](Self::address) is a stream (`CUstream`) in the primary context of
+/// [`device`](Self::device), or 0. [`wait`](Self::wait) gives `Ok` only if all work that was enqueued before is over; it
+/// gives an error only if it is over or never touches memory again.
+#[expect(unsafe_code, reason = "other code enqueues work on the address")]
+pub unsafe trait CudaStream: Send + Sync {
+    /// The driver's number for the device.
+    fn device(&self) -> i32;
+
+    /// The stream as libraries take it.
+    fn address(&self) -> usize;
+
+    /// Allocates pinned memory, at least a byte. May wait for all work on the device.
+    ///
+    /// # Errors
+    /// Out of memory, or what else the driver says.
+    fn host_bytes(&self, length: usize) -> Result<Box<dyn HostBytes>, CudaFault>;
+
+    /// Allocates memory on the device, at least a byte. May wait for all work on the device.
+    ///
+    /// # Errors
+    /// Out of memory, or what else the driver says.
+    fn device_bytes(&self, length: usize) -> Result<Box<dyn DeviceBytes>, CudaFault>;
+
+    /// Enqueues a copy to the device.
+    ///
+    /// # Errors
+    /// What the driver says.
+    ///
+    /// # Safety
+    /// `to` is the address of as many bytes of the device as `from` has, and both are left alone until
+    /// [`wait`](Self::wait) returned.
+    unsafe fn copy_in(&self, from: &[u8], to: usize) -> Result<(), CudaFault>;
+
+    /// Enqueues a copy from the device.
+    ///
+    /// # Errors
+    /// What the driver says.
+    ///
+    /// # Safety
+    /// `from` is the address of as many bytes of the device as `to` has, and both are left alone until
+    /// [`wait`](Self::wait) returned.
+    unsafe fn copy_out(&self, from: usize, to: &mut [u8]) -> Result<(), CudaFault>;
+
+    /// Waits until everything that was enqueued is over.
+    ///
+    /// # Errors
+    /// How some of it failed, or that the device is lost.
+    fn wait(&self) -> Result<(), CudaFault>;
+}

@@ -1,0 +1,286 @@
+//! Weights on a device, once for all sessions of a model.
+//!
+//! The runtime takes a weight that somebody else put on the device (`AddInitializer`) in place of its own, if it lies
+//! where the runtime planned it. But optimising renames and rewrites weights, so that a session which optimises shares
+//! almost nothing. So a model is optimised once, by a session that only writes the result down; its weights go to the
+//! device; and the sessions that serve are made from the result without optimising again, each with the same tensors.
+//! The result keeps all weights: the runtime plans a few of them on the host, says nothing and takes those from there.
+//!
+//! What is not shared, and is for [`the device's books`](crate::LoadOptions::accelerator) to notice:
+//! - weights below [`SHARED_BYTES_MIN`], which are shapes and scalars;
+//! - models whose weights lie in other files: the file with the graph does not identify them;
+//! - models of more than 2 GiB, which the runtime does not write in one piece;
+//! - copies that kernels make of their weights in another layout.
+//!
+//! The runtime copies nothing and holds no reference: [`Weights`] must outlive every session made with them. The
+//! wrapper crate can express that only for tensors that it allocated itself, which the runtime refuses to share; so the
+//! tensors are made by the C interface.
+//!
+//! **\[open\]**: that the optimised file, written with copies between devices in it, loads again on the provider that
+//! wrote it; that the second session takes less than a tenth of the weights. While the first session of a model is
+//! made, its weights are on the device twice.
+
+#![expect(unsafe_code, reason = "tensors at addresses of the device; each use says why it is sound")]
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{Read, Seek};
+use std::ops::Range;
+use std::os::fd::AsRawFd;
+use std::ptr::{self, NonNull};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use ::ort::memory::{Allocator, MemoryInfo};
+use ::ort::session::Session as OrtInner;
+use ::ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
+use ::ort::sys::ONNXTensorElementDataType;
+use ::ort::value::DynValue;
+use ::ort::{AsPointer, Error, api};
+use bytes::Bytes;
+use prost::Message;
+use rustix::fs::{MemfdFlags, memfd_create};
+use tract_onnx::pb;
+use tract_onnx::pb::tensor_proto::DataType;
+
+use super::session::Source;
+use super::staging::lay_out;
+use super::stream::{CudaStream, DeviceBytes};
+use super::{Cuda, fault};
+use crate::{ContentHash, LoadOptions, ModelFiles};
+
+/// Smaller weights stay in each session: they are shapes, axes and scalars, which often lie on the host.
+pub(super) const SHARED_BYTES_MIN: usize = 4096;
+
+/// Pinned bytes through which weights go to the device.
+const CHUNK_BYTES: usize = 8 * 1024 * 1024;
+
+/// Weights of one device, by model. Those that no session uses are freed.
+#[derive(Default)]
+pub struct SharedWeights {
+    held: Mutex<HashMap<Key, Weak<Weights>>>,
+}
+
+/// What decides on the optimised graph.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Key {
+    hash: ContentHash,
+    free_batch: bool,
+    prefer_nhwc: bool,
+}
+
+/// How a session is configured, given how much it is to optimise.
+pub(super) type Configured<'a> = dyn Fn(GraphOptimizationLevel) -> Result<SessionBuilder, Error> + 'a;
+
+impl SharedWeights {
+    /// Weights of a device that has none yet.
+    pub fn new() -> Arc<Self> {
+        Arc::default()
+    }
+
+    /// The weights of a model, put on the device if they are not there. `None`: they cannot be shared, and the log says
+    /// why.
+    pub(super) fn of(
+        &self,
+        files: &ModelFiles,
+        source: &Source<'_>,
+        options: &LoadOptions,
+        cuda: &Cuda,
+        configured: &Configured<'_>,
+        device: impl Fn() -> Result<MemoryInfo<'static>, Error>,
+    ) -> Option<Arc<Weights>> {
+        if source.folder.is_some() {
+            tracing::info!(model = %files.name, "weights are not shared: they lie in other files");
+            return None;
+        }
+        let key = Key { hash: files.hash, free_batch: options.free_batch, prefer_nhwc: cuda.prefer_nhwc };
+        // Held while they are made: two sessions made at once would otherwise both put them there.
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(weights) = held.get(&key).and_then(Weak::upgrade) {
+            return Some(weights);
+        }
+        held.retain(|_, weights| weights.strong_count() > 0);
+        let made = device()
+            .map_err(|error| fault::in_short(error.message()))
+            .and_then(|device| Weights::make(source, cuda.stream.as_ref(), configured, &device));
+        match made {
+            Ok(weights) => {
+                let weights = Arc::new(weights);
+                held.insert(key, Arc::downgrade(&weights));
+                Some(weights)
+            }
+            Err(reason) => {
+                tracing::warn!(model = %files.name, reason, "weights are not shared");
+                None
+            }
+        }
+    }
+}
+
+/// A model, optimised, and its weights on a device. Outlives every session made with it. The order of the fields is the
+/// order in which they end.
+pub(super) struct Weights {
+    tensors: Vec<(String, Arc<DynValue>)>,
+    _memory: Box<dyn DeviceBytes>,
+    model: Bytes,
+}
+
+impl Weights {
+    fn make(
+        source: &Source<'_>,
+        stream: &dyn CudaStream,
+        configured: &Configured<'_>,
+        device: &MemoryInfo<'static>,
+    ) -> Result<Self, String> {
+        let model = optimised(source, configured)?;
+        let proto = pb::ModelProto::decode(model.as_ref())
+            .map_err(|error| format!("the optimised model cannot be read: {error}"))?;
+        let graph = proto.graph.ok_or("the optimised model has no graph")?;
+        let given: Vec<&str> = graph.input.iter().map(|input| input.name.as_str()).collect();
+        // A weight that is also an input may be given by a request: no two sessions then have the same.
+        let weights = graph.initializer.iter().filter(|weight| !given.contains(&weight.name.as_str()));
+        let weights: Vec<(&pb::TensorProto, Vec<u8>)> = weights
+            .filter_map(|weight| Some((weight, elements(weight)?)))
+            .filter(|(_, bytes)| bytes.len() >= SHARED_BYTES_MIN)
+            .collect();
+        let too_large = "the weights are larger than memory can be";
+        let (places, length) = lay_out(weights.iter().map(|(_, bytes)| bytes.len())).ok_or(too_large)?;
+        if length == 0 {
+            return Err(format!("no weight has {SHARED_BYTES_MIN} bytes or more"));
+        }
+        let memory = stream.device_bytes(length).map_err(|said| said.to_string())?;
+        let blocks = weights.iter().zip(&places).map(|((_, bytes), place)| (bytes.as_slice(), place));
+        send(stream, memory.as_ref(), blocks)?;
+        let tensors = weights.iter().zip(places).map(|((weight, _), place)| {
+            let tensor = tensor_at(memory.as_ref(), place, weight, device)
+                .map_err(|error| format!("weight `{}`: {}", weight.name, fault::in_short(error.message())))?;
+            Ok((weight.name.clone(), Arc::new(tensor)))
+        });
+        let tensors = tensors.collect::<Result<_, String>>()?;
+        Ok(Self { tensors, _memory: memory, model })
+    }
+
+    #[cfg(test)]
+    pub(super) fn address(&self) -> usize {
+        self._memory.address()
+    }
+
+    /// Makes a session of the optimised model with these weights. It must end before they do.
+    pub(super) fn commit(&self, builder: SessionBuilder) -> Result<OrtInner, Error> {
+        let mut builder = builder;
+        for (name, tensor) in &self.tensors {
+            builder = builder.with_initializer(name, Arc::clone(tensor))?;
+        }
+        builder.commit_from_memory(&self.model)
+    }
+}
+
+/// The model as the runtime leaves it after optimising for this device.
+fn optimised(source: &Source<'_>, configured: &Configured<'_>) -> Result<Bytes, String> {
+    let written = memfd_create("optimised.onnx", MemfdFlags::CLOEXEC).map_err(|error| error.to_string())?;
+    let path = format!("/proc/self/fd/{}", written.as_raw_fd());
+    // Beyond this level the result fits one processor's vector width.
+    let session = configured(GraphOptimizationLevel::Level2)
+        .and_then(|builder| Ok(builder.with_optimized_model_path(path)?))
+        .and_then(|builder| source.commit(builder))
+        .map_err(|error| fault::in_short(error.message()))?;
+    drop(session);
+    let mut model = Vec::new();
+    let mut written = File::from(written);
+    written.rewind().and_then(|()| written.read_to_end(&mut model)).map_err(|error| error.to_string())?;
+    if model.is_empty() {
+        return Err("the runtime wrote no optimised model".to_owned());
+    }
+    Ok(model.into())
+}
+
+/// The elements of a weight as they lie in memory; `None`: they lie elsewhere, or are of a type that is not shared.
+fn elements(weight: &pb::TensorProto) -> Option<Vec<u8>> {
+    if !weight.external_data.is_empty() {
+        return None;
+    }
+    let size = match DataType::try_from(weight.data_type).ok()? {
+        DataType::Float | DataType::Int32 => 4,
+        DataType::Double | DataType::Int64 => 8,
+        DataType::Float16 | DataType::Bfloat16 => 2,
+        DataType::Int8 | DataType::Uint8 => 1,
+        _ => return None,
+    };
+    let count = weight.dims.iter().try_fold(1_usize, |all, dim| all.checked_mul(usize::try_from(*dim).ok()?))?;
+    let bytes: Vec<u8> = match weight.data_type {
+        _ if !weight.raw_data.is_empty() => weight.raw_data.clone(),
+        kind if kind == DataType::Float as i32 => {
+            weight.float_data.iter().flat_map(|value| value.to_le_bytes()).collect()
+        }
+        _ => return None,
+    };
+    (count.checked_mul(size) == Some(bytes.len())).then_some(bytes)
+}
+
+/// Copies blocks to their places on the device.
+fn send<'a>(
+    stream: &dyn CudaStream,
+    memory: &dyn DeviceBytes,
+    blocks: impl Iterator<Item = (&'a [u8], &'a Range<usize>)>,
+) -> Result<(), String> {
+    let mut pinned = stream.host_bytes(CHUNK_BYTES).map_err(|said| said.to_string())?;
+    for (bytes, place) in blocks {
+        let mut begin = place.start;
+        for chunk in bytes.chunks(CHUNK_BYTES) {
+            let end = begin.saturating_add(chunk.len());
+            let (Some(block), true) = (pinned.bytes_mut().get_mut(..chunk.len()), end <= memory.length()) else {
+                return Err("a weight has no place on the device".to_owned());
+            };
+            block.copy_from_slice(chunk);
+            // SAFETY: the place ends within the memory, and both are left alone until the wait below.
+            let sent = unsafe { stream.copy_in(block, memory.address() + begin) };
+            sent.and(stream.wait()).map_err(|said| said.to_string())?;
+            begin = end;
+        }
+    }
+    Ok(())
+}
+
+/// A tensor on memory that it does not own.
+fn tensor_at(
+    memory: &dyn DeviceBytes,
+    place: Range<usize>,
+    weight: &pb::TensorProto,
+    device: &MemoryInfo<'static>,
+) -> Result<DynValue, Error> {
+    let mut value = ptr::null_mut();
+    let address = ptr::without_provenance_mut::<std::ffi::c_void>(memory.address() + place.start);
+    let element = element_type(weight.data_type).ok_or_else(|| Error::new("its type is not shared"))?;
+    // SAFETY: `send` put so many bytes there, which stay as long as `Weights`; the shape is read at once.
+    let status = unsafe {
+        (api().CreateTensorWithDataAsOrtValue)(
+            device.ptr(),
+            address,
+            place.len(),
+            weight.dims.as_ptr(),
+            weight.dims.len(),
+            element,
+            &raw mut value,
+        )
+    };
+    // SAFETY: the status comes from the call just made.
+    unsafe { Error::result_from_status(status) }?;
+    let value = NonNull::new(value).ok_or_else(|| Error::new("the runtime made no tensor"))?;
+    // SAFETY: a tensor that nobody else has. It owns no memory, so that the allocator it is said to come from is never
+    // asked to free any.
+    Ok(unsafe { DynValue::from_ptr(value, Some(&Allocator::default())) })
+}
+
+fn element_type(data_type: i32) -> Option<ONNXTensorElementDataType> {
+    use ONNXTensorElementDataType as Element;
+    Some(match DataType::try_from(data_type).ok()? {
+        DataType::Float => Element::ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT,
+        DataType::Double => Element::ONNX_TENSOR_ELEMENT_DATA_TYPE_DOUBLE,
+        DataType::Float16 => Element::ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16,
+        DataType::Bfloat16 => Element::ONNX_TENSOR_ELEMENT_DATA_TYPE_BFLOAT16,
+        DataType::Int8 => Element::ONNX_TENSOR_ELEMENT_DATA_TYPE_INT8,
+        DataType::Uint8 => Element::ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8,
+        DataType::Int32 => Element::ONNX_TENSOR_ELEMENT_DATA_TYPE_INT32,
+        DataType::Int64 => Element::ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64,
+        _ => return None,
+    })
+}
