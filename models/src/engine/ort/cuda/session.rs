@@ -230,24 +230,30 @@ impl CudaSession {
         }
     }
 
-    /// Gives the binding up if it answers otherwise than the plain path: where the runtime wants an input is its own
-    /// word for it, and an input bound elsewhere is copied when it is bound, before it has its values. The second of two
-    /// batches of the same shapes shows that.
+    /// Gives the binding up if it fails or answers otherwise where the plain path does not: where the runtime wants an
+    /// input is its own word for it, and an input bound elsewhere is copied when it is bound, before it has its values.
+    /// The second of two batches of the same shapes shows that.
     fn check_binding(&mut self) {
-        if self.binding.is_none() {
-            return;
-        }
-        let Some((extent, _)) = sample::first_that_runs(self) else { return };
-        let Some(other) = sample::row(&self.signature, extent, 1) else { return };
-        let (Ok(bound), Ok(plain)) = (self.run_once(&other, false), self.run_on_host(&other, false)) else { return };
+        let Some(binding) = self.binding.take() else { return };
+        let plain = sample::first_that_runs(self).and_then(|(extent, _)| {
+            let [first, other] = [0, 1].map(|row| sample::row(&self.signature, extent, row));
+            let (first, other) = first.zip(other)?;
+            let answer = self.run_on_host(&other, false).ok()?;
+            Some((first, other, answer))
+        });
+        self.binding = Some(binding);
+        let Some((first, other, plain)) = plain else { return };
         let agrees = |(bound, plain): (&Tensor, &Tensor)| {
             bound.shape == plain.shape
                 && batching::difference(&plain.data, &bound.data, plain.datatype) <= batching::ROW_TOLERANCE
         };
-        if !bound.iter().zip(&plain).all(agrees) {
-            tracing::warn!(model = %self.model, "runs on host tensors: bound to the device it gives other answers");
-            self.binding = None;
-        }
+        let reason = match self.run_once(&first, false).and_then(|_| self.run_once(&other, false)) {
+            Ok(bound) if bound.iter().zip(&plain).all(agrees) => return,
+            Ok(_) => "it gives other answers".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        tracing::warn!(model = %self.model, reason, "runs on host tensors: bound to the device it does not work");
+        self.binding = None;
     }
 
     /// The plain path: the runtime copies and waits.
@@ -340,11 +346,13 @@ mod tests {
         let loader = loader();
         let Ok(library) = &loader.ort else { return };
         let graph = matmul(D::S("batch"));
-        for corrupts in [false, true] {
+        for (corrupts, fails) in [(false, false), (true, false), (false, true)] {
             let stream = Arc::new(HostStream::that_corrupts(corrupts));
+            let fault = CudaFault { message: "cuMemcpyHtoDAsync: CUDA_ERROR_INVALID_VALUE (1)".to_owned(), sticky: false };
+            *stream.copy_fails.lock().unwrap() = fails.then_some(fault);
             let mut session = on_cpu(library, &graph, &stream, true);
             session.check_binding();
-            assert_eq!(session.binding.is_none(), corrupts);
+            assert_eq!(session.binding.is_none(), corrupts || fails);
             let mut plain = on_cpu(library, &graph, &stream, false);
             assert_eq!(session.run(&batch(2, 3, 1.0)), plain.run(&batch(2, 3, 1.0)));
         }
