@@ -65,8 +65,8 @@ impl Engine for Ort {
             return cuda::load(model, &cuda::Source { bytes, folder }, library, options, cuda);
         }
         let cpu = [ep::CPU::default().with_arena_allocator(true).build()];
-        let session =
-            configure(library, &model.signature, options, cpu).and_then(|builder| commit(builder, bytes, folder));
+        let session = configure(library, &model.signature, options, cpu)
+            .and_then(|builder| commit(builder, bytes, folder));
         let session = session.map_err(|error: ::ort::Error| failure(one_line(error.message())))?;
         check_names(&session, &model.signature).map_err(failure)?;
         Ok(Box::new(OrtSession {
@@ -81,11 +81,15 @@ impl Engine for Ort {
 /// Where a model that was given as bytes keeps its weight files.
 const EXTERNAL_DATA_FOLDER: &str = "session.model_external_initializers_file_folder_path";
 
-fn commit(mut builder: SessionBuilder, bytes: &[u8], folder: Option<&Path>) -> Result<OrtInner, ::ort::Error> {
+fn commit(
+    mut builder: SessionBuilder,
+    bytes: &[u8],
+    folder: Option<&Path>,
+) -> Result<OrtInner, ::ort::Error> {
     match folder {
-        Some(folder) => {
-            builder.with_config_entry(EXTERNAL_DATA_FOLDER, folder.to_string_lossy())?.commit_from_memory(bytes)
-        }
+        Some(folder) => builder
+            .with_config_entry(EXTERNAL_DATA_FOLDER, folder.to_string_lossy())?
+            .commit_from_memory(bytes),
         None => builder.commit_from_memory(bytes),
     }
 }
@@ -145,7 +149,8 @@ fn requested<'a>(
 /// What a run gave, as the signature says it is.
 fn outputs(model: &str, values: SessionOutputs<'_>, signature: &Signature) -> Result<Vec<Tensor>, RunError> {
     let outputs = values.into_iter().zip(&signature.outputs);
-    let outputs = outputs.map(|((_, value), spec)| value::from_ort(value, spec)).collect::<Result<_, String>>();
+    let outputs =
+        outputs.map(|((_, value), spec)| value::from_ort(value, spec)).collect::<Result<_, String>>();
     outputs.map_err(|reason| RunError::Engine(format!("model `{model}`: {reason}")))
 }
 
@@ -213,6 +218,7 @@ fn quoted_operator(message: &str) -> Option<String> {
     let after = ["No Op registered for ", "implementation for ", "Op ("]
         .iter()
         .find_map(|lead| message.split_once(lead).map(|(_, rest)| rest))?;
-    let word: String = after.chars().take_while(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.')).collect();
+    let word: String =
+        after.chars().take_while(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.')).collect();
     (!word.is_empty()).then_some(word)
 }

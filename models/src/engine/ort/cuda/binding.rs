@@ -1,6 +1,9 @@
 //! A session's inputs and outputs, bound to memory of its device.
 
-#![expect(unsafe_code, reason = "copies between addresses that the runtime and the driver give; each says why it is sound")]
+#![expect(
+    unsafe_code,
+    reason = "copies between addresses that the runtime and the driver give; each says why it is sound"
+)]
 
 use std::ops::Range;
 
@@ -98,7 +101,9 @@ impl Binding {
         signature: &Signature,
         options: &RunOptions,
     ) -> Result<Vec<Tensor>, Refused> {
-        let left = self.enter(stream, batch, signature).and_then(|()| self.execute(session, stream, signature, options));
+        let left = self
+            .enter(stream, batch, signature)
+            .and_then(|()| self.execute(session, stream, signature, options));
         // The outputs and both blocks are touched by copies until this returned, whatever happened before.
         let waited = stream.wait();
         let outputs = match (left, waited) {
@@ -120,15 +125,22 @@ impl Binding {
     }
 
     /// Enqueues the copies of a batch into the bound inputs.
-    fn enter(&mut self, stream: &dyn CudaStream, batch: &Batch, signature: &Signature) -> Result<(), Refused> {
-        let tensors = batch.inputs.iter().zip(&signature.inputs).map(|(tensor, spec)| fitting(tensor.as_ref(), spec));
+    fn enter(
+        &mut self,
+        stream: &dyn CudaStream,
+        batch: &Batch,
+        signature: &Signature,
+    ) -> Result<(), Refused> {
+        let tensors =
+            batch.inputs.iter().zip(&signature.inputs).map(|(tensor, spec)| fitting(tensor.as_ref(), spec));
         let tensors = tensors.collect::<Result<Vec<_>, _>>()?;
         if tensors.len() != self.inputs.len() {
             let (given, wanted) = (tensors.len(), self.inputs.len());
             return Err(Refused::Input(format!("{given} inputs: expected {wanted}")));
         }
         let too_large = || Refused::Input("the inputs are too large together".to_owned());
-        let (places, length) = lay_out(tensors.iter().map(|tensor| tensor.data.len())).ok_or_else(too_large)?;
+        let (places, length) =
+            lay_out(tensors.iter().map(|tensor| tensor.data.len())).ok_or_else(too_large)?;
         let block = self.inward.at_least(stream, length).map_err(Refused::Fault)?;
         let bound = self.inputs.iter_mut().zip(&signature.inputs);
         for ((tensor, (input, spec)), place) in tensors.iter().zip(bound).zip(places) {
@@ -140,7 +152,8 @@ impl Binding {
             let bound = match input.bound.take() {
                 Some(bound) if **bound.shape() == *dims => bound,
                 _ => {
-                    let made = DynTensor::new(allocator, element_type(tensor.datatype), dims).map_err(Refused::Run)?;
+                    let made = DynTensor::new(allocator, element_type(tensor.datatype), dims)
+                        .map_err(Refused::Run)?;
                     self.io.bind_input(spec.name.as_str(), &made).map_err(Refused::Binding)?;
                     made
                 }
@@ -154,7 +167,9 @@ impl Binding {
                 (Place::Host, _) => {
                     // SAFETY: the runtime allocated this tensor on the host with as many bytes as `fitting` found the
                     // data to have, and nothing runs on it now.
-                    unsafe { std::ptr::copy_nonoverlapping(tensor.data.as_ptr(), to.cast(), tensor.data.len()) };
+                    unsafe {
+                        std::ptr::copy_nonoverlapping(tensor.data.as_ptr(), to.cast(), tensor.data.len())
+                    };
                 }
                 (Place::Device, Some(pinned)) => {
                     pinned.copy_from_slice(&tensor.data);
@@ -192,8 +207,12 @@ impl Binding {
         });
         let mut left = left.collect::<Result<Vec<_>, Refused>>()?;
         let on_device = |place: &Place| *place == Place::Device;
-        let lengths = left.iter().zip(&self.outputs).map(|(left, place)| if on_device(place) { left.length } else { 0 });
-        let (places, length) = lay_out(lengths).ok_or_else(|| refused("the outputs are too large together"))?;
+        let lengths = left
+            .iter()
+            .zip(&self.outputs)
+            .map(|(left, place)| if on_device(place) { left.length } else { 0 });
+        let (places, length) =
+            lay_out(lengths).ok_or_else(|| refused("the outputs are too large together"))?;
         let block = self.outward.at_least(stream, length).map_err(Refused::Fault)?;
         for ((left, place), range) in left.iter_mut().zip(&self.outputs).zip(places) {
             if !on_device(place) || left.length == 0 {
@@ -213,7 +232,9 @@ impl Binding {
         let tensor = |(left, spec): (&Left, &TensorSpec)| {
             let data = match &left.copied {
                 _ if left.length == 0 => Bytes::new(),
-                Some(range) => Bytes::copy_from_slice(self.outward.bytes().get(range.clone()).unwrap_or_default()),
+                Some(range) => {
+                    Bytes::copy_from_slice(self.outward.bytes().get(range.clone()).unwrap_or_default())
+                }
                 None => {
                     let from = left.value.data_ptr().cast::<u8>();
                     // SAFETY: the runtime left so many bytes there, on the host, and nothing runs any more.

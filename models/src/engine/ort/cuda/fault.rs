@@ -94,7 +94,9 @@ pub(super) fn of(message: &str) -> Option<Fault> {
 
 /// A message without what names the host and without the frames of the runtime's sources, which fill it first.
 pub(super) fn in_short(message: &str) -> String {
-    let Some(at) = BEGINNINGS.iter().filter_map(|word| message.find(word)).min() else { return one_line(message) };
+    let Some(at) = BEGINNINGS.iter().filter_map(|word| message.find(word)).min() else {
+        return one_line(message);
+    };
     let said = message.get(at..).unwrap_or_default();
     let end = said.find(" ; GPU=").or_else(|| said.find('\n')).unwrap_or(said.len());
     let node = message.get(..at).and_then(|before| {
@@ -259,7 +261,10 @@ mod tests {
         let RunError::Engine(memory) = said("CUDA failure 2: out of memory ; GPU=0 ; hostname=h") else {
             panic!("expected a failed batch")
         };
-        assert!(memory.contains("out of memory or launch resources on the device: CUDA failure 2"), "{memory}");
+        assert!(
+            memory.contains("out of memory or launch resources on the device: CUDA failure 2"),
+            "{memory}"
+        );
         assert!(matches!(said("anything else"), RunError::Engine(said) if !said.contains("device")));
     }
 }

@@ -2,15 +2,18 @@
 //!
 //! The wrapper crate has no functions for this; the calls of the C interface exist since 1.23 (places) and 1.24 (nodes).
 
-#![expect(unsafe_code, reason = "calls of the C interface that the wrapper crate lacks; each says why it is sound")]
+#![expect(
+    unsafe_code,
+    reason = "calls of the C interface that the wrapper crate lacks; each says why it is sound"
+)]
 
 use std::ffi::{CStr, c_char};
 use std::ptr;
 
 use ::ort::session::Session;
 use ::ort::sys::{
-    OrtDeviceMemoryType, OrtEpAssignedNode, OrtEpAssignedSubgraph, OrtMemoryInfo, OrtMemoryInfoDeviceType, OrtSession,
-    OrtStatusPtr,
+    OrtDeviceMemoryType, OrtEpAssignedNode, OrtEpAssignedSubgraph, OrtMemoryInfo, OrtMemoryInfoDeviceType,
+    OrtSession, OrtStatusPtr,
 };
 use ::ort::{AsPointer, Error, api};
 
@@ -82,7 +85,9 @@ pub(super) fn nodes(session: &Session) -> Result<Vec<Placed>, Error> {
     let mut parts: *const *const OrtEpAssignedSubgraph = ptr::null();
     let mut count = 0;
     // SAFETY: the session is alive; both are written, and what is given lives as long as the session.
-    check(unsafe { (api().Session_GetEpGraphAssignmentInfo)(session.ptr(), &raw mut parts, &raw mut count) })?;
+    check(unsafe {
+        (api().Session_GetEpGraphAssignmentInfo)(session.ptr(), &raw mut parts, &raw mut count)
+    })?;
     let mut placed = Vec::new();
     // SAFETY: the call gave so many pointers there.
     for part in unsafe { given(parts, count) } {
@@ -134,7 +139,8 @@ pub(super) fn outputs(session: &Session) -> Result<Vec<Place>, Error> {
     places(session, session.outputs().len(), api().SessionGetMemoryInfoForOutputs)
 }
 
-type PlacesOf = unsafe extern "system" fn(*const OrtSession, *mut *const OrtMemoryInfo, usize) -> OrtStatusPtr;
+type PlacesOf =
+    unsafe extern "system" fn(*const OrtSession, *mut *const OrtMemoryInfo, usize) -> OrtStatusPtr;
 
 fn places(session: &Session, count: usize, ask: PlacesOf) -> Result<Vec<Place>, Error> {
     let mut infos: Vec<*const OrtMemoryInfo> = vec![ptr::null(); count];

@@ -47,19 +47,25 @@ pub(in super::super) fn load(
         Ok(builder.with_optimization_level(level)?.with_config_entry(placement::RECORD, "1")?)
     };
     let device = || device_memory(cuda.stream.device());
-    let shared = cuda.weights.as_ref().and_then(|store| store.of(model.files, source, options, cuda, &configured, device));
+    let shared = cuda
+        .weights
+        .as_ref()
+        .and_then(|store| store.of(model.files, source, options, cuda, &configured, device));
     let (session, weights) = make(source, shared, &configured, &model.files.name)?;
     check_names(&session, &model.signature).map_err(failure)?;
     let nodes = placement::nodes(&session).map_err(|error| failure(fault::in_short(error.message())))?;
     if let Some((operator, reason)) = placement::elsewhere(&nodes, PROVIDER) {
         return Err(EngineFailure { engine: NAME, operator: Some(operator), reason });
     }
-    let binding = device().and_then(|device| Places::of(&session, device)).and_then(|places| bind(&session, places, &model.signature));
+    let binding = device()
+        .and_then(|device| Places::of(&session, device))
+        .and_then(|places| bind(&session, places, &model.signature));
     let binding = binding.unwrap_or_else(|error| {
         tracing::warn!(model = %model.files.name, "runs on host tensors: {}", fault::in_short(error.message()));
         None
     });
-    let run = options_of_runs(cuda.stream.device()).map_err(|error| failure(fault::in_short(error.message())))?;
+    let run =
+        options_of_runs(cuda.stream.device()).map_err(|error| failure(fault::in_short(error.message())))?;
     let mut session = CudaSession {
         model: model.files.name.to_string(),
         signature: model.signature.clone(),
@@ -333,7 +339,10 @@ mod tests {
             assert_eq!(bound, plain, "{rows} rows");
         }
         for session in &sessions {
-            assert!(session.run.shrinking.is_none(), "there is no GPU's arena, and the batch ran all the same");
+            assert!(
+                session.run.shrinking.is_none(),
+                "there is no GPU's arena, and the batch ran all the same"
+            );
         }
         let refused = sessions.each_mut().map(|session| session.run(&batch(1, 4, 0.0)).unwrap_err());
         assert!(refused.iter().all(|error| matches!(error, RunError::Input(_))), "{refused:?}");
@@ -348,7 +357,10 @@ mod tests {
         let graph = matmul(D::S("batch"));
         for (corrupts, fails) in [(false, false), (true, false), (false, true)] {
             let stream = Arc::new(HostStream::that_corrupts(corrupts));
-            let fault = CudaFault { message: "cuMemcpyHtoDAsync: CUDA_ERROR_INVALID_VALUE (1)".to_owned(), sticky: false };
+            let fault = CudaFault {
+                message: "cuMemcpyHtoDAsync: CUDA_ERROR_INVALID_VALUE (1)".to_owned(),
+                sticky: false,
+            };
             *stream.copy_fails.lock().unwrap() = fails.then_some(fault);
             let mut session = on_cpu(library, &graph, &stream, true);
             session.check_binding();

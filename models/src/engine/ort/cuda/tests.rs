@@ -17,8 +17,8 @@ use super::placement::{self, Place};
 use super::session::Source;
 use super::weights::Weights;
 use super::*;
-use crate::engine::ort::{OrtLibrary, configure};
 use crate::engine::Batch;
+use crate::engine::ort::{OrtLibrary, configure};
 use crate::loader::tests::loader;
 use crate::onnx::fixture::{Builder, D, matmul};
 use crate::{EngineChoice, LoadError, LoadOptions, Loader, Signature, inspect};
@@ -98,7 +98,9 @@ unsafe impl CudaStream for HostStream {
             return Err(fault);
         }
         // SAFETY: as the caller vouches, and the device is the host.
-        unsafe { from.as_ptr().copy_to_nonoverlapping(std::ptr::with_exposed_provenance_mut(to), from.len()) };
+        unsafe {
+            from.as_ptr().copy_to_nonoverlapping(std::ptr::with_exposed_provenance_mut(to), from.len())
+        };
         if self.corrupts {
             // SAFETY: as above.
             unsafe { std::ptr::with_exposed_provenance_mut::<u8>(to).write_bytes(0, from.len()) };
@@ -114,7 +116,8 @@ unsafe impl CudaStream for HostStream {
 
     fn wait(&self) -> Result<(), CudaFault> {
         for (from, to, length) in self.pending.lock().unwrap().drain(..) {
-            let (from, to) = (std::ptr::with_exposed_provenance::<u8>(from), std::ptr::with_exposed_provenance_mut(to));
+            let (from, to) =
+                (std::ptr::with_exposed_provenance::<u8>(from), std::ptr::with_exposed_provenance_mut(to));
             // SAFETY: as the callers of `copy_out` vouch until this returns.
             unsafe { from.copy_to_nonoverlapping(to, length) };
         }
@@ -149,7 +152,11 @@ pub(super) fn signature(graph: &Builder) -> Signature {
     inspect(&graph.clone().files(), &LoadOptions::default()).unwrap()
 }
 
-fn builder(library: &OrtLibrary, graph: &Builder, level: GraphOptimizationLevel) -> ::ort::Result<SessionBuilder> {
+fn builder(
+    library: &OrtLibrary,
+    graph: &Builder,
+    level: GraphOptimizationLevel,
+) -> ::ort::Result<SessionBuilder> {
     let cpu = [ep::CPU::default().with_arena_allocator(true).build()];
     let builder = configure(library, &signature(graph), &LoadOptions::default(), cpu)?;
     Ok(builder.with_optimization_level(level)?.with_config_entry(placement::RECORD, "1")?)
@@ -193,9 +200,11 @@ fn only_an_engine_for_gpus_runs_on_a_gpulet() {
     };
     let files = matmul(D::S("batch")).files();
     let refused = Loader::without_ort().load(&files, &named(EngineChoice::Named("tract"))).err().unwrap();
-    let expected = "model `made` version 1: engine `tract`: does not run ONNX models on a GPU: expected `ort`";
+    let expected =
+        "model `made` version 1: engine `tract`: does not run ONNX models on a GPU: expected `ort`";
     assert_eq!(refused.to_string(), expected);
-    let LoadError::Engines { failures, .. } = Loader::without_ort().load(&files, &named(EngineChoice::Auto)).err().unwrap()
+    let LoadError::Engines { failures, .. } =
+        Loader::without_ort().load(&files, &named(EngineChoice::Auto)).err().unwrap()
     else {
         panic!("expected engines")
     };
@@ -255,7 +264,11 @@ fn a_bound_session_answers_as_one_on_host_tensors() {
         let bound = binding.run(&mut session, &stream, &batch, &signature, &options).ok().unwrap();
         assert_eq!(bound, plain.run(&batch).unwrap(), "{rows} rows");
     }
-    assert_eq!(stream.held(), 64 * 3 * 4 + 64 * 8 + 64 * 3 * 4, "as much pinned memory as the largest batch needs");
+    assert_eq!(
+        stream.held(),
+        64 * 3 * 4 + 64 * 8 + 64 * 3 * 4,
+        "as much pinned memory as the largest batch needs"
+    );
     binding.trim();
     assert!(binding.run(&mut session, &stream, &batch(1, 3, 0.0), &signature, &options).is_ok());
     assert!(stream.held() > 1024, "trimmed for the first time, it keeps what the batches before needed");
@@ -279,12 +292,19 @@ fn a_request_that_does_not_fit_and_a_copy_that_fails_leave_the_session_usable() 
     assert!(matches!(run(&short), Err(Refused::Input(said)) if said.contains("not as long as its shape")));
     assert!(matches!(run(&Batch { inputs: vec![None], rows: 1 }), Err(Refused::Input(_))));
     assert!(matches!(run(&batch(2, 4, 0.0)), Err(Refused::Run(_))), "the graph refuses four columns");
-    let broken = CudaFault { message: "cuMemcpyHtoDAsync: CUDA_ERROR_INVALID_VALUE (1)".to_owned(), sticky: false };
+    let broken =
+        CudaFault { message: "cuMemcpyHtoDAsync: CUDA_ERROR_INVALID_VALUE (1)".to_owned(), sticky: false };
     *stream.copy_fails.lock().unwrap() = Some(broken.clone());
     assert!(matches!(run(&batch(2, 3, 0.0)), Err(Refused::Fault(said)) if said == broken));
-    let lost = CudaFault { message: "cuStreamSynchronize: CUDA_ERROR_ILLEGAL_ADDRESS (700)".to_owned(), sticky: true };
+    let lost = CudaFault {
+        message: "cuStreamSynchronize: CUDA_ERROR_ILLEGAL_ADDRESS (700)".to_owned(),
+        sticky: true,
+    };
     *stream.wait_fails.lock().unwrap() = Some(lost.clone());
-    assert!(matches!(run(&batch(2, 4, 0.0)), Err(Refused::Fault(said)) if said == lost), "the worse of two errors");
+    assert!(
+        matches!(run(&batch(2, 4, 0.0)), Err(Refused::Fault(said)) if said == lost),
+        "the worse of two errors"
+    );
     assert_eq!(run(&batch(1, 3, 1.0)).ok().unwrap()[0].data.len(), 8);
 }
 
@@ -304,7 +324,10 @@ fn the_runtime_says_who_runs_what() {
     assert_eq!(placement::elsewhere(&nodes, "CPUExecutionProvider"), None);
     let (operator, reason) = placement::elsewhere(&nodes, "CUDAExecutionProvider").unwrap();
     assert_eq!(operator, "MatMul");
-    assert!(reason.starts_with("node `MatMul_0` (MatMul) would run on CPUExecutionProvider: expected"), "{reason}");
+    assert!(
+        reason.starts_with("node `MatMul_0` (MatMul) would run on CPUExecutionProvider: expected"),
+        "{reason}"
+    );
     assert_eq!(placement::inputs(&session).unwrap(), [Place::Host]);
     assert_eq!(placement::outputs(&session).unwrap(), [Place::Host]);
 }
@@ -357,7 +380,8 @@ fn sessions_of_a_model_read_the_same_weights() {
         sessions.each_mut().map(|session| {
             let mut binding = bound(session);
             let host = HostStream::default();
-            let outputs = binding.run(session, &host, &batch(1, 2048, 0.0), &signature, &options).ok().unwrap();
+            let outputs =
+                binding.run(session, &host, &batch(1, 2048, 0.0), &signature, &options).ok().unwrap();
             f32::from_le_bytes(outputs[0].data[4..8].try_into().unwrap())
         })
     };

@@ -205,7 +205,8 @@ fn elements(weight: &pb::TensorProto) -> Option<Vec<u8>> {
         DataType::Int8 | DataType::Uint8 => 1,
         _ => return None,
     };
-    let count = weight.dims.iter().try_fold(1_usize, |all, dim| all.checked_mul(usize::try_from(*dim).ok()?))?;
+    let count =
+        weight.dims.iter().try_fold(1_usize, |all, dim| all.checked_mul(usize::try_from(*dim).ok()?))?;
     let bytes: Vec<u8> = match weight.data_type {
         _ if !weight.raw_data.is_empty() => weight.raw_data.clone(),
         kind if kind == DataType::Float as i32 => {
@@ -227,7 +228,8 @@ fn send<'a>(
         let mut begin = place.start;
         for chunk in bytes.chunks(CHUNK_BYTES) {
             let end = begin.saturating_add(chunk.len());
-            let (Some(block), true) = (pinned.bytes_mut().get_mut(..chunk.len()), end <= memory.length()) else {
+            let (Some(block), true) = (pinned.bytes_mut().get_mut(..chunk.len()), end <= memory.length())
+            else {
                 return Err("a weight has no place on the device".to_owned());
             };
             block.copy_from_slice(chunk);
