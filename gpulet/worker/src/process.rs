@@ -64,25 +64,38 @@ impl WorkerCommand {
 type Job = Box<dyn FnOnce() + Send>;
 
 /// Starts threads that inherit neither niceness nor cores from whoever happens to want a process: a process has what
-/// the thread had that started it.
-pub(crate) struct Starter(Sender<Job>);
+/// the thread had that started it. Its own thread has ended when this is dropped.
+pub(crate) struct Starter {
+    jobs: Option<Sender<Job>>,
+    thread: Option<JoinHandle<()>>,
+}
 
 impl Starter {
     /// A starter whose threads are as the calling one is now.
     pub fn new(device: &str) -> std::io::Result<Self> {
         let (jobs, inbox) = unbounded::<Job>();
-        thread::Builder::new()
+        let thread = thread::Builder::new()
             .name(format!("starter-{device}"))
             .spawn(move || inbox.into_iter().for_each(|job| job()))?;
-        Ok(Self(jobs))
+        Ok(Self { jobs: Some(jobs), thread: Some(thread) })
     }
 
     fn spawn(&self, name: String, work: Job) -> std::io::Result<JoinHandle<()>> {
         let (sender, started) = bounded(1);
         let job = move || drop(sender.send(thread::Builder::new().name(name).spawn(work)));
         let gone = || std::io::Error::other("the thread that starts others is gone");
-        self.0.send(Box::new(job)).map_err(|_| gone())?;
+        let jobs = self.jobs.as_ref().ok_or_else(gone)?;
+        jobs.send(Box::new(job)).map_err(|_| gone())?;
         started.recv().map_err(|_| gone())?
+    }
+}
+
+impl Drop for Starter {
+    fn drop(&mut self) {
+        drop(self.jobs.take());
+        if let Some(thread) = self.thread.take() {
+            let _panicked = thread.join();
+        }
     }
 }
 

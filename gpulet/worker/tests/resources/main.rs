@@ -8,7 +8,7 @@
 #[expect(dead_code, reason = "the other tests use more of it")]
 mod support;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use gpulet::{Device, PartitionSpec};
@@ -39,9 +39,21 @@ fn counted() -> Counted {
 
 /// Threads that devices started; those of the tests come and go.
 fn threads() -> usize {
-    let name = |task: PathBuf| std::fs::read_to_string(task.join("comm")).unwrap_or_default();
-    let names = std::fs::read_dir("/proc/self/task").unwrap().map(|task| name(task.unwrap().path()));
-    names.filter(|name| name.starts_with("starter-") || name.starts_with("reaper-")).count()
+    let name = |task: &PathBuf| std::fs::read_to_string(task.join("comm")).unwrap_or_default();
+    let of_devices = |task: &PathBuf| {
+        let name = name(task);
+        name.starts_with("starter-") || name.starts_with("reaper-")
+    };
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
+    tasks.filter(of_devices).filter(|task| !is_exiting(task)).count()
+}
+
+/// Whether the kernel is about to forget a thread: whoever joins it goes on before it is no longer listed.
+fn is_exiting(task: &Path) -> bool {
+    const PF_EXITING: u32 = 0x4;
+    let Ok(status) = std::fs::read_to_string(task.join("stat")) else { return true };
+    let flags = status.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(6));
+    flags.unwrap().parse::<u32>().unwrap() & PF_EXITING != 0
 }
 
 /// Processes that this one started and that are not gone, the dead ones that nobody waited for included.
