@@ -2,6 +2,7 @@
 //!
 //! All decisions are those of `gpulet-core`; here are the clock, the lanes and the operator's word.
 
+mod by_hand;
 mod layout;
 mod load;
 mod shell;
@@ -16,6 +17,7 @@ use std::time::Duration;
 
 use gpulet::LaneHandle;
 use gpulet_core::placement::Policy;
+use gpulet_core::plan::Plan;
 use gpulet_core::rollout::{Rollout, RolloutOptions};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -30,6 +32,7 @@ use shell::Shell;
 use task::{Command, Task};
 use terms::Terms;
 
+pub use by_hand::PutInForce;
 pub use view::View;
 
 /// Operators' words that may wait.
@@ -103,6 +106,17 @@ impl Control {
     /// When the server is stopping.
     pub async fn thaw(&self) -> Result<(), Refusal> {
         self.tell(Command::Thaw).await
+    }
+
+    /// Puts a plan of an operator's in force and returns when it is, for good; the load moves nothing from then on, until
+    /// [`Control::thaw`].
+    ///
+    /// # Errors
+    /// When it cannot be in force on these devices, something else is under way, or it failed; the plan before it stays.
+    pub async fn plan(&self, plan: Plan) -> Result<PutInForce, Refusal> {
+        let (reply, answer) = oneshot::channel();
+        self.tell(Command::Plan(plan, reply)).await?;
+        answer.await.map_err(|_| stopping())?
     }
 
     async fn tell(&self, command: Command) -> Result<(), Refusal> {

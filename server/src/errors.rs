@@ -39,7 +39,7 @@ pub struct Row {
 }
 
 /// Every reason, in the order of the enum.
-pub const ALL: [Reason; 25] = [
+pub const ALL: [Reason; 26] = [
     Reason::Malformed,
     Reason::Unsupported,
     Reason::Unauthenticated,
@@ -63,6 +63,7 @@ pub const ALL: [Reason; 25] = [
     Reason::LaneDied,
     Reason::Quarantined,
     Reason::EngineFailed,
+    Reason::PlanRefused,
     Reason::LoadFailed,
     Reason::Internal,
 ];
@@ -102,6 +103,7 @@ pub fn row(reason: Reason) -> Row {
         Reason::LaneDied => (503, Code::Unavailable, "lane_died", Level::WARN, Retry::Yes),
         Reason::Quarantined => (500, Code::Internal, "quarantined", Level::WARN, Retry::No),
         Reason::EngineFailed => (500, Code::Internal, "engine_failed", Level::WARN, Retry::No),
+        Reason::PlanRefused => (409, Code::FailedPrecondition, "plan_refused", Level::DEBUG, Retry::Yes),
         Reason::LoadFailed => (500, Code::Internal, "load_failed", Level::WARN, Retry::No),
         Reason::Internal => (500, Code::Internal, "internal", Level::ERROR, Retry::No),
     };

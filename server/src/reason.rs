@@ -51,6 +51,8 @@ pub enum Reason {
     Quarantined,
     /// The engine failed on a well-formed request.
     EngineFailed,
+    /// A plan by hand cannot be put in force now.
+    PlanRefused,
     /// A model was asked for and its files or settings do not load.
     LoadFailed,
     /// Something that cannot happen did; counted and logged.

@@ -155,6 +155,55 @@ def test_an_operator_freezes_and_thaws(tmp_path: Path) -> None:
         assert traffic.wrong == 0 and set(traffic.statuses) == {200}, traffic.statuses
 
 
+def gpulet(first_unit: int, units: int, *models: str) -> dict:
+    slots = [{"workload": model, "batch": 4, "budget_us": 20_000.0, "rate": 10.0} for model in models]
+    duty = {"duty_us": 20_000.0 * len(slots)} if len(slots) > 1 else {}
+    return {"device": "cpu0", "first_unit": first_unit, "units": units, **duty, "slots": slots}
+
+
+@needs_two_cores
+def test_a_plan_by_hand_stays_until_the_operator_lets_go(tmp_path: Path) -> None:
+    apart = {"gpulets": [gpulet(0, 1, "quick", "rare"), gpulet(1, 1, "slow")]}
+    together = {"gpulets": [gpulet(0, 2, "quick", "slow", "rare")]}
+    with Tessera(repository(tmp_path), CONFIG) as server:
+        server.wait_ready()
+        operator = Client(server)
+        until(lambda: partition(server)["epoch"] > 0, "the first plan")
+        traffic = Traffic(server, {"quick": 3, "slow": 2, "rare": 1})
+        try:
+            for plan in (apart, together, apart, apart):
+                status, answer, _ = operator.post("/v2/partition/plan", plan)
+                assert status == 200, answer
+                view = partition(server)
+                assert view["by_hand"] and not view["changing"], view
+                in_force = [{key: value for key, value in row.items() if key != "id"} for row in view["gpulets"]]
+                assert in_force == plan["gpulets"], in_force
+            assert answer["changed"] is False and answer["epoch"] == view["epoch"], answer
+            held = view["epoch"]
+            wrongs = {
+                "device": {"gpulets": [{**gpulet(0, 2, "quick", "slow", "rare"), "device": "cpu7"}]},
+                "`slow` has no slot": {"gpulets": [gpulet(0, 1, "quick", "rare")]},
+                "overlap": {"gpulets": [gpulet(0, 2, "quick", "slow"), gpulet(1, 1, "rare")]},
+                "nothing": {"gpulets": [gpulet(0, 2, "quick", "slow", "rare", "nothing")]},
+                "window": {"gpulets": [{**gpulet(0, 2, "quick", "slow", "rare"), "window": {"period_us": 1e4, "offset_us": 0.0, "length_us": 5e3}}]},
+                "expected `{": {"gpulet": []},
+            }
+            for words, plan in wrongs.items():
+                status, answer, _ = operator.post("/v2/partition/plan", plan)
+                assert status == 400 and words in answer["error"], (words, status, answer)
+            before = traffic.statuses[200]
+            until(lambda: traffic.statuses[200] > before + 500, "more load")
+            assert partition(server)["epoch"] == held, "the load moves nothing"
+            assert operator.post("/v2/partition/freeze", {})[0] == 200
+            status, answer, headers = operator.post("/v2/partition/plan", together)
+            assert status == 409 and "frozen" in answer["error"] and headers["x-tessera-reason"] == "plan_refused", answer
+            assert operator.post("/v2/partition/thaw", {})[0] == 200
+            until(lambda: not partition(server)["by_hand"], "plans follow the load again")
+        finally:
+            traffic.end()
+        assert traffic.wrong == 0 and set(traffic.statuses) == {200}, traffic.statuses
+
+
 @needs_two_cores
 def test_models_come_and_go_while_gpulets_follow_the_load(tmp_path: Path) -> None:
     with Tessera(repository(tmp_path), CONFIG) as server:

@@ -16,6 +16,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
+use super::by_hand::{self, ByHand, Reply};
 use super::load::LoadWatch;
 use super::micros;
 use super::shell::{Shell, Told};
@@ -23,6 +24,7 @@ use super::terms::{Planned, Targets, Terms};
 use super::view::{self, Latest, View};
 use crate::catalog::{Catalog, Loaded, ModelsHeld};
 use crate::config::Partition;
+use crate::reason::Refusal;
 
 /// After a plan that could not be made or carried out, another is thought of no sooner.
 const PAUSE: Duration = Duration::from_secs(10);
@@ -33,6 +35,7 @@ const LATE_BELOW: f64 = 0.5;
 /// An operator's word.
 pub enum Command {
     View(oneshot::Sender<Box<View>>),
+    Plan(Plan, Reply),
     Freeze,
     Thaw,
 }
@@ -60,6 +63,7 @@ pub struct Task {
     /// Models that gave up their place to others, for want of memory.
     evicted: BTreeSet<String>,
     not_before: Option<Instant>,
+    by_hand: ByHand,
     /// Held while a change is under way.
     held: Option<ModelsHeld>,
 }
@@ -79,6 +83,7 @@ impl Task {
             replan: true,
             evicted: BTreeSet::new(),
             not_before: None,
+            by_hand: ByHand::default(),
             held: None,
         }
     }
@@ -109,12 +114,29 @@ impl Task {
             Command::View(reply) => {
                 let (models, now_us) = (self.models(), self.shell.now_us());
                 let rollout = self.shell.rollout();
-                let view = view::of(rollout, &self.latest, self.problem.as_ref(), &models, now_us);
+                let view = view::of(
+                    rollout,
+                    &self.latest,
+                    self.problem.as_ref(),
+                    &models,
+                    now_us,
+                    self.by_hand.holds(),
+                );
                 // Whoever asked may have left.
                 let _ = reply.send(Box::new(view));
             }
+            Command::Plan(plan, reply) => match self.accept(&plan) {
+                Ok((planned, proposal, held)) => {
+                    self.by_hand.begin(self.shell.rollout().proposals() + 1, reply);
+                    self.replan = false;
+                    self.held = Some(held);
+                    self.begin(planned, proposal);
+                }
+                Err(refusal) => by_hand::refuse(reply, refusal),
+            },
             Command::Freeze => self.turn(Event::Freeze),
             Command::Thaw => {
+                self.by_hand.give_up();
                 self.replan = true;
                 self.turn(Event::Thaw);
             }
@@ -151,7 +173,7 @@ impl Task {
         let early = self.not_before.is_some_and(|at| Instant::now() < at);
         let rollout = self.shell.rollout();
         self.replan = wanted;
-        if wanted && !early && !rollout.is_frozen() && rollout.is_idle() {
+        if wanted && !early && !rollout.is_frozen() && rollout.is_idle() && !self.by_hand.holds() {
             self.plan(models).await;
         }
     }
@@ -267,6 +289,21 @@ impl Task {
         }
     }
 
+    /// What an operator's plan would be put in force with.
+    fn accept(&mut self, plan: &Plan) -> Result<(Planned, Proposal, ModelsHeld), Refusal> {
+        if self.shell.rollout().is_frozen() {
+            return Err(by_hand::refusal("gpulets are frozen: POST /v2/partition/thaw first"));
+        }
+        let models = self.models();
+        let planned = self.terms.by_hand(&models, &self.targets(), plan)?;
+        let proposal =
+            Proposal::new(&planned.plan, &planned.problem).map_err(|error| by_hand::impossible(&error))?;
+        let held = self.held.take().or_else(|| self.catalog.hold_models());
+        let held = held
+            .ok_or_else(|| by_hand::refusal("a model is loaded or unloaded just now: ask again after it"))?;
+        Ok((planned, proposal, held))
+    }
+
     fn targets(&self) -> Targets {
         let names = self.scaling.iter().flat_map(|scaling| &scaling.names);
         let target = |name: &String| (name.clone(), self.latest.target(name).unwrap_or(0.0));
@@ -293,7 +330,12 @@ impl Task {
         for told in self.shell.turn(event) {
             match told {
                 Told::Ended { proposal, outcome } => self.ended(proposal, &outcome),
-                Told::PlanNeeded => self.replan = true,
+                Told::PlanNeeded => {
+                    if self.by_hand.lost() {
+                        tracing::warn!("the plan that was put in force by hand cannot hold any more");
+                    }
+                    self.replan = true;
+                }
             }
         }
     }
@@ -302,6 +344,7 @@ impl Task {
         let plan = self.shell.rollout().plan();
         self.judge(&plan);
         self.latest.ended(outcome);
+        self.by_hand.ended(proposal, outcome, self.shell.rollout().epoch(), self.problem.as_ref(), &plan);
         match outcome {
             Outcome::Done | Outcome::Unchanged | Outcome::Superseded => {
                 self.not_before = None;

@@ -15,6 +15,7 @@ use gpulet_core::scaling::{Resident, Service, evict};
 use super::micros;
 use crate::catalog::Loaded;
 use crate::devices::{Devices, profile_of};
+use crate::reason::{Reason, Refusal};
 
 /// Models without an objective are planned for as if theirs was this.
 const SLO_UNSAID: Duration = Duration::from_secs(1);
@@ -225,6 +226,35 @@ impl Terms {
         });
         let plan = Plan::new(if slots.is_empty() { Vec::new() } else { gpulets.collect() });
         Ok(Planned { problem, plan, share: 1.0 })
+    }
+
+    /// An operator's plan, for the rates that are planned for.
+    ///
+    /// # Errors
+    /// What it names that is not there, and what it leaves out that has to be there.
+    pub fn by_hand(
+        &self,
+        models: &[Arc<Loaded>],
+        targets: &Targets,
+        plan: &Plan,
+    ) -> Result<Planned, Refusal> {
+        let homeless = models
+            .iter()
+            .find(|loaded| !loaded.place.may_leave() && plan.slots_of(&loaded.name).next().is_none());
+        if let Some(loaded) = homeless {
+            let reason = format!("gpulets: model `{}` has no slot: expected one at least", loaded.name);
+            return Err(Refusal::new(Reason::Malformed, reason));
+        }
+        if let Some(gpulet) = plan.gpulets.iter().find(|gpulet| gpulet.window.is_some()) {
+            let (device, unit) = (&gpulet.device, gpulet.first_unit);
+            let reason = format!(
+                "gpulets: `{device}` from unit {unit}: window: expected none: slots of one gpulet take turns instead"
+            );
+            return Err(Refusal::new(Reason::Malformed, reason));
+        }
+        let problem = self.problem(models, targets, None, 1.0);
+        let problem = problem.map_err(|reason| Refusal::new(Reason::PlanRefused, reason))?;
+        Ok(Planned { problem, plan: Plan::new(plan.gpulets.clone()), share: 1.0 })
     }
 
     /// What a scaler must know of a model.

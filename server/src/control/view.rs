@@ -27,6 +27,8 @@ pub struct View {
     uptime_s: f64,
     /// Whether an operator holds gpulets as they are.
     frozen: bool,
+    /// Whether the plan in force is an operator's, and stays until `POST /v2/partition/thaw`.
+    by_hand: bool,
     /// Whether a change is under way.
     changing: bool,
     /// Number of the table in force; 0 before the first.
@@ -193,6 +195,7 @@ pub fn of(
     problem: Option<&Problem>,
     models: &[Arc<Loaded>],
     now_us: u64,
+    by_hand: bool,
 ) -> View {
     let plan = rollout.plan();
     let slots = problem.map(|problem| check(problem, &plan).slots).unwrap_or_default();
@@ -216,6 +219,7 @@ pub fn of(
     View {
         uptime_s: now_us as f64 / 1e6,
         frozen: rollout.is_frozen(),
+        by_hand,
         changing: !rollout.is_idle(),
         epoch: rollout.epoch(),
         share: latest.share.unwrap_or(1.0),

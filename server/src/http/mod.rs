@@ -113,6 +113,7 @@ fn router(front: Arc<Front>) -> Router {
         .route("/v2/lanes", get(lanes::view))
         .route("/v2/lanes/{lane}/enable", post(lanes::enable))
         .route("/v2/partition", get(partition::view))
+        .route("/v2/partition/plan", post(partition::plan))
         .route("/v2/partition/freeze", post(partition::freeze))
         .route("/v2/partition/thaw", post(partition::thaw))
         .route("/v2/systemsharedmemory/status", get(shared_memory::status))

@@ -6,13 +6,27 @@ use axum::extract::State;
 use axum::response::Response;
 use http::HeaderMap;
 
-use super::repository::take_nothing;
+use super::repository::{control_body, take_nothing};
 use super::response;
 use crate::front::Front;
-use crate::reason::Refusal;
+use crate::reason::{Reason, Refusal};
 
 pub async fn view(State(front): State<Arc<Front>>) -> Result<Response, Refusal> {
     response::json(&front.service.control()?.view().await?)
+}
+
+pub async fn plan(
+    State(front): State<Arc<Front>>,
+    headers: HeaderMap,
+    sent: axum::body::Body,
+) -> Result<Response, Refusal> {
+    let control = front.service.control()?;
+    let body = control_body(&front, &headers, sent).await?;
+    let plan = serde_json::from_slice(&body).map_err(|error| {
+        let expected = "expected `{\"gpulets\": [...]}`, a plan as of `GET /v2/partition` without the ids";
+        Refusal::new(Reason::Malformed, format!("request body: {error}: {expected}"))
+    })?;
+    response::json(&control.plan(plan).await?)
 }
 
 pub async fn freeze(
