@@ -1,7 +1,8 @@
 """Keeps one architecture's code of a library's CUDA kernels.
 
 A library with kernels has a section `.nv_fatbin`: regions of a header and parts, each part the code of some kernels for one
-architecture. Parts that are kept move to the front of their region, the size in the region's header shrinks, and
+architecture, as text for the driver's compiler or as machine code; text is kept only where there is no machine code of the
+architecture in the same region. Parts are packed with LZ4 (CUDA 12) or zstd (CUDA 13). Parts that are kept move to the front of their region, the size in the region's header shrinks, and
 the rest becomes zeros, which pack to nothing. No byte outside the section moves, so that nothing else changes."""
 
 import dataclasses
@@ -10,6 +11,7 @@ import struct
 import sys
 
 MAGIC = 0xBA55ED50
+MACHINE_CODE = 2
 ZSTD = b"\x28\xb5\x2f\xfd"
 # Fused operators that only large language models use; the models that gpucheck exports have none of them.
 LANGUAGE_MODELS = r"(?i)flash|paged|moe|fpA_intB|weight_only|GroupQuery|mamba|LinearAttention|rotary|matmul_?n_?bits|4bit|int4|fp4"
@@ -43,13 +45,43 @@ def section(library, name):
     raise ValueError(f"expected a section {name.decode()}, got none")
 
 
-def kernels(part):
-    """Names of the kernels in a part; empty where it does not say."""
+def needed(library):
+    """Names of the libraries that a library is linked with."""
+    at, size = section(library, b".dynamic")
+    names, _ = section(library, b".dynstr")
+    found = []
+    for entry in range(at, at + size, 16):
+        tag, value = struct.unpack_from("<QQ", library, entry)
+        if tag == 1:
+            found.append(library[names + value : library.index(b"\0", names + value)].decode())
+    return found
+
+
+def kernels(header, part):
+    """Names of the kernels in a part of machine code; empty where it does not say."""
+    (packed,) = struct.unpack_from("<I", header, 16)
     if part[:4] == ZSTD:
-        import zstandard
+        import zstandard  # not of the standard library, as lz4; `pack` fetches both where they are missing
 
         part = zstandard.ZstdDecompressor().decompressobj().decompress(part)
+    elif packed:
+        import lz4.block
+
+        (size,) = struct.unpack_from("<Q", header, 56)
+        part = lz4.block.decompress(part[:packed], uncompressed_size=size)
     return set(re.findall(rb"\.text\.([A-Za-z0-9_]+)", part))
+
+
+def parts(library, region, region_end):
+    """Offset, length, header's length and kind of the parts of a region, and the architecture they are for."""
+    part = region
+    while part < region_end:
+        kind, _, header, size = struct.unpack_from("<HHIQ", library, part)
+        (made_for,) = struct.unpack_from("<I", library, part + 28)
+        if header < 64 or part + header + size > region_end:
+            raise ValueError(f"a part at {part} does not fit into its region")
+        yield part, header + size, header, kind, made_for
+        part += header + size
 
 
 def trim(path, architecture, without):
@@ -63,24 +95,20 @@ def trim(path, architecture, without):
         if magic != MAGIC:
             at += 8
             continue
-        part, region_end, keep = at + header_size, at + header_size + region_size, bytearray()
+        region_end, keep = at + header_size + region_size, bytearray()
         if region_end > end:
             raise ValueError(f"a region at {at} ends beyond its section")
-        while part < region_end:
-            _, _, part_header, part_size = struct.unpack_from("<HHIQ", library, part)
-            (made_for,) = struct.unpack_from("<I", library, part + 28)
-            whole = part_header + part_size
-            if whole < 32 or part + whole > region_end:
-                raise ValueError(f"a part at {part} does not fit into its region")
-            count.entries += 1
-            wanted = made_for == architecture
-            if wanted and unwanted:
-                names = kernels(bytes(library[part + part_header : part + whole]))
-                wanted = not names or not all(unwanted.search(name) for name in names)
-            if wanted:
-                keep += library[part : part + whole]
-                count.kept += 1
-            part += whole
+        found = list(parts(library, at + header_size, region_end))
+        own = [part for part in found if part[4] == architecture]
+        code = [part for part in own if part[3] == MACHINE_CODE]
+        count.entries += len(found)
+        for part, length, header, kind, _ in code or own:
+            if unwanted and kind == MACHINE_CODE:
+                names = kernels(library[part : part + header], bytes(library[part + header : part + length]))
+                if names and all(unwanted.search(name) for name in names):
+                    continue
+            keep += library[part : part + length]
+            count.kept += 1
         library[at + header_size : region_end] = keep + bytes(region_size - len(keep))
         struct.pack_into("<Q", library, at + 8, len(keep))
         at = region_end

@@ -151,6 +151,15 @@ fn rows_are_independent(session: &mut dyn Session) -> Result<(), String> {
     };
     let alone = [first, run(session, &other)?];
     let together = run(session, &sample::join(&[row, other]))?;
+    same_rows(&signature, &alone, &together)
+}
+
+/// Whether the answer to a batch of two rows is that to each of them.
+pub(crate) fn same_rows(
+    signature: &Signature,
+    alone: &[Vec<oip::Tensor>; 2],
+    together: &[oip::Tensor],
+) -> Result<(), String> {
     for (index, spec) in signature.outputs.iter().enumerate() {
         let (Some(both), [Some(first), Some(second)]) = (
             together.get(index),

@@ -9,8 +9,8 @@ use std::time::Instant;
 use gpulet::{BatchError, BatchOutcome, LaneBatch, LaneHandle, LaneReport};
 use oip::Tensor;
 use router_core::{
-    Arrival, BatchId, BatchReport, ConfigError, Effect, Effects, Event, LaneId, LaneSpec, LaneState, ModelId,
-    Nanos, Outcome, Reason, RequestId, Router, RouterConfig, SwitchRefusal,
+    Arrival, BatchId, BatchReport, ConfigError, Effect, Effects, Event, LaneId, LaneKind, LaneSpec,
+    LaneState, ModelId, Nanos, Outcome, Reason, RequestId, Router, RouterConfig, SwitchRefusal,
 };
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant as TokioInstant, sleep_until};
@@ -332,7 +332,13 @@ impl Actor {
                 }
             }
             Control::LaneUp { lane, depth, done } => {
-                let spec = LaneSpec { lane: LaneId(lane.id()), depth, ahead: Nanos::NEVER, cycle: None };
+                let spec = LaneSpec {
+                    lane: LaneId(lane.id()),
+                    depth,
+                    ahead: Nanos::NEVER,
+                    cycle: None,
+                    kind: LaneKind::default(),
+                };
                 self.lanes.insert(lane.id(), lane);
                 self.turn(Event::LaneUp(spec), None);
                 let _ = done.send(());

@@ -11,7 +11,9 @@ use models::{Dim, LoadOptions, ModelFiles, Signature, TensorSpec};
 use oip::{Datatype, Shape, Tensor};
 use router::{Answer, Job, Rejection, RouterHandle, RouterOptions, start};
 use router_core::batch::Policy;
-use router_core::{Class, ModelId, ModelLanes, ModelSpec, Outcome, Reason, RouterConfig, ShapeKey, Tenant};
+use router_core::{
+    Class, LaneKind, ModelId, ModelLanes, ModelSpec, Outcome, Reason, RouterConfig, ShapeKey, Tenant,
+};
 use tokio::sync::mpsc;
 
 const MODEL: ModelId = ModelId(0);
@@ -78,6 +80,7 @@ async fn world(max_requests: u32) -> World {
     router.lane_up(lane.clone(), 1).await;
     let policy = Policy::new("triton", &Default::default()).unwrap();
     let spec = ModelSpec {
+        measured_on: LaneKind::default(),
         model: MODEL,
         max_batch: 8,
         queue_limit: 16,
@@ -87,7 +90,11 @@ async fn world(max_requests: u32) -> World {
     };
     assert!(router.model_up(spec.clone()).await);
     assert!(!router.model_up(spec.clone()).await, "its id is in use");
-    let beyond = ModelSpec { model: ModelId(RouterConfig::default().max_models), ..spec };
+    let beyond = ModelSpec {
+        measured_on: LaneKind::default(),
+        model: ModelId(RouterConfig::default().max_models),
+        ..spec
+    };
     assert!(!router.model_up(beyond).await, "the number of models is bounded");
     World { router, lane, began, go }
 }

@@ -12,8 +12,8 @@ use oip::{Datatype, Shape, Tensor};
 use router::{Job, LaneDownError, LanePlan, RouterHandle, RouterOptions, SwitchError, start};
 use router_core::batch::Policy;
 use router_core::{
-    Class, LaneId, LaneSpec, LaneState, LaneUp, ModelId, ModelLanes, ModelMove, ModelSpec, Nanos, ShapeKey,
-    Switch, SwitchRefusal, Tenant,
+    Class, LaneId, LaneKind, LaneSpec, LaneState, LaneUp, ModelId, ModelLanes, ModelMove, ModelSpec, Nanos,
+    ShapeKey, Switch, SwitchRefusal, Tenant,
 };
 
 const MODEL: ModelId = ModelId(0);
@@ -102,6 +102,7 @@ async fn world() -> World {
     let world = World { router, units: Arc::default(), runs: Arc::default() };
     world.router.lane_up(world.lane(0, &[0, 1]), 1).await;
     let spec = ModelSpec {
+        measured_on: LaneKind::default(),
         model: MODEL,
         max_batch: 8,
         queue_limit: 100,
@@ -128,14 +129,20 @@ fn job(value: u8) -> Job {
 }
 
 fn up(lane: u32, after: &[u32]) -> LaneUp {
-    let spec = LaneSpec { lane: LaneId(lane), depth: 1, ahead: Nanos::NEVER, cycle: None };
+    let spec = LaneSpec {
+        lane: LaneId(lane),
+        depth: 1,
+        ahead: Nanos::NEVER,
+        cycle: None,
+        kind: LaneKind::default(),
+    };
     LaneUp { spec, after: after.iter().copied().map(LaneId).collect() }
 }
 
 fn switch(up: Vec<LaneUp>, rest: &[u32]) -> Switch {
     let lanes = ModelLanes::Only(up.iter().map(|up| up.spec.lane).collect());
     let rest = rest.iter().copied().map(LaneId).collect();
-    Switch { up, rest, models: vec![ModelMove { model: MODEL, lanes }] }
+    Switch { up, rest, models: vec![ModelMove { model: MODEL, lanes, times: Vec::new() }] }
 }
 
 /// Lane 0 on both units gives way to lanes 1 and 2 on one each, and back.

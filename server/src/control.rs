@@ -1,6 +1,7 @@
 //! The control loop: looks at the load, says which rates to plan for, plans, and changes gpulets while they serve.
 //!
-//! All decisions are those of `gpulet-core`; here are the clock, the lanes and the operator's word.
+//! All decisions are those of `gpulet_core::control`, which the simulator runs too; here are the clock, the lanes and the
+//! operator's word.
 
 mod by_hand;
 mod layout;
@@ -16,9 +17,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gpulet::LaneHandle;
+use gpulet_core::control::{ControlOptions, Controller};
 use gpulet_core::placement::Policy;
 use gpulet_core::plan::Plan;
-use gpulet_core::rollout::{Rollout, RolloutOptions};
+use gpulet_core::rollout::RolloutOptions;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
@@ -28,7 +30,7 @@ use crate::devices::Devices;
 use crate::reason::{Reason, Refusal};
 use crate::supervisor::Losses;
 use layout::Layout;
-use shell::Shell;
+use shell::Hands;
 use task::{Command, Task};
 use terms::Terms;
 
@@ -75,9 +77,15 @@ impl Control {
             history: options.history.get(),
             ..RolloutOptions::default()
         };
+        let control = ControlOptions {
+            scaling: options.scaling.clone(),
+            idle_us: options.idle.map(|idle| micros(idle.0)),
+            period_us: micros(options.period.0),
+            rollout,
+        };
+        let controller = Controller::new(control, terms.terms().clone())?;
         let (commands, words) = mpsc::channel(COMMANDS);
-        let shell = Shell::new(Rollout::new(rollout)?, layout);
-        let task = Task::new(options, catalog, terms, shell);
+        let task = Task::new(options, catalog, terms, Hands::new(layout), controller);
         tokio::spawn(task.run(words, stop));
         Ok(Self { commands })
     }

@@ -1,6 +1,6 @@
 //! From the configuration to the devices that this server cuts, and the gpulets that it starts with.
 
-mod gpus;
+pub mod gpus;
 pub mod worker;
 
 use std::path::{Path, PathBuf};
@@ -15,6 +15,7 @@ use gpulet_core::profile::{Profile, Quantile};
 use models::{Loader, ModelFiles};
 
 use crate::config::{Config, Emulated, Gpus, Isolation};
+use crate::metrics::{BusySink, WatchedGpu};
 use crate::plan::reading::profiles;
 use crate::service::memory;
 use gpulet_worker::WorkerScope;
@@ -45,6 +46,8 @@ pub struct Devices {
     all: Vec<Arc<dyn Device>>,
     start: Vec<Share>,
     profiles: Vec<Profile>,
+    /// GPUs among them.
+    gpus: Vec<WatchedGpu>,
 }
 
 impl Devices {
@@ -62,13 +65,14 @@ impl Devices {
             (emulated, _) => emulate(emulated, &profiles, &config.partition.profiles)?,
         };
         let own = Own::new(loader, profiles.clone());
+        let gpus = described.iter().filter_map(watched).collect();
         let devices = described.into_iter().map(|described| {
             let worker = |described| Worker::new(&config.server, described);
             match (own.device(&described), config.devices.isolation) {
                 (None, _) => worker::isolated_gpu(worker(described)),
                 (Some(device), Isolation::None) => Ok(device),
                 (Some(device), Isolation::Process) => {
-                    worker::isolated(device.info().clone(), WorkerScope::Gpulet, worker(described))
+                    worker::isolated(device.info().clone(), WorkerScope::Gpulet, worker(described), None)
                 }
             }
         });
@@ -89,13 +93,13 @@ impl Devices {
                 );
             }
         }
-        Ok(Self { all, start, profiles })
+        Ok(Self { all, start, profiles, gpus })
     }
 
     /// These devices, with these gpulets to start with and nothing known of any model.
     #[cfg(test)]
     pub fn from_parts(all: Vec<Arc<dyn Device>>, start: Vec<Share>) -> Self {
-        Self { all, start, profiles: Vec::new() }
+        Self { all, start, profiles: Vec::new(), gpus: Vec::new() }
     }
 
     /// Gpulets that the server starts with; each is a lane.
@@ -106,6 +110,11 @@ impl Devices {
     /// What is known of each device.
     pub fn infos(&self) -> impl Iterator<Item = &DeviceInfo> {
         self.all.iter().map(|device| device.info())
+    }
+
+    /// GPUs that models run on.
+    pub fn gpus(&self) -> &[WatchedGpu] {
+        &self.gpus
     }
 
     /// What is known of models on devices of these kinds, from files.
@@ -140,7 +149,7 @@ impl Devices {
         let spec = PartitionSpec { lane, first_unit: share.first_unit, units: share.units };
         let partition: Arc<dyn Partition> = device.open(&spec, watch)?;
         let config = LaneConfig { id: lane, partition, mailbox: LANE_MAILBOX };
-        spawn_lane(config, sink).map_err(|error| DeviceError(error.to_string()))
+        spawn_lane(config, BusySink::before(sink, lane)).map_err(|error| DeviceError(error.to_string()))
     }
 }
 
@@ -173,6 +182,11 @@ impl Own {
 }
 
 type Found = (Vec<Described>, Vec<Share>);
+
+fn watched(described: &Described) -> Option<WatchedGpu> {
+    let Described::Gpu { gpu, .. } = described else { return None };
+    Some(WatchedGpu { device: gpu.name.clone(), uuid: gpu.uuid.clone() })
+}
 
 /// GPUs, if they are wanted and there are any.
 fn gpus_of_machine(config: &Config) -> Option<Vec<Gpu>> {

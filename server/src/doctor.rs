@@ -3,7 +3,6 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::net::{SocketAddr, TcpListener};
-use std::path::Path;
 use std::process::ExitCode;
 
 use gpulet_cuda::Backend;
@@ -11,6 +10,7 @@ use models::repository::Repository;
 use serde::Serialize;
 
 use crate::config::{Config, Gpus, Problems};
+use crate::devices::gpus::mps;
 use crate::surroundings::Surroundings;
 use crate::{lanes, output};
 
@@ -86,7 +86,7 @@ fn look(config: &Result<Config, Problems>, surroundings: &Surroundings) -> Vec<F
     let config = config.as_ref().ok();
     findings.push(cores(config));
     findings.push(memory());
-    findings.push(nvidia(config));
+    findings.push(nvidia(config, surroundings));
     findings.push(finding("engine tract", Verdict::Ok, "built in: runs most ONNX models"));
     findings.push(ort(config, surroundings));
     findings.push(finding("engine synthetic", Verdict::Ok, "built in: takes as long as its profile says"));
@@ -135,14 +135,14 @@ fn memory() -> Finding {
 }
 
 /// Asks the driver, as `devices.gpus = "auto"` would; no GPU is touched.
-fn nvidia(config: Option<&Config>) -> Finding {
+fn nvidia(config: Option<&Config>, surroundings: &Surroundings) -> Finding {
     const SUBJECT: &str = "NVIDIA GPU";
     let found = match gpulet_cuda::probe() {
         Ok(found) => found,
         Err(reason) => return finding(SUBJECT, Verdict::Absent, format!("{reason}: CPU cores serve")),
     };
     let forced = config.and_then(|config| config.devices.gpu_backend.as_deref()?.parse().ok());
-    let mps = gpulet_cuda::mps_daemon(Path::new(gpulet_cuda::MPS_FOLDER));
+    let mps = mps(surroundings);
     let mut lines = Vec::with_capacity(found.len());
     for gpu in &found {
         let (driver, memory) = (gpulet_cuda::dotted(gpu.driver_version), gpu.memory_bytes >> 20);

@@ -37,6 +37,11 @@ pub fn run(arguments: &ParityArgs, surroundings: &Surroundings) -> anyhow::Resul
     if !workload.lanes.changes.is_empty() || workload.lanes.noise.stalls.is_some() {
         anyhow::bail!("{}: lanes that fail or stall cannot be had on a live server", workload.name);
     }
+    anyhow::ensure!(
+        workload.partition.is_none(),
+        "{}: [devices]: the server that is started here cuts none: expected lanes",
+        workload.name
+    );
     let line = Line::new(surroundings.stderr_is_terminal);
     let repository = match &arguments.repository {
         Some(path) => Repository::given(path, arguments, &workload)?,

@@ -96,6 +96,7 @@ async fn serve(startup: Startup, json: bool) -> anyhow::Result<ExitCode> {
     let embedded = config.repository.path.is_none();
 
     let service = Service::start(startup).await?;
+    let _gpus = metrics::watch(service.gpus());
     let front = Arc::new(Front::new(Arc::clone(&service), config.shared_memory(), front_limits(&config)));
     let stop = CancellationToken::new();
     let mut listeners = listen(&config, [http, grpc, metrics], &front, recorder, &stop)?;

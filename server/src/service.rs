@@ -23,7 +23,7 @@ use crate::catalog::{Catalog, Environment, Haste, Source, Waking};
 use crate::config::{Isolation, LoadMode, Partition};
 use crate::control::{Control, ControlSetup};
 use crate::devices::Devices;
-use crate::metrics::LaneMetrics;
+use crate::metrics::{LaneMetrics, WatchedGpu};
 use crate::reason::{Reason, Refusal};
 use crate::serve::Startup;
 use crate::supervisor::{self, Losses, Supervisor, SupervisorSetup};
@@ -339,6 +339,11 @@ impl Service {
     pub async fn unload(&self, name: &str) -> Result<(), Refusal> {
         let (catalog, name) = (Arc::clone(&self.catalog), name.to_owned());
         detached(async move { catalog.unload(&name).await }).await
+    }
+
+    /// GPUs that models run on.
+    pub fn gpus(&self) -> Vec<WatchedGpu> {
+        self.devices.gpus().to_vec()
     }
 
     /// Brings the gauges of queues and lanes up to date.

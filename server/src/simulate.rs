@@ -3,6 +3,7 @@
 pub mod answer;
 pub mod arena;
 pub mod arguments;
+mod devices;
 pub mod entrant;
 pub mod reading;
 pub mod runs;
@@ -13,6 +14,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
+use gpulet_core::placement::Policy;
+use gpulet_core::scaling::SCALERS;
 use sim::page::{Contender, Page};
 
 use crate::output;
@@ -45,6 +48,9 @@ pub fn run(arguments: &SimulateArgs, surroundings: &Surroundings) -> anyhow::Res
 fn study(arguments: &SimulateArgs, show_bar: bool) -> anyhow::Result<Study> {
     let file = reading::read(&arguments.workload)?;
     let workload = reading::adapt(file.workload, arguments.rate_scale, arguments.lanes)?;
+    check_words("--placement", &arguments.placement, Policy::NAMES, &workload)?;
+    let scalers: Vec<&str> = SCALERS.iter().map(|(word, _)| *word).collect();
+    check_words("--scaling", &arguments.scaling, &scalers, &workload)?;
     let mut entrants =
         entrants(arguments, &workload).map_err(|problem| anyhow::anyhow!("--policy: {problem}"))?;
     for entrant in &mut entrants {
@@ -69,7 +75,55 @@ fn study(arguments: &SimulateArgs, show_bar: bool) -> anyhow::Result<Study> {
     Ok(found?)
 }
 
+/// Refuses words of plans that are none, or that nobody asks.
+fn check_words(
+    flag: &str,
+    words: &[String],
+    known: &[&str],
+    workload: &workload::Workload,
+) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        words.is_empty() || workload.partition.is_some(),
+        "{flag}: the workload cuts no devices: expected one with [devices] and [partition]"
+    );
+    match words.iter().find(|word| !known.contains(&word.as_str())) {
+        Some(word) => anyhow::bail!("{flag}: expected one of {}, got `{word}`", known.join(", ")),
+        None => Ok(()),
+    }
+}
+
+/// Every policy, each with every placement policy and scaler that was named.
 fn entrants(arguments: &SimulateArgs, workload: &workload::Workload) -> Result<Vec<Entrant>, String> {
+    let batching = batching(arguments, workload)?;
+    let words = |words: &[String]| match words {
+        [] => vec![None],
+        words => words.iter().cloned().map(Some).collect(),
+    };
+    let (placements, scalers) = (words(&arguments.placement), words(&arguments.scaling));
+    if placements.len().max(scalers.len()) == 1 && placements == scalers {
+        return Ok(batching);
+    }
+    let named = batching.len() > 1;
+    let mut entrants = Vec::new();
+    for entrant in &batching {
+        for (placement, scaling) in
+            placements.iter().flat_map(|placement| scalers.iter().map(move |scaling| (placement, scaling)))
+        {
+            let batching = Some(entrant.setup.label.clone()).filter(|_| named);
+            let words: Vec<String> =
+                [batching, placement.clone(), scaling.clone()].into_iter().flatten().collect();
+            let setup = sim::Setup {
+                placement: placement.clone(),
+                scaling: scaling.clone(),
+                ..entrant.setup.clone().labelled(words.join(", "))
+            };
+            entrants.push(Entrant { setup, colour: entrants.len() });
+        }
+    }
+    Ok(entrants)
+}
+
+fn batching(arguments: &SimulateArgs, workload: &workload::Workload) -> Result<Vec<Entrant>, String> {
     if arguments.compare {
         return entrant::field(workload);
     }
@@ -87,6 +141,11 @@ fn command(arguments: &SimulateArgs) -> String {
     }
     if arguments.compare {
         text.push_str(" --compare");
+    }
+    for (flag, words) in [("--placement", &arguments.placement), ("--scaling", &arguments.scaling)] {
+        for word in words {
+            let _ = write!(text, " {flag} {}", quoted(word));
+        }
     }
     if arguments.seeds != 1 {
         let _ = write!(text, " --seeds {}", arguments.seeds);

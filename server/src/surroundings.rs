@@ -20,6 +20,12 @@ pub struct Surroundings {
 }
 
 impl Surroundings {
+    /// The value of an environment variable that is text; none where it is empty.
+    pub fn variable(&self, name: &str) -> Option<&str> {
+        let found = self.variables.iter().find(|(known, _)| known == name);
+        found.map(|(_, value)| value.as_str()).filter(|value| !value.is_empty())
+    }
+
     /// As they are now.
     pub fn read() -> Self {
         let variable =

@@ -2,8 +2,11 @@
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
-use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use cuda_standin::{Driver, Shape, staged};
 use serde_json::Value;
@@ -21,21 +24,79 @@ fn diagnosis(options: &[&str]) -> (String, String) {
     (word("verdict"), word("detail"))
 }
 
+/// A server that looks for GPUs; ended when it is dropped.
+struct Server {
+    process: Child,
+    announced: Value,
+}
+
+impl Server {
+    /// With these settings more, and variables of its environment.
+    fn start(settings: &[&str], variables: &[(&str, &Path)]) -> Self {
+        let here = "127.0.0.1:0";
+        let mut command = Command::new(TESSERA);
+        command.args(["serve", "--json", "--http", here, "--grpc", here, "--metrics", here]);
+        command.args(["--set", "devices.gpus=auto"]);
+        command.args(settings.iter().flat_map(|setting| ["--set", setting])).envs(variables.iter().copied());
+        let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        Self { announced: serde_json::from_str(&line).unwrap(), process }
+    }
+
+    /// What `/metrics` says once it says `part`.
+    fn metrics(&self, part: &str) -> String {
+        let address = self.announced["metrics"].as_str().unwrap().trim_start_matches("http://");
+        let until = Instant::now() + Duration::from_secs(30);
+        loop {
+            let mut stream = TcpStream::connect(address.trim_end_matches("/metrics")).unwrap();
+            write!(stream, "GET /metrics HTTP/1.1\r\nhost: here\r\nconnection: close\r\n\r\n").unwrap();
+            let mut text = String::new();
+            stream.read_to_string(&mut text).unwrap();
+            if text.contains(part) {
+                return text;
+            }
+            assert!(Instant::now() < until, "no {part} in\n{text}");
+        }
+    }
+
+    /// Values of a variable in the environments of its workers.
+    fn workers_have(&self, variable: &str) -> Vec<String> {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.process.id())).unwrap();
+        let children =
+            threads.filter_map(|thread| std::fs::read_to_string(thread.ok()?.path().join("children")).ok());
+        let numbers: Vec<u32> = children
+            .flat_map(|line| line.split(' ').filter_map(|id| id.parse().ok()).collect::<Vec<_>>())
+            .collect();
+        let start = format!("{variable}=");
+        let of = |id: &u32| {
+            let environment = std::fs::read(format!("/proc/{id}/environ")).ok()?;
+            let environment = String::from_utf8_lossy(&environment).into_owned();
+            environment.split('\0').find_map(|entry| Some(entry.strip_prefix(&start)?.to_owned()))
+        };
+        numbers.iter().filter_map(of).collect()
+    }
+
+    /// Ends it; what it logged.
+    fn log(mut self) -> String {
+        self.process.kill().unwrap();
+        let mut log = String::new();
+        self.process.stderr.take().unwrap().read_to_string(&mut log).unwrap();
+        log
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have been ended before.
+        let _ended = self.process.kill();
+        self.process.wait().unwrap();
+    }
+}
+
 /// The first line of a server that looks for GPUs, which is ended then.
 fn announcement() -> Value {
-    let options =
-        ["serve", "--json", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--metrics", "127.0.0.1:0"];
-    let mut server = Command::new(TESSERA)
-        .args(options)
-        .args(["--set", "devices.gpus=auto", "--set", "server.log_level=error"])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut line = String::new();
-    BufReader::new(server.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    server.kill().unwrap();
-    server.wait().unwrap();
-    serde_json::from_str(&line).unwrap()
+    Server::start(&["server.log_level=error"], &[]).announced.clone()
 }
 
 #[test]
@@ -97,5 +158,92 @@ fn each_gpu_is_a_device_cut_in_units_and_in_a_process_of_its_own() {
         assert_eq!(announced["ready"], false);
         let reason = announced["models"][0]["reason"].as_str().unwrap();
         assert!(reason.contains("CUDA") || reason.contains("ONNX Runtime"), "{reason}");
+    });
+}
+
+#[test]
+fn gpus_have_gauges_of_what_they_do() {
+    let two = Shape { devices: 2, ..Shape::default() };
+    staged("gpus_have_gauges_of_what_they_do", &Driver::Standin(two), || {
+        let server = Server::start(&["server.log_level=error"], &[]);
+        let text = server.metrics("tessera_gpu_throttled{device=\"gpu1\"");
+        for line in [
+            "tessera_gpu_utilisation{device=\"gpu0\"} 0.37",
+            "tessera_gpu_memory_total_bytes{device=\"gpu1\"} 85899345920",
+            "tessera_gpu_sm_clock_hertz{device=\"gpu0\"} 1755000000",
+            "tessera_gpu_memory_clock_hertz{device=\"gpu1\"} 2619000000",
+            "tessera_gpu_throttled{device=\"gpu0\",reason=\"sw_power_cap\"} 1",
+        ] {
+            assert!(text.contains(line), "{line} is not in\n{text}");
+        }
+        assert!(text.contains("tessera_gpu_memory_used_bytes{device=\"gpu0\"} "), "{text}");
+        assert!(text.contains("tessera_lane_busy_us_total{lane=\"0\"} 0"), "{text}");
+    });
+}
+
+#[test]
+fn without_the_management_library_one_line_says_so_and_nothing_is_shown() {
+    let without = Driver::Without(Shape::default(), vec!["nvmlInit_v2".to_owned()]);
+    staged("without_the_management_library_one_line_says_so_and_nothing_is_shown", &without, || {
+        let server = Server::start(&["server.log_level=info"], &[]);
+        let text = server.metrics("tessera_lane_busy_us_total");
+        assert!(!text.contains("tessera_gpu_"), "{text}");
+        assert_eq!(server.announced["devices"][0]["backend"], "cuda-green");
+        let log = server.log();
+        assert_eq!(log.matches("no metrics of GPUs").count(), 1, "{log}");
+    });
+}
+
+/// A process that has the name of MPS's control daemon, and the folder that names it.
+struct Daemon {
+    process: Child,
+    folder: tempfile::TempDir,
+}
+
+impl Daemon {
+    fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("nvidia-cuda-mps-control");
+        std::fs::copy("/bin/sleep", &program).unwrap();
+        let process = Command::new(&program).arg("600").spawn().unwrap();
+        let file = folder.path().join("nvidia-cuda-mps-control.pid");
+        std::fs::write(file, process.id().to_string()).unwrap();
+        Self { process, folder }
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+}
+
+#[test]
+fn under_mps_each_gpulet_is_a_process_with_its_share() {
+    staged("under_mps_each_gpulet_is_a_process_with_its_share", &Driver::Standin(Shape::default()), || {
+        let daemon = Daemon::start();
+        let settings = ["server.log_level=error", "devices.gpu_backend=cuda-mps"];
+        let variables = [("CUDA_MPS_PIPE_DIRECTORY", daemon.folder.path())];
+        let server = Server::start(&settings, &variables);
+        let device = &server.announced["devices"][0];
+        assert_eq!((&device["backend"], &device["units"]), (&"cuda-mps".into(), &100.into()));
+        assert_eq!(device["guarantees"]["compute"], "upper_bound");
+        assert_eq!(device["guarantees"]["resize"], "new_process");
+        assert_eq!(
+            device["guarantees"]["fault_domain"], "device",
+            "one client's fault ends all of the daemon's"
+        );
+        assert_eq!(server.workers_have("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"), ["100"]);
+        assert_eq!(server.workers_have("CUDA_DEVICE_MAX_CONNECTIONS"), ["32"]);
+    });
+}
+
+#[test]
+fn without_mps_no_process_has_a_share() {
+    staged("without_mps_no_process_has_a_share", &Driver::Standin(Shape::default()), || {
+        let server = Server::start(&["server.log_level=error"], &[]);
+        assert_eq!(server.workers_have("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"), [""; 0]);
+        assert_eq!(server.workers_have("CUDA_DEVICE_MAX_CONNECTIONS"), ["32"]);
     });
 }

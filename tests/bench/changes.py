@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What changes of gpulets cost those that are served meanwhile, side by side; writes docs/partition/changes.md.
 
-    tests/run changes [--changes N]     real models, two cores, some ten minutes for 200 changes
+    tests/run changes [--rounds N]     real models, two cores, two minutes a round, four rounds
 
 One server, one stream of requests at 70 % of its capacity. Stretches in which one plan stays take turns with stretches in
 which plans that were drawn at random follow each other without a pause; both see the same plans equally long. Every
@@ -121,7 +121,14 @@ def load(server: Tessera, *options: str) -> list[str]:
     return [*command, *options]
 
 
-def put(client: Client, plan: dict) -> dict:
+def say(words: str) -> None:
+    print(f"changes: {words}", file=sys.stderr)
+
+
+def put(server: Tessera, plan: dict) -> dict:
+    client = Client(server)
+    # Changes take a while, and the answer comes at their end.
+    client.connection.timeout = 120
     status, answer, _ = client.post("/v2/partition/plan", plan)
     if status != 200:
         raise SystemExit(f"error: the plan was not put in force: {answer}\n{plan}")
@@ -168,24 +175,25 @@ class Run:
     took_s: list[float] = field(default_factory=list)
 
 
-def drive(client: Client, run: Run, dice: random.Random, changes: int, rounds: int) -> None:
-    for _ in range(rounds):
+def drive(server: Tessera, run: Run, dice: random.Random, rounds: int) -> None:
+    for number in range(rounds):
         for plan, stretches in zip(run.plans, run.steady):
-            put(client, plan)
+            put(server, plan)
             begun = time.time()
             time.sleep(STEADY_S)
             stretches.append((begun, time.time()))
-        begun, last, done = time.time(), run.plans[-1], 0
-        while done < changes / rounds:
+        begun, last = time.time(), run.plans[-1]
+        while time.time() - begun < PLANS * STEADY_S:
             # Every plan equally often, never the same one twice.
             for plan in dice.sample(run.plans, len(run.plans)):
                 if plan is last:
                     continue
                 asked = time.time()
-                answer = put(client, plan)
+                put(server, plan)
                 run.took_s.append(time.time() - asked)
-                done, last = done + answer["changed"], plan
+                last = plan
         run.changing.append((begun, time.time()))
+        say(f"round {number + 1} of {rounds}: {len(run.took_s)} changes so far")
 
 
 def words(plan: dict) -> str:
@@ -218,8 +226,8 @@ def page(run: Run, seconds: Seconds, report: dict, scale: float, before: float) 
         f"pause (`POST /v2/partition/plan`, probation {PROBATION}). New sessions are loaded, warmed and checked on the two cores that serve.",
         "",
         f"- {len(run.took_s)} changes; from asking to the old gpulets' end {took[len(took) // 2]:.2f} s in the median, {took[-1]:.2f} s at most",
-        f"- {total['offered']:,} requests: {total['answered']:,} answered, {total['wrong']} wrong, {sum(total['failed'].values())} failed, "
-        f"{sum(total['refused'].values())} refused",
+        f"- {total['offered']:,} requests: {total['answered']:,} answered, {total['failed'].get('wrong_answer', 0)} with a wrong answer, "
+        f"{sum(total['failed'].values())} failed in all, {sum(total['refused'].values())} refused",
         f"- **99th percentile during changes over steady: {ratio(99):.2f}**; median {ratio(50):.2f}, 99.9th {ratio(99.9):.2f}",
         "",
         "| latency from when a request was due, ms | requests | median | 99th | 99.9th |",
@@ -235,7 +243,6 @@ def page(run: Run, seconds: Seconds, report: dict, scale: float, before: float) 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--zoo", type=Path, required=True, help="repository filled by models/zoo.py")
-    parser.add_argument("--changes", type=int, default=200, help="at least so many (default: 200)")
     parser.add_argument("--rounds", type=int, default=4, help="how often the two kinds of stretches take turns (default: 4)")
     parser.add_argument("--seed", type=int, default=1, help="of the plans and their order (default: 1)")
     arguments = parser.parse_args()
@@ -249,13 +256,12 @@ def main() -> int:
         profile = profiled(repository, settings)
         with Tessera(repository, CONFIG.format(profiles=profile, probation=PROBATION)) as server:
             server.wait_ready()
-            # Changes take a while, and the answer comes at their end.
-            client = Client(server)
-            client.connection.timeout = 120
             inputs = samples(server, Path(folder))
             everywhere = {"gpulets": [gpulet(core, 1, [slot(model, 1) for model in MODELS]) for core in (0, 1)]}
-            put(client, everywhere)
+            put(server, everywhere)
+            say("looking for the capacity")
             scale = capacity(server, inputs)
+            say(f"{scale:.2f} times the workload's rate; {arguments.rounds} rounds of {2 * PLANS * STEADY_S} s each")
             share = {model: 2 * LOAD / len(MODELS) for model in MODELS}
             plans: list[dict] = []
             while len(plans) < PLANS:
@@ -268,7 +274,7 @@ def main() -> int:
             sender = subprocess.Popen(load(server, *inputs, *options), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
             try:
                 time.sleep(5)
-                drive(client, run, dice, arguments.changes, arguments.rounds)
+                drive(server, run, dice, arguments.rounds)
             finally:
                 sender.send_signal(signal.SIGINT)
                 out, said = sender.communicate(timeout=120)

@@ -370,6 +370,7 @@ def test_what_cannot_be_is_said_before_anything_is_served(tmp_path: Path) -> Non
     for settings, part in (
         ("[lanes]\nshared = true\ncount = 4\n[partition]\nlive = true\n", "lanes.shared: set together with partition.live"),
         ("[partition]\nlive = true\npolicy = 'magic'\n", "partition.policy: `magic`: expected one of tessera"),
+        ("[partition]\nlive = true\npolicy = 'fast-gshare'\n", "partition.policy: `fast-gshare`: plans windows of time"),
         ("[partition]\nlive = true\nperiod = '1ms'\n", "partition.period: 1ms: expected at least 100ms"),
         ("[partition]\nlive = true\n[models.quick]\nlanes = [0]\n", "models.quick.lanes: set together with partition.live"),
     ):

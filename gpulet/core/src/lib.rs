@@ -3,8 +3,8 @@
 //! [`profile`] holds how long a batch takes on a share of a device, [`interference`] how much longer beside others,
 //! [`problem`] what is wanted, [`placement`] the policies that answer with a [`plan`], and [`check`] the judge that
 //! shares no code with them: a planner's own word that its plan meets the objectives is worth little. [`scaling`] says
-//! which rates to plan for as the load moves, [`rollout`] how to get from one plan to the next, and [`supervision`] when
-//! what died is started again. No clock, no files, no threads, no randomness of its own: the same problem gives the
+//! which rates to plan for as the load moves, [`rollout`] how to get from one plan to the next, [`control`] puts these
+//! together as one loop, and [`supervision`] says when what died is started again. No clock, no files, no threads, no randomness of its own: the same problem gives the
 //! same plan, byte for byte.
 //!
 //! Times are microseconds, rates are requests a second, memory is bytes, and a device's space is a whole number of
@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 pub mod check;
+pub mod control;
 pub mod interference;
 pub mod placement;
 pub mod plan;

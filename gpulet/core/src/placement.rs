@@ -100,6 +100,13 @@ impl Policy {
     }
 }
 
+impl Policy {
+    /// Whether its gpulets own their units in windows of time. Lanes keep no windows: such plans are for comparison.
+    pub fn plans_windows(&self) -> bool {
+        matches!(self, Self::FastGshare(_))
+    }
+}
+
 impl Default for Policy {
     fn default() -> Self {
         Self::Tessera(Tessera)

@@ -124,6 +124,8 @@ pub struct Problem {
     profiles: BTreeMap<String, BTreeMap<String, Profile>>,
     interference: Interference,
     quantile: Quantile,
+    /// Whether gpulets may own their units for a part of the time only.
+    windows: bool,
     current: Option<Plan>,
 }
 
@@ -251,6 +253,7 @@ impl Problem {
             profiles: table,
             interference,
             quantile: Quantile::default(),
+            windows: true,
             current: None,
         })
     }
@@ -259,6 +262,14 @@ impl Problem {
     #[must_use]
     pub fn at_quantile(mut self, quantile: Quantile) -> Self {
         self.quantile = quantile;
+        self
+    }
+
+    /// Plans for lanes that run whenever they have something: no gpulet may own its units for a part of the time only. Says
+    /// nothing to a policy that plans nothing else ([`crate::placement::Policy::plans_windows`]).
+    #[must_use]
+    pub fn without_windows(mut self) -> Self {
+        self.windows = false;
         self
     }
 
@@ -276,7 +287,7 @@ impl Problem {
     pub fn on(&self, devices: Vec<Device>) -> Result<Self, ProblemError> {
         let profiles = self.profiles.values().flat_map(BTreeMap::values).cloned().collect();
         let next = Self::new(devices, self.workloads.clone(), profiles, self.interference.clone())?;
-        Ok(Self { quantile: self.quantile, current: self.current.clone(), ..next })
+        Ok(Self { quantile: self.quantile, windows: self.windows, current: self.current.clone(), ..next })
     }
 
     /// The same question with another rate of one workload.
@@ -306,6 +317,11 @@ impl Problem {
     /// The model of interference.
     pub fn interference(&self) -> &Interference {
         &self.interference
+    }
+
+    /// Whether gpulets may own their units for a part of the time only.
+    pub fn allows_windows(&self) -> bool {
+        self.windows
     }
 
     /// The plan in force.

@@ -6,11 +6,13 @@
 //! (G4), and models that nobody asks for leave the device step by step, until a request wakes them. Waking is no move
 //! of a rate and waits for no cool-down. Pure: time comes in with the observation, memory is bounded.
 
+mod courses;
 mod eviction;
-mod forecast;
+mod level;
+mod losses;
 mod motive;
+mod need;
 mod rate;
-mod residuals;
 mod sample;
 mod standby;
 
@@ -19,10 +21,8 @@ use std::fmt;
 use serde::Serialize;
 
 pub use self::eviction::{NotEnough, Resident, evict};
-pub use self::forecast::{Expected, Forecast, HORIZON_MAX};
 pub use self::motive::Motive;
 pub use self::rate::{Ewma, MaxWindow};
-pub use self::residuals::Residuals;
 pub use self::sample::{Sampler, Samples};
 use self::standby::Rest;
 pub use self::standby::{Standby, StandbyAfter};
@@ -41,6 +41,8 @@ pub struct Service {
     pub name: String,
     /// Requests a second that one replica serves within the objective: its largest batch over its time.
     pub replica_rate: f64,
+    /// Part of a device that one replica fills, above 0; only how those of the models compare counts.
+    pub replica_share: f64,
     /// Microseconds from weights in host memory to ready.
     pub warm_load_us: u64,
     /// Microseconds from nothing to ready.
@@ -156,7 +158,7 @@ macro_rules! scalers {
 }
 
 scalers![
-    attainment::Attainment = "attainment", "our default: the least capacity that is forecast to keep the attainment";
+    attainment::Attainment = "attainment", "our default: the least capacity that is forecast to keep the attainment of all requests together";
     gpulet::Gpulet = "gpulet", "highest mean rate of 30 s times 1.2 or 1.5, looked at every 20 s";
     infaas::Infaas = "infaas", "as many replicas as the load of the last second needs, and room for those that load";
     nanily::Nanily = "nanily", "predicted rate over the highest throughput of a replica, rounded up";
@@ -215,9 +217,13 @@ impl Autoscaler {
             return fault("planned", format!("expected {} rates of at least 0", services.len()));
         }
         for service in services {
-            if !(service.replica_rate > 0.0 && is_rate(service.replica_rate) && is_rate(service.peak_rate)) {
-                let problem =
-                    format!("`{}`: expected replica_rate above 0 and peak_rate of at least 0", service.name);
+            let is_above = |number: f64| number > 0.0 && number.is_finite();
+            let is_known = is_above(service.replica_rate) && is_above(service.replica_share);
+            if !(is_known && is_rate(service.peak_rate)) {
+                let problem = format!(
+                    "`{}`: expected replica_rate above 0, replica_share above 0, and peak_rate of at least 0",
+                    service.name
+                );
                 return fault("services", problem);
             }
         }

@@ -15,8 +15,15 @@ use serde::Serialize;
 
 use crate::probe::Found;
 
-/// Where the MPS control daemon keeps its files, if `CUDA_MPS_PIPE_DIRECTORY` does not say otherwise.
+/// Where the MPS control daemon keeps its files, if [`MPS_FOLDER_VARIABLE`] does not say otherwise.
 pub const MPS_FOLDER: &str = "/tmp/nvidia-mps";
+
+/// The variable that tells clients of MPS, and this program, where the daemon keeps its files.
+pub const MPS_FOLDER_VARIABLE: &str = "CUDA_MPS_PIPE_DIRECTORY";
+
+/// The variable with the share of the SMs that a process may use under MPS, in percent. The driver reads it when the
+/// process makes its first context, and the share is the process's for life.
+pub const MPS_SHARE_VARIABLE: &str = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE";
 
 /// Ways of sharing a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -69,9 +76,13 @@ impl Backend {
                 ..shared
             },
             Self::CudaGreen => Guarantees { compute: Compute::Exclusive, resize: Resize::Live, ..shared },
-            Self::CudaMps => {
-                Guarantees { compute: Compute::UpperBound, resize: Resize::NewProcess, ..shared }
-            }
+            // One client's fault ends all clients of the daemon on that GPU.
+            Self::CudaMps => Guarantees {
+                compute: Compute::UpperBound,
+                resize: Resize::NewProcess,
+                fault_domain: FaultDomain::Device,
+                ..shared
+            },
             Self::CudaStream => shared,
         }
     }

@@ -16,7 +16,7 @@ use models::engine::Session;
 use models::{LoadOptions, ModelFiles};
 use tracing::{error, warn};
 
-use crate::backend::Backend;
+use crate::backend::{Backend, MPS_SHARE_VARIABLE};
 use crate::check::{Check, CheckError};
 use crate::driver::{Driver, DriverError, GreenContext, Primary, Split, Stream};
 use crate::idle::{Idle, UnitContext};
@@ -35,11 +35,14 @@ pub struct CudaOptions {
     pub stream_priority: i32,
     /// Units of 2 SMs on Hopper, where kernels that need clusters of blocks cannot run.
     pub ignore_coscheduling: bool,
+    /// Percent of the SMs that this process was given under MPS, as [`MPS_SHARE_VARIABLE`](crate::MPS_SHARE_VARIABLE)
+    /// says; `None`: it says nothing.
+    pub mps_share: Option<u32>,
 }
 
 impl Default for CudaOptions {
     fn default() -> Self {
-        Self { idle_contexts: 8, stream_priority: 0, ignore_coscheduling: false }
+        Self { idle_contexts: 8, stream_priority: 0, ignore_coscheduling: false, mps_share: None }
     }
 }
 
@@ -48,13 +51,29 @@ enum Cut {
     Green(Split),
     /// One unit, which is everything.
     Whole(Grid),
+    /// Hundredths, of which this process has so many.
+    Share(Grid, Option<u32>),
 }
 
 impl Cut {
     fn grid(&self) -> &Grid {
         match self {
             Self::Green(split) => split.grid(),
-            Self::Whole(grid) => grid,
+            Self::Whole(grid) | Self::Share(grid, _) => grid,
+        }
+    }
+
+    /// Whether a gpulet of these units can be made in this process.
+    fn check(&self, units: UnitRange) -> Result<(), String> {
+        match self {
+            Self::Share(_, share) if *share != Some(units.count()) => {
+                let has = share.map_or("no share".to_owned(), |share| format!("a share of {share} %"));
+                Err(format!(
+                    "{units}: this process was started with {has} of the GPU: expected {MPS_SHARE_VARIABLE}={}",
+                    units.count()
+                ))
+            }
+            Self::Green(_) | Self::Whole(_) | Self::Share(..) => Ok(()),
         }
     }
 }
@@ -134,7 +153,8 @@ impl CudaDevice {
                 let split = Split::once(&primary, found.capability, options.ignore_coscheduling);
                 Cut::Green(split.map_err(|error| failed(error.to_string()))?)
             }
-            Backend::Mig | Backend::CudaMps | Backend::CudaStream => {
+            Backend::CudaMps => Cut::Share(Grid::in_percent(found.sms), options.mps_share),
+            Backend::Mig | Backend::CudaStream => {
                 let grid = Grid::new(&[found.sms], 0);
                 Cut::Whole(grid.ok_or_else(|| failed("the device has no SMs".to_owned()))?)
             }
@@ -210,6 +230,7 @@ impl Device for CudaDevice {
         let failed = |why: String| DeviceError(format!("{}: gpulet {}: {why}", state.info.name, spec.lane));
         let units =
             self.grid().range(spec.first_unit, spec.units).map_err(|none| failed(none.to_string()))?;
+        state.cut.check(units).map_err(failed)?;
         state.look_at_ending();
         if let Some(reason) = state.lost() {
             return Err(failed(reason));
@@ -259,7 +280,9 @@ impl State {
                 let context = GreenContext::create(split.describe(units)?)?;
                 (Stream::on_green(&context, self.priority)?, context.sms())
             }
-            Cut::Whole(grid) => (Stream::on_device(&self.primary, self.priority)?, grid.sms(units)),
+            Cut::Whole(grid) | Cut::Share(grid, _) => {
+                (Stream::on_device(&self.primary, self.priority)?, grid.sms(units))
+            }
         };
         lock(&self.check).run(&stream)?;
         let wanted = self.cut.grid().sms(units);

@@ -22,11 +22,14 @@ mod probe;
 mod readings;
 mod units;
 
-pub use backend::{Backend, BackendError, Choice, MPS_FOLDER, MpsAbsent, UnknownBackend, choose, mps_daemon};
+pub use backend::{
+    Backend, BackendError, Choice, MPS_FOLDER, MPS_FOLDER_VARIABLE, MPS_SHARE_VARIABLE, MpsAbsent,
+    UnknownBackend, choose, mps_daemon,
+};
 pub use device::{CudaDevice, CudaOptions};
 pub use ledger::{Budget, Lease, Ledger, MemoryRefusal, MemoryState, Need};
 pub use maker::{SessionMaker, StreamRef};
-pub use onnx::{OnnxMaker, OnnxOptions, lend};
+pub use onnx::{Cudnn, OnnxMaker, OnnxOptions, lend};
 pub use partition::GpuletReadings;
 pub use probe::{Found, GreenMissing, ProbeError, dotted, probe};
 pub use readings::{Instance, Monitor, MonitorError, Readings};

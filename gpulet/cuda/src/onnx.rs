@@ -18,6 +18,19 @@ use crate::driver::{DeviceBuffer, DriverError, PinnedBuffer};
 use crate::ledger::Need;
 use crate::maker::{SessionMaker, StreamRef};
 
+/// Whether models may use cuDNN. It may refuse a green context's stream, for it compares the stream's context with
+/// that of its own handle.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Cudnn {
+    /// They use it, and one that it refuses is loaded without it.
+    #[default]
+    IfItRuns,
+    /// They use it, and one that it refuses is not loaded.
+    Always,
+    /// They do not: the runtime has kernels of its own for some of what it does.
+    Never,
+}
+
 /// How models run on GPUs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OnnxOptions {
@@ -27,14 +40,17 @@ pub struct OnnxOptions {
     pub tf32: bool,
     /// Whether convolutions are laid out with channels last.
     pub prefer_nhwc: bool,
+    /// Whether models may use cuDNN.
+    pub cudnn: Cudnn,
     /// Whether sessions of a model share its weights.
     pub share_weights: bool,
 }
 
 impl Default for OnnxOptions {
-    /// TF32, as the exporting frameworks compute convolutions; shared weights.
+    /// TF32, as the exporting frameworks compute convolutions; cuDNN if it runs; shared weights.
     fn default() -> Self {
-        Self { arena_bytes_max: None, tf32: true, prefer_nhwc: false, share_weights: true }
+        let cudnn = Cudnn::IfItRuns;
+        Self { arena_bytes_max: None, tf32: true, prefer_nhwc: false, cudnn, share_weights: true }
     }
 }
 
@@ -65,15 +81,19 @@ impl SessionMaker for OnnxMaker {
         options: &LoadOptions,
         stream: StreamRef,
     ) -> Result<Box<dyn Session>, DeviceError> {
-        let accelerator = Cuda {
-            memory_limit: self.options.arena_bytes_max,
-            tf32: self.options.tf32,
-            prefer_nhwc: self.options.prefer_nhwc,
-            weights: self.weights_of(stream.device()),
-            stream: lend(stream),
+        let load = |cudnn: bool| {
+            let accelerator = Cuda {
+                memory_limit: self.options.arena_bytes_max,
+                tf32: self.options.tf32,
+                prefer_nhwc: self.options.prefer_nhwc,
+                cudnn,
+                weights: self.weights_of(stream.device()),
+                stream: lend(stream.clone()),
+            };
+            let options = LoadOptions { accelerator: Some(accelerator), ..options.clone() };
+            self.loader.load(files, &options).map_err(|error| error.to_string())
         };
-        let options = LoadOptions { accelerator: Some(accelerator), ..options.clone() };
-        self.loader.load(files, &options).map_err(|error| DeviceError(error.to_string()))
+        with_or_without_cudnn(self.options.cudnn, load).map_err(DeviceError)
     }
 
     /// Weights are the file and what lies beside it.
@@ -82,6 +102,21 @@ impl SessionMaker for OnnxMaker {
         let beside = files.folder().map_or(0, |folder| bytes_beside(folder, "model.onnx"));
         Need { weights: file.saturating_add(beside), arena: 0 }
     }
+}
+
+/// Loads as it may be loaded; a refusal by cuDNN names what is left to try.
+fn with_or_without_cudnn<T>(cudnn: Cudnn, load: impl Fn(bool) -> Result<T, String>) -> Result<T, String> {
+    let refusal = match load(cudnn != Cudnn::Never) {
+        Err(refusal) if cudnn == Cudnn::IfItRuns && refusal.contains("CUDNN") => refusal,
+        loaded => return loaded,
+    };
+    tracing::warn!("cuDNN does not run on this gpulet, so the model is loaded without it: {refusal}");
+    load(false).map_err(|without| {
+        format!(
+            "{refusal}; nor without cuDNN: {without}; `devices.gpu_backend` can be `cuda-mps`, where its daemon runs, or \
+             `cuda-stream`"
+        )
+    })
 }
 
 /// Bytes of the files of a folder but one.
@@ -167,5 +202,49 @@ unsafe impl CudaStream for Lent {
 
     fn wait(&self) -> Result<(), CudaFault> {
         self.0.stream().settle().map_err(fault)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    const MISMATCH: &str = "CUDNN failure 3007: CUDNN_STATUS_BAD_PARAM_STREAM_MISMATCH (running Conv node)";
+
+    /// Loads where cuDNN refuses, and without it where `without` says; what was tried.
+    fn tried(
+        cudnn: Cudnn,
+        with: Result<u32, &str>,
+        without: Result<u32, &str>,
+    ) -> (Result<u32, String>, Vec<bool>) {
+        let tried = RefCell::new(Vec::new());
+        let loaded = with_or_without_cudnn(cudnn, |cudnn| {
+            tried.borrow_mut().push(cudnn);
+            if cudnn { with.map_err(str::to_owned) } else { without.map_err(str::to_owned) }
+        });
+        (loaded, tried.into_inner())
+    }
+
+    #[test]
+    fn a_model_that_cudnn_refuses_is_loaded_without_it() {
+        assert_eq!(tried(Cudnn::IfItRuns, Ok(1), Ok(2)), (Ok(1), vec![true]));
+        assert_eq!(tried(Cudnn::IfItRuns, Err(MISMATCH), Ok(2)), (Ok(2), vec![true, false]));
+        assert_eq!(tried(Cudnn::Always, Err(MISMATCH), Ok(2)), (Err(MISMATCH.to_owned()), vec![true]));
+        assert_eq!(tried(Cudnn::Never, Ok(1), Ok(2)), (Ok(2), vec![false]));
+        let other = "CUDA failure 2: out of memory";
+        assert_eq!(tried(Cudnn::IfItRuns, Err(other), Ok(2)), (Err(other.to_owned()), vec![true]));
+    }
+
+    #[test]
+    fn what_is_left_to_try_is_named() {
+        let (loaded, _) = tried(Cudnn::IfItRuns, Err(MISMATCH), Err("NOT_IMPLEMENTED: Conv"));
+        let said = loaded.unwrap_err();
+        assert!(
+            said.starts_with(MISMATCH) && said.contains("nor without cuDNN: NOT_IMPLEMENTED: Conv"),
+            "{said}"
+        );
+        assert!(said.contains("`cuda-mps`") && said.ends_with("`cuda-stream`"), "{said}");
     }
 }

@@ -38,6 +38,9 @@ impl Granularity {
     }
 }
 
+/// Sizes in percent are multiples of this: finer ones differ by fewer SMs than the driver rounds to.
+const PERCENT_STEP: u32 = 5;
+
 /// A GPU that is too small to be cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the device has {sms} SMs, and a gpulet of it needs at least {least}")]
@@ -110,13 +113,23 @@ pub struct Grid {
     /// SMs of each unit; never empty.
     units: Vec<u32>,
     remainder: u32,
+    /// Sizes are multiples of so many units.
+    step: u32,
 }
 
 impl Grid {
     /// From the groups that a split gave and what it left over. `None`: there are none.
     pub fn new(unit_sms: &[u32], remainder: u32) -> Option<Self> {
         let sound = !unit_sms.is_empty() && u32::try_from(unit_sms.len()).is_ok();
-        sound.then(|| Self { units: unit_sms.to_vec(), remainder })
+        sound.then(|| Self { units: unit_sms.to_vec(), remainder, step: 1 })
+    }
+
+    /// A hundred units, each a hundredth of the SMs, for ways of sharing that count in percent. Where SMs do not go
+    /// round, some units have one more than others.
+    pub fn in_percent(sms: u32) -> Self {
+        let before = |unit: u32| sms.saturating_mul(unit) / 100;
+        let units = (0..100).map(|unit| before(unit + 1) - before(unit)).collect();
+        Self { units, remainder: 0, step: PERCENT_STEP }
     }
 
     /// What a split of so many SMs gives where they lie well: fewer groups and a larger remainder are possible.
@@ -140,9 +153,9 @@ impl Grid {
         self.remainder
     }
 
-    /// Units that a gpulet may have: any number.
+    /// Units that a gpulet may have: any number, or multiples of some where units are percent.
     pub fn sizes(&self) -> Vec<u32> {
-        (1..=self.units()).collect()
+        (1..=self.units()).filter(|units| units.is_multiple_of(self.step)).collect()
     }
 
     /// All units.

@@ -13,6 +13,10 @@ pub enum Errand {
     Ask(Question),
     /// Run a batch on each of two gpulets, then a kernel that faults on the first.
     Fault,
+    /// Ask a table for an entry beyond its end.
+    Index,
+    /// Ask of models what `libraries` asks, in a process that has a share of the GPU under MPS.
+    Share,
     /// Run one batch: how long a process takes from its start to that is what a restart costs.
     Health,
 }
@@ -23,6 +27,8 @@ impl Errand {
         match self {
             Self::Ask(question) => question.word(),
             Self::Fault => "fault",
+            Self::Index => "index",
+            Self::Share => "share",
             Self::Health => "health",
         }
     }
@@ -33,7 +39,7 @@ impl std::str::FromStr for Errand {
 
     fn from_str(word: &str) -> Result<Self, String> {
         let questions = Question::ALL.into_iter().map(Self::Ask);
-        let mut all = questions.chain([Self::Fault, Self::Health]);
+        let mut all = questions.chain([Self::Fault, Self::Index, Self::Share, Self::Health]);
         all.find(|errand| errand.word() == word).ok_or_else(|| format!("unknown errand `{word}`"))
     }
 }
@@ -46,11 +52,14 @@ impl std::str::FromStr for Errand {
 #[command(version, after_help = question::table(), max_term_width = 110)]
 pub struct Arguments {
     /// Questions to ask, in this order.
-    #[arg(required_unless_present_any = ["all", "child"], conflicts_with = "all")]
+    #[arg(required_unless_present_any = ["all", "probe", "child"], conflicts_with_all = ["all", "probe"])]
     pub questions: Vec<Question>,
     /// All questions, in less than 8 minutes.
     #[arg(long)]
     pub all: bool,
+    /// Only says which GPU there is.
+    #[arg(long, conflicts_with = "all")]
+    pub probe: bool,
     /// Which GPU, by the driver's number.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub device: u32,
@@ -93,14 +102,25 @@ mod tests {
     fn what_is_asked_is_said_in_one_way() {
         assert_eq!(parsed("facts mix --device 1").unwrap().asked(), [Question::Facts, Question::Mix]);
         assert_eq!(parsed("--all").unwrap().asked(), Question::ALL);
-        for misuse in ["", "--all facts", "speed", "facts --device -1", "facts --seconds 0"] {
+        assert!(parsed("--probe").unwrap().asked().is_empty());
+        for misuse in [
+            "",
+            "--all facts",
+            "--probe facts",
+            "--all --probe",
+            "speed",
+            "facts --device -1",
+            "facts --seconds 0",
+        ] {
             assert_eq!(parsed(misuse).unwrap_err().exit_code(), i32::from(crate::exit::MISUSE), "{misuse}");
         }
     }
 
     #[test]
     fn errands_are_told_by_their_words() {
-        for errand in [Errand::Ask(Question::Resize), Errand::Fault, Errand::Health] {
+        for errand in
+            [Errand::Ask(Question::Resize), Errand::Fault, Errand::Index, Errand::Share, Errand::Health]
+        {
             assert_eq!(errand.word().parse(), Ok(errand));
         }
         assert!("speed".parse::<Errand>().is_err());

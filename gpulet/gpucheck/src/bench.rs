@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 
 use gpulet::{Device, DeviceError, Partition, PartitionSpec, PartitionWatch};
 use gpulet_cuda::driver::{Driver, DriverError, LibraryError, Primary, SplitError};
-use gpulet_cuda::{Backend, CudaDevice, CudaOptions, Found};
+use gpulet_cuda::{Backend, CudaDevice, CudaOptions, Cudnn, Found};
 use models::engine::{RunError, Session};
 use models::{LoadOptions, ModelFiles};
 
 use crate::answer::Answers;
+use crate::arguments::Arguments;
 use crate::makers::{Engine, Makers};
 
 /// Why a question was given up.
@@ -50,6 +51,8 @@ pub struct Bench<'a> {
     pub models: PathBuf,
     /// Profile file.
     pub profiles: PathBuf,
+    /// ONNX Runtime as the command line names it, for processes of this program.
+    pub onnxruntime: Option<PathBuf>,
 }
 
 impl Bench<'_> {
@@ -81,7 +84,20 @@ impl Bench<'_> {
     /// # Errors
     /// What it lacks.
     pub fn take(&self, backend: Backend, options: &CudaOptions) -> Result<CudaDevice, Stop> {
-        let makers = Arc::new(Makers::new(self.engine.clone()));
+        self.take_with(backend, Cudnn::IfItRuns, options)
+    }
+
+    /// The same, with models that may use cuDNN so.
+    ///
+    /// # Errors
+    /// What it lacks.
+    pub fn take_with(
+        &self,
+        backend: Backend,
+        cudnn: Cudnn,
+        options: &CudaOptions,
+    ) -> Result<CudaDevice, Stop> {
+        let makers = Arc::new(Makers::new(&self.engine, cudnn));
         Ok(CudaDevice::take(&self.found, backend, makers, options)?)
     }
 
@@ -91,6 +107,22 @@ impl Bench<'_> {
     /// What it lacks.
     pub fn cut(&self) -> Result<CudaDevice, Stop> {
         self.take(Backend::CudaGreen, &CudaOptions::default())
+    }
+
+    /// The command line of a process of this program that asks the same GPU about the same models.
+    pub fn arguments(&self) -> Arguments {
+        Arguments {
+            questions: Vec::new(),
+            all: false,
+            probe: false,
+            device: u32::try_from(self.found.ordinal).unwrap_or(0),
+            out: None,
+            models: self.models.clone(),
+            profiles: self.profiles.clone(),
+            onnxruntime: self.onnxruntime.clone(),
+            seconds: None,
+            child: None,
+        }
     }
 
     /// Says for people what is being done.
@@ -132,12 +164,31 @@ pub fn open(device: &CudaDevice, first: u32, units: u32) -> Result<Arc<dyn Parti
     device.open(&PartitionSpec { lane: first, first_unit: first, units }, Arc::new(Losses::default()))
 }
 
-/// Opens a gpulet with one session.
+/// Opens a gpulet with one session of a kernel.
 ///
 /// # Errors
 /// What the device says.
 pub fn serve(device: &CudaDevice, files: &ModelFiles, first: u32, units: u32) -> Result<Open, DeviceError> {
+    serve_rows(device, files, (first, units), 1)
+}
+
+/// Opens a gpulet with one session of a model, whose batches have at most so many rows: a new session runs every size
+/// once, which takes time.
+///
+/// # Errors
+/// What the device says.
+pub fn serve_rows(
+    device: &CudaDevice,
+    files: &ModelFiles,
+    (first, units): (u32, u32),
+    rows: u32,
+) -> Result<Open, DeviceError> {
     let partition = open(device, first, units)?;
-    let session = partition.load(files, &LoadOptions::default())?;
+    let session = partition.load(files, &at_most(rows))?;
     Ok(Open { session, partition })
+}
+
+/// Options of a model whose batches have at most so many rows.
+pub fn at_most(rows: u32) -> LoadOptions {
+    LoadOptions { max_batch: Some(rows), ..LoadOptions::default() }
 }

@@ -1,16 +1,17 @@
 //! The process that asks: it has the GPU, and may be ended at any time.
 
-use std::io::{self, Write};
+use std::io;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use gpulet_cuda::{ENVIRONMENT, Found, probe};
+use gpulet_cuda::{ENVIRONMENT, Found, MPS_SHARE_VARIABLE, probe};
 
 use crate::answer::{Answers, Fact};
 use crate::arguments::{Arguments, Errand};
-use crate::bench::Bench;
-use crate::question::Question;
-use crate::{exit, makers};
+use crate::bench::{Bench, Stop};
+use crate::exit;
+use crate::makers::{self, Engine};
+use crate::question::{MPS_SHARE, Question, ask_with_share};
 
 /// A child of this program that runs an errand, its answers to be read. Variables that must be there before a GPU is
 /// taken are set for it.
@@ -22,6 +23,9 @@ pub(crate) fn command(errand: Errand, arguments: &Arguments, time: Duration) -> 
     command.arg("--models").arg(&arguments.models).arg("--profiles").arg(&arguments.profiles);
     if let Some(library) = &arguments.onnxruntime {
         command.arg("--onnxruntime").arg(library);
+    }
+    if errand == Errand::Share {
+        command.env(MPS_SHARE_VARIABLE, MPS_SHARE.to_string());
     }
     command.envs(ENVIRONMENT).stdin(Stdio::null()).stdout(Stdio::piped());
     Ok(command)
@@ -52,34 +56,51 @@ pub fn ask(errand: Errand, arguments: &Arguments) -> Result<u8, String> {
             return Ok(code);
         }
     };
+    let engine = |needed| match needed {
+        true => makers::onnx(arguments.onnxruntime.as_deref()),
+        false => Err("is asked without models".to_owned()),
+    };
+    let mut answers = Answers::new(&mut stdout);
     match errand {
-        Errand::Ask(question) => Ok(ask_question(question, found, arguments, &mut stdout)),
-        Errand::Fault => Ok(crate::question::suffer(&found, &mut Answers::new(&mut stdout))),
+        Errand::Ask(question) => {
+            let mut bench =
+                bench(found, engine(question.needs_models()), arguments, answers, question.time());
+            Ok(ended(question.ask(&mut bench), question.word(), &mut bench.answers))
+        }
+        Errand::Share => {
+            let time = Question::Libraries.time();
+            let mut bench = bench(found, engine(true), arguments, answers, time);
+            Ok(ended(ask_with_share(&mut bench), "libraries.share", &mut bench.answers))
+        }
+        Errand::Fault => Ok(crate::question::suffer(&found, &mut answers)),
+        Errand::Index => Ok(crate::question::look_beyond(&found, &engine(true), &mut answers)),
         Errand::Health => Ok(crate::question::recover(&found)),
     }
 }
 
-fn ask_question(
-    question: Question,
+fn bench<'a>(
     found: Found,
+    engine: Engine,
     arguments: &Arguments,
-    lines: &mut (dyn Write + Send),
-) -> u8 {
-    let time = arguments.seconds.map_or(question.time(), Duration::from_secs);
-    let mut bench = Bench {
+    answers: Answers<'a>,
+    time: Duration,
+) -> Bench<'a> {
+    Bench {
         found,
-        answers: Answers::new(lines),
-        until: Instant::now() + time,
-        engine: match question.needs_models() {
-            true => makers::onnx(arguments),
-            false => Err("is asked without models".to_owned()),
-        },
+        answers,
+        until: Instant::now() + arguments.seconds.map_or(time, Duration::from_secs),
+        engine,
         models: arguments.models.clone(),
         profiles: arguments.profiles.clone(),
-    };
-    if let Err(stop) = question.ask(&mut bench) {
-        let fact = Fact::new(format!("{}.given_up", question.word()), "10.4");
-        bench.answers.say(&fact.ok(false).detail(stop.to_string()));
+        onnxruntime: arguments.onnxruntime.clone(),
     }
-    if bench.answers.failed() == 0 { exit::ANSWERED } else { exit::FAILED }
+}
+
+/// Says how a question was given up, if it was. The exit code.
+fn ended(asked: Result<(), Stop>, word: &str, answers: &mut Answers<'_>) -> u8 {
+    if let Err(stop) = asked {
+        let fact = Fact::new(format!("{word}.given_up"), "10.4");
+        answers.say(&fact.ok(false).detail(stop.to_string()));
+    }
+    if answers.failed() == 0 { exit::ANSWERED } else { exit::FAILED }
 }

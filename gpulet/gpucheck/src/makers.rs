@@ -1,19 +1,18 @@
 //! Who makes sessions: kernels of ours, and models where there is an engine for them.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use gpulet::DeviceError;
-use gpulet_cuda::{Need, OnnxMaker, OnnxOptions, SessionMaker, StreamRef};
+use gpulet_cuda::{Cudnn, Need, OnnxMaker, OnnxOptions, SessionMaker, StreamRef};
 use models::engine::Session;
 use models::engine::ort::{Environment, discover};
 use models::{Format, LoadOptions, Loader, ModelFiles};
 
-use crate::arguments::Arguments;
 use crate::kernel_maker::KernelMaker;
 
-/// An engine for models, or what is missing for one.
-pub type Engine = Result<Arc<dyn SessionMaker>, String>;
+/// Engines for models, by how they may use cuDNN; or what is missing for one.
+pub type Engine = Result<Arc<dyn Fn(Cudnn) -> Arc<dyn SessionMaker> + Send + Sync>, String>;
 
 /// What the CUDA provider is in, beside the library that loads it.
 const PROVIDER: &str = "libonnxruntime_providers_cuda.so";
@@ -22,15 +21,14 @@ const PROVIDER: &str = "libonnxruntime_providers_cuda.so";
 static LIBRARY: OnceLock<String> = OnceLock::new();
 
 /// The engine for ONNX models on GPUs: ONNX Runtime, if it is found with its CUDA provider.
-pub fn onnx(arguments: &Arguments) -> Engine {
-    let configured = arguments.onnxruntime.as_deref();
+pub fn onnx(library: Option<&Path>) -> Engine {
     let environment = Environment {
         path: std::env::var_os("PATH"),
         virtual_env: std::env::var_os("VIRTUAL_ENV").map(PathBuf::from),
         // An argument takes its place.
         ort_dylib_path: None,
     };
-    let library = discover(configured, &environment).map_err(|missing| missing.to_string())?;
+    let library = discover(library, &environment).map_err(|missing| missing.to_string())?;
     let provider = library.path.with_file_name(PROVIDER);
     if !provider.exists() {
         let (path, folder) = (library.path.display(), provider.display());
@@ -38,7 +36,10 @@ pub fn onnx(arguments: &Arguments) -> Engine {
     }
     let _ = LIBRARY.set(format!("ONNX Runtime {} with its CUDA provider, TF32", library.version));
     let loader = Arc::new(Loader::new(Ok(library)));
-    Ok(Arc::new(OnnxMaker::new(loader, OnnxOptions::default())))
+    Ok(Arc::new(move |cudnn| {
+        let options = OnnxOptions { cudnn, ..OnnxOptions::default() };
+        Arc::new(OnnxMaker::new(Arc::clone(&loader), options))
+    }))
 }
 
 /// The library that runs models, for people; none where none is loaded.
@@ -49,12 +50,13 @@ pub(crate) fn library() -> Option<&'static str> {
 /// Both kinds.
 pub struct Makers {
     kernels: KernelMaker,
-    onnx: Engine,
+    onnx: Result<Arc<dyn SessionMaker>, String>,
 }
 
 impl Makers {
     /// With an engine for models, or without.
-    pub fn new(onnx: Engine) -> Self {
+    pub fn new(engine: &Engine, cudnn: Cudnn) -> Self {
+        let onnx = engine.as_ref().map(|engine| engine(cudnn)).map_err(Clone::clone);
         Self { kernels: KernelMaker::default(), onnx }
     }
 

@@ -70,16 +70,17 @@ questions! {
 }
 
 impl Question {
-    /// Whether it is about models.
+    /// Whether some of it is about models.
     pub(crate) fn needs_models(self) -> bool {
         match self {
-            Self::Libraries | Self::Sharing | Self::Profile | Self::Mix => true,
-            Self::Facts | Self::Isolation | Self::Resize | Self::Interference | Self::Faults => false,
+            Self::Libraries | Self::Sharing | Self::Profile | Self::Mix | Self::Faults => true,
+            Self::Facts | Self::Isolation | Self::Resize | Self::Interference => false,
         }
     }
 }
 
-pub(crate) use faults::{recover, suffer};
+pub(crate) use faults::{look_beyond, recover, suffer};
+pub(crate) use libraries::{MPS_SHARE, ask_with_share};
 
 /// Time that a child has beyond its question's before it is ended.
 pub const GRACE: Duration = Duration::from_secs(5);

@@ -130,11 +130,20 @@ fn read_all(folder: &Path) -> Result<Vec<Subject>, String> {
     folders.iter().map(|path| Subject::read(path)).collect()
 }
 
-/// The models, if they can be run here; else says what is missing.
+/// The models, if they can be run here on green contexts; else says what is missing.
 pub(crate) fn ready(bench: &mut Bench<'_>, fact: &str, question: &str) -> Option<Vec<Subject>> {
-    let green = bench.found.green.as_ref().map_err(ToString::to_string);
-    let engine = bench.engine.as_ref().map_err(Clone::clone);
-    match green.and(engine).and_then(|_| read_all(&bench.models)) {
+    if let Err(missing) = &bench.found.green {
+        let missing = missing.to_string();
+        bench.answers.skip(fact, question, missing);
+        return None;
+    }
+    ready_anyhow(bench, fact, question)
+}
+
+/// The models, if they can be run here in any way; else says what is missing.
+pub(crate) fn ready_anyhow(bench: &mut Bench<'_>, fact: &str, question: &str) -> Option<Vec<Subject>> {
+    let engine = bench.engine.as_ref().map(drop).map_err(Clone::clone);
+    match engine.and_then(|()| read_all(&bench.models)) {
         Ok(subjects) => Some(subjects),
         Err(missing) => {
             bench.answers.skip(fact, question, missing);

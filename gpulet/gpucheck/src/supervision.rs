@@ -137,6 +137,9 @@ pub fn supervise(arguments: &Arguments, stdout: &mut (dyn Write + Send)) -> Resu
         Err((_, misuse)) => return Err(misuse),
     };
     introduce(&mut answers, &found);
+    if arguments.probe {
+        return Ok(exit::ANSWERED);
+    }
     for question in arguments.asked() {
         attend_to(question, arguments, &mut answers)?;
     }

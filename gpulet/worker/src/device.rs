@@ -77,8 +77,8 @@ impl ProcessDevice {
         Ok(Self { info, scope, command, hello, limits, starter, shared })
     }
 
-    fn start(&self) -> Result<Arc<Process>, DeviceError> {
-        let (process, found) = Process::start(&self.command, &self.hello, self.limits, &self.starter)?;
+    fn start(&self, command: &WorkerCommand) -> Result<Arc<Process>, DeviceError> {
+        let (process, found) = Process::start(command, &self.hello, self.limits, &self.starter)?;
         let (found, expected, name) = (found.units, self.info.units, &self.info.name);
         if found != expected {
             let reason = format!("device `{name}`: the worker's has {found} units: expected {expected}");
@@ -87,10 +87,10 @@ impl ProcessDevice {
         Ok(Arc::new(process))
     }
 
-    /// The process for another gpulet.
-    fn process(&self) -> Result<Arc<Process>, DeviceError> {
+    /// The process for another gpulet, of so many units.
+    fn process(&self, units: u32) -> Result<Arc<Process>, DeviceError> {
         if self.scope == WorkerScope::Gpulet {
-            return self.start();
+            return self.start(&self.command.for_units(units));
         }
         // Held while it starts: whoever else wants a gpulet meanwhile waits for the same process.
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
@@ -99,7 +99,7 @@ impl ProcessDevice {
         }
         let gone = shared.take();
         drop(gone);
-        let process = self.start()?;
+        let process = self.start(&self.command)?;
         *shared = Some(Arc::clone(&process));
         Ok(process)
     }
@@ -117,7 +117,10 @@ fn prepare(name: &str, description: String, limits: Limits) -> Result<(Hello, St
 fn promised(mut info: DeviceInfo, scope: WorkerScope) -> DeviceInfo {
     match scope {
         WorkerScope::Gpulet => {
-            info.guarantees.fault_domain = FaultDomain::Gpulet;
+            // What ends a device's other gpulets does so from another process too.
+            if info.guarantees.fault_domain == FaultDomain::Process {
+                info.guarantees.fault_domain = FaultDomain::Gpulet;
+            }
             if info.guarantees.resize == Resize::Live {
                 info.guarantees.resize = Resize::NewProcess;
             }
@@ -138,7 +141,7 @@ impl Device for ProcessDevice {
         watch: Arc<dyn PartitionWatch>,
     ) -> Result<Arc<dyn Partition>, DeviceError> {
         let refuse = |reason: String| DeviceError(format!("device `{}`: {reason}", self.info.name));
-        let process = self.process()?;
+        let process = self.process(spec.units)?;
         let (mut socket, end) = Socket::pair().map_err(|error| refuse(error.to_string()))?;
         let open = Open { lane: spec.lane, first_unit: spec.first_unit, units: spec.units };
         let asked = process.open(&open, std::os::fd::AsFd::as_fd(&end));

@@ -35,6 +35,8 @@ pub struct WorkerCommand {
     pub arguments: Vec<OsString>,
     /// Variables that it has besides those of this process.
     pub variables: Vec<(OsString, OsString)>,
+    /// A variable that gets the number of the gpulet's units, where each gpulet has a process of its own.
+    pub units_variable: Option<OsString>,
 }
 
 impl WorkerCommand {
@@ -47,7 +49,17 @@ impl WorkerCommand {
             name,
             arguments: vec![OsString::from("worker")],
             variables: Vec::new(),
+            units_variable: None,
         }
+    }
+
+    /// The same for a process that is to have a gpulet of so many units.
+    pub(crate) fn for_units(&self, units: u32) -> Self {
+        let mut command = self.clone();
+        if let Some(name) = command.units_variable.take() {
+            command.variables.push((name, units.to_string().into()));
+        }
+        command
     }
 
     /// The worker's end of the conversation becomes its standard input. The worker is in a process group of its own:

@@ -19,6 +19,7 @@ use serde::Serialize;
 use workload::{Arrivals, ExecutionNoise, Extent, Model, Profile, Workload};
 
 use crate::error::SimError;
+use crate::partition::fluid;
 use crate::units::{SECOND, seconds};
 
 /// Buckets of a run at most.
@@ -62,6 +63,7 @@ struct Kind {
 /// # Errors
 /// If the workload does not say how long batches of a model take.
 pub fn bound(workload: &Workload) -> Result<Bound, SimError> {
+    let workload = &fluid(workload)?;
     let from = workload.warmup;
     let to = match workload.extent {
         Extent::Time(time) => time,
@@ -92,6 +94,7 @@ pub fn bound(workload: &Workload) -> Result<Bound, SimError> {
 
 /// Lane seconds that a second of the workload's traffic needs at least.
 pub(crate) fn lane_time_a_second(workload: &Workload) -> Result<f64, SimError> {
+    let workload = &fluid(workload)?;
     let noise = ExecutionNoise::new(workload)?;
     let mut lane_time = 0.0;
     for (id, model) in (0..).zip(&workload.models) {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use hdrhistogram::Histogram;
 use router_core::{Nanos, Outcome, Reason};
-use workload::{DURATION_MAX, Profile, RequestOverhead, Workload};
+use workload::{DURATION_MAX, RequestOverhead, Workload};
 
 use crate::inflight::Request;
 use crate::lanes::Running;
@@ -92,9 +92,10 @@ pub(crate) struct LaneTime {
 }
 
 impl Figures {
-    /// `to` is when the traffic ends if that is known, `expected` about when.
+    /// `largest` is the largest batch of all models, `to` when the traffic ends if that is known, `expected` about when.
     pub(crate) fn new(
         workload: &Workload,
+        largest: u32,
         to: Option<u64>,
         expected: u64,
     ) -> Result<Self, hdrhistogram::CreationError> {
@@ -107,8 +108,6 @@ impl Figures {
             batches: 0,
             latencies: None,
         });
-        let profiles = workload.models.iter().filter_map(|model| model.profile.as_ref());
-        let largest = profiles.map(Profile::max_batch).max().unwrap_or(0);
         Ok(Self {
             window,
             overhead: RequestOverhead::new(workload),

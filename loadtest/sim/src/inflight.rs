@@ -10,6 +10,7 @@ pub(crate) struct Request {
     pub deadline: Option<Nanos>,
     pub model: u32,
     pub tenant: u16,
+    pub rows: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -63,7 +64,7 @@ mod tests {
 
     #[test]
     fn a_slot_is_used_again_and_the_old_name_means_nothing_then() {
-        let request = |arrived| Request { arrived, deadline: None, model: 0, tenant: 0 };
+        let request = |arrived| Request { arrived, deadline: None, model: 0, tenant: 0, rows: 1 };
         let mut requests = InFlight::default();
         let first = requests.insert(request(1));
         assert_eq!(requests.remove(first), Some(request(1)));

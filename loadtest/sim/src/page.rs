@@ -3,6 +3,7 @@
 
 mod axis;
 mod document;
+mod gpulets;
 mod markup;
 mod plot;
 mod story;
@@ -68,6 +69,7 @@ impl Page<'_> {
         for view in views::all(self) {
             body.push_str(&figure(&view.heading, &view.picture, &view.caption));
         }
+        body.push_str(&views::gpulets(self));
         body.push_str(&views::lanes(self));
         body.push_str(&tables::models(self));
         body.push_str(&story::closing(self));

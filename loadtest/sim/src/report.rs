@@ -5,10 +5,17 @@
 
 use std::collections::BTreeMap;
 
+use gpulet_core::control::DecisionEntry;
 use serde::Serialize;
 
 /// Points of a time series at most.
 pub const SERIES_MAX: usize = 200;
+
+/// Changes of the number of devices that a report tells at most.
+pub const STEPS_MAX: usize = 2_000;
+
+/// Gpulets that a report tells at most.
+pub const SPANS_MAX: usize = 4_000;
 
 /// Lanes whose batches a report shows one by one.
 pub const TIMELINE_LANES: u32 = 16;
@@ -67,6 +74,75 @@ pub struct Report {
     pub batch_sizes: Vec<BatchSize>,
     /// Every batch of the first [`TIMELINE_LANES`] lanes in a short window in the middle of the run, by its end.
     pub lane_timeline: Vec<Span>,
+    /// Devices and gpulets, where the workload cuts devices.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub partition: Option<PartitionFigures>,
+}
+
+/// Devices that were cut into gpulets. A device counts while there is a gpulet on it, those included that are being made
+/// and those that are kept for a while as a way back.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PartitionFigures {
+    /// Word of the placement policy.
+    pub policy: String,
+    /// Word of the scaler.
+    pub scaling: String,
+    /// File of the plan that was in force all the time; none where plans followed the load.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub plan: Option<String>,
+    /// Devices that there are.
+    pub devices: u32,
+    /// Devices used at once at most, inside the window, as all that follows.
+    pub devices_most: u32,
+    /// Devices used on average.
+    pub devices_mean: f64,
+    /// Seconds of devices used.
+    pub device_seconds: f64,
+    /// The same, each times the cost of its device.
+    pub cost_seconds: f64,
+    /// Tables that came in force in the whole run, the first included.
+    pub changes: u64,
+    /// Plans that were begun or wanted and did not come in force.
+    pub failures: u64,
+    /// Times at which there was no plan for the load for a reason that was news.
+    pub unplanned: u64,
+    /// Share of what was wanted that plans were made for, at least: below 1 where the devices were too few for it.
+    pub share_least: f64,
+    /// Why there was no plan, or why one did not come in force, the last time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+    /// When the number of devices that are used changed, and to what.
+    pub steps: Vec<DeviceStep>,
+    /// Gpulets that were in force, by device and place.
+    pub gpulets: Vec<GpuletSpan>,
+    /// Why rates that are planned for moved, oldest first; the last 256.
+    pub decisions: Vec<DecisionEntry>,
+}
+
+/// The number of devices that are used changed.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct DeviceStep {
+    /// Seconds from the start of the run.
+    pub t: f64,
+    /// Devices used from then on.
+    pub devices: u32,
+}
+
+/// A gpulet while it was in force with the same models.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct GpuletSpan {
+    /// Name of the device.
+    pub device: String,
+    /// Its first unit.
+    pub first_unit: u32,
+    /// How many units.
+    pub units: u32,
+    /// What it ran, in turn.
+    pub models: Vec<String>,
+    /// Seconds from the start of the run.
+    pub from_s: f64,
+    /// The same, of its end.
+    pub to_s: f64,
 }
 
 /// How requests ended. `offered` is the sum of all the others.

@@ -8,6 +8,7 @@
 
 mod demand;
 mod fleet;
+mod hindsight;
 mod oracle;
 mod queue;
 mod render;
@@ -17,6 +18,7 @@ mod traces;
 
 pub use demand::Demand;
 pub use fleet::{Allocation, Fleet, FleetModel};
+pub use hindsight::hindsight;
 pub use oracle::{Oracle, bound};
 pub use queue::Queue;
 pub use run::{Controller, Outcome, Rules, Wanted, run};

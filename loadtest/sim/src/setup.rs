@@ -1,14 +1,19 @@
 //! What is simulated beside the workload: the policy, and the bounds of the run.
 
+use gpulet_core::control::Model;
 use router_core::batch::{BatchOptions, Policy};
-use router_core::{ConfigError, ModelId, ModelLanes, ModelSpec, Nanos, ProfilePoint, RouterConfig};
-use workload::{Model, Workload, WorkloadError};
+use router_core::{ConfigError, LaneKind, ModelId, ModelLanes, ModelSpec, Nanos, ProfilePoint, RouterConfig};
+use workload::{Workload, WorkloadError};
 
 /// How a workload is run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Setup {
     /// How batches are formed, for every model of the workload.
     pub policy: Policy,
+    /// Placement policy in place of the workload's, where that cuts devices.
+    pub placement: Option<String>,
+    /// Scaler in place of the workload's.
+    pub scaling: Option<String>,
     /// What the policy is called in reports.
     pub label: String,
     /// Whether every invariant is checked after every event. Costs time in proportion to all that is in flight, at
@@ -42,6 +47,8 @@ impl Setup {
         Self {
             label: policy.name().to_owned(),
             policy,
+            placement: None,
+            scaling: None,
             check: false,
             trace: false,
             max_events: 20_000_000_000,
@@ -75,7 +82,7 @@ impl Setup {
         if self.policy.ahead() > Nanos::ZERO { 2 } else { 1 }
     }
 
-    pub(crate) fn router(&self, workload: &Workload) -> Result<RouterConfig, ConfigError> {
+    pub(crate) fn router(&self, workload: &Workload, lanes: u32) -> Result<RouterConfig, ConfigError> {
         if self.queue_limit == 0 {
             return Err(ConfigError::new("queue_limit", "is 0, expected at least 1"));
         }
@@ -85,7 +92,7 @@ impl Setup {
         let config = RouterConfig {
             max_requests: self.max_requests,
             max_models: u32::try_from(workload.models.len()).unwrap_or(u32::MAX),
-            max_lanes: workload.lanes.count,
+            max_lanes: lanes,
             queued_bytes_limit: self.queued_bytes_limit,
             weights: whole(workload.tenants.iter().map(|tenant| tenant.weight)),
             records: self.records,
@@ -99,11 +106,12 @@ impl Setup {
 
 impl Setup {
     /// A model as the router is told: its profile at powers of two and the largest batch, straight lines in between.
-    pub(crate) fn spec(&self, id: ModelId, model: &Model) -> Result<ModelSpec, WorkloadError> {
+    pub(crate) fn spec(&self, id: ModelId, model: &workload::Model) -> Result<ModelSpec, WorkloadError> {
         let profile = model.profiled()?;
         let largest = profile.max_batch();
         let point = |rows| ProfilePoint { rows, row_bytes: model.row_bytes, time: Nanos(profile.time(rows)) };
         Ok(ModelSpec {
+            measured_on: LaneKind::default(),
             model: id,
             max_batch: largest,
             queue_limit: self.queue_limit,
@@ -111,6 +119,23 @@ impl Setup {
             lanes: ModelLanes::All,
             profile: workload::sizes(largest).map(point).collect(),
         })
+    }
+}
+
+impl Setup {
+    /// Models as the router is told where they run on gpulets: without lanes and without times, for both come with the
+    /// first table.
+    pub(crate) fn specs_on_gpulets(&self, models: &[Model]) -> Vec<ModelSpec> {
+        let spec = |(id, model): (u32, &Model)| ModelSpec {
+            measured_on: LaneKind::default(),
+            model: ModelId(id),
+            max_batch: model.batch_max,
+            queue_limit: self.queue_limit,
+            policy: self.policy.clone(),
+            lanes: ModelLanes::Only(Vec::new()),
+            profile: Vec::new(),
+        };
+        (0..).zip(models).map(spec).collect()
     }
 }
 
@@ -153,7 +178,7 @@ mod tests {
             (Setup { queue_limit: 0, ..Setup::default() }, "queue_limit"),
             (Setup { max_requests: 0, ..Setup::default() }, "max_requests"),
         ] {
-            assert_eq!(setup.router(&workload).unwrap_err().field, field);
+            assert_eq!(setup.router(&workload, 1).unwrap_err().field, field);
         }
     }
 }

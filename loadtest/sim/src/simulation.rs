@@ -3,11 +3,13 @@
 //! At one moment lanes that go or come back go first, then batches that end, then requests that arrive, then the
 //! router's own time. So a lane that is free just now is free for the request that arrives just now.
 
+mod control;
+
 use std::collections::VecDeque;
 
 use router_core::{
-    Arrival, BatchId, BatchReport, Class, Effect, Effects, Event, LaneId, LaneSpec, ModelId, ModelSpec,
-    Nanos, Router, ShapeKey, Tenant,
+    Arrival, BatchId, BatchReport, Class, Effect, Effects, Event, LaneId, LaneKind, LaneSpec, ModelId,
+    ModelSpec, Nanos, Router, ShapeKey, Tenant,
 };
 use workload::{Arrivals, ExecutionNoise, Extent, LaneChange, Offered, Workload};
 
@@ -16,6 +18,7 @@ use crate::error::{Breach, Broken, SimError};
 use crate::figures::Figures;
 use crate::inflight::{InFlight, Request};
 use crate::lanes::{Held, Lanes};
+use crate::partition::Partitioned;
 use crate::report::{Report, SpanEnd, Stopped};
 use crate::setup::Setup;
 use crate::units::{SECOND, seconds};
@@ -52,6 +55,8 @@ pub struct Simulation {
     pub(crate) now: u64,
     pub(crate) events: u64,
     pub(crate) stopped: Option<Stopped>,
+    /// Where gpulets are cut from devices.
+    pub(crate) partition: Option<Box<Partitioned>>,
     router: Router,
     effects: Effects,
     arrivals: Arrivals,
@@ -74,20 +79,35 @@ pub struct Simulation {
 enum Next {
     Change,
     End,
+    /// A step of the control loop is done.
+    Step,
     Arrival,
+    /// The control loop looks at the load.
+    Look,
     Wake,
 }
 
 impl Simulation {
-    /// At time zero, with every model loaded and every lane up.
+    /// At time zero, with every model loaded and every lane up; where gpulets are cut from devices, with a first plan in
+    /// force.
     ///
     /// # Errors
-    /// If the setup cannot work, or if the workload does not say how long batches of a model take.
+    /// If the setup cannot work, if the workload does not say how long batches of a model take, or if its devices and
+    /// profiles allow no plan.
     pub fn new(workload: &Workload, setup: &Setup) -> Result<Self, SimError> {
-        let noise = ExecutionNoise::new(workload)?;
-        let specs = (0..).zip(&workload.models).map(|(id, model)| setup.spec(ModelId(id), model));
-        let specs: Vec<ModelSpec> = specs.collect::<Result<_, _>>()?;
-        let router = Router::new(setup.router(workload)?)?;
+        let partition = Partitioned::new(workload, setup)?.map(Box::new);
+        let known = partition.as_ref().map(|one| (one.homes.lanes_max(), one.ground.models.as_slice()));
+        let lanes = known.map_or(workload.lanes.count, |(lanes, _)| lanes);
+        let depth = if known.is_some() { 1 } else { setup.depth() };
+        let specs: Vec<ModelSpec> = match known {
+            Some((_, models)) => setup.specs_on_gpulets(models),
+            None => {
+                let specs = (0..).zip(&workload.models).map(|(id, model)| setup.spec(ModelId(id), model));
+                specs.collect::<Result<_, _>>()?
+            }
+        };
+        let largest = specs.iter().map(|spec| spec.max_batch).max().unwrap_or(0);
+        let router = Router::new(setup.router(workload, lanes)?)?;
         let (to, expected_end) = match workload.extent {
             Extent::Time(time) => (Some(time), time),
             Extent::Requests(count) => {
@@ -95,7 +115,7 @@ impl Simulation {
                 (None, (count as f64 / rate * SECOND as f64) as u64)
             }
         };
-        let figures = Figures::new(workload, to, expected_end)
+        let figures = Figures::new(workload, largest, to, expected_end)
             .map_err(|error| router_core::ConfigError::new("report", format!("{error}")))?;
         let mut simulation = Self {
             figures,
@@ -109,8 +129,9 @@ impl Simulation {
             arrivals: Arrivals::new(workload),
             upcoming: None,
             offered: 0,
-            noise,
-            lanes: Lanes::new(workload.lanes.count, setup.depth()),
+            noise: ExecutionNoise::on(workload, lanes)?,
+            lanes: Lanes::new(lanes, depth),
+            partition,
             changes: 0,
             recalls: VecDeque::new(),
             spins: 0,
@@ -120,17 +141,19 @@ impl Simulation {
             setup: setup.clone(),
         };
         simulation.begin(&specs).map_err(|breach| simulation.broken(breach))?;
+        simulation.begin_control()?;
+        simulation.upcoming = simulation.arrivals.next();
         Ok(simulation)
     }
 
     fn begin(&mut self, specs: &[ModelSpec]) -> Result<(), Breach> {
-        for lane in 0..self.workload.lanes.count {
+        let lanes = if self.partition.is_some() { 0 } else { self.workload.lanes.count };
+        for lane in 0..lanes {
             self.lane_up(lane)?;
         }
         for spec in specs {
             self.feed(Event::ModelUp(spec))?;
         }
-        self.upcoming = self.arrivals.next();
         Ok(())
     }
 
@@ -144,7 +167,7 @@ impl Simulation {
 
     fn run_to_end(&mut self, progress: &mut dyn FnMut(Progress)) -> Result<(), Breach> {
         let mut report_at = PROGRESS_EVERY;
-        while self.upcoming.is_some() || self.router.unfinished() > 0 {
+        while self.upcoming.is_some() || self.router.unfinished() > 0 || self.looks_on() {
             let Some((at, next)) = self.next()? else {
                 let detail = format!("{} requests wait and nothing will wake them", self.router.unfinished());
                 return Err(Breach { id: "R6", detail });
@@ -201,12 +224,23 @@ impl Simulation {
         let end = self.lanes.next_end().map(|at| (at, Next::End));
         let arrival = self.upcoming.map(|offered| (offered.at, Next::Arrival));
         let wake = self.router.next_wake().map(|at| (at.0, Next::Wake));
+        let step = self.partition.as_ref().and_then(|one| one.next_step(self.now));
+        let step = step.map(|at| (at, Next::Step));
+        // Looking alone ends no request: where nothing else is to come, one that waits still is lost.
+        let looks = arrival.is_some() || end.is_some() || wake.is_some() || self.looks_on();
+        let look = self.partition.as_ref().filter(|_| looks).map(|one| (one.look_at, Next::Look));
         if let Some((at, _)) = wake {
             Breach::unless(at > self.now, "R6", || {
                 format!("the router wants to be woken at {at}, which has passed")
             })?;
         }
-        Ok([change, end, arrival, wake].into_iter().flatten().min())
+        Ok([change, end, step, arrival, look, wake].into_iter().flatten().min())
+    }
+
+    /// Whether the control loop looks at the load once more before the traffic is over.
+    fn looks_on(&self) -> bool {
+        let end = self.figures.window.to;
+        end != u64::MAX && self.partition.as_ref().is_some_and(|one| one.look_at < end)
     }
 
     fn change(&self) -> Option<LaneChange> {
@@ -217,13 +251,15 @@ impl Simulation {
         match next {
             Next::Change => self.lane_changes(),
             Next::End => self.batch_ends(),
+            Next::Step => self.step_ends(),
+            Next::Look => self.look(),
             Next::Arrival => self.request_arrives(),
             Next::Wake => self.feed(Event::Tick),
         }?;
         while let Some((lane, batch)) = self.recalls.pop_front() {
             self.give_back(lane, batch)?;
         }
-        Ok(())
+        self.tell_control()
     }
 
     fn lane_changes(&mut self) -> Result<(), Breach> {
@@ -250,12 +286,21 @@ impl Simulation {
         self.lanes.come_up(lane);
         self.figures.lanes(self.now, 0, 1);
         let (depth, ahead) = (self.setup.depth(), self.setup.policy.ahead());
-        self.feed(Event::LaneUp(LaneSpec { lane: LaneId(lane), depth, ahead, cycle: None }))
+        self.feed(Event::LaneUp(LaneSpec {
+            lane: LaneId(lane),
+            depth,
+            ahead,
+            cycle: None,
+            kind: LaneKind::default(),
+        }))
     }
 
     fn batch_ends(&mut self) -> Result<(), Breach> {
         let Some((lane, running)) = self.lanes.finish_next() else { return Ok(()) };
         self.figures.ran(self.now, lane, &running, SpanEnd::Done);
+        if let Some(partition) = &mut self.partition {
+            partition.homes.ends(lane);
+        }
         self.free_lane(lane, running.held.batch);
         self.feed(Event::BatchDone(BatchReport { lane: LaneId(lane), batch: running.held.batch, ok: true }))
     }
@@ -277,6 +322,9 @@ impl Simulation {
         match running {
             Some(running) => {
                 self.figures.ran(self.now, lane.0, &running, SpanEnd::Preempted);
+                if let Some(partition) = &mut self.partition {
+                    partition.homes.ends(lane.0);
+                }
                 self.free_lane(lane.0, batch);
             }
             None => {
@@ -294,7 +342,8 @@ impl Simulation {
         self.upcoming = self.arrivals.next();
         let Some(model) = self.workload.models.get(offered.model as usize) else { return Ok(()) };
         let deadline = model.deadline.then(|| Nanos(self.now).after(Nanos(model.slo)));
-        let request = Request { arrived: self.now, deadline, model: offered.model, tenant: offered.tenant };
+        let (model_number, tenant, rows) = (offered.model, offered.tenant, offered.rows);
+        let request = Request { arrived: self.now, deadline, model: model_number, tenant, rows };
         let arrival = Arrival {
             request: self.requests.insert(request),
             model: ModelId(offered.model),
@@ -344,8 +393,16 @@ impl Simulation {
                 }
                 let (now, noise) = (self.now, &mut self.noise);
                 let held = Held { batch, model: model.0, rows };
-                if self.lanes.give(lane.0, held, now, || noise.time(lane.0, model.0, rows, now))? {
+                let profiled = self.partition.as_ref().map(|one| one.time(lane.0, held)).transpose()?;
+                let time = || match profiled {
+                    Some(profiled) => noise.true_time(lane.0, model.0, profiled, now),
+                    None => noise.time(lane.0, model.0, rows, now),
+                };
+                if self.lanes.give(lane.0, held, now, time)? {
                     self.figures.lanes(now, 1, 0);
+                    if let Some(partition) = &mut self.partition {
+                        partition.homes.begins(lane.0)?;
+                    }
                 }
             }
             Effect::Finish { request, outcome, reason } => {
@@ -359,12 +416,18 @@ impl Simulation {
                     watch.finished(request);
                 }
                 self.figures.went(self.now, &ended, outcome, reason);
+                if let Some(partition) = &mut self.partition {
+                    partition.count(self.now, &ended, outcome);
+                }
             }
             Effect::Recall { lane, batch } => {
                 self.recalls.push_back((lane, batch));
             }
-            // No workload switches plans.
-            Effect::Retired(_) | Effect::Switched | Effect::SwitchRefused(_) | Effect::LaneAtRest(_) => {}
+            Effect::Switched => self.answer_switch(Ok(())),
+            Effect::SwitchRefused(refusal) => self.answer_switch(Err(refusal.to_string())),
+            Effect::LaneAtRest(lane) => self.lane_rests(lane),
+            // No workload takes models away.
+            Effect::Retired(_) => {}
         }
         Ok(())
     }

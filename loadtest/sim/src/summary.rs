@@ -50,6 +50,12 @@ impl Simulation {
             latency_cdf: distribution(figures),
             batch_sizes: batch_sizes(figures),
             lane_timeline: figures.timeline.spans().to_vec(),
+            partition: self.partition.as_ref().map(|one| {
+                let end = if figures.window.to == u64::MAX { self.now } else { figures.window.to };
+                let terms = &one.ground.terms;
+                let words = (terms.policy.name(), one.ground.options.scaling.as_str());
+                one.record.figures(end, figures.window, &one.controller, words)
+            }),
         }
     }
 

@@ -4,6 +4,8 @@ use hdrhistogram::{Counter, Histogram};
 
 pub(crate) const SECOND: u64 = 1_000_000_000;
 
+pub(crate) const MICROSECOND: u64 = 1_000;
+
 /// Seconds.
 pub(crate) fn seconds(nanos: u64) -> f64 {
     nanos as f64 / 1e9

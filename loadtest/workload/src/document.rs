@@ -7,7 +7,7 @@ use std::fmt;
 use serde::de::{SeqAccess, Visitor, value::SeqAccessDeserializer};
 use serde::{Deserialize, Deserializer};
 
-use crate::units::Span;
+use crate::units::{Size, Span};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -25,25 +25,22 @@ pub(crate) struct Document {
     pub(crate) lanes: LanesSection,
     pub(crate) tenants: Option<BTreeMap<String, f64>>,
     #[serde(default)]
+    pub(crate) devices: BTreeMap<String, DeviceSection>,
+    pub(crate) partition: Option<PartitionSection>,
+    #[serde(default)]
     pub(crate) models: BTreeMap<String, ModelSection>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct LanesSection {
-    #[serde(default = "one")]
-    pub(crate) count: u32,
+    /// One, where nothing else is said; a share of each device, where there are some.
+    pub(crate) count: Option<u32>,
     #[serde(default)]
     pub(crate) noise: NoiseSection,
     pub(crate) overhead: Option<SpansSection>,
     #[serde(default)]
     pub(crate) failures: Vec<FailureSection>,
-}
-
-impl Default for LanesSection {
-    fn default() -> Self {
-        Self { count: 1, noise: NoiseSection::default(), overhead: None, failures: Vec::new() }
-    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -72,10 +69,69 @@ pub(crate) struct FailureSection {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
+pub(crate) struct DeviceSection {
+    pub(crate) kind: Option<String>,
+    pub(crate) count: Option<u32>,
+    pub(crate) units: Option<u32>,
+    pub(crate) sizes: Option<Vec<u32>>,
+    pub(crate) gpulets_max: Option<u32>,
+    pub(crate) memory: Size,
+    pub(crate) base_memory: Option<Size>,
+    pub(crate) gpulet_memory: Option<Size>,
+    pub(crate) fault_domain: Option<String>,
+    pub(crate) cost: Option<f64>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PartitionSection {
+    pub(crate) profiles: Paths,
+    pub(crate) policy: Option<String>,
+    pub(crate) scaling: Option<String>,
+    pub(crate) period: Option<Span>,
+    pub(crate) probation: Option<Span>,
+    pub(crate) prepare_timeout: Option<Span>,
+    pub(crate) plan: Option<String>,
+    pub(crate) open: Option<Span>,
+    pub(crate) load: Option<Span>,
+}
+
+/// `profiles = "v100.jsonl"` or `profiles = ["v100.jsonl", "t4.jsonl"]`.
+#[derive(Debug)]
+pub(crate) struct Paths(pub(crate) Vec<String>);
+
+impl<'de> Deserialize<'de> for Paths {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(PathsVisitor)
+    }
+}
+
+struct PathsVisitor;
+
+impl<'de> Visitor<'de> for PathsVisitor {
+    type Value = Paths;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a path like \"v100.jsonl\", or a list of paths")
+    }
+
+    fn visit_str<E: serde::de::Error>(self, path: &str) -> Result<Paths, E> {
+        Ok(Paths(vec![path.to_owned()]))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Paths, A::Error> {
+        Vec::deserialize(SeqAccessDeserializer::new(list)).map(Paths)
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct ModelSection {
     #[serde(default = "one")]
     pub(crate) count: u32,
     pub(crate) slo: Span,
+    pub(crate) model: Option<String>,
+    pub(crate) load: Option<Span>,
     pub(crate) profile: Option<ProfileSection>,
     pub(crate) rate: Option<f64>,
     #[serde(default)]

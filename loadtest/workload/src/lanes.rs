@@ -12,7 +12,8 @@ const STALLS_EVERY_MIN: u64 = 1_000_000;
 /// The lanes of a simulation. The load generator has a real server and ignores them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lanes {
-    /// How many, numbered from 0.
+    /// How many, numbered from 0; where gpulets are cut from devices, as many as there are devices, each worth one that
+    /// is not cut.
     pub count: u32,
     /// How true execution times differ from the profiles.
     pub noise: Noise,
@@ -57,16 +58,18 @@ pub struct LaneChange {
 }
 
 impl Lanes {
-    pub(crate) fn read(section: &LanesSection) -> Result<Self, WorkloadError> {
-        if section.count == 0 || section.count > LANES_MAX {
-            let problem = format!("expected 1 to {LANES_MAX}, got {}", section.count);
+    /// `devices` are those that are cut, if there are any: then as many lanes.
+    pub(crate) fn read(section: &LanesSection, devices: Option<u32>) -> Result<Self, WorkloadError> {
+        let count = section.count.or(devices).unwrap_or(1);
+        if count == 0 || count > LANES_MAX {
+            let problem = format!("expected 1 to {LANES_MAX}, got {count}");
             return Err(WorkloadError::new("lanes.count", problem));
         }
         Ok(Self {
-            count: section.count,
+            count,
             noise: Noise::read(&section.noise)?,
             overhead: Spans::read(section.overhead.as_ref(), "lanes.overhead")?,
-            changes: read_failures(section)?,
+            changes: read_failures(section, count)?,
         })
     }
 }
@@ -111,14 +114,14 @@ impl Noise {
     }
 }
 
-fn read_failures(section: &LanesSection) -> Result<Vec<LaneChange>, WorkloadError> {
+fn read_failures(section: &LanesSection, count: u32) -> Result<Vec<LaneChange>, WorkloadError> {
     let mut downs: Vec<(u32, u64, u64)> = Vec::new();
     for (position, failure) in section.failures.iter().enumerate() {
         let wrong = |key: &str, problem: String| {
             Err(WorkloadError::new(format!("lanes.failures[{position}].{key}"), problem))
         };
-        if failure.lane >= section.count {
-            let last = section.count - 1;
+        if failure.lane >= count {
+            let last = count - 1;
             return wrong("lane", format!("expected a lane from 0 to {last}, got {}", failure.lane));
         }
         let (Span(from), until) = (failure.from, failure.until.map_or(u64::MAX, |until| until.0));

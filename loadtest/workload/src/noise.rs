@@ -28,7 +28,8 @@ pub struct ExecutionNoise {
 
 #[derive(Debug)]
 struct Truth {
-    profile: Profile,
+    /// None where batches of one size take differently long on different lanes, and whoever asks knows how long.
+    profile: Option<Profile>,
     factor: f64,
 }
 
@@ -55,15 +56,27 @@ impl ExecutionNoise {
     /// # Errors
     /// If the workload does not say how long batches of a model take.
     pub fn new(workload: &Workload) -> Result<Self, WorkloadError> {
+        Self::on(workload, workload.lanes.count)
+    }
+
+    /// The same on so many lanes.
+    ///
+    /// # Errors
+    /// As [`ExecutionNoise::new`]; where gpulets are cut from devices, the workload need not say that.
+    pub fn on(workload: &Workload, lanes: u32) -> Result<Self, WorkloadError> {
         let Noise { cv, bias, spread, stalls } = workload.lanes.noise;
         let seed = workload.seed;
         let models = workload.models.iter().map(|model| {
             let point: f64 = generator(seed, Purpose::Spread, &model.name).random();
             let factor = bias * (1.0 + spread * (2.0 * point - 1.0));
-            Ok(Truth { profile: model.profiled()?.clone(), factor })
+            let profile = match workload.partition {
+                Some(_) => None,
+                None => Some(model.profiled()?.clone()),
+            };
+            Ok(Truth { profile, factor })
         });
         let models = models.collect::<Result<_, WorkloadError>>()?;
-        let lanes = (0..workload.lanes.count).map(|lane| Lane {
+        let lanes = (0..lanes).map(|lane| Lane {
             times: generator(seed, Purpose::Times, &lane.to_string()),
             stalls: generator(seed, Purpose::Stalls, &lane.to_string()),
             overhead: generator(seed, Purpose::Overhead, &lane.to_string()),
@@ -84,8 +97,14 @@ impl ExecutionNoise {
     /// that has rows. Batches of a lane must come in order of `now`. A lane that the workload does not have works
     /// exactly as profiled; a model that it does not have takes no time.
     pub fn time(&mut self, lane: u32, model: u32, batch: u32, now: u64) -> u64 {
-        let Some(truth) = self.truth(model) else { return 0 };
-        let (profiled, factor) = (truth.profile.time(batch), truth.factor);
+        let profile = self.truth(model).and_then(|truth| truth.profile.as_ref());
+        let profiled = profile.map_or(0, |profile| profile.time(batch));
+        self.true_time(lane, model, profiled, now)
+    }
+
+    /// Nanoseconds that a batch takes of which a profile says `profiled`, as [`ExecutionNoise::time`].
+    pub fn true_time(&mut self, lane: u32, model: u32, profiled: u64, now: u64) -> u64 {
+        let Some(factor) = self.truth(model).map(|truth| truth.factor) else { return 0 };
         let lane = usize::try_from(lane).ok().and_then(|lane| self.lanes.get_mut(lane));
         let Some(lane) = lane.filter(|_| profiled > 0) else { return profiled };
         let jitter = self.jitter.map_or(1.0, |jitter| jitter.draw(&mut lane.times));

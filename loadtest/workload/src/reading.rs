@@ -11,9 +11,11 @@ use crate::document::Document;
 use crate::error::WorkloadError;
 use crate::lanes::Lanes;
 use crate::locate::Lines;
+use crate::partition::Partition;
 use crate::units::show;
 use crate::workload::{DURATION_MAX, Extent, MODELS_MAX, Model, REQUESTS_MAX, Tenant, Workload};
 
+pub(crate) use model::check_name;
 pub(crate) use syntax::nearest;
 pub use syntax::parse_toml;
 
@@ -63,11 +65,13 @@ fn build(
             format!("expected less than the duration of {}, got {}", show(time), show(document.warmup.0));
         return Err(WorkloadError::new("warmup", problem));
     }
-    let lanes = Lanes::read(&document.lanes)?;
+    let partition = Partition::read(&document, lines, files)?;
+    let lanes = Lanes::read(&document.lanes, partition.as_ref().map(Partition::count))?;
     let tenants = read_tenants(&document)?;
     let models = read_models(&document, lines, &tenants, files)?;
     let Document { name, about, seed, warmup, .. } = document;
-    let workload = Workload { name, about, seed, extent, warmup: warmup.0, lanes, tenants, models };
+    let workload =
+        Workload { name, about, seed, extent, warmup: warmup.0, lanes, partition, tenants, models };
     check_load(&workload)?;
     Ok(workload)
 }
@@ -169,6 +173,17 @@ fn read_models(
         if count == 0 || copies > MODELS_MAX {
             let problem = format!("expected 1 or more, and at most {MODELS_MAX} models in all, got {count}");
             return Err(WorkloadError::new(format!("{field}.count"), problem));
+        }
+    }
+    if document.devices.is_empty() {
+        let lost = |section: &crate::document::ModelSection| match (&section.model, section.load) {
+            (Some(_), _) => Some("model"),
+            (None, Some(_)) => Some("load"),
+            (None, None) => None,
+        };
+        if let Some((name, key)) = sections.iter().find_map(|(name, section)| Some((name, lost(section)?))) {
+            let problem = "of use with [devices] only: expected it to be left out";
+            return Err(WorkloadError::new(format!("models.{name}.{key}"), problem));
         }
     }
     let names = expand(&sections)?;

@@ -68,6 +68,34 @@ impl<'de> Deserialize<'de> for Span {
     }
 }
 
+/// Units of sizes; `B` last, for the others end with it.
+const SIZES: [(&str, u64); 4] = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("B", 1)];
+
+/// A number of bytes: `512B`, `64KiB`, `64MiB`, `16GiB`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Size(pub(crate) u64);
+
+impl Size {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let trimmed = text.trim();
+        let unit =
+            SIZES.iter().find_map(|(unit, factor)| Some((trimmed.strip_suffix(unit)?.trim_end(), factor)));
+        let whole = |number: &str| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+        let bytes = unit
+            .filter(|(number, _)| whole(number))
+            .and_then(|(number, factor)| number.parse::<u64>().ok()?.checked_mul(*factor));
+        bytes.map(Self).ok_or_else(|| {
+            format!("`{text}` is no size: expected a whole number with B, KiB, MiB or GiB, like `16GiB`")
+        })
+    }
+}
+
+impl<'de> Deserialize<'de> for Size {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::parse(&String::deserialize(deserializer)?).map_err(D::Error::custom)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -107,6 +135,15 @@ mod tests {
             [(0, "0ns"), (999, "999ns"), (6_125_000, "6.125ms"), (25_000_000, "25ms"), (90 * SECOND, "90s")]
         {
             assert_eq!(show(ns), text);
+        }
+    }
+
+    #[test]
+    fn sizes_are_whole_and_have_a_unit() {
+        assert_eq!(Size::parse("16GiB"), Ok(Size(16 << 30)));
+        assert_eq!(Size::parse(" 7 B "), Ok(Size(7)));
+        for text in ["", "16", "16GB", "1.5GiB", "-1B", "GiB", "99999999999GiB"] {
+            assert!(Size::parse(text).unwrap_err().contains("is no size"), "{text}");
         }
     }
 }

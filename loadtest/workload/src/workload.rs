@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::error::WorkloadError;
 use crate::lanes::Lanes;
 use crate::overhead::Spans;
+use crate::partition::Partition;
 use crate::process::Process;
 use crate::profile::Profile;
 use crate::reading;
@@ -39,6 +40,8 @@ pub struct Workload {
     pub warmup: u64,
     /// What runs the batches of a simulation.
     pub lanes: Lanes,
+    /// Devices that a simulation cuts into gpulets; none where lanes stay as they are.
+    pub partition: Option<Partition>,
     /// Tenants by number; number 0 is `default`, to which requests belong that name no other.
     pub tenants: Vec<Tenant>,
     /// Models by number, in the order of the file, copies one after the other.
@@ -72,6 +75,10 @@ pub struct Model {
     pub name: String,
     /// The key in the file.
     pub group: String,
+    /// What profiles of devices call it.
+    pub model: String,
+    /// Nanoseconds that loading it onto a gpulet takes; none for what `[partition]` says.
+    pub load: Option<u64>,
     /// Nanoseconds that an answer may take.
     pub slo: u64,
     /// How long batches take, as the scheduler is told; a live server needs none.

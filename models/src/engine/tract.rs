@@ -22,6 +22,7 @@ use tract_onnx::{onnx, pb};
 
 use super::guard::guarded;
 use super::{Batch, Content, Engine, Libraries, Prepared, RunError, Session};
+use crate::batching;
 use crate::onnx::Graph;
 use crate::stopwatch::Stopwatch;
 use crate::{EngineFailure, Format, LoadOptions, Signature, sample};
@@ -127,6 +128,10 @@ impl TractSession {
         }
         let made = guarded(|| plan::symbolic_batch(template, &self.signature));
         let plan = made.inspect_err(|error| tracing::debug!(self.model, error, "batch cannot be symbolic")).ok()?;
+        if mixes_rows(single, &plan, &self.signature)? {
+            // Whether its rows are batched must not depend on how long they took: whoever checks has to find out.
+            return Some(plan);
+        }
         let together = fastest(|| run_plan(&plan, &many, &self.signature))?;
         let one_by_one = alone.saturating_mul(ROWS as u32);
         tracing::debug!(self.model, ?together, ?one_by_one, rows = ROWS, "measured a symbolic batch");
@@ -168,6 +173,14 @@ impl Session for TractSession {
     fn engine(&self) -> &'static str {
         NAME
     }
+}
+
+/// Whether a row's answer is another one where the plan for several rows gives it; `None` if one of them does not run.
+fn mixes_rows(single: &Plan, several: &Plan, signature: &Signature) -> Option<bool> {
+    let rows = [sample::row(signature, 1, 0)?, sample::row(signature, 1, 1)?];
+    let alone = [run_plan(single, &rows[0], signature).ok()?, run_plan(single, &rows[1], signature).ok()?];
+    let together = run_plan(several, &sample::join(&rows), signature).ok()?;
+    Some(batching::same_rows(signature, &alone, &together).is_err())
 }
 
 /// Runs a plan. A missing or ill-formed input is reported as an error like any other.

@@ -1,7 +1,7 @@
 //! What the core is told about itself, models and lanes.
 
 use crate::batch::Policy;
-use crate::{Cycle, LaneId, ModelId, Nanos, Tenant};
+use crate::{Cycle, LaneId, LaneKind, ModelId, Nanos, Tenant};
 
 /// Bounds of one router.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,6 +70,8 @@ pub struct ModelSpec {
     pub lanes: ModelLanes,
     /// Batch times known before the first request; may be empty.
     pub profile: Vec<ProfilePoint>,
+    /// The kind of lane that they are of.
+    pub measured_on: LaneKind,
 }
 
 /// Which lanes run a model.
@@ -111,6 +113,8 @@ pub struct LaneSpec {
     pub ahead: Nanos,
     /// How its models take turns; without one the most urgent goes first.
     pub cycle: Option<Cycle>,
+    /// How fast it is.
+    pub kind: LaneKind,
 }
 
 /// A configuration that cannot work.

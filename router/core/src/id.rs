@@ -33,6 +33,10 @@ pub struct ModelId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct LaneId(pub u32);
 
+/// Lanes of one kind take equally long for the same batch: the same share of the same kind of device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub struct LaneKind(pub u32);
+
 /// A batch in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct BatchId(pub u64);

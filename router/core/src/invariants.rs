@@ -10,7 +10,7 @@
 //! | R5 | a lane holds no more batches than its depth; every pool knows its lanes, and they know it |
 //! | R6 | somebody will look at unfinished work again |
 //! | R7 | no free lane is kept from a ready queue that it may run, whatever its cycle |
-//! | R8 | within a class the policy's order holds |
+//! | R8 | within a class the policy's order holds, but for what would be too late on the lane and waits for a faster one |
 //! | R9 | what was cancelled or has expired never reaches a lane |
 //! | R10 | no batch starts on a lane while one at rest that it comes after still holds one |
 //! | R11 | a lane put to rest is in no pool and is given nothing |
@@ -146,6 +146,15 @@ impl Router {
             let known = self.lane(lane).is_some_and(|lane| lane.pools.contains(&id));
             require("R5", known, || format!("pool {id} has {lane:?}, which does not know it"))?;
         }
+        for &(kind, lanes) in &pool.kinds {
+            let alike = pool.up.iter().filter(|&lane| self.lane(lane).is_some_and(|lane| lane.kind == kind));
+            let alike = u32::try_from(alike.count()).unwrap_or(u32::MAX);
+            require("R5", lanes == alike, || {
+                format!("pool {id} counts {lanes} of {alike} lanes of {kind:?}")
+            })?;
+        }
+        let counted: u32 = pool.kinds.iter().map(|(_, lanes)| lanes).sum();
+        require("R5", counted == pool.up.len(), || format!("pool {id} counts the kinds of {counted} lanes"))?;
         let models = self.models.iter().flatten().filter(|model| model.pool == id).count();
         let used = models + usize::from(pool.bound);
         require("R5", used > 0 && used == pool.models as usize, || {

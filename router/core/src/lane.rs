@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use crate::cycle::Round;
-use crate::{BatchId, LaneId, LaneSpec, ModelId, Nanos, RequestId};
+use crate::{BatchId, LaneId, LaneKind, LaneSpec, ModelId, Nanos, RequestId};
 
 /// Whether a lane is given batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +19,7 @@ pub(crate) enum Duty {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Lane {
     pub depth: u32,
+    pub kind: LaneKind,
     /// How long before it is free the next batch may be handed over.
     pub ahead: Nanos,
     /// Batch slots, oldest first.
@@ -44,6 +45,7 @@ impl Lane {
     pub(crate) fn new(spec: &LaneSpec) -> Self {
         Self {
             depth: spec.depth,
+            kind: spec.kind,
             ahead: spec.ahead,
             holding: SmallVec::new(),
             last_report: Nanos::ZERO,

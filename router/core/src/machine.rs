@@ -3,6 +3,7 @@
 
 mod admission;
 mod dispatch;
+mod kinds;
 mod lifecycle;
 mod look;
 mod planning;

@@ -1,10 +1,11 @@
 //! Loaded model versions as the machine keeps them.
 
 use crate::batch::{Demand, Policy};
+use crate::costs::Costs;
 use crate::outlook::Outlook;
 use crate::queue::Kind;
 use crate::rate::Rate;
-use crate::{Class, CostModel, ModelSpec, Nanos};
+use crate::{Class, ModelSpec, Nanos};
 
 /// Arrival rates are averaged over this long.
 const RATE_MEMORY: Nanos = Nanos::from_millis(1_000);
@@ -16,7 +17,7 @@ pub(crate) struct Model {
     pub largest: u32,
     pub queue_limit: u32,
     pub policy: Policy,
-    pub cost: CostModel,
+    pub costs: Costs,
     pub outlook: Outlook,
     /// Rows that wanted in.
     pub rate: Rate,
@@ -51,7 +52,7 @@ impl Model {
             largest: spec.max_batch.max(1),
             queue_limit: spec.queue_limit,
             policy: spec.policy.clone(),
-            cost: CostModel::from_profile(&spec.profile),
+            costs: Costs::new(spec.measured_on, &spec.profile),
             outlook: Outlook::default(),
             rate: Rate::over(RATE_MEMORY),
             slo: Nanos::ZERO,

@@ -1,12 +1,14 @@
 //! Lanes that run the same models, and the queues that wait for one of them.
 
+use smallvec::SmallVec;
+
 use crate::batch::Demand;
 use crate::heap::{Heap, Positions};
 use crate::lane_set::LaneSet;
 use crate::ordered::{Keyed, Ordered};
 use crate::queue::Urgency;
 use crate::rate::Load;
-use crate::{LaneId, ModelLanes, Nanos};
+use crate::{LaneId, LaneKind, ModelLanes, Nanos};
 
 /// Lane load is averaged over this long.
 const LOAD_MEMORY: Nanos = Nanos::from_millis(250);
@@ -32,6 +34,8 @@ pub(crate) struct Pool {
     pub lanes: ModelLanes,
     /// Lanes that are up.
     pub up: LaneSet,
+    /// How many of them there are of each kind.
+    pub kinds: SmallVec<[(LaneKind, u32); 1]>,
     /// Lanes that can take a batch; the smallest id is used first, so that the others may be given back.
     pub free: LaneSet,
     /// Lanes whose models take turns, free or not.
@@ -66,6 +70,7 @@ impl Pool {
         Self {
             lanes,
             up: LaneSet::default(),
+            kinds: SmallVec::new(),
             free: LaneSet::default(),
             turns: LaneSet::default(),
             ends: Ordered::default(),
@@ -123,8 +128,33 @@ impl Pool {
         }
     }
 
-    pub(crate) fn forget(&mut self, now: Nanos, lane: LaneId, end: Option<Nanos>) {
+    /// A lane of this kind takes part.
+    pub(crate) fn joined(&mut self, lane: LaneId, kind: LaneKind) {
+        if self.up.insert(lane) {
+            match self.kinds.iter_mut().find(|(known, _)| *known == kind) {
+                Some((_, lanes)) => *lanes += 1,
+                None => self.kinds.push((kind, 1)),
+            }
+        }
+    }
+
+    /// The kind of all its lanes, if it is the same.
+    pub(crate) fn only_kind(&self) -> Option<LaneKind> {
+        match self.kinds.as_slice() {
+            [] => Some(LaneKind::default()),
+            [(kind, _)] => Some(*kind),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn forget(&mut self, now: Nanos, (lane, kind): (LaneId, LaneKind), end: Option<Nanos>) {
         self.load.was(now, self.busy_share());
+        if self.up.contains(lane)
+            && let Some((_, lanes)) = self.kinds.iter_mut().find(|(known, _)| *known == kind)
+        {
+            *lanes -= 1;
+            self.kinds.retain(|(_, lanes)| *lanes > 0);
+        }
         if let Some(at) = end {
             self.ends.remove((at, lane));
         }

@@ -1,6 +1,6 @@
 //! A plan of lanes that takes the place of another while requests are queued and batches run.
 
-use crate::{LaneId, LaneSpec, ModelId, ModelLanes};
+use crate::{LaneId, LaneKind, LaneSpec, ModelId, ModelLanes, ProfilePoint};
 
 /// Lanes that come, lanes that go and models that move, all in one turn.
 ///
@@ -36,6 +36,17 @@ pub struct ModelMove {
     pub model: ModelId,
     /// Where to.
     pub lanes: ModelLanes,
+    /// How long its batches should take on kinds of lanes. Of kinds on which some have run, nothing is changed.
+    pub times: Vec<KindTimes>,
+}
+
+/// Batch times of a model on lanes of a kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KindTimes {
+    /// Which.
+    pub kind: LaneKind,
+    /// As of a profile.
+    pub profile: Vec<ProfilePoint>,
 }
 
 /// Why a switch changed nothing.

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BinaryHeap};
 
 use router_core::batch::{BatchOptions, Policy};
 use router_core::{
-    Arrival, BatchId, BatchReport, Class, Effect, Effects, Event, LaneId, LaneSpec, ModelId, ModelLanes,
-    ModelSpec, Nanos, ProfilePoint, RequestId, Router, RouterConfig, ShapeKey, Tenant,
+    Arrival, BatchId, BatchReport, Class, Effect, Effects, Event, LaneId, LaneKind, LaneSpec, ModelId,
+    ModelLanes, ModelSpec, Nanos, ProfilePoint, RequestId, Router, RouterConfig, ShapeKey, Tenant,
 };
 
 const LANES: u32 = 2;
@@ -21,6 +21,7 @@ fn closed_loop(policy: &str, clients: u32, gains: bool) -> (usize, u64) {
     let mut effects = Effects::default();
     let profile = [1, 2, 4, 8, 16, 32, 64].map(|rows| ProfilePoint { rows, row_bytes: 64, time: time(rows) });
     let spec = ModelSpec {
+        measured_on: LaneKind::default(),
         model: ModelId(0),
         max_batch: 64,
         queue_limit: 1_000,
@@ -30,7 +31,13 @@ fn closed_loop(policy: &str, clients: u32, gains: bool) -> (usize, u64) {
     };
     router.handle(Nanos::ZERO, Event::ModelUp(&spec), &mut effects);
     for lane in 0..LANES {
-        let lane = LaneSpec { lane: LaneId(lane), depth: 1, ahead: Nanos::ZERO, cycle: None };
+        let lane = LaneSpec {
+            lane: LaneId(lane),
+            depth: 1,
+            ahead: Nanos::ZERO,
+            cycle: None,
+            kind: LaneKind::default(),
+        };
         router.handle(Nanos::ZERO, Event::LaneUp(lane), &mut effects);
     }
     let mut asked: BTreeMap<RequestId, Nanos> = BTreeMap::new();

@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use router_core::batch::{BatchOptions, Policy};
 use router_core::{
-    Arrival, BatchId, BatchReport, Class, Cycle, CycleSlot, Effect, Effects, Event, LaneId, LaneSpec,
-    ModelId, ModelLanes, ModelSpec, Nanos, ProfilePoint, RequestId, Router, RouterConfig, ShapeKey, Tenant,
+    Arrival, BatchId, BatchReport, Class, Cycle, CycleSlot, Effect, Effects, Event, LaneId, LaneKind,
+    LaneSpec, ModelId, ModelLanes, ModelSpec, Nanos, ProfilePoint, RequestId, Router, RouterConfig, ShapeKey,
+    Tenant,
 };
 
 const LANE: LaneId = LaneId(0);
@@ -71,6 +72,7 @@ impl Loop {
         for (model, sharer) in (0..).zip(sharers) {
             let point = |rows| ProfilePoint { rows, row_bytes: 64, time: sharer.time(rows) };
             let spec = ModelSpec {
+                measured_on: LaneKind::default(),
                 model: ModelId(model),
                 max_batch: 16,
                 queue_limit: 1_000,
@@ -86,7 +88,7 @@ impl Loop {
             Some(CycleSlot { model, rows, budget: ms(budget) })
         });
         let cycle = Cycle::new(slots.collect()).ok();
-        let lane = LaneSpec { lane: LANE, depth: 1, ahead: Nanos::ZERO, cycle };
+        let lane = LaneSpec { lane: LANE, depth: 1, ahead: Nanos::ZERO, cycle, kind: LaneKind::default() };
         router.handle(Nanos::ZERO, Event::LaneUp(lane), &mut effects);
         let idle = sharers.iter().map(|sharer| sharer.clients).collect();
         Self {

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 use router_core::batch::{BatchOptions, GiveUp, Policy};
 use router_core::{
-    Arrival, BatchId, BatchReport, Class, Effect, Effects, Event, LaneId, LaneSpec, ModelId, ModelLanes,
-    ModelSpec, Nanos, Outcome, ProfilePoint, RequestId, Router, RouterConfig, ShapeKey, Tenant,
+    Arrival, BatchId, BatchReport, Class, Effect, Effects, Event, LaneId, LaneKind, LaneSpec, ModelId,
+    ModelLanes, ModelSpec, Nanos, Outcome, ProfilePoint, RequestId, Router, RouterConfig, ShapeKey, Tenant,
 };
 
 const MODELS: u32 = 3;
@@ -273,6 +273,7 @@ impl Harness {
                     depth: 1 + lane % 2,
                     ahead: Nanos::from_micros(100),
                     cycle: None,
+                    kind: LaneKind::default(),
                 }));
             }
             Step::ModelDown { model } => self.feed(Event::ModelDown(ModelId(model))),
@@ -288,6 +289,7 @@ impl Harness {
                 let lanes =
                     if model == 0 { ModelLanes::All } else { ModelLanes::Only(vec![LaneId(1), LaneId(2)]) };
                 let spec = ModelSpec {
+                    measured_on: LaneKind::default(),
                     model: ModelId(model),
                     max_batch: MAX_BATCH,
                     queue_limit: 12,

@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 use router_core::batch::{BatchOptions, Policy};
 use router_core::{
-    Arrival, BatchId, BatchReport, Class, Cycle, CycleSlot, Effect, Effects, Event, LaneId, LaneSpec, LaneUp,
-    ModelId, ModelLanes, ModelMove, ModelSpec, Nanos, Outcome, ProfilePoint, Reason, RequestId, Router,
-    RouterConfig, ShapeKey, Switch, Tenant,
+    Arrival, BatchId, BatchReport, Class, Cycle, CycleSlot, Effect, Effects, Event, LaneId, LaneKind,
+    LaneSpec, LaneUp, ModelId, ModelLanes, ModelMove, ModelSpec, Nanos, Outcome, ProfilePoint, Reason,
+    RequestId, Router, RouterConfig, ShapeKey, Switch, Tenant,
 };
 
 const MODELS: u32 = 3;
@@ -64,7 +64,13 @@ fn lane_spec(lane: u32) -> LaneSpec {
     let slot = |(model, &rows)| CycleSlot { model: ModelId(model), rows, budget: Nanos::from_micros(700) };
     let slots = (0..).zip(&SLOT_ROWS).map(slot).collect();
     let cycle = CYCLIC.contains(&lane).then(|| Cycle::new(slots).unwrap());
-    LaneSpec { lane: LaneId(lane), depth: 1 + lane % 2, ahead: Nanos::from_micros(100), cycle }
+    LaneSpec {
+        lane: LaneId(lane),
+        depth: 1 + lane % 2,
+        ahead: Nanos::from_micros(100),
+        cycle,
+        kind: LaneKind(UNITS[lane as usize % UNITS.len()].count_ones()),
+    }
 }
 
 /// The world around the machine, which believes nothing the machine says without checking.
@@ -264,6 +270,7 @@ impl Harness {
         };
         let (policy, profile) = (self.policy.clone(), (0..4).map(point).collect());
         let spec = ModelSpec {
+            measured_on: LaneKind::default(),
             model,
             max_batch: MAX_BATCH,
             queue_limit: 40,
@@ -327,7 +334,7 @@ impl Harness {
             .zip(models)
             .filter(|(model, mask)| self.router.knows(*model) && !mask.is_multiple_of(5));
         let models: Vec<ModelMove> =
-            moves.map(|(model, mask)| ModelMove { model, lanes: on(mask) }).collect();
+            moves.map(|(model, mask)| ModelMove { model, lanes: on(mask), times: Vec::new() }).collect();
         for lane in &rest {
             self.active.remove(lane);
             self.emptying.insert(*lane);
@@ -346,7 +353,8 @@ impl Harness {
     fn nonsense(&mut self, what: u8) {
         let Some(&active) = self.active.first() else { return };
         let up = |lane: u32, after: u32| LaneUp { spec: lane_spec(lane), after: vec![LaneId(after)] };
-        let elsewhere = |model| ModelMove { model: ModelId(model), lanes: ModelLanes::All };
+        let elsewhere =
+            |model| ModelMove { model: ModelId(model), lanes: ModelLanes::All, times: Vec::new() };
         let (up, rest, models) = match what {
             0 => (vec![], vec![active, 15], vec![]),
             1 => (vec![up(active, active)], vec![], vec![]),

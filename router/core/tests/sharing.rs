@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, VecDeque};
 
 use router_core::batch::{BatchOptions, Policy, Why};
 use router_core::{
-    Arrival, BatchId, BatchReport, Class, Decided, Effect, Effects, Event, LaneId, LaneSpec, ModelId,
-    ModelLanes, ModelSpec, Nanos, Outcome, ProfilePoint, Reason, RequestId, Router, RouterConfig, ShapeKey,
-    Tenant,
+    Arrival, BatchId, BatchReport, Class, Decided, Effect, Effects, Event, LaneId, LaneKind, LaneSpec,
+    ModelId, ModelLanes, ModelSpec, Nanos, Outcome, ProfilePoint, Reason, RequestId, Router, RouterConfig,
+    ShapeKey, Tenant,
 };
 
 /// One lane and one model that takes 10 ms a row, batches or not.
@@ -32,6 +32,7 @@ impl World {
             ended: BTreeMap::new(),
         };
         let spec = ModelSpec {
+            measured_on: LaneKind::default(),
             model: ModelId(0),
             max_batch,
             queue_limit: 1_000,
@@ -40,7 +41,13 @@ impl World {
             profile: vec![ProfilePoint { rows: 1, row_bytes: 64, time: ROW }],
         };
         world.feed(Event::ModelUp(&spec));
-        world.feed(Event::LaneUp(LaneSpec { lane: LaneId(0), depth: lane.0, ahead: lane.1, cycle: None }));
+        world.feed(Event::LaneUp(LaneSpec {
+            lane: LaneId(0),
+            depth: lane.0,
+            ahead: lane.1,
+            cycle: None,
+            kind: LaneKind::default(),
+        }));
         world
     }
 

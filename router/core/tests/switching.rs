@@ -4,9 +4,9 @@
 
 use router_core::batch::{BatchOptions, Policy};
 use router_core::{
-    Arrival, BatchId, BatchReport, Class, Effect, Effects, Event, LaneId, LaneSpec, LaneState, LaneUp,
-    ModelId, ModelLanes, ModelMove, ModelSpec, Nanos, Outcome, ProfilePoint, Reason, RequestId, Router,
-    RouterConfig, ShapeKey, Switch, Tenant,
+    Arrival, BatchId, BatchReport, Class, Effect, Effects, Event, LaneId, LaneKind, LaneSpec, LaneState,
+    LaneUp, ModelId, ModelLanes, ModelMove, ModelSpec, Nanos, Outcome, ProfilePoint, Reason, RequestId,
+    Router, RouterConfig, ShapeKey, Switch, Tenant,
 };
 
 const MODEL: ModelId = ModelId(0);
@@ -22,7 +22,7 @@ fn at_ms(ms: u64) -> Nanos {
 }
 
 fn lane(lane: LaneId) -> LaneSpec {
-    LaneSpec { lane, depth: 1, ahead: Nanos::ZERO, cycle: None }
+    LaneSpec { lane, depth: 1, ahead: Nanos::ZERO, cycle: None, kind: LaneKind::default() }
 }
 
 fn up(id: LaneId, after: &[LaneId]) -> LaneUp {
@@ -30,7 +30,7 @@ fn up(id: LaneId, after: &[LaneId]) -> LaneUp {
 }
 
 fn to(lanes: &[LaneId]) -> Vec<ModelMove> {
-    vec![ModelMove { model: MODEL, lanes: ModelLanes::Only(lanes.to_vec()) }]
+    vec![ModelMove { model: MODEL, lanes: ModelLanes::Only(lanes.to_vec()), times: Vec::new() }]
 }
 
 /// From the old lane to the two that take its place.
@@ -49,6 +49,7 @@ impl Timeline {
         timeline.feed(
             0,
             Event::ModelUp(&ModelSpec {
+                measured_on: LaneKind::default(),
                 model: MODEL,
                 max_batch: 1,
                 queue_limit: 100,
@@ -187,6 +188,7 @@ fn a_batch_that_fails_after_its_model_lost_all_lanes_ends_its_requests() {
     t.0 = Router::new(RouterConfig::default()).unwrap();
     t.feed(0, Event::LaneUp(LaneSpec { depth: 1, ahead: Nanos::ZERO, ..lane(OLD) }));
     let spec = ModelSpec {
+        measured_on: LaneKind::default(),
         model: MODEL,
         max_batch: 4,
         queue_limit: 100,

@@ -4,8 +4,9 @@
 
 use router_core::batch::{BatchOptions, Policy};
 use router_core::{
-    Arrival, BatchId, BatchReport, Class, Effect, Effects, Event, LaneId, LaneSpec, ModelId, ModelLanes,
-    ModelSpec, Nanos, Outcome, ProfilePoint, Reason, RequestId, Router, RouterConfig, ShapeKey, Tenant,
+    Arrival, BatchId, BatchReport, Class, Effect, Effects, Event, LaneId, LaneKind, LaneSpec, ModelId,
+    ModelLanes, ModelSpec, Nanos, Outcome, ProfilePoint, Reason, RequestId, Router, RouterConfig, ShapeKey,
+    Tenant,
 };
 
 const MODEL: ModelId = ModelId(0);
@@ -23,6 +24,7 @@ fn at_ms(ms: u64) -> Nanos {
 fn spec(policy: Policy) -> ModelSpec {
     let point = |rows: u32| ProfilePoint { rows, row_bytes: 64, time: at_ms(9 + u64::from(rows)) };
     ModelSpec {
+        measured_on: LaneKind::default(),
         model: MODEL,
         max_batch: 8,
         queue_limit: 4,
@@ -36,8 +38,16 @@ impl Timeline {
     fn new(policy: Policy) -> Self {
         let mut timeline = Self { router: Router::new(RouterConfig::default()).unwrap(), now: Nanos::ZERO };
         timeline.feed(0, Event::ModelUp(&spec(policy)));
-        timeline
-            .feed(0, Event::LaneUp(LaneSpec { lane: LaneId(0), depth: 1, ahead: Nanos::ZERO, cycle: None }));
+        timeline.feed(
+            0,
+            Event::LaneUp(LaneSpec {
+                lane: LaneId(0),
+                depth: 1,
+                ahead: Nanos::ZERO,
+                cycle: None,
+                kind: LaneKind::default(),
+            }),
+        );
         timeline
     }
 
@@ -146,7 +156,16 @@ fn policies_aim_a_margin_before_the_deadline_but_no_more_than_an_eighth() {
         let mut t = Timeline::new(policy.clone());
         t.router = Router::new(RouterConfig { margin: at_ms(margin_ms), ..RouterConfig::default() }).unwrap();
         t.feed(0, Event::ModelUp(&spec(policy)));
-        t.feed(0, Event::LaneUp(LaneSpec { lane: LaneId(0), depth: 1, ahead: Nanos::ZERO, cycle: None }));
+        t.feed(
+            0,
+            Event::LaneUp(LaneSpec {
+                lane: LaneId(0),
+                depth: 1,
+                ahead: Nanos::ZERO,
+                cycle: None,
+                kind: LaneKind::default(),
+            }),
+        );
         assert!(t.arrive(0, 1, Some(40)).is_empty());
         t
     };
@@ -256,7 +275,13 @@ fn a_dead_lane_fails_what_it_ran_and_refuses_what_only_it_could_run() {
 #[test]
 fn what_a_lost_lane_ran_runs_again_alone_and_not_a_third_time() {
     let mut t = Timeline::new(deadline());
-    let other = |lane| LaneSpec { lane: LaneId(lane), depth: 1, ahead: Nanos::NEVER, cycle: None };
+    let other = |lane| LaneSpec {
+        lane: LaneId(lane),
+        depth: 1,
+        ahead: Nanos::NEVER,
+        cycle: None,
+        kind: LaneKind::default(),
+    };
     let (first, _) = dispatched(&t.arrive(0, 1, None)).unwrap();
     for slot in 2..=4 {
         t.arrive(0, slot, None);

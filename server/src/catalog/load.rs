@@ -13,7 +13,7 @@ use models::{
 };
 use oip::Datatype;
 use router_core::batch::Policy;
-use router_core::{ModelId, ModelSpec, ProfilePoint};
+use router_core::{LaneKind, ModelId, ModelSpec, ProfilePoint};
 use tokio::sync::oneshot;
 use tokio_util::task::TaskTracker;
 
@@ -288,6 +288,7 @@ impl Catalog {
         let name = config.name.as_str().to_owned();
         let queue_limit = config.queue_limit.map_or(self.environment.queue_limit, NonZeroU32::get);
         let spec = ModelSpec {
+            measured_on: LaneKind::default(),
             model: id,
             max_batch: signature.max_batch.max(1),
             queue_limit,
@@ -379,7 +380,7 @@ fn profile(signature: &Signature, measured: &[(u32, Duration)]) -> Vec<ProfilePo
 
 /// Input bytes of a row, where the signature fixes them. What a model with free shapes costs at one shape
 /// says nothing about others, so its made-up measurements are not used.
-fn row_bytes(signature: &Signature) -> Option<u64> {
+pub fn row_bytes(signature: &Signature) -> Option<u64> {
     let batched = usize::from(signature.max_batch > 0);
     signature.inputs.iter().try_fold(0_u64, |sum, input| {
         let size = input.datatype.size().filter(|_| input.datatype != Datatype::Bytes)? as u64;

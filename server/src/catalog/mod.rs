@@ -28,6 +28,7 @@ use crate::service::IndexRow;
 use aside::Aside;
 
 pub use aside::Haste;
+pub use load::row_bytes;
 pub use place::Waking;
 pub use placing::ModelsHeld;
 pub use source::Source;

@@ -6,7 +6,7 @@ use gpulet::LaneHandle;
 use models::engine::Session;
 use models::{ModelName, Version, warm};
 use router::LanePlan;
-use router_core::{LaneId, LaneSpec, LaneUp, ModelLanes, ModelMove, Nanos, Switch};
+use router_core::{LaneId, LaneKind, LaneSpec, LaneUp, ModelLanes, ModelMove, Nanos, Switch};
 use tokio::sync::{Notify, OwnedRwLockWriteGuard};
 
 use super::Catalog;
@@ -101,6 +101,7 @@ impl Catalog {
             depth: 1,
             ahead: Nanos::NEVER,
             cycle: None,
+            kind: LaneKind::default(),
         };
         let up = lanes.iter().map(|lane| LaneUp { spec: spec(lane), after: Vec::new() }).collect();
         let switch = Switch { up, ..Switch::default() };
@@ -168,9 +169,15 @@ impl Catalog {
             let session = self.verify(&loaded, session).await?;
             self.install(&loaded, lane, session)?;
             let lanes = loaded.lanes().iter().map(|lane| LaneId(lane.id())).collect();
-            models.push(ModelMove { model: loaded.id, lanes: ModelLanes::Only(lanes) });
+            models.push(ModelMove { model: loaded.id, lanes: ModelLanes::Only(lanes), times: Vec::new() });
         }
-        let spec = LaneSpec { lane: LaneId(lane.id()), depth: 1, ahead: Nanos::NEVER, cycle: None };
+        let spec = LaneSpec {
+            lane: LaneId(lane.id()),
+            depth: 1,
+            ahead: Nanos::NEVER,
+            cycle: None,
+            kind: LaneKind::default(),
+        };
         let up = vec![LaneUp { spec, after: Vec::new() }];
         let switch = Switch { up, rest: Vec::new(), models };
         let plan = LanePlan { new: vec![lane.clone()], switch };

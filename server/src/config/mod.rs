@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use gpulet_core::placement::Policy;
 use gpulet_core::scaling::SCALERS;
 use models::ModelSettings;
 
@@ -239,9 +240,17 @@ impl Config {
             );
         }
         let partition = &self.partition;
-        if gpulet_core::placement::Policy::named(&partition.policy).is_none() {
-            let known = gpulet_core::placement::Policy::NAMES.join(", ");
-            report("partition.policy", format!("`{}`: expected one of {known}", partition.policy));
+        let runs = |name: &&&str| Policy::named(name).is_some_and(|policy| !policy.plans_windows());
+        let known = || Policy::NAMES.iter().filter(runs).copied().collect::<Vec<&str>>().join(", ");
+        match Policy::named(&partition.policy) {
+            None => {
+                report("partition.policy", format!("`{}`: expected one of {}", partition.policy, known()))
+            }
+            Some(policy) if partition.live && policy.plans_windows() => {
+                let why = "plans windows of time, which lanes do not keep";
+                report("partition.policy", format!("`{policy}`: {why}: expected one of {}", known()));
+            }
+            Some(_) => {}
         }
         if SCALERS.iter().all(|(word, _)| *word != partition.scaling) {
             let known: Vec<&str> = SCALERS.iter().map(|(word, _)| *word).collect();

@@ -1,11 +1,9 @@
-//! A plan that an operator puts in force by hand, and that stays whatever the load does.
+//! A plan that an operator puts in force by hand: who waits for it, and the words of the answer.
 
 use std::collections::BTreeMap;
 
-use gpulet_core::check::check;
-use gpulet_core::plan::Plan;
-use gpulet_core::problem::Problem;
-use gpulet_core::rollout::{Outcome, ProposalError};
+use gpulet_core::control::{InForce, NotAccepted};
+use gpulet_core::rollout::Outcome;
 use serde::Serialize;
 use tokio::sync::oneshot;
 
@@ -25,70 +23,31 @@ pub struct PutInForce {
     violations: Vec<String>,
 }
 
-/// Whether an operator's plan holds, and who waits for it.
+impl From<InForce> for PutInForce {
+    fn from(plan: InForce) -> Self {
+        let InForce { epoch, changed, violations } = plan;
+        Self { epoch, changed, violations }
+    }
+}
+
+/// Operators who wait, by the proposal's number: one may be under way and another wait for its end.
 #[derive(Default)]
-pub struct ByHand {
-    holds: bool,
-    /// By the proposal's number: one may be under way and another wait for its end.
-    asked: BTreeMap<u64, Asked>,
-}
+pub struct Waiting(BTreeMap<u64, Reply>);
 
-struct Asked {
-    reply: Reply,
-    /// Whether a plan of an operator's was in force before.
-    held: bool,
-}
-
-impl ByHand {
+impl Waiting {
     /// A proposal of this number is an operator's.
     pub fn begin(&mut self, proposal: u64, reply: Reply) {
-        self.asked.insert(proposal, Asked { reply, held: self.holds });
-        self.holds = true;
+        self.0.insert(proposal, reply);
     }
 
-    /// Whether plans stay as they are, whatever the load does.
-    pub fn holds(&self) -> bool {
-        self.holds
-    }
-
-    /// Plans may follow the load again.
-    pub fn give_up(&mut self) {
-        self.holds = false;
-    }
-
-    /// The plan in force cannot hold any more, so that another is needed, unless an operator's is on its way. Says
-    /// whether it was an operator's.
-    pub fn lost(&mut self) -> bool {
-        self.asked.is_empty() && std::mem::take(&mut self.holds)
-    }
-
-    /// A proposal ended; `plan` is what is in force.
-    pub fn ended(
-        &mut self,
-        proposal: u64,
-        outcome: &Outcome,
-        epoch: u64,
-        problem: Option<&Problem>,
-        plan: &Plan,
-    ) {
-        let Some(asked) = self.asked.remove(&proposal) else { return };
-        let answer = match outcome {
-            Outcome::Done | Outcome::Unchanged => {
-                let violations = problem.map(|problem| check(problem, plan).violations).unwrap_or_default();
-                let violations = violations.iter().map(ToString::to_string).collect();
-                Ok(PutInForce { epoch, changed: *outcome == Outcome::Done, violations })
-            }
-            Outcome::Superseded => Err(refusal("another plan took its place")),
-            Outcome::Refused { refusal: why } => Err(refusal(&why.to_string())),
-            Outcome::Failed { reason } | Outcome::RolledBack { reason } | Outcome::Stopped { reason } => {
-                Err(refusal(reason))
-            }
-        };
-        if answer.is_err() {
-            self.holds &= asked.held || !self.asked.is_empty();
-        }
+    /// A proposal ended.
+    pub fn ended(&mut self, proposal: u64, answer: Result<InForce, Outcome>) {
+        let Some(reply) = self.0.remove(&proposal) else { return };
+        let answer = answer.map(PutInForce::from).map_err(|outcome| {
+            refusal(&outcome.reason().unwrap_or_else(|| "another plan took its place".to_owned()))
+        });
         // Whoever asked may have left.
-        let _ = asked.reply.send(answer);
+        let _ = reply.send(answer);
     }
 }
 
@@ -102,7 +61,12 @@ pub fn refusal(why: &str) -> Refusal {
     Refusal::new(Reason::PlanRefused, format!("the plan is not in force: {why}"))
 }
 
-/// Never on these devices.
-pub fn impossible(error: &ProposalError) -> Refusal {
-    Refusal::new(Reason::Malformed, format!("gpulets: {error}"))
+/// Why it is not even tried, for clients.
+pub fn not_accepted(why: NotAccepted) -> Refusal {
+    match why {
+        NotAccepted::Frozen => refusal("gpulets are frozen: POST /v2/partition/thaw first"),
+        NotAccepted::Malformed(reason) => Refusal::new(Reason::Malformed, reason),
+        NotAccepted::Unknown(reason) => Refusal::new(Reason::PlanRefused, reason),
+        NotAccepted::Impossible(error) => Refusal::new(Reason::Malformed, format!("gpulets: {error}")),
+    }
 }

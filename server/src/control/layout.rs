@@ -2,15 +2,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use gpulet::LaneHandle;
-use gpulet_core::rollout::{Active, GpuletId, Step, Switch};
+use gpulet_core::control::{self, LaneKinds, LaneModel, LaneTable, LaneTimes, LaneTurn, Model, Version};
+use gpulet_core::rollout::{GpuletId, Step, Switch};
 use models::engine::Session;
 use router::{LanePlan, RouterHandle};
-use router_core::{Cycle, CycleSlot, LaneId, LaneSpec, LaneUp, ModelId, ModelLanes, ModelMove, Nanos};
+use router_core::{
+    ConfigError, Cycle, CycleSlot, KindTimes, LaneId, LaneKind, LaneSpec, LaneUp, ModelId, ModelLanes,
+    ModelMove, Nanos, ProfilePoint,
+};
 
-use crate::catalog::{Catalog, Loaded};
+use super::terms;
+use crate::catalog::{Catalog, Loaded, row_bytes};
 use crate::devices::{Devices, Share};
 use crate::supervisor::Losses;
 
@@ -22,6 +26,7 @@ pub struct Layout {
     losses: Losses,
     lanes_max: u32,
     lanes: Mutex<Lanes>,
+    kinds: Mutex<LaneKinds>,
 }
 
 /// Held while a step of a gpulet is carried out: one that took too long is not cancelled, and those after it wait.
@@ -51,7 +56,8 @@ impl Layout {
         let unclaimed = devices.start().iter().cloned().zip(lanes).collect();
         let lanes = Mutex::new(Lanes { unclaimed, ..Lanes::default() });
         let lanes_max = devices.lanes_max(true);
-        Self { catalog, router, devices, losses, lanes_max, lanes }
+        let kinds = LaneKinds::new(devices.infos().map(|info| (info.name.as_str(), info.kind.as_str())));
+        Self { catalog, router, devices, losses, lanes_max, lanes, kinds: Mutex::new(kinds) }
     }
 
     fn lanes(&self) -> MutexGuard<'_, Lanes> {
@@ -232,44 +238,47 @@ impl Layout {
     }
 
     fn lane_plan(&self, switch: &Switch) -> Result<router_core::Switch, String> {
-        let id = |gpulet: GpuletId| self.lane_of(gpulet).map(|lane| LaneId(lane.id()));
-        let ids =
-            |gpulets: &[GpuletId]| gpulets.iter().map(|gpulet| id(*gpulet)).collect::<Result<Vec<_>, _>>();
-        let mut models = Vec::new();
-        for loaded in self.catalog.all_serving() {
-            let route = switch.routes.iter().find(|route| route.workload == loaded.name);
-            let slots = route.iter().flat_map(|route| &route.slots);
-            let gpulets: Vec<GpuletId> = slots.map(|slot| slot.gpulet).collect();
-            models.push(ModelMove { model: loaded.id, lanes: ModelLanes::Only(ids(&gpulets)?) });
-        }
-        let mut up = Vec::with_capacity(switch.active.len());
-        for active in &switch.active {
-            // Gpulets that ended meanwhile hold nothing.
-            let after = active.after.iter().filter_map(|gpulet| id(*gpulet).ok()).collect();
-            let cycle = self.cycle(active)?;
-            let spec = LaneSpec { lane: id(active.id)?, depth: 1, ahead: Nanos::NEVER, cycle };
-            up.push(LaneUp { spec, after });
-        }
-        Ok(router_core::Switch { up, rest: ids(&switch.rest)?, models })
+        let lane = |gpulet: GpuletId| self.lane_of(gpulet).ok().map(|lane| LaneId(lane.id()));
+        let serving = self.catalog.all_serving();
+        let models: Vec<Model> = serving
+            .iter()
+            .map(|loaded| terms::model(loaded, terms::known_of(&self.devices, loaded)))
+            .collect();
+        let versions: Vec<Version<'_, ModelId>> =
+            serving.iter().zip(&models).map(|(loaded, model)| Version { number: loaded.id, model }).collect();
+        let mut kinds = self.kinds.lock().unwrap_or_else(PoisonError::into_inner);
+        let table = LaneTable::of(switch, lane, &versions, &mut kinds).map_err(|error| error.to_string())?;
+        drop(kinds);
+        let up = table.up.into_iter().map(lane_up).collect::<Result<_, _>>();
+        let signature = |id: ModelId| serving.iter().find(|loaded| loaded.id == id);
+        let row_bytes = |id: ModelId| signature(id).and_then(|loaded| row_bytes(&loaded.signature));
+        let models = table.models.into_iter().map(|model| model_move(row_bytes(model.model), model));
+        Ok(router_core::Switch {
+            up: up.map_err(|error: ConfigError| error.to_string())?,
+            rest: table.rest,
+            models: models.collect(),
+        })
     }
+}
 
-    /// The turns of the models of a gpulet; none where there is but one, or none of them was planned with a rate.
-    fn cycle(&self, active: &Active) -> Result<Option<Cycle>, String> {
-        let planned = active.gpulet.slots.iter().any(|slot| slot.rate > 0.0);
-        if active.gpulet.slots.len() < 2 || !planned {
-            return Ok(None);
-        }
-        let mut slots = Vec::new();
-        for slot in &active.gpulet.slots {
-            for loaded in self.catalog.serving(&slot.workload) {
-                let budget = Duration::try_from_secs_f64(slot.budget_us / 1e6).unwrap_or(Duration::MAX);
-                let budget = Nanos::from(budget).max(Nanos(1));
-                slots.push(CycleSlot { model: loaded.id, rows: slot.batch.max(1), budget });
-            }
-        }
-        if slots.is_empty() {
-            return Ok(None);
-        }
-        Cycle::new(slots).map(Some).map_err(|error| error.to_string())
-    }
+fn lane_up(up: control::LaneUp<LaneId, ModelId>) -> Result<LaneUp, ConfigError> {
+    let turn = |turn: LaneTurn<ModelId>| CycleSlot {
+        model: turn.model,
+        rows: turn.rows,
+        budget: Nanos(turn.budget_ns),
+    };
+    let turns: Vec<CycleSlot> = up.cycle.into_iter().map(turn).collect();
+    let cycle = if turns.is_empty() { None } else { Some(Cycle::new(turns)?) };
+    let spec = LaneSpec { lane: up.lane, depth: 1, ahead: Nanos::NEVER, cycle, kind: LaneKind(up.kind) };
+    Ok(LaneUp { spec, after: up.after })
+}
+
+/// What a model costs at one shape says nothing about others: without bytes of a row, nothing is said of its times.
+fn model_move(row_bytes: Option<u64>, model: LaneModel<LaneId, ModelId>) -> ModelMove {
+    let times = model.times.into_iter().filter_map(|LaneTimes { kind, points }| {
+        let row_bytes = row_bytes?;
+        let point = |(rows, time)| ProfilePoint { rows, row_bytes, time: Nanos(time) };
+        Some(KindTimes { kind: LaneKind(kind), profile: points.into_iter().map(point).collect() })
+    });
+    ModelMove { model: model.model, lanes: ModelLanes::Only(model.lanes), times: times.collect() }
 }

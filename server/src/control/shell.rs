@@ -1,9 +1,11 @@
-//! The rollout with its hands: tells it what happened, carries out what it says.
+//! The hands of the control loop: carry out what the rollout says, and tell what happened.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use gpulet_core::rollout::{Effect, Event, GpuletId, Outcome, Rollout, Step, StepId, Switch};
+#[cfg(test)]
+use gpulet_core::rollout::Rollout;
+use gpulet_core::rollout::{Effect, Event, GpuletId, Outcome, Step, StepId, Switch};
 use tokio::sync::mpsc;
 use tokio::time::{Instant as TokioInstant, sleep_until};
 
@@ -26,25 +28,19 @@ pub enum Told {
     PlanNeeded,
 }
 
-/// A rollout on real lanes.
-pub struct Shell {
-    rollout: Rollout,
+/// Lanes and sessions, and a clock.
+pub struct Hands {
     layout: Arc<Layout>,
     begun: Instant,
     events: mpsc::Sender<Event>,
     inbox: mpsc::Receiver<Event>,
 }
 
-impl Shell {
-    /// With nothing in force.
-    pub fn new(rollout: Rollout, layout: Arc<Layout>) -> Self {
+impl Hands {
+    /// On these lanes.
+    pub fn new(layout: Arc<Layout>) -> Self {
         let (events, inbox) = mpsc::channel(EVENTS);
-        Self { rollout, layout, begun: Instant::now(), events, inbox }
-    }
-
-    /// The rollout, to be asked.
-    pub fn rollout(&self) -> &Rollout {
-        &self.rollout
+        Self { layout, begun: Instant::now(), events, inbox }
     }
 
     /// Whether models were loaded anew since the table in force was made.
@@ -60,14 +56,13 @@ impl Shell {
         self.layout.refresh().await
     }
 
-    /// Microseconds on its clock.
+    /// Microseconds on their clock.
     pub fn now_us(&self) -> u64 {
         u64::try_from(self.begun.elapsed().as_micros()).unwrap_or(u64::MAX)
     }
 
-    /// The next thing that happens by itself. Safe to be dropped and called again.
-    pub async fn next(&mut self) -> Event {
-        let wake_us = self.rollout.next_wake_us();
+    /// The next thing that happens by itself, time at the latest. Safe to be dropped and called again.
+    pub async fn next(&mut self, wake_us: Option<u64>) -> Event {
         let wake = self.begun + Duration::from_micros(wake_us.unwrap_or(0));
         tokio::select! {
             Some(event) = self.inbox.recv() => event,
@@ -75,30 +70,24 @@ impl Shell {
         }
     }
 
-    /// A gpulet whose lane ended, if there is one.
-    pub fn broken(&self, is_up: impl Fn(u32) -> bool) -> Option<GpuletId> {
-        let ended = |id: &GpuletId| self.layout.lane_number(*id).is_some_and(|lane| !is_up(lane));
-        self.rollout.active().map(|(id, _)| id).find(ended)
+    /// Whether a gpulet's lane ended.
+    pub fn is_broken(&self, gpulet: GpuletId, is_up: impl Fn(u32) -> bool) -> bool {
+        self.layout.lane_number(gpulet).is_some_and(|lane| !is_up(lane))
     }
 
-    /// One turn of the rollout, and what follows from it.
-    pub fn turn(&mut self, event: Event) -> Vec<Told> {
-        let mut effects = Vec::new();
-        self.rollout.handle(self.now_us(), event, &mut effects);
-        let mut told = Vec::new();
-        for effect in effects {
-            match effect {
-                Effect::Step { id, step, .. } => self.step(id, step),
-                Effect::Switch { switch, .. } => self.switch(switch),
-                Effect::Ended { proposal, outcome } => told.push(Told::Ended { proposal, outcome }),
-                Effect::Incident { reason } => tracing::warn!(%reason, "incident while gpulets were changed"),
-                Effect::PlanNeeded { reason } => {
-                    tracing::warn!(%reason, "another plan is needed");
-                    told.push(Told::PlanNeeded);
-                }
+    /// Does what the rollout says. `in_force` is the epoch of its table.
+    pub fn carry_out(&self, effect: Effect, in_force: u64) -> Option<Told> {
+        match effect {
+            Effect::Step { id, step, .. } => self.step(id, step),
+            Effect::Switch { switch, .. } => self.switch(switch, in_force),
+            Effect::Ended { proposal, outcome } => return Some(Told::Ended { proposal, outcome }),
+            Effect::Incident { reason } => tracing::warn!(%reason, "incident while gpulets were changed"),
+            Effect::PlanNeeded { reason } => {
+                tracing::warn!(%reason, "another plan is needed");
+                return Some(Told::PlanNeeded);
             }
         }
-        told
+        None
     }
 
     fn step(&self, id: StepId, step: Step) {
@@ -113,9 +102,8 @@ impl Shell {
         });
     }
 
-    fn switch(&self, switch: Switch) {
+    fn switch(&self, switch: Switch, in_force: u64) {
         let (layout, events) = (Arc::clone(&self.layout), self.events.clone());
-        let in_force = self.rollout.epoch();
         tokio::spawn(async move {
             let epoch = switch.epoch;
             if let Err(reason) = layout.switch(&switch).await {
@@ -134,4 +122,37 @@ impl Shell {
 async fn rest(layout: Arc<Layout>, gpulet: GpuletId, events: mpsc::Sender<Event>) {
     layout.at_rest(gpulet).await;
     let _ = events.send(Event::AtRest(gpulet)).await;
+}
+
+/// A rollout alone on real lanes, with nobody who makes plans: what tests of its hands need.
+#[cfg(test)]
+pub struct Shell {
+    rollout: Rollout,
+    hands: Hands,
+}
+
+#[cfg(test)]
+impl Shell {
+    /// With nothing in force.
+    pub fn new(rollout: Rollout, layout: Arc<Layout>) -> Self {
+        Self { rollout, hands: Hands::new(layout) }
+    }
+
+    /// The rollout, to be asked.
+    pub fn rollout(&self) -> &Rollout {
+        &self.rollout
+    }
+
+    /// The next thing that happens by itself.
+    pub async fn next(&mut self) -> Event {
+        self.hands.next(self.rollout.next_wake_us()).await
+    }
+
+    /// One turn of the rollout, and what follows from it.
+    pub fn turn(&mut self, event: Event) -> Vec<Told> {
+        let mut effects = Vec::new();
+        self.rollout.handle(self.hands.now_us(), event, &mut effects);
+        let in_force = self.rollout.epoch();
+        effects.into_iter().filter_map(|effect| self.hands.carry_out(effect, in_force)).collect()
+    }
 }

@@ -1,24 +1,16 @@
 //! What the control loop does, for people and programs: the plan, why it is so, and what is predicted and measured.
 
-use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use gpulet_core::check::check;
+use gpulet_core::control::{Controller, DecisionEntry};
 use gpulet_core::plan::{Gpulet, Plan};
 use gpulet_core::problem::Problem;
 use gpulet_core::profile::Quantile;
-use gpulet_core::rollout::{Entry, Outcome, Rollout};
-use gpulet_core::scaling::{Decision, ModelObservation, Standby};
+use gpulet_core::rollout::Entry;
 use serde::Serialize;
 
-use super::terms::Planned;
 use crate::catalog::Loaded;
-
-/// Decisions about rates that are remembered.
-const DECISIONS: usize = 256;
-
-/// Moves of a rate that are smaller, relatively, are not told of.
-const WORTH_TELLING: f64 = 0.01;
 
 /// Answer of `GET /v2/partition`.
 #[derive(Clone, Debug, Serialize)]
@@ -43,7 +35,7 @@ pub struct View {
     /// The models and their load.
     models: Vec<ModelRow>,
     /// Why rates that are planned for moved, oldest first.
-    decisions: Vec<DecisionRow>,
+    decisions: Vec<DecisionEntry>,
     /// What was done, oldest first.
     history: Vec<Entry>,
 }
@@ -88,119 +80,13 @@ struct BatchRow {
     predicted_p50_ms: Option<f64>,
 }
 
-#[derive(Clone, Debug, Serialize)]
-struct DecisionRow {
-    at_us: u64,
-    model: String,
-    from: f64,
-    to: f64,
-    because: String,
-}
-
-#[derive(Clone, Debug, Default)]
-struct Known {
-    rate: f64,
-    target: f64,
-    because: String,
-    attainment: Option<f64>,
-    is_away: bool,
-    /// When it was last asked for.
-    asked_us: u64,
-}
-
-/// What was seen and decided last.
-#[derive(Debug, Default)]
-pub struct Latest {
-    at_us: u64,
-    models: BTreeMap<String, Known>,
-    decisions: VecDeque<DecisionRow>,
-    share: Option<f64>,
-    problem: Option<String>,
-}
-
-impl Latest {
-    /// Requests a second that are planned for.
-    pub fn target(&self, model: &str) -> Option<f64> {
-        self.models.get(model).map(|known| known.target)
-    }
-
-    /// When each model was last asked for, microseconds.
-    pub fn asked_us(&self) -> BTreeMap<String, u64> {
-        self.models.iter().map(|(name, known)| (name.clone(), known.asked_us)).collect()
-    }
-
-    /// Whether it needs no place.
-    pub fn is_away(&self, model: &str) -> bool {
-        self.models.get(model).is_some_and(|known| known.is_away)
-    }
-
-    /// The load was looked at, and rates to plan for were decided.
-    pub fn looked(&mut self, models: &[Arc<Loaded>], observed: &[ModelObservation], decision: &Decision) {
-        let seconds = decision.now_us.saturating_sub(self.at_us) as f64 / 1e6;
-        self.at_us = decision.now_us;
-        let mut known = BTreeMap::new();
-        for ((loaded, observed), target) in models.iter().zip(observed).zip(&decision.targets) {
-            let from = self.target(&loaded.name).unwrap_or(0.0);
-            let because = target.motive.to_string();
-            if (target.rate - from).abs() > WORTH_TELLING * from {
-                let (at_us, model, to) = (decision.now_us, loaded.name.clone(), target.rate);
-                if self.decisions.len() >= DECISIONS {
-                    self.decisions.pop_front();
-                }
-                self.decisions.push_back(DecisionRow { at_us, model, from, to, because: because.clone() });
-            }
-            let rate = observed.arrivals as f64 / seconds.max(1e-3);
-            let is_away = target.standby != Standby::Ready;
-            let (target, attainment) = (target.rate, observed.attainment);
-            let before = self.models.get(&loaded.name).map_or(0, |known| known.asked_us);
-            let asked_us = if observed.arrivals > 0 { decision.now_us } else { before };
-            let now = Known { rate, target, because, attainment, is_away, asked_us };
-            known.insert(loaded.name.clone(), now);
-        }
-        self.models = known;
-    }
-
-    /// A plan was made.
-    pub fn planned(&mut self, planned: &Planned) {
-        self.share = Some(planned.share);
-        self.problem = None;
-    }
-
-    /// No plan could be made; whether that is news.
-    pub fn cannot_plan(&mut self, reason: &str) -> bool {
-        let news = self.problem.as_deref() != Some(reason);
-        self.problem = Some(reason.to_owned());
-        news
-    }
-
-    /// A plan came in force, or not.
-    pub fn ended(&mut self, outcome: &Outcome) {
-        let reason = match outcome {
-            Outcome::Done | Outcome::Unchanged | Outcome::Superseded => None,
-            Outcome::Refused { refusal } => Some(refusal.to_string()),
-            Outcome::Failed { reason } | Outcome::RolledBack { reason } | Outcome::Stopped { reason } => {
-                Some(reason.clone())
-            }
-        };
-        if reason.is_some() {
-            self.problem = reason;
-        }
-    }
-}
-
 /// The state of things.
-pub fn of(
-    rollout: &Rollout,
-    latest: &Latest,
-    problem: Option<&Problem>,
-    models: &[Arc<Loaded>],
-    now_us: u64,
-    by_hand: bool,
-) -> View {
+pub fn of(controller: &Controller, models: &[Arc<Loaded>], now_us: u64) -> View {
+    let (rollout, latest, problem) = (controller.rollout(), controller.latest(), controller.problem());
     let plan = rollout.plan();
     let slots = problem.map(|problem| check(problem, &plan).slots).unwrap_or_default();
     let row = |loaded: &Arc<Loaded>| {
-        let known = latest.models.get(&loaded.name).cloned().unwrap_or_default();
+        let known = latest.model(&loaded.name).cloned().unwrap_or_default();
         let own = || slots.iter().filter(|slot| slot.workload == loaded.name);
         let place = plan.slots_of(&loaded.name).map(|(gpulet, _)| gpulet).next();
         let batches = batches(loaded, problem, place);
@@ -219,17 +105,17 @@ pub fn of(
     View {
         uptime_s: now_us as f64 / 1e6,
         frozen: rollout.is_frozen(),
-        by_hand,
+        by_hand: controller.is_by_hand(),
         changing: !rollout.is_idle(),
         epoch: rollout.epoch(),
-        share: latest.share.unwrap_or(1.0),
-        problem: latest.problem.clone(),
+        share: latest.share(),
+        problem: latest.problem().map(str::to_owned),
         gpulets: rollout
             .active()
             .map(|(id, gpulet)| GpuletRow { id: id.to_string(), gpulet: gpulet.clone() })
             .collect(),
         models: models.iter().map(row).collect(),
-        decisions: latest.decisions.iter().cloned().collect(),
+        decisions: latest.decisions().cloned().collect(),
         history: rollout.history().cloned().collect(),
     }
 }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use gpulet::{Device, DeviceError, DeviceInfo};
 use gpulet_cuda::{
-    Backend, CudaDevice, CudaOptions, ENVIRONMENT, Found, MPS_FOLDER, OnnxMaker, OnnxOptions, SessionMaker,
-    choose, mps_daemon, probe,
+    Backend, CudaDevice, CudaOptions, ENVIRONMENT, Found, MPS_FOLDER, MPS_FOLDER_VARIABLE,
+    MPS_SHARE_VARIABLE, MpsAbsent, OnnxMaker, OnnxOptions, SessionMaker, choose, mps_daemon, probe,
 };
 use models::Loader;
 use models::engine::ort::discover;
@@ -25,6 +25,8 @@ const DESCRIPTION_BYTES: usize = 1 << 20;
 pub struct Gpu {
     /// The driver's number for it.
     pub ordinal: i32,
+    /// As `nvidia-smi -L` writes it.
+    pub uuid: String,
     /// How it is shared, as `devices.gpu_backend` knows it.
     pub backend: String,
     /// Ways that would have been better, and why they cannot be had.
@@ -45,8 +47,8 @@ pub struct Gpu {
 type Looked = Result<Vec<Gpu>, String>;
 
 /// What `tessera worker --describe` does: looks at every GPU and tells on standard output.
-pub fn describe(forced: Option<&str>) -> ExitCode {
-    match serde_json::to_string(&look(forced)) {
+pub fn describe(forced: Option<&str>, surroundings: &Surroundings) -> ExitCode {
+    match serde_json::to_string(&look(forced, surroundings)) {
         Ok(text) => {
             output::line(&text);
             ExitCode::SUCCESS
@@ -58,23 +60,28 @@ pub fn describe(forced: Option<&str>) -> ExitCode {
     }
 }
 
-fn look(forced: Option<&str>) -> Looked {
+/// Whether an MPS daemon runs, wherever its clients look for it.
+pub fn mps(surroundings: &Surroundings) -> Result<(), MpsAbsent> {
+    mps_daemon(surroundings.variable(MPS_FOLDER_VARIABLE).unwrap_or(MPS_FOLDER).as_ref())
+}
+
+fn look(forced: Option<&str>, surroundings: &Surroundings) -> Looked {
     let forced = forced.map(str::parse::<Backend>).transpose().map_err(|error| error.to_string())?;
     let found = probe().map_err(|error| error.to_string())?;
-    found.iter().map(|found| look_at(found, forced)).collect()
+    let mps = mps(surroundings);
+    found.iter().map(|found| look_at(found, forced, &mps)).collect()
 }
 
 /// Takes the GPU for a moment: how it can be cut is known only then.
-fn look_at(found: &Found, forced: Option<Backend>) -> Result<Gpu, String> {
-    let choice =
-        choose(found, &mps_daemon(MPS_FOLDER.as_ref()), forced).map_err(|error| error.to_string())?;
+fn look_at(found: &Found, forced: Option<Backend>, mps: &Result<(), MpsAbsent>) -> Result<Gpu, String> {
+    let choice = choose(found, mps, forced).map_err(|error| error.to_string())?;
     let maker = maker(Loader::without_ort());
     let device = CudaDevice::take(found, choice.backend, maker, &CudaOptions::default());
     let device = device.map_err(|error| error.to_string())?;
     let DeviceInfo { name, kind, units, sizes, memory_bytes, .. } = device.info().clone();
     let passed_over = choice.passed_over.iter().map(|(backend, why)| format!("{backend}: {why}")).collect();
-    let (ordinal, backend) = (found.ordinal, choice.backend.to_string());
-    Ok(Gpu { ordinal, backend, passed_over, name, kind, units, sizes, memory_bytes })
+    let (ordinal, uuid, backend) = (found.ordinal, found.uuid.clone(), choice.backend.to_string());
+    Ok(Gpu { ordinal, uuid, backend, passed_over, name, kind, units, sizes, memory_bytes })
 }
 
 /// Asks a process of its own which GPUs there are.
@@ -96,7 +103,13 @@ pub fn find(forced: Option<&str>) -> Looked {
         .map_err(|error| format!("what was found cannot be read: {error}"))?
 }
 
-/// What a GPU is to those who plan; its gpulets are in one process together.
+/// Whether each gpulet needs a process of its own, and the variable that tells it its units: under MPS a share is a
+/// process's.
+pub fn share_variable(gpu: &Gpu) -> Option<&'static str> {
+    (gpu.backend == Backend::CudaMps.as_str()).then_some(MPS_SHARE_VARIABLE)
+}
+
+/// What a GPU is to those who plan.
 pub fn info(gpu: &Gpu) -> Result<DeviceInfo, DeviceError> {
     let backend: Backend =
         gpu.backend.parse().map_err(|error| DeviceError(format!("{}: {error}", gpu.name)))?;
@@ -127,7 +140,9 @@ pub fn take(
         .ok_or_else(|| refuse(format!("there is no `{}` of number {} any more", gpu.kind, gpu.ordinal)))?;
     let backend: Backend = gpu.backend.parse().map_err(|error| refuse(format!("{error}")))?;
     let library = discover(ort_library.map(PathBuf::as_path), &surroundings.ort);
-    let device = CudaDevice::take(found, backend, maker(Loader::new(library)), &CudaOptions::default())?;
+    let mps_share = surroundings.variable(MPS_SHARE_VARIABLE).and_then(|share| share.parse().ok());
+    let options = CudaOptions { mps_share, ..CudaOptions::default() };
+    let device = CudaDevice::take(found, backend, maker(Loader::new(library)), &options)?;
     Ok(Arc::new(device))
 }
 

@@ -74,17 +74,23 @@ pub(super) fn isolated(
     info: DeviceInfo,
     scope: WorkerScope,
     worker: Worker,
+    units_variable: Option<&str>,
 ) -> Result<Arc<dyn Device>, DeviceError> {
     let description = serde_json::to_string(&worker).map_err(|error| DeviceError(error.to_string()))?;
     let variables = gpulet_cuda::ENVIRONMENT.map(|(name, value)| (name.into(), value.into()));
-    let command = WorkerCommand { variables: variables.to_vec(), ..WorkerCommand::this_program() };
+    let (variables, units_variable) = (variables.to_vec(), units_variable.map(Into::into));
+    let command = WorkerCommand { variables, units_variable, ..WorkerCommand::this_program() };
     Ok(Arc::new(ProcessDevice::new(info, scope, command, description, Limits::default())?))
 }
 
-/// A GPU, all of whose gpulets are in one process.
+/// A GPU, all of whose gpulets are in one process, or each in its own where a share is a process's.
 pub(super) fn isolated_gpu(worker: Worker) -> Result<Arc<dyn Device>, DeviceError> {
     match &worker.device {
-        Described::Gpu { gpu, .. } => isolated(gpus::info(gpu)?, WorkerScope::Device, worker),
+        Described::Gpu { gpu, .. } => {
+            let (info, variable) = (gpus::info(gpu)?, gpus::share_variable(gpu));
+            let scope = if variable.is_some() { WorkerScope::Gpulet } else { WorkerScope::Device };
+            isolated(info, scope, worker, variable)
+        }
         Described::Cores { name, .. } | Described::Emulated { name, .. } => {
             Err(DeviceError(format!("device `{name}` is no GPU")))
         }
@@ -94,7 +100,7 @@ pub(super) fn isolated_gpu(worker: Worker) -> Result<Arc<dyn Device>, DeviceErro
 /// What `tessera worker` does: runs gpulets for the server that started it, or tells it which GPUs there are.
 pub fn run(arguments: &WorkerArgs, surroundings: &Surroundings) -> ExitCode {
     if arguments.describe {
-        return gpus::describe(arguments.backend.as_deref());
+        return gpus::describe(arguments.backend.as_deref(), surroundings);
     }
     serve(|hello: &Hello| {
         let refuse = |error: String| DeviceError(format!("worker: {error}"));

@@ -1,7 +1,9 @@
 //! Metrics: one recorder a process, handles made once a model version, no look-ups on the hot path.
 
+mod busy;
 pub mod endpoint;
 mod front;
+mod gpus;
 mod model;
 pub mod names;
 
@@ -10,7 +12,9 @@ use std::time::Duration;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 use names::{Kind, Metric};
 
+pub use busy::BusySink;
 pub use front::{FrontMetrics, Transport};
+pub use gpus::{GpuMetrics, GpuWatch, WatchedGpu, watch};
 pub use model::{LaneMetrics, ModelMetrics};
 
 /// Samples of histograms are folded into their buckets this often, which bounds what they hold in memory.
@@ -80,8 +84,28 @@ mod tests {
             model.record_refusal(Reason::Expired);
             model.queue_depth(2);
             LaneMetrics::new(0).busy(true);
+            metrics::counter!(names::LANE_BUSY_TIME.name, names::LANE => "0").increment(1);
+            GpuMetrics::new("gpu0").set(Some(&throttled()));
         });
         handle.render()
+    }
+
+    fn throttled() -> gpulet_cuda::Readings {
+        gpulet_cuda::Readings {
+            uuid: None,
+            name: None,
+            busy_percent: Some(1),
+            memory_busy_percent: None,
+            memory_used_bytes: None,
+            memory_total_bytes: None,
+            clock_sm_mhz: None,
+            clock_memory_mhz: None,
+            throttle_reasons: Some(vec!["GPU_IDLE"]),
+            power_milliwatts: None,
+            temperature_celsius: None,
+            mig: false,
+            instances: Vec::new(),
+        }
     }
 
     /// Names with their kind and label names, sorted: what dashboards depend on.

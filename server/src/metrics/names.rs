@@ -2,7 +2,7 @@
 //!
 //! Rules: `tessera_` first, then the thing measured, then unit or qualifier. Durations are histograms in
 //! seconds (`_seconds`), counters end in `_total`, gauges in neither. Labels are few and bounded: names of
-//! loaded models and versions, and the closed sets of `reason`, `transport` and `outcome`. Never ids, never
+//! loaded models and versions, lanes and devices, and the closed sets of `reason`, `transport` and `outcome`. Never ids, never
 //! anything a client can choose freely. `nv_*` names are Triton's, kept for its dashboards; they are recorded
 //! only where `metrics.triton_names` is on. A golden file in the tests lists what `/metrics` shows.
 
@@ -44,6 +44,8 @@ pub const REASON: &str = "reason";
 pub const TRANSPORT: &str = "transport";
 /// Label: lane index.
 pub const LANE: &str = "lane";
+/// Label: a device as plans call it.
+pub const DEVICE: &str = "device";
 
 /// From admission to dispatch.
 pub const QUEUE: Metric =
@@ -98,6 +100,12 @@ pub const PREDICTION: Metric = metric(
 /// Lane occupied.
 pub const LANE_BUSY: Metric =
     metric("tessera_lane_busy", Kind::Gauge, "1 while the lane runs a batch, else 0.");
+/// Time of a lane in engines. A counter has whole numbers only, which seconds are too coarse for.
+pub const LANE_BUSY_TIME: Metric = metric(
+    "tessera_lane_busy_us_total",
+    Kind::Counter,
+    "Microseconds that the lane's batches spent in the engine, failed ones included.",
+);
 /// Lane in service.
 pub const LANE_UP: Metric = metric("tessera_lane_up", Kind::Gauge, "1 while the lane takes batches, else 0.");
 /// Lanes lost.
@@ -105,6 +113,33 @@ pub const LANE_LOSSES: Metric = metric(
     "tessera_lane_losses_total",
     Kind::Counter,
     "Times that what runs the lane's batches ended unasked or was given up.",
+);
+/// GPU busy.
+pub const GPU_UTILISATION: Metric = metric(
+    "tessera_gpu_utilisation",
+    Kind::Gauge,
+    "Part of the last moments in which some kernel ran on the GPU, on however many of its SMs.",
+);
+/// GPU memory taken.
+pub const GPU_MEMORY_USED: Metric = metric(
+    "tessera_gpu_memory_used_bytes",
+    Kind::Gauge,
+    "Bytes of the GPU's memory that are taken, by whomever.",
+);
+/// GPU memory.
+pub const GPU_MEMORY_TOTAL: Metric =
+    metric("tessera_gpu_memory_total_bytes", Kind::Gauge, "Bytes of the GPU's memory.");
+/// Clock of the SMs.
+pub const GPU_CLOCK_SM: Metric =
+    metric("tessera_gpu_sm_clock_hertz", Kind::Gauge, "Clock of the GPU's SMs now.");
+/// Clock of the memory.
+pub const GPU_CLOCK_MEMORY: Metric =
+    metric("tessera_gpu_memory_clock_hertz", Kind::Gauge, "Clock of the GPU's memory now.");
+/// Lowered clocks.
+pub const GPU_THROTTLED: Metric = metric(
+    "tessera_gpu_throttled",
+    Kind::Gauge,
+    "1 while this is a reason why the GPU's clocks are lower than they could be, else 0; idleness is one.",
 );
 /// Requests inside the front end.
 pub const IN_FLIGHT: Metric =
@@ -178,7 +213,7 @@ pub const NV_PENDING: Metric = metric(
 );
 
 /// Tessera's own.
-pub const TESSERA: [Metric; 17] = [
+pub const TESSERA: [Metric; 24] = [
     QUEUE,
     BATCH_WAIT,
     COMPUTE,
@@ -192,8 +227,15 @@ pub const TESSERA: [Metric; 17] = [
     QUEUE_DEPTH,
     PREDICTION,
     LANE_BUSY,
+    LANE_BUSY_TIME,
     LANE_UP,
     LANE_LOSSES,
+    GPU_UTILISATION,
+    GPU_MEMORY_USED,
+    GPU_MEMORY_TOTAL,
+    GPU_CLOCK_SM,
+    GPU_CLOCK_MEMORY,
+    GPU_THROTTLED,
     IN_FLIGHT,
     BODY_BYTES,
 ];

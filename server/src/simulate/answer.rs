@@ -8,6 +8,7 @@ use sim::page::{number, percent};
 use sim::{Capacity, Estimate, Report};
 use workload::Extent;
 
+use super::devices;
 use super::study::{Standing, Study};
 use crate::output;
 
@@ -21,6 +22,10 @@ pub fn text(study: &Study) -> String {
     let endings = endings(study);
     if !endings.is_empty() {
         let _ = write!(text, "\n{endings}");
+    }
+    let devices = devices::text(study);
+    if !devices.is_empty() {
+        let _ = write!(text, "\n{devices}");
     }
     let _ = writeln!(text, "\n{}", bound(study));
     for note in &study.notes {
@@ -36,7 +41,14 @@ pub fn headline(study: &Study) -> String {
         1 => "1 model".to_owned(),
         count => format!("{count} models"),
     };
-    let lanes = if workload.lanes.count == 1 { "lane" } else { "lanes" };
+    let on = match &workload.partition {
+        Some(partition) => {
+            let each = partition.devices.iter().map(|devices| format!("{} {}", devices.count, devices.kind));
+            format!("up to {}, cut as the load moves", each.collect::<Vec<_>>().join(" and "))
+        }
+        None if workload.lanes.count == 1 => "1 lane".to_owned(),
+        None => format!("{} lanes", workload.lanes.count),
+    };
     let slos: BTreeSet<u64> = workload.models.iter().map(|model| model.slo).collect();
     let milliseconds = |slo: Option<&u64>| slo.map_or_else(String::new, |slo| number(*slo as f64 / 1e6));
     let slo = match slos.len() {
@@ -52,10 +64,7 @@ pub fn headline(study: &Study) -> String {
         [only] => format!("seed {only}"),
         [] => "no seed".to_owned(),
     };
-    format!(
-        "{}: {models} on {} {lanes}, SLO {slo} ms, {extent}, {seeds}",
-        workload.name, workload.lanes.count
-    )
+    format!("{}: {models} on {on}, SLO {slo} ms, {extent}, {seeds}", workload.name)
 }
 
 fn standings(study: &Study) -> String {

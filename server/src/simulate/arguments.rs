@@ -18,6 +18,12 @@ pub struct SimulateArgs {
     /// Compare all policies, the best first.
     #[arg(long, conflicts_with = "policy")]
     pub compare: bool,
+    /// Placement policy in place of the workload's, where that cuts devices; may be repeated to compare several.
+    #[arg(long, value_name = "NAME")]
+    pub placement: Vec<String>,
+    /// Scaler in place of the workload's, where that cuts devices; may be repeated to compare several.
+    #[arg(long, value_name = "NAME")]
+    pub scaling: Vec<String>,
     /// Run each policy with so many seeds, the workload's and those after it, and give confidence intervals.
     #[arg(long, value_name = "NUMBER", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1_000))]
     pub seeds: u64,
@@ -56,6 +62,7 @@ Examples:
   tessera simulate loadtest/arena/one-model.toml
   tessera simulate loadtest/arena/ten-models.toml --compare --seeds 5 --report ten.html
   tessera simulate mine.toml --find-capacity --lanes 4
+  tessera simulate loadtest/partition/shifting-devices.toml --scaling attainment --scaling static
   tessera simulate mine.toml --policy deadline --policy 'triton:max_delay=2ms,preferred=4|8'
 
 Policies:

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::Context as _;
-use workload::{Workload, WorkloadError};
+use workload::{Lines, Workload, WorkloadError};
 
 /// Largest workload file.
 const WORKLOAD_BYTES: u64 = 16 << 20;
@@ -32,7 +32,18 @@ pub fn parse(text: &str, path: &Path) -> Result<Workload, WorkloadError> {
     let folder = path.parent().unwrap_or_else(|| Path::new(""));
     let mut files =
         |name: &str| read_text(&folder.join(name), TRACE_BYTES).map_err(|error| format!("{error:#}"));
-    Workload::parse(text, &mut files).map_err(|error| error.named(&path.display().to_string()))
+    let shown = path.display().to_string();
+    let workload = Workload::parse(text, &mut files).map_err(|error| error.named(&shown))?;
+    // What only `gpulet-core` can read of it.
+    match sim::check(&workload) {
+        Err(sim::SimError::Workload(mut fault)) if fault.file.is_empty() => {
+            fault.line = Lines::of(text).find(&fault.field);
+            fault.file = shown;
+            Err(fault)
+        }
+        Err(sim::SimError::Workload(fault)) => Err(fault),
+        _ => Ok(workload),
+    }
 }
 
 /// Reads a file of at most so many bytes.
@@ -53,6 +64,10 @@ pub fn adapt(
 ) -> anyhow::Result<Workload> {
     if let Some(lanes) = lanes {
         let most = workload::LANES_MAX;
+        anyhow::ensure!(
+            workload.partition.is_none(),
+            "--lanes: the workload cuts devices, whose gpulets are the lanes: change `count` in [devices]"
+        );
         anyhow::ensure!((1..=most).contains(&lanes), "--lanes: expected 1 to {most}, got {lanes}");
         if let Some(change) = workload.lanes.changes.iter().find(|change| change.lane >= lanes) {
             let lane = change.lane;

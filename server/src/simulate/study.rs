@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use sim::{Bound, Capacity, Estimate, Report, Search, Setup, SimError};
 use workload::Workload;
 
+use super::devices;
 use super::entrant::Entrant;
 use super::runs::Bar;
 
@@ -108,7 +109,16 @@ pub fn answer(question: &Question<'_>, bar: &Bar) -> Result<Study, SimError> {
     })?;
     let mut standings = assemble(question, &seeds, found);
     standings.sort_by(|a, b| b.goodput.mean.total_cmp(&a.goodput.mean));
-    let notes = notes(&standings);
+    let mut notes = notes(&standings);
+    for standing in &standings {
+        notes.extend(standing.first().map(|run| devices::notes(&standing.label, run)).unwrap_or_default());
+    }
+    if question.workload.partition.is_some() {
+        notes.push(
+            "neighbours on one device are taken not to slow each other, and plans to take no time to make"
+                .to_owned(),
+        );
+    }
     let bound = bound(question.workload, &seeds)?;
     Ok(Study { workload: question.workload.clone(), bound, seeds, standings, notes })
 }

@@ -224,3 +224,116 @@ fn a_command_is_quoted_for_a_shell() {
             .ends_with(" --policy 'triton:preferred=4|8' --rate-scale 1.5 --lanes 3 --report report.html")
     );
 }
+
+/// Two devices, two models, one of which gets more for a while.
+const CUT: &str = r#"
+name = "cut"
+seed = 3
+duration = "40s"
+warmup = "5s"
+[devices.toy]
+count = 2
+memory = "1GiB"
+[partition]
+profiles = ["toy.jsonl"]
+[models.light]
+slo = "60ms"
+rate = 40.0
+[models.heavy]
+slo = "120ms"
+rate = 20.0
+arrivals = { process = "flash", at = "15s", lasts = "10s", factor = 4.0 }
+"#;
+
+/// Both models on two units, twice as fast as on one.
+fn toy_profiles() -> String {
+    let mut text = String::new();
+    for (model, row) in [("light", 1.0), ("heavy", 4.0)] {
+        text += &format!(
+            "{{\"profile\":{{\"version\":1,\"model\":\"{model}\",\"device\":\"toy\",\"engine\":\"none\",\"source\":\"typed_in\",\"units_total\":2}}}}\n"
+        );
+        for (batch, units) in [(1, 1), (8, 1), (1, 2), (8, 2)] {
+            let us = 1e3 * (2.0 + row * f64::from(batch)) * 2.0 / f64::from(units);
+            text += &format!(
+                "{{\"cell\":{{\"batch\":{batch},\"units\":{units},\"p50_us\":{us},\"p95_us\":{us},\"p99_us\":{us},\"count\":9}}}}\n"
+            );
+        }
+    }
+    text
+}
+
+fn cut(text: &str) -> Bench {
+    let bench = Bench::new(text);
+    std::fs::write(bench.folder.path().join("toy.jsonl"), toy_profiles()).unwrap();
+    bench
+}
+
+#[test]
+fn devices_are_cut_as_the_load_moves_and_what_that_takes_is_told() {
+    let bench = cut(CUT);
+    let study = bench.study(&["--check"]).unwrap();
+    let text = answer::text(&study);
+    assert!(
+        text.starts_with("cut: 2 models on up to 2 toy, cut as the load moves, SLO 60 to 120 ms"),
+        "{text}"
+    );
+    for said in
+        ["device hours", "tessera", "attainment", "of 2 ", "devices used by deadline: ", "note: neighbours"]
+    {
+        assert!(text.contains(said), "{said}\n{text}");
+    }
+    let json = bench.json(&[]);
+    let partition = &json["policies"][0]["report"]["partition"];
+    assert_eq!(partition["devices"], 2);
+    assert!(partition["device_seconds"].as_f64().unwrap() > 30.0, "{partition}");
+    assert!(!partition["gpulets"].as_array().unwrap().is_empty());
+    let page = bench.folder.path().join("page.html");
+    write_report(&study, "tessera simulate cut.toml", &page).unwrap();
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(
+        page.contains("Devices and their gpulets") && page.contains("2 devices that are cut into gpulets")
+    );
+}
+
+#[test]
+fn placements_and_scalers_stand_side_by_side() {
+    let bench = cut(CUT);
+    let study =
+        bench.study(&["--scaling", "attainment", "--scaling", "static", "--placement", "temporal"]).unwrap();
+    let mut labels: Vec<&str> = study.standings.iter().map(|standing| standing.label.as_str()).collect();
+    labels.sort_unstable();
+    assert_eq!(labels, ["temporal, attainment", "temporal, static"]);
+    let text = answer::text(&study);
+    assert!(text.contains("static") && !text.contains("devices used by"), "{text}");
+    assert!(study.bound.attainment > 0.999, "{:?}", study.bound);
+}
+
+#[test]
+fn mistakes_in_what_is_cut_are_named_with_their_place() {
+    for (from, to, said) in [
+        ("slo = \"60ms\"", "slo = \"2ms\"", "small.toml:12: models.light.slo: cannot be met"),
+        (
+            "[partition]",
+            "[partition]\npolicy = \"best\"",
+            "small.toml:10: partition.policy: expected one of ",
+        ),
+        ("[models.light]", "[models.lite]", "small.toml:11: models.lite.model: no profile of `lite` on toy"),
+    ] {
+        let error = cut(&CUT.replace(from, to)).study(&[]).unwrap_err().to_string();
+        assert!(error.contains(said), "{to}: {error}");
+    }
+    let bench = cut(CUT);
+    std::fs::write(bench.folder.path().join("toy.jsonl"), "{}\n").unwrap();
+    let error = bench.study(&[]).unwrap_err().to_string();
+    assert!(error.starts_with("toy.jsonl:1: "), "{error}");
+    for (flags, said) in [
+        (&["--scaling", "up"][..], "--scaling: expected one of attainment, "),
+        (&["--placement", "best"], "--placement: expected one of tessera, "),
+        (&["--lanes", "3"], "--lanes: the workload cuts devices"),
+    ] {
+        let error = cut(CUT).study(flags).unwrap_err().to_string();
+        assert!(error.starts_with(said), "{flags:?}: {error}");
+    }
+    let error = Bench::new(SMALL).study(&["--scaling", "static"]).unwrap_err().to_string();
+    assert!(error.starts_with("--scaling: the workload cuts no devices"), "{error}");
+}

@@ -94,7 +94,9 @@ fn floors(problem: &Problem) -> Result<Vec<Floor<'_>>, Unplaced> {
     }
     if count <= PUBLISHED_MAX {
         floors.extend(gpulet::filled(problem));
-        floors.extend(fast_gshare::filled(problem, None));
+        if problem.allows_windows() {
+            floors.extend(fast_gshare::filled(problem, None));
+        }
         let efficient = efficiency::efficient(problem, &wanted);
         let cut = TRUST.iter().filter_map(|trust| efficiency::cut(&efficient, *trust));
         floors.extend(cut.filter_map(|pieces| {

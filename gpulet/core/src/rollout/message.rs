@@ -294,6 +294,19 @@ pub enum Outcome {
     },
 }
 
+impl Outcome {
+    /// Why the plan is not in force, in words; none where it is, or another took its place.
+    pub fn reason(&self) -> Option<String> {
+        match self {
+            Self::Done | Self::Unchanged | Self::Superseded => None,
+            Self::Refused { refusal } => Some(refusal.to_string()),
+            Self::Failed { reason } | Self::RolledBack { reason } | Self::Stopped { reason } => {
+                Some(reason.clone())
+            }
+        }
+    }
+}
+
 /// What the shell must do or know.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "effect")]

@@ -1,186 +1,187 @@
-//! Our own default: the least capacity that is forecast to keep the attainment.
+//! Our own default: the least capacity that is forecast to keep the attainment of all requests together.
 //!
 //! Queues are short where objectives are: when one has grown, requests are lost already. So the question is asked
-//! ahead: of the demand forecast for when a change would have its effect, with the errors that forecasts have had,
-//! which part will the capacity not serve? If more than the attainment allows, capacity is asked for at once. It is
-//! given back when for a while (the patience, no shorter than the cool-down) less would have been enough, and then no
-//! lower than the highest need of that while. How much head-room a need has follows from the attainment, not from a
-//! constant: traffic that can be forecast gets little, traffic that cannot gets much.
+//! ahead: of several ways to follow each model's demand ([`Courses`](super::courses::Courses)), and of all multiples of
+//! them, which are the cheapest that lose no more than is allowed by the time that a change would have its effect?
 //!
-//! Errors of forecasts are seen at the pace of samples, and what a queue loses within one is not. So the head-room is
-//! corrected by what is really lost: a sum of the errors, as in conformal control (Angelopoulos, Candes and
-//! Tibshirani, NeurIPS 2023), which keeps the long-run loss at its goal whatever the traffic is like. No need is below
-//! the rate forecast, and before that correction none is above the highest rate of the last half-hour unless the
-//! forecast is: a large rate times a large error, each seen, may be a demand that never was.
+//! **One price for all models.** The loss allowed is spent where it saves most: each model has the capacity that is
+//! exceeded as seldom as what a unit costs on devices over the price of a request lost, and the price is moved until
+//! all together are expected to lose what may be lost. Models that are cheap to serve are hardly ever short, dear ones
+//! more often, but none is planned to lose over three times the loss allowed.
+//!
+//! **Jumps that were never seen.** In the beginning it is taken for certain that the highest rate known (of the last
+//! half-hour, or planned for at the start) comes back from one moment to the next once in fifteen minutes, and the
+//! longer it does not the less. Where it costs less than what would be lost in the time of a change, capacity for it
+//! stands there at all times: for models that take next to nothing of a device.
+//!
+//! **What is really lost** corrects both: each model's capacity, and the loss that is expected of all; sums of the
+//! errors, as in conformal control (Angelopoulos, Candes and Tibshirani, NeurIPS 2023). Before that correction no need
+//! is above the highest rate known, unless the forecast is.
 
-use super::{Forecast, MaxWindow, Motive, SAMPLE_US, Sampler, Scaler, ScalingOptions, Seen, Service, Wish};
+use super::need::{Need, Terms, cost};
+use super::{Motive, Scaler, ScalingOptions, Seen, Service, Wish};
 
 /// Part of the loss allowed that is aimed at: the rest is for what nobody foresees.
-const GOAL: f64 = 0.8;
-/// Loss forecast that is planned for, and the one that asks for a change, as parts of the goal.
-const AIM: f64 = 0.8;
-const TRIGGER: f64 = 1.3;
+const GOAL: f64 = 0.72;
+/// Loss expected of all models together: at first, at least and at most, in parts of the loss allowed.
+const EXPECTED: f64 = 0.45;
+const EXPECTED_MIN: f64 = 0.1;
+const EXPECTED_MAX: f64 = 0.85;
+/// How fast that follows what is really lost, a second.
+const GAIN: f64 = 0.3 / 600.0;
+/// Price of a request lost, in mean costs of the capacity for one a second: at first, at least and at most, and how
+/// fast it moves, as a logarithm a look.
+const PRICE: f64 = 30.0;
+const PRICE_MIN: f64 = 1.0;
+const PRICE_MAX: f64 = 1e5;
+const PRICE_STEP: f64 = 0.2;
+/// Seconds in which the highest rate known comes back once, as was assumed before anything was seen.
+const JUMP_EVERY_S: f64 = 900.0;
+/// Seconds from a jump to the decision.
+const NOTICED_S: f64 = 0.75;
+/// Loss forecast, above the one expected, that asks for a change; a part of the loss allowed.
+const TRIGGER: f64 = 0.5;
 /// How much less capacity all models must need together before any is given back.
 const WORTH_IT: f64 = 0.97;
 /// A model's own fall by less is no move: it saves next to nothing, and would forbid a rise for the cool-down.
-const LEAST_FALL: f64 = 0.02;
-/// Correction, as a logarithm, that a second without any loss takes away: 3 % in ten minutes. A second with twice the
-/// goal lost gives it back.
-const GAIN: f64 = 0.03 / 600.0;
-/// Corrections at least and at most, as a logarithm.
-const CORRECTION: (f64, f64) = (-0.12, 1.0);
-/// Changes' times that less must have been enough for.
-const PATIENCE: u64 = 3;
-/// Samples in a row that must find capacity lacking: the first one of a jump shows a part of it only, and whoever
-/// asks for that much has to wait for the change before asking for the rest.
-const CONFIRMED: u32 = 2;
-/// Samples of the half-hour whose highest rate bounds what is needed.
-const HIGHEST_SAMPLES: u32 = 3_600;
-
-#[derive(Debug)]
-struct Model {
-    replica_rate: f64,
-    sampler: Sampler,
-    forecast: Forecast,
-    highest: MaxWindow,
-    /// Capacity needed at each of the last samples.
-    needs: MaxWindow,
-    need: f64,
-    /// Samples in a row that found capacity lacking.
-    lacking: u32,
-    correction: f64,
-    observed_us: Option<u64>,
-}
-
-/// What a model's forecast says about its capacity.
-#[derive(Clone, Copy, Debug)]
-struct Outlook {
-    forecast: f64,
-    /// Requests a second needed now, and at most within the patience.
-    need: f64,
-    need_max: f64,
-    /// Attainment forecast with the capacity there is.
-    attainment: f64,
-    is_lacking: bool,
-}
+const LEAST_FALL: f64 = 0.06;
 
 #[derive(Debug)]
 pub(super) struct Attainment {
-    models: Vec<Model>,
+    needs: Vec<Need>,
+    /// What capacity for a request a second costs, over the mean of all models.
+    costs: Vec<f64>,
     /// Part of the requests that may be lost.
     goal: f64,
+    /// Part that is expected to be.
+    expected: f64,
+    price: f64,
+    change_s: f64,
+    /// Looks in a row that found capacity lacking.
+    lacking: u32,
+    looks: u64,
+    began_us: Option<u64>,
+    observed_us: u64,
 }
 
 impl Attainment {
     pub(super) fn new(services: &[Service], options: &ScalingOptions) -> Self {
-        let goal = GOAL * (1.0 - options.attainment);
-        let samples = |time_us: u64| u32::try_from(time_us.div_ceil(SAMPLE_US)).unwrap_or(u32::MAX);
-        let patience_us = options.cool_down_us.max(options.change_us.saturating_mul(PATIENCE));
-        let model = |service: &Service| Model {
-            replica_rate: service.replica_rate,
-            sampler: Sampler::new(SAMPLE_US),
-            forecast: Forecast::new(samples(options.change_us).saturating_add(1), SAMPLE_US),
-            highest: MaxWindow::over(HIGHEST_SAMPLES),
-            needs: MaxWindow::over(samples(patience_us)),
-            need: 0.0,
+        let costs: Vec<f64> = services.iter().map(cost).collect();
+        let mean = costs.iter().sum::<f64>() / costs.len().max(1) as f64;
+        let goal = 1.0 - options.attainment;
+        Self {
+            needs: services.iter().map(|_| Need::new(options)).collect(),
+            costs: costs.into_iter().map(|cost| cost / mean).collect(),
+            goal,
+            expected: EXPECTED * goal,
+            price: PRICE,
+            change_s: options.change_us as f64 / 1e6,
             lacking: 0,
-            correction: 0.0,
-            observed_us: None,
-        };
-        Self { models: services.iter().map(model).collect(), goal }
-    }
-}
-
-impl Model {
-    fn observe(&mut self, now_us: u64, seen: &Seen, goal: f64) {
-        self.correct(now_us, seen, goal);
-        for rate in self.sampler.observe(now_us, seen.observed.arrivals).iter() {
-            self.forecast.observe(rate, AIM * goal);
-            let highest = self.highest.observe(rate);
-            let Some(expected) = self.forecast.expected() else { continue };
-            let need = expected.capacity_for(AIM * goal).min(highest.max(expected.rate));
-            self.need = (need * libm::exp(self.correction)).max(expected.rate);
-            self.needs.observe(self.need);
-            let capacity = seen.observed.capacity;
-            let is_lacking = self.shortfall(capacity) > TRIGGER * goal && capacity < self.need;
-            self.lacking = if is_lacking { self.lacking.saturating_add(1) } else { 0 };
+            looks: 0,
+            began_us: None,
+            observed_us: 0,
         }
     }
 
-    /// Part of the demand forecast that a capacity will not serve, corrected.
-    fn shortfall(&self, capacity: f64) -> f64 {
-        let capacity = if capacity.is_finite() { capacity.max(0.0) } else { 0.0 };
-        let capacity = capacity * libm::exp(-self.correction);
-        self.forecast.expected().map_or(0.0, |expected| expected.shortfall(capacity))
-    }
-
-    fn correct(&mut self, now_us: u64, seen: &Seen, goal: f64) {
-        let elapsed_us = self.observed_us.map_or(0, |before| now_us.saturating_sub(before));
-        self.observed_us = Some(now_us);
-        let Some(attainment) = seen.observed.attainment.filter(|part| part.is_finite()) else { return };
+    /// Corrects by what was really lost since the look before.
+    fn correct(&mut self, now_us: u64, seen: &[Seen]) {
+        self.began_us.get_or_insert(now_us);
+        let elapsed_us = if self.looks > 0 { now_us.saturating_sub(self.observed_us) } else { 0 };
+        self.observed_us = now_us;
         let seconds = (elapsed_us as f64 / 1e6).min(10.0);
-        let expected = self.forecast.expected().map_or(0.0, |expected| expected.rate) * seconds;
-        // A moment with few requests says less than one with many.
-        let weight = (seen.observed.arrivals as f64 / expected.max(1.0)).min(4.0);
-        let loss = 1.0 - attainment.clamp(0.0, 1.0);
-        let corrected = self.correction + GAIN * seconds * weight * (loss - goal) / goal;
-        self.correction = corrected.clamp(CORRECTION.0, CORRECTION.1);
+        let (mut lost, mut arrived, mut usual) = (0.0, 0.0, 0.0);
+        for (need, seen) in self.needs.iter_mut().zip(seen) {
+            usual += need.level() * seconds;
+            let Some(attainment) = seen.observed.attainment.filter(|part| part.is_finite()) else { continue };
+            let (came, loss) = (seen.observed.arrivals as f64, 1.0 - attainment.clamp(0.0, 1.0));
+            need.correct(seconds, came, loss, self.goal);
+            lost += loss * came;
+            arrived += came;
+        }
+        if arrived > 0.0 {
+            let weight = (arrived / usual.max(1.0)).min(4.0);
+            let missed = GOAL - lost / arrived / self.goal;
+            let expected = self.expected * libm::exp(GAIN * seconds * weight * missed);
+            self.expected = expected.clamp(EXPECTED_MIN * self.goal, EXPECTED_MAX * self.goal);
+        }
     }
 
-    fn outlook(&self, capacity: f64) -> Option<Outlook> {
-        Some(Outlook {
-            forecast: self.forecast.expected()?.rate,
-            need: self.need,
-            need_max: self.needs.value(),
-            attainment: 1.0 - self.shortfall(capacity),
-            is_lacking: self.lacking >= CONFIRMED,
-        })
+    /// Part of the time for which a jump is not served, if nothing stands there for it.
+    fn jump(&self) -> f64 {
+        let elapsed_us = self.began_us.map_or(0, |began| self.observed_us.saturating_sub(began));
+        (self.change_s + NOTICED_S) / (JUMP_EVERY_S + elapsed_us as f64 / 1e6)
+    }
+
+    /// Finds what each model needs at the price, and moves the price; whether capacity is lacking.
+    fn weigh(&mut self, seen: &[Seen]) -> bool {
+        let (goal, look, jump) = (self.goal, self.looks, self.jump());
+        let (mut loss, mut demand) = (0.0, 0.0);
+        let (mut lacking, mut level, mut is_lacking) = (0.0, 0.0, false);
+        for ((number, need), (cost, seen)) in (0_u64..).zip(&mut self.needs).zip(self.costs.iter().zip(seen)) {
+            let capacity = seen.observed.capacity;
+            need.weigh(&Terms { tail: cost / self.price, jump, goal, look }, number, capacity);
+            if need.is_ready() {
+                loss += need.loss_with_jump(jump) * need.demand();
+                demand += need.demand();
+                lacking += need.lost_without(capacity);
+                level += need.level();
+                is_lacking |= need.is_lacking();
+            }
+        }
+        if demand > 0.0 {
+            let step = 0.5 * libm::log((loss / demand).max(1e-6) / self.expected);
+            let price = self.price * libm::exp(step.clamp(-PRICE_STEP, PRICE_STEP));
+            self.price = price.clamp(PRICE_MIN, PRICE_MAX);
+        }
+        self.lacking = if lacking > TRIGGER * goal * level { self.lacking.saturating_add(1) } else { 0 };
+        is_lacking || self.lacking >= super::need::CONFIRMED
+    }
+
+    fn is_saving(&self, seen: &[Seen]) -> bool {
+        let (mut needed, mut planned) = (0.0, 0.0);
+        for ((need, cost), seen) in self.needs.iter().zip(&self.costs).zip(seen) {
+            needed += cost * need.rate().min(seen.target);
+            planned += cost * seen.target;
+        }
+        needed < WORTH_IT * planned
     }
 }
 
-impl Outlook {
-    fn lower(&self, target: f64) -> f64 {
-        self.need_max.min(target)
-    }
+fn stay(seen: &Seen) -> Wish {
+    Wish { rate: seen.target, motive: Motive::Steady }
+}
 
-    fn wish(&self, target: f64) -> Wish {
-        let forecast = self.forecast;
-        if self.need > target {
-            let rising = Motive::Rising { forecast, attainment: self.attainment };
-            let motive = if self.is_lacking { rising } else { Motive::Along { forecast } };
-            return Wish { rate: self.need, motive };
-        }
-        let lower = self.lower(target);
-        if lower < (1.0 - LEAST_FALL) * target {
-            return Wish { rate: lower, motive: Motive::Falling { forecast } };
-        }
-        Wish { rate: target, motive: Motive::Steady }
+fn wish(need: &Need, seen: &Seen) -> Wish {
+    let (rate, forecast) = (need.rate(), need.level());
+    let is_move = rate > seen.target || rate < (1.0 - LEAST_FALL) * seen.target;
+    if !is_move {
+        return stay(seen);
     }
+    let motive = if need.is_insured() && rate <= need.highest() {
+        Motive::Insured { highest: need.highest() }
+    } else if rate < seen.target {
+        Motive::Falling { forecast }
+    } else if need.lost_without(seen.observed.capacity) > 0.0 {
+        Motive::Rising { forecast, attainment: 1.0 - need.shortfall(seen.observed.capacity) }
+    } else {
+        Motive::Along { forecast }
+    };
+    Wish { rate, motive }
 }
 
 impl Scaler for Attainment {
     fn wish(&mut self, now_us: u64, seen: &[Seen]) -> Vec<Wish> {
-        let stay = |seen: &Seen| Wish { rate: seen.target, motive: Motive::Steady };
-        let mut outlooks = Vec::with_capacity(self.models.len());
-        let (mut needed, mut planned) = (0.0, 0.0);
-        for (model, seen) in self.models.iter_mut().zip(seen) {
-            model.observe(now_us, seen, self.goal);
-            let outlook = model.outlook(seen.observed.capacity);
-            if let Some(outlook) = &outlook {
-                needed += outlook.lower(seen.target) / model.replica_rate;
-                planned += seen.target / model.replica_rate;
-            }
-            outlooks.push(outlook);
+        self.correct(now_us, seen);
+        let mut is_sample = false;
+        for (need, seen) in self.needs.iter_mut().zip(seen) {
+            is_sample |= need.observe(now_us, seen);
         }
-        let is_lacking = outlooks.iter().flatten().any(|outlook| outlook.is_lacking);
-        let is_full = self.models.iter().all(|model| model.needs.is_full());
-        let is_saving = is_full && needed < WORTH_IT * planned;
-        if !is_lacking && !is_saving {
+        self.looks = self.looks.saturating_add(1);
+        let is_lacking = is_sample && self.weigh(seen);
+        let is_ready = self.needs.iter().all(Need::is_ready);
+        if !is_ready || !(is_lacking || self.is_saving(seen)) {
             return seen.iter().map(stay).collect();
         }
-        let wish = |(outlook, seen): (&Option<Outlook>, &Seen)| {
-            outlook.map_or_else(|| stay(seen), |outlook| outlook.wish(seen.target))
-        };
-        outlooks.iter().zip(seen).map(wish).collect()
+        self.needs.iter().zip(seen).map(|(need, seen)| wish(need, seen)).collect()
     }
 }

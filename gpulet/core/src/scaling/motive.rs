@@ -26,6 +26,11 @@ pub enum Motive {
         /// Rate forecast.
         forecast: f64,
     },
+    /// Room for the highest rate known costs less than what a jump to it would lose.
+    Insured {
+        /// Highest rate of the last half-hour, or planned for at the start.
+        highest: f64,
+    },
     /// Planned again with others, as forecast.
     Along {
         /// Rate forecast.
@@ -87,6 +92,10 @@ impl fmt::Display for Motive {
                     "{forecast:.1} requests a second are forecast, and less has been enough for a while"
                 )
             }
+            Self::Insured { highest } => write!(
+                f,
+                "room for {highest:.1} requests a second, the highest rate known, costs less than a jump to it would lose"
+            ),
             Self::Along { forecast } => {
                 write!(f, "others are planned again: {forecast:.1} requests a second are forecast")
             }

@@ -60,11 +60,6 @@ impl MaxWindow {
     pub fn value(&self) -> f64 {
         self.highest.front().map_or(0.0, |(_, value)| *value)
     }
-
-    /// Whether it has seen as many samples as it looks back.
-    pub fn is_full(&self) -> bool {
-        self.seen >= self.samples
-    }
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ pub(crate) const INVALID_RESOURCE_TYPE: u32 = 914;
 pub(crate) const INVALID_RESOURCE_CONFIGURATION: u32 = 915;
 
 /// Codes after which every call of the process gives the same one.
-pub(crate) const STICKY: &[u32] = &[214, 220, 700, 702, 710, 714, 715, 716, 717, 718, 719];
+pub(crate) const STICKY: &[u32] = &[4, 214, 220, 700, 702, 710, 714, 715, 716, 717, 718, 719];
 
 /// Names of codes, each with the zero that ends it in C.
 pub(crate) const NAMES: &[(u32, &str)] = &[
@@ -24,6 +24,7 @@ pub(crate) const NAMES: &[(u32, &str)] = &[
     (INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE\0"),
     (OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY\0"),
     (NOT_INITIALIZED, "CUDA_ERROR_NOT_INITIALIZED\0"),
+    (4, "CUDA_ERROR_DEINITIALIZED\0"),
     (NO_DEVICE, "CUDA_ERROR_NO_DEVICE\0"),
     (INVALID_DEVICE, "CUDA_ERROR_INVALID_DEVICE\0"),
     (INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT\0"),

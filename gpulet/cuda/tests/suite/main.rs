@@ -11,6 +11,8 @@ mod onnx;
 mod opening;
 mod probing;
 mod random;
+mod refusals;
 mod shapes;
+mod shares;
 mod stage;
 mod units;

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gpulet::{Device, Partition, PartitionSpec};
-use gpulet_cuda::{Backend, CudaDevice, CudaOptions, Found};
-use models::LoadOptions;
-use models::engine::{RunError, Session};
+use gpulet_cuda::{Backend, CudaDevice, CudaOptions, Cudnn, Found};
+use models::engine::{Batch, RunError, Session};
+use models::{Format, LoadOptions, ModelFiles, ModelName, Version};
+use oip::{Datatype, Shape, Tensor};
 use serde_json::json;
 
 use crate::answer::{Answers, Fact};
@@ -14,7 +15,7 @@ use crate::arguments::{Arguments, Errand};
 use crate::bench::{Bench, Losses, Stop, serve};
 use crate::exit;
 use crate::kernel_maker::{Work, amount, is_computed, words};
-use crate::makers::Makers;
+use crate::makers::{Engine, Makers};
 use crate::question::GRACE;
 use crate::supervision::attend;
 
@@ -22,6 +23,8 @@ use crate::supervision::attend;
 const ROUNDS: u32 = 10_000;
 /// Time for a process that is to fault or to serve once.
 const PATIENCE: Duration = Duration::from_secs(8);
+/// Time for a process that loads an engine before it asks.
+const ENGINE_PATIENCE: Duration = Duration::from_secs(12);
 /// Processes started to see how long that takes.
 const RESTARTS: usize = 3;
 
@@ -38,31 +41,97 @@ pub(super) fn ask(bench: &mut Bench<'_>) -> Result<(), Stop> {
         answer.map(|answer| is_computed(&answer, ROUNDS))
     };
     let before = well(bystander.session.as_mut())?;
-    let arguments = arguments(bench);
+    let arguments = bench.arguments();
     let answers = &mut bench.answers;
-    let ended = attend(Errand::Fault, &arguments, PATIENCE, |fact| answers.say(&fact)).map_err(Stop::Other)?;
+    let ended =
+        attend(Errand::Fault, &arguments, PATIENCE, |fact| answers.say(&fact)).map_err(Stop::Other)?;
     let code = ended.code();
-    let fact = Fact::new("faults.exit_code", "9").value(code).detail(json!({"took_s": ended.took.as_secs_f64()}));
+    let fact =
+        Fact::new("faults.exit_code", "9").value(code).detail(json!({"took_s": ended.took.as_secs_f64()}));
     bench.answers.say(&fact.ok(code == Some(i32::from(exit::LOST))));
     let after = well(bystander.session.as_mut());
     let fact = Fact::new("faults.other_process_serves_on", "9").value(matches!(after, Ok(true)));
     let detail = after.as_ref().err().map(ToString::to_string);
     bench.answers.say(&fact.ok(before && matches!(after, Ok(true))).detail(detail));
+    index(bench, &arguments)?;
     restarts(bench, &arguments)
 }
 
-fn arguments(bench: &Bench<'_>) -> Arguments {
-    Arguments {
-        questions: Vec::new(),
-        all: false,
-        device: u32::try_from(bench.found.ordinal).unwrap_or(0),
-        out: None,
-        models: bench.models.clone(),
-        profiles: bench.profiles.clone(),
-        onnxruntime: None,
-        seconds: None,
-        child: None,
+/// What a client's index does that no table has: on the CPU it is refused.
+fn index(bench: &mut Bench<'_>, arguments: &Arguments) -> Result<(), Stop> {
+    let name = "faults.index_beyond_a_table";
+    if let Err(missing) = &bench.engine {
+        let missing = missing.clone();
+        bench.answers.skip(name, "4.3", missing);
+        return Ok(());
     }
+    let time = bench.left().saturating_sub(GRACE);
+    let mut said = false;
+    let answers = &mut bench.answers;
+    let ended = attend(Errand::Index, arguments, ENGINE_PATIENCE.min(time), |fact| {
+        said |= fact.fact == name;
+        answers.say(&fact);
+    });
+    let code = ended.map_err(Stop::Other)?.code();
+    if !said {
+        let fact = Fact::new(name, "4.3").value("its process ended").ok(false);
+        bench.answers.say(&fact.detail(json!({"exit_code": code})));
+    }
+    Ok(())
+}
+
+/// `y = table[x]` with 16 entries.
+const TABLE: &[u8] = include_bytes!("gather.onnx");
+/// Indices that no table has: just beyond this one, and beyond all memory.
+const BEYOND: [i64; 2] = [16, 1 << 40];
+
+/// A child that asks a table for entries that it has not; its exit code.
+pub(crate) fn look_beyond(found: &Found, engine: &Engine, answers: &mut Answers<'_>) -> u8 {
+    match beyond(found, engine) {
+        Ok(fact) => {
+            answers.say(&fact);
+            exit::ANSWERED
+        }
+        Err(stop) => {
+            answers.say(&Fact::new("faults.index_beyond_a_table", "4.3").detail(stop.to_string()));
+            exit::FAILED
+        }
+    }
+}
+
+fn beyond(found: &Found, engine: &Engine) -> Result<Fact, Stop> {
+    let makers = Arc::new(Makers::new(engine, Cudnn::IfItRuns));
+    let device = CudaDevice::take(found, Backend::CudaGreen, makers, &CudaOptions::default())?;
+    let name = ModelName::new("table").map_err(|error| Stop::Other(error.to_string()))?;
+    let files = ModelFiles::from_bytes(name, Version(1), Format::Onnx, TABLE.to_vec());
+    let mut gpulet = serve(&device, &files, 0, 1)?;
+    let mut ask = |index: i64| {
+        let shape = Shape::from_extents(&[1, 1]);
+        let data = index.to_le_bytes().to_vec().into();
+        let tensor = Tensor { name: "x".to_owned(), datatype: Datatype::Int64, shape, data };
+        gpulet.session.run(&Batch { inputs: vec![Some(tensor)], rows: 1 })
+    };
+    ask(3)?;
+    let mut worst = "refused";
+    let mut said = Vec::new();
+    for index in BEYOND {
+        match ask(index) {
+            Ok(_) => {
+                worst = "answered";
+                said.push(format!("{index}: an answer"));
+            }
+            Err(RunError::Lost(reason)) => {
+                worst = "the device is lost";
+                said.push(format!("{index}: {reason}"));
+                break;
+            }
+            Err(RunError::Input(reason) | RunError::Engine(reason)) => {
+                said.push(format!("{index}: {reason}"))
+            }
+        }
+    }
+    let fact = Fact::new("faults.index_beyond_a_table", "4.3").value(worst).ok(worst == "refused");
+    Ok(fact.detail(said))
 }
 
 fn restarts(bench: &mut Bench<'_>, arguments: &Arguments) -> Result<(), Stop> {
@@ -86,12 +155,14 @@ fn restarts(bench: &mut Bench<'_>, arguments: &Arguments) -> Result<(), Stop> {
         return Ok(());
     };
     let fact = Fact::new("faults.restart", "9").value(took.as_secs_f64() * 1e3).unit("ms").ok(true);
-    bench.answers.say(&fact.detail("from the start of a process to its end after one right batch, the best of three"));
+    bench
+        .answers
+        .say(&fact.detail("from the start of a process to its end after one right batch, the best of three"));
     Ok(())
 }
 
 fn take(found: &Found) -> Result<CudaDevice, Stop> {
-    let makers = Arc::new(Makers::new(Err("not needed".to_owned())));
+    let makers = Arc::new(Makers::new(&Err("not needed".to_owned()), Cudnn::IfItRuns));
     Ok(CudaDevice::take(found, Backend::CudaGreen, makers, &CudaOptions::default())?)
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use cuda_standin::Control;
 use gpulet::DeviceError;
-use gpulet_cuda::{Need, SessionMaker, StreamRef};
+use gpulet_cuda::{Cudnn, Need, SessionMaker, StreamRef};
 use models::engine::{Batch, RunError, Session};
 use models::{Dim, LoadOptions, ModelFiles, Signature, TensorSpec};
 use oip::{Datatype, Tensor};
@@ -53,7 +53,42 @@ impl SessionMaker for Echo {
 
 /// The engine as the questions take it.
 pub fn engine(echo: Echo) -> gpucheck::Engine {
-    Ok(Arc::new(echo))
+    let echo: Arc<dyn SessionMaker> = Arc::new(echo);
+    Ok(Arc::new(move |_| Arc::clone(&echo)))
+}
+
+/// An engine whose sessions run on gpulets of the whole device alone, or where cuDNN is not used.
+pub fn engine_that_refuses(green: bool, cudnn: bool) -> gpucheck::Engine {
+    Ok(Arc::new(move |use_of_cudnn| {
+        let refused = cudnn && use_of_cudnn != Cudnn::Never;
+        Arc::new(Refusing { green, cudnn: refused, echo: Echo::default() })
+    }))
+}
+
+struct Refusing {
+    green: bool,
+    cudnn: bool,
+    echo: Echo,
+}
+
+impl SessionMaker for Refusing {
+    fn make(
+        &self,
+        files: &ModelFiles,
+        options: &LoadOptions,
+        stream: StreamRef,
+    ) -> Result<Box<dyn Session>, DeviceError> {
+        // A stream on all SMs is no green context's here.
+        if (self.green || self.cudnn) && stream.sms() < 132 {
+            let why = "CUDNN failure 3007: CUDNN_STATUS_BAD_PARAM_STREAM_MISMATCH";
+            return Err(DeviceError(format!("model `{}`: {why}", files.name)));
+        }
+        self.echo.make(files, options, stream)
+    }
+
+    fn need(&self, files: &ModelFiles, options: &LoadOptions) -> Need {
+        self.echo.need(files, options)
+    }
 }
 
 struct Echoing {

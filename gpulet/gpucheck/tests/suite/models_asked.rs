@@ -7,7 +7,7 @@ use cuda_standin::{Shape, with_driver};
 use gpucheck::question::Question;
 use gpulet_core::profile::{Profile, Quantile};
 
-use crate::engine::{Echo, engine};
+use crate::engine::{Echo, engine, engine_that_refuses};
 use crate::stage::{asked, fact, wrong};
 
 const TIME: Duration = Duration::from_secs(8);
@@ -50,6 +50,50 @@ fn right_answers_are_told_from_wrong_ones() {
 }
 
 #[test]
+fn a_model_that_cudnn_refuses_is_tried_in_the_other_ways_in_order() {
+    let test = "models_asked::a_model_that_cudnn_refuses_is_tried_in_the_other_ways_in_order";
+    with_driver(test, Shape::default(), |_| {
+        let folder = models(&["net"]);
+        let ask =
+            |green, cudnn| asked(Question::Libraries, engine_that_refuses(green, cudnn), folder.path(), TIME);
+        let facts = ask(false, false);
+        assert_eq!(fact(&facts, "libraries.way").value, "cuda-green");
+        assert!(facts.iter().all(|fact| !fact.fact.contains("_without_cudnn")), "nothing else is tried");
+
+        let facts = ask(false, true);
+        let loads = fact(&facts, "libraries.net_loads");
+        assert_eq!((loads.ok, loads.value.as_bool()), (Some(false), Some(false)));
+        assert!(loads.detail.as_str().unwrap().contains("STREAM_MISMATCH"), "{loads:?}");
+        assert_eq!(fact(&facts, "libraries.net_loads_without_cudnn").value, true);
+        assert_eq!(fact(&facts, "libraries.net_difference_without_cudnn").value, 0.0);
+        let way = fact(&facts, "libraries.way");
+        assert_eq!((way.value.as_str(), way.ok), (Some("cuda-green without cuDNN"), Some(true)));
+        assert!(facts.iter().all(|fact| !fact.fact.ends_with("_on_streams")), "nothing else is tried");
+
+        let facts = ask(true, true);
+        assert_eq!(fact(&facts, "libraries.net_loads_without_cudnn").value, false);
+        let mps = fact(&facts, "libraries.models_under_mps").detail.as_str().unwrap();
+        assert!(mps.starts_with("no MPS control daemon"), "{mps}");
+        assert_eq!(fact(&facts, "libraries.net_loads_on_streams").value, true);
+        assert_eq!(fact(&facts, "libraries.way").value, "cuda-stream");
+        assert_eq!(fact(&facts, "libraries.way").detail["models"]["cuda-stream"][0], "net");
+    });
+}
+
+#[test]
+fn an_old_driver_still_has_streams() {
+    let shape = Shape { driver: 12_020, ..Shape::default() };
+    with_driver("models_asked::an_old_driver_still_has_streams", shape, |_| {
+        let folder = models(&["net"]);
+        let facts = asked(Question::Libraries, engine(slow()), folder.path(), TIME);
+        let why = "driver 12.2 has no streams in green contexts: expected 12.5 or later";
+        assert_eq!(fact(&facts, "libraries.models").detail, why);
+        assert_eq!(fact(&facts, "libraries.way").value, "cuda-stream");
+        assert_eq!(fact(&facts, "libraries.net_difference_on_streams").value, 0.0);
+    });
+}
+
+#[test]
 fn a_broken_reference_is_named() {
     with_driver("models_asked::a_broken_reference_is_named", Shape::default(), |_| {
         let folder = models(&["net"]);
@@ -63,15 +107,18 @@ fn a_broken_reference_is_named() {
 #[test]
 fn a_second_session_with_weights_of_its_own_is_found() {
     with_driver("models_asked::a_second_session_with_weights_of_its_own_is_found", Shape::default(), |_| {
-        let folder = models(&["net"]);
-        let shared = engine(Echo { memory: (1 << 20, 1 << 14), ..Echo::default() });
+        let folder = models(&["net", "small"]);
+        std::fs::write(folder.path().join("models/net/model.onnx"), vec![7; 32 << 20]).unwrap();
+        let shared = engine(Echo { memory: (32 << 20, 1 << 20), ..Echo::default() });
         let facts = asked(Question::Sharing, shared, folder.path(), TIME);
         let name = "sharing.net_second_over_weights";
-        assert_eq!(fact(&facts, name).detail["weights_bytes"], 1 << 20);
-        let apart = engine(Echo { memory: (1 << 20, 1 << 20), ..Echo::default() });
+        assert_eq!(fact(&facts, name).detail["weights_bytes"], 32 << 20);
+        let apart = engine(Echo { memory: (32 << 20, 32 << 20), ..Echo::default() });
         let facts = asked(Question::Sharing, apart, folder.path(), TIME);
         assert_eq!((fact(&facts, name).value.as_f64(), fact(&facts, name).ok), (Some(1.0), Some(false)));
         assert_eq!(fact(&facts, name).detail["booked_as_unshared"], true);
+        let small = fact(&facts, "sharing.small_second_over_weights");
+        assert_eq!(small.ok, None, "a tenth of its weights is less than a device gives");
     });
 }
 
@@ -81,6 +128,17 @@ fn models_are_profiled() {
         let folder = models(&["one", "two"]);
         let facts = asked(Question::Profile, engine(slow()), folder.path(), TIME);
         assert!(wrong(&facts).is_empty(), "{facts:#?}");
+        for neighbour in ["compute_at_100", "stream_at_50", "stream_at_100"] {
+            let beside = fact(&facts, &format!("profile.one_beside_{neighbour}"));
+            assert_eq!((&beside.detail["units"], &beside.detail["rows"]), (&8.into(), &8.into()));
+            assert!(beside.detail["neighbour_batches"].as_u64().unwrap() > 0, "{beside:?}");
+        }
+        // The stand-in's power is capped.
+        let doubt = &fact(&facts, "profile.one_cells").detail["lines"][1]["cell"]["doubt"];
+        assert!(
+            doubt.as_str().unwrap().contains("SW_POWER_CAP") || doubt.as_str().unwrap().contains("runs"),
+            "{doubt}"
+        );
         profile_is_sound(&folder.path().join("profiles.jsonl"));
     });
 }
@@ -139,7 +197,8 @@ fn profile_is_sound(file: &Path) {
         assert!(header.note.contains("driver 13.0"), "{}", header.note);
         let time = |rows, units| profile.latency_us(Quantile::P50, rows, units).unwrap();
         assert!(time(32, 16) >= 80_000.0 / 16.0, "the echo takes at least that");
-        assert!(time(1, 2) > time(1, 16) && time(32, 8) > time(1, 8));
+        // Finer shares are measured as time allows, which is this machine's affair.
+        assert!(time(1, 8) > time(1, 16) && time(32, 8) > time(1, 8));
         assert_eq!(profile.weights_bytes(), Some(1 << 20));
     }
 }

@@ -22,6 +22,18 @@ fn a_machine_without_a_gpu_is_one_line_and_its_own_code() {
 }
 
 #[test]
+fn a_probe_says_which_gpu_there_is_and_asks_nothing() {
+    let test = "program::a_probe_says_which_gpu_there_is_and_asks_nothing";
+    staged(test, &Driver::Standin(Shape::default()), || {
+        let folder = tempfile::tempdir().unwrap();
+        let output = program(folder.path(), &["--probe"]);
+        assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+        let facts = facts(&output.stdout);
+        assert_eq!((facts.len(), facts[0].fact.as_str()), (1, "gpucheck.device"));
+    });
+}
+
+#[test]
 fn a_misuse_has_its_own_code() {
     staged("program::a_misuse_has_its_own_code", &Driver::Standin(Shape::default()), || {
         let folder = tempfile::tempdir().unwrap();
@@ -79,6 +91,11 @@ fn a_fault_is_suffered_by_a_process_of_its_own() {
             assert_eq!(fact(&facts, "faults.other_process_serves_on").value, true);
             assert!(
                 fact(&facts, "faults.own_batch_is_lost").detail.as_str().unwrap().contains("gpu0 is lost")
+            );
+            let index = fact(&facts, "faults.index_beyond_a_table");
+            assert!(
+                index.ok.is_none() && index.detail.as_str().unwrap().contains("ONNX Runtime"),
+                "{index:?}"
             );
             assert!(fact(&facts, "faults.restart").value.as_f64().unwrap() > 0.0);
         },

@@ -61,7 +61,9 @@ fn an_old_driver_is_asked_what_it_can_answer() {
     with_driver("questions::an_old_driver_is_asked_what_it_can_answer", shape, |_| {
         let why = "driver 12.2 has no streams in green contexts: expected 12.5 or later";
         assert_eq!(fact(&kernels_asked(Question::Facts, TIME), "facts.units").detail, why);
-        for question in Question::ALL.into_iter().filter(|question| *question != Question::Facts) {
+        // Models may run without green contexts: what is missing for that is an engine.
+        let others = [Question::Facts, Question::Libraries];
+        for question in Question::ALL.into_iter().filter(|question| !others.contains(question)) {
             let facts = kernels_asked(question, TIME);
             assert_eq!(facts.len(), 1, "{facts:?}");
             assert_eq!((&facts[0].detail, facts[0].ok), (&why.into(), None));
@@ -117,6 +119,7 @@ fn a_gpu_lost_in_a_plan_change_is_told() {
             engine: Err("none".to_owned()),
             models: "models".into(),
             profiles: "profiles".into(),
+            onnxruntime: None,
         };
         control.fail("cuLaunchKernel", 400, 700);
         assert!(Question::Resize.ask(&mut bench).is_err());

@@ -19,6 +19,7 @@ pub fn asked(question: Question, engine: gpucheck::Engine, folder: &Path, time: 
         engine,
         models: folder.join("models"),
         profiles: folder.join("profiles.jsonl"),
+        onnxruntime: None,
     });
     result.unwrap();
     facts(&lines)

@@ -60,6 +60,10 @@ fn device(hello: &Hello) -> Result<Arc<dyn Device>, DeviceError> {
     match hello.description.as_str() {
         "refuse" => Err(DeviceError("the device is away".to_owned())),
         "exit" => std::process::exit(7),
+        "say units" => {
+            let units = std::env::var("WORKER_TEST_UNITS").unwrap_or_else(|_| "none".to_owned());
+            Err(DeviceError(format!("units: {units}")))
+        }
         "hang" => loop {
             std::thread::park();
         },

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use gpulet::{Device, PartitionSpec};
+use gpulet::{Device, FaultDomain, PartitionSpec};
 use gpulet_worker::{Limits, ProcessDevice, WorkerCommand, WorkerScope};
 
 use crate::support::{Losses, command, cores, device, echo, echoes, limits, load};
@@ -41,6 +41,34 @@ fn a_worker_that_does_not_start_is_told_by_open() {
     assert!(said.contains("no message: "), "{said}");
     let said = refused("", WorkerCommand { program: "/bin/true".into(), ..command() }, limits());
     assert!(said.ends_with("exited with status 0"), "{said}");
+}
+
+#[test]
+fn a_process_of_one_gpulet_is_told_its_units() {
+    let told = |scope, units| {
+        let command = WorkerCommand { units_variable: Some("WORKER_TEST_UNITS".into()), ..command() };
+        let spec = PartitionSpec { units, ..SPEC };
+        let device = device(scope, "say units", command, limits());
+        device.open(&spec, Losses::new().1).err().unwrap().to_string()
+    };
+    for units in [1, 40, 100] {
+        let said = told(WorkerScope::Gpulet, units);
+        assert!(said.ends_with(&format!("units: {units}")), "{said}");
+    }
+    let said = told(WorkerScope::Device, 40);
+    assert!(said.ends_with("units: none"), "a process of many gpulets has no share of one: {said}");
+}
+
+#[test]
+fn a_fault_domain_that_is_the_devices_stays_so() {
+    let mut info = cores().info().clone();
+    let domain = |info| {
+        let made = ProcessDevice::new(info, WorkerScope::Gpulet, command(), String::new(), limits());
+        made.unwrap().info().guarantees.fault_domain
+    };
+    assert_eq!(domain(info.clone()), FaultDomain::Gpulet);
+    info.guarantees.fault_domain = FaultDomain::Device;
+    assert_eq!(domain(info), FaultDomain::Device);
 }
 
 #[test]

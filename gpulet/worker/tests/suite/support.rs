@@ -33,6 +33,7 @@ pub fn command() -> WorkerCommand {
         arguments: vec!["worker".into()],
         // To write one takes longer than a batch may.
         variables: vec![("RUST_BACKTRACE".into(), "0".into())],
+        units_variable: None,
     }
 }
 

@@ -50,12 +50,18 @@ pub(super) fn setting(page: &Page<'_>) -> String {
     let workload = page.workload;
     let mut text = String::from("<h2>What was simulated</h2>\n");
     let lanes = workload.lanes.count;
+    let on = match (&workload.partition, lanes) {
+        (Some(_), 1) => "1 device that is cut into gpulets (each runs one batch at a time)".to_owned(),
+        (Some(_), lanes) => {
+            format!("{lanes} devices that are cut into gpulets (each runs one batch at a time)")
+        }
+        (None, 1) => "1 lane (a lane runs one batch at a time)".to_owned(),
+        (None, lanes) => format!("{lanes} lanes (a lane runs one batch at a time)"),
+    };
     let _ = writeln!(
         text,
-        "<p>{} on {lanes} {} (a lane runs one batch at a time), through the decision code of the server itself, in \
-         virtual time. {}</p>",
+        "<p>{} on {on}, through the decision code of the server itself, in virtual time. {}</p>",
         counted(workload.models.len(), "model", "models"),
-        if lanes == 1 { "lane" } else { "lanes" },
         escape(&traffic(workload))
     );
     let trouble = trouble(workload);

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use super::gpulets;
 use super::markup::{escape, number};
 use super::plot::{Plot, Reference, Series};
 use super::timeline::{self, Bar};
@@ -199,6 +200,30 @@ fn over_time(
         _ => return Vec::new(),
     };
     series.iter().map(|bucket| (bucket.t, value(bucket, width))).collect()
+}
+
+/// Plans over time, where devices were cut: of the best policy and, folded away, of a few others.
+pub(super) fn gpulets(page: &Page<'_>) -> String {
+    let mut text = String::new();
+    for (place, contender) in page.contenders.iter().take(1 + OTHER_LANES).enumerate() {
+        let models: Vec<&str> = contender.report.models.iter().map(|model| model.name.as_str()).collect();
+        let Some(figures) = &contender.report.partition else { continue };
+        let Some(picture) = gpulets::draw(figures, &models) else { continue };
+        let caption = escape(&gpulets::caption(figures));
+        let name = escape(&contender.name);
+        let _ = if place == 0 {
+            write!(
+                text,
+                "<h2>Devices and their gpulets</h2>\n<figure>\n{picture}<figcaption>{caption}</figcaption>\n</figure>\n"
+            )
+        } else {
+            write!(
+                text,
+                "<details><summary>The same under {name}</summary>\n<figure>\n{picture}<figcaption>{caption}</figcaption>\n</figure></details>\n"
+            )
+        };
+    }
+    text
 }
 
 /// What lanes did for a moment, of the best policy and, folded away, of a few others.

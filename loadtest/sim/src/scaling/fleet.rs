@@ -123,6 +123,7 @@ impl Fleet {
         let service = |((model, cut), peak): ((&FleetModel, &Cut), &f64)| Service {
             name: model.workload.name.clone(),
             replica_rate: cut.rate,
+            replica_share: cut.rate / cut.per_device,
             warm_load_us: model.warm_load_us,
             cold_load_us: model.cold_load_us,
             peak_rate: *peak,

@@ -80,10 +80,20 @@ proportion. That is the same for all, and below is compared with what the defaul
 lowest. *Oracle*: knows every request, and has for each stretch of time as long as a change takes the fewest devices that keep\n\
 99 % for each model in that stretch; it pays for changes like everybody. *Bound*: device-hours of whoever knows every request\n\
 too, may choose which 1 % of all requests to lose, and rents parts of devices by the second.\n\n\
-**What no scaler can do.** Of a jump that nobody can foresee, all that exceeds the capacity is lost until a change has its\n\
-effect: about three seconds where a change takes two. A rate that doubles every other minute loses over 2 % of its requests in\n\
-that time, so keeping 99 % takes head-room that stands there all the time, and the oracle does without. Most of what is\n\
-missed below is of this kind; that nothing does better is not claimed.\n\n## Who takes part\n\n| scaler | what it does |\n|---|---|\n"
+**What can be had without knowing the future.** Of a jump that nobody foresees, all that exceeds the capacity is lost until a\n\
+change has its effect: about three seconds where a change takes two. A rate that doubles every other minute loses over 2 %\n\
+of its requests in that time, so keeping 99 % takes head-room that stands there all the time, and the oracle does without.\n\
+How much is computed: the *best follower* has for each model a rate made of what came before (averaged over half a second to\n\
+two minutes, held for up to two minutes; or the latest, but no less than some part of the highest of ten minutes, of half an\n\
+hour, or of the whole trace) times a fixed number, in force after the time of a change. Which rate and which number for\n\
+which model, and whose requests to lose, is chosen afterwards, with everything known; and it rents parts of devices by the\n\
+second, changes all the time, and pays for no change. That is a lower bound for every scaler that follows in one of these\n\
+ways. Where it is itself over the aim, none of them can meet it. A scaler that has to find out which way is right, has whole\n\
+devices, and one change at a time, is above it; by how much it has to be is not known.\n\n\
+**What ours was tuned on.** Its constants were chosen by five draws of this traffic (seeds 1 to 5; shown is 1), of `twitter`\n\
+by the one shown: made-up traffic of other seeds is new to it, recordings are not. Ours takes what was planned for at the\n\
+start, here the peak as for everybody, for a rate that may come back within half an hour. Its goal is the attainment of all\n\
+requests together: models that are dear to serve lose more than others, which *worst* shows.\n\n## Who takes part\n\n| scaler | what it does |\n|---|---|\n"
     );
     for (name, about) in SCALERS {
         let _ = writeln!(page, "| `{name}` | {about} |");
@@ -93,39 +103,46 @@ missed below is of this kind; that nothing does better is not claimed.\n\n## Who
 
 fn overview(study: &Study) -> String {
     let mut page = format!(
-        "\n## Overview\n\nAimed at: at least 99 % with no more than {:.0} % above the oracle's device-hours.\n\n\
-| trace | a change takes | `{OURS}` attainment | device-hours | oracle's | over the oracle | over the bound | cheapest other with 99 % | aim |\n\
+        "\n## Overview\n\nAimed at: at least 99 % with no more than {:.0} % above the oracle's device-hours. The cheapest other is that of\n\
+those that keep 99 %.\n\n\
+| trace | a change takes | `{OURS}` attainment | worst | device-hours | over the oracle | best follower, over the oracle | cheapest other | aim |\n\
 |---|--:|--:|--:|--:|--:|--:|---|---|\n",
         100.0 * (PROMISED - 1.0)
     );
     for contest in &study.contests {
-        let (Some(ours), Some(oracle), Some(over)) =
-            (contest.entry(OURS), contest.entry("oracle"), contest.over_oracle(OURS))
-        else {
-            continue;
-        };
-        let others = contest.entries.iter().filter(|entry| entry.name != OURS && entry.name != "oracle");
-        let keeping = others.filter(|entry| entry.outcome.attainment() >= contest.rules.attainment);
-        let cheapest =
-            keeping.min_by(|left, right| left.outcome.device_hours.total_cmp(&right.outcome.device_hours));
-        let cheapest = cheapest.map_or("none".to_owned(), |entry| {
-            format!("`{}`, {}", entry.name, above(entry.outcome.device_hours / oracle.device_hours))
-        });
-        let keeps = ours.attainment() >= contest.rules.attainment;
-        let _ = writeln!(
-            page,
-            "| [{name}](#{name}) | {} | {} | {:.2} | {:.2} | {} | {} | {cheapest} | {} |",
-            seconds(contest.rules.change_us),
-            percent(ours.attainment()),
-            ours.device_hours,
-            oracle.device_hours,
-            above(over),
-            above(ours.device_hours / contest.bound),
-            if keeps && over <= PROMISED { "met" } else { "**missed**" },
-            name = contest.name,
-        );
+        page.push_str(&row(contest).unwrap_or_default());
     }
     page
+}
+
+fn row(contest: &Contest) -> Option<String> {
+    let (ours, over) = (contest.entry(OURS)?, contest.over_oracle(OURS)?);
+    let oracle = contest.entry("oracle")?.device_hours;
+    let others = contest.entries.iter().filter(|entry| entry.name != OURS && entry.name != "oracle");
+    let keeping = others.filter(|entry| entry.outcome.attainment() >= contest.rules.attainment);
+    let cheapest =
+        keeping.min_by(|left, right| left.outcome.device_hours.total_cmp(&right.outcome.device_hours));
+    let cheapest = cheapest.map_or("none".to_owned(), |entry| {
+        format!("`{}`, {}", entry.name, above(entry.outcome.device_hours / oracle))
+    });
+    let follower = contest.hindsight / oracle;
+    let aim = if ours.attainment() >= contest.rules.attainment && over <= PROMISED {
+        "met"
+    } else if follower > PROMISED {
+        "**missed**; no follower can meet it"
+    } else {
+        "**missed**"
+    };
+    Some(format!(
+        "| [{name}](#{name}) | {} | {} | {} | {:.2} | {} | {} | {cheapest} | {aim} |\n",
+        seconds(contest.rules.change_us),
+        percent(ours.attainment()),
+        percent(ours.worst()),
+        ours.device_hours,
+        above(over),
+        above(follower),
+        name = contest.name,
+    ))
 }
 
 fn above(ratio: f64) -> String {
@@ -149,10 +166,10 @@ fn agreements(study: &Study) -> String {
 fn table(contest: &Contest, folder: &str) -> String {
     let change = seconds(contest.rules.change_us);
     let mut page = format!(
-        "\nA change takes {change}. Bound: {:.2} device-hours.\n\n\
+        "\nA change takes {change}. Bound: {:.2} device-hours; best follower: {:.2}.\n\n\
 | scaler | attainment | worst | device-hours | over the oracle | plan changes | devices at most |\n\
 |---|--:|--:|--:|--:|--:|--:|\n",
-        contest.bound
+        contest.bound, contest.hindsight
     );
     let mut entries: Vec<_> = contest.entries.iter().collect();
     entries.sort_by(|left, right| left.outcome.device_hours.total_cmp(&right.outcome.device_hours));

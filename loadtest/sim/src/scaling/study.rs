@@ -10,6 +10,7 @@ use gpulet_core::scaling::{Autoscaler, SCALERS, ScalingOptions, Standby};
 
 use super::demand::Demand;
 use super::fleet::Fleet;
+use super::hindsight::hindsight;
 use super::oracle::{Oracle, bound};
 use super::run::{Outcome, Rules, Scaled, run};
 use super::traces::Trace;
@@ -19,8 +20,8 @@ use crate::page::Plot;
 
 /// Microseconds of a tick.
 pub(super) const TICK_US: u64 = 50_000;
-/// Points of a line over time.
-const STRETCHES: usize = 400;
+/// Points of a line over time: of a day, means over five minutes.
+const STRETCHES: usize = 288;
 /// The cool-down, in times of a change, and at least.
 const COOL_DOWN_CHANGES: u64 = 2;
 const COOL_DOWN_LEAST_US: u64 = 10_000_000;
@@ -51,6 +52,8 @@ pub struct Contest {
     pub entries: Vec<Entry>,
     /// Device-hours of whoever knows the future and rents parts of devices.
     pub bound: f64,
+    /// Device-hours of the best follower, chosen afterwards.
+    pub hindsight: f64,
     /// Devices that the requests would fill without any head-room: means over stretches of equal length.
     pub demand: Vec<f64>,
 }
@@ -104,6 +107,7 @@ pub fn contest(
         let peaks = oracle.peaks();
         let scalers = SCALERS.iter().map(|(name, _)| *name);
         let jobs: Vec<Option<&str>> = scalers.map(Some).chain([None]).collect();
+        let hindsight = hindsight(&demand, fleet, rules);
         let outcomes = abreast(threads, &jobs, |job| {
             Ok(match job {
                 Some(name) => scaled(name, &demand, fleet, rules, &peaks),
@@ -121,6 +125,7 @@ pub fn contest(
             seconds: demand.ticks() as f64 * demand.tick_us() as f64 / 1e6,
             entries: named.collect::<Result<_, StudyError>>()?,
             bound: bound(&demand, fleet, rules),
+            hindsight,
             demand: need.clone(),
         });
     }

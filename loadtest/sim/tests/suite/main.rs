@@ -7,6 +7,7 @@ mod drops;
 mod invariants;
 mod limits;
 mod outcomes;
+mod partition;
 mod report;
 mod scaling;
 mod search;

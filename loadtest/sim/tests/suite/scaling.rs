@@ -4,8 +4,8 @@ use gpulet_core::problem::Workload;
 use gpulet_core::profile::Profile;
 use gpulet_core::scaling::{Observation, StandbyAfter};
 use sim::scaling::{
-    Contest, Controller, Demand, Fleet, FleetModel, Oracle, Rules, Study, Trace, Wanted, bound, contest, run,
-    synthetic,
+    Contest, Controller, Demand, Fleet, FleetModel, Oracle, Rules, Study, Trace, Wanted, bound, contest,
+    hindsight, run, synthetic,
 };
 
 fn fleet() -> Fleet {
@@ -71,6 +71,25 @@ fn ours_keeps_the_attainment_through_bursts_for_less_than_any_other_that_does() 
     let keeping: Vec<_> = others.filter(|entry| entry.outcome.attainment() >= 0.99).collect();
     assert!(keeping.len() >= 2, "{keeping:?}");
     assert!(keeping.iter().all(|entry| entry.outcome.device_hours > 1.1 * ours.device_hours));
+    assert!(contest.hindsight <= ours.device_hours, "{} of the best follower", contest.hindsight);
+}
+
+#[test]
+fn the_best_follower_has_what_comes_where_nothing_changes_and_more_where_jumps_cannot_be_foreseen() {
+    let (fleet, rules) = (fleet(), Rules::default());
+    let of = |counts: &dyn Fn(usize) -> u32| {
+        let counts = (0..20 * 1_200).flat_map(|tick| [counts(tick), 0, 0]).collect();
+        let demand = Demand::from_counts(50_000, 3, counts);
+        (hindsight(&demand, &fleet, &rules), bound(&demand, &fleet, &rules))
+    };
+    let hours = |rate: f64| fleet.need(&[rate, 0.0, 0.0]) * 900.0 / 3_600.0;
+    let (steady, _) = of(&|_| 20);
+    assert!(steady <= hours(400.0) && steady > 0.95 * hours(400.0), "{steady} of {}", hours(400.0));
+    // Twelve seconds with 200 a second or with 800, at random.
+    let is_high = |tick: usize| (tick as u32 / 240).wrapping_mul(2_654_435_761) >> 31 == 1;
+    let (jumps, known) = of(&|tick| if is_high(tick) { 40 } else { 10 });
+    println!("{jumps} where {known} would do for who knows the jumps, {} at all times", hours(800.0));
+    assert!(jumps > 1.3 * known && jumps <= hours(800.0), "{jumps}, {known}, {}", hours(800.0));
 }
 
 #[test]

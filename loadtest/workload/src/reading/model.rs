@@ -23,6 +23,8 @@ const PRIORITY_MAX: u8 = 7;
 
 /// What the copies of a model share.
 pub(super) struct Shared {
+    model: String,
+    load: Option<u64>,
     slo: u64,
     profile: Option<Profile>,
     rows: Shares<u32>,
@@ -38,6 +40,8 @@ impl Shared {
         Model {
             name: name.to_owned(),
             group: group.to_owned(),
+            model: self.model.clone(),
+            load: self.load,
             slo: self.slo,
             profile: self.profile.clone(),
             rows: self.rows.clone(),
@@ -52,7 +56,7 @@ impl Shared {
 }
 
 /// Names go into addresses, tables and file names.
-pub(super) fn check_name(name: &str) -> Result<(), String> {
+pub(crate) fn check_name(name: &str) -> Result<(), String> {
     let sound = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     if name.is_empty() || name.len() > NAME_MAX || !name.chars().all(sound) {
         return Err(format!("expected a name of at most {NAME_MAX} letters, digits, `-`, `_` and `.`"));
@@ -92,6 +96,8 @@ pub(super) fn read(
     }
     let tenants = read_tenants(section, tenants, &at("tenants"))?;
     Ok(Shared {
+        model: section.model.clone().unwrap_or_else(|| group.to_owned()),
+        load: section.load.map(|span| span.0),
         slo: section.slo.0,
         profile,
         rows,

@@ -14,6 +14,9 @@
 //!
 //! Weights are shared by the gpulets of a device through [`SharedWeights`].
 //!
+//! A new session runs [every size](rows) of batch once; a batch of another number of rows is filled up to the next of
+//! them, so that no request waits for a kernel to be loaded or for cuDNN to plan a shape.
+//!
 //! **\[open\]**, to be read off a GPU:
 //! - whether cuDNN takes a green context's stream; where it does not, a convolution fails as the gpulet's fault, and
 //!   loading says so because every load runs the model;
@@ -21,13 +24,13 @@
 //!   repeated without and the session never asks again;
 //! - whether `Gather` and its kin on the GPU refuse an index out of range, as they do on the CPU, or read beyond: in
 //!   the latter case a client can poison the device, and inputs that are indices have to be checked before;
-//! - what the first batch of a number of rows costs that was not warmed: cuDNN makes a plan for each new shape, and
-//!   [warming](crate::warm) runs powers of two and the largest batch, as far as its time goes;
+//! - what the first batch of a number of rows costs, which is why batches are filled up;
 //! - that a second session takes less than a tenth of its weights (see [`SharedWeights`] for what is known).
 
 mod binding;
 mod fault;
 mod placement;
+mod rows;
 mod session;
 mod staging;
 mod stream;
@@ -37,7 +40,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use ::ort::ep::cuda::ConvAlgorithmSearch;
-use ::ort::ep::{self, ArenaExtendStrategy, ExecutionProvider, ExecutionProviderDispatch};
+use ::ort::ep::{self, ArbitrarilyConfigurableExecutionProvider, ArenaExtendStrategy};
+use ::ort::ep::{ExecutionProvider, ExecutionProviderDispatch};
 
 use super::{failure, one_line};
 use crate::EngineFailure;
@@ -57,6 +61,9 @@ pub struct Cuda {
     pub tf32: bool,
     /// Whether convolutions are laid out with channels last, which suits tensor cores; costs transposes around them.
     pub prefer_nhwc: bool,
+    /// Whether cuDNN may be used. Without it the runtime has kernels of its own for some of what cuDNN does, and refuses the
+    /// rest; runtimes before 1.28 know no such option and refuse it.
+    pub cudnn: bool,
     /// Weights of the device, shared by its sessions; `None`: each session has its own.
     pub weights: Option<Arc<SharedWeights>>,
 }
@@ -66,7 +73,7 @@ impl PartialEq for Cuda {
         let key = |cuda: &Self| {
             let weights = cuda.weights.as_ref().map(Arc::as_ptr);
             let stream = (cuda.stream.device(), cuda.stream.address());
-            (stream, cuda.memory_limit, cuda.tf32, cuda.prefer_nhwc, weights)
+            (stream, cuda.memory_limit, cuda.tf32, cuda.prefer_nhwc, cuda.cudnn, weights)
         };
         key(self) == key(other)
     }
@@ -82,6 +89,7 @@ impl fmt::Debug for Cuda {
             .field("memory_limit", &self.memory_limit)
             .field("tf32", &self.tf32)
             .field("prefer_nhwc", &self.prefer_nhwc)
+            .field("cudnn", &self.cudnn)
             .field("shared_weights", &self.weights.is_some())
             .finish()
     }
@@ -112,6 +120,9 @@ fn provider(cuda: &Cuda) -> Result<ExecutionProviderDispatch, EngineFailure> {
         .with_conv_algorithm_search(ConvAlgorithmSearch::Heuristic)
         .with_tf32(cuda.tf32)
         .with_prefer_nhwc(cuda.prefer_nhwc);
+    if !cuda.cudnn {
+        provider = provider.with_arbitrary_config("enable_cudnn", "0");
+    }
     if let Some(limit) = cuda.memory_limit {
         provider = provider.with_memory_limit(usize::try_from(limit).unwrap_or(usize::MAX));
     }

@@ -92,6 +92,8 @@ pub enum Why {
     Planned,
     /// Runs alone because its batch failed.
     Alone,
+    /// Those before it would be too late on this lane and wait for a faster one.
+    PassedOver,
 }
 
 /// When a queued request is given up by the machine, without asking the policy.

@@ -4,6 +4,7 @@ use crate::batch::GiveUp;
 use crate::event::{Arrival, Effect, Effects, Outcome, Reason};
 use crate::machine::Router;
 use crate::model::Model;
+use crate::pool::Pool;
 use crate::queue::{Kind, Queue};
 use crate::records::Decided;
 use crate::request::{NIL, Request, Stage};
@@ -154,13 +155,13 @@ impl Router {
             u64::from(queue.rows) * before / queue.len().max(1) as u64
         });
         let ahead = ahead.fold(0_u64, u64::saturating_add);
-        let (row_time, lanes) = (model.cost.best_row_time(row_bytes).0, pool.up.len().max(1));
+        let (row_time, lanes) = (row_time_of(model, pool, row_bytes), pool.up.len().max(1));
         let at_best = Nanos(row_time.saturating_mul(ahead) / u64::from(lanes));
         let many = model.policy.foresees() && ahead as f64 > SOON * model.policy.demand().unit;
         let overload = if many { self.overload(model, row_time, lanes) } else { 0.0 };
         let behind = overload > 0.0;
         let wait = if behind { model.outlook.of(at_best, overload) } else { at_best };
-        (start.after(wait).after(model.cost.cautious(arrival.rows, row_bytes)), behind)
+        (start.after(wait).after(least_time(model, pool, arrival.rows, row_bytes)), behind)
     }
 
     /// By how much the model is sent more than so many lanes answer at `row_time` nanoseconds a row: 0 for not at all,
@@ -213,15 +214,42 @@ impl Router {
     }
 }
 
-/// The first moment at which a queued request is given up.
-pub(super) fn given_up_from(model: &Model, request: &Request) -> Nanos {
-    if request.deadline == Nanos::NEVER || request.probe || model.policy.gives_up() == GiveUp::Expired {
-        return request.deadline;
+impl Router {
+    /// The first moment at which a request that waits for a pool's lanes is given up: none of them, free then, would be
+    /// in time.
+    pub(super) fn given_up_from(&self, model: &Model, pool: u32, request: &Request) -> Nanos {
+        if request.deadline == Nanos::NEVER || request.probe || model.policy.gives_up() == GiveUp::Expired {
+            return request.deadline;
+        }
+        let row_bytes = request.bytes / u64::from(request.rows.max(1));
+        let pool = self.pools.get(pool);
+        let time = pool.map_or(Nanos::ZERO, |pool| least_time(model, pool, request.rows, row_bytes));
+        if time > request.deadline {
+            return Nanos::ZERO;
+        }
+        request.deadline.before(time).after(Nanos(1)).min(request.deadline)
     }
-    let row_bytes = request.bytes / u64::from(request.rows.max(1));
-    let time = model.cost.cautious(request.rows, row_bytes);
-    if time > request.deadline {
-        return Nanos::ZERO;
+}
+
+/// Time of a batch on the fastest kind of lane of a pool, nearly always not exceeded.
+fn least_time(model: &Model, pool: &Pool, rows: u32, row_bytes: u64) -> Nanos {
+    let time = |kind| model.costs.on(kind).cautious(rows, row_bytes);
+    match pool.only_kind() {
+        Some(kind) => time(kind),
+        None => pool.kinds.iter().map(|&(kind, _)| time(kind)).min().unwrap_or_default(),
     }
-    request.deadline.before(time).after(Nanos(1)).min(request.deadline)
+}
+
+/// Nanoseconds a row at the best measured batch size: of lanes that are not alike, so that as many of that speed would
+/// answer as much together.
+fn row_time_of(model: &Model, pool: &Pool, row_bytes: u64) -> u64 {
+    let time = |kind| model.costs.on(kind).best_row_time(row_bytes).0;
+    if let Some(kind) = pool.only_kind() {
+        return time(kind);
+    }
+    let speeds = pool.kinds.iter().map(|&(kind, lanes)| (f64::from(lanes), time(kind) as f64));
+    let (lanes, speed) =
+        speeds.fold((0.0, 0.0), |(lanes, speed), (more, time)| (lanes + more, speed + more / time));
+    // What is not known on some kind (a time of 0) hides all, so that ignorance never refuses a request.
+    if speed.is_finite() && speed > 0.0 { (lanes / speed) as u64 } else { 0 }
 }

@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use crate::batch::{Candidate, Decision, Shot};
+use crate::batch::{Candidate, Decision, Shot, Why};
 use crate::event::{Effect, Effects, Outcome, Reason};
 use crate::machine::Router;
 use crate::machine::turns::Match;
@@ -10,7 +10,7 @@ use crate::ordered::Keyed;
 use crate::queue::{Kind, Queue, Urgency};
 use crate::records::{Decided, LaneChoice};
 use crate::request::Stage;
-use crate::{ModelId, Nanos};
+use crate::{LaneKind, ModelId, Nanos};
 
 /// Recalls that one request may suffer.
 const MAX_RETURNS: u8 = 3;
@@ -18,9 +18,11 @@ const MAX_RETURNS: u8 = 3;
 impl Router {
     /// Gives free lanes the most urgent queue that they may run, until nothing fits.
     pub(super) fn give_work(&mut self, effects: &mut Effects) {
+        self.set_stranded_aside();
         while let Some(found) = self.most_urgent_match() {
             self.fire(found, effects);
             self.look_at_due(effects);
+            self.set_stranded_aside();
         }
         while let Some(id) = self.noted.pop() {
             if let Some(pool) = self.pools.get_mut(id) {
@@ -31,7 +33,7 @@ impl Router {
 
     /// Lanes whose models take turns come last: the others may run anything, so they take what is most urgent.
     fn most_urgent_match(&self) -> Option<Match> {
-        let noted = self.noted.iter().filter_map(|&pool| self.pools.get(pool)?.first_match());
+        let noted = self.noted.iter().filter_map(|&pool| self.first_match(self.pools.get(pool)?));
         match noted.min() {
             Some((_, queue, lane)) => Some(Match { queue, lane, turn: None }),
             None if self.cycles > 0 => self.turn_match(),
@@ -44,10 +46,13 @@ impl Router {
         let queue_slot = found.queue;
         let Some(queue) = self.queues.get(queue_slot) else { return };
         let (kind, before) = (queue.kind, queue.ready);
+        let lane_kind = self.kind_of(found.lane);
         let shot = match found.turn {
-            Some(turn) => self.shot_within(queue, turn.rows),
-            None => match self.decide(queue) {
+            Some(turn) => self.shot_within(queue, turn.rows, lane_kind),
+            None => match self.decide_within(queue, u32::MAX, lane_kind) {
                 Some(Decision::Fire(shot)) => Some(shot),
+                // It is filed as ready for another kind, and would be again.
+                _ if self.next_kind(queue) != lane_kind => self.shot_within(queue, u32::MAX, lane_kind),
                 _ => None,
             },
         };
@@ -65,13 +70,13 @@ impl Router {
         }
         let chosen = match found.turn {
             Some(_) => None,
-            None => self.chosen((queue_slot, shot), kind, &urgency),
+            None => self.chosen((queue_slot, shot), (kind, lane_kind), &urgency),
         };
         let (queue_slot, shot) = chosen.unwrap_or((queue_slot, shot));
         let Some(kind) = self.queues.get(queue_slot).map(|queue| queue.kind) else { return };
         self.note_queue(queue_slot);
         let shed = self.shed(queue_slot, &shot, effects);
-        let size = self.form(queue_slot, kind, &shot);
+        let size = self.form(queue_slot, (kind, lane_kind), &shot);
         if size.0 > 0 {
             self.dispatch(
                 Match { queue: queue_slot, ..found },
@@ -85,7 +90,12 @@ impl Router {
     }
 
     /// Puts the most urgent queues of the first one's class and standing before its policy, if that wants a choice.
-    fn chosen(&self, first: (u32, Shot), kind: Kind, urgency: &Urgency) -> Option<(u32, Shot)> {
+    fn chosen(
+        &self,
+        first: (u32, Shot),
+        (kind, lane_kind): (Kind, LaneKind),
+        urgency: &Urgency,
+    ) -> Option<(u32, Shot)> {
         let (model, pool) = (self.model(kind.model)?, self.pools.get(kind.pool)?);
         let choices = model.policy.choices() as usize;
         if choices < 2 || pool.ready.len() < 2 {
@@ -97,17 +107,19 @@ impl Router {
         for slot in slots {
             let Some(queue) = self.queues.get(slot) else { continue };
             let Some((head, theirs)) = self.head_of(queue) else { continue };
-            let shot = if slot == first.0 { Some(Decision::Fire(first.1)) } else { self.decide(queue) };
+            let decided = || self.decide_within(queue, u32::MAX, lane_kind);
+            let shot = if slot == first.0 { Some(Decision::Fire(first.1)) } else { decided() };
+            let cost = theirs.costs.on(lane_kind);
             let Some(Decision::Fire(shot)) = shot else { continue };
             let (class, standing, ..) = self.urgency(queue, &head, &shot);
             if (class, standing) != (urgency.0, urgency.1) || !theirs.policy.is_kin(&model.policy) {
                 continue;
             }
-            let time = theirs.cost.expected(shot.take, queue.row_bytes()).unwrap_or_default();
+            let time = cost.expected(shot.take, queue.row_bytes()).unwrap_or_default();
             let slo = head.deadline.since(head.arrived);
             let skip = shot.skip as usize;
             let last_start = |nth: usize, rows: u32| {
-                let time = theirs.cost.cautious(rows, queue.row_bytes());
+                let time = cost.cautious(rows, queue.row_bytes());
                 queue.waiting.get(nth).map_or(Nanos::NEVER, |first| first.deadline.before(time))
             };
             let given_up = queue.waiting.iter().take(skip + 1).map(|waiting| waiting.rows).sum();
@@ -146,11 +158,11 @@ impl Router {
 
     /// Takes the members of a batch out of their queues: those of the queue itself, then those of other classes and
     /// tenants as long as their deadlines allow it. Returns rows and bytes a row.
-    fn form(&mut self, queue_slot: u32, kind: Kind, shot: &Shot) -> (u32, u64) {
+    fn form(&mut self, queue_slot: u32, (kind, lane_kind): (Kind, LaneKind), shot: &Shot) -> (u32, u64) {
         let Some(model) = self.model(kind.model) else { return (0, 0) };
         let take = shot.take.min(model.max_batch);
         let row_bytes = self.queues.get(queue_slot).map_or(0, Queue::row_bytes);
-        let done_by = self.now.after(model.cost.cautious(take, row_bytes));
+        let done_by = self.now.after(model.costs.on(lane_kind).cautious(take, row_bytes));
         let company = model.queues.iter().filter(|(other, slot)| {
             *slot != queue_slot && (other.shape, other.pool) == (kind.shape, kind.pool)
         });
@@ -163,23 +175,29 @@ impl Router {
         company.sort_unstable();
         self.forming.clear();
         let mut size = (0, 0);
-        self.fill(queue_slot, take, Nanos::ZERO, &mut size);
+        // Those that are passed over wait for a faster lane.
+        let passes = shot.why == Why::PassedOver;
+        let from = if passes { done_by.min(Nanos(shot.rank)) } else { Nanos::ZERO };
+        self.fill(queue_slot, take, from, passes, &mut size);
         let ran_alone =
             self.forming.first().and_then(|&slot| self.requests.at(slot)).is_some_and(|r| r.alone);
         for &(_, slot) in company.iter().filter(|_| !ran_alone) {
             if size.0 >= take || !self.queues.get(queue_slot).is_some_and(Queue::is_empty) {
                 break;
             }
-            self.fill(slot, take, done_by, &mut size);
+            self.fill(slot, take, done_by, false, &mut size);
         }
         let (rows, bytes) = size;
         (rows, bytes / u64::from(rows.max(1)))
     }
 
-    /// Moves requests from the head of a queue to the batch that is being formed.
-    fn fill(&mut self, queue_slot: u32, take: u32, done_by: Nanos, size: &mut (u32, u64)) {
-        while let Some(head) = self.queues.get(queue_slot).and_then(Queue::head) {
-            let slot = head.slot;
+    /// Moves requests from the head of a queue, or from the first one that is in time, to the batch that is being formed.
+    fn fill(&mut self, queue_slot: u32, take: u32, done_by: Nanos, passes: bool, size: &mut (u32, u64)) {
+        let first = |queue: &Queue| {
+            let first = if passes { queue.waiting.position((done_by, 0)) } else { 0 };
+            queue.waiting.get(first).map(|waiting| waiting.slot)
+        };
+        while let Some(slot) = self.queues.get(queue_slot).and_then(first) {
             let Some(request) = self.requests.at(slot) else { return };
             let (alone, rows, bytes) = (request.alone, request.rows, request.bytes);
             let fits = !alone && size.0.saturating_add(rows) <= take && request.deadline >= done_by;
@@ -203,9 +221,9 @@ impl Router {
         effects: &mut Effects,
     ) {
         let now = self.now;
-        let begins = self.begins_on(lane_id);
+        let (begins, kind) = (self.begins_on(lane_id), self.kind_of(lane_id));
         let Some(model) = self.model_mut(model_id) else { return };
-        let expected = model.cost.expected(rows, row_bytes).unwrap_or_default();
+        let expected = model.costs.on(kind).expected(rows, row_bytes).unwrap_or_default();
         let pool = model.pool;
         let (slot, Some(batch)) = self.batches.open(lane_id, model_id) else { return };
         (batch.rows, batch.row_bytes, batch.dispatched) = (rows, row_bytes, now);

@@ -87,10 +87,10 @@ impl Router {
         let now = self.now;
         let Some(entry) = self.lane_mut(lane) else { return };
         entry.pools.push(pool_id);
-        let (end, takes_turns) = (entry.end, entry.round.is_some());
+        let (end, takes_turns, kind) = (entry.end, entry.round.is_some(), entry.kind);
         if let Some(pool) = self.pools.get_mut(pool_id) {
             pool.load.was(now, pool.busy_share());
-            pool.up.insert(lane);
+            pool.joined(lane, kind);
             if takes_turns {
                 pool.turns.insert(lane);
             }
@@ -134,7 +134,7 @@ impl Router {
         let fence = self.batches.generation();
         let Some(entry) = self.lanes.get_mut(index) else { return };
         let lane = entry.get_or_insert_with(|| Lane::new(spec));
-        (lane.duty, lane.ahead, lane.fence) = (Duty::Active, spec.ahead, fence);
+        (lane.duty, lane.ahead, lane.fence, lane.kind) = (Duty::Active, spec.ahead, fence, spec.kind);
         lane.after = after.into();
         if lane.round.as_ref().map(|round| &round.cycle) != spec.cycle.as_ref() {
             self.cycles -= u32::from(lane.round.is_some());
@@ -158,11 +158,11 @@ impl Router {
         let now = self.now;
         self.lane_timers.remove(id.0, &mut self.lane_timer_positions);
         let Some(lane) = self.lane_mut(id) else { return };
-        let (pools, end) = (std::mem::take(&mut lane.pools), lane.end.take());
+        let (pools, end, kind) = (std::mem::take(&mut lane.pools), lane.end.take(), lane.kind);
         for pool_id in pools {
             let Some(pool) = self.pools.get_mut(pool_id) else { continue };
             let took_turns = !pool.turns.is_empty();
-            pool.forget(now, id, end);
+            pool.forget(now, (id, kind), end);
             self.pool_changed(pool_id);
             if took_turns {
                 self.size_batches(pool_id);

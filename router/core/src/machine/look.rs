@@ -3,12 +3,11 @@
 use crate::batch::{Decision, PoolView, QueueView, Shot, Why};
 use crate::event::{Effects, Outcome, Reason};
 use crate::machine::Router;
-use crate::machine::admission::given_up_from;
 use crate::model::Model;
 use crate::pool::Pool;
 use crate::queue::{Queue, Standing, Urgency, Waiting};
 use crate::request::Request;
-use crate::{Class, LaneId, ModelId, Nanos};
+use crate::{Class, LaneId, LaneKind, ModelId, Nanos};
 
 /// One in this many requests that the estimate alone condemns is run if a lane is free anyway: an estimate
 /// that refuses everything would otherwise never be corrected.
@@ -52,8 +51,8 @@ impl Router {
         }
         let Some((head, model)) = self.head_of(queue) else { return };
         let Some(request) = self.requests.at(head.slot) else { return };
-        let mut look_again = given_up_from(model, request).min(self.promotion(queue, &head));
         let pool = queue.kind.pool;
+        let mut look_again = self.given_up_from(model, pool, request).min(self.promotion(queue, &head));
         let ready = match self.decide(queue) {
             Some(Decision::Fire(shot)) => Some(self.urgency(queue, &head, &shot)),
             Some(Decision::Wait(until)) => {
@@ -83,12 +82,18 @@ impl Router {
 
     /// What the policy says of a queue; a request that must run alone is not its affair.
     pub(super) fn decide(&self, queue: &Queue) -> Option<Decision> {
-        self.decide_within(queue, u32::MAX)
+        self.decide_within(queue, u32::MAX, self.next_kind(queue))
     }
 
-    /// The same where a batch may have so many rows only.
-    pub(super) fn decide_within(&self, queue: &Queue, rows: u32) -> Option<Decision> {
+    /// The same where a batch may have so many rows only, on a lane of a kind.
+    pub(super) fn decide_within(&self, queue: &Queue, rows: u32, kind: LaneKind) -> Option<Decision> {
         let (head, model) = self.head_of(queue)?;
+        match self.first_in_time_on(queue, kind) {
+            Some(0) => {}
+            Some(first) => return self.shot_past(queue, first, rows, kind).map(Decision::Fire),
+            // Until no lane can do it in time, it waits for a faster one.
+            None => return Some(Decision::Wait(Nanos::NEVER)),
+        }
         if self.requests.at(head.slot)?.alone {
             let shot = Shot { skip: 0, take: head.rows, rank: head.deadline.0, why: Why::Alone };
             return Some(Decision::Fire(shot));
@@ -101,7 +106,7 @@ impl Router {
             oldest_arrival: oldest.arrived,
             row_bytes: queue.row_bytes(),
             max_batch: model.largest.min(rows),
-            cost: &model.cost,
+            cost: model.costs.on(kind),
             running: model.running,
             pool: self.view_of(pool),
             waiting: &queue.waiting,
@@ -203,7 +208,9 @@ impl Router {
                 self.finish(id, Outcome::Expired, Reason::DeadlinePassed, effects);
                 continue;
             }
-            let late = self.model(model_id).is_some_and(|model| given_up_from(model, request) <= self.now);
+            let Some(pool) = self.queues.get(slot).map(|queue| queue.kind.pool) else { return };
+            let from = self.model(model_id).map(|model| self.given_up_from(model, pool, request));
+            let late = from.is_some_and(|from| from <= self.now);
             if !late || self.spare_as_probe(head, model_id) {
                 return;
             }
@@ -238,7 +245,7 @@ impl Router {
         }
     }
 
-    fn note_deferred(&mut self, slot: u32, pool: u32) {
+    pub(super) fn note_deferred(&mut self, slot: u32, pool: u32) {
         let Some(pool) = self.pools.get_mut(pool).filter(|pool| !pool.free.is_empty()) else { return };
         if let Some(queue) = self.queues.get_mut(slot).filter(|queue| !queue.deferred) {
             queue.deferred = true;

@@ -2,7 +2,7 @@
 
 use crate::batch::Session;
 use crate::machine::Router;
-use crate::{LaneId, ModelId, Nanos};
+use crate::{LaneId, LaneKind, ModelId, Nanos};
 
 /// After models or lanes came or went, plans are made again after this long: Nexus' beacon interval.
 const FIRST_LOOK: Nanos = Nanos::from_millis(1_000);
@@ -44,12 +44,13 @@ impl Router {
             .iter()
             .filter_map(|&id| {
                 let model = self.model(id)?;
+                let kind = self.pools.get(model.pool).and_then(|pool| pool.kinds.first());
                 Some(Session {
                     rate: model.rate.per_second(self.now),
                     slo: model.slo,
                     max_batch: model.largest,
                     row_bytes: model.row_bytes,
-                    cost: &model.cost,
+                    cost: model.costs.on(kind.map_or_else(LaneKind::default, |(kind, _)| *kind)),
                 })
             })
             .collect();

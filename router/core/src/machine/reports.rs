@@ -145,10 +145,11 @@ impl Router {
         let slo = first.filter(|request| request.deadline != Nanos::NEVER);
         let slo = slo.map(|request| request.deadline.since(request.arrived));
         let time = now.since(started);
+        let kind = self.kind_of(batch.lane);
         let Some(model) = self.models.get_mut(model.0 as usize).and_then(Option::as_mut) else { return };
-        model.cost.observe(rows, row_bytes, time);
+        model.costs.observe(kind, rows, row_bytes, time);
         let tightest = self.pools.get(model.pool).map_or(Nanos::NEVER, |pool| pool.tightest);
-        let (rate, max_batch, cost) = (model.rate.per_second(now), model.largest, &model.cost);
+        let (rate, max_batch, cost) = (model.rate.per_second(now), model.largest, model.costs.on(kind));
         model
             .policy
             .observe(now, &Observation { rows, row_bytes, time, slo, rate, max_batch, tightest, cost });

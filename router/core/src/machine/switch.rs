@@ -139,6 +139,9 @@ impl Router {
         else {
             return;
         };
+        if let Some(model) = self.model_mut(id) {
+            change.times.iter().for_each(|times| model.costs.know(times.kind, &times.profile));
+        }
         let shared = self.pools.find(&change.lanes);
         let new = shared.unwrap_or_else(|| self.add_pool(&change.lanes));
         if new == old {

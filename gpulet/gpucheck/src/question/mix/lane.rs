@@ -7,12 +7,11 @@ use std::time::{Duration, Instant};
 use gpulet::Partition;
 use gpulet_core::profile::Quantile;
 use gpulet_cuda::CudaDevice;
-use models::LoadOptions;
 use models::engine::{Batch, RunError, Session};
 
 use super::arm::{Place, Turn};
 use super::offer::Demands;
-use crate::bench::{Stop, open};
+use crate::bench::{Stop, at_most, open};
 use crate::subject::Subject;
 
 /// Part of a new ratio of measured to expected time in what is remembered of it.
@@ -48,7 +47,7 @@ impl Served {
         demands: &Demands,
         (turn, units): (&Turn, u32),
     ) -> Result<Self, Stop> {
-        let mut session = partition.load(&subject.files, &LoadOptions::default())?;
+        let mut session = partition.load(&subject.files, &at_most(turn.rows_max))?;
         let mut sizes = BTreeMap::new();
         let powers = (0..=5).map(|power| 1_u32 << power);
         for rows in powers.filter(|rows| *rows <= turn.rows_max) {

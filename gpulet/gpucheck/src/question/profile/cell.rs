@@ -57,9 +57,10 @@ fn warm(session: &mut dyn Session, batch: &Batch) -> Result<bool, RunError> {
         let window = times(session, batch, (WINDOW, WINDOW), until)?;
         medians.extend(Spread::of(&window).map(|spread| spread.median()));
         let last = medians.len().checked_sub(AGREEING).and_then(|from| medians.get(from..));
-        let (least, most) = last.unwrap_or(&[]).iter().fold((f64::INFINITY, 0.0_f64), |(least, most), median| {
-            (least.min(*median), most.max(*median))
-        });
+        let (least, most) = last
+            .unwrap_or(&[])
+            .iter()
+            .fold((f64::INFINITY, 0.0_f64), |(least, most), median| (least.min(*median), most.max(*median)));
         if last.is_some() && most <= least * (1.0 + APART_MAX) {
             return Ok(true);
         }

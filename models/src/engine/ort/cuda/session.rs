@@ -1,6 +1,7 @@
 //! A session on a gpulet: how it is made, and how it runs.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use ::ort::Error;
 use ::ort::ep;
@@ -12,6 +13,7 @@ use oip::{Datatype, Tensor};
 
 use super::super::{NAME, OrtLibrary, check_names, configure, failure, outputs, requested};
 use super::binding::{Binding, Places, Refused};
+use super::rows::{self, Rows};
 use super::stream::{CudaFault, CudaStream};
 use super::weights::Weights;
 use super::{Cuda, fault, placement, provider};
@@ -73,10 +75,12 @@ pub(in super::super) fn load(
         session,
         run,
         sizes: Sizes::default(),
+        rows: Rows::default(),
         _weights: weights,
         stream: Arc::clone(&cuda.stream),
     };
     session.check_binding();
+    session.run_all_sizes().map_err(|reason| failure(fault::in_short(&reason)))?;
     Ok(Box::new(session))
 }
 
@@ -174,6 +178,7 @@ struct CudaSession {
     session: OrtInner,
     run: Runs,
     sizes: Sizes,
+    rows: Rows,
     _weights: Option<Arc<Weights>>,
     stream: Arc<dyn CudaStream>,
 }
@@ -187,18 +192,13 @@ impl Drop for CudaSession {
 
 impl Session for CudaSession {
     fn run(&mut self, batch: &Batch) -> Result<Vec<Tensor>, RunError> {
-        self.sizes.ran(batch.inputs.iter().flatten().map(|tensor| tensor.data.len()).sum());
-        if !std::mem::take(&mut self.sizes.shrink) || self.run.shrinking.is_none() {
-            return self.run_once(batch, false);
+        let rows = self.rows.fitting(batch.rows);
+        if rows != batch.rows
+            && let Some(filled) = rows::filled(batch, rows)
+        {
+            return self.run_as_is(&filled).map(|outputs| rows::cut(outputs, rows, batch.rows));
         }
-        match self.run_once(batch, true) {
-            Err(RunError::Engine(said) | RunError::Input(said)) if said.contains(NO_SUCH_ARENA) => {
-                tracing::warn!(model = %self.model, "memory of the device is not given back: {said}");
-                self.run.shrinking = None;
-                self.run_once(batch, false)
-            }
-            result => result,
-        }
+        self.run_as_is(batch)
     }
 
     fn signature(&self) -> &Signature {
@@ -218,6 +218,78 @@ impl Session for CudaSession {
 }
 
 impl CudaSession {
+    fn run_as_is(&mut self, batch: &Batch) -> Result<Vec<Tensor>, RunError> {
+        self.sizes.ran(batch.inputs.iter().flatten().map(|tensor| tensor.data.len()).sum());
+        if !std::mem::take(&mut self.sizes.shrink) || self.run.shrinking.is_none() {
+            return self.run_once(batch, false);
+        }
+        match self.run_once(batch, true) {
+            Err(RunError::Engine(said) | RunError::Input(said)) if said.contains(NO_SUCH_ARENA) => {
+                tracing::warn!(model = %self.model, "memory of the device is not given back: {said}");
+                self.run.shrinking = None;
+                self.run_once(batch, false)
+            }
+            result => result,
+        }
+    }
+
+    /// A made-up row that the model accepts, and its answer. `None`: it accepts none.
+    ///
+    /// # Errors
+    /// What the device or its libraries refuse: no row of a client would fare better.
+    fn accepted_row(&mut self) -> Result<Option<(Batch, Vec<Tensor>)>, String> {
+        let extents = if self.signature.has_fixed_inputs() { &[1][..] } else { &sample::EXTENTS };
+        let mut refused = None;
+        for &extent in extents {
+            let Some(row) = sample::row(&self.signature, extent, 0) else { continue };
+            match self.run_once(&row, false) {
+                Ok(outputs) => return Ok(Some((row, outputs))),
+                Err(RunError::Lost(reason)) => return Err(reason),
+                Err(RunError::Input(reason) | RunError::Engine(reason)) => {
+                    refused = refused.or_else(|| fault::of(&reason).map(|_| reason));
+                }
+            }
+        }
+        refused.map_or(Ok(None), Err)
+    }
+
+    /// Runs every size once, so that no request pays for what the first batch of a size costs. The largest batch becomes
+    /// the largest that ran: time and memory may not do for more.
+    fn run_all_sizes(&mut self) -> Result<(), String> {
+        let begun = Instant::now();
+        let Some((one, outputs)) = self.accepted_row()? else {
+            tracing::info!(model = %self.model, "no made-up input runs: the first batch of each size will be slow");
+            return Ok(());
+        };
+        let bytes: usize = one.inputs.iter().flatten().chain(&outputs).map(|tensor| tensor.data.len()).sum();
+        let most = self.signature.max_batch.max(1);
+        let mut why = "its time is over".to_owned();
+        for size in rows::sizes(most) {
+            if begun.elapsed() > rows::PATIENCE {
+                break;
+            }
+            let fits = usize::try_from(size).is_ok_and(|size| bytes.saturating_mul(size) <= rows::BYTES_MAX);
+            let Some(batch) = rows::filled(&one, size).filter(|_| fits) else {
+                "more rows take too many bytes".clone_into(&mut why);
+                continue;
+            };
+            match self.run_once(&batch, false) {
+                Ok(_) => self.rows.ran(size),
+                Err(RunError::Lost(reason)) => return Err(reason),
+                Err(RunError::Input(reason) | RunError::Engine(reason)) => {
+                    why = reason;
+                    break;
+                }
+            }
+        }
+        let largest = self.rows.largest().max(1);
+        if largest < most {
+            tracing::warn!(model = %self.model, wanted = most, why, "batches have at most {largest} rows");
+            self.signature.max_batch = largest;
+        }
+        Ok(())
+    }
+
     fn run_once(&mut self, batch: &Batch, shrink: bool) -> Result<Vec<Tensor>, RunError> {
         let options = self.run.shrinking.as_ref().filter(|_| shrink).unwrap_or(&self.run.without_wait);
         let Some(binding) = &mut self.binding else { return self.run_on_host(batch, shrink) };
@@ -286,121 +358,4 @@ fn of_stream(model: &str, said: &CudaFault) -> RunError {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use super::super::tests::{HostStream, batch, bound, session, signature};
-    use super::*;
-    use crate::loader::tests::loader;
-    use crate::onnx::fixture::{Builder, D, matmul};
-
-    #[test]
-    fn memory_is_given_back_only_when_no_batch_needs_it() {
-        let mut sizes = Sizes::default();
-        sizes.ran(1000);
-        sizes.trim();
-        assert!(!sizes.shrink, "what warming-up took stays");
-        sizes.ran(600);
-        sizes.trim();
-        assert!(!sizes.shrink, "more than half of it is needed");
-        sizes.ran(100);
-        sizes.trim();
-        assert!(sizes.shrink && sizes.largest == 100);
-    }
-
-    /// A session on the runtime's CPU provider and a stand-in stream.
-    fn on_cpu(library: &OrtLibrary, graph: &Builder, stream: &Arc<HostStream>, binds: bool) -> CudaSession {
-        let session = session(library, graph);
-        CudaSession {
-            model: "made".to_owned(),
-            signature: signature(graph),
-            binding: binds.then(|| bound(&session)),
-            session,
-            run: options_of_runs(0).unwrap(),
-            sizes: Sizes::default(),
-            _weights: None,
-            stream: Arc::clone(stream) as _,
-        }
-    }
-
-    #[test]
-    fn bound_or_not_a_session_answers_alike_and_gives_memory_back() {
-        let loader = loader();
-        let Ok(library) = &loader.ort else { return };
-        let graph = matmul(D::S("batch"));
-        let stream = Arc::new(HostStream::default());
-        let mut sessions = [true, false].map(|binds| on_cpu(library, &graph, &stream, binds));
-        for rows in [64, 1, 2, 8] {
-            let [bound, plain] = sessions.each_mut().map(|session| {
-                let outputs = session.run(&batch(rows, 3, 0.5)).unwrap();
-                session.trim();
-                outputs
-            });
-            assert_eq!(bound, plain, "{rows} rows");
-        }
-        for session in &sessions {
-            assert!(
-                session.run.shrinking.is_none(),
-                "there is no GPU's arena, and the batch ran all the same"
-            );
-        }
-        let refused = sessions.each_mut().map(|session| session.run(&batch(1, 4, 0.0)).unwrap_err());
-        assert!(refused.iter().all(|error| matches!(error, RunError::Input(_))), "{refused:?}");
-        drop(sessions);
-        assert_eq!(stream.held(), 0);
-    }
-
-    #[test]
-    fn a_binding_that_gives_other_answers_is_given_up() {
-        let loader = loader();
-        let Ok(library) = &loader.ort else { return };
-        let graph = matmul(D::S("batch"));
-        for (corrupts, fails) in [(false, false), (true, false), (false, true)] {
-            let stream = Arc::new(HostStream::that_corrupts(corrupts));
-            let fault = CudaFault {
-                message: "cuMemcpyHtoDAsync: CUDA_ERROR_INVALID_VALUE (1)".to_owned(),
-                sticky: false,
-            };
-            *stream.copy_fails.lock().unwrap() = fails.then_some(fault);
-            let mut session = on_cpu(library, &graph, &stream, true);
-            session.check_binding();
-            assert_eq!(session.binding.is_none(), corrupts || fails);
-            let mut plain = on_cpu(library, &graph, &stream, false);
-            assert_eq!(session.run(&batch(2, 3, 1.0)), plain.run(&batch(2, 3, 1.0)));
-        }
-    }
-
-    #[test]
-    fn a_lost_device_is_told_from_a_batch_that_failed() {
-        let loader = loader();
-        let Ok(library) = &loader.ort else { return };
-        let stream = Arc::new(HostStream::default());
-        let mut session = on_cpu(library, &matmul(D::S("batch")), &stream, true);
-        let mut say = |message: &str, sticky| {
-            *stream.wait_fails.lock().unwrap() = Some(CudaFault { message: message.to_owned(), sticky });
-            session.run(&batch(1, 3, 0.0)).unwrap_err()
-        };
-        let lost = say("cuStreamSynchronize: CUDA_ERROR_LAUNCH_FAILED (719)", true);
-        let expected = "model `made`: engine `ort`: cuStreamSynchronize: CUDA_ERROR_LAUNCH_FAILED (719)";
-        assert_eq!(lost, RunError::Lost(expected.to_owned()));
-        assert!(matches!(say("cuMemHostAlloc: CUDA_ERROR_OUT_OF_MEMORY (2)", false), RunError::Engine(_)));
-        assert!(session.run(&batch(1, 3, 0.0)).is_ok());
-    }
-
-    #[test]
-    fn answers_outlive_session_and_gpulet() {
-        let loader = loader();
-        let Ok(library) = &loader.ort else { return };
-        let graph = matmul(D::S("batch"));
-        for binds in [true, false] {
-            let stream = Arc::new(HostStream::default());
-            let mut session = on_cpu(library, &graph, &stream, binds);
-            let outputs = session.run(&batch(2000, 3, 0.0)).unwrap();
-            drop(session);
-            assert_eq!((Arc::strong_count(&stream), stream.held()), (1, 0), "the gpulet may close");
-            assert_eq!(outputs[0].data.len(), 2000 * 2 * 4);
-            let first = f32::from_le_bytes(outputs[0].data[..4].try_into().unwrap());
-            assert_eq!(first, 13.0, "0*1 + 1*3 + 2*5");
-        }
-    }
-}
+mod tests;

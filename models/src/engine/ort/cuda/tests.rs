@@ -35,6 +35,8 @@ pub(super) struct HostStream {
     /// What the next copy in, or the next wait, says.
     pub copy_fails: Mutex<Option<CudaFault>>,
     pub wait_fails: Mutex<Option<CudaFault>>,
+    /// What is said when so many pinned bytes, or more, are asked for or copied in.
+    refused: Mutex<Option<(usize, CudaFault)>>,
     /// Whether bytes arrive other than they went.
     corrupts: bool,
 }
@@ -86,6 +88,7 @@ unsafe impl CudaStream for HostStream {
     }
 
     fn host_bytes(&self, length: usize) -> Result<Box<dyn HostBytes>, CudaFault> {
+        self.refuse(length)?;
         Ok(Block::boxed(length, &self.held))
     }
 
@@ -97,6 +100,7 @@ unsafe impl CudaStream for HostStream {
         if let Some(fault) = self.copy_fails.lock().unwrap().take() {
             return Err(fault);
         }
+        self.refuse(from.len())?;
         // SAFETY: as the caller vouches, and the device is the host.
         unsafe {
             from.as_ptr().copy_to_nonoverlapping(std::ptr::with_exposed_provenance_mut(to), from.len())
@@ -130,6 +134,18 @@ impl HostStream {
         Self { corrupts, ..Self::default() }
     }
 
+    /// Refuses everything of so many bytes or more from now on.
+    pub(super) fn fails_from(&self, bytes: usize, message: &str, sticky: bool) {
+        *self.refused.lock().unwrap() = Some((bytes, CudaFault { message: message.to_owned(), sticky }));
+    }
+
+    fn refuse(&self, bytes: usize) -> Result<(), CudaFault> {
+        match &*self.refused.lock().unwrap() {
+            Some((most, fault)) if bytes >= *most => Err(fault.clone()),
+            _ => Ok(()),
+        }
+    }
+
     pub(super) fn held(&self) -> usize {
         self.held.load(Ordering::Relaxed)
     }
@@ -137,7 +153,7 @@ impl HostStream {
 
 pub(super) fn on(stream: HostStream) -> Cuda {
     let stream = Arc::new(stream);
-    Cuda { stream, memory_limit: Some(1 << 30), tf32: true, prefer_nhwc: false, weights: None }
+    Cuda { stream, memory_limit: Some(1 << 30), tf32: true, prefer_nhwc: false, cudnn: true, weights: None }
 }
 
 pub(super) fn batch(rows: u32, columns: u64, first: f32) -> Batch {
@@ -416,6 +432,7 @@ fn equal_options_are_the_same_stream_used_alike() {
     let cuda = on(HostStream::default());
     assert_eq!(cuda, cuda.clone());
     assert_ne!(cuda, Cuda { tf32: false, ..cuda.clone() });
+    assert_ne!(cuda, Cuda { cudnn: false, ..cuda.clone() });
     assert_ne!(cuda, Cuda { weights: Some(SharedWeights::new()), ..cuda.clone() });
     assert!(format!("{cuda:?}").contains("stream: 0x1000"));
 }

@@ -66,6 +66,7 @@ struct Key {
     hash: ContentHash,
     free_batch: bool,
     prefer_nhwc: bool,
+    cudnn: bool,
 }
 
 /// How a session is configured, given how much it is to optimise.
@@ -92,7 +93,8 @@ impl SharedWeights {
             tracing::info!(model = %files.name, "weights are not shared: they lie in other files");
             return None;
         }
-        let key = Key { hash: files.hash, free_batch: options.free_batch, prefer_nhwc: cuda.prefer_nhwc };
+        let (hash, prefer_nhwc, cudnn) = (files.hash, cuda.prefer_nhwc, cuda.cudnn);
+        let key = Key { hash, free_batch: options.free_batch, prefer_nhwc, cudnn };
         // Held while they are made: two sessions made at once would otherwise both put them there.
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(weights) = held.get(&key).and_then(Weak::upgrade) {

@@ -1,12 +1,12 @@
 use super::*;
 use crate::batch::{BatchOptions, Policy};
 use crate::{
-    Arrival, BatchReport, Class, Event, LaneSpec, LaneState, LaneUp, ModelLanes, ModelSpec, RequestId,
-    RouterConfig, ShapeKey, Tenant,
+    Arrival, BatchReport, Class, Event, LaneKind, LaneSpec, LaneState, LaneUp, ModelLanes, ModelSpec,
+    RequestId, RouterConfig, ShapeKey, Tenant,
 };
 
 fn spec(lane: u32) -> LaneSpec {
-    LaneSpec { lane: LaneId(lane), depth: 1, ahead: Nanos::ZERO, cycle: None }
+    LaneSpec { lane: LaneId(lane), depth: 1, ahead: Nanos::ZERO, cycle: None, kind: LaneKind::default() }
 }
 
 fn up(lane: u32, after: &[u32]) -> LaneUp {
@@ -18,7 +18,7 @@ fn only(lanes: &[u32]) -> ModelLanes {
 }
 
 fn to(model: u32, lanes: &[u32]) -> ModelMove {
-    ModelMove { model: ModelId(model), lanes: only(lanes) }
+    ModelMove { model: ModelId(model), lanes: only(lanes), times: Vec::new() }
 }
 
 /// Two models on lane 0.
@@ -28,6 +28,7 @@ fn router(policy: &str) -> Router {
     feed(&mut router, 0, Event::LaneUp(spec(0)));
     for model in 0..2 {
         let model = ModelSpec {
+            measured_on: LaneKind::default(),
             model: ModelId(model),
             max_batch: 4,
             queue_limit: 100,

@@ -1,0 +1,268 @@
+//! The control loop: looks at the load, says which rates to plan for, asks for plans, and changes gpulets while they
+//! serve.
+//!
+//! [`Controller`] owns everything that decides: the scaler, the [`Rollout`], what was evicted, the pause after a failure,
+//! the operator's word. It takes `(now, event)` and appends effects; the server carries them out with lanes and threads,
+//! the simulator in virtual time, and both run the same code. Planning may take a while, so it is an effect too:
+//! [`Effect::Plan`] is a [`Question`], whose answer, wherever it was computed, comes back as [`Event::Planned`].
+//!
+//! Times are microseconds on whatever clock the caller has. Memory is bounded: by the models that are looked at, and a
+//! fixed number of remembered decisions.
+
+mod by_hand;
+mod lanes;
+mod latest;
+mod load;
+mod looking;
+mod message;
+mod question;
+mod terms;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use self::by_hand::ByHand;
+pub use self::by_hand::{Accepted, InForce, NotAccepted};
+pub use self::lanes::{LaneKinds, LaneModel, LaneTable, LaneTimes, LaneTurn, LaneUp, NoLane, Version};
+pub use self::latest::{DecisionEntry, Latest, ModelLatest};
+use self::load::LoadWatch;
+pub use self::load::{Counts, Seen};
+pub use self::message::{Effect, Event, Look, Looked, NotPlanned};
+pub use self::question::{Answer, Proposed, Question};
+pub use self::terms::{Model, Planned, Start, Targets, Terms};
+use crate::check::check;
+use crate::plan::Plan;
+use crate::problem::Problem;
+use crate::rollout::{self, OptionsError, Outcome, Rollout, RolloutOptions};
+use crate::scaling::Autoscaler;
+
+/// After a plan that could not be made or carried out, another is thought of no sooner; microseconds.
+const PAUSE_US: u64 = 10_000_000;
+
+/// What a control loop is told once and for all.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ControlOptions {
+    /// Word of the scaler, of [`crate::scaling::SCALERS`].
+    pub scaling: String,
+    /// Microseconds without a request after which a model gives up its gpulets; none keeps all of them.
+    pub idle_us: Option<u64>,
+    /// Microseconds from one look at the load to the next.
+    pub period_us: u64,
+    /// Deadlines and bounds of changes.
+    pub rollout: RolloutOptions,
+}
+
+/// The scaler with the models that it was made for.
+#[derive(Debug)]
+struct Scaling {
+    names: Vec<String>,
+    scaler: Autoscaler,
+}
+
+/// All decisions of the loop, and nothing else.
+#[derive(Debug)]
+pub struct Controller {
+    options: ControlOptions,
+    terms: Arc<Terms>,
+    rollout: Rollout,
+    scaling: Option<Scaling>,
+    watch: LoadWatch,
+    latest: Latest,
+    /// Requests a second that the plan in force serves of each model.
+    capacity: BTreeMap<String, f64>,
+    /// What the plan in force, or the one that is being carried out, was made for.
+    problem: Option<Problem>,
+    /// Another plan is needed, whatever the load does.
+    replan: bool,
+    /// Questions asked so far; only the answer to the last one counts.
+    questions: u64,
+    /// Models that gave up their place to others, for want of memory.
+    evicted: BTreeSet<String>,
+    not_before_us: Option<u64>,
+    by_hand: ByHand,
+}
+
+impl Controller {
+    /// With nothing in force, on these terms.
+    ///
+    /// # Errors
+    /// [`OptionsError`] where an option of the rollout is out of range.
+    pub fn new(options: ControlOptions, terms: Terms) -> Result<Self, OptionsError> {
+        let rollout = Rollout::new(options.rollout.clone())?;
+        Ok(Self {
+            options,
+            terms: Arc::new(terms),
+            rollout,
+            scaling: None,
+            watch: LoadWatch::default(),
+            latest: Latest::default(),
+            capacity: BTreeMap::new(),
+            problem: None,
+            replan: true,
+            questions: 0,
+            evicted: BTreeSet::new(),
+            not_before_us: None,
+            by_hand: ByHand::default(),
+        })
+    }
+
+    /// Takes an event in and appends what is to be done, in order.
+    pub fn handle(&mut self, now_us: u64, event: Event, effects: &mut Vec<Effect>) {
+        match event {
+            Event::Look(look) => self.look(now_us, look, effects),
+            Event::Planned(answer) => self.planned(now_us, answer, effects),
+            Event::ByHand(accepted) => {
+                self.by_hand.begin(self.rollout.proposals().saturating_add(1));
+                self.replan = false;
+                self.begin(now_us, accepted.proposed, effects);
+            }
+            Event::Thaw => {
+                self.by_hand.give_up();
+                self.replan = true;
+                self.turn(now_us, rollout::Event::Thaw, effects);
+            }
+            Event::Rollout(event) => self.turn(now_us, event, effects),
+        }
+    }
+
+    /// When a [`rollout::Event::Tick`] is due if nothing else happens before; looks come at the caller's own pace.
+    pub fn next_wake_us(&self) -> Option<u64> {
+        self.rollout.next_wake_us()
+    }
+
+    /// How gpulets change, to be asked.
+    pub fn rollout(&self) -> &Rollout {
+        &self.rollout
+    }
+
+    /// What was seen and decided last.
+    pub fn latest(&self) -> &Latest {
+        &self.latest
+    }
+
+    /// What the plan in force, or the one that is being carried out, was made for; none before the first.
+    pub fn problem(&self) -> Option<&Problem> {
+        self.problem.as_ref()
+    }
+
+    /// Whether an operator's plan holds, whatever the load does.
+    pub fn is_by_hand(&self) -> bool {
+        self.by_hand.holds()
+    }
+
+    /// What an operator's plan would be put in force with.
+    ///
+    /// # Errors
+    /// [`NotAccepted`]: why it cannot be, now or ever.
+    pub fn accept(&self, models: &[Model], plan: &Plan) -> Result<Accepted, NotAccepted> {
+        if self.rollout.is_frozen() {
+            return Err(NotAccepted::Frozen);
+        }
+        self.terms.by_hand(models, &self.targets(), plan).map(|proposed| Accepted { proposed })
+    }
+
+    /// The answer to a question came.
+    fn planned(&mut self, now_us: u64, answer: Answer, effects: &mut Vec<Effect>) {
+        let Answer { number, result } = answer;
+        let is_wanted = number == self.questions && self.may_plan();
+        match result {
+            _ if !is_wanted => {}
+            Ok(Proposed { gone, again, planned, proposal, first }) => {
+                if !gone.is_empty() {
+                    effects.push(Effect::Evicted { models: gone.clone() });
+                    self.evicted.extend(gone);
+                }
+                // After the plan that a server starts with comes one for its load.
+                self.replan = first || again;
+                self.begin(now_us, (planned, proposal), effects);
+            }
+            Err(NotPlanned::Busy) => {}
+            Err(NotPlanned::Impossible(reason)) => self.pause(now_us, reason, effects),
+        }
+    }
+
+    fn may_plan(&self) -> bool {
+        !self.rollout.is_frozen() && self.rollout.is_idle() && !self.by_hand.holds()
+    }
+
+    fn targets(&self) -> Targets {
+        let names = self.scaling.iter().flat_map(|scaling| &scaling.names);
+        let target = |name: &String| (name.clone(), self.latest.target(name).unwrap_or(0.0));
+        let away = names.clone().filter(|name| self.latest.is_away(name) || self.evicted.contains(*name));
+        let away = away.cloned().collect();
+        Targets { rates: names.map(target).collect(), away }
+    }
+
+    fn begin(
+        &mut self,
+        now_us: u64,
+        (planned, proposal): (Planned, rollout::Proposal),
+        effects: &mut Vec<Effect>,
+    ) {
+        self.latest.planned(planned.share);
+        self.problem = Some(planned.problem);
+        self.turn(now_us, rollout::Event::Propose(proposal), effects);
+    }
+
+    fn pause(&mut self, now_us: u64, reason: String, effects: &mut Vec<Effect>) {
+        if self.latest.cannot_plan(&reason) {
+            effects.push(Effect::NoPlan { reason });
+        }
+        self.replan = true;
+        self.not_before_us = Some(now_us.saturating_add(PAUSE_US));
+    }
+
+    /// One turn of the rollout, and what follows from it here.
+    fn turn(&mut self, now_us: u64, event: rollout::Event, effects: &mut Vec<Effect>) {
+        let mut said = Vec::new();
+        self.rollout.handle(now_us, event, &mut said);
+        for effect in said {
+            match &effect {
+                rollout::Effect::Ended { proposal, outcome } => {
+                    let (proposal, outcome) = (*proposal, outcome.clone());
+                    self.ended(now_us, proposal, &outcome, effects);
+                }
+                rollout::Effect::PlanNeeded { .. } => {
+                    if self.by_hand.lost() {
+                        effects.push(Effect::ByHandLost);
+                    }
+                    self.replan = true;
+                }
+                rollout::Effect::Step { .. }
+                | rollout::Effect::Switch { .. }
+                | rollout::Effect::Incident { .. } => {}
+            }
+            effects.push(Effect::Rollout(effect));
+        }
+    }
+
+    fn ended(&mut self, now_us: u64, proposal: u64, outcome: &Outcome, effects: &mut Vec<Effect>) {
+        let plan = self.rollout.plan();
+        self.judge(&plan);
+        self.latest.ended(outcome);
+        let epoch = self.rollout.epoch();
+        if let Some(answer) = self.by_hand.ended(proposal, outcome, epoch, self.problem.as_ref(), &plan) {
+            effects.push(Effect::ByHand { proposal, answer });
+        }
+        match outcome {
+            Outcome::Done | Outcome::Unchanged | Outcome::Superseded => self.not_before_us = None,
+            Outcome::Refused { .. }
+            | Outcome::Failed { .. }
+            | Outcome::RolledBack { .. }
+            | Outcome::Stopped { .. } => {
+                self.replan = true;
+                self.not_before_us = Some(now_us.saturating_add(PAUSE_US));
+            }
+        }
+    }
+
+    fn judge(&mut self, plan: &Plan) {
+        let Some(problem) = &self.problem else { return };
+        self.capacity.clear();
+        for slot in check(problem, plan).slots {
+            *self.capacity.entry(slot.workload).or_default() += slot.capacity;
+        }
+    }
+}

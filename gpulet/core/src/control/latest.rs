@@ -1,0 +1,139 @@
+//! What was seen and decided last, and why rates moved: bounded, oldest forgotten first.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use serde::Serialize;
+
+use super::Model;
+use crate::rollout::Outcome;
+use crate::scaling::{Decision, ModelObservation, Standby};
+
+/// Decisions about rates that are remembered.
+const DECISIONS: usize = 256;
+
+/// Moves of a rate that are smaller, relatively, are not told of.
+const WORTH_TELLING: f64 = 0.01;
+
+/// A rate that is planned for moved.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct DecisionEntry {
+    /// Microseconds on the caller's clock.
+    pub at_us: u64,
+    /// Whose rate.
+    pub model: String,
+    /// Requests a second before.
+    pub from: f64,
+    /// Requests a second since.
+    pub to: f64,
+    /// Why, in words.
+    pub because: String,
+}
+
+/// A model at the last look.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ModelLatest {
+    /// Requests a second that arrived.
+    pub rate: f64,
+    /// Requests a second that are planned for.
+    pub target: f64,
+    /// Why those, in words.
+    pub because: String,
+    /// Part of the requests that ended which were answered in time; none if none ended.
+    pub attainment: Option<f64>,
+    /// Whether it needs no place.
+    pub is_away: bool,
+    /// When it was last asked for, microseconds.
+    pub asked_us: u64,
+}
+
+/// What was seen and decided last.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Latest {
+    at_us: u64,
+    models: BTreeMap<String, ModelLatest>,
+    decisions: VecDeque<DecisionEntry>,
+    share: Option<f64>,
+    problem: Option<String>,
+}
+
+impl Latest {
+    /// A model at the last look.
+    pub fn model(&self, name: &str) -> Option<&ModelLatest> {
+        self.models.get(name)
+    }
+
+    /// Why rates moved, oldest first; the last 256 moves of at least 1 %.
+    pub fn decisions(&self) -> impl Iterator<Item = &DecisionEntry> {
+        self.decisions.iter()
+    }
+
+    /// Share of every target that the last plan was made for, 1 before the first.
+    pub fn share(&self) -> f64 {
+        self.share.unwrap_or(1.0)
+    }
+
+    /// Why there is no plan for the load, if there is none.
+    pub fn problem(&self) -> Option<&str> {
+        self.problem.as_deref()
+    }
+
+    pub(super) fn target(&self, model: &str) -> Option<f64> {
+        self.models.get(model).map(|known| known.target)
+    }
+
+    /// When each model was last asked for, microseconds.
+    pub(super) fn asked_us(&self) -> BTreeMap<String, u64> {
+        self.models.iter().map(|(name, known)| (name.clone(), known.asked_us)).collect()
+    }
+
+    pub(super) fn is_away(&self, model: &str) -> bool {
+        self.models.get(model).is_some_and(|known| known.is_away)
+    }
+
+    /// The load was looked at, and rates to plan for were decided.
+    pub(super) fn looked(&mut self, models: &[Model], observed: &[ModelObservation], decision: &Decision) {
+        let seconds = decision.now_us.saturating_sub(self.at_us) as f64 / 1e6;
+        self.at_us = decision.now_us;
+        let mut known = BTreeMap::new();
+        for ((model, observed), target) in models.iter().zip(observed).zip(&decision.targets) {
+            let from = self.target(&model.name).unwrap_or(0.0);
+            let because = target.motive.to_string();
+            if (target.rate - from).abs() > WORTH_TELLING * from {
+                let (at_us, model, to) = (decision.now_us, model.name.clone(), target.rate);
+                if self.decisions.len() >= DECISIONS {
+                    self.decisions.pop_front();
+                }
+                self.decisions.push_back(DecisionEntry { at_us, model, from, to, because: because.clone() });
+            }
+            let rate = observed.arrivals as f64 / seconds.max(1e-3);
+            let is_away = target.standby != Standby::Ready;
+            let (target, attainment) = (target.rate, observed.attainment);
+            let before = self.models.get(&model.name).map_or(0, |known| known.asked_us);
+            let asked_us = if observed.arrivals > 0 { decision.now_us } else { before };
+            let now = ModelLatest { rate, target, because, attainment, is_away, asked_us };
+            known.insert(model.name.clone(), now);
+        }
+        self.models = known;
+    }
+
+    /// A plan was made, for so much of every target.
+    pub(super) fn planned(&mut self, share: f64) {
+        self.share = Some(share);
+        self.problem = None;
+    }
+
+    /// No plan could be made; whether that is news.
+    pub(super) fn cannot_plan(&mut self, reason: &str) -> bool {
+        let news = self.problem.as_deref() != Some(reason);
+        self.problem = Some(reason.to_owned());
+        news
+    }
+
+    /// A plan came in force, or not.
+    pub(super) fn ended(&mut self, outcome: &Outcome) {
+        let reason = outcome.reason();
+        if reason.is_some() {
+            self.problem = reason;
+        }
+    }
+}

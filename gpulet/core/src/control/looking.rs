@@ -1,0 +1,88 @@
+//! A look at the load: what it was, which gpulets are late, which rates to plan for, and whether to plan.
+
+use super::{Controller, Effect, Look, Looked, Model, Scaling};
+use crate::control::question::Question;
+use crate::plan::Gpulet;
+use crate::rollout;
+use crate::scaling::{Autoscaler, ModelObservation, Observation, ScalingOptions, Service, StandbyAfter};
+
+/// A model of whose answers fewer are in time although the plan serves all that is asked is not as predicted.
+const LATE_BELOW: f64 = 0.5;
+
+impl Controller {
+    /// Looks at the load, and asks for a plan if that wants one.
+    pub(super) fn look(&mut self, now_us: u64, look: Look, effects: &mut Vec<Effect>) {
+        let observed = self.watch.look(&look.models, &self.capacity);
+        self.report_late(now_us, &look.models, &observed, effects);
+        let models: Vec<Model> = look.models.into_iter().map(|looked| looked.model).collect();
+        if let Err(reason) = self.rescale(&models) {
+            return self.pause(now_us, reason, effects);
+        }
+        let Some(scaling) = &mut self.scaling else { return };
+        let decision = scaling.scaler.decide(&Observation { now_us, models: &observed });
+        let missed = |name: &str| models.iter().any(|model| model.name == name && model.is_waited_for);
+        let before = self.evicted.len();
+        self.evicted.retain(|name| !missed(name));
+        let wanted = decision.is_change || self.replan || self.evicted.len() < before;
+        self.latest.looked(&models, &observed, &decision);
+        let early = self.not_before_us.is_some_and(|at| now_us < at);
+        self.replan = wanted;
+        if wanted && !early && self.may_plan() {
+            self.questions = self.questions.saturating_add(1);
+            let question = Question {
+                number: self.questions,
+                terms: self.terms.clone(),
+                targets: self.targets(),
+                asked_us: self.latest.asked_us(),
+                current: self.rollout.plan(),
+                models,
+            };
+            effects.push(Effect::Plan(Box::new(question)));
+        }
+    }
+
+    /// Tells the rollout of gpulets whose models miss their objectives although less is asked than the plan serves.
+    fn report_late(
+        &mut self,
+        now_us: u64,
+        models: &[Looked],
+        observed: &[ModelObservation],
+        effects: &mut Vec<Effect>,
+    ) {
+        let period_s = self.options.period_us as f64 / 1e6;
+        for (looked, seen) in models.iter().zip(observed) {
+            let Some(attainment) = seen.attainment.filter(|attainment| *attainment < LATE_BELOW) else {
+                continue;
+            };
+            if seen.arrivals as f64 > seen.capacity * period_s {
+                continue;
+            }
+            let name = &looked.model.name;
+            let serves = |gpulet: &Gpulet| gpulet.slots.iter().any(|slot| slot.workload == *name);
+            let active = self.rollout.active();
+            let late: Vec<_> = active.filter(|(_, gpulet)| serves(gpulet)).map(|(id, _)| id).collect();
+            let reason = format!("{:.0} % of the answers of `{name}` in time", 100.0 * attainment);
+            for gpulet in late {
+                self.turn(now_us, rollout::Event::Late { gpulet, reason: reason.clone() }, effects);
+            }
+        }
+    }
+
+    /// A scaler for the models that there are; the targets of those that it knew stay.
+    fn rescale(&mut self, models: &[Model]) -> Result<(), String> {
+        let same = |scaling: &Scaling| scaling.names.iter().eq(models.iter().map(|model| &model.name));
+        if self.scaling.as_ref().is_some_and(same) {
+            return Ok(());
+        }
+        let services = models.iter().map(Model::service).collect::<Result<Vec<Service>, String>>()?;
+        let names: Vec<String> = models.iter().map(|model| model.name.clone()).collect();
+        let planned: Vec<f64> = names.iter().map(|name| self.latest.target(name).unwrap_or(0.0)).collect();
+        let standby = self.options.idle_us.map(|idle_us| StandbyAfter { warm_us: idle_us, cold_us: idle_us });
+        let options = ScalingOptions { standby, ..ScalingOptions::default() };
+        let scaler = Autoscaler::new(&self.options.scaling, &services, options, &planned);
+        let scaler = scaler.map_err(|error| format!("partition.scaling: {error}"))?;
+        self.scaling = Some(Scaling { names, scaler });
+        self.replan = true;
+        Ok(())
+    }
+}

@@ -1,0 +1,76 @@
+//! What happens to the loop, and what it asks for.
+
+use std::collections::BTreeSet;
+
+use super::{Accepted, Answer, InForce, Model, Question, Seen};
+use crate::rollout::{self, Outcome};
+
+/// A model as it is just now.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Looked {
+    /// What is known of it.
+    pub model: Model,
+    /// What was counted of it.
+    pub seen: Seen,
+}
+
+/// The load at one moment.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Look {
+    /// Every model that takes requests.
+    pub models: Vec<Looked>,
+}
+
+/// Why there is no plan.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum NotPlanned {
+    /// Models are loaded or unloaded just now: the plan is asked for again at the next look.
+    #[error("models are loaded or unloaded just now")]
+    Busy,
+    /// In words; another is asked for after a pause.
+    #[error("{0}")]
+    Impossible(String),
+}
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// The load was looked at: about once a period, and sooner where requests wait for a model without a place.
+    Look(Look),
+    /// The answer to a question.
+    Planned(Answer),
+    /// An operator's plan, accepted by [`super::Controller::accept`] just before.
+    ByHand(Accepted),
+    /// Plans follow the load again.
+    Thaw,
+    /// Something of the rollout's: steps, switches, faults, time, and freezing.
+    Rollout(rollout::Event),
+}
+
+/// What the caller must do or know.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Effect {
+    /// Find the answer ([`Question::answer`]), or why not now ([`Question::refused`]), and tell it.
+    Plan(Box<Question>),
+    /// As the rollout says. That a proposal ended, or that another plan is needed, was taken in here already.
+    Rollout(rollout::Effect),
+    /// An operator's plan ended.
+    ByHand {
+        /// The proposal's number.
+        proposal: u64,
+        /// What became of it.
+        answer: Result<InForce, Outcome>,
+    },
+    /// An operator's plan cannot hold any more, and others follow.
+    ByHandLost,
+    /// There is no plan, and gpulets stay as they are; told when the reason is news.
+    NoPlan {
+        /// Why, in words.
+        reason: String,
+    },
+    /// Memory is short: these models give up their gpulets.
+    Evicted {
+        /// Their names.
+        models: BTreeSet<String>,
+    },
+}

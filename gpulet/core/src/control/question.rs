@@ -1,0 +1,96 @@
+//! A plan that is wanted: the question with all that is needed to answer it, on whatever thread.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::{Model, NotPlanned, Planned, Targets, Terms};
+use crate::plan::Plan;
+use crate::rollout::Proposal;
+
+/// A plan that is wanted.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Question {
+    pub(super) number: u64,
+    pub(super) terms: Arc<Terms>,
+    pub(super) models: Vec<Model>,
+    pub(super) targets: Targets,
+    pub(super) asked_us: BTreeMap<String, u64>,
+    pub(super) current: Plan,
+}
+
+/// What came of a question.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Answer {
+    pub(super) number: u64,
+    /// The plan, or why there is none.
+    pub result: Result<Proposed, NotPlanned>,
+}
+
+/// A plan that may be carried out.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Proposed {
+    /// The plan and what it was made for.
+    pub planned: Planned,
+    /// The same, weighed.
+    pub proposal: Proposal,
+    /// Models that have to leave for it.
+    pub gone: BTreeSet<String>,
+    /// Whether it only makes room, and another has to follow.
+    pub again: bool,
+    /// Whether it is the one that a server starts with.
+    pub first: bool,
+}
+
+impl Answer {
+    /// The same question came to nothing, and why.
+    #[must_use]
+    pub fn because(self, why: NotPlanned) -> Self {
+        Self { result: Err(why), ..self }
+    }
+}
+
+impl Question {
+    /// Finds the answer: the same question has the same answer. May take as long as the placement policy does.
+    pub fn answer(self) -> Answer {
+        Answer { number: self.number, result: self.proposed().map_err(NotPlanned::Impossible) }
+    }
+
+    /// It is not answered, and why.
+    pub fn refused(&self, why: NotPlanned) -> Answer {
+        Answer { number: self.number, result: Err(why) }
+    }
+
+    /// The plan that is in force while it is asked.
+    pub fn current(&self) -> &Plan {
+        &self.current
+    }
+
+    fn proposed(self) -> Result<Proposed, String> {
+        let first = self.current.gpulets.is_empty();
+        let (planned, gone, again) = self.planned(first)?;
+        let proposal = Proposal::new(&planned.plan, &planned.problem).map_err(|error| error.to_string())?;
+        Ok(Proposed { planned, proposal, gone, again, first })
+    }
+
+    fn planned(self, first: bool) -> Result<(Planned, BTreeSet<String>, bool), String> {
+        let Self { terms, models, targets, asked_us, current, .. } = self;
+        let (planned, gone) = terms.plan_without(&models, &targets, &asked_us, |targets| {
+            if !first {
+                return terms.plan(&models, targets, Some(&current));
+            }
+            let found = terms.as_found(&models, targets)?;
+            let fits = Proposal::new(&found.plan, &found.problem).map(drop);
+            fits.map(|()| found).map_err(|error| error.to_string())
+        })?;
+        // Old and new do not fit in together: first those leave, and who needs their room comes with the next plan.
+        if gone.iter().all(|name| current.slots_of(name).next().is_none()) {
+            return Ok((planned, gone, false));
+        }
+        let mut room = targets;
+        room.away.extend(gone.iter().cloned());
+        let homeless = models.iter().filter(|model| !model.has_place);
+        room.away.extend(homeless.map(|model| model.name.clone()));
+        let planned = terms.plan(&models, &room, Some(&current))?;
+        Ok((planned, gone, true))
+    }
+}

@@ -1,0 +1,293 @@
+//! What a plan is made for: the devices, the models that serve as workloads, and profiles of both.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::NotAccepted;
+use crate::interference::Interference;
+use crate::placement::Policy;
+use crate::plan::{Gpulet, Plan, Slot};
+use crate::problem::{Device, Problem, Workload};
+use crate::profile::{Profile, Quantile};
+use crate::rollout::Proposal;
+use crate::scaling::{Resident, Service, evict};
+
+/// Halvings in the search for the largest load that can be planned for.
+const HALVINGS: u32 = 8;
+
+/// A gpulet that there is before the first plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Start {
+    /// Name of the device.
+    pub device: String,
+    /// Its first unit.
+    pub first_unit: u32,
+    /// How many units.
+    pub units: u32,
+}
+
+/// A model that takes requests.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Model {
+    /// Name, as plans call it.
+    pub name: String,
+    /// Name, as profiles call it.
+    pub model: String,
+    /// Microseconds from arrival to answer.
+    pub slo_us: f64,
+    /// Rows a batch at most; no more than every profile knows are planned with.
+    pub batch_max: u32,
+    /// What is known of it on each kind of device, one each; or why nothing is.
+    pub profiles: Result<Arc<[Profile]>, String>,
+    /// Microseconds to load it.
+    pub load_us: u64,
+    /// Whether it may lose its place while it serves.
+    pub may_leave: bool,
+    /// Whether requests wait for it to have a place.
+    pub is_waited_for: bool,
+    /// Whether it has one.
+    pub has_place: bool,
+}
+
+impl Model {
+    /// # Errors
+    /// Why nothing is known of it.
+    fn known(&self) -> Result<&[Profile], String> {
+        self.profiles.as_deref().map_err(Clone::clone)
+    }
+
+    /// What a scaler must know of it.
+    ///
+    /// # Errors
+    /// When there is no profile of it.
+    pub fn service(&self) -> Result<Service, String> {
+        let best = |profile: &Profile| {
+            let most = self.batch_max.clamp(1, profile.batches().1.max(1));
+            let rate = |batch: u32| {
+                let time = profile.latency_us(Quantile::P99, batch, profile.units_total()).ok()?;
+                (batch == 1 || 2.0 * time <= self.slo_us).then_some(1e6 * f64::from(batch) / time)
+            };
+            (1..=most).filter_map(rate).reduce(f64::max)
+        };
+        // Of several kinds the slowest: a replica may be there.
+        let replica_rate = self.known()?.iter().filter_map(best).reduce(f64::min).unwrap_or(1.0);
+        Ok(Service {
+            name: self.name.clone(),
+            replica_rate,
+            replica_share: 1.0,
+            warm_load_us: 0,
+            cold_load_us: 0,
+            // The whole device: what `static` asks for is then an equal share for each.
+            peak_rate: replica_rate,
+            replicas_min: u32::from(!self.may_leave),
+        })
+    }
+
+    fn resident(&self, targets: &Targets, asked_us: &BTreeMap<String, u64>) -> Result<Resident, String> {
+        let bytes = |profile: &Profile| {
+            let [weights, arena] =
+                [profile.weights_bytes(), profile.arena_bytes(1)].map(Option::unwrap_or_default);
+            weights.saturating_add(arena)
+        };
+        let bytes = self.known()?.iter().map(bytes).max();
+        Ok(Resident {
+            bytes: bytes.unwrap_or_default().max(1),
+            rate: targets.rates.get(&self.name).copied().unwrap_or_default(),
+            load_us: self.load_us,
+            asked_us: asked_us.get(&self.name).copied().unwrap_or_default(),
+            is_needed: !self.may_leave || self.is_waited_for || targets.away.contains(&self.name),
+        })
+    }
+}
+
+/// What to plan for.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Targets {
+    /// Requests a second by model, head-room included.
+    pub rates: BTreeMap<String, f64>,
+    /// Models that need no place.
+    pub away: BTreeSet<String>,
+}
+
+/// A plan, and how much of what was wanted it serves.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Planned {
+    /// What the plan was made for.
+    pub problem: Problem,
+    /// The plan.
+    pub plan: Plan,
+    /// Share of every target that it was made for: 1 unless the devices are too small.
+    pub share: f64,
+}
+
+/// What stays the same from plan to plan.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Terms {
+    /// What plans are cut from.
+    pub devices: Vec<Device>,
+    /// Gpulets that there are before the first plan.
+    pub start: Vec<Start>,
+    /// Who says how.
+    pub policy: Policy,
+    /// What neighbours are believed to do to each other.
+    pub interference: Interference,
+    /// Which of the profiled times to plan with.
+    pub quantile: Quantile,
+}
+
+impl Terms {
+    /// The question, with so much of every target.
+    fn problem(
+        &self,
+        models: &[Model],
+        targets: &Targets,
+        current: Option<&Plan>,
+        share: f64,
+    ) -> Result<Problem, String> {
+        let mut profiles: BTreeMap<(&str, &str), &Profile> = BTreeMap::new();
+        let mut workloads = Vec::with_capacity(models.len());
+        for model in models {
+            let known = model.known()?;
+            let largest = known.iter().map(|profile| profile.batches().1).min().unwrap_or(1);
+            let away = targets.away.contains(&model.name);
+            let target = targets.rates.get(&model.name).copied().unwrap_or(0.0);
+            workloads.push(Workload {
+                name: model.name.clone(),
+                model: model.model.clone(),
+                tenant: String::new(),
+                not_with: Vec::new(),
+                slo_us: model.slo_us,
+                rate: if away { 0.0 } else { target * share },
+                head_room: 1.0,
+                replicas_min: u32::from(!away),
+                batch_max: model.batch_max.clamp(1, largest.max(1)),
+            });
+            profiles.extend(known.iter().map(|profile| ((profile.model(), profile.device()), profile)));
+        }
+        let profiles = profiles.into_values().cloned().collect();
+        let problem = Problem::new(self.devices.clone(), workloads, profiles, self.interference.clone());
+        // Lanes keep no windows: they run whenever they have something.
+        let problem =
+            problem.map_err(|error| error.to_string())?.at_quantile(self.quantile).without_windows();
+        Ok(match current {
+            Some(plan) => problem.from_current(plan.clone()),
+            None => problem,
+        })
+    }
+
+    /// A plan for these targets; where the devices are too small, for the largest share of all of them that they serve.
+    ///
+    /// # Errors
+    /// Why there is none even for next to nothing.
+    pub fn plan(
+        &self,
+        models: &[Model],
+        targets: &Targets,
+        current: Option<&Plan>,
+    ) -> Result<Planned, String> {
+        let attempt = |share: f64| {
+            let problem = self.problem(models, targets, current, share)?;
+            let plan = self.policy.place(&problem).map_err(|error| error.to_string())?;
+            Ok::<_, String>(Planned { problem, plan, share })
+        };
+        if let Ok(planned) = attempt(1.0) {
+            return Ok(planned);
+        }
+        let mut best = attempt(0.0)?;
+        let (mut low, mut high) = (0.0, 1.0);
+        for _ in 0..HALVINGS {
+            let middle = f64::midpoint(low, high);
+            match attempt(middle) {
+                Ok(planned) => (low, best) = (middle, planned),
+                Err(_) => high = middle,
+            }
+        }
+        Ok(best)
+    }
+
+    /// A plan without models that must go where memory is too short for all: the least valuable of those that may
+    /// leave and that nobody waits for, one after another. Says which they are.
+    ///
+    /// # Errors
+    /// Why there is none even without them.
+    pub fn plan_without(
+        &self,
+        models: &[Model],
+        targets: &Targets,
+        asked_us: &BTreeMap<String, u64>,
+        make: impl Fn(&Targets) -> Result<Planned, String>,
+    ) -> Result<(Planned, BTreeSet<String>), String> {
+        let (mut targets, mut gone) = (targets.clone(), BTreeSet::new());
+        loop {
+            let reason = match make(&targets) {
+                Ok(planned) => return Ok((planned, gone)),
+                Err(reason) => reason,
+            };
+            let residents = models.iter().map(|model| model.resident(&targets, asked_us));
+            let residents = residents.collect::<Result<Vec<Resident>, String>>()?;
+            // One at a time: how much room is wanted is known only to the planner.
+            let leaves = evict(&residents, 1).ok().and_then(|places| models.get(*places.first()?));
+            let Some(leaves) = leaves else { return Err(reason) };
+            targets.away.insert(leaves.name.clone());
+            gone.insert(leaves.name.clone());
+        }
+    }
+
+    /// The plan to start with: every model that is not away on every gpulet that there is.
+    ///
+    /// # Errors
+    /// When there is no profile of a model.
+    pub fn as_found(&self, models: &[Model], targets: &Targets) -> Result<Planned, String> {
+        let away = targets.away.clone();
+        let problem = self.problem(models, &Targets { away, ..Targets::default() }, None, 1.0)?;
+        let slots: Vec<Slot> = problem
+            .workloads()
+            .iter()
+            .filter(|workload| workload.is_needed())
+            .map(|workload| {
+                let (name, batch) = (workload.name.clone(), workload.batch_max);
+                Slot { workload: name, batch, budget_us: workload.slo_us, rate: 0.0 }
+            })
+            .collect();
+        let duty_us = (slots.len() > 1).then(|| slots.iter().map(|slot| slot.budget_us).sum());
+        let gpulets = self.start.iter().map(|start| Gpulet {
+            device: start.device.clone(),
+            first_unit: start.first_unit,
+            units: start.units,
+            window: None,
+            duty_us,
+            slots: slots.clone(),
+        });
+        let plan = Plan::new(if slots.is_empty() { Vec::new() } else { gpulets.collect() });
+        Ok(Planned { problem, plan, share: 1.0 })
+    }
+
+    /// An operator's plan, for the rates that are planned for, weighed.
+    ///
+    /// # Errors
+    /// What it names that is not there, and what it leaves out that has to be there.
+    pub(super) fn by_hand(
+        &self,
+        models: &[Model],
+        targets: &Targets,
+        plan: &Plan,
+    ) -> Result<(Planned, Proposal), NotAccepted> {
+        let homeless =
+            models.iter().find(|model| !model.may_leave && plan.slots_of(&model.name).next().is_none());
+        if let Some(model) = homeless {
+            let reason = format!("gpulets: model `{}` has no slot: expected one at least", model.name);
+            return Err(NotAccepted::Malformed(reason));
+        }
+        if let Some(gpulet) = plan.gpulets.iter().find(|gpulet| gpulet.window.is_some()) {
+            let (device, unit) = (&gpulet.device, gpulet.first_unit);
+            let reason = format!(
+                "gpulets: `{device}` from unit {unit}: window: expected none: slots of one gpulet take turns instead"
+            );
+            return Err(NotAccepted::Malformed(reason));
+        }
+        let problem = self.problem(models, targets, None, 1.0).map_err(NotAccepted::Unknown)?;
+        let planned = Planned { problem, plan: Plan::new(plan.gpulets.clone()), share: 1.0 };
+        let proposal = Proposal::new(&planned.plan, &planned.problem)?;
+        Ok((planned, proposal))
+    }
+}

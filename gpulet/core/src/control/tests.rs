@@ -1,0 +1,374 @@
+//! The loop as its callers see it: looks go in, questions and tables come out.
+
+use super::*;
+use crate::interference::{Interference, NoInterference};
+use crate::placement::Policy;
+use crate::plan::{Gpulet, Slot};
+use crate::problem::{Device, DeviceKind};
+use crate::profile::{Cell, Header, Line, Profile, Quantile, Source};
+use crate::rollout::{Effect as Said, Event as Happened, GpuletId, Step, Switch};
+
+const SECOND: u64 = 1_000_000;
+
+/// 10 ms a batch of up to 8 on one unit, 5 ms on both.
+fn profile(model: &str) -> Profile {
+    profile_of(model, 10e3, 5e3)
+}
+
+/// A batch of up to 8 takes so many microseconds on one unit and on both.
+fn profile_of(model: &str, one: f64, both: f64) -> Profile {
+    let header = Header {
+        version: 1,
+        model: model.to_owned(),
+        model_sha256: None,
+        device: "toy".to_owned(),
+        engine: "none".to_owned(),
+        source: Source::TypedIn,
+        note: String::new(),
+        units_total: 2,
+        weights_bytes: None,
+        load_us_per_row: 0.0,
+    };
+    let cell = |(batch, units, us)| {
+        let (count, doubt, left_out) = (1, None, None);
+        Line::Cell(Cell { batch, units, p50_us: us, p95_us: us, p99_us: us, count, doubt, left_out })
+    };
+    let cells = [(1, 1, one), (8, 1, one), (1, 2, both), (8, 2, both)].map(cell);
+    Profile::of_lines([Line::Profile(header)].into_iter().chain(cells)).unwrap().remove(0)
+}
+
+fn model(name: &str) -> Model {
+    Model {
+        name: name.to_owned(),
+        model: name.to_owned(),
+        slo_us: 50e3,
+        batch_max: 8,
+        profiles: Ok(Arc::from([profile(name)])),
+        load_us: SECOND,
+        may_leave: false,
+        is_waited_for: false,
+        has_place: true,
+    }
+}
+
+fn terms(devices: usize) -> Terms {
+    let kind = Arc::new(DeviceKind {
+        name: "toy".to_owned(),
+        units: 2,
+        sizes: vec![1, 2],
+        gpulets_max: 2,
+        base_bytes: 0,
+        gpulet_bytes: 0,
+    });
+    let name = |at| format!("toy-{at}");
+    let device = |at| Device {
+        name: name(at),
+        kind: Arc::clone(&kind),
+        memory_bytes: 1 << 30,
+        fault_domain: name(at),
+        cost: 1.0,
+    };
+    Terms {
+        devices: (0..devices).map(device).collect(),
+        start: (0..devices).map(|at| Start { device: name(at), first_unit: 0, units: 2 }).collect(),
+        policy: Policy::default(),
+        interference: Interference::NoInterference(NoInterference),
+        quantile: Quantile::P99,
+    }
+}
+
+/// A controller whose wishes come true at once.
+struct Bench {
+    controller: Controller,
+    now_us: u64,
+    arrived: BTreeMap<String, u64>,
+    switches: Vec<Switch>,
+    /// What was told beside steps and switches.
+    told: Vec<Effect>,
+    /// Steps that fail, by the word of their model.
+    fails: Option<&'static str>,
+}
+
+impl Bench {
+    fn new(devices: usize) -> Self {
+        let options = ControlOptions {
+            // Its rules are simple, published, and will not change.
+            scaling: "gpulet".to_owned(),
+            idle_us: None,
+            period_us: SECOND,
+            rollout: RolloutOptions { probation_us: 0, ..RolloutOptions::default() },
+        };
+        let controller = Controller::new(options, terms(devices)).unwrap();
+        let (arrived, switches, told) = (BTreeMap::new(), Vec::new(), Vec::new());
+        Self { controller, now_us: 0, arrived, switches, told, fails: None }
+    }
+
+    fn handle(&mut self, event: Event) {
+        let mut events = vec![event];
+        while let Some(event) = events.pop() {
+            let mut effects = Vec::new();
+            self.controller.handle(self.now_us, event, &mut effects);
+            self.controller.rollout().check().unwrap();
+            for effect in effects {
+                match effect {
+                    Effect::Plan(question) => events.push(Event::Planned(question.answer())),
+                    Effect::Rollout(Said::Step { id, step, .. }) => {
+                        let fails = matches!(&step, Step::Prepare { model, .. } if self.fails == Some(model));
+                        let reason = "planted".to_owned();
+                        let happened = match fails {
+                            true => Happened::StepFailed { step: id, reason },
+                            false => Happened::StepDone(id),
+                        };
+                        events.push(Event::Rollout(happened));
+                    }
+                    Effect::Rollout(Said::Switch { switch, .. }) => {
+                        let rested = switch.rest.iter().map(|id| Event::Rollout(Happened::AtRest(*id)));
+                        events.extend(rested);
+                        events.push(Event::Rollout(Happened::Switched { epoch: switch.epoch }));
+                        self.switches.push(switch);
+                    }
+                    other => self.told.push(other),
+                }
+            }
+        }
+    }
+
+    /// A second later: so many more requests of each model came, and were answered in time.
+    fn look(&mut self, rates: &[(&str, u64)]) {
+        let looked = (0..).zip(rates).map(|(number, (name, rate))| {
+            let all = self.arrived.entry((*name).to_owned()).or_default();
+            *all += rate;
+            let counts = Counts { rows: *all, answered: *all, late: 0, failed: 0 };
+            Looked { model: model(name), seen: Seen { number, counts, ..Seen::default() } }
+        });
+        let models = looked.collect();
+        self.handle(Event::Look(Look { models }));
+        self.now_us += SECOND;
+        self.handle(Event::Rollout(Happened::Tick));
+    }
+
+    fn devices(&self) -> usize {
+        self.controller.rollout().plan().devices().len()
+    }
+
+    fn no_plans(&self) -> usize {
+        self.told.iter().filter(|told| matches!(told, Effect::NoPlan { .. })).count()
+    }
+}
+
+#[test]
+fn it_begins_with_what_it_finds_and_then_follows_the_load_both_ways() {
+    let mut bench = Bench::new(4);
+    bench.look(&[("a", 0), ("b", 0)]);
+    let found = &bench.switches[0];
+    assert_eq!((found.active.len(), found.active[0].gpulet.slots.len()), (4, 2), "every model everywhere");
+    for _ in 0..60 {
+        bench.look(&[("a", 20), ("b", 20)]);
+    }
+    assert_eq!(bench.devices(), 1, "{:#?}", bench.controller.rollout().plan());
+    for _ in 0..60 {
+        bench.look(&[("a", 20), ("b", 3_000)]);
+    }
+    assert!(bench.devices() >= 2, "{:#?}", bench.controller.rollout().plan());
+    let known = bench.controller.latest().model("b").unwrap();
+    assert!(known.target > 2_500.0, "{known:?}");
+    assert!(bench.controller.latest().decisions().any(|moved| moved.model == "b" && moved.to > 2_000.0));
+    for _ in 0..120 {
+        bench.look(&[("a", 20), ("b", 20)]);
+    }
+    assert_eq!(bench.devices(), 1, "{:#?}", bench.controller.rollout().plan());
+}
+
+#[test]
+fn what_does_not_fit_is_served_in_part_and_said() {
+    let mut bench = Bench::new(1);
+    for _ in 0..60 {
+        bench.look(&[("a", 100_000)]);
+    }
+    let share = bench.controller.latest().share();
+    assert!(share > 0.0 && share < 0.1, "{share}");
+    assert_eq!(bench.devices(), 1);
+}
+
+#[test]
+fn after_a_failure_it_pauses_and_goes_on_from_the_plan_in_force() {
+    let mut bench = Bench::new(4);
+    for _ in 0..60 {
+        bench.look(&[("a", 20), ("b", 20)]);
+    }
+    bench.fails = Some("b");
+    let mut before = Plan::default();
+    let failed = |bench: &Bench| {
+        let failure = |told: &&Effect| {
+            let Effect::Rollout(Said::Ended { outcome, .. }) = told else { return false };
+            matches!(outcome, Outcome::Failed { reason } if reason.contains("planted"))
+        };
+        bench.told.iter().filter(failure).count()
+    };
+    for _ in 0..60 {
+        if failed(&bench) == 0 {
+            before = bench.controller.rollout().plan();
+            bench.look(&[("a", 20), ("b", 3_000)]);
+        }
+    }
+    assert_eq!(failed(&bench), 1);
+    for _ in 0..4 {
+        bench.look(&[("a", 20), ("b", 3_000)]);
+    }
+    assert_eq!(failed(&bench), 1, "nothing is tried for ten seconds");
+    assert!(bench.controller.latest().problem().unwrap().contains("planted"));
+    assert_eq!(bench.controller.rollout().plan(), before);
+    bench.fails = None;
+    for _ in 0..8 {
+        bench.look(&[("a", 20), ("b", 3_000)]);
+    }
+    assert_ne!(bench.controller.rollout().plan(), before, "then it goes on");
+}
+
+#[test]
+fn a_model_without_a_profile_is_said_once_and_stops_nothing() {
+    let mut bench = Bench::new(1);
+    let mut unknown = model("a");
+    unknown.profiles = Err("model `a`: no profile of it".to_owned());
+    let seen = Seen::default();
+    for _ in 0..3 {
+        let models = vec![Looked { model: unknown.clone(), seen }];
+        bench.handle(Event::Look(Look { models }));
+        bench.now_us += SECOND;
+    }
+    assert_eq!(bench.no_plans(), 1);
+    assert_eq!(bench.controller.latest().problem(), Some("model `a`: no profile of it"));
+    for _ in 0..12 {
+        bench.look(&[("a", 10)]);
+    }
+    assert_eq!(bench.devices(), 1, "it has one by now");
+}
+
+fn whole(device: &str, names: &[&str]) -> Gpulet {
+    let slot = |name: &&str| Slot { workload: (*name).to_owned(), batch: 4, budget_us: 5e3, rate: 10.0 };
+    let slots: Vec<Slot> = names.iter().map(slot).collect();
+    let duty_us = (slots.len() > 1).then_some(10e3);
+    Gpulet { device: device.to_owned(), first_unit: 0, units: 2, window: None, duty_us, slots }
+}
+
+#[test]
+fn an_operators_plan_stays_until_it_is_thawed() {
+    let mut bench = Bench::new(2);
+    bench.look(&[("a", 10), ("b", 10)]);
+    let models = [model("a"), model("b")];
+    let plan = Plan::new(vec![whole("toy-0", &["a"]), whole("toy-1", &["b"])]);
+    let accepted = bench.controller.accept(&models, &plan).unwrap();
+    bench.handle(Event::ByHand(accepted));
+    bench.now_us += SECOND;
+    bench.handle(Event::Rollout(Happened::Tick));
+    let answers = |bench: &Bench| -> Vec<bool> {
+        let answer = |told: &Effect| match told {
+            Effect::ByHand { answer, .. } => Some(answer.is_ok()),
+            _ => None,
+        };
+        bench.told.iter().filter_map(answer).collect()
+    };
+    assert_eq!(answers(&bench), [true]);
+    for _ in 0..60 {
+        bench.look(&[("a", 5_000), ("b", 10)]);
+    }
+    assert_eq!(bench.controller.rollout().plan(), plan, "whatever the load does");
+    bench.handle(Event::Thaw);
+    for _ in 0..60 {
+        bench.look(&[("a", 5_000), ("b", 10)]);
+    }
+    assert_ne!(bench.controller.rollout().plan(), plan);
+}
+
+#[test]
+fn a_plan_by_hand_that_cannot_be_is_refused_in_words() {
+    let bench = Bench::new(1);
+    let models = [model("a"), model("b")];
+    let refused =
+        |plan: Vec<Gpulet>| bench.controller.accept(&models, &Plan::new(plan)).unwrap_err().to_string();
+    let homeless = refused(vec![whole("toy-0", &["a"])]);
+    assert_eq!(homeless, "gpulets: model `b` has no slot: expected one at least");
+    let elsewhere = refused(vec![whole("toy-7", &["a", "b"])]);
+    assert!(elsewhere.contains("toy-7"), "{elsewhere}");
+}
+
+#[test]
+fn an_answer_that_comes_too_late_changes_nothing() {
+    let mut bench = Bench::new(2);
+    let models = vec![Looked { model: model("a"), seen: Seen::default() }];
+    let mut effects = Vec::new();
+    bench.controller.handle(0, Event::Look(Look { models: models.clone() }), &mut effects);
+    let Some(Effect::Plan(old)) = effects.pop() else { panic!("{effects:?}") };
+    bench.controller.handle(SECOND, Event::Look(Look { models }), &mut effects);
+    let Some(Effect::Plan(new)) = effects.pop() else { panic!("{effects:?}") };
+    bench.handle(Event::Planned(old.answer()));
+    assert!(bench.controller.rollout().is_idle() && bench.switches.is_empty());
+    bench.handle(Event::Planned(new.refused(NotPlanned::Busy)));
+    assert!(bench.switches.is_empty() && bench.told.is_empty());
+    bench.look(&[("a", 1)]);
+    assert_eq!(bench.switches.len(), 1, "it is asked again at the next look");
+}
+
+#[test]
+fn a_table_is_lanes_with_turns_where_turns_were_planned() {
+    let mut bench = Bench::new(2);
+    bench.look(&[("a", 0), ("b", 0)]);
+    let lane = |gpulet: GpuletId| Some(u32::try_from(gpulet.number).unwrap());
+    let models = [model("a"), model("b"), model("elsewhere")];
+    let versions = [(10, 0), (11, 0), (20, 1), (30, 2)];
+    let versions = versions.map(|(number, at): (u32, usize)| Version { number, model: &models[at] });
+    let mut kinds = LaneKinds::new([("toy-0", "toy"), ("toy-1", "toy")]);
+    let found = LaneTable::of(&bench.switches[0], lane, &versions, &mut kinds).unwrap();
+    assert_eq!(found.up.len(), 2);
+    assert!(found.up.iter().all(|up| up.cycle.is_empty()), "no rate was planned for");
+    assert!(found.up.iter().all(|up| up.kind == 1), "both are two units of the same kind");
+    assert_eq!(found.models[0].lanes.len(), 2);
+    let points = [1, 2, 4, 8].map(|rows| (rows, 5_000_000)).to_vec();
+    assert_eq!(found.models[0].times, [LaneTimes { kind: 1, points }]);
+    assert_eq!(found.models[3], LaneModel { model: 30, lanes: Vec::new(), times: Vec::new() });
+
+    let half = Gpulet { units: 1, ..whole("toy-1", &["b"]) };
+    let plan = Plan::new(vec![whole("toy-0", &["a", "b"]), half]);
+    let accepted = bench.controller.accept(&models[..2], &plan).unwrap();
+    bench.handle(Event::ByHand(accepted));
+    let table = LaneTable::of(bench.switches.last().unwrap(), lane, &versions, &mut kinds).unwrap();
+    let shared = table.up.iter().find(|up| !up.cycle.is_empty()).unwrap();
+    let turn = |model| LaneTurn { model, rows: 4, budget_ns: 5_000_000 };
+    assert_eq!(shared.cycle, [turn(10), turn(11), turn(20)], "every version has the turn of its model");
+    let alone = table.up.iter().find(|up| up.cycle.is_empty()).unwrap();
+    assert_eq!((shared.kind, alone.kind), (1, 2), "one model needs no turns, and one unit is another kind");
+    assert_eq!(table.models[2].times.len(), 2, "`b` runs on both");
+
+    let nowhere = LaneTable::of(bench.switches.last().unwrap(), |_| None::<u32>, &versions, &mut kinds);
+    assert!(nowhere.unwrap_err().to_string().ends_with("has no lane"));
+}
+
+#[test]
+fn plans_for_lanes_have_no_windows_even_where_those_would_be_cheapest() {
+    let has_windows = |plan: &Plan| plan.gpulets.iter().any(|gpulet| gpulet.window.is_some());
+    // `wide` needs both units for six tenths of the time, the others one each for three tenths.
+    let known = [("wide", 18e3, 9e3, 520.0), ("left", 9e3, 9e3, 250.0), ("right", 9e3, 9e3, 250.0)];
+    let profiles = known.map(|(name, one, both, _)| profile_of(name, one, both));
+    let models: Vec<Model> = profiles
+        .iter()
+        .map(|profile| Model {
+            slo_us: 60e3,
+            profiles: Ok(Arc::from([profile.clone()])),
+            ..model(profile.model())
+        })
+        .collect();
+    let rates = known.map(|(name, .., rate)| (name.to_owned(), rate));
+    let targets = Targets { rates: BTreeMap::from(rates), ..Targets::default() };
+    let mut terms = terms(3);
+    for device in &mut terms.devices {
+        device.kind = Arc::new(DeviceKind { gpulets_max: 8, ..(*device.kind).clone() });
+    }
+    let planned = terms.plan(&models, &targets, None).unwrap();
+    assert!(!has_windows(&planned.plan) && planned.share == 1.0, "{planned:?}");
+    let asked = &planned.problem;
+    let (devices, workloads) = (asked.devices().to_vec(), asked.workloads().to_vec());
+    let free = Problem::new(devices, workloads, profiles.to_vec(), asked.interference().clone()).unwrap();
+    let freely = Policy::default().place(&free).unwrap();
+    assert!(has_windows(&freely), "where it may, the policy takes them: {freely:?}");
+    assert!(freely.devices().len() < planned.plan.devices().len());
+}

@@ -1,0 +1,200 @@
+//! What one model needs, and what it has really lost.
+
+use super::courses::Courses;
+use super::{SAMPLE_US, Sampler, ScalingOptions, Seen, Service};
+
+/// Part of its requests that a model may lose, in parts of the loss allowed in all.
+const LOSS_MAX: f64 = 3.0;
+/// A model that in fact loses more, over [`LONG_S`], is helped faster.
+const LOSS_WORST: f64 = 4.0;
+const LONG_S: f64 = 600.0;
+const FASTER: f64 = 10.0;
+/// Of a loss, in parts of the one allowed, so much counts as reason to go faster: a jump is no lack of head-room.
+const FASTER_UP_TO: f64 = 5.0;
+/// Correction, as a logarithm, that a second without any of the loss expected takes away, if that is the loss allowed:
+/// 3 % in ten minutes. A second with twice that lost gives it back.
+const GAIN: f64 = 0.03 / 600.0;
+/// Corrections at least and at most, as a logarithm.
+const CORRECTION: (f64, f64) = (-0.12, 2.5);
+/// What was planned for at the start counts as the highest rate known for half an hour.
+const PLANNED_US: u64 = 1_800_000_000;
+/// Looks between two choices of a course, and between two of its multiple.
+const CHOICE_EVERY: u64 = 20;
+const MULTIPLE_EVERY: u64 = 4;
+/// Looks in a row that must find capacity lacking: the first one of a jump shows a part of it only, and whoever asks
+/// for that much has to wait for the change before asking for the rest.
+pub(super) const CONFIRMED: u32 = 2;
+
+/// Lost and arrived, forgetting.
+#[derive(Clone, Copy, Debug, Default)]
+struct Count {
+    lost: f64,
+    arrived: f64,
+}
+
+/// What a unit of capacity of a model is worth.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Terms {
+    /// What it costs, in requests lost.
+    pub(super) tail: f64,
+    /// Part of the time for which a jump to the highest rate known is not served without it.
+    pub(super) jump: f64,
+    /// Part of all requests that may be lost.
+    pub(super) goal: f64,
+    /// Number of the look.
+    pub(super) look: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Need {
+    sampler: Sampler,
+    courses: Courses,
+    /// What was planned for at the start, requests a second, and until when that counts.
+    planned: Option<(f64, u64)>,
+    highest: f64,
+    /// How many times the course followed.
+    times: Option<f64>,
+    /// Requests a second.
+    rate: f64,
+    /// Part of the demand that is expected to be lost with that.
+    loss: f64,
+    is_insured: bool,
+    correction: f64,
+    long: Count,
+    /// Looks in a row that found capacity lacking.
+    lacking: u32,
+}
+
+impl Need {
+    pub(super) fn new(options: &ScalingOptions) -> Self {
+        let samples = |time_us: u64| u32::try_from(time_us.div_ceil(SAMPLE_US)).unwrap_or(u32::MAX);
+        let horizon = samples(options.change_us).saturating_add(1);
+        Self {
+            sampler: Sampler::new(SAMPLE_US),
+            courses: Courses::new(horizon, samples(options.cool_down_us), SAMPLE_US),
+            planned: None,
+            highest: 0.0,
+            times: None,
+            rate: 0.0,
+            loss: 0.0,
+            is_insured: false,
+            correction: 0.0,
+            long: Count::default(),
+            lacking: 0,
+        }
+    }
+
+    /// Takes in what arrived; whether that completes a sample.
+    pub(super) fn observe(&mut self, now_us: u64, seen: &Seen) -> bool {
+        let (planned, until_us) =
+            *self.planned.get_or_insert((seen.target, now_us.saturating_add(PLANNED_US)));
+        let mut is_sample = false;
+        for rate in self.sampler.observe(now_us, seen.observed.arrivals).iter() {
+            self.courses.observe(rate);
+            is_sample = true;
+        }
+        let planned = if now_us < until_us { planned } else { 0.0 };
+        self.highest = self.courses.highest().max(planned);
+        is_sample
+    }
+
+    /// Corrects the need by what was lost of `arrived` requests in so many seconds; `loss` is a part of them.
+    pub(super) fn correct(&mut self, seconds: f64, arrived: f64, loss: f64, goal: f64) {
+        let kept = libm::exp(-seconds / LONG_S);
+        self.long.lost = kept * self.long.lost + loss * arrived;
+        self.long.arrived = kept * self.long.arrived + arrived;
+        // A moment with few requests says less than one with many.
+        let weight = (arrived / (self.courses.level() * seconds).max(1.0)).min(4.0);
+        let excess = (loss - self.loss.min(LOSS_MAX * goal)) / goal;
+        let is_worst = self.long.lost > LOSS_WORST * goal * self.long.arrived;
+        let excess =
+            if is_worst && excess > 0.0 { excess.max(FASTER * excess.min(FASTER_UP_TO)) } else { excess };
+        let corrected = self.correction + GAIN * seconds * weight * excess;
+        self.correction = corrected.clamp(CORRECTION.0, CORRECTION.1);
+    }
+
+    /// Finds what is needed on these terms. `number` is the model's: not all choose at the same look.
+    pub(super) fn weigh(&mut self, terms: &Terms, number: u64, capacity: f64) {
+        if !self.is_ready() {
+            return;
+        }
+        let allowed = LOSS_MAX * terms.goal;
+        let turn = terms.look.wrapping_add(number);
+        if turn.is_multiple_of(CHOICE_EVERY) {
+            self.courses.choose(terms.tail, allowed);
+        }
+        if turn.is_multiple_of(MULTIPLE_EVERY) || self.times.is_none() {
+            let cheapest = self.courses.cheapest(terms.tail, allowed);
+            self.loss = cheapest.map_or(self.loss, |cheapest| cheapest.loss);
+            self.times = cheapest.map(|cheapest| cheapest.times);
+        }
+        let rate = self.courses.rate(self.times.unwrap_or(1.0));
+        // A large rate times a large error, each seen, may be a demand that never was.
+        let rate = rate.min(self.highest.max(self.courses.crest()).max(self.courses.wish()));
+        self.rate = (libm::exp(self.correction) * rate).max(self.courses.mean());
+        self.is_insured = terms.jump >= terms.tail;
+        if self.is_insured {
+            self.rate = self.rate.max(self.highest);
+        }
+        let capacity = if capacity.is_finite() { capacity.max(0.0) } else { 0.0 };
+        let is_short = capacity < self.rate && self.shortfall(capacity) > LOSS_MAX * terms.goal + self.loss;
+        self.lacking = if is_short { self.lacking.saturating_add(1) } else { 0 };
+    }
+
+    /// Part of the demand that is expected to be lost, a jump to the highest rate known included.
+    pub(super) fn loss_with_jump(&self, jump: f64) -> f64 {
+        let missing = (self.highest - self.rate).max(0.0) / self.level().max(self.courses.mean()).max(1.0);
+        self.loss + jump * missing
+    }
+
+    /// Part of the demand that a capacity will not serve, corrected.
+    pub(super) fn shortfall(&self, capacity: f64) -> f64 {
+        let capacity = if capacity.is_finite() { capacity.max(0.0) } else { 0.0 };
+        self.courses.shortfall(capacity * libm::exp(-self.correction))
+    }
+
+    /// Requests a second, of those that come, that more will be lost with a capacity than with what is needed.
+    pub(super) fn lost_without(&self, capacity: f64) -> f64 {
+        if capacity >= self.rate {
+            return 0.0;
+        }
+        (self.shortfall(capacity) - self.loss).max(0.0) * self.courses.level()
+    }
+
+    pub(super) fn is_ready(&self) -> bool {
+        self.courses.is_ready()
+    }
+
+    pub(super) fn is_lacking(&self) -> bool {
+        self.lacking >= CONFIRMED
+    }
+
+    pub(super) fn is_insured(&self) -> bool {
+        self.is_insured
+    }
+
+    /// Requests a second that are needed.
+    pub(super) fn rate(&self) -> f64 {
+        self.rate
+    }
+
+    /// Requests a second that come.
+    pub(super) fn level(&self) -> f64 {
+        self.courses.level()
+    }
+
+    /// Requests a second: the highest rate known.
+    pub(super) fn highest(&self) -> f64 {
+        self.highest
+    }
+
+    /// All the demand remembered; comparable between models that were observed together.
+    pub(super) fn demand(&self) -> f64 {
+        self.courses.demand()
+    }
+}
+
+/// What a model's replica costs for each request a second.
+pub(super) fn cost(service: &Service) -> f64 {
+    service.replica_share / service.replica_rate
+}

@@ -1,0 +1,199 @@
+//! Plans over time: a row a device, a box a gpulet, as high as its share and as wide as it was in force.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use super::axis::Axis;
+use super::markup::{escape, number};
+use super::style;
+use crate::report::{GpuletSpan, PartitionFigures};
+
+const WIDTH: f64 = 1_000.0;
+const LEFT: f64 = 96.0;
+const RIGHT: f64 = 984.0;
+const TOP: f64 = 32.0;
+/// Height of a device, and of the gap to the next.
+const DEVICE: f64 = 56.0;
+const GAP: f64 = 10.0;
+/// Devices that are drawn at most.
+const DEVICES_MAX: usize = 24;
+/// Keys that stand in a line.
+const KEYS_IN_LINE: usize = 6;
+/// Width of a letter in a box, and the least height of a box with letters.
+const LETTER: f64 = 7.0;
+const LINE: f64 = 13.0;
+
+/// The picture; none without gpulets. `models` are all names, in the order of the workload.
+pub(super) fn draw(figures: &PartitionFigures, models: &[&str]) -> Option<String> {
+    let spans = &figures.gpulets;
+    let to = spans.iter().map(|span| span.to_s).reduce(f64::max)?;
+    let mut units: BTreeMap<&str, u32> = BTreeMap::new();
+    for span in spans {
+        let own = units.entry(&span.device).or_default();
+        *own = (*own).max(span.first_unit.saturating_add(span.units));
+    }
+    let axis = Axis::exact(0.0, to.max(f64::MIN_POSITIVE), (LEFT, RIGHT));
+    let drawn = units.len().min(DEVICES_MAX);
+    let bottom = TOP + (DEVICE + GAP) * drawn as f64;
+    let key_lines = models.len().min(style::COLOURS).div_ceil(KEYS_IN_LINE);
+    let height = bottom + 48.0 + 20.0 * key_lines as f64;
+    let title = "Gpulets in force, over time";
+    let mut svg = format!(
+        "<svg class=\"plot\" xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{title}\">\n<text class=\"title\" x=\"0\" y=\"18\">{title}</text>\n"
+    );
+    for (row, (device, units)) in units.iter().take(DEVICES_MAX).enumerate() {
+        let y = TOP + (DEVICE + GAP) * row as f64;
+        let _ = writeln!(
+            svg,
+            "<path class=\"grid\" d=\"M{LEFT} {y:.1}H{RIGHT}M{LEFT} {:.1}H{RIGHT}\"/><text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
+            y + DEVICE,
+            LEFT - 8.0,
+            y + DEVICE / 2.0 + 4.0,
+            escape(device)
+        );
+        for span in spans.iter().filter(|span| span.device == *device) {
+            draw_box(&mut svg, &axis, (y, f64::from((*units).max(1))), span, models);
+        }
+    }
+    draw_axis(&mut svg, &axis, bottom);
+    for (at, name) in models.iter().take(style::COLOURS).enumerate() {
+        let column = (RIGHT - LEFT) / KEYS_IN_LINE as f64;
+        let x = LEFT + column * (at % KEYS_IN_LINE) as f64;
+        let y = bottom + 48.0 + 20.0 * (at / KEYS_IN_LINE) as f64;
+        let _ = writeln!(
+            svg,
+            "<rect class=\"f{at}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"12\" height=\"12\" rx=\"2\"/><text class=\"key\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+            x + 18.0,
+            y + 10.0,
+            escape(name)
+        );
+    }
+    svg.push_str("</svg>\n");
+    Some(svg)
+}
+
+/// A gpulet: in stripes of the colours of its models, which take turns.
+fn draw_box(svg: &mut String, axis: &Axis, (top, units): (f64, f64), span: &GpuletSpan, models: &[&str]) {
+    let (from, to) = (axis.pixel(span.from_s), axis.pixel(span.to_s));
+    let y = top + DEVICE * f64::from(span.first_unit) / units;
+    let height = (DEVICE * f64::from(span.units) / units - 1.0).max(1.0);
+    let width = (to - from - 0.6).max(0.4);
+    let names = span.models.join(", ");
+    let stripe = height / span.models.len().max(1) as f64;
+    let _ = write!(
+        svg,
+        "<g><title>{}: {} units from {} on, {:.1} to {:.1} s: {}</title>",
+        escape(&span.device),
+        span.units,
+        span.first_unit,
+        span.from_s,
+        span.to_s,
+        escape(&names)
+    );
+    for (at, name) in span.models.iter().enumerate() {
+        let colour = models.iter().position(|model| model == name).unwrap_or(0) % style::COLOURS;
+        let _ = write!(
+            svg,
+            "<rect class=\"f{colour}\" x=\"{from:.1}\" y=\"{:.1}\" width=\"{width:.1}\" height=\"{stripe:.1}\"/>",
+            y + stripe * at as f64
+        );
+    }
+    if let [only] = span.models.as_slice()
+        && height >= LINE
+        && width >= LETTER * only.chars().count() as f64
+    {
+        let _ = write!(
+            svg,
+            "<text class=\"inside\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
+            f64::midpoint(from, to),
+            y + height / 2.0 + 4.0,
+            escape(only)
+        );
+    }
+    svg.push_str("</g>\n");
+}
+
+fn draw_axis(svg: &mut String, axis: &Axis, bottom: f64) {
+    for tick in axis.ticks() {
+        let at = axis.pixel(tick);
+        let _ = writeln!(
+            svg,
+            "<path class=\"frame\" d=\"M{at:.1} {bottom:.1}v4\"/><text x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
+            bottom + 18.0,
+            axis.label(tick)
+        );
+    }
+    let _ = writeln!(
+        svg,
+        "<path class=\"frame\" d=\"M{LEFT} {bottom:.1}H{RIGHT}\"/><text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">seconds from the start of the run</text>",
+        f64::midpoint(LEFT, RIGHT),
+        bottom + 38.0
+    );
+}
+
+/// What the picture shows, in a sentence.
+pub(super) fn caption(figures: &PartitionFigures) -> String {
+    let mut text = format!(
+        "A box is a gpulet, as high as its share of the device; stripes take turns. {} of {} devices at most, {} on \
+         average ({} device hours), {} tables in force.",
+        figures.devices_most,
+        figures.devices,
+        number(figures.devices_mean),
+        number(figures.device_seconds / 3_600.0),
+        figures.changes
+    );
+    if figures.share_least < 1.0 {
+        let _ = write!(
+            text,
+            " The devices were too few at times: plans were for {} % of what was wanted at least.",
+            number(100.0 * figures.share_least)
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gpulets_are_boxes_on_their_devices_in_the_colours_of_their_models() {
+        let span = |device: &str, models: &[&str], from_s, to_s| GpuletSpan {
+            device: device.to_owned(),
+            first_unit: 0,
+            units: 2,
+            models: models.iter().map(|&name| name.to_owned()).collect(),
+            from_s,
+            to_s,
+        };
+        let figures = PartitionFigures {
+            policy: "tessera".to_owned(),
+            scaling: "attainment".to_owned(),
+            plan: None,
+            devices: 3,
+            devices_most: 2,
+            devices_mean: 1.5,
+            device_seconds: 150.0,
+            cost_seconds: 150.0,
+            changes: 2,
+            failures: 0,
+            unplanned: 0,
+            share_least: 0.5,
+            problem: None,
+            steps: Vec::new(),
+            gpulets: vec![span("a&b", &["m", "n"], 0.0, 100.0), span("c", &["n"], 50.0, 100.0)],
+            decisions: Vec::new(),
+        };
+        let svg = draw(&figures, &["m", "n"]).unwrap();
+        assert!(svg.contains("a&amp;b: 2 units from 0 on, 0.0 to 100.0 s: m, n"), "{svg}");
+        assert_eq!(svg.matches("<g>").count(), 2);
+        assert_eq!(svg.matches("class=\"f1\"").count(), 3, "a stripe, a box and a key");
+        assert!(
+            caption(&figures).contains("2 of 3 devices at most, 1.50 on average"),
+            "{}",
+            caption(&figures)
+        );
+        assert!(caption(&figures).contains("for 50"));
+        assert!(draw(&PartitionFigures { gpulets: Vec::new(), ..figures }, &[]).is_none());
+    }
+}

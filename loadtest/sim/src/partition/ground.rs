@@ -1,0 +1,295 @@
+//! Devices, models and terms as a workload gives them: everything is checked here, and every fault named.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use gpulet_core::control::{ControlOptions, Model, Start, Targets, Terms};
+use gpulet_core::interference::{Interference, NoInterference};
+use gpulet_core::placement::Policy;
+use gpulet_core::plan::Plan;
+use gpulet_core::problem::{Device, DeviceKind};
+use gpulet_core::profile::{Profile, Quantile, UNITS_MAX};
+use gpulet_core::rollout::RolloutOptions;
+use gpulet_core::scaling::SCALERS;
+use workload::{Devices, Named, Partition, Workload, WorkloadError};
+
+use crate::setup::Setup;
+use crate::units::MICROSECOND;
+
+/// All that a run of the control loop is made from.
+#[derive(Debug)]
+pub(crate) struct Ground {
+    pub terms: Terms,
+    pub options: ControlOptions,
+    /// In the order of the workload.
+    pub models: Vec<Model>,
+    /// What is in force from the start to the end, if plans do not follow the load.
+    pub plan: Option<Plan>,
+    /// The name of its file.
+    pub plan_name: Option<String>,
+    /// Nanoseconds to open a gpulet.
+    pub open: u64,
+    /// Nanoseconds to load each model, by its name in profiles.
+    pub load: BTreeMap<String, u64>,
+}
+
+/// A fault in what the workload says or names.
+pub(super) fn fault(field: impl Into<String>, problem: impl Into<String>) -> WorkloadError {
+    WorkloadError { file: String::new(), line: None, field: field.into(), problem: problem.into() }
+}
+
+impl Ground {
+    pub(super) fn new(workload: &Workload, setup: &Setup) -> Result<Option<Self>, WorkloadError> {
+        let Some(partition) = &workload.partition else { return Ok(None) };
+        let profiles = read_profiles(&partition.profiles)?;
+        let mut devices = Vec::new();
+        for section in &partition.devices {
+            devices.extend(read_devices(section, &profiles)?);
+        }
+        let models = read_models(workload, &devices, &profiles)?;
+        let start = |device: &Device| Start {
+            device: device.name.clone(),
+            first_unit: 0,
+            units: device.kind.sizes.last().copied().unwrap_or(device.kind.units),
+        };
+        let terms = Terms {
+            start: devices.iter().map(start).collect(),
+            devices,
+            policy: read_policy(setup.placement.as_deref().unwrap_or(&partition.policy))?,
+            interference: Interference::NoInterference(NoInterference),
+            quantile: Quantile::default(),
+        };
+        terms.as_found(&models, &Targets::default()).map_err(|problem| fault("devices", problem))?;
+        let load = workload.models.iter().rev().map(|model| {
+            let time = model.load.unwrap_or(partition.load);
+            (model.model.clone(), time)
+        });
+        Ok(Some(Self {
+            terms,
+            options: options(partition, setup)?,
+            models,
+            plan: partition.plan.as_ref().map(read_plan).transpose()?,
+            open: partition.open,
+            load: load.collect(),
+            plan_name: partition.plan.as_ref().map(|plan| plan.name.clone()),
+        }))
+    }
+
+    /// Device time of batches of a model at its least: of all shares of all kinds, the time of the batch times the share.
+    pub(super) fn cheapest(&self, model: usize) -> Result<workload::Profile, WorkloadError> {
+        let largest = self.models.get(model).map_or(1, |model| model.batch_max);
+        let kinds: BTreeMap<&str, &DeviceKind> = self
+            .terms
+            .devices
+            .iter()
+            .map(|device| (device.kind.name.as_str(), device.kind.as_ref()))
+            .collect();
+        let mut points: Vec<(u32, u64)> = Vec::new();
+        for rows in 1..=largest {
+            let shares = kinds.values().flat_map(|kind| kind.sizes.iter().map(move |units| (kind, *units)));
+            let costs = shares.filter_map(|(kind, units)| {
+                let time = self.time(model, &kind.name, units, rows)?;
+                Some((time as f64 * f64::from(units) / f64::from(kind.units)) as u64)
+            });
+            // Times that fall where more rows are cheaper than fewer are no cheaper than those.
+            let least = costs.min().unwrap_or(1).max(1);
+            points.push((rows, least.max(points.last().map_or(1, |(_, before)| *before))));
+        }
+        workload::Profile::from_points(&points)
+    }
+
+    /// Kind of a device by its name.
+    pub(crate) fn kind_of(&self, device: &str) -> Option<&DeviceKind> {
+        let found = self.terms.devices.iter().find(|known| known.name == device);
+        found.map(|device| device.kind.as_ref())
+    }
+
+    /// Median nanoseconds of a batch of a model on so many units of a kind of device, larger batches than are known as
+    /// several; none where nothing is known there.
+    pub(crate) fn time(&self, model: usize, kind: &str, units: u32, rows: u32) -> Option<u64> {
+        let profiles = self.models.get(model)?.profiles.as_deref().ok()?;
+        let profile = profiles.iter().find(|profile| profile.device() == kind)?;
+        median(profile, units, rows)
+    }
+}
+
+fn median(profile: &Profile, units: u32, rows: u32) -> Option<u64> {
+    let (least, most) = profile.batches();
+    let rows = rows.max(least).max(1);
+    let known = |rows: u32| profile.latency_us(Quantile::P50, rows, units).ok();
+    if let Some(time) = known(rows) {
+        return Some(nanos(time));
+    }
+    let largest = (1..=rows.min(most)).rev().find(|rows| known(*rows).is_some())?;
+    let whole = nanos(known(largest)?).saturating_mul(u64::from(rows / largest));
+    let rest = (rows % largest).max(least);
+    let rest = if rows % largest > 0 { nanos(known(rest)?) } else { 0 };
+    Some(whole.saturating_add(rest))
+}
+
+fn nanos(micros: f64) -> u64 {
+    (libm::round(micros * 1e3) as u64).max(1)
+}
+
+fn options(partition: &Partition, setup: &Setup) -> Result<ControlOptions, WorkloadError> {
+    let scaling = setup.scaling.as_deref().unwrap_or(&partition.scaling);
+    if SCALERS.iter().all(|(word, _)| *word != scaling) {
+        let words: Vec<&str> = SCALERS.iter().map(|(word, _)| *word).collect();
+        return Err(fault(
+            "partition.scaling",
+            format!("expected one of {}, got `{scaling}`", words.join(", ")),
+        ));
+    }
+    let micros = |nanos: u64| nanos / MICROSECOND;
+    Ok(ControlOptions {
+        scaling: scaling.to_owned(),
+        idle_us: None,
+        period_us: micros(partition.period),
+        rollout: RolloutOptions {
+            prepare_us: micros(partition.prepare_timeout),
+            probation_us: micros(partition.probation),
+            ..RolloutOptions::default()
+        },
+    })
+}
+
+fn read_policy(name: &str) -> Result<Policy, WorkloadError> {
+    let runs = |name: &&&str| Policy::named(name).is_some_and(|policy| !policy.plans_windows());
+    let known = || Policy::NAMES.iter().filter(runs).copied().collect::<Vec<_>>().join(", ");
+    match Policy::named(name) {
+        None => Err(fault("partition.policy", format!("expected one of {}, got `{name}`", known()))),
+        Some(policy) if policy.plans_windows() => {
+            let why = "plans windows of time, which lanes do not keep";
+            Err(fault("partition.policy", format!("`{policy}` {why}: expected one of {}", known())))
+        }
+        Some(policy) => Ok(policy),
+    }
+}
+
+fn read_profiles(files: &[Named]) -> Result<Vec<Profile>, WorkloadError> {
+    let mut profiles = Vec::new();
+    for file in files {
+        let found = Profile::read(&file.text).map_err(|error| WorkloadError {
+            file: file.name.clone(),
+            line: error.line.and_then(|line| u32::try_from(line).ok()),
+            field: error.field,
+            problem: error.problem,
+        })?;
+        profiles.extend(found);
+    }
+    Ok(profiles)
+}
+
+fn read_devices(section: &Devices, profiles: &[Profile]) -> Result<Vec<Device>, WorkloadError> {
+    let field = |key: &str| format!("devices.{}.{key}", section.name);
+    let profiled = profiles.iter().find(|profile| profile.device() == section.kind);
+    let Some(units) = section.units.or(profiled.map(Profile::units_total)) else {
+        let known: BTreeSet<&str> = profiles.iter().map(Profile::device).collect();
+        let known: Vec<&str> = known.into_iter().collect();
+        let problem =
+            format!("no profile of a device `{}`: expected one of {}", section.kind, known.join(", "));
+        return Err(fault(field("kind"), problem));
+    };
+    if !(1..=UNITS_MAX).contains(&units) {
+        return Err(fault(field("units"), format!("expected 1 to {UNITS_MAX}, got {units}")));
+    }
+    let sizes = section.sizes.clone().unwrap_or_else(|| (1..=units).collect());
+    let ascending = sizes.is_sorted_by(|left, right| left < right);
+    if !ascending || sizes.first().is_none_or(|least| *least == 0) || sizes.last() > Some(&units) {
+        let problem = format!("expected ascending numbers from 1 to {units}, got {sizes:?}");
+        return Err(fault(field("sizes"), problem));
+    }
+    if section.gpulets_max == 0 {
+        return Err(fault(field("gpulets_max"), "expected at least 1, got 0"));
+    }
+    let kind = Arc::new(DeviceKind {
+        name: section.kind.clone(),
+        units,
+        sizes,
+        gpulets_max: section.gpulets_max,
+        base_bytes: section.base_memory,
+        gpulet_bytes: section.gpulet_memory,
+    });
+    let device = |name: String| Device {
+        kind: Arc::clone(&kind),
+        memory_bytes: section.memory,
+        fault_domain: section.fault_domain.clone().unwrap_or_else(|| name.clone()),
+        cost: section.cost,
+        name,
+    };
+    Ok(section.names().map(device).collect())
+}
+
+fn read_models(
+    workload: &Workload,
+    devices: &[Device],
+    profiles: &[Profile],
+) -> Result<Vec<Model>, WorkloadError> {
+    let kinds: BTreeMap<&str, &DeviceKind> =
+        devices.iter().map(|device| (device.kind.name.as_str(), device.kind.as_ref())).collect();
+    let mut models: Vec<Model> = Vec::with_capacity(workload.models.len());
+    for model in &workload.models {
+        let field = |key: &str| format!("models.{}.{key}", model.group);
+        let of = |kind: &&str| {
+            let same = |profile: &&Profile| profile.model() == model.model && profile.device() == *kind;
+            profiles.iter().rfind(same).cloned()
+        };
+        let known: Vec<Profile> = kinds.keys().filter_map(of).collect();
+        let Some(largest) = known.iter().map(|profile| profile.batches().1).min() else {
+            let named: Vec<&str> = kinds.keys().copied().collect();
+            let problem = format!(
+                "no profile of `{}` on {}: expected one in partition.profiles",
+                model.model,
+                named.join(" or ")
+            );
+            return Err(fault(field("model"), problem));
+        };
+        let rows = model.rows.iter().map(|(rows, _)| rows).max().unwrap_or(1);
+        if rows > largest {
+            let problem = format!("expected 1 to {largest} rows, as the profiles go, got {rows}");
+            return Err(fault(field("rows"), problem));
+        }
+        let alone = |profile: &Profile| {
+            let units = kinds.get(profile.device()).and_then(|kind| kind.sizes.last().copied());
+            median(profile, units?, rows)
+        };
+        let fastest = known.iter().filter_map(alone).min();
+        if fastest.is_none_or(|fastest| fastest > model.slo) {
+            let fastest = fastest.map_or_else(String::new, |ns| format!(", {:.3} ms", ns as f64 / 1e6));
+            let problem = format!(
+                "cannot be met: a request of {rows} row(s) alone takes longer on the fastest whole device{fastest}"
+            );
+            return Err(fault(field("slo"), problem));
+        }
+        models.push(Model {
+            name: model.name.clone(),
+            model: model.model.clone(),
+            slo_us: model.slo as f64 / 1e3,
+            batch_max: largest,
+            profiles: Ok(known.into()),
+            load_us: 0,
+            may_leave: false,
+            is_waited_for: false,
+            has_place: true,
+        });
+    }
+    Ok(models)
+}
+
+/// A plan by itself, or the best of those that `tessera plan --json` answers with.
+fn read_plan(file: &Named) -> Result<Plan, WorkloadError> {
+    let wrong = |error: serde_json::Error| WorkloadError {
+        file: file.name.clone(),
+        line: u32::try_from(error.line()).ok().filter(|line| *line > 0),
+        field: "gpulets".to_owned(),
+        problem: format!(
+            "{error}: expected `{{\"gpulets\": [...]}}`, or the answer of `tessera plan --json`"
+        ),
+    };
+    let whole: serde_json::Value = serde_json::from_str(&file.text).map_err(wrong)?;
+    let best = whole.pointer("/policies/0/plan").cloned();
+    match best {
+        Some(plan) => serde_json::from_value(plan).map_err(wrong),
+        None => serde_json::from_str(&file.text).map_err(wrong),
+    }
+}

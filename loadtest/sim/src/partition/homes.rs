@@ -1,0 +1,193 @@
+//! Which lane is which gpulet, what is loaded there, and which units work.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use gpulet_core::problem::Device;
+use gpulet_core::rollout::GpuletId;
+
+use crate::error::Breach;
+
+/// Lanes for each unit of a device, so that new gpulets can be made beside old ones.
+const LANES_OF_UNIT: u32 = 2;
+
+/// Lanes at most, whatever the devices.
+const LANES_MAX: u32 = 65_536;
+
+/// A gpulet and its lane.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Home {
+    pub gpulet: GpuletId,
+    pub device: String,
+    /// As profiles call it.
+    pub kind: String,
+    pub first_unit: u32,
+    pub units: u32,
+    /// The router knows its lane.
+    pub is_known: bool,
+    /// The lane is counted among those that are up.
+    pub is_up: bool,
+    /// Models that are loaded, as profiles call them.
+    pub sessions: BTreeSet<String>,
+}
+
+/// All gpulets that there are.
+#[derive(Clone, Debug)]
+pub(crate) struct Homes {
+    /// By lane.
+    homes: BTreeMap<u32, Home>,
+    by_gpulet: BTreeMap<GpuletId, u32>,
+    /// By device, the lane whose batch each unit works on.
+    working: BTreeMap<String, Vec<Option<u32>>>,
+    lanes_max: u32,
+}
+
+impl Homes {
+    pub fn new(devices: &[Device]) -> Self {
+        let units = devices.iter().map(|device| device.kind.units).fold(0, u32::saturating_add);
+        let lanes_max = units.saturating_mul(LANES_OF_UNIT).clamp(1, LANES_MAX);
+        let idle = |device: &Device| (device.name.clone(), vec![None; device.kind.units as usize]);
+        let working = devices.iter().map(idle).collect();
+        Self { homes: BTreeMap::new(), by_gpulet: BTreeMap::new(), working, lanes_max }
+    }
+
+    /// Lanes that there can be at once.
+    pub fn lanes_max(&self) -> u32 {
+        self.lanes_max
+    }
+
+    pub fn lane_of(&self, gpulet: GpuletId) -> Option<u32> {
+        self.by_gpulet.get(&gpulet).copied()
+    }
+
+    pub fn get(&self, lane: u32) -> Option<&Home> {
+        self.homes.get(&lane)
+    }
+
+    pub fn get_mut(&mut self, gpulet: GpuletId) -> Option<&mut Home> {
+        self.homes.get_mut(self.by_gpulet.get(&gpulet)?)
+    }
+
+    /// A new gpulet on the first free lane; none if there is no lane.
+    pub fn open(&mut self, home: Home) -> Option<u32> {
+        let lane = (0..self.lanes_max).find(|lane| !self.homes.contains_key(lane))?;
+        self.by_gpulet.insert(home.gpulet, lane);
+        self.homes.insert(lane, home);
+        Some(lane)
+    }
+
+    pub fn close(&mut self, gpulet: GpuletId) -> Option<(u32, Home)> {
+        let lane = self.by_gpulet.remove(&gpulet)?;
+        Some((lane, self.homes.remove(&lane)?))
+    }
+
+    /// Devices that have a gpulet.
+    pub fn devices(&self) -> BTreeSet<&str> {
+        self.homes.values().map(|home| home.device.as_str()).collect()
+    }
+
+    /// A lane begins a batch. A unit never works on two: whoever comes after another on its units waits for it.
+    pub fn begins(&mut self, lane: u32) -> Result<(), Breach> {
+        let Some(home) = self.homes.get(&lane) else {
+            return Err(Breach {
+                id: "R5",
+                detail: format!("lane {lane} is no gpulet and was given a batch"),
+            });
+        };
+        for unit in units(&mut self.working, home) {
+            if let Some(other) = unit.replace(lane) {
+                let detail = format!(
+                    "lane {lane} began on units {} to {} of {} while lane {other} still worked there",
+                    home.first_unit,
+                    home.first_unit + home.units - 1,
+                    home.device
+                );
+                return Err(Breach { id: "R10", detail });
+            }
+        }
+        Ok(())
+    }
+
+    /// A lane's batch ended.
+    pub fn ends(&mut self, lane: u32) {
+        let Some(home) = self.homes.get(&lane) else { return };
+        for unit in units(&mut self.working, home) {
+            *unit = None;
+        }
+    }
+}
+
+fn units<'a>(
+    working: &'a mut BTreeMap<String, Vec<Option<u32>>>,
+    home: &Home,
+) -> impl Iterator<Item = &'a mut Option<u32>> + use<'a> {
+    let all = working.get_mut(&home.device).into_iter().flatten();
+    all.skip(home.first_unit as usize).take(home.units as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use gpulet_core::problem::DeviceKind;
+
+    use super::*;
+
+    fn device() -> Device {
+        let kind = DeviceKind {
+            name: "toy".to_owned(),
+            units: 4,
+            sizes: vec![1, 2, 4],
+            gpulets_max: 4,
+            base_bytes: 0,
+            gpulet_bytes: 0,
+        };
+        Device {
+            name: "toy-0".to_owned(),
+            kind: Arc::new(kind),
+            memory_bytes: 1,
+            fault_domain: "toy-0".to_owned(),
+            cost: 1.0,
+        }
+    }
+
+    fn home(number: u64, first_unit: u32, units: u32) -> Home {
+        Home {
+            gpulet: GpuletId { epoch: 0, number },
+            device: "toy-0".to_owned(),
+            kind: "toy".to_owned(),
+            first_unit,
+            units,
+            is_known: false,
+            is_up: false,
+            sessions: BTreeSet::new(),
+        }
+    }
+
+    #[test]
+    fn a_unit_never_works_on_two_batches() {
+        let mut homes = Homes::new(&[device()]);
+        let (left, right, all) =
+            (homes.open(home(1, 0, 2)), homes.open(home(2, 2, 2)), homes.open(home(3, 0, 4)));
+        assert_eq!((left, right, all), (Some(0), Some(1), Some(2)));
+        homes.begins(0).unwrap();
+        homes.begins(1).unwrap();
+        homes.ends(0);
+        let breach = homes.begins(2).unwrap_err();
+        assert_eq!(breach.id, "R10");
+        assert_eq!(breach.detail, "lane 2 began on units 0 to 3 of toy-0 while lane 1 still worked there");
+        assert_eq!(homes.begins(7).unwrap_err().id, "R5", "no gpulet");
+    }
+
+    #[test]
+    fn lanes_are_bounded_and_used_again() {
+        let mut homes = Homes::new(&[device()]);
+        assert_eq!(homes.lanes_max(), 8);
+        for number in 0..8 {
+            assert!(homes.open(home(number, 0, 1)).is_some());
+        }
+        assert_eq!(homes.open(home(8, 0, 1)), None);
+        assert_eq!(homes.close(GpuletId { epoch: 0, number: 3 }).unwrap().0, 3);
+        assert_eq!(homes.open(home(9, 0, 1)), Some(3));
+        assert_eq!(homes.devices(), BTreeSet::from(["toy-0"]));
+    }
+}

@@ -1,0 +1,308 @@
+//! The control loop in virtual time: when it looks, how long its steps take, and what it is told.
+
+use std::collections::VecDeque;
+
+use gpulet_core::control::{
+    Effect, Event, LaneModel, LaneTable, LaneTimes, LaneTurn, LaneUp as Up, Look, Looked, NotAccepted, Seen,
+    Version,
+};
+use gpulet_core::rollout::{self, GpuletId, Step, StepId, Switch};
+use router_core::{
+    Cycle, CycleSlot, KindTimes, LaneId, LaneKind, LaneSpec, LaneUp, ModelId, ModelLanes, ModelMove, Nanos,
+    ProfilePoint,
+};
+
+use super::Simulation;
+use crate::error::{Breach, SimError};
+use crate::partition::{Home, Partitioned};
+use crate::units::MICROSECOND;
+
+/// Why the loop cannot begin.
+fn cannot_begin(field: &str, problem: String) -> SimError {
+    let (file, line, field) = (String::new(), None, field.to_owned());
+    SimError::Workload(workload::WorkloadError { file, line, field, problem })
+}
+
+impl Simulation {
+    /// Puts the plan in force that the run begins with: a fixed one, or every model on every device.
+    pub(super) fn begin_control(&mut self) -> Result<(), SimError> {
+        let Some(partition) = &self.partition else { return Ok(()) };
+        let refused = |why: NotAccepted| cannot_begin("partition.plan", why.to_string());
+        let first = match &partition.ground.plan {
+            Some(plan) => {
+                let accepted = partition.controller.accept(&partition.ground.models, plan);
+                Event::ByHand(accepted.map_err(refused)?)
+            }
+            None => self.look_of(partition),
+        };
+        self.control(first).map_err(|breach| self.broken(breach))?;
+        // What a server does before it is ready takes no time here.
+        while let Some(((_, _), event)) = self.partition.as_mut().and_then(|one| one.due.pop_first()) {
+            self.control(Event::Rollout(event)).map_err(|breach| self.broken(breach))?;
+        }
+        let Some(partition) = &mut self.partition else { return Ok(()) };
+        partition.look_at = partition.ground.options.period_us.saturating_mul(MICROSECOND);
+        if partition.controller.rollout().epoch() == 0 {
+            let reason = partition.controller.latest().problem().unwrap_or("no reason was given").to_owned();
+            return Err(cannot_begin("partition", format!("no plan to begin with: {reason}")));
+        }
+        Ok(())
+    }
+
+    /// A step is done, or the rollout's time is up.
+    pub(super) fn step_ends(&mut self) -> Result<(), Breach> {
+        let now = self.now;
+        let Some(partition) = &mut self.partition else { return Ok(()) };
+        let event = match partition.due.first_entry() {
+            Some(first) if first.key().0 <= now => first.remove(),
+            _ => rollout::Event::Tick,
+        };
+        self.control(Event::Rollout(event))
+    }
+
+    /// The loop looks at the load.
+    pub(super) fn look(&mut self) -> Result<(), Breach> {
+        let Some(partition) = &mut self.partition else { return Ok(()) };
+        let period = partition.ground.options.period_us.saturating_mul(MICROSECOND);
+        partition.look_at = self.now.saturating_add(period);
+        let Some(partition) = &self.partition else { return Ok(()) };
+        let look = self.look_of(partition);
+        self.control(look)
+    }
+
+    fn look_of(&self, partition: &Partitioned) -> Event {
+        let snapshot = self.router.snapshot();
+        let looked = (0..).zip(partition.ground.models.iter().zip(&partition.counts));
+        let looked = looked.map(|(number, (model, counts))| {
+            let found = snapshot.models.iter().find(|known| known.model == ModelId(number));
+            let (queued, in_flight) =
+                found.map_or((0, 0), |known| (known.queued, u64::from(known.in_flight)));
+            let seen = Seen { number, counts: *counts, queued, in_flight, waiting: 0 };
+            Looked { model: model.clone(), seen }
+        });
+        Event::Look(Look { models: looked.collect() })
+    }
+
+    /// What the router said of lanes since: to be told at once.
+    pub(super) fn tell_control(&mut self) -> Result<(), Breach> {
+        while let Some(event) = self.partition.as_mut().and_then(|one| one.said.pop_front()) {
+            self.control(Event::Rollout(event))?;
+        }
+        Ok(())
+    }
+
+    /// One turn of the loop, and all that follows from it at this moment.
+    fn control(&mut self, event: Event) -> Result<(), Breach> {
+        let mut events = VecDeque::from([event]);
+        while let Some(event) = events.pop_front() {
+            let (now, check) = (self.now, self.setup.check);
+            let Some(partition) = &mut self.partition else { return Ok(()) };
+            let mut effects = Vec::new();
+            partition.controller.handle(now / MICROSECOND, event, &mut effects);
+            if check {
+                let checked = partition.controller.rollout().check();
+                checked.map_err(|broken| Breach { id: "G3", detail: broken.to_string() })?;
+            }
+            for effect in effects {
+                self.do_effect(effect, &mut events)?;
+            }
+            let said = self.partition.as_mut().map(|one| std::mem::take(&mut one.said)).unwrap_or_default();
+            events.extend(said.into_iter().map(Event::Rollout));
+        }
+        Ok(())
+    }
+
+    fn do_effect(&mut self, effect: Effect, events: &mut VecDeque<Event>) -> Result<(), Breach> {
+        let Some(partition) = &mut self.partition else { return Ok(()) };
+        match effect {
+            Effect::Plan(question) => {
+                let answer = question.answer();
+                if let Ok(proposed) = &answer.result {
+                    partition.record.planned(proposed.planned.share);
+                }
+                events.push_back(Event::Planned(answer));
+            }
+            Effect::Rollout(rollout::Effect::Step { id, step, .. }) => self.step(id, &step)?,
+            Effect::Rollout(rollout::Effect::Switch { switch, .. }) => {
+                let happened = self.switch(&switch)?;
+                events.push_back(Event::Rollout(happened));
+            }
+            Effect::Rollout(rollout::Effect::Ended { outcome, .. }) => partition.record.ended(&outcome),
+            Effect::NoPlan { reason } => partition.record.no_plan(&reason),
+            Effect::Rollout(rollout::Effect::Incident { .. } | rollout::Effect::PlanNeeded { .. })
+            | Effect::ByHand { .. }
+            | Effect::ByHandLost
+            | Effect::Evicted { .. } => {}
+        }
+        Ok(())
+    }
+
+    /// Begins a step, and says when it will be done.
+    fn step(&mut self, id: StepId, step: &Step) -> Result<(), Breach> {
+        let now = self.now;
+        let is_begun = self.partition.as_ref().is_some_and(|one| one.controller.rollout().epoch() > 0);
+        let (time, failure) = match step {
+            Step::Open { gpulet, device, first_unit, units } => {
+                self.open(*gpulet, device, *first_unit, *units)
+            }
+            Step::Close { gpulet } => {
+                self.close(*gpulet)?;
+                (0, None)
+            }
+            Step::Prepare { gpulet, model, .. } => (self.load_time(*gpulet, model), None),
+            Step::Verify { gpulet, model, batch } => (self.verify_time(*gpulet, model, *batch), None),
+            Step::CloseSession { gpulet, model } => {
+                let home = self.partition.as_mut().and_then(|one| one.homes.get_mut(*gpulet));
+                home.map(|home| home.sessions.remove(model));
+                (0, None)
+            }
+            Step::Shrink { .. } => (0, None),
+        };
+        let Some(partition) = &mut self.partition else { return Ok(()) };
+        let event = match failure {
+            Some(reason) => rollout::Event::StepFailed { step: id, reason },
+            None => rollout::Event::StepDone(id),
+        };
+        partition.later(now.saturating_add(if is_begun { time } else { 0 }), event);
+        Ok(())
+    }
+
+    fn open(&mut self, gpulet: GpuletId, device: &str, first_unit: u32, units: u32) -> (u64, Option<String>) {
+        let (now, window) = (self.now, self.figures.window);
+        let Some(partition) = &mut self.partition else { return (0, None) };
+        let Some(kind) = partition.ground.kind_of(device).map(|kind| kind.name.clone()) else {
+            return (0, Some(format!("device `{device}` is not there")));
+        };
+        let home = Home {
+            gpulet,
+            device: device.to_owned(),
+            kind,
+            first_unit,
+            units,
+            is_known: false,
+            is_up: false,
+            sessions: std::collections::BTreeSet::new(),
+        };
+        let lane = partition.homes.open(home);
+        partition.record.uses(now, window, &partition.homes.devices());
+        match lane {
+            Some(_) => (partition.ground.open, None),
+            None => (0, Some("no lane number is free".to_owned())),
+        }
+    }
+
+    fn close(&mut self, gpulet: GpuletId) -> Result<(), Breach> {
+        let (now, window) = (self.now, self.figures.window);
+        let Some(partition) = &mut self.partition else { return Ok(()) };
+        let Some((lane, home)) = partition.homes.close(gpulet) else { return Ok(()) };
+        partition.record.uses(now, window, &partition.homes.devices());
+        let (running, _) = self.lanes.go_down(lane);
+        Breach::unless(running.is_none(), "G3", || format!("gpulet {gpulet} was closed while it worked"))?;
+        if home.is_up {
+            self.figures.lanes(now, 0, -1);
+        }
+        if home.is_known { self.feed(router_core::Event::LaneDown(LaneId(lane))) } else { Ok(()) }
+    }
+
+    /// Nanoseconds to load a model onto a gpulet; none where it is loaded already.
+    fn load_time(&mut self, gpulet: GpuletId, model: &str) -> u64 {
+        let Some(partition) = &mut self.partition else { return 0 };
+        let time = partition.ground.load.get(model).copied().unwrap_or(0);
+        let is_new = |home: &mut Home| home.sessions.insert(model.to_owned());
+        if partition.homes.get_mut(gpulet).is_some_and(is_new) { time } else { 0 }
+    }
+
+    /// Nanoseconds of one batch.
+    fn verify_time(&mut self, gpulet: GpuletId, model: &str, batch: u32) -> u64 {
+        let Some(partition) = &mut self.partition else { return 0 };
+        let Some(home) = partition.homes.get_mut(gpulet) else { return 0 };
+        let (kind, units) = (home.kind.clone(), home.units);
+        let number = partition.ground.models.iter().position(|known| known.model == model);
+        number.and_then(|number| partition.ground.time(number, &kind, units, batch)).unwrap_or(0)
+    }
+
+    /// Gives the router a table, and says what it answered.
+    fn switch(&mut self, switch: &Switch) -> Result<rollout::Event, Breach> {
+        let now = self.now;
+        let Some(partition) = &mut self.partition else { return Ok(rollout::Event::Tick) };
+        let in_force = partition.controller.rollout().epoch();
+        let failed = |reason: String| rollout::Event::SwitchFailed { epoch: switch.epoch, in_force, reason };
+        let models = &partition.ground.models;
+        let versions: Vec<Version<'_, ModelId>> =
+            (0..).zip(models).map(|(number, model)| Version { number: ModelId(number), model }).collect();
+        let lane = |gpulet: GpuletId| partition.homes.lane_of(gpulet).map(LaneId);
+        let table = match LaneTable::of(switch, lane, &versions, &mut partition.kinds) {
+            Ok(table) => table,
+            Err(error) => return Ok(failed(error.to_string())),
+        };
+        let mut newly = 0;
+        for active in &switch.active {
+            let Some(lane) = partition.homes.lane_of(active.id) else { continue };
+            let Some(home) = partition.homes.get_mut(active.id) else { continue };
+            newly += i32::from(!std::mem::replace(&mut home.is_up, true));
+            home.is_known = true;
+            self.lanes.come_up(lane);
+        }
+        self.figures.lanes(now, 0, newly);
+        let row_bytes =
+            |model: ModelId| self.workload.models.get(model.0 as usize).map_or(1, |one| one.row_bytes);
+        let up: Result<Vec<LaneUp>, _> = table.up.into_iter().map(lane_up).collect();
+        let up = match up {
+            Ok(up) => up,
+            Err(error) => return Ok(failed(error.to_string())),
+        };
+        let moves = table.models.into_iter().map(|model| model_move(row_bytes(model.model), model));
+        let lanes = router_core::Switch { up, rest: table.rest, models: moves.collect() };
+        self.feed(router_core::Event::Switch(&lanes))?;
+        let Some(partition) = &mut self.partition else { return Ok(rollout::Event::Tick) };
+        Ok(match partition.switched.take() {
+            Some(Ok(())) => {
+                partition.record.switched(now, switch);
+                rollout::Event::Switched { epoch: switch.epoch }
+            }
+            Some(Err(reason)) => failed(reason),
+            None => failed("the router said nothing".to_owned()),
+        })
+    }
+
+    /// What the router says of the table that it was given just now.
+    pub(super) fn answer_switch(&mut self, answer: Result<(), String>) {
+        if let Some(partition) = &mut self.partition {
+            partition.switched = Some(answer);
+        }
+    }
+
+    /// A lane that rests holds nothing any more.
+    pub(super) fn lane_rests(&mut self, lane: LaneId) {
+        let now = self.now;
+        let Some(partition) = &mut self.partition else { return };
+        let Some(gpulet) = partition.homes.get(lane.0).map(|home| home.gpulet) else { return };
+        if let Some(home) = partition.homes.get_mut(gpulet)
+            && std::mem::take(&mut home.is_up)
+        {
+            self.figures.lanes(now, 0, -1);
+        }
+        partition.said.push_back(rollout::Event::AtRest(gpulet));
+    }
+}
+
+/// Gpulets hold one batch at a time, as those of a server do.
+fn lane_up(up: Up<LaneId, ModelId>) -> Result<LaneUp, router_core::ConfigError> {
+    let turn = |turn: LaneTurn<ModelId>| CycleSlot {
+        model: turn.model,
+        rows: turn.rows,
+        budget: Nanos(turn.budget_ns),
+    };
+    let turns: Vec<CycleSlot> = up.cycle.into_iter().map(turn).collect();
+    let cycle = if turns.is_empty() { None } else { Some(Cycle::new(turns)?) };
+    let spec = LaneSpec { lane: up.lane, depth: 1, ahead: Nanos::NEVER, cycle, kind: LaneKind(up.kind) };
+    Ok(LaneUp { spec, after: up.after })
+}
+
+fn model_move(row_bytes: u64, model: LaneModel<LaneId, ModelId>) -> ModelMove {
+    let times = model.times.into_iter().map(|LaneTimes { kind, points }| {
+        let point = |(rows, time)| ProfilePoint { rows, row_bytes, time: Nanos(time) };
+        KindTimes { kind: LaneKind(kind), profile: points.into_iter().map(point).collect() }
+    });
+    ModelMove { model: model.model, lanes: ModelLanes::Only(model.lanes), times: times.collect() }
+}

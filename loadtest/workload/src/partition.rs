@@ -1,0 +1,232 @@
+//! Devices that a simulation cuts into gpulets, in place of lanes that are all alike.
+//!
+//! What stands in other files is kept as text: profiles and plans are `gpulet-core`'s to read, which this crate does not
+//! know.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::document::{DeviceSection, Document, PartitionSection};
+use crate::error::WorkloadError;
+use crate::locate::Lines;
+use crate::reading::check_name;
+use crate::units::{SECOND, Size, Span, show};
+use crate::workload::Texts;
+
+/// Devices of a workload at most.
+pub const DEVICES_MAX: u32 = 1_024;
+
+/// Gpulets of a device where nothing else is said: what NVIDIA's MPS allows.
+const GPULETS_MAX: u32 = 48;
+
+/// Files that a workload may name at most.
+const FILES_MAX: usize = 256;
+
+/// Shortest time between two looks at the load.
+const PERIOD_MIN: u64 = 10_000_000;
+
+/// Longest time that an option may give: a day.
+const TIME_MAX: u64 = 86_400 * SECOND;
+
+/// What is cut, how, and by whom.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Partition {
+    /// Devices by section, in the order of the file; at least one.
+    pub devices: Vec<Devices>,
+    /// Profile files: the name that the workload gives them, and their text.
+    pub profiles: Vec<Named>,
+    /// A plan that is in force from the start to the end; none where plans follow the load.
+    pub plan: Option<Named>,
+    /// Word of the placement policy; not checked here.
+    pub policy: String,
+    /// Word of the scaler; not checked here.
+    pub scaling: String,
+    /// Nanoseconds from one look at the load to the next.
+    pub period: u64,
+    /// Nanoseconds that old gpulets are kept after a change.
+    pub probation: u64,
+    /// Nanoseconds that loading one model on one gpulet may take.
+    pub prepare_timeout: u64,
+    /// Nanoseconds that opening a gpulet takes.
+    pub open: u64,
+    /// Nanoseconds that loading a model onto a gpulet takes, where the model says nothing else.
+    pub load: u64,
+}
+
+/// A file that a workload names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Named {
+    /// As the workload names it.
+    pub name: String,
+    /// What is in it.
+    pub text: Arc<str>,
+}
+
+/// Devices that are alike.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Devices {
+    /// Name of the section.
+    pub name: String,
+    /// Kind, as profiles call it.
+    pub kind: String,
+    /// How many, at least 1.
+    pub count: u32,
+    /// The smallest shares that one is cut into; none where profiles say it.
+    pub units: Option<u32>,
+    /// Sizes of gpulet in units; none for every number.
+    pub sizes: Option<Vec<u32>>,
+    /// Gpulets at once on one.
+    pub gpulets_max: u32,
+    /// Bytes of one that may be planned with.
+    pub memory: u64,
+    /// Bytes taken once a device.
+    pub base_memory: u64,
+    /// Bytes taken by each gpulet beside weights and arenas.
+    pub gpulet_memory: u64,
+    /// What all of them fail with; none where each fails on its own.
+    pub fault_domain: Option<String>,
+    /// What using one costs, in any unit.
+    pub cost: f64,
+}
+
+impl Devices {
+    /// Names of the devices: the section's if it is one, else with numbers that sort, as `tessera plan` has them.
+    pub fn names(&self) -> impl Iterator<Item = String> + '_ {
+        let width = self.count.saturating_sub(1).to_string().len();
+        (0..self.count).map(move |at| match self.count {
+            1 => self.name.clone(),
+            _ => format!("{}-{at:0width$}", self.name),
+        })
+    }
+}
+
+impl Partition {
+    /// Devices of all sections.
+    pub fn count(&self) -> u32 {
+        self.devices.iter().map(|devices| devices.count).fold(0, u32::saturating_add)
+    }
+
+    /// Reads `[devices.NAME]` and `[partition]`; none where the workload has neither.
+    pub(crate) fn read(
+        document: &Document,
+        lines: &Lines,
+        files: &mut Texts<'_>,
+    ) -> Result<Option<Self>, WorkloadError> {
+        let section = match (&document.partition, document.devices.is_empty()) {
+            (None, true) => return Ok(None),
+            (Some(_), true) => {
+                let problem = "expected at least one section of devices, like [devices.v100]";
+                return Err(WorkloadError::new("devices", problem));
+            }
+            (None, false) => {
+                let problem = "missing: devices need profiles, like `profiles = \"v100.jsonl\"`";
+                return Err(WorkloadError::new("partition.profiles", problem));
+            }
+            (Some(section), false) => section,
+        };
+        check_others(document)?;
+        let time = |key: &str, span: Option<Span>, default: u64, least: u64| {
+            let time = span.map_or(default, |span| span.0);
+            let problem = || format!("expected {} to {}, got {}", show(least), show(TIME_MAX), show(time));
+            if (least..=TIME_MAX).contains(&time) {
+                Ok(time)
+            } else {
+                Err(WorkloadError::new(format!("partition.{key}"), problem()))
+            }
+        };
+        let word = |word: &Option<String>, default: &str| word.clone().unwrap_or_else(|| default.to_owned());
+        Ok(Some(Self {
+            devices: read_devices(&document.devices, lines)?,
+            profiles: read_profiles(section, files)?,
+            plan: section.plan.as_deref().map(|plan| named("partition.plan", plan, files)).transpose()?,
+            policy: word(&section.policy, "tessera"),
+            scaling: word(&section.scaling, "attainment"),
+            period: time("period", section.period, SECOND, PERIOD_MIN)?,
+            probation: time("probation", section.probation, 3 * SECOND, 0)?,
+            prepare_timeout: time("prepare_timeout", section.prepare_timeout, 120 * SECOND, 1_000)?,
+            open: time("open", section.open, 1_000_000, 0)?,
+            load: time("load", section.load, SECOND, 0)?,
+        }))
+    }
+}
+
+/// What makes no sense beside devices.
+fn check_others(document: &Document) -> Result<(), WorkloadError> {
+    let together = |field: String, problem: &str| Err(WorkloadError::new(field, problem));
+    if document.lanes.count.is_some() {
+        let problem = "set together with [devices], whose gpulets are the lanes: expected one of them";
+        return together("lanes.count".to_owned(), problem);
+    }
+    if !document.lanes.failures.is_empty() {
+        let problem = "set together with [devices], whose gpulets are the lanes: expected none";
+        return together("lanes.failures".to_owned(), problem);
+    }
+    match document.models.iter().find(|(_, section)| section.profile.is_some()) {
+        Some((name, _)) => together(
+            format!("models.{name}.profile"),
+            "set together with [devices], whose times are those of partition.profiles: expected one of them",
+        ),
+        None => Ok(()),
+    }
+}
+
+fn named(field: &str, name: &str, files: &mut Texts<'_>) -> Result<Named, WorkloadError> {
+    let text =
+        files(name).map_err(|why| WorkloadError::new(field, format!("cannot read `{name}`: {why}")))?;
+    Ok(Named { name: name.to_owned(), text })
+}
+
+fn read_profiles(section: &PartitionSection, files: &mut Texts<'_>) -> Result<Vec<Named>, WorkloadError> {
+    let names = &section.profiles.0;
+    if names.is_empty() || names.len() > FILES_MAX {
+        let problem = format!("expected 1 to {FILES_MAX} files, got {}", names.len());
+        return Err(WorkloadError::new("partition.profiles", problem));
+    }
+    names.iter().map(|name| named("partition.profiles", name, files)).collect()
+}
+
+fn read_devices(
+    sections: &BTreeMap<String, DeviceSection>,
+    lines: &Lines,
+) -> Result<Vec<Devices>, WorkloadError> {
+    let mut ordered: Vec<_> = sections.iter().collect();
+    ordered.sort_by_key(|(name, _)| lines.find(&format!("devices.{name}")));
+    let (mut all, mut count) = (Vec::with_capacity(ordered.len()), 0_u32);
+    let mut names = BTreeSet::new();
+    for (name, section) in ordered {
+        let field = |key: &str| format!("devices.{name}.{key}");
+        check_name(name).map_err(|problem| WorkloadError::new(format!("devices.{name}"), problem))?;
+        let own = section.count.unwrap_or(1);
+        count = count.saturating_add(own);
+        if own == 0 || count > DEVICES_MAX {
+            let problem = format!("expected 1 or more, and at most {DEVICES_MAX} devices in all, got {own}");
+            return Err(WorkloadError::new(field("count"), problem));
+        }
+        let cost = section.cost.unwrap_or(1.0);
+        if !(0.0..=1e9).contains(&cost) {
+            return Err(WorkloadError::new(field("cost"), format!("expected 0 to 1e9, got {cost}")));
+        }
+        let bytes = |size: Option<Size>| size.map_or(0, |size| size.0);
+        let devices = Devices {
+            name: name.clone(),
+            kind: section.kind.clone().unwrap_or_else(|| name.clone()),
+            count: own,
+            units: section.units,
+            sizes: section.sizes.clone(),
+            gpulets_max: section.gpulets_max.unwrap_or(GPULETS_MAX),
+            memory: section.memory.0,
+            base_memory: bytes(section.base_memory),
+            gpulet_memory: bytes(section.gpulet_memory),
+            fault_domain: section.fault_domain.clone(),
+            cost,
+        };
+        if let Some(taken) = devices.names().find(|name| !names.insert(name.clone())) {
+            let problem = format!("the name `{taken}` is taken by a device of another section");
+            return Err(WorkloadError::new(format!("devices.{name}"), problem));
+        }
+        all.push(devices);
+    }
+    Ok(all)
+}

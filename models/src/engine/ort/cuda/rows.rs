@@ -1,0 +1,153 @@
+//! Numbers of rows that a session has run, and batches filled up to them.
+//!
+//! On a GPU the first batch of a number of rows is slow: kernels are loaded, and cuDNN makes a plan for each new shape,
+//! some of it while all gpulets wait. So a session runs powers of two, the steps half-way between them and the largest
+//! batch once when it is made, and a batch of any other number of rows is filled up to the next of these.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use oip::Tensor;
+
+use crate::engine::Batch;
+
+/// Time that a new session may take for running every size once. The run under way is finished.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Bytes of the inputs and outputs of a made-up batch.
+pub(super) const BYTES_MAX: usize = 256 * 1024 * 1024;
+
+/// Numbers of rows that ran.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Rows(BTreeSet<u32>);
+
+impl Rows {
+    /// Remembers a batch that ran.
+    pub fn ran(&mut self, rows: u32) {
+        self.0.insert(rows);
+    }
+
+    /// The most that ran at once; 0: nothing did.
+    pub fn largest(&self) -> u32 {
+        self.0.last().copied().unwrap_or(0)
+    }
+
+    /// Rows that a batch is filled up to. As many as it has where it ran before, or where it would have to be filled up
+    /// to twice as many.
+    pub fn fitting(&self, rows: u32) -> u32 {
+        let next = self.0.range(rows..).next().copied();
+        next.filter(|next| *next < rows.saturating_mul(2)).unwrap_or(rows)
+    }
+}
+
+/// Sizes that a session runs when it is made, the ones that matter most first.
+pub(super) fn sizes(max_batch: u32) -> impl Iterator<Item = u32> {
+    let most = max_batch.max(1);
+    let powers = move || {
+        std::iter::successors(Some(1_u32), |size| size.checked_mul(2)).take_while(move |&size| size < most)
+    };
+    let between = powers().map(|size| size.saturating_add(size / 2));
+    powers().chain([most]).chain(between.filter(move |&size| size > 2 && size < most))
+}
+
+/// The batch with its last row repeated until it has so many. `None`: it cannot be, for its inputs have not as many rows
+/// as it says, or it has none.
+pub(super) fn filled(batch: &Batch, rows: u32) -> Option<Batch> {
+    let missing = usize::try_from(rows.checked_sub(batch.rows)?).ok()?;
+    let own = usize::try_from(batch.rows).ok().filter(|own| *own > 0)?;
+    let fill = |tensor: &Tensor| {
+        if tensor.shape.extents().first() != Some(&u64::from(batch.rows)) {
+            return None;
+        }
+        let width = tensor.data.len() / own;
+        let last = tensor.data.get(width.checked_mul(own - 1)?..)?;
+        let mut data = Vec::with_capacity(width.checked_mul(own.checked_add(missing)?)?);
+        data.extend_from_slice(&tensor.data);
+        (0..missing).for_each(|_| data.extend_from_slice(last));
+        Some(Tensor {
+            shape: tensor.shape.with_outermost(u64::from(rows)),
+            data: data.into(),
+            ..tensor.clone()
+        })
+    };
+    let inputs = batch.inputs.iter().map(|input| input.as_ref().map(fill));
+    let inputs = inputs.map(|input| input.map_or(Some(None), |filled| filled.map(Some)));
+    Some(Batch { inputs: inputs.collect::<Option<_>>()?, rows })
+}
+
+/// The first rows of the answers to a batch that was filled up from `own` to `rows`.
+pub(super) fn cut(outputs: Vec<Tensor>, rows: u32, own: u32) -> Vec<Tensor> {
+    let cut = |tensor: Tensor| {
+        if tensor.shape.extents().first() != Some(&u64::from(rows)) || rows == 0 {
+            return tensor;
+        }
+        let width = tensor.data.len() / usize::try_from(rows).unwrap_or(usize::MAX);
+        let length = width.saturating_mul(usize::try_from(own).unwrap_or(0)).min(tensor.data.len());
+        let shape = tensor.shape.with_outermost(u64::from(own));
+        Tensor { data: tensor.data.slice(..length), shape, ..tensor }
+    };
+    outputs.into_iter().map(cut).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::batch;
+    use super::*;
+
+    fn sorted(max_batch: u32) -> Vec<u32> {
+        let mut sizes: Vec<u32> = sizes(max_batch).collect();
+        assert_eq!(sizes[0], 1);
+        sizes.sort_unstable();
+        sizes
+    }
+
+    #[test]
+    fn sizes_are_powers_steps_between_them_and_the_largest() {
+        assert_eq!(sorted(32), [1, 2, 3, 4, 6, 8, 12, 16, 24, 32]);
+        assert_eq!(sorted(48), [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48]);
+        assert_eq!((sorted(0), sorted(1), sorted(5)), (vec![1], vec![1], vec![1, 2, 3, 4, 5]));
+        assert_eq!(sizes(8).collect::<Vec<_>>(), [1, 2, 4, 8, 3, 6], "steps between come last");
+    }
+
+    #[test]
+    fn every_batch_up_to_the_largest_is_filled_up_to_one_that_ran() {
+        for most in [1, 2, 7, 32, 48, 100] {
+            let mut rows = Rows::default();
+            sizes(most).for_each(|size| rows.ran(size));
+            assert_eq!(rows.largest(), most);
+            for own in 1..=most {
+                let filled = rows.fitting(own);
+                assert!(sorted(most).contains(&filled), "{own} of {most} would run as {filled}");
+                assert!(filled >= own && f64::from(filled) <= f64::from(own) * 1.5, "{own} to {filled}");
+            }
+            assert_eq!(rows.fitting(most + 1), most + 1);
+        }
+    }
+
+    #[test]
+    fn a_batch_is_not_filled_up_to_twice_as_many() {
+        let mut rows = Rows::default();
+        rows.ran(4);
+        assert_eq!((rows.fitting(1), rows.fitting(2), rows.fitting(3), rows.fitting(0)), (1, 2, 4, 0));
+    }
+
+    #[test]
+    fn what_is_filled_up_is_cut_off_again() {
+        let own = batch(3, 2, 1.0);
+        let full = filled(&own, 4).unwrap();
+        let (before, after) = (own.inputs[0].clone().unwrap(), full.inputs[0].clone().unwrap());
+        assert_eq!((full.rows, after.shape.extents()), (4, &[4, 2][..]));
+        assert_eq!(after.data[..24], before.data);
+        assert_eq!(after.data[24..], before.data[16..], "the last row again");
+        assert_eq!(cut(vec![after.clone()], 4, 3), [before]);
+        let fixed = Tensor { shape: oip::Shape::from_extents(&[8]), ..after };
+        assert_eq!(cut(vec![fixed.clone()], 4, 3), [fixed], "an output without rows is left as it is");
+    }
+
+    #[test]
+    fn what_has_other_rows_than_it_says_is_left_alone() {
+        assert_eq!(filled(&batch(0, 3, 0.0), 2).map(|batch| batch.rows), None);
+        assert!(filled(&Batch { rows: 2, ..batch(3, 3, 0.0) }, 4).is_none());
+        assert_eq!(filled(&Batch { inputs: vec![None], rows: 1 }, 2).unwrap().inputs, [None]);
+    }
+}

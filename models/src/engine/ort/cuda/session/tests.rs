@@ -1,0 +1,175 @@
+//! Sessions on the stand-in for the stream, on the runtime's CPU provider.
+
+use std::sync::Arc;
+
+use super::super::tests::{HostStream, batch, bound, session, signature};
+use super::*;
+use crate::loader::tests::loader;
+use crate::onnx::fixture::{Builder, D, matmul};
+
+#[test]
+fn memory_is_given_back_only_when_no_batch_needs_it() {
+    let mut sizes = Sizes::default();
+    sizes.ran(1000);
+    sizes.trim();
+    assert!(!sizes.shrink, "what warming-up took stays");
+    sizes.ran(600);
+    sizes.trim();
+    assert!(!sizes.shrink, "more than half of it is needed");
+    sizes.ran(100);
+    sizes.trim();
+    assert!(sizes.shrink && sizes.largest == 100);
+}
+
+/// A session on the runtime's CPU provider and a stand-in stream.
+fn on_cpu(library: &OrtLibrary, graph: &Builder, stream: &Arc<HostStream>, binds: bool) -> CudaSession {
+    let session = session(library, graph);
+    CudaSession {
+        model: "made".to_owned(),
+        signature: signature(graph),
+        binding: binds.then(|| bound(&session)),
+        session,
+        run: options_of_runs(0).unwrap(),
+        sizes: Sizes::default(),
+        rows: Rows::default(),
+        _weights: None,
+        stream: Arc::clone(stream) as _,
+    }
+}
+
+#[test]
+fn bound_or_not_a_session_answers_alike_and_gives_memory_back() {
+    let loader = loader();
+    let Ok(library) = &loader.ort else { return };
+    let graph = matmul(D::S("batch"));
+    let stream = Arc::new(HostStream::default());
+    let mut sessions = [true, false].map(|binds| on_cpu(library, &graph, &stream, binds));
+    for rows in [64, 1, 2, 8] {
+        let [bound, plain] = sessions.each_mut().map(|session| {
+            let outputs = session.run(&batch(rows, 3, 0.5)).unwrap();
+            session.trim();
+            outputs
+        });
+        assert_eq!(bound, plain, "{rows} rows");
+    }
+    for session in &sessions {
+        assert!(session.run.shrinking.is_none(), "there is no GPU's arena, and the batch ran all the same");
+    }
+    let refused = sessions.each_mut().map(|session| session.run(&batch(1, 4, 0.0)).unwrap_err());
+    assert!(refused.iter().all(|error| matches!(error, RunError::Input(_))), "{refused:?}");
+    drop(sessions);
+    assert_eq!(stream.held(), 0);
+}
+
+#[test]
+fn a_binding_that_gives_other_answers_is_given_up() {
+    let loader = loader();
+    let Ok(library) = &loader.ort else { return };
+    let graph = matmul(D::S("batch"));
+    for (corrupts, fails) in [(false, false), (true, false), (false, true)] {
+        let stream = Arc::new(HostStream::that_corrupts(corrupts));
+        let fault = CudaFault {
+            message: "cuMemcpyHtoDAsync: CUDA_ERROR_INVALID_VALUE (1)".to_owned(),
+            sticky: false,
+        };
+        *stream.copy_fails.lock().unwrap() = fails.then_some(fault);
+        let mut session = on_cpu(library, &graph, &stream, true);
+        session.check_binding();
+        assert_eq!(session.binding.is_none(), corrupts || fails);
+        let mut plain = on_cpu(library, &graph, &stream, false);
+        assert_eq!(session.run(&batch(2, 3, 1.0)), plain.run(&batch(2, 3, 1.0)));
+    }
+}
+
+#[test]
+fn a_lost_device_is_told_from_a_batch_that_failed() {
+    let loader = loader();
+    let Ok(library) = &loader.ort else { return };
+    let stream = Arc::new(HostStream::default());
+    let mut session = on_cpu(library, &matmul(D::S("batch")), &stream, true);
+    let mut say = |message: &str, sticky| {
+        *stream.wait_fails.lock().unwrap() = Some(CudaFault { message: message.to_owned(), sticky });
+        session.run(&batch(1, 3, 0.0)).unwrap_err()
+    };
+    let lost = say("cuStreamSynchronize: CUDA_ERROR_LAUNCH_FAILED (719)", true);
+    let expected = "model `made`: engine `ort`: cuStreamSynchronize: CUDA_ERROR_LAUNCH_FAILED (719)";
+    assert_eq!(lost, RunError::Lost(expected.to_owned()));
+    assert!(matches!(say("cuMemHostAlloc: CUDA_ERROR_OUT_OF_MEMORY (2)", false), RunError::Engine(_)));
+    assert!(session.run(&batch(1, 3, 0.0)).is_ok());
+}
+
+#[test]
+fn answers_outlive_session_and_gpulet() {
+    let loader = loader();
+    let Ok(library) = &loader.ort else { return };
+    let graph = matmul(D::S("batch"));
+    for binds in [true, false] {
+        let stream = Arc::new(HostStream::default());
+        let mut session = on_cpu(library, &graph, &stream, binds);
+        let outputs = session.run(&batch(2000, 3, 0.0)).unwrap();
+        drop(session);
+        assert_eq!((Arc::strong_count(&stream), stream.held()), (1, 0), "the gpulet may close");
+        assert_eq!(outputs[0].data.len(), 2000 * 2 * 4);
+        let first = f32::from_le_bytes(outputs[0].data[..4].try_into().unwrap());
+        assert_eq!(first, 13.0, "0*1 + 1*3 + 2*5");
+    }
+}
+
+/// The signature of a graph whose batches may have so many rows.
+fn up_to(session: &mut CudaSession, max_batch: u32) {
+    session.signature.max_batch = max_batch;
+}
+
+#[test]
+fn every_size_runs_once_and_others_are_filled_up() {
+    let loader = loader();
+    let Ok(library) = &loader.ort else { return };
+    let graph = matmul(D::S("batch"));
+    for binds in [true, false] {
+        let stream = Arc::new(HostStream::default());
+        let mut session = on_cpu(library, &graph, &stream, binds);
+        up_to(&mut session, 20);
+        session.run_all_sizes().unwrap();
+        assert_eq!((session.rows.largest(), session.signature.max_batch), (20, 20));
+        assert_eq!((session.rows.fitting(5), session.rows.fitting(17)), (6, 20));
+        let mut plain = on_cpu(library, &graph, &stream, false);
+        for rows in 1..=20 {
+            let batch = batch(rows, 3, 0.5);
+            assert_eq!(session.run(&batch), plain.run(&batch), "{rows} rows");
+        }
+        let uneven = Batch { rows: 5, ..batch(3, 3, 0.0) };
+        assert_eq!(session.run(&uneven), plain.run(&uneven), "what is not as it says is not filled up");
+    }
+}
+
+#[test]
+fn no_batch_is_larger_than_the_largest_that_ran() {
+    let loader = loader();
+    let Ok(library) = &loader.ort else { return };
+    let graph = matmul(D::S("batch"));
+    let stream = Arc::new(HostStream::default());
+    let mut session = on_cpu(library, &graph, &stream, true);
+    up_to(&mut session, 64);
+    stream.fails_from(16 * 3 * 4, "cuMemHostAlloc: CUDA_ERROR_OUT_OF_MEMORY (2)", false);
+    session.run_all_sizes().unwrap();
+    assert_eq!(session.signature().max_batch, 8, "16 rows have no memory, and those that run have theirs");
+    assert!(session.run(&batch(8, 3, 0.0)).is_ok());
+}
+
+#[test]
+fn a_device_that_refuses_the_first_row_refuses_the_model() {
+    let loader = loader();
+    let Ok(library) = &loader.ort else { return };
+    let graph = matmul(D::S("batch"));
+    for (said, sticky) in [
+        ("CUDNN failure 3002: CUDNN_STATUS_BAD_PARAM_STREAM_MISMATCH", false),
+        ("cuMemHostAlloc: out of memory", false),
+        ("cuMemcpyHtoDAsync: CUDA_ERROR_ILLEGAL_ADDRESS (700)", true),
+    ] {
+        let stream = Arc::new(HostStream::default());
+        let mut session = on_cpu(library, &graph, &stream, true);
+        stream.fails_from(0, said, sticky);
+        let refused = session.run_all_sizes().unwrap_err();
+        assert!(refused.contains(said), "{refused}");
+    }
+}

@@ -1,0 +1,116 @@
+//! Lanes that are not equally fast.
+
+use crate::batch::{GiveUp, Shot, Why};
+use crate::machine::Router;
+use crate::pool::Pool;
+use crate::queue::{Queue, Urgency};
+use crate::{LaneId, LaneKind, Nanos};
+
+impl Router {
+    pub(super) fn kind_of(&self, lane: LaneId) -> LaneKind {
+        self.lane(lane).map(|lane| lane.kind).unwrap_or_default()
+    }
+
+    /// A ready queue and the lane for it, if there are both. Lanes whose models take turns are matched otherwise.
+    pub(super) fn first_match(&self, pool: &Pool) -> Option<(Urgency, u32, LaneId)> {
+        if pool.only_kind().is_some() {
+            return pool.first_match();
+        }
+        let (urgency, slot) = pool.ready.first()?;
+        let lane = self.fastest(self.queues.get(slot)?, pool).filter(|&lane| !pool.turns.contains(lane))?;
+        Some((urgency, slot, lane))
+    }
+
+    /// Queues that are ready for lanes that are taken by now, and that nothing can be started of on those that are free:
+    /// they wait for another, and those behind them go first.
+    pub(super) fn set_stranded_aside(&mut self) {
+        for at in 0..self.noted.len() {
+            while let Some((pool, slot)) = self.stranded(at) {
+                self.file_ready(slot, None);
+                self.note_deferred(slot, pool);
+            }
+        }
+    }
+
+    fn stranded(&self, noted: usize) -> Option<(u32, u32)> {
+        let id = *self.noted.get(noted)?;
+        let pool = self.pools.get(id)?;
+        if pool.only_kind().is_some() || pool.free.is_empty() {
+            return None;
+        }
+        let (_, slot) = pool.ready.first()?;
+        self.fastest(self.queues.get(slot)?, pool).is_none().then_some((id, slot))
+    }
+
+    /// The free lane on which the next batch of a queue would be done first: of those whose models take no turns, if one
+    /// is in time.
+    fn fastest(&self, queue: &Queue, pool: &Pool) -> Option<LaneId> {
+        let (head, model) = self.head_of(queue)?;
+        let time = |kind| model.costs.on(kind).expected(head.rows, queue.row_bytes()).unwrap_or_default();
+        let lanes = pool.free.iter().map(|lane| (lane, self.kind_of(lane)));
+        let in_time = lanes.filter(|&(_, kind)| self.first_in_time_on(queue, kind).is_some());
+        let order = |&(lane, kind): &(LaneId, LaneKind)| (pool.turns.contains(lane), time(kind), lane);
+        in_time.min_by_key(order).map(|(lane, _)| lane)
+    }
+
+    /// The kind of lane that the next batch of a queue should run on: the free one that would be used, else the one that
+    /// is free first.
+    pub(super) fn next_kind(&self, queue: &Queue) -> LaneKind {
+        let Some(pool) = self.pools.get(queue.kind.pool) else { return LaneKind::default() };
+        if let Some(kind) = pool.only_kind() {
+            return kind;
+        }
+        let next = self.fastest(queue, pool).or_else(|| pool.free.first());
+        let next = next.or_else(|| pool.ends.first().map(|end| end.lane));
+        next.map(|lane| self.kind_of(lane)).unwrap_or_default()
+    }
+
+    /// The first request of a queue, counted from 0, that would be in time on a free lane of a kind, if one would. Those
+    /// before it may be in time on a lane of another kind; where they are not, they are of no concern here.
+    pub(super) fn first_in_time_on(&self, queue: &Queue, kind: LaneKind) -> Option<usize> {
+        let mixed = self.pools.get(queue.kind.pool).filter(|pool| pool.only_kind().is_none());
+        let Some((pool, (head, model))) = mixed.zip(self.head_of(queue)) else { return Some(0) };
+        let probe = self.requests.at(head.slot).is_some_and(|request| request.probe);
+        if probe || head.deadline == Nanos::NEVER || model.policy.gives_up() == GiveUp::Expired {
+            return Some(0);
+        }
+        let done = |kind, rows| self.now.after(model.costs.on(kind).cautious(rows, queue.row_bytes()));
+        let is_late = |kind| done(kind, head.rows) > head.deadline;
+        if !is_late(kind) || pool.kinds.iter().all(|&(other, _)| is_late(other)) {
+            return Some(0);
+        }
+        let first = queue.waiting.position((done(kind, head.rows), 0));
+        queue.waiting.get(first).filter(|waiting| done(kind, waiting.rows) <= waiting.deadline).map(|_| first)
+    }
+
+    /// As many rows as keep the deadline of the first request that is not passed over.
+    pub(super) fn shot_past(&self, queue: &Queue, first: usize, rows: u32, kind: LaneKind) -> Option<Shot> {
+        let (_, model) = self.head_of(queue)?;
+        let waiting = queue.waiting.get(first)?;
+        let limit = model.largest.min(rows).max(waiting.rows);
+        let time = waiting.deadline.since(self.now);
+        let most = model.costs.on(kind).largest_within(time, queue.row_bytes(), limit);
+        let take = most.min(queue.rows).max(waiting.rows);
+        Some(Shot { skip: 0, take, rank: waiting.deadline.0, why: Why::PassedOver })
+    }
+
+    /// A batch that was thought of for another lane, no longer than a lane of this kind has time for.
+    pub(super) fn in_time_within(&self, queue: &Queue, shot: Shot, kind: LaneKind) -> Option<Shot> {
+        let mixed = self.pools.get(queue.kind.pool).is_some_and(|pool| pool.only_kind().is_none());
+        match self.first_in_time_on(queue, kind)? {
+            _ if !mixed => Some(shot),
+            0 => {
+                let (head, model) = self.head_of(queue)?;
+                let time = head.deadline.since(self.now);
+                let most = model.costs.on(kind).largest_within(time, queue.row_bytes(), shot.take);
+                Some(Shot { skip: 0, take: most.max(head.rows), ..shot })
+            }
+            first => self.shot_past(queue, first, shot.take, kind),
+        }
+    }
+
+    /// Whether a ready queue has something to be started on a lane of a kind.
+    pub(super) fn is_in_time_on(&self, slot: u32, kind: LaneKind) -> bool {
+        self.queues.get(slot).is_some_and(|queue| self.first_in_time_on(queue, kind).is_some())
+    }
+}

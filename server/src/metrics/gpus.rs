@@ -1,0 +1,220 @@
+//! Gauges of the GPUs that models run on, from NVIDIA's management library.
+//!
+//! Read once a second by a thread of their own: a driver that hangs holds up neither requests nor `/metrics`. Where
+//! there is no such library, one line in the log says so and there are no gauges. What a GPU does not say any more is
+//! `NaN`: an old number would be taken for a new one.
+
+use std::collections::BTreeMap;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::time::Duration;
+
+use gpulet_cuda::{Monitor, MonitorError, Readings};
+use metrics::Gauge;
+
+use super::names;
+
+/// Time between readings.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// A GPU that models run on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WatchedGpu {
+    /// As plans call it; the label of its gauges.
+    pub device: String,
+    /// As `nvidia-smi -L` writes it; also that of an instance which MIG made.
+    pub uuid: String,
+}
+
+/// Ends the readings when it is dropped.
+pub struct GpuWatch {
+    _stop: Sender<()>,
+}
+
+/// Reads these GPUs from now on. `None`: there are none, or no thread for it.
+pub fn watch(gpus: Vec<WatchedGpu>) -> Option<GpuWatch> {
+    if gpus.is_empty() {
+        return None;
+    }
+    let (stop, stopped) = mpsc::channel::<()>();
+    let read = move || {
+        let monitor = match Monitor::open() {
+            Ok(monitor) => monitor,
+            Err(absent) => return tracing::info!(%absent, "no metrics of GPUs"),
+        };
+        let mut gauges: Vec<GpuMetrics> = gpus.iter().map(|gpu| GpuMetrics::new(&gpu.device)).collect();
+        let mut failing = false;
+        loop {
+            let read = monitor.read();
+            note(&read, &mut failing);
+            let read = read.unwrap_or_default();
+            for (gpu, gauges) in gpus.iter().zip(&mut gauges) {
+                gauges.set(of(&read, &gpu.uuid).as_ref());
+            }
+            if stopped.recv_timeout(EVERY) != Err(RecvTimeoutError::Timeout) {
+                return;
+            }
+        }
+    };
+    match std::thread::Builder::new().name("gpu-metrics".to_owned()).spawn(read) {
+        Ok(_) => Some(GpuWatch { _stop: stop }),
+        Err(error) => {
+            tracing::warn!(%error, "no metrics of GPUs: the thread that reads them could not be started");
+            None
+        }
+    }
+}
+
+/// Says once that readings fail, and once that they come again.
+fn note(read: &Result<Vec<Readings>, MonitorError>, failing: &mut bool) {
+    match (read, &failing) {
+        (Err(error), false) => tracing::warn!(%error, "GPUs cannot be read"),
+        (Ok(_), true) => tracing::info!("GPUs can be read again"),
+        _ => {}
+    }
+    *failing = read.is_err();
+}
+
+/// What is said of a GPU, or of an instance: of that, only the memory is its own.
+fn of(readings: &[Readings], uuid: &str) -> Option<Readings> {
+    readings.iter().find_map(|gpu| {
+        if gpu.uuid.as_deref() == Some(uuid) {
+            return Some(gpu.clone());
+        }
+        let instance = gpu.instances.iter().find(|instance| instance.uuid == uuid)?;
+        Some(Readings {
+            busy_percent: None,
+            memory_used_bytes: None,
+            memory_total_bytes: instance.memory_bytes,
+            ..gpu.clone()
+        })
+    })
+}
+
+/// Gauges of one GPU.
+pub struct GpuMetrics {
+    device: String,
+    utilisation: Gauge,
+    memory_used: Gauge,
+    memory_total: Gauge,
+    clock_sm: Gauge,
+    clock_memory: Gauge,
+    throttled: BTreeMap<&'static str, Gauge>,
+}
+
+impl GpuMetrics {
+    /// Registers the gauges of a GPU.
+    pub fn new(device: &str) -> Self {
+        let gauge = |name: &'static str| metrics::gauge!(name, names::DEVICE => device.to_owned());
+        Self {
+            device: device.to_owned(),
+            utilisation: gauge(names::GPU_UTILISATION.name),
+            memory_used: gauge(names::GPU_MEMORY_USED.name),
+            memory_total: gauge(names::GPU_MEMORY_TOTAL.name),
+            clock_sm: gauge(names::GPU_CLOCK_SM.name),
+            clock_memory: gauge(names::GPU_CLOCK_MEMORY.name),
+            throttled: BTreeMap::new(),
+        }
+    }
+
+    /// Sets them to what was read; none: it says nothing.
+    pub fn set(&mut self, read: Option<&Readings>) {
+        let percent = read.and_then(|read| read.busy_percent);
+        self.utilisation.set(percent.map_or(f64::NAN, |percent| f64::from(percent) / 100.0));
+        let bytes = |bytes: Option<u64>| bytes.map_or(f64::NAN, |bytes| bytes as f64);
+        self.memory_used.set(bytes(read.and_then(|read| read.memory_used_bytes)));
+        self.memory_total.set(bytes(read.and_then(|read| read.memory_total_bytes)));
+        let hertz = |mhz: Option<u32>| mhz.map_or(f64::NAN, |mhz| f64::from(mhz) * 1e6);
+        self.clock_sm.set(hertz(read.and_then(|read| read.clock_sm_mhz)));
+        self.clock_memory.set(hertz(read.and_then(|read| read.clock_memory_mhz)));
+        self.set_reasons(read.and_then(|read| read.throttle_reasons.as_deref()));
+    }
+
+    /// A reason has a gauge from when it is first given: which there are is the library's affair, and they are few.
+    fn set_reasons(&mut self, given: Option<&[&'static str]>) {
+        for reason in given.unwrap_or_default() {
+            self.throttled.entry(reason).or_insert_with(|| {
+                let (device, reason) = (self.device.clone(), reason.to_lowercase());
+                metrics::gauge!(names::GPU_THROTTLED.name, names::DEVICE => device, names::REASON => reason)
+            });
+        }
+        for (reason, gauge) in &self.throttled {
+            gauge.set(given.map_or(f64::NAN, |given| if given.contains(reason) { 1.0 } else { 0.0 }));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gpulet_cuda::Instance;
+
+    fn readings() -> Readings {
+        Readings {
+            uuid: Some("GPU-1".to_owned()),
+            name: Some("Test".to_owned()),
+            busy_percent: Some(37),
+            memory_busy_percent: None,
+            memory_used_bytes: Some(512 << 20),
+            memory_total_bytes: Some(80 << 30),
+            clock_sm_mhz: Some(1755),
+            clock_memory_mhz: None,
+            throttle_reasons: Some(vec!["SW_POWER_CAP"]),
+            power_milliwatts: None,
+            temperature_celsius: None,
+            mig: false,
+            instances: Vec::new(),
+        }
+    }
+
+    fn rendered(steps: &[Option<Readings>]) -> String {
+        let recorder = crate::metrics::recorder().unwrap();
+        let handle = recorder.handle();
+        metrics::with_local_recorder(&recorder, || {
+            let mut gpu = GpuMetrics::new("gpu0");
+            steps.iter().for_each(|step| gpu.set(step.as_ref()));
+        });
+        handle.render()
+    }
+
+    #[test]
+    fn what_is_read_is_shown_in_basic_units() {
+        let text = rendered(&[Some(readings())]);
+        for line in [
+            "tessera_gpu_utilisation{device=\"gpu0\"} 0.37",
+            "tessera_gpu_memory_used_bytes{device=\"gpu0\"} 536870912",
+            "tessera_gpu_memory_total_bytes{device=\"gpu0\"} 85899345920",
+            "tessera_gpu_sm_clock_hertz{device=\"gpu0\"} 1755000000",
+            "tessera_gpu_memory_clock_hertz{device=\"gpu0\"} NaN",
+            "tessera_gpu_throttled{device=\"gpu0\",reason=\"sw_power_cap\"} 1",
+        ] {
+            assert!(text.contains(line), "{line} is not in\n{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_longer_true_is_no_longer_shown() {
+        let calm = Readings { throttle_reasons: Some(Vec::new()), ..readings() };
+        let reason = "tessera_gpu_throttled{device=\"gpu0\",reason=\"sw_power_cap\"}";
+        let text = rendered(&[Some(readings()), Some(calm)]);
+        assert!(text.contains(&format!("{reason} 0\n")), "{text}");
+        let text = rendered(&[Some(readings()), None]);
+        assert!(text.contains(&format!("{reason} NaN")), "{text}");
+        assert!(text.contains("tessera_gpu_memory_used_bytes{device=\"gpu0\"} NaN"), "{text}");
+    }
+
+    #[test]
+    fn an_instance_has_its_own_memory_and_its_gpus_clocks() {
+        let instance =
+            Instance { uuid: "MIG-7".to_owned(), name: "Test MIG".to_owned(), memory_bytes: Some(10 << 30) };
+        let cut = Readings { mig: true, instances: vec![instance], ..readings() };
+        let read = of(&[cut], "MIG-7").unwrap();
+        assert_eq!((read.memory_total_bytes, read.memory_used_bytes), (Some(10 << 30), None));
+        assert_eq!((read.busy_percent, read.clock_sm_mhz), (None, Some(1755)));
+        assert_eq!(of(&[readings()], "GPU-2"), None);
+    }
+
+    #[test]
+    fn without_gpus_nothing_is_read() {
+        assert!(watch(Vec::new()).is_none());
+    }
+}
