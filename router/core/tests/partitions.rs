@@ -401,7 +401,7 @@ fn policies() -> impl Iterator<Item = Policy> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(256))]
+    #![proptest_config(ProptestConfig::with_cases(1024))]
 
     #[test]
     fn plans_change_and_nobody_is_lost(steps in prop::collection::vec(step(), 0..250)) {

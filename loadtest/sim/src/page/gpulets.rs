@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use super::axis::Axis;
 use super::markup::{escape, number};
 use super::style;
+use super::timeline::draw_axis;
 use crate::report::{GpuletSpan, PartitionFigures};
 
 const WIDTH: f64 = 1_000.0;
@@ -55,7 +56,7 @@ pub(super) fn draw(figures: &PartitionFigures, models: &[&str]) -> Option<String
             draw_box(&mut svg, &axis, (y, f64::from((*units).max(1))), span, models);
         }
     }
-    draw_axis(&mut svg, &axis, bottom);
+    draw_axis(&mut svg, &axis, bottom, "seconds from the start of the run");
     for (at, name) in models.iter().take(style::COLOURS).enumerate() {
         let column = (RIGHT - LEFT) / KEYS_IN_LINE as f64;
         let x = LEFT + column * (at % KEYS_IN_LINE) as f64;
@@ -111,24 +112,6 @@ fn draw_box(svg: &mut String, axis: &Axis, (top, units): (f64, f64), span: &Gpul
         );
     }
     svg.push_str("</g>\n");
-}
-
-fn draw_axis(svg: &mut String, axis: &Axis, bottom: f64) {
-    for tick in axis.ticks() {
-        let at = axis.pixel(tick);
-        let _ = writeln!(
-            svg,
-            "<path class=\"frame\" d=\"M{at:.1} {bottom:.1}v4\"/><text x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
-            bottom + 18.0,
-            axis.label(tick)
-        );
-    }
-    let _ = writeln!(
-        svg,
-        "<path class=\"frame\" d=\"M{LEFT} {bottom:.1}H{RIGHT}\"/><text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">seconds from the start of the run</text>",
-        f64::midpoint(LEFT, RIGHT),
-        bottom + 38.0
-    );
 }
 
 /// What the picture shows, in a sentence.

@@ -61,21 +61,7 @@ pub(crate) fn draw(title: &str, bars: &[Bar<'_>]) -> Option<String> {
     for bar in bars {
         draw_bar(&mut svg, &axis, bar);
     }
-    for tick in axis.ticks() {
-        let at = axis.pixel(tick);
-        let _ = writeln!(
-            svg,
-            "<path class=\"frame\" d=\"M{at:.1} {bottom:.1}v4\"/><text x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
-            bottom + 18.0,
-            axis.label(tick)
-        );
-    }
-    let _ = writeln!(
-        svg,
-        "<path class=\"frame\" d=\"M{LEFT} {bottom:.1}H{RIGHT}\"/><text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">milliseconds from the start of the run; numbers are rows of a batch</text>",
-        f64::midpoint(LEFT, RIGHT),
-        bottom + 38.0
-    );
+    draw_axis(&mut svg, &axis, bottom, "milliseconds from the start of the run; numbers are rows of a batch");
     for (number, (name, colour)) in keys.iter().enumerate() {
         let column = (RIGHT - LEFT) / KEYS_IN_LINE as f64;
         let x = LEFT + column * (number % KEYS_IN_LINE) as f64;
@@ -90,6 +76,25 @@ pub(crate) fn draw(title: &str, bars: &[Bar<'_>]) -> Option<String> {
     }
     svg.push_str("</svg>\n");
     Some(svg)
+}
+
+/// Times below a picture, and in words what they count.
+pub(super) fn draw_axis(svg: &mut String, axis: &Axis, bottom: f64, words: &str) {
+    for tick in axis.ticks() {
+        let at = axis.pixel(tick);
+        let _ = writeln!(
+            svg,
+            "<path class=\"frame\" d=\"M{at:.1} {bottom:.1}v4\"/><text x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
+            bottom + 18.0,
+            axis.label(tick)
+        );
+    }
+    let _ = writeln!(
+        svg,
+        "<path class=\"frame\" d=\"M{LEFT} {bottom:.1}H{RIGHT}\"/><text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{words}</text>",
+        f64::midpoint(LEFT, RIGHT),
+        bottom + 38.0
+    );
 }
 
 fn draw_bar(svg: &mut String, axis: &Axis, bar: &Bar<'_>) {
