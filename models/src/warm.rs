@@ -26,7 +26,8 @@ const BATCH_BYTES_MAX: usize = 256 * 1024 * 1024;
 
 /// Runs the warm-up requests of the configuration, then measures batches of 1, 2, 4, ... up to the largest
 /// batch. Gives (rows, shortest time) with rows rising; shortest, because everything else that happens on the
-/// machine only adds. Time for which the core ran other threads does not count.
+/// machine only adds. Time for which the core ran other threads does not count, here or in the process that runs
+/// the session.
 ///
 /// Stops early when the time or memory for it is used up, so the largest batch may be missing. A model for which
 /// no made-up input is valid gives no measurements; that is not an error. A warm-up request of the configuration
@@ -55,7 +56,7 @@ fn run_sizes(
             session.run(&batch).map_err(|error| refuse(format!("`{}`: {error}", warm_up.name)))?;
         }
     }
-    let time = Time { own: Stopwatch::start(), passed: Instant::now() };
+    let mut time = Time { own: Stopwatch::start(), passed: Instant::now(), waited: Duration::ZERO };
     let Some((extent, outputs)) = sample::first_that_runs(session) else {
         tracing::info!(model = %config.name, "no made-up input runs: batch times will be learnt from traffic");
         return Ok(Vec::new());
@@ -73,7 +74,7 @@ fn run_sizes(
         }
         let all = (0..u64::from(rows)).map(|row| sample::row(&signature, extent, row));
         let Some(all) = all.collect::<Option<Vec<_>>>() else { break };
-        let shortest = measure(session, &sample::join(&all), runs, &time)
+        let shortest = measure(session, &sample::join(&all), runs, &mut time)
             .map_err(|reason| refuse(format!("a batch of {rows} rows: {reason}")))?;
         profile.push((rows, shortest));
     }
@@ -86,11 +87,14 @@ fn run_sizes(
 struct Time {
     own: Stopwatch,
     passed: Instant,
+    /// Part of `own` in which another process had the batch and did not run it.
+    waited: Duration,
 }
 
 impl Time {
     fn is_over_after(&self, more: Duration) -> bool {
-        self.own.elapsed() + more > BUDGET || self.passed.elapsed() + more > PATIENCE
+        let own = self.own.elapsed().saturating_sub(self.waited);
+        own + more > BUDGET || self.passed.elapsed() + more > PATIENCE
     }
 }
 
@@ -102,12 +106,19 @@ fn sizes(max_batch: u32) -> impl Iterator<Item = u32> {
     powers.chain(std::iter::once(largest))
 }
 
-fn measure(session: &mut dyn Session, batch: &Batch, runs: usize, time: &Time) -> Result<Duration, String> {
+fn measure(
+    session: &mut dyn Session,
+    batch: &Batch,
+    runs: usize,
+    time: &mut Time,
+) -> Result<Duration, String> {
     let mut shortest = Duration::MAX;
     for run in 1..=runs {
         let begin = Stopwatch::start();
         session.run(batch).map_err(|error| error.to_string())?;
-        let took = begin.elapsed();
+        let passed = begin.elapsed();
+        let took = session.took().unwrap_or(passed);
+        time.waited += passed.saturating_sub(took);
         // The first run allocates; it counts only if it is the only one.
         let last = run == runs || time.is_over_after(Duration::ZERO);
         if run > 1 || last {
@@ -170,9 +181,12 @@ fn requested(session: &dyn Session, warm_up: &WarmUp) -> Result<Batch, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::RunError;
     use crate::onnx::fixture::{D, matmul};
     use crate::repository::Pbtxt;
-    use crate::{Format, LoadOptions, Loader, ModelFiles, ModelName, ModelSettings, Version, inspect};
+    use crate::{
+        Format, LoadOptions, Loader, ModelFiles, ModelName, ModelSettings, Signature, Version, inspect,
+    };
 
     fn profile_of(files: &ModelFiles, pbtxt: &str) -> Result<Vec<(u32, Duration)>, LoadError> {
         let pbtxt = Pbtxt::parse(&files.name, pbtxt).unwrap();
@@ -228,6 +242,45 @@ mod tests {
         let profile = profile_of(&files, "").unwrap();
         assert!(profile.len() < 4 && started.elapsed() < BUDGET * 4, "{profile:?}");
     }
+
+    /// Gives its input back, a while after the time that it says it took.
+    struct Elsewhere(Signature, Duration);
+
+    impl Session for Elsewhere {
+        fn run(&mut self, batch: &Batch) -> Result<Vec<Tensor>, RunError> {
+            std::thread::sleep(Duration::from_millis(30));
+            Ok(vec![Tensor { name: "y".to_owned(), ..batch.inputs[0].clone().unwrap() }])
+        }
+
+        fn signature(&self) -> &Signature {
+            &self.0
+        }
+
+        fn engine(&self) -> &'static str {
+            "elsewhere"
+        }
+
+        fn took(&self) -> Option<Duration> {
+            Some(self.1)
+        }
+    }
+
+    #[test]
+    fn a_session_elsewhere_is_measured_by_what_it_says_it_took() {
+        let signature = inspect(&synthetic(IDENTITY), &LoadOptions::default()).unwrap();
+        let name = ModelName::new("fake").unwrap();
+        let pbtxt = Pbtxt::parse(&name, "").unwrap();
+        let config =
+            EffectiveConfig::resolve(&name, Some(&pbtxt), &ModelSettings::default(), &signature).unwrap();
+        let took = Duration::from_micros(700);
+        let profile = warm_and_profile(&mut Elsewhere(signature, took), &config).unwrap();
+        // By the caller's clock 8 sizes of 5 runs would be more than it may take in all.
+        assert_eq!(profile, [1, 2, 4, 8, 16, 32, 64, 128].map(|rows| (rows, took)));
+    }
+
+    const IDENTITY: &str = "max_batch = 128\n\
+         inputs = [{ name = \"x\", datatype = \"FP32\", dims = [-1] }]\n\
+         outputs = [{ name = \"y\", datatype = \"FP32\", dims = [-1] }]";
 
     #[test]
     fn warm_up_requests_run_and_are_checked() {

@@ -166,8 +166,10 @@ fn gpus_have_gauges_of_what_they_do() {
     let two = Shape { devices: 2, ..Shape::default() };
     staged("gpus_have_gauges_of_what_they_do", &Driver::Standin(two), || {
         let server = Server::start(&["server.log_level=error"], &[]);
-        let text = server.metrics("tessera_gpu_throttled{device=\"gpu1\"");
+        let text = server.metrics("tessera_gpu_sm_active{device=\"gpu1\"} 0.42");
         for line in [
+            "tessera_gpu_sm_occupancy{device=\"gpu0\"} 0.185",
+            "tessera_gpu_memory_bandwidth_utilisation{device=\"gpu1\"} 0.27",
             "tessera_gpu_utilisation{device=\"gpu0\"} 0.37",
             "tessera_gpu_memory_total_bytes{device=\"gpu1\"} 85899345920",
             "tessera_gpu_sm_clock_hertz{device=\"gpu0\"} 1755000000",

@@ -9,6 +9,7 @@
 //! tests run against a driver in plain memory; statements marked **\[open\]** are the driver's documentation and are to
 //! be confirmed on a GPU, by the tests that are ignored without one.
 
+mod activity;
 mod backend;
 mod check;
 mod device;
@@ -22,6 +23,7 @@ mod probe;
 mod readings;
 mod units;
 
+pub use activity::{Activity, ActivityWatch, NoActivity};
 pub use backend::{
     Backend, BackendError, Choice, MPS_FOLDER, MPS_FOLDER_VARIABLE, MPS_SHARE_VARIABLE, MpsAbsent,
     UnknownBackend, choose, mps_daemon,

@@ -73,6 +73,10 @@ impl Monitor {
         Ok(Self { library: Nvml::init().map_err(MonitorError::Library)? })
     }
 
+    pub(crate) fn library(&self) -> &Nvml {
+        &self.library
+    }
+
     /// What every GPU says now, in the library's order, which `CUDA_VISIBLE_DEVICES` does not change. One that cannot
     /// be asked is left out.
     ///

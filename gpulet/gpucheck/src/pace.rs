@@ -52,13 +52,18 @@ pub(crate) struct Neighbour<'a> {
     pub(crate) duty: u32,
 }
 
+/// Times of a neighbour's batches that are kept.
+const KEPT_MAX: usize = 10_000;
+
 /// What a neighbour did meanwhile.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Meanwhile {
     /// Batches that it ran.
     pub(crate) batches: u64,
     /// Time in which it ran them.
     pub(crate) busy: Duration,
+    /// Times of them, the first one left out: it began before there was anything beside it.
+    pub(crate) times: Vec<Duration>,
 }
 
 impl Neighbour<'_> {
@@ -70,6 +75,9 @@ impl Neighbour<'_> {
             self.session.run(&self.batch)?;
             let took = begun.elapsed();
             started.store(true, Ordering::Release);
+            if meanwhile.batches > 0 && meanwhile.times.len() < KEPT_MAX {
+                meanwhile.times.push(took);
+            }
             meanwhile.batches += 1;
             meanwhile.busy += took;
             if stop.load(Ordering::Acquire) {

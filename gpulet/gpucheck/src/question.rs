@@ -61,12 +61,12 @@ questions! {
     facts::Facts, 15, "driver, units, what contexts cost and how many there may be, events, priorities";
     libraries::Libraries, 45, "models on a gpulet: right answers, and no SM beyond the gpulet's used";
     isolation::Isolation, 25, "SMs of gpulets are disjoint; times beside a busy neighbour";
-    resize::Resize, 45, "1,000 plan changes under load: nothing lost, how long capacity is reduced";
+    resize::Resize, 40, "1,000 plan changes under load: nothing lost, how long capacity is reduced";
     sharing::Sharing, 25, "memory that the second session of a model takes";
-    interference::Interference, 40, "computing and copying kernels beside each other, at 50 and 100 %";
-    profile::Profile, 110, "time of a batch by model, rows and units, as a profile file";
+    interference::Interference, 30, "computing and copying kernels beside each other, at 50 and 100 %";
+    profile::Profile, 120, "time of a batch by model, rows and units, as a profile file; beside each other, with a fit";
     faults::Faults, 25, "what a fault takes with it, and how long a restart takes";
-    mix::Mix, 95, "capacity of the models together: by turns, by streams, by our plan, by equal parts";
+    mix::Mix, 105, "capacity of the models together: by turns, by streams, by our plan, by equal parts";
 }
 
 impl Question {

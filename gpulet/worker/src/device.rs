@@ -10,6 +10,7 @@ use models::engine::Session;
 use models::{LoadOptions, ModelFiles};
 
 use crate::limits::Limits;
+use crate::neighbours::{Neighbour, Neighbourhood};
 use crate::process::{Process, Starter, WorkerCommand};
 use crate::session;
 use crate::wire::{Hello, Open, Opened, PROTOCOL, Refused, Socket};
@@ -31,6 +32,8 @@ pub struct ProcessDevice {
     hello: Hello,
     limits: Limits,
     starter: Starter,
+    /// None where no gpulet holds another one up.
+    neighbourhood: Option<Arc<Neighbourhood>>,
     /// The process of all gpulets.
     shared: Mutex<Option<Arc<Process>>>,
 }
@@ -52,7 +55,8 @@ impl ProcessDevice {
     ) -> Result<Self, DeviceError> {
         let (hello, starter) = prepare(&inner.name, description, limits)?;
         let info = promised(inner, scope);
-        Ok(Self { info, scope, command, hello, limits, starter, shared: Mutex::new(None) })
+        let neighbourhood = neighbourhood(&info, scope);
+        Ok(Self { info, scope, command, hello, limits, starter, neighbourhood, shared: Mutex::new(None) })
     }
 
     /// A device that only a worker can look at: one is started to say what it has, and stays where all gpulets of
@@ -73,8 +77,9 @@ impl ProcessDevice {
             .map_err(|reason| DeviceError(format!("device `{name}`: {reason}")))?;
         name.clone_into(&mut info.name);
         let info = promised(info, scope);
+        let neighbourhood = neighbourhood(&info, scope);
         let shared = Mutex::new((scope == WorkerScope::Device).then(|| Arc::new(process)));
-        Ok(Self { info, scope, command, hello, limits, starter, shared })
+        Ok(Self { info, scope, command, hello, limits, starter, neighbourhood, shared })
     }
 
     fn start(&self, command: &WorkerCommand) -> Result<Arc<Process>, DeviceError> {
@@ -111,6 +116,12 @@ fn prepare(name: &str, description: String, limits: Limits) -> Result<(Hello, St
     let starter = Starter::new(name).map_err(|error| refuse(format!("cannot start a thread: {error}")))?;
     let version = env!("CARGO_PKG_VERSION").to_owned();
     Ok((Hello { protocol: PROTOCOL, version, device: name.to_owned(), description }, starter))
+}
+
+/// Its gpulets, if one can hold up another: they share units, or a process.
+fn neighbourhood(info: &DeviceInfo, scope: WorkerScope) -> Option<Arc<Neighbourhood>> {
+    let shares_units = info.guarantees.compute != Compute::Exclusive;
+    (shares_units || scope == WorkerScope::Device).then(|| Neighbourhood::new(shares_units))
 }
 
 /// What a device promises where its gpulets are in other processes.
@@ -154,7 +165,9 @@ impl Device for ProcessDevice {
         };
         let token = process.watch(spec.lane, watch)?;
         let exclusive = self.info.guarantees.compute == Compute::Exclusive;
-        let gpulet = Gpulet { process, socket: Mutex::new(socket), token, limits: self.limits, exclusive };
+        let neighbour = self.neighbourhood.as_ref().map(Neighbourhood::join);
+        let (socket, limits) = (Mutex::new(socket), self.limits);
+        let gpulet = Gpulet { process, socket, token, limits, exclusive, neighbour };
         Ok(Arc::new(ProcessPartition { cores: opened.cores, gpulet: Arc::new(gpulet) }))
     }
 }
@@ -166,6 +179,8 @@ pub(crate) struct Gpulet {
     pub limits: Limits,
     /// Whether nobody else's work can make its batches slow.
     pub exclusive: bool,
+    /// None where no other gpulet holds it up.
+    pub neighbour: Option<Neighbour>,
     token: u64,
 }
 

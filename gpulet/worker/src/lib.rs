@@ -12,7 +12,7 @@
 //!
 //! A session learns how long its runs take, and the process is ended when a run takes far longer ([`Limits`]), or when
 //! all of them do for half a second on units that it shares with nobody, not counting the time for which the machine
-//! had no core for it.
+//! had no core for it, and allowing for the batches of other gpulets where those can be before it.
 //!
 //! Linux only: files in memory that are sealed against shrinking, and signals to a process that cannot hit another
 //! one, are not to be had elsewhere.
@@ -23,6 +23,7 @@ mod device;
 mod limits;
 mod memory;
 mod names;
+mod neighbours;
 mod patience;
 mod process;
 mod session;

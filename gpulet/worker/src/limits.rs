@@ -12,10 +12,12 @@ pub struct Limits {
     /// For a run of which nothing can be expected yet: the first of its shapes, the first after working memory was
     /// given back, and every one that gives way to others, as those that warm a session up do.
     pub first_run: Duration,
-    /// A run may take ten times as long as the slowest of its size did, but never ends a process sooner than this.
+    /// A run may take ten times as long as the slowest of its size did, but never ends a process sooner than this. Where
+    /// gpulets share units, the longest batch of each other gpulet of the device is added to the slowest.
     pub run_least: Duration,
     /// Nor later than this, unless even three times the slowest is more. Time for which the machine had no core for the
-    /// process does not count, up to ten times as much.
+    /// process does not count, nor that in which its device is held up by a session of another gpulet that is made
+    /// ready, up to ten times as much.
     pub run_most: Duration,
     /// For closing a session or a gpulet, and for a process to end when it is not needed any more. One that takes
     /// longer is ended.

@@ -1,4 +1,4 @@
-//! How long to wait for a run, learned from those before it.
+//! How long to wait for a run, learned from those before it and from what can be before it in the device's queue.
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -47,6 +47,8 @@ struct Size {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Allowance {
     pub limit: Duration,
+    /// Time of other gpulets' batches that can be before it.
+    pub before: Duration,
     /// The slowest run of its size; none if there was none.
     pub expected: Option<Duration>,
     /// Whether it is like those that `expected` was learned from.
@@ -60,17 +62,19 @@ impl Patience {
         Self { limits, batched, shapes: VecDeque::new(), shapes_max: shapes_max.max(1), trimmed: false }
     }
 
-    /// How long to wait for a run. One that gives way is waited for as long as for any first one.
-    pub fn allow(&mut self, batch: &Batch, gives_way: bool) -> Allowance {
+    /// How long to wait for a run that batches of so long can be before. One that gives way is waited for as long as
+    /// for any first one.
+    pub fn allow(&mut self, batch: &Batch, gives_way: bool, before: Duration) -> Allowance {
         let shapes = self.shapes_of(batch);
         let known = self.shapes.iter().find(|(key, _)| *key == shapes);
         let expected = known.and_then(|(_, known)| known.slowest(batch.rows));
         let usual = expected.filter(|_| !gives_way && !self.trimmed);
         let limit = usual.map_or(self.limits.first_run, |slowest| {
-            let most = self.limits.run_most.max(slowest.saturating_mul(ALWAYS));
-            slowest.saturating_mul(SLOWER).clamp(self.limits.run_least, most)
+            let all = slowest.saturating_add(before);
+            let most = self.limits.run_most.max(all.saturating_mul(ALWAYS));
+            all.saturating_mul(SLOWER).clamp(self.limits.run_least, most)
         });
-        Allowance { limit, expected, usual: usual.is_some(), shapes }
+        Allowance { limit, before, expected, usual: usual.is_some(), shapes }
     }
 
     /// A run ended.
@@ -166,12 +170,17 @@ mod tests {
         }
 
         fn ran(&mut self, rows: u32, width: u64, took: u64) {
-            let allowance = self.0.allow(&batch(rows, width), false);
+            let allowance = self.0.allow(&batch(rows, width), false, Duration::ZERO);
             self.0.ran(allowance, rows, millis(took));
         }
 
         fn limit(&mut self, rows: u32, width: u64) -> u64 {
-            u64::try_from(self.0.allow(&batch(rows, width), false).limit.as_millis()).unwrap()
+            self.limit_behind(rows, width, 0)
+        }
+
+        fn limit_behind(&mut self, rows: u32, width: u64, before: u64) -> u64 {
+            let allowance = self.0.allow(&batch(rows, width), false, millis(before));
+            u64::try_from(allowance.limit.as_millis()).unwrap()
         }
     }
 
@@ -187,7 +196,7 @@ mod tests {
         assert_eq!(lesson.limit(1, 9), 250);
         assert_eq!(lesson.limit(1, 10), FIRST, "of another shape nothing is known");
         assert_eq!(
-            lesson.0.allow(&batch(1, 9), true).limit,
+            lesson.0.allow(&batch(1, 9), true, Duration::ZERO).limit,
             millis(FIRST),
             "what gives way can take any time"
         );
@@ -204,6 +213,17 @@ mod tests {
             lesson.ran(4, 9, 1);
             assert_eq!(lesson.limit(4, 9), limit, "slowest {slowest} ms");
         }
+    }
+
+    #[test]
+    fn what_can_be_before_a_batch_is_waited_for_as_the_batch_itself_is() {
+        let mut lesson = Lesson::new(4);
+        assert_eq!(lesson.limit_behind(1, 9, 80), FIRST, "the first run has time for anything");
+        lesson.ran(1, 9, 1);
+        lesson.ran(1, 9, 2);
+        let limits = [0, 23, 60, 400, 2_000].map(|before| lesson.limit_behind(1, 9, before));
+        assert_eq!(limits, [250, 250, 620, 1206, 6006], "three times all of it is always allowed");
+        assert_eq!(lesson.limit(1, 9), 250, "and nothing is learned from it");
     }
 
     #[test]

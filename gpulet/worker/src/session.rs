@@ -17,6 +17,7 @@ use rustix::process::getpriority_process;
 use crate::device::{Gpulet, close};
 use crate::memory::{Region, share_file};
 use crate::names::lasting;
+use crate::neighbours::Neighbour;
 use crate::patience::{Allowance, Patience};
 use crate::slowness::Slowness;
 use crate::wire::{
@@ -28,8 +29,8 @@ const ALIGNMENT: usize = 64;
 
 /// How often it is looked, at most, whether a process that is late has the cores that it wants.
 const WINDOW_LEAST: Duration = Duration::from_millis(10);
-/// A process that has no cores is waited for so many times as long as one that has them, and then is lost too: what
-/// does not answer serves nobody.
+/// A process that has no cores, or whose device is held up by a neighbour that is made ready, is waited for so many times
+/// as long as another, and then is lost too: what does not answer serves nobody.
 const STARVED_LIMITS_MAX: u32 = 10;
 
 struct RemoteSession {
@@ -45,6 +46,8 @@ struct RemoteSession {
     /// For outputs; made by the other process.
     outputs: Option<Region>,
     trim: bool,
+    /// Time in the engine of the last run that gave results.
+    took: Option<Duration>,
     /// Why it can run nothing any more.
     lost: Option<String>,
     /// Dropped last: the gpulet is open as long as there are sessions.
@@ -62,6 +65,7 @@ pub(crate) fn load(
         .map_err(|error| refuse(format!("its bytes cannot be given to another process: {error}")))?;
     let (mut socket, end) = Socket::pair().map_err(|error| refuse(error.to_string()))?;
     let bytes_max = gpulet.limits.tensor_bytes;
+    let _preparing = gpulet.neighbour.as_ref().map(Neighbour::prepares);
     let load = Load { files: WireFiles::from(files), options: WireOptions::from(options), bytes_max };
     let mut to_gpulet = gpulet.socket.lock().unwrap_or_else(PoisonError::into_inner);
     let asked = to_gpulet.send(&load, &[end.as_fd(), shared.as_fd()]);
@@ -89,6 +93,7 @@ pub(crate) fn load(
         unsent: None,
         outputs: None,
         trim: false,
+        took: None,
         lost: None,
         gpulet: Arc::clone(gpulet),
     }))
@@ -104,7 +109,13 @@ impl Session for RemoteSession {
         let gives_way = getpriority_process(None).is_ok_and(|own| own > self.gpulet.process.priority());
         let run = Run { rows: batch.rows, inputs, gives_way, trim: self.trim };
         let files = self.unsent.as_ref().map(AsFd::as_fd);
-        let allowance = self.patience.allow(batch, gives_way);
+        let neighbour = self.gpulet.neighbour.as_ref();
+        let before = neighbour.map_or(Duration::ZERO, Neighbour::before);
+        let allowance = self.patience.allow(batch, gives_way, before);
+        if let Some((neighbour, expected)) = neighbour.zip(allowance.expected).filter(|_| allowance.usual) {
+            neighbour.expects(expected);
+        }
+        let _preparing = neighbour.filter(|_| !allowance.usual).map(Neighbour::prepares);
         let begun = Instant::now();
         match self.socket.send(&run, files.as_slice()) {
             Ok(()) => {}
@@ -117,7 +128,7 @@ impl Session for RemoteSession {
         if std::mem::take(&mut self.trim) {
             self.outputs = None;
         }
-        let (ran, files) = match self.wait(allowance.limit) {
+        let (ran, files) = match self.wait(allowance) {
             Ok(answer) => answer,
             Err(error) => return Err(self.fail(error, begun, allowance)),
         };
@@ -132,8 +143,10 @@ impl Session for RemoteSession {
                 // What gives way may have waited for a core, which says nothing of the run.
                 let took = if gives_way { Duration::from_nanos(ran.took_ns) } else { begun.elapsed() };
                 self.patience.ran(allowance, batch.rows, took);
+                let in_engine = Duration::from_nanos(ran.took_ns);
+                self.took = Some(in_engine);
                 if self.gpulet.exclusive {
-                    self.look_for_slowness(Duration::from_nanos(ran.took_ns), allowance);
+                    self.look_for_slowness(in_engine, allowance);
                 }
                 self.read(&heads).map_err(|garbage| self.fail(WireError::Garbage(garbage), begun, allowance))
             }
@@ -149,6 +162,10 @@ impl Session for RemoteSession {
 
     fn engine(&self) -> &'static str {
         self.engine
+    }
+
+    fn took(&self) -> Option<Duration> {
+        self.took
     }
 
     fn trim(&mut self) {
@@ -169,21 +186,30 @@ impl RemoteSession {
     }
 
     /// Waits for the answer to a batch. In the second half of the time it is looked whether the other process has the
-    /// cores that it wants, and what it lacks does not count.
-    fn wait(&mut self, limit: Duration) -> Result<(Ran, Files), WireError> {
+    /// cores that it wants, and what it lacks does not count; nor does time in which a neighbour is made ready.
+    fn wait(&mut self, allowance: Allowance) -> Result<(Ran, Files), WireError> {
+        let limit = allowance.limit;
         match self.socket.receive(Some(limit / 2)) {
             Err(WireError::Late) => {}
             answer => return answer,
         }
         let (process, begun) = (&self.gpulet.process, Instant::now());
+        // What is itself made ready has its time for that.
+        let neighbour = self.gpulet.neighbour.as_ref().filter(|_| allowance.usual);
+        let preparations = || neighbour.map(|neighbour| (neighbour, neighbour.preparations()));
         let (mut counted, mut at, mut times) = (limit / 2, begun, process.core_times());
+        let mut seen = preparations();
         loop {
             match self.socket.receive(Some(limit.saturating_sub(counted).max(WINDOW_LEAST))) {
                 Err(WireError::Late) => {}
                 answer => return answer,
             }
             let (now, passed) = (process.core_times(), at.elapsed());
-            counted += passed.saturating_sub(now.lacked(&times, passed));
+            let held_up = seen.is_some_and(|(neighbour, then)| neighbour.prepared_since(then));
+            if !held_up {
+                counted += passed.saturating_sub(now.lacked(&times, passed));
+            }
+            seen = preparations();
             if counted >= limit || begun.elapsed() >= limit.saturating_mul(STARVED_LIMITS_MAX) {
                 return Err(WireError::Late);
             }
@@ -259,7 +285,14 @@ impl RemoteSession {
     fn fail(&mut self, error: WireError, begun: Instant, allowance: Allowance) -> RunError {
         let expected = allowance.expected.map_or_else(
             || " to the first batch of its shapes".to_owned(),
-            |expected| format!(" to a batch, expected {:.1} ms", expected.as_secs_f64() * 1e3),
+            |expected| {
+                let millis = |time: Duration| time.as_secs_f64() * 1e3;
+                let before = match allowance.before {
+                    Duration::ZERO => String::new(),
+                    before => format!(" after up to {:.1} ms of other gpulets' batches", millis(before)),
+                };
+                format!(" to a batch, expected {:.1} ms{before}", millis(expected))
+            },
         );
         let reason = self.gpulet.process.failed(error, begun.elapsed(), &expected);
         self.lost = Some(reason.clone());

@@ -3,6 +3,8 @@
 //! An engine loads files into a [`Session`]; a session belongs to one lane thread and runs one batch at a
 //! time, so it needs no lock. The same model on two lanes is two sessions.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use oip::Tensor;
 
@@ -60,6 +62,12 @@ pub trait Session: Send {
 
     /// Name of the engine, for people and metrics.
     fn engine(&self) -> &'static str;
+
+    /// Time in the engine of the last run that gave results, where the session knows better than the clock of whoever
+    /// waits for it: one in another process does, which may have waited for a core there. None: that clock is right.
+    fn took(&self) -> Option<Duration> {
+        None
+    }
 
     /// Lets the next run give back working memory that earlier, larger batches left behind. Costs that run some
     /// time.

@@ -4,11 +4,11 @@
 //! there is no such library, one line in the log says so and there are no gauges. What a GPU does not say any more is
 //! `NaN`: an old number would be taken for a new one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::time::Duration;
 
-use gpulet_cuda::{Monitor, MonitorError, Readings};
+use gpulet_cuda::{Activity, ActivityWatch, Monitor, MonitorError, Readings};
 use metrics::Gauge;
 
 use super::names;
@@ -43,12 +43,13 @@ pub fn watch(gpus: Vec<WatchedGpu>) -> Option<GpuWatch> {
         };
         let mut gauges: Vec<GpuMetrics> = gpus.iter().map(|gpu| GpuMetrics::new(&gpu.device)).collect();
         let mut failing = false;
+        let mut parts = Parts { watch: monitor.activity(), silent: BTreeSet::new() };
         loop {
             let read = monitor.read();
             note(&read, &mut failing);
             let read = read.unwrap_or_default();
             for (gpu, gauges) in gpus.iter().zip(&mut gauges) {
-                gauges.set(of(&read, &gpu.uuid).as_ref());
+                gauges.set(of(&read, &gpu.uuid).as_ref(), parts.activity(gpu));
             }
             if stopped.recv_timeout(EVERY) != Err(RecvTimeoutError::Timeout) {
                 return;
@@ -60,6 +61,31 @@ pub fn watch(gpus: Vec<WatchedGpu>) -> Option<GpuWatch> {
         Err(error) => {
             tracing::warn!(%error, "no metrics of GPUs: the thread that reads them could not be started");
             None
+        }
+    }
+}
+
+/// What the parts of GPUs do, of those that say.
+struct Parts<'a> {
+    watch: ActivityWatch<'a>,
+    /// GPUs that do not say; each was logged once.
+    silent: BTreeSet<String>,
+}
+
+impl Parts<'_> {
+    /// Since the last time; none the first time, and where the GPU does not say.
+    fn activity(&mut self, gpu: &WatchedGpu) -> Option<Activity> {
+        match self.watch.since_last(&gpu.uuid) {
+            Ok(activity) => {
+                self.silent.remove(&gpu.uuid);
+                activity
+            }
+            Err(absent) => {
+                if self.silent.insert(gpu.uuid.clone()) {
+                    tracing::info!(gpu = gpu.device, %absent, "no metrics of its SMs");
+                }
+                None
+            }
         }
     }
 }
@@ -98,6 +124,9 @@ pub struct GpuMetrics {
     memory_total: Gauge,
     clock_sm: Gauge,
     clock_memory: Gauge,
+    sm_active: Gauge,
+    sm_occupancy: Gauge,
+    memory_bandwidth: Gauge,
     throttled: BTreeMap<&'static str, Gauge>,
 }
 
@@ -112,12 +141,15 @@ impl GpuMetrics {
             memory_total: gauge(names::GPU_MEMORY_TOTAL.name),
             clock_sm: gauge(names::GPU_CLOCK_SM.name),
             clock_memory: gauge(names::GPU_CLOCK_MEMORY.name),
+            sm_active: gauge(names::GPU_SM_ACTIVE.name),
+            sm_occupancy: gauge(names::GPU_SM_OCCUPANCY.name),
+            memory_bandwidth: gauge(names::GPU_MEMORY_BANDWIDTH.name),
             throttled: BTreeMap::new(),
         }
     }
 
     /// Sets them to what was read; none: it says nothing.
-    pub fn set(&mut self, read: Option<&Readings>) {
+    pub fn set(&mut self, read: Option<&Readings>, activity: Option<Activity>) {
         let percent = read.and_then(|read| read.busy_percent);
         self.utilisation.set(percent.map_or(f64::NAN, |percent| f64::from(percent) / 100.0));
         let bytes = |bytes: Option<u64>| bytes.map_or(f64::NAN, |bytes| bytes as f64);
@@ -126,6 +158,10 @@ impl GpuMetrics {
         let hertz = |mhz: Option<u32>| mhz.map_or(f64::NAN, |mhz| f64::from(mhz) * 1e6);
         self.clock_sm.set(hertz(read.and_then(|read| read.clock_sm_mhz)));
         self.clock_memory.set(hertz(read.and_then(|read| read.clock_memory_mhz)));
+        let share = |of: fn(Activity) -> Option<f64>| activity.and_then(of).unwrap_or(f64::NAN);
+        self.sm_active.set(share(|activity| activity.sm_active));
+        self.sm_occupancy.set(share(|activity| activity.sm_occupancy));
+        self.memory_bandwidth.set(share(|activity| activity.memory_bandwidth));
         self.set_reasons(read.and_then(|read| read.throttle_reasons.as_deref()));
     }
 
@@ -147,6 +183,9 @@ impl GpuMetrics {
 mod tests {
     use super::*;
     use gpulet_cuda::Instance;
+
+    const ACTIVITY: Activity =
+        Activity { sm_active: Some(0.25), sm_occupancy: Some(0.125), memory_bandwidth: None };
 
     fn readings() -> Readings {
         Readings {
@@ -171,7 +210,7 @@ mod tests {
         let handle = recorder.handle();
         metrics::with_local_recorder(&recorder, || {
             let mut gpu = GpuMetrics::new("gpu0");
-            steps.iter().for_each(|step| gpu.set(step.as_ref()));
+            steps.iter().for_each(|step| gpu.set(step.as_ref(), step.as_ref().map(|_| ACTIVITY)));
         });
         handle.render()
     }
@@ -186,6 +225,9 @@ mod tests {
             "tessera_gpu_sm_clock_hertz{device=\"gpu0\"} 1755000000",
             "tessera_gpu_memory_clock_hertz{device=\"gpu0\"} NaN",
             "tessera_gpu_throttled{device=\"gpu0\",reason=\"sw_power_cap\"} 1",
+            "tessera_gpu_sm_active{device=\"gpu0\"} 0.25",
+            "tessera_gpu_sm_occupancy{device=\"gpu0\"} 0.125",
+            "tessera_gpu_memory_bandwidth_utilisation{device=\"gpu0\"} NaN",
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
         }
@@ -200,6 +242,7 @@ mod tests {
         let text = rendered(&[Some(readings()), None]);
         assert!(text.contains(&format!("{reason} NaN")), "{text}");
         assert!(text.contains("tessera_gpu_memory_used_bytes{device=\"gpu0\"} NaN"), "{text}");
+        assert!(text.contains("tessera_gpu_sm_active{device=\"gpu0\"} NaN"), "{text}");
     }
 
     #[test]

@@ -26,11 +26,13 @@ pub enum Kind {
     Management = 6,
     /// Loaded modules.
     Module = 7,
+    /// Samples of the management library.
+    Sample = 8,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Primary,
         Self::Green,
         Self::Stream,
@@ -39,6 +41,7 @@ impl Kind {
         Self::Pinned,
         Self::Management,
         Self::Module,
+        Self::Sample,
     ];
 }
 

@@ -13,6 +13,7 @@
 mod calls;
 mod codes;
 mod control;
+mod gpm;
 mod kernels;
 mod machine;
 mod management;

@@ -83,6 +83,8 @@ pub(crate) struct Machine {
     /// Text of the loaded modules.
     pub modules: BTreeMap<usize, String>,
     pub kernels: BTreeMap<usize, (usize, Kernel)>,
+    /// The management library's samples: GPU and which sample of all it is, once there is one in it.
+    pub samples: BTreeMap<usize, Option<(usize, u64)>>,
     /// Handles that were destroyed.
     buried: BTreeSet<usize>,
 }
@@ -109,6 +111,7 @@ impl Machine {
             pinned: BTreeMap::new(),
             modules: BTreeMap::new(),
             kernels: BTreeMap::new(),
+            samples: BTreeMap::new(),
             buried: BTreeSet::new(),
         }
     }
@@ -284,6 +287,7 @@ impl Machine {
             5 => self.pinned.len(),
             7 => self.modules.len(),
             6 => usize::try_from(self.management).unwrap_or(usize::MAX),
+            8 => self.samples.len(),
             _ => 0,
         }
     }

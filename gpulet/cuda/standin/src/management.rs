@@ -15,9 +15,9 @@ use crate::machine::{Answer, Machine};
 /// `NVML_ERROR_UNINITIALIZED`.
 const UNINITIALIZED: u32 = 1;
 /// `NVML_ERROR_INVALID_ARGUMENT`.
-const INVALID_ARGUMENT: u32 = 2;
+pub(crate) const INVALID_ARGUMENT: u32 = 2;
 /// `NVML_ERROR_NOT_SUPPORTED`.
-const NOT_SUPPORTED: u32 = 3;
+pub(crate) const NOT_SUPPORTED: u32 = 3;
 /// `NVML_ERROR_NOT_FOUND`.
 const NOT_FOUND: u32 = 6;
 /// Places for instances on a GPU that can be cut.
@@ -42,13 +42,13 @@ pub struct Utilization {
 
 /// A GPU or an instance on the first one; handles are numbers, none of them zero.
 #[derive(Clone, Copy)]
-enum Part {
+pub(crate) enum Part {
     Gpu(usize),
     Instance(u32),
 }
 
 impl Part {
-    fn of(handle: *mut c_void) -> Answer<Self> {
+    pub(crate) fn of(handle: *mut c_void) -> Answer<Self> {
         match handle.addr() {
             0 => Err(INVALID_ARGUMENT),
             number @ 1..0x1000 => Ok(Self::Gpu(number - 1)),
@@ -91,7 +91,7 @@ fn text(place: *mut c_char, room: c_uint, text: &str) -> Answer<()> {
         .try_for_each(|(index, byte)| give(place.wrapping_add(index).cast(), byte))
 }
 
-fn answer(call: &str, work: impl FnOnce(&mut Machine) -> Answer<()>) -> c_uint {
+pub(crate) fn answer(call: &str, work: impl FnOnce(&mut Machine) -> Answer<()>) -> c_uint {
     let result = with_machine(|machine| {
         machine.enter_management(call).map_err(|code| code.unwrap_or(UNINITIALIZED))?;
         work(machine).map_err(|code| if code == INVALID_VALUE { INVALID_ARGUMENT } else { code })
@@ -109,11 +109,12 @@ macro_rules! management {
             /// Pointers are null or valid for what the library writes there.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $name($($argument: $kind),*) -> c_uint {
-                answer(stringify!($name), |$machine| $body)
+                $crate::management::answer(stringify!($name), |$machine| $body)
             }
         )*
     };
 }
+pub(crate) use management;
 
 management! {
     fn nvmlInit_v2() |machine| {

@@ -63,3 +63,43 @@ fn gpus_that_cannot_be_asked_are_left_out() {
         drop(monitor);
     });
 }
+
+#[test]
+fn what_the_parts_of_a_gpu_did_is_read_between_two_moments() {
+    let shape = Shape { devices: 2, ..Shape::default() };
+    with_driver("monitoring::what_the_parts_of_a_gpu_did_is_read_between_two_moments", shape, |control| {
+        let monitor = Monitor::open().unwrap();
+        let uuids: Vec<String> = monitor.read().unwrap().into_iter().filter_map(|gpu| gpu.uuid).collect();
+        let mut activity = monitor.activity();
+        for uuid in &uuids {
+            assert_eq!(activity.since_last(uuid).unwrap(), None, "one moment alone says nothing");
+        }
+        for _ in 0..3 {
+            for uuid in &uuids {
+                let read = activity.since_last(uuid).unwrap().unwrap();
+                let shares = (read.sm_active, read.sm_occupancy, read.memory_bandwidth);
+                assert_eq!(shares, (Some(0.42), Some(0.185), Some(0.27)));
+            }
+        }
+        assert_eq!(control.alive(Kind::Sample), 2, "one is kept of each GPU");
+        control.fail("nvmlGpmSampleGet", 1, 999);
+        let said = activity.since_last(&uuids[0]).err().unwrap().to_string();
+        assert!(said.starts_with("no GPU performance monitoring (GPM): "), "{said}");
+        assert!(activity.since_last(&uuids[0]).unwrap().is_some(), "it may be asked again");
+        drop(activity);
+        assert_eq!(control.alive(Kind::Sample), 0);
+    });
+}
+
+#[test]
+fn a_gpu_without_performance_monitoring_says_so_in_one_line() {
+    let shape = Shape { capability: 80, ..Shape::default() };
+    with_driver("monitoring::a_gpu_without_performance_monitoring_says_so_in_one_line", shape, |_| {
+        let monitor = Monitor::open().unwrap();
+        let uuid = probe().unwrap()[0].uuid.clone();
+        let said = |uuid: &str| monitor.activity().since_last(uuid).err().unwrap().to_string();
+        let expected = "expected a GPU of Hopper (9.0) or later that MIG did not cut";
+        assert_eq!(said(&uuid), format!("no GPU performance monitoring (GPM): {expected}"));
+        assert!(said("GPU-0").ends_with("lists no GPU `GPU-0`"), "{}", said("GPU-0"));
+    });
+}

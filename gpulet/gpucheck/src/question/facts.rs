@@ -3,23 +3,32 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use gpulet::Device;
 use gpulet_cuda::driver::{Event, GreenContext, Primary, Split, Stream};
-use gpulet_cuda::{Monitor, UnitRange, dotted};
+use gpulet_cuda::{Backend, CudaOptions, Monitor, UnitRange, dotted};
 use serde_json::json;
 
 use crate::answer::Fact;
-use crate::bench::{Bench, Stop};
+use crate::bench::{Bench, Stop, serve};
+use crate::kernel_maker::{Work, amount};
+use crate::pace::{amount_for, times};
 use crate::spread::Spread;
 
 /// Contexts made and unmade to see what that costs.
 const ROUNDS: usize = 50;
 /// Contexts that are kept alive at most.
 const ALIVE_MAX: usize = 256;
+/// Length of a batch while the GPU's parts are watched, and for how long they are.
+const WORK: Duration = Duration::from_millis(5);
+const WATCHED: Duration = Duration::from_millis(500);
 
 pub(super) fn ask(bench: &mut Bench<'_>) -> Result<(), Stop> {
     driver(bench);
     let primary = bench.primary()?;
     priorities(bench, &primary)?;
+    if let Err(stop) = activity(bench) {
+        bench.answers.skip("facts.sm_active", "8", stop.to_string());
+    }
     if let Err(missing) = &bench.found.green {
         let missing = missing.to_string();
         bench.answers.skip("facts.units", "4.2.2", missing);
@@ -49,6 +58,23 @@ fn driver(bench: &mut Bench<'_>) {
         }
         Err(absent) => bench.answers.skip("facts.management", "3", absent.to_string()),
     }
+}
+
+/// What the parts of the GPU do while a kernel computes on all of it.
+fn activity(bench: &mut Bench<'_>) -> Result<(), Stop> {
+    let device = bench.take(Backend::CudaStream, &CudaOptions::default())?;
+    let mut gpulet = serve(&device, &Work::Compute.files()?, 0, device.info().units)?;
+    let load = amount(amount_for(gpulet.session.as_mut(), WORK)?);
+    let absent = |absent: &dyn std::fmt::Display| Stop::Other(absent.to_string());
+    let monitor = Monitor::open().map_err(|error| absent(&error))?;
+    let mut watch = monitor.activity();
+    watch.since_last(&bench.found.uuid).map_err(|error| absent(&error))?;
+    let ran = times(gpulet.session.as_mut(), &load, (5, 1_000), Instant::now() + WATCHED)?;
+    let read = watch.since_last(&bench.found.uuid).map_err(|error| absent(&error))?;
+    let active = read.and_then(|read| read.sm_active);
+    let detail = json!({"while": "a kernel computes on all SMs", "batches": ran.len(), "read": read});
+    bench.answers.say(&Fact::new("facts.sm_active", "8").value(active).detail(detail));
+    Ok(())
 }
 
 fn priorities(bench: &mut Bench<'_>, primary: &Arc<Primary>) -> Result<(), Stop> {

@@ -3,68 +3,161 @@
 //! A model's objective is five times its time alone: one row, all units. Traffic is Poisson from a seed, the models in
 //! fixed proportions: at load 1 each would keep the GPU busy for an equal part of the time, all of it together, in
 //! the batches that are best for it. Lanes batch alike in every arm, earliest deadline first, and start nothing that
-//! cannot be in time; only who runs where differs.
+//! cannot be in time; only who runs where differs. The plan believes of neighbours what was fitted to measured pairs.
+//!
+//! Then the same with the objectives and proportions of the gpulet paper, in two arms and with fewer trials: time is
+//! short, and these are for comparing with what is published.
 
 mod arm;
 mod capacity;
 mod lane;
 mod offer;
 
+use std::time::Instant;
+
+use gpulet_core::interference::{Interference, NoInterference};
 use serde_json::json;
 
 use crate::answer::Fact;
 use crate::bench::{Bench, Stop};
-use crate::subject::ready;
+use crate::fit::{Fits, fit};
+use crate::pairs;
+use crate::subject::{Subject, ready};
 use arm::{Arm, Arrangement};
-use capacity::Capacity;
-use offer::Demands;
+use capacity::{Capacity, Mix};
+use offer::{Demands, Table};
 
 /// Ours over time sharing, at least.
 const OVER_TIME_SHARING: f64 = 2.0;
 /// Median error of the predicted 99th percentile, at most.
 const PREDICTION_ERROR_MAX: f64 = 0.1;
+/// Part of the time for our own table.
+const OWN_PART: f64 = 0.75;
+/// Trials of an arm, with our own table and with the paper's.
+const TRIALS: u32 = 8;
+const PAPER_TRIALS: u32 = 5;
 
 pub(super) fn ask(bench: &mut Bench<'_>) -> Result<(), Stop> {
     let Some(subjects) = ready(bench, "mix.capacity", "10.5") else { return Ok(()) };
     let units = bench.cut()?.grid().units();
-    let demands = match Demands::read(&bench.profiles, &subjects, &bench.found.name, units) {
-        Ok(demands) => demands,
+    let both = Table::GpuletPaper.subjects(&subjects).is_ok();
+    let until = if both { bench.after(OWN_PART) } else { bench.until };
+    match offered(bench, Table::Own, &subjects, units) {
+        Ok(mix) => {
+            believe(bench, &mix);
+            let measured = measure(bench, &mix, ("mix.capacity", &Arm::ALL), until);
+            compare(bench, &measured);
+        }
         Err(missing) => {
             bench.answers.skip("mix.capacity", "10.5", missing);
             return Ok(());
         }
+    }
+    let until = bench.until;
+    match offered(bench, Table::GpuletPaper, &subjects, units) {
+        Ok(mix) => {
+            let name = "mix.gpulet_paper_capacity";
+            let measured = measure(bench, &mix, (name, &[Arm::Plan, Arm::Turns]), until);
+            let fact = "mix.gpulet_paper_plan_over_time_sharing";
+            over(bench, &measured, (Arm::Turns, 1.0), fact);
+        }
+        Err(missing) => bench.answers.skip("mix.gpulet_paper_capacity", "10.5", missing),
+    }
+    Ok(())
+}
+
+/// What is asked of whom, and what a plan for it believes.
+fn offered<'a>(
+    bench: &Bench<'_>,
+    table: Table,
+    all: &'a [Subject],
+    units: u32,
+) -> Result<Mix<'a>, String> {
+    let subjects = table.subjects(all)?;
+    let device = bench.found.name.as_str();
+    let demands = Demands::read(&bench.profiles, table, &subjects, (device, units))?;
+    let interference = fits(bench, &demands)?.interference();
+    // A model that was profiled without neighbours is planned as if there were none.
+    let lacks = demands.profiles().any(|profile| interference.lacks(profile).is_some());
+    let interference = if lacks { Interference::NoInterference(NoInterference) } else { interference };
+    let trials = match table {
+        Table::Own => TRIALS,
+        Table::GpuletPaper => PAPER_TRIALS,
     };
-    let mut measured: Vec<(Arm, Capacity)> = Vec::new();
-    for (place, arm) in Arm::ALL.into_iter().enumerate() {
-        let until = bench.after(1.0 / (Arm::ALL.len() - place) as f64);
-        bench.tell(arm.word());
-        let found = Arrangement::of(arm, bench, &demands)
-            .and_then(|arrangement| capacity::search(bench, &subjects, &demands, &arrangement, until));
-        let name = format!("mix.capacity_{}", arm.word());
+    Ok(Mix { subjects, demands, interference, trials })
+}
+
+fn fits(bench: &Bench<'_>, demands: &Demands) -> Result<Fits, String> {
+    let pairs = pairs::read(&pairs::beside(&bench.profiles), &bench.found.name, demands.units)?;
+    Ok(fit(&pairs, demands.profiles()))
+}
+
+/// Says what the plan believes of neighbours.
+fn believe(bench: &mut Bench<'_>, mix: &Mix<'_>) {
+    let fact = Fact::new("mix.interference", "8").value(mix.interference.name());
+    let fits = fits(bench, &mix.demands).ok();
+    let believed = fits.as_ref().and_then(|fits| fits.best().zip(fits.none));
+    let fact = match believed.filter(|(fit, _)| fit.word() == mix.interference.name()) {
+        Some((fit, none)) => fact.detail(fit.to_json(&none)),
+        None => fact.detail("no fit to measured pairs that is better than to believe that they change nothing"),
+    };
+    bench.answers.say(&fact);
+}
+
+/// The capacity of each arm, each with its part of the time.
+fn measure(
+    bench: &mut Bench<'_>,
+    mix: &Mix<'_>,
+    (word, arms): (&str, &[Arm]),
+    until: Instant,
+) -> Vec<(Arm, Capacity)> {
+    let mut measured = Vec::new();
+    for (place, arm) in arms.iter().copied().enumerate() {
+        let left = until.saturating_duration_since(Instant::now());
+        let until = Instant::now() + left / u32::try_from(arms.len() - place).unwrap_or(1);
+        bench.tell(&format!("{word}_{}", arm.word()));
+        let found = Arrangement::of(arm, bench, &mix.demands, &mix.interference)
+            .and_then(|arrangement| capacity::search(bench, mix, &arrangement, until));
+        let name = format!("{word}_{}", arm.word());
         match found {
             Ok(capacity) => {
-                let fact = Fact::new(name, "10.5").value(capacity.load * demands.rate()).unit("requests/s");
-                bench.answers.say(&fact.detail(capacity.to_json(&demands)));
+                let rate = capacity.load * mix.demands.rate();
+                let fact = Fact::new(name, "10.5").value(rate).unit("requests/s");
+                bench.answers.say(&fact.detail(capacity.to_json(&mix.demands)));
                 measured.push((arm, capacity));
             }
             Err(stop) => bench.answers.say(&Fact::new(name, "10.5").ok(false).detail(stop.to_string())),
         }
     }
-    compare(bench, &measured);
-    Ok(())
+    measured
+}
+
+fn of(measured: &[(Arm, Capacity)], arm: Arm) -> Option<&Capacity> {
+    measured.iter().find(|(known, _)| *known == arm).map(|(_, capacity)| capacity)
+}
+
+/// Our plan's capacity over another arm's.
+fn over(bench: &mut Bench<'_>, measured: &[(Arm, Capacity)], (arm, least): (Arm, f64), name: &str) {
+    let (Some(ours), Some(other)) = (of(measured, Arm::Plan), of(measured, arm)) else { return };
+    if other.load > 0.0 {
+        let factor = ours.load / other.load;
+        let fact = Fact::new(name, "10.5").value(factor).ok(factor >= least);
+        bench.answers.say(&fact.detail(json!({"at_least": least})));
+    }
 }
 
 fn compare(bench: &mut Bench<'_>, measured: &[(Arm, Capacity)]) {
-    let of = |arm: Arm| measured.iter().find(|(known, _)| *known == arm).map(|(_, capacity)| capacity);
-    let Some(ours) = of(Arm::Plan) else { return };
     for (arm, least) in [(Arm::Turns, OVER_TIME_SHARING), (Arm::Streams, 1.0), (Arm::Equal, 1.0)] {
-        let Some(other) = of(arm).filter(|other| other.load > 0.0) else { continue };
-        let factor = ours.load / other.load;
-        let fact = Fact::new(format!("mix.plan_over_{}", arm.word()), "10.5").value(factor).ok(factor >= least);
-        bench.answers.say(&fact.detail(json!({"at_least": least})));
+        over(bench, measured, (arm, least), &format!("mix.plan_over_{}", arm.word()));
     }
-    if let Some(error) = ours.prediction_error() {
+    let Some(ours) = of(measured, Arm::Plan) else { return };
+    let detail = "median over models and batch sizes of the plan, at its capacity";
+    if let Some(error) = ours.prediction_error(|predicted| predicted.beside) {
         let fact = Fact::new("mix.predicted_p99_error", "8").value(error).ok(error <= PREDICTION_ERROR_MAX);
-        bench.answers.say(&fact.detail("median over models and batch sizes of the plan, at its capacity"));
+        bench.answers.say(&fact.detail(detail));
+    }
+    if let Some(error) = ours.prediction_error(|predicted| predicted.alone) {
+        let fact = Fact::new("mix.predicted_p99_error_without_interference", "8").value(error);
+        bench.answers.say(&fact.detail(detail));
     }
 }

@@ -1,8 +1,15 @@
-//! Times of batches by model, rows and units, as a profile file that plans are made with.
+//! Times of batches by model, rows and units, as a profile file that plans are made with; and what neighbours change.
+//!
+//! Models lie on one half of the GPU and on the other by turns, and each stays there until the next one is measured: so
+//! two of them run beside each other without another session being loaded. What was measured beside something goes to a
+//! file of its own, and models of interference are fitted to it.
 
 mod cell;
 mod neighbours;
+mod pairing;
+mod pressure;
 
+use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::Path;
@@ -12,11 +19,16 @@ use gpulet::Device;
 use gpulet_core::profile::{ArenaLine, Header, Line, Profile, Source};
 use gpulet_cuda::driver::Primary;
 use gpulet_cuda::{CudaDevice, Monitor, Readings, dotted};
+use models::engine::Session;
 use serde_json::json;
 
 use crate::answer::Fact;
 use crate::bench::{Bench, Open, Stop, serve_rows};
+use crate::fit::fit;
+use crate::pairs::{self, Pair};
 use crate::subject::{Subject, ready};
+use neighbours::{Half, KernelUse};
+use pairing::{Alone, Kept};
 
 /// Rows that are measured first, on every share; then the others as time allows.
 const ROWS_FIRST: [u32; 3] = [1, 8, 32];
@@ -25,21 +37,70 @@ const ROWS_MAX: u32 = 32;
 /// Shares that are measured however long it takes: all units and half of them.
 const SHARES_MIN: usize = 2;
 
+/// What a profile is measured with.
+struct Tools<'a> {
+    device: &'a CudaDevice,
+    primary: &'a Primary,
+    monitor: Option<&'a Monitor>,
+    /// What the kernels take that models are measured beside; none where there is no room for a neighbour.
+    kernels: KernelUse,
+}
+
 pub(super) fn ask(bench: &mut Bench<'_>) -> Result<(), Stop> {
     let Some(subjects) = ready(bench, "profile.models", "8") else { return Ok(()) };
     let device = bench.cut()?;
     let primary = bench.primary()?;
     let monitor = Monitor::open().ok();
+    let (units, half) = (device.info().units, device.info().units / 2);
+    let kernels = match half {
+        0 => Ok(KernelUse::new()),
+        half => neighbours::kernels(&device, (0, half), (half, units - half)),
+    };
+    let kernels = kernels.unwrap_or_else(|stop| {
+        let fact = Fact::new("profile.kernels", "8").ok(false);
+        bench.answers.say(&fact.detail(stop.to_string()));
+        KernelUse::new()
+    });
+    let tools = Tools { device: &device, primary: &primary, monitor: monitor.as_ref(), kernels };
+    let mut kept: Option<Kept<'_>> = None;
     for (place, subject) in subjects.iter().enumerate() {
         let until = bench.after(1.0 / (subjects.len() - place) as f64);
         bench.tell(subject.name());
-        let mut lines = Vec::new();
-        if let Err(stop) = measure(bench, (&device, &primary, monitor.as_ref()), subject, until, &mut lines) {
-            let fact = Fact::new(format!("profile.{}_cells", subject.name()), "8");
-            bench.answers.say(&fact.ok(false).detail(stop.to_string()));
-            continue;
+        let mirrored = kept.as_ref().is_some_and(|kept| !kept.mirrored);
+        let mut model = Model { subject, mirrored, lines: Vec::new(), pairs: Vec::new() };
+        match model.measure(bench, &tools, kept.as_mut(), until) {
+            Ok(half) => kept = half.or(kept),
+            Err(stop) => {
+                let fact = Fact::new(format!("profile.{}_cells", subject.name()), "8");
+                bench.answers.say(&fact.ok(false).detail(stop.to_string()));
+                continue;
+            }
         }
-        keep(bench, subject, &lines)?;
+        keep(bench, subject, &model.lines)?;
+        pairs::append(&pairs::beside(&bench.profiles), &model.pairs).map_err(Stop::Other)?;
+    }
+    drop(kept);
+    fitted(bench, units)
+}
+
+/// Fits what can be fitted to everything that was measured on this device.
+fn fitted(bench: &mut Bench<'_>, units: u32) -> Result<(), Stop> {
+    let name = bench.found.name.clone();
+    let pairs = pairs::read(&pairs::beside(&bench.profiles), &name, units).map_err(Stop::Other)?;
+    let text = std::fs::read_to_string(&bench.profiles).unwrap_or_default();
+    let profiles = Profile::read(&text).map_err(|error| Stop::Other(error.to_string()))?;
+    let own = profiles.iter().filter(|profile| profile.device() == name && profile.units_total() == units);
+    let fits = fit(&pairs, own);
+    for (word, fit) in &fits.fits {
+        let fact = format!("profile.interference_{word}");
+        match (fit, &fits.none) {
+            (Ok(fit), Some(none)) => {
+                let fact = Fact::new(fact, "8").value(fit.by_pair.mean_pct).unit("%");
+                bench.answers.say(&fact.detail(fit.to_json(none)));
+            }
+            (Err(why), _) => bench.answers.skip(fact, "8", why.as_str()),
+            (Ok(_), None) => {}
+        }
     }
     Ok(())
 }
@@ -83,47 +144,106 @@ fn shares(units: u32) -> Vec<u32> {
     shares
 }
 
-fn measure(
-    bench: &mut Bench<'_>,
-    (device, primary, monitor): (&CudaDevice, &Primary, Option<&Monitor>),
-    subject: &Subject,
-    until: Instant,
-    lines: &mut Vec<Line>,
-) -> Result<(), Stop> {
-    let units = device.info().units;
-    let weights = u64::try_from(subject.files.bytes.len()).unwrap_or(u64::MAX);
-    // The one before stays until the next is there, and with it the weights that sessions share.
-    let mut before_this: Option<Open> = None;
-    for (at, share) in shares(units).into_iter().enumerate() {
-        // No plan does without the first shares; the finer ones are left out where time is short.
-        if at >= SHARES_MIN && Instant::now() >= until {
-            break;
+/// A model that is being measured.
+struct Model<'a> {
+    subject: &'a Subject,
+    /// Whether its smaller shares lie at the end of the GPU.
+    mirrored: bool,
+    lines: Vec<Line>,
+    pairs: Vec<Pair>,
+}
+
+impl<'a> Model<'a> {
+    /// Measures it, beside the one that was kept too; it is kept on half of the GPU in its place.
+    fn measure(
+        &mut self,
+        bench: &mut Bench<'_>,
+        tools: &Tools<'_>,
+        mut other: Option<&mut Kept<'_>>,
+        until: Instant,
+    ) -> Result<Option<Kept<'a>>, Stop> {
+        let units = tools.device.info().units;
+        let weights = u64::try_from(self.subject.files.bytes.len()).unwrap_or(u64::MAX);
+        // The one before stays until the next is there, and with it the weights that sessions share.
+        let mut before_this: Option<Open> = None;
+        let (mut kept, mut whole) = (None, Alone::new());
+        for (at, share) in shares(units).into_iter().enumerate() {
+            // No plan does without the first shares; the finer ones are left out where time is short.
+            if at >= SHARES_MIN && Instant::now() >= until {
+                break;
+            }
+            let free = tools.primary.memory()?.0;
+            let first = if self.mirrored && share < units { units - share } else { 0 };
+            let mut gpulet = serve_rows(tools.device, &self.subject.files, (first, share), ROWS_MAX)?;
+            let session = gpulet.session.as_mut();
+            if self.lines.is_empty() {
+                let header = header(bench, (self.subject, session.engine()), units, tools.monitor);
+                self.lines.push(Line::Profile(header));
+            }
+            let most = session.signature().max_batch.max(1);
+            let alone = self.cells(bench, (session, share), tools.monitor, until)?;
+            if at == 0 {
+                let taken = free.saturating_sub(tools.primary.memory()?.0);
+                let largest = ROWS_FIRST.into_iter().filter(|rows| *rows <= most).max().unwrap_or(1);
+                let bytes = taken.saturating_sub(weights);
+                self.lines.push(Line::Arena(ArenaLine { batch: largest, bytes }));
+                whole.clone_from(&alone);
+            }
+            if share == units / 2 {
+                let rest = if self.mirrored { (0, units - share) } else { (share, units - share) };
+                let half = Half { subject: self.subject, session: &mut *session, units: share, rest };
+                let measured =
+                    neighbours::measure(bench, tools.device, half, (&alone, &whole), &tools.kernels);
+                if let Some(measured) = self.or_tell(bench, measured) {
+                    self.pairs.extend(measured.pairs);
+                    self.lines.extend(measured.used.into_iter().map(Line::Utilisation));
+                }
+            }
+            if let Some(kept) = other.as_deref_mut().filter(|kept| share + kept.units <= units) {
+                let pairs =
+                    pairing::measure(bench, (self.subject, &mut *session, share, &alone), kept, units);
+                self.pairs.extend(self.or_tell(bench, pairs).into_iter().flatten());
+            }
+            if share == units / 2 {
+                let (subject, mirrored) = (self.subject, self.mirrored);
+                kept = Some(Kept { subject, open: gpulet, units: share, mirrored, alone });
+            } else {
+                drop(before_this.replace(gpulet));
+            }
         }
-        let before = primary.memory()?.0;
-        let mut gpulet = serve_rows(device, &subject.files, (0, share), ROWS_MAX)?;
-        let session = gpulet.session.as_mut();
-        if lines.is_empty() {
-            lines.push(Line::Profile(header(bench, (subject, session.engine()), units, monitor)));
-        }
+        Ok(kept)
+    }
+
+    /// What neighbours do may be left open: the times alone are what no plan does without.
+    fn or_tell<T>(&self, bench: &mut Bench<'_>, result: Result<T, Stop>) -> Option<T> {
+        result
+            .map_err(|stop| {
+                let fact = Fact::new(format!("profile.{}_neighbours", self.subject.name()), "8");
+                bench.answers.say(&fact.ok(false).detail(stop.to_string()));
+            })
+            .ok()
+    }
+
+    /// Times on a share; what takes long is left out where time is short.
+    fn cells(
+        &mut self,
+        bench: &mut Bench<'_>,
+        (session, share): (&mut dyn Session, u32),
+        monitor: Option<&Monitor>,
+        until: Instant,
+    ) -> Result<Alone, Stop> {
         let most = session.signature().max_batch.max(1);
         let extra: &[u32] = if Instant::now() < until { &ROWS_THEN } else { &[] };
+        let mut alone: Alone = BTreeMap::new();
         for &rows in ROWS_FIRST.iter().chain(extra).filter(|rows| **rows <= most) {
-            let batch = subject.batch(session, rows)?;
+            let batch = self.subject.batch(session, rows)?;
             let mut cell = cell::measured(session, &batch, (rows, share))?;
             cell.doubt = cell.doubt.or_else(|| lowered(own_readings(bench, monitor)));
-            lines.push(Line::Cell(cell));
+            alone.insert(rows, (cell.p50_us, cell.p99_us));
+            self.lines.push(Line::Cell(cell));
         }
-        if share == units / 2 {
-            neighbours::measure(bench, device, (subject, session), share)?;
-        }
-        if at == 0 {
-            let taken = before.saturating_sub(primary.memory()?.0);
-            let largest = ROWS_FIRST.into_iter().filter(|rows| *rows <= most).max().unwrap_or(1);
-            lines.push(Line::Arena(ArenaLine { batch: largest, bytes: taken.saturating_sub(weights) }));
-        }
-        drop(before_this.replace(gpulet));
+        Ok(alone)
     }
-    Ok(())
 }
 
 fn header(

@@ -140,7 +140,30 @@ fn models_are_profiled() {
             "{doubt}"
         );
         profile_is_sound(&folder.path().join("profiles.jsonl"));
+        pairs_are_sound(&folder.path().join("profiles.pairs.jsonl"));
+        assert_eq!(fact(&facts, "profile.two_on_8_beside_one").detail.as_array().unwrap().len(), 8);
+        for regression in ["gpulet", "contention"] {
+            let fit = fact(&facts, &format!("profile.interference_{regression}"));
+            // Sleeping sessions disturb nobody: that there is an answer is all that can be asked.
+            let samples = fit.detail["samples"].as_u64();
+            assert!(samples.is_some_and(|samples| samples >= 14) || fit.value.is_null(), "{fit:?}");
+        }
     });
+}
+
+/// Both models beside three kernels, and beside each other on halves in four sizes, each of them measured.
+fn pairs_are_sound(file: &Path) {
+    let text = std::fs::read_to_string(file).unwrap();
+    let lines: Vec<serde_json::Value> =
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let count = |own: &str, kind: &str| {
+        let halves = lines.iter().filter(|line| line["own"]["units"] == 8);
+        halves.filter(|line| line["own"]["model"] == own && !line["beside"][kind].is_null()).count()
+    };
+    for model in ["one", "two"] {
+        assert_eq!(count(model, "kernel"), 3, "{text}");
+        assert!(count(model, "batch") >= 4, "{text}");
+    }
 }
 
 /// The echo's times, so that the plan does not depend on how busy the machine is.
@@ -182,7 +205,51 @@ fn models_are_mixed_in_every_way() {
             );
         }
         assert!(fact(&facts, "mix.capacity_plan").detail["planned_for_load"].as_f64().unwrap() > 0.0);
+        assert_eq!(fact(&facts, "mix.interference").value, "none", "no pair was measured");
+        let paper = fact(&facts, "mix.gpulet_paper_capacity").detail.as_str().unwrap();
+        assert!(
+            paper.ends_with("wants these too: lenet, googlenet, resnet50, ssd_mobilenet, vgg16"),
+            "{paper}"
+        );
     });
+}
+
+#[test]
+fn the_gpulet_papers_table_is_asked_where_its_models_are() {
+    let test = "models_asked::the_gpulet_papers_table_is_asked_where_its_models_are";
+    with_driver(test, Shape::default(), |_| {
+        let names = ["lenet", "googlenet", "resnet50", "ssd_mobilenet", "vgg16"];
+        let folder = models(&names);
+        let echo = Echo { takes: (Duration::from_millis(8), Duration::from_micros(800)), ..Echo::default() };
+        let profiles: String = names.iter().map(|name| with_use(written_profile(name, &echo))).collect();
+        std::fs::write(folder.path().join("profiles.jsonl"), profiles).unwrap();
+        let pairs: String = names.iter().flat_map(|own| names.iter().map(|other| pair(own, other))).collect();
+        std::fs::write(folder.path().join("profiles.pairs.jsonl"), pairs).unwrap();
+        let facts = asked(Question::Mix, engine(echo), folder.path(), Duration::from_secs(12));
+        let believed = fact(&facts, "mix.interference");
+        assert_ne!(believed.value, "none", "neighbours cost 10 % in every pair: {believed:?}");
+        assert!(believed.detail["pairs_of_models_left_out"]["mean_pct"].as_f64().unwrap() < 0.1);
+        for arm in ["plan", "time_sharing"] {
+            let capacity = fact(&facts, &format!("mix.gpulet_paper_capacity_{arm}"));
+            assert_eq!(capacity.unit.as_deref(), Some("requests/s"), "{capacity:?}");
+            assert!(capacity.detail["trials"].as_array().unwrap().len() <= 5);
+        }
+        let planned = &fact(&facts, "mix.gpulet_paper_capacity_plan").detail["planned_for_load"];
+        assert!(planned.as_f64().unwrap() > 0.0);
+    });
+}
+
+fn with_use(profile: String) -> String {
+    profile + "{\"utilisation\":{\"batch\":8,\"cache\":0.5,\"bandwidth\":0.25}}\n"
+}
+
+fn pair(own: &str, other: &str) -> String {
+    let side = |model: &str| serde_json::json!({"model": model, "rows": 8, "units": 8});
+    let pair = serde_json::json!({
+        "device": "Stand-in GPU", "units_total": 16, "own": side(own), "beside": {"batch": side(other)},
+        "factor": 1.1, "p99_factor": 1.1, "runs": 50,
+    });
+    pair.to_string() + "\n"
 }
 
 fn profile_is_sound(file: &Path) {
@@ -200,6 +267,7 @@ fn profile_is_sound(file: &Path) {
         // Finer shares are measured as time allows, which is this machine's affair.
         assert!(time(1, 8) > time(1, 16) && time(32, 8) > time(1, 8));
         assert_eq!(profile.weights_bytes(), Some(1 << 20));
+        assert!(profile.utilisation(8).is_some(), "what it takes of shared parts was measured");
     }
 }
 

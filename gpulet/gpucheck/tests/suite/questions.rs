@@ -27,9 +27,25 @@ fn facts_are_read_off_the_device() {
         assert_eq!(fact(&facts, "facts.green_memory_left_behind").value, 0);
         assert_eq!(fact(&facts, "facts.green_create").detail["count"], 50);
         assert_eq!(control.calls("cuGreenCtxCreate"), 16 + 1 + 50 + 256);
+        let active = fact(&facts, "facts.sm_active");
+        assert_eq!(
+            (active.value.as_f64(), &active.detail["read"]["sm_occupancy"]),
+            (Some(0.42), &0.185.into())
+        );
         // The test's process has not the variable that a child of the program has.
         let wrong: Vec<_> = wrong(&facts).iter().map(|fact| fact.fact.as_str()).collect();
         assert_eq!(wrong, ["facts.connections"]);
+    });
+}
+
+#[test]
+fn a_gpu_that_does_not_say_what_its_parts_do_is_no_failure() {
+    let shape = Shape { capability: 80, ..Shape::default() };
+    with_driver("questions::a_gpu_that_does_not_say_what_its_parts_do_is_no_failure", shape, |_| {
+        let facts = kernels_asked(Question::Facts, TIME);
+        let active = fact(&facts, "facts.sm_active");
+        assert_eq!((&active.value, active.ok), (&serde_json::Value::Null, None));
+        assert!(active.detail.as_str().unwrap().starts_with("no GPU performance monitoring"), "{active:?}");
     });
 }
 

@@ -182,6 +182,54 @@ fn a_worker_that_has_no_core_is_not_taken_for_one_that_hangs() {
     assert!(losses.none_yet());
 }
 
+/// A batch that takes a second, of a model whose batches take a few milliseconds.
+const A_SECOND: u8 = 0xF7;
+
+#[test]
+fn a_batch_that_waits_for_those_of_other_gpulets_is_not_taken_for_one_that_hangs() {
+    let world = World::shared(Limits { run_most: SOON, ..limits() });
+    let ((one, losses), (two, _losses)) = (world.open(1), world.open(2));
+    let mut waiting = load(&one, &echo("quick", "time = { alpha_us = 2000 }"));
+    let mut before = load(&two, &echo("slow", "time = { alpha_us = 200000 }"));
+    // As many as it learns from: what was once slow is not the measure.
+    for _ in 0..10 {
+        echoes(waiting.as_mut(), 1, 4);
+    }
+    for _ in 0..3 {
+        echoes(before.as_mut(), 1, 4);
+    }
+    assert!(
+        waiting.run(&bytes(1, 4, A_SECOND)).is_ok(),
+        "it may be behind a batch of 200 ms, ten times over"
+    );
+    assert!(losses.none_yet());
+    // A gpulet that is closed has no batches.
+    drop((before, two));
+    let reason = lost(waiting.run(&bytes(1, 4, A_SECOND)));
+    assert!(reason.contains(" ms to a batch, expected "), "{reason}");
+}
+
+#[test]
+fn a_batch_is_waited_for_while_another_gpulet_is_made_ready() {
+    let world = World::with(WorkerScope::Device, limits());
+    let ((one, losses), (two, _losses)) = (world.open(1), world.open(2));
+    let mut session = load(&one, &echo("quick", "time = { alpha_us = 2000 }"));
+    for _ in 0..10 {
+        echoes(session.as_mut(), 1, 4);
+        world.began();
+    }
+    thread::scope(|scope| {
+        let loading = scope.spawn(|| drop(load(&two, &echo("waits", ""))));
+        assert_eq!(world.heard(), "loading");
+        assert!(session.run(&bytes(1, 4, A_SECOND)).is_ok());
+        world.go();
+        loading.join().unwrap();
+    });
+    assert!(losses.none_yet());
+    let reason = lost(session.run(&bytes(1, 4, A_SECOND)));
+    assert!(reason.contains(" ms to a batch, expected "), "the other is ready: {reason}");
+}
+
 #[test]
 fn whatever_else_ends_a_worker_is_told() {
     for (order, part) in [

@@ -1,8 +1,10 @@
 //! A session in another process answers as one in this process does.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Instant;
 
-use gpulet::{Device, FaultDomain, PartitionSpec, Resize};
+use gpulet::{Device, FaultDomain, PartitionSpec, Resize, pin_this_thread};
 use gpulet_worker::{Limits, WorkerScope};
 use models::MadeUp;
 use models::engine::RunError;
@@ -142,6 +144,37 @@ fn whoever_gives_way_does_so_in_the_worker_and_nobody_else_does() {
     echoes(session.as_mut(), 1, 4);
     assert_eq!(world.began(), (first, own), "the same worker, though the thread that opened it is gone");
     drop((partition, session));
+}
+
+#[test]
+fn a_run_that_gives_way_says_what_it_took_without_the_time_for_which_it_had_no_core() {
+    let world = World::new(WorkerScope::Gpulet);
+    let (partition, _losses) = world.open(0);
+    let cores = partition.cores().to_vec();
+    // As long as it says by the clock, and then as long as it takes to get a core again.
+    let files = echo("spins", "time = { alpha_us = 60000, mode = \"spin\" }");
+    let over = AtomicBool::new(false);
+    let (took, passed) = thread::scope(|scope| {
+        scope.spawn(|| {
+            pin_this_thread(&cores).unwrap();
+            while !over.load(Ordering::Relaxed) {
+                std::hint::spin_loop();
+            }
+        });
+        let measuring = scope.spawn(|| {
+            models::give_way().unwrap();
+            let mut session = load(&partition, &files);
+            assert_eq!(session.took(), None, "nothing ran yet");
+            let begun = Instant::now();
+            echoes(session.as_mut(), 1, 4);
+            (session.took().unwrap(), begun.elapsed())
+        });
+        let measured = measuring.join().unwrap();
+        over.store(true, Ordering::Relaxed);
+        measured
+    });
+    println!("took {took:?} of {passed:?}");
+    assert!(took < passed * 4 / 5, "{took:?} of {passed:?}");
 }
 
 #[test]

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use gpulet::{CoresDevice, Device, DeviceError, Partition, PartitionSpec, PartitionWatch, allowed_cores};
+use gpulet::{
+    Compute, CoresDevice, Device, DeviceError, Partition, PartitionSpec, PartitionWatch, allowed_cores,
+};
 use gpulet_worker::{Limits, ProcessDevice, WorkerCommand, WorkerScope};
 use models::engine::{Batch, RunError, Session};
 use models::{Format, LoadOptions, Loader, ModelFiles, ModelName, Version};
@@ -48,7 +50,19 @@ pub fn device(
     command: WorkerCommand,
     limits: Limits,
 ) -> ProcessDevice {
-    ProcessDevice::new(cores().info().clone(), scope, command, description.to_owned(), limits).unwrap()
+    promising(Compute::Exclusive, scope, description, command, limits)
+}
+
+fn promising(
+    compute: Compute,
+    scope: WorkerScope,
+    description: &str,
+    command: WorkerCommand,
+    limits: Limits,
+) -> ProcessDevice {
+    let mut info = cores().info().clone();
+    info.guarantees.compute = compute;
+    ProcessDevice::new(info, scope, command, description.to_owned(), limits).unwrap()
 }
 
 impl World {
@@ -57,13 +71,22 @@ impl World {
     }
 
     pub fn with(scope: WorkerScope, limits: Limits) -> Self {
+        Self::promising(Compute::Exclusive, scope, limits)
+    }
+
+    /// The same, whose gpulets have no units of their own.
+    pub fn shared(limits: Limits) -> Self {
+        Self::promising(Compute::None, WorkerScope::Device, limits)
+    }
+
+    fn promising(compute: Compute, scope: WorkerScope, limits: Limits) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("said");
         let said = UnixDatagram::bind(&path).unwrap();
         said.set_read_timeout(Some(SOON)).unwrap();
         let mut command = command();
         command.variables.push(("WORKER_TEST_SOCKET".into(), path.into()));
-        Self { device: device(scope, "", command, limits), said, folder }
+        Self { device: promising(compute, scope, "", command, limits), said, folder }
     }
 
     /// Opens a gpulet on the first core.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gpulet_core::interference::{Interference, NoInterference};
+use gpulet_core::interference::{Interference, Load, Neighbours, Runner};
 use gpulet_core::placement::Policy;
 use gpulet_core::plan::Plan;
 use gpulet_core::problem::{Device, DeviceKind, Problem, Workload};
@@ -11,7 +11,7 @@ use gpulet_cuda::Backend;
 use super::offer::Demands;
 use crate::bench::{Bench, Stop};
 
-/// Traffic that a plan has room for over what it is made for: profiles are of gpulets with nothing beside them.
+/// Traffic that a plan has room for over what it is made for: what neighbours do is known in the mean.
 const HEAD_ROOM: f64 = 1.05;
 /// Loads between which a plan is looked for.
 const LOADS: (f64, f64) = (0.01, 50.0);
@@ -71,7 +71,13 @@ pub(super) struct Arrangement {
 }
 
 impl Arrangement {
-    pub(super) fn of(arm: Arm, bench: &Bench<'_>, demands: &Demands) -> Result<Self, Stop> {
+    /// `interference` is what the plan believes of neighbours.
+    pub(super) fn of(
+        arm: Arm,
+        bench: &Bench<'_>,
+        demands: &Demands,
+        interference: &Interference,
+    ) -> Result<Self, Stop> {
         let whole = |models: Vec<usize>| Place {
             first: 0,
             units: 1,
@@ -91,8 +97,21 @@ impl Arrangement {
                 planned: None,
             }),
             Arm::Equal => equal(demands),
-            Arm::Plan => planned(bench, demands),
+            Arm::Plan => planned(bench, demands, interference),
         }
+    }
+
+    /// What runs beside a gpulet, each neighbour whichever of its largest batches is worst.
+    pub(super) fn beside(&self, own: usize, demands: &Demands) -> Neighbours {
+        let load = |place: &Place, turn: &Turn| {
+            let profile = &demands.models.get(turn.model)?.profile;
+            Some(Load::of(&Runner { profile, batch: turn.rows_max, units: place.as_units }))
+        };
+        let others = self.places.iter().enumerate().filter(|(at, _)| *at != own);
+        let loads: Vec<Vec<Load>> = others
+            .map(|(_, place)| place.turns.iter().filter_map(|turn| load(place, turn)).collect())
+            .collect();
+        Neighbours::of(loads.iter().map(Vec::as_slice))
     }
 }
 
@@ -117,14 +136,18 @@ fn equal(demands: &Demands) -> Result<Arrangement, Stop> {
 }
 
 /// The plan for the highest load that there is one for.
-fn planned(bench: &Bench<'_>, demands: &Demands) -> Result<Arrangement, Stop> {
+fn planned(
+    bench: &Bench<'_>,
+    demands: &Demands,
+    interference: &Interference,
+) -> Result<Arrangement, Stop> {
     let (mut low, mut high) = LOADS;
     let refused = |error: String| Stop::Other(format!("no plan even at a load of {low}: {error}"));
-    let mut plan = place(bench, demands, low).map_err(refused)?;
+    let mut plan = place(bench, demands, low, interference).map_err(refused)?;
     for _ in 0..HALVINGS {
         // By factors, not by differences: loads differ by orders of magnitude from model mix to model mix.
         let middle = (low * high).sqrt();
-        match place(bench, demands, middle) {
+        match place(bench, demands, middle, interference) {
             Ok(found) => (plan, low) = (found, middle),
             Err(_) => high = middle,
         }
@@ -141,7 +164,12 @@ fn planned(bench: &Bench<'_>, demands: &Demands) -> Result<Arrangement, Stop> {
     Ok(Arrangement { backend: Backend::CudaGreen, places: places.collect(), planned: Some(low) })
 }
 
-fn place(bench: &Bench<'_>, demands: &Demands, load: f64) -> Result<Plan, String> {
+fn place(
+    bench: &Bench<'_>,
+    demands: &Demands,
+    load: f64,
+    interference: &Interference,
+) -> Result<Plan, String> {
     let units = demands.units;
     let kind = DeviceKind {
         name: bench.found.name.clone(),
@@ -170,8 +198,7 @@ fn place(bench: &Bench<'_>, demands: &Demands, load: f64) -> Result<Plan, String
         batch_max: demand.profile.batches().1.max(1),
     });
     let profiles = demands.models.iter().map(|demand| demand.profile.clone()).collect();
-    let interference = Interference::NoInterference(NoInterference);
-    let problem = Problem::new(vec![device], workloads.collect(), profiles, interference);
+    let problem = Problem::new(vec![device], workloads.collect(), profiles, interference.clone());
     let problem = problem.map_err(|error| error.to_string())?;
     Policy::default().place(&problem).map_err(|infeasible| infeasible.to_string())
 }

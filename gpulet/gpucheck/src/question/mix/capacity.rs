@@ -2,12 +2,13 @@
 
 use std::time::{Duration, Instant};
 
+use gpulet_core::interference::Interference;
 use gpulet_cuda::CudaOptions;
 use models::engine::RunError;
 use serde_json::{Value, json};
 
 use super::arm::Arrangement;
-use super::lane::{Lane, Mailbox};
+use super::lane::{Lane, Mailbox, Predicted};
 use super::offer::Demands;
 use crate::bench::{Bench, Stop};
 use crate::spread::Spread;
@@ -15,8 +16,6 @@ use crate::subject::Subject;
 
 /// Part of the requests that must be answered in time.
 const ATTAINMENT: f64 = 0.99;
-/// Trials of an arm.
-const TRIALS: u32 = 8;
 /// Length of a trial.
 const LENGTH: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(2));
 /// Step between loads until one is too low and one too high.
@@ -30,8 +29,8 @@ struct Trial {
     attainment: f64,
     /// By model: offered and answered in time.
     models: Vec<(u64, u64)>,
-    /// By model and batch size: the predicted 99th percentile and the times.
-    times: Vec<(Duration, Vec<Duration>)>,
+    /// By model and batch size: predicted 99th percentiles and the times.
+    times: Vec<(Predicted, Vec<Duration>)>,
 }
 
 /// The capacity of an arm.
@@ -48,11 +47,11 @@ impl Capacity {
     }
 
     /// Median error of the predicted 99th percentiles at capacity; none where too few batches ran.
-    pub(super) fn prediction_error(&self) -> Option<f64> {
+    pub(super) fn prediction_error(&self, of: fn(&Predicted) -> Duration) -> Option<f64> {
         let enough = self.best()?.times.iter().filter(|(_, times)| times.len() >= TIMES_MIN);
         let errors = enough.filter_map(|(predicted, times)| {
             let measured = Spread::of(times)?.p99();
-            Some((predicted.as_secs_f64() * 1e6 - measured).abs() / measured.max(1e-9))
+            Some((of(predicted).as_secs_f64() * 1e6 - measured).abs() / measured.max(1e-9))
         });
         Spread::of_numbers(errors.collect()).map(|errors| errors.median())
     }
@@ -72,25 +71,35 @@ impl Capacity {
     }
 }
 
+/// Who asks for what, and what is believed of neighbours.
+pub(super) struct Mix<'a> {
+    pub(super) subjects: Vec<&'a Subject>,
+    pub(super) demands: Demands,
+    pub(super) interference: Interference,
+    /// Trials of an arm, at most.
+    pub(super) trials: u32,
+}
+
 /// Opens the gpulets and looks for the capacity.
 pub(super) fn search(
     bench: &Bench<'_>,
-    subjects: &[Subject],
-    demands: &Demands,
+    mix: &Mix<'_>,
     arrangement: &Arrangement,
     until: Instant,
 ) -> Result<Capacity, Stop> {
     let device = bench.take(arrangement.backend, &CudaOptions::default())?;
-    let places = arrangement.places.iter();
-    let lanes: Result<Vec<_>, _> =
-        places.map(|place| Lane::open(&device, place, subjects, demands)).collect();
+    let demands = &mix.demands;
+    let places = arrangement.places.iter().enumerate();
+    let lanes: Result<Vec<_>, _> = places
+        .map(|(at, place)| Lane::open(&device, place, mix, &arrangement.beside(at, demands)))
+        .collect();
     let mut lanes = lanes?;
     let left = until.saturating_duration_since(Instant::now());
-    let length = (left / (TRIALS + 1)).clamp(LENGTH.0, LENGTH.1);
+    let length = (left / (mix.trials + 1)).clamp(LENGTH.0, LENGTH.1);
     let (mut low, mut high): (Option<f64>, Option<f64>) = (None, None);
     let mut load = arrangement.planned.unwrap_or(1.0);
     let mut trials = Vec::new();
-    for _ in 0..TRIALS {
+    for _ in 0..mix.trials {
         let trial = try_load(&mut lanes, demands, load, length)?;
         let well = trial.attainment >= ATTAINMENT;
         bench.tell(&format!("load {load:.3}: {:.2} % in time", trial.attainment * 100.0));

@@ -5,25 +5,35 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use gpulet::Partition;
+use gpulet_core::interference::{Neighbours, Runner};
 use gpulet_core::profile::Quantile;
 use gpulet_cuda::CudaDevice;
 use models::engine::{Batch, RunError, Session};
 
 use super::arm::{Place, Turn};
-use super::offer::Demands;
+use super::capacity::Mix;
 use crate::bench::{Stop, at_most, open};
-use crate::subject::Subject;
 
 /// Part of a new ratio of measured to expected time in what is remembered of it.
 const LEARNING: f64 = 0.1;
+/// No neighbour is believed to slow a batch more.
+const SLOWER_MAX: f64 = 100.0;
 
 /// A batch size that was warmed up.
 struct Size {
     batch: Batch,
     /// Time that batches are planned with.
     expected: Duration,
-    /// The 99th percentile alone.
-    p99: Duration,
+    predicted: Predicted,
+}
+
+/// What a plan may believe of the 99th percentile of a batch's times.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Predicted {
+    /// As it is alone.
+    pub(super) alone: Duration,
+    /// As it is beside these neighbours, by the model of interference.
+    pub(super) beside: Duration,
 }
 
 /// A model on a lane. The session ends first.
@@ -43,22 +53,27 @@ impl Served {
     /// Loads and warms up; the largest sizes that the profile does not know are left out.
     fn load(
         partition: &Arc<dyn Partition>,
-        subject: &Subject,
-        demands: &Demands,
+        mix: &Mix<'_>,
         (turn, units): (&Turn, u32),
+        neighbours: &Neighbours,
     ) -> Result<Self, Stop> {
+        let missing = || Stop::Other(format!("no model number {} was asked about", turn.model));
+        let subject = mix.subjects.get(turn.model).ok_or_else(missing)?;
+        let demand = mix.demands.models.get(turn.model).ok_or_else(missing)?;
         let mut session = partition.load(&subject.files, &at_most(turn.rows_max))?;
         let mut sizes = BTreeMap::new();
         let powers = (0..=5).map(|power| 1_u32 << power);
         for rows in powers.filter(|rows| *rows <= turn.rows_max) {
-            let demand = demands.models.get(turn.model);
-            let known = |quantile| demand.and_then(|demand| demand.time(quantile, rows, units));
-            let Some((expected, p99)) = known(Quantile::P95).zip(known(Quantile::P99)) else { break };
+            let known = |quantile| demand.time(quantile, rows, units);
+            let Some((expected, alone)) = known(Quantile::P95).zip(known(Quantile::P99)) else { break };
+            let own = Runner { profile: &demand.profile, batch: rows, units };
+            let factor = mix.interference.slowdown_beside(&own, neighbours);
+            let beside = alone.mul_f64(factor.clamp(1.0, SLOWER_MAX));
             let batch = subject.batch(session.as_mut(), rows)?;
             for _ in 0..3 {
                 session.run(&batch)?;
             }
-            sizes.insert(rows, Size { batch, expected, p99 });
+            sizes.insert(rows, Size { batch, expected, predicted: Predicted { alone, beside } });
         }
         if sizes.is_empty() {
             return Err(Stop::Other(format!("the profile of `{}` knows no batch on {units} units", subject.name())));
@@ -98,10 +113,13 @@ impl Served {
         Ok(())
     }
 
-    /// For each size, the 99th percentile that was planned with and the times that were measured.
-    pub(super) fn taken(&mut self) -> Vec<(Duration, Vec<Duration>)> {
+    /// For each size, what was predicted and the times that were measured.
+    pub(super) fn taken(&mut self) -> Vec<(Predicted, Vec<Duration>)> {
         let times = std::mem::take(&mut self.times);
-        times.into_iter().filter_map(|(rows, times)| Some((self.sizes.get(&rows)?.p99, times))).collect()
+        times
+            .into_iter()
+            .filter_map(|(rows, times)| Some((self.sizes.get(&rows)?.predicted, times)))
+            .collect()
     }
 }
 
@@ -179,14 +197,13 @@ impl Lane {
     pub(super) fn open(
         device: &CudaDevice,
         place: &Place,
-        subjects: &[Subject],
-        demands: &Demands,
+        mix: &Mix<'_>,
+        neighbours: &Neighbours,
     ) -> Result<Self, Stop> {
         let partition = open(device, place.first, place.units)?;
         let mut models = Vec::new();
         for turn in &place.turns {
-            let Some(subject) = subjects.get(turn.model) else { continue };
-            models.push(Served::load(&partition, subject, demands, (turn, place.as_units))?);
+            models.push(Served::load(&partition, mix, (turn, place.as_units), neighbours)?);
         }
         Ok(Self { models, _partition: partition })
     }

@@ -10,6 +10,17 @@ use crate::subject::Subject;
 
 /// An objective is so many times the time alone.
 const OBJECTIVE: f64 = 5.0;
+
+/// Models of the gpulet paper (Choi et al., USENIX ATC 2022) by the names that they are exported with, their objectives
+/// in milliseconds, and their parts of the requests where short models get most of them. Typed in from the scheduler's
+/// tables and scripts that the authors released (github.com/casys-kaist/glet, commit 3c1c2aa).
+const GPULET_PAPER: [(&str, u64, f64); 5] = [
+    ("lenet", 5, 2.0),
+    ("googlenet", 66, 2.0),
+    ("resnet50", 108, 2.0),
+    ("ssd_mobilenet", 202, 1.0),
+    ("vgg16", 142, 1.0),
+];
 /// What all chance derives from.
 const SEED: u64 = 6;
 
@@ -21,6 +32,8 @@ pub(super) struct Demand {
     pub(super) rate: f64,
     /// Rows of its largest batch.
     pub(super) rows_max: u32,
+    /// Seconds that a row takes in such a batch on all units.
+    row_s: f64,
     pub(super) profile: Profile,
 }
 
@@ -39,13 +52,41 @@ pub(super) struct Demands {
     pub(super) units: u32,
 }
 
+/// Whose objectives and proportions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Table {
+    /// Ours: five times the time alone, the GPU for an equal part of the time each.
+    Own,
+    /// The gpulet paper's.
+    GpuletPaper,
+}
+
+impl Table {
+    /// Its subjects; what is missing where it cannot be asked.
+    pub(super) fn subjects(self, all: &[Subject]) -> Result<Vec<&Subject>, String> {
+        match self {
+            Self::Own => Ok(all.iter().collect()),
+            Self::GpuletPaper => {
+                let find = |name: &str| all.iter().find(|subject| subject.name() == name);
+                let missing: Vec<&str> =
+                    GPULET_PAPER.iter().map(|(name, ..)| *name).filter(|name| find(name).is_none()).collect();
+                if !missing.is_empty() {
+                    let names = missing.join(", ");
+                    return Err(format!("--models: the gpulet paper's table wants these too: {names}"));
+                }
+                Ok(GPULET_PAPER.iter().filter_map(|(name, ..)| find(name)).collect())
+            }
+        }
+    }
+}
+
 impl Demands {
     /// Of the models that there are profiles of on this device.
     pub(super) fn read(
         file: &Path,
-        subjects: &[Subject],
-        device: &str,
-        units: u32,
+        table: Table,
+        subjects: &[&Subject],
+        (device, units): (&str, u32),
     ) -> Result<Self, String> {
         let missing = |why: String| format!("--profiles {}: {why}; `gpucheck profile` makes them", file.display());
         let text = std::fs::read_to_string(file).map_err(|error| missing(error.to_string()))?;
@@ -59,12 +100,20 @@ impl Demands {
             });
             found.find(|profile| profile.header().model_sha256.as_deref().is_none_or(|known| known == hash))
         };
-        let count = subjects.len() as f64;
         let models = subjects.iter().map(|subject| {
             let none = || missing(format!("expected a profile of `{}` on `{device}`", subject.name()));
-            demand(own(subject).ok_or_else(none)?, units, count).ok_or_else(none)
+            demand(own(subject).ok_or_else(none)?, units, table).ok_or_else(none)
         });
-        Ok(Self { models: models.collect::<Result<_, _>>()?, units })
+        let mut models: Vec<Demand> = models.collect::<Result<_, _>>()?;
+        // Until here rates are proportions.
+        let busy: f64 = models.iter().map(|model| model.rate * model.row_s).sum();
+        models.iter_mut().for_each(|model| model.rate /= busy.max(1e-12));
+        Ok(Self { models, units })
+    }
+
+    /// The profiles, one a model.
+    pub(super) fn profiles(&self) -> impl Iterator<Item = &Profile> {
+        self.models.iter().map(|demand| &demand.profile)
     }
 
     /// Requests a second of all models at load 1.
@@ -85,14 +134,60 @@ impl Demands {
     }
 }
 
-fn demand(profile: &Profile, units: u32, count: f64) -> Option<Demand> {
+fn demand(profile: &Profile, units: u32, table: Table) -> Option<Demand> {
     let time = |rows| profile.latency_us(Quantile::P50, rows, units).ok();
-    let slo = time(1)? * OBJECTIVE;
+    let listed = GPULET_PAPER.iter().find(|(name, ..)| *name == profile.model());
+    let slo = match table {
+        Table::Own => time(1)? * OBJECTIVE,
+        Table::GpuletPaper => listed.map(|(_, slo_ms, _)| *slo_ms as f64 * 1e3)?,
+    };
     let sizes = (0..=5).map(|power| 1_u32 << power).filter(|rows| *rows <= profile.batches().1);
     // Half of the objective is for waiting.
     let mut timed = sizes.filter_map(|rows| Some((rows, time(rows)?)));
     let (rows_max, us) = timed.rfind(|(rows, us)| *rows == 1 || *us <= slo / 2.0)?;
-    let rate = f64::from(rows_max) / (us * 1e-6).max(1e-9) / count;
+    let row_s = (us * 1e-6).max(1e-9) / f64::from(rows_max);
+    let rate = match table {
+        // An equal part of the time for each.
+        Table::Own => 1.0 / row_s,
+        Table::GpuletPaper => listed.map(|(.., part)| *part)?,
+    };
     let (name, slo) = (profile.model().to_owned(), Duration::from_secs_f64(slo * 1e-6));
-    Some(Demand { name, slo, rate, rows_max, profile: profile.clone() })
+    Some(Demand { name, slo, rate, rows_max, row_s, profile: profile.clone() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A row takes so long in milliseconds, on all units and on one.
+    fn profile(model: &str, row_ms: f64) -> Profile {
+        let mut text = format!(
+            "{{\"profile\":{{\"version\":1,\"model\":\"{model}\",\"device\":\"gpu\",\"engine\":\"e\",\
+             \"source\":\"typed_in\",\"units_total\":4}}}}\n"
+        );
+        for (rows, units) in [(1, 1), (1, 4), (32, 1), (32, 4)] {
+            let us = row_ms * 1e3 * f64::from(rows);
+            text += &format!(
+                "{{\"cell\":{{\"batch\":{rows},\"units\":{units},\"p50_us\":{us},\"p95_us\":{us},\"p99_us\":{us},\
+                 \"count\":9}}}}\n"
+            );
+        }
+        Profile::read(&text).unwrap().remove(0)
+    }
+
+    #[test]
+    fn the_papers_objectives_and_proportions_are_taken_as_they_are() {
+        let of = |name: &str, row_ms| demand(&profile(name, row_ms), 4, Table::GpuletPaper);
+        let lenet = of("lenet", 0.1).unwrap();
+        assert_eq!((lenet.slo, lenet.rows_max, lenet.rate), (Duration::from_millis(5), 16, 2.0));
+        let vgg = of("vgg16", 4.0).unwrap();
+        assert_eq!((vgg.slo, vgg.rows_max, vgg.rate), (Duration::from_millis(142), 16, 1.0));
+        assert!(of("densenet161", 1.0).is_none(), "not in the table");
+    }
+
+    #[test]
+    fn our_objectives_are_five_times_the_time_alone() {
+        let own = demand(&profile("net", 2.0), 4, Table::Own).unwrap();
+        assert_eq!((own.slo, own.rows_max, own.rate), (Duration::from_millis(10), 2, 500.0));
+    }
 }
