@@ -139,6 +139,9 @@ struct Seen {
 trait Scaler: fmt::Debug {
     /// A wish for each model in order: the target itself where nothing should change.
     fn wish(&mut self, now_us: u64, seen: &[Seen]) -> Vec<Wish>;
+
+    /// A change takes so many microseconds by now, from the decision to its effect.
+    fn change_takes(&mut self, _change_us: u64) {}
 }
 
 macro_rules! scalers {
@@ -243,6 +246,12 @@ impl Autoscaler {
     /// The word that names the scaler.
     pub fn name(&self) -> &'static str {
         self.name
+    }
+
+    /// Changes take so many microseconds by now, from the decision to the effect: what was given at first is what is
+    /// believed until any was seen.
+    pub fn change_takes(&mut self, change_us: u64) {
+        self.scaler.change_takes(change_us);
     }
 
     /// What to plan for now. Time that goes backwards stands still.

@@ -10,6 +10,10 @@ use crate::problem::Problem;
 
 /// Rounds until shares and batches rest; they grow in all but a few, so devices of many units may need many.
 const ROUNDS: usize = 128;
+/// Halvings in the search for the rates that a cycle serves at most.
+const HALVINGS: u32 = 8;
+/// How many times its rates a cycle is tuned for at most: beyond, it has room enough.
+const ROOM_MAX: f64 = 64.0;
 /// Slots of a cycle at most.
 pub(super) const SLOTS_MAX: usize = 16;
 
@@ -85,6 +89,31 @@ fn cycle(problem: &Problem, lane: &Lane<'_>, units: u32, neighbours: &Neighbours
         batches.push(batch);
     }
     Some((duty_us, batches))
+}
+
+/// The cycle with most room for all its rates to grow together beside the neighbours, on the units that the lane has.
+pub(super) fn roomiest(problem: &Problem, lane: &mut Lane<'_>, neighbours: &Neighbours) {
+    let tuned = |times: f64| {
+        let mut grown = lane.clone();
+        grown.pieces.iter_mut().for_each(|piece| piece.part.rate *= times);
+        cycle(problem, &grown, lane.units, neighbours)
+    };
+    let mut best = None;
+    let (mut low, mut high) = (1.0, 1.0);
+    while high <= ROOM_MAX {
+        let Some(found) = tuned(high) else { break };
+        (low, high, best) = (high, 2.0 * high, Some(found));
+    }
+    for _ in 0..HALVINGS {
+        let middle = f64::midpoint(low, high);
+        match tuned(middle) {
+            Some(found) => (low, best) = (middle, Some(found)),
+            None => high = middle,
+        }
+    }
+    let Some((duty_us, batches)) = best else { return };
+    lane.duty_us = Some(duty_us);
+    lane.pieces.iter_mut().zip(batches).for_each(|(piece, batch)| piece.batch = batch);
 }
 
 /// Batches, and the cycle if there are several, on so many units; whether there are any.

@@ -4,32 +4,35 @@
 //! Parts go, largest share first, where they make all shares together grow least: on a gpulet of their own, or in the
 //! cycle of one in use, which is how light models share. Devices that can be emptied into others are emptied. Small
 //! problems are also searched by branch and bound and given to the published algorithms, and the best plan of all
-//! that the judge finds sound is taken. Units left over go to whoever is closest to its capacity. Large problems
-//! (above 64 parts) are not searched.
+//! that the judge finds sound is taken; a second gpulet of a workload on a device must bring room to everybody. Units
+//! left over go to whoever is closest to its capacity. Large problems (above 64 parts) are not searched.
 //!
 //! A plan in force is continued: devices on which nobody is late or short stay to the letter, what changed is planned
 //! again on as few devices as can be, and where something changed, a device is given up if that takes no more than 16
-//! moves, or 3 if it only makes up for one more. A plan from scratch takes its place only if it is cheaper; a large one
-//! is not even asked for while few workloads have to move, and it too must not take more than 16 moves for each device
-//! that it saves.
+//! moves, or 3 if it only makes up for one more. A device on which something changes is laid out anew with all it has, on
+//! as few gpulets as hold what is there. A plan from scratch takes its place only if it is cheaper and worth its loads
+//! ([`worth`]); a large one is not even asked for while few workloads have to move.
 
 mod consolidation;
 pub(super) mod construct;
 mod efficiency;
 mod familiar;
+mod joining;
 mod repair;
 mod standing;
 mod stretch;
+mod worth;
 
 use std::collections::BTreeMap;
 
+use self::repair::Repaired;
 use super::Placement;
 use super::demand::{Part, Unplaced, parts};
 use super::search::{Limits, search, sized};
 use super::site::Floor;
 use super::{fast_gshare, gpulet, igniter, temporal};
 use crate::check::check;
-use crate::plan::{Difference, Plan};
+use crate::plan::Plan;
 use crate::problem::Problem;
 
 /// Parts up to which all published algorithms are asked too, and parts are cut.
@@ -69,16 +72,6 @@ fn judged(problem: &Problem, plan: Plan) -> Option<Candidate> {
     let judgement = check(problem, &plan);
     let head_room = judgement.head_room(problem).unwrap_or(f64::INFINITY);
     judgement.is_sound().then_some(Candidate { plan, cost: judgement.cost, head_room })
-}
-
-impl Candidate {
-    fn is_cheaper(&self, other: &Self) -> bool {
-        self.cost < other.cost - SAME_COST * other.cost.max(1.0)
-    }
-
-    fn beats(&self, other: &Self) -> bool {
-        self.is_cheaper(other) || (!other.is_cheaper(self) && self.head_room > other.head_room)
-    }
 }
 
 fn floors(problem: &Problem) -> Result<Vec<Floor<'_>>, Unplaced> {
@@ -121,8 +114,19 @@ fn cheaper<'a>(problem: &'a Problem, wanted: Vec<Part<'a>>, limits: Limits) -> O
     search(&start, &whole, limits).map(|found| found.floor)
 }
 
-/// The plan in force, continued, and whether all but a few workloads stayed where they are.
-fn continued(problem: &Problem) -> Option<(Candidate, bool)> {
+/// The plan in force, continued.
+struct Continued {
+    candidate: Candidate,
+    /// Whether nobody wants otherwise, and all of it holds.
+    stands: bool,
+    /// Whether all but a few workloads stayed where they are.
+    few: bool,
+    /// Whether somebody wants more than it had.
+    rising: bool,
+}
+
+/// The plan in force, continued; none without one, or if there is no sound way.
+fn continued(problem: &Problem) -> Option<Continued> {
     let repaired = repair::repaired(problem)?;
     let few = repaired.moved.saturating_mul(MOVED_OF) <= problem.workloads().len();
     let saves = || {
@@ -133,11 +137,12 @@ fn continued(problem: &Problem) -> Option<(Candidate, bool)> {
     if repaired.suffices && !saves() {
         let current = problem.current().and_then(|current| judged(problem, current.clone()));
         if let Some(current) = current {
-            return Some((current, few));
+            return Some(Continued { candidate: current, stands: repaired.stands, few, rising: false });
         }
     }
     let plan = judged(problem, repaired.plan(true)).or_else(|| judged(problem, repaired.plan(false)));
-    plan.map(|plan| (plan, few))
+    let Repaired { stands, rising, .. } = repaired;
+    plan.map(|candidate| Continued { candidate, stands, few, rising })
 }
 
 /// What the devices of a plan cost; none if one of them is gone.
@@ -167,6 +172,12 @@ fn afresh(problem: &Problem, bound: f64, limits: Limits) -> Result<Candidate, Un
     if small && may_be_cheaper(&floors) {
         let below = least(&floors);
         floors.splice(0..0, cheaper(problem, wanted, Limits { below, ..limits }));
+    }
+    if small {
+        let least = least(&floors);
+        let cheapest = floors.iter().filter(|floor| floor.cost() <= least * (1.0 + SAME_COST));
+        let joined: Vec<Floor<'_>> = cheapest.filter_map(joining::joined).collect();
+        floors.splice(0..0, joined);
     }
     let mut best: Option<Candidate> = None;
     for floor in floors {
@@ -199,28 +210,21 @@ impl Placement for Tessera {
         let parts = parts(problem);
         let small = parts.len() <= PUBLISHED_MAX;
         let continued = continued(problem);
-        if let Some((continued, _)) = continued.as_ref().filter(|(_, few)| *few && !small) {
-            return Ok(continued.plan.clone());
+        let stays = |continued: &&Continued| continued.stands || (continued.few && !small);
+        if let Some(continued) = continued.as_ref().filter(stays) {
+            return Ok(continued.candidate.plan.clone());
         }
         let bound = if small { efficiency::least_cost_of_work(problem, &parts) } else { 0.0 };
-        let Some((continued, _)) = continued else {
+        let Some((current, Continued { candidate: continued, rising, .. })) =
+            problem.current().zip(continued)
+        else {
             return afresh(problem, bound, THOROUGH).map(|found| found.plan);
         };
         if continued.cost <= bound * (1.0 + SAME_COST) {
             return Ok(continued.plan);
         }
         let afresh = afresh(problem, bound, QUICK).ok().filter(|afresh| afresh.is_cheaper(&continued));
-        let worth_it = |afresh: &Candidate| small || moves_within_worth(problem, &continued, afresh);
+        let worth_it = |afresh: &Candidate| afresh.is_worth_its_loads(current, &continued, rising);
         Ok(afresh.filter(worth_it).unwrap_or(continued).plan)
     }
-}
-
-/// Whether each device that another plan saves costs no more moves than a device is worth.
-fn moves_within_worth(problem: &Problem, continued: &Candidate, afresh: &Candidate) -> bool {
-    let Some(current) = problem.current() else { return true };
-    let count = |items: usize| f64::from(u32::try_from(items).unwrap_or(u32::MAX));
-    let moves = |plan: &Plan| count(Difference::between(current, plan).loads.len());
-    let devices = count(continued.plan.devices().len());
-    let saved = devices * (1.0 - afresh.cost / continued.cost);
-    moves(&afresh.plan) - moves(&continued.plan) <= f64::from(repair::MOVES_A_DEVICE) * saved
 }

@@ -46,6 +46,9 @@ const WORTH_IT: f64 = 0.97;
 /// A model's own fall by less is no move: it saves next to nothing, and would forbid a rise for the cool-down.
 const LEAST_FALL: f64 = 0.06;
 
+/// Room over what comes while nothing is known of how it varies.
+const FIRST: f64 = 1.25;
+
 #[derive(Debug)]
 pub(super) struct Attainment {
     needs: Vec<Need>,
@@ -117,7 +120,8 @@ impl Attainment {
         let (goal, look, jump) = (self.goal, self.looks, self.jump());
         let (mut loss, mut demand) = (0.0, 0.0);
         let (mut lacking, mut level, mut is_lacking) = (0.0, 0.0, false);
-        for ((number, need), (cost, seen)) in (0_u64..).zip(&mut self.needs).zip(self.costs.iter().zip(seen)) {
+        for ((number, need), (cost, seen)) in (0_u64..).zip(&mut self.needs).zip(self.costs.iter().zip(seen))
+        {
             let capacity = seen.observed.capacity;
             need.weigh(&Terms { tail: cost / self.price, jump, goal, look }, number, capacity);
             if need.is_ready() {
@@ -151,6 +155,15 @@ fn stay(seen: &Seen) -> Wish {
     Wish { rate: seen.target, motive: Motive::Steady }
 }
 
+/// Before there is anything to judge by: what comes must not find less than it is, and some room.
+fn first(need: &Need, seen: &Seen) -> Wish {
+    let forecast = need.level();
+    if forecast <= seen.target {
+        return stay(seen);
+    }
+    Wish { rate: FIRST * forecast, motive: Motive::Above { estimate: forecast } }
+}
+
 fn wish(need: &Need, seen: &Seen) -> Wish {
     let (rate, forecast) = (need.rate(), need.level());
     let is_move = rate > seen.target || rate < (1.0 - LEAST_FALL) * seen.target;
@@ -170,6 +183,11 @@ fn wish(need: &Need, seen: &Seen) -> Wish {
 }
 
 impl Scaler for Attainment {
+    fn change_takes(&mut self, change_us: u64) {
+        self.change_s = change_us as f64 / 1e6;
+        self.needs.iter_mut().for_each(|need| need.change_takes(change_us));
+    }
+
     fn wish(&mut self, now_us: u64, seen: &[Seen]) -> Vec<Wish> {
         self.correct(now_us, seen);
         let mut is_sample = false;
@@ -179,7 +197,10 @@ impl Scaler for Attainment {
         self.looks = self.looks.saturating_add(1);
         let is_lacking = is_sample && self.weigh(seen);
         let is_ready = self.needs.iter().all(Need::is_ready);
-        if !is_ready || !(is_lacking || self.is_saving(seen)) {
+        if !is_ready {
+            return self.needs.iter().zip(seen).map(|(need, seen)| first(need, seen)).collect();
+        }
+        if !(is_lacking || self.is_saving(seen)) {
             return seen.iter().map(stay).collect();
         }
         self.needs.iter().zip(seen).map(|(need, seen)| wish(need, seen)).collect()

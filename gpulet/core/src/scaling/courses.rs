@@ -133,6 +133,14 @@ impl Courses {
         }
     }
 
+    /// From now on so many samples ahead, from 1 to [`HORIZON_MAX`].
+    pub(super) fn look_ahead(&mut self, horizon: u32) {
+        self.horizon = (horizon as usize).clamp(1, HORIZON_MAX);
+        self.lead = Level::lead(self.horizon);
+        // What was held for a moment further away has missed its own.
+        self.pending.drain(..self.pending.len().saturating_sub(self.horizon));
+    }
+
     /// Takes in a sample, requests a second.
     pub(super) fn observe(&mut self, sample: f64) {
         let sample = if sample.is_finite() { sample.max(0.0) } else { 0.0 };

@@ -65,13 +65,22 @@ pub(super) struct Need {
     lacking: u32,
 }
 
+/// Samples that begin within a time.
+fn samples(time_us: u64) -> u32 {
+    u32::try_from(time_us.div_ceil(SAMPLE_US)).unwrap_or(u32::MAX)
+}
+
+/// Samples ahead at which a change that is asked for now has its effect.
+fn horizon(change_us: u64) -> u32 {
+    samples(change_us).saturating_add(1)
+}
+
 impl Need {
     pub(super) fn new(options: &ScalingOptions) -> Self {
-        let samples = |time_us: u64| u32::try_from(time_us.div_ceil(SAMPLE_US)).unwrap_or(u32::MAX);
-        let horizon = samples(options.change_us).saturating_add(1);
+        let hold = samples(options.cool_down_us);
         Self {
             sampler: Sampler::new(SAMPLE_US),
-            courses: Courses::new(horizon, samples(options.cool_down_us), SAMPLE_US),
+            courses: Courses::new(horizon(options.change_us), hold, SAMPLE_US),
             planned: None,
             highest: 0.0,
             times: None,
@@ -82,6 +91,10 @@ impl Need {
             long: Count::default(),
             lacking: 0,
         }
+    }
+
+    pub(super) fn change_takes(&mut self, change_us: u64) {
+        self.courses.look_ahead(horizon(change_us));
     }
 
     /// Takes in what arrived; whether that completes a sample.

@@ -1,9 +1,11 @@
 //! What a plan in force is worth: planning again moves what has to move, and little else.
 
+use std::sync::Arc;
+
 use gpulet_core::interference::{Interference, NoInterference};
 use gpulet_core::placement::Policy;
-use gpulet_core::plan::{Difference, Plan};
-use gpulet_core::problem::{Problem, Workload};
+use gpulet_core::plan::{Difference, Gpulet, Plan};
+use gpulet_core::problem::{DeviceKind, Problem, Workload};
 
 use crate::support::{
     changed_devices, devices, igniter_problem, igniter_profiles, igniter_twelve, place, place_soundly, v100,
@@ -148,4 +150,82 @@ fn plans_of_windows_and_cycles_are_continued_too() {
     }
     println!("continued as they were: {continued:?}");
     assert!(continued.contains(&"fast-gshare") && continued.contains(&"temporal"), "{continued:?}");
+}
+
+/// Four models on V100s beside which nobody slows anybody, at a part of rates that fill four of them.
+fn four(part: f64) -> Problem {
+    let peaks = [
+        ("alexnet", 50.0, 3_600.0),
+        ("resnet50", 100.0, 1_000.0),
+        ("vgg19", 150.0, 480.0),
+        ("ssd", 150.0, 400.0),
+    ];
+    let workloads = peaks.map(|(model, slo_ms, peak)| workload(model, slo_ms, part * peak));
+    let none = Interference::NoInterference(NoInterference);
+    Problem::new(devices(&v100(), 8), workloads.into(), igniter_profiles(), none).unwrap()
+}
+
+/// Models that are loaded to get from one plan to the next: all of every gpulet whose like is not there.
+fn loads(before: &Plan, after: &Plan) -> usize {
+    let difference = Difference::between(before, after);
+    let names = |gpulet: &Gpulet| gpulet.slots.iter().map(|slot| slot.workload.clone()).collect::<Vec<_>>();
+    let changed = difference.changed.iter().filter(|change| names(&change.before) != names(&change.after));
+    let loaded = difference.new.iter().chain(changed.map(|change| &change.after));
+    loaded.map(|gpulet| gpulet.slots.len()).sum()
+}
+
+/// Loads come one after another, and nothing of a plan serves before the last: a plan of slivers comes too late.
+#[test]
+fn rates_that_grow_tenfold_take_few_loads_from_step_to_step_and_few_devices_more() {
+    let mut plan = place("tessera", &four(0.1));
+    for step in 2..=20 {
+        let problem = four(0.05 * f64::from(step)).from_current(plan.clone());
+        let (next, _) = place_soundly("tessera", &problem);
+        let (needed, devices) = (loads(&plan, &next), next.devices().len());
+        let afresh = place("tessera", &four(0.05 * f64::from(step))).devices().len();
+        println!(
+            "{step}: {needed} loads, {} gpulets on {devices} devices, {afresh} afresh",
+            next.gpulets.len()
+        );
+        assert!(needed <= 9, "{needed} loads\n{next:#?}");
+        assert!(devices <= afresh + 1, "{devices} devices, {afresh} afresh");
+        plan = next;
+    }
+}
+
+#[test]
+fn a_device_that_changes_gives_all_it_has() {
+    let mut plan = place("tessera", &four(0.1));
+    for step in [4, 7, 12, 18, 20, 15, 9, 6, 3, 2] {
+        let problem = four(0.05 * f64::from(step)).from_current(plan.clone());
+        let next = place("tessera", &problem);
+        for device in
+            changed_devices(&plan, &next).iter().filter(|device| next.devices().contains(&device.as_str()))
+        {
+            let of_it = next.gpulets.iter().filter(|gpulet| gpulet.device == **device);
+            assert_eq!(of_it.map(|gpulet| gpulet.units).sum::<u32>(), 40, "{step}: {device}\n{next:#?}");
+        }
+        plan = next;
+    }
+}
+
+/// Light models that share a gpulet by turns use what the device has for longer batches.
+#[test]
+fn who_shares_by_turns_gets_what_is_left_too() {
+    let calm = igniter_twelve().into_iter().map(|one| Workload {
+        rate: 0.05 * one.rate,
+        slo_us: 4.0 * one.slo_us,
+        ..one
+    });
+    let none = Interference::NoInterference(NoInterference);
+    let two = Arc::new(DeviceKind { gpulets_max: 2, ..(*v100()).clone() });
+    let problem = Problem::new(devices(&two, 12), calm.collect(), igniter_profiles(), none).unwrap();
+    let (plan, judgement) = place_soundly("tessera", &problem);
+    assert!(plan.gpulets.iter().any(|gpulet| gpulet.duty_us.is_some()), "{plan:#?}");
+    for device in plan.devices() {
+        let of_it = plan.gpulets.iter().filter(|gpulet| gpulet.device == device);
+        assert_eq!(of_it.map(|gpulet| gpulet.units).sum::<u32>(), 40, "{device}\n{plan:#?}");
+    }
+    let room = judgement.head_room(&problem).unwrap();
+    assert!(room > 1.5, "{room}");
 }

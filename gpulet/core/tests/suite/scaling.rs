@@ -220,6 +220,24 @@ fn steady(world: &mut Loop, seconds: u64, rate: u64) -> Decision {
     last.unwrap()
 }
 
+/// A server that begins under load must not be planned as if nobody came while its scaler has seen too little to judge.
+#[test]
+fn ours_plans_for_what_comes_from_the_first_second_on() {
+    let mut scaler = autoscaler("attainment", &[service(100.0, 4_000.0)], ScalingOptions::default(), 0.0);
+    let mut decide = |now_us, arrivals| {
+        let one = ModelObservation {
+            arrivals,
+            attainment: Some(1.0),
+            capacity: 4_000.0,
+            ..ModelObservation::default()
+        };
+        scaler.decide(&Observation { now_us, models: &[one] }).targets[0].rate
+    };
+    decide(0, 0);
+    let rate = decide(1_000_000, 800);
+    assert!((800.0..1_200.0).contains(&rate), "{rate}");
+}
+
 #[test]
 fn gpulet_plans_for_the_highest_mean_with_its_two_head_rooms() {
     let mut world = Loop::new("gpulet", &[service(50.0, 0.0)], ScalingOptions::default(), 1_000.0);

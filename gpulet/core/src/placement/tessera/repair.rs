@@ -7,12 +7,12 @@ use super::super::demand::Part;
 use super::super::search::{cheapest_of_kinds, sized};
 use super::super::site::{Floor, Lane, Site};
 use super::standing::{Held, Standing, standing};
-use super::{SAME_COST, consolidation, construct, stretch};
+use super::{SAME_COST, consolidation, construct, joining, stretch};
 use crate::plan::{Gpulet, Plan, Slot};
 use crate::problem::Problem;
 
 /// Moves of a workload to another device that saving a device is worth.
-pub(super) const MOVES_A_DEVICE: u32 = 16;
+const MOVES_A_DEVICE: u32 = 16;
 /// Moves that it is worth to make up for a device more.
 const MOVES_NOT_ONE_MORE: u32 = 3;
 /// Devices that need least of what they have whose shares are shrunk to see what else fits.
@@ -29,7 +29,11 @@ pub(super) struct Repaired<'a> {
     before: BTreeMap<&'a str, Vec<&'a Gpulet>>,
     /// Parts that had to find a new place.
     pub moved: usize,
-    /// Whether nobody wants more than the plan in force gives, or leaves it.
+    /// Whether nobody wants otherwise, and all of the plan in force holds.
+    pub stands: bool,
+    /// Whether somebody wants more than the plan in force gives.
+    pub rising: bool,
+    /// Whether nobody does, or leaves it.
     pub suffices: bool,
 }
 
@@ -70,6 +74,8 @@ pub(super) fn repaired(problem: &Problem) -> Option<Repaired<'_>> {
         touched: BTreeSet::new(),
         before: BTreeMap::new(),
         moved: 0,
+        stands: false,
+        rising: !rising.is_empty(),
         suffices: rising.is_empty() && !leaving,
     };
     let cost: f64 = held.iter().map(|held| held.site.device.cost).sum();
@@ -96,10 +102,13 @@ pub(super) fn repaired(problem: &Problem) -> Option<Repaired<'_>> {
     }
     needs.sort_by(|left, right| left.0.total_cmp(&right.0).then(left.1.cmp(&right.1)));
     repaired.suffices &= homeless.is_empty();
+    repaired.stands = !changed && repaired.touched.is_empty();
     if changed || !repaired.touched.is_empty() {
         repaired.shrink(needs.into_iter().map(|(_, at)| at));
         repaired.house(homeless)?;
         repaired.empty(cost);
+        let touched = &repaired.touched;
+        joining::join(&mut repaired.floor, |device| touched.contains(device));
     }
     Some(repaired)
 }

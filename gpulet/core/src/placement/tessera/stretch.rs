@@ -1,17 +1,21 @@
 //! Gives the units that a device has left to whoever is closest to its capacity.
 
 use super::super::demand::SLACK;
-use super::super::site::{Floor, Lane, Site};
+use super::super::packing::roomiest;
+use super::super::site::{Floor, Site};
 use crate::interference::Runner;
 use crate::problem::Problem;
 
-/// Steps of growth on one device at most.
-const STEPS: usize = 64;
+/// Steps of growth on one device at most; each takes a part in so many of what is free.
+const STEPS: usize = 256;
+const STEP_PART: u32 = 64;
 /// Devices up to which units are handed out one by one; beyond, all at once in proportion.
 const PATIENT_MAX: usize = 64;
+/// Rooms that differ by less, relatively, are the same.
+const SAME_ROOM: f64 = 1e-9;
 
-/// Capacity over rate of the lane that has least of it; none if somebody is late or not served.
-fn least_room(problem: &Problem, site: &Site<'_>) -> Option<(f64, usize)> {
+/// Capacity over rate of each lane; none if somebody is late or not served.
+fn rooms(problem: &Problem, site: &Site<'_>) -> Option<Vec<f64>> {
     let times = site.times_us(problem)?;
     if !site.fits() || !site.holds(&times) {
         return None;
@@ -23,20 +27,25 @@ fn least_room(problem: &Problem, site: &Site<'_>) -> Option<(f64, usize)> {
         });
         room.fold(f64::INFINITY, f64::min)
     });
-    let least = rooms.enumerate().min_by(|left, right| left.1.total_cmp(&right.1));
-    least.map(|(at, room)| (room, at))
+    Some(rooms.collect())
 }
 
-/// The batch of most throughput that still runs twice within the objective beside the neighbours as they are.
+/// The least of all rooms; none if somebody is late or not served.
+fn least_room(problem: &Problem, site: &Site<'_>) -> Option<f64> {
+    Some(rooms(problem, site)?.into_iter().fold(f64::INFINITY, f64::min))
+}
+
+/// The batches of most throughput that still are in time beside the neighbours as they are.
 fn rebatched(problem: &Problem, site: &mut Site<'_>) {
     for at in 0..site.lanes.len() {
-        let Some(lane) = site.lanes.get(at).filter(|lane| lane.duty_us.is_none() && lane.placed.is_none())
-        else {
-            continue;
-        };
-        let ([piece], units) = (&lane.pieces[..], lane.units) else { continue };
-        let limit = piece.part.workload.slo_us * (1.0 + SLACK);
         let neighbours = site.beside(at);
+        let Some(lane) = site.lanes.get_mut(at).filter(|lane| lane.placed.is_none()) else { continue };
+        if lane.duty_us.is_some() {
+            roomiest(problem, lane, &neighbours);
+            continue;
+        }
+        let (units, [piece]) = (lane.units, &mut lane.pieces[..]) else { continue };
+        let limit = piece.part.workload.slo_us * (1.0 + SLACK);
         let mut best = None;
         for batch in piece.batch..=piece.fit.batch_max {
             let own = Runner { profile: piece.fit.profile, batch, units };
@@ -52,38 +61,62 @@ fn rebatched(problem: &Problem, site: &mut Site<'_>) {
                 best = Some((capacity, batch));
             }
         }
-        let piece = site.lanes.get_mut(at).and_then(|lane| lane.pieces.first_mut());
-        if let (Some((_, batch)), Some(piece)) = (best, piece) {
+        if let Some((_, batch)) = best {
             piece.batch = batch;
         }
     }
 }
 
-/// A lane of the next larger sizes; the size is at most `most` units.
-fn grown(lane: &mut Lane<'_>, sizes: &[u32], most: u32) -> bool {
-    let next = sizes.iter().copied().find(|size| *size > lane.units).filter(|size| *size <= most);
-    next.map(|size| lane.units = size).is_some()
+/// The site with one lane on the first of some larger sizes that leaves it more room, and nobody with less who has no
+/// more than that one had.
+fn larger<'a>(problem: &Problem, site: &Site<'a>, rooms_now: &[f64], at: usize) -> Option<Site<'a>> {
+    let (sizes, free) = (&site.device.kind.sizes, site.units_free());
+    let room = rooms_now.get(at)?;
+    let before = site.lanes.get(at)?.units;
+    let most = before.saturating_add(free);
+    let mut more = free.div_ceil(STEP_PART).max(1);
+    loop {
+        let wanted = before.saturating_add(more).min(most);
+        let units = sizes.iter().copied().find(|size| *size >= wanted).filter(|size| *size <= most)?;
+        let mut trial = site.clone();
+        trial.lanes.get_mut(at)?.units = units;
+        rebatched(problem, &mut trial);
+        let keeps = |(before, after): (&f64, &f64)| *after >= before.min(*room) * (1.0 - SAME_ROOM);
+        let better = rooms(problem, &trial).is_some_and(|rooms| {
+            rooms_now.iter().zip(&rooms).all(keeps)
+                && rooms.get(at).is_some_and(|after| *after > room * (1.0 + SAME_ROOM))
+        });
+        if better {
+            return Some(trial);
+        }
+        // Times fall in steps: what one unit more does not change, several may.
+        more = units.saturating_sub(before).saturating_mul(2);
+        if units >= most {
+            return None;
+        }
+    }
 }
 
 fn patiently<'a>(problem: &Problem, site: &Site<'a>) -> Option<Site<'a>> {
     let mut best = site.clone();
     rebatched(problem, &mut best);
-    if least_room(problem, &best)?.0 < least_room(problem, site)?.0 {
+    if least_room(problem, &best)
+        .is_none_or(|room| least_room(problem, site).is_some_and(|before| room < before))
+    {
         best = site.clone();
     }
+    // Lanes that no share left over makes any faster.
+    let mut sated = vec![false; best.lanes.len()];
     for _ in 0..STEPS {
-        let (room, at) = least_room(problem, &best)?;
-        let free = best.units_free();
-        let mut trial = best.clone();
-        let lane = trial.lanes.get_mut(at)?;
-        let most = lane.units.saturating_add(free);
-        if free == 0 || !grown(lane, &site.device.kind.sizes, most) {
+        let rooms = rooms(problem, &best)?;
+        let hungry = rooms.iter().enumerate().filter(|(at, _)| sated.get(*at) == Some(&false));
+        let Some((at, _)) = hungry.min_by(|left, right| left.1.total_cmp(right.1)) else { break };
+        if best.units_free() == 0 {
             break;
         }
-        rebatched(problem, &mut trial);
-        match least_room(problem, &trial) {
-            Some((more, _)) if more > room => best = trial,
-            _ => break,
+        match larger(problem, &best, &rooms, at) {
+            Some(next) => best = next,
+            None => sated.iter_mut().skip(at).take(1).for_each(|sated| *sated = true),
         }
     }
     Some(best)
@@ -98,7 +131,8 @@ fn at_once<'a>(problem: &Problem, site: &Site<'a>) -> Option<Site<'a>> {
         let larger = u64::from(lane.units) * u64::from(kind.units) / used;
         lane.units = kind.size_within(u32::try_from(larger).ok()?)?.max(lane.units);
     }
-    let better = least_room(problem, &trial)?.0 > least_room(problem, site)?.0;
+    rebatched(problem, &mut trial);
+    let better = least_room(problem, &trial)? > least_room(problem, site)?;
     better.then_some(trial)
 }
 

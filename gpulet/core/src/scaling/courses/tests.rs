@@ -59,6 +59,38 @@ fn ramps_are_led() {
     assert!(given < 1.1 && lost < 0.012, "{given} {lost}");
 }
 
+/// Changes that take longer by now are asked for earlier, and those that take less no earlier than needed.
+#[test]
+fn what_is_looked_ahead_follows_the_time_that_changes_take() {
+    let ramp = |at: u32| f64::from((at % 2_000).min(2_000 - at % 2_000)) * 2.0 + 100.0;
+    let led = |horizons: [u32; 2]| {
+        let mut courses = Courses::new(horizons[0], 1, 500_000);
+        let mut above = f64::INFINITY;
+        for at in 0..12_600 {
+            if at == 2_000 {
+                courses.look_ahead(horizons[1]);
+            }
+            courses.observe(ramp(at));
+            if at % 20 == 0 {
+                courses.choose(1.0, 0.001);
+            }
+            if at > 12_400 {
+                above = above.min(needed(&courses, 1.0, 0.001) - ramp(at));
+            }
+        }
+        above
+    };
+    let (short, long) = (led([4, 4]), led([24, 24]));
+    let (longer, shorter) = (led([4, 24]), led([24, 4]));
+    println!(
+        "ahead of the ramp: {short:.0} and {long:.0}, {longer:.0} since longer, {shorter:.0} since shorter"
+    );
+    // The ramp grows by two a sample.
+    assert!(long > 0.85 * 2.0 * 24.0 && short < 0.5 * long, "{short} {long}");
+    assert!(longer > 0.9 * long, "{longer} of {long}");
+    assert!(shorter < 0.5 * long, "{shorter} of {long}");
+}
+
 /// One sample in three hundred begins a burst of five times the rate: too short to follow, too dear to lose.
 #[test]
 fn where_high_rates_come_back_without_warning_a_part_of_the_highest_is_kept() {

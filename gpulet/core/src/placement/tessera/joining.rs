@@ -1,0 +1,64 @@
+//! Joins gpulets of one workload that stand beside each other on a device.
+//!
+//! The smallest shares serve most for what they are, so parts are cut into them to see how few devices do. Where those
+//! devices have room for fewer and larger gpulets, these are as cheap, are loaded sooner, and catch bursts together.
+
+use std::collections::BTreeMap;
+
+use super::super::packing::settled;
+use super::super::site::{Floor, Lane, Site};
+use crate::problem::Problem;
+
+/// The floor with as few gpulets on each device as hold what is there; none if no two can be joined.
+pub(super) fn joined<'a>(floor: &Floor<'a>) -> Option<Floor<'a>> {
+    let mut joined = floor.clone();
+    join(&mut joined, |_| true).then_some(joined)
+}
+
+/// Puts what is on the devices that `takes` names on as few gpulets as hold it; whether any are fewer.
+pub(super) fn join(floor: &mut Floor<'_>, takes: impl Fn(&str) -> bool) -> bool {
+    let problem = floor.problem;
+    let mut any = false;
+    for site in floor.sites.iter_mut().filter(|site| takes(&site.device.name) && !site.has_windows()) {
+        while let Some(fewer) = fewer(problem, site) {
+            *site = fewer;
+            any = true;
+        }
+    }
+    any
+}
+
+/// The site with the gpulets of one workload on fewer, as few as can be; none if nobody's can be fewer.
+fn fewer<'a>(problem: &'a Problem, site: &Site<'a>) -> Option<Site<'a>> {
+    let mut lanes: BTreeMap<(&str, u32), Vec<&Lane<'a>>> = BTreeMap::new();
+    for lane in site.lanes.iter().filter(|lane| lane.duty_us.is_none()) {
+        if let [piece] = &lane.pieces[..] {
+            lanes.entry((&piece.part.workload.name, piece.part.part)).or_default().push(lane);
+        }
+    }
+    let mut groups: Vec<_> = lanes.into_values().filter(|lanes| lanes.len() > 1).collect();
+    groups.sort_by_key(|lanes| std::cmp::Reverse(lanes.len()));
+    groups.into_iter().find_map(|group| {
+        let mut count = 1;
+        while count < group.len() {
+            if let Some(fewer) = on(problem, site, &group, count) {
+                return Some(fewer);
+            }
+            count = count.saturating_mul(2);
+        }
+        None
+    })
+}
+
+/// The site with what some gpulets of one workload serve on so many alike.
+fn on<'a>(problem: &'a Problem, site: &Site<'a>, group: &[&Lane<'a>], count: usize) -> Option<Site<'a>> {
+    let least = *site.device.kind.sizes.first()?;
+    let mut piece = *group.first()?.pieces.first()?;
+    let rate: f64 = group.iter().flat_map(|lane| &lane.pieces).map(|piece| piece.part.rate).sum();
+    piece.part = piece.part.at_rate(rate / f64::from(u32::try_from(count).ok()?));
+    piece.batch = 1;
+    let others = site.lanes.iter().filter(|lane| !group.iter().any(|joined| std::ptr::eq(*joined, *lane)));
+    let mut lanes: Vec<Lane<'a>> = others.cloned().collect();
+    lanes.extend(std::iter::repeat_n(Lane::dedicated(piece, least), count));
+    settled(problem, Site { device: site.device, lanes }, site.device.kind.units)
+}
