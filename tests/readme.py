@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs the README as a stranger would: its first command, its first request, its load, its simulation, from the root of the checkout.
+"""Runs the README as a stranger would: its first command, its first request, its load, its simulation, its plan, from the root of the checkout.
 
 Uses the fixed ports that the README promises, so it fails, and says so, when something else holds them.
 """
@@ -52,6 +52,18 @@ def simulation() -> None:
     assert not missing, f"the README says and the command does not: {missing}"
 
 
+def planned() -> None:
+    """The README's plan: the six devices that iGniter's paper needs for its twelve workloads, and a picture of them."""
+    command = next(block.strip() for block in blocks() if " -- plan " in block)
+    with tempfile.TemporaryDirectory() as folder:
+        picture = Path(folder) / "plan.svg"
+        words = [str(picture) if word == picture.name else word for word in command.split()]
+        answer = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=START_SECONDS)
+        assert answer.returncode == 0, answer.stderr[-2000:]
+        assert "<svg" in picture.read_text()
+    assert "devices needed: 6 of 12" in answer.stdout, answer.stdout
+
+
 def measured() -> None:
     """The README's run of the load generator, against the server that its first command started."""
     command = next(block.strip() for block in blocks() if " -- load " in block)
@@ -96,7 +108,8 @@ def main() -> int:
     assert "/v2/models/digits/infer" in pasted, out
     assert server.returncode == 0, (server.returncode, err[-2000:])
     simulation()
-    print("readme: the first command serves, the first request is answered (digit 7), the load is, SIGTERM exits 0")
+    planned()
+    print("readme: the first command serves, the first request is answered (digit 7), the load is, SIGTERM exits 0; simulation and plan too")
     return 0
 
 

@@ -3,8 +3,9 @@
 //! Everything around them is real: requests, queues, changes of gpulets. They stand for devices that are still to be
 //! bought, and for those that a machine which tests the server does not have.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use models::engine::{Session, synthetic};
 use models::{LoadOptions, ModelFiles, inspect};
@@ -18,12 +19,56 @@ use crate::device::{
 pub trait BatchTimes: Send + Sync + 'static {
     /// Time of a batch of so many rows on so many units; none if nothing is known of the model on such a device.
     fn time(&self, kind: &str, files: &ModelFiles, rows: u32, units: u32) -> Option<Duration>;
+
+    /// How many times as long a batch takes because these run beside it as it starts; at least 1.
+    fn slowdown(&self, _kind: &str, _own: &EmulatedBatch, _beside: &[EmulatedBatch]) -> f64 {
+        1.0
+    }
+}
+
+/// A batch that runs on a gpulet of an emulated device.
+#[derive(Clone, Debug)]
+pub struct EmulatedBatch {
+    /// Whose.
+    pub files: Arc<ModelFiles>,
+    /// Rows.
+    pub rows: u32,
+    /// Units of the gpulet.
+    pub units: u32,
+}
+
+/// The most that neighbours lengthen a batch.
+const SLOWDOWN_MAX: f64 = 1_000.0;
+
+/// What runs on a device until when, by lane.
+#[derive(Default)]
+struct Running(Mutex<BTreeMap<u32, (EmulatedBatch, Instant)>>);
+
+impl Running {
+    /// A lane starts a batch, which takes so long alone; how long it takes beside what runs just now.
+    fn starts(
+        &self,
+        lane: u32,
+        own: EmulatedBatch,
+        alone: Duration,
+        (kind, times): (&str, &dyn BatchTimes),
+    ) -> Duration {
+        let now = Instant::now();
+        let mut running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        running.retain(|other, (_, until)| *other != lane && *until > now);
+        let beside: Vec<EmulatedBatch> = running.values().map(|(batch, _)| batch.clone()).collect();
+        let slowdown = times.slowdown(kind, &own, &beside).clamp(1.0, SLOWDOWN_MAX);
+        let time = Duration::try_from_secs_f64(alone.as_secs_f64() * slowdown).unwrap_or(alone);
+        running.insert(lane, (own, now + time));
+        time
+    }
 }
 
 /// A device that is emulated.
 pub struct EmulatedDevice {
     info: DeviceInfo,
     times: Arc<dyn BatchTimes>,
+    running: Arc<Running>,
 }
 
 impl EmulatedDevice {
@@ -56,7 +101,7 @@ impl EmulatedDevice {
                 overlap: true,
             },
         };
-        Self { info, times }
+        Self { info, times, running: Arc::default() }
     }
 }
 
@@ -78,15 +123,17 @@ impl Device for EmulatedDevice {
                 "device `{name}` has units 0 to {units} and gpulets of {sizes:?}: none of {first} to {end}"
             )));
         }
-        let (kind, times) = (kind.clone(), Arc::clone(&self.times));
-        Ok(Arc::new(EmulatedPartition { kind, units: spec.units, times }))
+        let (kind, times, running) = (kind.clone(), Arc::clone(&self.times), Arc::clone(&self.running));
+        Ok(Arc::new(EmulatedPartition { kind, lane: spec.lane, units: spec.units, times, running }))
     }
 }
 
 struct EmulatedPartition {
     kind: String,
+    lane: u32,
     units: u32,
     times: Arc<dyn BatchTimes>,
+    running: Arc<Running>,
 }
 
 impl Partition for EmulatedPartition {
@@ -102,9 +149,13 @@ impl Partition for EmulatedPartition {
                 files.name, self.kind
             )));
         }
-        let (kind, units, times, files) =
-            (self.kind.clone(), self.units, Arc::clone(&self.times), files.clone());
-        let time = move |rows| times.time(&kind, &files, rows, units).unwrap_or_default();
+        let (kind, lane, units, files) = (self.kind.clone(), self.lane, self.units, Arc::new(files.clone()));
+        let (times, running) = (Arc::clone(&self.times), Arc::clone(&self.running));
+        let time = move |rows| {
+            let alone = times.time(&kind, &files, rows, units).unwrap_or_default();
+            let own = EmulatedBatch { files: Arc::clone(&files), rows, units };
+            running.starts(lane, own, alone, (&kind, times.as_ref()))
+        };
         Ok(synthetic::emulate(signature, Box::new(time)))
     }
 }
@@ -115,7 +166,6 @@ mod tests {
     use models::engine::Batch;
     use models::{Format, ModelName, Version};
     use oip::{Datatype, Shape, Tensor};
-    use std::time::Instant;
 
     struct PerRow;
 
@@ -124,6 +174,27 @@ mod tests {
             let known = kind == "big" && files.name.as_str() == "m";
             known.then(|| Duration::from_micros(u64::from(8_000 * rows / units)))
         }
+
+        /// Half as long again for each row that runs beside it.
+        fn slowdown(&self, _: &str, _: &EmulatedBatch, beside: &[EmulatedBatch]) -> f64 {
+            1.0 + beside.iter().map(|batch| f64::from(batch.rows) / 2.0).sum::<f64>()
+        }
+    }
+
+    #[test]
+    fn a_batch_is_slowed_by_what_runs_on_other_lanes_as_it_starts() {
+        let (running, own) = (Running::default(), Arc::new(files("m")));
+        let alone = Duration::from_secs(600);
+        let starts = |lane: u32, rows: u32| {
+            let batch = EmulatedBatch { files: Arc::clone(&own), rows, units: 1 };
+            running.starts(lane, batch, alone, ("big", &PerRow))
+        };
+        assert_eq!(starts(0, 2), alone, "nothing is beside it");
+        assert_eq!(starts(1, 1), alone * 2, "two rows are");
+        assert_eq!(starts(0, 2), alone * 3 / 2, "its own last batch is none of its neighbours");
+        let short = EmulatedBatch { files: Arc::clone(&own), rows: 4, units: 1 };
+        assert_eq!(running.starts(2, short, Duration::ZERO, ("big", &PerRow)), Duration::ZERO);
+        assert_eq!(starts(1, 1), alone * 2, "what has ended is beside nobody");
     }
 
     struct Nobody;

@@ -27,6 +27,8 @@ pub struct LaneConfig {
     pub partition: Arc<dyn Partition>,
     /// Commands that may wait for the thread.
     pub mailbox: usize,
+    /// Which lanes it is as fast as: those of the same number. 0 where nothing is known.
+    pub kind: u32,
 }
 
 /// One request of a batch.
@@ -128,6 +130,7 @@ enum Command {
 #[derive(Clone)]
 pub struct LaneHandle {
     id: u32,
+    kind: u32,
     partition: Arc<dyn Partition>,
     commands: Sender<Command>,
 }
@@ -136,6 +139,11 @@ impl LaneHandle {
     /// Its number.
     pub fn id(&self) -> u32 {
         self.id
+    }
+
+    /// Which lanes it is as fast as, see [`LaneConfig::kind`].
+    pub fn kind(&self) -> u32 {
+        self.kind
     }
 
     /// Its cores.
@@ -177,7 +185,8 @@ impl LaneHandle {
 /// Starts a lane's thread on its cores. A core that cannot be had is logged, not fatal.
 pub fn spawn_lane(config: LaneConfig, sink: Arc<dyn LaneSink>) -> Result<LaneHandle, LaneError> {
     let (commands, inbox) = bounded(config.mailbox.max(1));
-    let handle = LaneHandle { id: config.id, partition: Arc::clone(&config.partition), commands };
+    let LaneConfig { id, kind, .. } = config;
+    let handle = LaneHandle { id, kind, partition: Arc::clone(&config.partition), commands };
     let lane = config.id;
     thread::Builder::new()
         .name(format!("lane-{lane}"))
@@ -188,25 +197,34 @@ pub fn spawn_lane(config: LaneConfig, sink: Arc<dyn LaneSink>) -> Result<LaneHan
             {
                 warn!(lane, %error, "lane runs unpinned");
             }
-            let watch = Watch { lane, sink: Arc::clone(&sink), asked: false };
-            Worker { lane, sink, sessions: BTreeMap::new() }.serve(&inbox, watch);
+            let watch = Watch { lane, sink: Arc::clone(&sink), inbox, asked: false };
+            Worker { lane, sink, sessions: BTreeMap::new() }.serve(watch);
         })
         .map_err(|cause| LaneError { lane, cause })?;
     Ok(handle)
 }
 
-/// Tells the sink when the thread unwinds.
+/// Tells the sink when the thread unwinds, and gives back what was not begun: it can run elsewhere.
 struct Watch {
     lane: u32,
     sink: Arc<dyn LaneSink>,
+    inbox: Receiver<Command>,
     asked: bool,
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        if !self.asked {
-            self.sink.gone(self.lane);
+        if self.asked {
+            return;
         }
+        for command in self.inbox.try_iter() {
+            let Command::Run(LaneBatch { token, members, .. }) = command else { continue };
+            let lost = RunError::Lost("the lane's thread panicked".to_owned());
+            let outcome = BatchOutcome::Failed(BatchError::Run(lost), members);
+            let (ended, compute) = (Instant::now(), Duration::ZERO);
+            self.sink.report(LaneReport { lane: self.lane, token, ended, compute, outcome });
+        }
+        self.sink.gone(self.lane);
     }
 }
 
@@ -217,8 +235,9 @@ struct Worker {
 }
 
 impl Worker {
-    fn serve(mut self, inbox: &Receiver<Command>, mut watch: Watch) {
-        while let Ok(command) = inbox.recv() {
+    /// Whoever watches is told before the sessions end, which takes time, and no command comes after that.
+    fn serve(mut self, mut watch: Watch) {
+        while let Ok(command) = watch.inbox.recv() {
             match command {
                 Command::Run(batch) => self.run(batch),
                 Command::Install(model, session) => drop(self.sessions.insert(model, session)),
@@ -326,7 +345,7 @@ mod tests {
 
     fn lane() -> (LaneHandle, Receiver<Result<LaneReport, u32>>) {
         let (sender, receiver) = bounded(16);
-        let config = LaneConfig { id: 3, partition: Arc::new(Anywhere), mailbox: 4 };
+        let config = LaneConfig { id: 3, partition: Arc::new(Anywhere), mailbox: 4, kind: 0 };
         let lane = spawn_lane(config, Arc::new(Outbox(sender))).unwrap();
         let spec = |name: &str| TensorSpec {
             name: name.to_owned(),
@@ -377,6 +396,26 @@ mod tests {
         assert!(matches!(reports.recv().unwrap().unwrap().outcome, BatchOutcome::Failed(..)));
         lane.run(LaneBatch { token: 2, model: 7, members: vec![member(1)] }).unwrap();
         assert!(matches!(reports.recv().unwrap().unwrap().outcome, BatchOutcome::Done(_)));
+    }
+
+    #[test]
+    fn a_lane_whose_thread_panics_gives_back_what_it_had_not_begun() {
+        let (lane, reports) = lane();
+        let (go, wait) = bounded::<()>(0);
+        lane.remove(9, move |_| {
+            let _ = wait.recv();
+            panic!("planted");
+        })
+        .unwrap();
+        lane.run(LaneBatch { token: 5, model: 7, members: vec![member(1), member(2)] }).unwrap();
+        drop(go);
+        let report = reports.recv().unwrap().unwrap();
+        let BatchOutcome::Failed(error, members) = report.outcome else { panic!("it ran") };
+        assert!(error.is_lost(), "it may run elsewhere: {error}");
+        assert_eq!((report.token, members.len()), (5, 2));
+        assert_eq!(reports.recv().unwrap().unwrap_err(), 3, "the lane says that it is gone");
+        assert!(reports.recv().is_err(), "its thread has ended, and its sessions with it");
+        assert_eq!(lane.run(LaneBatch { token: 6, model: 7, members: vec![member(1)] }), Err(LaneGone));
     }
 
     #[test]

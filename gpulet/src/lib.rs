@@ -15,7 +15,7 @@ pub use device::{
     Capacity, Compute, Device, DeviceError, DeviceInfo, FaultDomain, Guarantees, Partition, PartitionSpec,
     PartitionWatch, Resize, Sharing,
 };
-pub use emulated::{BatchTimes, EmulatedDevice};
+pub use emulated::{BatchTimes, EmulatedBatch, EmulatedDevice};
 pub use lane::{
     BatchError, BatchOutcome, LaneBatch, LaneConfig, LaneError, LaneGone, LaneHandle, LaneReport, LaneSink,
     Member, spawn_lane,

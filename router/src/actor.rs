@@ -10,7 +10,7 @@ use gpulet::{BatchError, BatchOutcome, LaneBatch, LaneHandle, LaneReport};
 use oip::Tensor;
 use router_core::{
     Arrival, BatchId, BatchReport, ConfigError, Effect, Effects, Event, LaneId, LaneKind, LaneSpec,
-    LaneState, ModelId, Nanos, Outcome, Reason, RequestId, Router, RouterConfig, SwitchRefusal,
+    LaneState, ModelId, Outcome, Reason, RequestId, Router, RouterConfig, SwitchRefusal,
 };
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant as TokioInstant, sleep_until};
@@ -206,6 +206,7 @@ impl Actor {
             }),
             compute: report.compute,
             hand_back: report.ended.elapsed(),
+            lane: report.lane,
             batch_rows: batch.rows,
             leads_batch: true,
         };
@@ -332,13 +333,8 @@ impl Actor {
                 }
             }
             Control::LaneUp { lane, depth, done } => {
-                let spec = LaneSpec {
-                    lane: LaneId(lane.id()),
-                    depth,
-                    ahead: Nanos::NEVER,
-                    cycle: None,
-                    kind: LaneKind::default(),
-                };
+                let kind = LaneKind(lane.kind());
+                let spec = LaneSpec { depth, ..LaneSpec::one_at_a_time(LaneId(lane.id()), kind) };
                 self.lanes.insert(lane.id(), lane);
                 self.turn(Event::LaneUp(spec), None);
                 let _ = done.send(());

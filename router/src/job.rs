@@ -36,6 +36,8 @@ pub struct Timing {
     pub compute: Duration,
     /// From the engine's end until the router knew: rows dealt out again, hand-over back.
     pub hand_back: Duration,
+    /// The lane that ran the batch.
+    pub lane: u32,
     /// Rows of the batch.
     pub batch_rows: u32,
     /// True for exactly one of the answered requests of a batch: who counts batches counts these.

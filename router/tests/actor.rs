@@ -64,9 +64,11 @@ struct World {
 async fn world(max_requests: u32) -> World {
     let core = RouterConfig { max_requests, ..RouterConfig::default() };
     let router = start(&RouterOptions { mailbox: 64, core }).unwrap();
-    let lane =
-        spawn_lane(LaneConfig { id: 0, partition: Arc::new(Anywhere), mailbox: 8 }, router.lane_sink())
-            .unwrap();
+    let lane = spawn_lane(
+        LaneConfig { id: 0, partition: Arc::new(Anywhere), mailbox: 8, kind: 0 },
+        router.lane_sink(),
+    )
+    .unwrap();
     let spec = || TensorSpec {
         name: "x".to_owned(),
         datatype: Datatype::Uint8,

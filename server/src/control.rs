@@ -25,7 +25,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::catalog::Catalog;
-use crate::config::Partition;
+use crate::config::{Interference, Partition};
 use crate::devices::Devices;
 use crate::reason::{Reason, Refusal};
 use crate::supervisor::Losses;
@@ -81,6 +81,7 @@ impl Control {
             scaling: options.scaling.clone(),
             idle_us: options.idle.map(|idle| micros(idle.0)),
             period_us: micros(options.period.0),
+            believes_learned: options.interference == Interference::Learned,
             rollout,
         };
         let controller = Controller::new(control, terms.terms().clone())?;

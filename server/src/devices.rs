@@ -1,16 +1,21 @@
 //! From the configuration to the devices that this server cuts, and the gpulets that it starts with.
 
+mod beside;
+mod gone;
 pub mod gpus;
+#[cfg(test)]
+mod tests;
 pub mod worker;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use gpulet::{
     BatchTimes, CoresDevice, Device, DeviceError, DeviceInfo, EmulatedDevice, LaneConfig, LaneHandle,
     LaneSink, Partition, PartitionSpec, PartitionWatch, spawn_lane,
 };
+use gpulet_core::control::LaneKinds;
 use gpulet_core::profile::{Profile, Quantile};
 use models::{Loader, ModelFiles};
 
@@ -18,9 +23,12 @@ use crate::config::{Config, Emulated, Gpus, Isolation};
 use crate::metrics::{BusySink, WatchedGpu};
 use crate::plan::reading::profiles;
 use crate::service::memory;
+use beside::Beside;
+use gone::GoneSink;
 use gpulet_worker::WorkerScope;
 use gpus::Gpu;
 use worker::{Described, Worker};
+use workload::InterferenceSection;
 
 /// Batches that a lane's thread may find waiting besides the router's depth of one: installs and removals.
 const LANE_MAILBOX: usize = 64;
@@ -48,6 +56,7 @@ pub struct Devices {
     profiles: Vec<Profile>,
     /// GPUs among them.
     gpus: Vec<WatchedGpu>,
+    kinds: Mutex<LaneKinds>,
 }
 
 impl Devices {
@@ -93,13 +102,13 @@ impl Devices {
                 );
             }
         }
-        Ok(Self { all, start, profiles, gpus })
+        Ok(Self { kinds: lane_kinds(&all), all, start, profiles, gpus })
     }
 
     /// These devices, with these gpulets to start with and nothing known of any model.
     #[cfg(test)]
     pub fn from_parts(all: Vec<Arc<dyn Device>>, start: Vec<Share>) -> Self {
-        Self { all, start, profiles: Vec::new(), gpus: Vec::new() }
+        Self { kinds: lane_kinds(&all), all, start, profiles: Vec::new(), gpus: Vec::new() }
     }
 
     /// Gpulets that the server starts with; each is a lane.
@@ -115,6 +124,11 @@ impl Devices {
     /// GPUs that models run on.
     pub fn gpus(&self) -> &[WatchedGpu] {
         &self.gpus
+    }
+
+    /// Numbers of shares that are alike.
+    pub fn kinds(&self) -> MutexGuard<'_, LaneKinds> {
+        self.kinds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What is known of models on devices of these kinds, from files.
@@ -147,22 +161,36 @@ impl Devices {
         let device = self.all.iter().find(|device| device.info().name == share.device);
         let device = device.ok_or_else(|| DeviceError(format!("there is no device `{}`", share.device)))?;
         let spec = PartitionSpec { lane, first_unit: share.first_unit, units: share.units };
-        let partition: Arc<dyn Partition> = device.open(&spec, watch)?;
-        let config = LaneConfig { id: lane, partition, mailbox: LANE_MAILBOX };
-        spawn_lane(config, BusySink::before(sink, lane)).map_err(|error| DeviceError(error.to_string()))
+        let partition: Arc<dyn Partition> = device.open(&spec, Arc::clone(&watch))?;
+        let kind = self.kinds().of(&share.device, share.units);
+        let config = LaneConfig { id: lane, partition, mailbox: LANE_MAILBOX, kind };
+        let sink = GoneSink::before(BusySink::before(sink, lane), watch);
+        spawn_lane(config, sink).map_err(|error| DeviceError(error.to_string()))
     }
+}
+
+fn lane_kinds(devices: &[Arc<dyn Device>]) -> Mutex<LaneKinds> {
+    let infos = devices.iter().map(|device| device.info());
+    Mutex::new(LaneKinds::new(infos.map(|info| (info.name.as_str(), info.kind.as_str()))))
 }
 
 /// What devices of this process need.
 pub(crate) struct Own {
     loader: Arc<Loader>,
+    profiles: Vec<Profile>,
     times: Arc<dyn BatchTimes>,
 }
 
 impl Own {
     /// For these models, with these times of emulated ones.
     pub fn new(loader: Loader, profiles: Vec<Profile>) -> Self {
-        Self { loader: Arc::new(loader), times: Arc::new(Profiled(profiles)) }
+        Self { loader: Arc::new(loader), times: Arc::new(Profiled(profiles.clone())), profiles }
+    }
+
+    /// Times of an emulated device; a section that was not checked changes none of them.
+    fn times_beside(&self, interference: Option<&InterferenceSection>) -> Arc<dyn BatchTimes> {
+        let beside = interference.and_then(|said| Beside::new(self.profiles.clone(), said).ok());
+        beside.map_or_else(|| Arc::clone(&self.times), |beside| Arc::new(beside) as Arc<dyn BatchTimes>)
     }
 
     /// A device whose gpulets run in this process; none for one that only a process of its own may have.
@@ -172,8 +200,8 @@ impl Own {
                 let loader = Arc::clone(&self.loader);
                 Some(Arc::new(CoresDevice::new(name, cores.clone(), *memory_bytes, loader)))
             }
-            Described::Emulated { name, kind, sizes, memory_bytes, .. } => {
-                let times = Arc::clone(&self.times);
+            Described::Emulated { name, kind, sizes, memory_bytes, interference, .. } => {
+                let times = self.times_beside(interference.as_ref());
                 Some(Arc::new(EmulatedDevice::new(name, kind, sizes.clone(), *memory_bytes, times)))
             }
             Described::Gpu { .. } => None,
@@ -249,6 +277,9 @@ fn emulate(entries: &[Emulated], profiles: &[Profile], files: &[String]) -> anyh
         if sizes.last() != Some(&units) {
             anyhow::bail!("{field}.sizes: {sizes:?}: expected {units}, the whole device, as the last");
         }
+        if let Some(said) = &entry.interference {
+            beside::check(&format!("{field}.interference"), said, &entry.kind, profiles)?;
+        }
         for _ in 0..entry.count.get() {
             let name = format!("gpu{}", devices.len());
             start.push(Share { device: name.clone(), first_unit: 0, units });
@@ -258,6 +289,7 @@ fn emulate(entries: &[Emulated], profiles: &[Profile], files: &[String]) -> anyh
                 sizes: sizes.clone(),
                 memory_bytes: entry.memory.0,
                 profiles: files.to_vec(),
+                interference: entry.interference.clone(),
             });
         }
     }

@@ -8,10 +8,13 @@ mod answer;
 pub mod arguments;
 mod bar;
 mod bench;
+mod beside;
 mod grid;
 mod machine;
+mod neighbours;
 mod page;
 mod record;
+mod repeat;
 mod resident;
 mod runs;
 mod subjects;
@@ -82,6 +85,7 @@ fn profile(
 ) -> anyhow::Result<Answer> {
     let machine = Machine::here()?;
     let cores = grid::cores(&arguments.cores, machine.units()).map_err(anyhow::Error::msg)?;
+    let beside = arguments.neighbours.then(|| fewest(&cores, machine.units())).transpose()?;
     let source = match &config.repository.path {
         Some(path) => Source::Folder(Repository::open(path)?),
         None => Source::Embedded,
@@ -103,32 +107,58 @@ fn profile(
     let mut bar = Bar::new(surroundings.stderr_is_terminal);
     let mut findings = Findings::default();
     let mut desk = Desk { record: &mut record, bar: &mut bar, findings: &mut findings };
-    let interrupted = measure(&bench, &subjects, &cores, &mut desk, &mut failed);
+    let wanted = Wanted { cores: &cores, beside };
+    let interrupted = measure(&bench, &subjects, wanted, &mut desk, &mut failed);
     bar.clear();
     Ok(Answer::new(&arguments.out, &machine, &subjects, &record, findings, failed, interrupted?))
+}
+
+/// The fewest of these numbers of cores, which must leave some for neighbours.
+fn fewest(cores: &[u32], there: u32) -> anyhow::Result<u32> {
+    let fewest = cores.first().copied().unwrap_or(there);
+    anyhow::ensure!(
+        fewest < there,
+        "--neighbours: batches on {} leave none of the {there} that this process may use: expected one core more at \
+         least, or --cores with fewer",
+        bench::cores_words(fewest)
+    );
+    Ok(fewest)
+}
+
+/// What is to be in the file.
+#[derive(Clone, Copy)]
+struct Wanted<'a> {
+    /// Numbers of cores, ascending.
+    cores: &'a [u32],
+    /// The number of cores on which batches are measured beside neighbours too.
+    beside: Option<u32>,
 }
 
 /// Measures all that is missing; whether somebody stopped it.
 fn measure(
     bench: &Bench<'_>,
     subjects: &[Subject],
-    cores: &[u32],
+    wanted: Wanted<'_>,
     desk: &mut Desk<'_>,
     failed: &mut Vec<Failure>,
 ) -> anyhow::Result<bool> {
     let passes: Vec<_> =
-        subjects.iter().map(|subject| (subject, missing(subject, cores, desk.record))).collect();
+        subjects.iter().map(|subject| (subject, missing(subject, wanted, desk.record))).collect();
     let cells = |passes: &[Pass]| passes.iter().map(|pass| pass.batches.len()).sum::<usize>();
     desk.bar.expect(passes.iter().map(|(_, passes)| cells(passes)).sum());
     for (subject, passes) in passes {
-        for Pass { units, batches } in &passes {
-            match bench.measure(subject, *units, batches, desk) {
+        for Pass { units, batches, is_beside } in &passes {
+            let measured = match is_beside {
+                false => bench.measure(subject, *units, batches, desk),
+                true => bench.measure_beside(subject, *units, batches, desk),
+            };
+            match measured {
                 Ok(()) => {}
                 Err(Halt::Stopped) => return Ok(true),
                 Err(Halt::Lost(error)) => return Err(error),
                 Err(Halt::Failed(reason)) => {
                     failed.push(Failure { model: subject.name.to_string(), reason });
-                    desk.bar.skip(cells(&missing(subject, cores, desk.record)));
+                    desk.bar.skip(cells(&missing(subject, wanted, desk.record)));
                     break;
                 }
             }
@@ -141,14 +171,23 @@ fn measure(
 struct Pass {
     units: u32,
     batches: Vec<u32>,
+    /// Beside neighbours, or alone.
+    is_beside: bool,
 }
 
-fn missing(subject: &Subject, cores: &[u32], record: &Record) -> Vec<Pass> {
+fn missing(subject: &Subject, wanted: Wanted<'_>, record: &Record) -> Vec<Pass> {
+    let batches = || subject.batches.iter().copied();
     let there = record.cells(subject.name.as_str());
-    let passes = cores.iter().map(|&units| {
-        let missing = subject.batches.iter().copied().filter(|&batch| !there.contains(&(batch, units)));
-        Pass { units, batches: missing.collect() }
+    let alone = wanted.cores.iter().map(|&units| {
+        let missing = batches().filter(|&batch| !there.contains(&(batch, units)));
+        Pass { units, batches: missing.collect(), is_beside: false }
     });
+    let neighbours = record.neighbours(subject.name.as_str());
+    let beside = wanted.beside.map(|units| {
+        let known = |batch| beside::NEIGHBOURS.iter().all(|one| neighbours.contains(&(batch, units, *one)));
+        Pass { units, batches: batches().filter(|&batch| !known(batch)).collect(), is_beside: true }
+    });
+    let passes = alone.chain(beside);
     passes.filter(|pass| !pass.batches.is_empty()).collect()
 }
 

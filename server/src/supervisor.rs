@@ -309,3 +309,6 @@ impl Task {
         });
     }
 }
+
+#[cfg(test)]
+mod tests;

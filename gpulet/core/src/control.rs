@@ -10,12 +10,14 @@
 //! fixed number of remembered decisions.
 
 mod by_hand;
+mod changing;
 mod lanes;
 mod latest;
 mod load;
 mod looking;
 mod message;
 mod question;
+mod slowing;
 mod terms;
 #[cfg(test)]
 mod tests;
@@ -25,12 +27,15 @@ use std::sync::Arc;
 
 use self::by_hand::ByHand;
 pub use self::by_hand::{Accepted, InForce, NotAccepted};
+use self::changing::Changing;
 pub use self::lanes::{LaneKinds, LaneModel, LaneTable, LaneTimes, LaneTurn, LaneUp, NoLane, Version};
 pub use self::latest::{DecisionEntry, Latest, ModelLatest};
 use self::load::LoadWatch;
 pub use self::load::{Counts, Seen};
 pub use self::message::{Effect, Event, Look, Looked, NotPlanned};
 pub use self::question::{Answer, Proposed, Question};
+use self::slowing::Slowing;
+pub use self::slowing::{ErrorEntry, InterferenceEntry, Ran};
 pub use self::terms::{Model, Planned, Start, Targets, Terms};
 use crate::check::check;
 use crate::plan::Plan;
@@ -50,6 +55,8 @@ pub struct ControlOptions {
     pub idle_us: Option<u64>,
     /// Microseconds from one look at the load to the next.
     pub period_us: u64,
+    /// Whether plans believe what was learned of neighbours, in place of what the terms say. It is learned all the same.
+    pub believes_learned: bool,
     /// Deadlines and bounds of changes.
     pub rollout: RolloutOptions,
 }
@@ -69,6 +76,7 @@ pub struct Controller {
     rollout: Rollout,
     scaling: Option<Scaling>,
     watch: LoadWatch,
+    slowing: Slowing,
     latest: Latest,
     /// Requests a second that the plan in force serves of each model.
     capacity: BTreeMap<String, f64>,
@@ -82,6 +90,7 @@ pub struct Controller {
     evicted: BTreeSet<String>,
     not_before_us: Option<u64>,
     by_hand: ByHand,
+    changing: Changing,
 }
 
 impl Controller {
@@ -97,6 +106,7 @@ impl Controller {
             rollout,
             scaling: None,
             watch: LoadWatch::default(),
+            slowing: Slowing::default(),
             latest: Latest::default(),
             capacity: BTreeMap::new(),
             problem: None,
@@ -105,6 +115,7 @@ impl Controller {
             evicted: BTreeSet::new(),
             not_before_us: None,
             by_hand: ByHand::default(),
+            changing: Changing::default(),
         })
     }
 
@@ -203,6 +214,7 @@ impl Controller {
     ) {
         self.latest.planned(planned.share);
         self.problem = Some(planned.problem);
+        self.changing.begins(now_us);
         self.turn(now_us, rollout::Event::Propose(proposal), effects);
     }
 
@@ -239,6 +251,9 @@ impl Controller {
     }
 
     fn ended(&mut self, now_us: u64, proposal: u64, outcome: &Outcome, effects: &mut Vec<Effect>) {
+        if *outcome == Outcome::Done {
+            self.changing.ended(now_us);
+        }
         let plan = self.rollout.plan();
         self.judge(&plan);
         self.latest.ended(outcome);

@@ -9,7 +9,9 @@ mod fit;
 mod gpulet;
 mod igniter;
 mod learned;
+mod learner;
 mod load;
+mod met;
 mod neighbours;
 mod none;
 
@@ -19,8 +21,10 @@ pub use self::contention::{Contention, TERMS};
 pub use self::fit::{Errors, FitError, Sample, cross_validated, errors, least_squares};
 pub use self::gpulet::Gpulet;
 pub use self::igniter::{DevicePower, Igniter};
-pub use self::learned::Learned;
+pub use self::learned::{Estimate, Learned};
+pub use self::learner::Learner;
 pub use self::load::Load;
+pub use self::met::Met;
 pub use self::neighbours::Neighbours;
 pub use self::none::NoInterference;
 

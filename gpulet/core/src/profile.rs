@@ -18,7 +18,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 pub use self::coefficients::Coefficients;
-pub use self::file::{ArenaLine, Cell, Header, Line, Source, UtilisationLine};
+pub use self::file::{ArenaLine, Cell, Header, Line, Neighbour, NeighbourLine, Source, UtilisationLine};
 pub use self::reading::{CELLS_MAX, PROFILES_MAX, ProfileError, UNITS_MAX};
 use self::surface::Surface;
 
@@ -97,6 +97,7 @@ pub struct Profile {
     cells: Vec<Cell>,
     arenas: Vec<ArenaLine>,
     utilisation: Vec<UtilisationLine>,
+    neighbours: Vec<NeighbourLine>,
     coefficients: Option<Coefficients>,
     times: Times,
     repairs: Vec<Repair>,
@@ -179,6 +180,16 @@ impl Profile {
     /// copied in. A gpulet's throughput is batch / (latency - load).
     pub fn load_us(&self, batch: u32) -> f64 {
         self.header.load_us_per_row * f64::from(batch)
+    }
+
+    /// The same times where nothing of a batch runs beside the one before it: on lanes that hold one batch at a time.
+    #[must_use]
+    pub fn without_overlap(mut self) -> Self {
+        let load_us = std::mem::take(&mut self.header.load_us_per_row);
+        if let Some(coefficients) = &mut self.coefficients {
+            coefficients.fetch_us_per_row += load_us;
+        }
+        self
     }
 
     /// Smallest and largest batch that the profile knows on some share.

@@ -103,6 +103,11 @@ impl Lanes {
         self.ends.push(Reverse((end, lane, epoch)));
     }
 
+    /// The batch that a lane works on.
+    pub(crate) fn running(&self, lane: u32) -> Option<Held> {
+        self.lanes.get(lane as usize)?.running.map(|running| running.held)
+    }
+
     /// Starts the batch that waits for a lane, if there is one; `time` says how long it takes.
     pub(crate) fn start_next(&mut self, lane: u32, now: u64, time: impl FnOnce(Held) -> u64) -> bool {
         let waiting = self.lane_mut(lane).filter(|lane| lane.running.is_none());

@@ -10,17 +10,18 @@ mod record;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use gpulet_core::control::{Controller, Counts, LaneKinds};
+use gpulet_core::control::{Controller, Counts, LaneKinds, Ran};
+use gpulet_core::interference::Load;
 use gpulet_core::rollout::Event;
 use router_core::{Nanos, Outcome};
 use workload::Workload;
 
-pub(crate) use self::ground::Ground;
+pub(crate) use self::ground::{Ground, fault};
 pub(crate) use self::homes::{Home, Homes};
 pub(crate) use self::record::Record;
 use crate::error::{Breach, SimError};
 use crate::inflight::Request;
-use crate::lanes::Held;
+use crate::lanes::{Held, Lanes, Running};
 use crate::setup::Setup;
 
 /// Checks what a workload says of devices, profiles and plans, as far as that can be known before it is run. Nothing where
@@ -44,6 +45,9 @@ pub(crate) fn fluid(workload: &Workload) -> Result<Workload, SimError> {
     Ok(fluid)
 }
 
+/// The most that neighbours lengthen a batch.
+const SLOWDOWN_MAX: f64 = 1_000.0;
+
 /// The control loop and its world.
 #[derive(Debug)]
 pub(crate) struct Partitioned {
@@ -62,6 +66,8 @@ pub(crate) struct Partitioned {
     pub look_at: u64,
     /// By model.
     pub counts: Vec<Counts>,
+    /// Batches and their nanoseconds by lane, model and rows.
+    ran: BTreeMap<(u32, u32, u32), (u64, u64)>,
     pub record: Record,
 }
 
@@ -74,7 +80,7 @@ impl Partitioned {
         let Some(ground) = Ground::new(workload, setup)? else { return Ok(None) };
         let options = ground.options.clone();
         let controller = Controller::new(options, ground.terms.clone())
-            .map_err(|error| ground::fault("partition", error.to_string()))?;
+            .map_err(|error| fault("partition", error.to_string()))?;
         let devices = &ground.terms.devices;
         let kinds = LaneKinds::new(devices.iter().map(|one| (one.name.as_str(), one.kind.name.as_str())));
         Ok(Some(Self {
@@ -87,6 +93,7 @@ impl Partitioned {
             switched: None,
             look_at: 0,
             counts: vec![Counts::default(); workload.models.len()],
+            ran: BTreeMap::new(),
             record: Record::new(workload, &ground),
             ground,
         }))
@@ -98,8 +105,30 @@ impl Partitioned {
         self.due.insert((at, self.begun), event);
     }
 
+    /// Nanoseconds of a batch on a lane beside what runs just now: the median, times what its neighbours make of it.
+    pub(crate) fn time_beside(&self, lane: u32, held: Held, lanes: &Lanes) -> Result<u64, Breach> {
+        let alone = self.time(lane, held)?;
+        let slowdown = self.slowdown(lane, held, lanes).unwrap_or(1.0);
+        // A model may leave a device no clock at all: then batches are as late as makes no difference, and still end.
+        Ok((alone as f64 * slowdown.min(SLOWDOWN_MAX)) as u64)
+    }
+
+    fn slowdown(&self, lane: u32, held: Held, lanes: &Lanes) -> Option<f64> {
+        let own = self.homes.get(lane)?;
+        let interference = self.ground.interference.get(&own.device)?;
+        let runner = |home: &Home, held: Held| {
+            self.ground.runner(held.model as usize, &home.kind, home.units, held.rows)
+        };
+        let beside = self.homes.on(&own.device).filter(|(other, _)| *other != lane);
+        let beside: Vec<[Load; 1]> = beside
+            .filter_map(|(other, home)| Some([Load::of(&runner(home, lanes.running(other)?)?)]))
+            .collect();
+        let beside: Vec<&[Load]> = beside.iter().map(<[Load; 1]>::as_slice).collect();
+        Some(interference.slowdown(&runner(own, held)?, &beside))
+    }
+
     /// Median nanoseconds of a batch on a lane.
-    pub(crate) fn time(&self, lane: u32, held: Held) -> Result<u64, Breach> {
+    fn time(&self, lane: u32, held: Held) -> Result<u64, Breach> {
         let home = self.homes.get(lane);
         let time =
             home.and_then(|home| self.ground.time(held.model as usize, &home.kind, home.units, held.rows));
@@ -112,6 +141,28 @@ impl Partitioned {
             );
             Breach { id: "R5", detail }
         })
+    }
+
+    /// A batch ended.
+    pub(crate) fn ended(&mut self, lane: u32, running: &Running) {
+        self.homes.ends(lane);
+        let sum = self.ran.entry((lane, running.held.model, running.held.rows)).or_default();
+        sum.0 += 1;
+        sum.1 += running.end - running.start;
+    }
+
+    /// A lane is another gpulet from now on, or none.
+    pub(crate) fn forget(&mut self, lane: u32) {
+        self.ran.retain(|(known, ..), _| *known != lane);
+    }
+
+    /// All batches of gpulets that there are.
+    pub(crate) fn ran(&self) -> Vec<Ran> {
+        let ran = self.ran.iter().filter_map(|(&(lane, number, rows), &(batches, time))| {
+            let gpulet = self.homes.get(lane)?.gpulet;
+            Some(Ran { gpulet, number, rows, batches, time_us: time / 1_000 })
+        });
+        ran.collect()
     }
 
     /// A request ended.

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use gpulet_core::control::DecisionEntry;
+use gpulet_core::control::{DecisionEntry, InterferenceEntry};
 use serde::Serialize;
 
 /// Points of a time series at most.
@@ -115,6 +115,8 @@ pub struct PartitionFigures {
     pub steps: Vec<DeviceStep>,
     /// Gpulets that were in force, by device and place.
     pub gpulets: Vec<GpuletSpan>,
+    /// What neighbours on a device were seen to do to each other, by kind of device, at the end.
+    pub interference: Vec<InterferenceEntry>,
     /// Why rates that are planned for moved, oldest first; the last 256.
     pub decisions: Vec<DecisionEntry>,
 }

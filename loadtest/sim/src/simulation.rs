@@ -299,7 +299,7 @@ impl Simulation {
         let Some((lane, running)) = self.lanes.finish_next() else { return Ok(()) };
         self.figures.ran(self.now, lane, &running, SpanEnd::Done);
         if let Some(partition) = &mut self.partition {
-            partition.homes.ends(lane);
+            partition.ended(lane, &running);
         }
         self.free_lane(lane, running.held.batch);
         self.feed(Event::BatchDone(BatchReport { lane: LaneId(lane), batch: running.held.batch, ok: true }))
@@ -393,7 +393,8 @@ impl Simulation {
                 }
                 let (now, noise) = (self.now, &mut self.noise);
                 let held = Held { batch, model: model.0, rows };
-                let profiled = self.partition.as_ref().map(|one| one.time(lane.0, held)).transpose()?;
+                let beside = |one: &Partitioned| one.time_beside(lane.0, held, &self.lanes);
+                let profiled = self.partition.as_deref().map(beside).transpose()?;
                 let time = || match profiled {
                     Some(profiled) => noise.true_time(lane.0, model.0, profiled, now),
                     None => noise.time(lane.0, model.0, rows, now),

@@ -1,5 +1,6 @@
 //! The shape of a workload file, as TOML gives it; [`crate::reading`] makes sense of it.
 
+use crate::interference::InterferenceSection;
 use crate::overhead::SpansSection;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -80,6 +81,7 @@ pub(crate) struct DeviceSection {
     pub(crate) gpulet_memory: Option<Size>,
     pub(crate) fault_domain: Option<String>,
     pub(crate) cost: Option<f64>,
+    pub(crate) interference: Option<InterferenceSection>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -88,6 +90,7 @@ pub(crate) struct PartitionSection {
     pub(crate) profiles: Paths,
     pub(crate) policy: Option<String>,
     pub(crate) scaling: Option<String>,
+    pub(crate) interference: Option<String>,
     pub(crate) period: Option<Span>,
     pub(crate) probation: Option<Span>,
     pub(crate) prepare_timeout: Option<Span>,

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use crate::document::{DeviceSection, Document, PartitionSection};
 use crate::error::WorkloadError;
+use crate::interference::InterferenceSection;
 use crate::locate::Lines;
 use crate::reading::check_name;
 use crate::units::{SECOND, Size, Span, show};
@@ -42,6 +43,8 @@ pub struct Partition {
     pub policy: String,
     /// Word of the scaler; not checked here.
     pub scaling: String,
+    /// What plans believe of neighbours on a device, in a word; not checked here.
+    pub interference: String,
     /// Nanoseconds from one look at the load to the next.
     pub period: u64,
     /// Nanoseconds that old gpulets are kept after a change.
@@ -89,6 +92,8 @@ pub struct Devices {
     pub fault_domain: Option<String>,
     /// What using one costs, in any unit.
     pub cost: f64,
+    /// What batches on one do to each other; nothing where it is not said. Not checked here.
+    pub interference: Option<InterferenceSection>,
 }
 
 impl Devices {
@@ -143,6 +148,7 @@ impl Partition {
             plan: section.plan.as_deref().map(|plan| named("partition.plan", plan, files)).transpose()?,
             policy: word(&section.policy, "tessera"),
             scaling: word(&section.scaling, "attainment"),
+            interference: word(&section.interference, "learned"),
             period: time("period", section.period, SECOND, PERIOD_MIN)?,
             probation: time("probation", section.probation, 3 * SECOND, 0)?,
             prepare_timeout: time("prepare_timeout", section.prepare_timeout, 120 * SECOND, 1_000)?,
@@ -221,6 +227,7 @@ fn read_devices(
             gpulet_memory: bytes(section.gpulet_memory),
             fault_domain: section.fault_domain.clone(),
             cost,
+            interference: section.interference.clone(),
         };
         if let Some(taken) = devices.names().find(|name| !names.insert(name.clone())) {
             let problem = format!("the name `{taken}` is taken by a device of another section");

@@ -16,8 +16,7 @@ use crate::units::show;
 use crate::workload::{DURATION_MAX, Extent, MODELS_MAX, Model, REQUESTS_MAX, Tenant, Workload};
 
 pub(crate) use model::check_name;
-pub(crate) use syntax::nearest;
-pub use syntax::parse_toml;
+pub use syntax::{nearest, parse_toml};
 
 /// The tenant of requests that name none.
 const DEFAULT_TENANT: &str = "default";

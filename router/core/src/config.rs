@@ -117,6 +117,13 @@ pub struct LaneSpec {
     pub kind: LaneKind,
 }
 
+impl LaneSpec {
+    /// A lane that holds one batch at a time and has no turns, as those of a server are.
+    pub fn one_at_a_time(lane: LaneId, kind: LaneKind) -> Self {
+        Self { lane, depth: 1, ahead: Nanos::NEVER, cycle: None, kind }
+    }
+}
+
 /// A configuration that cannot work.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {problem}")]

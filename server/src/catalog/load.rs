@@ -270,6 +270,7 @@ impl Catalog {
         } = warmed;
         let id = self.take_id();
         let measured_cores = sessions.first().map_or(1, |(lane, _)| lane.cores().len());
+        let measured_on = sessions.first().map_or(LaneKind::default(), |(lane, _)| LaneKind(lane.kind()));
         let mut lanes = Vec::with_capacity(sessions.len());
         let mut runs_on = Vec::with_capacity(sessions.len());
         for (lane, session) in sessions {
@@ -288,7 +289,7 @@ impl Catalog {
         let name = config.name.as_str().to_owned();
         let queue_limit = config.queue_limit.map_or(self.environment.queue_limit, NonZeroU32::get);
         let spec = ModelSpec {
-            measured_on: LaneKind::default(),
+            measured_on,
             model: id,
             max_batch: signature.max_batch.max(1),
             queue_limit,

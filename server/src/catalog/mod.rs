@@ -32,7 +32,7 @@ pub use load::row_bytes;
 pub use place::Waking;
 pub use placing::ModelsHeld;
 pub use source::Source;
-pub use statistics::Counts;
+pub use statistics::{Counts, LaneBatches};
 pub use version::Loaded;
 
 /// What a load needs besides the model's own files.

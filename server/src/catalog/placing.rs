@@ -6,7 +6,7 @@ use gpulet::LaneHandle;
 use models::engine::Session;
 use models::{ModelName, Version, warm};
 use router::LanePlan;
-use router_core::{LaneId, LaneKind, LaneSpec, LaneUp, ModelLanes, ModelMove, Nanos, Switch};
+use router_core::{LaneId, LaneKind, LaneSpec, LaneUp, ModelLanes, ModelMove, Switch};
 use tokio::sync::{Notify, OwnedRwLockWriteGuard};
 
 use super::Catalog;
@@ -19,6 +19,11 @@ pub struct ModelsHeld(#[expect(dead_code, reason = "held for its end")] OwnedRwL
 /// A version that requests wait for comes before those that nobody misses.
 fn haste(waited_for: bool) -> Haste {
     if waited_for { Haste::BeforeServing } else { Haste::BesideTraffic }
+}
+
+/// A lane without turns.
+fn spec(lane: &LaneHandle) -> LaneSpec {
+    LaneSpec::one_at_a_time(LaneId(lane.id()), LaneKind(lane.kind()))
 }
 
 impl Catalog {
@@ -96,13 +101,6 @@ impl Catalog {
     /// Lets the models of these lanes run by urgency alone. A version that comes has no turn in their cycles, and would
     /// wait for a moment in which nobody else has work; the next plan gives all of them turns again.
     pub(super) async fn suspend_turns(&self, lanes: &[LaneHandle]) {
-        let spec = |lane: &LaneHandle| LaneSpec {
-            lane: LaneId(lane.id()),
-            depth: 1,
-            ahead: Nanos::NEVER,
-            cycle: None,
-            kind: LaneKind::default(),
-        };
         let up = lanes.iter().map(|lane| LaneUp { spec: spec(lane), after: Vec::new() }).collect();
         let switch = Switch { up, ..Switch::default() };
         if let Err(error) = self.environment.router.switch(LanePlan { new: Vec::new(), switch }).await {
@@ -171,14 +169,7 @@ impl Catalog {
             let lanes = loaded.lanes().iter().map(|lane| LaneId(lane.id())).collect();
             models.push(ModelMove { model: loaded.id, lanes: ModelLanes::Only(lanes), times: Vec::new() });
         }
-        let spec = LaneSpec {
-            lane: LaneId(lane.id()),
-            depth: 1,
-            ahead: Nanos::NEVER,
-            cycle: None,
-            kind: LaneKind::default(),
-        };
-        let up = vec![LaneUp { spec, after: Vec::new() }];
+        let up = vec![LaneUp { spec: spec(lane), after: Vec::new() }];
         let switch = Switch { up, rest: Vec::new(), models };
         let plan = LanePlan { new: vec![lane.clone()], switch };
         self.environment.router.switch(plan).await.map_err(|error| error.to_string())?;

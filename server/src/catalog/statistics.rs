@@ -37,6 +37,30 @@ struct BatchSum {
     back_ns: u64,
 }
 
+impl BatchSum {
+    fn and(self, other: Self) -> Self {
+        Self {
+            count: self.count.saturating_add(other.count),
+            wait_ns: self.wait_ns.saturating_add(other.wait_ns),
+            compute_ns: self.compute_ns.saturating_add(other.compute_ns),
+            back_ns: self.back_ns.saturating_add(other.back_ns),
+        }
+    }
+}
+
+/// Batches of one size that a lane ran, whichever gpulets it was meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LaneBatches {
+    /// Which lane.
+    pub lane: u32,
+    /// Rows of each.
+    pub rows: u32,
+    /// How many.
+    pub count: u64,
+    /// Time in the engine of all of them.
+    pub compute: Duration,
+}
+
 /// Requests of a version since it was loaded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
@@ -63,7 +87,8 @@ pub struct Statistics {
     input: Sum,
     infer: Sum,
     output: Sum,
-    batches: Mutex<BTreeMap<u32, BatchSum>>,
+    /// By lane and rows.
+    batches: Mutex<BTreeMap<(u32, u32), BatchSum>>,
 }
 
 impl Statistics {
@@ -83,7 +108,7 @@ impl Statistics {
             let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             self.last_ms.store(u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX), Relaxed);
             let mut batches = self.batches.lock().unwrap_or_else(PoisonError::into_inner);
-            let sum = batches.entry(timing.batch_rows).or_default();
+            let sum = batches.entry((timing.lane, timing.batch_rows)).or_default();
             sum.count += 1;
             sum.wait_ns = sum.wait_ns.saturating_add(nanos(timing.batch_wait));
             sum.compute_ns = sum.compute_ns.saturating_add(nanos(timing.compute));
@@ -108,17 +133,37 @@ impl Statistics {
 
     /// Batches by rows: how many, and their mean time in the engine.
     pub fn batch_times(&self) -> Vec<(u32, u64, Duration)> {
-        let batches = self.batches.lock().unwrap_or_else(PoisonError::into_inner);
-        let mean = |(rows, sum): (&u32, &BatchSum)| {
-            (*rows, sum.count, Duration::from_nanos(sum.compute_ns / sum.count.max(1)))
+        let mean = |(rows, sum): (u32, BatchSum)| {
+            (rows, sum.count, Duration::from_nanos(sum.compute_ns / sum.count.max(1)))
         };
-        batches.iter().map(mean).collect()
+        self.by_rows().into_iter().map(mean).collect()
+    }
+
+    /// Batches by lane and rows, failed ones left out.
+    pub fn lane_batches(&self) -> Vec<LaneBatches> {
+        let batches = self.batches.lock().unwrap_or_else(PoisonError::into_inner);
+        let of = |(&(lane, rows), sum): (&(u32, u32), &BatchSum)| LaneBatches {
+            lane,
+            rows,
+            count: sum.count,
+            compute: Duration::from_nanos(sum.compute_ns),
+        };
+        batches.iter().map(of).collect()
+    }
+
+    fn by_rows(&self) -> BTreeMap<u32, BatchSum> {
+        let batches = self.batches.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all: BTreeMap<u32, BatchSum> = BTreeMap::new();
+        for ((_, rows), sum) in batches.iter() {
+            let known = all.entry(*rows).or_default();
+            *known = known.and(*sum);
+        }
+        all
     }
 
     /// In the protocol's form.
     pub fn show(&self, name: &str, version: u64) -> ModelStatistics {
         let none = || Some(StatisticDuration::default());
-        let batches = self.batches.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let of = |count, ns| Some(StatisticDuration { count, ns });
         let batch = |(rows, sum): (u32, BatchSum)| InferBatchStatistics {
             batch_size: u64::from(rows),
@@ -142,7 +187,7 @@ impl Statistics {
                 cache_hit: none(),
                 cache_miss: none(),
             }),
-            batch_stats: batches.into_iter().map(batch).collect(),
+            batch_stats: self.by_rows().into_iter().map(batch).collect(),
             ..ModelStatistics::default()
         }
     }

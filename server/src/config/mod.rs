@@ -24,8 +24,8 @@ use models::ModelSettings;
 pub use fields::nearest;
 pub use merge::{Assignment, Sources};
 pub use sections::{
-    Devices, Emulated, Gpus, Isolation, Lanes, Limits, LoadMode, LogFormat, Metrics, Partition, Repository,
-    Server,
+    Devices, Emulated, Gpus, Interference, Isolation, Lanes, Limits, LoadMode, LogFormat, Metrics, Partition,
+    Repository, Server,
 };
 
 /// The shortest time between two looks at the load.
@@ -238,6 +238,16 @@ impl Config {
                     self.server.log_level
                 ),
             );
+        }
+        for (at, emulated) in self.devices.emulated.iter().enumerate() {
+            if emulated.interference.is_some() && self.devices.isolation == Isolation::Process {
+                report(
+                    &format!("devices.emulated[{at}].interference"),
+                    "set together with devices.isolation = \"process\", where batches do not see each other: expected one \
+                     of them"
+                        .to_owned(),
+                );
+            }
         }
         let partition = &self.partition;
         let runs = |name: &&&str| Policy::named(name).is_some_and(|policy| !policy.plans_windows());

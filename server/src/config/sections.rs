@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use models::TimeSpan;
 use serde::{Deserialize, Serialize};
+use workload::InterferenceSection;
 
 use super::units::{self, Size};
 
@@ -161,6 +162,10 @@ pub struct Emulated {
     /// Sizes of gpulet in units, ascending; every number up to what the profiles say, if it is not said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sizes: Option<Vec<u32>>,
+    /// What batches on one do to each other: a word, or a table as `[interference]` of `tessera plan`; nothing, if it is not
+    /// said. All gpulets are in this process then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interference: Option<InterferenceSection>,
 }
 
 fn one() -> NonZeroUsize {
@@ -244,6 +249,17 @@ pub struct Metrics {
     pub triton_names: bool,
 }
 
+/// What plans believe that neighbours on a device do to each other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Interference {
+    /// What batch times taught.
+    #[default]
+    Learned,
+    /// Nothing.
+    None,
+}
+
 /// `[partition]`: how gpulets follow the load. Takes effect at start.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
@@ -258,6 +274,9 @@ pub struct Partition {
     pub policy: String,
     /// What says which rates to plan for: `attainment`, `gpulet`, `nanily`, `infaas` or `static`.
     pub scaling: String,
+    /// What plans believe that neighbours on a device do to each other: `learned` from batch times while the server runs,
+    /// or `none`, nothing.
+    pub interference: Interference,
     /// A model that nobody has asked for so long gives up its gpulets; the next request brings it back and waits for
     /// that. Not set: every model keeps a place.
     #[serde(serialize_with = "units::text_if")]
@@ -284,6 +303,7 @@ impl Default for Partition {
             profiles: Vec::new(),
             policy: "tessera".to_owned(),
             scaling: "attainment".to_owned(),
+            interference: Interference::default(),
             idle: None,
             period: TimeSpan(Duration::from_secs(1)),
             probation: TimeSpan(Duration::from_secs(3)),

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use gpulet::LaneHandle;
-use gpulet_core::control::{self, LaneKinds, LaneModel, LaneTable, LaneTimes, LaneTurn, Model, Version};
+use gpulet_core::control::{self, LaneModel, LaneTable, LaneTimes, LaneTurn, Model, Version};
 use gpulet_core::rollout::{GpuletId, Step, Switch};
 use models::engine::Session;
 use router::{LanePlan, RouterHandle};
@@ -26,7 +26,6 @@ pub struct Layout {
     losses: Losses,
     lanes_max: u32,
     lanes: Mutex<Lanes>,
-    kinds: Mutex<LaneKinds>,
 }
 
 /// Held while a step of a gpulet is carried out: one that took too long is not cancelled, and those after it wait.
@@ -56,8 +55,7 @@ impl Layout {
         let unclaimed = devices.start().iter().cloned().zip(lanes).collect();
         let lanes = Mutex::new(Lanes { unclaimed, ..Lanes::default() });
         let lanes_max = devices.lanes_max(true);
-        let kinds = LaneKinds::new(devices.infos().map(|info| (info.name.as_str(), info.kind.as_str())));
-        Self { catalog, router, devices, losses, lanes_max, lanes, kinds: Mutex::new(kinds) }
+        Self { catalog, router, devices, losses, lanes_max, lanes }
     }
 
     fn lanes(&self) -> MutexGuard<'_, Lanes> {
@@ -246,9 +244,8 @@ impl Layout {
             .collect();
         let versions: Vec<Version<'_, ModelId>> =
             serving.iter().zip(&models).map(|(loaded, model)| Version { number: loaded.id, model }).collect();
-        let mut kinds = self.kinds.lock().unwrap_or_else(PoisonError::into_inner);
-        let table = LaneTable::of(switch, lane, &versions, &mut kinds).map_err(|error| error.to_string())?;
-        drop(kinds);
+        let table = LaneTable::of(switch, lane, &versions, &mut self.devices.kinds());
+        let table = table.map_err(|error| error.to_string())?;
         let up = table.up.into_iter().map(lane_up).collect::<Result<_, _>>();
         let signature = |id: ModelId| serving.iter().find(|loaded| loaded.id == id);
         let row_bytes = |id: ModelId| signature(id).and_then(|loaded| row_bytes(&loaded.signature));
@@ -269,7 +266,7 @@ fn lane_up(up: control::LaneUp<LaneId, ModelId>) -> Result<LaneUp, ConfigError> 
     };
     let turns: Vec<CycleSlot> = up.cycle.into_iter().map(turn).collect();
     let cycle = if turns.is_empty() { None } else { Some(Cycle::new(turns)?) };
-    let spec = LaneSpec { lane: up.lane, depth: 1, ahead: Nanos::NEVER, cycle, kind: LaneKind(up.kind) };
+    let spec = LaneSpec { cycle, ..LaneSpec::one_at_a_time(up.lane, LaneKind(up.kind)) };
     Ok(LaneUp { spec, after: up.after })
 }
 

@@ -1,8 +1,12 @@
 //! What was counted of the models, for the control loop.
 
-use gpulet_core::control::{Counts, Seen};
+use std::collections::BTreeMap;
+
+use gpulet_core::control::{Counts, Ran, Seen};
+use gpulet_core::rollout::GpuletId;
 use router_core::{ModelId, Snapshot};
 
+use super::micros;
 use crate::catalog::Loaded;
 
 /// A version by now.
@@ -16,6 +20,20 @@ pub fn seen(loaded: &Loaded, snapshot: &Snapshot) -> Seen {
         in_flight,
         waiting: u64::from(loaded.place.waiting()),
     }
+}
+
+/// Batches of a version on lanes that are gpulets.
+pub fn ran(loaded: &Loaded, gpulets: &BTreeMap<u32, GpuletId>) -> Vec<Ran> {
+    let ran = loaded.statistics.lane_batches().into_iter().filter_map(|batches| {
+        Some(Ran {
+            gpulet: *gpulets.get(&batches.lane)?,
+            number: loaded.id.0,
+            rows: batches.rows,
+            batches: batches.count,
+            time_us: micros(batches.compute),
+        })
+    });
+    ran.collect()
 }
 
 fn waiting(snapshot: &Snapshot, id: ModelId) -> (u64, u64) {

@@ -56,6 +56,11 @@ impl Hands {
         self.layout.refresh().await
     }
 
+    /// The lane that the gpulet is.
+    pub fn lane_number(&self, gpulet: GpuletId) -> Option<u32> {
+        self.layout.lane_number(gpulet)
+    }
+
     /// Microseconds on their clock.
     pub fn now_us(&self) -> u64 {
         u64::try_from(self.begun.elapsed().as_micros()).unwrap_or(u64::MAX)

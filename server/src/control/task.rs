@@ -1,10 +1,11 @@
 //! The task around the control loop: its clock, its lanes, and what it says to people.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use gpulet_core::control::{Controller, Effect, Event, Look, Looked, NotPlanned, Question};
+use gpulet_core::control::{Controller, Effect, Event, Look, Looked, NotPlanned, Question, Ran};
 use gpulet_core::plan::Plan;
-use gpulet_core::rollout::{self, Outcome};
+use gpulet_core::rollout::{self, GpuletId, Outcome};
 use router_core::Snapshot;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{MissedTickBehavior, interval};
@@ -17,6 +18,7 @@ use super::terms::Terms;
 use super::view::{self, View};
 use crate::catalog::{Catalog, Loaded, ModelsHeld};
 use crate::config::Partition;
+use crate::metrics::InterferenceMetrics;
 use crate::reason::Refusal;
 
 /// An operator's word.
@@ -33,6 +35,7 @@ pub struct Task {
     terms: Terms,
     hands: Hands,
     controller: Controller,
+    interference: InterferenceMetrics,
     by_hand: Waiting,
     /// Held while a change is under way.
     held: Option<ModelsHeld>,
@@ -46,7 +49,16 @@ impl Task {
         hands: Hands,
         controller: Controller,
     ) -> Self {
-        Self { options, catalog, terms, hands, controller, by_hand: Waiting::default(), held: None }
+        Self {
+            options,
+            catalog,
+            terms,
+            hands,
+            controller,
+            interference: InterferenceMetrics::default(),
+            by_hand: Waiting::default(),
+            held: None,
+        }
     }
 
     pub async fn run(mut self, mut commands: mpsc::Receiver<Command>, stop: CancellationToken) {
@@ -109,10 +121,20 @@ impl Task {
         self.refresh(&models).await;
         let known = self.terms.models(&models).into_iter().zip(&models);
         let looked = known.map(|(model, loaded)| Looked { model, seen: load::seen(loaded, &snapshot) });
-        let look = Look { models: looked.collect() };
-        if let Some(question) = self.turn(Event::Look(look)) {
+        let look = Look { models: looked.collect(), ran: self.ran(&models) };
+        let question = self.turn(Event::Look(look));
+        self.interference.tell(&self.controller.interference());
+        if let Some(question) = question {
             self.plan(question).await;
         }
+    }
+
+    /// What the lanes of gpulets in force ran so far.
+    fn ran(&self, models: &[Arc<Loaded>]) -> Vec<Ran> {
+        let active = self.controller.rollout().active();
+        let gpulets: BTreeMap<u32, GpuletId> =
+            active.filter_map(|(gpulet, _)| Some((self.hands.lane_number(gpulet)?, gpulet))).collect();
+        models.iter().flat_map(|loaded| load::ran(loaded, &gpulets)).collect()
     }
 
     /// What follows from models that were loaded anew, and what was predicted beside what is measured.

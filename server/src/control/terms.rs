@@ -150,7 +150,7 @@ fn held_by_each(profile: &Profile) -> Result<Profile, String> {
         match line {
             Line::Profile(header) => header.weights_bytes = None,
             Line::Arena(arena) => arena.bytes = arena.bytes.saturating_add(weights),
-            Line::Cell(_) | Line::Utilisation(_) | Line::Coefficients(_) => {}
+            Line::Cell(_) | Line::Utilisation(_) | Line::Neighbour(_) | Line::Coefficients(_) => {}
         }
     }
     if weights > 0 && !has_arenas {

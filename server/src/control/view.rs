@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use gpulet_core::check::check;
-use gpulet_core::control::{Controller, DecisionEntry};
+use gpulet_core::control::{Controller, DecisionEntry, InterferenceEntry};
 use gpulet_core::plan::{Gpulet, Plan};
 use gpulet_core::problem::Problem;
 use gpulet_core::profile::Quantile;
@@ -34,6 +34,8 @@ pub struct View {
     gpulets: Vec<GpuletRow>,
     /// The models and their load.
     models: Vec<ModelRow>,
+    /// What neighbours on a device were seen to do to each other, by kind of device.
+    interference: Vec<InterferenceEntry>,
     /// Why rates that are planned for moved, oldest first.
     decisions: Vec<DecisionEntry>,
     /// What was done, oldest first.
@@ -115,6 +117,7 @@ pub fn of(controller: &Controller, models: &[Arc<Loaded>], now_us: u64) -> View 
             .map(|(id, gpulet)| GpuletRow { id: id.to_string(), gpulet: gpulet.clone() })
             .collect(),
         models: models.iter().map(row).collect(),
+        interference: controller.interference(),
         decisions: latest.decisions().cloned().collect(),
         history: rollout.history().cloned().collect(),
     }

@@ -9,6 +9,7 @@ use gpulet_worker::{Hello, Limits, ProcessDevice, WorkerCommand, WorkerScope, se
 use models::Loader;
 use models::engine::ort;
 use serde::{Deserialize, Serialize};
+use workload::InterferenceSection;
 
 use super::Own;
 use super::gpus::{self, Gpu};
@@ -52,6 +53,8 @@ pub enum Described {
         memory_bytes: u64,
         /// Files with the times of its batches.
         profiles: Vec<String>,
+        /// What its batches do to each other.
+        interference: Option<InterferenceSection>,
     },
 }
 

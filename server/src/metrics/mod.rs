@@ -4,6 +4,7 @@ mod busy;
 pub mod endpoint;
 mod front;
 mod gpus;
+mod interference;
 mod model;
 pub mod names;
 
@@ -15,6 +16,7 @@ use names::{Kind, Metric};
 pub use busy::BusySink;
 pub use front::{FrontMetrics, Transport};
 pub use gpus::{GpuMetrics, GpuWatch, WatchedGpu, watch};
+pub use interference::InterferenceMetrics;
 pub use model::{LaneMetrics, ModelMetrics};
 
 /// Samples of histograms are folded into their buckets this often, which bounds what they hold in memory.
@@ -61,6 +63,7 @@ mod tests {
     use super::*;
     use crate::reason::Reason;
     use crate::service::Timing;
+    use gpulet_core::control::{ErrorEntry, InterferenceEntry};
 
     fn rendered(triton_names: bool) -> String {
         let recorder = recorder().unwrap();
@@ -75,6 +78,7 @@ mod tests {
                 batch_wait: Duration::from_micros(20),
                 compute: Duration::from_millis(2),
                 hand_back: Duration::from_micros(30),
+                lane: 0,
                 batch_rows: 3,
                 leads_batch: true,
             };
@@ -85,9 +89,33 @@ mod tests {
             model.queue_depth(2);
             LaneMetrics::new(0).busy(true);
             metrics::counter!(names::LANE_BUSY_TIME.name, names::LANE => "0").increment(1);
-            GpuMetrics::new("gpu0").set(Some(&throttled()));
+            GpuMetrics::new("gpu0").set(Some(&throttled()), None);
+            InterferenceMetrics::default().tell(&[learned()]);
         });
         handle.render()
+    }
+
+    fn learned() -> InterferenceEntry {
+        let error = |mean_pct| Some(ErrorEntry { mean_pct, p90_pct: 30.0 });
+        InterferenceEntry {
+            kind: "cpu".to_owned(),
+            believed: true,
+            observations: 40,
+            weights: [1.25, 0.0, 0.0, 0.0],
+            margin: 0.0,
+            error: error(2.5),
+            error_of_none: error(20.0),
+        }
+    }
+
+    #[test]
+    fn errors_beside_neighbours_are_told_with_and_without_what_was_learned() {
+        let text = rendered(false);
+        for (belief, error) in [("learned", "0.025"), ("none", "0.2")] {
+            let line =
+                format!("tessera_interference_error_ratio{{kind=\"cpu\",interference=\"{belief}\"}} {error}");
+            assert!(text.lines().any(|known| known == line), "{line}\n{text}");
+        }
     }
 
     fn throttled() -> gpulet_cuda::Readings {

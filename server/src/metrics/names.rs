@@ -46,6 +46,10 @@ pub const TRANSPORT: &str = "transport";
 pub const LANE: &str = "lane";
 /// Label: a device as plans call it.
 pub const DEVICE: &str = "device";
+/// Label: a kind of device as profiles call it.
+pub const KIND: &str = "kind";
+/// Label: `learned` or `none`, what is believed of neighbours.
+pub const INTERFERENCE: &str = "interference";
 
 /// From admission to dispatch.
 pub const QUEUE: Metric =
@@ -97,6 +101,13 @@ pub const PREDICTION: Metric = metric(
     Kind::Gauge,
     "Time in the engine of all batches so far, over what the plan's profile predicts for as many rows on its gpulet.",
 );
+/// Batch times beside neighbours against what was learned of those.
+pub const INTERFERENCE_ERROR: Metric = metric(
+    "tessera_interference_error_ratio",
+    Kind::Gauge,
+    "Mean error of predicted over measured batch times beside neighbours on a kind of device, of the last 256 \
+     observations: predicted with what was learned until then, and as if neighbours changed nothing.",
+);
 /// Lane occupied.
 pub const LANE_BUSY: Metric =
     metric("tessera_lane_busy", Kind::Gauge, "1 while the lane runs a batch, else 0.");
@@ -135,6 +146,24 @@ pub const GPU_CLOCK_SM: Metric =
 /// Clock of the memory.
 pub const GPU_CLOCK_MEMORY: Metric =
     metric("tessera_gpu_memory_clock_hertz", Kind::Gauge, "Clock of the GPU's memory now.");
+/// SMs at work.
+pub const GPU_SM_ACTIVE: Metric = metric(
+    "tessera_gpu_sm_active",
+    Kind::Gauge,
+    "Share of the GPU's SMs that had work in the last second, in the mean; NaN before Hopper.",
+);
+/// Fullness of SMs.
+pub const GPU_SM_OCCUPANCY: Metric = metric(
+    "tessera_gpu_sm_occupancy",
+    Kind::Gauge,
+    "Warps at work over the most that fit on the GPU, in the last second; NaN before Hopper.",
+);
+/// Bandwidth to memory.
+pub const GPU_MEMORY_BANDWIDTH: Metric = metric(
+    "tessera_gpu_memory_bandwidth_utilisation",
+    Kind::Gauge,
+    "Share of the bandwidth to the GPU's memory that was used in the last second; NaN before Hopper.",
+);
 /// Lowered clocks.
 pub const GPU_THROTTLED: Metric = metric(
     "tessera_gpu_throttled",
@@ -213,7 +242,7 @@ pub const NV_PENDING: Metric = metric(
 );
 
 /// Tessera's own.
-pub const TESSERA: [Metric; 24] = [
+pub const TESSERA: [Metric; 28] = [
     QUEUE,
     BATCH_WAIT,
     COMPUTE,
@@ -226,6 +255,7 @@ pub const TESSERA: [Metric; 24] = [
     DEADLINE_MISSES,
     QUEUE_DEPTH,
     PREDICTION,
+    INTERFERENCE_ERROR,
     LANE_BUSY,
     LANE_BUSY_TIME,
     LANE_UP,
@@ -235,6 +265,9 @@ pub const TESSERA: [Metric; 24] = [
     GPU_MEMORY_TOTAL,
     GPU_CLOCK_SM,
     GPU_CLOCK_MEMORY,
+    GPU_SM_ACTIVE,
+    GPU_SM_OCCUPANCY,
+    GPU_MEMORY_BANDWIDTH,
     GPU_THROTTLED,
     IN_FLIGHT,
     BODY_BYTES,

@@ -5,9 +5,10 @@ use std::fmt;
 
 use gpulet_core::profile::Quantile;
 use models::TimeSpan;
-use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
-use serde::de::{Error, MapAccess, SeqAccess, Visitor};
+use serde::de::value::SeqAccessDeserializer;
+use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
+use workload::InterferenceSection;
 
 use crate::config::units::Size;
 
@@ -21,7 +22,7 @@ pub struct Document {
     #[serde(default)]
     pub quantile: Quantile,
     /// What neighbours do to each other; nothing, if it is not said.
-    pub interference: Option<Believed>,
+    pub interference: Option<InterferenceSection>,
     /// Devices by name.
     #[serde(default)]
     pub devices: BTreeMap<String, DeviceSection>,
@@ -33,42 +34,6 @@ pub struct Document {
 /// Paths from the file's folder on; the last part may have one `*`.
 #[derive(Debug)]
 pub struct Paths(pub Vec<String>);
-
-/// A model of interference, by its word alone or with its figures.
-#[derive(Debug)]
-pub struct Believed(pub InterferenceSection);
-
-/// `[interference]`.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct InterferenceSection {
-    /// Its word.
-    pub model: String,
-    /// Weights of its terms: five of `gpulet`, four of `contention`.
-    #[serde(default)]
-    pub coefficients: Vec<f64>,
-    /// `[interference.power.KIND]`: what `igniter` and `contention` must know of a kind of device.
-    #[serde(default)]
-    pub power: BTreeMap<String, PowerSection>,
-}
-
-/// `[interference.power.KIND]`, see [`gpulet_core::interference::DevicePower`].
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PowerSection {
-    /// Watts above which the clock falls.
-    pub cap_w: f64,
-    /// Watts of the idle device.
-    pub idle_w: f64,
-    /// Clock below the cap, MHz.
-    pub clock_mhz: f64,
-    /// MHz added per watt above the cap; negative.
-    pub clock_mhz_per_w: f64,
-    /// Microseconds added to each launch per co-runner.
-    pub launch_us_per_runner: f64,
-    /// Microseconds added to each launch as soon as there is a co-runner.
-    pub launch_us: f64,
-}
 
 /// `[devices.NAME]`.
 #[derive(Debug, Deserialize)]
@@ -147,29 +112,5 @@ impl<'de> Visitor<'de> for OneOrMany {
 impl<'de> Deserialize<'de> for Paths {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(OneOrMany)
-    }
-}
-
-struct WordOrTable;
-
-impl<'de> Visitor<'de> for WordOrTable {
-    type Value = Believed;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a word like \"none\", or a table with `model` and its figures")
-    }
-
-    fn visit_str<E: Error>(self, word: &str) -> Result<Believed, E> {
-        Ok(Believed(InterferenceSection { model: word.to_owned(), ..InterferenceSection::default() }))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, table: A) -> Result<Believed, A::Error> {
-        InterferenceSection::deserialize(MapAccessDeserializer::new(table)).map(Believed)
-    }
-}
-
-impl<'de> Deserialize<'de> for Believed {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(WordOrTable)
     }
 }

@@ -1,12 +1,12 @@
 //! Problem files from disk, with the profiles that they name: everything is checked here, and every fault named.
 
-mod interference;
 pub mod profiles;
 
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
+use gpulet_core::interference::{Interference, NoInterference};
 use gpulet_core::problem::{DEVICES_MAX, Device, DeviceKind, Problem, ProblemError, Workload};
 use gpulet_core::profile::{BATCH_MAX, Profile, Quantile, UNITS_MAX};
 use workload::{Lines, WorkloadError};
@@ -90,7 +90,10 @@ fn recount(document: &mut Document, counts: &[Count]) -> anyhow::Result<()> {
 
 fn build(document: &Document, lines: &Lines, folder: &Path) -> Result<Question, WorkloadError> {
     let all = profiles::read(&document.profiles, folder)?;
-    let interference = interference::read(document.interference.as_ref())?;
+    let interference = match &document.interference {
+        Some(said) => sim::interference("interference", said)?,
+        None => Interference::NoInterference(NoInterference),
+    };
     let mut devices = Vec::new();
     let mut sections = Vec::new();
     for (name, section) in in_order("devices", &document.devices, lines) {

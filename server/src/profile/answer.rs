@@ -4,11 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::Path;
 
-use gpulet_core::profile::{ArenaLine, Cell, Header, Line, Profile};
+use gpulet_core::profile::{
+    ArenaLine, Cell, Header, Line, NeighbourLine, Profile, Utilisation, UtilisationLine,
+};
 use serde::Serialize;
 use sim::page::{number, percent};
 
 use super::bench::{Findings, cores_words};
+use super::beside::word;
 use super::machine::{DEVICE, Machine};
 use super::record::Record;
 use super::runs::Measured;
@@ -49,6 +52,12 @@ pub struct ModelAnswer {
     pub cells: Vec<CellAnswer>,
     /// Memory of batches up to a size, beside the weights.
     pub arenas: Vec<ArenaLine>,
+    /// Beside synthetic neighbours, by cores, batch and neighbour; empty where nobody asked for it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub neighbours: Vec<NeighbourLine>,
+    /// Use of the memory by batch, where that is known.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub utilisation: Vec<UtilisationLine>,
 }
 
 /// One batch size on a number of cores.
@@ -107,6 +116,11 @@ impl Answer {
             text.push_str(&output::table(&HEADER, self.rows()));
             text.push('\n');
         }
+        let beside = self.rows_beside();
+        if !beside.is_empty() {
+            text.push_str(&output::table(&HEADER_BESIDE, beside));
+            text.push('\n');
+        }
         for model in &self.models {
             let _ = writeln!(text, "{}: {}", model.header.model, model.best());
         }
@@ -151,7 +165,33 @@ impl Answer {
         });
         rows.collect()
     }
+
+    /// The cells of the table of what was measured beside neighbours, below [`HEADER_BESIDE`].
+    pub fn rows_beside(&self) -> Vec<Vec<String>> {
+        let rows = self.models.iter().flat_map(|model| {
+            model.neighbours.iter().map(|line| {
+                let used = model.utilisation.iter().find(|known| known.batch == line.batch);
+                vec![
+                    model.header.model.clone(),
+                    line.batch.to_string(),
+                    line.units.to_string(),
+                    format!("{} on {}", word(line.beside), cores_words(line.beside_units)),
+                    format!("{:.3}", line.slowdown),
+                    format!("{:.3}", line.pressure),
+                    used.map_or_else(
+                        || "-".to_owned(),
+                        |UtilisationLine { used: Utilisation { bandwidth, .. }, .. }| percent(*bandwidth),
+                    ),
+                ]
+            })
+        });
+        rows.collect()
+    }
 }
+
+/// What stands above each column of what was measured beside neighbours.
+pub const HEADER_BESIDE: [&str; 7] =
+    ["model", "batch", "cores", "beside", "takes times as long", "makes it take", "memory"];
 
 /// What stands above each column.
 pub const HEADER: [&str; 11] = [
@@ -163,6 +203,7 @@ impl ModelAnswer {
     fn new(header: &Header, lines: &[Line], measured: &BTreeMap<(String, u32, u32), Measured>) -> Self {
         // A later line of the same batch and cores replaces an earlier one.
         let (mut known, mut arenas) = (BTreeMap::new(), BTreeMap::new());
+        let (mut neighbours, mut utilisation) = (BTreeMap::new(), BTreeMap::new());
         for line in lines {
             match line {
                 Line::Cell(cell) => {
@@ -171,7 +212,13 @@ impl ModelAnswer {
                 Line::Arena(arena) => {
                     arenas.insert(arena.batch, *arena);
                 }
-                Line::Profile(_) | Line::Utilisation(_) | Line::Coefficients(_) => {}
+                Line::Neighbour(line) => {
+                    neighbours.insert((line.units, line.batch, line.beside), *line);
+                }
+                Line::Utilisation(line) => {
+                    utilisation.insert(line.batch, *line);
+                }
+                Line::Profile(_) | Line::Coefficients(_) => {}
             }
         }
         let cells = known.values().map(|cell| {
@@ -188,7 +235,13 @@ impl ModelAnswer {
                 settled: now.map(|measured| measured.settled),
             }
         });
-        Self { header: header.clone(), cells: cells.collect(), arenas: arenas.into_values().collect() }
+        Self {
+            header: header.clone(),
+            cells: cells.collect(),
+            arenas: arenas.into_values().collect(),
+            neighbours: neighbours.into_values().collect(),
+            utilisation: utilisation.into_values().collect(),
+        }
     }
 
     /// The cell with the most rows a second; the first of several.

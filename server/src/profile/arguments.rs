@@ -32,6 +32,10 @@ pub struct ProfileArgs {
     /// times.
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = time)]
     pub time: TimeSpan,
+    /// Measure every batch on the fewest cores beside synthetic neighbours on all others too: one that computes, one that
+    /// goes through memory. Needs a core more than the batch; takes about five times as long as the batch alone.
+    #[arg(long)]
+    pub neighbours: bool,
     /// Measure these models again from the start; profiles of others stay in the file.
     #[arg(long)]
     pub fresh: bool,

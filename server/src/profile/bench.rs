@@ -1,9 +1,9 @@
 //! Measuring: a session pinned to its cores as a lane of `tessera serve` would be, one batch size after the other.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use gpulet_core::profile::{ArenaLine, Cell, Header, Line, Source as Origin};
 use models::engine::Session;
@@ -12,16 +12,17 @@ use models::{EngineChoice, Loader, MadeUp};
 use super::bar::Bar;
 use super::machine::{DEVICE, Machine, engine_words};
 use super::record::{Record, differences};
+use super::repeat::Repeat;
 use super::resident;
-use super::runs::{Measured, Run, Runs, WarmUp};
+use super::runs::Measured;
 use super::subjects::Subject;
 use super::waiting::{self, Waiting};
 use crate::catalog::Source;
 
 /// Batches with other values that a cell runs in turn, so that caches are not flattered.
-const ROTATION: usize = 16;
+pub const ROTATION: usize = 16;
 /// Bytes of these together.
-const INPUT_BYTES_MAX: usize = 256 << 20;
+pub const INPUT_BYTES_MAX: usize = 256 << 20;
 
 /// Why a model was not measured to the end.
 #[derive(Debug)]
@@ -70,10 +71,13 @@ pub struct Bench<'a> {
 }
 
 /// A session to be measured.
-struct Loaded {
-    session: Box<dyn Session>,
-    made_up: MadeUp,
-    waiting: Option<Waiting>,
+pub struct Loaded {
+    /// The session.
+    pub session: Box<dyn Session>,
+    /// Its inputs.
+    pub made_up: MadeUp,
+    /// Its threads; none where the kernel does not say how long they wait.
+    pub waiting: Option<Waiting>,
     /// Memory of the process before a batch was run; none where the kernel does not say.
     idle: Option<u64>,
     weights: Option<u64>,
@@ -91,8 +95,12 @@ impl Bench<'_> {
         batches: &[u32],
         desk: &mut Desk<'_>,
     ) -> Result<(), Halt> {
+        Self::in_a_thread(|| self.pinned(subject, units, batches, desk))
+    }
+
+    /// Runs work that pins its thread.
+    pub fn in_a_thread(work: impl FnOnce() -> Result<(), Halt> + Send) -> Result<(), Halt> {
         thread::scope(|scope| {
-            let work = || self.pinned(subject, units, batches, desk);
             // A thread of its own: what is pinned stays pinned.
             let thread = thread::Builder::new().name("profile".to_owned()).spawn_scoped(scope, work);
             let thread = thread.map_err(|error| Halt::Failed(format!("cannot start a thread: {error}")))?;
@@ -112,16 +120,8 @@ impl Bench<'_> {
         let model = subject.name.as_str();
         let cores = usize::try_from(units).ok().and_then(|count| self.machine.cores.get(..count));
         let cores = cores.ok_or_else(|| Halt::Failed(format!("{units} cores are not there")))?;
-        gpulet::pin_this_thread(cores).map_err(|error| Halt::Failed(error.to_string()))?;
-        desk.bar.say(format!("loading {model} for {}", cores_words(units)));
-        let mut loaded = self.load(subject, cores)?;
+        let mut loaded = self.load_on(subject, units, cores, desk)?;
         let header = self.header(subject, &loaded);
-        if let Some(found) = desk.record.header(model) {
-            let differ = differences(found, &header);
-            if !differ.is_empty() {
-                return Err(Halt::Failed(refusal(&differ)));
-            }
-        }
         desk.findings.notes.extend(notes(model, units, &loaded));
         let most = loaded.session.signature().max_batch.max(1);
         for &batch in batches {
@@ -147,6 +147,27 @@ impl Bench<'_> {
             desk.bar.finish_cell();
         }
         Ok(())
+    }
+
+    /// Pins the thread to the cores and loads the model, which must be as it was when the profile that is there was begun.
+    pub fn load_on(
+        &self,
+        subject: &Subject,
+        units: u32,
+        cores: &[usize],
+        desk: &Desk<'_>,
+    ) -> Result<Loaded, Halt> {
+        let model = subject.name.as_str();
+        gpulet::pin_this_thread(cores).map_err(|error| Halt::Failed(error.to_string()))?;
+        desk.bar.say(format!("loading {model} for {}", cores_words(units)));
+        let loaded = self.load(subject, cores)?;
+        if let Some(found) = desk.record.header(model) {
+            let differ = differences(found, &self.header(subject, &loaded));
+            if !differ.is_empty() {
+                return Err(Halt::Failed(refusal(&differ)));
+            }
+        }
+        Ok(loaded)
     }
 
     fn load(&self, subject: &Subject, cores: &[usize]) -> Result<Loaded, Halt> {
@@ -176,7 +197,8 @@ impl Bench<'_> {
         })
     }
 
-    fn header(&self, subject: &Subject, loaded: &Loaded) -> Header {
+    /// What is said of the profile of a model.
+    pub fn header(&self, subject: &Subject, loaded: &Loaded) -> Header {
         let engine = loaded.session.engine();
         let extent = loaded.made_up.free_extent();
         let extent = extent.map(|extent| format!("; free dimensions {extent}")).unwrap_or_default();
@@ -237,42 +259,11 @@ impl Bench<'_> {
         let input_bytes: u64 = inputs.map(|tensor| tensor.data.len() as u64).sum();
         models::release_unused_memory();
         let peak_is_new = resident::forget_peak();
-        let waited = || waiting.as_ref().and_then(Waiting::total).unwrap_or_default();
-        let mut next = batches.iter().cycle();
-        let mut run = || -> Result<Run, Halt> {
-            if self.stop.load(Ordering::Relaxed) {
-                return Err(Halt::Stopped);
-            }
-            let batch = next.next().ok_or(Halt::Stopped)?;
-            let before = waited();
-            let started = Instant::now();
-            let answer = session.run(batch);
-            let took = started.elapsed();
-            answer.map_err(|error| Halt::Failed(error.to_string()))?;
-            Ok(Run { took, waited: waited().saturating_sub(before) })
-        };
-        let mut warm_up = WarmUp::default();
-        let started = Instant::now();
-        let usual = loop {
-            if let Some(usual) = warm_up.take(run()?, started.elapsed(), self.time) {
-                break usual;
-            }
-        };
+        let mut repeat = Repeat::new(session.as_mut(), waiting.as_ref(), &batches, self.stop);
+        let usual = repeat.warm_up(self.time)?;
         let peak = peak_is_new.and_then(|()| resident::peak());
         let arena = peak.zip(*idle).and_then(|(peak, idle)| peak.checked_sub(idle)?.checked_sub(input_bytes));
-        let mut runs = Runs::new(usual);
-        let started = Instant::now();
-        loop {
-            runs.take(run()?);
-            let done = runs.done(started.elapsed(), self.time);
-            bar.show(done);
-            if done >= 1.0 {
-                break;
-            }
-        }
-        let measured = runs.measured().ok_or_else(|| {
-            Halt::Failed("in every run others had its cores: measure on a quieter machine".to_owned())
-        })?;
+        let measured = repeat.measure(usual, self.time, |done| bar.show(done))?;
         Ok((measured, arena.filter(|bytes| *bytes > 0)))
     }
 }
@@ -323,7 +314,11 @@ fn arena_line(known: &[Line], batch: u32, bytes: u64) -> Option<Line> {
     let arenas = || {
         known.iter().filter_map(|line| match line {
             Line::Arena(arena) => Some(*arena),
-            Line::Profile(_) | Line::Cell(_) | Line::Utilisation(_) | Line::Coefficients(_) => None,
+            Line::Profile(_)
+            | Line::Cell(_)
+            | Line::Utilisation(_)
+            | Line::Neighbour(_)
+            | Line::Coefficients(_) => None,
         })
     };
     let most = arenas().filter(|arena| arena.batch <= batch).map(|arena| arena.bytes).max().unwrap_or(0);

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use sim::page::{COLOURS, Plot, Series, document, escape, figure};
 
-use super::answer::{Answer, CellAnswer, HEADER, ModelAnswer};
+use super::answer::{Answer, CellAnswer, HEADER, HEADER_BESIDE, ModelAnswer};
 use super::bench::cores_words;
 
 /// The page. The same answer gives the same bytes.
@@ -46,7 +46,7 @@ pub fn page(answer: &Answer) -> String {
             "One batch after the other, at the median. Where the line is level, larger batches only cost time.",
         ));
     }
-    body.push_str(&table(answer));
+    body.push_str(&tables(answer));
     document("Profiles", &body)
 }
 
@@ -116,13 +116,22 @@ fn marks<'a>(models: impl Iterator<Item = &'a ModelAnswer>) -> Vec<(f64, String)
     batches.into_iter().map(|batch| (place(batch), batch.to_string())).collect()
 }
 
-fn table(answer: &Answer) -> String {
-    let mut table = String::from("<h2>All cells</h2>\n<div class=\"wide\">\n<table>\n<tr>");
-    for name in HEADER {
+fn tables(answer: &Answer) -> String {
+    let mut tables = table("All cells", &HEADER, &answer.rows());
+    let beside = answer.rows_beside();
+    if !beside.is_empty() {
+        tables.push_str(&table("Beside synthetic neighbours", &HEADER_BESIDE, &beside));
+    }
+    tables
+}
+
+fn table(title: &str, header: &[&str], rows: &[Vec<String>]) -> String {
+    let mut table = format!("<h2>{}</h2>\n<div class=\"wide\">\n<table>\n<tr>", escape(title));
+    for name in header {
         let _ = write!(table, "<th>{}</th>", escape(name));
     }
     table.push_str("</tr>\n");
-    for row in answer.rows() {
+    for row in rows {
         let cells: String = row.iter().map(|cell| format!("<td>{}</td>", escape(cell))).collect();
         let _ = writeln!(table, "<tr>{cells}</tr>");
     }

@@ -10,7 +10,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use gpulet_core::profile::{Header, Line, Profile};
+use gpulet_core::profile::{Header, Line, Neighbour, Profile};
 
 use super::machine::DEVICE;
 use crate::simulate::reading::read_text;
@@ -61,9 +61,26 @@ impl Record {
     pub fn cells(&self, model: &str) -> BTreeSet<(u32, u32)> {
         let cell = |line: &Line| match line {
             Line::Cell(cell) => Some((cell.batch, cell.units)),
-            Line::Profile(_) | Line::Arena(_) | Line::Utilisation(_) | Line::Coefficients(_) => None,
+            Line::Profile(_)
+            | Line::Arena(_)
+            | Line::Utilisation(_)
+            | Line::Neighbour(_)
+            | Line::Coefficients(_) => None,
         };
         self.lines(model).iter().filter_map(cell).collect()
+    }
+
+    /// The batches, cores and neighbours that a model was measured beside.
+    pub fn neighbours(&self, model: &str) -> BTreeSet<(u32, u32, Neighbour)> {
+        let line = |line: &Line| match line {
+            Line::Neighbour(line) => Some((line.batch, line.units, line.beside)),
+            Line::Profile(_)
+            | Line::Cell(_)
+            | Line::Arena(_)
+            | Line::Utilisation(_)
+            | Line::Coefficients(_) => None,
+        };
+        self.lines(model).iter().filter_map(line).collect()
     }
 
     /// Takes models' profiles on this machine's kind of device out of the file.
@@ -136,7 +153,11 @@ impl Record {
 fn header_of(line: &Line) -> Option<&Header> {
     match line {
         Line::Profile(header) => Some(header),
-        Line::Cell(_) | Line::Arena(_) | Line::Utilisation(_) | Line::Coefficients(_) => None,
+        Line::Cell(_)
+        | Line::Arena(_)
+        | Line::Utilisation(_)
+        | Line::Neighbour(_)
+        | Line::Coefficients(_) => None,
     }
 }
 

@@ -290,3 +290,39 @@ fn the_page_and_the_plot_show_every_model() {
     assert_eq!(json["models"][1]["cells"][1]["batch"], 2);
     assert!(json["models"][1]["cells"][1]["left_out"].is_u64());
 }
+
+#[test]
+fn batches_are_measured_beside_neighbours_that_compute_and_stream() {
+    let place = Place::new();
+    let answer = place.go(&["--neighbours"]).unwrap();
+    assert!(!answer.interrupted && answer.failed.is_empty(), "{:?}", answer.failed);
+    for (model, batches) in [("alone", &[1][..]), ("steady", &[1, 2, 4])] {
+        let known = answer.models.iter().find(|known| known.header.model == model).unwrap();
+        let lines: Vec<_> =
+            known.neighbours.iter().map(|line| (line.batch, line.units, line.beside)).collect();
+        let each = |batch: &u32| beside::NEIGHBOURS.map(|neighbour| (*batch, 1, neighbour));
+        assert_eq!(lines, batches.iter().flat_map(each).collect::<Vec<_>>(), "{model}");
+        for line in &known.neighbours {
+            assert!(line.slowdown > 0.5 && line.pressure > 0.1 && line.count > 0, "{line:?}");
+            assert_eq!(line.beside_units, answer.units_total - 1);
+        }
+    }
+    let text = answer.text();
+    for part in ["takes times as long", "compute on ", "stream on "] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    assert!(page::page(&answer).contains("Beside synthetic neighbours"));
+    // They are in the file, which a planner reads, and are not measured again.
+    let before = fs::read_to_string(place.file()).unwrap();
+    assert_eq!(place.profiles().len(), 2);
+    let again = place.go(&["--neighbours"]).unwrap();
+    assert_eq!(fs::read_to_string(place.file()).unwrap(), before);
+    assert_eq!(again.rows_beside().len(), 8);
+}
+
+#[test]
+fn a_batch_that_leaves_no_core_for_neighbours_is_refused() {
+    let told = fewest(&[2, 4], 2).unwrap_err().to_string();
+    assert!(told.starts_with("--neighbours: batches on 2 cores leave none of the 2"), "{told}");
+    assert_eq!(fewest(&[1, 2], 2).unwrap(), 1);
+}

@@ -10,6 +10,9 @@ use crate::output;
 /// Changes of the number of devices that are told one by one.
 const STEPS_MAX: usize = 16;
 
+/// Mean error, in percent, of predictions that neighbours change nothing from which on it is told what they do.
+const WORTH_TELLING: f64 = 1.0;
+
 /// What the devices were used for; empty for a workload that cuts none.
 pub fn text(study: &Study) -> String {
     let runs: Vec<(&str, &PartitionFigures)> = study
@@ -60,6 +63,16 @@ pub fn notes(label: &str, run: &Report) -> Vec<String> {
             figures.devices,
             percent(figures.share_least)
         ));
+    }
+    for known in &figures.interference {
+        let (Some(error), Some(none)) = (known.error, known.error_of_none) else { continue };
+        if none.mean_pct >= WORTH_TELLING {
+            notes.push(format!(
+                "{label}: batch times beside neighbours on `{}` were predicted {:.1} % off in the mean ({:.1} % at the 90th \
+                 percentile); {:.1} % ({:.1} %) as if neighbours changed nothing",
+                known.kind, error.mean_pct, error.p90_pct, none.mean_pct, none.p90_pct
+            ));
+        }
     }
     if let Some(problem) = &figures.problem {
         notes.push(format!("{label}: a plan was not in force: {problem}"));

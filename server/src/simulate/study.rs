@@ -113,11 +113,11 @@ pub fn answer(question: &Question<'_>, bar: &Bar) -> Result<Study, SimError> {
     for standing in &standings {
         notes.extend(standing.first().map(|run| devices::notes(&standing.label, run)).unwrap_or_default());
     }
-    if question.workload.partition.is_some() {
-        notes.push(
-            "neighbours on one device are taken not to slow each other, and plans to take no time to make"
-                .to_owned(),
-        );
+    if let Some(partition) = &question.workload.partition {
+        let slow = partition.devices.iter().any(|devices| devices.interference.is_some());
+        let neighbours =
+            if slow { "" } else { "neighbours on one device are taken not to slow each other, and " };
+        notes.push(format!("{neighbours}plans are taken to take no time to make"));
     }
     let bound = bound(question.workload, &seeds)?;
     Ok(Study { workload: question.workload.clone(), bound, seeds, standings, notes })

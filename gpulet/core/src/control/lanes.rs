@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::Model;
-use crate::plan::Gpulet;
 use crate::profile::{Profile, Quantile};
 use crate::rollout::{Active, GpuletId, Switch};
 
@@ -44,11 +43,16 @@ impl LaneKinds {
         Self { devices: devices.collect(), numbers: BTreeMap::new() }
     }
 
-    /// The number of a gpulet's share, and the kind of its device; a device that there is not is a kind of its own.
-    fn number(&mut self, gpulet: &Gpulet) -> (u32, String) {
-        let kind = self.devices.get(&gpulet.device).unwrap_or(&gpulet.device).clone();
+    /// The number of so many units of a device.
+    pub fn of(&mut self, device: &str, units: u32) -> u32 {
+        self.number(device, units).0
+    }
+
+    /// That, and the kind of the device; a device that there is not is a kind of its own.
+    fn number(&mut self, device: &str, units: u32) -> (u32, String) {
+        let kind = self.devices.get(device).map_or(device, String::as_str).to_owned();
         let next = u32::try_from(self.numbers.len()).unwrap_or(u32::MAX).saturating_add(1);
-        (*self.numbers.entry((kind.clone(), gpulet.units)).or_insert(next), kind)
+        (*self.numbers.entry((kind.clone(), units)).or_insert(next), kind)
     }
 }
 
@@ -122,7 +126,7 @@ impl<L: Copy, M: Copy> LaneTable<L, M> {
             .active
             .iter()
             .map(|active| {
-                let (kind, device) = kinds.number(&active.gpulet);
+                let (kind, device) = kinds.number(&active.gpulet.device, active.gpulet.units);
                 (active.id, (kind, device, active.gpulet.units))
             })
             .collect();

@@ -13,22 +13,27 @@ impl Controller {
     /// Looks at the load, and asks for a plan if that wants one.
     pub(super) fn look(&mut self, now_us: u64, look: Look, effects: &mut Vec<Effect>) {
         let observed = self.watch.look(&look.models, &self.capacity);
+        let has_learned = self.learn(now_us, &look.models, &look.ran);
         self.report_late(now_us, &look.models, &observed, effects);
         let models: Vec<Model> = look.models.into_iter().map(|looked| looked.model).collect();
         if let Err(reason) = self.rescale(&models) {
             return self.pause(now_us, reason, effects);
         }
         let Some(scaling) = &mut self.scaling else { return };
+        if let Some(change_us) = self.changing.takes_us() {
+            scaling.scaler.change_takes(change_us);
+        }
         let decision = scaling.scaler.decide(&Observation { now_us, models: &observed });
         let missed = |name: &str| models.iter().any(|model| model.name == name && model.is_waited_for);
         let before = self.evicted.len();
         self.evicted.retain(|name| !missed(name));
-        let wanted = decision.is_change || self.replan || self.evicted.len() < before;
+        let wanted = decision.is_change || self.replan || has_learned || self.evicted.len() < before;
         self.latest.looked(&models, &observed, &decision);
         let early = self.not_before_us.is_some_and(|at| now_us < at);
         self.replan = wanted;
         if wanted && !early && self.may_plan() {
             self.questions = self.questions.saturating_add(1);
+            self.believe();
             let question = Question {
                 number: self.questions,
                 terms: self.terms.clone(),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Accepted, Answer, InForce, Model, Question, Seen};
+use super::{Accepted, Answer, InForce, Model, Question, Ran, Seen};
 use crate::rollout::{self, Outcome};
 
 /// A model as it is just now.
@@ -19,6 +19,8 @@ pub struct Looked {
 pub struct Look {
     /// Every model that takes requests.
     pub models: Vec<Looked>,
+    /// What gpulets in force ran so far.
+    pub ran: Vec<Ran>,
 }
 
 /// Why there is no plan.

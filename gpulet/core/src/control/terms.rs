@@ -164,7 +164,8 @@ impl Terms {
             });
             profiles.extend(known.iter().map(|profile| ((profile.model(), profile.device()), profile)));
         }
-        let profiles = profiles.into_values().cloned().collect();
+        // A lane holds one batch at a time, and what would be copied beside another counts in full.
+        let profiles = profiles.into_values().cloned().map(Profile::without_overlap).collect();
         let problem = Problem::new(self.devices.clone(), workloads, profiles, self.interference.clone());
         // Lanes keep no windows: they run whenever they have something.
         let problem =

@@ -1,5 +1,7 @@
 //! The loop as its callers see it: looks go in, questions and tables come out.
 
+mod slowing;
+
 use super::*;
 use crate::interference::{Interference, NoInterference};
 use crate::placement::Policy;
@@ -96,6 +98,7 @@ impl Bench {
             scaling: "gpulet".to_owned(),
             idle_us: None,
             period_us: SECOND,
+            believes_learned: true,
             rollout: RolloutOptions { probation_us: 0, ..RolloutOptions::default() },
         };
         let controller = Controller::new(options, terms(devices)).unwrap();
@@ -142,7 +145,7 @@ impl Bench {
             Looked { model: model(name), seen: Seen { number, counts, ..Seen::default() } }
         });
         let models = looked.collect();
-        self.handle(Event::Look(Look { models }));
+        self.handle(Event::Look(Look { models, ran: Vec::new() }));
         self.now_us += SECOND;
         self.handle(Event::Rollout(Happened::Tick));
     }
@@ -233,7 +236,7 @@ fn a_model_without_a_profile_is_said_once_and_stops_nothing() {
     let seen = Seen::default();
     for _ in 0..3 {
         let models = vec![Looked { model: unknown.clone(), seen }];
-        bench.handle(Event::Look(Look { models }));
+        bench.handle(Event::Look(Look { models, ran: Vec::new() }));
         bench.now_us += SECOND;
     }
     assert_eq!(bench.no_plans(), 1);
@@ -297,9 +300,9 @@ fn an_answer_that_comes_too_late_changes_nothing() {
     let mut bench = Bench::new(2);
     let models = vec![Looked { model: model("a"), seen: Seen::default() }];
     let mut effects = Vec::new();
-    bench.controller.handle(0, Event::Look(Look { models: models.clone() }), &mut effects);
+    bench.controller.handle(0, Event::Look(Look { models: models.clone(), ran: Vec::new() }), &mut effects);
     let Some(Effect::Plan(old)) = effects.pop() else { panic!("{effects:?}") };
-    bench.controller.handle(SECOND, Event::Look(Look { models }), &mut effects);
+    bench.controller.handle(SECOND, Event::Look(Look { models, ran: Vec::new() }), &mut effects);
     let Some(Effect::Plan(new)) = effects.pop() else { panic!("{effects:?}") };
     bench.handle(Event::Planned(old.answer()));
     assert!(bench.controller.rollout().is_idle() && bench.switches.is_empty());

@@ -23,6 +23,9 @@ pub struct Contention {
 }
 
 impl Contention {
+    /// Neighbours change nothing, on a device of which nothing is known: what learning starts from.
+    pub const NONE: Self = Self { coefficients: [1.0, 0.0, 0.0, 0.0], power: DevicePower::UNKNOWN };
+
     /// Fitted to the 607 pairs on a V100, see the tests for how.
     pub const V100: Self = Self {
         coefficients: [1.000_352_000_3, 0.201_705_536_3, 0.072_495_269_7, 0.765_632_845_5],
@@ -42,18 +45,14 @@ impl Contention {
         };
         [1.0, cache / 100.0, (watts - power.cap_w).max(0.0) / 100.0, launches]
     }
-
-    pub(super) fn lacking(profile: &Profile) -> Option<String> {
-        let known = profile.coefficients().is_some() || profile.utilisation(1).is_some();
-        (!known).then(|| "coefficients, or utilisation lines (cache and bandwidth by batch)".to_owned())
-    }
 }
 
 impl Slowdown for Contention {
     const NAME: &'static str = "contention";
 
     fn lacks(&self, profile: &Profile) -> Option<String> {
-        Self::lacking(profile)
+        let known = profile.coefficients().is_some() || profile.utilisation(1).is_some();
+        (!known).then(|| "coefficients, or utilisation lines (cache and bandwidth by batch)".to_owned())
     }
 
     fn slowdown(&self, own: &Runner<'_>, beside: &[Load]) -> f64 {

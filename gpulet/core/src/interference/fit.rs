@@ -124,7 +124,7 @@ pub fn cross_validated(samples: &[Sample]) -> Result<Option<Errors>, FitError> {
     Ok(summary(found))
 }
 
-fn summary(mut found: Vec<f64>) -> Option<Errors> {
+pub(super) fn summary(mut found: Vec<f64>) -> Option<Errors> {
     found.sort_unstable_by(f64::total_cmp);
     let count = u32::try_from(found.len()).ok().filter(|count| *count > 0)?;
     let rank = |pct: usize| found.len().saturating_mul(pct).div_ceil(100).saturating_sub(1);

@@ -24,6 +24,15 @@ pub struct DevicePower {
 }
 
 impl DevicePower {
+    /// A device of which nothing is known: its clock never falls.
+    pub const UNKNOWN: Self = Self {
+        cap_w: f64::INFINITY,
+        idle_w: 0.0,
+        clock_mhz: 1.0,
+        clock_mhz_per_w: 0.0,
+        launch_us_per_runner: 0.0,
+        launch_us: 0.0,
+    };
     /// A V100, fitted with the procedure and the raw figures of iGniter's repository.
     pub const V100: Self = Self {
         cap_w: 300.0,

@@ -44,6 +44,34 @@ impl Load {
         }
     }
 
+    /// Of loads that take turns, each for so much of the time.
+    pub fn mean(turns: &[(Self, f64)]) -> Self {
+        let all: f64 = turns.iter().map(|(_, time)| time).sum();
+        if all.is_nan() || all <= 0.0 {
+            return Self::default();
+        }
+        turns.iter().fold(Self::default(), |sum, (load, time)| {
+            let part = load.times(time / all);
+            Self {
+                cache_scaled: sum.cache_scaled + part.cache_scaled,
+                bandwidth_scaled: sum.bandwidth_scaled + part.bandwidth_scaled,
+                cache_pct: sum.cache_pct + part.cache_pct,
+                power_w: sum.power_w + part.power_w,
+            }
+        })
+    }
+
+    /// So many times as much of everything.
+    #[must_use]
+    pub(super) fn times(self, factor: f64) -> Self {
+        Self {
+            cache_scaled: factor * self.cache_scaled,
+            bandwidth_scaled: factor * self.bandwidth_scaled,
+            cache_pct: factor * self.cache_pct,
+            power_w: factor * self.power_w,
+        }
+    }
+
     /// At least as much of everything as any of them.
     pub fn envelope(turns: &[Self]) -> Self {
         turns.iter().fold(Self::default(), |most, load| Self {

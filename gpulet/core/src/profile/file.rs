@@ -91,6 +91,37 @@ pub struct UtilisationLine {
     pub used: Utilisation,
 }
 
+/// What a synthetic neighbour does all the time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Neighbour {
+    /// Computes, in registers.
+    Compute,
+    /// Goes through more memory than any cache holds.
+    Stream,
+}
+
+/// What batches suffer beside a synthetic neighbour on other units, and what it suffers from them: sensitivity and
+/// pressure (Bubble-Up, Mars et al., MICRO 2011, section 3).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NeighbourLine {
+    /// Rows.
+    pub batch: u32,
+    /// Units of the batch.
+    pub units: u32,
+    /// Which neighbour.
+    pub beside: Neighbour,
+    /// Units of the neighbour.
+    pub beside_units: u32,
+    /// Median time beside it over the median alone.
+    pub slowdown: f64,
+    /// Time of the neighbour's work beside batches, one after the other, over its time alone.
+    pub pressure: f64,
+    /// Runs beside it, at least 1.
+    pub count: u64,
+}
+
 /// One line of a profile file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -103,6 +134,8 @@ pub enum Line {
     Arena(ArenaLine),
     /// Use of shared parts by batches of a size.
     Utilisation(UtilisationLine),
+    /// Beside a synthetic neighbour; a later line of the same batch, units and neighbour replaces it.
+    Neighbour(NeighbourLine),
     /// iGniter's coefficients.
     Coefficients(Coefficients),
 }

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::{
-    BATCH_MAX, Cell, Coefficients, Header, Line, Outside, Profile, Quantile, Repair, Surface, Times,
+    BATCH_MAX, Cell, Coefficients, Header, Line, Neighbour, NeighbourLine, Outside, Profile, Quantile,
+    Repair, Surface, Times,
 };
 
 /// Cells of one profile at most.
@@ -17,6 +18,8 @@ pub const UNITS_MAX: u32 = 4_096;
 const TIME_MAX_US: f64 = 3.6e9;
 /// Bytes of what is said against a cell at most.
 const DOUBT_MAX: usize = 1_024;
+/// The most that a neighbour and a batch may lengthen each other.
+const SLOWDOWN_MAX: f64 = 1e3;
 /// Runs of a cell that count as weight at most, so that no cell outweighs all others.
 const COUNT_MAX: u64 = 1_000_000;
 
@@ -92,12 +95,33 @@ fn check_cell(cell: &Cell, units_total: u32) -> Result<(), Fault> {
     Ok(())
 }
 
+fn check_neighbour(line: &NeighbourLine, units_total: u32) -> Result<(), Fault> {
+    within("neighbour.batch", u64::from(line.batch), BATCH_MAX)?;
+    within("neighbour.units", u64::from(line.units), units_total)?;
+    let left = units_total.saturating_sub(line.units);
+    if !(1..=left).contains(&line.beside_units) {
+        let problem =
+            format!("expected 1 to {left}, the units beside the batch's, got {}", line.beside_units);
+        return Err(("neighbour.beside_units", problem));
+    }
+    for (field, factor) in [("neighbour.slowdown", line.slowdown), ("neighbour.pressure", line.pressure)] {
+        if !(factor > 0.0 && factor <= SLOWDOWN_MAX) {
+            return Err((field, format!("expected above 0 and at most {SLOWDOWN_MAX}, got {factor}")));
+        }
+    }
+    if line.count == 0 {
+        return Err(("neighbour.count", "expected at least 1 run, got 0".to_owned()));
+    }
+    Ok(())
+}
+
 /// A profile that is being put together.
 struct Draft {
     header: Header,
     cells: BTreeMap<(u32, u32), Cell>,
     arenas: BTreeMap<u32, super::ArenaLine>,
     utilisation: BTreeMap<u32, super::UtilisationLine>,
+    neighbours: BTreeMap<(u32, u32, Neighbour), NeighbourLine>,
     coefficients: Option<Coefficients>,
 }
 
@@ -109,6 +133,7 @@ impl Draft {
             cells: BTreeMap::new(),
             arenas: BTreeMap::new(),
             utilisation: BTreeMap::new(),
+            neighbours: BTreeMap::new(),
             coefficients: None,
         })
     }
@@ -137,6 +162,13 @@ impl Draft {
                     }
                 }
                 self.utilisation.insert(line.batch, line);
+            }
+            Line::Neighbour(line) => {
+                check_neighbour(&line, self.header.units_total)?;
+                self.neighbours.insert((line.units, line.batch, line.beside), line);
+                if self.neighbours.len() > CELLS_MAX {
+                    return Err(("neighbour", format!("expected at most {CELLS_MAX} lines a profile")));
+                }
             }
             Line::Coefficients(coefficients) => {
                 if let Some((field, problem)) = coefficients.fault() {
@@ -189,6 +221,7 @@ impl Draft {
             cells: self.cells.into_values().collect(),
             arenas: self.arenas.into_values().collect(),
             utilisation: self.utilisation.into_values().collect(),
+            neighbours: self.neighbours.into_values().collect(),
             coefficients: self.coefficients,
             times,
             repairs,
@@ -268,6 +301,7 @@ impl Profile {
         lines.extend(self.cells.iter().cloned().map(Line::Cell));
         lines.extend(self.arenas.iter().copied().map(Line::Arena));
         lines.extend(self.utilisation.iter().copied().map(Line::Utilisation));
+        lines.extend(self.neighbours.iter().copied().map(Line::Neighbour));
         lines.extend(self.coefficients.map(Line::Coefficients));
         lines
     }

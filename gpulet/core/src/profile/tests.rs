@@ -96,6 +96,29 @@ fn what_is_written_is_read_again() {
 }
 
 #[test]
+fn what_was_measured_beside_a_neighbour_is_kept_and_replaced_by_the_same_measured_later() {
+    let line = |beside, slowdown| {
+        Line::Neighbour(NeighbourLine {
+            batch: 2,
+            units: 4,
+            beside,
+            beside_units: 12,
+            slowdown,
+            pressure: 1.02,
+            count: 100,
+        })
+    };
+    let (compute, stream, again) =
+        (line(Neighbour::Compute, 1.01), line(Neighbour::Stream, 1.3), line(Neighbour::Stream, 1.4));
+    let known = profile([cell(1, 4, 40.0), stream, compute.clone(), again.clone()]);
+    let text = known.write().unwrap();
+    assert!(text.contains("{\"neighbour\":{\"batch\":2,\"units\":4,\"beside\":\"compute\""), "{text}");
+    let read = Profile::read(&text).unwrap().remove(0);
+    assert_eq!(read, known);
+    assert_eq!(read.lines()[2..], [compute, again]);
+}
+
+#[test]
 fn what_speaks_against_a_cell_is_kept() {
     let Line::Cell(sure) = cell(1, 4, 40.0) else { panic!("a cell is a cell") };
     let doubted = Cell { left_out: Some(9), doubt: Some("others used its cores".to_owned()), ..sure.clone() };
@@ -138,6 +161,18 @@ fn mistakes_are_named() {
             "line 2: cell.p50_us: expected above 0",
         ),
         (
+            "HEAD\n{\"neighbour\":{\"batch\":1,\"units\":15,\"beside\":\"stream\",\"beside_units\":2,\"slowdown\":1,\"pressure\":1,\"count\":1}}",
+            "line 2: neighbour.beside_units: expected 1 to 1, the units beside the batch's, got 2",
+        ),
+        (
+            "HEAD\n{\"neighbour\":{\"batch\":1,\"units\":8,\"beside\":\"stream\",\"beside_units\":8,\"slowdown\":0,\"pressure\":1,\"count\":1}}",
+            "line 2: neighbour.slowdown: expected above 0 and at most 1000, got 0",
+        ),
+        (
+            "HEAD\n{\"neighbour\":{\"batch\":1,\"units\":8,\"beside\":\"noise\",\"beside_units\":8,\"slowdown\":1,\"pressure\":1,\"count\":1}}",
+            "line 2: line: expected a JSON object like {\"cell\": ...}: unknown variant `noise`, expected `compute` or `stream`",
+        ),
+        (
             "HEAD\n{\"utilisation\":{\"batch\":1,\"cache\":1.5,\"bandwidth\":0}}",
             "line 2: utilisation.cache: expected a share from 0 to 1, got 1.5",
         ),
@@ -145,6 +180,19 @@ fn mistakes_are_named() {
     for (text, expected) in table {
         let error = Profile::read(&text.replace("HEAD", &first)).unwrap_err().to_string();
         assert!(error.starts_with(expected), "{text}: {error}");
+    }
+}
+
+#[test]
+fn where_nothing_overlaps_a_batch_takes_as_long_and_nothing_of_it_is_free() {
+    for known in Profile::read(include_str!("../../examples/igniter-v100.jsonl")).unwrap() {
+        let alone = known.clone().without_overlap();
+        assert!(known.load_us(8) > 0.0 && alone.load_us(8) == 0.0, "{}", known.model());
+        for (batch, units) in [(1, 1), (8, 20), (32, 40)] {
+            let times =
+                [&known, &alone].map(|profile| profile.latency_us(Quantile::P99, batch, units).unwrap());
+            assert!((times[0] - times[1]).abs() < 1e-6 * times[0], "{times:?}");
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use gpulet_core::interference::{
-    Contention, DevicePower, Errors, Gpulet, Igniter, Interference, Learned, Load, Runner, Sample,
+    Contention, DevicePower, Errors, Gpulet, Igniter, Interference, Learned, Learner, Load, Runner, Sample,
     cross_validated, errors, least_squares,
 };
 use gpulet_core::profile::{Profile, Quantile};
@@ -117,12 +117,17 @@ fn contention_predicts_pairs_that_it_never_saw() {
     assert!(pair.mean_pct < validated(&pairs.samples(published, by_pair)).mean_pct);
 }
 
+/// What was learned, on the runner's kind of device.
+fn learned_on(runner: &Runner<'_>, learner: &Learner) -> Interference {
+    Interference::Learned(Learned::of([(runner.profile.device().to_owned(), learner.estimate())]))
+}
+
 #[test]
 #[ignore = "needs the data folder"]
 fn learning_reaches_the_fit_and_its_margin_covers() {
     let pairs = Pairs::read();
     let none = Contention { coefficients: [1.0, 0.0, 0.0, 0.0], power: DevicePower::V100 };
-    let mut learned = Learned::new(&none, 0.9);
+    let mut learned = Learner::new(&none, 0.9);
     let scattered = |at: u64| usize::try_from(at * 7_919 % 1_214).unwrap();
     let (mut late, mut covered) = (Vec::new(), 0_u32);
     for at in 0..4 * 1_214_u64 {
@@ -130,7 +135,7 @@ fn learning_reaches_the_fit_and_its_margin_covers() {
         let (own, load) = (pairs.runner(&measured.own), Load::of(&pairs.runner(&measured.other)));
         if at >= 3 * 1_214 {
             late.push((learned.expected(&own, &[load]) / measured.factor - 1.0).abs());
-            let promised = Interference::Learned(learned.clone()).slowdown(&own, &[&[load]]);
+            let promised = learned_on(&own, &learned).slowdown(&own, &[&[load]]);
             covered += u32::from(measured.factor <= promised);
         }
         learned.observe(&own, &[load], measured.factor);
@@ -220,7 +225,7 @@ fn learning_follows_a_device_that_is_noisier_than_its_model_and_ignores_nonsense
     let other = side("vgg19", 8, 20);
     let runner = Runner { profile: &own.0, batch: own.1, units: own.2 };
     let load = Load::of(&Runner { profile: &other.0, batch: other.1, units: other.2 });
-    let mut learned = Learned::new(&Contention::V100, 0.9);
+    let mut learned = Learner::new(&Contention::V100, 0.9);
     let before = learned.clone();
     for nonsense in [f64::NAN, f64::INFINITY, -1.0, 0.0, 1e6] {
         learned.observe(&runner, &[load], nonsense);
@@ -235,7 +240,7 @@ fn learning_follows_a_device_that_is_noisier_than_its_model_and_ignores_nonsense
         "{}",
         learned.expected(&runner, &[load])
     );
-    let worst = Interference::Learned(learned).slowdown(&runner, &[&[load]]);
+    let worst = learned_on(&runner, &learned).slowdown(&runner, &[&[load]]);
     assert!(worst >= 1.49, "{worst}");
 }
 

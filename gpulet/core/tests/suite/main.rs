@@ -10,6 +10,7 @@ mod data;
 mod exact;
 mod igniter;
 mod interference;
+mod learning;
 mod mixes;
 mod properties;
 mod published;

@@ -165,6 +165,7 @@ mod tests {
             problem: None,
             steps: Vec::new(),
             gpulets: vec![span("a&b", &["m", "n"], 0.0, 100.0), span("c", &["n"], 50.0, 100.0)],
+            interference: Vec::new(),
             decisions: Vec::new(),
         };
         let svg = draw(&figures, &["m", "n"]).unwrap();

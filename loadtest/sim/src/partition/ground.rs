@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use gpulet_core::control::{ControlOptions, Model, Start, Targets, Terms};
-use gpulet_core::interference::{Interference, NoInterference};
+use gpulet_core::interference::{Interference, NoInterference, Runner};
 use gpulet_core::placement::Policy;
 use gpulet_core::plan::Plan;
 use gpulet_core::problem::{Device, DeviceKind};
@@ -23,6 +23,8 @@ pub(crate) struct Ground {
     pub options: ControlOptions,
     /// In the order of the workload.
     pub models: Vec<Model>,
+    /// What batches on a device do to each other, by its name; nothing where it is not said.
+    pub interference: BTreeMap<String, Interference>,
     /// What is in force from the start to the end, if plans do not follow the load.
     pub plan: Option<Plan>,
     /// The name of its file.
@@ -34,7 +36,7 @@ pub(crate) struct Ground {
 }
 
 /// A fault in what the workload says or names.
-pub(super) fn fault(field: impl Into<String>, problem: impl Into<String>) -> WorkloadError {
+pub(crate) fn fault(field: impl Into<String>, problem: impl Into<String>) -> WorkloadError {
     WorkloadError { file: String::new(), line: None, field: field.into(), problem: problem.into() }
 }
 
@@ -47,6 +49,12 @@ impl Ground {
             devices.extend(read_devices(section, &profiles)?);
         }
         let models = read_models(workload, &devices, &profiles)?;
+        let mut interference = BTreeMap::new();
+        for section in &partition.devices {
+            if let Some(found) = read_interference(section, &models)? {
+                interference.extend(section.names().map(|name| (name, found.clone())));
+            }
+        }
         let start = |device: &Device| Start {
             device: device.name.clone(),
             first_unit: 0,
@@ -68,6 +76,7 @@ impl Ground {
             terms,
             options: options(partition, setup)?,
             models,
+            interference,
             plan: partition.plan.as_ref().map(read_plan).transpose()?,
             open: partition.open,
             load: load.collect(),
@@ -102,6 +111,13 @@ impl Ground {
     pub(crate) fn kind_of(&self, device: &str) -> Option<&DeviceKind> {
         let found = self.terms.devices.iter().find(|known| known.name == device);
         found.map(|device| device.kind.as_ref())
+    }
+
+    /// What a batch of a model on so many units of a device is to its neighbours; none where nothing is known of it.
+    pub(crate) fn runner(&self, model: usize, kind: &str, units: u32, rows: u32) -> Option<Runner<'_>> {
+        let profiles = self.models.get(model)?.profiles.as_deref().ok()?;
+        let profile = profiles.iter().find(|profile| profile.device() == kind)?;
+        Some(Runner { profile, batch: rows, units })
     }
 
     /// Median nanoseconds of a batch of a model on so many units of a kind of device, larger batches than are known as
@@ -145,12 +161,22 @@ fn options(partition: &Partition, setup: &Setup) -> Result<ControlOptions, Workl
         scaling: scaling.to_owned(),
         idle_us: None,
         period_us: micros(partition.period),
+        believes_learned: read_belief(&partition.interference)?,
         rollout: RolloutOptions {
             prepare_us: micros(partition.prepare_timeout),
             probation_us: micros(partition.probation),
             ..RolloutOptions::default()
         },
     })
+}
+
+/// Whether plans believe what was learned of neighbours.
+fn read_belief(word: &str) -> Result<bool, WorkloadError> {
+    match word {
+        "learned" => Ok(true),
+        "none" => Ok(false),
+        _ => Err(fault("partition.interference", format!("expected `learned` or `none`, got `{word}`"))),
+    }
 }
 
 fn read_policy(name: &str) -> Result<Policy, WorkloadError> {
@@ -218,6 +244,21 @@ fn read_devices(section: &Devices, profiles: &[Profile]) -> Result<Vec<Device>, 
         name,
     };
     Ok(section.names().map(device).collect())
+}
+
+/// What batches do to each other on the devices of a section, of all models that may run there.
+fn read_interference(section: &Devices, models: &[Model]) -> Result<Option<Interference>, WorkloadError> {
+    let field = format!("devices.{}.interference", section.name);
+    let Some(said) = &section.interference else { return Ok(None) };
+    let found = crate::interference::interference(&field, said)?;
+    let profiles = models.iter().flat_map(|model| model.profiles.as_deref().unwrap_or_default());
+    for profile in profiles.filter(|profile| profile.device() == section.kind) {
+        if let Some(lacking) = found.lacks(profile) {
+            let (word, model) = (found.name(), profile.model());
+            return Err(fault(field, format!("model `{word}` needs {lacking} of `{model}`")));
+        }
+    }
+    Ok(Some(found))
 }
 
 fn read_models(

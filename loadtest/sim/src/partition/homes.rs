@@ -85,6 +85,14 @@ impl Homes {
         self.homes.values().map(|home| home.device.as_str()).collect()
     }
 
+    /// Lanes and gpulets of a device.
+    pub fn on<'a>(&'a self, device: &str) -> impl Iterator<Item = (u32, &'a Home)> + use<'a> {
+        let lanes = self.working.get(device).into_iter().flatten();
+        let mut working: Vec<u32> = lanes.copied().flatten().collect();
+        working.dedup();
+        working.into_iter().filter_map(|lane| Some((lane, self.homes.get(&lane)?)))
+    }
+
     /// A lane begins a batch. A unit never works on two: whoever comes after another on its units waits for it.
     pub fn begins(&mut self, lane: u32) -> Result<(), Breach> {
         let Some(home) = self.homes.get(&lane) else {

@@ -178,6 +178,7 @@ impl Record {
             problem: last.no_plan,
             steps: last.steps,
             gpulets: last.spans,
+            interference: controller.interference(),
             decisions: controller.latest().decisions().cloned().collect(),
         }
     }

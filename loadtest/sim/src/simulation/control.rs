@@ -80,7 +80,7 @@ impl Simulation {
             let seen = Seen { number, counts: *counts, queued, in_flight, waiting: 0 };
             Looked { model: model.clone(), seen }
         });
-        Event::Look(Look { models: looked.collect() })
+        Event::Look(Look { models: looked.collect(), ran: partition.ran() })
     }
 
     /// What the router said of lanes since: to be told at once.
@@ -195,6 +195,7 @@ impl Simulation {
         let (now, window) = (self.now, self.figures.window);
         let Some(partition) = &mut self.partition else { return Ok(()) };
         let Some((lane, home)) = partition.homes.close(gpulet) else { return Ok(()) };
+        partition.forget(lane);
         partition.record.uses(now, window, &partition.homes.devices());
         let (running, _) = self.lanes.go_down(lane);
         Breach::unless(running.is_none(), "G3", || format!("gpulet {gpulet} was closed while it worked"))?;
@@ -295,7 +296,7 @@ fn lane_up(up: Up<LaneId, ModelId>) -> Result<LaneUp, router_core::ConfigError> 
     };
     let turns: Vec<CycleSlot> = up.cycle.into_iter().map(turn).collect();
     let cycle = if turns.is_empty() { None } else { Some(Cycle::new(turns)?) };
-    let spec = LaneSpec { lane: up.lane, depth: 1, ahead: Nanos::NEVER, cycle, kind: LaneKind(up.kind) };
+    let spec = LaneSpec { cycle, ..LaneSpec::one_at_a_time(up.lane, LaneKind(up.kind)) };
     Ok(LaneUp { spec, after: up.after })
 }
 

@@ -4,10 +4,12 @@
 #![expect(clippy::panic, reason = "a test fails by panicking")]
 
 mod drops;
+mod interference;
 mod invariants;
 mod limits;
 mod outcomes;
 mod partition;
+mod ramps;
 mod report;
 mod scaling;
 mod search;

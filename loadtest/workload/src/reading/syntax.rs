@@ -51,7 +51,7 @@ fn explain(path: &str, message: &str) -> (String, String) {
 }
 
 /// The known word that a person most likely meant.
-pub(crate) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
+pub fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     let distances = known.iter().map(|known| (strsim::damerau_levenshtein(word, known), *known));
     let near = distances.filter(|(distance, known)| *distance <= 1 + known.len() / 4);
     near.min_by_key(|(distance, _)| *distance).map(|(_, known)| known)

@@ -1,0 +1,326 @@
+//! What neighbours on a device do to each other, learned from the batches that ran, and when plans believe it.
+//!
+//! At each look the time of the batches of each gpulet and model is held against what the profile says alone, beside what
+//! the other gpulets of the device ran meanwhile and for how much of the time ([`Met`]). Batches that had nothing beside
+//! them say how far the profile itself is off here, which is no neighbour's doing and is left out of account.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::{Controller, Looked, Terms};
+use crate::interference::{Contention, Errors, Interference, Learned, Learner, Load, Met, Runner, TERMS};
+use crate::plan::Gpulet;
+use crate::problem::{Device, Problem};
+use crate::profile::{Profile, Quantile};
+use crate::rollout::{GpuletId, Rollout};
+
+/// Part of recent surprises that the margin covers. The percentile of the profile that is planned with covers how far
+/// single batches are apart; the margin is for what is wrong with means.
+const QUANTILE: f64 = 0.9;
+/// Batches of a gpulet and model that are one observation.
+const BATCHES: u64 = 32;
+/// Batches of which fewer than this part had a neighbour ran alone.
+const ALONE: f64 = 0.02;
+/// Observations of batches alone that are remembered, as the weight of the last one.
+const ALONE_MEMORY: u32 = 32;
+/// How far a profile may be off by itself, either way.
+const OFF_MAX: f64 = 2.0;
+/// Plans that are asked for anyway are made with what was learned last if that moves a factor of the plan in force by
+/// more; less would move gpulets for noise.
+const WORTH: f64 = 0.02;
+/// A plan is asked for because of what was learned if that moves a factor of the plan in force by more.
+const MATERIAL: f64 = 0.1;
+
+/// All batches of one size of a model that a gpulet ran, and those that others ran before on what it is now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ran {
+    /// Which gpulet.
+    pub gpulet: GpuletId,
+    /// Number of the model, that of [`super::Seen`].
+    pub number: u32,
+    /// Rows of each.
+    pub rows: u32,
+    /// How many.
+    pub batches: u64,
+    /// Microseconds of all of them.
+    pub time_us: u64,
+}
+
+/// What neighbours on a kind of device were seen to do to each other.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct InterferenceEntry {
+    /// Kind of device.
+    pub kind: String,
+    /// Whether plans that are asked for now believe it.
+    pub believed: bool,
+    /// Observations that were learned from.
+    pub observations: u64,
+    /// Of the terms of [`Contention::terms`]: there is a neighbour; cache use of the neighbours (1 = all); hundreds of watts
+    /// above the cap; square root of own kernels a microsecond. Their weighted sum is the factor on a batch's time alone.
+    pub weights: [f64; TERMS],
+    /// Part added to every factor, for what the weights do not explain.
+    pub margin: f64,
+    /// Of batch times beside neighbours as predicted with what had been learned until then; none before the first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<ErrorEntry>,
+    /// The same as if neighbours changed nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error_of_none: Option<ErrorEntry>,
+}
+
+/// Relative error of the last 256 predictions at most, in percent.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct ErrorEntry {
+    /// Mean.
+    pub mean_pct: f64,
+    /// 90th percentile.
+    pub p90_pct: f64,
+}
+
+impl From<Errors> for ErrorEntry {
+    fn from(Errors { mean_pct, p90_pct, .. }: Errors) -> Self {
+        Self { mean_pct, p90_pct }
+    }
+}
+
+/// What batches of a model on a gpulet took and met since the last observation.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sum {
+    batches: u64,
+    time_us: f64,
+    /// What the profile says of them alone.
+    alone_us: f64,
+    /// Weighted by that.
+    met: Met,
+}
+
+/// Batches of one size in one period.
+struct Run<'a> {
+    number: u32,
+    own: Runner<'a>,
+    batches: u64,
+    time_us: f64,
+    alone_us: f64,
+}
+
+/// Time of batches alone over what the profile says, and how many observations say so.
+#[derive(Clone, Copy, Debug, Default)]
+struct Off {
+    factor: f64,
+    observations: u32,
+}
+
+type Totals = BTreeMap<(GpuletId, u32, u32), (u64, u64)>;
+
+/// What was learned, of each kind of device.
+#[derive(Debug, Default)]
+pub(super) struct Slowing {
+    at_us: u64,
+    /// Gpulets in force at the last look; none if they were being changed.
+    in_force: Option<Vec<GpuletId>>,
+    before: Totals,
+    sums: BTreeMap<(GpuletId, u32), Sum>,
+    /// By kind of device, units and model.
+    off: BTreeMap<(String, u32, u32), Off>,
+    learners: BTreeMap<String, Learner>,
+}
+
+impl Slowing {
+    /// What is planned with: of each kind of which enough was seen.
+    fn learned(&self) -> Learned {
+        let settled = self.learners.iter().filter(|(_, learner)| learner.is_settled());
+        Learned::of(settled.map(|(kind, learner)| (kind.clone(), learner.estimate())))
+    }
+
+    /// Takes in what ran since the last look. One that comes sooner than half a period is left for the next: batches count
+    /// when they end, so short spans say little about who was busy.
+    pub fn look(
+        &mut self,
+        (now_us, period_us): (u64, u64),
+        models: &[Looked],
+        ran: &[Ran],
+        devices: &[Device],
+        rollout: &Rollout,
+    ) {
+        let elapsed_us = now_us.saturating_sub(self.at_us);
+        if elapsed_us < (period_us / 2).max(1) {
+            return;
+        }
+        self.at_us = now_us;
+        let now: Totals =
+            ran.iter().map(|ran| ((ran.gpulet, ran.number, ran.rows), (ran.batches, ran.time_us))).collect();
+        let before = std::mem::replace(&mut self.before, now);
+        let active: BTreeMap<GpuletId, &Gpulet> = rollout.active().collect();
+        let in_force = rollout.is_idle().then(|| active.keys().copied().collect::<Vec<_>>());
+        let is_same = in_force.is_some() && in_force == self.in_force;
+        self.in_force = in_force;
+        self.off.retain(|(.., number), _| models.iter().any(|looked| looked.seen.number == *number));
+        if !is_same {
+            self.sums.clear();
+            return;
+        }
+        for device in devices {
+            let here = active.iter().filter(|(_, gpulet)| gpulet.device == device.name);
+            let runs = here.map(|(id, gpulet)| (*id, self.runs(*id, gpulet, device, models, &before)));
+            let runs: Vec<(GpuletId, Vec<Run<'_>>)> = runs.collect();
+            self.learn(device, &runs, elapsed_us as f64);
+        }
+    }
+
+    /// What a gpulet ran since `before`, as far as its profiles know it.
+    fn runs<'a>(
+        &self,
+        id: GpuletId,
+        gpulet: &Gpulet,
+        device: &Device,
+        models: &'a [Looked],
+        before: &Totals,
+    ) -> Vec<Run<'a>> {
+        let all = self.before.range((id, 0, 0)..=(id, u32::MAX, u32::MAX));
+        let run = |(key, now): (&(GpuletId, u32, u32), &(u64, u64))| {
+            let (_, number, rows) = *key;
+            let before = before.get(key).copied().unwrap_or_default();
+            let batches = now.0.checked_sub(before.0).filter(|batches| *batches > 0)?;
+            let time_us = now.1.checked_sub(before.1)? as f64;
+            let looked = models.iter().find(|looked| looked.seen.number == number)?;
+            let profiles: &[Profile] = looked.model.profiles.as_deref().unwrap_or_default();
+            let profile = profiles.iter().find(|profile| profile.device() == device.kind.name)?;
+            let alone_us = profile.latency_us(Quantile::P50, rows, gpulet.units).ok()? * batches as f64;
+            Some(Run {
+                number,
+                own: Runner { profile, batch: rows, units: gpulet.units },
+                batches,
+                time_us,
+                alone_us,
+            })
+        };
+        all.filter_map(run).collect()
+    }
+
+    fn learn(&mut self, device: &Device, runs: &[(GpuletId, Vec<Run<'_>>)], elapsed_us: f64) {
+        let loads = runs.iter().map(|(_, runs)| {
+            let turns: Vec<(Load, f64)> = runs.iter().map(|run| (Load::of(&run.own), run.time_us)).collect();
+            let busy_us: f64 = turns.iter().map(|(_, time_us)| time_us).sum();
+            (Load::mean(&turns), busy_us / elapsed_us)
+        });
+        let loads: Vec<(Load, f64)> = loads.collect();
+        let kind = &device.kind.name;
+        let learner = self.learners.entry(kind.clone());
+        let learner = learner.or_insert_with(|| Learner::new(&Contention::NONE, QUANTILE));
+        for (at, (id, runs)) in runs.iter().enumerate() {
+            let others = loads.iter().enumerate().filter(|(other, _)| *other != at);
+            let neighbours: Vec<(Load, f64)> = others.map(|(_, load)| *load).collect();
+            for run in runs {
+                let sum = self.sums.entry((*id, run.number)).or_default();
+                sum.batches = sum.batches.saturating_add(run.batches);
+                sum.time_us += run.time_us;
+                sum.alone_us += run.alone_us;
+                sum.met.add(&learner.met(&run.own, &neighbours), run.alone_us);
+            }
+            for run in runs {
+                let Some(sum) = self.sums.get_mut(&(*id, run.number)) else { continue };
+                if sum.batches < BATCHES {
+                    continue;
+                }
+                let Sum { time_us, alone_us, met, .. } = std::mem::take(sum);
+                let (factor, met) = (time_us / alone_us, met.over(alone_us));
+                let off = self.off.entry((kind.clone(), run.own.units, run.number)).or_default();
+                if met.share < ALONE {
+                    off.take(factor);
+                } else {
+                    learner.observe_mean(&met, factor / off.factor());
+                }
+            }
+        }
+    }
+}
+
+impl Off {
+    fn take(&mut self, factor: f64) {
+        self.observations = self.observations.saturating_add(1).min(ALONE_MEMORY);
+        let step = factor.clamp(1.0 / OFF_MAX, OFF_MAX) - self.factor;
+        self.factor += step / f64::from(self.observations);
+    }
+
+    /// Where nothing ran alone yet, the profile is believed.
+    fn factor(&self) -> f64 {
+        if self.observations == 0 { 1.0 } else { self.factor }
+    }
+}
+
+impl Controller {
+    /// What was learned of neighbours, by kind of device.
+    pub fn interference(&self) -> Vec<InterferenceEntry> {
+        let entry = |(kind, learner): (&String, &Learner)| InterferenceEntry {
+            kind: kind.clone(),
+            believed: self.options.believes_learned && learner.is_settled(),
+            observations: learner.observations(),
+            weights: learner.weights(),
+            margin: learner.margin(),
+            error: learner.errors().map(ErrorEntry::from),
+            error_of_none: learner.errors_of_none().map(ErrorEntry::from),
+        };
+        self.slowing.learners.iter().map(entry).collect()
+    }
+
+    /// Takes in what ran, and says whether that alone is worth a plan.
+    pub(super) fn learn(&mut self, now_us: u64, models: &[Looked], ran: &[Ran]) -> bool {
+        let period_us = self.options.period_us;
+        self.slowing.look((now_us, period_us), models, ran, &self.terms.devices, &self.rollout);
+        self.options.believes_learned
+            && self.moved(&self.slowing.learned()).is_some_and(|moved| moved > MATERIAL)
+    }
+
+    /// Plans from now on with what was learned, unless that is next to nothing new for the plan in force.
+    pub(super) fn believe(&mut self) {
+        if !self.options.believes_learned {
+            return;
+        }
+        let learned = self.slowing.learned();
+        if self.moved(&learned).is_none_or(|moved| moved > WORTH) {
+            let interference = Interference::Learned(learned);
+            self.terms = Arc::new(Terms { interference, ..Terms::clone(&self.terms) });
+        }
+    }
+
+    /// How far, relatively, factors of the plan in force are from those that it would be planned with now; none where no
+    /// gpulet has a neighbour.
+    fn moved(&self, learned: &Learned) -> Option<f64> {
+        let problem = self.problem.as_ref()?;
+        let learned = Interference::Learned(learned.clone());
+        if learned == self.terms.interference {
+            return Some(0.0);
+        }
+        let active: Vec<&Gpulet> = self.rollout.active().map(|(_, gpulet)| gpulet).collect();
+        let mut most = None;
+        for device in problem.devices() {
+            let here = active.iter().filter(|gpulet| gpulet.device == device.name);
+            let here: Vec<(u32, Vec<(Runner<'_>, Load)>)> =
+                here.map(|gpulet| (gpulet.first_unit, slots(problem, device, gpulet))).collect();
+            for (unit, own) in &here {
+                let others = here.iter().filter(|(other, _)| other != unit);
+                let others: Vec<Vec<Load>> =
+                    others.map(|(_, slots)| slots.iter().map(|(_, load)| *load).collect()).collect();
+                let others: Vec<&[Load]> = others.iter().map(Vec::as_slice).collect();
+                for (runner, _) in own.iter().filter(|_| !others.is_empty()) {
+                    let factor = |believed: &Interference| believed.slowdown(runner, &others);
+                    let moved = (factor(&learned) / factor(&self.terms.interference) - 1.0).abs();
+                    most = Some(f64::max(moved, most.unwrap_or(0.0)));
+                }
+            }
+        }
+        most
+    }
+}
+
+fn slots<'a>(problem: &'a Problem, device: &Device, gpulet: &Gpulet) -> Vec<(Runner<'a>, Load)> {
+    let runner = |slot: &crate::plan::Slot| {
+        let workload = problem.workloads().iter().find(|workload| workload.name == slot.workload)?;
+        let profile = problem.profile(workload, &device.kind)?;
+        let runner = Runner { profile, batch: slot.batch, units: gpulet.units };
+        Some((runner, Load::of(&runner)))
+    };
+    gpulet.slots.iter().filter_map(runner).collect()
+}

@@ -1,0 +1,119 @@
+//! What a file says that neighbours on a device do to each other: one section, whichever file it stands in.
+
+use gpulet_core::interference::{Contention, DevicePower, Gpulet, Igniter, Interference, NoInterference};
+use workload::{InterferenceSection, PowerSection, WorkloadError, nearest};
+
+use crate::partition::fault;
+
+/// The words that a file may use. The model that learns has nothing to learn from here.
+const WORDS: [&str; 4] = ["none", "gpulet", "contention", "igniter"];
+/// Figures of any kind at most.
+const FIGURE_MAX: f64 = 1e12;
+
+/// The model with its figures. `field` is the path of the section.
+///
+/// # Errors
+/// The key that is wrong, and what would be right; without file and line.
+pub fn interference(field: &str, section: &InterferenceSection) -> Result<Interference, WorkloadError> {
+    let section = Section { field, section };
+    let power = section.powers()?;
+    match section.section.model.as_str() {
+        "none" => {
+            section.unused("coefficients", section.section.coefficients.is_empty())?;
+            section.unused("power", power.is_empty())?;
+            Ok(Interference::NoInterference(NoInterference))
+        }
+        "gpulet" => {
+            section.unused("power", power.is_empty())?;
+            Ok(Interference::Gpulet(Gpulet { coefficients: section.coefficients()? }))
+        }
+        "contention" => {
+            let [(_, power)] = power.as_slice() else {
+                let problem = format!(
+                    "model `contention` is that of one kind of device: expected one table like [{field}.power.v100], got {}",
+                    power.len()
+                );
+                return section.fault("power", problem);
+            };
+            Ok(Interference::Contention(Contention { coefficients: section.coefficients()?, power: *power }))
+        }
+        "igniter" => {
+            section.unused("coefficients", section.section.coefficients.is_empty())?;
+            Ok(Interference::Igniter(Igniter { devices: power.into_iter().collect() }))
+        }
+        word => {
+            let hint = match nearest(word, &WORDS) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => format!("expected one of {}", WORDS.join(", ")),
+            };
+            Err(fault(field, format!("unknown model `{word}`, {hint}")))
+        }
+    }
+}
+
+fn is_sound(figure: f64) -> bool {
+    figure.is_finite() && figure.abs() <= FIGURE_MAX
+}
+
+struct Section<'a> {
+    field: &'a str,
+    section: &'a InterferenceSection,
+}
+
+impl Section<'_> {
+    fn fault<T>(&self, key: &str, problem: String) -> Result<T, WorkloadError> {
+        Err(fault(format!("{}.{key}", self.field), problem))
+    }
+
+    fn unused(&self, key: &str, is_empty: bool) -> Result<(), WorkloadError> {
+        if is_empty {
+            return Ok(());
+        }
+        self.fault(key, format!("model `{}` has no use for it, remove it", self.section.model))
+    }
+
+    fn coefficients<const N: usize>(&self) -> Result<[f64; N], WorkloadError> {
+        let said = &self.section.coefficients;
+        let found: Option<[f64; N]> = said.as_slice().try_into().ok();
+        match found.filter(|found| found.iter().all(|figure| is_sound(*figure))) {
+            Some(found) => Ok(found),
+            None => {
+                let model = &self.section.model;
+                let problem =
+                    format!("model `{model}` needs {N} numbers of at most {FIGURE_MAX}, got {said:?}");
+                self.fault("coefficients", problem)
+            }
+        }
+    }
+
+    fn powers(&self) -> Result<Vec<(String, DevicePower)>, WorkloadError> {
+        let mut found = Vec::new();
+        for (kind, figures) in &self.section.power {
+            let PowerSection { cap_w, idle_w, clock_mhz, clock_mhz_per_w, launch_us_per_runner, launch_us } =
+                *figures;
+            let all = [
+                ("cap_w", cap_w, cap_w >= 0.0),
+                ("idle_w", idle_w, idle_w >= 0.0),
+                ("clock_mhz", clock_mhz, clock_mhz > 0.0),
+                ("clock_mhz_per_w", clock_mhz_per_w, clock_mhz_per_w <= 0.0),
+                ("launch_us_per_runner", launch_us_per_runner, true),
+                ("launch_us", launch_us, true),
+            ];
+            if let Some((key, value, _)) =
+                all.into_iter().find(|(_, value, right)| !right || !is_sound(*value))
+            {
+                let problem = match key {
+                    "clock_mhz" => "expected megahertz above 0",
+                    "clock_mhz_per_w" => "expected a number of at most 0, for power lowers the clock",
+                    "cap_w" | "idle_w" => "expected watts of at least 0",
+                    _ => "expected a number of microseconds",
+                };
+                return self.fault(&format!("power.{kind}.{key}"), format!("{problem}, got {value}"));
+            }
+            let power =
+                DevicePower { cap_w, idle_w, clock_mhz, clock_mhz_per_w, launch_us_per_runner, launch_us };
+            found.push((kind.clone(), power));
+        }
+        Ok(found)
+    }
+}

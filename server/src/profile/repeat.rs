@@ -1,0 +1,79 @@
+//! Runs a batch again and again, until it is warm and then as often as it takes.
+
+use std::iter::Cycle;
+use std::slice;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use models::engine::{Batch, Session};
+
+use super::bench::Halt;
+use super::runs::{Measured, Run, Runs, Usual, WarmUp};
+use super::waiting::Waiting;
+
+/// A session and batches of one size with other values, which it runs in turn.
+pub struct Repeat<'a> {
+    session: &'a mut dyn Session,
+    waiting: Option<&'a Waiting>,
+    batches: Cycle<slice::Iter<'a, Batch>>,
+    stop: &'a AtomicBool,
+}
+
+impl<'a> Repeat<'a> {
+    /// `waiting` watches the session's threads; `stop` is set once somebody wants the run to end.
+    pub fn new(
+        session: &'a mut dyn Session,
+        waiting: Option<&'a Waiting>,
+        batches: &'a [Batch],
+        stop: &'a AtomicBool,
+    ) -> Self {
+        Self { session, waiting, batches: batches.iter().cycle(), stop }
+    }
+
+    fn run(&mut self) -> Result<Run, Halt> {
+        if self.stop.load(Ordering::Relaxed) {
+            return Err(Halt::Stopped);
+        }
+        let waited = || self.waiting.and_then(Waiting::total).unwrap_or_default();
+        let batch = self.batches.next().ok_or(Halt::Stopped)?;
+        let before = waited();
+        let started = Instant::now();
+        let answer = self.session.run(batch);
+        let took = started.elapsed();
+        answer.map_err(|error| Halt::Failed(error.to_string()))?;
+        Ok(Run { took, waited: waited().saturating_sub(before) })
+    }
+
+    /// Until it is warm, or the patience with it ended.
+    pub fn warm_up(&mut self, time: Duration) -> Result<Usual, Halt> {
+        let mut warm_up = WarmUp::default();
+        let started = Instant::now();
+        loop {
+            if let Some(usual) = warm_up.take(self.run()?, started.elapsed(), time) {
+                return Ok(usual);
+            }
+        }
+    }
+
+    /// As often as it takes, where that is usual; `show` is told how much is done.
+    pub fn measure(
+        &mut self,
+        usual: Usual,
+        time: Duration,
+        mut show: impl FnMut(f64),
+    ) -> Result<Measured, Halt> {
+        let mut runs = Runs::new(usual);
+        let started = Instant::now();
+        loop {
+            runs.take(self.run()?);
+            let done = runs.done(started.elapsed(), time);
+            show(done);
+            if done >= 1.0 {
+                break;
+            }
+        }
+        runs.measured().ok_or_else(|| {
+            Halt::Failed("in every run others had its cores: measure on a quieter machine".to_owned())
+        })
+    }
+}
