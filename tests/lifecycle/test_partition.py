@@ -347,6 +347,35 @@ def test_gpulets_of_devices_that_are_emulated_follow_the_load_too(tmp_path: Path
         assert {g["device"] for g in gpulets} <= {"gpu0", "gpu1"} and {g["units"] for g in gpulets} <= {1, 2, 4}
 
 
+def test_what_neighbours_cost_is_learned_and_shown(tmp_path: Path) -> None:
+    """Batches on the emulated device take 1.4 times as long beside others, which no profile says."""
+    profiles = emulated(tmp_path)
+    used = {"utilisation": {"batch": 1, "cache": 0.0, "bandwidth": 0.0}}
+    lines = [[line, json.dumps(used)] if '"profile"' in line else [line] for line in profiles.read_text().splitlines()]
+    profiles.write_text("\n".join(line for both in lines for line in both) + "\n")
+    config = EMULATED.format(profiles=profiles, isolation="none").replace("count = 2", "count = 1")
+    config = config.replace("sizes = [1, 2, 4]", "interference = { model = 'gpulet', coefficients = [0.0, 0.0, 0.0, 0.0, 1.4] }")
+    with Tessera(repository(tmp_path / "models"), config) as server:
+        server.wait_ready()
+        until(lambda: partition(server)["epoch"] > 0, "the first plan")
+        plan = {"gpulets": [{**gpulet(0, 2, "quick"), "device": "gpu0"}, {**gpulet(2, 2, "slow", "rare"), "device": "gpu0"}]}
+        status, answer, _ = Client(server).post("/v2/partition/plan", plan)
+        assert status == 200, answer
+        traffic = Traffic(server, {"quick": 2, "slow": 2})
+        learned = lambda: (partition(server)["interference"] or [{"observations": 0}])[0]  # noqa: E731
+        try:
+            until(lambda: learned()["observations"] >= 48, f"batches beside others: {learned()}")
+        finally:
+            traffic.end()
+        found = learned()
+        print(found)
+        assert found["kind"] == "toy" and found["believed"], found
+        assert found["error"]["mean_pct"] < found["error_of_none"]["mean_pct"] / 2, found
+        shown = {series: value for series, value in server.metrics().items() if series.startswith("tessera_interference_error_ratio")}
+        ratio = lambda word: next(value for series, value in shown.items() if f'interference="{word}"' in series)  # noqa: E731
+        assert ratio("learned") < ratio("none") / 2, shown
+
+
 def test_where_memory_is_short_the_least_valuable_model_leaves_until_it_is_asked_for(tmp_path: Path) -> None:
     config = EMULATED.format(profiles=emulated(tmp_path, 400 << 20), isolation="none")
     config = config.replace("count = 2", "count = 1").replace("live = true", "live = true\nidle = '1h'")
@@ -371,6 +400,11 @@ def test_what_cannot_be_is_said_before_anything_is_served(tmp_path: Path) -> Non
         ("[lanes]\nshared = true\ncount = 4\n[partition]\nlive = true\n", "lanes.shared: set together with partition.live"),
         ("[partition]\nlive = true\npolicy = 'magic'\n", "partition.policy: `magic`: expected one of tessera"),
         ("[partition]\nlive = true\npolicy = 'fast-gshare'\n", "partition.policy: `fast-gshare`: plans windows of time"),
+        (
+            "[devices]\nisolation = 'process'\nemulated = [{ kind = 'toy', memory = '1GiB', interference = 'none' }]\n",
+            "devices.emulated[0].interference: set together with devices.isolation",
+        ),
+        ("[partition]\nlive = true\ninterference = 'magic'\n", "partition.interference: "),
         ("[partition]\nlive = true\nperiod = '1ms'\n", "partition.period: 1ms: expected at least 100ms"),
         ("[partition]\nlive = true\n[models.quick]\nlanes = [0]\n", "models.quick.lanes: set together with partition.live"),
     ):

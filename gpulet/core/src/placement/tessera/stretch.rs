@@ -116,7 +116,7 @@ fn patiently<'a>(problem: &Problem, site: &Site<'a>) -> Option<Site<'a>> {
         }
         match larger(problem, &best, &rooms, at) {
             Some(next) => best = next,
-            None => sated.iter_mut().skip(at).take(1).for_each(|sated| *sated = true),
+            None => sated.get_mut(at).into_iter().for_each(|sated| *sated = true),
         }
     }
     Some(best)
