@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use gpulet::{Device, FaultDomain, PartitionSpec, Resize, pin_this_thread};
+use gpulet::{Device, FaultDomain, PartitionSpec, Resize, allowed_cores, pin_this_thread};
 use gpulet_worker::{Limits, WorkerScope};
 use models::MadeUp;
 use models::engine::RunError;
@@ -150,17 +150,19 @@ fn whoever_gives_way_does_so_in_the_worker_and_nobody_else_does() {
 fn a_run_that_gives_way_says_what_it_took_without_the_time_for_which_it_had_no_core() {
     let world = World::new(WorkerScope::Gpulet);
     let (partition, _losses) = world.open(0);
-    let cores = partition.cores().to_vec();
     // As long as it says by the clock, and then as long as it takes to get a core again.
     let files = echo("spins", "time = { alpha_us = 60000, mode = \"spin\" }");
     let over = AtomicBool::new(false);
     let (took, passed) = thread::scope(|scope| {
-        scope.spawn(|| {
-            pin_this_thread(&cores).unwrap();
-            while !over.load(Ordering::Relaxed) {
-                std::hint::spin_loop();
-            }
-        });
+        for core in allowed_cores().unwrap() {
+            let over = &over;
+            scope.spawn(move || {
+                pin_this_thread(&[core]).unwrap();
+                while !over.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+        }
         let measuring = scope.spawn(|| {
             models::give_way().unwrap();
             let mut session = load(&partition, &files);
