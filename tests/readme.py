@@ -36,47 +36,40 @@ def squeezed(text: str) -> list[str]:
     return [" ".join(line.split()) for line in text.splitlines()]
 
 
+def drawn(part: str, codes: tuple[int, ...] = (0,)) -> str:
+    """What the README's command with this part prints; the picture that it writes must be one."""
+    command = next(block.strip() for block in blocks() if part in block)
+    with tempfile.TemporaryDirectory() as folder:
+        words = [str(Path(folder) / word) if re.fullmatch(r"\w+\.(html|svg)", word) else word for word in command.split()]
+        answer = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=START_SECONDS)
+        assert answer.returncode in codes, answer.stderr[-2000:]
+        (picture,) = Path(folder).iterdir()
+        assert "<svg" in picture.read_text()
+    return answer.stdout
+
+
 def simulation() -> None:
     """The comparison that the README shows, row for row."""
-    command = next(block.strip() for block in blocks() if " simulate " in block)
     shown = re.search(r"```text\n(ten-models: .*?)```", (ROOT / "README.md").read_text(), flags=re.S)
     assert shown, "the README shows no comparison"
-    with tempfile.TemporaryDirectory() as folder:
-        page = Path(folder) / "ten.html"
-        words = [str(page) if word == page.name else word for word in command.split()]
-        answer = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=START_SECONDS)
-        assert answer.returncode == 0, answer.stderr[-2000:]
-        assert "<svg" in page.read_text()
-    printed = set(squeezed(answer.stdout))
+    printed = set(squeezed(drawn(" simulate ")))
     missing = [line for line in squeezed(shown.group(1)) if line not in printed and line != "..."]
     assert not missing, f"the README says and the command does not: {missing}"
 
 
 def planned() -> None:
     """The README's plan: the six devices that iGniter's paper needs for its twelve workloads, and a picture of them."""
-    command = next(block.strip() for block in blocks() if " -- plan " in block)
-    with tempfile.TemporaryDirectory() as folder:
-        picture = Path(folder) / "plan.svg"
-        words = [str(picture) if word == picture.name else word for word in command.split()]
-        answer = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=START_SECONDS)
-        assert answer.returncode == 0, answer.stderr[-2000:]
-        assert "<svg" in picture.read_text()
-    assert "devices needed: 6 of 12" in answer.stdout, answer.stdout
+    printed = drawn(" -- plan ")
+    assert "devices needed: 6 of 12" in printed, printed
 
 
 def measured() -> None:
     """The README's run of the load generator, against the server that its first command started."""
-    command = next(block.strip() for block in blocks() if " -- load " in block)
-    with tempfile.TemporaryDirectory() as folder:
-        page = Path(folder) / "digits.html"
-        words = [str(page) if word == page.name else word for word in command.split()]
-        answer = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=START_SECONDS)
-        # 3: it ran, and this machine was too busy for the client to keep up.
-        assert answer.returncode in (0, 3), answer.stderr[-2000:]
-        assert "<svg" in page.read_text()
-    row = next(line.split() for line in answer.stdout.splitlines() if line.startswith("digits "))
+    # 3: it ran, and this machine was too busy for the client to keep up.
+    printed = drawn(" -- load ", codes=(0, 3))
+    row = next(line.split() for line in printed.splitlines() if line.startswith("digits "))
     refused, failed = row[-2:]
-    assert (refused, failed) == ("0", "0"), answer.stdout
+    assert (refused, failed) == ("0", "0"), printed
 
 
 def main() -> int:

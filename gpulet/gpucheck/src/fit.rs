@@ -19,16 +19,6 @@ use crate::pairs::{Beside, KernelSide, Pair};
 /// A term below this everywhere says nothing.
 const NOTHING: f64 = 1e-9;
 
-/// Power that nobody reads: no clock is ever lowered for it.
-const POWER_UNKNOWN: DevicePower = DevicePower {
-    cap_w: 1e9,
-    idle_w: 0.0,
-    clock_mhz: 1.0,
-    clock_mhz_per_w: 0.0,
-    launch_us_per_runner: 0.0,
-    launch_us: 0.0,
-};
-
 /// What is fitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Regression {
@@ -59,7 +49,7 @@ impl Regression {
     fn terms(self, own: &Runner<'_>, other: &Load) -> Vec<f64> {
         match self {
             Self::Gpulet => Gpulet::terms(&Load::of(own), other).to_vec(),
-            Self::Contention => Contention::terms(&POWER_UNKNOWN, own, &[*other]).to_vec(),
+            Self::Contention => Contention::terms(&DevicePower::UNKNOWN, own, &[*other]).to_vec(),
         }
     }
 
@@ -69,7 +59,7 @@ impl Regression {
             Self::Gpulet => Interference::Gpulet(Gpulet { coefficients: [0, 1, 2, 3, 4].map(at) }),
             Self::Contention => Interference::Contention(Contention {
                 coefficients: [0, 1, 2, 3].map(at),
-                power: POWER_UNKNOWN,
+                power: DevicePower::UNKNOWN,
             }),
         }
     }
