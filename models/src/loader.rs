@@ -5,7 +5,7 @@ use std::str::FromStr;
 use crate::engine::ort::{Cuda, OrtLibrary, OrtMissing};
 use crate::engine::synthetic::Description;
 use crate::engine::{Content, ENGINES, Engine, Libraries, Prepared, Session};
-use crate::onnx::{Graph, check_external_data, free_batch};
+use crate::onnx::{Graph, check_external_data, free_batch, may_have_external_data};
 use crate::{EngineFailure, Format, LoadError, ModelFiles, Signature, batching};
 
 /// Which engine is to run a model.
@@ -54,6 +54,15 @@ impl FromStr for EngineChoice {
     }
 }
 
+/// What a session of a model turned out to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// Name of its engine; no other is tried.
+    pub engine: &'static str,
+    /// What it takes and gives.
+    pub signature: Signature,
+}
+
 /// How a model is to be loaded for one lane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadOptions {
@@ -72,6 +81,10 @@ pub struct LoadOptions {
     /// Largest batch. `None`: what the graph allows, up to [`DEFAULT_MAX_BATCH`](crate::DEFAULT_MAX_BATCH), if
     /// two rows together are answered as each alone. `Some(0)`: never batched.
     pub max_batch: Option<u32>,
+    /// What an earlier session of the very same files turned out to be under these options, wherever it runs. Spares
+    /// finding it out again: decoding the graph for an engine that does that itself, and checking that batches change
+    /// no answers, which is most of the time that a further session takes.
+    pub known: Option<Known>,
     /// The gpulet of a GPU that is to run it; `None`: the CPU. Then `threads` and `cores` are those that the thread
     /// submitting to the gpulet may use.
     pub accelerator: Option<Cuda>,
@@ -86,8 +99,16 @@ impl Default for LoadOptions {
             plan_cache: 16,
             free_batch: false,
             max_batch: None,
+            known: None,
             accelerator: None,
         }
+    }
+}
+
+impl LoadOptions {
+    /// The engine that is to run it.
+    fn choice(&self) -> EngineChoice {
+        self.known.as_ref().map_or(self.engine, |known| EngineChoice::Named(known.engine))
     }
 }
 
@@ -125,12 +146,15 @@ impl Loader {
                     {
                         tracing::info!(model = %files.name, used = engine.name(), "not used: {failure}");
                     }
-                    return batching::verify(files, session, options);
+                    return match &options.known {
+                        Some(_) => Ok(session),
+                        None => batching::verify(files, session, options),
+                    };
                 }
                 Err(failure) => failures.push(failure),
             }
         }
-        if let (EngineChoice::Named(name), true) = (options.engine, failures.is_empty()) {
+        if let (EngineChoice::Named(name), true) = (options.choice(), failures.is_empty()) {
             failures.push(EngineFailure {
                 engine: name,
                 operator: None,
@@ -147,7 +171,7 @@ impl Loader {
 }
 
 fn candidates(format: Format, options: &LoadOptions) -> impl Iterator<Item = &'static dyn Engine> {
-    let (choice, on_gpu) = (options.engine, options.accelerator.is_some());
+    let (choice, on_gpu) = (options.choice(), options.accelerator.is_some());
     ENGINES.iter().copied().filter(move |engine| {
         engine.accepts(format)
             && (!on_gpu || engine.runs_on_gpus())
@@ -180,6 +204,12 @@ fn prepare<'a>(files: &'a ModelFiles, options: &LoadOptions) -> Result<Prepared<
 }
 
 fn prepare_onnx<'a>(files: &'a ModelFiles, options: &LoadOptions) -> Result<Prepared<'a>, LoadError> {
+    if let Some(known) = &options.known
+        && file_suffices(files, options, known.engine)
+    {
+        let content = Content::Onnx { graph: None, bytes: files.bytes.clone(), external: false };
+        return Ok(Prepared { files, content, signature: known.signature.clone() });
+    }
     let mut graph = Graph::decode(files)?;
     let external = check_external_data(files, &graph.proto)?;
     let mut bytes = files.bytes.clone();
@@ -188,6 +218,10 @@ fn prepare_onnx<'a>(files: &'a ModelFiles, options: &LoadOptions) -> Result<Prep
         outputs = free_batch(&mut graph)?;
         bytes = graph.encode();
     }
+    if let Some(known) = &options.known {
+        let content = Content::Onnx { graph: Some(Box::new(graph)), bytes, external };
+        return Ok(Prepared { files, content, signature: known.signature.clone() });
+    }
     let inputs = graph.inputs()?;
     let max_batch = batching::max_batch(&graph.model, &inputs, &outputs, options)?;
     let signature = Signature {
@@ -195,7 +229,14 @@ fn prepare_onnx<'a>(files: &'a ModelFiles, options: &LoadOptions) -> Result<Prep
         outputs: outputs.iter().map(crate::onnx::GraphTensor::spec).collect(),
         max_batch,
     };
-    Ok(Prepared { files, content: Content::Onnx { graph: Box::new(graph), bytes, external }, signature })
+    let content = Content::Onnx { graph: Some(Box::new(graph)), bytes, external };
+    Ok(Prepared { files, content, signature })
+}
+
+/// Whether an engine that knows the model's signature needs nothing but the file as it is.
+fn file_suffices(files: &ModelFiles, options: &LoadOptions, engine: &str) -> bool {
+    let decodes = ENGINES.iter().any(|one| one.name() == engine && one.takes_undecoded());
+    decodes && !options.free_batch && !may_have_external_data(&files.bytes)
 }
 
 #[cfg(test)]

@@ -21,6 +21,16 @@ impl Reference {
         Some(Self { input, outputs })
     }
 
+    /// The row.
+    pub(crate) fn input(&self) -> &Batch {
+        &self.input
+    }
+
+    /// Its answer.
+    pub(crate) fn outputs(&self) -> &[Tensor] {
+        &self.outputs
+    }
+
     /// Whether another session of the model gives the same. Numbers may differ by a hundredth of the largest of
     /// their output: how many threads share a sum changes its order.
     ///

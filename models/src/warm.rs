@@ -7,7 +7,7 @@ use oip::{Shape, Tensor};
 use crate::engine::{Batch, Session};
 use crate::repository::{WarmUp, WarmUpValues};
 use crate::stopwatch::Stopwatch;
-use crate::{EffectiveConfig, LoadError, sample};
+use crate::{EffectiveConfig, LoadError, Reference, sample};
 
 /// Time of its own that a session may be measured for. The run under way is finished.
 const BUDGET: Duration = Duration::from_secs(1);
@@ -44,18 +44,51 @@ pub fn warm(session: &mut dyn Session, config: &EffectiveConfig) -> Result<(), L
     run_sizes(session, config, 1).map(drop)
 }
 
+/// Runs a further session of a model for batches of up to `rows` rows: the warm-up requests of the configuration, then
+/// one batch of as many copies of the known row, or, where [each size settles](Session::settles_each_size) by itself,
+/// one of each size up to it. Smaller batches then find their working memory; nothing is measured or given back.
+///
+/// # Errors
+/// A run that failed.
+pub fn warm_for(
+    session: &mut dyn Session,
+    config: &EffectiveConfig,
+    reference: &Reference,
+    rows: u32,
+) -> Result<(), LoadError> {
+    let refuse = |reason: String| LoadError::Warm { model: config.name.to_string(), reason };
+    run_requested(session, config).map_err(refuse)?;
+    let row = reference.input();
+    let row_bytes =
+        bytes(row.inputs.iter().flatten()).saturating_add(bytes(reference.outputs().iter())).max(1);
+    let affordable = u32::try_from(BATCH_BYTES_MAX / row_bytes).unwrap_or(u32::MAX).max(1);
+    let largest = rows.min(session.signature().max_batch).clamp(1, affordable.min(ROWS_MAX));
+    let smallest = if session.settles_each_size() { 1 } else { largest };
+    for size in sizes(largest).filter(|size| *size >= smallest) {
+        let batch = sample::join(&vec![row.clone(); size as usize]);
+        session.run(&batch).map_err(|error| refuse(format!("a batch of {size} rows: {error}")))?;
+    }
+    Ok(())
+}
+
+/// Runs the warm-up requests of the configuration.
+fn run_requested(session: &mut dyn Session, config: &EffectiveConfig) -> Result<(), String> {
+    for warm_up in &config.warm_ups {
+        let batch = requested(session, warm_up)?;
+        for _ in 0..warm_up.count {
+            session.run(&batch).map_err(|error| format!("`{}`: {error}", warm_up.name))?;
+        }
+    }
+    Ok(())
+}
+
 fn run_sizes(
     session: &mut dyn Session,
     config: &EffectiveConfig,
     runs: usize,
 ) -> Result<Vec<(u32, Duration)>, LoadError> {
     let refuse = |reason: String| LoadError::Warm { model: config.name.to_string(), reason };
-    for warm_up in &config.warm_ups {
-        let batch = requested(session, warm_up).map_err(refuse)?;
-        for _ in 0..warm_up.count {
-            session.run(&batch).map_err(|error| refuse(format!("`{}`: {error}", warm_up.name)))?;
-        }
-    }
+    run_requested(session, config).map_err(refuse)?;
     let mut time = Time { own: Stopwatch::start(), passed: Instant::now(), waited: Duration::ZERO };
     let Some((extent, outputs)) = sample::first_that_runs(session) else {
         tracing::info!(model = %config.name, "no made-up input runs: batch times will be learnt from traffic");
@@ -276,6 +309,48 @@ mod tests {
         let profile = warm_and_profile(&mut Elsewhere(signature, took), &config).unwrap();
         // By the caller's clock 8 sizes of 5 runs would be more than it may take in all.
         assert_eq!(profile, [1, 2, 4, 8, 16, 32, 64, 128].map(|rows| (rows, took)));
+    }
+
+    /// Takes note of the rows that it runs.
+    struct Noted(Elsewhere, bool, Vec<u32>);
+
+    impl Session for Noted {
+        fn run(&mut self, batch: &Batch) -> Result<Vec<Tensor>, RunError> {
+            let x = batch.inputs[0].as_ref().unwrap();
+            assert_eq!(x.shape.extents()[0], u64::from(batch.rows));
+            self.2.push(batch.rows);
+            Ok(vec![Tensor { name: "y".to_owned(), ..x.clone() }])
+        }
+
+        fn signature(&self) -> &Signature {
+            self.0.signature()
+        }
+
+        fn engine(&self) -> &'static str {
+            "noted"
+        }
+
+        fn settles_each_size(&self) -> bool {
+            self.1
+        }
+    }
+
+    #[test]
+    fn a_further_session_is_warmed_for_the_batches_that_it_will_get() {
+        let signature = inspect(&synthetic(IDENTITY), &LoadOptions::default()).unwrap();
+        let name = ModelName::new("fake").unwrap();
+        let pbtxt = Pbtxt::parse(&name, "").unwrap();
+        let config =
+            EffectiveConfig::resolve(&name, Some(&pbtxt), &ModelSettings::default(), &signature).unwrap();
+        let session = |settles| Noted(Elsewhere(signature.clone(), Duration::ZERO), settles, Vec::new());
+        let reference = Reference::of(&mut session(false)).unwrap();
+        for (settles, rows, expected) in
+            [(false, 6, vec![6]), (true, 6, vec![1, 2, 4, 6]), (false, 1000, vec![128]), (false, 0, vec![1])]
+        {
+            let mut session = session(settles);
+            warm_for(&mut session, &config, &reference, rows).unwrap();
+            assert_eq!(session.2, expected, "{settles}, {rows}");
+        }
     }
 
     const IDENTITY: &str = "max_batch = 128\n\

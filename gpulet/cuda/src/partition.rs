@@ -162,6 +162,10 @@ impl Session for GpuletSession {
         self.session.engine()
     }
 
+    fn settles_each_size(&self) -> bool {
+        self.session.settles_each_size()
+    }
+
     fn trim(&mut self) {
         self.session.trim();
     }

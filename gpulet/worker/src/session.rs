@@ -36,6 +36,7 @@ const STARVED_LIMITS_MAX: u32 = 10;
 struct RemoteSession {
     signature: Signature,
     engine: &'static str,
+    settles_each_size: bool,
     socket: Socket,
     patience: Patience,
     slowness: Slowness,
@@ -86,6 +87,7 @@ pub(crate) fn load(
     Ok(Box::new(RemoteSession {
         signature,
         engine,
+        settles_each_size: loaded.settles_each_size,
         socket,
         patience,
         slowness: Slowness::default(),
@@ -162,6 +164,10 @@ impl Session for RemoteSession {
 
     fn engine(&self) -> &'static str {
         self.engine
+    }
+
+    fn settles_each_size(&self) -> bool {
+        self.settles_each_size
     }
 
     fn took(&self) -> Option<Duration> {

@@ -69,6 +69,12 @@ pub trait Session: Send {
         None
     }
 
+    /// Whether the first batch of each size takes much longer than those after it, as where the libraries of a GPU
+    /// choose their kernels then.
+    fn settles_each_size(&self) -> bool {
+        false
+    }
+
     /// Lets the next run give back working memory that earlier, larger batches left behind. Costs that run some
     /// time.
     fn trim(&mut self) {}
@@ -78,7 +84,8 @@ pub trait Session: Send {
 pub(crate) enum Content {
     /// An ONNX graph, as messages and as the bytes of the file (rewritten together if at all).
     Onnx {
-        graph: Box<Graph>,
+        /// None only for engines that [take undecoded files](Engine::takes_undecoded).
+        graph: Option<Box<Graph>>,
         bytes: Bytes,
         /// Whether weights lie in other files of the version's folder.
         external: bool,
@@ -112,6 +119,11 @@ pub(crate) trait Engine: Sync {
 
     /// Whether it heeds [`LoadOptions::accelerator`]. One that does not is not asked to load for a gpulet of a GPU.
     fn runs_on_gpus(&self) -> bool {
+        false
+    }
+
+    /// Whether the bytes of an ONNX file are all that it needs of it, besides the signature.
+    fn takes_undecoded(&self) -> bool {
         false
     }
 

@@ -50,6 +50,10 @@ impl Engine for Ort {
         true
     }
 
+    fn takes_undecoded(&self) -> bool {
+        true
+    }
+
     fn load(
         &self,
         model: &Prepared<'_>,

@@ -54,7 +54,7 @@ impl Engine for Tract {
         _libraries: &Libraries<'_>,
         options: &LoadOptions,
     ) -> Result<Box<dyn Session>, EngineFailure> {
-        let Content::Onnx { graph, .. } = &model.content else {
+        let Content::Onnx { graph: Some(graph), .. } = &model.content else {
             return Err(failure(None, "takes only ONNX models"));
         };
         check_datatypes(&model.signature)?;

@@ -9,7 +9,7 @@ use super::*;
 use crate::engine::ort::{Environment, discover};
 use crate::engine::{Batch, RunError};
 use crate::onnx::fixture::{Builder, D, matmul};
-use crate::{Dim, give_way, release_unused_memory};
+use crate::{Dim, Signature, give_way, release_unused_memory};
 
 /// ONNX Runtime from this process's environment; says why when there is none.
 pub(crate) fn loader() -> Loader {
@@ -98,6 +98,38 @@ fn answers_outlive_their_session() {
         release_unused_memory();
         assert!(values(&outputs[0]).iter().zip(&given).all(|(out, given)| *out == -given), "{engine}");
     }
+}
+
+#[test]
+fn a_further_session_is_what_the_first_was_found_to_be() {
+    let loader = loader();
+    // Rows that mix: found out by running it, so the graph alone would say that it may be batched.
+    let mixing = Builder::default()
+        .input("x", DataType::Float, &[D::S("n"), D::N(3)])
+        .output("y", DataType::Float, &[D::S("n"), D::N(3)])
+        .node("ReduceMax", &["x"], &["most"])
+        .attribute("keepdims", 0)
+        .node("Sub", &["x", "most"], &["y"]);
+    for engine in engines(&loader) {
+        let files = mixing.clone().files();
+        let mut first = loader.load(&files, &named(engine)).unwrap();
+        let known = Known { engine: first.engine(), signature: first.signature().clone() };
+        assert_eq!(known.signature.max_batch, 0, "{engine}");
+        let options = LoadOptions { known: Some(known.clone()), ..LoadOptions::default() };
+        let mut second = loader.load(&files, &options).unwrap();
+        assert_eq!((second.engine(), second.signature()), (known.engine, &known.signature));
+        let given = batch(floats("x", &[2, 3], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]), 1);
+        let answers = [&mut first, &mut second].map(|session| session.run(&given).unwrap());
+        assert_eq!(values(&answers[0][0]), values(&answers[1][0]));
+        assert_eq!(values(&answers[0][0]), [-5.0, -4.0, -3.0, -2.0, -1.0, 0.0]);
+    }
+    let elsewhere = Known {
+        engine: "synthetic",
+        signature: Signature { inputs: Vec::new(), outputs: Vec::new(), max_batch: 0 },
+    };
+    let options = LoadOptions { known: Some(elsewhere), ..LoadOptions::default() };
+    let refused = loader.load(&mixing.files(), &options).err().unwrap().to_string();
+    assert!(refused.contains("does not run ONNX models"), "{refused}");
 }
 
 #[test]
@@ -293,6 +325,11 @@ fn weights_in_other_files_load_only_from_the_versions_folder() {
         let mut session = loader.load(&in_folder(graph.clone()), &named(engine)).unwrap();
         let outputs = session.run(&batch(floats("x", &[1, 3], &[1.0, 1.0, 1.0]), 1)).unwrap();
         assert_eq!(values(&outputs[0]), [9.0, 12.0], "{engine}");
+        let known = Known { engine: session.engine(), signature: session.signature().clone() };
+        let options = LoadOptions { known: Some(known), ..LoadOptions::default() };
+        let mut further = loader.load(&in_folder(graph.clone()), &options).unwrap();
+        let again = further.run(&batch(floats("x", &[1, 3], &[1.0, 1.0, 1.0]), 1)).unwrap();
+        assert_eq!(values(&again[0]), [9.0, 12.0], "{engine}");
     }
     for (location, part) in [
         ("../weights.bin", "leaves the version's folder"),

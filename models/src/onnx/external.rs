@@ -6,6 +6,11 @@ use tract_onnx::pb;
 
 use crate::{LoadError, ModelFiles};
 
+/// Whether a file that was not decoded may keep weights in other files: such tensors have an entry of this name.
+pub(crate) fn may_have_external_data(bytes: &[u8]) -> bool {
+    memchr::memmem::find(bytes, b"location").is_some()
+}
+
 /// Whether the graph keeps weights in other files. Refuses files that lie outside the version's folder, are
 /// not there, or are shorter than the graph says.
 pub(crate) fn check_external_data(files: &ModelFiles, proto: &pb::ModelProto) -> Result<bool, LoadError> {

@@ -12,6 +12,6 @@ mod graph;
 pub(crate) mod fixture;
 
 pub(crate) use element::datatype;
-pub(crate) use external::check_external_data;
+pub(crate) use external::{check_external_data, may_have_external_data};
 pub(crate) use free_batch::free_batch;
 pub(crate) use graph::{Graph, GraphDim, GraphTensor};

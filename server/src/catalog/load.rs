@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use gpulet::LaneHandle;
 use models::engine::Session;
 use models::{
-    ContentHash, Dim, EffectiveConfig, EngineChoice, LaneChoice, ModelFiles, ModelName, Reference, Signature,
-    Version, inspect, warm, warm_and_profile,
+    ContentHash, Dim, EffectiveConfig, EngineChoice, Known, LaneChoice, LoadOptions, ModelFiles, ModelName,
+    Reference, Signature, Version, inspect, warm, warm_and_profile,
 };
 use oip::Datatype;
 use router_core::batch::Policy;
@@ -34,6 +34,9 @@ pub(super) struct Planned {
     policy: Policy,
     pub files: ModelFiles,
 }
+
+/// What the first session of a version told: signature, engine, times of batches, and the known answer.
+type First = (Signature, &'static str, Vec<(u32, Duration)>, Option<Reference>);
 
 /// A version whose sessions exist and have run. Its files are gone.
 struct Warmed {
@@ -190,9 +193,12 @@ impl Catalog {
         let lanes = self.lanes_for(&config)?;
         let started = Instant::now();
         let mut sessions = Vec::with_capacity(lanes.len());
-        let mut first = None;
+        let mut first: Option<First> = None;
         for lane in lanes {
+            let known =
+                first.as_ref().map(|(signature, engine, ..)| Known { engine, signature: signature.clone() });
             let options = config.load_options(lane.cores().len().max(1), lane.cores().to_vec());
+            let options = LoadOptions { known, ..options };
             let loaded = lane.partition().load(&files, &options);
             let mut session = loaded.map_err(|error| error.to_string())?;
             if first.is_none() {

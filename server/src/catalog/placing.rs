@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use gpulet::LaneHandle;
 use models::engine::Session;
-use models::{ModelName, Version, warm};
+use models::{Known, LoadOptions, ModelFiles, ModelName, Version, warm, warm_for};
 use router::LanePlan;
 use router_core::{LaneId, LaneKind, LaneSpec, LaneUp, ModelLanes, ModelMove, Switch};
 use tokio::sync::{Notify, OwnedRwLockWriteGuard};
@@ -37,7 +37,7 @@ impl Catalog {
         self.serving_names().iter().flat_map(|name| self.serving(name)).collect()
     }
 
-    /// Loads a session of a version for a lane and warms it, beside what serves.
+    /// Loads a session of a version for a lane and warms it for batches of some rows, beside what serves.
     ///
     /// # Errors
     /// What went wrong, also where the files are no longer those of the version.
@@ -45,22 +45,38 @@ impl Catalog {
         self: &Arc<Self>,
         loaded: &Arc<Loaded>,
         lane: &LaneHandle,
+        rows: u32,
     ) -> Result<Box<dyn Session>, String> {
         let waited_for = loaded.place.waiting() > 0;
         let (catalog, loaded, lane) = (Arc::clone(self), Arc::clone(loaded), lane.clone());
         let work = move || {
-            let name = ModelName::new(&loaded.name).map_err(|error| error.to_string())?;
-            let planned = catalog.plan(&name, Version(loaded.version))?;
-            if planned.files.hash != loaded.hash {
-                return Err(format!("the files of `{name}` were replaced: load it again"));
-            }
+            let files = catalog.files(&loaded)?;
+            let known = Known { engine: loaded.engine, signature: loaded.signature.as_ref().clone() };
             let options = loaded.config.load_options(lane.cores().len().max(1), lane.cores().to_vec());
-            let session = lane.partition().load(&planned.files, &options);
+            let session = lane.partition().load(&files, &LoadOptions { known: Some(known), ..options });
             let mut session = session.map_err(|error| error.to_string())?;
-            warm(session.as_mut(), &loaded.config).map_err(|error| error.to_string())?;
+            // Larger batches took longer than the first session was measured for.
+            let rows = loaded.measured.last().map_or(rows, |&(most, _)| rows.min(most));
+            match &loaded.reference {
+                Some(reference) => warm_for(session.as_mut(), &loaded.config, reference, rows),
+                None => warm(session.as_mut(), &loaded.config),
+            }
+            .map_err(|error| error.to_string())?;
             Ok(session)
         };
         self.aside.load(haste(waited_for), work).await.map_err(|lost| lost.to_string())?
+    }
+
+    /// The files that a version was loaded from.
+    fn files(&self, loaded: &Loaded) -> Result<ModelFiles, String> {
+        let name = ModelName::new(&loaded.name).map_err(|error| error.to_string())?;
+        let pbtxt = self.source.config(&name).map_err(|error| error.to_string())?;
+        let files = self.source.read(&name, Version(loaded.version), pbtxt.as_ref());
+        let files = files.map_err(|error| error.to_string())?;
+        if files.hash != loaded.hash {
+            return Err(format!("the files of `{name}` were replaced: load it again"));
+        }
+        Ok(files)
     }
 
     /// Holds a session against what the version's first one gave for a known input.
@@ -116,11 +132,9 @@ impl Catalog {
 
     /// Drops sessions that no lane has, aside from those that serve.
     pub async fn drop_aside(&self, sessions: Vec<Box<dyn Session>>) {
-        let dropping = move || {
-            drop(sessions);
-            models::release_unused_memory();
-        };
-        if let Err(lost) = self.aside.tidy(dropping).await {
+        let dropped = self.aside.tidy(move || drop(sessions)).await;
+        let released = self.aside.promptly(models::release_unused_memory).await;
+        if let Err(lost) = dropped.and(released) {
             tracing::warn!(%lost, "sessions dropped, and their memory not given back");
         }
     }
@@ -163,7 +177,7 @@ impl Catalog {
             if !self.lanes_out_of(&lanes, &loaded.config)?.iter().any(|own| own.id() == lane.id()) {
                 continue;
             }
-            let session = self.prepare(&loaded, lane).await?;
+            let session = self.prepare(&loaded, lane, loaded.signature.max_batch.max(1)).await?;
             let session = self.verify(&loaded, session).await?;
             self.install(&loaded, lane, session)?;
             let lanes = loaded.lanes().iter().map(|lane| LaneId(lane.id())).collect();

@@ -83,7 +83,7 @@ impl Layout {
             Step::Open { gpulet, device, first_unit, units } => {
                 self.open(*gpulet, &Share { device: device.clone(), first_unit: *first_unit, units: *units })
             }
-            Step::Prepare { gpulet, model, .. } => self.prepare(*gpulet, model).await,
+            Step::Prepare { gpulet, model, batch } => self.prepare(*gpulet, model, *batch).await,
             Step::Verify { gpulet, model, .. } => self.verify(*gpulet, model).await,
             // A session takes batches of any size, and gives back by itself what larger ones needed.
             Step::Shrink { .. } => Ok(()),
@@ -114,8 +114,8 @@ impl Layout {
         Ok(())
     }
 
-    /// Loads every version of the model that serves and has no session there.
-    async fn prepare(&self, gpulet: GpuletId, model: &str) -> Result<(), String> {
+    /// Loads every version of the model that serves and has no session there, for batches of some rows.
+    async fn prepare(&self, gpulet: GpuletId, model: &str, rows: u32) -> Result<(), String> {
         let lane = self.lane_of(gpulet)?;
         let versions = self.catalog.serving(model);
         if versions.is_empty() {
@@ -126,7 +126,7 @@ impl Layout {
             let known = loaded.lanes().iter().any(|other| other.id() == lane.id())
                 || self.lanes().staged.contains_key(&(gpulet, loaded.id.0));
             if !known {
-                let session = self.catalog.prepare(&loaded, &lane).await?;
+                let session = self.catalog.prepare(&loaded, &lane, rows).await?;
                 prepared.push(Staged { loaded, session });
             }
         }

@@ -41,7 +41,8 @@ impl Loading {
         let answer = match &loaded {
             Ok(session) => {
                 let signature = WireSignature::from(session.signature());
-                Ok(Loaded { signature, engine: session.engine().to_owned() })
+                let settles_each_size = session.settles_each_size();
+                Ok(Loaded { signature, engine: session.engine().to_owned(), settles_each_size })
             }
             Err(reason) => Err(refused(reason)),
         };

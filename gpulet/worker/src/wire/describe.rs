@@ -5,7 +5,9 @@ use std::path::PathBuf;
 
 use bytes::Bytes;
 use gpulet::{DeviceInfo, Guarantees};
-use models::{Dim, EngineChoice, Format, LoadOptions, ModelFiles, ModelName, Signature, TensorSpec, Version};
+use models::{
+    Dim, EngineChoice, Format, Known, LoadOptions, ModelFiles, ModelName, Signature, TensorSpec, Version,
+};
 use oip::Datatype;
 use serde::{Deserialize, Serialize};
 
@@ -95,12 +97,14 @@ pub(crate) struct WireOptions {
     plan_cache: usize,
     free_batch: bool,
     max_batch: Option<u32>,
+    /// Engine and signature.
+    known: Option<(String, WireSignature)>,
 }
 
 impl From<&LoadOptions> for WireOptions {
     fn from(options: &LoadOptions) -> Self {
         // What a gpulet accelerates its sessions with is known where the gpulet is.
-        let LoadOptions { engine, threads, cores, plan_cache, free_batch, max_batch, accelerator: _ } =
+        let LoadOptions { engine, threads, cores, plan_cache, free_batch, max_batch, known, accelerator: _ } =
             options;
         Self {
             engine: engine.as_str().to_owned(),
@@ -109,6 +113,7 @@ impl From<&LoadOptions> for WireOptions {
             plan_cache: *plan_cache,
             free_batch: *free_batch,
             max_batch: *max_batch,
+            known: known.as_ref().map(|known| (known.engine.to_owned(), (&known.signature).into())),
         }
     }
 }
@@ -117,11 +122,21 @@ impl TryFrom<WireOptions> for LoadOptions {
     type Error = String;
 
     fn try_from(options: WireOptions) -> Result<Self, String> {
-        let WireOptions { engine, threads, cores, plan_cache, free_batch, max_batch } = options;
-        let engine: EngineChoice =
-            engine.parse().map_err(|error: models::UnknownEngine| error.to_string())?;
-        Ok(Self { engine, threads, cores, plan_cache, free_batch, max_batch, accelerator: None })
+        let WireOptions { engine, threads, cores, plan_cache, free_batch, max_batch, known } = options;
+        let engine = choice(&engine)?;
+        let known = known.map(|(engine, signature)| {
+            let EngineChoice::Named(engine) = choice(&engine)? else {
+                return Err(format!("`{engine}` is no engine that a session has"));
+            };
+            Ok(Known { engine, signature: signature.try_into()? })
+        });
+        let known = known.transpose()?;
+        Ok(Self { engine, threads, cores, plan_cache, free_batch, max_batch, known, accelerator: None })
     }
+}
+
+fn choice(engine: &str) -> Result<EngineChoice, String> {
+    engine.parse().map_err(|error: models::UnknownEngine| error.to_string())
 }
 
 /// [`Signature`].
@@ -199,17 +214,6 @@ mod tests {
         assert_eq!((&again.name, again.version, again.format), (&files.name, files.version, files.format));
         assert_eq!((again.hash, again.folder()), (files.hash, files.folder()));
 
-        let options = LoadOptions {
-            engine: EngineChoice::Named("tract"),
-            threads: 2,
-            cores: vec![1, 3],
-            plan_cache: 5,
-            free_batch: true,
-            max_batch: Some(7),
-            accelerator: None,
-        };
-        assert_eq!(LoadOptions::try_from(WireOptions::from(&options)), Ok(options));
-
         let specs = Datatype::ALL.map(|datatype| TensorSpec {
             name: datatype.to_string(),
             datatype,
@@ -217,6 +221,19 @@ mod tests {
             optional: datatype == Datatype::Bool,
         });
         let signature = Signature { inputs: specs.to_vec(), outputs: specs[..2].to_vec(), max_batch: 4 };
+
+        let options = LoadOptions {
+            engine: EngineChoice::Named("tract"),
+            threads: 2,
+            cores: vec![1, 3],
+            plan_cache: 5,
+            free_batch: true,
+            max_batch: Some(7),
+            known: Some(Known { engine: "ort", signature: signature.clone() }),
+            accelerator: None,
+        };
+        assert_eq!(LoadOptions::try_from(WireOptions::from(&options)), Ok(options));
+
         assert_eq!(Signature::try_from(WireSignature::from(&signature)), Ok(signature));
     }
 

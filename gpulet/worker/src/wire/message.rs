@@ -65,6 +65,7 @@ pub(crate) struct Load {
 pub(crate) struct Loaded {
     pub signature: WireSignature,
     pub engine: String,
+    pub settles_each_size: bool,
 }
 
 /// Run a batch. A region that takes the place of the one for inputs comes with the message.

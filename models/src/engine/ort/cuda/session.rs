@@ -209,6 +209,10 @@ impl Session for CudaSession {
         NAME
     }
 
+    fn settles_each_size(&self) -> bool {
+        true
+    }
+
     fn trim(&mut self) {
         self.sizes.trim();
         if let Some(binding) = &mut self.binding {
