@@ -57,15 +57,6 @@ impl Aside {
         }
     }
 
-    /// Milliseconds of work that hold what others wait for, the allocator's locks: giving way to them would make all of
-    /// them wait for a core that is left over (measured: 154 ms).
-    pub async fn promptly<T: Send + 'static>(
-        &self,
-        work: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, Lost> {
-        run(work).await
-    }
-
     /// Work that never waits for a load: dropping what models held.
     pub async fn tidy<T: Send + 'static>(
         &self,
@@ -87,7 +78,9 @@ impl Aside {
     }
 }
 
-async fn run<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Lost> {
+/// Runs work on a thread of its own at ordinary priority: what nobody is disturbed by, and milliseconds of what others
+/// wait for, such as the allocator's locks. Holding those while it gave way made batches wait up to 154 ms.
+pub async fn run<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Lost> {
     let (done, result) = oneshot::channel();
     let thread = std::thread::Builder::new().name("tessera-load".to_owned());
     // Nobody waits for the result when the server is stopping.

@@ -167,7 +167,7 @@ impl Catalog {
         }
     }
 
-    pub(super) fn plan(&self, name: &ModelName, version: Version) -> Result<Planned, String> {
+    fn plan(&self, name: &ModelName, version: Version) -> Result<Planned, String> {
         let settings = self.settings(name);
         let pbtxt = self.source.config(name).map_err(|error| error.to_string())?;
         let files = self.source.read(name, version, pbtxt.as_ref()).map_err(|error| error.to_string())?;

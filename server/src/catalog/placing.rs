@@ -10,7 +10,7 @@ use router_core::{LaneId, LaneKind, LaneSpec, LaneUp, ModelLanes, ModelMove, Swi
 use tokio::sync::{Notify, OwnedRwLockWriteGuard};
 
 use super::Catalog;
-use super::aside::Haste;
+use super::aside::{self, Haste};
 use super::version::Loaded;
 
 /// While it is held, no model is loaded, replaced or unloaded.
@@ -133,7 +133,7 @@ impl Catalog {
     /// Drops sessions that no lane has, aside from those that serve.
     pub async fn drop_aside(&self, sessions: Vec<Box<dyn Session>>) {
         let dropped = self.aside.tidy(move || drop(sessions)).await;
-        let released = self.aside.promptly(models::release_unused_memory).await;
+        let released = aside::run(models::release_unused_memory).await;
         if let Err(lost) = dropped.and(released) {
             tracing::warn!(%lost, "sessions dropped, and their memory not given back");
         }
