@@ -7,8 +7,8 @@ use models::{LoadOptions, Loader, ModelFiles};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::device::{
-    Capacity, Compute, Device, DeviceError, DeviceInfo, FaultDomain, Guarantees, Partition, PartitionSpec,
-    PartitionWatch, Resize, Sharing,
+    Capacity, Compute, Device, DeviceError, DeviceInfo, FaultDomain, Guarantees, Home, Partition,
+    PartitionSpec, PartitionWatch, Resize, Sharing,
 };
 
 /// The kernel refused.
@@ -100,11 +100,13 @@ impl Device for CoresDevice {
             let (name, units) = (&self.info.name, self.info.units);
             DeviceError(format!("device `{name}` has units 0 to {units}: no gpulet of {first} to {end}"))
         })?;
-        Ok(Arc::new(CoreSet { cores: cores.to_vec(), loader: Arc::clone(&self.loader) }))
+        let device = self.info.name.clone();
+        Ok(Arc::new(CoreSet { device, cores: cores.to_vec(), loader: Arc::clone(&self.loader) }))
     }
 }
 
 struct CoreSet {
+    device: String,
     cores: Vec<usize>,
     loader: Arc<Loader>,
 }
@@ -112,6 +114,12 @@ struct CoreSet {
 impl Partition for CoreSet {
     fn cores(&self) -> &[usize] {
         &self.cores
+    }
+
+    fn home(&self) -> Option<Home> {
+        // A session for one core runs on the lane's own thread, wherever that is.
+        let cores = if self.cores.len() > 1 { self.cores.clone() } else { Vec::new() };
+        Some(Home { device: self.device.clone(), cores })
     }
 
     fn load(&self, files: &ModelFiles, options: &LoadOptions) -> Result<Box<dyn Session>, DeviceError> {

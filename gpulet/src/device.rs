@@ -121,6 +121,15 @@ pub struct PartitionSpec {
 #[error("{0}")]
 pub struct DeviceError(pub String);
 
+/// Where a session can run: sessions move between gpulets whose homes are equal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Home {
+    /// The device that holds its memory.
+    pub device: String,
+    /// The cores that its threads stay on; empty where it has none of its own, so that any one core will do.
+    pub cores: Vec<usize>,
+}
+
 /// Hears of gpulets that can run nothing any more although nobody closed them.
 pub trait PartitionWatch: Send + Sync + 'static {
     /// Called once, from any thread; must not block.
@@ -147,6 +156,11 @@ pub trait Device: Send + Sync {
 pub trait Partition: Send + Sync {
     /// Cores that the thread which runs its sessions stays on; empty: wherever the kernel likes.
     fn cores(&self) -> &[usize];
+
+    /// Where the sessions that it loads can run; none where they end with it.
+    fn home(&self) -> Option<Home> {
+        None
+    }
 
     /// Loads a model, on a thread that gives way to those that serve.
     ///

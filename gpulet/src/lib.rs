@@ -12,8 +12,8 @@ mod scatter;
 
 pub use cores::{CoreError, CoresDevice, allowed_cores, pin_this_thread};
 pub use device::{
-    Capacity, Compute, Device, DeviceError, DeviceInfo, FaultDomain, Guarantees, Partition, PartitionSpec,
-    PartitionWatch, Resize, Sharing,
+    Capacity, Compute, Device, DeviceError, DeviceInfo, FaultDomain, Guarantees, Home, Partition,
+    PartitionSpec, PartitionWatch, Resize, Sharing,
 };
 pub use emulated::{BatchTimes, EmulatedBatch, EmulatedDevice};
 pub use lane::{

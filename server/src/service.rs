@@ -139,6 +139,7 @@ impl Service {
                 .filter(|_| live)
                 .map(|_| Waking { wanted: Arc::default(), patience: config.partition.prepare_timeout.0 }),
             verify: live || config.devices.isolation == Isolation::Process,
+            warm_pool: config.partition.warm_pool,
             engine: config.repository.engine.parse()?,
             settings: config.models.clone(),
             queue_limit: u32::try_from(limits.queue.get()).unwrap_or(u32::MAX),

@@ -175,6 +175,24 @@ impl Rollout {
         self.known.keys().copied()
     }
 
+    /// Bytes of a device that no gpulet takes, those that are being made or closed included; none while no change is
+    /// under way. What is kept there beside gpulets must go where it takes more.
+    pub fn free_bytes(&self, device: &str) -> Option<u64> {
+        let room = self.target.as_ref()?.proposal.rooms.get(device).map_or(0, |room| room.bytes);
+        let lost = self.written_off.get(device).copied().unwrap_or(0);
+        let mut weights: BTreeMap<&str, u64> = BTreeMap::new();
+        let mut taken = lost;
+        for known in self.known.values().filter(|known| known.device() == device) {
+            taken = taken.saturating_add(known.own_bytes());
+            for (model, bytes) in known.weights() {
+                let held = weights.entry(model).or_default();
+                *held = bytes.max(*held);
+            }
+        }
+        let taken = weights.into_values().fold(taken, u64::saturating_add);
+        Some(room.saturating_sub(taken))
+    }
+
     /// How many proposals came so far; the number of the last one.
     pub fn proposals(&self) -> u64 {
         self.proposals

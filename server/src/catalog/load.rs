@@ -21,7 +21,7 @@ use super::aside::Haste;
 use super::place::Place;
 use super::shapes::Shapes;
 use super::statistics::Statistics;
-use super::version::Loaded;
+use super::version::{Loaded, Placed};
 use super::{Catalog, Model, Standing, unknown_model};
 use crate::batching;
 use crate::metrics::ModelMetrics;
@@ -283,7 +283,8 @@ impl Catalog {
             match lane.install(id.0, session) {
                 Ok(()) => {
                     runs_on.push(router_core::LaneId(lane.id()));
-                    lanes.push(lane);
+                    // Working memory for more was measured and given back.
+                    lanes.push(Placed { lane, rows: 1 });
                 }
                 Err(error) => tracing::error!(lane = lane.id(), %error, "not installed"),
             }
@@ -304,12 +305,12 @@ impl Catalog {
             profile: profile(&signature, &measured),
         };
         if !self.environment.router.model_up(spec).await {
-            self.remove_sessions(id, &lanes).await;
+            self.remove_sessions(id, lanes.into_iter().map(|placed| placed.lane)).await;
             self.give_back_id(id);
             return Err("the router takes no further model: unload one first".to_owned());
         }
         if self.environment.live {
-            self.suspend_turns(&lanes).await;
+            self.suspend_turns(lanes.iter().map(|placed| &placed.lane)).await;
         }
         let version = version.0;
         tracing::info!(model = %name, version, engine, max_batch = signature.max_batch, lanes = lanes.len(), "ready");
@@ -340,20 +341,17 @@ impl Catalog {
         loaded.users.close();
         loaded.users.wait().await;
         self.environment.router.model_down(loaded.id).await;
-        self.remove_sessions(loaded.id, &loaded.lanes()).await;
+        self.remove_sessions(loaded.id, loaded.lanes()).await;
+        self.forget_warm(loaded.id).await;
         self.give_back_id(loaded.id);
         tracing::info!(model = %loaded.name, version = loaded.version, "unloaded");
     }
 
     /// Takes the sessions from their lanes and drops them.
-    pub(super) async fn remove_sessions(&self, id: ModelId, lanes: &[LaneHandle]) {
-        let mut sessions = Vec::with_capacity(lanes.len());
+    async fn remove_sessions(&self, id: ModelId, lanes: impl IntoIterator<Item = LaneHandle>) {
+        let mut sessions = Vec::new();
         for lane in lanes {
-            let (give, given) = oneshot::channel();
-            // A session that nobody waits for is dropped on the lane.
-            if lane.remove(id.0, move |session| drop(give.send(session))).is_ok() {
-                sessions.extend(given.await.ok().flatten());
-            }
+            sessions.extend(taken_off(id, &lane).await);
         }
         self.drop_aside(sessions).await;
     }
@@ -376,6 +374,14 @@ impl Catalog {
         }
         Ok(())
     }
+}
+
+/// Takes a session off a lane, if it has it.
+pub(super) async fn taken_off(id: ModelId, lane: &LaneHandle) -> Option<Box<dyn Session>> {
+    let (give, given) = oneshot::channel();
+    // A session that nobody waits for is dropped on the lane.
+    lane.remove(id.0, move |session| drop(give.send(session))).ok()?;
+    given.await.ok().flatten()
 }
 
 /// What the router is told of batch times before any batch ran.

@@ -12,6 +12,7 @@ mod shapes;
 mod source;
 mod statistics;
 mod version;
+mod warm;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,6 +27,7 @@ use router_core::ModelId;
 use crate::reason::{Reason, Refusal};
 use crate::service::IndexRow;
 use aside::Aside;
+use warm::WarmSessions;
 
 pub use aside::Haste;
 pub use load::row_bytes;
@@ -34,6 +36,7 @@ pub use placing::ModelsHeld;
 pub use source::Source;
 pub use statistics::{Counts, LaneBatches};
 pub use version::Loaded;
+pub use warm::{Kept, Ready};
 
 /// What a load needs besides the model's own files.
 pub struct Environment {
@@ -51,6 +54,8 @@ pub struct Environment {
     pub engine: EngineChoice,
     /// `[models.NAME]` tables.
     pub settings: BTreeMap<String, ModelSettings>,
+    /// Sessions at most that outlive their gpulets.
+    pub warm_pool: usize,
     /// Queued requests of a model that does not say.
     pub queue_limit: u32,
     /// Whether to keep Triton's metric names too.
@@ -118,6 +123,7 @@ pub struct Catalog {
     wanted: Mutex<BTreeSet<String>>,
     ids: Mutex<Ids>,
     aside: Aside,
+    warm: WarmSessions,
     /// Lanes that take batches, by number.
     layout: ArcSwap<Vec<LaneHandle>>,
     /// Loads read, changes of the lanes write: a version has its sessions on all lanes that it runs on, or none.
@@ -146,8 +152,9 @@ impl Catalog {
         let (wanted, ids) = (Mutex::default(), Mutex::default());
         let aside = Aside::new(&environment.lanes);
         let layout = ArcSwap::from_pointee(environment.lanes.clone());
-        let changing = Arc::default();
-        Self { source, environment, models: DashMap::new(), wanted, ids, aside, layout, changing }
+        let warm = WarmSessions::new(environment.warm_pool);
+        let (models, changing) = (DashMap::new(), Arc::default());
+        Self { source, environment, models, wanted, ids, aside, warm, layout, changing }
     }
 
     /// The router that runs what is loaded.

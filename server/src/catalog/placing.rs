@@ -11,7 +11,9 @@ use tokio::sync::{Notify, OwnedRwLockWriteGuard};
 
 use super::Catalog;
 use super::aside::{self, Haste};
-use super::version::Loaded;
+use super::load::taken_off;
+use super::version::{Loaded, Placed};
+use super::warm::Ready;
 
 /// While it is held, no model is loaded, replaced or unloaded.
 pub struct ModelsHeld(#[expect(dead_code, reason = "held for its end")] OwnedRwLockWriteGuard<()>);
@@ -37,7 +39,8 @@ impl Catalog {
         self.serving_names().iter().flat_map(|name| self.serving(name)).collect()
     }
 
-    /// Loads a session of a version for a lane and warms it for batches of some rows, beside what serves.
+    /// A session of a version for a lane, warmed for batches of some rows: the one that was kept, or one that is loaded,
+    /// beside what serves.
     ///
     /// # Errors
     /// What went wrong, also where the files are no longer those of the version.
@@ -46,25 +49,36 @@ impl Catalog {
         loaded: &Arc<Loaded>,
         lane: &LaneHandle,
         rows: u32,
-    ) -> Result<Box<dyn Session>, String> {
+        kept: Option<Ready>,
+    ) -> Result<Ready, String> {
+        // Larger batches took longer than the first session was measured for.
+        let rows = loaded.measured.last().map_or(rows, |&(most, _)| rows.min(most));
+        let kept = match kept {
+            Some(ready) if ready.rows >= rows => return Ok(ready),
+            kept => kept.map(|ready| ready.session),
+        };
         let waited_for = loaded.place.waiting() > 0;
         let (catalog, loaded, lane) = (Arc::clone(self), Arc::clone(loaded), lane.clone());
         let work = move || {
-            let files = catalog.files(&loaded)?;
-            let known = Known { engine: loaded.engine, signature: loaded.signature.as_ref().clone() };
-            let options = loaded.config.load_options(lane.cores().len().max(1), lane.cores().to_vec());
-            let session = lane.partition().load(&files, &LoadOptions { known: Some(known), ..options });
-            let mut session = session.map_err(|error| error.to_string())?;
-            // Larger batches took longer than the first session was measured for.
-            let rows = loaded.measured.last().map_or(rows, |&(most, _)| rows.min(most));
+            let mut session = kept.map_or_else(|| catalog.load_known(&loaded, &lane), Ok)?;
             match &loaded.reference {
                 Some(reference) => warm_for(session.as_mut(), &loaded.config, reference, rows),
                 None => warm(session.as_mut(), &loaded.config),
             }
             .map_err(|error| error.to_string())?;
-            Ok(session)
+            Ok(Ready { session, rows })
         };
         self.aside.load(haste(waited_for), work).await.map_err(|lost| lost.to_string())?
+    }
+
+    /// Loads a session of a version as the first one was found to be.
+    fn load_known(&self, loaded: &Loaded, lane: &LaneHandle) -> Result<Box<dyn Session>, String> {
+        let files = self.files(loaded)?;
+        let known = Known { engine: loaded.engine, signature: loaded.signature.as_ref().clone() };
+        let options = loaded.config.load_options(lane.cores().len().max(1), lane.cores().to_vec());
+        let session = lane.partition().load(&files, &LoadOptions { known: Some(known), ..options });
+        self.warm.count_loaded();
+        session.map_err(|error| error.to_string())
     }
 
     /// The files that a version was loaded from.
@@ -83,18 +97,14 @@ impl Catalog {
     ///
     /// # Errors
     /// What it gave instead.
-    pub async fn verify(
-        &self,
-        loaded: &Arc<Loaded>,
-        mut session: Box<dyn Session>,
-    ) -> Result<Box<dyn Session>, String> {
+    pub async fn verify(&self, loaded: &Arc<Loaded>, mut ready: Ready) -> Result<Ready, String> {
         let waited_for = loaded.place.waiting() > 0;
         let loaded = Arc::clone(loaded);
         let work = move || {
             if let Some(reference) = &loaded.reference {
-                reference.verify(session.as_mut())?;
+                reference.verify(ready.session.as_mut())?;
             }
-            Ok(session)
+            Ok(ready)
         };
         self.aside.load(haste(waited_for), work).await.map_err(|lost| lost.to_string())?
     }
@@ -103,35 +113,37 @@ impl Catalog {
     ///
     /// # Errors
     /// When the lane is gone.
-    pub fn install(
-        &self,
-        loaded: &Loaded,
-        lane: &LaneHandle,
-        session: Box<dyn Session>,
-    ) -> Result<(), String> {
+    pub fn install(&self, loaded: &Loaded, lane: &LaneHandle, ready: Ready) -> Result<(), String> {
+        let Ready { session, rows } = ready;
         lane.install(loaded.id.0, session).map_err(|error| error.to_string())?;
-        loaded.change_lanes(|lanes| lanes.push(lane.clone()));
+        loaded.change_lanes(|lanes| lanes.push(Placed { lane: lane.clone(), rows }));
         Ok(())
     }
 
     /// Lets the models of these lanes run by urgency alone. A version that comes has no turn in their cycles, and would
     /// wait for a moment in which nobody else has work; the next plan gives all of them turns again.
-    pub(super) async fn suspend_turns(&self, lanes: &[LaneHandle]) {
-        let up = lanes.iter().map(|lane| LaneUp { spec: spec(lane), after: Vec::new() }).collect();
+    pub(super) async fn suspend_turns(&self, lanes: impl Iterator<Item = &LaneHandle>) {
+        let up = lanes.map(|lane| LaneUp { spec: spec(lane), after: Vec::new() }).collect();
         let switch = Switch { up, ..Switch::default() };
         if let Err(error) = self.environment.router.switch(LanePlan { new: Vec::new(), switch }).await {
             tracing::warn!(%error, "lanes keep their turns, in which the new version has none");
         }
     }
 
-    /// Takes a session off a lane that runs no more batches of it, and drops it.
-    pub async fn take_off(&self, loaded: &Loaded, lane: &LaneHandle) {
-        loaded.change_lanes(|lanes| lanes.retain(|other| other.id() != lane.id()));
-        self.remove_sessions(loaded.id, std::slice::from_ref(lane)).await;
+    /// Takes a session off a lane that runs no more batches of it; none if it has none, or is lost.
+    pub async fn take_off(&self, loaded: &Loaded, lane: &LaneHandle) -> Option<Ready> {
+        let rows = loaded.change_lanes(|lanes| {
+            let at = lanes.iter().position(|placed| placed.lane.id() == lane.id())?;
+            Some(lanes.remove(at).rows)
+        })?;
+        Some(Ready { session: taken_off(loaded.id, lane).await?, rows })
     }
 
     /// Drops sessions that no lane has, aside from those that serve.
-    pub async fn drop_aside(&self, sessions: Vec<Box<dyn Session>>) {
+    pub(super) async fn drop_aside(&self, sessions: Vec<Box<dyn Session>>) {
+        if sessions.is_empty() {
+            return;
+        }
         let dropped = self.aside.tidy(move || drop(sessions)).await;
         let released = aside::run(models::release_unused_memory).await;
         if let Err(lost) = dropped.and(released) {
@@ -148,7 +160,7 @@ impl Catalog {
             let _ = lane.stop();
         }
         for loaded in self.all_serving() {
-            loaded.change_lanes(|lanes| lanes.retain(|other| other.id() != lane));
+            loaded.change_lanes(|lanes| lanes.retain(|placed| placed.lane.id() != lane));
         }
     }
 
@@ -177,9 +189,11 @@ impl Catalog {
             if !self.lanes_out_of(&lanes, &loaded.config)?.iter().any(|own| own.id() == lane.id()) {
                 continue;
             }
-            let session = self.prepare(&loaded, lane, loaded.signature.max_batch.max(1)).await?;
-            let session = self.verify(&loaded, session).await?;
-            self.install(&loaded, lane, session)?;
+            let rows = loaded.signature.max_batch.max(1);
+            let kept = self.take_warm(&loaded, lane, rows);
+            let ready = self.prepare(&loaded, lane, rows, kept).await?;
+            let ready = self.verify(&loaded, ready).await?;
+            self.install(&loaded, lane, ready)?;
             let lanes = loaded.lanes().iter().map(|lane| LaneId(lane.id())).collect();
             models.push(ModelMove { model: loaded.id, lanes: ModelLanes::Only(lanes), times: Vec::new() });
         }

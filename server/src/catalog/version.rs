@@ -34,7 +34,7 @@ pub struct Loaded {
     /// Class labels by output.
     pub labels: Arc<BTreeMap<String, Vec<String>>>,
     /// Lanes that hold a session of it.
-    pub(super) lanes: Mutex<Vec<LaneHandle>>,
+    pub(super) lanes: Mutex<Vec<Placed>>,
     /// What further sessions of it are held against; none where no made-up input runs.
     pub(super) reference: Option<Reference>,
     /// Shortest times of batches when it was loaded, by rows, on as many cores as its first lane has.
@@ -55,6 +55,14 @@ pub struct Loaded {
     pub users: TaskTracker,
 }
 
+/// A lane that holds a session of a version.
+#[derive(Clone)]
+pub(super) struct Placed {
+    pub lane: LaneHandle,
+    /// Rows of the largest batch that the session was prepared for.
+    pub rows: u32,
+}
+
 impl Loaded {
     /// Holds the version in the router while a request uses it; `None` once it is being retired.
     pub fn hold(&self) -> Option<TaskTrackerToken> {
@@ -65,7 +73,8 @@ impl Loaded {
 
     /// Lanes that hold a session of it.
     pub fn lanes(&self) -> Vec<LaneHandle> {
-        self.lanes.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        let placed = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        placed.iter().map(|placed| placed.lane.clone()).collect()
     }
 
     /// Whether any lane holds a session of it.
@@ -73,7 +82,7 @@ impl Loaded {
         !self.lanes.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
-    pub(super) fn change_lanes(&self, change: impl FnOnce(&mut Vec<LaneHandle>)) {
-        change(&mut self.lanes.lock().unwrap_or_else(PoisonError::into_inner));
+    pub(super) fn change_lanes<T>(&self, change: impl FnOnce(&mut Vec<Placed>) -> T) -> T {
+        change(&mut self.lanes.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

@@ -290,6 +290,8 @@ pub struct Partition {
     /// How long loading one model on one gpulet may take.
     #[serde(serialize_with = "units::text")]
     pub prepare_timeout: TimeSpan,
+    /// Sessions of closed gpulets that are kept for the next plans at most, in memory that no plan takes; 0: none.
+    pub warm_pool: usize,
     /// Starts frozen: nothing is changed until an operator says so (`POST /v2/partition/thaw`).
     pub frozen: bool,
     /// Decisions that `GET /v2/partition` remembers.
@@ -308,6 +310,7 @@ impl Default for Partition {
             period: TimeSpan(Duration::from_secs(1)),
             probation: TimeSpan(Duration::from_secs(3)),
             prepare_timeout: TimeSpan(Duration::from_secs(120)),
+            warm_pool: 16,
             frozen: false,
             history: at_least_one(512),
         }

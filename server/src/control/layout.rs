@@ -3,10 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use gpulet::LaneHandle;
+use gpulet::{CoresDevice, LaneHandle};
 use gpulet_core::control::{self, LaneModel, LaneTable, LaneTimes, LaneTurn, Model, Version};
 use gpulet_core::rollout::{GpuletId, Step, Switch};
-use models::engine::Session;
 use router::{LanePlan, RouterHandle};
 use router_core::{
     ConfigError, Cycle, CycleSlot, KindTimes, LaneId, LaneKind, LaneSpec, LaneUp, ModelId, ModelLanes,
@@ -14,7 +13,7 @@ use router_core::{
 };
 
 use super::terms;
-use crate::catalog::{Catalog, Loaded, row_bytes};
+use crate::catalog::{Catalog, Loaded, Ready, row_bytes};
 use crate::devices::{Devices, Share};
 use crate::supervisor::Losses;
 
@@ -41,11 +40,13 @@ struct Lanes {
     in_force: Option<(Switch, Vec<ModelId>)>,
     /// Sessions that are loaded and not verified, by gpulet and model number.
     staged: BTreeMap<(GpuletId, u32), Staged>,
+    /// Bytes by device that no gpulet takes.
+    free: BTreeMap<String, u64>,
 }
 
 struct Staged {
     loaded: Arc<Loaded>,
-    session: Box<dyn Session>,
+    ready: Ready,
 }
 
 impl Layout {
@@ -126,8 +127,10 @@ impl Layout {
             let known = loaded.lanes().iter().any(|other| other.id() == lane.id())
                 || self.lanes().staged.contains_key(&(gpulet, loaded.id.0));
             if !known {
-                let session = self.catalog.prepare(&loaded, &lane, rows).await?;
-                prepared.push(Staged { loaded, session });
+                let kept = self.catalog.take_warm(&loaded, &lane, rows);
+                self.make_room(&lane).await;
+                let ready = self.catalog.prepare(&loaded, &lane, rows, kept).await?;
+                prepared.push(Staged { loaded, ready });
             }
         }
         let mut lanes = self.lanes();
@@ -138,9 +141,9 @@ impl Layout {
     /// Holds what was prepared against the known answer, and gives it to the lane.
     async fn verify(&self, gpulet: GpuletId, model: &str) -> Result<(), String> {
         let lane = self.lane_of(gpulet)?;
-        for Staged { loaded, session } in self.unstaged(gpulet, model) {
-            let session = self.catalog.verify(&loaded, session).await?;
-            self.catalog.install(&loaded, &lane, session)?;
+        for Staged { loaded, ready } in self.unstaged(gpulet, model) {
+            let ready = self.catalog.verify(&loaded, ready).await?;
+            self.catalog.install(&loaded, &lane, ready)?;
         }
         Ok(())
     }
@@ -156,15 +159,38 @@ impl Layout {
 
     async fn close_session(&self, gpulet: GpuletId, model: &str) {
         let staged = self.unstaged(gpulet, model);
-        if !staged.is_empty() {
-            self.catalog.drop_aside(staged.into_iter().map(|staged| staged.session).collect()).await;
-        }
         let Ok(lane) = self.lane_of(gpulet) else { return };
+        for Staged { loaded, ready } in staged {
+            self.keep(&loaded, &lane, ready).await;
+        }
         for loaded in self.catalog.serving(model) {
-            if loaded.lanes().iter().any(|other| other.id() == lane.id()) {
-                self.catalog.take_off(&loaded, &lane).await;
+            if let Some(ready) = self.catalog.take_off(&loaded, &lane).await {
+                self.keep(&loaded, &lane, ready).await;
             }
         }
+    }
+
+    /// Keeps a session for plans to come, in memory that is free.
+    async fn keep(&self, loaded: &Loaded, lane: &LaneHandle, ready: Ready) {
+        let bytes = terms::session_bytes(&self.devices, loaded, ready.rows);
+        self.catalog.keep_warm(loaded, lane, ready, bytes).await;
+        self.make_room(lane).await;
+    }
+
+    /// Drops what is kept where gpulets take its memory.
+    async fn make_room(&self, lane: &LaneHandle) {
+        let Some(home) = lane.partition().home() else { return };
+        let free = self.lanes().free.get(&home.device).copied();
+        if let Some(free) = free {
+            self.catalog.fit_warm(&home.device, free).await;
+        }
+    }
+
+    /// Hears how many bytes of the devices, whose sessions may be kept, gpulets leave once a step is done.
+    pub fn leave_free(&self, free_bytes: impl Fn(&str) -> Option<u64>) {
+        let cores = self.devices.infos().filter(|info| info.kind == CoresDevice::KIND);
+        let free = cores.filter_map(|info| Some((info.name.clone(), free_bytes(&info.name)?)));
+        self.lanes().free.extend(free);
     }
 
     async fn close(&self, gpulet: GpuletId) {
@@ -209,7 +235,9 @@ impl Layout {
         // What was loaded before there was a plan is no gpulet's that could be closed.
         for loaded in serving.iter().filter(|loaded| first && !loaded.place.is_taken()) {
             for lane in loaded.lanes() {
-                self.catalog.take_off(loaded, &lane).await;
+                if let Some(ready) = self.catalog.take_off(loaded, &lane).await {
+                    self.keep(loaded, &lane, ready).await;
+                }
             }
         }
         self.catalog.lay_out(active);

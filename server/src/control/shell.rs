@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-#[cfg(test)]
-use gpulet_core::rollout::Rollout;
-use gpulet_core::rollout::{Effect, Event, GpuletId, Outcome, Step, StepId, Switch};
+use gpulet_core::rollout::{Effect, Event, GpuletId, Outcome, Rollout, Step, StepId, Switch};
 use tokio::sync::mpsc;
 use tokio::time::{Instant as TokioInstant, sleep_until};
 
@@ -80,11 +78,14 @@ impl Hands {
         self.layout.lane_number(gpulet).is_some_and(|lane| !is_up(lane))
     }
 
-    /// Does what the rollout says. `in_force` is the epoch of its table.
-    pub fn carry_out(&self, effect: Effect, in_force: u64) -> Option<Told> {
+    /// Does what the rollout says.
+    pub fn carry_out(&self, effect: Effect, rollout: &Rollout) -> Option<Told> {
         match effect {
-            Effect::Step { id, step, .. } => self.step(id, step),
-            Effect::Switch { switch, .. } => self.switch(switch, in_force),
+            Effect::Step { id, step, .. } => {
+                self.layout.leave_free(|device| rollout.free_bytes(device));
+                self.step(id, step);
+            }
+            Effect::Switch { switch, .. } => self.switch(switch, rollout.epoch()),
             Effect::Ended { proposal, outcome } => return Some(Told::Ended { proposal, outcome }),
             Effect::Incident { reason } => tracing::warn!(%reason, "incident while gpulets were changed"),
             Effect::PlanNeeded { reason } => {
@@ -157,7 +158,6 @@ impl Shell {
     pub fn turn(&mut self, event: Event) -> Vec<Told> {
         let mut effects = Vec::new();
         self.rollout.handle(self.hands.now_us(), event, &mut effects);
-        let in_force = self.rollout.epoch();
-        effects.into_iter().filter_map(|effect| self.hands.carry_out(effect, in_force)).collect()
+        effects.into_iter().filter_map(|effect| self.hands.carry_out(effect, &self.rollout)).collect()
     }
 }

@@ -86,7 +86,8 @@ impl Task {
     fn command(&mut self, command: Command) {
         match command {
             Command::View(reply) => {
-                let view = view::of(&self.controller, &self.models(), self.hands.now_us());
+                let (warm, now_us) = (self.catalog.kept_warm(), self.hands.now_us());
+                let view = view::of(&self.controller, &self.models(), warm, now_us);
                 // Whoever asked may have left.
                 let _ = reply.send(Box::new(view));
             }
@@ -204,8 +205,8 @@ impl Task {
             match effect {
                 Effect::Plan(asked) => question = Some(asked),
                 Effect::Rollout(effect) => {
-                    let in_force = self.controller.rollout().epoch();
-                    if let Some(Told::Ended { proposal, outcome }) = self.hands.carry_out(effect, in_force) {
+                    let told = self.hands.carry_out(effect, self.controller.rollout());
+                    if let Some(Told::Ended { proposal, outcome }) = told {
                         self.ended(proposal, &outcome);
                     }
                 }

@@ -141,6 +141,14 @@ pub fn known_of(devices: &Devices, loaded: &Loaded) -> Known {
     Ok(known.into())
 }
 
+/// Bytes that a session on cores takes, prepared for batches of so many rows; 0 where that was never measured.
+pub fn session_bytes(devices: &Devices, loaded: &Loaded, rows: u32) -> u64 {
+    let known = known_of(devices, loaded).ok();
+    let profile =
+        known.iter().flat_map(|known| known.iter()).find(|known| known.device() == CoresDevice::KIND);
+    profile.and_then(|profile| profile.arena_bytes(rows)).unwrap_or(0)
+}
+
 /// The same with weights counted as part of what each gpulet needs: sessions on cores share none.
 fn held_by_each(profile: &Profile) -> Result<Profile, String> {
     let weights = profile.weights_bytes().unwrap_or(0);

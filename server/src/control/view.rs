@@ -10,7 +10,7 @@ use gpulet_core::profile::Quantile;
 use gpulet_core::rollout::Entry;
 use serde::Serialize;
 
-use crate::catalog::Loaded;
+use crate::catalog::{Kept, Loaded};
 
 /// Answer of `GET /v2/partition`.
 #[derive(Clone, Debug, Serialize)]
@@ -34,6 +34,8 @@ pub struct View {
     gpulets: Vec<GpuletRow>,
     /// The models and their load.
     models: Vec<ModelRow>,
+    /// Sessions of closed gpulets that are kept for plans to come.
+    warm: Kept,
     /// What neighbours on a device were seen to do to each other, by kind of device.
     interference: Vec<InterferenceEntry>,
     /// Why rates that are planned for moved, oldest first.
@@ -83,7 +85,7 @@ struct BatchRow {
 }
 
 /// The state of things.
-pub fn of(controller: &Controller, models: &[Arc<Loaded>], now_us: u64) -> View {
+pub fn of(controller: &Controller, models: &[Arc<Loaded>], warm: Kept, now_us: u64) -> View {
     let (rollout, latest, problem) = (controller.rollout(), controller.latest(), controller.problem());
     let plan = rollout.plan();
     let slots = problem.map(|problem| check(problem, &plan).slots).unwrap_or_default();
@@ -117,6 +119,7 @@ pub fn of(controller: &Controller, models: &[Arc<Loaded>], now_us: u64) -> View 
             .map(|(id, gpulet)| GpuletRow { id: id.to_string(), gpulet: gpulet.clone() })
             .collect(),
         models: models.iter().map(row).collect(),
+        warm,
         interference: controller.interference(),
         decisions: latest.decisions().cloned().collect(),
         history: rollout.history().cloned().collect(),

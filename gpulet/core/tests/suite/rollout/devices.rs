@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use gpulet_core::plan::Gpulet;
 use gpulet_core::rollout::{GpuletId, Step, StepId};
+use gpulet_core::warm_pool::{Warm, WarmPool};
 
 use super::plans::{BASE_BYTES, GPULET_BYTES, arena_bytes, weights_bytes};
 
@@ -47,14 +48,28 @@ impl Body {
     }
 }
 
-#[derive(Default)]
 pub struct Devices {
     pub bodies: BTreeMap<GpuletId, Body>,
+    /// Sessions by device and model that outlived their gpulets.
+    pub warm: WarmPool<(String, String), ()>,
+    /// Sessions that were not loaded because there was a warm one.
+    pub reused: u64,
     pub memory_bytes: u64,
     pub peak_bytes: u64,
 }
 
 impl Devices {
+    pub fn new(memory_bytes: u64) -> Self {
+        Self { bodies: BTreeMap::new(), warm: WarmPool::new(8), reused: 0, memory_bytes, peak_bytes: 0 }
+    }
+
+    /// Plans know nothing of warm sessions, and have all memory that they want.
+    fn assert_fits(&mut self, device: &str, step: &Step) {
+        let used = self.used_bytes(device) + self.warm.bytes(device);
+        self.peak_bytes = self.peak_bytes.max(used);
+        assert!(used <= self.memory_bytes, "out of memory: {used} of {} at {step:?}", self.memory_bytes);
+    }
+
     pub fn used_bytes(&self, device: &str) -> u64 {
         let here = || self.bodies.values().filter(|body| body.device == device);
         let models: BTreeSet<&String> = here().flat_map(|body| body.sessions.keys()).collect();
@@ -64,8 +79,8 @@ impl Devices {
         BASE_BYTES + weights + arenas + GPULET_BYTES * here().count() as u64
     }
 
-    /// A step begins: from now on it takes what it needs.
-    pub fn begin(&mut self, id: StepId, step: &Step) {
+    /// A step begins: from now on it takes what it needs, of which `free` bytes of its device are left.
+    pub fn begin(&mut self, id: StepId, step: &Step, free: u64) {
         let gpulet = step.gpulet();
         match step {
             Step::Open { device, first_unit, units, .. } => {
@@ -84,6 +99,10 @@ impl Devices {
             }
             Step::Prepare { model, batch, .. } => {
                 let body = self.bodies.get_mut(&gpulet).unwrap();
+                if !body.sessions.contains_key(model) {
+                    let warm = self.warm.take(&(body.device.clone(), model.clone()), *batch);
+                    self.reused += u64::from(warm.is_some());
+                }
                 let held = body.sessions.entry(model.clone()).or_insert(0);
                 *held = (*held).max(*batch);
             }
@@ -95,14 +114,14 @@ impl Devices {
         }
         if let Some(body) = self.bodies.get_mut(&gpulet) {
             body.last = id;
-            let used = self.used_bytes(&self.bodies[&gpulet].device.clone());
-            self.peak_bytes = self.peak_bytes.max(used);
-            assert!(used <= self.memory_bytes, "out of memory: {used} of {} at {step:?}", self.memory_bytes);
+            let device = body.device.clone();
+            drop(self.warm.fit(&device, free));
+            self.assert_fits(&device, step);
         }
     }
 
     /// A step was carried out, unless a later one took its place.
-    pub fn complete(&mut self, id: StepId, step: &Step, active: bool) {
+    pub fn complete(&mut self, id: StepId, step: &Step, active: bool, free: u64) {
         let gpulet = step.gpulet();
         let Some(body) = self.bodies.get_mut(&gpulet).filter(|body| body.last == id) else { return };
         match step {
@@ -111,8 +130,16 @@ impl Devices {
             Step::Shrink { model, batch, .. } => drop(body.sessions.insert(model.clone(), *batch)),
             Step::CloseSession { model, .. } => {
                 assert!(!active && body.running.is_none(), "{gpulet} is in use while `{model}` is closed");
-                body.sessions.remove(model);
+                let (device, rows) = (body.device.clone(), body.sessions.remove(model));
                 body.verified.remove(model);
+                if let Some(rows) = rows {
+                    let (key, bytes) =
+                        ((device.clone(), model.clone()), weights_bytes(model) + arena_bytes(rows));
+                    let warm = Warm { device: device.clone(), key, rows, bytes, session: () };
+                    drop(self.warm.keep(warm));
+                    drop(self.warm.fit(&device, free));
+                    self.assert_fits(&device, step);
+                }
             }
             Step::Close { .. } => {
                 assert!(!active && body.running.is_none(), "{gpulet} is in use while it is closed");

@@ -44,7 +44,8 @@ fn without_trouble_every_plan_gets_through_or_is_refused_for_memory() {
     let mut sum = BTreeMap::new();
     for seed in 100..104 {
         let world = storm(seed, 2_000, Trouble::NONE);
-        println!("seed {seed}: {:?}", world.tally);
+        println!("seed {seed}: {} sessions reused, {:?}", world.devices.reused, world.tally);
+        assert!(world.devices.reused > 1_000, "{} sessions reused", world.devices.reused);
         add(&mut sum, &world.tally.outcomes);
     }
     for word in ["failed", "rolled back", "stopped", "refused"] {

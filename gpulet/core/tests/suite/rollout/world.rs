@@ -127,7 +127,7 @@ impl World {
     pub fn new(seed: u64, memory_bytes: u64, trouble: Trouble, changes: u64) -> Self {
         let mut world = Self {
             machine: Rollout::new(options()).unwrap(),
-            devices: Devices { memory_bytes, ..Devices::default() },
+            devices: Devices::new(memory_bytes),
             tally: Tally::default(),
             log: 0xcbf2_9ce4_8422_2325,
             problem: problem(memory_bytes),
@@ -255,7 +255,8 @@ impl World {
                     }
                     _ => None,
                 };
-                self.devices.begin(id, &step);
+                let free = self.free_bytes(&step);
+                self.devices.begin(id, &step, free);
                 let limit = deadline_us - self.now_us;
                 let (good, span_us) = match self.chance.below(1_000) {
                     x if x < self.trouble.step_fails => (false, self.chance.below(limit)),
@@ -289,6 +290,15 @@ impl World {
         }
     }
 
+    /// Bytes that the machine leaves on the device of a step.
+    fn free_bytes(&self, step: &Step) -> u64 {
+        let device = match step {
+            Step::Open { device, .. } => Some(device),
+            other => self.devices.bodies.get(&other.gpulet()).map(|body| &body.device),
+        };
+        device.and_then(|device| self.machine.free_bytes(device)).unwrap_or(0)
+    }
+
     fn ended(&mut self, proposal: u64, outcome: &Outcome) {
         assert!(self.proposals.remove(&proposal).is_some(), "proposal {proposal} ended twice");
         let word = match outcome {
@@ -309,7 +319,8 @@ impl World {
         let broken = self.devices.bodies.get(&gpulet).is_some_and(|body| body.faulty)
             && matches!(step, Step::Prepare { .. } | Step::Verify { .. });
         if good && !broken {
-            self.devices.complete(id, &step, self.active.contains_key(&gpulet));
+            let free = self.free_bytes(&step);
+            self.devices.complete(id, &step, self.active.contains_key(&gpulet), free);
             self.tell(Event::StepDone(id));
         } else {
             self.devices.fail(id, &step, held);

@@ -63,6 +63,7 @@ impl World {
             self.active.remove(&id);
             self.resting.remove(&id);
         }
+        drop(self.devices.warm.forget(|(own, _)| *own == device));
         self.lost();
         self.tell(Event::DeviceGone { device, reason });
     }

@@ -1,0 +1,178 @@
+//! Sessions of gpulets that were closed, kept warm for plans to come in memory that no gpulet takes.
+//!
+//! A session that was loaded and warmed once costs nothing to be put on another gpulet of the same kind, while loading
+//! it anew on the cores that serve is what requests feel most of a change.
+
+use std::collections::VecDeque;
+
+/// A session that nobody runs, and what it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Warm<K, S> {
+    /// Whose memory it takes.
+    pub device: String,
+    /// Of what it is a session, and where it can run.
+    pub key: K,
+    /// Rows of the largest batch that it was prepared for.
+    pub rows: u32,
+    /// Bytes that it takes.
+    pub bytes: u64,
+    /// The session.
+    pub session: S,
+}
+
+/// The sessions, longest kept first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WarmPool<K, S> {
+    most: usize,
+    kept: VecDeque<Warm<K, S>>,
+}
+
+impl<K: PartialEq, S> WarmPool<K, S> {
+    /// Keeps `most` sessions at most.
+    pub fn new(most: usize) -> Self {
+        Self { most, kept: VecDeque::new() }
+    }
+
+    /// How many it keeps.
+    pub fn len(&self) -> usize {
+        self.kept.len()
+    }
+
+    /// Whether it keeps none.
+    pub fn is_empty(&self) -> bool {
+        self.kept.is_empty()
+    }
+
+    /// Keeps a session, and gives back those that are then too many, longest kept first.
+    #[must_use = "what is given back takes memory until it is dropped"]
+    pub fn keep(&mut self, warm: Warm<K, S>) -> Vec<S> {
+        self.kept.push_back(warm);
+        let excess = self.kept.len().saturating_sub(self.most);
+        self.kept.drain(..excess).map(|warm| warm.session).collect()
+    }
+
+    /// The session that needs least work to run batches of some rows: one that was prepared for as many, the smallest
+    /// of them; else the largest.
+    pub fn take(&mut self, key: &K, rows: u32) -> Option<Warm<K, S>> {
+        let fitting = self.kept.iter().enumerate().filter(|(_, warm)| warm.key == *key);
+        let work = |warm: &Warm<K, S>| (warm.rows < rows, warm.rows.abs_diff(rows));
+        let (at, _) = fitting.min_by_key(|(_, warm)| work(warm))?;
+        self.kept.remove(at)
+    }
+
+    /// Bytes that all sessions take.
+    pub fn all_bytes(&self) -> u64 {
+        self.kept.iter().fold(0, |sum, warm| sum.saturating_add(warm.bytes))
+    }
+
+    /// Bytes that a device's sessions take.
+    pub fn bytes(&self, device: &str) -> u64 {
+        let of_device = self.kept.iter().filter(|warm| warm.device == device);
+        of_device.fold(0, |sum, warm| sum.saturating_add(warm.bytes))
+    }
+
+    /// Leaves a device's sessions no more than some bytes, and gives back the others, longest kept first.
+    #[must_use = "what is given back takes memory until it is dropped"]
+    pub fn fit(&mut self, device: &str, bytes: u64) -> Vec<S> {
+        let mut taken = self.bytes(device);
+        self.give_back(|warm| {
+            let goes = warm.device == device && taken > bytes;
+            if goes {
+                taken = taken.saturating_sub(warm.bytes);
+            }
+            goes
+        })
+    }
+
+    /// Gives back what nobody will ask for any more.
+    #[must_use = "what is given back takes memory until it is dropped"]
+    pub fn forget(&mut self, is_gone: impl Fn(&K) -> bool) -> Vec<S> {
+        self.give_back(|warm| is_gone(&warm.key))
+    }
+
+    fn give_back(&mut self, mut goes: impl FnMut(&Warm<K, S>) -> bool) -> Vec<S> {
+        let (gone, kept): (VecDeque<_>, VecDeque<_>) =
+            std::mem::take(&mut self.kept).into_iter().partition(|warm| goes(warm));
+        self.kept = kept;
+        gone.into_iter().map(|warm| warm.session).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn warm(device: &str, key: u32, rows: u32, bytes: u64, session: u32) -> Warm<u32, u32> {
+        Warm { device: device.to_owned(), key, rows, bytes, session }
+    }
+
+    fn pool(most: usize, sessions: &[Warm<u32, u32>]) -> WarmPool<u32, u32> {
+        let mut pool = WarmPool::new(most);
+        for warm in sessions {
+            assert!(pool.keep(warm.clone()).is_empty());
+        }
+        pool
+    }
+
+    #[test]
+    fn the_session_that_needs_least_work_is_taken_once() {
+        let sessions = [(1, 8, 0), (1, 4, 1), (1, 2, 2), (2, 4, 3)]
+            .map(|(key, rows, name)| warm("d", key, rows, 1, name));
+        let mut pool = pool(4, &sessions);
+        let mut take = |key, rows| pool.take(&key, rows).map(|warm| warm.session);
+        assert_eq!([take(1, 3), take(1, 16), take(1, 16), take(1, 1)], [Some(1), Some(0), Some(2), None]);
+        assert_eq!(take(2, 1), Some(3));
+    }
+
+    #[test]
+    fn the_longest_kept_goes_first_when_there_are_too_many() {
+        let mut pool = pool(2, &[warm("d", 1, 1, 1, 0), warm("d", 1, 1, 1, 1)]);
+        assert_eq!(pool.keep(warm("d", 1, 1, 1, 2)), [0]);
+        assert_eq!(WarmPool::new(0).keep(warm("d", 1, 1, 1, 0)), [0]);
+    }
+
+    #[test]
+    fn sessions_leave_the_memory_that_plans_want_and_no_other_device_pays() {
+        let mut pool = pool(
+            4,
+            &[warm("d", 1, 1, 10, 0), warm("e", 1, 1, 10, 1), warm("d", 2, 1, 10, 2), warm("d", 3, 1, 10, 3)],
+        );
+        assert!(pool.fit("d", 30).is_empty());
+        assert_eq!(pool.fit("d", 15), [0, 2]);
+        assert_eq!(pool.fit("d", 0), [3]);
+        assert_eq!(pool.forget(|key| *key == 1), [1]);
+        assert!(pool.is_empty());
+    }
+
+    proptest! {
+        /// Every session that is kept comes out once, and neither bound is ever passed.
+        #[test]
+        fn no_session_is_lost_or_given_twice(
+            most in 0_usize..6,
+            moves in prop::collection::vec((0_u8..4, 0_u32..3, 0_u32..5, 0_u64..40), 0..60),
+        ) {
+            let mut pool = WarmPool::new(most);
+            let (mut kept, mut out) = (0_u32, Vec::new());
+            for (kind, key, rows, bytes) in moves {
+                let device = ["d", "e"][usize::from(bytes % 2 == 0)];
+                match kind {
+                    0 | 1 => {
+                        out.extend(pool.keep(warm(device, key, rows, bytes, kept)));
+                        kept += 1;
+                    }
+                    2 => out.extend(pool.take(&key, rows).map(|warm| warm.session)),
+                    _ => {
+                        out.extend(pool.fit(device, bytes));
+                        prop_assert!(pool.bytes(device) <= bytes);
+                    }
+                }
+                prop_assert!(pool.len() <= most);
+            }
+            out.extend(pool.forget(|_| true));
+            out.sort_unstable();
+            prop_assert_eq!(out, (0..kept).collect::<Vec<_>>());
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Sessions that outlive their gpulets, for plans to come.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use gpulet::{Home, LaneHandle};
+use gpulet_core::warm_pool::{Warm, WarmPool};
+use models::engine::Session;
+use router_core::ModelId;
+use serde::Serialize;
+
+use super::Catalog;
+use super::version::Loaded;
+
+/// A session that no lane runs.
+pub struct Ready {
+    /// The session.
+    pub session: Box<dyn Session>,
+    /// Rows of the largest batch that it was prepared for.
+    pub rows: u32,
+}
+
+/// Sessions by version and where they can run, and what became of others.
+pub(super) struct WarmSessions(Mutex<Counted>);
+
+struct Counted {
+    pool: WarmPool<(ModelId, Home), Box<dyn Session>>,
+    taken: u64,
+    loaded: u64,
+}
+
+impl WarmSessions {
+    /// So many at most.
+    pub fn new(most: usize) -> Self {
+        Self(Mutex::new(Counted { pool: WarmPool::new(most), taken: 0, loaded: 0 }))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Counted> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A session was loaded, for none was kept.
+    pub fn count_loaded(&self) {
+        self.lock().loaded += 1;
+    }
+}
+
+/// Sessions that are kept for plans to come, and where those of gpulets came from since the server began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Kept {
+    /// Sessions.
+    pub sessions: usize,
+    /// Bytes that they take, by the profiles.
+    pub bytes: u64,
+    /// Sessions that were put on gpulets instead of loading others.
+    pub taken: u64,
+    /// Sessions that were loaded.
+    pub loaded: u64,
+}
+
+impl Catalog {
+    /// A session of a version that was kept and can run on a lane.
+    pub fn take_warm(&self, loaded: &Loaded, lane: &LaneHandle, rows: u32) -> Option<Ready> {
+        let home = lane.partition().home()?;
+        let mut kept = self.warm.lock();
+        let warm = kept.pool.take(&(loaded.id, home), rows)?;
+        kept.taken += 1;
+        Some(Ready { session: warm.session, rows: warm.rows })
+    }
+
+    /// Keeps a session that ran on a lane, or was made for it, where it takes `bytes`; drops it where sessions cannot
+    /// leave their gpulet.
+    pub async fn keep_warm(&self, loaded: &Loaded, lane: &LaneHandle, ready: Ready, bytes: u64) {
+        let Ready { session, rows } = ready;
+        let dropped = match lane.partition().home() {
+            Some(home) => {
+                let device = home.device.clone();
+                self.warm.lock().pool.keep(Warm { device, key: (loaded.id, home), rows, bytes, session })
+            }
+            None => vec![session],
+        };
+        self.drop_aside(dropped).await;
+    }
+
+    /// Leaves the sessions that are kept on a device no more than some bytes.
+    pub async fn fit_warm(&self, device: &str, bytes: u64) {
+        let dropped = self.warm.lock().pool.fit(device, bytes);
+        self.drop_aside(dropped).await;
+    }
+
+    /// Drops what is kept of a version.
+    pub(super) async fn forget_warm(&self, id: ModelId) {
+        let dropped = self.warm.lock().pool.forget(|(of, _)| *of == id);
+        self.drop_aside(dropped).await;
+    }
+
+    /// What is kept.
+    pub fn kept_warm(&self) -> Kept {
+        let Counted { pool, taken, loaded } = &*self.warm.lock();
+        Kept { sessions: pool.len(), bytes: pool.all_bytes(), taken: *taken, loaded: *loaded }
+    }
+}
