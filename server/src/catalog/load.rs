@@ -284,7 +284,7 @@ impl Catalog {
                 Ok(()) => {
                     runs_on.push(router_core::LaneId(lane.id()));
                     // Working memory for more was measured and given back.
-                    lanes.push(Placed { lane, rows: 1 });
+                    lanes.push(Placed { lane, rows: 1, verified: false });
                 }
                 Err(error) => tracing::error!(lane = lane.id(), %error, "not installed"),
             }

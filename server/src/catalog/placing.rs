@@ -53,9 +53,10 @@ impl Catalog {
     ) -> Result<Ready, String> {
         // Larger batches took longer than the first session was measured for.
         let rows = loaded.measured.last().map_or(rows, |&(most, _)| rows.min(most));
-        let kept = match kept {
+        let (kept, verified) = match kept {
             Some(ready) if ready.rows >= rows => return Ok(ready),
-            kept => kept.map(|ready| ready.session),
+            Some(ready) => (Some(ready.session), ready.verified),
+            None => (None, false),
         };
         let waited_for = loaded.place.waiting() > 0;
         let (catalog, loaded, lane) = (Arc::clone(self), Arc::clone(loaded), lane.clone());
@@ -66,7 +67,7 @@ impl Catalog {
                 None => warm(session.as_mut(), &loaded.config),
             }
             .map_err(|error| error.to_string())?;
-            Ok(Ready { session, rows })
+            Ok(Ready { session, rows, verified })
         };
         self.aside.load(haste(waited_for), work).await.map_err(|lost| lost.to_string())?
     }
@@ -93,18 +94,21 @@ impl Catalog {
         Ok(files)
     }
 
-    /// Holds a session against what the version's first one gave for a known input.
+    /// Holds a session against what the version's first one gave for a known input, once in its life.
     ///
     /// # Errors
     /// What it gave instead.
     pub async fn verify(&self, loaded: &Arc<Loaded>, mut ready: Ready) -> Result<Ready, String> {
+        if ready.verified {
+            return Ok(ready);
+        }
         let waited_for = loaded.place.waiting() > 0;
         let loaded = Arc::clone(loaded);
         let work = move || {
             if let Some(reference) = &loaded.reference {
                 reference.verify(ready.session.as_mut())?;
             }
-            Ok(ready)
+            Ok(Ready { verified: true, ..ready })
         };
         self.aside.load(haste(waited_for), work).await.map_err(|lost| lost.to_string())?
     }
@@ -114,9 +118,9 @@ impl Catalog {
     /// # Errors
     /// When the lane is gone.
     pub fn install(&self, loaded: &Loaded, lane: &LaneHandle, ready: Ready) -> Result<(), String> {
-        let Ready { session, rows } = ready;
+        let Ready { session, rows, verified } = ready;
         lane.install(loaded.id.0, session).map_err(|error| error.to_string())?;
-        loaded.change_lanes(|lanes| lanes.push(Placed { lane: lane.clone(), rows }));
+        loaded.change_lanes(|lanes| lanes.push(Placed { lane: lane.clone(), rows, verified }));
         Ok(())
     }
 
@@ -132,11 +136,11 @@ impl Catalog {
 
     /// Takes a session off a lane that runs no more batches of it; none if it has none, or is lost.
     pub async fn take_off(&self, loaded: &Loaded, lane: &LaneHandle) -> Option<Ready> {
-        let rows = loaded.change_lanes(|lanes| {
+        let Placed { rows, verified, .. } = loaded.change_lanes(|lanes| {
             let at = lanes.iter().position(|placed| placed.lane.id() == lane.id())?;
-            Some(lanes.remove(at).rows)
+            Some(lanes.remove(at))
         })?;
-        Some(Ready { session: taken_off(loaded.id, lane).await?, rows })
+        Some(Ready { session: taken_off(loaded.id, lane).await?, rows, verified })
     }
 
     /// Drops sessions that no lane has, aside from those that serve.

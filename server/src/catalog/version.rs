@@ -61,6 +61,8 @@ pub(super) struct Placed {
     pub lane: LaneHandle,
     /// Rows of the largest batch that the session was prepared for.
     pub rows: u32,
+    /// Whether it gave the known answer.
+    pub verified: bool,
 }
 
 impl Loaded {
@@ -80,6 +82,14 @@ impl Loaded {
     /// Whether any lane holds a session of it.
     pub fn has_lane(&self) -> bool {
         !self.lanes.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
+    /// Counts its session on a lane as one for batches of so many rows at least; false if it has none there.
+    pub fn widen(&self, lane: u32, rows: u32) -> bool {
+        self.change_lanes(|lanes| {
+            let own = lanes.iter_mut().find(|placed| placed.lane.id() == lane);
+            own.map(|placed| placed.rows = placed.rows.max(rows)).is_some()
+        })
     }
 
     pub(super) fn change_lanes<T>(&self, change: impl FnOnce(&mut Vec<Placed>) -> T) -> T {

@@ -17,13 +17,15 @@ pub struct Ready {
     pub session: Box<dyn Session>,
     /// Rows of the largest batch that it was prepared for.
     pub rows: u32,
+    /// Whether it gave the known answer.
+    pub verified: bool,
 }
 
 /// Sessions by version and where they can run, and what became of others.
 pub(super) struct WarmSessions(Mutex<Counted>);
 
 struct Counted {
-    pool: WarmPool<(ModelId, Home), Box<dyn Session>>,
+    pool: WarmPool<(ModelId, Home), Ready>,
     taken: u64,
     loaded: u64,
 }
@@ -64,33 +66,32 @@ impl Catalog {
         let mut kept = self.warm.lock();
         let warm = kept.pool.take(&(loaded.id, home), rows)?;
         kept.taken += 1;
-        Some(Ready { session: warm.session, rows: warm.rows })
+        Some(warm.session)
     }
 
     /// Keeps a session that ran on a lane, or was made for it, where it takes `bytes`; drops it where sessions cannot
     /// leave their gpulet.
     pub async fn keep_warm(&self, loaded: &Loaded, lane: &LaneHandle, ready: Ready, bytes: u64) {
-        let Ready { session, rows } = ready;
         let dropped = match lane.partition().home() {
             Some(home) => {
-                let device = home.device.clone();
-                self.warm.lock().pool.keep(Warm { device, key: (loaded.id, home), rows, bytes, session })
+                let (device, key, rows) = (home.device.clone(), (loaded.id, home), ready.rows);
+                self.warm.lock().pool.keep(Warm { device, key, rows, bytes, session: ready })
             }
-            None => vec![session],
+            None => vec![ready],
         };
-        self.drop_aside(dropped).await;
+        self.drop_aside(dropped.into_iter().map(|ready| ready.session).collect()).await;
     }
 
     /// Leaves the sessions that are kept on a device no more than some bytes.
     pub async fn fit_warm(&self, device: &str, bytes: u64) {
         let dropped = self.warm.lock().pool.fit(device, bytes);
-        self.drop_aside(dropped).await;
+        self.drop_aside(dropped.into_iter().map(|ready| ready.session).collect()).await;
     }
 
     /// Drops what is kept of a version.
     pub(super) async fn forget_warm(&self, id: ModelId) {
         let dropped = self.warm.lock().pool.forget(|(of, _)| *of == id);
-        self.drop_aside(dropped).await;
+        self.drop_aside(dropped.into_iter().map(|ready| ready.session).collect()).await;
     }
 
     /// What is kept.

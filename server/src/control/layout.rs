@@ -124,9 +124,7 @@ impl Layout {
         }
         let mut prepared = Vec::with_capacity(versions.len());
         for loaded in versions {
-            let known = loaded.lanes().iter().any(|other| other.id() == lane.id())
-                || self.lanes().staged.contains_key(&(gpulet, loaded.id.0));
-            if !known {
+            if !loaded.widen(lane.id(), rows) && !self.widen_staged(gpulet, &loaded, rows) {
                 let kept = self.catalog.take_warm(&loaded, &lane, rows);
                 self.make_room(&lane).await;
                 let ready = self.catalog.prepare(&loaded, &lane, rows, kept).await?;
@@ -136,6 +134,13 @@ impl Layout {
         let mut lanes = self.lanes();
         lanes.staged.extend(prepared.into_iter().map(|staged| ((gpulet, staged.loaded.id.0), staged)));
         Ok(())
+    }
+
+    /// The same for what is loaded and not verified.
+    fn widen_staged(&self, gpulet: GpuletId, loaded: &Loaded, rows: u32) -> bool {
+        let mut lanes = self.lanes();
+        let staged = lanes.staged.get_mut(&(gpulet, loaded.id.0));
+        staged.map(|staged| staged.ready.rows = staged.ready.rows.max(rows)).is_some()
     }
 
     /// Holds what was prepared against the known answer, and gives it to the lane.
