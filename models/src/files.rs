@@ -1,12 +1,16 @@
 //! The files of one model version, read once.
 
 use std::fmt;
+use std::fs::{self, Metadata};
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 
 use crate::{ModelName, Version};
+
+/// Files of a folder that are looked at.
+const ENTRIES_MAX: usize = 10_000;
 
 /// What a version's main file is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -87,5 +91,31 @@ impl ModelFiles {
     /// Folder that external weight files must lie in.
     pub fn folder(&self) -> Option<&Path> {
         self.folder.as_deref()
+    }
+
+    /// Bytes of the main file, or of all that lies in its folder: a session takes hardly less memory. What cannot be
+    /// read counts as none.
+    pub fn size(&self) -> u64 {
+        let entries = self.folder().and_then(|folder| fs::read_dir(folder).ok()).into_iter().flatten();
+        let sizes = entries.take(ENTRIES_MAX).filter_map(|entry| entry.ok()?.metadata().ok());
+        let folder = sizes.filter(Metadata::is_file).fold(0_u64, |sum, file| sum.saturating_add(file.len()));
+        folder.max(self.bytes.len() as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn weights_beside_the_file_count() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("model.onnx"), [0; 10]).unwrap();
+        fs::write(folder.path().join("weights.bin"), [0; 90]).unwrap();
+        fs::create_dir(folder.path().join("other")).unwrap();
+        let name = ModelName::new("m").unwrap();
+        let files = ModelFiles::from_bytes(name, Version(1), Format::Onnx, vec![0; 10]);
+        assert_eq!(files.size(), 10);
+        assert_eq!(files.in_folder(folder.path().to_owned()).size(), 100);
     }
 }

@@ -283,9 +283,9 @@ def page(arms: list[Arm], capacities: list[float], scale: float, before: float) 
         "",
         f"{offered:,} requests: {answered:,} answered, {wrong} with a wrong answer, {lost} failed in all, {refused} refused.",
         "",
-        "| sessions | changes | seconds each, median | most | put on gpulets | of them loaded | 99th, steady ms | changing ms | **over steady** | in 95 of 100 draws | median over steady | 99.9th over steady |",
-        "| --- | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: |",
-        *(arm_row(arm) for arm in arms),
+        "| sessions | " + " | ".join(arm.name for arm in arms) + " |",
+        "| --- |" + " --: |" * len(arms),
+        *(f"| {name} | {' | '.join(values)} |" for name, *values in zip(FIGURES, *(figures(arm) for arm in arms))),
         "",
         f"A change takes from asking to the old gpulets' end, the probation included. Draws are of blocks of {BLOCK_S} s, with replacement.",
         "",
@@ -297,16 +297,40 @@ def page(arms: list[Arm], capacities: list[float], scale: float, before: float) 
     return "\n".join(lines)
 
 
-def arm_row(arm: Arm) -> str:
+FIGURES = (
+    "changes",
+    "seconds each, median",
+    "at most",
+    "sessions put on gpulets",
+    "of them loaded",
+    "99th percentile, plans that stay, ms",
+    "plans that change, ms",
+    "**over plans that stay**",
+    "in 95 of 100 draws",
+    "median over plans that stay",
+    "99.9th percentile over plans that stay",
+)
+
+
+def figures(arm: Arm) -> list[str]:
     run, of = arm.run, arm.latencies
     took = sorted(run.took_s)
     mixed, changing = of.mixed(of.steady), np.sum(of.changing, axis=0)
     least, most = of.interval(99)
     ratio = lambda percentile: of.ratio(percentile, of.steady, of.changing)  # noqa: E731
-    return (
-        f"| {arm.name} | {len(took)} | {took[len(took) // 2]:.2f} | {took[-1]:.2f} | {run.taken + run.loaded} | {run.loaded} | {of.milliseconds(mixed, 99):.1f} | "
-        f"{of.milliseconds(changing, 99):.1f} | **{ratio(99):.2f}** | {least:.2f} to {most:.2f} | {ratio(50):.2f} | {ratio(99.9):.2f} |"
-    )
+    return [
+        f"{len(took):,}",
+        f"{took[len(took) // 2]:.2f}",
+        f"{took[-1]:.2f}",
+        f"{run.taken + run.loaded:,}",
+        f"{run.loaded:,}",
+        f"{of.milliseconds(mixed, 99):.1f}",
+        f"{of.milliseconds(changing, 99):.1f}",
+        f"**{ratio(99):.2f}**",
+        f"{least:.2f} to {most:.2f}",
+        f"{ratio(50):.2f}",
+        f"{ratio(99.9):.2f}",
+    ]
 
 
 def plan_row(arms: list[Arm], at: int, most: float) -> str:
@@ -372,7 +396,7 @@ def main() -> int:
                 # A plan that is asked for more than it has would hide in its own queue what changes cost.
                 rate = min(capacities) * LOAD
                 arms.append(measure(server, name, plans, inputs, rate, arguments.rounds, arguments.seed))
-                say(arm_row(arms[-1]))
+                say(f"sessions {name}: " + ", ".join(f"{what} {value}" for what, value in zip(FIGURES, figures(arms[-1]))))
     text = page(arms, capacities, min(capacities), before)
     PAGE.write_text(text)
     print(text, file=sys.stderr)

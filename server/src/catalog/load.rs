@@ -45,6 +45,7 @@ struct Warmed {
     policy: Policy,
     version: Version,
     hash: ContentHash,
+    file_bytes: u64,
     signature: Signature,
     engine: &'static str,
     measured: Vec<(u32, Duration)>,
@@ -211,7 +212,7 @@ impl Catalog {
             sessions.push((lane, session));
         }
         let (signature, engine, measured, reference) = first.ok_or("no lane may run it")?;
-        let (version, hash) = (files.version, files.hash);
+        let (version, hash, file_bytes) = (files.version, files.hash, files.size());
         let load_time = started.elapsed();
         tracing::debug!(model = %config.name, %version, took = ?load_time, "loaded and measured");
         Ok(Warmed {
@@ -220,6 +221,7 @@ impl Catalog {
             policy,
             version,
             hash,
+            file_bytes,
             signature,
             engine,
             measured,
@@ -267,6 +269,7 @@ impl Catalog {
             policy,
             version,
             hash,
+            file_bytes,
             signature,
             engine,
             measured,
@@ -323,6 +326,7 @@ impl Catalog {
             signature: Arc::new(signature),
             config,
             hash,
+            file_bytes,
             engine,
             labels: Arc::new(labels),
             lanes: Mutex::new(lanes),

@@ -29,6 +29,8 @@ pub struct Loaded {
     pub config: EffectiveConfig,
     /// Hash of its files.
     pub hash: ContentHash,
+    /// Bytes of its files.
+    pub file_bytes: u64,
     /// Engine that runs it.
     pub engine: &'static str,
     /// Class labels by output.

@@ -131,7 +131,7 @@ pub fn known_of(devices: &Devices, loaded: &Loaded) -> Known {
         match profile_of(devices.profiles(), kind, &loaded.name, &hash) {
             Some(profile) if cores => Some(held_by_each(profile)),
             Some(profile) => Some(Ok(profile.clone())),
-            None => cores.then(|| synthesised(loaded, units)),
+            None => cores.then(|| held_by_each(&synthesised(loaded, units)?)),
         }
     });
     let known = known.collect::<Result<Vec<_>, _>>()?;
@@ -141,7 +141,7 @@ pub fn known_of(devices: &Devices, loaded: &Loaded) -> Known {
     Ok(known.into())
 }
 
-/// Bytes that a session on cores takes, prepared for batches of so many rows; 0 where that was never measured.
+/// Bytes that a session on cores takes by its profile, prepared for batches of so many rows.
 pub fn session_bytes(devices: &Devices, loaded: &Loaded, rows: u32) -> u64 {
     let known = known_of(devices, loaded).ok();
     let profile =
@@ -172,39 +172,36 @@ fn only(model: &str, lines: Vec<Line>) -> Result<Profile, String> {
     profiles.pop().ok_or_else(|| format!("model `{model}`: nothing measured"))
 }
 
-/// A profile from the shortest times on so many cores: fewer take in proportion longer, more are of no use.
+/// A profile from the shortest times on so many cores: fewer take in proportion longer, more are of no use. A session
+/// takes hardly less memory than its files.
 fn synthesised(loaded: &Loaded, units: u32) -> Result<Profile, String> {
     let cores = loaded.measured_cores.clamp(1, units);
-    of_measured(&loaded.name, loaded.engine, units, cores, &loaded.measured)
+    let of_files = Header {
+        version: 1,
+        model: loaded.name.clone(),
+        model_sha256: None,
+        device: CoresDevice::KIND.to_owned(),
+        engine: loaded.engine.to_owned(),
+        source: Source::Synthesised,
+        note: format!(
+            "shortest of a few runs on {cores} cores as it was loaded; fewer cores in proportion, tails assumed; memory of its files"
+        ),
+        units_total: units,
+        weights_bytes: Some(loaded.file_bytes),
+        load_us_per_row: 0.0,
+    };
+    of_measured(of_files, cores, &loaded.measured)
 }
 
-fn of_measured(
-    model: &str,
-    engine: &str,
-    units_total: u32,
-    cores: u32,
-    measured: &[(u32, Duration)],
-) -> Result<Profile, String> {
+fn of_measured(header: Header, cores: u32, measured: &[(u32, Duration)]) -> Result<Profile, String> {
+    let model = header.model.clone();
     let known: Vec<&(u32, Duration)> = measured.iter().filter(|(rows, _)| *rows <= BATCH_MAX).collect();
     if known.is_empty() {
         return Err(format!(
             "model `{model}`: its batch times are unknown: run `tessera profile` and name its file"
         ));
     }
-    let header = Header {
-        version: 1,
-        model: model.to_owned(),
-        model_sha256: None,
-        device: CoresDevice::KIND.to_owned(),
-        engine: engine.to_owned(),
-        source: Source::Synthesised,
-        note: format!(
-            "shortest of a few runs on {cores} cores as it was loaded; fewer cores in proportion, tails assumed"
-        ),
-        units_total,
-        weights_bytes: None,
-        load_us_per_row: 0.0,
-    };
+    let units_total = header.units_total;
     let mut lines = vec![Line::Profile(header)];
     for units in [1, cores, units_total] {
         for (rows, time) in &known {
@@ -223,7 +220,7 @@ fn of_measured(
             }));
         }
     }
-    only(model, lines)
+    only(&model, lines)
 }
 
 #[cfg(test)]
@@ -233,12 +230,24 @@ mod tests {
     #[test]
     fn fewer_cores_than_were_measured_take_longer_and_more_do_not_help() {
         let measured = [(1, Duration::from_millis(2)), (8, Duration::from_millis(8))];
-        let profile = of_measured("m", "tract", 4, 2, &measured).unwrap();
+        let header = Header {
+            version: 1,
+            model: "m".to_owned(),
+            model_sha256: None,
+            device: CoresDevice::KIND.to_owned(),
+            engine: "tract".to_owned(),
+            source: Source::Synthesised,
+            note: String::new(),
+            units_total: 4,
+            weights_bytes: Some(1_000),
+            load_us_per_row: 0.0,
+        };
+        let profile = held_by_each(&of_measured(header.clone(), 2, &measured).unwrap()).unwrap();
         let p50 = |batch, units| profile.latency_us(Quantile::P50, batch, units).unwrap();
         assert_eq!((p50(1, 1), p50(1, 2), p50(1, 4)), (4_000.0, 2_000.0, 2_000.0));
         assert_eq!((p50(8, 1), p50(8, 2)), (16_000.0, 8_000.0));
-        assert_eq!(profile.header().source, Source::Synthesised);
-        let unknown = of_measured("m", "tract", 4, 2, &[]).unwrap_err();
+        assert_eq!([1, 8].map(|batch| profile.arena_bytes(batch)), [Some(1_000); 2]);
+        let unknown = of_measured(header, 2, &[]).unwrap_err();
         assert!(unknown.contains("model `m`: its batch times are unknown"), "{unknown}");
     }
 }
