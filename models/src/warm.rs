@@ -298,13 +298,17 @@ mod tests {
         }
     }
 
+    fn identity() -> (Signature, EffectiveConfig) {
+        let files = synthetic(IDENTITY);
+        let signature = inspect(&files, &LoadOptions::default()).unwrap();
+        let settings = ModelSettings::default();
+        let config = EffectiveConfig::resolve(&files.name, None, &settings, &signature).unwrap();
+        (signature, config)
+    }
+
     #[test]
     fn a_session_elsewhere_is_measured_by_what_it_says_it_took() {
-        let signature = inspect(&synthetic(IDENTITY), &LoadOptions::default()).unwrap();
-        let name = ModelName::new("fake").unwrap();
-        let pbtxt = Pbtxt::parse(&name, "").unwrap();
-        let config =
-            EffectiveConfig::resolve(&name, Some(&pbtxt), &ModelSettings::default(), &signature).unwrap();
+        let (signature, config) = identity();
         let took = Duration::from_micros(700);
         let profile = warm_and_profile(&mut Elsewhere(signature, took), &config).unwrap();
         // By the caller's clock 8 sizes of 5 runs would be more than it may take in all.
@@ -337,11 +341,7 @@ mod tests {
 
     #[test]
     fn a_further_session_is_warmed_for_the_batches_that_it_will_get() {
-        let signature = inspect(&synthetic(IDENTITY), &LoadOptions::default()).unwrap();
-        let name = ModelName::new("fake").unwrap();
-        let pbtxt = Pbtxt::parse(&name, "").unwrap();
-        let config =
-            EffectiveConfig::resolve(&name, Some(&pbtxt), &ModelSettings::default(), &signature).unwrap();
+        let (signature, config) = identity();
         let session = |settles| Noted(Elsewhere(signature.clone(), Duration::ZERO), settles, Vec::new());
         let reference = Reference::of(&mut session(false)).unwrap();
         for (settles, rows, expected) in

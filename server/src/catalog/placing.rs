@@ -78,8 +78,9 @@ impl Catalog {
         let known = Known { engine: loaded.engine, signature: loaded.signature.as_ref().clone() };
         let options = loaded.config.load_options(lane.cores().len().max(1), lane.cores().to_vec());
         let session = lane.partition().load(&files, &LoadOptions { known: Some(known), ..options });
+        let session = session.map_err(|error| error.to_string())?;
         self.warm.count_loaded();
-        session.map_err(|error| error.to_string())
+        Ok(session)
     }
 
     /// The files that a version was loaded from.

@@ -58,7 +58,6 @@ pub struct Loaded {
 }
 
 /// A lane that holds a session of a version.
-#[derive(Clone)]
 pub(super) struct Placed {
     pub lane: LaneHandle,
     /// Rows of the largest batch that the session was prepared for.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use gpulet::{CoresDevice, LaneHandle};
+use gpulet::{Home, LaneHandle};
 use gpulet_core::control::{self, LaneModel, LaneTable, LaneTimes, LaneTurn, Model, Version};
 use gpulet_core::rollout::{GpuletId, Step, Switch};
 use router::{LanePlan, RouterHandle};
@@ -191,11 +191,14 @@ impl Layout {
         }
     }
 
-    /// Hears how many bytes of the devices, whose sessions may be kept, gpulets leave once a step is done.
-    pub fn leave_free(&self, free_bytes: impl Fn(&str) -> Option<u64>) {
-        let cores = self.devices.infos().filter(|info| info.kind == CoresDevice::KIND);
-        let free = cores.filter_map(|info| Some((info.name.clone(), free_bytes(&info.name)?)));
-        self.lanes().free.extend(free);
+    /// Hears how many bytes gpulets leave on a gpulet's device, where sessions may be kept. A step that ends late goes by
+    /// what was heard last.
+    pub fn leave_free(&self, gpulet: GpuletId, free_bytes: impl Fn(&str) -> Option<u64>) {
+        let home = self.lane_of(gpulet).ok().and_then(|lane| lane.partition().home());
+        let Some(Home { device, .. }) = home else { return };
+        if let Some(free) = free_bytes(&device) {
+            self.lanes().free.insert(device, free);
+        }
     }
 
     async fn close(&self, gpulet: GpuletId) {

@@ -82,7 +82,7 @@ impl Hands {
     pub fn carry_out(&self, effect: Effect, rollout: &Rollout) -> Option<Told> {
         match effect {
             Effect::Step { id, step, .. } => {
-                self.layout.leave_free(|device| rollout.free_bytes(device));
+                self.layout.leave_free(step.gpulet(), |device| rollout.free_bytes(device));
                 self.step(id, step);
             }
             Effect::Switch { switch, .. } => self.switch(switch, rollout.epoch()),
