@@ -10,8 +10,9 @@ use cargo_metadata::{DependencyKind, Metadata, MetadataCommand};
 /// Every arrow between our crates that is allowed (ARCHITECTURE.md).
 const ALLOWED: &[(&str, &[&str])] = &[
     ("oip", &[]),
-    ("router-core", &[]),
-    ("gpulet-core", &[]),
+    ("invariant", &[]),
+    ("router-core", &["invariant"]),
+    ("gpulet-core", &["invariant"]),
     ("workload", &[]),
     ("sim", &["workload", "router-core", "gpulet-core"]),
     ("loadtest", &["oip", "sim", "workload"]),
