@@ -3,8 +3,8 @@
 use std::error::Error;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    println!("cargo:rerun-if-changed=oip/proto");
-    let descriptors = protox::compile(["grpc_service.proto"], ["oip/proto"])?;
+    println!("cargo:rerun-if-changed=../models/oip/proto");
+    let descriptors = protox::compile(["grpc_service.proto"], ["../models/oip/proto"])?;
     tonic_prost_build::configure()
         .build_client(true)
         .build_transport(false)

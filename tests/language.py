@@ -75,7 +75,7 @@ EXCLUDED = (
     "tests/language.py",
     "Cargo.lock",
     "LICENSE",
-    "server/oip/proto/",  # the protocol's own files
+    "models/oip/proto/",  # the protocol's own files
     "tests/bench/results/",  # recorded output
 )
 # (path pattern, line pattern, reason)

@@ -44,7 +44,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
 
 /// Crates without I/O and the folders they live in.
 const PURE: &[(&str, &str)] = &[
-    ("oip", "server/oip"),
+    ("oip", "models/oip"),
     ("router-core", "router/core"),
     ("gpulet-core", "gpulet/core"),
     ("workload", "loadtest/workload"),
