@@ -15,8 +15,8 @@ use gpulet::{
     BatchTimes, CoresDevice, Device, DeviceError, DeviceInfo, EmulatedDevice, LaneConfig, LaneHandle,
     LaneSink, Partition, PartitionSpec, PartitionWatch, spawn_lane,
 };
-use gpulet_core::control::LaneKinds;
-use gpulet_core::profile::{Profile, Quantile};
+use gpulet_core::profile::Profile;
+use lane_plan::LaneClasses;
 use models::{Loader, ModelFiles};
 
 use crate::config::{Config, Emulated, Gpus, Isolation};
@@ -32,11 +32,6 @@ use workload::InterferenceSection;
 
 /// Batches that a lane's thread may find waiting besides the router's depth of one: installs and removals.
 const LANE_MAILBOX: usize = 64;
-
-/// Gpulets that may exist for each unit of a device while they move: those in force, those being made, those that rest.
-const LANES_OF_UNIT: u32 = 4;
-/// ... and however many units there are, no more than these.
-const LANES_MAX: u32 = 4_096;
 
 /// A share of a device.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
@@ -56,7 +51,7 @@ pub struct Devices {
     profiles: Vec<Profile>,
     /// GPUs among them.
     gpus: Vec<WatchedGpu>,
-    kinds: Mutex<LaneKinds>,
+    classes: Mutex<LaneClasses>,
 }
 
 impl Devices {
@@ -102,13 +97,13 @@ impl Devices {
                 );
             }
         }
-        Ok(Self { kinds: lane_kinds(&all), all, start, profiles, gpus })
+        Ok(Self { classes: lane_classes(&all), all, start, profiles, gpus })
     }
 
     /// These devices, with these gpulets to start with and nothing known of any model.
     #[cfg(test)]
     pub fn from_parts(all: Vec<Arc<dyn Device>>, start: Vec<Share>) -> Self {
-        Self { kinds: lane_kinds(&all), all, start, profiles: Vec::new(), gpus: Vec::new() }
+        Self { classes: lane_classes(&all), all, start, profiles: Vec::new(), gpus: Vec::new() }
     }
 
     /// Gpulets that the server starts with; each is a lane.
@@ -126,9 +121,9 @@ impl Devices {
         &self.gpus
     }
 
-    /// Numbers of shares that are alike.
-    pub fn kinds(&self) -> MutexGuard<'_, LaneKinds> {
-        self.kinds.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The classes of lanes on these devices.
+    pub fn classes(&self) -> MutexGuard<'_, LaneClasses> {
+        self.classes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What is known of models on devices of these kinds, from files.
@@ -136,15 +131,11 @@ impl Devices {
         &self.profiles
     }
 
-    /// Lanes that the router must have room for.
+    /// The largest number of lanes at a time.
     pub fn lanes_max(&self, live: bool) -> u32 {
         let start = u32::try_from(self.start.len()).unwrap_or(u32::MAX);
-        let units = self.infos().map(|info| info.units).fold(0, u32::saturating_add);
-        if live {
-            units.saturating_mul(LANES_OF_UNIT).clamp(start, LANES_MAX.max(start))
-        } else {
-            start.max(1)
-        }
+        let units = self.infos().filter(|_| live).map(|info| info.units);
+        lane_plan::lanes_max(units, start)
     }
 
     /// Opens a gpulet and starts the thread that runs it.
@@ -162,16 +153,16 @@ impl Devices {
         let device = device.ok_or_else(|| DeviceError(format!("there is no device `{}`", share.device)))?;
         let spec = PartitionSpec { lane, first_unit: share.first_unit, units: share.units };
         let partition: Arc<dyn Partition> = device.open(&spec, Arc::clone(&watch))?;
-        let kind = self.kinds().of(&share.device, share.units);
+        let kind = self.classes().of(&share.device, share.units).0;
         let config = LaneConfig { id: lane, partition, mailbox: LANE_MAILBOX, kind };
         let sink = GoneSink::before(BusySink::before(sink, lane), watch);
         spawn_lane(config, sink).map_err(|error| DeviceError(error.to_string()))
     }
 }
 
-fn lane_kinds(devices: &[Arc<dyn Device>]) -> Mutex<LaneKinds> {
+fn lane_classes(devices: &[Arc<dyn Device>]) -> Mutex<LaneClasses> {
     let infos = devices.iter().map(|device| device.info());
-    Mutex::new(LaneKinds::new(infos.map(|info| (info.name.as_str(), info.kind.as_str()))))
+    Mutex::new(LaneClasses::new(infos.map(|info| (info.name.as_str(), info.kind.as_str()))))
 }
 
 /// What devices of this process need.
@@ -313,12 +304,6 @@ struct Profiled(Vec<Profile>);
 impl BatchTimes for Profiled {
     fn time(&self, kind: &str, files: &ModelFiles, rows: u32, units: u32) -> Option<Duration> {
         let profile = profile_of(&self.0, kind, files.name.as_str(), &files.hash.to_string())?;
-        let most = profile.batches().1.max(1);
-        // Larger batches than were measured: as several.
-        let (whole, rest) = (rows / most, rows % most);
-        let time = |rows| profile.latency_us(Quantile::P50, rows, units).ok();
-        let rest_us = if rest > 0 { time(rest)? } else { 0.0 };
-        let whole_us = if whole > 0 { time(most)? * f64::from(whole) } else { 0.0 };
-        Duration::try_from_secs_f64((whole_us + rest_us) / 1e6).ok()
+        lane_plan::batch_time(profile, rows, units).map(|time| Duration::from_nanos(time.0))
     }
 }

@@ -13,8 +13,9 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("invariant", &[]),
     ("router-core", &["invariant"]),
     ("gpulet-core", &["invariant"]),
+    ("lane-plan", &["gpulet-core", "router-core"]),
     ("workload", &[]),
-    ("sim", &["workload", "router-core", "gpulet-core"]),
+    ("sim", &["gpulet-core", "lane-plan", "router-core", "workload"]),
     ("loadtest", &["oip", "sim", "workload"]),
     ("models", &["oip"]),
     ("gpulet", &["models", "oip"]),
@@ -32,6 +33,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "gpulet-core",
             "gpulet-cuda",
             "gpulet-worker",
+            "lane-plan",
             "models",
             "oip",
             "loadtest",
@@ -47,6 +49,7 @@ const PURE: &[(&str, &str)] = &[
     ("oip", "models/oip"),
     ("router-core", "router/core"),
     ("gpulet-core", "gpulet/core"),
+    ("lane-plan", "router/lanes"),
     ("workload", "loadtest/workload"),
 ];
 /// What they must not use: runtimes, sockets, files, clocks, ambient randomness (a generator that is given its

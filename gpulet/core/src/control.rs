@@ -11,7 +11,6 @@
 
 mod by_hand;
 mod changing;
-mod lanes;
 mod latest;
 mod load;
 mod looking;
@@ -28,7 +27,6 @@ use std::sync::Arc;
 use self::by_hand::ByHand;
 pub use self::by_hand::{Accepted, InForce, NotAccepted};
 use self::changing::Changing;
-pub use self::lanes::{LaneKinds, LaneModel, LaneTable, LaneTimes, LaneTurn, LaneUp, NoLane, Version};
 pub use self::latest::{DecisionEntry, Latest, ModelLatest};
 use self::load::LoadWatch;
 pub use self::load::{Counts, Seen};

@@ -10,9 +10,9 @@ mod record;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use gpulet_core::control::{Controller, Counts, LaneKinds, Ran};
-use gpulet_core::interference::Load;
+use gpulet_core::control::{Controller, Counts, Ran};
 use gpulet_core::rollout::Event;
+use lane_plan::LaneClasses;
 use router_core::{Nanos, Outcome};
 use workload::Workload;
 
@@ -45,15 +45,12 @@ pub(crate) fn fluid(workload: &Workload) -> Result<Workload, SimError> {
     Ok(fluid)
 }
 
-/// The most that neighbours lengthen a batch.
-const SLOWDOWN_MAX: f64 = 1_000.0;
-
 /// The control loop and its world.
 #[derive(Debug)]
 pub(crate) struct Partitioned {
     pub controller: Controller,
     pub ground: Ground,
-    pub kinds: LaneKinds,
+    pub classes: LaneClasses,
     pub homes: Homes,
     /// What is told at what time, nanoseconds, in the order in which it was begun.
     pub due: BTreeMap<(u64, u64), Event>,
@@ -82,10 +79,10 @@ impl Partitioned {
         let controller = Controller::new(options, ground.terms.clone())
             .map_err(|error| fault("partition", error.to_string()))?;
         let devices = &ground.terms.devices;
-        let kinds = LaneKinds::new(devices.iter().map(|one| (one.name.as_str(), one.kind.name.as_str())));
+        let classes = LaneClasses::new(devices.iter().map(|one| (one.name.as_str(), one.kind.name.as_str())));
         Ok(Some(Self {
             controller,
-            kinds,
+            classes,
             homes: Homes::new(devices),
             due: BTreeMap::new(),
             begun: 0,
@@ -109,8 +106,7 @@ impl Partitioned {
     pub(crate) fn time_beside(&self, lane: u32, held: Held, lanes: &Lanes) -> Result<u64, Breach> {
         let alone = self.time(lane, held)?;
         let slowdown = self.slowdown(lane, held, lanes).unwrap_or(1.0);
-        // A model may leave a device no clock at all: then batches are as late as makes no difference, and still end.
-        Ok((alone as f64 * slowdown.min(SLOWDOWN_MAX)) as u64)
+        Ok((alone as f64 * slowdown) as u64)
     }
 
     fn slowdown(&self, lane: u32, held: Held, lanes: &Lanes) -> Option<f64> {
@@ -120,11 +116,8 @@ impl Partitioned {
             self.ground.runner(held.model as usize, &home.kind, home.units, held.rows)
         };
         let beside = self.homes.on(&own.device).filter(|(other, _)| *other != lane);
-        let beside: Vec<[Load; 1]> = beside
-            .filter_map(|(other, home)| Some([Load::of(&runner(home, lanes.running(other)?)?)]))
-            .collect();
-        let beside: Vec<&[Load]> = beside.iter().map(<[Load; 1]>::as_slice).collect();
-        Some(interference.slowdown(&runner(own, held)?, &beside))
+        let others = beside.filter_map(|(other, home)| runner(home, lanes.running(other)?));
+        Some(lane_plan::slowdown(interference, &runner(own, held)?, others))
     }
 
     /// Median nanoseconds of a batch on a lane.

@@ -4,13 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use gpulet::{Home, LaneHandle};
-use gpulet_core::control::{self, LaneModel, LaneTable, LaneTimes, LaneTurn, Model, Version};
+use gpulet_core::control::Model;
 use gpulet_core::rollout::{GpuletId, Step, Switch};
+use lane_plan::Version;
 use router::{LanePlan, RouterHandle};
-use router_core::{
-    ConfigError, Cycle, CycleSlot, KindTimes, LaneId, LaneKind, LaneSpec, LaneUp, ModelId, ModelLanes,
-    ModelMove, Nanos, ProfilePoint,
-};
+use router_core::{LaneId, ModelId};
 
 use super::terms;
 use crate::catalog::{Catalog, Loaded, Ready, row_bytes};
@@ -108,7 +106,8 @@ impl Layout {
         }
         let known = lanes.by_gpulet.values().chain(lanes.unclaimed.iter().map(|(_, lane)| lane));
         let taken: BTreeSet<u32> = known.map(LaneHandle::id).collect();
-        let id = (0..self.lanes_max).find(|id| !taken.contains(id)).ok_or("no lane number is free")?;
+        let id = lane_plan::free_lane(self.lanes_max, |id| taken.contains(&id))
+            .map_err(|error| error.to_string())?;
         let lane = self.devices.open(id, share, self.router.lane_sink(), self.losses.watch());
         let lane = lane.map_err(|error| error.to_string())?;
         lanes.by_gpulet.insert(gpulet, lane);
@@ -278,40 +277,11 @@ impl Layout {
             .iter()
             .map(|loaded| terms::model(loaded, terms::known_of(&self.devices, loaded)))
             .collect();
-        let versions: Vec<Version<'_, ModelId>> =
-            serving.iter().zip(&models).map(|(loaded, model)| Version { number: loaded.id, model }).collect();
-        let table = LaneTable::of(switch, lane, &versions, &mut self.devices.kinds());
-        let table = table.map_err(|error| error.to_string())?;
-        let up = table.up.into_iter().map(lane_up).collect::<Result<_, _>>();
-        let signature = |id: ModelId| serving.iter().find(|loaded| loaded.id == id);
-        let row_bytes = |id: ModelId| signature(id).and_then(|loaded| row_bytes(&loaded.signature));
-        let models = table.models.into_iter().map(|model| model_move(row_bytes(model.model), model));
-        Ok(router_core::Switch {
-            up: up.map_err(|error: ConfigError| error.to_string())?,
-            rest: table.rest,
-            models: models.collect(),
-        })
+        let versions = serving.iter().zip(&models);
+        let versions: Vec<Version<'_>> = versions
+            .map(|(loaded, model)| Version { id: loaded.id, model, row_bytes: row_bytes(&loaded.signature) })
+            .collect();
+        lane_plan::lanes_of(switch, lane, &versions, &mut self.devices.classes())
+            .map_err(|error| error.to_string())
     }
-}
-
-fn lane_up(up: control::LaneUp<LaneId, ModelId>) -> Result<LaneUp, ConfigError> {
-    let turn = |turn: LaneTurn<ModelId>| CycleSlot {
-        model: turn.model,
-        rows: turn.rows,
-        budget: Nanos(turn.budget_ns),
-    };
-    let turns: Vec<CycleSlot> = up.cycle.into_iter().map(turn).collect();
-    let cycle = if turns.is_empty() { None } else { Some(Cycle::new(turns)?) };
-    let spec = LaneSpec { cycle, ..LaneSpec::one_at_a_time(up.lane, LaneKind(up.kind)) };
-    Ok(LaneUp { spec, after: up.after })
-}
-
-/// What a model costs at one shape says nothing about others: without bytes of a row, nothing is said of its times.
-fn model_move(row_bytes: Option<u64>, model: LaneModel<LaneId, ModelId>) -> ModelMove {
-    let times = model.times.into_iter().filter_map(|LaneTimes { kind, points }| {
-        let row_bytes = row_bytes?;
-        let point = |(rows, time)| ProfilePoint { rows, row_bytes, time: Nanos(time) };
-        Some(KindTimes { kind: LaneKind(kind), profile: points.into_iter().map(point).collect() })
-    });
-    ModelMove { model: model.model, lanes: ModelLanes::Only(model.lanes), times: times.collect() }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use gpulet_core::control::{Counts, Ran, Seen};
 use gpulet_core::rollout::GpuletId;
-use router_core::{ModelId, Snapshot};
+use router_core::Snapshot;
 
 use super::micros;
 use crate::catalog::Loaded;
@@ -12,14 +12,8 @@ use crate::catalog::Loaded;
 /// A version by now.
 pub fn seen(loaded: &Loaded, snapshot: &Snapshot) -> Seen {
     let crate::catalog::Counts { rows, answered, late, failed } = loaded.statistics.counts();
-    let (queued, in_flight) = waiting(snapshot, loaded.id);
-    Seen {
-        number: loaded.id.0,
-        counts: Counts { rows, answered, late, failed },
-        queued,
-        in_flight,
-        waiting: u64::from(loaded.place.waiting()),
-    }
+    let counts = Counts { rows, answered, late, failed };
+    lane_plan::load_of(snapshot, loaded.id, counts, u64::from(loaded.place.waiting()))
 }
 
 /// Batches of a version on lanes that are gpulets.
@@ -34,9 +28,4 @@ pub fn ran(loaded: &Loaded, gpulets: &BTreeMap<u32, GpuletId>) -> Vec<Ran> {
         })
     });
     ran.collect()
-}
-
-fn waiting(snapshot: &Snapshot, id: ModelId) -> (u64, u64) {
-    let found = snapshot.models.iter().find(|model| model.model == id);
-    found.map_or((0, 0), |model| (model.queued, u64::from(model.in_flight)))
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use gpulet::{BatchTimes, EmulatedBatch};
-use gpulet_core::interference::{Interference, Load, Runner};
+use gpulet_core::interference::{Interference, Runner};
 use gpulet_core::profile::Profile;
 use models::ModelFiles;
 use workload::InterferenceSection;
@@ -40,10 +40,8 @@ impl BatchTimes for Beside {
 
     fn slowdown(&self, kind: &str, own: &EmulatedBatch, beside: &[EmulatedBatch]) -> f64 {
         let Some(own) = self.runner(kind, own) else { return 1.0 };
-        let loads = beside.iter().filter_map(|other| Some([Load::of(&self.runner(kind, other)?)]));
-        let loads: Vec<[Load; 1]> = loads.collect();
-        let loads: Vec<&[Load]> = loads.iter().map(<[Load; 1]>::as_slice).collect();
-        self.interference.slowdown(&own, &loads)
+        let others = beside.iter().filter_map(|other| self.runner(kind, other));
+        lane_plan::slowdown(&self.interference, &own, others)
     }
 }
 

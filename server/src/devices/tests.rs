@@ -36,3 +36,21 @@ fn lanes_of_unequal_share_are_not_taken_for_equally_fast() {
     assert!(![small, larger].contains(&other), "another kind of device");
     assert!(![small, larger, other].contains(&0), "0 is for lanes of which nothing is known");
 }
+
+#[test]
+fn a_batch_beyond_what_was_measured_on_a_share_takes_the_time_of_several_smaller_ones() {
+    let header = r#"{"profile":{"version":1,"model":"m","device":"toy","engine":"none","source":"typed_in","note":"","units_total":2,"load_us_per_row":0.0}}"#;
+    let cell = |batch: u32, units: u32, us: u32| {
+        format!(
+            r#"{{"cell":{{"batch":{batch},"units":{units},"p50_us":{us},"p95_us":{us},"p99_us":{us},"count":1}}}}"#
+        )
+    };
+    // Batches of 8 were measured on the whole device only.
+    let cells = [cell(1, 1, 4_000), cell(4, 1, 10_000), cell(1, 2, 2_000), cell(8, 2, 9_000)];
+    let profiles = Profile::read(&format!("{header}\n{}\n", cells.join("\n"))).unwrap();
+    let name = models::ModelName::new("m").unwrap();
+    let files = ModelFiles::from_bytes(name, models::Version(1), models::Format::Synthetic, "");
+    let time = |rows, units| Profiled(profiles.clone()).time("toy", &files, rows, units);
+    assert_eq!(time(8, 1), Some(Duration::from_millis(20)), "two batches of 4");
+    assert_eq!(time(9, 2), Some(Duration::from_millis(11)), "a batch of 8 and one of 1");
+}

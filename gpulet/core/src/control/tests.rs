@@ -8,7 +8,7 @@ use crate::placement::Policy;
 use crate::plan::{Gpulet, Slot};
 use crate::problem::{Device, DeviceKind};
 use crate::profile::{Cell, Header, Line, Profile, Quantile, Source};
-use crate::rollout::{Effect as Said, Event as Happened, GpuletId, Step, Switch};
+use crate::rollout::{Effect as Said, Event as Happened, Step, Switch};
 
 const SECOND: u64 = 1_000_000;
 
@@ -310,40 +310,6 @@ fn an_answer_that_comes_too_late_changes_nothing() {
     assert!(bench.switches.is_empty() && bench.told.is_empty());
     bench.look(&[("a", 1)]);
     assert_eq!(bench.switches.len(), 1, "it is asked again at the next look");
-}
-
-#[test]
-fn a_table_is_lanes_with_turns_where_turns_were_planned() {
-    let mut bench = Bench::new(2);
-    bench.look(&[("a", 0), ("b", 0)]);
-    let lane = |gpulet: GpuletId| Some(u32::try_from(gpulet.number).unwrap());
-    let models = [model("a"), model("b"), model("elsewhere")];
-    let versions = [(10, 0), (11, 0), (20, 1), (30, 2)];
-    let versions = versions.map(|(number, at): (u32, usize)| Version { number, model: &models[at] });
-    let mut kinds = LaneKinds::new([("toy-0", "toy"), ("toy-1", "toy")]);
-    let found = LaneTable::of(&bench.switches[0], lane, &versions, &mut kinds).unwrap();
-    assert_eq!(found.up.len(), 2);
-    assert!(found.up.iter().all(|up| up.cycle.is_empty()), "no rate was planned for");
-    assert!(found.up.iter().all(|up| up.kind == 1), "both are two units of the same kind");
-    assert_eq!(found.models[0].lanes.len(), 2);
-    let points = [1, 2, 4, 8].map(|rows| (rows, 5_000_000)).to_vec();
-    assert_eq!(found.models[0].times, [LaneTimes { kind: 1, points }]);
-    assert_eq!(found.models[3], LaneModel { model: 30, lanes: Vec::new(), times: Vec::new() });
-
-    let half = Gpulet { units: 1, ..whole("toy-1", &["b"]) };
-    let plan = Plan::new(vec![whole("toy-0", &["a", "b"]), half]);
-    let accepted = bench.controller.accept(&models[..2], &plan).unwrap();
-    bench.handle(Event::ByHand(accepted));
-    let table = LaneTable::of(bench.switches.last().unwrap(), lane, &versions, &mut kinds).unwrap();
-    let shared = table.up.iter().find(|up| !up.cycle.is_empty()).unwrap();
-    let turn = |model| LaneTurn { model, rows: 4, budget_ns: 5_000_000 };
-    assert_eq!(shared.cycle, [turn(10), turn(11), turn(20)], "every version has the turn of its model");
-    let alone = table.up.iter().find(|up| up.cycle.is_empty()).unwrap();
-    assert_eq!((shared.kind, alone.kind), (1, 2), "one model needs no turns, and one unit is another kind");
-    assert_eq!(table.models[2].times.len(), 2, "`b` runs on both");
-
-    let nowhere = LaneTable::of(bench.switches.last().unwrap(), |_| None::<u32>, &versions, &mut kinds);
-    assert!(nowhere.unwrap_err().to_string().ends_with("has no lane"));
 }
 
 #[test]

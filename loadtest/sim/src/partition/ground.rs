@@ -125,26 +125,8 @@ impl Ground {
     pub(crate) fn time(&self, model: usize, kind: &str, units: u32, rows: u32) -> Option<u64> {
         let profiles = self.models.get(model)?.profiles.as_deref().ok()?;
         let profile = profiles.iter().find(|profile| profile.device() == kind)?;
-        median(profile, units, rows)
+        lane_plan::batch_time(profile, rows, units).map(|time| time.0)
     }
-}
-
-fn median(profile: &Profile, units: u32, rows: u32) -> Option<u64> {
-    let (least, most) = profile.batches();
-    let rows = rows.max(least).max(1);
-    let known = |rows: u32| profile.latency_us(Quantile::P50, rows, units).ok();
-    if let Some(time) = known(rows) {
-        return Some(nanos(time));
-    }
-    let largest = (1..=rows.min(most)).rev().find(|rows| known(*rows).is_some())?;
-    let whole = nanos(known(largest)?).saturating_mul(u64::from(rows / largest));
-    let rest = (rows % largest).max(least);
-    let rest = if rows % largest > 0 { nanos(known(rest)?) } else { 0 };
-    Some(whole.saturating_add(rest))
-}
-
-fn nanos(micros: f64) -> u64 {
-    (libm::round(micros * 1e3) as u64).max(1)
 }
 
 fn options(partition: &Partition, setup: &Setup) -> Result<ControlOptions, WorkloadError> {
@@ -292,7 +274,7 @@ fn read_models(
         }
         let alone = |profile: &Profile| {
             let units = kinds.get(profile.device()).and_then(|kind| kind.sizes.last().copied());
-            median(profile, units?, rows)
+            lane_plan::batch_time(profile, rows, units?).map(|time| time.0)
         };
         let fastest = known.iter().filter_map(alone).min();
         if fastest.is_none_or(|fastest| fastest > model.slo) {

@@ -4,14 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use gpulet_core::problem::Device;
 use gpulet_core::rollout::GpuletId;
+use lane_plan::LanesInUse;
 
 use crate::error::Breach;
-
-/// Lanes for each unit of a device, so that new gpulets can be made beside old ones.
-const LANES_OF_UNIT: u32 = 2;
-
-/// Lanes at most, whatever the devices.
-const LANES_MAX: u32 = 65_536;
 
 /// A gpulet and its lane.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,8 +38,7 @@ pub(crate) struct Homes {
 
 impl Homes {
     pub fn new(devices: &[Device]) -> Self {
-        let units = devices.iter().map(|device| device.kind.units).fold(0, u32::saturating_add);
-        let lanes_max = units.saturating_mul(LANES_OF_UNIT).clamp(1, LANES_MAX);
+        let lanes_max = lane_plan::lanes_max(devices.iter().map(|device| device.kind.units), 0);
         let idle = |device: &Device| (device.name.clone(), vec![None; device.kind.units as usize]);
         let working = devices.iter().map(idle).collect();
         Self { homes: BTreeMap::new(), by_gpulet: BTreeMap::new(), working, lanes_max }
@@ -67,12 +61,15 @@ impl Homes {
         self.homes.get_mut(self.by_gpulet.get(&gpulet)?)
     }
 
-    /// A new gpulet on the first free lane; none if there is no lane.
-    pub fn open(&mut self, home: Home) -> Option<u32> {
-        let lane = (0..self.lanes_max).find(|lane| !self.homes.contains_key(lane))?;
+    /// A new gpulet on the first free lane.
+    ///
+    /// # Errors
+    /// If there is no free lane.
+    pub fn open(&mut self, home: Home) -> Result<u32, LanesInUse> {
+        let lane = lane_plan::free_lane(self.lanes_max, |lane| self.homes.contains_key(&lane))?;
         self.by_gpulet.insert(home.gpulet, lane);
         self.homes.insert(lane, home);
-        Some(lane)
+        Ok(lane)
     }
 
     pub fn close(&mut self, gpulet: GpuletId) -> Option<(u32, Home)> {
@@ -176,7 +173,7 @@ mod tests {
         let mut homes = Homes::new(&[device()]);
         let (left, right, all) =
             (homes.open(home(1, 0, 2)), homes.open(home(2, 2, 2)), homes.open(home(3, 0, 4)));
-        assert_eq!((left, right, all), (Some(0), Some(1), Some(2)));
+        assert_eq!((left, right, all), (Ok(0), Ok(1), Ok(2)));
         homes.begins(0).unwrap();
         homes.begins(1).unwrap();
         homes.ends(0);
@@ -187,15 +184,14 @@ mod tests {
     }
 
     #[test]
-    fn lanes_are_bounded_and_used_again() {
+    fn as_many_gpulets_can_be_open_as_on_a_server_and_their_lanes_are_used_again() {
         let mut homes = Homes::new(&[device()]);
-        assert_eq!(homes.lanes_max(), 8);
-        for number in 0..8 {
-            assert!(homes.open(home(number, 0, 1)).is_some());
+        for number in 0..16 {
+            assert!(homes.open(home(number, 0, 1)).is_ok());
         }
-        assert_eq!(homes.open(home(8, 0, 1)), None);
+        assert!(homes.open(home(16, 0, 1)).is_err());
         assert_eq!(homes.close(GpuletId { epoch: 0, number: 3 }).unwrap().0, 3);
-        assert_eq!(homes.open(home(9, 0, 1)), Some(3));
+        assert_eq!(homes.open(home(17, 0, 1)), Ok(3));
         assert_eq!(homes.devices(), BTreeSet::from(["toy-0"]));
     }
 }

@@ -2,15 +2,10 @@
 
 use std::collections::VecDeque;
 
-use gpulet_core::control::{
-    Effect, Event, LaneModel, LaneTable, LaneTimes, LaneTurn, LaneUp as Up, Look, Looked, NotAccepted, Seen,
-    Version,
-};
+use gpulet_core::control::{Effect, Event, Look, Looked, NotAccepted};
 use gpulet_core::rollout::{self, GpuletId, Step, StepId, Switch};
-use router_core::{
-    Cycle, CycleSlot, KindTimes, LaneId, LaneKind, LaneSpec, LaneUp, ModelId, ModelLanes, ModelMove, Nanos,
-    ProfilePoint,
-};
+use lane_plan::Version;
+use router_core::{LaneId, ModelId};
 
 use super::Simulation;
 use crate::error::{Breach, SimError};
@@ -74,10 +69,7 @@ impl Simulation {
         let snapshot = self.router.snapshot();
         let looked = (0..).zip(partition.ground.models.iter().zip(&partition.counts));
         let looked = looked.map(|(number, (model, counts))| {
-            let found = snapshot.models.iter().find(|known| known.model == ModelId(number));
-            let (queued, in_flight) =
-                found.map_or((0, 0), |known| (known.queued, u64::from(known.in_flight)));
-            let seen = Seen { number, counts: *counts, queued, in_flight, waiting: 0 };
+            let seen = lane_plan::load_of(&snapshot, ModelId(number), *counts, 0);
             Looked { model: model.clone(), seen }
         });
         Event::Look(Look { models: looked.collect(), ran: partition.ran() })
@@ -186,8 +178,8 @@ impl Simulation {
         let lane = partition.homes.open(home);
         partition.record.uses(now, window, &partition.homes.devices());
         match lane {
-            Some(_) => (partition.ground.open, None),
-            None => (0, Some("no lane number is free".to_owned())),
+            Ok(_) => (partition.ground.open, None),
+            Err(error) => (0, Some(error.to_string())),
         }
     }
 
@@ -228,12 +220,17 @@ impl Simulation {
         let Some(partition) = &mut self.partition else { return Ok(rollout::Event::Tick) };
         let in_force = partition.controller.rollout().epoch();
         let failed = |reason: String| rollout::Event::SwitchFailed { epoch: switch.epoch, in_force, reason };
-        let models = &partition.ground.models;
-        let versions: Vec<Version<'_, ModelId>> =
-            (0..).zip(models).map(|(number, model)| Version { number: ModelId(number), model }).collect();
+        let known = (0..).zip(partition.ground.models.iter().zip(&self.workload.models));
+        let versions: Vec<Version<'_>> = known
+            .map(|(number, (model, of))| Version {
+                id: ModelId(number),
+                model,
+                row_bytes: Some(of.row_bytes),
+            })
+            .collect();
         let lane = |gpulet: GpuletId| partition.homes.lane_of(gpulet).map(LaneId);
-        let table = match LaneTable::of(switch, lane, &versions, &mut partition.kinds) {
-            Ok(table) => table,
+        let lanes = match lane_plan::lanes_of(switch, lane, &versions, &mut partition.classes) {
+            Ok(lanes) => lanes,
             Err(error) => return Ok(failed(error.to_string())),
         };
         let mut newly = 0;
@@ -245,15 +242,6 @@ impl Simulation {
             self.lanes.come_up(lane);
         }
         self.figures.lanes(now, 0, newly);
-        let row_bytes =
-            |model: ModelId| self.workload.models.get(model.0 as usize).map_or(1, |one| one.row_bytes);
-        let up: Result<Vec<LaneUp>, _> = table.up.into_iter().map(lane_up).collect();
-        let up = match up {
-            Ok(up) => up,
-            Err(error) => return Ok(failed(error.to_string())),
-        };
-        let moves = table.models.into_iter().map(|model| model_move(row_bytes(model.model), model));
-        let lanes = router_core::Switch { up, rest: table.rest, models: moves.collect() };
         self.feed(router_core::Event::Switch(&lanes))?;
         let Some(partition) = &mut self.partition else { return Ok(rollout::Event::Tick) };
         Ok(match partition.switched.take() {
@@ -285,25 +273,4 @@ impl Simulation {
         }
         partition.said.push_back(rollout::Event::AtRest(gpulet));
     }
-}
-
-/// Gpulets hold one batch at a time, as those of a server do.
-fn lane_up(up: Up<LaneId, ModelId>) -> Result<LaneUp, router_core::ConfigError> {
-    let turn = |turn: LaneTurn<ModelId>| CycleSlot {
-        model: turn.model,
-        rows: turn.rows,
-        budget: Nanos(turn.budget_ns),
-    };
-    let turns: Vec<CycleSlot> = up.cycle.into_iter().map(turn).collect();
-    let cycle = if turns.is_empty() { None } else { Some(Cycle::new(turns)?) };
-    let spec = LaneSpec { cycle, ..LaneSpec::one_at_a_time(up.lane, LaneKind(up.kind)) };
-    Ok(LaneUp { spec, after: up.after })
-}
-
-fn model_move(row_bytes: u64, model: LaneModel<LaneId, ModelId>) -> ModelMove {
-    let times = model.times.into_iter().map(|LaneTimes { kind, points }| {
-        let point = |(rows, time)| ProfilePoint { rows, row_bytes, time: Nanos(time) };
-        KindTimes { kind: LaneKind(kind), profile: points.into_iter().map(point).collect() }
-    });
-    ModelMove { model: model.model, lanes: ModelLanes::Only(model.lanes), times: times.collect() }
 }

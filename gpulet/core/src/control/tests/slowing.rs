@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::interference::{Load, Runner};
+use crate::rollout::GpuletId;
 
 /// A batch of up to 8 rows takes 10 ms, whatever it runs on: two models of 420 rows a second need a unit each.
 fn stiff(name: &str) -> Model {
