@@ -14,7 +14,6 @@ mod tests;
 mod view;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use gpulet::LaneHandle;
 use gpulet_core::control::{ControlOptions, Controller};
@@ -72,15 +71,15 @@ impl Control {
         let terms = Terms::new(Arc::clone(&devices), policy);
         let layout = Arc::new(Layout::new(Arc::clone(&catalog), devices, losses, lanes));
         let rollout = RolloutOptions {
-            prepare_us: micros(options.prepare_timeout.0),
-            probation_us: micros(options.probation.0),
+            prepare_us: options.prepare_timeout.0.into(),
+            probation_us: options.probation.0.into(),
             history: options.history.get(),
             ..RolloutOptions::default()
         };
         let control = ControlOptions {
             scaling: options.scaling.clone(),
-            idle_us: options.idle.map(|idle| micros(idle.0)),
-            period_us: micros(options.period.0),
+            idle_us: options.idle.map(|idle| idle.0.into()),
+            period_us: options.period.0.into(),
             believes_learned: options.interference == Interference::Learned,
             rollout,
         };
@@ -135,8 +134,4 @@ impl Control {
 
 fn stopping() -> Refusal {
     Refusal::new(Reason::Draining, "the server is shutting down: gpulets are not moved any more")
-}
-
-fn micros(span: Duration) -> u64 {
-    u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
 }

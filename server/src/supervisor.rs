@@ -12,6 +12,7 @@ use gpulet::PartitionWatch;
 use gpulet_core::supervision::{
     Effect, Event, Incarnation, OptionsError, Supervision, SupervisionOptions, View,
 };
+use gpulet_core::time::Micros;
 use router_core::LaneId;
 use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
@@ -185,13 +186,13 @@ impl Task {
         stop: CancellationToken,
     ) {
         loop {
-            let wake_us = self.lanes.values().filter_map(|lane| lane.machine.next_wake_us()).min();
-            let wake = self.begun + Duration::from_micros(wake_us.unwrap_or(0));
+            let wake = self.lanes.values().filter_map(|lane| lane.machine.next_wake()).min();
+            let at = self.begun + Duration::from(wake.unwrap_or_default());
             tokio::select! {
                 () = stop.cancelled() => return,
                 Some(heard) = heard.recv() => self.hear(heard),
                 Some(command) = commands.recv() => self.command(command),
-                () = sleep_until(TokioInstant::from_std(wake)), if wake_us.is_some() => self.tick(),
+                () = sleep_until(TokioInstant::from_std(at)), if wake.is_some() => self.tick(),
             }
         }
     }
@@ -237,26 +238,26 @@ impl Task {
     }
 
     fn tick(&mut self) {
-        let now_us = self.now_us();
-        let due = |lane: &Lane| lane.machine.next_wake_us().is_some_and(|at| at <= now_us);
+        let now = self.now();
+        let due = |lane: &Lane| lane.machine.next_wake().is_some_and(|at| at <= now);
         let due: Vec<u32> = self.lanes.iter().filter(|(_, lane)| due(lane)).map(|(lane, _)| *lane).collect();
         for lane in due {
             self.turn(lane, Event::Tick);
         }
     }
 
-    fn now_us(&self) -> u64 {
-        u64::try_from(self.begun.elapsed().as_micros()).unwrap_or(u64::MAX)
+    fn now(&self) -> Micros {
+        self.begun.elapsed().into()
     }
 
     fn turn(&mut self, lane: u32, event: Event) {
-        let now_us = self.now_us();
+        let now = self.now();
         let Some(known) = self.lanes.get_mut(&lane) else { return };
         if let Event::RestartFailed { reason, .. } = &event {
             tracing::warn!(lane, %reason, "the lane could not be started again");
         }
         let mut effects = Vec::new();
-        known.machine.handle(now_us, event, &mut effects);
+        known.machine.handle(now, event, &mut effects);
         for effect in effects {
             self.carry_out(lane, effect);
         }

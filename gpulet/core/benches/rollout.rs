@@ -17,6 +17,8 @@ use gpulet_core::problem::{Device, DeviceKind, Problem, Workload};
 use gpulet_core::profile::Profile;
 use gpulet_core::rollout::{Effect, Event, Proposal, Rollout, RolloutOptions};
 
+use gpulet_core::time::Micros;
+
 const MODEL: &str = r#"{"profile":{"version":1,"model":"m","device":"gpu","engine":"none","source":"synthesised","units_total":8,"weights_bytes":100}}
 {"cell":{"batch":1,"units":1,"p50_us":900,"p95_us":900,"p99_us":900,"count":1}}
 {"cell":{"batch":8,"units":1,"p50_us":5000,"p95_us":5000,"p99_us":5000,"count":1}}
@@ -76,10 +78,10 @@ fn plan(count: usize, first: u32, moved: usize) -> Plan {
 }
 
 /// From a proposal to its end with a shell that takes no time; how many events it took.
-fn reach(machine: &mut Rollout, now_us: &mut u64, proposal: Proposal) -> u32 {
+fn reach(machine: &mut Rollout, now: &mut Micros, proposal: Proposal) -> u32 {
     let mut events = 1;
     let mut effects = Vec::new();
-    machine.handle(*now_us, Event::Propose(proposal), &mut effects);
+    machine.handle(*now, Event::Propose(proposal), &mut effects);
     while !machine.is_idle() {
         let mut next: Vec<Event> = Vec::new();
         for effect in effects.drain(..) {
@@ -93,11 +95,11 @@ fn reach(machine: &mut Rollout, now_us: &mut u64, proposal: Proposal) -> u32 {
             }
         }
         if next.is_empty() {
-            *now_us = machine.next_wake_us().unwrap();
+            *now = machine.next_wake().unwrap();
             next.push(Event::Tick);
         }
         for event in next {
-            machine.handle(*now_us, event, &mut effects);
+            machine.handle(*now, event, &mut effects);
             events += 1;
         }
     }
@@ -113,12 +115,12 @@ fn measure(name: &str, count: usize, memory_bytes: u64, moved: usize, runs: u32)
         .collect();
     let weighed = start.elapsed() / runs;
     let mut machine = Rollout::new(RolloutOptions::default()).unwrap();
-    let mut now_us = 0;
-    reach(&mut machine, &mut now_us, Proposal::new(&one, &problem).unwrap());
+    let mut now = Micros::ZERO;
+    reach(&mut machine, &mut now, Proposal::new(&one, &problem).unwrap());
     let mut events = 0;
     let start = Instant::now();
     for proposal in proposals {
-        events += reach(&mut machine, &mut now_us, black_box(proposal));
+        events += reach(&mut machine, &mut now, black_box(proposal));
     }
     let each = start.elapsed() / runs;
     let event = start.elapsed() / events;

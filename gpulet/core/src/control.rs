@@ -36,13 +36,15 @@ use self::slowing::Slowing;
 pub use self::slowing::{ErrorEntry, InterferenceEntry, Ran};
 pub use self::terms::{Model, Planned, Start, Targets, Terms};
 use crate::check::check;
+use crate::id::ProposalId;
 use crate::plan::Plan;
 use crate::problem::Problem;
 use crate::rollout::{self, OptionsError, Outcome, Rollout, RolloutOptions};
 use crate::scaling::Autoscaler;
+use crate::time::Micros;
 
 /// After a plan that could not be made or carried out, another is thought of no sooner; microseconds.
-const PAUSE_US: u64 = 10_000_000;
+const PAUSE: Micros = Micros(10_000_000);
 
 /// What a control loop is told once and for all.
 #[derive(Clone, Debug, PartialEq)]
@@ -50,9 +52,9 @@ pub struct ControlOptions {
     /// Word of the scaler, of [`crate::scaling::SCALERS`].
     pub scaling: String,
     /// Microseconds without a request after which a model gives up its gpulets; none keeps all of them.
-    pub idle_us: Option<u64>,
+    pub idle_us: Option<Micros>,
     /// Microseconds from one look at the load to the next.
-    pub period_us: u64,
+    pub period_us: Micros,
     /// Whether plans believe what was learned of neighbours, in place of what the terms say. It is learned all the same.
     pub believes_learned: bool,
     /// Deadlines and bounds of changes.
@@ -86,7 +88,7 @@ pub struct Controller {
     questions: u64,
     /// Models that gave up their place to others, for want of memory.
     evicted: BTreeSet<String>,
-    not_before_us: Option<u64>,
+    not_before_us: Option<Micros>,
     by_hand: ByHand,
     changing: Changing,
 }
@@ -118,27 +120,27 @@ impl Controller {
     }
 
     /// Takes an event in and appends what is to be done, in order.
-    pub fn handle(&mut self, now_us: u64, event: Event, effects: &mut Vec<Effect>) {
+    pub fn handle(&mut self, now: Micros, event: Event, effects: &mut Vec<Effect>) {
         match event {
-            Event::Look(look) => self.look(now_us, look, effects),
-            Event::Planned(answer) => self.planned(now_us, answer, effects),
+            Event::Look(look) => self.look(now, look, effects),
+            Event::Planned(answer) => self.planned(now, answer, effects),
             Event::ByHand(accepted) => {
-                self.by_hand.begin(self.rollout.proposals().saturating_add(1));
+                self.by_hand.begin(self.rollout.proposals().next());
                 self.replan = false;
-                self.begin(now_us, accepted.proposed, effects);
+                self.begin(now, accepted.proposed, effects);
             }
             Event::Thaw => {
                 self.by_hand.give_up();
                 self.replan = true;
-                self.turn(now_us, rollout::Event::Thaw, effects);
+                self.turn(now, rollout::Event::Thaw, effects);
             }
-            Event::Rollout(event) => self.turn(now_us, event, effects),
+            Event::Rollout(event) => self.turn(now, event, effects),
         }
     }
 
     /// When a [`rollout::Event::Tick`] is due if nothing else happens before; looks come at the caller's own pace.
-    pub fn next_wake_us(&self) -> Option<u64> {
-        self.rollout.next_wake_us()
+    pub fn next_wake(&self) -> Option<Micros> {
+        self.rollout.next_wake()
     }
 
     /// How gpulets change, to be asked.
@@ -173,7 +175,7 @@ impl Controller {
     }
 
     /// The answer to a question came.
-    fn planned(&mut self, now_us: u64, answer: Answer, effects: &mut Vec<Effect>) {
+    fn planned(&mut self, now: Micros, answer: Answer, effects: &mut Vec<Effect>) {
         let Answer { number, result } = answer;
         let is_wanted = number == self.questions && self.may_plan();
         match result {
@@ -185,10 +187,10 @@ impl Controller {
                 }
                 // After the plan that a server starts with comes one for its load.
                 self.replan = first || again;
-                self.begin(now_us, (planned, proposal), effects);
+                self.begin(now, (planned, proposal), effects);
             }
             Err(NotPlanned::Busy) => {}
-            Err(NotPlanned::Impossible(reason)) => self.pause(now_us, reason, effects),
+            Err(NotPlanned::Impossible(reason)) => self.pause(now, reason, effects),
         }
     }
 
@@ -206,33 +208,33 @@ impl Controller {
 
     fn begin(
         &mut self,
-        now_us: u64,
+        now: Micros,
         (planned, proposal): (Planned, rollout::Proposal),
         effects: &mut Vec<Effect>,
     ) {
         self.latest.planned(planned.share);
         self.problem = Some(planned.problem);
-        self.changing.begins(now_us);
-        self.turn(now_us, rollout::Event::Propose(proposal), effects);
+        self.changing.begins(now);
+        self.turn(now, rollout::Event::Propose(proposal), effects);
     }
 
-    fn pause(&mut self, now_us: u64, reason: String, effects: &mut Vec<Effect>) {
+    fn pause(&mut self, now: Micros, reason: String, effects: &mut Vec<Effect>) {
         if self.latest.cannot_plan(&reason) {
             effects.push(Effect::NoPlan { reason });
         }
         self.replan = true;
-        self.not_before_us = Some(now_us.saturating_add(PAUSE_US));
+        self.not_before_us = Some(now.after(PAUSE));
     }
 
     /// One turn of the rollout, and what follows from it here.
-    fn turn(&mut self, now_us: u64, event: rollout::Event, effects: &mut Vec<Effect>) {
+    fn turn(&mut self, now: Micros, event: rollout::Event, effects: &mut Vec<Effect>) {
         let mut said = Vec::new();
-        self.rollout.handle(now_us, event, &mut said);
+        self.rollout.handle(now, event, &mut said);
         for effect in said {
             match &effect {
                 rollout::Effect::Ended { proposal, outcome } => {
                     let (proposal, outcome) = (*proposal, outcome.clone());
-                    self.ended(now_us, proposal, &outcome, effects);
+                    self.ended(now, proposal, &outcome, effects);
                 }
                 rollout::Effect::PlanNeeded { .. } => {
                     if self.by_hand.lost() {
@@ -248,9 +250,9 @@ impl Controller {
         }
     }
 
-    fn ended(&mut self, now_us: u64, proposal: u64, outcome: &Outcome, effects: &mut Vec<Effect>) {
+    fn ended(&mut self, now: Micros, proposal: ProposalId, outcome: &Outcome, effects: &mut Vec<Effect>) {
         if *outcome == Outcome::Done {
-            self.changing.ended(now_us);
+            self.changing.ended(now);
         }
         let plan = self.rollout.plan();
         self.judge(&plan);
@@ -266,7 +268,7 @@ impl Controller {
             | Outcome::RolledBack { .. }
             | Outcome::Stopped { .. } => {
                 self.replan = true;
-                self.not_before_us = Some(now_us.saturating_add(PAUSE_US));
+                self.not_before_us = Some(now.after(PAUSE));
             }
         }
     }

@@ -15,6 +15,7 @@
 
 pub mod check;
 pub mod control;
+pub mod id;
 pub mod interference;
 pub mod placement;
 pub mod plan;
@@ -23,6 +24,7 @@ pub mod profile;
 pub mod rollout;
 pub mod scaling;
 pub mod supervision;
+pub mod time;
 pub mod warm_pool;
 
 #[cfg(doctest)]

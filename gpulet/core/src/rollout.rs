@@ -45,33 +45,33 @@ pub use self::history::{Entry, Kind};
 use self::history::{History, bounded};
 pub use self::invariants::Broken;
 use self::known::Known;
-pub use self::message::{
-    Active, Effect, Event, GpuletId, Outcome, Refusal, Route, RouteSlot, Step, StepId, Switch,
-};
+pub use self::message::{Active, Effect, Event, Outcome, Refusal, Route, RouteSlot, Step, Switch};
 pub use self::options::{OptionsError, RolloutOptions};
 use self::phase::{Phase, Target};
 pub use self::proposal::{GPULETS_MAX, Proposal, ProposalError};
 pub use self::snapshot::{GpuletState, GpuletView, Snapshot};
+pub use crate::id::{Epoch, GpuletId, ProposalId, StepId};
 use crate::plan::{Gpulet, Plan};
+use crate::time::Micros;
 
 /// The machine. It begins with an empty plan in force.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rollout {
     options: RolloutOptions,
-    now_us: u64,
+    now: Micros,
     /// Epoch of the last table that was asked for.
-    last_epoch: u64,
+    last_epoch: Epoch,
     /// Epoch of the table in force.
-    in_force: u64,
+    in_force: Epoch,
     gpulets_of_epoch: u64,
     steps: u64,
-    proposals: u64,
+    proposals: ProposalId,
     known: BTreeMap<GpuletId, Known>,
     table: Table,
     /// Bytes by device of gpulets that could not be closed.
     written_off: BTreeMap<String, u64>,
     target: Option<Target>,
-    waiting: Option<(u64, Proposal)>,
+    waiting: Option<(ProposalId, Proposal)>,
     phase: Phase,
     frozen: bool,
     history: History,
@@ -88,12 +88,12 @@ impl Rollout {
         let history = History::new(options.history);
         Ok(Self {
             options,
-            now_us: 0,
-            last_epoch: 0,
-            in_force: 0,
+            now: Micros::ZERO,
+            last_epoch: Epoch::default(),
+            in_force: Epoch::default(),
             gpulets_of_epoch: 0,
             steps: 0,
-            proposals: 0,
+            proposals: ProposalId::default(),
             known: BTreeMap::new(),
             table: Table::new(),
             written_off: BTreeMap::new(),
@@ -107,9 +107,9 @@ impl Rollout {
     }
 
     /// Takes an event in and appends what is to be done, in order. Answers to steps and tables that are no longer
-    /// waited for change nothing. Time never runs backwards: an earlier `now_us` counts as the latest one.
-    pub fn handle(&mut self, now_us: u64, event: Event, effects: &mut Vec<Effect>) {
-        self.now_us = self.now_us.max(now_us);
+    /// waited for change nothing. Time never runs backwards: an earlier `now` counts as the latest one.
+    pub fn handle(&mut self, now: Micros, event: Event, effects: &mut Vec<Effect>) {
+        self.now = self.now.max(now);
         self.expire();
         match event {
             Event::Propose(proposal) => self.proposed(proposal),
@@ -133,7 +133,7 @@ impl Rollout {
     }
 
     /// When [`Event::Tick`] is due if nothing else happens before; none while only an event can change anything.
-    pub fn next_wake_us(&self) -> Option<u64> {
+    pub fn next_wake(&self) -> Option<Micros> {
         let running = self.phase.running().map(|running| running.deadline_us);
         let phase = match &self.phase {
             Phase::Switching(switching) => Some(switching.until_us),
@@ -156,7 +156,7 @@ impl Rollout {
     }
 
     /// Epoch of the table in force; 0 before the first.
-    pub fn epoch(&self) -> u64 {
+    pub fn epoch(&self) -> Epoch {
         self.in_force
     }
 
@@ -194,7 +194,7 @@ impl Rollout {
     }
 
     /// How many proposals came so far; the number of the last one.
-    pub fn proposals(&self) -> u64 {
+    pub fn proposals(&self) -> ProposalId {
         self.proposals
     }
 
@@ -204,12 +204,12 @@ impl Rollout {
     }
 
     fn say(&mut self, kind: Kind, words: String) {
-        let proposal = self.target.as_ref().map_or(0, |target| target.number);
+        let proposal = self.target.as_ref().map(|target| target.number).unwrap_or_default();
         self.say_of(proposal, kind, words);
     }
 
-    fn say_of(&mut self, proposal: u64, kind: Kind, words: String) {
-        self.history.push(Entry { at_us: self.now_us, proposal, kind, words });
+    fn say_of(&mut self, proposal: ProposalId, kind: Kind, words: String) {
+        self.history.push(Entry { at_us: self.now, proposal, kind, words });
     }
 
     fn incident(&mut self, reason: String) {

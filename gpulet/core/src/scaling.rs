@@ -26,9 +26,10 @@ pub use self::rate::{Ewma, MaxWindow};
 pub use self::sample::{Sampler, Samples};
 use self::standby::Rest;
 pub use self::standby::{Standby, StandbyAfter};
+use crate::time::Micros;
 
 /// Microseconds between two samples of a rate, as gpulet has them.
-pub const SAMPLE_US: u64 = 500_000;
+pub const SAMPLE: Micros = Micros(500_000);
 /// Requests a second that a model on a device is planned for at least.
 const RATE_MIN: f64 = 1.0;
 /// Rates that differ by less, relatively, are the same.
@@ -44,9 +45,9 @@ pub struct Service {
     /// Part of a device that one replica fills, above 0; only how those of the models compare counts.
     pub replica_share: f64,
     /// Microseconds from weights in host memory to ready.
-    pub warm_load_us: u64,
+    pub warm_load_us: Micros,
     /// Microseconds from nothing to ready.
-    pub cold_load_us: u64,
+    pub cold_load_us: Micros,
     /// Highest rate that will ever come, requests a second; only `static` asks.
     pub peak_rate: f64,
     /// Replicas that must be there at all times; a model with any is never unloaded.
@@ -59,16 +60,21 @@ pub struct ScalingOptions {
     /// Part of the requests that must be answered within their objective, below 1.
     pub attainment: f64,
     /// Microseconds from a decision to its effect.
-    pub change_us: u64,
+    pub change_us: Micros,
     /// Microseconds in which a model's rate moves one way only.
-    pub cool_down_us: u64,
+    pub cool_down_us: Micros,
     /// When models without requests are unloaded; none keeps all of them on their devices.
     pub standby: Option<StandbyAfter>,
 }
 
 impl Default for ScalingOptions {
     fn default() -> Self {
-        Self { attainment: 0.99, change_us: 2_000_000, cool_down_us: 10_000_000, standby: None }
+        Self {
+            attainment: 0.99,
+            change_us: Micros::from_secs(2),
+            cool_down_us: Micros::from_secs(10),
+            standby: None,
+        }
     }
 }
 
@@ -93,7 +99,7 @@ pub struct ModelObservation {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Observation<'a> {
     /// Microseconds since whenever; never falls.
-    pub now_us: u64,
+    pub now: Micros,
     /// One for each service; those that are missing count as silent.
     pub models: &'a [ModelObservation],
 }
@@ -113,7 +119,8 @@ pub struct Target {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Decision {
     /// When, microseconds.
-    pub now_us: u64,
+    #[serde(rename = "now_us")]
+    pub now: Micros,
     /// Whether any target differs from the decision before, so that it is worth to plan again.
     pub is_change: bool,
     /// One for each service, in order.
@@ -138,10 +145,10 @@ struct Seen {
 /// What every scaler is.
 trait Scaler: fmt::Debug {
     /// A wish for each model in order: the target itself where nothing should change.
-    fn wish(&mut self, now_us: u64, seen: &[Seen]) -> Vec<Wish>;
+    fn wish(&mut self, now: Micros, seen: &[Seen]) -> Vec<Wish>;
 
     /// A change takes so many microseconds by now, from the decision to its effect.
-    fn change_takes(&mut self, _change_us: u64) {}
+    fn change_takes(&mut self, _change_us: Micros) {}
 }
 
 macro_rules! scalers {
@@ -181,7 +188,7 @@ pub struct ScalingError {
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Move {
     is_up: bool,
-    at_us: u64,
+    at_us: Micros,
 }
 
 #[derive(Debug)]
@@ -198,7 +205,7 @@ pub struct Autoscaler {
     name: &'static str,
     options: ScalingOptions,
     kept: Vec<Kept>,
-    last_us: u64,
+    last_us: Micros,
 }
 
 impl Autoscaler {
@@ -240,7 +247,7 @@ impl Autoscaler {
             last: None,
             rest: Rest::new(options.standby.filter(|_| service.replicas_min == 0)),
         });
-        Ok(Self { scaler, name, kept: kept.collect(), options, last_us: 0 })
+        Ok(Self { scaler, name, kept: kept.collect(), options, last_us: Micros::ZERO })
     }
 
     /// The word that names the scaler.
@@ -250,14 +257,14 @@ impl Autoscaler {
 
     /// Changes take so many microseconds by now, from the decision to the effect: what was given at first is what is
     /// believed until any was seen.
-    pub fn change_takes(&mut self, change_us: u64) {
+    pub fn change_takes(&mut self, change_us: Micros) {
         self.scaler.change_takes(change_us);
     }
 
     /// What to plan for now. Time that goes backwards stands still.
     pub fn decide(&mut self, observation: &Observation<'_>) -> Decision {
-        let now_us = observation.now_us.max(self.last_us);
-        self.last_us = now_us;
+        let now = observation.now.max(self.last_us);
+        self.last_us = now;
         let observed = |at: usize| observation.models.get(at).copied().unwrap_or_default();
         let seen: Vec<Seen> = self
             .kept
@@ -265,17 +272,17 @@ impl Autoscaler {
             .enumerate()
             .map(|(at, kept)| Seen { observed: observed(at), target: kept.target })
             .collect();
-        let mut wishes = self.scaler.wish(now_us, &seen).into_iter();
+        let mut wishes = self.scaler.wish(now, &seen).into_iter();
         let mut is_change = false;
         let mut targets = Vec::with_capacity(self.kept.len());
         for (kept, seen) in self.kept.iter_mut().zip(&seen) {
             let wish = wishes.next().unwrap_or(Wish { rate: kept.target, motive: Motive::Steady });
             let before = (kept.rest.standby(), kept.target);
-            let target = kept.settled(now_us, wish, &seen.observed, self.options.cool_down_us);
+            let target = kept.settled(now, wish, &seen.observed, self.options.cool_down_us);
             is_change |= before != (target.standby, kept.target);
             targets.push(target);
         }
-        Decision { now_us, is_change, targets }
+        Decision { now, is_change, targets }
     }
 }
 
@@ -284,15 +291,21 @@ fn is_rate(rate: f64) -> bool {
 }
 
 impl Kept {
-    fn settled(&mut self, now_us: u64, wish: Wish, observed: &ModelObservation, cool_down_us: u64) -> Target {
+    fn settled(
+        &mut self,
+        now: Micros,
+        wish: Wish,
+        observed: &ModelObservation,
+        cool_down_us: Micros,
+    ) -> Target {
         let was_away = self.rest.standby() != Standby::Ready;
         let has_load = observed.arrivals > 0 || observed.queued > 0;
-        let idle_us = self.rest.observe(now_us, has_load);
+        let idle_us = self.rest.observe(now, has_load);
         let standby = self.rest.standby();
         if standby != Standby::Ready {
             return Target { rate: 0.0, standby, motive: Motive::Idle { idle_us, standby } };
         }
-        let motive = self.moved(now_us, wish, cool_down_us);
+        let motive = self.moved(now, wish, cool_down_us);
         Target {
             rate: self.target.max(RATE_MIN),
             standby,
@@ -301,19 +314,19 @@ impl Kept {
     }
 
     /// Moves the target as wished, if the cool-down has nothing against it.
-    fn moved(&mut self, now_us: u64, wish: Wish, cool_down_us: u64) -> Motive {
+    fn moved(&mut self, now: Micros, wish: Wish, cool_down_us: Micros) -> Motive {
         let wanted = if is_rate(wish.rate) { wish.rate } else { self.target };
         if (wanted - self.target).abs() <= SAME_RATE * self.target {
             return wish.motive;
         }
         let is_up = wanted > self.target;
         if let Some(last) = self.last.filter(|last| last.is_up != is_up) {
-            let until_us = last.at_us.saturating_add(cool_down_us);
-            if now_us < until_us {
+            let until_us = last.at_us.after(cool_down_us);
+            if now < until_us {
                 return Motive::CoolingDown { wanted, until_us };
             }
         }
-        self.last = Some(Move { is_up, at_us: now_us });
+        self.last = Some(Move { is_up, at_us: now });
         self.target = wanted;
         wish.motive
     }

@@ -18,6 +18,7 @@ use std::collections::VecDeque;
 
 pub use self::message::{Effect, Event, Incarnation, State, View};
 pub use self::options::{OptionsError, SupervisionOptions};
+use crate::time::Micros;
 
 /// Characters that are kept of a reason.
 const REASON_CHARS_MAX: usize = 600;
@@ -26,14 +27,14 @@ const REASON_CHARS_MAX: usize = 600;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Supervision {
     options: SupervisionOptions,
-    now_us: u64,
+    now: Micros,
     state: State,
     /// The last one that was asked for.
     incarnation: Incarnation,
     /// What the next restart waits for.
-    backoff_us: u64,
+    backoff_us: Micros,
     /// When it died, oldest first; no more than disable it.
-    deaths: VecDeque<u64>,
+    deaths: VecDeque<Micros>,
     /// Why it died, or could not be restarted, the last time.
     reason: Option<String>,
 }
@@ -47,8 +48,8 @@ impl Supervision {
         options.validate()?;
         Ok(Self {
             options,
-            now_us: 0,
-            state: State::Up { since_us: 0 },
+            now: Micros::ZERO,
+            state: State::Up { since_us: Micros::ZERO },
             incarnation: Incarnation::FIRST,
             backoff_us: options.backoff_us,
             deaths: VecDeque::new(),
@@ -57,14 +58,14 @@ impl Supervision {
     }
 
     /// Takes an event in and appends what is to be done, in order. Whatever is said of an earlier incarnation
-    /// changes nothing. Time never runs backwards: an earlier `now_us` counts as the latest one.
-    pub fn handle(&mut self, now_us: u64, event: Event, effects: &mut Vec<Effect>) {
-        self.now_us = self.now_us.max(now_us);
+    /// changes nothing. Time never runs backwards: an earlier `now` counts as the latest one.
+    pub fn handle(&mut self, now: Micros, event: Event, effects: &mut Vec<Effect>) {
+        self.now = self.now.max(now);
         match event {
             Event::Died { incarnation, reason } => self.died(incarnation, bounded(reason), effects),
             Event::Restarted { incarnation } => {
                 if self.is_awaited(incarnation) {
-                    self.state = State::Up { since_us: self.now_us };
+                    self.state = State::Up { since_us: self.now };
                     effects.push(Effect::Up { incarnation });
                 }
             }
@@ -78,14 +79,14 @@ impl Supervision {
             Event::Tick => {}
         }
         if let State::Waiting { until_us } = self.state
-            && until_us <= self.now_us
+            && until_us <= self.now
         {
             self.restart(effects);
         }
     }
 
     /// When [`Event::Tick`] is due if nothing else happens before; none while only an event can change anything.
-    pub fn next_wake_us(&self) -> Option<u64> {
+    pub fn next_wake(&self) -> Option<Micros> {
         match self.state {
             State::Waiting { until_us } => Some(until_us),
             State::Up { .. } | State::Restarting | State::Disabled => None,
@@ -116,16 +117,16 @@ impl Supervision {
         self.state == State::Restarting && incarnation == self.incarnation
     }
 
-    fn recent_deaths(&self) -> impl Iterator<Item = u64> {
-        let (now_us, window_us) = (self.now_us, self.options.deaths_within_us);
-        self.deaths.iter().copied().filter(move |died_us| now_us.saturating_sub(*died_us) < window_us)
+    fn recent_deaths(&self) -> impl Iterator<Item = Micros> {
+        let (now, window_us) = (self.now, self.options.deaths_within_us);
+        self.deaths.iter().copied().filter(move |died_us| now.since(*died_us) < window_us)
     }
 
     /// A domain can die before its restart is told of: both words come from different threads.
     fn died(&mut self, incarnation: Incarnation, reason: String, effects: &mut Vec<Effect>) {
         let lived_us = match self.state {
-            State::Up { since_us } => self.now_us.saturating_sub(since_us),
-            State::Restarting => 0,
+            State::Up { since_us } => self.now.since(since_us),
+            State::Restarting => Micros::ZERO,
             State::Waiting { .. } | State::Disabled => return,
         };
         if incarnation != self.incarnation {
@@ -134,7 +135,7 @@ impl Supervision {
         if lived_us >= self.options.healthy_us {
             self.backoff_us = self.options.backoff_us;
         }
-        self.deaths.push_back(self.now_us);
+        self.deaths.push_back(self.now);
         while self.deaths.len() > usize::from(self.options.deaths_max) {
             self.deaths.pop_front();
         }
@@ -142,7 +143,8 @@ impl Supervision {
         effects.push(Effect::Lost { incarnation, reason });
         if self.recent_deaths().count() >= usize::from(self.options.deaths_max) {
             self.state = State::Disabled;
-            let (deaths, minutes) = (self.options.deaths_max, self.options.deaths_within_us as f64 / 60e6);
+            let (deaths, minutes) =
+                (self.options.deaths_max, self.options.deaths_within_us.as_secs_f64() / 60.0);
             let reason =
                 format!("died {deaths} times within {minutes:.1} minutes: expected an operator to enable it");
             effects.push(Effect::Disabled { reason });
@@ -152,8 +154,8 @@ impl Supervision {
     }
 
     fn wait(&mut self) {
-        self.state = State::Waiting { until_us: self.now_us.saturating_add(self.backoff_us) };
-        self.backoff_us = self.backoff_us.saturating_mul(2).min(self.options.backoff_max_us);
+        self.state = State::Waiting { until_us: self.now.after(self.backoff_us) };
+        self.backoff_us = self.backoff_us.after(self.backoff_us).min(self.options.backoff_max_us);
     }
 
     fn restart(&mut self, effects: &mut Vec<Effect>) {
@@ -186,19 +188,19 @@ mod tests {
 
     struct Story {
         supervision: Supervision,
-        now_us: u64,
+        now: Micros,
     }
 
     impl Story {
         fn new() -> Self {
             let supervision = Supervision::new(SupervisionOptions::default()).unwrap();
-            Self { supervision, now_us: 0 }
+            Self { supervision, now: Micros::ZERO }
         }
 
         fn after(&mut self, passed_us: u64, event: Event) -> Vec<Effect> {
-            self.now_us += passed_us;
+            self.now = self.now.after(Micros(passed_us));
             let mut effects = Vec::new();
-            self.supervision.handle(self.now_us, event, &mut effects);
+            self.supervision.handle(self.now, event, &mut effects);
             effects
         }
 
@@ -209,8 +211,8 @@ mod tests {
 
         /// Waits for the restart that is due; how long that took.
         fn waits(&mut self) -> u64 {
-            let due = self.supervision.next_wake_us().unwrap();
-            let wait = due - self.now_us;
+            let due = self.supervision.next_wake().unwrap();
+            let wait = due.since(self.now).0;
             assert_eq!(self.after(wait - 1, Event::Tick), [], "not before its time");
             let effects = self.after(1, Event::Tick);
             assert_eq!(effects, [Effect::Restart { incarnation: self.supervision.incarnation() }]);
@@ -241,7 +243,7 @@ mod tests {
         assert!(!story.supervision.is_up());
         assert_eq!(story.waits(), 100_000);
         story.restarts();
-        assert_eq!(story.supervision.next_wake_us(), None);
+        assert_eq!(story.supervision.next_wake(), None);
     }
 
     #[test]
@@ -259,7 +261,7 @@ mod tests {
         story.dies_after(59 * SECOND);
         assert_eq!(story.waits(), 30 * SECOND, "a minute was not over");
         story.restarts();
-        story.now_us += 600 * SECOND;
+        story.now = story.now.after(Micros::from_secs(600));
         story.dies_after(0);
         assert_eq!(story.waits(), 100_000);
     }
@@ -275,7 +277,7 @@ mod tests {
         let effects = story.dies_after(100 * SECOND);
         assert!(matches!(&effects[..], [Effect::Lost { .. }, Effect::Disabled { reason }]
             if reason.starts_with("died 3 times within 10.0 minutes")));
-        assert_eq!(story.supervision.next_wake_us(), None);
+        assert_eq!(story.supervision.next_wake(), None);
         assert_eq!(story.after(9000 * SECOND, Event::Tick), []);
         let effects = story.after(0, Event::Enable);
         assert_eq!(effects, [Effect::Restart { incarnation: story.supervision.incarnation() }]);

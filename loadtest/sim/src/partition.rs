@@ -11,7 +11,9 @@ mod record;
 use std::collections::{BTreeMap, VecDeque};
 
 use gpulet_core::control::{Controller, Counts, Ran};
+use gpulet_core::id::ModelId;
 use gpulet_core::rollout::Event;
+use gpulet_core::time::Micros;
 use lane_plan::LaneClasses;
 use router_core::{Nanos, Outcome};
 use workload::Workload;
@@ -153,7 +155,7 @@ impl Partitioned {
     pub(crate) fn ran(&self) -> Vec<Ran> {
         let ran = self.ran.iter().filter_map(|(&(lane, number, rows), &(batches, time))| {
             let gpulet = self.homes.get(lane)?.gpulet;
-            Some(Ran { gpulet, number, rows, batches, time_us: time / 1_000 })
+            Some(Ran { gpulet, number: ModelId(number), rows, batches, time_us: Micros(time / 1_000) })
         });
         ran.collect()
     }
@@ -173,7 +175,7 @@ impl Partitioned {
     /// When a step is done or the controller's own time is up, nanoseconds, not before `now`.
     pub(crate) fn next_step(&self, now: u64) -> Option<u64> {
         let due = self.due.keys().next().map(|(at, _)| *at);
-        let wake = self.controller.next_wake_us().map(|us| us.saturating_mul(1_000));
+        let wake = self.controller.next_wake().map(|wake| wake.0.saturating_mul(1_000));
         due.into_iter().chain(wake).min().map(|at| at.max(now))
     }
 }

@@ -28,5 +28,5 @@ pub fn load_of(snapshot: &Snapshot, model: ModelId, counts: Counts, waiting: u64
     // A version that the router does not know yet has no requests there.
     let known = snapshot.models.iter().find(|known| known.model == model);
     let (queued, in_flight) = known.map_or((0, 0), |known| (known.queued, u64::from(known.in_flight)));
-    Seen { number: model.0, counts, queued, in_flight, waiting }
+    Seen { number: gpulet_core::id::ModelId(model.0), counts, queued, in_flight, waiting }
 }

@@ -41,7 +41,7 @@ fn model(name: &str) -> Model {
         slo_us: 50e3,
         batch_max: 8,
         profiles: Ok(Arc::from([profile(name, &cells)])),
-        load_us: 0,
+        load_us: gpulet_core::time::Micros::ZERO,
         may_leave: false,
         is_waited_for: false,
         has_place: true,
@@ -49,7 +49,7 @@ fn model(name: &str) -> Model {
 }
 
 fn id(number: u64) -> GpuletId {
-    GpuletId { epoch: 0, number }
+    GpuletId { epoch: rollout::Epoch(0), number }
 }
 
 fn active(number: u64, device: &str, units: u32, models: &[&str], rate: f64) -> Active {
@@ -72,7 +72,14 @@ fn table(active: Vec<Active>, routes: &[(&str, &[u64])]) -> rollout::Switch {
         slots: gpulets.iter().map(slot).collect(),
     };
     let routes = routes.iter().map(route).collect();
-    rollout::Switch { epoch: 1, proposal: 1, back: false, active, rest: vec![id(9)], routes }
+    rollout::Switch {
+        epoch: rollout::Epoch(1),
+        proposal: rollout::ProposalId(1),
+        back: false,
+        active,
+        rest: vec![id(9)],
+        routes,
+    }
 }
 
 fn lane(gpulet: GpuletId) -> Option<LaneId> {

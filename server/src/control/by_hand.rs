@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use gpulet_core::control::{InForce, NotAccepted};
+use gpulet_core::id::{Epoch, ProposalId};
 use gpulet_core::rollout::Outcome;
 use serde::Serialize;
 use tokio::sync::oneshot;
@@ -16,7 +17,7 @@ pub type Reply = oneshot::Sender<Result<PutInForce, Refusal>>;
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PutInForce {
     /// Number of the table in force.
-    epoch: u64,
+    epoch: Epoch,
     /// Whether anything had to be changed.
     changed: bool,
     /// What the plan does not hold, by the profiles and for the rates that are planned for; empty for a sound one.
@@ -32,16 +33,16 @@ impl From<InForce> for PutInForce {
 
 /// Operators who wait, by the proposal's number: one may be under way and another wait for its end.
 #[derive(Default)]
-pub struct Waiting(BTreeMap<u64, Reply>);
+pub struct Waiting(BTreeMap<ProposalId, Reply>);
 
 impl Waiting {
     /// A proposal of this number is an operator's.
-    pub fn begin(&mut self, proposal: u64, reply: Reply) {
+    pub fn begin(&mut self, proposal: ProposalId, reply: Reply) {
         self.0.insert(proposal, reply);
     }
 
     /// A proposal ended.
-    pub fn ended(&mut self, proposal: u64, answer: Result<InForce, Outcome>) {
+    pub fn ended(&mut self, proposal: ProposalId, answer: Result<InForce, Outcome>) {
         let Some(reply) = self.0.remove(&proposal) else { return };
         let answer = answer.map(PutInForce::from).map_err(|outcome| {
             refusal(&outcome.reason().unwrap_or_else(|| "another plan took its place".to_owned()))

@@ -6,7 +6,6 @@ use gpulet_core::control::{Counts, Ran, Seen};
 use gpulet_core::rollout::GpuletId;
 use router_core::Snapshot;
 
-use super::micros;
 use crate::catalog::Loaded;
 
 /// A version by now.
@@ -21,10 +20,10 @@ pub fn ran(loaded: &Loaded, gpulets: &BTreeMap<u32, GpuletId>) -> Vec<Ran> {
     let ran = loaded.statistics.lane_batches().into_iter().filter_map(|batches| {
         Some(Ran {
             gpulet: *gpulets.get(&batches.lane)?,
-            number: loaded.id.0,
+            number: gpulet_core::id::ModelId(loaded.id.0),
             rows: batches.rows,
             batches: batches.count,
-            time_us: micros(batches.compute),
+            time_us: batches.compute.into(),
         })
     });
     ran.collect()

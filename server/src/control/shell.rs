@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use gpulet_core::id::{Epoch, ProposalId};
 use gpulet_core::rollout::{Effect, Event, GpuletId, Outcome, Rollout, Step, StepId, Switch};
+use gpulet_core::time::Micros;
 use tokio::sync::mpsc;
 use tokio::time::{Instant as TokioInstant, sleep_until};
 
@@ -18,7 +20,7 @@ pub enum Told {
     /// A proposal ended.
     Ended {
         /// Its number.
-        proposal: u64,
+        proposal: ProposalId,
         /// How.
         outcome: Outcome,
     },
@@ -59,17 +61,17 @@ impl Hands {
         self.layout.lane_number(gpulet)
     }
 
-    /// Microseconds on their clock.
-    pub fn now_us(&self) -> u64 {
-        u64::try_from(self.begun.elapsed().as_micros()).unwrap_or(u64::MAX)
+    /// Time since their start.
+    pub fn now(&self) -> Micros {
+        self.begun.elapsed().into()
     }
 
     /// The next thing that happens by itself, time at the latest. Safe to be dropped and called again.
-    pub async fn next(&mut self, wake_us: Option<u64>) -> Event {
-        let wake = self.begun + Duration::from_micros(wake_us.unwrap_or(0));
+    pub async fn next(&mut self, wake: Option<Micros>) -> Event {
+        let at = self.begun + Duration::from(wake.unwrap_or_default());
         tokio::select! {
             Some(event) = self.inbox.recv() => event,
-            () = sleep_until(TokioInstant::from_std(wake)), if wake_us.is_some() => Event::Tick,
+            () = sleep_until(TokioInstant::from_std(at)), if wake.is_some() => Event::Tick,
         }
     }
 
@@ -108,7 +110,7 @@ impl Hands {
         });
     }
 
-    fn switch(&self, switch: Switch, in_force: u64) {
+    fn switch(&self, switch: Switch, in_force: Epoch) {
         let (layout, events) = (Arc::clone(&self.layout), self.events.clone());
         tokio::spawn(async move {
             let epoch = switch.epoch;
@@ -151,13 +153,13 @@ impl Shell {
 
     /// The next thing that happens by itself.
     pub async fn next(&mut self) -> Event {
-        self.hands.next(self.rollout.next_wake_us()).await
+        self.hands.next(self.rollout.next_wake()).await
     }
 
     /// One turn of the rollout, and what follows from it.
     pub fn turn(&mut self, event: Event) -> Vec<Told> {
         let mut effects = Vec::new();
-        self.rollout.handle(self.hands.now_us(), event, &mut effects);
+        self.rollout.handle(self.hands.now(), event, &mut effects);
         effects.into_iter().filter_map(|effect| self.hands.carry_out(effect, &self.rollout)).collect()
     }
 }

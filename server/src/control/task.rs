@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use gpulet_core::control::{Controller, Effect, Event, Look, Looked, NotPlanned, Question, Ran};
+use gpulet_core::id::ProposalId;
 use gpulet_core::plan::Plan;
 use gpulet_core::rollout::{self, GpuletId, Outcome};
 use router_core::Snapshot;
@@ -69,10 +70,10 @@ impl Task {
         let mut ticks = interval(self.options.period.0);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
         loop {
-            let wake_us = self.controller.next_wake_us();
+            let wake = self.controller.next_wake();
             tokio::select! {
                 () = stop.cancelled() => return,
-                event = self.hands.next(wake_us) => self.rollout(event),
+                event = self.hands.next(wake) => self.rollout(event),
                 Some(command) = commands.recv() => self.command(command),
                 _ = ticks.tick() => self.look().await,
                 () = wanted.notified() => self.look().await,
@@ -86,14 +87,14 @@ impl Task {
     fn command(&mut self, command: Command) {
         match command {
             Command::View(reply) => {
-                let (warm, now_us) = (self.catalog.kept_warm(), self.hands.now_us());
-                let view = view::of(&self.controller, &self.models(), warm, now_us);
+                let (warm, now) = (self.catalog.kept_warm(), self.hands.now());
+                let view = view::of(&self.controller, &self.models(), warm, now);
                 // Whoever asked may have left.
                 let _ = reply.send(Box::new(view));
             }
             Command::Plan(plan, reply) => match self.accept(&plan) {
                 Ok((event, held)) => {
-                    self.by_hand.begin(self.controller.rollout().proposals() + 1, reply);
+                    self.by_hand.begin(self.controller.rollout().proposals().next(), reply);
                     self.held = Some(held);
                     let question = self.turn(event);
                     debug_assert!(question.is_none(), "a plan is asked for at a look only");
@@ -200,7 +201,7 @@ impl Task {
     /// One turn of the loop, and all that follows from it but a plan to be made.
     fn turn(&mut self, event: Event) -> Option<Box<Question>> {
         let (mut effects, mut question) = (Vec::new(), None);
-        self.controller.handle(self.hands.now_us(), event, &mut effects);
+        self.controller.handle(self.hands.now(), event, &mut effects);
         for effect in effects {
             match effect {
                 Effect::Plan(asked) => question = Some(asked),
@@ -225,16 +226,16 @@ impl Task {
         question
     }
 
-    fn ended(&self, proposal: u64, outcome: &Outcome) {
+    fn ended(&self, proposal: ProposalId, outcome: &Outcome) {
         match outcome {
             Outcome::Done | Outcome::Unchanged | Outcome::Superseded => {
                 let gpulets = self.controller.rollout().active().count();
-                tracing::info!(proposal, ?outcome, gpulets, "plan in force");
+                tracing::info!(%proposal, ?outcome, gpulets, "plan in force");
             }
             Outcome::Refused { .. }
             | Outcome::Failed { .. }
             | Outcome::RolledBack { .. }
-            | Outcome::Stopped { .. } => tracing::warn!(proposal, ?outcome, "plan not in force"),
+            | Outcome::Stopped { .. } => tracing::warn!(%proposal, ?outcome, "plan not in force"),
         }
     }
 }

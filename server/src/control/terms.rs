@@ -15,7 +15,6 @@ use gpulet_core::profile::{ArenaLine, BATCH_MAX, Cell, Header, Line, Profile, Qu
 #[cfg(test)]
 use gpulet_core::{control::Planned, plan::Plan};
 
-use super::micros;
 use crate::catalog::Loaded;
 use crate::devices::{Devices, profile_of};
 
@@ -114,7 +113,7 @@ pub fn model(loaded: &Loaded, profiles: Known) -> Model {
         slo_us: loaded.config.slo.unwrap_or(SLO_UNSAID).as_secs_f64() * 1e6,
         batch_max: loaded.signature.max_batch,
         profiles,
-        load_us: micros(loaded.load_time),
+        load_us: loaded.load_time.into(),
         may_leave: loaded.place.may_leave(),
         is_waited_for: loaded.place.waiting() > 0,
         has_place: loaded.place.is_taken(),

@@ -15,6 +15,7 @@ use bytes::Bytes;
 use gpulet_core::placement::Policy;
 use gpulet_core::plan::{Gpulet, Plan, Slot};
 use gpulet_core::rollout::{Event, Outcome, Proposal, Rollout, RolloutOptions};
+use gpulet_core::time::Micros;
 use models::engine::ort::OrtMissing;
 use oip::{Datatype, InferRequest, InputTensor, Parameter, Shape, TensorData};
 
@@ -193,7 +194,7 @@ async fn changes_under_load(count: usize) {
     let units = u32::try_from(cores.len()).unwrap();
     let layout =
         Layout::new(Arc::clone(&catalog), Arc::clone(service.devices()), losses().0, catalog.lanes());
-    let options = RolloutOptions { probation_us: 2_000, ..RolloutOptions::default() };
+    let options = RolloutOptions { probation_us: Micros(2_000), ..RolloutOptions::default() };
     let mut shell = Shell::new(Rollout::new(options).unwrap(), Arc::new(layout));
 
     let seen = Arc::new(Seen::default());

@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use gpulet_core::check::check;
 use gpulet_core::control::{Controller, DecisionEntry, InterferenceEntry};
+use gpulet_core::id::Epoch;
 use gpulet_core::plan::{Gpulet, Plan};
 use gpulet_core::problem::Problem;
 use gpulet_core::profile::Quantile;
 use gpulet_core::rollout::Entry;
+use gpulet_core::time::Micros;
 use serde::Serialize;
 
 use crate::catalog::{Kept, Loaded};
@@ -24,7 +26,7 @@ pub struct View {
     /// Whether a change is under way.
     changing: bool,
     /// Number of the table in force; 0 before the first.
-    epoch: u64,
+    epoch: Epoch,
     /// Share of every target that the last plan was made for; below 1 where the device is too small for all.
     share: f64,
     /// Why there is no plan for the load, if there is none.
@@ -85,7 +87,7 @@ struct BatchRow {
 }
 
 /// The state of things.
-pub fn of(controller: &Controller, models: &[Arc<Loaded>], warm: Kept, now_us: u64) -> View {
+pub fn of(controller: &Controller, models: &[Arc<Loaded>], warm: Kept, now: Micros) -> View {
     let (rollout, latest, problem) = (controller.rollout(), controller.latest(), controller.problem());
     let plan = rollout.plan();
     let slots = problem.map(|problem| check(problem, &plan).slots).unwrap_or_default();
@@ -107,7 +109,7 @@ pub fn of(controller: &Controller, models: &[Arc<Loaded>], warm: Kept, now_us: u
         }
     };
     View {
-        uptime_s: now_us as f64 / 1e6,
+        uptime_s: now.as_secs_f64(),
         frozen: rollout.is_frozen(),
         by_hand: controller.is_by_hand(),
         changing: !rollout.is_idle(),

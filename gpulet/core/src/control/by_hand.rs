@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::Planned;
 use crate::check::check;
+use crate::id::{Epoch, ProposalId};
 use crate::plan::Plan;
 use crate::problem::Problem;
 use crate::rollout::{Outcome, Proposal, ProposalError};
@@ -35,7 +36,7 @@ pub enum NotAccepted {
 #[derive(Clone, Debug, PartialEq)]
 pub struct InForce {
     /// Number of the table in force.
-    pub epoch: u64,
+    pub epoch: Epoch,
     /// Whether anything had to be changed.
     pub changed: bool,
     /// What the plan does not hold, by the profiles and for the rates that are planned for, in words; empty for a sound
@@ -49,12 +50,12 @@ pub(super) struct ByHand {
     holds: bool,
     /// By the proposal's number, whether a plan of an operator's was in force before: one may be under way and another
     /// wait for its end.
-    asked: BTreeMap<u64, bool>,
+    asked: BTreeMap<ProposalId, bool>,
 }
 
 impl ByHand {
     /// A proposal of this number is an operator's.
-    pub fn begin(&mut self, proposal: u64) {
+    pub fn begin(&mut self, proposal: ProposalId) {
         self.asked.insert(proposal, self.holds);
         self.holds = true;
     }
@@ -78,9 +79,9 @@ impl ByHand {
     /// A proposal ended; `plan` is what is in force. What to tell whoever asked for it, if an operator did.
     pub fn ended(
         &mut self,
-        proposal: u64,
+        proposal: ProposalId,
         outcome: &Outcome,
-        epoch: u64,
+        epoch: Epoch,
         problem: Option<&Problem>,
         plan: &Plan,
     ) -> Option<Result<InForce, Outcome>> {

@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::Model;
 use crate::rollout::Outcome;
 use crate::scaling::{Decision, ModelObservation, Standby};
+use crate::time::Micros;
 
 /// Decisions about rates that are remembered.
 const DECISIONS: usize = 256;
@@ -18,7 +19,7 @@ const WORTH_TELLING: f64 = 0.01;
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DecisionEntry {
     /// Microseconds on the caller's clock.
-    pub at_us: u64,
+    pub at_us: Micros,
     /// Whose rate.
     pub model: String,
     /// Requests a second before.
@@ -43,13 +44,13 @@ pub struct ModelLatest {
     /// Whether it needs no place.
     pub is_away: bool,
     /// When it was last asked for, microseconds.
-    pub asked_us: u64,
+    pub asked_us: Micros,
 }
 
 /// What was seen and decided last.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Latest {
-    at_us: u64,
+    at_us: Micros,
     models: BTreeMap<String, ModelLatest>,
     decisions: VecDeque<DecisionEntry>,
     share: Option<f64>,
@@ -82,7 +83,7 @@ impl Latest {
     }
 
     /// When each model was last asked for, microseconds.
-    pub(super) fn asked_us(&self) -> BTreeMap<String, u64> {
+    pub(super) fn asked_us(&self) -> BTreeMap<String, Micros> {
         self.models.iter().map(|(name, known)| (name.clone(), known.asked_us)).collect()
     }
 
@@ -92,14 +93,14 @@ impl Latest {
 
     /// The load was looked at, and rates to plan for were decided.
     pub(super) fn looked(&mut self, models: &[Model], observed: &[ModelObservation], decision: &Decision) {
-        let seconds = decision.now_us.saturating_sub(self.at_us) as f64 / 1e6;
-        self.at_us = decision.now_us;
+        let seconds = decision.now.since(self.at_us).as_secs_f64();
+        self.at_us = decision.now;
         let mut known = BTreeMap::new();
         for ((model, observed), target) in models.iter().zip(observed).zip(&decision.targets) {
             let from = self.target(&model.name).unwrap_or(0.0);
             let because = target.motive.to_string();
             if (target.rate - from).abs() > WORTH_TELLING * from {
-                let (at_us, model, to) = (decision.now_us, model.name.clone(), target.rate);
+                let (at_us, model, to) = (decision.now, model.name.clone(), target.rate);
                 if self.decisions.len() >= DECISIONS {
                     self.decisions.pop_front();
                 }
@@ -108,8 +109,8 @@ impl Latest {
             let rate = observed.arrivals as f64 / seconds.max(1e-3);
             let is_away = target.standby != Standby::Ready;
             let (target, attainment) = (target.rate, observed.attainment);
-            let before = self.models.get(&model.name).map_or(0, |known| known.asked_us);
-            let asked_us = if observed.arrivals > 0 { decision.now_us } else { before };
+            let before = self.models.get(&model.name).map_or(Micros::ZERO, |known| known.asked_us);
+            let asked_us = if observed.arrivals > 0 { decision.now } else { before };
             let now = ModelLatest { rate, target, because, attainment, is_away, asked_us };
             known.insert(model.name.clone(), now);
         }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Looked;
+use crate::id::ModelId;
 use crate::scaling::ModelObservation;
 
 /// What became of a model's requests since it was loaded.
@@ -22,7 +23,7 @@ pub struct Counts {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     /// Unlike another's; of a version that was loaded anew it is another, and counts from nothing.
-    pub number: u32,
+    pub number: ModelId,
     /// What became of requests so far.
     pub counts: Counts,
     /// Requests that wait for a lane.
@@ -42,7 +43,7 @@ impl Seen {
 /// Counts at the last look, by model number.
 #[derive(Debug, Default)]
 pub(super) struct LoadWatch {
-    before: BTreeMap<u32, Seen>,
+    before: BTreeMap<ModelId, Seen>,
 }
 
 impl LoadWatch {

@@ -5,31 +5,32 @@ use crate::control::question::Question;
 use crate::plan::Gpulet;
 use crate::rollout;
 use crate::scaling::{Autoscaler, ModelObservation, Observation, ScalingOptions, Service, StandbyAfter};
+use crate::time::Micros;
 
 /// A model of whose answers fewer are in time although the plan serves all that is asked is not as predicted.
 const LATE_BELOW: f64 = 0.5;
 
 impl Controller {
     /// Looks at the load, and asks for a plan if that wants one.
-    pub(super) fn look(&mut self, now_us: u64, look: Look, effects: &mut Vec<Effect>) {
+    pub(super) fn look(&mut self, now: Micros, look: Look, effects: &mut Vec<Effect>) {
         let observed = self.watch.look(&look.models, &self.capacity);
-        let has_learned = self.learn(now_us, &look.models, &look.ran);
-        self.report_late(now_us, &look.models, &observed, effects);
+        let has_learned = self.learn(now, &look.models, &look.ran);
+        self.report_late(now, &look.models, &observed, effects);
         let models: Vec<Model> = look.models.into_iter().map(|looked| looked.model).collect();
         if let Err(reason) = self.rescale(&models) {
-            return self.pause(now_us, reason, effects);
+            return self.pause(now, reason, effects);
         }
         let Some(scaling) = &mut self.scaling else { return };
         if let Some(change_us) = self.changing.takes_us() {
             scaling.scaler.change_takes(change_us);
         }
-        let decision = scaling.scaler.decide(&Observation { now_us, models: &observed });
+        let decision = scaling.scaler.decide(&Observation { now, models: &observed });
         let missed = |name: &str| models.iter().any(|model| model.name == name && model.is_waited_for);
         let before = self.evicted.len();
         self.evicted.retain(|name| !missed(name));
         let wanted = decision.is_change || self.replan || has_learned || self.evicted.len() < before;
         self.latest.looked(&models, &observed, &decision);
-        let early = self.not_before_us.is_some_and(|at| now_us < at);
+        let early = self.not_before_us.is_some_and(|at| now < at);
         self.replan = wanted;
         if wanted && !early && self.may_plan() {
             self.questions = self.questions.saturating_add(1);
@@ -49,12 +50,12 @@ impl Controller {
     /// Tells the rollout of gpulets whose models miss their objectives although less is asked than the plan serves.
     fn report_late(
         &mut self,
-        now_us: u64,
+        now: Micros,
         models: &[Looked],
         observed: &[ModelObservation],
         effects: &mut Vec<Effect>,
     ) {
-        let period_s = self.options.period_us as f64 / 1e6;
+        let period_s = self.options.period_us.as_secs_f64();
         for (looked, seen) in models.iter().zip(observed) {
             let Some(attainment) = seen.attainment.filter(|attainment| *attainment < LATE_BELOW) else {
                 continue;
@@ -68,7 +69,7 @@ impl Controller {
             let late: Vec<_> = active.filter(|(_, gpulet)| serves(gpulet)).map(|(id, _)| id).collect();
             let reason = format!("{:.0} % of the answers of `{name}` in time", 100.0 * attainment);
             for gpulet in late {
-                self.turn(now_us, rollout::Event::Late { gpulet, reason: reason.clone() }, effects);
+                self.turn(now, rollout::Event::Late { gpulet, reason: reason.clone() }, effects);
             }
         }
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{Accepted, Answer, InForce, Model, Question, Ran, Seen};
+use crate::id::ProposalId;
 use crate::rollout::{self, Outcome};
 
 /// A model as it is just now.
@@ -59,7 +60,7 @@ pub enum Effect {
     /// An operator's plan ended.
     ByHand {
         /// The proposal's number.
-        proposal: u64,
+        proposal: ProposalId,
         /// What became of it.
         answer: Result<InForce, Outcome>,
     },

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::{Model, NotPlanned, Planned, Targets, Terms};
 use crate::plan::Plan;
 use crate::rollout::Proposal;
+use crate::time::Micros;
 
 /// A plan that is wanted.
 #[derive(Clone, Debug, PartialEq)]
@@ -14,7 +15,7 @@ pub struct Question {
     pub(super) terms: Arc<Terms>,
     pub(super) models: Vec<Model>,
     pub(super) targets: Targets,
-    pub(super) asked_us: BTreeMap<String, u64>,
+    pub(super) asked_us: BTreeMap<String, Micros>,
     pub(super) current: Plan,
 }
 

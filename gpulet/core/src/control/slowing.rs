@@ -10,11 +10,13 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::{Controller, Looked, Terms};
+use crate::id::{GpuletId, ModelId};
 use crate::interference::{Contention, Errors, Interference, Learned, Learner, Load, Met, Runner, TERMS};
 use crate::plan::Gpulet;
 use crate::problem::{Device, Problem};
 use crate::profile::{Profile, Quantile};
-use crate::rollout::{GpuletId, Rollout};
+use crate::rollout::Rollout;
+use crate::time::Micros;
 
 /// Part of recent surprises that the margin covers. The percentile of the profile that is planned with covers how far
 /// single batches are apart; the margin is for what is wrong with means.
@@ -39,13 +41,13 @@ pub struct Ran {
     /// Which gpulet.
     pub gpulet: GpuletId,
     /// Number of the model, that of [`super::Seen`].
-    pub number: u32,
+    pub number: ModelId,
     /// Rows of each.
     pub rows: u32,
     /// How many.
     pub batches: u64,
     /// Microseconds of all of them.
-    pub time_us: u64,
+    pub time_us: Micros,
 }
 
 /// What neighbours on a kind of device were seen to do to each other.
@@ -98,7 +100,7 @@ struct Sum {
 
 /// Batches of one size in one period.
 struct Run<'a> {
-    number: u32,
+    number: ModelId,
     own: Runner<'a>,
     batches: u64,
     time_us: f64,
@@ -112,18 +114,18 @@ struct Off {
     observations: u32,
 }
 
-type Totals = BTreeMap<(GpuletId, u32, u32), (u64, u64)>;
+type Totals = BTreeMap<(GpuletId, ModelId, u32), (u64, Micros)>;
 
 /// What was learned, of each kind of device.
 #[derive(Debug, Default)]
 pub(super) struct Slowing {
-    at_us: u64,
+    at_us: Micros,
     /// Gpulets in force at the last look; none if they were being changed.
     in_force: Option<Vec<GpuletId>>,
     before: Totals,
-    sums: BTreeMap<(GpuletId, u32), Sum>,
+    sums: BTreeMap<(GpuletId, ModelId), Sum>,
     /// By kind of device, units and model.
-    off: BTreeMap<(String, u32, u32), Off>,
+    off: BTreeMap<(String, u32, ModelId), Off>,
     learners: BTreeMap<String, Learner>,
 }
 
@@ -138,17 +140,17 @@ impl Slowing {
     /// when they end, so short spans say little about who was busy.
     pub fn look(
         &mut self,
-        (now_us, period_us): (u64, u64),
+        (now, period_us): (Micros, Micros),
         models: &[Looked],
         ran: &[Ran],
         devices: &[Device],
         rollout: &Rollout,
     ) {
-        let elapsed_us = now_us.saturating_sub(self.at_us);
-        if elapsed_us < (period_us / 2).max(1) {
+        let elapsed_us = now.since(self.at_us);
+        if elapsed_us.0 < (period_us.0 / 2).max(1) {
             return;
         }
-        self.at_us = now_us;
+        self.at_us = now;
         let now: Totals =
             ran.iter().map(|ran| ((ran.gpulet, ran.number, ran.rows), (ran.batches, ran.time_us))).collect();
         let before = std::mem::replace(&mut self.before, now);
@@ -165,7 +167,7 @@ impl Slowing {
             let here = active.iter().filter(|(_, gpulet)| gpulet.device == device.name);
             let runs = here.map(|(id, gpulet)| (*id, self.runs(*id, gpulet, device, models, &before)));
             let runs: Vec<(GpuletId, Vec<Run<'_>>)> = runs.collect();
-            self.learn(device, &runs, elapsed_us as f64);
+            self.learn(device, &runs, elapsed_us.0 as f64);
         }
     }
 
@@ -178,12 +180,12 @@ impl Slowing {
         models: &'a [Looked],
         before: &Totals,
     ) -> Vec<Run<'a>> {
-        let all = self.before.range((id, 0, 0)..=(id, u32::MAX, u32::MAX));
-        let run = |(key, now): (&(GpuletId, u32, u32), &(u64, u64))| {
+        let all = self.before.range((id, ModelId(0), 0)..=(id, ModelId(u32::MAX), u32::MAX));
+        let run = |(key, now): (&(GpuletId, ModelId, u32), &(u64, Micros))| {
             let (_, number, rows) = *key;
             let before = before.get(key).copied().unwrap_or_default();
             let batches = now.0.checked_sub(before.0).filter(|batches| *batches > 0)?;
-            let time_us = now.1.checked_sub(before.1)? as f64;
+            let time_us = now.1.0.checked_sub(before.1.0)? as f64;
             let looked = models.iter().find(|looked| looked.seen.number == number)?;
             let profiles: &[Profile] = looked.model.profiles.as_deref().unwrap_or_default();
             let profile = profiles.iter().find(|profile| profile.device() == device.kind.name)?;
@@ -266,9 +268,9 @@ impl Controller {
     }
 
     /// Takes in what ran, and says whether that alone is worth a plan.
-    pub(super) fn learn(&mut self, now_us: u64, models: &[Looked], ran: &[Ran]) -> bool {
+    pub(super) fn learn(&mut self, now: Micros, models: &[Looked], ran: &[Ran]) -> bool {
         let period_us = self.options.period_us;
-        self.slowing.look((now_us, period_us), models, ran, &self.terms.devices, &self.rollout);
+        self.slowing.look((now, period_us), models, ran, &self.terms.devices, &self.rollout);
         self.options.believes_learned
             && self.moved(&self.slowing.learned()).is_some_and(|moved| moved > MATERIAL)
     }

@@ -11,6 +11,7 @@ use crate::problem::{Device, Problem, Workload};
 use crate::profile::{Profile, Quantile};
 use crate::rollout::Proposal;
 use crate::scaling::{Resident, Service, evict};
+use crate::time::Micros;
 
 /// Halvings in the search for the largest load that can be planned for.
 const HALVINGS: u32 = 8;
@@ -40,7 +41,7 @@ pub struct Model {
     /// What is known of it on each kind of device, one each; or why nothing is.
     pub profiles: Result<Arc<[Profile]>, String>,
     /// Microseconds to load it.
-    pub load_us: u64,
+    pub load_us: Micros,
     /// Whether it may lose its place while it serves.
     pub may_leave: bool,
     /// Whether requests wait for it to have a place.
@@ -75,15 +76,15 @@ impl Model {
             name: self.name.clone(),
             replica_rate,
             replica_share: 1.0,
-            warm_load_us: 0,
-            cold_load_us: 0,
+            warm_load_us: Micros::ZERO,
+            cold_load_us: Micros::ZERO,
             // The whole device: what `static` asks for is then an equal share for each.
             peak_rate: replica_rate,
             replicas_min: u32::from(!self.may_leave),
         })
     }
 
-    fn resident(&self, targets: &Targets, asked_us: &BTreeMap<String, u64>) -> Result<Resident, String> {
+    fn resident(&self, targets: &Targets, asked_us: &BTreeMap<String, Micros>) -> Result<Resident, String> {
         let bytes = |profile: &Profile| {
             let [weights, arena] =
                 [profile.weights_bytes(), profile.arena_bytes(1)].map(Option::unwrap_or_default);
@@ -215,7 +216,7 @@ impl Terms {
         &self,
         models: &[Model],
         targets: &Targets,
-        asked_us: &BTreeMap<String, u64>,
+        asked_us: &BTreeMap<String, Micros>,
         make: impl Fn(&Targets) -> Result<Planned, String>,
     ) -> Result<(Planned, BTreeSet<String>), String> {
         let (mut targets, mut gone) = (targets.clone(), BTreeSet::new());

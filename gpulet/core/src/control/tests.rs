@@ -3,14 +3,16 @@
 mod slowing;
 
 use super::*;
+use crate::id::ModelId;
 use crate::interference::{Interference, NoInterference};
 use crate::placement::Policy;
 use crate::plan::{Gpulet, Slot};
 use crate::problem::{Device, DeviceKind};
 use crate::profile::{Cell, Header, Line, Profile, Quantile, Source};
 use crate::rollout::{Effect as Said, Event as Happened, Step, Switch};
+use crate::time::Micros;
 
-const SECOND: u64 = 1_000_000;
+const SECOND: Micros = Micros::from_secs(1);
 
 /// 10 ms a batch of up to 8 on one unit, 5 ms on both.
 fn profile(model: &str) -> Profile {
@@ -82,7 +84,7 @@ fn terms(devices: usize) -> Terms {
 /// A controller whose wishes come true at once.
 struct Bench {
     controller: Controller,
-    now_us: u64,
+    now: Micros,
     arrived: BTreeMap<String, u64>,
     switches: Vec<Switch>,
     /// What was told beside steps and switches.
@@ -99,18 +101,18 @@ impl Bench {
             idle_us: None,
             period_us: SECOND,
             believes_learned: true,
-            rollout: RolloutOptions { probation_us: 0, ..RolloutOptions::default() },
+            rollout: RolloutOptions { probation_us: Micros::ZERO, ..RolloutOptions::default() },
         };
         let controller = Controller::new(options, terms(devices)).unwrap();
         let (arrived, switches, told) = (BTreeMap::new(), Vec::new(), Vec::new());
-        Self { controller, now_us: 0, arrived, switches, told, fails: None }
+        Self { controller, now: Micros::ZERO, arrived, switches, told, fails: None }
     }
 
     fn handle(&mut self, event: Event) {
         let mut events = vec![event];
         while let Some(event) = events.pop() {
             let mut effects = Vec::new();
-            self.controller.handle(self.now_us, event, &mut effects);
+            self.controller.handle(self.now, event, &mut effects);
             self.controller.rollout().check().unwrap();
             for effect in effects {
                 match effect {
@@ -142,11 +144,11 @@ impl Bench {
             let all = self.arrived.entry((*name).to_owned()).or_default();
             *all += rate;
             let counts = Counts { rows: *all, answered: *all, late: 0, failed: 0 };
-            Looked { model: model(name), seen: Seen { number, counts, ..Seen::default() } }
+            Looked { model: model(name), seen: Seen { number: ModelId(number), counts, ..Seen::default() } }
         });
         let models = looked.collect();
         self.handle(Event::Look(Look { models, ran: Vec::new() }));
-        self.now_us += SECOND;
+        self.now = self.now.after(SECOND);
         self.handle(Event::Rollout(Happened::Tick));
     }
 
@@ -237,7 +239,7 @@ fn a_model_without_a_profile_is_said_once_and_stops_nothing() {
     for _ in 0..3 {
         let models = vec![Looked { model: unknown.clone(), seen }];
         bench.handle(Event::Look(Look { models, ran: Vec::new() }));
-        bench.now_us += SECOND;
+        bench.now = bench.now.after(SECOND);
     }
     assert_eq!(bench.no_plans(), 1);
     assert_eq!(bench.controller.latest().problem(), Some("model `a`: no profile of it"));
@@ -262,7 +264,7 @@ fn an_operators_plan_stays_until_it_is_thawed() {
     let plan = Plan::new(vec![whole("toy-0", &["a"]), whole("toy-1", &["b"])]);
     let accepted = bench.controller.accept(&models, &plan).unwrap();
     bench.handle(Event::ByHand(accepted));
-    bench.now_us += SECOND;
+    bench.now = bench.now.after(SECOND);
     bench.handle(Event::Rollout(Happened::Tick));
     let answers = |bench: &Bench| -> Vec<bool> {
         let answer = |told: &Effect| match told {
@@ -300,7 +302,11 @@ fn an_answer_that_comes_too_late_changes_nothing() {
     let mut bench = Bench::new(2);
     let models = vec![Looked { model: model("a"), seen: Seen::default() }];
     let mut effects = Vec::new();
-    bench.controller.handle(0, Event::Look(Look { models: models.clone(), ran: Vec::new() }), &mut effects);
+    bench.controller.handle(
+        Micros::ZERO,
+        Event::Look(Look { models: models.clone(), ran: Vec::new() }),
+        &mut effects,
+    );
     let Some(Effect::Plan(old)) = effects.pop() else { panic!("{effects:?}") };
     bench.controller.handle(SECOND, Event::Look(Look { models, ran: Vec::new() }), &mut effects);
     let Some(Effect::Plan(new)) = effects.pop() else { panic!("{effects:?}") };

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::known::Known;
-use super::message::GpuletId;
 use super::proposal::{Place, Weighed};
+use crate::id::GpuletId;
 
 /// One thing that has to change.
 #[derive(Clone, Debug)]

@@ -4,8 +4,9 @@ use std::collections::{BTreeSet, VecDeque};
 
 use super::Rollout;
 use super::known::Known;
-use super::message::{GpuletId, Step};
+use super::message::Step;
 use super::phase::{After, Clearing, Phase};
+use crate::id::GpuletId;
 
 impl Clearing {
     pub(super) fn new(leaving: Vec<GpuletId>, shrinks: bool, after: After) -> Self {

@@ -4,6 +4,9 @@ use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
+use crate::id::ProposalId;
+use crate::time::Micros;
+
 /// Characters of a reason that came from outside.
 const REASON_MAX: usize = 512;
 
@@ -43,9 +46,9 @@ pub enum Kind {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     /// Microseconds on the caller's clock.
-    pub at_us: u64,
+    pub at_us: Micros,
     /// Number of the proposal that it is part of; 0 for none.
-    pub proposal: u64,
+    pub proposal: ProposalId,
     /// What it is about.
     pub kind: Kind,
     /// For people.
@@ -95,8 +98,8 @@ pub(super) fn bounded(mut reason: String) -> String {
 }
 
 /// Microseconds for people.
-pub(super) fn span(micros: u64) -> String {
-    format!("{:?}", std::time::Duration::from_micros(micros))
+pub(super) fn span(time: Micros) -> String {
+    format!("{:?}", std::time::Duration::from(time))
 }
 
 #[cfg(test)]
@@ -107,9 +110,14 @@ mod tests {
     fn forgets_the_oldest_and_counts_them() {
         let mut history = History::new(2);
         for at_us in 0..5 {
-            history.push(Entry { at_us, proposal: 0, kind: Kind::Step, words: String::new() });
+            history.push(Entry {
+                at_us: Micros(at_us),
+                proposal: ProposalId::default(),
+                kind: Kind::Step,
+                words: String::new(),
+            });
         }
-        let times: Vec<u64> = history.entries().iter().map(|entry| entry.at_us).collect();
+        let times: Vec<u64> = history.entries().iter().map(|entry| entry.at_us.0).collect();
         assert_eq!((times, history.forgotten(), history.is_bounded()), (vec![3, 4], 3, true));
     }
 

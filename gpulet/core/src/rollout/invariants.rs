@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use super::Rollout;
 use super::known::Known;
-use super::message::GpuletId;
 use super::phase::Phase;
 use super::proposal::collide;
+use crate::id::GpuletId;
 
 /// A promise that was broken: a fault in this code, never the shell's or an operator's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

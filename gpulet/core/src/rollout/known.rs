@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::proposal::{Need, Weighed};
+use crate::time::Micros;
 
 /// A model on a gpulet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -19,9 +20,9 @@ pub(super) struct Held {
 /// A gpulet that gets no batches any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rest {
-    pub since_us: u64,
+    pub since_us: Micros,
     /// Later is an incident.
-    pub until_us: u64,
+    pub until_us: Micros,
     /// It holds nothing any more.
     pub rested: bool,
     /// The incident was told of.

@@ -2,8 +2,9 @@
 
 use super::Rollout;
 use super::history::Kind;
-use super::message::{Effect, GpuletId, Refusal};
+use super::message::{Effect, Refusal};
 use super::phase::{Phase, Probation};
+use crate::id::GpuletId;
 
 impl Rollout {
     pub(super) fn fault(&mut self, gpulet: GpuletId, reason: &str) {

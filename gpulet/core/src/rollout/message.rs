@@ -1,30 +1,11 @@
 //! What happens to a rollout, and what it asks for.
 
-use std::fmt;
-
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::Proposal;
+use crate::id::{Epoch, GpuletId, ProposalId, StepId};
 use crate::plan::Gpulet;
-
-/// Name of a gpulet: unlike its units, never used twice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct GpuletId {
-    /// Epoch that was in force when it was thought of.
-    pub epoch: u64,
-    /// Number among those of that epoch.
-    pub number: u64,
-}
-
-impl fmt::Display for GpuletId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.epoch, self.number)
-    }
-}
-
-/// Name of a step that is asked for; never used twice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct StepId(pub u64);
+use crate::time::Micros;
 
 /// A step for the shell. Steps come one at a time. A step that failed leaves things as they were; one that ran past
 /// its deadline is not cancelled, so closing what it works on must wait for it or end it. Closing what is not there
@@ -137,9 +118,9 @@ pub struct Route {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Switch {
     /// Its epoch. A table is never replaced by one of a lower epoch.
-    pub epoch: u64,
+    pub epoch: Epoch,
     /// Number of the proposal that it is for.
-    pub proposal: u64,
+    pub proposal: ProposalId,
     /// Whether it leads back to the table before.
     pub back: bool,
     /// Every gpulet that takes batches from now on, by name.
@@ -168,14 +149,14 @@ pub enum Event {
     /// A table is in force.
     Switched {
         /// Its epoch.
-        epoch: u64,
+        epoch: Epoch,
     },
     /// A table could not be put in force.
     SwitchFailed {
         /// Its epoch.
-        epoch: u64,
+        epoch: Epoch,
         /// The epoch that is in force.
-        in_force: u64,
+        in_force: Epoch,
         /// Why, in words.
         reason: String,
     },
@@ -319,19 +300,19 @@ pub enum Effect {
         #[serde(flatten)]
         step: Step,
         /// Microseconds on the caller's clock; later answers count as failure.
-        deadline_us: u64,
+        deadline_us: Micros,
     },
     /// Put a table in force and tell: [`Event::Switched`] or [`Event::SwitchFailed`].
     Switch {
         /// The table.
         switch: Switch,
         /// Microseconds on the caller's clock; later answers count as failure.
-        deadline_us: u64,
+        deadline_us: Micros,
     },
     /// A proposal ended; told once for each.
     Ended {
         /// Its number.
-        proposal: u64,
+        proposal: ProposalId,
         /// How.
         outcome: Outcome,
     },

@@ -2,31 +2,33 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::time::Micros;
+
 /// The longest time that an option may give: a day.
-const TIME_MAX_US: u64 = 86_400_000_000;
+const TIME_MAX: Micros = Micros(86_400_000_000);
 /// Attempts at most.
 const ATTEMPTS_MAX: u32 = 100;
 /// Entries of history at most.
 const HISTORY_MAX: usize = 100_000;
 
-/// Deadlines and bounds. All times are microseconds.
+/// Deadlines and bounds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RolloutOptions {
     /// For opening a gpulet: its context and queue, no model.
-    pub open_us: u64,
+    pub open_us: Micros,
     /// For loading and warming one model on one gpulet.
-    pub prepare_us: u64,
+    pub prepare_us: Micros,
     /// For running one known input.
-    pub verify_us: u64,
+    pub verify_us: Micros,
     /// For the router to take a new table.
-    pub switch_us: u64,
+    pub switch_us: Micros,
     /// For a gpulet that gets no more batches to end those it has. Later is an incident, not a loss.
-    pub drain_us: u64,
+    pub drain_us: Micros,
     /// For closing one session or one gpulet, or giving one arena back.
-    pub close_us: u64,
+    pub close_us: Micros,
     /// How long the old gpulets are kept after a switch, so that there is a way back.
-    pub probation_us: u64,
+    pub probation_us: Micros,
     /// How often closing, or switching back, is tried before it is given up.
     pub attempts: u32,
     /// Entries of history that are kept; older ones are forgotten.
@@ -36,13 +38,13 @@ pub struct RolloutOptions {
 impl Default for RolloutOptions {
     fn default() -> Self {
         Self {
-            open_us: 5_000_000,
-            prepare_us: 120_000_000,
-            verify_us: 30_000_000,
-            switch_us: 1_000_000,
-            drain_us: 5_000_000,
-            close_us: 10_000_000,
-            probation_us: 3_000_000,
+            open_us: Micros(5_000_000),
+            prepare_us: Micros(120_000_000),
+            verify_us: Micros(30_000_000),
+            switch_us: Micros(1_000_000),
+            drain_us: Micros(5_000_000),
+            close_us: Micros(10_000_000),
+            probation_us: Micros(3_000_000),
             attempts: 3,
             history: 512,
         }
@@ -69,18 +71,18 @@ impl RolloutOptions {
     /// not 1 to 100, or a history that is not 1 to 100,000 entries.
     pub fn validate(&self) -> Result<(), OptionsError> {
         let deadlines = [
-            ("open_us", self.open_us),
-            ("prepare_us", self.prepare_us),
-            ("verify_us", self.verify_us),
-            ("switch_us", self.switch_us),
-            ("drain_us", self.drain_us),
-            ("close_us", self.close_us),
+            ("open_us", self.open_us.0),
+            ("prepare_us", self.prepare_us.0),
+            ("verify_us", self.verify_us.0),
+            ("switch_us", self.switch_us.0),
+            ("drain_us", self.drain_us.0),
+            ("close_us", self.close_us.0),
         ];
         let history = u64::try_from(self.history).unwrap_or(u64::MAX);
         let history_max = u64::try_from(HISTORY_MAX).unwrap_or(u64::MAX);
-        let bounded = deadlines.into_iter().map(|(field, got)| (field, got, 1, TIME_MAX_US));
+        let bounded = deadlines.into_iter().map(|(field, got)| (field, got, 1, TIME_MAX.0));
         let others = [
-            ("probation_us", self.probation_us, 0, TIME_MAX_US),
+            ("probation_us", self.probation_us.0, 0, TIME_MAX.0),
             ("attempts", u64::from(self.attempts), 1, u64::from(ATTEMPTS_MAX)),
             ("history", history, 1, history_max),
         ];
@@ -100,7 +102,7 @@ mod tests {
     #[test]
     fn defaults_are_valid_and_nonsense_is_named() {
         assert_eq!(RolloutOptions::default().validate(), Ok(()));
-        let wrong = RolloutOptions { drain_us: 0, ..RolloutOptions::default() };
+        let wrong = RolloutOptions { drain_us: Micros::ZERO, ..RolloutOptions::default() };
         let message = wrong.validate().unwrap_err().to_string();
         assert_eq!(message, "drain_us: expected 1 to 86400000000, got 0");
         let wrong = RolloutOptions { attempts: 101, ..RolloutOptions::default() };

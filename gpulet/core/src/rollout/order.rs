@@ -13,8 +13,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::changes::{Change, Changes, Table};
 use super::known::Known;
-use super::message::{GpuletId, Refusal};
+use super::message::Refusal;
 use super::proposal::{Proposal, Weighed, collide};
+use crate::id::GpuletId;
 use state::{Item, Load, Space, State};
 
 /// How far a sum of rates may fall below another by rounding, as a part of it.

@@ -3,17 +3,19 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::changes::Table;
-use super::message::{GpuletId, Outcome, Step, StepId};
+use super::message::{Outcome, Step};
 use super::proposal::Proposal;
+use crate::id::{Epoch, GpuletId, ProposalId, StepId};
+use crate::time::Micros;
 
 /// The plan that is being reached.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Target {
-    pub number: u64,
+    pub number: ProposalId,
     pub proposal: Proposal,
     /// Requests a second that each workload keeps whatever happens on the way.
     pub floors: BTreeMap<String, f64>,
-    pub began_us: u64,
+    pub began_us: Micros,
     /// Waves that are in force.
     pub switched: u32,
     /// No further wave begins.
@@ -38,8 +40,8 @@ pub(super) struct Wave {
 pub(super) struct Running {
     pub id: StepId,
     pub step: Step,
-    pub since_us: u64,
-    pub deadline_us: u64,
+    pub since_us: Micros,
+    pub deadline_us: Micros,
 }
 
 /// New gpulets are made beside those that run.
@@ -60,11 +62,11 @@ pub(super) struct Switching {
     pub wave: Wave,
     /// Why it leads back, if it does.
     pub back: Option<String>,
-    pub epoch: u64,
+    pub epoch: Epoch,
     /// Epoch of the wave's own table.
-    pub forward: u64,
-    pub since_us: u64,
-    pub until_us: u64,
+    pub forward: Epoch,
+    pub since_us: Micros,
+    pub until_us: Micros,
     /// Tables asked for since the way back was taken.
     pub attempts: u32,
     /// The wave's own table was never confirmed.
@@ -77,7 +79,7 @@ pub(super) struct Switching {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Probation {
     pub wave: Wave,
-    pub until_us: u64,
+    pub until_us: Micros,
 }
 
 /// What comes after clearing.

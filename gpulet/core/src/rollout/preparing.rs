@@ -2,9 +2,10 @@
 
 use super::Rollout;
 use super::history::{Kind, span};
-use super::message::{Effect, GpuletId, Step, StepId};
+use super::message::{Effect, Step};
 use super::phase::{Phase, Preparing, Running};
 use super::proposal::Need;
+use crate::id::{GpuletId, StepId};
 
 impl Rollout {
     /// The next step of a wave, or its switch. Whatever came in between is looked at first: a step that is under way
@@ -72,9 +73,9 @@ impl Rollout {
             }
         }
         self.steps = self.steps.saturating_add(1);
-        let (id, deadline_us) = (StepId(self.steps), self.now_us.saturating_add(limit_us));
+        let (id, deadline_us) = (StepId(self.steps), self.now.after(limit_us));
         self.effects.push(Effect::Step { id, step: step.clone(), deadline_us });
-        Running { id, step, since_us: self.now_us, deadline_us }
+        Running { id, step, since_us: self.now, deadline_us }
     }
 
     fn take_running(&mut self, id: StepId) -> Option<Running> {
@@ -84,7 +85,7 @@ impl Rollout {
     pub(super) fn step_done(&mut self, id: StepId) {
         let Some(running) = self.take_running(id) else { return };
         let words = self.words_of(&running.step);
-        let took = span(self.now_us.saturating_sub(running.since_us));
+        let took = span(self.now.since(running.since_us));
         let gpulet = running.step.gpulet();
         self.note_done(&running.step);
         let kind = if matches!(running.step, Step::Close { .. }) { Kind::Retired } else { Kind::Step };
@@ -132,7 +133,7 @@ impl Rollout {
 
     pub(super) fn step_failed(&mut self, id: StepId, reason: String) {
         let Some(running) = self.take_running(id) else { return };
-        let took = span(self.now_us.saturating_sub(running.since_us));
+        let took = span(self.now.since(running.since_us));
         let words = format!("{} failed after {took}: {reason}", self.words_of(&running.step));
         self.say(Kind::Failed, words.clone());
         match std::mem::take(&mut self.phase) {
@@ -177,14 +178,14 @@ impl Rollout {
 
     /// Counts as failed whatever is past its deadline, and tells of drains that take too long.
     pub(super) fn expire(&mut self) {
-        let late = self.phase.running().filter(|running| running.deadline_us <= self.now_us);
+        let late = self.phase.running().filter(|running| running.deadline_us <= self.now);
         if let Some((id, since_us)) = late.map(|running| (running.id, running.since_us)) {
-            let waited = span(self.now_us.saturating_sub(since_us));
+            let waited = span(self.now.since(since_us));
             self.step_failed(id, format!("no answer within {waited}"));
         }
         self.expire_switch();
-        let now_us = self.now_us;
-        let overdue = |rest: &super::known::Rest| !rest.rested && !rest.told && rest.until_us <= now_us;
+        let now = self.now;
+        let overdue = |rest: &super::known::Rest| !rest.rested && !rest.told && rest.until_us <= now;
         let mut told = Vec::new();
         for (id, known) in &mut self.known {
             if let Some(rest) = known.rest.as_mut().filter(|rest| overdue(rest)) {
@@ -193,7 +194,7 @@ impl Rollout {
             }
         }
         for (id, since_us) in told {
-            let waited = span(now_us.saturating_sub(since_us));
+            let waited = span(now.since(since_us));
             self.incident(format!("{}: still holds a batch {waited} after the switch", self.place(id)));
         }
     }

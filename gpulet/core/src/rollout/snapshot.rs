@@ -3,8 +3,8 @@
 use serde::Serialize;
 
 use super::Rollout;
-use super::message::GpuletId;
 use super::phase::Phase;
+use crate::id::{Epoch, GpuletId, ProposalId};
 use crate::plan::Gpulet;
 
 /// What a gpulet is for at the moment.
@@ -38,11 +38,11 @@ pub struct GpuletView {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Snapshot {
     /// Epoch of the table in force.
-    pub epoch: u64,
+    pub epoch: Epoch,
     /// Number of the proposal that is being carried out.
-    pub proposal: Option<u64>,
+    pub proposal: Option<ProposalId>,
     /// Number of the proposal that waits for it.
-    pub waiting: Option<u64>,
+    pub waiting: Option<ProposalId>,
     /// What is going on, in words.
     pub phase: String,
     /// Whether proposals are refused by an operator's word.

@@ -4,21 +4,23 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::history::{Kind, span};
 use super::known::Rest;
-use super::message::{Active, Effect, GpuletId, Outcome, Route, RouteSlot, Switch};
+use super::message::{Active, Effect, Outcome, Route, RouteSlot, Switch};
 use super::order::ROUNDING;
 use super::phase::{After, Clearing, Phase, Probation, Switching, Wave};
 use super::proposal::{served, share_units};
 use super::{Rollout, Table};
+use crate::id::{Epoch, GpuletId};
+use crate::time::Micros;
 
 impl Rollout {
     pub(super) fn switch_forward(&mut self, wave: Wave) {
         let switching = Switching {
             wave,
             back: None,
-            epoch: 0,
-            forward: self.last_epoch.saturating_add(1),
-            since_us: self.now_us,
-            until_us: 0,
+            epoch: Epoch::default(),
+            forward: self.last_epoch.next(),
+            since_us: self.now,
+            until_us: Micros::ZERO,
             attempts: 0,
             doubted: false,
             rested: BTreeSet::new(),
@@ -30,10 +32,10 @@ impl Rollout {
         let switching = Switching {
             wave,
             back: Some(reason),
-            epoch: 0,
+            epoch: Epoch::default(),
             forward: self.in_force,
-            since_us: self.now_us,
-            until_us: 0,
+            since_us: self.now,
+            until_us: Micros::ZERO,
             attempts: 1,
             doubted: false,
             rested: BTreeSet::new(),
@@ -42,10 +44,10 @@ impl Rollout {
     }
 
     fn ask_switch(&mut self, mut switching: Switching) {
-        self.last_epoch = self.last_epoch.saturating_add(1);
+        self.last_epoch = self.last_epoch.next();
         self.gpulets_of_epoch = 0;
         switching.epoch = self.last_epoch;
-        switching.until_us = self.now_us.saturating_add(self.options.switch_us);
+        switching.until_us = self.now.after(self.options.switch_us);
         let Wave { before, after, .. } = &switching.wave;
         let switch = match &switching.back {
             None => self.table_effect(before, after, false),
@@ -86,12 +88,12 @@ impl Rollout {
         }
         let route =
             |(workload, slots): (&str, Vec<RouteSlot>)| Route { workload: workload.to_owned(), slots };
-        let proposal = self.target.as_ref().map_or(0, |target| target.number);
+        let proposal = self.target.as_ref().map(|target| target.number).unwrap_or_default();
         let routes = routes.into_iter().map(route).collect();
         Switch { epoch: self.last_epoch, proposal, back, active, rest, routes }
     }
 
-    pub(super) fn switched(&mut self, epoch: u64) {
+    pub(super) fn switched(&mut self, epoch: Epoch) {
         match std::mem::take(&mut self.phase) {
             Phase::Switching(switching) if switching.epoch == epoch => self.in_force(switching),
             other => self.phase = other,
@@ -102,7 +104,7 @@ impl Rollout {
     fn in_force(&mut self, switching: Switching) {
         let Switching { wave, back, epoch, since_us, doubted, rested, .. } = switching;
         self.in_force = epoch;
-        let took = span(self.now_us.saturating_sub(since_us));
+        let took = span(self.now.since(since_us));
         let (from, to) =
             if back.is_some() { (&wave.after, &wave.before) } else { (&wave.before, &wave.after) };
         self.take_table(from, to, &rested);
@@ -119,7 +121,7 @@ impl Rollout {
                 let broken =
                     wave.fresh.iter().find(|id| self.known.get(id).is_some_and(|known| known.faulty));
                 let broken = broken.copied();
-                let until_us = self.now_us.saturating_add(self.options.probation_us);
+                let until_us = self.now.after(self.options.probation_us);
                 self.phase = Phase::Probation(Probation { wave, until_us });
                 if let Some(id) = broken {
                     self.go_back(format!("{} broke", self.place(id)));
@@ -130,7 +132,7 @@ impl Rollout {
 
     fn take_table(&mut self, from: &Table, to: &Table, rested: &BTreeSet<GpuletId>) {
         self.table = to.clone();
-        let (since_us, until_us) = (self.now_us, self.now_us.saturating_add(self.options.drain_us));
+        let (since_us, until_us) = (self.now, self.now.after(self.options.drain_us));
         for id in Self::beyond(from, to) {
             let Some(known) = self.known.get_mut(&id) else { continue };
             known.rest = Some(Rest { since_us, until_us, rested: rested.contains(&id), told: false });
@@ -153,7 +155,7 @@ impl Rollout {
         });
     }
 
-    pub(super) fn switch_failed(&mut self, epoch: u64, in_force: u64, reason: String) {
+    pub(super) fn switch_failed(&mut self, epoch: Epoch, in_force: Epoch, reason: String) {
         let switching = match std::mem::take(&mut self.phase) {
             Phase::Switching(switching) if switching.epoch == epoch => switching,
             other => return self.phase = other,
@@ -193,10 +195,10 @@ impl Rollout {
     /// it certain; there is nothing better to do than to ask until somebody answers.
     pub(super) fn expire_switch(&mut self) {
         let switching = match std::mem::take(&mut self.phase) {
-            Phase::Switching(switching) if switching.until_us <= self.now_us => switching,
+            Phase::Switching(switching) if switching.until_us <= self.now => switching,
             other => return self.phase = other,
         };
-        let waited = span(self.now_us.saturating_sub(switching.since_us));
+        let waited = span(self.now.since(switching.since_us));
         let words = format!("epoch {}: no answer within {waited}", switching.epoch);
         self.say(Kind::Failed, words.clone());
         if switching.attempts == self.options.attempts {
@@ -223,12 +225,12 @@ impl Rollout {
         let Some(known) = self.known.get_mut(&gpulet) else { return };
         let Some(rest) = known.rest.as_mut().filter(|rest| !rest.rested) else { return };
         rest.rested = true;
-        let took = span(self.now_us.saturating_sub(rest.since_us));
+        let took = span(self.now.since(rest.since_us));
         self.say(Kind::Rested, format!("{} at rest after {took}", self.place(gpulet)));
     }
 
     pub(super) fn probation_on(&mut self, probation: Probation) -> bool {
-        if self.now_us < probation.until_us {
+        if self.now < probation.until_us {
             self.phase = Phase::Probation(probation);
             return false;
         }

@@ -6,17 +6,18 @@ use std::sync::Arc;
 use super::changes::{Change, Changes};
 use super::history::{Kind, span};
 use super::known::Known;
-use super::message::{Effect, GpuletId, Outcome, Refusal, Step};
+use super::message::{Effect, Outcome, Refusal, Step};
 use super::order::{self, Situation};
 use super::phase::{After, Clearing, Phase, Preparing, Target, Wave};
 use super::proposal::{Proposal, Weighed, served};
 use super::{Rollout, Table};
+use crate::id::{GpuletId, ProposalId};
 
 const ABORTED: &str = "aborted by an operator";
 
 impl Rollout {
     pub(super) fn proposed(&mut self, proposal: Proposal) {
-        self.proposals = self.proposals.saturating_add(1);
+        self.proposals = self.proposals.next();
         let number = self.proposals;
         let devices: BTreeSet<&str> =
             proposal.gpulets.iter().map(|weighed| weighed.gpulet.device.as_str()).collect();
@@ -32,12 +33,12 @@ impl Rollout {
         }
     }
 
-    pub(super) fn refuse(&mut self, number: u64, refusal: Refusal) {
+    pub(super) fn refuse(&mut self, number: ProposalId, refusal: Refusal) {
         self.say_of(number, Kind::Refused, format!("plan {number} refused: {refusal}"));
         self.effects.push(Effect::Ended { proposal: number, outcome: Outcome::Refused { refusal } });
     }
 
-    pub(super) fn end(&mut self, number: u64, outcome: Outcome) {
+    pub(super) fn end(&mut self, number: ProposalId, outcome: Outcome) {
         let words = match &outcome {
             Outcome::Done => "in force".to_owned(),
             Outcome::Unchanged => "was in force already".to_owned(),
@@ -115,7 +116,7 @@ impl Rollout {
         if let Some(target) = self.target.take() {
             self.end(target.number, Outcome::Superseded);
         }
-        let began_us = self.now_us;
+        let began_us = self.now;
         self.target =
             Some(Target { number, proposal, floors, began_us, switched: 0, stop: None, lost: None });
         true
@@ -265,7 +266,7 @@ impl Rollout {
         if let Outcome::Stopped { reason } = &outcome {
             self.effects.push(Effect::PlanNeeded { reason: reason.clone() });
         }
-        let took = span(self.now_us.saturating_sub(target.began_us));
+        let took = span(self.now.since(target.began_us));
         let (number, count) = (target.number, self.table.len());
         let words = format!("plan {number}: {took} from begin to end, {count} gpulets are active");
         self.say_of(number, Kind::Ended, words);

@@ -20,6 +20,7 @@
 
 use super::need::{Need, Terms, cost};
 use super::{Motive, Scaler, ScalingOptions, Seen, Service, Wish};
+use crate::time::Micros;
 
 /// Part of the loss allowed that is aimed at: the rest is for what nobody foresees.
 const GOAL: f64 = 0.72;
@@ -63,8 +64,8 @@ pub(super) struct Attainment {
     /// Looks in a row that found capacity lacking.
     lacking: u32,
     looks: u64,
-    began_us: Option<u64>,
-    observed_us: u64,
+    began_us: Option<Micros>,
+    observed_us: Micros,
 }
 
 impl Attainment {
@@ -78,20 +79,20 @@ impl Attainment {
             goal,
             expected: EXPECTED * goal,
             price: PRICE,
-            change_s: options.change_us as f64 / 1e6,
+            change_s: options.change_us.as_secs_f64(),
             lacking: 0,
             looks: 0,
             began_us: None,
-            observed_us: 0,
+            observed_us: Micros::ZERO,
         }
     }
 
     /// Corrects by what was really lost since the look before.
-    fn correct(&mut self, now_us: u64, seen: &[Seen]) {
-        self.began_us.get_or_insert(now_us);
-        let elapsed_us = if self.looks > 0 { now_us.saturating_sub(self.observed_us) } else { 0 };
-        self.observed_us = now_us;
-        let seconds = (elapsed_us as f64 / 1e6).min(10.0);
+    fn correct(&mut self, now: Micros, seen: &[Seen]) {
+        self.began_us.get_or_insert(now);
+        let elapsed_us = if self.looks > 0 { now.since(self.observed_us) } else { Micros::ZERO };
+        self.observed_us = now;
+        let seconds = elapsed_us.as_secs_f64().min(10.0);
         let (mut lost, mut arrived, mut usual) = (0.0, 0.0, 0.0);
         for (need, seen) in self.needs.iter_mut().zip(seen) {
             usual += need.level() * seconds;
@@ -111,8 +112,8 @@ impl Attainment {
 
     /// Part of the time for which a jump is not served, if nothing stands there for it.
     fn jump(&self) -> f64 {
-        let elapsed_us = self.began_us.map_or(0, |began| self.observed_us.saturating_sub(began));
-        (self.change_s + NOTICED_S) / (JUMP_EVERY_S + elapsed_us as f64 / 1e6)
+        let elapsed_us = self.began_us.map_or(Micros::ZERO, |began| self.observed_us.since(began));
+        (self.change_s + NOTICED_S) / (JUMP_EVERY_S + elapsed_us.as_secs_f64())
     }
 
     /// Finds what each model needs at the price, and moves the price; whether capacity is lacking.
@@ -183,16 +184,16 @@ fn wish(need: &Need, seen: &Seen) -> Wish {
 }
 
 impl Scaler for Attainment {
-    fn change_takes(&mut self, change_us: u64) {
-        self.change_s = change_us as f64 / 1e6;
+    fn change_takes(&mut self, change_us: Micros) {
+        self.change_s = change_us.as_secs_f64();
         self.needs.iter_mut().for_each(|need| need.change_takes(change_us));
     }
 
-    fn wish(&mut self, now_us: u64, seen: &[Seen]) -> Vec<Wish> {
-        self.correct(now_us, seen);
+    fn wish(&mut self, now: Micros, seen: &[Seen]) -> Vec<Wish> {
+        self.correct(now, seen);
         let mut is_sample = false;
         for (need, seen) in self.needs.iter_mut().zip(seen) {
-            is_sample |= need.observe(now_us, seen);
+            is_sample |= need.observe(now, seen);
         }
         self.looks = self.looks.saturating_add(1);
         let is_lacking = is_sample && self.weigh(seen);

@@ -15,6 +15,7 @@ use std::collections::VecDeque;
 use super::MaxWindow;
 use super::level::Level;
 use super::losses::{Losses, Multiple};
+use crate::time::Micros;
 
 /// Samples ahead at most.
 const HORIZON_MAX: usize = 240;
@@ -107,7 +108,7 @@ pub(super) struct Courses {
 impl Courses {
     /// So many samples ahead, from 1 to [`HORIZON_MAX`], each held for so many samples, at least [`HOLD_PARTS`]; a
     /// sample stands for `period_us`.
-    pub(super) fn new(horizon: u32, hold: u32, period_us: u64) -> Self {
+    pub(super) fn new(horizon: u32, hold: u32, period_us: Micros) -> Self {
         let horizon = (horizon as usize).clamp(1, HORIZON_MAX);
         Self {
             levels: LEVELS.into_iter().map(Level::new).collect(),
@@ -126,7 +127,7 @@ impl Courses {
             sure: [0.0; QUICK],
             horizon,
             lead: Level::lead(horizon),
-            least: 1e6 / period_us.max(1) as f64,
+            least: 1e6 / period_us.0.max(1) as f64,
             weight: 1.0,
             seen: 0,
             chosen: USUAL,

@@ -5,6 +5,8 @@
 
 use std::cmp::Ordering;
 
+use crate::time::Micros;
+
 /// A model that is in memory.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Resident {
@@ -13,9 +15,9 @@ pub struct Resident {
     /// Requests a second, lately.
     pub rate: f64,
     /// Microseconds to bring it back.
-    pub load_us: u64,
+    pub load_us: Micros,
     /// When it was last asked for, microseconds.
-    pub asked_us: u64,
+    pub asked_us: Micros,
     /// Whether it serves or must stay for another reason, such as its minimum of replicas.
     pub is_needed: bool,
 }
@@ -24,7 +26,7 @@ impl Resident {
     /// Microseconds of loading that its being there saves, each second and for each byte.
     pub fn value(&self) -> f64 {
         let rate = if self.rate > 0.0 { self.rate } else { 0.0 };
-        rate * self.load_us as f64 / self.bytes.max(1) as f64
+        rate * self.load_us.0 as f64 / self.bytes.max(1) as f64
     }
 
     fn order(&self, other: &Self) -> Ordering {
@@ -82,6 +84,7 @@ mod tests {
     use super::*;
 
     fn resident(bytes: u64, rate: f64, load_us: u64, asked_us: u64) -> Resident {
+        let (load_us, asked_us) = (Micros(load_us), Micros(asked_us));
         Resident { bytes, rate, load_us, asked_us, is_needed: false }
     }
 

@@ -1,6 +1,7 @@
 //! What an operator does who knows the peak: capacity for it, at all times. The most that any scaler should cost.
 
 use super::{Motive, Scaler, ScalingOptions, Seen, Service, Wish};
+use crate::time::Micros;
 
 #[derive(Debug)]
 pub(super) struct Fixed {
@@ -14,7 +15,7 @@ impl Fixed {
 }
 
 impl Scaler for Fixed {
-    fn wish(&mut self, _now_us: u64, _seen: &[Seen]) -> Vec<Wish> {
+    fn wish(&mut self, _now_us: Micros, _seen: &[Seen]) -> Vec<Wish> {
         self.peaks.iter().map(|peak| Wish { rate: *peak, motive: Motive::Peak }).collect()
     }
 }

@@ -2,9 +2,10 @@
 //! each half second, the highest of 30 s with head-room as target, and every epoch of 20 s a look at whether the plan
 //! still fits: a new one where any model's target is 5 % or 10 requests a second above it, or 10 % below.
 
-use super::{Ewma, MaxWindow, Motive, SAMPLE_US, Sampler, Scaler, ScalingOptions, Seen, Service, Wish};
+use super::{Ewma, MaxWindow, Motive, SAMPLE, Sampler, Scaler, ScalingOptions, Seen, Service, Wish};
+use crate::time::Micros;
 
-const EPOCH_US: u64 = 20_000_000;
+const EPOCH: Micros = Micros(20_000_000);
 /// Samples of an epoch, over which the rate is averaged.
 const EPOCH_SAMPLES: u32 = 40;
 /// Samples of the 30 s that the target looks back.
@@ -27,13 +28,13 @@ struct Monitor {
 #[derive(Debug)]
 pub(super) struct Gpulet {
     monitors: Vec<Monitor>,
-    epoch_us: Option<u64>,
+    epoch_us: Option<Micros>,
 }
 
 impl Gpulet {
     pub(super) fn new(services: &[Service], _options: &ScalingOptions) -> Self {
         let monitor = |_: &Service| Monitor {
-            sampler: Sampler::new(SAMPLE_US),
+            sampler: Sampler::new(SAMPLE),
             mean: Ewma::over(EPOCH_SAMPLES),
             highest: MaxWindow::over(WINDOW_SAMPLES),
         };
@@ -46,18 +47,18 @@ fn wanted(estimate: f64) -> f64 {
 }
 
 impl Scaler for Gpulet {
-    fn wish(&mut self, now_us: u64, seen: &[Seen]) -> Vec<Wish> {
+    fn wish(&mut self, now: Micros, seen: &[Seen]) -> Vec<Wish> {
         for (monitor, seen) in self.monitors.iter_mut().zip(seen) {
-            for rate in monitor.sampler.observe(now_us, seen.observed.arrivals).iter() {
+            for rate in monitor.sampler.observe(now, seen.observed.arrivals).iter() {
                 monitor.highest.observe(monitor.mean.observe(rate));
             }
         }
-        let epoch_us = *self.epoch_us.get_or_insert(now_us);
+        let epoch_us = *self.epoch_us.get_or_insert(now);
         let stay = |seen: &Seen| Wish { rate: seen.target, motive: Motive::Steady };
-        if now_us.saturating_sub(epoch_us) < EPOCH_US {
+        if now.since(epoch_us) < EPOCH {
             return seen.iter().map(stay).collect();
         }
-        self.epoch_us = Some(now_us);
+        self.epoch_us = Some(now);
         let estimates = || self.monitors.iter().map(|monitor| monitor.highest.value());
         let misfits = |(estimate, seen): (f64, &Seen)| {
             let target = wanted(estimate);

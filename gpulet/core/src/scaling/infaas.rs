@@ -4,8 +4,9 @@
 //! to upgrade to are not part of this: each model has one.
 
 use super::{Motive, Scaler, ScalingOptions, Seen, Service, Wish};
+use crate::time::Micros;
 
-const PERIOD_US: u64 = 1_000_000;
+const PERIOD: Micros = Micros(1_000_000);
 /// Room for requests that come while a replica loads: this times load times milliseconds of loading.
 const LOADING: f64 = 0.000_2;
 /// Looks in a row that must agree before a replica is taken away, on GPUs.
@@ -25,14 +26,14 @@ struct Replicas {
 #[derive(Debug)]
 pub(super) struct Infaas {
     models: Vec<Replicas>,
-    looked_us: Option<u64>,
+    looked_us: Option<Micros>,
 }
 
 impl Infaas {
     pub(super) fn new(services: &[Service], options: &ScalingOptions) -> Self {
         let model = |service: &Service| Replicas {
             each: service.replica_rate,
-            load_ms: options.change_us.max(service.warm_load_us) as f64 / 1e3,
+            load_ms: options.change_us.max(service.warm_load_us).0 as f64 / 1e3,
             arrivals: 0.0,
             spare_ticks: 0,
         };
@@ -63,21 +64,21 @@ impl Replicas {
 }
 
 impl Scaler for Infaas {
-    fn wish(&mut self, now_us: u64, seen: &[Seen]) -> Vec<Wish> {
+    fn wish(&mut self, now: Micros, seen: &[Seen]) -> Vec<Wish> {
         let stay = |seen: &Seen| Wish { rate: seen.target, motive: Motive::Steady };
         let Some(looked_us) = self.looked_us else {
-            self.looked_us = Some(now_us);
+            self.looked_us = Some(now);
             return seen.iter().map(stay).collect();
         };
         for (model, seen) in self.models.iter_mut().zip(seen) {
             model.arrivals += seen.observed.arrivals as f64;
         }
-        let elapsed_us = now_us.saturating_sub(looked_us);
-        if elapsed_us < PERIOD_US {
+        let elapsed_us = now.since(looked_us);
+        if elapsed_us < PERIOD {
             return seen.iter().map(stay).collect();
         }
-        self.looked_us = Some(now_us);
-        let seconds = elapsed_us as f64 / 1e6;
+        self.looked_us = Some(now);
+        let seconds = elapsed_us.as_secs_f64();
         self.models.iter_mut().zip(seen).map(|(model, seen)| model.wish(seconds, seen)).collect()
     }
 }

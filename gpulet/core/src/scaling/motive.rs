@@ -5,6 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 use super::standby::Standby;
+use crate::time::Micros;
 
 /// Why a model's target moved or stayed; rates are requests a second.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -63,12 +64,12 @@ pub enum Motive {
         /// Rate that would be planned for.
         wanted: f64,
         /// Microseconds at which it may move.
-        until_us: u64,
+        until_us: Micros,
     },
     /// Nobody asked for the model for so long.
     Idle {
         /// Microseconds without a request.
-        idle_us: u64,
+        idle_us: Micros,
         /// Where its weights should be.
         standby: Standby,
     },
@@ -114,10 +115,10 @@ impl fmt::Display for Motive {
             Self::CoolingDown { wanted, until_us } => write!(
                 f,
                 "{wanted:.1} requests a second are wanted, but the rate moved the other way shortly ago: not before {:.1} s",
-                *until_us as f64 / 1e6
+                until_us.as_secs_f64()
             ),
             Self::Idle { idle_us, standby } => {
-                write!(f, "no request for {:.0} s: {standby}", *idle_us as f64 / 1e6)
+                write!(f, "no request for {:.0} s: {standby}", idle_us.as_secs_f64())
             }
             Self::Woken => f.write_str("a request came for a model that was not on a device"),
         }

@@ -2,9 +2,10 @@
 //! throughput that keeps the objective, R / throughput rounded up. Its predictor is not published in what could be
 //! read; here it is the mean over the last ten seconds, looked at each second.
 
-use super::{Ewma, Motive, SAMPLE_US, Sampler, Scaler, ScalingOptions, Seen, Service, Wish};
+use super::{Ewma, Motive, SAMPLE, Sampler, Scaler, ScalingOptions, Seen, Service, Wish};
+use crate::time::Micros;
 
-const PERIOD_US: u64 = 1_000_000;
+const PERIOD: Micros = Micros(1_000_000);
 /// Samples that the rate is averaged over: ten seconds.
 const SAMPLES: u32 = 20;
 
@@ -18,14 +19,14 @@ struct Instances {
 #[derive(Debug)]
 pub(super) struct Nanily {
     models: Vec<Instances>,
-    looked_us: Option<u64>,
+    looked_us: Option<Micros>,
 }
 
 impl Nanily {
     pub(super) fn new(services: &[Service], _options: &ScalingOptions) -> Self {
         let model = |service: &Service| Instances {
             replica_rate: service.replica_rate,
-            sampler: Sampler::new(SAMPLE_US),
+            sampler: Sampler::new(SAMPLE),
             mean: Ewma::over(SAMPLES),
         };
         Self { models: services.iter().map(model).collect(), looked_us: None }
@@ -33,17 +34,17 @@ impl Nanily {
 }
 
 impl Scaler for Nanily {
-    fn wish(&mut self, now_us: u64, seen: &[Seen]) -> Vec<Wish> {
+    fn wish(&mut self, now: Micros, seen: &[Seen]) -> Vec<Wish> {
         for (model, seen) in self.models.iter_mut().zip(seen) {
-            for rate in model.sampler.observe(now_us, seen.observed.arrivals).iter() {
+            for rate in model.sampler.observe(now, seen.observed.arrivals).iter() {
                 model.mean.observe(rate);
             }
         }
-        let looked_us = *self.looked_us.get_or_insert(now_us);
-        if now_us.saturating_sub(looked_us) < PERIOD_US {
+        let looked_us = *self.looked_us.get_or_insert(now);
+        if now.since(looked_us) < PERIOD {
             return seen.iter().map(|seen| Wish { rate: seen.target, motive: Motive::Steady }).collect();
         }
-        self.looked_us = Some(now_us);
+        self.looked_us = Some(now);
         let wish = |model: &Instances| {
             let estimate = model.mean.value();
             let replicas = (estimate / model.replica_rate).ceil();

@@ -1,7 +1,8 @@
 //! What one model needs, and what it has really lost.
 
 use super::courses::Courses;
-use super::{SAMPLE_US, Sampler, ScalingOptions, Seen, Service};
+use super::{SAMPLE, Sampler, ScalingOptions, Seen, Service};
+use crate::time::Micros;
 
 /// Part of its requests that a model may lose, in parts of the loss allowed in all.
 const LOSS_MAX: f64 = 3.0;
@@ -17,7 +18,7 @@ const GAIN: f64 = 0.03 / 600.0;
 /// Corrections at least and at most, as a logarithm.
 const CORRECTION: (f64, f64) = (-0.12, 2.5);
 /// What was planned for at the start counts as the highest rate known for half an hour.
-const PLANNED_US: u64 = 1_800_000_000;
+const PLANNED: Micros = Micros(1_800_000_000);
 /// Looks between two choices of a course, and between two of its multiple.
 const CHOICE_EVERY: u64 = 20;
 const MULTIPLE_EVERY: u64 = 4;
@@ -50,7 +51,7 @@ pub(super) struct Need {
     sampler: Sampler,
     courses: Courses,
     /// What was planned for at the start, requests a second, and until when that counts.
-    planned: Option<(f64, u64)>,
+    planned: Option<(f64, Micros)>,
     highest: f64,
     /// How many times the course followed.
     times: Option<f64>,
@@ -66,12 +67,12 @@ pub(super) struct Need {
 }
 
 /// Samples that begin within a time.
-fn samples(time_us: u64) -> u32 {
-    u32::try_from(time_us.div_ceil(SAMPLE_US)).unwrap_or(u32::MAX)
+fn samples(time_us: Micros) -> u32 {
+    u32::try_from(time_us.0.div_ceil(SAMPLE.0)).unwrap_or(u32::MAX)
 }
 
 /// Samples ahead at which a change that is asked for now has its effect.
-fn horizon(change_us: u64) -> u32 {
+fn horizon(change_us: Micros) -> u32 {
     samples(change_us).saturating_add(1)
 }
 
@@ -79,8 +80,8 @@ impl Need {
     pub(super) fn new(options: &ScalingOptions) -> Self {
         let hold = samples(options.cool_down_us);
         Self {
-            sampler: Sampler::new(SAMPLE_US),
-            courses: Courses::new(horizon(options.change_us), hold, SAMPLE_US),
+            sampler: Sampler::new(SAMPLE),
+            courses: Courses::new(horizon(options.change_us), hold, SAMPLE),
             planned: None,
             highest: 0.0,
             times: None,
@@ -93,20 +94,19 @@ impl Need {
         }
     }
 
-    pub(super) fn change_takes(&mut self, change_us: u64) {
+    pub(super) fn change_takes(&mut self, change_us: Micros) {
         self.courses.look_ahead(horizon(change_us));
     }
 
     /// Takes in what arrived; whether that completes a sample.
-    pub(super) fn observe(&mut self, now_us: u64, seen: &Seen) -> bool {
-        let (planned, until_us) =
-            *self.planned.get_or_insert((seen.target, now_us.saturating_add(PLANNED_US)));
+    pub(super) fn observe(&mut self, now: Micros, seen: &Seen) -> bool {
+        let (planned, until_us) = *self.planned.get_or_insert((seen.target, now.after(PLANNED)));
         let mut is_sample = false;
-        for rate in self.sampler.observe(now_us, seen.observed.arrivals).iter() {
+        for rate in self.sampler.observe(now, seen.observed.arrivals).iter() {
             self.courses.observe(rate);
             is_sample = true;
         }
-        let planned = if now_us < until_us { planned } else { 0.0 };
+        let planned = if now < until_us { planned } else { 0.0 };
         self.highest = self.courses.highest().max(planned);
         is_sample
     }

@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::time::Micros;
+
 /// Where a model's weights are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -32,9 +34,9 @@ impl fmt::Display for Standby {
 #[serde(deny_unknown_fields)]
 pub struct StandbyAfter {
     /// The device.
-    pub warm_us: u64,
+    pub warm_us: Micros,
     /// Host memory too; no earlier than the device.
-    pub cold_us: u64,
+    pub cold_us: Micros,
 }
 
 /// How long a model has been without requests.
@@ -42,7 +44,7 @@ pub struct StandbyAfter {
 pub(super) struct Rest {
     after: Option<StandbyAfter>,
     /// When it was last asked for, or first seen.
-    asked_us: Option<u64>,
+    asked_us: Option<Micros>,
     standby: Standby,
 }
 
@@ -57,13 +59,15 @@ impl Rest {
     }
 
     /// Takes in whether anybody asked since the last time; gives the microseconds that nobody has.
-    pub(super) fn observe(&mut self, now_us: u64, is_asked: bool) -> u64 {
-        let asked_us = if is_asked { now_us } else { self.asked_us.unwrap_or(now_us) };
+    pub(super) fn observe(&mut self, now: Micros, is_asked: bool) -> Micros {
+        let asked_us = if is_asked { now } else { self.asked_us.unwrap_or(now) };
         self.asked_us = Some(asked_us);
-        let idle_us = now_us.saturating_sub(asked_us);
+        let idle_us = now.since(asked_us);
         self.standby = match self.after {
-            Some(after) if idle_us >= after.cold_us.max(after.warm_us) && idle_us > 0 => Standby::Cold,
-            Some(after) if idle_us >= after.warm_us && idle_us > 0 => Standby::Warm,
+            Some(after) if idle_us >= after.cold_us.max(after.warm_us) && idle_us > Micros::ZERO => {
+                Standby::Cold
+            }
+            Some(after) if idle_us >= after.warm_us && idle_us > Micros::ZERO => Standby::Warm,
             Some(_) | None => Standby::Ready,
         };
         idle_us
@@ -76,7 +80,7 @@ mod tests {
 
     #[test]
     fn an_idle_model_leaves_step_by_step_and_the_first_request_wakes_it() {
-        let mut rest = Rest::new(Some(StandbyAfter { warm_us: 60, cold_us: 600 }));
+        let mut rest = Rest::new(Some(StandbyAfter { warm_us: Micros(60), cold_us: Micros(600) }));
         let timeline = [
             (0, false, Standby::Ready),
             (59, false, Standby::Ready),
@@ -89,17 +93,17 @@ mod tests {
             (9_061, false, Standby::Warm),
             (9_062, true, Standby::Ready),
         ];
-        for (now_us, is_asked, standby) in timeline {
-            rest.observe(now_us, is_asked);
-            assert_eq!(rest.standby(), standby, "at {now_us}");
+        for (now, is_asked, standby) in timeline {
+            rest.observe(Micros(now), is_asked);
+            assert_eq!(rest.standby(), standby, "at {now}");
         }
     }
 
     #[test]
     fn without_a_limit_a_model_stays() {
         let mut rest = Rest::new(None);
-        assert_eq!(rest.observe(0, false), 0);
-        assert_eq!(rest.observe(u64::MAX, false), u64::MAX);
+        assert_eq!(rest.observe(Micros::ZERO, false), Micros::ZERO);
+        assert_eq!(rest.observe(Micros(u64::MAX), false), Micros(u64::MAX));
         assert_eq!(rest.standby(), Standby::Ready);
     }
 }

@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::time::Micros;
+
 /// One life of a fault domain; never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Incarnation(pub u64);
@@ -89,12 +91,12 @@ pub enum State {
     /// It works.
     Up {
         /// Since when, in microseconds.
-        since_us: u64,
+        since_us: Micros,
     },
     /// It is down and will be restarted.
     Waiting {
         /// When, in microseconds.
-        until_us: u64,
+        until_us: Micros,
     },
     /// A restart is under way.
     Restarting,

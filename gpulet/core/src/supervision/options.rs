@@ -2,35 +2,37 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::time::Micros;
+
 /// The longest time that an option may give: a day.
-const TIME_MAX_US: u64 = 86_400_000_000;
+const TIME_MAX: Micros = Micros(86_400_000_000);
 /// Deaths at most.
 const DEATHS_MAX: u16 = 100;
 
-/// Waits and bounds. All times are microseconds.
+/// Waits and bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SupervisionOptions {
     /// What the first restart waits for; each further one waits twice as long as the one before.
-    pub backoff_us: u64,
+    pub backoff_us: Micros,
     /// What a restart waits for at most.
-    pub backoff_max_us: u64,
+    pub backoff_max_us: Micros,
     /// After being up for so long, the next restart waits for `backoff_us` again.
-    pub healthy_us: u64,
+    pub healthy_us: Micros,
     /// So many deaths within `deaths_within_us` disable the domain.
     pub deaths_max: u16,
     /// See `deaths_max`.
-    pub deaths_within_us: u64,
+    pub deaths_within_us: Micros,
 }
 
 impl Default for SupervisionOptions {
     fn default() -> Self {
         Self {
-            backoff_us: 100_000,
-            backoff_max_us: 30_000_000,
-            healthy_us: 60_000_000,
+            backoff_us: Micros(100_000),
+            backoff_max_us: Micros(30_000_000),
+            healthy_us: Micros(60_000_000),
             deaths_max: 3,
-            deaths_within_us: 600_000_000,
+            deaths_within_us: Micros(600_000_000),
         }
     }
 }
@@ -55,11 +57,11 @@ impl SupervisionOptions {
     /// deaths that are not 1 to 100.
     pub fn validate(&self) -> Result<(), OptionsError> {
         let ranges = [
-            ("backoff_us", self.backoff_us, 1, TIME_MAX_US),
-            ("backoff_max_us", self.backoff_max_us, self.backoff_us, TIME_MAX_US),
-            ("healthy_us", self.healthy_us, 1, TIME_MAX_US),
+            ("backoff_us", self.backoff_us.0, 1, TIME_MAX.0),
+            ("backoff_max_us", self.backoff_max_us.0, self.backoff_us.0, TIME_MAX.0),
+            ("healthy_us", self.healthy_us.0, 1, TIME_MAX.0),
             ("deaths_max", u64::from(self.deaths_max), 1, u64::from(DEATHS_MAX)),
-            ("deaths_within_us", self.deaths_within_us, 1, TIME_MAX_US),
+            ("deaths_within_us", self.deaths_within_us.0, 1, TIME_MAX.0),
         ];
         for (field, got, least, most) in ranges {
             if !(least..=most).contains(&got) {
@@ -78,15 +80,15 @@ mod tests {
     fn defaults_are_valid_and_nonsense_is_named() {
         let defaults = SupervisionOptions::default();
         assert_eq!(defaults.validate(), Ok(()));
-        let wrong = SupervisionOptions { backoff_max_us: 99_999, ..defaults };
+        let wrong = SupervisionOptions { backoff_max_us: Micros(99_999), ..defaults };
         let message = wrong.validate().unwrap_err().to_string();
         assert_eq!(message, "backoff_max_us: expected 100000 to 86400000000, got 99999");
         for (wrong, field) in [
-            (SupervisionOptions { backoff_us: 0, ..defaults }, "backoff_us"),
-            (SupervisionOptions { healthy_us: TIME_MAX_US + 1, ..defaults }, "healthy_us"),
+            (SupervisionOptions { backoff_us: Micros::ZERO, ..defaults }, "backoff_us"),
+            (SupervisionOptions { healthy_us: TIME_MAX.after(Micros(1)), ..defaults }, "healthy_us"),
             (SupervisionOptions { deaths_max: 0, ..defaults }, "deaths_max"),
             (SupervisionOptions { deaths_max: 101, ..defaults }, "deaths_max"),
-            (SupervisionOptions { deaths_within_us: 0, ..defaults }, "deaths_within_us"),
+            (SupervisionOptions { deaths_within_us: Micros::ZERO, ..defaults }, "deaths_within_us"),
         ] {
             assert_eq!(wrong.validate().unwrap_err().field, field);
         }

@@ -4,6 +4,7 @@ use gpulet_core::scaling::{
     Autoscaler, Decision, ModelObservation, Motive, NotEnough, Observation, Resident, SCALERS,
     ScalingOptions, Service, Standby, StandbyAfter, evict,
 };
+use gpulet_core::time::Micros;
 use proptest::prelude::*;
 
 const HALF_SECOND: u64 = 500_000;
@@ -13,8 +14,8 @@ fn service(replica_rate: f64, peak_rate: f64) -> Service {
         name: "m".to_owned(),
         replica_rate,
         replica_share: 1.0,
-        warm_load_us: 2_000_000,
-        cold_load_us: 20_000_000,
+        warm_load_us: Micros::from_secs(2),
+        cold_load_us: Micros::from_secs(20),
         peak_rate,
         replicas_min: 0,
     }
@@ -39,7 +40,7 @@ struct Loop {
 
 impl Loop {
     fn new(name: &str, services: &[Service], options: ScalingOptions, planned: f64) -> Self {
-        let change_us = options.change_us;
+        let change_us = options.change_us.0;
         let capacity = vec![planned; services.len()];
         let each = vec![(0.0, 0.0); services.len()];
         let autoscaler = autoscaler(name, services, options, planned);
@@ -71,7 +72,7 @@ impl Loop {
             },
         );
         let observed: Vec<_> = observed.collect();
-        let decision = self.autoscaler.decide(&Observation { now_us: self.now_us, models: &observed });
+        let decision = self.autoscaler.decide(&Observation { now: Micros(self.now_us), models: &observed });
         if decision.is_change && self.coming.is_none() {
             let rates = decision.targets.iter().map(|target| target.rate).collect();
             self.coming = Some((self.now_us + self.change_us, rates));
@@ -118,14 +119,14 @@ proptest! {
         sleepy in any::<bool>(),
     ) {
         let services = [service(100.0, 4_000.0), service(700.0, 9_000.0)];
-        let standby = sleepy.then_some(StandbyAfter { warm_us: 5_000_000, cold_us: 50_000_000 });
-        let options = ScalingOptions { cool_down_us, standby, ..ScalingOptions::default() };
+        let standby = sleepy.then_some(StandbyAfter { warm_us: Micros::from_secs(5), cold_us: Micros::from_secs(50) });
+        let options = ScalingOptions { cool_down_us: Micros(cool_down_us), standby, ..ScalingOptions::default() };
         let mut world = Loop::new(name, &services, options, 300.0);
         let mut before = vec![(300.0, Standby::Ready); 2];
         let mut moves: Vec<Option<(bool, u64)>> = vec![None; 2];
         for (step, first, second) in load {
             let decision = world.step(step, &[first, second]);
-            prop_assert_eq!(decision.now_us, world.now_us);
+            prop_assert_eq!(decision.now, Micros(world.now_us));
             let mut changed = false;
             for ((target, before), last) in decision.targets.iter().zip(&mut before).zip(&mut moves) {
                 prop_assert!(target.rate >= 0.0 && target.rate.is_finite());
@@ -159,11 +160,11 @@ proptest! {
         let mut last_us = 0;
         for (now_us, arrivals, queued, capacity, attainment) in steps {
             let one = ModelObservation { arrivals, queued, refused: arrivals, attainment: Some(attainment), capacity };
-            let decision = scaler.decide(&Observation { now_us, models: &vec![one; models] });
+            let decision = scaler.decide(&Observation { now: Micros(now_us), models: &vec![one; models] });
             prop_assert_eq!(decision.targets.len(), 1);
             prop_assert!(decision.targets[0].rate.is_finite() && decision.targets[0].rate >= 0.0);
-            prop_assert!(decision.now_us >= last_us);
-            last_us = decision.now_us;
+            prop_assert!(decision.now.0 >= last_us);
+            last_us = decision.now.0;
         }
     }
 
@@ -181,7 +182,7 @@ proptest! {
     fn eviction_frees_enough_or_says_that_it_cannot_and_never_takes_what_is_needed(
         residents in proptest::collection::vec(
             (1_u64..1_000, 0.0_f64..100.0, 0_u64..10_000, 0_u64..50, any::<bool>()).prop_map(
-                |(bytes, rate, load_us, asked_us, is_needed)| Resident { bytes, rate, load_us, asked_us, is_needed },
+                |(bytes, rate, load_us, asked_us, is_needed)| Resident { bytes, rate, load_us: Micros(load_us), asked_us: Micros(asked_us), is_needed },
             ),
             0..20,
         ),
@@ -231,7 +232,7 @@ fn ours_plans_for_what_comes_from_the_first_second_on() {
             capacity: 4_000.0,
             ..ModelObservation::default()
         };
-        scaler.decide(&Observation { now_us, models: &[one] }).targets[0].rate
+        scaler.decide(&Observation { now: Micros(now_us), models: &[one] }).targets[0].rate
     };
     decide(0, 0);
     let rate = decide(1_000_000, 800);
@@ -270,7 +271,7 @@ fn nanily_rounds_replicas_up() {
 
 #[test]
 fn infaas_adds_replicas_at_once_and_takes_one_away_after_twenty_looks() {
-    let options = ScalingOptions { cool_down_us: 0, ..ScalingOptions::default() };
+    let options = ScalingOptions { cool_down_us: Micros::ZERO, ..ScalingOptions::default() };
     let mut world = Loop::new("infaas", &[service(100.0, 0.0)], options, 100.0);
     // 400 a second and 0.0002 x 400 x 2000 ms for those that load: 560, so six replicas.
     let decision = steady(&mut world, 4, 400);
@@ -303,7 +304,7 @@ fn ours_needs_little_head_room_for_steady_traffic_and_follows_a_jump_within_a_ch
         }
     }
     let raised = raised.unwrap();
-    assert!(raised.now_us <= jumped + 1_500_000, "{} s", (raised.now_us - jumped) as f64 / 1e6);
+    assert!(raised.now.0 <= jumped + 1_500_000, "{} s", (raised.now.0 - jumped) as f64 / 1e6);
     assert!(matches!(raised.targets[0].motive, Motive::Rising { .. }), "{:?}", raised.targets[0].motive);
 }
 
@@ -355,8 +356,11 @@ fn ours_spends_the_loss_allowed_where_it_saves_most() {
 
 #[test]
 fn ours_keeps_room_for_a_jump_where_it_costs_next_to_nothing_and_says_so() {
-    let options =
-        ScalingOptions { change_us: 12_000_000, cool_down_us: 24_000_000, ..ScalingOptions::default() };
+    let options = ScalingOptions {
+        change_us: Micros::from_secs(12),
+        cool_down_us: Micros::from_secs(24),
+        ..ScalingOptions::default()
+    };
     let mut world = Loop::new("attainment", &dear_and_cheap(), options.clone(), 3_000.0);
     let mut decision = None;
     for _ in 0..1_200 {
@@ -385,7 +389,7 @@ fn ours_keeps_room_for_a_jump_where_it_costs_next_to_nothing_and_says_so() {
 
 #[test]
 fn idle_models_leave_wake_at_once_and_those_with_a_minimum_stay() {
-    let standby = Some(StandbyAfter { warm_us: 30_000_000, cold_us: 300_000_000 });
+    let standby = Some(StandbyAfter { warm_us: Micros::from_secs(30), cold_us: Micros::from_secs(300) });
     for (name, _) in SCALERS {
         let services = [service(100.0, 400.0), Service { replicas_min: 1, ..service(100.0, 400.0) }];
         let options = ScalingOptions { standby, ..ScalingOptions::default() };

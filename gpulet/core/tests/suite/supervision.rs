@@ -1,6 +1,7 @@
 //! A fault domain under random deaths, answers, operators and clocks: whatever comes, restarts keep their distance.
 
 use gpulet_core::supervision::{Effect, Event, Incarnation, State, Supervision, SupervisionOptions};
+use gpulet_core::time::Micros;
 use proptest::prelude::*;
 
 /// What happens next; lives are told apart by how far back they lie.
@@ -32,11 +33,11 @@ fn chances() -> impl Strategy<Value = Vec<(u64, Chance)>> {
 fn options() -> impl Strategy<Value = SupervisionOptions> {
     (1_u64..1_000_000, 0_u64..60_000_000, 1_u64..120_000_000, 1_u16..6, 1_u64..900_000_000).prop_map(
         |(backoff_us, more_us, healthy_us, deaths_max, deaths_within_us)| SupervisionOptions {
-            backoff_us,
-            backoff_max_us: backoff_us + more_us,
-            healthy_us,
+            backoff_us: Micros(backoff_us),
+            backoff_max_us: Micros(backoff_us + more_us),
+            healthy_us: Micros(healthy_us),
             deaths_max,
-            deaths_within_us,
+            deaths_within_us: Micros(deaths_within_us),
         },
     )
 }
@@ -46,25 +47,25 @@ fn options() -> impl Strategy<Value = SupervisionOptions> {
 struct Witness {
     under_way: Option<Incarnation>,
     /// When it was lost, or its restart failed, last.
-    down_us: Option<u64>,
-    deaths: Vec<u64>,
+    down_us: Option<Micros>,
+    deaths: Vec<Micros>,
     disabled: bool,
     up: bool,
 }
 
 impl Witness {
-    fn sees(&mut self, now_us: u64, enabled: bool, effects: &[Effect], options: &SupervisionOptions) {
+    fn sees(&mut self, now: Micros, enabled: bool, effects: &[Effect], options: &SupervisionOptions) {
         for effect in effects {
             match effect {
                 Effect::Lost { .. } => {
                     assert!(self.up || self.under_way.is_some(), "only what lives dies");
-                    (self.up, self.under_way, self.down_us) = (false, None, Some(now_us));
-                    self.deaths.push(now_us);
+                    (self.up, self.under_way, self.down_us) = (false, None, Some(now));
+                    self.deaths.push(now);
                 }
                 Effect::Restart { incarnation } => {
                     assert_eq!(self.under_way, None, "two restarts at once");
                     assert!(!self.up && (!self.disabled || enabled), "a restart nobody wants");
-                    let waited_us = now_us - self.down_us.unwrap();
+                    let waited_us = now.since(self.down_us.unwrap());
                     assert!(waited_us >= options.backoff_us || enabled, "before its backoff");
                     if self.disabled {
                         self.deaths.clear();
@@ -76,7 +77,7 @@ impl Witness {
                     self.up = true;
                 }
                 Effect::Disabled { .. } => {
-                    let recent = |died_us: &&u64| now_us - **died_us < options.deaths_within_us;
+                    let recent = |died: &&Micros| now.since(**died) < options.deaths_within_us;
                     let recent = self.deaths.iter().filter(recent).count();
                     assert!(recent >= usize::from(options.deaths_max), "disabled after {recent} deaths");
                     self.disabled = true;
@@ -85,7 +86,7 @@ impl Witness {
         }
     }
 
-    fn agrees(&self, now_us: u64, supervision: &Supervision, options: &SupervisionOptions) {
+    fn agrees(&self, now: Micros, supervision: &Supervision, options: &SupervisionOptions) {
         assert_eq!(supervision.is_up(), self.up, "capacity is there while it is up, and only then");
         match supervision.view().state {
             State::Up { .. } => assert!(self.up),
@@ -93,9 +94,9 @@ impl Witness {
             State::Disabled => assert!(self.disabled),
             State::Waiting { until_us } => {
                 assert!(!self.up && !self.disabled && self.under_way.is_none());
-                assert!(until_us > now_us, "what is due is done");
-                assert!(until_us - now_us <= options.backoff_max_us, "longer than the longest wait");
-                assert_eq!(supervision.next_wake_us(), Some(until_us), "somebody comes back to it");
+                assert!(until_us > now, "what is due is done");
+                assert!(until_us.since(now) <= options.backoff_max_us, "longer than the longest wait");
+                assert_eq!(supervision.next_wake(), Some(until_us), "somebody comes back to it");
             }
         }
     }
@@ -114,27 +115,27 @@ fn event(chance: &Chance, supervision: &Supervision) -> Event {
     }
 }
 
-fn play(options: SupervisionOptions, story: &[(u64, Chance)]) -> Vec<(u64, Effect)> {
+fn play(options: SupervisionOptions, story: &[(u64, Chance)]) -> Vec<(Micros, Effect)> {
     let mut supervision = Supervision::new(options).unwrap();
     let mut witness = Witness { up: true, ..Witness::default() };
-    let (mut now_us, mut log) = (0, Vec::new());
+    let (mut now, mut log) = (Micros::ZERO, Vec::new());
     for (passed_us, chance) in story {
-        now_us = match (chance, supervision.next_wake_us()) {
-            (Chance::Wake, Some(wake_us)) => wake_us.max(now_us),
-            _ => now_us + passed_us,
+        now = match (chance, supervision.next_wake()) {
+            (Chance::Wake, Some(wake_us)) => wake_us.max(now),
+            _ => now.after(Micros(*passed_us)),
         };
         let event = event(chance, &supervision);
         if let Event::RestartFailed { incarnation, .. } = &event
             && witness.under_way == Some(*incarnation)
         {
-            (witness.under_way, witness.down_us) = (None, Some(now_us));
+            (witness.under_way, witness.down_us) = (None, Some(now));
         }
         let enabled = event == Event::Enable && witness.disabled;
         let mut effects = Vec::new();
-        supervision.handle(now_us, event, &mut effects);
-        witness.sees(now_us, enabled, &effects, &options);
-        witness.agrees(now_us, &supervision, &options);
-        log.extend(effects.into_iter().map(|effect| (now_us, effect)));
+        supervision.handle(now, event, &mut effects);
+        witness.sees(now, enabled, &effects, &options);
+        witness.agrees(now, &supervision, &options);
+        log.extend(effects.into_iter().map(|effect| (now, effect)));
     }
     log
 }
@@ -152,19 +153,19 @@ proptest! {
         lives in prop::collection::vec(0_u64..2_000_000_000, 1..30),
     ) {
         let mut supervision = Supervision::new(options).unwrap();
-        let (mut now_us, mut effects) = (0, Vec::new());
+        let (mut now, mut effects) = (Micros::ZERO, Vec::new());
         for lived_us in lives {
-            now_us += lived_us;
+            now = now.after(Micros(lived_us));
             let incarnation = supervision.incarnation();
-            supervision.handle(now_us, Event::Died { incarnation, reason: String::new() }, &mut effects);
+            supervision.handle(now, Event::Died { incarnation, reason: String::new() }, &mut effects);
             if supervision.view().state == State::Disabled {
-                supervision.handle(now_us, Event::Enable, &mut effects);
+                supervision.handle(now, Event::Enable, &mut effects);
             } else {
-                now_us = supervision.next_wake_us().unwrap();
-                supervision.handle(now_us, Event::Tick, &mut effects);
+                now = supervision.next_wake().unwrap();
+                supervision.handle(now, Event::Tick, &mut effects);
             }
             let incarnation = supervision.incarnation();
-            supervision.handle(now_us, Event::Restarted { incarnation }, &mut effects);
+            supervision.handle(now, Event::Restarted { incarnation }, &mut effects);
             prop_assert!(supervision.is_up());
         }
     }

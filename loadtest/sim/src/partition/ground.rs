@@ -11,6 +11,7 @@ use gpulet_core::problem::{Device, DeviceKind};
 use gpulet_core::profile::{Profile, Quantile, UNITS_MAX};
 use gpulet_core::rollout::RolloutOptions;
 use gpulet_core::scaling::SCALERS;
+use gpulet_core::time::Micros;
 use workload::{Devices, Named, Partition, Workload, WorkloadError};
 
 use crate::setup::Setup;
@@ -138,7 +139,7 @@ fn options(partition: &Partition, setup: &Setup) -> Result<ControlOptions, Workl
             format!("expected one of {}, got `{scaling}`", words.join(", ")),
         ));
     }
-    let micros = |nanos: u64| nanos / MICROSECOND;
+    let micros = |nanos: u64| Micros(nanos / MICROSECOND);
     Ok(ControlOptions {
         scaling: scaling.to_owned(),
         idle_us: None,
@@ -290,7 +291,7 @@ fn read_models(
             slo_us: model.slo as f64 / 1e3,
             batch_max: largest,
             profiles: Ok(known.into()),
-            load_us: 0,
+            load_us: Micros::ZERO,
             may_leave: false,
             is_waited_for: false,
             has_place: true,

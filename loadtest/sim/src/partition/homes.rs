@@ -133,6 +133,7 @@ fn units<'a>(
 mod tests {
     use std::sync::Arc;
 
+    use gpulet_core::id::Epoch;
     use gpulet_core::problem::DeviceKind;
 
     use super::*;
@@ -157,7 +158,7 @@ mod tests {
 
     fn home(number: u64, first_unit: u32, units: u32) -> Home {
         Home {
-            gpulet: GpuletId { epoch: 0, number },
+            gpulet: GpuletId { epoch: Epoch::default(), number },
             device: "toy-0".to_owned(),
             kind: "toy".to_owned(),
             first_unit,
@@ -190,7 +191,7 @@ mod tests {
             assert!(homes.open(home(number, 0, 1)).is_ok());
         }
         assert!(homes.open(home(16, 0, 1)).is_err());
-        assert_eq!(homes.close(GpuletId { epoch: 0, number: 3 }).unwrap().0, 3);
+        assert_eq!(homes.close(GpuletId { epoch: Epoch::default(), number: 3 }).unwrap().0, 3);
         assert_eq!(homes.open(home(17, 0, 1)), Ok(3));
         assert_eq!(homes.devices(), BTreeSet::from(["toy-0"]));
     }

@@ -10,6 +10,7 @@
 use gpulet_core::problem::Workload;
 use gpulet_core::profile::{Profile, Quantile};
 use gpulet_core::scaling::Service;
+use gpulet_core::time::Micros;
 
 use super::StudyError;
 
@@ -124,8 +125,8 @@ impl Fleet {
             name: model.workload.name.clone(),
             replica_rate: cut.rate,
             replica_share: cut.rate / cut.per_device,
-            warm_load_us: model.warm_load_us,
-            cold_load_us: model.cold_load_us,
+            warm_load_us: Micros(model.warm_load_us),
+            cold_load_us: Micros(model.cold_load_us),
             peak_rate: *peak,
             replicas_min: model.workload.replicas_min,
         };

@@ -64,11 +64,11 @@ impl Oracle {
 
 impl Controller for Oracle {
     fn decide(&mut self, observation: &Observation<'_>) -> Option<Wanted> {
-        if !observation.now_us.is_multiple_of(self.window_us) {
+        if !observation.now.0.is_multiple_of(self.window_us) {
             return None;
         }
         // A change asked for now is in force in the window after this one.
-        let next = usize::try_from(observation.now_us / self.window_us).ok()?.checked_add(1)?;
+        let next = usize::try_from(observation.now.0 / self.window_us).ok()?.checked_add(1)?;
         let rates = self.windows.get(next)?.clone();
         Some(Wanted { rates, load_us: 0 })
     }

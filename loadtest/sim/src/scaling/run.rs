@@ -1,6 +1,7 @@
 //! One controller through a trace.
 
 use gpulet_core::scaling::{Autoscaler, ModelObservation, Observation, Standby, StandbyAfter};
+use gpulet_core::time::Micros;
 
 use super::demand::Demand;
 use super::fleet::{Allocation, Fleet};
@@ -189,7 +190,7 @@ pub fn run(
                 .map(|(model, (since, queue))| observation(since, queue, course.capacity(model)))
                 .collect();
             since.fill(Since::default());
-            if let Some(wanted) = controller.decide(&Observation { now_us, models: &observed }) {
+            if let Some(wanted) = controller.decide(&Observation { now: Micros(now_us), models: &observed }) {
                 course.asked = Some(wanted);
             }
         }

@@ -7,6 +7,7 @@ use gpulet_core::interference::Interference;
 use gpulet_core::placement::Policy;
 use gpulet_core::problem::{Device, DeviceKind, Problem, Workload};
 use gpulet_core::scaling::{Autoscaler, SCALERS, ScalingOptions, Standby};
+use gpulet_core::time::Micros;
 
 use super::demand::Demand;
 use super::fleet::Fleet;
@@ -141,8 +142,8 @@ fn scaled(
 ) -> Result<Outcome, StudyError> {
     let options = ScalingOptions {
         attainment: rules.attainment,
-        change_us: rules.change_us,
-        cool_down_us: COOL_DOWN_LEAST_US.max(COOL_DOWN_CHANGES * rules.change_us),
+        change_us: Micros(rules.change_us),
+        cool_down_us: Micros(COOL_DOWN_LEAST_US.max(COOL_DOWN_CHANGES * rules.change_us)),
         standby: rules.standby,
     };
     let autoscaler = Autoscaler::new(name, &fleet.services(peaks), options, peaks)?;

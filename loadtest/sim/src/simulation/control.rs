@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 
 use gpulet_core::control::{Effect, Event, Look, Looked, NotAccepted};
-use gpulet_core::rollout::{self, GpuletId, Step, StepId, Switch};
+use gpulet_core::rollout::{self, Epoch, GpuletId, Step, StepId, Switch};
+use gpulet_core::time::Micros;
 use lane_plan::Version;
 use router_core::{LaneId, ModelId};
 
@@ -36,8 +37,8 @@ impl Simulation {
             self.control(Event::Rollout(event)).map_err(|breach| self.broken(breach))?;
         }
         let Some(partition) = &mut self.partition else { return Ok(()) };
-        partition.look_at = partition.ground.options.period_us.saturating_mul(MICROSECOND);
-        if partition.controller.rollout().epoch() == 0 {
+        partition.look_at = partition.ground.options.period_us.0.saturating_mul(MICROSECOND);
+        if partition.controller.rollout().epoch() == Epoch::default() {
             let reason = partition.controller.latest().problem().unwrap_or("no reason was given").to_owned();
             return Err(cannot_begin("partition", format!("no plan to begin with: {reason}")));
         }
@@ -58,7 +59,7 @@ impl Simulation {
     /// The loop looks at the load.
     pub(super) fn look(&mut self) -> Result<(), Breach> {
         let Some(partition) = &mut self.partition else { return Ok(()) };
-        let period = partition.ground.options.period_us.saturating_mul(MICROSECOND);
+        let period = partition.ground.options.period_us.0.saturating_mul(MICROSECOND);
         partition.look_at = self.now.saturating_add(period);
         let Some(partition) = &self.partition else { return Ok(()) };
         let look = self.look_of(partition);
@@ -90,7 +91,7 @@ impl Simulation {
             let (now, check) = (self.now, self.setup.check);
             let Some(partition) = &mut self.partition else { return Ok(()) };
             let mut effects = Vec::new();
-            partition.controller.handle(now / MICROSECOND, event, &mut effects);
+            partition.controller.handle(Micros(now / MICROSECOND), event, &mut effects);
             if check {
                 let checked = partition.controller.rollout().check();
                 checked.map_err(|broken| Breach { id: "G3", detail: broken.to_string() })?;
@@ -132,7 +133,8 @@ impl Simulation {
     /// Begins a step, and says when it will be done.
     fn step(&mut self, id: StepId, step: &Step) -> Result<(), Breach> {
         let now = self.now;
-        let is_begun = self.partition.as_ref().is_some_and(|one| one.controller.rollout().epoch() > 0);
+        let is_begun =
+            self.partition.as_ref().is_some_and(|one| one.controller.rollout().epoch() > Epoch::default());
         let (time, failure) = match step {
             Step::Open { gpulet, device, first_unit, units } => {
                 self.open(*gpulet, device, *first_unit, *units)

@@ -3,6 +3,7 @@
 use gpulet_core::problem::Workload;
 use gpulet_core::profile::Profile;
 use gpulet_core::scaling::{Observation, StandbyAfter};
+use gpulet_core::time::Micros;
 use sim::scaling::{
     Contest, Controller, Demand, Fleet, FleetModel, Oracle, Rules, Study, Trace, Wanted, bound, contest,
     hindsight, run, synthetic,
@@ -136,7 +137,8 @@ fn a_silent_model_costs_nothing_and_its_first_requests_are_lost() {
         run(&demand, &fleet, &rules, &[500.0, 900.0, 900.0], 10, &mut followed)
     };
     let kept = spent(None);
-    let slept = spent(Some(StandbyAfter { warm_us: 30_000_000, cold_us: 3_600_000_000 }));
+    let slept =
+        spent(Some(StandbyAfter { warm_us: Micros::from_secs(30), cold_us: Micros::from_secs(3_600) }));
     assert!(slept.device_hours < 0.6 * kept.device_hours, "{} of {}", slept.device_hours, kept.device_hours);
     assert_eq!((kept.lost[1], slept.lost[1]), (0.0, 40.0));
 }

@@ -1,5 +1,6 @@
 //! Every step of a change may fail: the plan that was in force goes on serving, and nothing of the other is left.
 
+use gpulet_core::time::Micros;
 use std::sync::Mutex;
 
 use gpulet::{CoresDevice, Device, DeviceError, DeviceInfo, Partition, PartitionSpec, PartitionWatch};
@@ -140,7 +141,7 @@ async fn a_step_that_fails_leaves_the_plan_in_force_to_serve() {
     let devices = Arc::new(Devices::from_parts(vec![faulty], start.collect()));
     let terms = Terms::new(Arc::clone(&devices), Policy::default());
     let layout = Layout::new(Arc::clone(&catalog), devices, losses().0, catalog.lanes());
-    let options = RolloutOptions { probation_us: 2_000, ..RolloutOptions::default() };
+    let options = RolloutOptions { probation_us: Micros(2_000), ..RolloutOptions::default() };
     let mut shell = Shell::new(Rollout::new(options).unwrap(), Arc::new(layout));
     let models = catalog.all_serving();
     let found = terms.as_found(&models, &Targets::default()).unwrap();

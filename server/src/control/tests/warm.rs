@@ -1,6 +1,7 @@
 //! Sessions that outlive their gpulets: one core whose models change again and again.
 
 use gpulet::{CoresDevice, Device};
+use gpulet_core::time::Micros;
 use models::Loader;
 
 use super::*;
@@ -36,7 +37,7 @@ async fn turns(memory: impl Fn(&BTreeMap<String, u64>) -> u64) -> (Kept, u64) {
     let devices = Arc::new(Devices::from_parts(vec![device], start));
     let terms = Terms::new(Arc::clone(&devices), Policy::default());
     let layout = Layout::new(Arc::clone(&catalog), devices, losses().0, catalog.lanes());
-    let options = RolloutOptions { probation_us: 2_000, ..RolloutOptions::default() };
+    let options = RolloutOptions { probation_us: Micros(2_000), ..RolloutOptions::default() };
     let mut shell = Shell::new(Rollout::new(options).unwrap(), Arc::new(layout));
     let found = terms.as_found(&models, &Targets::default()).unwrap();
     let mut reach =

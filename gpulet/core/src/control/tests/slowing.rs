@@ -15,7 +15,7 @@ struct Pair {
     bench: Bench,
     factor: f64,
     off: f64,
-    totals: BTreeMap<(GpuletId, u32), (u64, u64)>,
+    totals: BTreeMap<(GpuletId, ModelId), (u64, u64)>,
 }
 
 impl Pair {
@@ -54,11 +54,11 @@ impl Pair {
             number,
             rows: 6,
             batches,
-            time_us,
+            time_us: Micros(time_us),
         });
         let look = Look { models: looked.to_vec(), ran: ran.collect() };
         self.bench.handle(Event::Look(look));
-        self.bench.now_us += SECOND;
+        self.bench.now = self.bench.now.after(SECOND);
         self.bench.handle(Event::Rollout(Happened::Tick));
     }
 
@@ -86,8 +86,8 @@ impl Pair {
     }
 }
 
-fn number(name: &str) -> u32 {
-    u32::from(name == "b")
+fn number(name: &str) -> ModelId {
+    ModelId(u32::from(name == "b"))
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn a_profile_that_is_off_by_itself_is_no_neighbours_doing() {
     for name in ["a", "b"] {
         let mut gpulet = whole("toy-0", &["a", "b"]);
         gpulet.units = 1;
-        gpulet.first_unit = number(name);
+        gpulet.first_unit = number(name).0;
         let accepted =
             pair.bench.controller.accept(&[stiff("a"), stiff("b")], &Plan::new(vec![gpulet])).unwrap();
         pair.bench.handle(Event::ByHand(accepted));

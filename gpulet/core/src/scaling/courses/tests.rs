@@ -6,7 +6,7 @@ fn needed(courses: &Courses, tail: f64, allowed: f64) -> f64 {
 
 /// Mean capacity over mean demand, and the part of the demand lost, of following the courses for a loss of 1 %.
 fn followed(samples: &[f64], horizon: u32) -> (f64, f64) {
-    let mut courses = Courses::new(horizon, 1, 500_000);
+    let mut courses = Courses::new(horizon, 1, Micros(500_000));
     let mut capacities = VecDeque::new();
     let (mut offered, mut given, mut lost) = (0.0, 0.0, 0.0);
     for (at, sample) in samples.iter().enumerate() {
@@ -64,7 +64,7 @@ fn ramps_are_led() {
 fn what_is_looked_ahead_follows_the_time_that_changes_take() {
     let ramp = |at: u32| f64::from((at % 2_000).min(2_000 - at % 2_000)) * 2.0 + 100.0;
     let led = |horizons: [u32; 2]| {
-        let mut courses = Courses::new(horizons[0], 1, 500_000);
+        let mut courses = Courses::new(horizons[0], 1, Micros(500_000));
         let mut above = f64::INFINITY;
         for at in 0..12_600 {
             if at == 2_000 {
@@ -96,7 +96,7 @@ fn what_is_looked_ahead_follows_the_time_that_changes_take() {
 fn where_high_rates_come_back_without_warning_a_part_of_the_highest_is_kept() {
     let is_burst = |at: u32| jitter(at / 60) > 0.8;
     let samples: Vec<f64> = (0..20_000).map(|at| if is_burst(at) { 500.0 } else { 100.0 }).collect();
-    let mut courses = Courses::new(25, 20, 500_000);
+    let mut courses = Courses::new(25, 20, Micros(500_000));
     let mut least = f64::INFINITY;
     for (at, sample) in samples.iter().enumerate() {
         courses.observe(*sample);
@@ -112,7 +112,7 @@ fn where_high_rates_come_back_without_warning_a_part_of_the_highest_is_kept() {
 
 #[test]
 fn silence_and_single_requests_are_expected_too() {
-    let mut courses = Courses::new(5, 20, 500_000);
+    let mut courses = Courses::new(5, 20, Micros(500_000));
     for at in 0..1_000 {
         courses.observe(0.0);
         if at % 20 == 0 {

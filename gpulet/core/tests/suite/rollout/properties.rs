@@ -1,7 +1,7 @@
 //! Short random sequences of events, made short by proptest where they break something.
 
 use gpulet_core::plan::Plan;
-use gpulet_core::rollout::{Effect, Event, GpuletId, StepId, Switch};
+use gpulet_core::rollout::{Effect, Epoch, Event, GpuletId, StepId, Switch};
 use proptest::prelude::*;
 
 use super::chance::Chance;
@@ -49,7 +49,7 @@ struct Waiting {
     step: Option<StepId>,
     switch: Option<Switch>,
     resting: Vec<GpuletId>,
-    in_force: u64,
+    in_force: Epoch,
     ended: Vec<u64>,
 }
 
@@ -109,7 +109,7 @@ impl Run {
             }
             Move::Answer { good } => self.answer(good),
             Move::Silence => {
-                if self.script.machine.next_wake_us().is_some() {
+                if self.script.machine.next_wake().is_some() {
                     let effects = self.script.wait();
                     self.note(&effects);
                 }
@@ -177,6 +177,6 @@ proptest! {
         prop_assert_eq!(machine.epoch(), run.waiting.in_force);
         let mut ended = run.waiting.ended;
         ended.sort_unstable();
-        prop_assert_eq!(ended, (1..=machine.proposals()).collect::<Vec<_>>());
+        prop_assert_eq!(ended, (1..=machine.proposals().0).collect::<Vec<_>>());
     }
 }

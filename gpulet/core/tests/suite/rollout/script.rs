@@ -3,25 +3,26 @@
 use gpulet_core::plan::{Gpulet, Plan};
 use gpulet_core::problem::Problem;
 use gpulet_core::rollout::{
-    Effect, Event, GpuletId, Outcome, Proposal, Rollout, RolloutOptions, Step, StepId, Switch,
+    Effect, Epoch, Event, GpuletId, Outcome, Proposal, Rollout, RolloutOptions, Step, StepId, Switch,
 };
+use gpulet_core::time::Micros;
 
 pub struct Script {
     pub machine: Rollout,
-    pub now_us: u64,
+    pub now: Micros,
     pub problem: Problem,
 }
 
 impl Script {
     pub fn new(problem: Problem) -> Self {
-        Self { machine: Rollout::new(RolloutOptions::default()).unwrap(), now_us: 0, problem }
+        Self { machine: Rollout::new(RolloutOptions::default()).unwrap(), now: Micros::ZERO, problem }
     }
 
     /// So much later, something happens.
     pub fn tell_after(&mut self, span_us: u64, event: Event) -> Vec<Effect> {
-        self.now_us += span_us;
+        self.now = self.now.after(Micros(span_us));
         let mut effects = Vec::new();
-        self.machine.handle(self.now_us, event, &mut effects);
+        self.machine.handle(self.now, event, &mut effects);
         self.machine.check().unwrap();
         effects
     }
@@ -63,8 +64,8 @@ impl Script {
 
     /// Lets time pass until the next deadline.
     pub fn wait(&mut self) -> Vec<Effect> {
-        let wake_us = self.machine.next_wake_us().unwrap();
-        self.tell_after(wake_us - self.now_us, Event::Tick)
+        let wake = self.machine.next_wake().unwrap();
+        self.tell_after(wake.since(self.now).0, Event::Tick)
     }
 
     /// From a proposal to the end of its probation, with nothing going wrong; every effect in order.
@@ -112,7 +113,7 @@ pub fn switch(effects: &[Effect]) -> Switch {
 
 pub fn outcomes(effects: &[Effect]) -> Vec<(u64, Outcome)> {
     let of = |effect: &Effect| match effect {
-        Effect::Ended { proposal, outcome } => Some((*proposal, outcome.clone())),
+        Effect::Ended { proposal, outcome } => Some((proposal.0, outcome.clone())),
         _ => None,
     };
     effects.iter().filter_map(of).collect()
@@ -136,7 +137,7 @@ pub fn steps(effects: &[Effect]) -> Vec<String> {
 }
 
 pub fn id(epoch: u64, number: u64) -> GpuletId {
-    GpuletId { epoch, number }
+    GpuletId { epoch: Epoch(epoch), number }
 }
 
 pub fn needs_a_plan(effects: &[Effect]) -> bool {

@@ -1,7 +1,7 @@
 //! One story for each thing that can happen on the way from one plan to the next.
 
 use gpulet_core::plan::Gpulet;
-use gpulet_core::rollout::{Event, Kind, Outcome, Refusal};
+use gpulet_core::rollout::{Epoch, Event, Kind, Outcome, ProposalId, Refusal};
 
 use super::plans::{gpulet, problem, slot};
 use super::script::{Script, id, incidents, needs_a_plan, outcomes, step, steps, switch};
@@ -59,7 +59,7 @@ fn a_plan_that_is_in_force_changes_nothing() {
     let mut script = with(vec![see("gpu0", 0, 4, 2)]);
     let effects = script.propose(vec![see("gpu0", 0, 4, 2)]);
     assert_eq!((outcomes(&effects), effects.len()), (vec![(2, Outcome::Unchanged)], 1));
-    assert_eq!(script.machine.epoch(), 1);
+    assert_eq!(script.machine.epoch(), Epoch(1));
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn a_wrong_answer_to_the_known_input_is_a_failure() {
     let effects = script.tell(no(verify));
     let all = script.carry_out(effects);
     assert!(matches!(&outcomes(&all)[..], [(2, Outcome::Failed { .. })]));
-    assert_eq!(script.machine.epoch(), 1);
+    assert_eq!(script.machine.epoch(), Epoch(1));
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn a_switch_says_who_rests_and_who_waits_for_whom() {
     let mut script = with(vec![see("gpu0", 0, 4, 2), ask("gpu0", 4, 4, 2)]);
     let effects = script.propose(vec![see("gpu0", 0, 2, 2), ask("gpu0", 2, 6, 2), see("gpu1", 0, 8, 2)]);
     let table = switch(&script.carry_out(effects));
-    assert_eq!((table.epoch, &table.rest[..]), (2, &[id(0, 1), id(0, 2)][..]));
+    assert_eq!((table.epoch, &table.rest[..]), (Epoch(2), &[id(0, 1), id(0, 2)][..]));
     let after: Vec<_> = table.active.iter().map(|active| (active.id, active.after.clone())).collect();
     assert_eq!(after, [(id(1, 1), vec![id(0, 1)]), (id(1, 2), vec![id(0, 1), id(0, 2)]), (id(1, 3), vec![])]);
 }
@@ -144,7 +144,7 @@ fn a_slow_drain_is_told_once_and_waited_for() {
     assert!(script.tell(Event::Switched { epoch: table.epoch }).is_empty());
     assert!(script.wait().is_empty(), "the end of probation finds it still at work");
     assert_eq!(incidents(&script.wait()), 1);
-    assert_eq!(script.machine.next_wake_us(), None);
+    assert_eq!(script.machine.next_wake(), None);
     assert!(script.tell_after(60_000_000, Event::Tick).is_empty());
     let effects = script.tell(Event::AtRest(id(0, 1)));
     assert_eq!(steps(&effects), ["drop 0.1 resnet"]);
@@ -157,14 +157,14 @@ fn roll_back(trouble: Event) {
     let table = switch(&script.carry_out(effects));
     script.confirm(&table);
     let back = switch(&script.tell(trouble));
-    assert_eq!((back.epoch, back.back, &back.rest[..]), (3, true, &[id(1, 1)][..]));
+    assert_eq!((back.epoch, back.back, &back.rest[..]), (Epoch(3), true, &[id(1, 1)][..]));
     assert_eq!((back.active[0].id, &back.active[0].after[..]), (id(0, 1), &[id(1, 1)][..]));
-    assert!(script.tell(Event::Switched { epoch: 3 }).is_empty());
+    assert!(script.tell(Event::Switched { epoch: Epoch(3) }).is_empty());
     let effects = script.tell(Event::AtRest(id(1, 1)));
     let all = script.carry_out(effects);
     assert_eq!(steps(&all), ["drop 1.1 resnet", "close 1.1"]);
     assert!(matches!(&outcomes(&all)[..], [(2, Outcome::RolledBack { .. })]));
-    assert_eq!((script.ids(), script.machine.epoch()), (vec!["0.1".to_owned()], 3));
+    assert_eq!((script.ids(), script.machine.epoch()), (vec!["0.1".to_owned()], Epoch(3)));
 }
 
 #[test]
@@ -202,7 +202,10 @@ fn the_first_plan_is_not_given_up_for_nothing() {
     let effects = script.wait();
     let all = script.carry_out(effects);
     let table = switch(&all);
-    assert_eq!((steps(&all)[0].as_str(), table.epoch, &table.rest[..]), ("open 1.1", 2, &[id(0, 1)][..]));
+    assert_eq!(
+        (steps(&all)[0].as_str(), table.epoch, &table.rest[..]),
+        ("open 1.1", Epoch(2), &[id(0, 1)][..])
+    );
     script.confirm(&table);
     let effects = script.wait();
     assert_eq!(outcomes(&script.carry_out(effects)), [(1, Outcome::Done)]);
@@ -227,11 +230,11 @@ fn a_refused_switch_discards_what_was_prepared() {
     let effects = script.propose(vec![see("gpu0", 0, 8, 2)]);
     let epoch = switch(&script.carry_out(effects)).epoch;
     let effects =
-        script.tell(Event::SwitchFailed { epoch, in_force: 1, reason: "too many lanes".to_owned() });
+        script.tell(Event::SwitchFailed { epoch, in_force: Epoch(1), reason: "too many lanes".to_owned() });
     let all = script.carry_out(effects);
     assert_eq!(steps(&all), ["drop 1.1 resnet", "close 1.1"]);
     assert!(matches!(&outcomes(&all)[..], [(2, Outcome::Failed { .. })]));
-    assert_eq!((script.ids(), script.machine.epoch()), (vec!["0.1".to_owned()], 1));
+    assert_eq!((script.ids(), script.machine.epoch()), (vec!["0.1".to_owned()], Epoch(1)));
 }
 
 #[test]
@@ -240,20 +243,20 @@ fn a_switch_without_an_answer_is_made_certain() {
     let effects = script.propose(vec![see("gpu0", 0, 8, 2)]);
     script.carry_out(effects);
     let back = switch(&script.wait());
-    assert_eq!((back.epoch, back.back, &back.rest[..]), (3, true, &[id(1, 1)][..]));
-    assert!(script.tell(Event::Switched { epoch: 2 }).is_empty(), "too late");
+    assert_eq!((back.epoch, back.back, &back.rest[..]), (Epoch(3), true, &[id(1, 1)][..]));
+    assert!(script.tell(Event::Switched { epoch: Epoch(2) }).is_empty(), "too late");
     // Nobody answers: asked again and again, told once.
     let mut told = 0;
-    for epoch in 4..10 {
+    for epoch in (4..10).map(Epoch) {
         let effects = script.wait();
         told += incidents(&effects);
         assert_eq!(switch(&effects).epoch, epoch);
     }
     assert_eq!(told, 1);
-    script.tell(Event::Switched { epoch: 9 });
+    script.tell(Event::Switched { epoch: Epoch(9) });
     let effects = script.tell(Event::AtRest(id(1, 1)));
     assert!(matches!(&outcomes(&script.carry_out(effects))[..], [(2, Outcome::Failed { .. })]));
-    assert_eq!((script.ids(), script.machine.epoch()), (vec!["0.1".to_owned()], 9));
+    assert_eq!((script.ids(), script.machine.epoch()), (vec!["0.1".to_owned()], Epoch(9)));
 }
 
 #[test]
@@ -263,9 +266,9 @@ fn a_way_back_that_fails_leaves_the_new_plan_in_force() {
     let table = switch(&script.carry_out(effects));
     script.confirm(&table);
     let mut effects = script.tell(Event::Late { gpulet: id(1, 1), reason: "slow".to_owned() });
-    for epoch in 3..6 {
+    for epoch in (3..6).map(Epoch) {
         assert_eq!(switch(&effects).epoch, epoch);
-        effects = script.tell(Event::SwitchFailed { epoch, in_force: 2, reason: "no".to_owned() });
+        effects = script.tell(Event::SwitchFailed { epoch, in_force: Epoch(2), reason: "no".to_owned() });
     }
     assert_eq!(incidents(&effects), 1);
     let all = script.carry_out(effects);
@@ -309,7 +312,7 @@ fn a_plan_that_comes_after_the_switch_waits_and_the_latest_wins() {
     let effects = script.wait();
     let all = script.carry_out(effects);
     assert_eq!(outcomes(&all), [(2, Outcome::Done)]);
-    assert_eq!(switch(&all).proposal, 4);
+    assert_eq!(switch(&all).proposal, ProposalId(4));
 }
 
 #[test]
@@ -326,7 +329,7 @@ fn a_plan_that_cannot_be_reached_does_not_take_over() {
         matches!(&refused[..], [(3, Outcome::Refused { refusal: Refusal::Memory { device, needed_bytes: 555, has_bytes: 550 } })] if device == "gpu0"),
         "{refused:?}"
     );
-    assert_eq!(switch(&all).proposal, 2, "the plan under way goes on");
+    assert_eq!(switch(&all).proposal, ProposalId(2), "the plan under way goes on");
 }
 
 #[test]

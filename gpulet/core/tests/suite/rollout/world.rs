@@ -9,8 +9,10 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use gpulet_core::plan::{Gpulet, Plan};
 use gpulet_core::problem::Problem;
 use gpulet_core::rollout::{
-    Effect, Event, GpuletId, Outcome, Proposal, Rollout, RolloutOptions, Step, StepId, Switch,
+    Effect, Epoch, Event, GpuletId, Outcome, Proposal, ProposalId, Rollout, RolloutOptions, Step, StepId,
+    Switch,
 };
+use gpulet_core::time::Micros;
 
 use super::chance::Chance;
 use super::devices::{Devices, Running};
@@ -43,13 +45,13 @@ impl Trouble {
 
 pub fn options() -> RolloutOptions {
     RolloutOptions {
-        open_us: 50_000,
-        prepare_us: 400_000,
-        verify_us: 50_000,
-        switch_us: 20_000,
-        drain_us: 300_000,
-        close_us: 50_000,
-        probation_us: 200_000,
+        open_us: Micros(50_000),
+        prepare_us: Micros(400_000),
+        verify_us: Micros(50_000),
+        switch_us: Micros(20_000),
+        drain_us: Micros(300_000),
+        close_us: Micros(50_000),
+        probation_us: Micros(200_000),
         attempts: 3,
         history: 64,
     }
@@ -60,9 +62,9 @@ enum Due {
     Arrive(usize),
     BatchDone(GpuletId),
     Step(StepId, bool),
-    Switch(u64, bool, bool),
+    Switch(Epoch, bool, bool),
     /// The answer to a table that came in force long ago.
-    Answer(u64),
+    Answer(Epoch),
     Propose,
     Accident,
     /// The gpulet breaks, or is late.
@@ -92,19 +94,19 @@ pub struct World {
     problem: Problem,
     chance: Chance,
     trouble: Trouble,
-    now_us: u64,
-    dues: BinaryHeap<Reverse<(u64, u64, Due)>>,
+    now: Micros,
+    dues: BinaryHeap<Reverse<(Micros, u64, Due)>>,
     serial: u64,
-    steps: BTreeMap<StepId, (Step, Option<u32>, u64)>,
-    switches: BTreeMap<u64, (Switch, u64)>,
-    epoch: u64,
+    steps: BTreeMap<StepId, (Step, Option<u32>, Micros)>,
+    switches: BTreeMap<Epoch, (Switch, u64)>,
+    epoch: Epoch,
     active: BTreeMap<GpuletId, (Gpulet, Vec<GpuletId>)>,
     resting: BTreeSet<GpuletId>,
     queues: BTreeMap<String, VecDeque<u64>>,
     answers: Vec<u8>,
     plan: Plan,
-    proposals: BTreeMap<u64, Plan>,
-    floors: (u64, BTreeMap<String, f64>),
+    proposals: BTreeMap<ProposalId, Plan>,
+    floors: (ProposalId, BTreeMap<String, f64>),
     losses: u64,
     left: u64,
     arriving: bool,
@@ -133,19 +135,19 @@ impl World {
             problem: problem(memory_bytes),
             chance: Chance::new(seed),
             trouble,
-            now_us: 0,
+            now: Micros::ZERO,
             dues: BinaryHeap::new(),
             serial: 0,
             steps: BTreeMap::new(),
             switches: BTreeMap::new(),
-            epoch: 0,
+            epoch: Epoch::default(),
             active: BTreeMap::new(),
             resting: BTreeSet::new(),
             queues: BTreeMap::new(),
             answers: Vec::new(),
             plan: Plan::default(),
             proposals: BTreeMap::new(),
-            floors: (0, BTreeMap::new()),
+            floors: (ProposalId::default(), BTreeMap::new()),
             losses: 0,
             left: changes,
             arriving: true,
@@ -157,7 +159,7 @@ impl World {
 
     fn after(&mut self, span_us: u64, due: Due) {
         self.serial += 1;
-        self.dues.push(Reverse((self.now_us + span_us, self.serial, due)));
+        self.dues.push(Reverse((self.now.after(Micros(span_us)), self.serial, due)));
     }
 
     fn write(&mut self, words: &str) {
@@ -182,13 +184,13 @@ impl World {
         while !self.dues.is_empty() {
             self.turn();
         }
-        self.tally.seconds = self.now_us / 1_000_000;
+        self.tally.seconds = self.now.0 / 1_000_000;
         assert!(self.machine.is_idle());
     }
 
     fn turn(&mut self) {
         let Reverse((at_us, _, due)) = self.dues.pop().unwrap();
-        self.now_us = at_us;
+        self.now = at_us;
         match due {
             Due::Arrive(at) => self.arrive(at),
             Due::BatchDone(gpulet) => self.batch_done(gpulet),
@@ -201,7 +203,7 @@ impl World {
             Due::Late(gpulet) => self.tell(Event::Late { gpulet, reason: "slow".to_owned() }),
             Due::Thaw => self.tell(Event::Thaw),
             Due::Wake => {
-                if self.machine.next_wake_us().is_some_and(|wake| wake <= self.now_us) {
+                if self.machine.next_wake().is_some_and(|wake| wake <= self.now) {
                     self.tell(Event::Tick);
                 }
             }
@@ -211,7 +213,7 @@ impl World {
     /// The machine hears of an event, and what it asks for begins.
     fn tell(&mut self, event: Event) {
         let mut effects = Vec::new();
-        self.machine.handle(self.now_us, event, &mut effects);
+        self.machine.handle(self.now, event, &mut effects);
         self.machine.check().unwrap_or_else(|broken| panic!("{broken}: {:#?}", self.machine.snapshot()));
         assert!(self.machine.history().count() <= options().history);
         for effect in effects {
@@ -221,9 +223,9 @@ impl World {
         if self.machine.is_idle() {
             self.assert_nothing_leaked();
         }
-        if let Some(wake_us) = self.machine.next_wake_us() {
-            assert!(wake_us > self.now_us, "time that is over is waited for");
-            self.after(wake_us - self.now_us, Due::Wake);
+        if let Some(wake_us) = self.machine.next_wake() {
+            assert!(wake_us > self.now, "time that is over is waited for");
+            self.after(wake_us.since(self.now).0, Due::Wake);
         }
     }
 
@@ -247,7 +249,7 @@ impl World {
             Effect::Step { id, step, deadline_us } => {
                 let exists = |step: &Step| self.devices.bodies.contains_key(&step.gpulet());
                 let waits =
-                    |(step, _, due_us): &(Step, Option<u32>, u64)| *due_us > self.now_us && exists(step);
+                    |(step, _, due_us): &(Step, Option<u32>, Micros)| *due_us > self.now && exists(step);
                 assert!(!self.steps.values().any(waits), "one step at a time");
                 let held = match &step {
                     Step::Prepare { gpulet, model, .. } => {
@@ -257,7 +259,7 @@ impl World {
                 };
                 let free = self.free_bytes(&step);
                 self.devices.begin(id, &step, free);
-                let limit = deadline_us - self.now_us;
+                let limit = deadline_us.since(self.now).0;
                 let (good, span_us) = match self.chance.below(1_000) {
                     x if x < self.trouble.step_fails => (false, self.chance.below(limit)),
                     x if x < self.trouble.step_fails + self.trouble.step_hangs => {
@@ -274,7 +276,7 @@ impl World {
                 self.after(span_us, Due::Step(id, good));
             }
             Effect::Switch { switch, deadline_us } => {
-                let limit = deadline_us - self.now_us;
+                let limit = deadline_us.since(self.now).0;
                 let epoch = switch.epoch;
                 self.switches.insert(epoch, (switch, self.losses));
                 let drawn = self.chance.below(1_000);
@@ -299,7 +301,7 @@ impl World {
         device.and_then(|device| self.machine.free_bytes(device)).unwrap_or(0)
     }
 
-    fn ended(&mut self, proposal: u64, outcome: &Outcome) {
+    fn ended(&mut self, proposal: ProposalId, outcome: &Outcome) {
         assert!(self.proposals.remove(&proposal).is_some(), "proposal {proposal} ended twice");
         let word = match outcome {
             Outcome::Done => "done",
@@ -328,12 +330,12 @@ impl World {
         }
     }
 
-    fn switch_ends(&mut self, epoch: u64, good: bool, silent: bool) {
+    fn switch_ends(&mut self, epoch: Epoch, good: bool, silent: bool) {
         let (switch, losses) = self.switches.remove(&epoch).unwrap();
         if good && epoch > self.epoch {
             self.apply(switch, losses);
             if silent {
-                self.after(options().switch_us, Due::Answer(epoch));
+                self.after(options().switch_us.0, Due::Answer(epoch));
             } else {
                 self.tell(Event::Switched { epoch });
             }
@@ -483,7 +485,7 @@ impl World {
         self.left -= 1;
         let (plan, proposal): (Plan, Proposal) = plans::random(&mut self.chance, &self.plan, &self.problem);
         self.plan = plan.clone();
-        self.proposals.insert(self.machine.proposals() + 1, plan);
+        self.proposals.insert(self.machine.proposals().next(), plan);
         self.tell(Event::Propose(proposal));
         if self.chance.hits(self.trouble.accident) {
             let span_us = self.chance.below(3_000_000);
