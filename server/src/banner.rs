@@ -4,10 +4,11 @@ use std::net::SocketAddr;
 
 use gpulet::{CoresDevice, DeviceInfo};
 use models::Dim;
+use node::catalog::IndexRow;
+use node::{bundled, output};
 use serde::Serialize;
 
-use crate::service::{IndexRow, ModelView, Service};
-use crate::{bundled, output};
+use crate::service::{ModelView, Service};
 
 /// Where the server listens.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -50,10 +51,10 @@ pub fn json(service: &Service, addresses: Addresses) -> String {
         addresses,
         version: env!("CARGO_PKG_VERSION"),
         pid: std::process::id(),
-        ready: service.ready(),
-        devices: service.devices().infos().collect(),
-        lanes: service.lanes().iter().map(|lane| lane.cores().to_vec()).collect(),
-        models: service.index(false).into_iter().map(row).collect(),
+        ready: service.node.ready(),
+        devices: service.node.devices().infos().collect(),
+        lanes: service.node.lanes().iter().map(|lane| lane.cores().to_vec()).collect(),
+        models: service.node.index(false).into_iter().map(row).collect(),
     };
     serde_json::to_string(&announcement).unwrap_or_default()
 }
@@ -61,7 +62,7 @@ pub fn json(service: &Service, addresses: Addresses) -> String {
 /// Some lines of text. `embedded`: the models are those in the binary.
 pub fn text(service: &Service, addresses: Addresses, embedded: bool) -> String {
     let mut text = format!("Tessera {}", env!("CARGO_PKG_VERSION"));
-    let rows = service.index(false);
+    let rows = service.node.index(false);
     let (ready, not_ready): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.state == "READY");
     text.push_str(match (ready.len(), embedded) {
         (0, _) => " serves no model yet: load one with `tessera models load NAME`\n",
@@ -79,7 +80,7 @@ pub fn text(service: &Service, addresses: Addresses, embedded: bool) -> String {
     for row in not_ready.iter().filter(|row| !row.reason.is_empty()) {
         text.push_str(&format!("\n{} {} is not ready: {}\n", row.name, row.version, row.reason));
     }
-    text.push_str(&format!("\nlanes    {} on {}\n", service.lanes().len(), places(service)));
+    text.push_str(&format!("\nlanes    {} on {}\n", service.node.lanes().len(), places(service)));
     text.push_str(&format!(
         "HTTP     http://{}/v2\ngRPC     {}\nmetrics  http://{}/metrics\n",
         addresses.http, addresses.grpc, addresses.metrics
@@ -92,12 +93,12 @@ pub fn text(service: &Service, addresses: Addresses, embedded: bool) -> String {
 fn places(service: &Service) -> String {
     let place = |info: &DeviceInfo| {
         if info.backend == CoresDevice::BACKEND {
-            let sets = service.lanes().iter().map(|lane| format!("{:?}", lane.cores()));
+            let sets = service.node.lanes().iter().map(|lane| format!("{:?}", lane.cores()));
             return format!("CPU cores {}", sets.collect::<Vec<_>>().join(" "));
         }
         format!("{} ({}, {}, {} units)", info.name, info.kind, info.backend, info.units)
     };
-    service.devices().infos().map(place).collect::<Vec<_>>().join(", ")
+    service.node.devices().infos().map(place).collect::<Vec<_>>().join(", ")
 }
 
 fn invitation(http: SocketAddr, embedded: bool, first: Option<&IndexRow>) -> String {

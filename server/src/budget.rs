@@ -11,8 +11,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 use metrics::Gauge;
-
-use crate::reason::{Reason, Refusal};
+use node::reason::{Reason, Refusal};
 
 /// Answers of up to this many bytes are not counted: they fit the socket's buffer, and counting costs.
 pub const SMALL_ANSWER: usize = 16 * 1024;

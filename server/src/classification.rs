@@ -3,9 +3,8 @@
 //! The text is Triton's: values as C's `%f` prints them, integers plainly, highest first, ties by index.
 
 use bytes::{BufMut as _, Bytes, BytesMut};
+use node::reason::{Reason, Refusal};
 use oip::{Datatype, InferResponse, RequestedOutput, Shape, Tensor};
-
-use crate::reason::{Reason, Refusal};
 
 /// Whether any requested output asks for classes.
 pub fn is_asked_for(outputs: Option<&[RequestedOutput]>) -> bool {

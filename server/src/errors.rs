@@ -6,11 +6,9 @@
 use std::time::Duration;
 
 use http::StatusCode;
-use oip::{ErrorKind, ProtocolError};
+use node::reason::{Reason, Refusal};
 use tonic::Code;
 use tracing::Level;
-
-use crate::reason::{Reason, Refusal};
 
 /// Whether sending the same request again can help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,85 +28,44 @@ pub struct Row {
     pub http: StatusCode,
     /// gRPC status code.
     pub grpc: Code,
-    /// Value of the `reason` label and of the `x-tessera-reason` header.
-    pub label: &'static str,
     /// Level at which the front end logs it. Warnings are things an operator may act on.
     pub level: Level,
     /// May the client retry?
     pub retry: Retry,
 }
 
-/// Every reason, in the order of the enum.
-pub const ALL: [Reason; 26] = [
-    Reason::Malformed,
-    Reason::Unsupported,
-    Reason::Unauthenticated,
-    Reason::PermissionDenied,
-    Reason::UnknownModel,
-    Reason::UnknownVersion,
-    Reason::UnknownRegion,
-    Reason::UnknownPath,
-    Reason::MethodNotAllowed,
-    Reason::BodyTooLarge,
-    Reason::HeaderTooLarge,
-    Reason::SlowBody,
-    Reason::SlowReader,
-    Reason::QueueFull,
-    Reason::DeadlineUnmeetable,
-    Reason::Shed,
-    Reason::Expired,
-    Reason::Draining,
-    Reason::ModelNotReady,
-    Reason::Cancelled,
-    Reason::LaneDied,
-    Reason::Quarantined,
-    Reason::EngineFailed,
-    Reason::PlanRefused,
-    Reason::LoadFailed,
-    Reason::Internal,
-];
-
-/// Position of a reason in [`ALL`]: for tables of pre-registered counters.
-pub fn index(reason: Reason) -> usize {
-    reason as usize
-}
-
 /// What a reason means on every surface.
 pub fn row(reason: Reason) -> Row {
-    let (http, grpc, label, level, retry) = match reason {
-        Reason::Malformed => (400, Code::InvalidArgument, "malformed", Level::DEBUG, Retry::No),
-        Reason::Unsupported => (400, Code::Unimplemented, "unsupported", Level::DEBUG, Retry::No),
-        Reason::Unauthenticated => (401, Code::Unauthenticated, "unauthenticated", Level::DEBUG, Retry::No),
-        Reason::PermissionDenied => {
-            (403, Code::PermissionDenied, "permission_denied", Level::DEBUG, Retry::No)
-        }
-        Reason::UnknownModel => (404, Code::NotFound, "unknown_model", Level::DEBUG, Retry::No),
-        Reason::UnknownVersion => (404, Code::NotFound, "unknown_version", Level::DEBUG, Retry::No),
-        Reason::UnknownRegion => (404, Code::NotFound, "unknown_region", Level::DEBUG, Retry::No),
-        Reason::UnknownPath => (404, Code::Unimplemented, "unknown_path", Level::DEBUG, Retry::No),
-        Reason::MethodNotAllowed => (405, Code::Unimplemented, "method_not_allowed", Level::DEBUG, Retry::No),
-        Reason::BodyTooLarge => (413, Code::ResourceExhausted, "body_too_large", Level::DEBUG, Retry::No),
-        Reason::HeaderTooLarge => (431, Code::ResourceExhausted, "header_too_large", Level::DEBUG, Retry::No),
-        Reason::SlowBody => (408, Code::DeadlineExceeded, "slow_body", Level::DEBUG, Retry::Yes),
-        Reason::SlowReader => (499, Code::Cancelled, "slow_reader", Level::DEBUG, Retry::Yes),
-        Reason::QueueFull => (503, Code::Unavailable, "queue_full", Level::DEBUG, Retry::Elsewhere),
-        Reason::DeadlineUnmeetable => {
-            (503, Code::Unavailable, "deadline_unmeetable", Level::DEBUG, Retry::Elsewhere)
-        }
-        Reason::Shed => (503, Code::Unavailable, "shed", Level::DEBUG, Retry::Elsewhere),
-        Reason::Expired => (504, Code::DeadlineExceeded, "expired", Level::DEBUG, Retry::No),
-        Reason::Draining => (503, Code::Unavailable, "draining", Level::DEBUG, Retry::Elsewhere),
-        Reason::ModelNotReady => (503, Code::Unavailable, "model_not_ready", Level::DEBUG, Retry::Elsewhere),
-        Reason::Cancelled => (499, Code::Cancelled, "cancelled", Level::DEBUG, Retry::No),
-        Reason::LaneDied => (503, Code::Unavailable, "lane_died", Level::WARN, Retry::Yes),
-        Reason::Quarantined => (500, Code::Internal, "quarantined", Level::WARN, Retry::No),
-        Reason::EngineFailed => (500, Code::Internal, "engine_failed", Level::WARN, Retry::No),
-        Reason::PlanRefused => (409, Code::FailedPrecondition, "plan_refused", Level::DEBUG, Retry::Yes),
-        Reason::LoadFailed => (500, Code::Internal, "load_failed", Level::WARN, Retry::No),
-        Reason::Internal => (500, Code::Internal, "internal", Level::ERROR, Retry::No),
+    let (http, grpc, level, retry) = match reason {
+        Reason::Malformed => (400, Code::InvalidArgument, Level::DEBUG, Retry::No),
+        Reason::Unsupported => (400, Code::Unimplemented, Level::DEBUG, Retry::No),
+        Reason::Unauthenticated => (401, Code::Unauthenticated, Level::DEBUG, Retry::No),
+        Reason::PermissionDenied => (403, Code::PermissionDenied, Level::DEBUG, Retry::No),
+        Reason::UnknownModel => (404, Code::NotFound, Level::DEBUG, Retry::No),
+        Reason::UnknownVersion => (404, Code::NotFound, Level::DEBUG, Retry::No),
+        Reason::UnknownRegion => (404, Code::NotFound, Level::DEBUG, Retry::No),
+        Reason::UnknownPath => (404, Code::Unimplemented, Level::DEBUG, Retry::No),
+        Reason::MethodNotAllowed => (405, Code::Unimplemented, Level::DEBUG, Retry::No),
+        Reason::BodyTooLarge => (413, Code::ResourceExhausted, Level::DEBUG, Retry::No),
+        Reason::HeaderTooLarge => (431, Code::ResourceExhausted, Level::DEBUG, Retry::No),
+        Reason::SlowBody => (408, Code::DeadlineExceeded, Level::DEBUG, Retry::Yes),
+        Reason::SlowReader => (499, Code::Cancelled, Level::DEBUG, Retry::Yes),
+        Reason::QueueFull => (503, Code::Unavailable, Level::DEBUG, Retry::Elsewhere),
+        Reason::DeadlineUnmeetable => (503, Code::Unavailable, Level::DEBUG, Retry::Elsewhere),
+        Reason::Shed => (503, Code::Unavailable, Level::DEBUG, Retry::Elsewhere),
+        Reason::Expired => (504, Code::DeadlineExceeded, Level::DEBUG, Retry::No),
+        Reason::Draining => (503, Code::Unavailable, Level::DEBUG, Retry::Elsewhere),
+        Reason::ModelNotReady => (503, Code::Unavailable, Level::DEBUG, Retry::Elsewhere),
+        Reason::Cancelled => (499, Code::Cancelled, Level::DEBUG, Retry::No),
+        Reason::LaneDied => (503, Code::Unavailable, Level::WARN, Retry::Yes),
+        Reason::Quarantined => (500, Code::Internal, Level::WARN, Retry::No),
+        Reason::EngineFailed => (500, Code::Internal, Level::WARN, Retry::No),
+        Reason::PlanRefused => (409, Code::FailedPrecondition, Level::DEBUG, Retry::Yes),
+        Reason::LoadFailed => (500, Code::Internal, Level::WARN, Retry::No),
+        Reason::Internal => (500, Code::Internal, Level::ERROR, Retry::No),
     };
     let http = StatusCode::from_u16(http).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    Row { http, grpc, label, level, retry }
+    Row { http, grpc, level, retry }
 }
 
 /// Seconds for `Retry-After`: what the refusal knows, at least 1; `None` where waiting does not help.
@@ -124,25 +81,13 @@ pub fn retry_after_seconds(refusal: &Refusal) -> Option<u64> {
 /// Logs a refused request at its row's level.
 pub fn log(refusal: &Refusal, request_id: &str) {
     let row = row(refusal.reason);
-    let (reason, error) = (row.label, refusal.message.as_str());
+    let (reason, error) = (refusal.reason.label(), refusal.message.as_str());
     if row.level == Level::ERROR {
         tracing::error!(reason, request_id, error, "request failed");
     } else if row.level == Level::WARN {
         tracing::warn!(reason, request_id, error, "request failed");
     } else {
         tracing::debug!(reason, request_id, error, "request refused");
-    }
-}
-
-impl From<ProtocolError> for Refusal {
-    fn from(error: ProtocolError) -> Self {
-        let reason = match error.kind() {
-            ErrorKind::Malformed => Reason::Malformed,
-            ErrorKind::TooLarge => Reason::BodyTooLarge,
-            ErrorKind::Unsupported => Reason::Unsupported,
-            ErrorKind::BadOutput => Reason::EngineFailed,
-        };
-        Self::new(reason, error.to_string())
     }
 }
 
@@ -154,30 +99,20 @@ mod tests {
     #[test]
     fn the_whole_table_matches_its_snapshot() {
         let mut table = String::from("reason | http | grpc | label | level | retry\n");
-        for reason in ALL {
+        for reason in Reason::ALL {
             let row = row(reason);
             writeln!(
                 table,
                 "{reason:?} | {} | {:?} | {} | {} | {:?}",
                 row.http.as_u16(),
                 row.grpc,
-                row.label,
+                reason.label(),
                 row.level,
                 row.retry
             )
             .expect("a string takes all");
         }
         assert_eq!(table, include_str!("../tests/golden/error_table.txt"));
-    }
-
-    #[test]
-    fn every_reason_is_listed_once_and_labels_are_unique() {
-        let mut labels: Vec<_> = ALL.iter().map(|&reason| row(reason).label).collect();
-        labels.sort_unstable();
-        labels.dedup();
-        assert_eq!(labels.len(), ALL.len());
-        assert!(ALL.windows(2).all(|pair| pair[0] < pair[1]), "in the order of the enum");
-        assert_eq!(ALL.len(), Reason::Internal as usize + 1, "a reason is missing from ALL");
     }
 
     #[test]
@@ -193,7 +128,7 @@ mod tests {
 
     #[test]
     fn a_clients_mistake_is_never_a_5xx() {
-        for reason in ALL {
+        for reason in Reason::ALL {
             let row = row(reason);
             if row.http.is_server_error() {
                 assert!(

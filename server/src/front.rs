@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use node::metrics::FrontMetrics;
+use node::reason::{Reason, Refusal};
 use oip::{InferRequest, InferResponse, Limits, TensorData};
 use tokio::sync::Notify;
 
 use crate::budget::BodyBudget;
 use crate::classification;
-use crate::metrics::FrontMetrics;
-use crate::reason::{Reason, Refusal};
 use crate::request_id::RequestIds;
 use crate::service::{Answered, RequestContext, Service};
 use crate::shared_memory::SharedMemory;
@@ -107,12 +107,12 @@ impl Front {
 
     /// True while the process serves.
     pub fn live(&self) -> bool {
-        self.service.live()
+        self.service.node.live()
     }
 
     /// True when every model that was asked for at start is ready, and no drain has begun.
     pub fn ready(&self) -> bool {
-        !self.draining.load(Ordering::SeqCst) && self.service.ready()
+        !self.draining.load(Ordering::SeqCst) && self.service.node.ready()
     }
 
     /// Whether a model would take a request now.

@@ -1,12 +1,133 @@
-//! The `tessera` binary: reads the command line and its surroundings, and leaves the rest to the library.
+//! The `tessera` binary: the command line, composed of serving and of the tools, if they are built in.
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
-use server::cli::Cli;
-use server::surroundings::Surroundings;
+#[cfg(any(feature = "tools", test))]
+use clap::CommandFactory as _;
+use clap::{Parser, Subcommand};
+use node::devices::worker::{self, WorkerArgs};
+use node::output;
+use node::surroundings::Surroundings;
+use server::serve::{self, ServeArgs};
+
+/// Serve many models on few devices, each within its latency objective.
+///
+/// Tessera speaks the Open Inference Protocol v2 (as KServe and Triton do) over HTTP and gRPC. Without a
+/// command it serves; without a repository it serves an embedded model, so that there is something to try.
+#[derive(Debug, Parser)]
+#[command(name = "tessera", version, args_conflicts_with_subcommands = true, after_help = examples())]
+struct Cli {
+    /// What to do; `serve` if left out.
+    #[command(subcommand)]
+    command: Option<Command>,
+    /// Options of `serve`.
+    #[command(flatten)]
+    serve: ServeArgs,
+}
+
+/// Examples of `--help`.
+fn examples() -> String {
+    #[cfg(feature = "tools")]
+    let tools = cli::EXAMPLES;
+    #[cfg(not(feature = "tools"))]
+    let tools = "";
+    format!("{SERVING}{tools}{OPTIONS}")
+}
+
+const SERVING: &str = "\
+Examples:
+  tessera                                          serve the embedded model on 127.0.0.1:8000
+  tessera serve --repository ./models              serve a folder of models
+  tessera serve --config tessera.toml --http 0.0.0.0:8000
+";
+
+const OPTIONS: &str = "
+Every option can also stand in a file (`--config tessera.toml`) or in the environment:
+`limits.body` is TESSERA_LIMITS_BODY. A flag wins over the environment, the environment over
+the file. `--print-config` shows every option, its value, and where it came from.";
+
+const SERVE_EXAMPLES: &str = "\
+Examples:
+  tessera serve --repository ./models --http 127.0.0.1:9000
+  tessera serve --set limits.body=16MiB --set models.resnet50.slo=50ms
+  tessera serve --json --http 127.0.0.1:0     the first line of output is JSON, with the addresses
+
+A repository is a folder with `<model>/<version>/model.onnx`, or just `<model>.onnx`. Write a
+latency objective in the configuration file:
+
+  [models.resnet50]
+  slo = \"50ms\"
+
+SIGTERM or Ctrl-C drains: not ready at once, requests in flight are answered, exit code 0.";
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve models (the default).
+    #[command(after_help = SERVE_EXAMPLES)]
+    Serve(ServeArgs),
+    /// Run gpulets for a server that started this process.
+    #[command(hide = true)]
+    Worker(WorkerArgs),
+    /// The tools.
+    #[cfg(feature = "tools")]
+    #[command(flatten)]
+    Tools(cli::Command),
+}
 
 fn main() -> ExitCode {
     models::give_back_large_blocks();
-    server::commands::run(Cli::parse(), &Surroundings::read())
+    run(Cli::parse(), &Surroundings::read())
+}
+
+/// Does what the command line says. Exit codes: 0 done, 1 it found or met a problem, 2 wrong usage.
+fn run(cli: Cli, surroundings: &Surroundings) -> ExitCode {
+    let done = match cli.command.unwrap_or(Command::Serve(cli.serve)) {
+        Command::Serve(arguments) => serve::run(&arguments, surroundings),
+        Command::Worker(arguments) => return worker::run(&arguments, surroundings),
+        #[cfg(feature = "tools")]
+        Command::Tools(command) => cli::run(command, surroundings, Cli::command),
+    };
+    done.unwrap_or_else(|error| {
+        output::complain(&format!("error: {error:#}"));
+        ExitCode::FAILURE
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(arguments: &[&str]) -> Cli {
+        Cli::try_parse_from([&["tessera"], arguments].concat()).unwrap()
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn serving_is_the_default_and_takes_the_same_flags() {
+        let bare = parse(&["--http", "127.0.0.1:0", "--json"]);
+        assert!(bare.command.is_none() && bare.serve.json);
+        let Some(Command::Serve(named)) = parse(&["serve", "--http", "127.0.0.1:0", "--json"]).command else {
+            panic!("expected serve");
+        };
+        assert_eq!(named.config.assignments().len(), 1);
+        assert_eq!(bare.serve.config.http, named.config.http);
+    }
+
+    #[test]
+    fn mistakes_are_usage_errors() {
+        for bad in [&["--set", "limits.body"][..], &["serve", "--nope"], &["--http"]] {
+            assert!(Cli::try_parse_from([&["tessera"], bad].concat()).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn help_shows_examples() {
+        let help = Cli::command().render_long_help().to_string();
+        assert!(help.contains("tessera serve --repository ./models") && help.contains("TESSERA_LIMITS_BODY"));
+    }
 }

@@ -5,41 +5,70 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use clap::Args;
 use metrics_exporter_prometheus::PrometheusHandle;
-use models::engine::ort::{OrtLibrary, OrtMissing};
+use node::config::{Config, ConfigArgs, configure};
+use node::metrics::Transport;
+use node::reason::Reason;
+use node::surroundings::Surroundings;
+use node::{Node, Startup, lanes, logs, metrics, output};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::banner::{self, Addresses};
-use crate::config::Config;
 use crate::front::{Front, FrontLimits};
 use crate::http::HttpService;
 use crate::listener::{self, ConnectionLimits, Listener, Protocols};
-use crate::metrics::Transport;
-use crate::reason::Reason;
 use crate::service::Service;
-use crate::surroundings::Surroundings;
-use crate::{grpc, lanes, metrics, output};
+use crate::{grpc, metrics_endpoint};
 
 /// More network threads than this only take cores from the lanes.
 const NETWORK_THREADS: usize = 4;
 /// Connections that are still open after the grace period get this long to send what is written.
 const LAST_WRITES: Duration = Duration::from_secs(2);
 
-/// What the service is started with.
-pub struct Startup {
-    /// Everything configured.
-    pub config: Config,
-    /// Core sets, one a lane.
-    pub lanes: Vec<Vec<usize>>,
-    /// ONNX Runtime, or where it was looked for.
-    pub ort: Result<OrtLibrary, OrtMissing>,
+/// Options of `serve`.
+#[derive(Args, Clone, Debug, Default)]
+pub struct ServeArgs {
+    /// Configuration.
+    #[command(flatten)]
+    pub config: ConfigArgs,
+    /// Write one line of JSON to standard output once models are loaded, instead of the greeting.
+    #[arg(long)]
+    pub json: bool,
+    /// Check the configuration and exit.
+    #[arg(long)]
+    pub check_config: bool,
+    /// Print the effective configuration, with where each value came from, and exit.
+    #[arg(long)]
+    pub print_config: bool,
+}
+
+/// Serves, or shows or checks the configuration only.
+///
+/// # Errors
+/// Why it cannot serve.
+pub fn run(arguments: &ServeArgs, surroundings: &Surroundings) -> anyhow::Result<ExitCode> {
+    let config = match configure(&arguments.config, surroundings) {
+        Ok(config) => config,
+        Err(problems) => return Ok(problems.report()),
+    };
+    if arguments.print_config {
+        output::write(config.print().as_bytes());
+        return Ok(ExitCode::SUCCESS);
+    }
+    if arguments.check_config {
+        output::write(b"the configuration is sound\n");
+        return Ok(ExitCode::SUCCESS);
+    }
+    logs::install(&config.server, surroundings.stderr_is_terminal)?;
+    until_signalled(config, surroundings, arguments.json)
 }
 
 /// Serves until a signal. Exit code 0 if every request was answered, 1 if some were given up.
-pub fn run(config: Config, surroundings: &Surroundings, json: bool) -> anyhow::Result<ExitCode> {
+fn until_signalled(config: Config, surroundings: &Surroundings, json: bool) -> anyhow::Result<ExitCode> {
     let allowed = gpulet::allowed_cores().context("cannot read the affinity mask")?;
     let lanes = lanes::core_sets(&config.lanes, &allowed).map_err(anyhow::Error::msg)?;
     let threads =
@@ -95,16 +124,17 @@ async fn serve(startup: Startup, json: bool) -> anyhow::Result<ExitCode> {
     let addresses = Addresses { http: http.address, grpc: grpc.address, metrics: metrics.address };
     let embedded = config.repository.path.is_none();
 
-    let service = Service::start(startup).await?;
-    let _gpus = metrics::watch(service.gpus());
+    let service = Service::new(Node::start(startup).await?);
+    let node = &service.node;
+    let _gpus = metrics::watch(node.gpus());
     let front = Arc::new(Front::new(Arc::clone(&service), config.shared_memory(), front_limits(&config)));
     let stop = CancellationToken::new();
     let mut listeners = listen(&config, [http, grpc, metrics], &front, recorder, &stop)?;
 
     let cause = tokio::select! {
         cause = signalled() => cause,
-        () = service.load_at_start() => {
-            service.start_control()?;
+        () = node.load_at_start() => {
+            node.start_control()?;
             if json {
                 output::line(&banner::json(&service, addresses));
             } else {
@@ -122,7 +152,7 @@ async fn serve(startup: Startup, json: bool) -> anyhow::Result<ExitCode> {
             front.in_flight() == 0
         }
     };
-    service.stop().await;
+    node.stop().await;
     if drained {
         tracing::info!("stopped");
         return Ok(ExitCode::SUCCESS);
@@ -175,18 +205,18 @@ fn listen(
     let grpc = grpc.counting_slow_readers(front.metrics.refusals(Transport::Grpc, Reason::SlowReader));
     listeners.spawn(grpc.serve(Protocols::Http2, limits, answer, stop.clone()));
     let answer = listener::service(move |request| {
-        let response = metrics::endpoint::answer(&rendering, &request);
+        let response = metrics_endpoint::answer(&rendering, &request);
         async move { response }
     });
     listeners.spawn(metrics.serve(Protocols::Http, limits, answer, stop.clone()));
     let (stopped, service) = (stop.clone(), Arc::clone(&front.service));
     listeners.spawn(async move {
-        let mut ticks = tokio::time::interval(crate::metrics::UPKEEP);
+        let mut ticks = tokio::time::interval(metrics::UPKEEP);
         loop {
             tokio::select! {
                 () = stopped.cancelled() => return,
                 _ = ticks.tick() => {
-                    service.refresh_gauges().await;
+                    service.node.refresh_gauges().await;
                     recorder.run_upkeep();
                 }
             }

@@ -9,11 +9,10 @@ use std::os::unix::fs::FileExt as _;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use bytes::Bytes;
+use node::reason::{Reason, Refusal};
 use oip::{InferRequest, InferResponse, InputTensor, SharedMemoryRef, TensorData};
 use rustix::fs::Mode;
 use rustix::shm;
-
-use crate::reason::{Reason, Refusal};
 
 /// Most regions registered at once.
 const REGIONS: usize = 1024;

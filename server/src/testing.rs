@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use models::engine::ort::OrtMissing;
+use node::config::{Config, Sources};
+use node::{Node, Startup};
 
-use crate::config::{Config, Sources};
 use crate::front::{Front, FrontLimits};
-use crate::serve::Startup;
 use crate::service::Service;
 
 /// Limits that are small enough to be hit.
@@ -24,12 +24,12 @@ pub async fn front() -> Arc<Front> {
     let config = Config::load(&Sources::default()).unwrap();
     let cores = gpulet::allowed_cores().unwrap();
     let startup = Startup { config, lanes: vec![vec![cores[0]]], ort: Err(OrtMissing::default()) };
-    Arc::new(Front::new(Service::start(startup).await.unwrap(), true, limits()))
+    Arc::new(Front::new(Service::new(Node::start(startup).await.unwrap()), true, limits()))
 }
 
 /// The bundled model is ready.
 pub async fn serving_front() -> Arc<Front> {
     let front = front().await;
-    front.service.load_at_start().await;
+    front.service.node.load_at_start().await;
     front
 }

@@ -2,9 +2,8 @@
 
 use gpulet::Member;
 use models::{Dim, Signature, TensorSpec};
+use node::reason::{Reason, Refusal};
 use oip::{InputTensor, RequestedOutput, Shape, Tensor, TensorData};
-
-use crate::reason::{Reason, Refusal};
 
 /// Inputs in signature order, and what the router must know of them.
 #[derive(Debug)]

@@ -25,7 +25,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("gpulet-worker", &["gpulet", "models", "oip"]),
     ("router", &["router-core", "gpulet", "oip"]),
     (
-        "server",
+        "node",
+        // The last two until the sections that both read have a crate of their own.
         &[
             "router",
             "router-core",
@@ -36,11 +37,27 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "lane-plan",
             "models",
             "oip",
+            "sim",
+            "workload",
+        ],
+    ),
+    (
+        "cli",
+        &[
+            "node",
+            "router",
+            "router-core",
+            "gpulet",
+            "gpulet-core",
+            "gpulet-cuda",
+            "models",
+            "oip",
             "loadtest",
             "sim",
             "workload",
         ],
     ),
+    ("server", &["node", "cli", "router", "router-core", "gpulet", "models", "oip"]),
     ("e2e", &["oip", "router-core", "models", "gpulet", "router", "server"]),
 ];
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use node::reason::{Reason, Refusal};
 use oip::proto as pb;
 use tonic::{Request, Response, Status, Streaming};
 
@@ -9,7 +10,6 @@ use super::proto::grpc_inference_service_server::GrpcInferenceService;
 use super::{control, infer, status, stream};
 use crate::front::Front;
 use crate::model_config;
-use crate::reason::{Reason, Refusal};
 use crate::request_id;
 use crate::settings::CUDA_REFUSED;
 

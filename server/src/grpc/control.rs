@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use node::reason::{Reason, Refusal};
 use oip::proto;
 use oip::proto::log_settings_response::SettingValue as LogValue;
 use oip::proto::log_settings_response::setting_value::ParameterChoice as LogChoice;
@@ -12,7 +13,6 @@ use oip::proto::trace_setting_response::SettingValue as TraceValue;
 use crate::front::Front;
 use crate::http::{check_load_parameters, check_unload_parameters};
 use crate::model_metadata;
-use crate::reason::{Reason, Refusal};
 use crate::settings::{LOG_REFUSED, TRACE_REFUSED};
 
 /// An empty string is how protobuf leaves a version or name out.
@@ -59,7 +59,7 @@ pub fn index(
     asked: &proto::RepositoryIndexRequest,
 ) -> Result<proto::RepositoryIndexResponse, Refusal> {
     one_repository(&asked.repository_name)?;
-    let rows = front.service.index(asked.ready);
+    let rows = front.service.node.index(asked.ready);
     let models = rows
         .into_iter()
         .map(|row| proto::repository_index_response::ModelIndex {
@@ -78,7 +78,7 @@ pub async fn load(
 ) -> Result<proto::RepositoryModelLoadResponse, Refusal> {
     one_repository(&asked.repository_name)?;
     check_load_parameters(asked.parameters.keys())?;
-    front.service.load(&asked.model_name).await?;
+    front.service.node.load(&asked.model_name).await?;
     Ok(proto::RepositoryModelLoadResponse {})
 }
 
@@ -88,7 +88,7 @@ pub async fn unload(
 ) -> Result<proto::RepositoryModelUnloadResponse, Refusal> {
     one_repository(&asked.repository_name)?;
     check_unload_parameters(asked.parameters.keys())?;
-    front.service.unload(&asked.model_name).await?;
+    front.service.node.unload(&asked.model_name).await?;
     Ok(proto::RepositoryModelUnloadResponse {})
 }
 

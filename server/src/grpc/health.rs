@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use node::reason::{Reason, Refusal};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
@@ -12,7 +13,6 @@ use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
 use super::status;
 use crate::front::Front;
-use crate::reason::{Reason, Refusal};
 
 /// How soon a watcher sees a change.
 const WATCH_INTERVAL: Duration = Duration::from_millis(50);

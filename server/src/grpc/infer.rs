@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use node::reason::Refusal;
 use oip::proto::{ModelInferRequest, ModelInferResponse};
 use tonic::{Request, Response, Status};
 
@@ -11,7 +12,6 @@ use super::{Arrived, status, timeout};
 use crate::budget::{Holding, Reservation};
 use crate::front::Front;
 use crate::http::offload;
-use crate::reason::Refusal;
 use crate::request_id;
 use crate::service::{RequestContext, Timing};
 use crate::timing_headers;

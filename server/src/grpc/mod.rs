@@ -19,6 +19,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use http::{Request, Response};
 use hyper::body::Body as HttpBody;
+use node::reason::{Reason, Refusal};
 use tonic::body::Body;
 use tonic::codec::CompressionEncoding;
 use tonic::codegen::Service as _;
@@ -27,7 +28,6 @@ use tonic_reflection::server::{v1, v1alpha};
 
 use crate::budget::{Held, Holding};
 use crate::front::Front;
-use crate::reason::{Reason, Refusal};
 use api::Api;
 use metered::{Bounds, Metered};
 use proto::grpc_inference_service_server::GrpcInferenceServiceServer;

@@ -1,14 +1,14 @@
 //! Refusals as gRPC statuses, and the framework's own errors brought under the same table.
 
 use http::{HeaderName, HeaderValue, Response};
+use node::metrics::Transport;
+use node::reason::{Reason, Refusal};
 use tonic::body::Body;
 use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::{Code, Status};
 
 use crate::errors;
 use crate::front::Front;
-use crate::metrics::Transport;
-use crate::reason::{Reason, Refusal};
 use crate::request_id;
 
 const REASON: &str = "x-tessera-reason";
@@ -23,7 +23,7 @@ pub fn of(front: &Front, refusal: &Refusal, sent_id: Option<&[u8]>) -> Status {
     errors::log(refusal, &id);
     let row = errors::row(refusal.reason);
     let mut metadata = MetadataMap::new();
-    metadata.insert(REASON, MetadataValue::from_static(row.label));
+    metadata.insert(REASON, MetadataValue::from_static(refusal.reason.label()));
     if let Ok(id) = id.parse() {
         metadata.insert(request_id::HEADER, id);
     }
@@ -72,10 +72,10 @@ pub fn complete(
     front.metrics.refused(Transport::Grpc, reason);
     let row = errors::row(reason);
     let id = front.ids.choose(sent_id.map(HeaderValue::as_bytes));
-    tracing::debug!(reason = row.label, request_id = id, "request refused by the protocol layer");
+    tracing::debug!(reason = reason.label(), request_id = id, "request refused by the protocol layer");
     let headers = response.headers_mut();
     headers.insert(STATUS, HeaderValue::from(row.grpc as i32));
-    headers.insert(REASON_HEADER, HeaderValue::from_static(row.label));
+    headers.insert(REASON_HEADER, HeaderValue::from_static(reason.label()));
     if let Ok(id) = HeaderValue::try_from(id) {
         headers.insert(REQUEST_ID, id);
     }

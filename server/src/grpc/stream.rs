@@ -8,6 +8,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use node::metrics::Transport;
+use node::reason::{Reason, Refusal};
 use oip::proto::infer_parameter::ParameterChoice;
 use oip::proto::{InferParameter, ModelInferRequest, ModelInferResponse, ModelStreamInferResponse};
 use tokio::sync::mpsc;
@@ -19,8 +21,6 @@ use super::{infer, status, timeout};
 use crate::budget::{Holding, Reservation};
 use crate::errors;
 use crate::front::Front;
-use crate::metrics::Transport;
-use crate::reason::{Reason, Refusal};
 use crate::request_id;
 
 /// An answer, and what it holds of the budget for bodies.

@@ -34,7 +34,7 @@ macro_rules! client {
 }
 
 fn sample(id: &str, model: &str) -> pb::ModelInferRequest {
-    let request: serde_json::Value = serde_json::from_str(crate::bundled::SAMPLE).unwrap();
+    let request: serde_json::Value = serde_json::from_str(node::bundled::SAMPLE).unwrap();
     let pixels = request["inputs"][0]["data"].as_array().unwrap();
     let raw: Vec<u8> =
         pixels.iter().flat_map(|pixel| (pixel.as_f64().unwrap() as f32).to_le_bytes()).collect();

@@ -11,9 +11,9 @@ use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 use http::header::CONTENT_LENGTH;
 use hyper::body::Body;
+use node::reason::{Reason, Refusal};
 
 use crate::budget::{BodyBudget, Reservation};
-use crate::reason::{Reason, Refusal};
 
 /// A body without a length grows from here; one with a length is not trusted beyond this before bytes arrive.
 const FIRST_CAPACITY: usize = 256 * 1024;

@@ -8,9 +8,9 @@ use flate2::bufread::{MultiGzDecoder, ZlibDecoder};
 use flate2::write::{GzEncoder, ZlibEncoder};
 use http::HeaderMap;
 use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING};
+use node::reason::{Reason, Refusal};
 
 use crate::budget::Reservation;
-use crate::reason::{Reason, Refusal};
 
 /// Work on more bytes than this leaves the async threads.
 const INLINE_BYTES: usize = 64 * 1024;

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, VARY};
 use http::{HeaderMap, HeaderName, HeaderValue, Response};
 use hyper::body::Body;
+use node::reason::{Reason, Refusal};
 use oip::binary::RawInput;
 use oip::json::Encoded;
 use oip::{InferRequest, InferResponse};
@@ -17,7 +18,6 @@ use super::response::{HttpBody, JSON};
 use super::route::Target;
 use crate::budget::Reservation;
 use crate::front::Front;
-use crate::reason::{Reason, Refusal};
 use crate::service::{RequestContext, Timing};
 use crate::timing_headers;
 

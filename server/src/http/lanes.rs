@@ -5,14 +5,14 @@ use std::sync::Arc;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use http::HeaderMap;
+use node::reason::{Reason, Refusal};
 
 use super::repository::take_nothing;
-use super::response;
+use super::response::{self, Refused};
 use crate::front::Front;
-use crate::reason::{Reason, Refusal};
 
-pub async fn view(State(front): State<Arc<Front>>) -> Result<Response, Refusal> {
-    response::json(&front.service.supervisor().view().await?)
+pub async fn view(State(front): State<Arc<Front>>) -> Result<Response, Refused> {
+    response::json(&front.service.node.supervisor().view().await?)
 }
 
 pub async fn enable(
@@ -20,7 +20,7 @@ pub async fn enable(
     Path(lane): Path<String>,
     headers: HeaderMap,
     sent: axum::body::Body,
-) -> Result<Response, Refusal> {
+) -> Result<Response, Refused> {
     take_nothing(&front, &headers, sent).await?;
     let number = lane.parse().map_err(|_| {
         let shown: String = lane.chars().take(32).collect();
@@ -29,6 +29,6 @@ pub async fn enable(
             format!("lane `{shown}`: expected a number like those of `GET /v2/lanes`"),
         )
     })?;
-    front.service.supervisor().enable(number).await?;
+    front.service.node.supervisor().enable(number).await?;
     Ok(response::empty())
 }

@@ -29,11 +29,12 @@ use bytes::Bytes;
 use http::header::CONNECTION;
 use http::{HeaderValue, Method, Request, Response, Version};
 use hyper::body::Body;
+use node::reason::{Reason, Refusal};
 use tower::ServiceExt as _;
 
 use crate::front::Front;
-use crate::reason::{Reason, Refusal};
 use crate::request_id;
+use response::Refused;
 
 pub use compression::offload;
 pub use repository::{check_load_parameters, check_unload_parameters};
@@ -131,13 +132,14 @@ fn router(front: Arc<Front>) -> Router {
         .with_state(front)
 }
 
-async fn unknown_path() -> Refusal {
-    Refusal::new(Reason::UnknownPath, "unknown path: the protocol's paths start with /v2, try GET /v2")
+async fn unknown_path() -> Refused {
+    Refusal::new(Reason::UnknownPath, "unknown path: the protocol's paths start with /v2, try GET /v2").into()
 }
 
-async fn method_not_allowed(method: Method) -> Refusal {
+async fn method_not_allowed(method: Method) -> Refused {
     Refusal::new(
         Reason::MethodNotAllowed,
         format!("method {method} is not allowed here: see the header `allow`"),
     )
+    .into()
 }

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::response::Response;
 use http::HeaderMap;
+use node::reason::{Reason, Refusal};
 use oip::metadata::{RepositoryIndexRequest, RepositoryIndexRow};
 use serde::Deserialize;
 
 use super::body;
-use super::response;
+use super::response::{self, Refused};
 use super::route::OwnedTarget;
 use crate::front::Front;
-use crate::reason::{Reason, Refusal};
 
 /// Control messages are small.
 pub const CONTROL_BODY: usize = 64 * 1024;
@@ -28,10 +28,10 @@ pub async fn index(
     State(front): State<Arc<Front>>,
     headers: HeaderMap,
     sent: axum::body::Body,
-) -> Result<Response, Refusal> {
+) -> Result<Response, Refused> {
     let body = control_body(&front, &headers, sent).await?;
     let request: RepositoryIndexRequest = parse(&body)?;
-    let rows = front.service.index(request.ready);
+    let rows = front.service.node.index(request.ready);
     let rows: Vec<RepositoryIndexRow> = rows
         .into_iter()
         .map(|row| RepositoryIndexRow {
@@ -49,11 +49,11 @@ pub async fn load(
     target: OwnedTarget,
     headers: HeaderMap,
     sent: axum::body::Body,
-) -> Result<Response, Refusal> {
+) -> Result<Response, Refused> {
     let body = control_body(&front, &headers, sent).await?;
     let request: ControlRequest<'_> = parse(&body)?;
     check_load_parameters(request.parameters.keys())?;
-    front.service.load(&target.model).await?;
+    front.service.node.load(&target.model).await?;
     Ok(response::empty())
 }
 
@@ -62,11 +62,11 @@ pub async fn unload(
     target: OwnedTarget,
     headers: HeaderMap,
     sent: axum::body::Body,
-) -> Result<Response, Refusal> {
+) -> Result<Response, Refused> {
     let body = control_body(&front, &headers, sent).await?;
     let request: ControlRequest<'_> = parse(&body)?;
     check_unload_parameters(request.parameters.keys())?;
-    front.service.unload(&target.model).await?;
+    front.service.node.unload(&target.model).await?;
     Ok(response::empty())
 }
 

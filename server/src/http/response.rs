@@ -8,14 +8,14 @@ use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderName, HeaderValue, Response, StatusCode};
 use hyper::body::{Body, Frame, SizeHint};
+use node::metrics::Transport;
+use node::reason::{Reason, Refusal};
 use oip::metadata::ErrorBody;
 use serde::Serialize;
 
 use crate::budget::{Held, Holding, Reservation};
 use crate::errors;
 use crate::front::Front;
-use crate::metrics::Transport;
-use crate::reason::{Reason, Refusal};
 use crate::request_id;
 
 /// Header with the reason word of the error table.
@@ -101,7 +101,7 @@ fn error_body(error: &str) -> Vec<u8> {
 }
 
 /// A JSON answer from a handler behind the router.
-pub fn json(value: &impl Serialize) -> Result<axum::response::Response, Refusal> {
+pub fn json(value: &impl Serialize) -> Result<axum::response::Response, Refused> {
     let body = serde_json::to_vec(value)
         .map_err(|error| Refusal::new(Reason::Internal, format!("cannot encode the response: {error}")))?;
     Ok(([(CONTENT_TYPE, JSON)], body).into_response())
@@ -113,10 +113,18 @@ pub fn empty() -> axum::response::Response {
 }
 
 /// Behind the router a refusal travels as an extension, and [`finish`] makes the real response of it.
-impl IntoResponse for Refusal {
+pub struct Refused(Refusal);
+
+impl From<Refusal> for Refused {
+    fn from(refusal: Refusal) -> Self {
+        Self(refusal)
+    }
+}
+
+impl IntoResponse for Refused {
     fn into_response(self) -> axum::response::Response {
-        let mut response = errors::row(self.reason).http.into_response();
-        response.extensions_mut().insert(self);
+        let mut response = errors::row(self.0.reason).http.into_response();
+        response.extensions_mut().insert(self.0);
         response
     }
 }
@@ -163,7 +171,7 @@ pub fn refused(front: &Front, refusal: &Refusal, sent_id: Option<&HeaderValue>) 
     *response.status_mut() = row.http;
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, JSON);
-    headers.insert(REASON_HEADER, HeaderValue::from_static(row.label));
+    headers.insert(REASON_HEADER, HeaderValue::from_static(refusal.reason.label()));
     if let Ok(id) = HeaderValue::try_from(id) {
         headers.insert(REQUEST_ID, id);
     }

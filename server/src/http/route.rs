@@ -2,8 +2,9 @@
 
 use axum::extract::{FromRequestParts, RawPathParams};
 use http::request::Parts;
+use node::reason::{Reason, Refusal};
 
-use crate::reason::{Reason, Refusal};
+use super::response::Refused;
 
 /// A model, and a version if the path names one. Names are as they were sent; nothing is validated yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,9 +36,9 @@ pub struct OwnedTarget {
 }
 
 impl<S: Send + Sync> FromRequestParts<S> for OwnedTarget {
-    type Rejection = Refusal;
+    type Rejection = Refused;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refusal> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refused> {
         let params = RawPathParams::from_request_parts(parts, state).await.map_err(|_| undecodable())?;
         let mut target = Self { model: String::new(), version: None };
         for (name, value) in &params {
@@ -56,17 +57,17 @@ impl<S: Send + Sync> FromRequestParts<S> for OwnedTarget {
 pub struct RegionName(pub String);
 
 impl<S: Send + Sync> FromRequestParts<S> for RegionName {
-    type Rejection = Refusal;
+    type Rejection = Refused;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refusal> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refused> {
         let params = RawPathParams::from_request_parts(parts, state).await.map_err(|_| undecodable())?;
         let region = params.iter().find(|(name, _)| *name == "region").map(|(_, value)| value.to_owned());
         Ok(Self(region.unwrap_or_default()))
     }
 }
 
-fn undecodable() -> Refusal {
-    Refusal::new(Reason::UnknownPath, "path: expected escapes that decode to UTF-8")
+fn undecodable() -> Refused {
+    Refusal::new(Reason::UnknownPath, "path: expected escapes that decode to UTF-8").into()
 }
 
 #[cfg(test)]

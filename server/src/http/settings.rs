@@ -1,13 +1,13 @@
 //! Trace and log settings over REST.
 
 use axum::response::Response;
+use node::reason::{Reason, Refusal};
 use serde_json::{Map, Value};
 
-use super::response;
-use crate::reason::{Reason, Refusal};
+use super::response::{self, Refused};
 use crate::settings::{LOG_REFUSED, LogSettings, TRACE, TRACE_REFUSED};
 
-pub async fn trace() -> Result<Response, Refusal> {
+pub async fn trace() -> Result<Response, Refused> {
     let settings: Map<String, Value> = TRACE
         .iter()
         .map(|&(name, value)| {
@@ -19,14 +19,14 @@ pub async fn trace() -> Result<Response, Refusal> {
     response::json(&settings)
 }
 
-pub async fn logging() -> Result<Response, Refusal> {
+pub async fn logging() -> Result<Response, Refused> {
     response::json(&LogSettings::now())
 }
 
-pub async fn set_trace() -> Refusal {
-    Refusal::new(Reason::Unsupported, TRACE_REFUSED)
+pub async fn set_trace() -> Refused {
+    Refusal::new(Reason::Unsupported, TRACE_REFUSED).into()
 }
 
-pub async fn set_logging() -> Refusal {
-    Refusal::new(Reason::Unsupported, LOG_REFUSED)
+pub async fn set_logging() -> Refused {
+    Refusal::new(Reason::Unsupported, LOG_REFUSED).into()
 }

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::response::Response;
 use http::HeaderMap;
+use node::reason::{Reason, Refusal};
 use serde::{Deserialize, Serialize};
 
 use super::repository::{control_body, parse};
-use super::response;
+use super::response::{self, Refused};
 use super::route::RegionName;
 use crate::front::Front;
-use crate::reason::{Reason, Refusal};
 use crate::settings::CUDA_REFUSED;
 use crate::shared_memory::RegionStatus;
 
@@ -31,7 +31,7 @@ struct Region<'a> {
     byte_size: u64,
 }
 
-fn rows(regions: &[RegionStatus]) -> Result<Response, Refusal> {
+fn rows(regions: &[RegionStatus]) -> Result<Response, Refused> {
     let rows: Vec<Region<'_>> = regions
         .iter()
         .map(|region| Region {
@@ -44,11 +44,11 @@ fn rows(regions: &[RegionStatus]) -> Result<Response, Refusal> {
     response::json(&rows)
 }
 
-pub async fn status(State(front): State<Arc<Front>>) -> Result<Response, Refusal> {
+pub async fn status(State(front): State<Arc<Front>>) -> Result<Response, Refused> {
     rows(&front.shared_memory()?.status(None)?)
 }
 
-pub async fn region_status(State(front): State<Arc<Front>>, region: RegionName) -> Result<Response, Refusal> {
+pub async fn region_status(State(front): State<Arc<Front>>, region: RegionName) -> Result<Response, Refused> {
     rows(&front.shared_memory()?.status(Some(&region.0))?)
 }
 
@@ -57,7 +57,7 @@ pub async fn register(
     region: RegionName,
     headers: HeaderMap,
     sent: axum::body::Body,
-) -> Result<Response, Refusal> {
+) -> Result<Response, Refused> {
     let memory = front.shared_memory()?;
     let body = control_body(&front, &headers, sent).await?;
     let request: RegisterRequest = parse(&body)?;
@@ -70,17 +70,17 @@ pub async fn register(
     Ok(response::empty())
 }
 
-pub async fn unregister(State(front): State<Arc<Front>>, region: RegionName) -> Result<Response, Refusal> {
+pub async fn unregister(State(front): State<Arc<Front>>, region: RegionName) -> Result<Response, Refused> {
     front.shared_memory()?.unregister(Some(&region.0));
     Ok(response::empty())
 }
 
-pub async fn unregister_all(State(front): State<Arc<Front>>) -> Result<Response, Refusal> {
+pub async fn unregister_all(State(front): State<Arc<Front>>) -> Result<Response, Refused> {
     front.shared_memory()?.unregister(None);
     Ok(response::empty())
 }
 
-pub async fn cuda_status() -> Result<Response, Refusal> {
+pub async fn cuda_status() -> Result<Response, Refused> {
     rows(&[])
 }
 
@@ -89,6 +89,6 @@ pub async fn cuda_unregister() -> Response {
     response::empty()
 }
 
-pub async fn cuda_unsupported() -> Refusal {
-    Refusal::new(Reason::Unsupported, CUDA_REFUSED)
+pub async fn cuda_unsupported() -> Refused {
+    Refusal::new(Reason::Unsupported, CUDA_REFUSED).into()
 }

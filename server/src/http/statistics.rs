@@ -6,16 +6,15 @@ use axum::extract::State;
 use axum::response::Response;
 use oip::proto::ModelStatisticsResponse;
 
-use super::response;
+use super::response::{self, Refused};
 use super::route::OwnedTarget;
 use crate::front::Front;
-use crate::reason::Refusal;
 
-pub async fn all(State(front): State<Arc<Front>>) -> Result<Response, Refusal> {
+pub async fn all(State(front): State<Arc<Front>>) -> Result<Response, Refused> {
     response::json(&ModelStatisticsResponse { model_stats: front.service.statistics(None, None)? })
 }
 
-pub async fn model(State(front): State<Arc<Front>>, target: OwnedTarget) -> Result<Response, Refusal> {
+pub async fn model(State(front): State<Arc<Front>>, target: OwnedTarget) -> Result<Response, Refused> {
     let model_stats = front.service.statistics(Some(&target.model), target.version.as_deref())?;
     response::json(&ModelStatisticsResponse { model_stats })
 }

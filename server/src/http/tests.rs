@@ -198,7 +198,7 @@ async fn a_drain_refuses_and_says_when_to_come_back() {
     let front = testing::front().await;
     let service = HttpService::new(Arc::clone(&front));
     front.begin_drain();
-    let body = crate::bundled::SAMPLE;
+    let body = node::bundled::SAMPLE;
     let refused = post(&service, "/v2/models/digits/infer", body).await;
     assert_eq!((refused.status.as_u16(), refused.header("x-tessera-reason")), (503, Some("draining")));
     assert_eq!(refused.headers[RETRY_AFTER], "1");
@@ -234,7 +234,7 @@ async fn regions_are_registered_over_rest() {
 #[tokio::test(flavor = "current_thread")]
 async fn the_bundled_model_reads_its_sample_and_tells_its_timing() {
     let service = HttpService::new(testing::serving_front().await);
-    let answer = post(&service, "/v2/models/digits/infer", crate::bundled::SAMPLE).await;
+    let answer = post(&service, "/v2/models/digits/infer", node::bundled::SAMPLE).await;
     assert_eq!(answer.status, StatusCode::OK, "{:?}", answer.body);
     assert_eq!(answer.headers[CONTENT_TYPE], "application/json");
     for header in
@@ -263,14 +263,13 @@ async fn the_bundled_model_reads_its_sample_and_tells_its_timing() {
 async fn raw_bodies_binary_answers_and_compression_agree_with_json() {
     let service = HttpService::new(testing::serving_front().await);
     let path = "/v2/models/digits/infer";
-    let plain = post(&service, path, crate::bundled::SAMPLE).await.json();
-    let pixels: Vec<f32> =
-        serde_json::from_str::<Value>(crate::bundled::SAMPLE).unwrap()["inputs"][0]["data"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|pixel| pixel.as_f64().unwrap() as f32)
-            .collect();
+    let plain = post(&service, path, node::bundled::SAMPLE).await.json();
+    let pixels: Vec<f32> = serde_json::from_str::<Value>(node::bundled::SAMPLE).unwrap()["inputs"][0]["data"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|pixel| pixel.as_f64().unwrap() as f32)
+        .collect();
     let raw: Vec<u8> = pixels.iter().flat_map(|pixel| pixel.to_le_bytes()).collect();
     let answer = ask(&service, Method::POST, path, &[("inference-header-content-length", "0")], &raw).await;
     assert_eq!(answer.status, StatusCode::OK, "{:?}", answer.body);
@@ -280,7 +279,7 @@ async fn raw_bodies_binary_answers_and_compression_agree_with_json() {
     assert_eq!(answer.body.len() - json_length, 10 * 4 + 8, "ten probabilities and one i64");
     assert_eq!(head["model_name"], plain["model_name"]);
 
-    let wide = crate::bundled::SAMPLE.replace("\"outputs\"", "\"parameters\": {\"note\": true}, \"outputs\"");
+    let wide = node::bundled::SAMPLE.replace("\"outputs\"", "\"parameters\": {\"note\": true}, \"outputs\"");
     let packed =
         ask(&service, Method::POST, path, &[(ACCEPT_ENCODING.as_str(), "gzip")], wide.as_bytes()).await;
     assert_eq!(packed.status, StatusCode::OK);
@@ -290,7 +289,7 @@ async fn raw_bodies_binary_answers_and_compression_agree_with_json() {
 #[tokio::test(flavor = "current_thread")]
 async fn classes_come_with_their_labels() {
     let service = HttpService::new(testing::serving_front().await);
-    let mut request: Value = serde_json::from_str(crate::bundled::SAMPLE).unwrap();
+    let mut request: Value = serde_json::from_str(node::bundled::SAMPLE).unwrap();
     request["outputs"] = serde_json::json!([{"name": "probabilities", "parameters": {"classification": 2}}]);
     let answer = post(&service, "/v2/models/digits/infer", &request.to_string()).await;
     assert_eq!(answer.status, StatusCode::OK, "{:?}", answer.body);
@@ -299,5 +298,5 @@ async fn classes_come_with_their_labels() {
     let first = output["data"][0].as_str().unwrap();
     let parts: Vec<&str> = first.split(':').collect();
     let index: usize = parts[1].parse().unwrap();
-    assert_eq!(parts[2], crate::bundled::LABELS.lines().nth(index).unwrap(), "{first}");
+    assert_eq!(parts[2], node::bundled::LABELS.lines().nth(index).unwrap(), "{first}");
 }

@@ -4,25 +4,23 @@
 
 use std::time::{Duration, Instant};
 
-use gpulet::BatchError;
-use models::engine::RunError;
+use node::catalog::{Catalog, Loaded};
+use node::reason::{Reason, Refusal};
 use oip::{InferRequest, InferResponse, Parameter, Parameters, RequestedOutput, Tensor};
-use router::{Answer, Job, Rejection, RouterHandle};
-use router_core::{Class, Reason as CoreReason, Tenant};
+use router::{Answer, Job};
+use router_core::{Class, Tenant};
 
-use crate::catalog::Loaded;
-use crate::reason::{Reason, Refusal};
 use crate::service::{Answered, RequestContext};
 use crate::validate;
 
 /// Runs a request that holds the version it is for.
 pub(super) async fn run(
-    router: &RouterHandle,
+    catalog: &Catalog,
     loaded: &Loaded,
     request: InferRequest,
     context: &RequestContext,
 ) -> Result<Answered, Refusal> {
-    let result = attempt(router, loaded, request, context).await;
+    let result = attempt(catalog, loaded, request, context).await;
     let total = context.arrived.elapsed();
     if let Err(refusal) = &result {
         loaded.metrics.record_refusal(refusal.reason);
@@ -32,7 +30,7 @@ pub(super) async fn run(
 }
 
 async fn attempt(
-    router: &RouterHandle,
+    catalog: &Catalog,
     loaded: &Loaded,
     request: InferRequest,
     context: &RequestContext,
@@ -51,7 +49,7 @@ async fn attempt(
         bytes: valid.bytes,
         deadline,
     };
-    let answer = submit(router, loaded, job).await?;
+    let answer = catalog.submit(loaded, job).await?;
     let total = context.arrived.elapsed();
     let met = deadline.map(|deadline| Instant::now() <= deadline);
     loaded.metrics.record_answer(&answer.timing, total, met);
@@ -68,22 +66,6 @@ async fn attempt(
         outputs: select(outputs, request.outputs),
     };
     Ok(Answered { response, timing })
-}
-
-/// Waits for a place first where the version has none, and again if it lost that in this very moment.
-async fn submit(router: &RouterHandle, loaded: &Loaded, job: Job) -> Result<Answer, Refusal> {
-    if !loaded.place.may_leave() {
-        return router.submit(job).await.map_err(|rejection| refusal(loaded, &rejection));
-    }
-    loop {
-        if !loaded.place.is_taken() {
-            loaded.place.awaken(&loaded.name, job.deadline).await?;
-        }
-        match router.submit(job.clone()).await {
-            Err(rejection) if rejection.reason == CoreReason::NoLane && !loaded.place.is_taken() => {}
-            ended => return ended.map_err(|rejection| refusal(loaded, &rejection)),
-        }
-    }
 }
 
 /// The outputs asked for, in the model's order, each with the way it is to be returned.
@@ -136,55 +118,4 @@ fn class(loaded: &Loaded, parameters: &Parameters) -> Result<Class, Refusal> {
         Some(level) => level,
     };
     Ok(Class::new(u8::try_from(level.saturating_sub(1)).unwrap_or(u8::MAX)))
-}
-
-fn refusal(loaded: &Loaded, rejection: &Rejection) -> Refusal {
-    use CoreReason as Core;
-    let name = &loaded.name;
-    let (reason, message) = match rejection.reason {
-        Core::QueueFull => (Reason::QueueFull, format!("model `{name}`: its queue is full")),
-        Core::MemoryFull => (Reason::QueueFull, "the memory for queued tensors is full".to_owned()),
-        Core::Shed => (
-            Reason::Shed,
-            format!("model `{name}`: given up so that several others could be answered in time"),
-        ),
-        Core::DeadlineUnmeetable => {
-            (Reason::DeadlineUnmeetable, format!("model `{name}`: the deadline cannot be met any more"))
-        }
-        Core::DeadlinePassed => {
-            (Reason::Expired, format!("model `{name}`: the deadline passed in the queue"))
-        }
-        Core::Draining => {
-            (Reason::Draining, "the server is shutting down: send requests elsewhere".to_owned())
-        }
-        Core::UnknownModel | Core::NoLane => {
-            (Reason::ModelNotReady, format!("model `{name}` is not being served"))
-        }
-        Core::BatchTooLarge => (Reason::Malformed, format!("model `{name}`: the batch is too large")),
-        Core::ClientGone => (Reason::Cancelled, "the client left".to_owned()),
-        Core::LaneDied => (Reason::LaneDied, format!("model `{name}`: what ran the request died")),
-        Core::LaneDiedTwice => (
-            Reason::Quarantined,
-            format!("model `{name}`: what ran the request died twice, so it is not run again"),
-        ),
-        Core::EngineFailed => return engine_refusal(name, rejection.error.as_ref()),
-        Core::Answered | Core::IdInUse => (Reason::Internal, format!("router: {rejection}")),
-    };
-    Refusal::new(reason, message)
-}
-
-fn engine_refusal(name: &str, error: Option<&BatchError>) -> Refusal {
-    match error {
-        Some(BatchError::Run(RunError::Input(what))) => {
-            Refusal::new(Reason::Malformed, format!("model `{name}` refused the input: {what}"))
-        }
-        Some(BatchError::Run(RunError::Engine(what))) => {
-            Refusal::new(Reason::EngineFailed, format!("model `{name}` failed: {what}"))
-        }
-        Some(BatchError::Run(RunError::Lost(what))) => {
-            Refusal::new(Reason::LaneDied, format!("model `{name}`: {what}"))
-        }
-        Some(BatchError::Lane(what)) => Refusal::new(Reason::EngineFailed, format!("model `{name}`: {what}")),
-        None => Refusal::new(Reason::EngineFailed, format!("model `{name}` failed")),
-    }
 }

@@ -1,0 +1,225 @@
+//! `tessera check`: everything that is wrong with a configuration and a repository, with its place.
+
+use std::process::ExitCode;
+
+use models::repository::{Found, Pbtxt, Repository};
+use models::{EffectiveConfig, EngineChoice, Loader, ModelName, ModelSettings, Version, inspect};
+use node::batching;
+use node::config::{Config, Problems};
+use node::output;
+use node::surroundings::Surroundings;
+use serde::Serialize;
+
+/// One thing that is wrong, or worth knowing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Remark {
+    /// `error` or `note`.
+    pub kind: &'static str,
+    /// Where: a key of the configuration or an entry of the repository.
+    pub place: String,
+    /// What, and what would be right.
+    pub message: String,
+}
+
+fn error(place: impl Into<String>, message: impl Into<String>) -> Remark {
+    Remark { kind: "error", place: place.into(), message: message.into() }
+}
+
+fn note(place: impl Into<String>, message: impl Into<String>) -> Remark {
+    Remark { kind: "note", place: place.into(), message: message.into() }
+}
+
+#[derive(Serialize)]
+struct Report<'a> {
+    sound: bool,
+    models: usize,
+    remarks: &'a [Remark],
+}
+
+/// Checks, and reports. Exit code 1 if something is wrong.
+pub fn run(
+    config: &Result<Config, Problems>,
+    surroundings: &Surroundings,
+    load: bool,
+    json: bool,
+) -> anyhow::Result<ExitCode> {
+    let (models, remarks) = match config {
+        Err(problems) => {
+            let each = problems.0.iter();
+            (
+                0,
+                each.map(|problem| error(&problem.path, format!("{} ({})", problem.message, problem.origin)))
+                    .collect(),
+            )
+        }
+        Ok(config) => check(config, surroundings, load),
+    };
+    let sound = remarks.iter().all(|remark| remark.kind != "error");
+    if json {
+        output::line(&serde_json::to_string(&Report { sound, models, remarks: &remarks })?);
+    } else {
+        for Remark { kind, place, message } in &remarks {
+            output::line(&if place.is_empty() {
+                format!("{kind}: {message}")
+            } else {
+                format!("{kind}: {place}: {message}")
+            });
+        }
+        let verdict = if sound { "nothing is wrong" } else { "not sound" };
+        output::line(&format!("{models} models checked: {verdict}"));
+    }
+    Ok(if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Number of models, and remarks about the repository and its models.
+fn check(config: &Config, surroundings: &Surroundings, load: bool) -> (usize, Vec<Remark>) {
+    let mut remarks = Vec::new();
+    let Some(path) = &config.repository.path else {
+        remarks.push(note("repository.path", "not set: the model in the binary is served"));
+        return (0, remarks);
+    };
+    let opened = Repository::open(path).and_then(|repository| Ok((repository.scan()?, repository)));
+    let (snapshot, repository) = match opened {
+        Ok(opened) => opened,
+        Err(problem) => {
+            remarks.push(error("repository.path", problem.to_string()));
+            return (0, remarks);
+        }
+    };
+    remarks.extend(
+        snapshot.ignored.iter().map(|ignored| note(&ignored.entry, format!("ignored: {}", ignored.reason))),
+    );
+    for name in config
+        .models
+        .keys()
+        .filter(|name| !snapshot.models.keys().any(|model| model.as_str() == name.as_str()))
+    {
+        remarks.push(note(format!("models.{name}"), "the repository has no such model"));
+    }
+    let loader = load.then(|| {
+        Loader::new(models::engine::ort::discover(
+            config.repository.ort_library.as_deref(),
+            &surroundings.ort,
+        ))
+    });
+    for (name, found) in &snapshot.models {
+        let settings = config.models.get(name.as_str()).cloned().unwrap_or_default();
+        check_model(config, &repository, (name, found), &settings, loader.as_ref(), &mut remarks);
+    }
+    (snapshot.models.len(), remarks)
+}
+
+fn check_model(
+    config: &Config,
+    repository: &Repository,
+    (name, found): (&ModelName, &Found),
+    settings: &ModelSettings,
+    loader: Option<&Loader>,
+    remarks: &mut Vec<Remark>,
+) {
+    let pbtxt = match repository.config(name) {
+        Ok(pbtxt) => pbtxt,
+        Err(problem) => return remarks.push(error(name.as_str(), problem.to_string())),
+    };
+    let versions = EffectiveConfig::versions(pbtxt.as_ref(), settings);
+    for missing in versions.missing(&found.versions) {
+        let place = format!("models.{name}.versions");
+        remarks.push(error(place, format!("version {missing} is not in the repository")));
+    }
+    let selected = versions.select(&found.versions);
+    if selected.is_empty() {
+        remarks
+            .push(error(name.as_str(), "no version to serve: expected a folder like `1` with `model.onnx`"));
+    }
+    for version in selected {
+        let place = format!("{name}/{version}");
+        let checked = check_version(config, repository, name, version, pbtxt.as_ref(), settings, loader);
+        match checked {
+            Ok(None) => {}
+            Ok(Some(engine)) => remarks.push(note(&place, format!("loads on engine `{engine}`"))),
+            Err(problem) => remarks.push(error(&place, problem)),
+        }
+    }
+}
+
+/// The engine that loaded it, if it was to be loaded.
+fn check_version(
+    config: &Config,
+    repository: &Repository,
+    name: &ModelName,
+    version: Version,
+    pbtxt: Option<&Pbtxt>,
+    settings: &ModelSettings,
+    loader: Option<&Loader>,
+) -> Result<Option<&'static str>, String> {
+    let files = repository.read(name, version, pbtxt).map_err(|problem| problem.to_string())?;
+    let signature =
+        inspect(&files, &EffectiveConfig::inspection(settings)).map_err(|problem| problem.to_string())?;
+    let mut effective =
+        EffectiveConfig::resolve(name, pbtxt, settings, &signature).map_err(|problem| problem.to_string())?;
+    if effective.engine == EngineChoice::Auto && settings.engine.is_none() {
+        effective.engine = config.repository.engine.parse().unwrap_or_default();
+    }
+    for file in effective.label_files.values() {
+        repository.labels(name, file).map_err(|problem| problem.to_string())?;
+    }
+    batching::policy(&effective)?;
+    let Some(loader) = loader else { return Ok(None) };
+    let session =
+        loader.load(&files, &effective.load_options(1, Vec::new())).map_err(|problem| problem.to_string())?;
+    Ok(Some(session.engine()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use node::config::Sources;
+    use std::fs;
+
+    fn remarks_on(prepare: impl FnOnce(&std::path::Path), settings: &str, load: bool) -> Vec<Remark> {
+        let folder = tempfile::tempdir().unwrap();
+        prepare(folder.path());
+        let text = format!("[repository]\npath = {:?}\n{settings}", folder.path());
+        let sources = Sources { file: Some(("t.toml".into(), text)), ..Sources::default() };
+        check(&Config::load(&sources).unwrap(), &Surroundings::default(), load).1
+    }
+
+    fn bundled(root: &std::path::Path, name: &str, bytes: &[u8]) {
+        fs::create_dir_all(root.join(name).join("1")).unwrap();
+        fs::write(root.join(name).join("1/model.onnx"), bytes).unwrap();
+    }
+
+    #[test]
+    fn a_sound_repository_has_no_errors_and_loads() {
+        let remarks =
+            remarks_on(|root| bundled(root, "digits", node::bundled::MODEL), "engine = \"tract\"", true);
+        assert_eq!(remarks, [note("digits/1", "loads on engine `tract`")]);
+    }
+
+    #[test]
+    fn every_broken_model_is_named() {
+        let remarks = remarks_on(
+            |root| {
+                bundled(root, "cut", &node::bundled::MODEL[..1000]);
+                fs::create_dir(root.join("empty")).unwrap();
+                bundled(root, "good", node::bundled::MODEL);
+                bundled(root, "policy", node::bundled::MODEL);
+                bundled(root, "declared", node::bundled::MODEL);
+                fs::write(root.join("declared/config.pbtxt"), "sequence_batching { }").unwrap();
+            },
+            "[models.good]\nversions = [4]\n[models.gone]\nslo = \"5ms\"\n[models.policy]\nbatching = { policy = \"grady\" }",
+            false,
+        );
+        let found: Vec<_> = remarks.iter().map(|remark| (remark.kind, remark.place.as_str())).collect();
+        let expected = [
+            ("note", "models.gone"),
+            ("error", "cut/1"),
+            ("error", "declared"),
+            ("error", "empty"),
+            ("error", "models.good.versions"),
+            ("error", "good"),
+            ("error", "policy/1"),
+        ];
+        assert_eq!(found, expected, "{remarks:?}");
+    }
+}

@@ -1,0 +1,149 @@
+//! The commands and what each does.
+
+use std::process::ExitCode;
+
+use clap::Subcommand;
+use node::config::configure;
+use node::output;
+use node::surroundings::Surroundings;
+
+use crate::arguments::{CheckArgs, DoctorArgs, ModelsArgs};
+use crate::load::arguments::{LOAD_EXAMPLES, LoadArgs};
+use crate::parity::arguments::{PARITY_EXAMPLES, ParityArgs};
+use crate::plan::arguments::{PlanArgs, plan_examples};
+use crate::profile::arguments::{PROFILE_EXAMPLES, ProfileArgs};
+use crate::simulate::arguments::{ARENA_EXAMPLES, ArenaArgs, SimulateArgs, simulate_examples};
+use crate::{check, doctor, load, models_command, parity, plan, profile, simulate};
+
+/// Examples of the tools for `tessera --help`.
+pub const EXAMPLES: &str = "\
+  tessera check --repository ./models --load       say what is wrong before serving
+  tessera models list                              ask a running server
+  tessera doctor                                   devices, engines, ports: what was found
+  tessera plan problem.toml --explain              how few devices your objectives need, and why
+  tessera profile --repository ./models            how long batches take on this machine
+  tessera simulate workload.toml --compare         what every policy would make of your traffic
+  tessera load workload.toml --report load.html    the same traffic against a live server
+";
+
+const CHECK_EXAMPLES: &str = "\
+Examples:
+  tessera check --config tessera.toml
+  tessera check --repository ./models --load --json
+
+Exit code 0: nothing is wrong. 1: something is, and every mistake is listed with its place.";
+
+const MODELS_EXAMPLES: &str = "\
+Examples:
+  tessera models list
+  tessera models load resnet50
+  tessera models --server 10.0.0.7:8000 unload resnet50";
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Say what is wrong with a configuration and a repository, without serving.
+    #[command(after_help = CHECK_EXAMPLES)]
+    Check(CheckArgs),
+    /// Show what devices, engines and ports were found, which were not, and why.
+    Doctor(DoctorArgs),
+    /// List, load and unload models on a running server.
+    #[command(after_help = MODELS_EXAMPLES)]
+    Models(ModelsArgs),
+    /// Measure how long batches of each model take on this machine's cores; resumable.
+    #[command(after_help = PROFILE_EXAMPLES)]
+    Profile(Box<ProfileArgs>),
+    /// Find how few devices keep every objective: gpulets, batches, devices needed, and why.
+    #[command(after_help = plan_examples())]
+    Plan(Box<PlanArgs>),
+    /// Run a workload through the scheduler in virtual time: goodput, latency, capacity, policies compared.
+    #[command(after_help = simulate_examples())]
+    Simulate(SimulateArgs),
+    /// Rank all policies on the standard workloads, and write the page that shows it.
+    #[command(after_help = ARENA_EXAMPLES)]
+    Arena(ArenaArgs),
+    /// Send a workload to a live server, measure every answer against its objective, find its capacity.
+    #[command(after_help = LOAD_EXAMPLES)]
+    Load(Box<LoadArgs>),
+    /// Set the simulator beside a live server: the same workload through both.
+    #[command(after_help = PARITY_EXAMPLES)]
+    Parity(Box<ParityArgs>),
+    /// Print a completion script for a shell.
+    #[command(after_help = "Example:\n  tessera completions bash > /etc/bash_completion.d/tessera")]
+    Completions {
+        /// Which shell.
+        shell: clap_complete::Shell,
+    },
+}
+
+/// Does what a command says. `whole` is the command line that completions are for.
+///
+/// # Errors
+/// Why it could not be done.
+pub fn run(
+    command: Command,
+    surroundings: &Surroundings,
+    whole: impl FnOnce() -> clap::Command,
+) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Check(arguments) => {
+            let config = configure(&arguments.config, surroundings);
+            check::run(&config, surroundings, arguments.load, arguments.json)
+        }
+        Command::Doctor(arguments) => {
+            let config = configure(&arguments.config, surroundings);
+            doctor::run(&config, surroundings, arguments.json)
+        }
+        Command::Models(arguments) => models_command::run(&arguments),
+        Command::Profile(arguments) => match configure(&arguments.config, surroundings) {
+            Ok(config) => profile::run(&config, &arguments, surroundings),
+            Err(problems) => Ok(problems.report()),
+        },
+        Command::Plan(arguments) => plan::run(&arguments),
+        Command::Simulate(arguments) => simulate::run(&arguments, surroundings),
+        Command::Arena(arguments) => simulate::arena::run(&arguments, surroundings),
+        Command::Load(arguments) => load::run(&arguments, surroundings),
+        Command::Parity(arguments) => parity::run(&arguments, surroundings),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut whole(), "tessera", &mut script);
+            output::write(&script);
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arguments::ModelsAction;
+    use crate::testing::Cli;
+    use clap::{CommandFactory as _, Parser as _};
+
+    fn parse(arguments: &[&str]) -> Cli {
+        Cli::try_parse_from([&["tessera"], arguments].concat()).unwrap()
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn commands_parse() {
+        assert!(matches!(parse(&["doctor", "--json"]).command, Some(Command::Doctor(args)) if args.json));
+        assert!(matches!(parse(&["check", "--load"]).command, Some(Command::Check(args)) if args.load));
+        let Some(Command::Models(models)) = parse(&["models", "--server", "h:1", "load", "m"]).command else {
+            panic!("expected models");
+        };
+        assert!(matches!(models.action, Some(ModelsAction::Load { model }) if model == "m"));
+        for bad in [
+            &["check", "--set", "limits.body"][..],
+            &["models", "load"],
+            &["doctor", "--nope"],
+            &["check", "--http"],
+        ] {
+            assert!(Cli::try_parse_from([&["tessera"], bad].concat()).is_err(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! `tessera load`: a workload against a live server.
+
+pub mod arguments;
+pub mod interruption;
+pub mod line;
+mod outputs;
+pub mod request;
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use anyhow::Context as _;
+use loadtest::compare::compare;
+use loadtest::{Drive, Report, Session};
+use node::output;
+use node::surroundings::Surroundings;
+use sim::Search;
+use sim::page::number;
+use workload::{Extent, Workload};
+
+use arguments::{LoadAction, LoadArgs};
+use line::Line;
+use outputs::Outputs;
+
+/// Exit code of a run in which this client could not keep up.
+const NOT_KEPT_UP: u8 = 3;
+/// Exit code of a run that was stopped from outside, as shells have it.
+const INTERRUPTED: u8 = 130;
+/// Distance between a rate that held and one that did not.
+const CAPACITY_TOLERANCE: f64 = 0.02;
+/// Trials of a search for the capacity.
+const TRIALS_MAX: u32 = 30;
+/// Largest report that is read back.
+const REPORT_BYTES: u64 = 1 << 30;
+
+/// Sends, measures, and answers.
+pub fn run(arguments: &LoadArgs, surroundings: &Surroundings) -> anyhow::Result<ExitCode> {
+    if let Some(LoadAction::Compare { before, after, json }) = &arguments.action {
+        return compare_files(before, after, *json, surroundings);
+    }
+    let workload = request::workload(arguments)?;
+    let drive = request::drive(arguments, &workload)?;
+    let mut settings = request::settings(&arguments.client, &arguments.url)?;
+    settings.keep_seconds = arguments.hdr.is_some();
+    let outputs = Outputs::open(arguments)?;
+    let stop = interruption::flag()?;
+    let line = Line::new(surroundings.stderr_is_terminal);
+    line.say(&format!("asking {}", arguments.url));
+    let report = Session::open(&workload, settings)
+        .map_err(anyhow::Error::from)
+        .and_then(|session| measure(&session, arguments, &workload, &drive, &stop, &line));
+    line.clear();
+    let report = report?;
+    outputs.write(&report, &command(surroundings), surroundings.stdout_is_coloured)?;
+    Ok(exit_code(&report))
+}
+
+fn measure(
+    session: &Session,
+    arguments: &LoadArgs,
+    workload: &Workload,
+    drive: &Drive,
+    stop: &Arc<AtomicBool>,
+    line: &Line,
+) -> anyhow::Result<Report> {
+    if !arguments.find_capacity {
+        return Ok(session.run(workload, drive, stop, &mut |live| line.show("", live))?);
+    }
+    anyhow::ensure!(
+        arguments.attainment > 0.0 && arguments.attainment <= 1.0,
+        "--attainment: expected more than 0 and at most 1, got {}",
+        arguments.attainment
+    );
+    let search =
+        Search { attainment: arguments.attainment, tolerance: CAPACITY_TOLERANCE, trials_max: TRIALS_MAX };
+    let Extent::Time(time) = workload.extent else {
+        anyhow::bail!(
+            "--find-capacity: expected a workload that ends by time: give the --duration of a trial"
+        );
+    };
+    let report = session.capacity(workload, &search, time, stop, &mut |trials, scale, live| {
+        let rate = workload.mean_rate() * scale;
+        line.show(&format!("trial {} at {}/s  ", trials.len() + 1, number(rate)), live);
+    })?;
+    Ok(report)
+}
+
+fn exit_code(report: &Report) -> ExitCode {
+    if report.interrupted {
+        ExitCode::from(INTERRUPTED)
+    } else if report.client.late_from.is_some() {
+        ExitCode::from(NOT_KEPT_UP)
+    } else {
+        ExitCode::SUCCESS
+    }
+}
+
+/// The command that was given, for whoever wants to do the same.
+fn command(surroundings: &Surroundings) -> String {
+    let words = surroundings.command_line.iter().skip(1).map(|word| crate::simulate::quoted(word));
+    std::iter::once("tessera".to_owned()).chain(words).collect::<Vec<_>>().join(" ")
+}
+
+fn compare_files(
+    before: &Path,
+    after: &Path,
+    json: bool,
+    surroundings: &Surroundings,
+) -> anyhow::Result<ExitCode> {
+    let read = |path: &Path| -> anyhow::Result<Report> {
+        let text = node::files::read_text(path, REPORT_BYTES)?;
+        Report::read(&text).with_context(|| path.display().to_string())
+    };
+    let comparison = compare(&read(before)?, &read(after)?);
+    if json {
+        output::line(&serde_json::to_string(&comparison)?);
+    } else {
+        output::write(comparison.text(surroundings.stdout_is_coloured).as_bytes());
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,228 @@
+//! From flags to what is sent: the workload, the stages, the settings of the client.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use loadtest::{Drive, Endpoint, Payloads, Samples, Settings, Tensors};
+use models::TimeSpan;
+use node::files::read_text;
+use workload::{Extent, Stages, Workload};
+
+use super::arguments::{ClientArgs, Encoding, LoadArgs, Process};
+use crate::simulate::reading;
+
+/// Duration and warm-up of a run of one model, unless they are given.
+const ONE_MODEL: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(1));
+/// Largest file of recorded requests.
+const SAMPLES_BYTES: u64 = 1 << 30;
+
+/// The workload that the flags ask for.
+pub fn workload(arguments: &LoadArgs) -> anyhow::Result<Workload> {
+    anyhow::ensure!(
+        arguments.duration.is_none_or(|duration| nanos(duration) > 0),
+        "--duration: expected more than 0s"
+    );
+    let mut workload = match (&arguments.workload, &arguments.model) {
+        (Some(path), _) => reading::read(path)?.workload,
+        (None, Some(model)) => one_model(arguments, model)?,
+        (None, None) => anyhow::bail!("expected a workload file, or --model"),
+    };
+    if let Some(seed) = arguments.seed {
+        workload = workload.with_seed(seed);
+    }
+    if let Some(duration) = arguments.duration {
+        workload.extent = Extent::Time(nanos(duration).min(workload::DURATION_MAX));
+    }
+    if let Some(warmup) = arguments.warmup {
+        workload.warmup = nanos(warmup);
+    }
+    let total: u64 = arguments.stages.iter().map(|stage| stage.time).fold(0, u64::saturating_add);
+    let time = match workload.extent {
+        _ if total > 0 => total,
+        Extent::Time(time) => time,
+        Extent::Requests(_) => workload::DURATION_MAX,
+    };
+    anyhow::ensure!(
+        workload.warmup < time,
+        "--warmup: {} leaves nothing to measure: the run takes {}",
+        TimeSpan(Duration::from_nanos(workload.warmup)),
+        TimeSpan(Duration::from_nanos(time))
+    );
+    reading::adapt(workload, arguments.rate_scale, None)
+}
+
+fn one_model(arguments: &LoadArgs, model: &str) -> anyhow::Result<Workload> {
+    anyhow::ensure!(
+        arguments.rate > 0.0 && arguments.rate.is_finite(),
+        "--rate: expected more than 0 requests a second, got {}",
+        arguments.rate
+    );
+    let (duration, warmup) = ONE_MODEL;
+    let duration = arguments.duration.map_or(duration, |duration| duration.0);
+    let process = match arguments.arrivals {
+        Process::Poisson => "poisson",
+        Process::Uniform => "uniform",
+    };
+    let name = toml::Value::String(model.to_owned());
+    let mut text = format!("name = {name}\n");
+    let _ = writeln!(text, "duration = \"{}\"", TimeSpan(duration));
+    let _ = writeln!(text, "warmup = \"{}\"", TimeSpan(warmup.min(duration / 10)));
+    let _ = writeln!(text, "[models.{name}]\nslo = \"{}\"", arguments.slo);
+    let _ = writeln!(text, "rate = {:?}\nrows = {}", arguments.rate, arguments.rows);
+    let _ = writeln!(text, "arrivals = {{ process = \"{process}\" }}");
+    let mut files = |name: &str| Err(format!("no file {name}"));
+    Workload::parse(&text, &mut files).map_err(|error| anyhow::anyhow!("--model: {}", error.problem))
+}
+
+/// How its requests are sent.
+pub fn drive(arguments: &LoadArgs, workload: &Workload) -> anyhow::Result<Drive> {
+    let time = match workload.extent {
+        Extent::Time(time) => time,
+        Extent::Requests(_) => workload::DURATION_MAX,
+    };
+    if let Some(concurrency) = arguments.concurrency {
+        return Ok(Drive::Closed { concurrency, time });
+    }
+    let stages = match arguments.stages.as_slice() {
+        [] => Stages::constant(time),
+        stages => Stages::new(stages.to_vec()),
+    };
+    Ok(Drive::Open(stages?))
+}
+
+/// How the server is spoken to.
+pub fn settings(arguments: &ClientArgs, endpoint: &Endpoint) -> anyhow::Result<Settings> {
+    anyhow::ensure!(
+        arguments.tolerance >= 0.0,
+        "--tolerance: expected 0 or more, got {}",
+        arguments.tolerance
+    );
+    anyhow::ensure!(!arguments.timeout.0.is_zero(), "--timeout: expected more than 0s");
+    Ok(Settings {
+        endpoint: endpoint.clone(),
+        tensors: match arguments.tensors {
+            Encoding::Binary => Tensors::Binary,
+            Encoding::Json => Tensors::Json,
+        },
+        names: arguments.maps.iter().cloned().collect(),
+        payloads: payloads(arguments)?,
+        tolerance: arguments.tolerance,
+        connections: arguments.connections,
+        threads: arguments.threads,
+        timeout: arguments.timeout.0,
+        keep_seconds: false,
+        keep_timings: false,
+    })
+}
+
+fn payloads(arguments: &ClientArgs) -> anyhow::Result<Payloads> {
+    let mut payloads = Payloads::default();
+    for (input, given) in &arguments.shapes {
+        let extents: Result<Vec<u64>, _> = given.split(',').map(|extent| extent.trim().parse()).collect();
+        let extents = extents
+            .map_err(|_| anyhow::anyhow!("--shape {input}: expected numbers such as 1,128, got `{given}`"))?;
+        payloads.shapes.insert(input.clone(), extents);
+    }
+    for (input, given) in &arguments.ranges {
+        let ends = given.split_once("..").and_then(|(low, high)| {
+            let ends: (f64, f64) = (low.trim().parse().ok()?, high.trim().parse().ok()?);
+            (ends.0.is_finite() && ends.1.is_finite() && ends.0 <= ends.1).then_some(ends)
+        });
+        let ends = ends.with_context(|| {
+            format!("--range {input}: expected two numbers such as 0..255, got `{given}`")
+        })?;
+        payloads.ranges.insert(input.clone(), ends);
+    }
+    let mut samples = BTreeMap::new();
+    for given in &arguments.samples {
+        let (model, file) = given.split_once('=').unwrap_or(("", given));
+        let text = read_text(Path::new(file), SAMPLES_BYTES).context("--samples")?;
+        samples.insert(model.to_owned(), Arc::new(Samples::parse(file, &text)?));
+    }
+    payloads.samples = samples;
+    Ok(payloads)
+}
+
+fn nanos(span: TimeSpan) -> u64 {
+    u64::try_from(span.0.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::commands::Command;
+    use crate::testing::Cli;
+
+    fn arguments(flags: &[&str]) -> LoadArgs {
+        let cli = Cli::try_parse_from([&["tessera", "load"], flags].concat());
+        match cli.unwrap_or_else(|error| panic!("{error}")).command {
+            Some(Command::Load(arguments)) => *arguments,
+            other => panic!("expected load, got {other:?}"),
+        }
+    }
+
+    fn refused(flags: &[&str]) -> String {
+        let arguments = arguments(flags);
+        let done = workload(&arguments)
+            .and_then(|workload| drive(&arguments, &workload))
+            .and_then(|_| settings(&arguments.client, &arguments.url));
+        format!("{:#}", done.unwrap_err())
+    }
+
+    #[test]
+    fn one_model_is_a_workload() {
+        let workload = workload(&arguments(&["-m", "a.b", "--rate", "250", "--slo", "20ms"])).unwrap();
+        assert_eq!((workload.models[0].name.as_str(), workload.models[0].slo), ("a.b", 20_000_000));
+        assert_eq!(workload.models[0].mean_rate(), 250.0);
+        assert_eq!((workload.extent, workload.warmup), (Extent::Time(10_000_000_000), 1_000_000_000));
+        let scaled = arguments(&["-m", "m", "--rate-scale", "3", "--duration", "500ms", "--seed", "9"]);
+        let workload = super::workload(&scaled).unwrap();
+        assert_eq!((workload.mean_rate().round(), workload.seed), (30.0, 9));
+        assert_eq!((workload.extent, workload.warmup), (Extent::Time(500_000_000), 50_000_000));
+    }
+
+    #[test]
+    fn stages_are_the_run() {
+        let arguments = arguments(&["-m", "m", "--stage", "2s:0..1", "--stage", "3s:2", "--warmup", "4s"]);
+        let workload = workload(&arguments).unwrap();
+        assert_eq!(workload.warmup, 4_000_000_000);
+        let Drive::Open(stages) = drive(&arguments, &workload).unwrap() else { panic!("expected stages") };
+        assert_eq!((stages.total(), stages.nominal()), (5_000_000_000, 7_000_000_000));
+    }
+
+    #[test]
+    fn faults_name_the_flag() {
+        for (flags, said) in [
+            (&["-m", "m", "--rate", "0"][..], "--rate: expected more than 0 requests a second, got 0"),
+            (&["-m", "m", "--warmup", "10s"], "--warmup: 10s leaves nothing to measure: the run takes 10s"),
+            (&["-m", "a b"], "--model: expected a name of at most 200 letters, digits, `-`, `_` and `.`"),
+            (&["-m", "m", "--duration", "0s"], "--duration: expected more than 0s"),
+            (&["-m", "m", "--shape", "x=1,a"], "--shape x: expected numbers such as 1,128, got `1,a`"),
+            (&["-m", "m", "--range", "x=3..1"], "--range x: expected two numbers such as 0..255, got `3..1`"),
+            (&["-m", "m", "--tolerance=-1"], "--tolerance: expected 0 or more, got -1"),
+            (&["-m", "m", "--timeout", "0s"], "--timeout: expected more than 0s"),
+            (&["-m", "m", "--rate-scale", "0"], "--rate-scale: expected a factor above 0, got 0"),
+        ] {
+            assert_eq!(refused(flags), said);
+        }
+        assert!(refused(&["gone.toml"]).starts_with("cannot read `gone.toml`"));
+        assert!(refused(&["-m", "m", "--samples", "gone"]).starts_with("--samples: cannot read `gone`"));
+        for wrong in [
+            &["load"][..],
+            &["load", "w.toml", "-m", "m"],
+            &["load", "-m", "m", "--stage", "2s:1", "--duration", "3s"],
+            &["load", "-m", "m", "--concurrency", "3", "--find-capacity"],
+            &["load", "-m", "m", "--url", "https://h"],
+            &["load", "-m", "m", "--map", "a"],
+            &["load", "-m", "m", "--stage", "2:1"],
+        ] {
+            assert!(Cli::try_parse_from([&["tessera"], wrong].concat()).is_err(), "{wrong:?}");
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! `tessera models`: list, load and unload on a running server, over its REST interface.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use bytes::Bytes;
+use http::{Method, Request, StatusCode};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper_util::rt::TokioIo;
+use node::output;
+use oip::metadata::{ErrorBody, RepositoryIndexRow};
+use tokio::net::TcpStream;
+
+use crate::arguments::{ModelsAction, ModelsArgs};
+
+/// Loading a large model takes a while; nothing takes longer.
+const PATIENCE: Duration = Duration::from_secs(600);
+/// Largest answer that is read.
+const ANSWER_BYTES: usize = 16 << 20;
+
+/// Asks the server and shows its answer.
+pub fn run(arguments: &ModelsArgs) -> anyhow::Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        tokio::time::timeout(PATIENCE, ask(arguments)).await.context("the server did not answer in time")?
+    })
+}
+
+async fn ask(arguments: &ModelsArgs) -> anyhow::Result<ExitCode> {
+    let server = arguments.server.trim_start_matches("http://").trim_end_matches('/');
+    match &arguments.action {
+        None | Some(ModelsAction::List) => {
+            let answer = post(server, "/v2/repository/index").await?;
+            if arguments.json {
+                output::line(&String::from_utf8_lossy(&answer));
+                return Ok(ExitCode::SUCCESS);
+            }
+            let rows: Vec<RepositoryIndexRow> = serde_json::from_slice(&answer)
+                .with_context(|| format!("{server} did not answer with a repository index"))?;
+            let rows = rows.into_iter().map(|row| vec![row.name, row.version, row.state, row.reason]);
+            output::write(output::table(&["model", "version", "state", "reason"], rows).as_bytes());
+        }
+        Some(ModelsAction::Load { model }) => control(arguments, server, model, "load").await?,
+        Some(ModelsAction::Unload { model }) => control(arguments, server, model, "unload").await?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn control(arguments: &ModelsArgs, server: &str, model: &str, action: &str) -> anyhow::Result<()> {
+    let name: models::ModelName =
+        model.parse().map_err(|error| anyhow::anyhow!("model `{model}`: {error}"))?;
+    post(server, &format!("/v2/repository/models/{name}/{action}")).await?;
+    if arguments.json {
+        output::line(&serde_json::json!({ "model": model, "done": action }).to_string());
+    } else {
+        output::line(&format!("{model}: {action}ed"));
+    }
+    Ok(())
+}
+
+/// Loads a model on the server at that address.
+pub fn load(server: &str, model: &str) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let name: models::ModelName =
+        model.parse().map_err(|error| anyhow::anyhow!("model `{model}`: {error}"))?;
+    let path = format!("/v2/repository/models/{name}/load");
+    let loaded = runtime.block_on(async {
+        tokio::time::timeout(PATIENCE, post(server, &path))
+            .await
+            .context("the server did not answer in time")?
+    });
+    loaded.map(drop)
+}
+
+async fn post(server: &str, path: &str) -> anyhow::Result<Bytes> {
+    let stream = TcpStream::connect(server)
+        .await
+        .with_context(|| format!("cannot reach a server at {server}: is it running? (`--server ADDRESS`)"))?;
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    let driver = tokio::spawn(connection);
+    let request = Request::builder()
+        .method(Method::POST)
+        .uri(path)
+        .header(http::header::HOST, server)
+        .body(Full::<Bytes>::default())?;
+    let response = sender.send_request(request).await.with_context(|| format!("{server} did not answer"))?;
+    let status = response.status();
+    let read = Limited::new(response.into_body(), ANSWER_BYTES).collect().await;
+    let body = read.map_err(|error| anyhow::anyhow!("{server}: {error}"))?.to_bytes();
+    driver.abort();
+    if status != StatusCode::OK {
+        match serde_json::from_slice::<ErrorBody>(&body) {
+            Ok(refused) => bail!("{}", refused.error),
+            Err(_) => bail!("{server} answered {status}"),
+        }
+    }
+    Ok(body)
+}

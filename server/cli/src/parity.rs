@@ -1,0 +1,106 @@
+//! `tessera parity`: the same workload through the simulator and through a live server on this machine, side by side.
+//!
+//! What the simulator knows of the server is measured beforehand, in runs of their own: the time of a request outside
+//! the scheduler, the time of a lane between two batches, and with real models how long their batches take. The run
+//! that is compared is neither of these.
+
+pub mod arguments;
+mod calibration;
+mod child;
+mod repository;
+mod table;
+
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use loadtest::{Drive, Endpoint, Protocol, Report, Session, Settings};
+use node::output;
+use node::surroundings::Surroundings;
+use router_core::batch::{BatchOptions, Policy};
+use sim::{Setup, Simulation};
+use workload::{Extent, Stages, Workload};
+
+use crate::load::{interruption, line::Line, request};
+use crate::simulate;
+use crate::simulate::reading;
+use arguments::{ParityArgs, Wire};
+use child::Child;
+use repository::Repository;
+use table::Parity;
+
+/// Exit code of a run in which the two differ by more than the goals.
+const DIFFERENT: u8 = 3;
+
+/// Runs both, and prints them side by side.
+pub fn run(arguments: &ParityArgs, surroundings: &Surroundings) -> anyhow::Result<ExitCode> {
+    let workload = reading::read(&arguments.workload)?.workload;
+    let mut workload = reading::adapt(workload, arguments.rate_scale, arguments.lanes)?;
+    if !workload.lanes.changes.is_empty() || workload.lanes.noise.stalls.is_some() {
+        anyhow::bail!("{}: lanes that fail or stall cannot be had on a live server", workload.name);
+    }
+    anyhow::ensure!(
+        workload.partition.is_none(),
+        "{}: [devices]: the server that is started here cuts none: expected lanes",
+        workload.name
+    );
+    let line = Line::new(surroundings.stderr_is_terminal);
+    let repository = match &arguments.repository {
+        Some(path) => Repository::given(path, arguments, &workload)?,
+        None => Repository::synthetic(&workload)?,
+    };
+    let child = Child::start(&repository, &surroundings.command_line)?;
+    let settings = request::settings(&arguments.client, &endpoint(&child, arguments.protocol))?;
+    let measured = measure(arguments, &mut workload, settings, &line);
+    line.clear();
+    child.stop()?;
+    let measured = measured?;
+    anyhow::ensure!(!measured.interrupted, "stopped: nothing to compare");
+    let simulated = Simulation::new(&workload, &setup()?)?.run(&mut |_| {})?;
+    let parity = Parity::new(&workload, arguments.repository.is_some(), &simulated, &measured);
+    if arguments.json {
+        output::line(&serde_json::to_string(&parity)?);
+    } else {
+        output::write(parity.text().as_bytes());
+    }
+    Ok(if parity.within() { ExitCode::SUCCESS } else { ExitCode::from(DIFFERENT) })
+}
+
+/// Measures what the simulator must know, which changes the workload, and then the workload.
+fn measure(
+    arguments: &ParityArgs,
+    workload: &mut Workload,
+    settings: Settings,
+    line: &Line,
+) -> anyhow::Result<Report> {
+    let stop = interruption::flag()?;
+    let real = arguments.repository.is_some();
+    calibration::measure(workload, &settings, real, &stop, line)?;
+    let session = Session::open(workload, settings)?;
+    let Extent::Time(time) = workload.extent else {
+        anyhow::bail!("{}: expected a workload that ends by time", workload.name);
+    };
+    let drive = Drive::Open(Stages::constant(time)?);
+    Ok(session.run(workload, &drive, &stop, &mut |live| line.show("live  ", live))?)
+}
+
+fn endpoint(child: &Child, wire: Wire) -> Endpoint {
+    let (authority, protocol) = match wire {
+        Wire::Http => (&child.http, Protocol::Http),
+        Wire::Http2 => (&child.http, Protocol::Http2),
+        Wire::Grpc => (&child.grpc, Protocol::Grpc),
+    };
+    Endpoint { authority: authority.clone(), protocol }
+}
+
+/// The router as the server sets it up.
+fn setup() -> anyhow::Result<Setup> {
+    let policy = Policy::new(simulate::DEFAULT_POLICY, &BatchOptions::default())?;
+    let limits = node::config::Limits::default();
+    let queue_limit = u32::try_from(limits.queue.get()).context("limits.queue")?;
+    Ok(Setup {
+        margin: node::MARGIN,
+        queue_limit,
+        queued_bytes_limit: limits.queue_bytes.0,
+        ..Setup::new(policy)
+    })
+}

@@ -1,0 +1,90 @@
+//! `tessera plan`: objectives, rates and profiles to gpulets, batches and the number of devices, with the reasons.
+//!
+//! The decisions are `gpulet-core`'s; what is said about a plan is the word of its judge, and not the planner's own.
+
+mod answer;
+pub mod arguments;
+mod document;
+mod explain;
+mod json;
+mod picture;
+pub mod reading;
+mod story;
+mod study;
+mod words;
+
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use gpulet_core::placement::Policy;
+use node::output;
+
+use arguments::PlanArgs;
+use reading::Question;
+use study::Study;
+
+/// Exit code for a wrong command line or a file with a mistake, as for flags that nobody knows.
+const WRONG_USAGE: u8 = 2;
+
+/// Plans and answers.
+pub fn run(arguments: &PlanArgs) -> anyhow::Result<ExitCode> {
+    let question = match reading::read(&arguments.problem, &arguments.devices) {
+        Ok(question) => question,
+        Err(error) => {
+            output::complain(&format!("error: {error:#}"));
+            return Ok(ExitCode::from(WRONG_USAGE));
+        }
+    };
+    let study = study::study(&question.problem, policies(arguments));
+    output::write(answer(arguments, &question, &study)?.as_bytes());
+    if let Some(path) = &arguments.svg {
+        match drawn(&question, &study) {
+            Some(svg) => {
+                std::fs::write(path, svg)
+                    .with_context(|| format!("--svg: cannot write `{}`", path.display()))?;
+                if !arguments.json {
+                    output::line(&format!("picture: {}", path.display()));
+                }
+            }
+            None => output::complain(&format!("`{}` is not written, for there is no plan", path.display())),
+        }
+    }
+    let sound = answer::best(&study).is_some_and(|(_, planned)| planned.judgement.is_sound());
+    Ok(if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn policies(arguments: &PlanArgs) -> Vec<Policy> {
+    let named = |names: &mut dyn Iterator<Item = &str>| names.filter_map(Policy::named).collect();
+    if arguments.compare {
+        return named(&mut Policy::NAMES.iter().copied());
+    }
+    if arguments.policy.is_empty() {
+        return vec![Policy::default()];
+    }
+    let mut names: Vec<&str> = arguments.policy.iter().map(String::as_str).collect();
+    names.sort_unstable();
+    names.dedup();
+    named(&mut names.into_iter())
+}
+
+fn answer(arguments: &PlanArgs, question: &Question, study: &Study) -> anyhow::Result<String> {
+    let best = answer::best(study).filter(|_| arguments.explain);
+    let explained = best.map(|(_, planned)| explain::explain(question, &planned.plan));
+    if arguments.json {
+        return Ok(json::json(question, study, explained.as_deref())? + "\n");
+    }
+    let mut text = answer::text(question, study);
+    if let (Some((_, planned)), Some(explained)) = (best, explained) {
+        text.push_str(&story::story(question, &planned.plan, &explained));
+    }
+    Ok(text)
+}
+
+/// The best plan as a picture; none without one.
+fn drawn(question: &Question, study: &Study) -> Option<String> {
+    let (entry, planned) = answer::best(study)?;
+    Some(picture::picture(question, entry.policy.name(), planned))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,304 @@
+//! What a study found, as tables for people.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use gpulet_core::check::SlotPrediction;
+use gpulet_core::placement::{Infeasible, Lack, Mend};
+use gpulet_core::plan::{Gpulet, Plan};
+use gpulet_core::problem::{Device, Problem};
+use gpulet_core::profile::Source;
+use node::output;
+use sim::page::number;
+
+use super::reading::Question;
+use super::study::{Entry, Growth, Least, Planned, Study, same_cost};
+use super::words;
+
+/// The study for people: the question, the policies side by side if there are several, the best plan, what it
+/// breaks, how much room is left, and what the figures rest on.
+pub fn text(question: &Question, study: &Study) -> String {
+    let mut text = format!("{}\n", headline(question));
+    if study.entries.len() > 1 {
+        let _ = write!(text, "\n{}", compared(study));
+    }
+    for entry in &study.entries {
+        if let Err(infeasible) = &entry.outcome {
+            let _ = writeln!(text, "{}: no plan: {}", entry.policy, infeasible_words(infeasible));
+        }
+    }
+    if let Some((entry, planned)) = best(study) {
+        let _ = writeln!(text, "\n{}: {}\n", entry.policy, entry.policy.about());
+        text.push_str(&gpulets(question, planned));
+        let _ = writeln!(text, "\n{}", needed(&question.problem, planned, &study.least));
+        text.push_str(&room(&question.problem, planned));
+        for violation in &planned.judgement.violations {
+            let _ = writeln!(text, "broken: {violation}");
+        }
+    }
+    for note in notes(question, study) {
+        let _ = writeln!(text, "note: {note}");
+    }
+    text
+}
+
+/// The first entry, if it has a plan.
+pub fn best(study: &Study) -> Option<(&Entry, &Planned)> {
+    let entry = study.entries.first()?;
+    Some((entry, entry.outcome.as_ref().ok()?))
+}
+
+/// What was asked, in a line.
+fn headline(question: &Question) -> String {
+    let problem = &question.problem;
+    let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
+    for device in problem.devices() {
+        let count = kinds.entry(&device.kind.name).or_default();
+        *count = count.saturating_add(1);
+    }
+    let kinds: Vec<String> = kinds.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
+    format!(
+        "{}: {} on {}, planned at {} with interference `{}`",
+        question.name,
+        words::counted(problem.workloads().len(), "workload"),
+        kinds.join(" and "),
+        question.quantile,
+        problem.interference().name()
+    )
+}
+
+fn compared(study: &Study) -> String {
+    let header = ["policy", "sound", "devices", "cost", "room as it stands", "planned anew", "broken"];
+    let rows = study.entries.iter().map(|entry| {
+        let mut row = vec![entry.policy.to_string()];
+        match &entry.outcome {
+            Err(_) => row.extend(["no plan", "-", "-", "-", "-", "-"].map(str::to_owned)),
+            Ok(planned) => {
+                let judgement = &planned.judgement;
+                let factor = |growth: Growth| growth.factor;
+                let room = |factor: Option<f64>| factor.map_or_else(|| "-".to_owned(), words::growth);
+                row.extend([
+                    if judgement.is_sound() { "yes" } else { "no" }.to_owned(),
+                    judgement.devices_used.to_string(),
+                    number(judgement.cost),
+                    room(planned.growth_unchanged),
+                    room(planned.growth_planned_anew.map(factor)),
+                    judgement.violations.len().to_string(),
+                ]);
+            }
+        }
+        row
+    });
+    output::table(&header, rows)
+}
+
+/// Every slot of the plan, device by device.
+fn gpulets(question: &Question, planned: &Planned) -> String {
+    let problem = &question.problem;
+    let in_turns =
+        planned.plan.gpulets.iter().any(|gpulet| gpulet.duty_us.is_some() || gpulet.window.is_some());
+    let mut header = vec!["device", "share", "workload", "batch"];
+    if in_turns {
+        header.push("turn");
+    }
+    header.extend(["alone ms", "beside ms", "worst ms", "SLO ms", "capacity/s", "rate/s"]);
+    let mut rows = Vec::new();
+    let mut last = "";
+    for (device, gpulet, slot, predicted) in slots(problem, planned) {
+        let wanted = problem.workloads().iter().find(|workload| workload.name == slot.workload);
+        let mut row = vec![
+            if device.name == last { String::new() } else { device.name.clone() },
+            words::share(gpulet.units, device.kind.units),
+            slot.workload.clone(),
+            slot.batch.to_string(),
+        ];
+        last = &device.name;
+        if in_turns {
+            row.push(words::turn(gpulet));
+        }
+        row.extend([
+            words::ms(predicted.alone_us),
+            words::ms(predicted.beside_us),
+            words::ms(predicted.worst_us),
+            wanted.map_or_else(String::new, |workload| words::ms(workload.slo_us)),
+            number(predicted.capacity),
+            number(slot.rate),
+        ]);
+        rows.push(row);
+    }
+    let mut text = output::table(&header, rows);
+    let _ = writeln!(
+        text,
+        "alone, beside: {} of a full batch, with nothing beside it and beside the worst that its neighbours run;\n\
+         worst: from arrival to answer, for a request that just misses a batch",
+        question.quantile
+    );
+    text
+}
+
+/// Every slot that the judge could predict, with where it is.
+pub fn slots<'a>(
+    problem: &'a Problem,
+    planned: &'a Planned,
+) -> impl Iterator<Item = (&'a Device, &'a Gpulet, &'a gpulet_core::plan::Slot, &'a SlotPrediction)> {
+    let devices: BTreeMap<&str, &Device> =
+        problem.devices().iter().map(|device| (device.name.as_str(), device)).collect();
+    let mut predictions = planned.judgement.slots.iter().peekable();
+    let all =
+        planned.plan.gpulets.iter().flat_map(|gpulet| gpulet.slots.iter().map(move |slot| (gpulet, slot)));
+    all.filter_map(move |(gpulet, slot)| {
+        let device = devices.get(gpulet.device.as_str())?;
+        // Slots that nothing is known of have no prediction; all others have, in the plan's order.
+        let predicted = predictions.next_if(|predicted| {
+            predicted.device == gpulet.device
+                && predicted.first_unit == gpulet.first_unit
+                && predicted.workload == slot.workload
+        })?;
+        Some((*device, gpulet, slot, predicted))
+    })
+}
+
+/// How many devices, and how many fewer could do at all.
+fn needed(problem: &Problem, planned: &Planned, least: &Least) -> String {
+    let used = planned.judgement.devices_used;
+    let mut text = format!("devices needed: {used} of {}", problem.devices().len());
+    let cost = planned.judgement.cost;
+    if (cost - used as f64).abs() > 1e-9 {
+        let _ = write!(text, ", cost {}", number(cost));
+    }
+    if !planned.judgement.is_sound() {
+        text.push_str("; the plan breaks promises, see below");
+        return text;
+    }
+    let fluid = least.devices_fluid.map(|fluid| (fluid, (fluid - 1e-9).ceil()));
+    let step = same_cost(problem);
+    let dedicated = least.dedicated.zip(step).map(|(found, step)| (found, (found.cost_least / step).round()));
+    match (fluid, dedicated) {
+        (Some((fluid, whole)), _) if used as f64 <= whole => {
+            let _ = write!(text, "; no plan does with fewer, for the work alone fills {fluid:.2}");
+        }
+        (fluid, Some((found, whole))) if used as f64 <= whole => {
+            let _ = write!(
+                text,
+                "; no plan of one gpulet a workload, and whole devices for what is more, does with fewer (`exact`, {})",
+                words::counted(usize::try_from(found.nodes).unwrap_or(usize::MAX), "step")
+            );
+            if let Some((fluid, _)) = fluid {
+                let _ = write!(text, ", the work alone fills {fluid:.2}");
+            }
+        }
+        (Some((fluid, whole)), _) => {
+            let more = used as f64 - whole.max(1.0);
+            let _ = write!(
+                text,
+                "; at most {} more than the optimum, for the work alone fills {fluid:.2}",
+                number(more)
+            );
+        }
+        (None, _) => {}
+    }
+    text
+}
+
+fn room(problem: &Problem, planned: &Planned) -> String {
+    let Some(unchanged) = planned.growth_unchanged else { return String::new() };
+    let mut text = format!("room: all rates may grow by {} as the plan stands", words::growth(unchanged));
+    if let Some(anew) = planned.growth_planned_anew {
+        let next = planned.judgement.devices_used.saturating_add(1);
+        let growth = words::growth(anew.factor);
+        let more = if anew.at_bound { " or more" } else { "" };
+        let _ = write!(text, ", by {growth}{more} planned anew, before device {next} is needed");
+        if next > problem.devices().len() {
+            text.push_str(", which is not there");
+        }
+    }
+    text.push('\n');
+    text
+}
+
+/// What a reader must know to trust the figures.
+pub fn notes(question: &Question, study: &Study) -> Vec<String> {
+    let mut notes = Vec::new();
+    let mut said: BTreeMap<(&str, &str, &str, &str), Vec<&str>> = BTreeMap::new();
+    for profile in &question.profiles {
+        let header = profile.header();
+        let source = match header.source {
+            Source::Measured => "measured",
+            Source::TypedIn => "typed in",
+            Source::Synthesised => "synthesised",
+        };
+        let key = (header.device.as_str(), header.engine.as_str(), source, header.note.as_str());
+        said.entry(key).or_default().push(profile.model());
+    }
+    for ((device, engine, source, note), models) in said {
+        let about = if note.is_empty() { String::new() } else { format!(": {note}") };
+        notes.push(format!("profiles of {} on {device} ({engine}) are {source}{about}", models.join(", ")));
+    }
+    for profile in question.profiles.iter().filter(|profile| !profile.repairs().is_empty()) {
+        notes.push(format!(
+            "profile of {} on {}: {} contradicted their neighbours and were evened out",
+            profile.model(),
+            profile.device(),
+            words::counted(profile.repairs().len(), "time")
+        ));
+    }
+    if !question.interference_said {
+        notes.push("interference is not set: neighbours are believed to change nothing".to_owned());
+    }
+    let unknown = best(study).map(|(_, planned)| planned.judgement.memory_unknown.join(", "));
+    if let Some(models) = unknown.filter(|models| !models.is_empty()) {
+        notes.push(format!("memory of {models} was never measured: whether it suffices is not known"));
+    }
+    notes
+}
+
+/// Why there is no plan, with the key that would mend it.
+pub fn infeasible_words(infeasible: &Infeasible) -> String {
+    let Infeasible { workload, lacks, mend } = infeasible;
+    let problem = match lacks {
+        Lack::Time { fastest_us, slo_us } => format!(
+            "workloads.{workload}.slo: {} cannot be met, two batches of one row on the largest share take {}",
+            words::time(*slo_us),
+            words::time(*fastest_us)
+        ),
+        Lack::Memory { needed, has } => format!(
+            "workloads.{workload}.model: needs {} of memory, the largest device has {}",
+            words::bytes(*needed),
+            words::bytes(*has)
+        ),
+        Lack::FaultDomains { needs, has } => format!(
+            "workloads.{workload}.replicas_min: must be in {needs} fault domains, its devices are in {has}"
+        ),
+        Lack::Devices { has } => {
+            format!("workloads.{workload}: found no room on {}", words::counted(*has, "device"))
+        }
+    };
+    let mended = match mend {
+        Mend::Slo { slo_us } => format!("expected at least {}", words::time(*slo_us)),
+        Mend::Memory { bytes } => format!("expected a device with at least {}", words::bytes(*bytes)),
+        Mend::FaultDomains { needs } => format!("expected {needs} fault domains, or fewer replicas"),
+        Mend::Devices { kind, more } => format!("{more} more of `{kind}` would do"),
+        Mend::Unknown => "expected a lower rate, a longer objective, or more devices".to_owned(),
+    };
+    format!("{problem}; {mended}")
+}
+
+/// Memory of a device that a plan takes, as far as profiles know: base, gpulets, weights once a model, arenas.
+pub fn memory_bytes(problem: &Problem, plan: &Plan, device: &Device) -> u64 {
+    let mut bytes = device.kind.base_bytes;
+    let mut models: Vec<&str> = Vec::new();
+    for gpulet in plan.gpulets.iter().filter(|gpulet| gpulet.device == device.name) {
+        bytes = bytes.saturating_add(device.kind.gpulet_bytes);
+        for slot in &gpulet.slots {
+            let workload = problem.workloads().iter().find(|workload| workload.name == slot.workload);
+            let Some(workload) = workload else { continue };
+            let Some(profile) = problem.profile(workload, &device.kind) else { continue };
+            bytes = bytes.saturating_add(profile.arena_bytes(slot.batch).unwrap_or(0));
+            if !models.contains(&profile.model()) {
+                models.push(profile.model());
+                bytes = bytes.saturating_add(profile.weights_bytes().unwrap_or(0));
+            }
+        }
+    }
+    bytes
+}

@@ -1,0 +1,264 @@
+//! Problem files from disk, with the profiles that they name: everything is checked here, and every fault named.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use gpulet_core::interference::{Interference, NoInterference};
+use gpulet_core::problem::{DEVICES_MAX, Device, DeviceKind, Problem, ProblemError, Workload};
+use gpulet_core::profile::{BATCH_MAX, Profile, Quantile, UNITS_MAX};
+use node::config::nearest;
+use node::files::read_text;
+use node::profiles;
+use workload::{Lines, WorkloadError};
+
+use super::arguments::Count;
+use super::document::{DeviceSection, Document, Paths, WorkloadSection};
+
+/// Largest problem file.
+const FILE_BYTES: u64 = 16 << 20;
+/// Longest name of a device or workload, letters.
+const NAME_MAX: usize = 128;
+/// Gpulets of a device where nothing else is said: what NVIDIA's MPS allows.
+const GPULETS_MAX: u32 = 48;
+/// The loosest objective: an hour, in microseconds.
+const SLO_MAX_US: f64 = 3.6e9;
+
+/// A problem with what its answer must tell about it.
+#[derive(Clone, Debug)]
+pub struct Question {
+    /// The file's name without its ending.
+    pub name: String,
+    /// The problem.
+    pub problem: Problem,
+    /// Which of the measured times it plans with.
+    pub quantile: Quantile,
+    /// The profiles that it uses, in the order of the files.
+    pub profiles: Vec<Profile>,
+    /// Whether the file says what neighbours do to each other.
+    pub interference_said: bool,
+}
+
+/// Reads a problem; the profiles that it names are looked for from its folder on.
+///
+/// # Errors
+/// The first thing that is wrong: the file, the line, the key, and what would be right.
+pub fn read(path: &Path, counts: &[Count]) -> anyhow::Result<Question> {
+    let text = read_text(path, FILE_BYTES)?;
+    let shown = path.display().to_string();
+    let mut document: Document = workload::parse_toml(&text).map_err(|fault| fault.named(&shown))?;
+    recount(&mut document, counts)?;
+    let lines = Lines::of(&text);
+    let folder = path.parent().unwrap_or_else(|| Path::new(""));
+    let question = build(&document, &lines, folder).map_err(|mut fault| {
+        if fault.file.is_empty() {
+            fault.line = lines.find(&fault.field);
+            fault.file.clone_from(&shown);
+        }
+        fault
+    })?;
+    let name = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+    Ok(Question { name, ..question })
+}
+
+/// A fault in the problem file itself; its line is found later.
+fn fault<T>(field: impl Into<String>, problem: impl Into<String>) -> Result<T, WorkloadError> {
+    Err(WorkloadError { file: String::new(), line: None, field: field.into(), problem: problem.into() })
+}
+
+/// Puts the numbers of devices that the command line gives in the place of the file's.
+fn recount(document: &mut Document, counts: &[Count]) -> anyhow::Result<()> {
+    for Count { section, devices } in counts {
+        let names: Vec<String> = document.devices.keys().cloned().collect();
+        let name = match (section, names.as_slice()) {
+            (Some(name), _) => name,
+            (None, [only]) => only,
+            (None, names) => anyhow::bail!(
+                "--devices: the file has {} sections of devices: expected NAME={devices} with one of {}",
+                names.len(),
+                names.join(", ")
+            ),
+        };
+        let Some(found) = document.devices.get_mut(name) else {
+            anyhow::bail!("--devices: no section [devices.{name}]: expected one of {}", names.join(", "));
+        };
+        found.count = Some(*devices);
+    }
+    Ok(())
+}
+
+/// The profiles that a problem names; at least one.
+fn read_profiles(paths: &Paths, folder: &Path) -> Result<Vec<Profile>, WorkloadError> {
+    let profiles = profiles::named("profiles", &paths.0, folder)?;
+    if profiles.is_empty() {
+        return fault("profiles", "expected at least one profile, run `tessera profile`");
+    }
+    Ok(profiles)
+}
+
+fn build(document: &Document, lines: &Lines, folder: &Path) -> Result<Question, WorkloadError> {
+    let all = read_profiles(&document.profiles, folder)?;
+    let interference = match &document.interference {
+        Some(said) => sim::interference("interference", said)?,
+        None => Interference::NoInterference(NoInterference),
+    };
+    let mut devices = Vec::new();
+    let mut sections = Vec::new();
+    for (name, section) in in_order("devices", &document.devices, lines) {
+        let more = read_devices(name, section, &all)?;
+        if devices.len().saturating_add(more.len()) > DEVICES_MAX {
+            let problem = format!("expected at most {DEVICES_MAX} devices in all");
+            return fault(format!("devices.{name}.count"), problem);
+        }
+        sections.extend(more.iter().map(|device| (device.name.clone(), name.to_owned())));
+        devices.extend(more);
+    }
+    if devices.is_empty() {
+        return fault("devices", "expected at least one section, like [devices.v100]");
+    }
+    let mut workloads = Vec::new();
+    for (name, section) in in_order("workloads", &document.workloads, lines) {
+        workloads.push(read_workload(name, section, &all)?);
+    }
+    if workloads.is_empty() {
+        return fault("workloads", "expected at least one section, like [workloads.resnet50]");
+    }
+    let kinds: BTreeSet<&str> = devices.iter().map(|device| device.kind.name.as_str()).collect();
+    let models: BTreeSet<&str> = workloads.iter().map(|workload| workload.model.as_str()).collect();
+    let used = |profile: &Profile| kinds.contains(profile.device()) && models.contains(profile.model());
+    let profiles: Vec<Profile> = all.iter().filter(|profile| used(profile)).cloned().collect();
+    let problem = Problem::new(devices, workloads, profiles.clone(), interference)
+        .map_err(|error| translated(error, &sections))?
+        .at_quantile(document.quantile);
+    Ok(Question {
+        name: String::new(),
+        problem,
+        quantile: document.quantile,
+        profiles,
+        interference_said: document.interference.is_some(),
+    })
+}
+
+/// Sections as they stand in the file.
+fn in_order<'a, T>(
+    table: &str,
+    sections: &'a std::collections::BTreeMap<String, T>,
+    lines: &Lines,
+) -> Vec<(&'a str, &'a T)> {
+    let mut sections: Vec<_> = sections.iter().map(|(name, section)| (name.as_str(), section)).collect();
+    sections.sort_by_key(|(name, _)| lines.find(&format!("{table}.{name}")));
+    sections
+}
+
+fn check_name(field: &str, name: &str) -> Result<(), WorkloadError> {
+    let letters = name.chars().count();
+    if letters == 0 || letters > NAME_MAX || name.chars().any(char::is_control) {
+        return fault(
+            field,
+            format!("expected a name of 1 to {NAME_MAX} letters without control characters"),
+        );
+    }
+    Ok(())
+}
+
+fn read_devices(
+    name: &str,
+    section: &DeviceSection,
+    profiles: &[Profile],
+) -> Result<Vec<Device>, WorkloadError> {
+    let field = |key: &str| format!("devices.{name}.{key}");
+    check_name(&format!("devices.{name}"), name)?;
+    let count = section.count.unwrap_or(1);
+    if !(1..=DEVICES_MAX).contains(&count) {
+        return fault(field("count"), format!("expected 1 to {DEVICES_MAX}, got {count}"));
+    }
+    let kind = section.kind.as_deref().unwrap_or(name);
+    let profiled = profiles.iter().find(|profile| profile.device() == kind);
+    let Some(units) = section.units.or(profiled.map(Profile::units_total)) else {
+        let known: BTreeSet<&str> = profiles.iter().map(Profile::device).collect();
+        let problem = format!("no profile of a device `{kind}`{}", known_words(kind, &known));
+        return fault(field("kind"), problem);
+    };
+    if !(1..=UNITS_MAX).contains(&units) {
+        return fault(field("units"), format!("expected 1 to {UNITS_MAX}, got {units}"));
+    }
+    let sizes = section.sizes.clone().unwrap_or_else(|| (1..=units).collect());
+    let ascending = sizes.is_sorted_by(|left, right| left < right);
+    if !ascending || sizes.first().is_none_or(|least| *least == 0) || sizes.last() > Some(&units) {
+        return fault(field("sizes"), format!("expected ascending numbers from 1 to {units}, got {sizes:?}"));
+    }
+    let kind = Arc::new(DeviceKind {
+        name: kind.to_owned(),
+        units,
+        sizes,
+        gpulets_max: section.gpulets_max.unwrap_or(GPULETS_MAX),
+        base_bytes: section.base_memory.0,
+        gpulet_bytes: section.gpulet_memory.0,
+    });
+    let width = count.saturating_sub(1).to_string().len();
+    let device = |at: usize| {
+        let own = if count == 1 { name.to_owned() } else { format!("{name}-{at:0width$}") };
+        Device {
+            kind: Arc::clone(&kind),
+            memory_bytes: section.memory.0,
+            fault_domain: section.fault_domain.clone().unwrap_or_else(|| own.clone()),
+            cost: section.cost.unwrap_or(1.0),
+            name: own,
+        }
+    };
+    Ok((0..count).map(device).collect())
+}
+
+fn read_workload(
+    name: &str,
+    section: &WorkloadSection,
+    profiles: &[Profile],
+) -> Result<Workload, WorkloadError> {
+    let field = |key: &str| format!("workloads.{name}.{key}");
+    check_name(&format!("workloads.{name}"), name)?;
+    let model = section.model.as_deref().unwrap_or(name);
+    if profiles.iter().all(|profile| profile.model() != model) {
+        let known: BTreeSet<&str> = profiles.iter().map(Profile::model).collect();
+        return fault(field("model"), format!("no profile of `{model}`{}", known_words(model, &known)));
+    }
+    let slo_us = section.slo.0.as_nanos() as f64 / 1e3;
+    if !(slo_us > 0.0 && slo_us <= SLO_MAX_US) {
+        return fault(field("slo"), format!("expected more than 0 and at most 1h, got {}", section.slo));
+    }
+    Ok(Workload {
+        name: name.to_owned(),
+        model: model.to_owned(),
+        tenant: section.tenant.clone(),
+        not_with: section.not_with.clone(),
+        slo_us,
+        rate: section.rate,
+        head_room: section.head_room.unwrap_or(1.0),
+        replicas_min: section.replicas_min.unwrap_or(1),
+        batch_max: section.batch_max.unwrap_or(BATCH_MAX),
+    })
+}
+
+/// What was meant, or what there is.
+fn known_words(word: &str, known: &BTreeSet<&str>) -> String {
+    let known: Vec<&str> = known.iter().copied().collect();
+    match nearest(word, &known) {
+        Some(near) => format!(", did you mean `{near}`?"),
+        None if known.is_empty() => ": the profile files are empty, run `tessera profile`".to_owned(),
+        None => format!(": expected one of {}, or run `tessera profile`", known.join(", ")),
+    }
+}
+
+/// A fault of the problem in the words of the file.
+fn translated(error: ProblemError, sections: &[(String, String)]) -> WorkloadError {
+    let ProblemError { field, problem } = error;
+    let of_device = field.strip_prefix("devices.").and_then(|rest| {
+        sections.iter().find_map(|(device, section)| {
+            let key = rest.strip_prefix(device.as_str())?;
+            let whole = key.is_empty() || key.starts_with('.');
+            whole.then(|| format!("devices.{section}{}", key.replace(".kind.", ".")))
+        })
+    });
+    let of_objective = field.strip_suffix(".slo_us").map(|workload| format!("{workload}.slo"));
+    let field = of_device.or(of_objective).unwrap_or(field);
+    WorkloadError { file: String::new(), line: None, field, problem }
+}

@@ -1,0 +1,89 @@
+//! The flags of `tessera profile`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use gpulet_core::profile::{BATCH_MAX, UNITS_MAX};
+use models::TimeSpan;
+use node::config::ConfigArgs;
+
+/// Options of `profile`.
+#[derive(Args, Clone, Debug)]
+pub struct ProfileArgs {
+    /// Configuration.
+    #[command(flatten)]
+    pub config: ConfigArgs,
+    /// A model of the repository; may be repeated. Default: all of them.
+    #[arg(long = "model", short, value_name = "NAME")]
+    pub models: Vec<String>,
+    /// The file of profiles. What it holds already is not measured again.
+    #[arg(long, short, value_name = "FILE.jsonl", default_value = "profile.jsonl")]
+    pub out: PathBuf,
+    /// Rows of the batches. Default: 1, 2, 4, 8, 16, 32, as far as a model takes them, and the largest that a model
+    /// takes if that is less.
+    #[arg(long, value_name = "ROWS,...", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=i64::from(BATCH_MAX)))]
+    pub batches: Vec<u32>,
+    /// Numbers of cores that a batch runs on. Default: 1, 2, 3, 4, 6, 8, 12, as far as this process may use them, and
+    /// all that it may use.
+    #[arg(long, value_name = "CORES,...", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=i64::from(UNITS_MAX)))]
+    pub cores: Vec<u32>,
+    /// Run each batch for so long, and at least 100 times; one for which that takes ten times as long, at least 20
+    /// times.
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = time)]
+    pub time: TimeSpan,
+    /// Measure every batch on the fewest cores beside synthetic neighbours on all others too: one that computes, one that
+    /// goes through memory. Needs a core more than the batch; takes about five times as long as the batch alone.
+    #[arg(long)]
+    pub neighbours: bool,
+    /// Measure these models again from the start; profiles of others stay in the file.
+    #[arg(long)]
+    pub fresh: bool,
+    /// Write a page with plots, for a browser; needs nothing else and can be mailed.
+    #[arg(long, value_name = "FILE.html")]
+    pub report: Option<PathBuf>,
+    /// Write a plot: what batches and cores gain.
+    #[arg(long, value_name = "FILE.svg")]
+    pub svg: Option<PathBuf>,
+    /// Answer in JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Examples and exit codes, below the options.
+pub const PROFILE_EXAMPLES: &str = "\
+Examples:
+  tessera profile                                        the embedded model, into profile.jsonl
+  tessera profile --repository ./models --report profile.html
+  tessera profile --repository ./models --model resnet50 --batches 1,8 --cores 1,2 --time 500ms
+
+Each batch is run until three successive medians agree within 5 %, then measured with changing inputs. Runs during
+which threads waited for a core that ran something else are left out, and said. Measure on a machine that does nothing
+else.
+
+Ctrl-C stops; the same command goes on where it stopped. `tessera plan` reads the file.
+Exit code 0: all is measured. 1: a model could not be, and is said. 2: wrong usage. 130: stopped by Ctrl-C.";
+
+/// Shortest and longest time that a batch may be run for.
+const SHORTEST: TimeSpan = TimeSpan(std::time::Duration::from_millis(1));
+const LONGEST: TimeSpan = TimeSpan(std::time::Duration::from_secs(600));
+
+fn time(text: &str) -> Result<TimeSpan, String> {
+    let span: TimeSpan = text.parse().map_err(|error: models::InvalidTimeSpan| error.to_string())?;
+    if (SHORTEST..=LONGEST).contains(&span) {
+        return Ok(span);
+    }
+    Err(format!("expected {SHORTEST} to {LONGEST}, got {span}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_has_bounds() {
+        assert_eq!(time("500ms").unwrap().0.as_millis(), 500);
+        for (text, says) in [("0s", "expected 1ms to 10m"), ("11m", "got 11m"), ("2", "expected a unit")] {
+            assert!(time(text).unwrap_err().contains(says), "{text}");
+        }
+    }
+}

@@ -1,0 +1,344 @@
+//! Measuring: a session pinned to its cores as a lane of `tessera serve` would be, one batch size after the other.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::AtomicBool;
+use std::thread;
+use std::time::Duration;
+
+use gpulet_core::profile::{ArenaLine, Cell, Header, Line, Source as Origin};
+use models::engine::Session;
+use models::{EngineChoice, Loader, MadeUp};
+use node::catalog::Source;
+
+use super::bar::Bar;
+use super::machine::{DEVICE, Machine, engine_words};
+use super::record::{Record, differences};
+use super::repeat::Repeat;
+use super::resident;
+use super::runs::Measured;
+use super::subjects::Subject;
+use super::waiting::{self, Waiting};
+
+/// Batches with other values that a cell runs in turn, so that caches are not flattered.
+pub const ROTATION: usize = 16;
+/// Bytes of these together.
+pub const INPUT_BYTES_MAX: usize = 256 << 20;
+
+/// Why a model was not measured to the end.
+#[derive(Debug)]
+pub enum Halt {
+    /// Somebody wants the run to end.
+    Stopped,
+    /// The model cannot be measured, or no further.
+    Failed(String),
+    /// Nothing can be: the file cannot be written.
+    Lost(anyhow::Error),
+}
+
+/// What this run found beside what is in the file.
+#[derive(Debug, Default)]
+pub struct Findings {
+    /// Cells measured in this run, by model, batch and cores.
+    pub measured: BTreeMap<(String, u32, u32), Measured>,
+    /// What a reader must know to trust the figures.
+    pub notes: BTreeSet<String>,
+}
+
+/// Where measurements go.
+#[derive(Debug)]
+pub struct Desk<'a> {
+    /// The file.
+    pub record: &'a mut Record,
+    /// The bar.
+    pub bar: &'a mut Bar,
+    /// The rest.
+    pub findings: &'a mut Findings,
+}
+
+/// What all measurements share.
+#[derive(Clone, Copy)]
+pub struct Bench<'a> {
+    /// Where models come from.
+    pub source: &'a Source,
+    /// Engines.
+    pub loader: &'a Loader,
+    /// The device.
+    pub machine: &'a Machine,
+    /// Time of a cell.
+    pub time: Duration,
+    /// Set once somebody wants the run to end.
+    pub stop: &'a AtomicBool,
+}
+
+/// A session to be measured.
+pub struct Loaded {
+    /// The session.
+    pub session: Box<dyn Session>,
+    /// Its inputs.
+    pub made_up: MadeUp,
+    /// Its threads; none where the kernel does not say how long they wait.
+    pub waiting: Option<Waiting>,
+    /// Memory of the process before a batch was run; none where the kernel does not say.
+    idle: Option<u64>,
+    weights: Option<u64>,
+}
+
+impl Bench<'_> {
+    /// Measures batches of a model on the first `units` cores.
+    ///
+    /// # Errors
+    /// When it was stopped, or something failed; cells until then are in the file.
+    pub fn measure(
+        &self,
+        subject: &Subject,
+        units: u32,
+        batches: &[u32],
+        desk: &mut Desk<'_>,
+    ) -> Result<(), Halt> {
+        Self::in_a_thread(|| self.pinned(subject, units, batches, desk))
+    }
+
+    /// Runs work that pins its thread.
+    pub fn in_a_thread(work: impl FnOnce() -> Result<(), Halt> + Send) -> Result<(), Halt> {
+        thread::scope(|scope| {
+            // A thread of its own: what is pinned stays pinned.
+            let thread = thread::Builder::new().name("profile".to_owned()).spawn_scoped(scope, work);
+            let thread = thread.map_err(|error| Halt::Failed(format!("cannot start a thread: {error}")))?;
+            thread
+                .join()
+                .unwrap_or_else(|_| Err(Halt::Failed("the thread that measured it panicked".to_owned())))
+        })
+    }
+
+    fn pinned(
+        &self,
+        subject: &Subject,
+        units: u32,
+        batches: &[u32],
+        desk: &mut Desk<'_>,
+    ) -> Result<(), Halt> {
+        let model = subject.name.as_str();
+        let cores = usize::try_from(units).ok().and_then(|count| self.machine.cores.get(..count));
+        let cores = cores.ok_or_else(|| Halt::Failed(format!("{units} cores are not there")))?;
+        let mut loaded = self.load_on(subject, units, cores, desk)?;
+        let header = self.header(subject, &loaded);
+        desk.findings.notes.extend(notes(model, units, &loaded));
+        let most = loaded.session.signature().max_batch.max(1);
+        for &batch in batches {
+            if batch > most {
+                let note = format!(
+                    "{model}: batches of more than {most} rows are not measured: they change its answers"
+                );
+                desk.findings.notes.insert(note);
+            } else {
+                desk.bar.say(format!("{model}, batch {batch} on {}", cores_words(units)));
+                let (measured, arena) =
+                    self.cell(&mut loaded, batch, desk.bar).map_err(|halt| match halt {
+                        Halt::Failed(reason) => {
+                            Halt::Failed(format!("batch {batch} on {}: {reason}", cores_words(units)))
+                        }
+                        other => other,
+                    })?;
+                let mut lines = vec![cell_line(batch, units, &measured)];
+                lines.extend(arena.and_then(|bytes| arena_line(desk.record.lines(model), batch, bytes)));
+                desk.record.add(&header, &lines).map_err(Halt::Lost)?;
+                desk.findings.measured.insert((model.to_owned(), batch, units), measured);
+            }
+            desk.bar.finish_cell();
+        }
+        Ok(())
+    }
+
+    /// Pins the thread to the cores and loads the model, which must be as it was when the profile that is there was begun.
+    pub fn load_on(
+        &self,
+        subject: &Subject,
+        units: u32,
+        cores: &[usize],
+        desk: &Desk<'_>,
+    ) -> Result<Loaded, Halt> {
+        let model = subject.name.as_str();
+        gpulet::pin_this_thread(cores).map_err(|error| Halt::Failed(error.to_string()))?;
+        desk.bar.say(format!("loading {model} for {}", cores_words(units)));
+        let loaded = self.load(subject, cores)?;
+        if let Some(found) = desk.record.header(model) {
+            let differ = differences(found, &self.header(subject, &loaded));
+            if !differ.is_empty() {
+                return Err(Halt::Failed(refusal(&differ)));
+            }
+        }
+        Ok(loaded)
+    }
+
+    fn load(&self, subject: &Subject, cores: &[usize]) -> Result<Loaded, Halt> {
+        let threads = waiting::threads();
+        models::release_unused_memory();
+        let before = resident::own();
+        let files = subject.read(self.source).map_err(Halt::Failed)?;
+        let options = subject.config.load_options(cores.len(), cores.to_vec());
+        let loaded = self.loader.load(&files, &options);
+        let mut session = loaded.map_err(|error| Halt::Failed(error.to_string()))?;
+        drop(files);
+        session.trim();
+        let made_up = MadeUp::of(session.as_mut());
+        let made_up = made_up.ok_or_else(|| {
+            Halt::Failed("no made-up input runs: it cannot be measured without real requests".to_owned())
+        })?;
+        models::release_unused_memory();
+        let (idle, own) = (resident::now(), resident::own());
+        let weights = own.zip(before).and_then(|(after, before)| after.checked_sub(before));
+        let helpers: BTreeSet<u32> = waiting::threads().difference(&threads).copied().collect();
+        Ok(Loaded {
+            session,
+            made_up,
+            waiting: Waiting::of(&helpers),
+            idle,
+            weights: weights.filter(|bytes| *bytes > 0),
+        })
+    }
+
+    /// What is said of the profile of a model.
+    pub fn header(&self, subject: &Subject, loaded: &Loaded) -> Header {
+        let engine = loaded.session.engine();
+        let extent = loaded.made_up.free_extent();
+        let extent = extent.map(|extent| format!("; free dimensions {extent}")).unwrap_or_default();
+        Header {
+            note: format!("{}version {}{extent}", self.note_prefix(engine), subject.version),
+            weights_bytes: loaded.weights,
+            ..self.header_of(subject, engine)
+        }
+    }
+
+    /// What is known of a profile before the model is loaded.
+    fn header_of(&self, subject: &Subject, engine: &str) -> Header {
+        Header {
+            version: 1,
+            model: subject.name.to_string(),
+            model_sha256: Some(subject.hash.to_string()),
+            device: DEVICE.to_owned(),
+            engine: engine.to_owned(),
+            source: Origin::Measured,
+            note: self.note_prefix(engine),
+            units_total: self.machine.units(),
+            weights_bytes: None,
+            load_us_per_row: 0.0,
+        }
+    }
+
+    fn note_prefix(&self, engine: &str) -> String {
+        format!("{}; {}; ", self.machine.words, engine_words(engine, self.loader))
+    }
+
+    /// Whether a profile that is there already can be gone on with, as far as can be told without loading the model.
+    ///
+    /// # Errors
+    /// What differs, and the ways out.
+    pub fn check(&self, subject: &Subject, found: &Header) -> Result<(), String> {
+        let engine = match subject.config.engine {
+            EngineChoice::Named(name) => name,
+            EngineChoice::Auto => found.engine.as_str(),
+        };
+        let mut now = self.header_of(subject, engine);
+        if found.note.starts_with(&now.note) {
+            now.note.clone_from(&found.note);
+        }
+        let differ = differences(found, &now);
+        if differ.is_empty() { Ok(()) } else { Err(refusal(&differ)) }
+    }
+
+    /// Runs a batch until it is warm, then as often as it takes. Gives its times, and the memory that it needs beside
+    /// the session, where the kernel says.
+    fn cell(&self, loaded: &mut Loaded, batch: u32, bar: &mut Bar) -> Result<(Measured, Option<u64>), Halt> {
+        let Loaded { session, made_up, waiting, idle, .. } = loaded;
+        let batches = made_up.batches(batch, ROTATION, INPUT_BYTES_MAX).ok_or_else(|| {
+            Halt::Failed(format!(
+                "its inputs would be larger than {INPUT_BYTES_MAX} bytes: leave it out of --batches"
+            ))
+        })?;
+        let inputs = batches.iter().flat_map(|batch| batch.inputs.iter().flatten());
+        let input_bytes: u64 = inputs.map(|tensor| tensor.data.len() as u64).sum();
+        models::release_unused_memory();
+        let peak_is_new = resident::forget_peak();
+        let mut repeat = Repeat::new(session.as_mut(), waiting.as_ref(), &batches, self.stop);
+        let usual = repeat.warm_up(self.time)?;
+        let peak = peak_is_new.and_then(|()| resident::peak());
+        let arena = peak.zip(*idle).and_then(|(peak, idle)| peak.checked_sub(idle)?.checked_sub(input_bytes));
+        let measured = repeat.measure(usual, self.time, |done| bar.show(done))?;
+        Ok((measured, arena.filter(|bytes| *bytes > 0)))
+    }
+}
+
+/// A number of cores in words.
+pub fn cores_words(units: u32) -> String {
+    if units == 1 { "1 core".to_owned() } else { format!("{units} cores") }
+}
+
+fn refusal(differ: &[String]) -> String {
+    format!(
+        "the profile that is there was measured otherwise: {}: name another file with --out, or measure again from the \
+         start with --fresh",
+        differ.join(", ")
+    )
+}
+
+fn notes(model: &str, units: u32, loaded: &Loaded) -> Vec<String> {
+    let mut notes = Vec::new();
+    if units > 1 && loaded.session.engine() == models::engine::tract::NAME {
+        notes.push(format!("{model}: engine `tract` runs a batch on one thread: more cores change nothing"));
+    }
+    if loaded.waiting.is_none() {
+        notes.push(
+            "the kernel does not say how long threads wait for cores: no run could be left out for it"
+                .to_owned(),
+        );
+    }
+    notes
+}
+
+fn cell_line(batch: u32, units: u32, measured: &Measured) -> Line {
+    Line::Cell(Cell {
+        batch,
+        units,
+        p50_us: measured.p50_us,
+        p95_us: measured.p95_us,
+        p99_us: measured.p99_us,
+        count: measured.count as u64,
+        left_out: Some(measured.left_out as u64),
+        doubt: None,
+    })
+}
+
+/// The line that says what batches up to that size need, if it says more than those that are there: a smaller batch
+/// needs no more than a larger one, and the most of all numbers of cores counts.
+fn arena_line(known: &[Line], batch: u32, bytes: u64) -> Option<Line> {
+    let arenas = || {
+        known.iter().filter_map(|line| match line {
+            Line::Arena(arena) => Some(*arena),
+            Line::Profile(_)
+            | Line::Cell(_)
+            | Line::Utilisation(_)
+            | Line::Neighbour(_)
+            | Line::Coefficients(_) => None,
+        })
+    };
+    let most = arenas().filter(|arena| arena.batch <= batch).map(|arena| arena.bytes).max().unwrap_or(0);
+    let said = arenas().filter(|arena| arena.batch == batch).map(|arena| arena.bytes).max();
+    let bytes = bytes.max(most);
+    said.is_none_or(|said| said < bytes).then_some(Line::Arena(ArenaLine { batch, bytes }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arenas_only_grow_with_the_batch_and_are_said_once() {
+        let arena = |batch, bytes| Line::Arena(ArenaLine { batch, bytes });
+        assert_eq!(arena_line(&[], 1, 10), Some(arena(1, 10)));
+        let known = [arena(1, 10), arena(2, 30)];
+        assert_eq!(arena_line(&known, 4, 20), Some(arena(4, 30)));
+        assert_eq!(arena_line(&known, 2, 30), None);
+        assert_eq!(arena_line(&known, 2, 31), Some(arena(2, 31)));
+        assert_eq!(arena_line(&known, 1, 5), None);
+    }
+}

@@ -1,0 +1,221 @@
+//! The file of profiles: read, checked, and added to cell by cell.
+//!
+//! Lines belong to the last `profile` line above them, so a profile that is to grow must be the last one. Where it is
+//! not, the file is written anew with that profile moved to the end; all else is appending, one write a cell, so that a
+//! run that is killed leaves a file that can be read, or one with half a line at its end that is cut off.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File, OpenOptions};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use gpulet_core::profile::{Header, Line, Neighbour, Profile};
+use node::files::read_text;
+
+use super::machine::DEVICE;
+
+/// Largest file.
+const FILE_BYTES: u64 = 256 << 20;
+
+/// A file of profiles that this process alone writes to.
+#[derive(Debug)]
+pub struct Record {
+    path: PathBuf,
+    file: File,
+    /// Lines of each profile, in the file's order.
+    profiles: Vec<Vec<Line>>,
+}
+
+impl Record {
+    /// Opens a file, or starts one.
+    ///
+    /// # Errors
+    /// When it cannot be read or written, is no file of profiles, or is being written by another run.
+    pub fn open(path: &Path) -> anyhow::Result<Self> {
+        let file = lock(path)?;
+        let text = read_text(path, FILE_BYTES)?;
+        let whole = whole_lines(&text);
+        let profiles =
+            Profile::read(&whole).with_context(|| format!("`{}` is no file of profiles", path.display()))?;
+        let profiles = profiles.iter().map(Profile::lines).collect();
+        let mut record = Self { path: path.to_owned(), file, profiles };
+        if whole != text {
+            record.rewrite()?;
+        }
+        Ok(record)
+    }
+
+    /// What is said of a model's profile on this machine's kind of device.
+    pub fn header(&self, model: &str) -> Option<&Header> {
+        let lines = self.profiles.get(self.place(model)?)?;
+        lines.first().and_then(header_of)
+    }
+
+    /// Lines of a model's profile; none if it has none.
+    pub fn lines(&self, model: &str) -> &[Line] {
+        self.place(model).and_then(|place| self.profiles.get(place)).map_or(&[], Vec::as_slice)
+    }
+
+    /// The batches and cores of a model's cells.
+    pub fn cells(&self, model: &str) -> BTreeSet<(u32, u32)> {
+        let cell = |line: &Line| match line {
+            Line::Cell(cell) => Some((cell.batch, cell.units)),
+            Line::Profile(_)
+            | Line::Arena(_)
+            | Line::Utilisation(_)
+            | Line::Neighbour(_)
+            | Line::Coefficients(_) => None,
+        };
+        self.lines(model).iter().filter_map(cell).collect()
+    }
+
+    /// The batches, cores and neighbours that a model was measured beside.
+    pub fn neighbours(&self, model: &str) -> BTreeSet<(u32, u32, Neighbour)> {
+        let line = |line: &Line| match line {
+            Line::Neighbour(line) => Some((line.batch, line.units, line.beside)),
+            Line::Profile(_)
+            | Line::Cell(_)
+            | Line::Arena(_)
+            | Line::Utilisation(_)
+            | Line::Coefficients(_) => None,
+        };
+        self.lines(model).iter().filter_map(line).collect()
+    }
+
+    /// Takes models' profiles on this machine's kind of device out of the file.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn forget<'a>(&mut self, models: impl Iterator<Item = &'a str>) -> anyhow::Result<()> {
+        let before = self.profiles.len();
+        for model in models {
+            if let Some(place) = self.place(model) {
+                self.profiles.remove(place);
+            }
+        }
+        if self.profiles.len() == before { Ok(()) } else { self.rewrite() }
+    }
+
+    /// Adds lines to the profile that `header` is of, and starts it where there is none. They are in the file, in one
+    /// piece, when this returns.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn add(&mut self, header: &Header, lines: &[Line]) -> anyhow::Result<()> {
+        let mut new = Vec::new();
+        match self.place(&header.model) {
+            None => {
+                new.push(Line::Profile(header.clone()));
+                self.profiles.push(Vec::new());
+            }
+            Some(place) if place.saturating_add(1) < self.profiles.len() => {
+                let profile = self.profiles.remove(place);
+                self.profiles.push(profile);
+                self.rewrite()?;
+            }
+            Some(_) => {}
+        }
+        new.extend_from_slice(lines);
+        let text = text(&new)?;
+        let written = self.file.write_all(text.as_bytes()).and_then(|()| self.file.flush());
+        written.with_context(|| format!("cannot write `{}`", self.path.display()))?;
+        if let Some(last) = self.profiles.last_mut() {
+            last.extend(new);
+        }
+        Ok(())
+    }
+
+    fn place(&self, model: &str) -> Option<usize> {
+        let is_it = |header: &Header| header.model == model && header.device == DEVICE;
+        self.profiles.iter().position(|lines| lines.first().and_then(header_of).is_some_and(is_it))
+    }
+
+    /// Replaces the file by one with the profiles as they are now; whoever reads it sees one or the other.
+    fn rewrite(&mut self) -> anyhow::Result<()> {
+        let place = || format!("cannot write `{}`", self.path.display());
+        // A link stays one: what it points to is replaced.
+        let real = fs::canonicalize(&self.path).with_context(place)?;
+        let folder = real.parent().unwrap_or_else(|| Path::new("/"));
+        let mut temporary = tempfile::NamedTempFile::new_in(folder).with_context(place)?;
+        for profile in &self.profiles {
+            temporary.write_all(text(profile)?.as_bytes()).with_context(place)?;
+        }
+        let permissions = fs::metadata(&real).with_context(place)?.permissions();
+        fs::set_permissions(temporary.path(), permissions).with_context(place)?;
+        temporary.as_file().sync_all().with_context(place)?;
+        temporary.persist(&real).with_context(place)?;
+        self.file = lock(&self.path)?;
+        Ok(())
+    }
+}
+
+fn header_of(line: &Line) -> Option<&Header> {
+    match line {
+        Line::Profile(header) => Some(header),
+        Line::Cell(_)
+        | Line::Arena(_)
+        | Line::Utilisation(_)
+        | Line::Neighbour(_)
+        | Line::Coefficients(_) => None,
+    }
+}
+
+/// Opens a file for adding to it, alone.
+fn lock(path: &Path) -> anyhow::Result<File> {
+    let place = || format!("--out: cannot write `{}`", path.display());
+    let file = OpenOptions::new().create(true).append(true).open(path).with_context(place)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(fs::TryLockError::WouldBlock) => {
+            anyhow::bail!(
+                "--out: `{}` is being written by another run: wait for it, or name another file",
+                path.display()
+            )
+        }
+        Err(fs::TryLockError::Error(error)) => Err(error).with_context(place),
+    }
+}
+
+fn text(lines: &[Line]) -> anyhow::Result<String> {
+    let mut text = String::new();
+    for line in lines {
+        text.push_str(&serde_json::to_string(line)?);
+        text.push('\n');
+    }
+    Ok(text)
+}
+
+/// The text without half a line at its end, and without a profile there that has nothing but its first line: what a
+/// run leaves that was killed while it wrote.
+fn whole_lines(text: &str) -> String {
+    let parsed = |line: &str| serde_json::from_str::<Line>(line).ok();
+    let mut lines: Vec<&str> = text.lines().collect();
+    if !text.ends_with('\n') && lines.last().is_some_and(|line| parsed(line).is_none()) {
+        lines.pop();
+    }
+    while lines.last().is_some_and(|line| matches!(parsed(line), Some(Line::Profile(_)))) {
+        lines.pop();
+    }
+    lines.iter().flat_map(|line| [*line, "\n"]).collect()
+}
+
+/// What a profile was measured with that is not as it is now, in words.
+pub fn differences(found: &Header, now: &Header) -> Vec<String> {
+    let short = |hash: &Option<String>| {
+        hash.as_deref().map_or_else(|| "none".to_owned(), |hash| hash.chars().take(12).collect::<String>())
+    };
+    let source = |header: &Header| serde_json::to_string(&header.source).unwrap_or_default().replace('"', "");
+    let pairs = [
+        ("model_sha256", short(&found.model_sha256), short(&now.model_sha256)),
+        ("source", source(found), source(now)),
+        ("engine", found.engine.clone(), now.engine.clone()),
+        ("units_total", found.units_total.to_string(), now.units_total.to_string()),
+        ("note", found.note.clone(), now.note.clone()),
+    ];
+    let differ = pairs.into_iter().filter(|(_, before, after)| before != after);
+    differ.map(|(field, before, after)| format!("{field} is `{before}`, now it is `{after}`")).collect()
+}
+
+#[cfg(test)]
+mod tests;

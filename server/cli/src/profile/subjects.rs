@@ -1,0 +1,121 @@
+//! The models to be measured, as `tessera serve` would serve them.
+
+use models::repository::Pbtxt;
+use models::{ContentHash, EffectiveConfig, EngineChoice, ModelFiles, ModelName, Version, inspect};
+use node::catalog::Source;
+use node::config::{Config, nearest};
+
+use super::grid;
+
+/// One model.
+#[derive(Clone, Debug)]
+pub struct Subject {
+    /// Its name.
+    pub name: ModelName,
+    /// The newest version that would be served.
+    pub version: Version,
+    /// How it would be served.
+    pub config: EffectiveConfig,
+    /// Hash of its main file.
+    pub hash: ContentHash,
+    /// Batches to be measured, ascending.
+    pub batches: Vec<u32>,
+    pbtxt: Option<Pbtxt>,
+}
+
+/// A model that cannot be measured, or no further.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Failure {
+    /// The model.
+    pub model: String,
+    /// Why, and what would be right.
+    pub reason: String,
+}
+
+/// Models that can be measured, and those of which it is clear already that they cannot.
+pub type Gathered = (Vec<Subject>, Vec<Failure>);
+
+/// The models that were asked for; all if none was.
+///
+/// # Errors
+/// When one is not there, when there is none at all, or when a model takes no batch of a size that was asked for.
+pub fn gather(
+    source: &Source,
+    config: &Config,
+    asked: &[String],
+    batches: &[u32],
+) -> anyhow::Result<Gathered> {
+    let known = source.names().map_err(|refusal| anyhow::anyhow!(refusal.message))?;
+    let words: Vec<&str> = known.keys().map(String::as_str).collect();
+    if let Some(unknown) = asked.iter().find(|name| !known.contains_key(*name)) {
+        let hint =
+            nearest(unknown, &words).map(|near| format!(", did you mean `{near}`?")).unwrap_or_default();
+        let shown: String = unknown.chars().take(ModelName::MAX_LEN).flat_map(char::escape_default).collect();
+        anyhow::bail!(
+            "--model: `{shown}` is not in the repository: expected one of {}{hint}",
+            listed(&words)
+        );
+    }
+    anyhow::ensure!(
+        !known.is_empty(),
+        "repository.path: has no model: expected a folder such as `resnet50/1` with a `model.onnx` in it"
+    );
+    let (mut subjects, mut failures) = (Vec::new(), Vec::new());
+    for (name, versions) in known.iter().filter(|(name, _)| asked.is_empty() || asked.contains(name)) {
+        match subject(source, config, name, versions) {
+            Ok((mut subject, max_batch)) => {
+                subject.batches = grid::batches(batches, name, max_batch).map_err(anyhow::Error::msg)?;
+                subjects.push(subject);
+            }
+            Err(reason) => failures.push(Failure { model: name.clone(), reason }),
+        }
+    }
+    Ok((subjects, failures))
+}
+
+/// Names as a sentence has them; many are cut short.
+fn listed(words: &[&str]) -> String {
+    const SHOWN: usize = 20;
+    let shown: Vec<String> = words.iter().take(SHOWN).map(|word| format!("`{word}`")).collect();
+    let more = if words.len() > SHOWN { ", ..." } else { "" };
+    format!("{}{more}", shown.join(", "))
+}
+
+/// The model, and the largest batch that its shapes allow.
+fn subject(source: &Source, config: &Config, name: &str, versions: &[u64]) -> Result<(Subject, u32), String> {
+    let name = ModelName::new(name).map_err(|error| error.to_string())?;
+    let settings = config.models.get(name.as_str()).cloned().unwrap_or_default();
+    let pbtxt = source.config(&name).map_err(|error| error.to_string())?;
+    let versions: Vec<Version> = versions.iter().copied().map(Version).collect();
+    let policy = EffectiveConfig::versions(pbtxt.as_ref(), &settings);
+    let version = policy.select(&versions).last().copied();
+    let version =
+        version.ok_or("has no version to serve: expected a folder such as `1` with a `model.onnx` in it")?;
+    let files = source.read(&name, version, pbtxt.as_ref()).map_err(|error| error.to_string())?;
+    let signature =
+        inspect(&files, &EffectiveConfig::inspection(&settings)).map_err(|error| error.to_string())?;
+    let mut effective = EffectiveConfig::resolve(&name, pbtxt.as_ref(), &settings, &signature)
+        .map_err(|error| error.to_string())?;
+    if effective.engine == EngineChoice::Auto && settings.engine.is_none() {
+        effective.engine =
+            config.repository.engine.parse().map_err(|error: models::UnknownEngine| error.to_string())?;
+    }
+    let max_batch = effective.max_batch.unwrap_or(signature.max_batch);
+    let hash = files.hash;
+    Ok((Subject { name, version, config: effective, hash, batches: Vec::new(), pbtxt }, max_batch))
+}
+
+impl Subject {
+    /// Its files, which must still be those that it was gathered with.
+    ///
+    /// # Errors
+    /// When they cannot be read, or were replaced meanwhile.
+    pub fn read(&self, source: &Source) -> Result<ModelFiles, String> {
+        let files =
+            source.read(&self.name, self.version, self.pbtxt.as_ref()).map_err(|error| error.to_string())?;
+        if files.hash == self.hash {
+            return Ok(files);
+        }
+        Err(format!("version {} was replaced while it was measured: measure it again", self.version))
+    }
+}

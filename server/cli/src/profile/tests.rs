@@ -1,0 +1,330 @@
+use node::config::Sources;
+
+use super::*;
+use crate::commands::Command;
+use crate::testing::Cli;
+use clap::Parser as _;
+use gpulet_core::profile::{Line, Profile, Quantile, Source as Origin};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+
+/// A repository with `steady`, which takes 300 us and 100 us a row, and `alone`, which has no batches; and a file.
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn new() -> Self {
+        let place = Self(tempfile::tempdir().unwrap());
+        place.put("steady", &model(4, "alpha_us = 300\nbeta_us = 100"));
+        place.put("alone", &model(0, "alpha_us = 400"));
+        place
+    }
+
+    fn put(&self, name: &str, description: &str) {
+        let folder = self.0.path().join("models").join(name).join("1");
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("model.toml"), description).unwrap();
+    }
+
+    fn file(&self) -> PathBuf {
+        self.0.path().join("p.jsonl")
+    }
+
+    fn profiles(&self) -> Vec<Profile> {
+        Profile::read(&fs::read_to_string(self.file()).unwrap()).unwrap()
+    }
+
+    /// Cells by model, batch and cores.
+    fn cells(&self) -> BTreeMap<(String, u32, u32), Line> {
+        let cells = self.profiles().into_iter().flat_map(|profile| {
+            let model = profile.model().to_owned();
+            profile.lines().into_iter().filter_map(move |line| match line {
+                Line::Cell(ref cell) => Some(((model.clone(), cell.batch, cell.units), line)),
+                _ => None,
+            })
+        });
+        cells.collect()
+    }
+
+    fn arguments(&self, more: &[&str]) -> ProfileArgs {
+        let (models, file) = (self.0.path().join("models"), self.file());
+        let (models, file) = (models.to_str().unwrap(), file.to_str().unwrap());
+        let time = if more.contains(&"--time") { &[][..] } else { &["--time", "5ms"][..] };
+        let usual = ["tessera", "profile", "--repository", models, "--out", file, "--cores", "1"];
+        parse(&[&usual[..], time, more].concat())
+    }
+
+    fn go(&self, more: &[&str]) -> anyhow::Result<Answer> {
+        self.go_until(more, &AtomicBool::new(false))
+    }
+
+    fn go_until(&self, more: &[&str], stop: &AtomicBool) -> anyhow::Result<Answer> {
+        go(&self.arguments(more), stop)
+    }
+
+    fn refusal(&self, more: &[&str]) -> String {
+        format!("{:#}", self.go(more).unwrap_err())
+    }
+}
+
+fn model(max_batch: u32, time: &str) -> String {
+    let first = if max_batch > 0 { "-1" } else { "1" };
+    let tensor = |name: &str| format!("[{{ name = \"{name}\", datatype = \"FP32\", dims = [{first}, 4] }}]");
+    format!("max_batch = {max_batch}\ninputs = {}\noutputs = {}\n[time]\n{time}\n", tensor("x"), tensor("y"))
+}
+
+fn parse(words: &[&str]) -> ProfileArgs {
+    let Some(Command::Profile(arguments)) = Cli::try_parse_from(words).unwrap().command else {
+        panic!("expected profile");
+    };
+    *arguments
+}
+
+fn go(arguments: &ProfileArgs, stop: &AtomicBool) -> anyhow::Result<Answer> {
+    let sources = Sources { flags: arguments.config.assignments(), ..Sources::default() };
+    profile(&Config::load(&sources).unwrap(), arguments, &Surroundings::default(), stop)
+}
+
+fn key(model: &str, batch: u32) -> (String, u32, u32) {
+    (model.to_owned(), batch, 1)
+}
+
+#[test]
+fn every_model_is_measured_and_the_planner_reads_it() {
+    let place = Place::new();
+    let answer = place.go(&[]).unwrap();
+    assert!(!answer.interrupted && answer.failed.is_empty(), "{:?}", answer.failed);
+    let keys: Vec<_> = place.cells().into_keys().collect();
+    assert_eq!(keys, [key("alone", 1), key("steady", 1), key("steady", 2), key("steady", 4)]);
+    let profiles = place.profiles();
+    let steady = profiles.iter().find(|profile| profile.model() == "steady").unwrap();
+    let header = steady.header();
+    assert_eq!(
+        (header.device.as_str(), header.engine.as_str(), header.source),
+        ("cpu", "synthetic", Origin::Measured)
+    );
+    assert_eq!(header.model_sha256.as_ref().unwrap().len(), 64);
+    assert!(header.note.contains("kernel ") && header.note.ends_with("version 1"), "{}", header.note);
+    for (batch, least) in [(1, 400.0), (3, 600.0), (4, 700.0)] {
+        let [p50, p95, p99] = [Quantile::P50, Quantile::P95, Quantile::P99]
+            .map(|quantile| steady.latency_us(quantile, batch, 1).unwrap());
+        assert!(least <= p50 && p50 <= p95 && p95 <= p99, "{batch}: {p50} {p95} {p99}");
+    }
+    assert!(answer.models.iter().flat_map(|model| &model.cells).all(|cell| cell.cell.count >= 1));
+    let text = answer.text();
+    for part in ["2 models on", "steady", "rows/s", "at best", "left out"] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+}
+
+#[test]
+fn the_embedded_model_is_measured_without_a_repository() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("p.jsonl");
+    let words = [
+        "tessera",
+        "profile",
+        "--out",
+        file.to_str().unwrap(),
+        "--time",
+        "5ms",
+        "--cores",
+        "1",
+        "--batches",
+        "1,4",
+    ];
+    let answer = go(&parse(&words), &AtomicBool::new(false)).unwrap();
+    let [digits] = answer.models.as_slice() else { panic!("{answer:?}") };
+    assert_eq!((digits.header.model.as_str(), digits.header.engine.as_str()), ("digits", "tract"));
+    assert_eq!(digits.cells.len(), 2);
+    assert_eq!(Profile::read(&fs::read_to_string(&file).unwrap()).unwrap()[0].shares(), (1, 1));
+}
+
+#[test]
+fn a_resumed_run_has_the_cells_of_one_that_was_never_interrupted() {
+    let place = Place::new();
+    place.go(&[]).unwrap();
+    let (whole, all) = (fs::read_to_string(place.file()).unwrap(), place.cells());
+    for length in [0, whole.len() / 3, whole.len() / 2, whole.len() - 2, whole.len()] {
+        fs::write(place.file(), &whole[..length]).unwrap();
+        let answer = place.go(&[]).unwrap();
+        let cells = place.cells();
+        assert!(cells.keys().eq(all.keys()), "cut at {length}");
+        let kept = whole[..length]
+            .lines()
+            .filter(|line| line.starts_with("{\"cell\"") && line.ends_with("}}"))
+            .count();
+        let same = cells.iter().filter(|(key, line)| all.get(key) == Some(line)).count();
+        assert!(same >= kept, "cut at {length}: {kept} cells were there, {same} are the same");
+        let measured =
+            answer.models.iter().flat_map(|model| &model.cells).filter(|cell| cell.settled.is_some());
+        assert_eq!(measured.count(), all.len() - kept, "cut at {length}");
+    }
+}
+
+#[test]
+fn a_stopped_run_keeps_its_cells_and_goes_on() {
+    let place = Place::new();
+    let answer = place.go_until(&[], &AtomicBool::new(true)).unwrap();
+    assert!(answer.interrupted && answer.models.is_empty() && answer.text().contains("goes on from here"));
+    let (stop, ended) = (AtomicBool::new(false), AtomicBool::new(false));
+    let answer = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let has_a_cell = || fs::read_to_string(place.file()).unwrap_or_default().contains("\"cell\"");
+            while !has_a_cell() && !ended.load(Ordering::Relaxed) {
+                std::thread::yield_now();
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+        // A cell takes longer than it takes to see the one before, so the last is never reached.
+        let answer = place.go_until(&["--time", "300ms"], &stop);
+        ended.store(true, Ordering::Relaxed);
+        answer
+    });
+    let answer = answer.unwrap();
+    let before = place.cells();
+    assert!(answer.interrupted && (1..4).contains(&before.len()), "{} cells", before.len());
+    let answer = place.go(&[]).unwrap();
+    let after = place.cells();
+    assert!(!answer.interrupted && after.len() == 4);
+    assert!(before.iter().all(|(key, line)| after.get(key) == Some(line)));
+}
+
+#[test]
+fn a_profile_of_something_else_is_not_gone_on_with() {
+    let place = Place::new();
+    place.go(&["--model", "steady", "--batches", "1"]).unwrap();
+    let before = fs::read_to_string(place.file()).unwrap();
+    place.put("steady", &model(4, "alpha_us = 301\nbeta_us = 100"));
+    let said = place.refusal(&[]);
+    assert!(
+        said.contains("p.jsonl`: model `steady`")
+            && said.contains("model_sha256 is")
+            && said.contains("--fresh"),
+        "{said}"
+    );
+    for (from, to, says) in [
+        ("\"units_total\":", "\"units_total\":9", "units_total is"),
+        ("; synthetic of", "; synthetic 7 of", "note is"),
+        ("\"source\":\"measured\"", "\"source\":\"typed_in\"", "source is `typed_in`"),
+    ] {
+        fs::write(place.file(), before.replace(from, to)).unwrap();
+        assert!(place.refusal(&[]).contains(says), "{says}");
+    }
+    place.put("other", &model(0, "alpha_us = 200"));
+    fs::write(place.file(), &before).unwrap();
+    place.go(&["--model", "other"]).unwrap();
+    place.go(&["--model", "steady", "--fresh", "--batches", "2"]).unwrap();
+    let keys: Vec<_> = place.cells().into_keys().collect();
+    assert_eq!(keys, [key("other", 1), key("steady", 2)]);
+}
+
+#[test]
+fn an_engine_that_changed_is_seen_once_the_model_is_loaded() {
+    let place = Place::new();
+    place.go(&["--model", "steady", "--batches", "1"]).unwrap();
+    let other = fs::read_to_string(place.file()).unwrap().replace("synthetic", "tract");
+    fs::write(place.file(), &other).unwrap();
+    let answer = place.go(&["--model", "steady"]).unwrap();
+    let [failure] = answer.failed.as_slice() else { panic!("{answer:?}") };
+    assert!(failure.reason.contains("engine is `tract`, now it is `synthetic`"), "{}", failure.reason);
+    assert_eq!(fs::read_to_string(place.file()).unwrap(), other);
+    let said = place.refusal(&["--model", "steady", "--engine", "synthetic"]);
+    assert!(said.contains("engine is `tract`, now it is `synthetic`"), "{said}");
+}
+
+#[test]
+fn mistakes_are_named_before_anything_is_measured() {
+    let place = Place::new();
+    let there = gpulet::allowed_cores().unwrap().len();
+    let too_many = (there + 1).to_string();
+    for (arguments, says) in [
+        (
+            &["--model", "stedy"][..],
+            "--model: `stedy` is not in the repository: expected one of `alone`, `steady`",
+        ),
+        (&["--model", "stedy"][..], "did you mean `steady`?"),
+        (&["--cores", too_many.as_str()][..], "the cores that this process may use"),
+        (&["--model", "steady", "--batches", "1,8"][..], "--batches: 8: model `steady` takes at most 4 rows"),
+    ] {
+        let said = place.refusal(arguments);
+        assert!(said.contains(says), "{said}");
+        assert!(!place.file().exists(), "{said}");
+    }
+    fs::remove_dir_all(place.0.path().join("models")).unwrap();
+    fs::create_dir(place.0.path().join("models")).unwrap();
+    assert!(place.refusal(&[]).contains("repository.path: has no model"));
+}
+
+#[test]
+fn a_model_that_fails_does_not_keep_others_from_being_measured() {
+    let place = Place::new();
+    place.put(
+        "failing",
+        &format!("{}[fail]\nevery = 10\nmessage = \"as ordered\"\n", model(2, "alpha_us = 200")),
+    );
+    place.put("broken", "max_batch = 1");
+    let answer = place.go(&[]).unwrap();
+    let failed: Vec<_> =
+        answer.failed.iter().map(|failure| (failure.model.as_str(), failure.reason.as_str())).collect();
+    assert_eq!(failed.len(), 2, "{failed:?}");
+    assert!(failed[0].0 == "broken" && failed[0].1.contains("model.toml"), "{failed:?}");
+    assert_eq!(failed[1], ("failing", "batch 1 on 1 core: as ordered"));
+    assert_eq!(place.cells().len(), 4);
+}
+
+#[test]
+fn the_page_and_the_plot_show_every_model() {
+    let place = Place::new();
+    let answer = place.go(&["--batches", "1,2"]).unwrap();
+    let page = page::page(&answer);
+    for part in
+        ["steady: rows a second", "alone: time of a batch", "<td>steady</td>", "What batches and cores gain"]
+    {
+        assert!(page.contains(part), "{part}");
+    }
+    assert!(!page.contains("NaN") && page.ends_with("</html>\n"));
+    let plot = page::gain(&answer).file();
+    assert!(plot.contains("steady, 1 core") && plot.contains("alone, 1 core") && !plot.contains("NaN"));
+    let json = serde_json::to_value(&answer).unwrap();
+    assert_eq!(json["models"][1]["model"], "steady");
+    assert_eq!(json["models"][1]["cells"][1]["batch"], 2);
+    assert!(json["models"][1]["cells"][1]["left_out"].is_u64());
+}
+
+#[test]
+fn batches_are_measured_beside_neighbours_that_compute_and_stream() {
+    let place = Place::new();
+    let answer = place.go(&["--neighbours"]).unwrap();
+    assert!(!answer.interrupted && answer.failed.is_empty(), "{:?}", answer.failed);
+    for (model, batches) in [("alone", &[1][..]), ("steady", &[1, 2, 4])] {
+        let known = answer.models.iter().find(|known| known.header.model == model).unwrap();
+        let lines: Vec<_> =
+            known.neighbours.iter().map(|line| (line.batch, line.units, line.beside)).collect();
+        let each = |batch: &u32| beside::NEIGHBOURS.map(|neighbour| (*batch, 1, neighbour));
+        assert_eq!(lines, batches.iter().flat_map(each).collect::<Vec<_>>(), "{model}");
+        for line in &known.neighbours {
+            assert!(line.slowdown > 0.5 && line.pressure > 0.1 && line.count > 0, "{line:?}");
+            assert_eq!(line.beside_units, answer.units_total - 1);
+        }
+    }
+    let text = answer.text();
+    for part in ["takes times as long", "compute on ", "stream on "] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    assert!(page::page(&answer).contains("Beside synthetic neighbours"));
+    // They are in the file, which a planner reads, and are not measured again.
+    let before = fs::read_to_string(place.file()).unwrap();
+    assert_eq!(place.profiles().len(), 2);
+    let again = place.go(&["--neighbours"]).unwrap();
+    assert_eq!(fs::read_to_string(place.file()).unwrap(), before);
+    assert_eq!(again.rows_beside().len(), 8);
+}
+
+#[test]
+fn a_batch_that_leaves_no_core_for_neighbours_is_refused() {
+    let told = fewest(&[2, 4], 2).unwrap_err().to_string();
+    assert!(told.starts_with("--neighbours: batches on 2 cores leave none of the 2"), "{told}");
+    assert_eq!(fewest(&[1, 2], 2).unwrap(), 1);
+}

@@ -1,0 +1,263 @@
+//! What a study found, as a table for people and as JSON for programs.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use node::output;
+use serde::Serialize;
+use sim::page::{number, percent};
+use sim::{Capacity, Estimate, Report};
+use workload::Extent;
+
+use super::devices;
+use super::study::{Standing, Study};
+
+/// Share of the answers that the column of latencies by SLO is about.
+const TAIL: f64 = 0.99;
+
+/// The study for people: what was run, the policies from the best on, why requests were refused, the bound.
+pub fn text(study: &Study) -> String {
+    let mut text = format!("{}\n\n", headline(study));
+    text.push_str(&standings(study));
+    let endings = endings(study);
+    if !endings.is_empty() {
+        let _ = write!(text, "\n{endings}");
+    }
+    let devices = devices::text(study);
+    if !devices.is_empty() {
+        let _ = write!(text, "\n{devices}");
+    }
+    let _ = writeln!(text, "\n{}", bound(study));
+    for note in &study.notes {
+        let _ = writeln!(text, "note: {note}");
+    }
+    text
+}
+
+/// What was run, in a line.
+pub fn headline(study: &Study) -> String {
+    let workload = &study.workload;
+    let models = match workload.models.len() {
+        1 => "1 model".to_owned(),
+        count => format!("{count} models"),
+    };
+    let on = match &workload.partition {
+        Some(partition) => {
+            let each = partition.devices.iter().map(|devices| format!("{} {}", devices.count, devices.kind));
+            format!("up to {}, cut as the load moves", each.collect::<Vec<_>>().join(" and "))
+        }
+        None if workload.lanes.count == 1 => "1 lane".to_owned(),
+        None => format!("{} lanes", workload.lanes.count),
+    };
+    let slos: BTreeSet<u64> = workload.models.iter().map(|model| model.slo).collect();
+    let milliseconds = |slo: Option<&u64>| slo.map_or_else(String::new, |slo| number(*slo as f64 / 1e6));
+    let slo = match slos.len() {
+        1 => milliseconds(slos.first()),
+        _ => format!("{} to {}", milliseconds(slos.first()), milliseconds(slos.last())),
+    };
+    let extent = match workload.extent {
+        Extent::Time(time) => format!("{} s", number(time as f64 / 1e9)),
+        Extent::Requests(count) => format!("{} requests", number(count as f64)),
+    };
+    let seeds = match study.seeds.as_slice() {
+        [first, .., last] => format!("seeds {first} to {last}"),
+        [only] => format!("seed {only}"),
+        [] => "no seed".to_owned(),
+    };
+    format!("{}: {models} on {on}, SLO {slo} ms, {extent}, {seeds}", workload.name)
+}
+
+fn standings(study: &Study) -> String {
+    let any = |test: fn(&Standing) -> bool| study.standings.iter().any(test);
+    let (capacity, preempted) = (
+        any(|standing| standing.capacity.is_some()),
+        any(|standing| standing.first().is_some_and(|run| run.preempted > 0)),
+    );
+    let mut header = vec!["policy", "offered/s", "goodput/s", "attainment"];
+    if capacity {
+        header.push("capacity/s");
+    }
+    header.extend(["p50 ms", "p99 ms", "p99.9 ms", "p99/SLO", "batch", "busy", "refused"]);
+    if preempted {
+        header.push("preempted");
+    }
+    let rows = study.standings.iter().filter_map(|standing| {
+        let run = standing.first()?;
+        let latency = |pick: fn(&sim::report::Latency) -> f64| {
+            run.latency_ms.as_ref().map_or_else(dash, |latency| number(pick(latency)))
+        };
+        let mut row = vec![
+            standing.label.clone(),
+            number(standing.offered),
+            with_margin(standing.goodput, number),
+            with_margin(standing.attainment, percent),
+        ];
+        if capacity {
+            row.push(standing.capacity.as_ref().map_or_else(dash, |capacity| number(capacity.rate)));
+        }
+        row.extend([
+            latency(|latency| latency.p50),
+            latency(|latency| latency.p99),
+            latency(|latency| latency.p99_9),
+            tail_of_slo(run).map_or_else(dash, |tail| format!("{tail:.2}")),
+            number(run.mean_batch),
+            percent(run.lane_busy),
+            percent(run.requests.refused_in_all() as f64 / run.requests.offered.max(1) as f64),
+        ]);
+        if preempted {
+            row.push(number(run.preempted as f64));
+        }
+        Some(row)
+    });
+    output::table(&header, rows)
+}
+
+/// What stands where there is no figure.
+pub fn dash() -> String {
+    "-".to_owned()
+}
+
+/// A mean and, with several seeds, its confidence interval.
+pub fn with_margin(estimate: Estimate, show: fn(f64) -> String) -> String {
+    match estimate.margin {
+        Some(margin) => format!("{} ± {}", show(estimate.mean), show(margin)),
+        None => show(estimate.mean),
+    }
+}
+
+/// How many SLOs 99 % of the answers took at most.
+fn tail_of_slo(run: &Report) -> Option<f64> {
+    run.latency_cdf.iter().find(|quantile| quantile.share >= TAIL).map(|quantile| quantile.of_slo)
+}
+
+/// Requests that were not answered in time, by what became of them; empty if there were none.
+fn endings(study: &Study) -> String {
+    let runs: Vec<(&str, &Report)> = study
+        .standings
+        .iter()
+        .filter_map(|standing| Some((standing.label.as_str(), standing.first()?)))
+        .collect();
+    let words: BTreeSet<&str> = runs.iter().flat_map(|(_, run)| ends(run)).map(|(word, _)| word).collect();
+    if words.is_empty() {
+        return String::new();
+    }
+    let header: Vec<String> = words.iter().map(|word| word.replace('_', " ")).collect();
+    let header: Vec<&str> = ["not in time"].into_iter().chain(header.iter().map(String::as_str)).collect();
+    let rows = runs.iter().map(|(label, run)| {
+        let count = |word: &str| ends(run).find(|(end, _)| *end == word).map_or(0, |(_, count)| count);
+        [(*label).to_owned()].into_iter().chain(words.iter().map(|word| number(count(word) as f64))).collect()
+    });
+    output::table(&header, rows)
+}
+
+fn ends(run: &Report) -> impl Iterator<Item = (&str, u64)> {
+    let requests = &run.requests;
+    let others = [
+        ("late", requests.late),
+        ("expired", requests.expired),
+        ("failed", requests.failed),
+        ("unfinished", requests.unfinished),
+    ];
+    let refused = requests.refused.iter().map(|(word, count)| (word.as_str(), *count));
+    refused.chain(others).filter(|(_, count)| *count > 0)
+}
+
+fn bound(study: &Study) -> String {
+    let bound = &study.bound;
+    let mut text =
+        format!("no policy can answer more than {}/s here: {}", number(bound.goodput), bound_words(bound));
+    if let Some(best) = study.standings.first().filter(|_| bound.goodput > 0.0) {
+        let _ = write!(text, "; {} reaches {}", best.label, percent(best.goodput.mean / bound.goodput));
+    }
+    if let (Some(staggered), Some(alone)) = (bound.staggered, bound.uncoordinated) {
+        let _ = write!(
+            text,
+            "\nwith evenly spaced requests, perfectly staggered lanes answer {}/s, lanes on their own {}/s",
+            number(staggered),
+            number(alone)
+        );
+    }
+    text
+}
+
+/// Where a bound comes from.
+pub fn bound_words(bound: &sim::Bound) -> &'static str {
+    if bound.attainment >= 1.0 {
+        "all that is offered; the lanes' time is enough for it in batches of the best size (fluid bound)"
+    } else {
+        "fluid bound, lanes never idle and every batch of the best size"
+    }
+}
+
+/// The study for programs.
+#[derive(Serialize)]
+struct Answer<'a> {
+    workload: &'a str,
+    about: &'a str,
+    seeds: &'a [u64],
+    lanes: u32,
+    models: usize,
+    bound: &'a sim::Bound,
+    notes: &'a [String],
+    policies: Vec<Line<'a>>,
+}
+
+#[derive(Serialize)]
+struct Line<'a> {
+    policy: &'a str,
+    goodput: Estimate,
+    attainment: Estimate,
+    capacity: Option<&'a Capacity>,
+    sweep: Vec<Point>,
+    seeds: Vec<SeedLine<'a>>,
+    report: Option<&'a Report>,
+}
+
+#[derive(Serialize)]
+struct Point {
+    offered_rate: f64,
+    attainment: f64,
+}
+
+#[derive(Serialize)]
+struct SeedLine<'a> {
+    seed: u64,
+    goodput: f64,
+    attainment: f64,
+    hash: &'a str,
+}
+
+impl<'a> From<&'a Standing> for Line<'a> {
+    fn from(standing: &'a Standing) -> Self {
+        let seed = |run: &'a Report| SeedLine {
+            seed: run.seed,
+            goodput: run.goodput,
+            attainment: run.attainment,
+            hash: &run.hash,
+        };
+        let point = |&(offered_rate, attainment): &(f64, f64)| Point { offered_rate, attainment };
+        Self {
+            policy: &standing.label,
+            goodput: standing.goodput,
+            attainment: standing.attainment,
+            capacity: standing.capacity.as_ref(),
+            sweep: standing.sweep.iter().map(point).collect(),
+            seeds: standing.reports.iter().map(seed).collect(),
+            report: standing.first(),
+        }
+    }
+}
+
+/// One line of JSON. `report` is the run with the first seed, `margin` half a 95 % confidence interval.
+pub fn json(study: &Study) -> Result<String, serde_json::Error> {
+    serde_json::to_string(&Answer {
+        workload: &study.workload.name,
+        about: &study.workload.about,
+        seeds: &study.seeds,
+        lanes: study.workload.lanes.count,
+        models: study.workload.models.len(),
+        bound: &study.bound,
+        notes: &study.notes,
+        policies: study.standings.iter().map(Line::from).collect(),
+    })
+}

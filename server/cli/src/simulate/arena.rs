@@ -1,0 +1,184 @@
+//! `tessera arena`: all policies on the standard workloads, as a page in Markdown with plots.
+
+mod burst;
+mod markdown;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use node::output;
+use node::surroundings::Surroundings;
+use sim::page::{Plot, Reference, Series};
+use workload::Workload;
+
+use super::arguments::{self, ArenaArgs};
+use super::runs::Bar;
+use super::study::{self, Question, Standing, Study};
+use super::{DEFAULT_POLICY, entrant, reading};
+use burst::Recovery;
+
+/// Multiples of the rate at which each policy is run for the plots.
+const SCALES: [f64; 7] = [0.5, 0.7, 0.85, 0.95, 1.1, 1.4, 2.0];
+/// Seeds that a capacity is looked for with.
+const CAPACITY_SEEDS: usize = 2;
+
+/// All about one workload.
+struct Contest {
+    study: Study,
+    /// Whether its traffic is the same at all times, so that there is one capacity.
+    stationary: bool,
+    /// After a burst, for each standing in its order; empty where there was no burst test.
+    recoveries: Vec<Recoveries>,
+}
+
+/// What became of a policy after a burst on top of 90 % of a capacity.
+struct Recoveries {
+    /// Of the default policy's.
+    at_ours: Recovery,
+    /// Of its own.
+    at_own: Recovery,
+}
+
+/// Runs every workload of the folder, and writes the page and its plots.
+pub fn run(arguments: &ArenaArgs, surroundings: &Surroundings) -> anyhow::Result<ExitCode> {
+    let files = workloads(&arguments.workloads)?;
+    let bar = Bar::new(surroundings.stderr_is_terminal);
+    let mut contests = Vec::new();
+    for (number, path) in files.iter().enumerate() {
+        bar.say(format!("{} of {}: {}", number + 1, files.len(), stem(path)));
+        contests.push(contest(path, arguments, &bar)?);
+    }
+    bar.clear();
+    let folder = arguments.out.with_extension("");
+    fs::create_dir_all(&folder).with_context(|| format!("cannot create `{}`", folder.display()))?;
+    let write = |path: &Path, text: String| {
+        fs::write(path, text).with_context(|| format!("cannot write `{}`", path.display()))
+    };
+    for contest in &contests {
+        write(&folder.join(format!("{}.svg", contest.study.workload.name)), plot(contest).file())?;
+    }
+    write(&arguments.out, markdown::page(&contests, arguments.seeds, &stem(&folder)))?;
+    output::write(markdown::ranking(&contests).as_bytes());
+    output::line(&format!("page: {}", arguments.out.display()));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The workload files of a folder, by name.
+fn workloads(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let shown = folder.display();
+    let entries = fs::read_dir(folder).with_context(|| format!("--workloads: cannot read `{shown}`"))?;
+    let mut files = Vec::new();
+    for entry in entries {
+        let path = entry.with_context(|| format!("--workloads: cannot read `{shown}`"))?.path();
+        if path.extension().is_some_and(|extension| extension == "toml") {
+            files.push(path);
+        }
+    }
+    files.sort_unstable();
+    anyhow::ensure!(
+        !files.is_empty(),
+        "--workloads: `{shown}` has no workload: expected files that end in .toml"
+    );
+    Ok(files)
+}
+
+fn stem(path: &Path) -> String {
+    path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+fn contest(path: &Path, arguments: &ArenaArgs, bar: &Bar) -> anyhow::Result<Contest> {
+    let file = reading::read(path)?;
+    // The name is that of the plot's file, so it must be one.
+    let name = stem(path);
+    anyhow::ensure!(
+        file.workload.name == name,
+        "{}: name: expected `{name}` like the file, got `{}`",
+        path.display(),
+        file.workload.name
+    );
+    let entrants = entrant::field(&file.workload).map_err(|problem| anyhow::anyhow!("{problem}"))?;
+    let stationary = is_stationary(&file.workload);
+    let threads = arguments::threads(arguments.threads);
+    let question = Question {
+        workload: &file.workload,
+        entrants: &entrants,
+        seeds: arguments.seeds,
+        scales: &SCALES,
+        capacity_seeds: if stationary { CAPACITY_SEEDS } else { 0 },
+        threads,
+    };
+    bar.expect(study::runs(&question));
+    let study = study::answer(&question, bar)?;
+    let recoveries = match burst::workload(&file, path)? {
+        Some(burst) if stationary => recoveries(&study, &entrants, &burst, threads, bar)?,
+        _ => Vec::new(),
+    };
+    Ok(Contest { study, stationary, recoveries })
+}
+
+/// Neither rates nor lanes change over time.
+fn is_stationary(workload: &Workload) -> bool {
+    let steady = |process: &str| ["poisson", "uniform", "gamma"].contains(&process);
+    workload.lanes.changes.is_empty() && workload.models.iter().all(|model| steady(model.process()))
+}
+
+/// Runs the burst for each standing at both rates.
+fn recoveries(
+    study: &Study,
+    entrants: &[entrant::Entrant],
+    burst: &Workload,
+    threads: usize,
+    bar: &Bar,
+) -> anyhow::Result<Vec<Recoveries>> {
+    let rate = |standing: &Standing| standing.capacity.as_ref().map_or(0.0, |capacity| capacity.rate);
+    let ours = study.standings.iter().find(|standing| standing.label == DEFAULT_POLICY).map_or(0.0, rate);
+    let mut jobs = Vec::new();
+    for standing in &study.standings {
+        let setup = entrants.iter().map(|entrant| &entrant.setup).find(|setup| setup.label == standing.label);
+        let setup = setup.with_context(|| format!("policy `{}` has no setup", standing.label))?;
+        jobs.extend([ours, rate(standing)].map(|rate| (setup, rate)));
+    }
+    bar.expect(jobs.len());
+    let found = sim::abreast(threads, &jobs, |(setup, rate)| burst::recovery(burst, setup, *rate, bar))?;
+    let mut found = found.into_iter();
+    let pairs = std::iter::from_fn(|| Some(Recoveries { at_ours: found.next()?, at_own: found.next()? }));
+    Ok(pairs.collect())
+}
+
+/// Attainment against offered rate: of each policy its best setting.
+fn plot(contest: &Contest) -> Plot {
+    let study = &contest.study;
+    let mut shown: Vec<&Standing> = Vec::new();
+    for standing in &study.standings {
+        if shown.iter().all(|better| base(&better.label) != base(&standing.label)) {
+            shown.push(standing);
+        }
+    }
+    let series = shown.iter().map(|standing| Series {
+        name: standing.label.clone(),
+        colour: Some(standing.colour),
+        strong: standing.label == DEFAULT_POLICY,
+        points: standing.sweep.iter().map(|(rate, attainment)| (*rate, attainment * 100.0)).collect(),
+    });
+    let offered = study.standings.first().and_then(Standing::first).map_or(0.0, |run| run.offered_rate);
+    Plot {
+        title: format!("{}: attainment against offered rate", study.workload.name),
+        horizontal: "requests offered a second, all models together".to_owned(),
+        vertical: "attainment, %".to_owned(),
+        series: series.collect(),
+        upright: vec![Reference { name: "the workload".to_owned(), value: offered }],
+        level: vec![Reference { name: "99 %".to_owned(), value: 99.0 }],
+        up: Some((0.0, 100.0)),
+        ..Plot::default()
+    }
+}
+
+/// The policy's name without its options.
+fn base(label: &str) -> &str {
+    label.split(':').next().unwrap_or(label)
+}
+
+#[cfg(test)]
+mod tests;

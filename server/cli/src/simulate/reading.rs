@@ -1,0 +1,135 @@
+//! Workload files from disk, with the traces and profiles that they name.
+
+use std::path::Path;
+
+use node::files::read_text;
+use workload::{Lines, Workload, WorkloadError};
+
+/// Largest workload file.
+const WORKLOAD_BYTES: u64 = 16 << 20;
+/// Largest trace or profile.
+const TRACE_BYTES: u64 = 2 << 30;
+
+/// Text of a workload, and the workload.
+#[derive(Clone, Debug)]
+pub struct WorkloadFile {
+    /// As it stands in the file.
+    pub text: String,
+    /// What it says.
+    pub workload: Workload,
+}
+
+/// Reads a workload; the files that it names are looked for from its folder on.
+pub fn read(path: &Path) -> anyhow::Result<WorkloadFile> {
+    let text = read_text(path, WORKLOAD_BYTES)?;
+    let workload = parse(&text, path)?;
+    Ok(WorkloadFile { text, workload })
+}
+
+/// Reads the text of a workload as if it stood at `path`.
+pub fn parse(text: &str, path: &Path) -> Result<Workload, WorkloadError> {
+    let folder = path.parent().unwrap_or_else(|| Path::new(""));
+    let mut files =
+        |name: &str| read_text(&folder.join(name), TRACE_BYTES).map_err(|error| format!("{error:#}"));
+    let shown = path.display().to_string();
+    let workload = Workload::parse(text, &mut files).map_err(|error| error.named(&shown))?;
+    // What only `gpulet-core` can read of it.
+    match sim::check(&workload) {
+        Err(sim::SimError::Workload(mut fault)) if fault.file.is_empty() => {
+            fault.line = Lines::of(text).find(&fault.field);
+            fault.file = shown;
+            Err(fault)
+        }
+        Err(sim::SimError::Workload(fault)) => Err(fault),
+        _ => Ok(workload),
+    }
+}
+
+/// Changes that the command line asks for.
+pub fn adapt(
+    mut workload: Workload,
+    rate_scale: Option<f64>,
+    lanes: Option<u32>,
+) -> anyhow::Result<Workload> {
+    if let Some(lanes) = lanes {
+        let most = workload::LANES_MAX;
+        anyhow::ensure!(
+            workload.partition.is_none(),
+            "--lanes: the workload cuts devices, whose gpulets are the lanes: change `count` in [devices]"
+        );
+        anyhow::ensure!((1..=most).contains(&lanes), "--lanes: expected 1 to {most}, got {lanes}");
+        if let Some(change) = workload.lanes.changes.iter().find(|change| change.lane >= lanes) {
+            let lane = change.lane;
+            anyhow::bail!(
+                "--lanes: the workload has a failure of lane {lane}: expected more than {lane} lanes, got {lanes}"
+            );
+        }
+        workload.lanes.count = lanes;
+    }
+    match rate_scale {
+        Some(factor) => {
+            workload.scaled(factor).map_err(|error| anyhow::anyhow!("--rate-scale: {}", error.problem))
+        }
+        None => Ok(workload),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    const ONE: &str = "name = \"w\"\nduration = \"1s\"\n[lanes]\ncount = 4\n[[lanes.failures]]\nlane = 2\nfrom = \"0.1s\"\n[models.m]\nslo = \"25ms\"\nrate = 10.0\nprofile = { file = \"profiles/m.csv\" }\n";
+
+    fn folder() -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("profiles")).unwrap();
+        fs::write(folder.path().join("profiles/m.csv"), "batch,milliseconds\n1,6\n8,12\n").unwrap();
+        fs::write(folder.path().join("one.toml"), ONE).unwrap();
+        folder
+    }
+
+    #[test]
+    fn files_are_looked_for_beside_the_workload() {
+        let folder = folder();
+        let workload = read(&folder.path().join("one.toml")).unwrap().workload;
+        assert_eq!(workload.models[0].profiled().unwrap().time(8), 12_000_000);
+        assert_eq!(adapt(workload.clone(), Some(2.0), None).unwrap().models[0].mean_rate(), 20.0);
+        for (factor, lanes, said) in [
+            (Some(0.0), None, "--rate-scale: expected a factor above 0, got 0"),
+            (Some(f64::NAN), None, "--rate-scale: expected a factor above 0, got NaN"),
+            (None, Some(0), "--lanes: expected 1 to 65536, got 0"),
+            (
+                None,
+                Some(2),
+                "--lanes: the workload has a failure of lane 2: expected more than 2 lanes, got 2",
+            ),
+        ] {
+            assert_eq!(adapt(workload.clone(), factor, lanes).unwrap_err().to_string(), said);
+        }
+    }
+
+    #[test]
+    fn faults_name_the_file_the_line_and_the_key() {
+        let folder = folder();
+        let path = folder.path().join("one.toml");
+        let shown = path.display();
+        fs::write(&path, ONE.replace("25ms", "5ms")).unwrap();
+        let error = read(&path).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            format!("{shown}:9: models.m.slo: 5ms cannot be met: a request of 1 row(s) alone takes 6ms")
+        );
+        fs::write(&path, ONE.replace("m.csv", "gone.csv")).unwrap();
+        let error = read(&path).unwrap_err().to_string();
+        assert!(error.contains(":11: models.m.profile.file: cannot read `profiles/gone.csv`"), "{error}");
+        fs::write(folder.path().join("profiles/m.csv"), "batch,milliseconds\n1,6\n8,5\n").unwrap();
+        fs::write(&path, ONE).unwrap();
+        let error = read(&path).unwrap_err().to_string();
+        assert!(error.starts_with("profiles/m.csv:3: "), "{error}");
+        let error = format!("{:#}", read(&folder.path().join("gone.toml")).unwrap_err());
+        assert!(error.contains("gone.toml`: No such file"), "{error}");
+        let error = read(folder.path()).unwrap_err().to_string();
+        assert!(error.ends_with("is no file"), "{error}");
+    }
+}

@@ -1,0 +1,12 @@
+//! The command line of the tools alone.
+
+use clap::Parser;
+
+use crate::commands::Command;
+
+/// Parses what follows the program's name.
+#[derive(Debug, Parser)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Option<Command>,
+}

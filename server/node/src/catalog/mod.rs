@@ -1,0 +1,317 @@
+//! The models of this process: which are loaded, which are coming and going, and how to find one.
+//!
+//! A model is loaded beside what serves, warmed and measured, and then takes over in one step; what it replaces
+//! answers what it accepted and is dropped. Requests hold a token of the version they use, so a version is taken
+//! from the router only after the last of them ended: a reload fails no request.
+
+mod aside;
+mod load;
+mod place;
+mod placing;
+mod shapes;
+mod source;
+mod statistics;
+mod submit;
+mod version;
+mod warm;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::ArcSwap;
+use dashmap::DashMap;
+use gpulet::LaneHandle;
+use models::{EngineChoice, ModelSettings};
+use router::RouterHandle;
+use router_core::ModelId;
+use tokio_util::task::task_tracker::TaskTrackerToken;
+
+use crate::reason::{Reason, Refusal};
+use aside::Aside;
+use warm::WarmSessions;
+
+pub use aside::Haste;
+pub use load::row_bytes;
+pub use place::Waking;
+pub use placing::ModelsHeld;
+pub use source::Source;
+pub use statistics::{Counts, LaneBatches};
+pub use version::Loaded;
+pub use warm::{Kept, Ready};
+
+/// What a load needs besides the model's own files.
+pub struct Environment {
+    /// The router's actor.
+    pub router: RouterHandle,
+    /// Lanes by number, as the server starts.
+    pub lanes: Vec<LaneHandle>,
+    /// Whether lanes come and go with the load.
+    pub live: bool,
+    /// Whether sessions are made of versions that serve, and held against the first one.
+    pub verify: bool,
+    /// How versions that lost their place get one again; none where they keep it.
+    pub waking: Option<Waking>,
+    /// Engine of models that do not name one.
+    pub engine: EngineChoice,
+    /// `[models.NAME]` tables.
+    pub settings: BTreeMap<String, ModelSettings>,
+    /// Sessions at most that outlive their gpulets.
+    pub warm_pool: usize,
+    /// Queued requests of a model that does not say.
+    pub queue_limit: u32,
+    /// Whether to keep Triton's metric names too.
+    pub triton_names: bool,
+}
+
+/// Where a version stands, in the repository extension's words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Standing {
+    Ready,
+    Loading,
+    Unloading,
+    Unavailable(String),
+}
+
+impl Standing {
+    fn word(&self) -> &'static str {
+        match self {
+            Self::Ready => "READY",
+            Self::Loading => "LOADING",
+            Self::Unloading => "UNLOADING",
+            Self::Unavailable(_) => "UNAVAILABLE",
+        }
+    }
+
+    fn reason(&self) -> String {
+        match self {
+            Self::Unavailable(reason) => reason.clone(),
+            Self::Ready | Self::Loading | Self::Unloading => String::new(),
+        }
+    }
+}
+
+/// One row of the repository index.
+#[derive(Clone, Debug)]
+pub struct IndexRow {
+    /// Model name.
+    pub name: String,
+    /// Version, or empty when none is loaded.
+    pub version: String,
+    /// `READY`, `LOADING`, `UNLOADING` or `UNAVAILABLE`, or empty when it was never loaded.
+    pub state: &'static str,
+    /// Why it is not ready; empty when it is.
+    pub reason: String,
+}
+
+/// One model name.
+#[derive(Default)]
+struct Model {
+    /// Versions that take requests, by number; the last one is the default.
+    serving: ArcSwap<BTreeMap<u64, Arc<Loaded>>>,
+    /// What the index says. Version 0 stands for the model as a whole.
+    standings: Mutex<BTreeMap<u64, Standing>>,
+    /// One load or unload at a time.
+    control: tokio::sync::Mutex<()>,
+}
+
+impl Model {
+    fn set(&self, version: u64, standing: Standing) {
+        self.standings.lock().unwrap_or_else(PoisonError::into_inner).insert(version, standing);
+    }
+
+    fn keep_standings(&self, keep: impl Fn(u64) -> bool) {
+        self.standings.lock().unwrap_or_else(PoisonError::into_inner).retain(|version, _| keep(*version));
+    }
+
+    fn standings(&self) -> BTreeMap<u64, Standing> {
+        self.standings.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// All models.
+pub struct Catalog {
+    source: Source,
+    environment: Environment,
+    models: DashMap<String, Arc<Model>>,
+    /// Names that must be ready for the server to be: asked for and not unloaded.
+    wanted: Mutex<BTreeSet<String>>,
+    ids: Mutex<Ids>,
+    aside: Aside,
+    warm: WarmSessions,
+    /// Lanes that take batches, by number.
+    layout: ArcSwap<Vec<LaneHandle>>,
+    /// Loads read, changes of the lanes write: a version has its sessions on all lanes that it runs on, or none.
+    changing: Arc<tokio::sync::RwLock<()>>,
+}
+
+/// Numbers for loaded versions, smallest free one first.
+#[derive(Default)]
+struct Ids {
+    next: u32,
+    free: BTreeSet<u32>,
+}
+
+impl Ids {
+    fn take(&mut self) -> ModelId {
+        ModelId(self.free.pop_first().unwrap_or_else(|| {
+            self.next += 1;
+            self.next - 1
+        }))
+    }
+}
+
+impl Catalog {
+    /// A catalog with nothing loaded.
+    pub fn new(source: Source, environment: Environment) -> Self {
+        let (wanted, ids) = (Mutex::default(), Mutex::default());
+        let aside = Aside::new(&environment.lanes);
+        let layout = ArcSwap::from_pointee(environment.lanes.clone());
+        let warm = WarmSessions::new(environment.warm_pool);
+        let (models, changing) = (DashMap::new(), Arc::default());
+        Self { source, environment, models, wanted, ids, aside, warm, layout, changing }
+    }
+
+    /// The router that runs what is loaded.
+    pub fn router(&self) -> &RouterHandle {
+        &self.environment.router
+    }
+
+    fn take_id(&self) -> ModelId {
+        self.ids.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    fn give_back_id(&self, id: ModelId) {
+        self.ids.lock().unwrap_or_else(PoisonError::into_inner).free.insert(id.0);
+    }
+
+    /// The version that a request gets.
+    pub fn find(&self, name: &str, version: Option<&str>) -> Result<Arc<Loaded>, Refusal> {
+        let model = self.models.get(name).map(|entry| Arc::clone(entry.value()));
+        let model = model.ok_or_else(|| unknown_model(name))?;
+        let serving = model.serving.load();
+        let Some(version) = version else {
+            let default = serving.last_key_value().map(|(_, loaded)| Arc::clone(loaded));
+            return default.ok_or_else(|| not_serving(name, &model));
+        };
+        // Triton's clients send "" for "any".
+        if version.is_empty() {
+            return self.find(name, None);
+        }
+        let number: Option<u64> = version.parse().ok();
+        let found = number.and_then(|number| serving.get(&number)).map(Arc::clone);
+        found.ok_or_else(|| {
+            if serving.is_empty() {
+                return not_serving(name, &model);
+            }
+            let ready: Vec<_> = serving.keys().map(u64::to_string).collect();
+            let shown: String = version.chars().take(32).collect();
+            let message =
+                format!("model `{name}`: unknown version `{shown}`, ready are {}", ready.join(", "));
+            Refusal::new(Reason::UnknownVersion, message)
+        })
+    }
+
+    /// The version that a request gets, held until the token is dropped.
+    pub fn hold(
+        &self,
+        name: &str,
+        version: Option<&str>,
+    ) -> Result<(Arc<Loaded>, TaskTrackerToken), Refusal> {
+        let loaded = self.find(name, version)?;
+        if let Some(user) = loaded.hold() {
+            return Ok((loaded, user));
+        }
+        // It was replaced in this very moment; its successor serves already.
+        let loaded = self.find(name, version)?;
+        match loaded.hold() {
+            Some(user) => Ok((loaded, user)),
+            None => Err(being_changed(&loaded.name)),
+        }
+    }
+
+    /// Every model of the repository, each of them wanted from now on.
+    pub fn names_at_start(&self) -> Vec<String> {
+        let names: Vec<_> = self.source.names().unwrap_or_default().into_keys().collect();
+        names.iter().for_each(|name| self.want(name, true));
+        names
+    }
+
+    /// Versions of a model that take requests, smallest first.
+    pub fn serving(&self, name: &str) -> Vec<Arc<Loaded>> {
+        let serving = self.models.get(name).map(|model| model.serving.load_full());
+        serving.map(|serving| serving.values().cloned().collect()).unwrap_or_default()
+    }
+
+    /// Names with at least one version that takes requests, sorted.
+    pub fn serving_names(&self) -> Vec<String> {
+        let serving = self.models.iter().filter(|model| !model.serving.load().is_empty());
+        let mut names: Vec<_> = serving.map(|model| model.key().clone()).collect();
+        names.sort_unstable();
+        names
+    }
+
+    /// Whether everything that was asked for is ready.
+    pub fn all_wanted_ready(&self) -> bool {
+        let wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
+        let ready = |model: &Model| {
+            let serving = model.serving.load();
+            !serving.is_empty()
+                && serving.values().all(|loaded| loaded.has_lane() || !loaded.place.is_taken())
+        };
+        wanted.iter().all(|name| self.models.get(name).is_some_and(|model| ready(&model)))
+    }
+
+    fn want(&self, name: &str, wanted: bool) {
+        let mut names = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
+        if wanted {
+            names.insert(name.to_owned());
+        } else {
+            names.remove(name);
+        }
+    }
+
+    /// The repository's models and those that were loaded from it, sorted by name, then version.
+    pub fn index(&self, only_ready: bool) -> Vec<IndexRow> {
+        let mut rows = BTreeMap::new();
+        for (name, versions) in self.source.names().unwrap_or_default() {
+            for version in versions {
+                rows.insert((name.clone(), version), Standing::Unavailable("not loaded".to_owned()));
+            }
+        }
+        for model in &self.models {
+            for (version, standing) in model.standings() {
+                rows.insert((model.key().clone(), version), standing);
+            }
+        }
+        let row = |((name, version), standing): ((String, u64), Standing)| IndexRow {
+            name,
+            version: if version == 0 { String::new() } else { version.to_string() },
+            state: standing.word(),
+            reason: standing.reason(),
+        };
+        let shown = |(_, standing): &(_, Standing)| !only_ready || *standing == Standing::Ready;
+        rows.into_iter().filter(shown).map(row).collect()
+    }
+}
+
+fn unknown_model(name: &str) -> Refusal {
+    let shown: String = name.chars().take(128).collect();
+    Refusal::new(
+        Reason::UnknownModel,
+        format!("unknown model `{shown}`: the repository index lists those there are"),
+    )
+}
+
+fn being_changed(name: &str) -> Refusal {
+    Refusal::new(Reason::ModelNotReady, format!("model `{name}` is being loaded or unloaded"))
+}
+
+fn not_serving(name: &str, model: &Model) -> Refusal {
+    let standings = model.standings();
+    if standings.values().any(|standing| matches!(standing, Standing::Loading | Standing::Unloading)) {
+        return being_changed(name);
+    }
+    let why = standings.values().map(Standing::reason).find(|reason| !reason.is_empty());
+    let why = why.unwrap_or_else(|| "it was not asked for".to_owned());
+    Refusal::new(Reason::UnknownModel, format!("model `{name}` is not loaded: {why}"))
+}

@@ -1,0 +1,165 @@
+//! Where configuration comes from on the command line: flags as assignments of options, and the file that they name.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use clap::Args;
+
+use super::merge::{Assignment, Sources};
+use super::{Config, Origin, Problem, Problems};
+use crate::surroundings::Surroundings;
+
+/// Name of the configuration file that a repository may hold.
+const REPOSITORY_CONFIG: &str = "tessera.toml";
+/// Largest configuration file.
+const CONFIG_BYTES: u64 = 4 << 20;
+
+/// Where configuration comes from.
+#[derive(Args, Clone, Debug, Default)]
+pub struct ConfigArgs {
+    /// Configuration file. Default: `tessera.toml` in the repository, if there is one.
+    #[arg(long, short, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Folder of models [repository.path]
+    #[arg(long, short, value_name = "DIR")]
+    pub repository: Option<String>,
+    /// Set any option, such as `limits.body=16MiB`; may be repeated.
+    #[arg(long = "set", value_name = "OPTION=VALUE", value_parser = assignment)]
+    pub set: Vec<(String, String)>,
+    /// Engine of models that name none: auto, tract, ort or synthetic [repository.engine]
+    #[arg(long, value_name = "ENGINE")]
+    pub engine: Option<String>,
+    /// ONNX Runtime's shared library [repository.ort_library]
+    #[arg(long, value_name = "FILE")]
+    pub ort_library: Option<String>,
+    /// Address of the REST interface; port 0 is any free one [server.http]
+    #[arg(long, value_name = "ADDRESS")]
+    pub http: Option<String>,
+    /// Address of the gRPC interface [server.grpc]
+    #[arg(long, value_name = "ADDRESS")]
+    pub grpc: Option<String>,
+    /// Address of /metrics [server.metrics]
+    #[arg(long, value_name = "ADDRESS")]
+    pub metrics: Option<String>,
+    /// Load `all` models at start, or only those asked for (`explicit`) [repository.load]
+    #[arg(long, value_name = "WHICH")]
+    pub load_mode: Option<String>,
+    /// Number of lanes the cores are cut into [lanes.count]
+    #[arg(long, value_name = "NUMBER")]
+    pub lanes: Option<String>,
+    /// Time for requests in flight to finish after SIGTERM [server.grace]
+    #[arg(long, value_name = "TIME")]
+    pub grace: Option<String>,
+    /// Least level that is logged [server.log_level]
+    #[arg(long, value_name = "LEVEL")]
+    pub log_level: Option<String>,
+    /// Shape of log lines: auto, human or json [server.log_format]
+    #[arg(long, value_name = "FORMAT")]
+    pub log_format: Option<String>,
+}
+
+fn assignment(text: &str) -> Result<(String, String), String> {
+    let (path, value) = text.split_once('=').ok_or("expected OPTION=VALUE, such as limits.body=16MiB")?;
+    Ok((path.trim().to_owned(), value.trim().to_owned()))
+}
+
+impl ConfigArgs {
+    /// The flags as assignments; those with a name of their own win over `--set`.
+    pub fn assignments(&self) -> Vec<Assignment> {
+        let set = self.set.iter().map(|(path, raw)| Assignment {
+            path: path.clone(),
+            raw: raw.clone(),
+            origin: Origin::Flag("--set"),
+        });
+        let named = [
+            ("--repository", "repository.path", &self.repository),
+            ("--engine", "repository.engine", &self.engine),
+            ("--ort-library", "repository.ort_library", &self.ort_library),
+            ("--http", "server.http", &self.http),
+            ("--grpc", "server.grpc", &self.grpc),
+            ("--metrics", "server.metrics", &self.metrics),
+            ("--load-mode", "repository.load", &self.load_mode),
+            ("--lanes", "lanes.count", &self.lanes),
+            ("--grace", "server.grace", &self.grace),
+            ("--log-level", "server.log_level", &self.log_level),
+            ("--log-format", "server.log_format", &self.log_format),
+        ];
+        let named = named.into_iter().filter_map(|(flag, path, value)| {
+            let raw = value.clone()?;
+            Some(Assignment { path: path.to_owned(), raw, origin: Origin::Flag(flag) })
+        });
+        set.chain(named).collect()
+    }
+}
+
+/// Reads all sources and merges them.
+pub fn configure(arguments: &ConfigArgs, surroundings: &Surroundings) -> Result<Config, Problems> {
+    let path = arguments.config.clone().or_else(|| repository_config(arguments, surroundings));
+    let file = match path {
+        None => None,
+        Some(path) => Some(read_config(&path).map(|text| (path.clone(), text)).map_err(|error| {
+            Problems(vec![Problem {
+                path: String::new(),
+                message: format!("{error:#}"),
+                origin: Origin::Flag("--config"),
+            }])
+        })?),
+    };
+    Config::load(&Sources {
+        file,
+        environment: surroundings.variables.clone(),
+        flags: arguments.assignments(),
+    })
+}
+
+/// A repository may bring the configuration of its models.
+fn repository_config(arguments: &ConfigArgs, surroundings: &Surroundings) -> Option<PathBuf> {
+    let from_environment = || {
+        surroundings
+            .variables
+            .iter()
+            .find(|(name, _)| name == "TESSERA_REPOSITORY_PATH")
+            .map(|(_, path)| path)
+    };
+    let repository = arguments.repository.as_ref().or_else(from_environment)?;
+    let path = Path::new(repository).join(REPOSITORY_CONFIG);
+    path.is_file().then_some(path)
+}
+
+fn read_config(path: &Path) -> anyhow::Result<String> {
+    let length = fs::metadata(path).with_context(|| format!("cannot read `{}`", path.display()))?.len();
+    anyhow::ensure!(
+        length <= CONFIG_BYTES,
+        "`{}` has {length} bytes: expected at most {CONFIG_BYTES}",
+        path.display()
+    );
+    fs::read_to_string(path).with_context(|| format!("cannot read `{}`", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser as _;
+
+    #[derive(Debug, clap::Parser)]
+    struct Flags {
+        #[command(flatten)]
+        config: ConfigArgs,
+    }
+
+    #[test]
+    fn flags_become_assignments_and_named_ones_come_last() {
+        let words =
+            ["tessera", "--http", "127.0.0.1:1", "--set", "server.http = 127.0.0.1:2", "--lanes", "3"];
+        let flags = Flags::try_parse_from(words).unwrap();
+        let found: Vec<_> =
+            flags.config.assignments().into_iter().map(|a| (a.path, a.raw, a.origin.to_string())).collect();
+        let expected = [
+            ("server.http", "127.0.0.1:2", "flag --set"),
+            ("server.http", "127.0.0.1:1", "flag --http"),
+            ("lanes.count", "3", "flag --lanes"),
+        ];
+        assert_eq!(found, expected.map(|(a, b, c)| (a.to_owned(), b.to_owned(), c.to_owned())));
+    }
+}

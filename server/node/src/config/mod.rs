@@ -1,0 +1,322 @@
+//! Configuration: flag before environment before file before default, parsed once into typed values.
+//!
+//! Every option is a field of a section. Its file key is `section.key`, its environment variable
+//! `TESSERA_SECTION_KEY`, and `--set section.key=value` sets it from the command line; common ones have a flag
+//! of their own. All sources are merged as TOML before anything is read, so that there is one way in, and each
+//! value remembers where it came from. Nobody reads the environment after this.
+
+mod arguments;
+mod fields;
+mod merge;
+mod models_section;
+pub mod sections;
+#[cfg(test)]
+mod tests;
+pub mod units;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use gpulet_core::placement::Policy;
+use gpulet_core::scaling::SCALERS;
+use models::ModelSettings;
+
+use crate::output;
+
+pub use arguments::{ConfigArgs, configure};
+pub use fields::nearest;
+pub use merge::{Assignment, Sources};
+pub use sections::{
+    Devices, Emulated, Gpus, Interference, Isolation, Lanes, Limits, LoadMode, LogFormat, Metrics, Partition,
+    Repository, Server,
+};
+
+/// The shortest time between two looks at the load.
+const PERIOD_MIN: std::time::Duration = std::time::Duration::from_millis(100);
+
+/// Everything the process is told, checked.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Addresses, drain, logs.
+    pub server: Server,
+    /// Where models come from.
+    pub repository: Repository,
+    /// What models run on.
+    pub devices: Devices,
+    /// How the cores are cut.
+    pub lanes: Lanes,
+    /// Bounds.
+    pub limits: Limits,
+    /// What `/metrics` shows.
+    pub metrics: Metrics,
+    /// How gpulets follow the load.
+    pub partition: Partition,
+    /// `[models.NAME]`.
+    pub models: BTreeMap<String, ModelSettings>,
+    /// Each value as TOML, with where it came from, in the order of the sections.
+    pub effective: Vec<Effective>,
+}
+
+/// One value of the effective configuration.
+#[derive(Clone, Debug)]
+pub struct Effective {
+    /// `section.key`.
+    pub path: String,
+    /// The section's header, quoted where TOML wants it.
+    pub header: String,
+    /// As TOML; `None`: not set, the option decides by itself.
+    pub value: Option<String>,
+    /// Who said so.
+    pub origin: Origin,
+}
+
+/// Where a value came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// Nobody said anything.
+    Default,
+    /// A configuration file.
+    File(PathBuf),
+    /// An environment variable, by name.
+    Environment(String),
+    /// A flag, by name.
+    Flag(&'static str),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::File(path) => write!(f, "file {}", path.display()),
+            Self::Environment(name) => write!(f, "environment {name}"),
+            Self::Flag(name) => write!(f, "flag {name}"),
+        }
+    }
+}
+
+/// One thing wrong with the configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// Full path of the key, or empty where the file as a whole is at fault.
+    pub path: String,
+    /// What is wrong and what would be right.
+    pub message: String,
+    /// Who said so.
+    pub origin: Origin,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.path.is_empty() {
+            write!(f, "{}: ", self.path)?;
+        }
+        write!(f, "{} ({})", self.message, self.origin)
+    }
+}
+
+/// Everything wrong with the configuration.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
+pub struct Problems(pub Vec<Problem>);
+
+impl Problems {
+    /// Writes each to standard error.
+    pub fn report(&self) -> ExitCode {
+        for problem in &self.0 {
+            output::complain(&format!("error: {problem}"));
+        }
+        ExitCode::FAILURE
+    }
+}
+
+impl Config {
+    /// Merges and checks all sources; every problem is listed, not only the first.
+    pub fn load(sources: &Sources) -> Result<Self, Problems> {
+        let merged = merge::merge(sources)?;
+        let config = merged.into_config()?;
+        let problems = config.contradictions();
+        if problems.is_empty() { Ok(config) } else { Err(Problems(problems)) }
+    }
+
+    /// The effective configuration as a `tessera.toml` whose comments say where each value came from.
+    pub fn print(&self) -> String {
+        let mut text = String::new();
+        let mut section = "";
+        for Effective { path, header, value, origin } in &self.effective {
+            let key = path.rsplit_once('.').map_or(path.as_str(), |(_, key)| key);
+            if header != section {
+                if !text.is_empty() {
+                    text.push('\n');
+                }
+                text.push_str(&format!("[{header}]\n"));
+                section = header;
+            }
+            text.push_str(&match value {
+                Some(value) => format!("{key} = {value}  # {origin}\n"),
+                None => format!("# {key} is not set\n"),
+            });
+        }
+        text
+    }
+
+    /// Whether the system shared memory extension is on.
+    pub fn shared_memory(&self) -> bool {
+        let loopback = self.server.http.ip().is_loopback() && self.server.grpc.ip().is_loopback();
+        self.server.shared_memory.unwrap_or(loopback)
+    }
+
+    /// Values that are sound one by one and cannot hold together, or that types cannot rule out.
+    fn contradictions(&self) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        let mut report = |path: &str, message: String| {
+            problems.push(Problem { path: path.to_owned(), message, origin: self.origin(path) });
+        };
+        if let Err(error) = self.repository.engine.parse::<models::EngineChoice>() {
+            report("repository.engine", error.to_string());
+        }
+        if let Some(path) = self.repository.path.as_deref().filter(|path| !Path::is_dir(path)) {
+            report("repository.path", format!("`{}` is no folder: expected one with models", path.display()));
+        }
+        if self.lanes.count.is_some() && self.lanes.cores.is_some() {
+            report("lanes.count", "set together with lanes.cores: expected one of them".to_owned());
+        }
+        if self.lanes.shared && self.lanes.cores.is_some() {
+            report("lanes.shared", "set together with lanes.cores: expected one of them".to_owned());
+        }
+        if let Some(cores) = &self.lanes.cores {
+            let mut seen = std::collections::BTreeSet::new();
+            if cores.is_empty() || cores.iter().any(Vec::is_empty) {
+                report("lanes.cores", "expected at least one lane, and at least one core in each".to_owned());
+            }
+            if let Some(core) = cores.iter().flatten().find(|core| !seen.insert(**core)) {
+                report("lanes.cores", format!("core {core} is in two lanes: expected each core once"));
+            }
+        }
+        if let Some(Err(error)) = self.devices.gpu_backend.as_deref().map(str::parse::<gpulet_cuda::Backend>)
+        {
+            report("devices.gpu_backend", error.to_string());
+        }
+        if !self.devices.emulated.is_empty() {
+            if self.devices.gpus == Gpus::Auto {
+                report("devices.gpus", "set together with devices.emulated: expected one of them".to_owned());
+            }
+            for (at, entry) in self.devices.emulated.iter().enumerate() {
+                let sizes = entry.sizes.as_deref().unwrap_or(&[1]);
+                let ascending = sizes.is_sorted_by(|left, right| left < right);
+                if !ascending || sizes.first().is_none_or(|least| *least == 0) {
+                    let field = format!("devices.emulated[{at}].sizes");
+                    report(&field, format!("{sizes:?}: expected ascending numbers above 0"));
+                }
+            }
+            let said =
+                [("lanes.count", self.lanes.count.is_some()), ("lanes.cores", self.lanes.cores.is_some())];
+            for (path, _) in said.iter().filter(|(_, said)| *said) {
+                report(path, "set together with devices.emulated: expected one of them".to_owned());
+            }
+        }
+        let limits = &self.limits;
+        for (path, value, least, most) in [
+            ("limits.body", limits.body, 1, u64::from(u32::MAX)),
+            ("limits.header", limits.header, 1024, 64 << 10),
+            ("limits.name", limits.name, 1, 64 << 10),
+        ] {
+            if !(least..=most).contains(&value.0) {
+                let (least, most) = (units::Size(least), units::Size(most));
+                report(path, format!("{value}: expected {least} to {most}"));
+            }
+        }
+        if limits.bodies < limits.body {
+            report(
+                "limits.bodies",
+                format!("{}: expected at least limits.body, which is {}", limits.bodies, limits.body),
+            );
+        }
+        if limits.streams == 0 {
+            report("limits.streams", "0: expected at least 1".to_owned());
+        }
+        for (path, value, most) in [
+            ("limits.tensors", limits.tensors.get(), oip::Limits::TENSORS_MAX),
+            ("limits.parameters", limits.parameters.get(), oip::Limits::PARAMETERS_MAX),
+            ("limits.json_depth", limits.json_depth.get(), 128),
+        ] {
+            if value > most {
+                report(path, format!("{value}: expected at most {most}"));
+            }
+        }
+        if tracing_subscriber::EnvFilter::try_new(&self.server.log_level).is_err() {
+            report(
+                "server.log_level",
+                format!(
+                    "`{}`: expected error, warn, info, debug, trace, or filters like `info,router=debug`",
+                    self.server.log_level
+                ),
+            );
+        }
+        for (at, emulated) in self.devices.emulated.iter().enumerate() {
+            if emulated.interference.is_some() && self.devices.isolation == Isolation::Process {
+                report(
+                    &format!("devices.emulated[{at}].interference"),
+                    "set together with devices.isolation = \"process\", where batches do not see each other: expected one \
+                     of them"
+                        .to_owned(),
+                );
+            }
+        }
+        let partition = &self.partition;
+        let runs = |name: &&&str| Policy::named(name).is_some_and(|policy| !policy.plans_windows());
+        let known = || Policy::NAMES.iter().filter(runs).copied().collect::<Vec<&str>>().join(", ");
+        match Policy::named(&partition.policy) {
+            None => {
+                report("partition.policy", format!("`{}`: expected one of {}", partition.policy, known()))
+            }
+            Some(policy) if partition.live && policy.plans_windows() => {
+                let why = "plans windows of time, which lanes do not keep";
+                report("partition.policy", format!("`{policy}`: {why}: expected one of {}", known()));
+            }
+            Some(_) => {}
+        }
+        if SCALERS.iter().all(|(word, _)| *word != partition.scaling) {
+            let known: Vec<&str> = SCALERS.iter().map(|(word, _)| *word).collect();
+            report(
+                "partition.scaling",
+                format!("`{}`: expected one of {}", partition.scaling, known.join(", ")),
+            );
+        }
+        if let Some(idle) = partition.idle.filter(|idle| idle.0 < PERIOD_MIN) {
+            let least = models::TimeSpan(PERIOD_MIN);
+            report("partition.idle", format!("{idle}: expected at least {least}"));
+        }
+        if partition.period.0 < PERIOD_MIN {
+            let least = models::TimeSpan(PERIOD_MIN);
+            report("partition.period", format!("{}: expected at least {least}", partition.period));
+        }
+        if partition.live && self.lanes.shared {
+            report("lanes.shared", "set together with partition.live: expected one of them".to_owned());
+        }
+        for (name, settings) in &self.models {
+            if partition.live && settings.lanes.is_some() {
+                let path = format!("models.{name}.lanes");
+                report(
+                    &path,
+                    "set together with partition.live, which decides that: expected one of them".to_owned(),
+                );
+            }
+        }
+        for name in self.models.keys() {
+            if let Err(error) = name.parse::<models::ModelName>() {
+                report(&format!("models.{name}"), error.to_string());
+            }
+        }
+        problems
+    }
+
+    fn origin(&self, path: &str) -> Origin {
+        let inside = |effective: &&Effective| {
+            effective.path == path
+                || effective.path.strip_prefix(path).is_some_and(|rest| rest.starts_with('.'))
+        };
+        self.effective.iter().find(inside).map_or(Origin::Default, |effective| effective.origin.clone())
+    }
+}

@@ -1,0 +1,73 @@
+//! Sessions that outlive their gpulets: one core whose models change again and again.
+
+use gpulet::{CoresDevice, Device};
+use gpulet_core::time::Micros;
+use models::Loader;
+
+use super::*;
+use crate::catalog::Kept;
+use crate::devices::{Devices, Share};
+
+const TURNS: u64 = 6;
+
+/// One gpulet of one core that runs these models.
+fn plan(models: &[&str]) -> Plan {
+    let slot =
+        |model: &&str| Slot { workload: (*model).to_owned(), batch: 2, budget_us: 5_000.0, rate: 10.0 };
+    let slots: Vec<Slot> = models.iter().map(slot).collect();
+    let duty_us = Some(slots.iter().map(|slot| slot.budget_us).sum());
+    let device = "cpu0".to_owned();
+    Plan::new(vec![Gpulet { device, first_unit: 0, units: 1, window: None, duty_us, slots }])
+}
+
+/// What is kept after the core ran `a` and `b`, then `a` and `c`, in turn; and bytes that it has beyond the plan in force.
+/// Its memory is made from the bytes of each model.
+async fn turns(memory: impl Fn(&BTreeMap<String, u64>) -> u64) -> (Kept, u64) {
+    let folder = tempfile::tempdir().unwrap();
+    repository(folder.path());
+    let cores: Vec<usize> = gpulet::allowed_cores().unwrap().into_iter().take(1).collect();
+    let node = serving(folder.path(), &cores).await;
+    let catalog = Arc::clone(node.catalog());
+    let models = catalog.all_serving();
+    let bytes = models.iter().map(|loaded| (loaded.name.clone(), loaded.file_bytes)).collect();
+    let memory = memory(&bytes);
+    let device: Arc<dyn Device> =
+        Arc::new(CoresDevice::new("cpu0", cores, memory, Arc::new(Loader::without_ort())));
+    let start = vec![Share { device: "cpu0".to_owned(), first_unit: 0, units: 1 }];
+    let devices = Arc::new(Devices::from_parts(vec![device], start));
+    let terms = Terms::new(Arc::clone(&devices), Policy::default());
+    let layout = Layout::new(Arc::clone(&catalog), devices, losses().0, catalog.lanes());
+    let options = RolloutOptions { probation_us: Micros(2_000), ..RolloutOptions::default() };
+    let mut shell = Shell::new(Rollout::new(options).unwrap(), Arc::new(layout));
+    let found = terms.as_found(&models, &Targets::default()).unwrap();
+    let mut reach =
+        async |plan: &Plan| change(&mut shell, Proposal::new(plan, &found.problem).unwrap()).await;
+    assert_eq!(reach(&found.plan).await, Outcome::Done);
+    for turn in 0..TURNS {
+        let other = if turn % 2 == 0 { "b" } else { "c" };
+        assert_eq!(reach(&plan(&["a", other])).await, Outcome::Done, "turn {turn}");
+    }
+    let kept = catalog.kept_warm();
+    for (name, ..) in MODELS {
+        catalog.unload(name).await.unwrap();
+    }
+    assert_eq!(catalog.kept_warm().sessions, 0, "nothing is kept of models that are unloaded");
+    node.stop().await;
+    (kept, memory - bytes["a"] - bytes["c"])
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_plan_that_wants_what_another_had_loads_nothing() {
+    let (kept, _) = turns(|_| u64::MAX).await;
+    // The first change needs a second session of both beside those that serve; from then on there are two of `a`, and
+    // enough of the others.
+    assert_eq!((kept.loaded, kept.taken, kept.sessions), (2, 2 * (TURNS - 1), 3));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_kept_leaves_plans_their_memory() {
+    // As much as the first change needs, old and new sessions side by side.
+    let (kept, beyond) = turns(|bytes| 2 * (bytes["a"] + bytes["b"]) + bytes["c"]).await;
+    assert!(kept.bytes <= beyond, "{kept:?}, {beyond} bytes are left");
+    assert!(kept.loaded > 2 && kept.taken > 0, "{kept:?}");
+}

@@ -1,0 +1,309 @@
+//! From the configuration to the devices that this server cuts, and the gpulets that it starts with.
+
+mod beside;
+mod gone;
+pub mod gpus;
+mod memory;
+#[cfg(test)]
+mod tests;
+pub mod worker;
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use gpulet::{
+    BatchTimes, CoresDevice, Device, DeviceError, DeviceInfo, EmulatedDevice, LaneConfig, LaneHandle,
+    LaneSink, Partition, PartitionSpec, PartitionWatch, spawn_lane,
+};
+use gpulet_core::profile::Profile;
+use lane_plan::LaneClasses;
+use models::{Loader, ModelFiles};
+
+use crate::config::{Config, Emulated, Gpus, Isolation};
+use crate::metrics::{BusySink, WatchedGpu};
+use crate::profiles;
+use beside::Beside;
+use gone::GoneSink;
+use gpulet_worker::WorkerScope;
+use gpus::Gpu;
+use worker::{Described, Worker};
+use workload::InterferenceSection;
+
+/// Batches that a lane's thread may find waiting besides the router's depth of one: installs and removals.
+const LANE_MAILBOX: usize = 64;
+
+/// A share of a device.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Share {
+    /// Which device, by name.
+    pub device: String,
+    /// Its first unit.
+    pub first_unit: u32,
+    /// How many units.
+    pub units: u32,
+}
+
+/// What models run on.
+pub struct Devices {
+    all: Vec<Arc<dyn Device>>,
+    start: Vec<Share>,
+    profiles: Vec<Profile>,
+    /// GPUs among them.
+    gpus: Vec<WatchedGpu>,
+    classes: Mutex<LaneClasses>,
+}
+
+impl Devices {
+    /// The devices that are configured; `core_sets` are those of the lanes where models run on cores.
+    ///
+    /// # Errors
+    /// Names the option and says what would be right.
+    pub fn of(config: &Config, core_sets: &[Vec<usize>], loader: Loader) -> anyhow::Result<Self> {
+        let profiles = profiles::named("partition.profiles", &config.partition.profiles, Path::new(""))?;
+        let ort_library = loader.ort.as_ref().ok().map(|library| library.path.clone());
+        let found = gpus_of_machine(config);
+        let (described, start) = match (config.devices.emulated.as_slice(), found) {
+            ([], Some(found)) => whole_gpus(found, ort_library.as_ref()),
+            ([], None) => cores(config.lanes.shared, core_sets, ort_library)?,
+            (emulated, _) => emulate(emulated, &profiles, &config.partition.profiles)?,
+        };
+        let own = Own::new(loader, profiles.clone());
+        let gpus = described.iter().filter_map(watched).collect();
+        let devices = described.into_iter().map(|described| {
+            let worker = |described| Worker::new(&config.server, described);
+            match (own.device(&described), config.devices.isolation) {
+                (None, _) => worker::isolated_gpu(worker(described)),
+                (Some(device), Isolation::None) => Ok(device),
+                (Some(device), Isolation::Process) => {
+                    worker::isolated(device.info().clone(), WorkerScope::Gpulet, worker(described), None)
+                }
+            }
+        });
+        let all = devices.collect::<Result<Vec<Arc<dyn Device>>, DeviceError>>()?;
+        let kinds: Vec<&DeviceInfo> = all.iter().map(|device| device.info()).collect();
+        for profile in &profiles {
+            let other = kinds
+                .iter()
+                .find(|info| info.kind == profile.device() && info.units != profile.units_total());
+            if let Some(info) = other.filter(|_| config.partition.live) {
+                anyhow::bail!(
+                    "partition.profiles: profile of `{}` is of {} units of `{}`: expected {}; run `tessera profile` with \
+                     these",
+                    profile.model(),
+                    profile.units_total(),
+                    info.kind,
+                    info.units
+                );
+            }
+        }
+        Ok(Self { classes: lane_classes(&all), all, start, profiles, gpus })
+    }
+
+    /// These devices, with these gpulets to start with and nothing known of any model.
+    #[cfg(test)]
+    pub fn from_parts(all: Vec<Arc<dyn Device>>, start: Vec<Share>) -> Self {
+        Self { classes: lane_classes(&all), all, start, profiles: Vec::new(), gpus: Vec::new() }
+    }
+
+    /// Gpulets that the server starts with; each is a lane.
+    pub fn start(&self) -> &[Share] {
+        &self.start
+    }
+
+    /// What is known of each device.
+    pub fn infos(&self) -> impl Iterator<Item = &DeviceInfo> {
+        self.all.iter().map(|device| device.info())
+    }
+
+    /// GPUs that models run on.
+    pub fn gpus(&self) -> &[WatchedGpu] {
+        &self.gpus
+    }
+
+    /// The classes of lanes on these devices.
+    pub fn classes(&self) -> MutexGuard<'_, LaneClasses> {
+        self.classes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is known of models on devices of these kinds, from files.
+    pub fn profiles(&self) -> &[Profile] {
+        &self.profiles
+    }
+
+    /// The largest number of lanes at a time.
+    pub fn lanes_max(&self, live: bool) -> u32 {
+        let start = u32::try_from(self.start.len()).unwrap_or(u32::MAX);
+        let units = self.infos().filter(|_| live).map(|info| info.units);
+        lane_plan::lanes_max(units, start)
+    }
+
+    /// Opens a gpulet and starts the thread that runs it.
+    ///
+    /// # Errors
+    /// Why it cannot be had.
+    pub fn open(
+        &self,
+        lane: u32,
+        share: &Share,
+        sink: Arc<dyn LaneSink>,
+        watch: Arc<dyn PartitionWatch>,
+    ) -> Result<LaneHandle, DeviceError> {
+        let device = self.all.iter().find(|device| device.info().name == share.device);
+        let device = device.ok_or_else(|| DeviceError(format!("there is no device `{}`", share.device)))?;
+        let spec = PartitionSpec { lane, first_unit: share.first_unit, units: share.units };
+        let partition: Arc<dyn Partition> = device.open(&spec, Arc::clone(&watch))?;
+        let kind = self.classes().of(&share.device, share.units).0;
+        let config = LaneConfig { id: lane, partition, mailbox: LANE_MAILBOX, kind };
+        let sink = GoneSink::before(BusySink::before(sink, lane), watch);
+        spawn_lane(config, sink).map_err(|error| DeviceError(error.to_string()))
+    }
+}
+
+fn lane_classes(devices: &[Arc<dyn Device>]) -> Mutex<LaneClasses> {
+    let infos = devices.iter().map(|device| device.info());
+    Mutex::new(LaneClasses::new(infos.map(|info| (info.name.as_str(), info.kind.as_str()))))
+}
+
+/// What devices of this process need.
+pub(crate) struct Own {
+    loader: Arc<Loader>,
+    profiles: Vec<Profile>,
+    times: Arc<dyn BatchTimes>,
+}
+
+impl Own {
+    /// For these models, with these times of emulated ones.
+    pub fn new(loader: Loader, profiles: Vec<Profile>) -> Self {
+        Self { loader: Arc::new(loader), times: Arc::new(Profiled(profiles.clone())), profiles }
+    }
+
+    /// Times of an emulated device; a section that was not checked changes none of them.
+    fn times_beside(&self, interference: Option<&InterferenceSection>) -> Arc<dyn BatchTimes> {
+        let beside = interference.and_then(|said| Beside::new(self.profiles.clone(), said).ok());
+        beside.map_or_else(|| Arc::clone(&self.times), |beside| Arc::new(beside) as Arc<dyn BatchTimes>)
+    }
+
+    /// A device whose gpulets run in this process; none for one that only a process of its own may have.
+    pub fn device(&self, described: &Described) -> Option<Arc<dyn Device>> {
+        match described {
+            Described::Cores { name, cores, memory_bytes, .. } => {
+                let loader = Arc::clone(&self.loader);
+                Some(Arc::new(CoresDevice::new(name, cores.clone(), *memory_bytes, loader)))
+            }
+            Described::Emulated { name, kind, sizes, memory_bytes, interference, .. } => {
+                let times = self.times_beside(interference.as_ref());
+                Some(Arc::new(EmulatedDevice::new(name, kind, sizes.clone(), *memory_bytes, times)))
+            }
+            Described::Gpu { .. } => None,
+        }
+    }
+}
+
+type Found = (Vec<Described>, Vec<Share>);
+
+fn watched(described: &Described) -> Option<WatchedGpu> {
+    let Described::Gpu { gpu, .. } = described else { return None };
+    Some(WatchedGpu { device: gpu.name.clone(), uuid: gpu.uuid.clone() })
+}
+
+/// GPUs, if they are wanted and there are any.
+fn gpus_of_machine(config: &Config) -> Option<Vec<Gpu>> {
+    if config.devices.gpus == Gpus::Off {
+        return None;
+    }
+    match gpus::find(config.devices.gpu_backend.as_deref()) {
+        Ok(found) => Some(found),
+        Err(reason) => {
+            tracing::info!(%reason, "serving on CPU cores");
+            None
+        }
+    }
+}
+
+fn whole_gpus(found: Vec<Gpu>, ort_library: Option<&PathBuf>) -> Found {
+    let share = |gpu: &Gpu| Share { device: gpu.name.clone(), first_unit: 0, units: gpu.units };
+    let start = found.iter().map(share).collect();
+    for gpu in &found {
+        tracing::info!(gpu = gpu.name, kind = gpu.kind, backend = gpu.backend, units = gpu.units, "found");
+    }
+    let described = |gpu| Described::Gpu { gpu, ort_library: ort_library.cloned() };
+    (found.into_iter().map(described).collect(), start)
+}
+
+/// All lanes' cores are one device. Where lanes share their cores, each has all of them.
+fn cores(shared: bool, core_sets: &[Vec<usize>], ort_library: Option<PathBuf>) -> anyhow::Result<Found> {
+    const NAME: &str = "cpu0";
+    let cores = match core_sets.first() {
+        Some(set) if shared => set.clone(),
+        _ => core_sets.concat(),
+    };
+    let mut first_unit = 0;
+    let mut start = Vec::with_capacity(core_sets.len());
+    for set in core_sets {
+        let units = u32::try_from(set.len())?;
+        start.push(Share { device: NAME.to_owned(), first_unit, units });
+        first_unit += if shared { 0 } else { units };
+    }
+    let (name, memory_bytes) = (NAME.to_owned(), memory::for_models());
+    Ok((vec![Described::Cores { name, cores, memory_bytes, ort_library }], start))
+}
+
+fn emulate(entries: &[Emulated], profiles: &[Profile], files: &[String]) -> anyhow::Result<Found> {
+    let (mut devices, mut start): Found = (Vec::new(), Vec::new());
+    for (at, entry) in entries.iter().enumerate() {
+        let field = format!("devices.emulated[{at}]");
+        let Some(profile) = profiles.iter().find(|profile| profile.device() == entry.kind) else {
+            let mut known: Vec<&str> = profiles.iter().map(Profile::device).collect();
+            known.sort_unstable();
+            known.dedup();
+            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+            anyhow::bail!(
+                "{field}.kind: no profile of a `{}` in partition.profiles, which have: {known}",
+                entry.kind
+            );
+        };
+        let units = profile.units_total();
+        let sizes = entry.sizes.clone().unwrap_or_else(|| (1..=units).collect());
+        if sizes.last() != Some(&units) {
+            anyhow::bail!("{field}.sizes: {sizes:?}: expected {units}, the whole device, as the last");
+        }
+        if let Some(said) = &entry.interference {
+            beside::check(&format!("{field}.interference"), said, &entry.kind, profiles)?;
+        }
+        for _ in 0..entry.count.get() {
+            let name = format!("gpu{}", devices.len());
+            start.push(Share { device: name.clone(), first_unit: 0, units });
+            devices.push(Described::Emulated {
+                name,
+                kind: entry.kind.clone(),
+                sizes: sizes.clone(),
+                memory_bytes: entry.memory.0,
+                profiles: files.to_vec(),
+                interference: entry.interference.clone(),
+            });
+        }
+    }
+    Ok((devices, start))
+}
+
+/// The profile of a model on a kind of device, of those for its very files if some say which they are for; the last one
+/// counts.
+pub fn profile_of<'a>(profiles: &'a [Profile], kind: &str, model: &str, sha256: &str) -> Option<&'a Profile> {
+    let same = |profile: &&Profile| {
+        profile.model() == model
+            && profile.device() == kind
+            && profile.header().model_sha256.as_ref().is_none_or(|known| known == sha256)
+    };
+    profiles.iter().rfind(same)
+}
+
+/// Times of batches as profiles have them.
+struct Profiled(Vec<Profile>);
+
+impl BatchTimes for Profiled {
+    fn time(&self, kind: &str, files: &ModelFiles, rows: u32, units: u32) -> Option<Duration> {
+        let profile = profile_of(&self.0, kind, files.name.as_str(), &files.hash.to_string())?;
+        lane_plan::batch_time(profile, rows, units).map(|time| Duration::from_nanos(time.0))
+    }
+}

@@ -1,0 +1,141 @@
+//! Devices in processes of their own: what such a process is told, and its `main`.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::Args;
+use gpulet::{Device, DeviceError, DeviceInfo};
+use gpulet_worker::{Hello, Limits, ProcessDevice, WorkerCommand, WorkerScope, serve};
+use models::Loader;
+use models::engine::ort;
+use serde::{Deserialize, Serialize};
+use workload::InterferenceSection;
+
+use super::Own;
+use super::gpus::{self, Gpu};
+use crate::config::Server;
+use crate::logs;
+use crate::profiles;
+use crate::surroundings::Surroundings;
+
+/// What a worker is to do.
+#[derive(Args, Clone, Debug, Default)]
+pub struct WorkerArgs {
+    /// Tell which GPUs there are, and end.
+    #[arg(long)]
+    pub describe: bool,
+    /// How GPUs are to be shared.
+    #[arg(long)]
+    pub backend: Option<String>,
+}
+
+/// A device in words that another process understands.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "backend")]
+pub enum Described {
+    /// Cores of this machine.
+    Cores {
+        /// As plans call it.
+        name: String,
+        /// Its units.
+        cores: Vec<usize>,
+        /// Bytes that models may take.
+        memory_bytes: u64,
+        /// ONNX Runtime, where it was found.
+        ort_library: Option<PathBuf>,
+    },
+    /// A GPU.
+    Gpu {
+        /// Which, and how it is cut.
+        gpu: Gpu,
+        /// ONNX Runtime, where it was found.
+        ort_library: Option<PathBuf>,
+    },
+    /// A device that is not there.
+    Emulated {
+        /// As plans call it.
+        name: String,
+        /// As profiles call it.
+        kind: String,
+        /// Units that a gpulet may have.
+        sizes: Vec<u32>,
+        /// Bytes that models may take.
+        memory_bytes: u64,
+        /// Files with the times of its batches.
+        profiles: Vec<String>,
+        /// What its batches do to each other.
+        interference: Option<InterferenceSection>,
+    },
+}
+
+/// What a worker is told.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Worker {
+    device: Described,
+    log: Server,
+}
+
+impl Worker {
+    /// A worker with this device that logs as the server does.
+    pub fn new(log: &Server, device: Described) -> Self {
+        Self { device, log: log.clone() }
+    }
+}
+
+/// The device in processes of their own.
+pub(super) fn isolated(
+    info: DeviceInfo,
+    scope: WorkerScope,
+    worker: Worker,
+    units_variable: Option<&str>,
+) -> Result<Arc<dyn Device>, DeviceError> {
+    let description = serde_json::to_string(&worker).map_err(|error| DeviceError(error.to_string()))?;
+    let variables = gpulet_cuda::ENVIRONMENT.map(|(name, value)| (name.into(), value.into()));
+    let (variables, units_variable) = (variables.to_vec(), units_variable.map(Into::into));
+    let command = WorkerCommand { variables, units_variable, ..WorkerCommand::this_program() };
+    Ok(Arc::new(ProcessDevice::new(info, scope, command, description, Limits::default())?))
+}
+
+/// A GPU, all of whose gpulets are in one process, or each in its own where a share is a process's.
+pub(super) fn isolated_gpu(worker: Worker) -> Result<Arc<dyn Device>, DeviceError> {
+    match &worker.device {
+        Described::Gpu { gpu, .. } => {
+            let (info, variable) = (gpus::info(gpu)?, gpus::share_variable(gpu));
+            let scope = if variable.is_some() { WorkerScope::Gpulet } else { WorkerScope::Device };
+            isolated(info, scope, worker, variable)
+        }
+        Described::Cores { name, .. } | Described::Emulated { name, .. } => {
+            Err(DeviceError(format!("device `{name}` is no GPU")))
+        }
+    }
+}
+
+/// What `tessera worker` does: runs gpulets for the server that started it, or tells it which GPUs there are.
+pub fn run(arguments: &WorkerArgs, surroundings: &Surroundings) -> ExitCode {
+    if arguments.describe {
+        return gpus::describe(arguments.backend.as_deref(), surroundings);
+    }
+    serve(|hello: &Hello| {
+        let refuse = |error: String| DeviceError(format!("worker: {error}"));
+        let worker: Worker =
+            serde_json::from_str(&hello.description).map_err(|error| refuse(error.to_string()))?;
+        logs::install(&worker.log, surroundings.stderr_is_terminal)
+            .map_err(|error| refuse(error.to_string()))?;
+        let (loader, profiles) = match &worker.device {
+            Described::Cores { ort_library: Some(path), .. } => {
+                (Loader::new(ort::discover(Some(path), &surroundings.ort)), Vec::new())
+            }
+            Described::Cores { ort_library: None, .. } => (Loader::without_ort(), Vec::new()),
+            Described::Gpu { gpu, ort_library } => {
+                return gpus::take(gpu, ort_library.as_ref(), surroundings);
+            }
+            Described::Emulated { profiles: files, .. } => {
+                let known = profiles::named("partition.profiles", files, Path::new(""));
+                (Loader::without_ort(), known.map_err(|error| refuse(error.to_string()))?)
+            }
+        };
+        let device = Own::new(loader, profiles).device(&worker.device);
+        device.ok_or_else(|| refuse("the device is none for this process".to_owned()))
+    })
+}

@@ -1,0 +1,22 @@
+//! A node: everything that it takes to load models and run them on devices. Servers and tools are built on it.
+
+pub mod batching;
+pub mod bundled;
+pub mod catalog;
+pub mod config;
+mod control;
+pub mod devices;
+pub mod files;
+pub mod lanes;
+pub mod logs;
+pub mod metrics;
+mod node;
+pub mod output;
+pub mod profiles;
+pub mod reason;
+mod supervisor;
+pub mod surroundings;
+#[cfg(test)]
+mod testing;
+
+pub use node::{MARGIN, Node, Startup};

@@ -1,0 +1,54 @@
+//! Structured logs on standard error.
+
+use std::io;
+
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+
+use crate::config::{LogFormat, Server};
+
+/// Starts logging; once a process.
+pub fn install(server: &Server, stderr_is_terminal: bool) -> anyhow::Result<()> {
+    let filter = EnvFilter::try_new(directives(&server.log_level))?;
+    let human = match server.log_format {
+        LogFormat::Auto => stderr_is_terminal,
+        LogFormat::Human => true,
+        LogFormat::Json => false,
+    };
+    let registry = tracing_subscriber::registry().with(filter);
+    if human {
+        let layer = tracing_subscriber::fmt::layer().with_writer(io::stderr).with_ansi(stderr_is_terminal);
+        registry.with(layer.with_target(false)).try_init()?;
+    } else {
+        registry
+            .with(tracing_subscriber::fmt::layer().json().flatten_event(true).with_writer(io::stderr))
+            .try_init()?;
+    }
+    Ok(())
+}
+
+/// A bare level is meant for this program; below it, HTTP libraries would print every frame.
+fn directives(level: &str) -> String {
+    match level {
+        "debug" | "trace" => {
+            let own = ["server", "node", "cli", "router", "router_core", "gpulet", "models", "oip"];
+            let own: Vec<String> = own.iter().map(|target| format!("{target}={level}")).collect();
+            format!("info,{}", own.join(","))
+        }
+        _ => level.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bare_level_is_for_this_program_and_filters_are_taken_as_they_are() {
+        assert!(directives("debug").starts_with("info,server=debug,"));
+        assert_eq!(directives("warn"), "warn");
+        assert_eq!(directives("h2=debug"), "h2=debug");
+        assert!(EnvFilter::try_new(directives("trace")).is_ok());
+    }
+}

@@ -1,0 +1,204 @@
+//! Metrics: one recorder a process, handles made once a model version, no look-ups on the hot path.
+
+mod busy;
+mod front;
+mod gpus;
+mod interference;
+mod model;
+pub mod names;
+
+use std::time::Duration;
+
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
+use names::{Kind, Metric};
+
+pub use busy::BusySink;
+pub use front::{FrontMetrics, Transport};
+pub use gpus::{GpuMetrics, GpuWatch, WatchedGpu, watch};
+pub use interference::InterferenceMetrics;
+pub use model::{LaneMetrics, ModelMetrics};
+
+/// Samples of histograms are folded into their buckets this often, which bounds what they hold in memory.
+pub const UPKEEP: Duration = Duration::from_secs(1);
+
+/// A recorder with the buckets of every histogram set.
+pub fn recorder() -> Result<PrometheusRecorder, metrics_exporter_prometheus::BuildError> {
+    let mut builder = PrometheusBuilder::new();
+    for metric in names::TESSERA {
+        let buckets: &[f64] = match metric.kind {
+            Kind::Seconds => &names::SECONDS,
+            Kind::Rows => &names::ROWS,
+            Kind::Counter | Kind::Gauge => continue,
+        };
+        builder = builder.set_buckets_for_metric(Matcher::Full(metric.name.to_owned()), buckets)?;
+    }
+    Ok(builder.build_recorder())
+}
+
+/// Installs the process-wide recorder, with help texts, and gives the handle that renders it. Fails when one
+/// is installed already.
+pub fn install(triton_names: bool) -> anyhow::Result<PrometheusHandle> {
+    let recorder = recorder()?;
+    let handle = recorder.handle();
+    metrics::set_global_recorder(recorder).map_err(|_| anyhow::anyhow!("metrics are installed already"))?;
+    describe(triton_names);
+    Ok(handle)
+}
+
+/// Gives the current recorder every help text.
+pub fn describe(triton_names: bool) {
+    let triton: &[Metric] = if triton_names { &names::TRITON } else { &[] };
+    for metric in names::TESSERA.iter().chain(triton) {
+        match metric.kind {
+            Kind::Counter => metrics::describe_counter!(metric.name, metric.help),
+            Kind::Gauge => metrics::describe_gauge!(metric.name, metric.help),
+            Kind::Seconds | Kind::Rows => metrics::describe_histogram!(metric.name, metric.help),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reason::Reason;
+    use gpulet_core::control::{ErrorEntry, InterferenceEntry};
+    use router::Timing;
+
+    fn rendered(triton_names: bool) -> String {
+        let recorder = recorder().unwrap();
+        let handle = recorder.handle();
+        metrics::with_local_recorder(&recorder, || {
+            describe(triton_names);
+            let front = FrontMetrics::new();
+            front.refused(Transport::Http, Reason::Malformed);
+            let model = ModelMetrics::new("digits", "1", triton_names);
+            let timing = Timing {
+                queue: Duration::from_millis(1),
+                batch_wait: Duration::from_micros(20),
+                compute: Duration::from_millis(2),
+                hand_back: Duration::from_micros(30),
+                lane: 0,
+                batch_rows: 3,
+                leads_batch: true,
+            };
+            model.record_answer(&timing, Duration::from_millis(4), Some(true));
+            model.record_answer(&timing, Duration::from_millis(4), Some(false));
+            model.record_batch(3);
+            model.record_refusal(Reason::Expired);
+            model.queue_depth(2);
+            LaneMetrics::new(0).busy(true);
+            metrics::counter!(names::LANE_BUSY_TIME.name, names::LANE => "0").increment(1);
+            GpuMetrics::new("gpu0").set(Some(&throttled()), None);
+            InterferenceMetrics::default().tell(&[learned()]);
+        });
+        handle.render()
+    }
+
+    fn learned() -> InterferenceEntry {
+        let error = |mean_pct| Some(ErrorEntry { mean_pct, p90_pct: 30.0 });
+        InterferenceEntry {
+            kind: "cpu".to_owned(),
+            believed: true,
+            observations: 40,
+            weights: [1.25, 0.0, 0.0, 0.0],
+            margin: 0.0,
+            error: error(2.5),
+            error_of_none: error(20.0),
+        }
+    }
+
+    #[test]
+    fn errors_beside_neighbours_are_told_with_and_without_what_was_learned() {
+        let text = rendered(false);
+        for (belief, error) in [("learned", "0.025"), ("none", "0.2")] {
+            let line =
+                format!("tessera_interference_error_ratio{{kind=\"cpu\",interference=\"{belief}\"}} {error}");
+            assert!(text.lines().any(|known| known == line), "{line}\n{text}");
+        }
+    }
+
+    fn throttled() -> gpulet_cuda::Readings {
+        gpulet_cuda::Readings {
+            uuid: None,
+            name: None,
+            busy_percent: Some(1),
+            memory_busy_percent: None,
+            memory_used_bytes: None,
+            memory_total_bytes: None,
+            clock_sm_mhz: None,
+            clock_memory_mhz: None,
+            throttle_reasons: Some(vec!["GPU_IDLE"]),
+            power_milliwatts: None,
+            temperature_celsius: None,
+            mig: false,
+            instances: Vec::new(),
+        }
+    }
+
+    /// Names with their kind and label names, sorted: what dashboards depend on.
+    fn shape(rendered: &str) -> String {
+        let mut lines: Vec<String> = Vec::new();
+        for line in rendered.lines() {
+            if let Some(kind) = line.strip_prefix("# TYPE ") {
+                lines.push(kind.to_owned());
+            } else if !line.starts_with('#') && !line.is_empty() {
+                let (name, labels) = line.split_once('{').unwrap_or((line, ""));
+                let labels: Vec<&str> =
+                    labels.split(',').filter_map(|label| Some(label.split_once('=')?.0)).collect();
+                let name = name.split(' ').next().unwrap_or(name);
+                lines.push(format!("  {name} {}", labels.join(",")).trim_end().to_owned());
+            }
+        }
+        lines.sort();
+        lines.dedup();
+        lines.join("\n") + "\n"
+    }
+
+    #[test]
+    fn the_registry_matches_its_golden_file() {
+        assert_eq!(shape(&rendered(false)), include_str!("../../tests/golden/metrics.txt"));
+    }
+
+    #[test]
+    fn triton_names_appear_only_when_switched_on() {
+        assert!(!rendered(false).contains("nv_inference"));
+        let with = rendered(true);
+        for metric in names::TRITON {
+            assert!(with.contains(&format!("# TYPE {} ", metric.name)), "{} is missing", metric.name);
+        }
+        assert!(with.contains("nv_inference_count{model=\"digits\",version=\"1\"} 3"), "{with}");
+        assert!(with.contains("nv_inference_exec_count{model=\"digits\",version=\"1\"} 1"), "{with}");
+        assert!(
+            with.contains("nv_inference_queue_duration_us{model=\"digits\",version=\"1\"} 2000"),
+            "{with}"
+        );
+    }
+
+    #[test]
+    fn every_name_is_described_and_follows_the_rules() {
+        let text = rendered(true);
+        for metric in names::TESSERA.iter().chain(&names::TRITON) {
+            assert!(text.contains(&format!("# HELP {} ", metric.name)), "{} has no help", metric.name);
+        }
+        for metric in names::TESSERA {
+            assert!(metric.name.starts_with("tessera_"));
+            assert_eq!(metric.name.ends_with("_total"), metric.kind == Kind::Counter, "{}", metric.name);
+            assert_eq!(metric.name.ends_with("_seconds"), metric.kind == Kind::Seconds, "{}", metric.name);
+        }
+    }
+
+    #[test]
+    fn durations_land_in_buckets_of_seconds() {
+        let text = rendered(false);
+        assert!(
+            text.contains("tessera_compute_seconds_bucket{model=\"digits\",version=\"1\",le=\"0.0025\"} 2"),
+            "{text}"
+        );
+        assert!(
+            text.contains("tessera_compute_seconds_bucket{model=\"digits\",version=\"1\",le=\"0.001\"} 0"),
+            "{text}"
+        );
+        assert!(text.contains("tessera_deadline_hits_total{model=\"digits\",version=\"1\"} 1"), "{text}");
+        assert!(text.contains("tessera_deadline_misses_total{model=\"digits\",version=\"1\"} 1"), "{text}");
+    }
+}

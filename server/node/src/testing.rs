@@ -1,0 +1,71 @@
+//! Nodes with synthetic models, and clients of theirs.
+
+use std::path::Path;
+use std::time::Instant;
+
+use bytes::Bytes;
+use gpulet::Member;
+use models::engine::ort::OrtMissing;
+use oip::{Datatype, Shape, Tensor};
+use router::Job;
+use router_core::{Class, Tenant};
+
+use crate::config::{Assignment, Config, Origin, Sources};
+use crate::node::{Node, Startup};
+use crate::reason::Refusal;
+
+/// Adds a synthetic model to a repository: it gives back the two numbers of each row.
+pub fn add_model(repository: &Path, name: &str, max_batch: u32, time: &str) {
+    let version = repository.join(name).join("1");
+    std::fs::create_dir_all(&version).unwrap();
+    let text = format!(
+        "max_batch = {max_batch}\n\
+         inputs = [{{ name = \"x\", datatype = \"FP32\", dims = [-1, 2] }}]\n\
+         outputs = [{{ name = \"y\", datatype = \"FP32\", dims = [-1, 2] }}]\n\
+         time = {{ {time} }}\n"
+    );
+    std::fs::write(version.join("model.toml"), text).unwrap();
+}
+
+/// A node that serves all models of a repository, with one lane on each core.
+pub async fn serving(repository: &Path, cores: &[usize], options: &[(&str, &str)]) -> Node {
+    let set =
+        |path: &str, raw: String| Assignment { path: path.to_owned(), raw, origin: Origin::Flag("--set") };
+    let mut flags = vec![set("repository.path", repository.display().to_string())];
+    flags.extend(options.iter().map(|(path, raw)| set(path, (*raw).to_owned())));
+    let config = Config::load(&Sources { flags, ..Sources::default() }).unwrap();
+    let lanes = cores.iter().map(|core| vec![*core]).collect();
+    let node = Node::start(Startup { config, lanes, ort: Err(OrtMissing::default()) }).await.unwrap();
+    node.load_at_start().await;
+    assert!(node.ready());
+    node
+}
+
+/// Asks a model for its answer to one row; true if that is right.
+pub async fn ask(
+    node: &Node,
+    model: &str,
+    values: [f32; 2],
+    deadline: Option<Instant>,
+) -> Result<bool, Refusal> {
+    let data: Bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>().into();
+    let (loaded, _user) = node.catalog().hold(model, None)?;
+    let input = Tensor {
+        name: "x".to_owned(),
+        datatype: Datatype::Fp32,
+        shape: Shape::from_extents(&[1, 2]),
+        data: data.clone(),
+    };
+    let inputs = vec![Some(input)];
+    let job = Job {
+        model: loaded.id,
+        class: Class::new(0),
+        tenant: Tenant::default(),
+        shape: loaded.shapes.key(&inputs),
+        member: Member { inputs, rows: 1 },
+        bytes: data.len() as u64,
+        deadline,
+    };
+    let answer = node.catalog().submit(&loaded, job).await?;
+    Ok(answer.outputs[0].data == data)
+}

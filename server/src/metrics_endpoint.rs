@@ -1,0 +1,44 @@
+//! The metrics port: `GET /metrics` in Prometheus text.
+
+use bytes::Bytes;
+use http::header::{ALLOW, CONTENT_TYPE};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http_body_util::Full;
+use metrics_exporter_prometheus::PrometheusHandle;
+
+/// Answers one request of the metrics port.
+pub fn answer<B>(handle: &PrometheusHandle, request: &Request<B>) -> Response<Full<Bytes>> {
+    let reads = matches!(*request.method(), Method::GET | Method::HEAD);
+    let (status, body) = match request.uri().path() {
+        "/metrics" if reads => (StatusCode::OK, Bytes::from(handle.render())),
+        "/metrics" => (StatusCode::METHOD_NOT_ALLOWED, Bytes::new()),
+        _ => (StatusCode::NOT_FOUND, Bytes::from_static(b"metrics are at /metrics\n")),
+    };
+    let mut response = Response::new(Full::new(body));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8"));
+    if status == StatusCode::METHOD_NOT_ALLOWED {
+        headers.insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+    }
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_get_metrics_is_answered() {
+        let recorder = node::metrics::recorder().unwrap();
+        let handle = recorder.handle();
+        let ask = |method: Method, path: &str| {
+            answer(&handle, &Request::builder().method(method).uri(path).body(()).unwrap())
+        };
+        assert_eq!(ask(Method::GET, "/metrics").status(), StatusCode::OK);
+        assert_eq!(ask(Method::GET, "/").status(), StatusCode::NOT_FOUND);
+        let refused = ask(Method::POST, "/metrics");
+        assert_eq!(refused.status(), StatusCode::METHOD_NOT_ALLOWED);
+        assert_eq!(refused.headers()[ALLOW], "GET, HEAD");
+    }
+}
