@@ -172,7 +172,7 @@ fn bound(study: &Study) -> String {
     if let (Some(staggered), Some(alone)) = (bound.staggered, bound.uncoordinated) {
         let _ = write!(
             text,
-            "\nwith evenly spaced requests, perfectly staggered lanes answer {}/s, lanes on their own {}/s",
+            "\nwith evenly spaced requests, perfectly staggered lanes answer {}/s, and uncoordinated lanes {}/s",
             number(staggered),
             number(alone)
         );
@@ -183,9 +183,9 @@ fn bound(study: &Study) -> String {
 /// Where a bound comes from.
 pub fn bound_words(bound: &sim::Bound) -> &'static str {
     if bound.attainment >= 1.0 {
-        "all that is offered; the lanes' time is enough for it in batches of the best size (fluid bound)"
+        "all offered requests fit into the lanes' time in batches of the best size (fluid bound)"
     } else {
-        "fluid bound, lanes never idle and every batch of the best size"
+        "fluid bound: lanes are never idle and every batch has the best size"
     }
 }
 

@@ -17,12 +17,12 @@ use crate::simulate::study::Standing;
 pub fn page(contests: &[Contest], seeds: u64, folder: &str) -> String {
     let mut text = format!(
         "<!-- Generated: edit the workloads or the program, not this page. -->\n# Arena\n\n\
-         All batching policies on the standard workloads of `loadtest/arena`, through the decision code of the \
-         server in virtual time. The same program makes the same page, byte for byte:\n\n\
+         All batching policies on the standard workloads in `loadtest/arena`. The decision code of the server runs in \
+         virtual time. The same binary writes the same page, byte for byte:\n\n\
          ```sh\ncargo run --release -- arena --seeds {seeds}\n```\n\n"
     );
     text.push_str(READING);
-    text.push_str("## Who takes part\n\n| policy | what it does |\n|---|---|\n");
+    text.push_str("## Policies\n\n| policy | what it does |\n|---|---|\n");
     for (name, summary) in Policy::ALL {
         let _ = writeln!(text, "| `{name}` | {summary} |");
     }
@@ -36,23 +36,30 @@ pub fn page(contests: &[Contest], seeds: u64, folder: &str) -> String {
 }
 
 const READING: &str = "\
-**How to read it.** *Goodput* counts answers within their model's SLO, a second; *attainment* is their share of all \
-requests offered, refused ones included; ± is a 95 % confidence interval over the seeds (Student's t). *Of the bound* \
-compares with what no policy can exceed: every lane always busy with batches of the best size that the SLO allows, \
-over the very requests that came. *Capacity* is the highest rate with 99 % attainment, to 1 %, where the \
-traffic is the same at all times. *Burst*: for one second three times the traffic, on top of 90 % of the capacity of \
-`deadline`, and of the policy's own; how long after its end, to half a second, the policy was back at 99 % for good. *never* is a \
-metastable collapse: the same traffic that it bore before the burst keeps it down. All policies of a workload \
-get the very same requests; in rankings `≈` joins two whose goodput does not differ, seed by seed, with 95 % confidence.
+**How to read it.** All policies of a workload get identical requests. ± is a 95 % confidence interval over the seeds \
+(Student's t).
+
+| column | meaning |
+|---|---|
+| goodput | answers within the SLO of their model, per second |
+| attainment | goodput divided by offered load; refused requests count as offered |
+| of the bound | goodput relative to an upper bound for any policy: every lane always busy with batches of the best size \
+that the SLO allows, for the requests of this run |
+| capacity | highest rate with 99 % attainment, to 1 %; only for workloads with constant traffic |
+| burst | recovery from three times the traffic for one second, on top of 90 % of the capacity of `deadline`, and of the \
+policy's own. The time from the end of the burst until attainment stays above 99 %, to half a second. *never* is a \
+metastable failure: traffic that the policy served before the burst keeps it overloaded |
+| ranking | `≈` joins two policies whose goodput does not differ, seed by seed, with 95 % confidence |
 
 ";
 
 const SETTINGS: &str = "
-Settings are those published. `triton` has three: no queue delay; a delay of half the SLO less the time of the largest
-batch; and each of the preferred sizes 4, 8, 16 with a delay of half the SLO less the time of such a batch. A setting is
-the same for all models, so the tightest model counts, and delays of zero are left out as they are what no delay is.
-`nexus` runs with early drop, and with lazy drop (`give_up=expired`). All policies share one cost model, which learns from
-the profile and from the batches that ran.
+Policies run with their published settings and share one cost model, which learns from the profile and from finished batches.
+
+- `triton` runs with three settings: without a queue delay; with a delay of half the SLO minus the time of the largest batch; and
+  with each preferred size of 4, 8 and 16 and a delay of half the SLO minus the time of such a batch. A setting is the same for
+  all models, so the tightest model decides. Delays of zero are left out.
+- `nexus` runs with early drop, and with lazy drop (`give_up=expired`).
 ";
 
 /// The ranking on each workload, for people at a terminal.
@@ -115,7 +122,7 @@ fn section(contest: &Contest, folder: &str) -> String {
     let bound = &study.bound;
     let _ = write!(
         text,
-        "Offered: {} requests a second. No policy can answer more than {}: {}.",
+        "Offered: {} requests per second. No policy can answer more than {}: {}.",
         number(bound.offered_rate),
         number(bound.goodput),
         bound_words(bound)
@@ -123,7 +130,7 @@ fn section(contest: &Contest, folder: &str) -> String {
     if let (Some(staggered), Some(alone)) = (bound.staggered, bound.uncoordinated) {
         let _ = write!(
             text,
-            " With evenly spaced requests, perfectly staggered lanes answer {}, lanes on their own {}.",
+            " With evenly spaced requests, perfectly staggered lanes answer {}, and uncoordinated lanes {}.",
             number(staggered),
             number(alone)
         );
@@ -141,7 +148,7 @@ fn table(contest: &Contest) -> String {
     let study = &contest.study;
     let burst = !contest.recoveries.is_empty();
     let mut head =
-        vec!["policy", "goodput/s", "attainment", "of the bound", "p99 ms", "rows a batch", "lanes busy"];
+        vec!["policy", "goodput/s", "attainment", "of the bound", "p99 ms", "rows per batch", "lanes busy"];
     if contest.stationary {
         head.push("capacity/s");
     }
