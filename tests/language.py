@@ -58,10 +58,12 @@ BANNED: list[tuple[str, str]] = [
     (r"for nothing", "name the cost or the result"),
     (r"of a sudden|at a time when", "plain modern English"),
 ]
-RULES = [(re.compile(rf"(?<![A-Za-z]){pattern}(?![A-Za-z])", re.IGNORECASE), instead) for pattern, instead in BANNED]
+RULES = [(re.compile(rf"(?<![A-Za-z])(?:{pattern})(?![A-Za-z])", re.IGNORECASE), instead) for pattern, instead in BANNED]
 
 # CamelCase and snake_case identifiers are split into words before the rules apply.
 CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+# Code that reads like a banned phrase.
+CODE = re.compile(r"\bis_none\b|\bis None\b|\bis not None\b|\"HOME\"")
 ONE_WORD_DOC = re.compile(r"^\s*//[/!] +[A-Za-z-]+\.?\s*$")
 
 FILE_NAMES = re.compile(
@@ -103,7 +105,7 @@ def findings(name: str) -> list[str]:
         if any(path.search(name) and pattern.search(line) for path, pattern, _ in ALLOW):
             after = line
             continue
-        words = CAMEL.sub(" ", line.replace("is_none", "")).replace("_", " ")
+        words = CAMEL.sub(" ", CODE.sub("", line)).replace("_", " ")
         for pattern, instead in RULES:
             for match in {m.group(0) for m in pattern.finditer(words)}:
                 found.append(f'{name}:{number}: found "{match}": write {instead}')

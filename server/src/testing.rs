@@ -21,10 +21,15 @@ pub fn limits() -> FrontLimits {
 
 /// Nothing is loaded: every model is unknown or not ready.
 pub async fn front() -> Arc<Front> {
+    front_with(limits()).await
+}
+
+/// The same with other limits.
+pub async fn front_with(limits: FrontLimits) -> Arc<Front> {
     let config = Config::load(&Sources::default()).unwrap();
     let cores = gpulet::allowed_cores().unwrap();
     let startup = Startup { config, lanes: vec![vec![cores[0]]], ort: Err(OrtMissing::default()) };
-    Arc::new(Front::new(Service::new(Node::start(startup).await.unwrap()), true, limits()))
+    Arc::new(Front::new(Service::new(Node::start(startup).await.unwrap()), true, limits))
 }
 
 /// The bundled model is ready.

@@ -1,4 +1,4 @@
-"""One server for the whole run: ours, or whatever --base-url and --grpc-url point at.
+"""One server for the whole run: a new one, or the one at --base-url and --grpc-url.
 
 The two client libraries register the same protobuf names and cannot share a process: run one folder at a time.
 """
@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from fixtures import models  # noqa: E402
 from fixtures.tessera import Tessera  # noqa: E402
 
-# What tract cannot load; tests/lifecycle checks that the refusal says so.
+# Models that tract cannot load; tests/lifecycle checks the error.
 TRACT_LACKS = {"identity_bf16"}
 
 
@@ -25,11 +25,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--base-url", default=os.environ.get("TESSERA_HTTP"), help="host:port of a running HTTP server")
     parser.addoption("--grpc-url", default=os.environ.get("TESSERA_GRPC"), help="host:port of the same server's gRPC")
     parser.addoption("--engine", default="ort", choices=["ort", "tract"], help="engine of the server to start")
+    parser.addoption("--long", action="store_true", help="the zoo also with every model of a fixed batch")
 
 
 @dataclass(frozen=True)
 class Addresses:
-    """Where the server under test listens; `process` is None for one that we did not start."""
+    """Addresses of the server under test; `process` is None if it was running already."""
 
     http: str
     grpc: str

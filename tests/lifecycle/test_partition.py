@@ -1,6 +1,6 @@
-"""Gpulets that follow the load: what happens to requests while cores change hands, as a client and an operator see it.
+"""Repartitioning under load, as clients and operators see it.
 
-No test waits by the clock: each step waits for something the server says, with a bound.
+No test waits for a time: each step waits, with a limit, for something that the server reports.
 """
 
 from __future__ import annotations
@@ -9,44 +9,21 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
-from collections import Counter
 from pathlib import Path
 
 import pytest
+from fixtures.client import Client
+from fixtures.partition import gpulet, needs_two_cores, placed, slot, until_view, view
+from fixtures.synthetic import echo
+from fixtures.tessera import Tessera
+from fixtures.traffic import Clients
+from fixtures.wait import until
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from fixtures.client import Client, get  # noqa: E402
-from fixtures.tessera import Tessera  # noqa: E402
-
-MODEL = """
-max_batch = 8
-
-[[inputs]]
-name = "INPUT0"
-datatype = "FP32"
-dims = [-1, 4]
-
-[[outputs]]
-name = "OUTPUT0"
-datatype = "FP32"
-dims = [-1, 4]
-
-[time]
-alpha_us = {alpha}
-beta_us = {beta}
-"""
-CONFIG = """
-[lanes]
-cores = [[0], [1]]
-
-[partition]
-live = true
-period = "200ms"
-probation = "300ms"
-
+# Microseconds of a batch: constant and per row.
+TIMES = {"quick": (2_000, 1_000), "slow": (12_000, 6_000), "rare": (8_000, 4_000)}
+OBJECTIVES = """
 [models.quick]
 slo = "80ms"
 [models.slow]
@@ -54,213 +31,171 @@ slo = "200ms"
 [models.rare]
 slo = "400ms"
 """
-TIMES = {"quick": (2_000, 1_000), "slow": (12_000, 6_000), "rare": (8_000, 4_000)}
+CONFIG = f"""
+[lanes]
+cores = [[0], [1]]
 
-needs_two_cores = pytest.mark.skipif(
-    not {0, 1} <= os.sched_getaffinity(0), reason="two gpulets need cores 0 and 1"
+[partition]
+live = true
+period = "200ms"
+probation = "300ms"
+{OBJECTIVES}"""
+EMULATED = (
+    """
+[devices]
+isolation = "{isolation}"
+emulated = [{{ kind = "toy", memory = "1GiB", count = 2, sizes = [1, 2, 4] }}]
+
+[partition]
+live = true
+period = "200ms"
+probation = "300ms"
+profiles = ["{profiles}"]
+"""
+    + OBJECTIVES
 )
+ROW = [1.0, 2.0, 3.0, 4.0]
 
 
 def repository(folder: Path) -> Path:
     for name, (alpha, beta) in TIMES.items():
-        version = folder / name / "1"
-        version.mkdir(parents=True)
-        (version / "model.toml").write_text(MODEL.format(alpha=alpha, beta=beta))
+        echo(alpha, beta, max_batch=8).place(folder, name)
     return folder
 
 
-def partition(server: Tessera) -> dict:
-    return get(f"{server.base_url}/v2/partition")
+def clients(server: Tessera, crowd: dict[str, int]) -> Clients:
+    return Clients(server, crowd, timeout=5_000_000)
 
 
-def until(condition, what: str, seconds: float = 60.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, f"not within {seconds:.0f} s: {what}"
+def until_first_plan(server: Tessera) -> None:
+    until_view(server, lambda seen: seen["epoch"] > 0, "the first plan")
 
 
-class Traffic:
-    """Clients that send one request after another, each with its own numbers, and check that these come back."""
-
-    def __init__(self, server: Tessera, crowd: dict[str, int]) -> None:
-        self.statuses: Counter = Counter()
-        self.wrong = 0
-        self._server = server
-        self._stop = threading.Event()
-        each = (name for name, count in crowd.items() for _ in range(count))
-        self._threads = [threading.Thread(target=self._send, args=(name, at)) for at, name in enumerate(each)]
-        for thread in self._threads:
-            thread.start()
-
-    def _send(self, model: str, at: int) -> None:
-        client = Client(self._server)
-        number = 0
-        while not self._stop.is_set():
-            number += 1
-            row = [float(at), float(number), -float(number), 0.5]
-            status, answer, _ = client.infer(model, [row], timeout=5_000_000)
-            self.statuses[status] += 1
-            self.wrong += status == 200 and answer["outputs"][0]["data"] != row
-
-    def end(self) -> None:
-        self._stop.set()
-        for thread in self._threads:
-            thread.join(60)
-            assert not thread.is_alive(), "a request was never answered"
+def follow(server: Tessera, crowds: list[dict[str, int]]) -> list[int]:
+    """Send one mix of requests after another, each until a plan for it is in force; the epochs of the plans."""
+    epochs = []
+    for crowd in crowds:
+        before = view(server)["epoch"]
+        with clients(server, crowd) as traffic:
+            planned = until_view(server, lambda seen: seen["epoch"] > before and not seen["changing"], f"a plan for {crowd}")
+        traffic.assert_all_answered()
+        epochs.append(planned["epoch"])
+    return epochs
 
 
 @needs_two_cores
-def test_cores_change_hands_as_the_mix_shifts_and_no_request_is_lost(tmp_path: Path) -> None:
+def test_gpulets_follow_a_changing_mix_without_losing_a_request(tmp_path: Path) -> None:
     with Tessera(repository(tmp_path), CONFIG) as server:
         server.wait_ready()
-        epochs = []
-        for crowd in ({"quick": 6, "rare": 1}, {"slow": 6, "rare": 1}, {"quick": 4, "slow": 3}):
-            before = partition(server)["epoch"]
-            traffic = Traffic(server, crowd)
-            try:
-                until(
-                    lambda: partition(server)["epoch"] > before and not partition(server)["changing"],
-                    f"another plan for {crowd}: {partition(server)}",
-                )
-            finally:
-                traffic.end()
-            assert traffic.wrong == 0 and set(traffic.statuses) == {200}, traffic.statuses
-            epochs.append(partition(server)["epoch"])
-        view = partition(server)
-        print(f"epochs {epochs}: {[(g['first_unit'], g['units'], [s['workload'] for s in g['slots']]) for g in view['gpulets']]}")
-        served = {slot["workload"] for gpulet in view["gpulets"] for slot in gpulet["slots"]}
-        assert served == set(TIMES), "every model keeps a place"
-        assert any(row["because"] for row in view["decisions"]) and view["history"], view
-        batches = {model["name"]: model["batches"] for model in view["models"]}
+        epochs = follow(server, [{"quick": 6, "rare": 1}, {"slow": 6, "rare": 1}, {"quick": 4, "slow": 3}])
+        seen = view(server)
+        print(f"epochs {epochs}: {[(g['first_unit'], g['units'], [s['workload'] for s in g['slots']]) for g in seen['gpulets']]}")
+        assert placed(server) == set(TIMES), "every model keeps a place"
+        assert any(row["because"] for row in seen["decisions"]) and seen["history"], seen
+        batches = {model["name"]: model["batches"] for model in seen["models"]}
         assert all(batches[name] and batches[name][0]["predicted_p50_ms"] > 0 for name in ("quick", "slow")), batches
 
 
 @needs_two_cores
-def test_an_operator_freezes_and_thaws(tmp_path: Path) -> None:
-    with Tessera(repository(tmp_path), CONFIG + "\n[server]\nlog_level = 'info'\n", ["--set", "partition.frozen=true"]) as server:
+def test_an_operator_freezes_and_thaws_the_plan(tmp_path: Path) -> None:
+    with Tessera(repository(tmp_path), CONFIG, ["--set", "partition.frozen=true"]) as server:
         server.wait_ready()
         operator = Client(server)
-        traffic = Traffic(server, {"quick": 4})
-        try:
-            until(lambda: traffic.statuses[200] > 200, "answers while frozen")
-            view = partition(server)
-            assert view["frozen"] and view["epoch"] == 0 and not view["gpulets"], view
+        with clients(server, {"quick": 4}) as traffic:
+            traffic.wait_for(200)
+            seen = view(server)
+            assert seen["frozen"] and seen["epoch"] == 0 and not seen["gpulets"], seen
             assert operator.post("/v2/partition/thaw", {})[0] == 200
-            until(lambda: partition(server)["epoch"] > 0, "a plan after the thaw")
+            until_first_plan(server)
             assert operator.post("/v2/partition/freeze", {})[0] == 200
-            until(lambda: not partition(server)["changing"], "the end of what was under way")
-            assert partition(server)["frozen"]
-        finally:
-            traffic.end()
-        assert traffic.wrong == 0 and set(traffic.statuses) == {200}, traffic.statuses
-
-
-def gpulet(first_unit: int, units: int, *models: str) -> dict:
-    slots = [{"workload": model, "batch": 4, "budget_us": 20_000.0, "rate": 10.0} for model in models]
-    duty = {"duty_us": 20_000.0 * len(slots)} if len(slots) > 1 else {}
-    return {"device": "cpu0", "first_unit": first_unit, "units": units, **duty, "slots": slots}
+            seen = until_view(server, lambda seen: not seen["changing"], "the change in progress ends")
+            assert seen["frozen"], seen
+        traffic.assert_all_answered()
 
 
 @needs_two_cores
-def test_a_plan_by_hand_stays_until_the_operator_lets_go(tmp_path: Path) -> None:
-    apart = {"gpulets": [gpulet(0, 1, "quick", "rare"), gpulet(1, 1, "slow")]}
-    together = {"gpulets": [gpulet(0, 2, "quick", "slow", "rare")]}
+def test_an_operator_plan_stays_until_the_operator_thaws_it(tmp_path: Path) -> None:
+    apart = {"gpulets": [gpulet(0, 1, [slot("quick"), slot("rare")]), gpulet(1, 1, [slot("slow")])]}
+    every = [slot("quick"), slot("slow"), slot("rare")]
+    together = {"gpulets": [gpulet(0, 2, every)]}
     with Tessera(repository(tmp_path), CONFIG) as server:
         server.wait_ready()
         operator = Client(server)
-        until(lambda: partition(server)["epoch"] > 0, "the first plan")
-        traffic = Traffic(server, {"quick": 3, "slow": 2, "rare": 1})
-        try:
+        until_first_plan(server)
+        with clients(server, {"quick": 3, "slow": 2, "rare": 1}) as traffic:
             for plan in (apart, together, apart, apart):
                 status, answer, _ = operator.post("/v2/partition/plan", plan)
                 assert status == 200, answer
-                view = partition(server)
-                assert view["by_hand"] and not view["changing"], view
-                in_force = [{key: value for key, value in row.items() if key != "id"} for row in view["gpulets"]]
+                seen = view(server)
+                assert seen["by_hand"] and not seen["changing"], seen
+                in_force = [{key: value for key, value in row.items() if key != "id"} for row in seen["gpulets"]]
                 assert in_force == plan["gpulets"], in_force
-            assert answer["changed"] is False and answer["epoch"] == view["epoch"], answer
-            held = view["epoch"]
-            wrongs = {
-                "device": {"gpulets": [{**gpulet(0, 2, "quick", "slow", "rare"), "device": "cpu7"}]},
-                "`slow` has no slot": {"gpulets": [gpulet(0, 1, "quick", "rare")]},
-                "overlap": {"gpulets": [gpulet(0, 2, "quick", "slow"), gpulet(1, 1, "rare")]},
-                "nothing": {"gpulets": [gpulet(0, 2, "quick", "slow", "rare", "nothing")]},
-                "window": {"gpulets": [{**gpulet(0, 2, "quick", "slow", "rare"), "window": {"period_us": 1e4, "offset_us": 0.0, "length_us": 5e3}}]},
+            assert answer["changed"] is False and answer["epoch"] == seen["epoch"], answer
+            window = {"window": {"period_us": 1e4, "offset_us": 0.0, "length_us": 5e3}}
+            mistakes = {
+                "device": {"gpulets": [gpulet(0, 2, every, device="cpu7")]},
+                "`slow` has no slot": {"gpulets": [gpulet(0, 1, [slot("quick"), slot("rare")])]},
+                "overlap": {"gpulets": [gpulet(0, 2, [slot("quick"), slot("slow")]), gpulet(1, 1, [slot("rare")])]},
+                "nothing": {"gpulets": [gpulet(0, 2, [*every, slot("nothing")])]},
+                "window": {"gpulets": [{**gpulet(0, 2, every), **window}]},
                 "expected `{": {"gpulet": []},
             }
-            for words, plan in wrongs.items():
+            for words, plan in mistakes.items():
                 status, answer, _ = operator.post("/v2/partition/plan", plan)
                 assert status == 400 and words in answer["error"], (words, status, answer)
-            before = traffic.statuses[200]
-            until(lambda: traffic.statuses[200] > before + 500, "more load")
-            assert partition(server)["epoch"] == held, "the load moves nothing"
+            traffic.wait_for(500)
+            assert view(server)["epoch"] == seen["epoch"], "load does not change an operator plan"
             assert operator.post("/v2/partition/freeze", {})[0] == 200
             status, answer, headers = operator.post("/v2/partition/plan", together)
             assert status == 409 and "frozen" in answer["error"] and headers["x-tessera-reason"] == "plan_refused", answer
             assert operator.post("/v2/partition/thaw", {})[0] == 200
-            until(lambda: not partition(server)["by_hand"], "plans follow the load again")
-        finally:
-            traffic.end()
-        assert traffic.wrong == 0 and set(traffic.statuses) == {200}, traffic.statuses
+            until_view(server, lambda seen: not seen["by_hand"], "plans follow the load again")
+        traffic.assert_all_answered()
 
 
 @needs_two_cores
-def test_models_come_and_go_while_gpulets_follow_the_load(tmp_path: Path) -> None:
+def test_models_are_loaded_and_unloaded_while_gpulets_follow_the_load(tmp_path: Path) -> None:
     with Tessera(repository(tmp_path), CONFIG) as server:
         server.wait_ready()
         operator = Client(server)
-        traffic = Traffic(server, {"quick": 4})
-        try:
-            until(lambda: partition(server)["epoch"] > 1, "a plan for the load")
+        with clients(server, {"quick": 4}) as traffic:
+            until_view(server, lambda seen: seen["epoch"] > 1, "a plan for the load")
             status, body, _ = operator.post("/v2/repository/models/rare/unload", {})
             assert status == 200, body
-            until(
-                lambda: all(s["workload"] != "rare" for g in partition(server)["gpulets"] for s in g["slots"]),
-                "a plan without the model that is gone",
-            )
+            until(lambda: "rare" not in placed(server), "the unloaded model leaves the plan")
             status, body, _ = operator.post("/v2/repository/models/rare/load", {})
             assert status == 200, body
-            row = [1.0, 2.0, 3.0, 4.0]
-            status, body, _ = operator.infer("rare", [row])
-            assert status == 200 and body["outputs"][0]["data"] == row, body
-            until(
-                lambda: any(s["workload"] == "rare" for g in partition(server)["gpulets"] for s in g["slots"]),
-                "a plan with the model that came back",
-            )
-            status, body, _ = operator.infer("rare", [row])
-            assert status == 200, body
-        finally:
-            traffic.end()
-        assert traffic.wrong == 0 and set(traffic.statuses) == {200}, traffic.statuses
+            status, body, _ = operator.infer("rare", [ROW])
+            assert status == 200 and body["outputs"][0]["data"] == ROW, body
+            until(lambda: "rare" in placed(server), "the loaded model joins the plan")
+            assert operator.infer("rare", [ROW])[0] == 200
+        traffic.assert_all_answered()
 
 
 @needs_two_cores
-def test_a_model_that_nobody_asks_for_leaves_and_the_next_request_brings_it_back(tmp_path: Path) -> None:
+def test_an_idle_model_leaves_and_the_next_request_loads_it_again(tmp_path: Path) -> None:
     config = CONFIG.replace("live = true", "live = true\nidle = '1s'")
     with Tessera(repository(tmp_path), config) as server:
         server.wait_ready()
-        placed = lambda: {slot["workload"] for gpulet in partition(server)["gpulets"] for slot in gpulet["slots"]}  # noqa: E731
-        traffic = Traffic(server, {"quick": 3})
-        try:
-            until(lambda: partition(server)["epoch"] > 0 and placed() == {"quick"}, f"the others leave: {placed()}")
-            assert server.is_ready(), "a model that is away is no fault"
-            row = [1.0, 2.0, 3.0, 4.0]
+        with clients(server, {"quick": 3}) as traffic:
+            until_first_plan(server)
+            until(lambda: placed(server) == {"quick"}, "idle models leave", 60)
+            assert server.is_ready(), "idle models do not make the server unready"
             begun = time.monotonic()
-            answers = [None] * 4
-            clients = [threading.Thread(target=lambda at=at: answers.__setitem__(at, Client(server).infer("slow", [row], timeout=20_000_000))) for at in range(4)]
-            for client in clients:
-                client.start()
-            for client in clients:
-                client.join(30)
-            assert all(a[0] == 200 and a[1]["outputs"][0]["data"] == row for a in answers), answers
-            print(f"brought back and answered after {1e3 * (time.monotonic() - begun):.0f} ms")
-            assert "slow" in placed() and "rare" not in placed()
-            status, body, _ = Client(server).infer("rare", [row], timeout=1_000)
+            answers: list[tuple] = []
+            ask = lambda: answers.append(Client(server).infer("slow", [ROW], timeout=20_000_000))  # noqa: E731
+            threads = [threading.Thread(target=ask) for _ in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(30)
+            assert len(answers) == 4 and all(a[0] == 200 and a[1]["outputs"][0]["data"] == ROW for a in answers), answers
+            print(f"loaded again and answered after {1e3 * (time.monotonic() - begun):.0f} ms")
+            assert "slow" in placed(server) and "rare" not in placed(server)
+            status, body, _ = Client(server).infer("rare", [ROW], timeout=1_000)
             assert status in (503, 504), (status, body)
-            until(lambda: placed() == {"quick"}, "they leave again")
-        finally:
-            traffic.end()
-        assert traffic.wrong == 0 and set(traffic.statuses) == {200}, traffic.statuses
+            until(lambda: placed(server) == {"quick"}, "the models leave again", 60)
+        traffic.assert_all_answered()
 
 
 @needs_two_cores
@@ -268,34 +203,31 @@ def test_a_gpulet_whose_process_is_killed_is_replaced_by_the_next_plan(tmp_path:
     config = CONFIG.replace("[partition]", "[devices]\nisolation = 'process'\n\n[partition]")
     with Tessera(repository(tmp_path), config) as server:
         server.wait_ready()
-        traffic = Traffic(server, {"quick": 4, "slow": 2})
-        try:
-            until(lambda: partition(server)["epoch"] > 1 and not partition(server)["changing"], "a plan for the load")
-            children = Path(f"/proc/{server.pid}/task").glob("*/children")
-            workers = {int(pid) for child in children for pid in child.read_text().split()}
-            before = {gpulet["id"] for gpulet in partition(server)["gpulets"]}
+        with clients(server, {"quick": 4, "slow": 2}) as traffic:
+            seen = until_view(server, lambda seen: seen["epoch"] > 1 and not seen["changing"], "a plan for the load")
+            before = {row["id"] for row in seen["gpulets"]}
+            workers = server.children()
             assert len(workers) >= len(before), "each gpulet has its process"
             os.kill(max(workers), signal.SIGKILL)
-            until(
-                lambda: {g["id"] for g in partition(server)["gpulets"]} != before and not partition(server)["changing"],
-                f"another gpulet: {partition(server)['history'][-3:]}",
+            until_view(
+                server,
+                lambda seen: {row["id"] for row in seen["gpulets"]} != before and not seen["changing"],
+                "another gpulet",
             )
-            row = [1.0, 2.0, 3.0, 4.0]
             for model in TIMES:
-                status, body, _ = Client(server).infer(model, [row], timeout=5_000_000)
-                assert status == 200 and body["outputs"][0]["data"] == row, (model, status, body)
-        finally:
-            traffic.end()
-        print(f"answers {dict(traffic.statuses)}")
-        assert traffic.wrong == 0 and set(traffic.statuses) <= {200, 503}, traffic.statuses
+                status, body, _ = Client(server).infer(model, [ROW], timeout=5_000_000)
+                assert status == 200 and body["outputs"][0]["data"] == ROW, (model, status, body)
+        print(f"answers {traffic.total}")
+        assert traffic.wrong == 0 and traffic.cut_off == 0 and set(traffic.total) <= {200, 503}, traffic.statuses
 
 
-def emulated(folder: Path, weights: int = 0) -> Path:
-    """Profiles of the models on devices of four units: more of them help in proportion."""
+def profiles(folder: Path, weights: int = 0) -> Path:
+    """Profiles of the models on devices of four units, with times inversely proportional to units."""
     lines = []
     for name, (alpha, beta) in TIMES.items():
         header = {"version": 1, "model": name, "device": "toy", "engine": "none"}
         lines.append({"profile": {**header, "source": "synthesised", "units_total": 4, "weights_bytes": weights}})
+        lines.append({"utilisation": {"batch": 1, "cache": 0.0, "bandwidth": 0.0}})
         for rows in (1, 2, 4, 8):
             for units in (1, 2, 4):
                 time_us = 2 * (alpha + beta * rows) / units
@@ -306,95 +238,55 @@ def emulated(folder: Path, weights: int = 0) -> Path:
     return path
 
 
-EMULATED = """
-[devices]
-isolation = "{isolation}"
-emulated = [{{ kind = "toy", memory = "1GiB", count = 2, sizes = [1, 2, 4] }}]
-
-[partition]
-live = true
-period = "200ms"
-probation = "300ms"
-profiles = ["{profiles}"]
-
-[models.quick]
-slo = "80ms"
-[models.slow]
-slo = "200ms"
-[models.rare]
-slo = "400ms"
-"""
-
-
 @pytest.mark.parametrize("isolation", ["none", "process"])
-def test_gpulets_of_devices_that_are_emulated_follow_the_load_too(tmp_path: Path, isolation: str) -> None:
-    config = EMULATED.format(profiles=emulated(tmp_path), isolation=isolation)
+def test_gpulets_of_emulated_devices_follow_the_load(tmp_path: Path, isolation: str) -> None:
+    config = EMULATED.format(profiles=profiles(tmp_path), isolation=isolation)
     with Tessera(repository(tmp_path / "models"), config) as server:
         server.wait_ready()
-        for crowd in ({"quick": 6, "rare": 1}, {"slow": 8, "rare": 1}):
-            before = partition(server)["epoch"]
-            traffic = Traffic(server, crowd)
-            try:
-                until(
-                    lambda: partition(server)["epoch"] > before and not partition(server)["changing"],
-                    f"another plan for {crowd}: {partition(server)}",
-                )
-            finally:
-                traffic.end()
-            assert traffic.wrong == 0 and set(traffic.statuses) == {200}, traffic.statuses
-        gpulets = partition(server)["gpulets"]
+        follow(server, [{"quick": 6, "rare": 1}, {"slow": 8, "rare": 1}])
+        gpulets = view(server)["gpulets"]
         print([(g["device"], g["first_unit"], g["units"], [s["workload"] for s in g["slots"]]) for g in gpulets])
         assert {g["device"] for g in gpulets} <= {"gpu0", "gpu1"} and {g["units"] for g in gpulets} <= {1, 2, 4}
 
 
-def test_what_neighbours_cost_is_learned_and_shown(tmp_path: Path) -> None:
-    """Batches on the emulated device take 1.4 times as long beside others, which no profile says."""
-    profiles = emulated(tmp_path)
-    used = {"utilisation": {"batch": 1, "cache": 0.0, "bandwidth": 0.0}}
-    lines = [[line, json.dumps(used)] if '"profile"' in line else [line] for line in profiles.read_text().splitlines()]
-    profiles.write_text("\n".join(line for both in lines for line in both) + "\n")
-    config = EMULATED.format(profiles=profiles, isolation="none").replace("count = 2", "count = 1")
+def test_interference_is_learned_and_reported(tmp_path: Path) -> None:
+    """Co-located batches on the emulated device take 1.4 times the profiled time."""
+    config = EMULATED.format(profiles=profiles(tmp_path), isolation="none").replace("count = 2", "count = 1")
     config = config.replace("sizes = [1, 2, 4]", "interference = { model = 'gpulet', coefficients = [0.0, 0.0, 0.0, 0.0, 1.4] }")
     with Tessera(repository(tmp_path / "models"), config) as server:
         server.wait_ready()
-        until(lambda: partition(server)["epoch"] > 0, "the first plan")
-        plan = {"gpulets": [{**gpulet(0, 2, "quick"), "device": "gpu0"}, {**gpulet(2, 2, "slow", "rare"), "device": "gpu0"}]}
-        status, answer, _ = Client(server).post("/v2/partition/plan", plan)
+        until_first_plan(server)
+        pair = [gpulet(0, 2, [slot("quick")], "gpu0"), gpulet(2, 2, [slot("slow"), slot("rare")], "gpu0")]
+        status, answer, _ = Client(server).post("/v2/partition/plan", {"gpulets": pair})
         assert status == 200, answer
-        traffic = Traffic(server, {"quick": 2, "slow": 2})
-        learned = lambda: (partition(server)["interference"] or [{"observations": 0}])[0]  # noqa: E731
-        try:
-            until(lambda: learned()["observations"] >= 48, f"batches beside others: {learned()}")
-        finally:
-            traffic.end()
-        found = learned()
-        print(found)
-        assert found["kind"] == "toy" and found["believed"], found
-        assert found["error"]["mean_pct"] < found["error_of_none"]["mean_pct"] / 2, found
+        with clients(server, {"quick": 2, "slow": 2}):
+            enough = lambda seen: seen["interference"] and seen["interference"][0]["observations"] >= 48  # noqa: E731
+            learned = until_view(server, enough, "observations of co-located batches")["interference"][0]
+        print(learned)
+        assert learned["kind"] == "toy" and learned["believed"], learned
+        assert learned["error"]["mean_pct"] < learned["error_of_none"]["mean_pct"] / 2, learned
         shown = {series: value for series, value in server.metrics().items() if series.startswith("tessera_interference_error_ratio")}
         ratio = lambda word: next(value for series, value in shown.items() if f'interference="{word}"' in series)  # noqa: E731
         assert ratio("learned") < ratio("none") / 2, shown
 
 
-def test_where_memory_is_short_the_least_valuable_model_leaves_until_it_is_asked_for(tmp_path: Path) -> None:
-    config = EMULATED.format(profiles=emulated(tmp_path, 400 << 20), isolation="none")
+def test_if_memory_is_short_the_least_valuable_model_leaves_until_its_next_request(tmp_path: Path) -> None:
+    config = EMULATED.format(profiles=profiles(tmp_path, 400 << 20), isolation="none")
     config = config.replace("count = 2", "count = 1").replace("live = true", "live = true\nidle = '1h'")
     with Tessera(repository(tmp_path / "models"), config + "\n[repository]\nload = 'explicit'\n") as server:
-        placed = lambda: {slot["workload"] for gpulet in partition(server)["gpulets"] for slot in gpulet["slots"]}  # noqa: E731
         operator = Client(server)
-        row = [1.0, 2.0, 3.0, 4.0]
         for name in TIMES:
             assert operator.post(f"/v2/repository/models/{name}/load", {})[0] == 200
-            assert operator.infer(name, [row], timeout=20_000_000)[0] == 200
-        until(lambda: len(placed()) == 2 and not partition(server)["changing"], f"one of three leaves: {placed()}")
+            assert operator.infer(name, [ROW], timeout=20_000_000)[0] == 200
+        until(lambda: len(placed(server)) == 2 and not view(server)["changing"], "one of three leaves", 60)
         for _ in range(2):
-            (gone,) = set(TIMES) - placed()
-            status, answer, _ = operator.infer(gone, [row], timeout=20_000_000)
-            assert status == 200 and answer["outputs"][0]["data"] == row, (gone, status, answer)
-            until(lambda: gone in placed() and len(placed()) == 2, f"`{gone}` is back for another: {placed()}")
+            (absent,) = set(TIMES) - placed(server)
+            status, answer, _ = operator.infer(absent, [ROW], timeout=20_000_000)
+            assert status == 200 and answer["outputs"][0]["data"] == ROW, (absent, status, answer)
+            until(lambda: absent in placed(server) and len(placed(server)) == 2, f"`{absent}` replaces another model", 60)
 
 
-def test_what_cannot_be_is_said_before_anything_is_served(tmp_path: Path) -> None:
+def test_an_impossible_configuration_is_rejected_at_start(tmp_path: Path) -> None:
     binary = os.environ["TESSERA_BIN"]
     for settings, part in (
         ("[lanes]\nshared = true\ncount = 4\n[partition]\nlive = true\n", "lanes.shared: set together with partition.live"),

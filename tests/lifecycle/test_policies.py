@@ -18,12 +18,12 @@ from fixtures.tessera import Tessera  # noqa: E402
 
 DIGITS = ROOT / "models" / "bundled" / "digits"
 ROUNDS = 15
-# Policies that wait until the last moment lose some to a machine that is busy just then.
+# Policies that dispatch at the last moment lose requests if the machine is busy.
 ANSWERED_LEAST = 0.9
 
 
 def names(tmp_path: Path) -> list[str]:
-    """The policies that the binary knows, as it lists them when it is given one that it does not know."""
+    """The policies of the binary, from its error about an unknown one."""
     repository = tmp_path / "wrong"
     shutil.copytree(DIGITS, repository / "digits")
     (repository / "tessera.toml").write_text('[models.digits]\nbatching = { policy = "magic" }\n')

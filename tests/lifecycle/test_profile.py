@@ -1,4 +1,4 @@
-"""`tessera profile` as its user types it: measured, stopped with Ctrl-C, resumed, refused."""
+"""The `tessera profile` command: measurement, interruption, resumption, mistakes."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from fixtures.wait import until
 
 ROOT = Path(__file__).resolve().parents[2]
 DIGITS = ROOT / "models" / "bundled" / "digits"
-# Longest that any command here may take.
+# Time limit of a command.
 SECONDS = 120
 SYNTHETIC = """
 max_batch = 4
@@ -46,7 +47,7 @@ def profile(repository: Path, *arguments: object) -> subprocess.CompletedProcess
 
 
 def cells(repository: Path) -> dict[tuple[str, int, int], dict]:
-    """Cells of the file by model, batch and cores; every line must be whole."""
+    """Cells of the file by model, batch and cores. Every line must be complete."""
     found, model = {}, ""
     for line in (repository.parent / "profile.jsonl").read_text().splitlines():
         kind, fields = next(iter(json.loads(line).items()))
@@ -57,7 +58,7 @@ def cells(repository: Path) -> dict[tuple[str, int, int], dict]:
     return found
 
 
-def test_all_models_are_measured_and_shown(repository: Path) -> None:
+def test_all_models_are_measured_and_reported(repository: Path) -> None:
     page, plot = repository.parent / "page.html", repository.parent / "plot.svg"
     done = profile(repository, "--time", "20ms", "--cores", "1", "--json", "--report", page, "--svg", plot)
     assert done.returncode == 0, done
@@ -65,7 +66,7 @@ def test_all_models_are_measured_and_shown(repository: Path) -> None:
     assert answer["device"] == "cpu" and not answer["interrupted"] and answer["failed"] == []
     by_name = {model["model"]: model for model in answer["models"]}
     assert set(by_name) == {"digits", "steady"} and len(by_name["digits"]["model_sha256"]) == 64
-    assert by_name["digits"]["weights_bytes"] > 0, "the growth of a process that loads a model can be seen"
+    assert by_name["digits"]["weights_bytes"] > 0, "loading a model makes the process grow"
     batches = [cell["batch"] for cell in by_name["steady"]["cells"]]
     assert batches == [1, 2, 4]
     for cell in by_name["steady"]["cells"]:
@@ -78,18 +79,22 @@ def test_all_models_are_measured_and_shown(repository: Path) -> None:
     times = ("batch", "units", "p50_us", "p95_us", "p99_us", "count", "left_out")
     cells = {model["model"]: [[cell[key] for key in times] for cell in model["cells"]] for model in models}
     for model in answer["models"]:
-        assert cells[model["model"]] == [[cell[key] for key in times] for cell in model["cells"]], "measured again"
+        assert cells[model["model"]] == [[cell[key] for key in times] for cell in model["cells"]], "a complete cell was measured again"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
-def test_a_stopped_run_goes_on_where_it_was(repository: Path, number: signal.Signals) -> None:
+def test_an_interrupted_run_resumes(repository: Path, number: signal.Signals) -> None:
     arguments = ("--time", "200ms", "--cores", "1", "--model", "steady")
     process = subprocess.Popen(
         command(repository, *arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     file = repository.parent / "profile.jsonl"
-    while not (file.exists() and '"cell"' in file.read_text()):
+
+    def has_a_cell() -> bool:
         assert process.poll() is None, process.communicate()
+        return file.exists() and '"cell"' in file.read_text()
+
+    until(has_a_cell, "the first cell", SECONDS)
     process.send_signal(number)
     out, said = process.communicate(timeout=SECONDS)
     assert process.returncode == 130 and "goes on from here" in out, (out, said)

@@ -1,4 +1,4 @@
-"""`tessera load` as its user types it."""
+"""Runs the `tessera load` command."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-# Exit codes: it ran; it could not; wrong usage; it ran, and the client could not keep up; it was stopped.
+# Exit codes: success; error; wrong usage; success, but the client could not keep up; interrupted.
 RAN, FAILED, MISUSED, LATE, STOPPED = 0, 1, 2, 3, 130
-# Longest that any command here may take.
+# Time limit of a command.
 SECONDS = 120
 
 
@@ -23,7 +23,7 @@ class Outcome:
     said: str
 
     def report(self) -> dict:
-        """The answer in JSON of a run that went through; whether this busy machine was late is not asked."""
+        """The JSON report of a successful run, including runs in which this machine was late."""
         assert self.code in (RAN, LATE), f"ended with {self.code}: {self.said}"
         return json.loads(self.out)
 
@@ -48,7 +48,7 @@ def load(*arguments: object) -> Outcome:
 
 
 def run(url: str, *arguments: object) -> dict:
-    """The report of a short run; the objective is so wide that no busy machine fails it, unless another one is given."""
+    """The report of a short run. The default objective is long enough for a busy machine."""
     wide = [] if "--slo" in arguments or any(str(a).endswith(".toml") for a in arguments) else ["--slo", "20s"]
     return load("--url", url, *wide, "--json", *arguments).report()
 

@@ -1,4 +1,4 @@
-"""Ctrl-C: the first writes what was measured, the second ends at once."""
+"""The first Ctrl-C ends a run and writes its results, the second one exits immediately."""
 
 from __future__ import annotations
 
@@ -11,34 +11,38 @@ from pathlib import Path
 
 import pytest
 from fixtures.tessera import Tessera
+from fixtures.wait import until
 from load.command import STOPPED, finish, start
 
 LONG = ("--warmup", "0s", "--duration", "1h", "--slo", "20s")
 
 
-def when_it_sends(server: Tessera, model: str, process: subprocess.Popen[str], count: int = 20) -> None:
-    """Wait until the server has answered that many more requests; no longer than the run goes on."""
-    series = "tessera_requests_total"
-    before = answered(server, series, model)
-    while answered(server, series, model) < before + count:
+def until_it_sends(server: Tessera, process: subprocess.Popen[str], count: int = 20) -> None:
+    """Wait until the server has answered `count` more requests for `steady`."""
+    before = answered(server)
+
+    def enough() -> bool:
         assert process.poll() is None, process.communicate()
+        return answered(server) >= before + count
+
+    until(enough, f"{count} more requests")
 
 
-def answered(server: Tessera, metric: str, model: str) -> float:
-    own = {name: value for name, value in server.metrics().items() if name.startswith(metric) and f'"{model}"' in name}
-    return sum(own.values())
+def answered(server: Tessera) -> float:
+    series = server.metrics().items()
+    return sum(value for name, value in series if name.startswith("tessera_requests_total") and '"steady"' in name)
 
 
 @pytest.mark.parametrize("how", [(), ("--concurrency", 2), ("--stage", "1h:1"), ("--find-capacity",)], ids=str)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
-def test_the_first_signal_writes_what_was_measured(
+def test_the_first_signal_ends_the_run_and_writes_its_results(
     server: Tessera, urls: dict[str, str], tmp_path: Path, number: signal.Signals, how: tuple[object, ...]
 ) -> None:
     files = [tmp_path / name for name in ("out.html", "out.csv", "out.hlog")]
     long = [*LONG[:2], *LONG[4:]] if "--stage" in how else LONG
     send = ("--url", urls["http"], "--model", "steady", "--rate", 20, "--json", *long, *how)
     process = start(*send, "--report", files[0], "--csv", files[1], "--hdr", files[2])
-    when_it_sends(server, "steady", process)
+    until_it_sends(server, process)
     process.send_signal(number)
     outcome = finish(process)
     assert outcome.code == STOPPED, outcome
@@ -50,15 +54,15 @@ def test_the_first_signal_writes_what_was_measured(
     assert all(file.stat().st_size > 200 for file in files)
 
 
-def test_the_second_signal_ends_at_once() -> None:
-    """Against a server that takes connections and says nothing: there is nothing to write, and nobody to wait for."""
+def test_the_second_signal_exits_immediately() -> None:
+    """The server accepts connections and never responds, so there are no results to write."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         process = start("--url", f"http://127.0.0.1:{silent.getsockname()[1]}", "--model", "m", "--timeout", "1h")
         connection, _ = silent.accept()
         with connection:
-            assert connection.recv(4) == b"GET ", "the run asks who the server is, so it listens for signals"
+            assert connection.recv(4) == b"GET ", "the run has contacted the server, so it handles signals"
             process.send_signal(signal.SIGINT)
-            # A signal that is sent while the first is not yet looked at is the same signal.
+            # A second signal before the first one was handled has no effect.
             ended = threading.Event()
             again = threading.Thread(target=lambda: press(process, ended))
             again.start()
@@ -69,6 +73,6 @@ def test_the_second_signal_ends_at_once() -> None:
 
 
 def press(process: subprocess.Popen[str], ended: threading.Event) -> None:
-    """Press Ctrl-C again and again, as people do."""
+    """Send Ctrl-C repeatedly."""
     while not ended.wait(0.05):
         process.send_signal(signal.SIGINT)

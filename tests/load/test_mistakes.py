@@ -1,4 +1,4 @@
-"""Every mistake has its exit code and a message that names it; none starts a run."""
+"""Every mistake has an exit code and a message that names it, and starts no run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DIGITS = ("--url", "{http}", "--model", "digits", "--duration", "300ms", "--warm
 
 @dataclass(frozen=True)
 class Mistake:
-    """Arguments, with places and files in braces; the exit code; what the message has in it."""
+    """Arguments, with addresses and files in braces; the exit code; parts of the message."""
 
     arguments: tuple[object, ...]
     code: int
@@ -34,7 +34,7 @@ def at(url: str, *says: str, model: str = "digits") -> Mistake:
 
 
 MISTAKES = {
-    # Where the server is, and what it is.
+    # The address of the server.
     "unreachable": at("http://127.0.0.1:{closed}", "cannot connect", "refused"),
     "unreachable_grpc": at("grpc://127.0.0.1:{closed}", "cannot connect", "refused"),
     "unknown_host": at("http://no-such-host.invalid", "cannot find this host"),
@@ -50,7 +50,7 @@ MISTAKES = {
     "ftp": Mistake(("--url", "ftp://127.0.0.1", "--model", "m"), MISUSED, ("expected http://HOST:PORT",)),
     "unknown_model": at("{http}", "model `nope`", "unknown", model="nope"),
     "unknown_model_over_grpc": at("{grpc}", "model `nope`", "unknown", model="nope"),
-    # What is sent.
+    # The requests.
     "nothing": Mistake((), MISUSED, ("WORKLOAD.toml",)),
     "both": Mistake(("{workload}", "--model", "digits"), MISUSED, ("cannot be used with",)),
     "no_such_workload": Mistake(("{folder}/none.toml",), FAILED, ("cannot read", "none.toml")),
@@ -82,7 +82,7 @@ MISTAKES = {
     "json_over_grpc": Mistake(
         ("--url", "{grpc}", "--model", "digits", "--tensors", "json"), FAILED, ("--tensors", "expected binary")
     ),
-    # How it is sent.
+    # The load.
     "no_rate": digits("--rate", 0, says=("--rate: expected more than 0",)),
     "rate_of_letters": digits("--rate", "fast", code=MISUSED, says=("--rate",)),
     "warmup_longer_than_the_run": Mistake((*DIGITS[:-2], "--warmup", "1h"), FAILED, ("leaves nothing to measure",)),
@@ -97,7 +97,7 @@ MISTAKES = {
     "no_timeout": digits("--timeout", "0s", says=("--timeout: expected more than 0s",)),
     "negative_tolerance": digits("--tolerance=-1", says=("--tolerance: expected 0 or more",)),
     "unknown_flag": digits("--rps", 5, code=MISUSED, says=("unexpected argument '--rps'",)),
-    # Where results go.
+    # The results.
     "report_in_a_missing_folder": digits("--report", "{folder}/none/x.html", says=("--report: cannot write",)),
     "report_that_is_a_folder": digits("--report", "{folder}", says=("--report: cannot write", "directory")),
     "csv_that_cannot_be_written": digits("--csv", "/proc/self/x.csv", says=("--csv: cannot write",)),
@@ -120,7 +120,7 @@ def sample(name: str, datatype: str, expected: int | None = None) -> str:
 
 
 class Page(http.server.BaseHTTPRequestHandler):
-    """A page for whatever is asked for."""
+    """The same page for every path."""
 
     status = 200
 
@@ -143,7 +143,7 @@ class Lost(Page):
 
 @pytest.fixture(scope="module")
 def places(server, urls: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, object]]:
-    """What stands in braces above."""
+    """Values for the names in braces above."""
     folder = tmp_path_factory.mktemp("mistakes")
     workload = "name = 'two'\nduration = '1s'\n[models.digits]\nslo = '1s'\n{} = 5.0\n"
     files = {
@@ -164,7 +164,7 @@ def places(server, urls: dict[str, str], tmp_path_factory: pytest.TempPathFactor
     threads = [threading.Thread(target=page.serve_forever) for page in pages]
     for thread in threads:
         thread.start()
-    # Bound and never listening: nobody else gets the port, and whoever knocks is refused.
+    # Bound but not listening: connections to this port are refused.
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         yield {
@@ -188,7 +188,7 @@ def places(server, urls: dict[str, str], tmp_path_factory: pytest.TempPathFactor
 def test_a_mistake_is_named(places: dict[str, object], mistake: Mistake) -> None:
     outcome = load(*(str(argument).format_map(places) for argument in mistake.arguments))
     assert outcome.code == mistake.code, outcome
-    assert outcome.out == "", "no result of a run that was none"
+    assert outcome.out == "", "a run that did not start writes no result"
     for words in mistake.says:
         assert words.format_map(places) in outcome.said, outcome.said
     assert outcome.said.startswith("error: ") and "panicked" not in outcome.said
@@ -196,7 +196,7 @@ def test_a_mistake_is_named(places: dict[str, object], mistake: Mistake) -> None
         assert len(outcome.said.splitlines()) == 1, outcome.said
 
 
-def test_a_mistake_destroys_no_earlier_result(places: dict[str, object], tmp_path: Path) -> None:
+def test_a_mistake_does_not_overwrite_an_earlier_result(places: dict[str, object], tmp_path: Path) -> None:
     earlier = tmp_path / "earlier.html"
     earlier.write_text("a run of an hour")
     outcome = load("--url", f"http://127.0.0.1:{places['closed']}", "--model", "digits", "--report", earlier)

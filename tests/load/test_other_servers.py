@@ -1,4 +1,4 @@
-"""The same client against servers of other people: a real Triton and a real MLServer, at rates that any machine bears."""
+"""`tessera load` against a real Triton and a real MLServer, at low rates."""
 
 from __future__ import annotations
 
@@ -37,21 +37,23 @@ def tritonserver(request: pytest.FixtureRequest, repository: Path, tmp_path_fact
         triton.wrap(repository, wrapped, "max_queue_delay_microseconds: 100")
         yield from started(triton.Triton.on_free_ports(request.config.getoption("--venv") / "oracle", wrapped))
     except CannotRun as reason:
-        pytest.skip(f"no Triton here: {reason}")
+        pytest.skip(f"no Triton on this machine: {reason}")
 
 
 @pytest.fixture(scope="module")
 def ml_server(request: pytest.FixtureRequest, repository: Path, tmp_path_factory) -> Iterator[Child]:
+    if not request.config.getoption("--long"):
+        pytest.skip("MLServer: only with --long")
     wrapped = tmp_path_factory.mktemp("mlserver")
     try:
         mlserver.wrap(repository, wrapped)
         yield from started(mlserver.MLServer(request.config.getoption("--venv") / "mlserver", wrapped, 0))
     except (CannotRun, subprocess.CalledProcessError) as reason:
-        pytest.skip(f"no MLServer here: {reason}")
+        pytest.skip(f"no MLServer on this machine: {reason}")
 
 
 def check(url: str, tmp_path: Path, *tensors: object) -> dict:
-    """A model of two inputs by its metadata, and one by samples with known answers; the report of the first."""
+    """Test a model with two inputs by its metadata, and another by samples with known answers. Returns the first report."""
     report = run(url, "--model", "simple", "--range", "INPUT0=0..9", *SHORT, *tensors)
     assert_all_answered(report)
     assert report["total"]["offered"] > 30
@@ -84,7 +86,7 @@ def test_triton_over_grpc(tritonserver: Child, tmp_path: Path) -> None:
 def check_batches(report: dict) -> None:
     model = report["models"][0]
     sent = sum(second["offered"] for second in report["seconds"])
-    # Triton counts a request a moment after its answer: the one before the run may be in, the last one out.
+    # Triton counts a request shortly after its answer. The count may include one before the run and miss the last one.
     counted = sum(size["rows"] * size["batches"] for size in model["batches"])
     assert abs(counted - sent) <= 1 and abs(model["server"]["requests"] - sent) <= 1, (sent, model)
     assert model["server"]["compute_ms"] > 0
@@ -93,10 +95,10 @@ def check_batches(report: dict) -> None:
 def test_mlserver_over_http(ml_server: Child, tmp_path: Path) -> None:
     report = check(ml_server.base_url, tmp_path, "--tensors", "json")
     assert report["target"]["server"].startswith("mlserver ")
-    assert report["models"][0]["batches"] == [] and report["models"][0]["server"] is None, "it keeps no such statistics"
+    assert report["models"][0]["batches"] == [] and report["models"][0]["server"] is None, "MLServer has no such statistics"
 
 
-def test_a_server_that_takes_no_binary_tensors_is_told_to_be_one(ml_server: Child) -> None:
+def test_a_server_without_binary_tensors_is_reported_with_the_option_for_json(ml_server: Child) -> None:
     outcome = load("--url", ml_server.base_url, "--model", "simple", *SHORT)
     assert outcome.code == FAILED and "http_422" in outcome.said, outcome.said
     assert "--tensors json" in outcome.said, outcome.said

@@ -1,4 +1,4 @@
-"""`tessera parity`: the simulator beside a live server. How close they are on a quiet machine stands in docs/parity.md."""
+"""`tessera parity` compares the simulator with a live server. docs/parity.md has results from a quiet machine."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def parity(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
 
 
-def test_both_get_the_same_requests_and_answer_them_all(tmp_path: Path) -> None:
+def test_simulator_and_server_get_the_same_requests_and_answer_all(tmp_path: Path) -> None:
     done = parity(write(tmp_path / "short.toml", WORKLOAD), "--json")
     assert done.returncode in (WITHIN, APART), done.stderr
     told = json.loads(done.stdout)
@@ -40,15 +40,15 @@ def test_both_get_the_same_requests_and_answer_them_all(tmp_path: Path) -> None:
     everything, *models = told["models"]
     assert [model["name"] for model in models] == ["wide-0", "wide-1"]
     rows = {row["figure"]: row for row in everything["rows"]}
-    # An objective of 2 s: nobody is late, however busy the machine is.
+    # With an objective of 2 s, no request is late on a busy machine.
     assert rows["attainment"]["simulated"] == rows["attainment"]["measured"] == 1.0, rows
     assert rows["goodput/s"]["within"], rows
-    # The simulator was told what a request takes outside the scheduler, so it cannot be below the model's own time.
+    # Latencies include the model's own time of 10 ms.
     assert rows["p50 ms"]["simulated"] >= 10 and rows["p50 ms"]["measured"] >= 10, rows
     assert told["request_overhead_ms"] > 0 and told["batch_overhead_ms"] > 0, told
 
 
-def test_what_cannot_be_compared_is_said(tmp_path: Path) -> None:
+def test_workloads_that_cannot_be_compared_are_rejected(tmp_path: Path) -> None:
     failing = WORKLOAD.replace("count = 4", 'count = 4\n[[lanes.failures]]\nlane = 1\nfrom = "2s"')
     done = parity(write(tmp_path / "failing.toml", failing))
     assert done.returncode == 1 and "lanes that fail or stall cannot be had" in done.stderr, done.stderr

@@ -1,4 +1,4 @@
-"""Runs that go through: every protocol and encoding, every way to say what is sent, every result."""
+"""Successful runs: every protocol and encoding, every way to define requests, every output."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def sample(model_input: str, datatype: str, values: list, output: str | None = N
     return json.dumps(line)
 
 
-# Over gRPC tensors do not travel as JSON.
+# gRPC has no JSON encoding.
 @pytest.mark.parametrize(
     ("protocol", "tensors"),
     [("http", "binary"), ("http", "json"), ("http2", "binary"), ("http2", "json"), ("grpc", "binary")],
@@ -57,7 +57,7 @@ def test_every_protocol_and_encoding(urls: dict[str, str], protocol: str, tensor
     assert report["driven"] == {"loop": "open"} and not report["interrupted"] and report["client"]["threads"] == 2
 
 
-def test_a_workload_file_with_names_of_its_own(urls: dict[str, str], tmp_path: Path) -> None:
+def test_a_workload_file_with_other_model_names(urls: dict[str, str], tmp_path: Path) -> None:
     workload = write(tmp_path / "two.toml", WORKLOAD)
     names = ("--map", "one=digits", "--map", "pair=simple", "--map", "pair-1=identity_fp32", "--shape", "INPUT0=1,16")
     reports = [run(urls[protocol], workload, *names) for protocol in urls]
@@ -67,13 +67,13 @@ def test_a_workload_file_with_names_of_its_own(urls: dict[str, str], tmp_path: P
         assert served == {"one": "digits", "pair-0": "simple", "pair-1": "identity_fp32"}
         assert report["warmup_s"] == 0.2 and report["measured_s"] == 0.8
     offered = [[model["figures"]["offered"] for model in report["models"]] for report in reports]
-    assert offered[0] == offered[1] == offered[2] and offered[0][1:] == [16, 16], "the file and its seed decide"
+    assert offered[0] == offered[1] == offered[2] and offered[0][1:] == [16, 16], "the file and its seed decide what is offered"
     other = run(urls["http"], workload, *names, "--seed", 4)
     faster = run(urls["http"], workload, *names, "--rate-scale", 3)
     assert other["seed"] == 4 and faster["models"][1]["figures"]["offered"] == 48
 
 
-def test_payloads_have_the_shapes_and_values_that_were_asked_for(urls: dict[str, str]) -> None:
+def test_payloads_have_the_given_shapes_and_values(urls: dict[str, str]) -> None:
     for protocol, model, shape in (
         ("http", "identity_fp32", "INPUT0=1,7"),
         ("grpc", "identity_int64", "identity_int64/INPUT0=1,3"),
@@ -84,7 +84,7 @@ def test_payloads_have_the_shapes_and_values_that_were_asked_for(urls: dict[str,
 
 
 @pytest.mark.parametrize("protocol", ["http", "http2", "grpc"])
-def test_samples_and_what_is_expected_of_them(urls: dict[str, str], tmp_path: Path, protocol: str) -> None:
+def test_samples_with_expected_outputs(urls: dict[str, str], tmp_path: Path, protocol: str) -> None:
     right = sample("INPUT0", "FP32", [1.5, 2.5], "OUTPUT0", [1.5, 2.5])
     near = sample("INPUT0", "FP32", [100.0], "OUTPUT0", [100.05])
     wrong = sample("INPUT0", "FP32", [3.5], "OUTPUT0", [4.5])
@@ -132,7 +132,7 @@ def test_every_result_can_be_read(server: Tessera, urls: dict[str, str], tmp_pat
     report = answer.report()
     html = page.read_text()
     assert html.startswith("<!doctype html>") and "<svg" in html and "digits" in html
-    assert "http://" not in html.replace(urls["http"], "").replace("http://www.w3.org/", ""), "it needs nothing else"
+    assert "http://" not in html.replace(urls["http"], "").replace("http://www.w3.org/", ""), "the page loads nothing from elsewhere"
     rows = list(csv.DictReader(table.open()))
     assert len(rows) == len(report["seconds"]) == 2
     assert [int(row["offered_requests"]) for row in rows] == [second["offered"] for second in report["seconds"]]

@@ -1,1 +1,1 @@
-"""A real Triton from PyPI, run beside Tessera as the reference."""
+"""A real Triton from PyPI as the reference."""

@@ -1,4 +1,4 @@
-"""A server of somebody else's, run as a child process on loopback ports of its own."""
+"""Another server as a child process on free loopback ports."""
 
 from __future__ import annotations
 

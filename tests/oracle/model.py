@@ -1,4 +1,4 @@
-"""Triton Python-backend model that answers with onnxruntime: copied beside every model.onnx of the oracle."""
+"""Triton Python-backend model that runs onnxruntime. The oracle copies it next to every model.onnx."""
 
 import json
 from pathlib import Path
@@ -59,8 +59,8 @@ class TritonPythonModel:
         rows = [len(next(iter(feed.values()))) for feed in feeds]
         joined = {name: np.concatenate([feed[name] for feed in feeds]) for name in self.inputs}
         answers = self.session.run(self.outputs, joined)
-        cuts = np.cumsum(rows)[:-1]
-        split = {name: np.split(array, cuts) for name, array in zip(self.outputs, answers)}
+        ends = np.cumsum(rows)[:-1]
+        split = {name: np.split(array, ends) for name, array in zip(self.outputs, answers)}
         return [
             self._response(request, {name: parts[i] for name, parts in split.items()})
             for i, request in enumerate(requests)

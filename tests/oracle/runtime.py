@@ -1,6 +1,6 @@
-"""MLServer runtime that answers with onnxruntime: copied beside every model of an MLServer repository.
+"""MLServer runtime that runs onnxruntime. It is copied next to every model of an MLServer repository.
 
-As MLServer's documentation of custom runtimes has it: decode with the numpy codec, run, encode with the numpy codec.
+It follows MLServer's documentation of custom runtimes: decode with the numpy codec, run, encode with the numpy codec.
 """
 
 import onnxruntime

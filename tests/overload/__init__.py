@@ -1,1 +1,1 @@
-"""More traffic, ruder clients and worse moments than a server is planned for."""
+"""Overload, slow clients and shutdown under load."""

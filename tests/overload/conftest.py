@@ -1,4 +1,4 @@
-"""The one option: how long each test presses."""
+"""The option --long."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import pytest
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--long", action="store_true", help="press four times as long, and look for the capacity")
+    parser.addoption("--long", action="store_true", help="run four times as long, and measure the capacity")
 
 
 @pytest.fixture(scope="session")
 def length(request: pytest.FixtureRequest) -> int:
-    """Multiple of the short size."""
+    """Multiple of the default duration."""
     return 4 if request.config.getoption("--long") else 1

@@ -1,4 +1,4 @@
-"""Runs of `tessera load` against a server under test, and what they found."""
+"""Runs `tessera load` against a server under test and reads the report."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from datetime import datetime
 
 import pytest
 
-# Exit codes of `tessera load`: it ran; it ran, and could not keep up in some seconds.
+# Exit codes of `tessera load`: success; success, but late in some seconds.
 RAN = (0, 3)
-# Time that a run may take beyond what it was told to send for.
+# Time limit of a run beyond the time for which it sends.
 SPARE_SECONDS = 60
 
 
@@ -28,21 +28,21 @@ class Traffic:
     slo_ms: float
 
     def start(self, *stages: tuple[int, float]) -> Running:
-        """Begin to send, for (seconds, multiple of the rate) each; nothing is left out as warm-up."""
+        """Start sending, for stages of (seconds, multiple of the rate), without warm-up."""
         plan = [f"--stage={seconds}s:{factor}" for seconds, factor in stages]
         return self._start(sum(seconds for seconds, _ in stages), *plan)
 
     def run(self, *stages: tuple[int, float]) -> Report:
-        """Send, and wait for the end."""
+        """Send and wait for the report."""
         return self.start(*stages).report()
 
     def capacity(self, seconds: int) -> float:
-        """The highest rate with 99 % of the answers in time, by trials that long."""
+        """The highest rate with 99 % attainment, found by trials of that length."""
         trials = self._start(40 * seconds, f"--duration={seconds}s", "--find-capacity")
         return trials.report().document["capacity"]["rate"]
 
     def throughput(self, concurrency: int, seconds: int) -> float:
-        """Answers a second when so many requests are always under way."""
+        """Answers per second with this many requests in flight."""
         run = self._start(seconds, f"--duration={seconds}s", f"--concurrency={concurrency}").report()
         return run.total["answered"] / run.document["measured_s"]
 
@@ -54,14 +54,14 @@ class Traffic:
 
 
 class Running:
-    """A run that goes on."""
+    """A run in progress."""
 
     def __init__(self, process: subprocess.Popen[str], seconds: int) -> None:
         self._process = process
         self._seconds = seconds
 
     def report(self) -> Report:
-        """Wait for the end."""
+        """Wait for the end of the run."""
         try:
             text, said = self._process.communicate(timeout=self._seconds + SPARE_SECONDS)
         except subprocess.TimeoutExpired:
@@ -74,13 +74,13 @@ class Running:
 
 @dataclass(frozen=True)
 class Report:
-    """What `tessera load --json` wrote."""
+    """The output of `tessera load --json`."""
 
     document: dict
 
     @property
     def started(self) -> float:
-        """When the first request was due, seconds since the epoch."""
+        """Due time of the first request, in seconds since the epoch."""
         return datetime.fromisoformat(self.document["started"]).timestamp()
 
     @property
@@ -92,46 +92,46 @@ class Report:
         return [stage["figures"] for stage in self.document["stages"]]
 
     def between(self, start: float, end: float) -> Stretch:
-        """The whole seconds from `start` to `end` in which the client kept up; at least half of them must be such.
+        """The whole seconds from `start` to `end` in which the client was on time. At least half of them must be.
 
-        The client runs on the server's own cores: a second in which it could not send on time says how busy the
-        machine was with other things, and nothing about the server.
+        The client shares the server's cores. A second in which it was late shows other load on the machine, not the
+        server's behaviour.
         """
         whole = [second for second in self.document["seconds"] if start <= second["t"] and second["t"] + 1 <= end]
         kept = [second for second in whole if second["kept_up"]]
         if not kept or 2 * len(kept) < len(whole):
             pytest.fail(
-                f"machine too slow: between second {start:.0f} and {end:.0f} the load generator was on time in only "
-                f"{len(kept)} of {len(whole)} seconds, so nothing was measured of the server; end what else runs here"
+                f"machine too busy: between second {start:.0f} and {end:.0f}, the load generator was on time in only "
+                f"{len(kept)} of {len(whole)} seconds; stop other programs and run the test again"
             )
         return Stretch(kept, len(whole) - len(kept))
 
 
 @dataclass(frozen=True)
 class Stretch:
-    """Seconds of a run that count."""
+    """Measured seconds of a run."""
 
     seconds: list[dict]
     left_out: int
 
     @property
     def goodput(self) -> float:
-        """Right answers in time a second."""
+        """Right answers in time, per second."""
         return self.sum("good") / len(self.seconds)
 
     @property
     def attainment(self) -> float:
-        """Right answers in time, of what was offered."""
+        """Goodput divided by offered load."""
         return self.sum("good") / max(self.sum("offered"), 1)
 
     @property
     def p99_ms(self) -> float:
-        """The middle one of the seconds' p99: one hiccup of the machine does not move it, a slower server does."""
+        """Median of the seconds' p99: robust against a single stall of the machine, sensitive to a slower server."""
         known = [second["p99_ms"] for second in self.seconds if second["p99_ms"] is not None]
         return statistics.median(known) if known else float("inf")
 
     def as_fast_as(self, other: Stretch, slo_ms: float) -> bool:
-        """Whether p99 is at most 1.2 times the other's; 5 % of the objective more is the machine's own unrest."""
+        """Whether p99 is at most 1.2 times the other's plus 5 % of the objective for noise of the machine."""
         return self.p99_ms <= 1.2 * other.p99_ms + 0.05 * slo_ms
 
     def sum(self, key: str) -> int:
@@ -139,5 +139,5 @@ class Stretch:
 
 
 def reasons(figures: dict) -> Counter[str]:
-    """Refused and failed requests, by why."""
+    """Refused and failed requests by reason."""
     return Counter(figures["refused"]) + Counter(figures["failed"])

@@ -1,4 +1,4 @@
-"""Clients that send a byte now and then, or read a little now and then, and what the server does with them."""
+"""Clients that send or read very slowly, and how the server ends their connections."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ import h2.exceptions
 
 from overload import wire
 
-# A drip is one byte each time.
+# A slow sender sends one byte per interval.
 DRIP_SECONDS = 0.1
-# What a slow reader takes: 1 KB a second.
+# A slow reader reads 1 KB per second.
 SIP_BYTES, SIP_SECONDS = 100, 0.1
-# Small enough that the kernel does not do the reading.
+# Small, so that the kernel does not receive the response for the client.
 RECEIVE_BUFFER = 4096
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How the server got rid of a slow client: after how long, and with what."""
+    """How the server ended a slow client: after how many seconds, and with which message."""
 
     seconds: float
     said: bytes
@@ -37,7 +37,7 @@ Client = Callable[[], Awaitable[Ended]]
 
 
 class Crowd:
-    """Slow clients on a thread of their own, until the server has closed on all of them or they are told to leave."""
+    """Slow clients on their own thread, until the server has closed all of them or `leave` is called."""
 
     def __init__(self, clients: dict[str, list[Client]]) -> None:
         self._clients = clients
@@ -56,10 +56,10 @@ class Crowd:
         await self._leave.wait()
         for name, them in tasks.items():
             self._ended[name] = [task.result() if task.done() else None for task in them]
-        # What is still there is cancelled, and its connection closed, when the runner ends.
+        # The runner cancels the remaining clients, which closes their connections.
 
     def leave(self) -> dict[str, list[Ended | None]]:
-        """How each ended; none for those on which the server has not closed."""
+        """How each client ended; None if the server has not closed it."""
         self._loop.call_soon_threadsafe(self._leave.set)
         self._thread.join(30)
         assert not self._thread.is_alive()
@@ -75,12 +75,12 @@ async def _open(address: str) -> socket.socket:
 
 
 async def _receive(connection: socket.socket, size: int, seconds: float) -> bytes | None:
-    """What comes within that time; nothing if the connection is closed, none if it is silent."""
+    """Data received within that time: empty if the connection is closed, None if nothing arrived."""
     loop, readable = asyncio.get_running_loop(), asyncio.Event()
-    # Not sock_recv: told that the time is up, it drops what has just come.
+    # Not sock_recv: on a timeout, it may drop data that has just arrived.
     loop.add_reader(connection, readable.set)
     try:
-        # Unlike wait_for, it never takes being told to leave for an answer.
+        # Unlike wait_for, it does not report a cancellation as a result.
         async with asyncio.timeout(seconds):
             await readable.wait()
         return connection.recv(size)
@@ -93,7 +93,7 @@ async def _receive(connection: socket.socket, size: int, seconds: float) -> byte
 
 
 def sender(address: str, at_once: bytes) -> Client:
-    """Sends so much at once, then a byte now and then."""
+    """Sends `at_once` immediately, then one byte per interval."""
 
     async def client() -> Ended:
         connection, said, started = await _open(address), b"", time.monotonic()
@@ -111,17 +111,17 @@ def sender(address: str, at_once: bytes) -> Client:
 
 
 def reader(address: str, request: bytes) -> Client:
-    """Sends a request and takes its answer as slowly as it can. The time counts from the answer's first bytes."""
+    """Sends a request and reads its response slowly. The time counts from the first bytes of the response."""
 
     async def client() -> Ended:
         connection, said = await _open(address), b""
         with connection:
-            # Refused at once, a large request may not be taken to its end.
+            # The server may reject a large request and stop reading.
             with contextlib.suppress(OSError):
                 await asyncio.get_running_loop().sock_sendall(connection, request)
             said = await _receive(connection, SIP_BYTES, 3600) or b""
             started = time.monotonic()
-            # A reset shows at once; by reading it would show behind all that the kernel has received.
+            # Shows a reset immediately; a read would first return everything that the kernel has received.
             while not connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
                 chunk = await _receive(connection, SIP_BYTES, 3600)
                 if chunk == b"":
@@ -134,7 +134,7 @@ def reader(address: str, request: bytes) -> Client:
 
 
 def grpc_call(address: str, message: bytes, sent: int) -> Client:
-    """Begins a call and sends so much of its message, then a byte now and then; never lets the answer flow."""
+    """Starts a call, sends `sent` bytes of its message, then one byte per interval, and never opens the flow-control window."""
 
     async def client() -> Ended:
         connection, started = await _open(address), time.monotonic()

@@ -1,4 +1,4 @@
-"""Bodies exactly at the limit and just over it, in every disguise, while others are served."""
+"""Bodies exactly at the limit and just over it, in every encoding, while other requests are served."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ import grpc
 import pytest
 from tritonclient.grpc import service_pb2
 
+from fixtures.synthetic import STEADY, Synthetic
 from fixtures.tessera import Tessera
 from overload import wire
 from overload.load import Traffic
-from overload.synthetic import STEADY, Synthetic
 
 MIB = 2**20
 LIMIT = 4 * MIB
 BODIES = 32 * MIB
 SLO_MS = 250
 SENDERS = 4
-# Between two rounds of one sender: many bodies at once are the point, not what a core can copy in a second.
+# Between two rounds of one sender: the test is about many bodies at once, not about copying speed.
 PAUSE = 0.25
-# What comes back after the last large body: allocators keep some.
+# Memory that may remain after the last large body: allocators keep some.
 GROWTH_MAX = 16 * MIB
 WIDTH = 512 * 1024
 LARGE = Synthetic(alpha_us=1_000, beta_us=0, max_batch=2, inputs=WIDTH, outputs=1)
@@ -42,7 +42,7 @@ def server(tmp_path: Path) -> Iterator[Tessera]:
 
 
 def bodies() -> dict[str, tuple[bytes, int]]:
-    """What is sent, and the status that it gets."""
+    """Requests by name, with the expected status."""
     chunk = b"%x\r\n%b\r\n" % (MIB, bytes(MIB))
     chunked = chunk * (LIMIT // MIB) + b"1\r\n \r\n0\r\n\r\n"
     return {
@@ -55,7 +55,7 @@ def bodies() -> dict[str, tuple[bytes, int]]:
 
 
 class Senders:
-    """Clients that send one body after the other, each on its own connection, for a refusal may close it."""
+    """Clients that send one body after another. Each uses a new connection, because a rejection may close it."""
 
     def __init__(self, server: Tessera, rounds: int | None = None) -> None:
         self._address = server.http_address
@@ -73,13 +73,13 @@ class Senders:
             rounds += 1
             for name, (payload, _) in self._bodies.items():
                 with wire.connect(self._address) as connection:
-                    # Refused by its announced length, a body need not be taken to the end.
+                    # The server may reject a body by its announced length and stop reading.
                     with contextlib.suppress(ConnectionError):
                         connection.sendall(payload)
                     self.seen[name][wire.answer(connection)[0]] += 1
 
     def leave(self) -> None:
-        """Finish the round; every body got the status that it should."""
+        """Finish the round and check the status of every body."""
         if self._rounds is None:
             self._stop.set()
         for thread in self._threads:
@@ -93,34 +93,34 @@ def message(extra: int) -> service_pb2.ModelInferRequest:
     request = service_pb2.ModelInferRequest(model_name="large", raw_input_contents=[bytes(WIDTH * 4)])
     request.inputs.add(name="x", datatype="FP32", shape=[1, WIDTH])
     while (missing := LIMIT + extra - request.ByteSize()) != 0:
-        # The id may be 1 KiB long, so the rest goes into a parameter.
+        # An id is limited to 1 KiB, so a parameter holds the padding.
         request.parameters["padding"].string_param = "x" * (len(request.parameters["padding"].string_param) + missing)
     return request
 
 
-def test_bodies_at_the_limit_are_served_and_those_over_it_are_not(server: Tessera, length: int) -> None:
+def test_bodies_at_the_limit_are_served_and_larger_ones_rejected(server: Tessera, length: int) -> None:
     traffic = Traffic(f"http://{server.http_address}", "steady", STEADY.capacity / 2, SLO_MS)
     alone = traffic.run((4, 1.0)).between(1, 4)
-    # The first bring what allocators and threads keep.
+    # The first requests allocate what allocators and threads keep.
     Senders(server, rounds=4).leave()
-    resting = server.forget_peak()
+    idle = server.reset_peak()
     running = traffic.start((6 * length, 1.0))
     senders = Senders(server)
     try:
-        beside = running.report().between(1, 6 * length)
+        during = running.report().between(1, 6 * length)
     finally:
         senders.leave()
-    grew, peak = server.rss_bytes() - resting, server.peak_rss_bytes() - resting
+    grew, peak = server.rss_bytes() - idle, server.peak_rss_bytes() - idle
     print(
         "\n" + "; ".join(f"{name}: {dict(counts)}" for name, counts in senders.seen.items()) + f"; memory at most "
-        f"{peak / MIB:+.1f} MiB, afterwards {grew / MIB:+.1f}; others' p99 {beside.p99_ms:.0f} ms, "
-        f"{alone.p99_ms:.0f} alone"
+        f"{peak / MIB:+.1f} MiB, afterwards {grew / MIB:+.1f}; p99 of other requests {during.p99_ms:.0f} ms, "
+        f"{alone.p99_ms:.0f} ms without them"
     )
     assert peak <= BODIES + GROWTH_MAX and grew <= GROWTH_MAX
-    assert beside.attainment >= 0.99 and beside.as_fast_as(alone, SLO_MS)
+    assert during.attainment >= 0.99 and during.as_fast_as(alone, SLO_MS)
 
 
-def test_messages_at_the_limit_are_served_and_those_over_it_are_not(server: Tessera) -> None:
+def test_messages_at_the_limit_are_served_and_larger_ones_rejected(server: Tessera) -> None:
     options = [("grpc.max_send_message_length", 2 * LIMIT)]
     with grpc.insecure_channel(server.grpc_address, options=options) as channel:
         infer = channel.unary_unary(

@@ -1,4 +1,4 @@
-"""SIGTERM in the middle of a load: what was sent is answered, or refused with a reason, and the server ends well."""
+"""SIGTERM under load: every request is answered or rejected with a reason, and the server exits with 0."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from pathlib import Path
 
 import pytest
 
+from fixtures.synthetic import STEADY
 from fixtures.tessera import Tessera
+from fixtures.wait import until
 from overload.load import Traffic, reasons
-from overload.synthetic import STEADY
 
 SLO_MS = 500
-# Of what the model can: the second arm is full when the signal comes, with a queue that must be emptied.
+# Multiples of the capacity. Under overload, the queue is full at the signal and has to be completed.
 RATES = {"normal load": 0.7, "overload": 2.0}
-# After the signal: the server says that it drains, or nobody listens any more. A connection that cannot be made never
-# carried a request.
+# After the signal, the server reports that it drains, or it no longer listens. A connection that was not accepted carried
+# no request.
 REASONS = {"draining", "cannot_connect"}
-# What the client says of a GOAWAY without an error: a stream opened after the last one that it names was not accepted
-# either (RFC 9113, 6.8).
+# The client's message for a GOAWAY without an error. A stream after the last one that it names was not accepted either
+# (RFC 9113, 6.8).
 GOAWAY = "not a result of an error"
 OVERLOAD = {"deadline_unmeetable", "shed", "expired"}
 
@@ -35,9 +36,7 @@ def test_sigterm_under_load_loses_nothing(tmp_path: Path, length: int, protocol:
         server.wait_ready()
         address = server.grpc_address if protocol == "grpc" else server.http_address
         running = Traffic(f"{protocol}://{address}", "steady", STEADY.capacity, SLO_MS).start((3, RATES[load]))
-        end = time.monotonic() + 30
-        while server.metric("tessera_requests_total") < STEADY.capacity / 2:
-            assert time.monotonic() < end, "no answers within 30 s"
+        until(lambda: server.metric("tessera_requests_total") >= STEADY.capacity / 2, "requests are answered")
         in_flight = server.metric("tessera_requests_in_flight")
         sent = time.monotonic()
         server.process.send_signal(signal.SIGTERM)
@@ -51,7 +50,7 @@ def test_sigterm_under_load_loses_nothing(tmp_path: Path, length: int, protocol:
         f"{total['offered']} offered: {total['answered']} answered, not answered {dict(why)}"
     )
     assert code == 0
-    assert in_flight > 0 and why["cannot_connect"] > 0, "the signal did not come in the middle"
+    assert in_flight > 0 and why["cannot_connect"] > 0, "the signal did not arrive during the load"
     assert total["answered"] + sum(why.values()) == total["offered"]
     lost = {reason: count for reason, count in why.items() if reason not in REASONS | OVERLOAD}
     said = {reason: report.document["said"].get(reason) for reason in lost}

@@ -1,4 +1,4 @@
-"""Requests as bytes, for clients that do with a connection what no client library would."""
+"""Requests as bytes, for clients that misuse a connection in ways that no client library allows."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import numpy as np
 
 
 def address(text: str) -> tuple[str, int]:
-    """HOST:PORT in two."""
+    """Host and port of HOST:PORT."""
     host, port = text.rsplit(":", 1)
     return host, int(port)
 
 
 def connect(text: str, receive_buffer: int | None = None) -> socket.socket:
-    """A connection; with a small receive buffer the peer soon notices that nobody reads."""
+    """A connection. With a small receive buffer, the peer soon notices a client that does not read."""
     connection = socket.socket()
     if receive_buffer is not None:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
@@ -26,7 +26,7 @@ def connect(text: str, receive_buffer: int | None = None) -> socket.socket:
 
 
 def infer(model: str, inputs: int, *, rows: int = 1, body_bytes: int | None = None, **headers: str) -> bytes:
-    """An inference request with binary tensors both ways; padded with spaces in its JSON to that many bytes of body."""
+    """An inference request with binary tensors both ways; its JSON is padded with spaces to `body_bytes`."""
     data = np.zeros((rows, inputs), dtype=np.float32).tobytes()
     tensor = {"name": "x", "datatype": "FP32", "shape": [rows, inputs], "parameters": {"binary_data_size": len(data)}}
     header = json.dumps({"inputs": [tensor], "parameters": {"binary_data_output": True}}).encode()

@@ -1,4 +1,4 @@
-"""What a server said, reduced to what clients can tell apart, and two ways to judge it."""
+"""A response, reduced to what clients can distinguish, and two ways to check it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import math
 import zlib
 from dataclasses import dataclass, field
 
-# Servers name and number themselves; that is no difference in behaviour.
+# Names and versions of the servers always differ.
 ALWAYS_IGNORED = {"platform"}
 
 

@@ -1,4 +1,4 @@
-"""Send one scenario's request: HTTP by hand, so that nothing is put right on the way, or gRPC by message."""
+"""Sends the request of one scenario: HTTP without a client library, so that nothing is corrected, or gRPC."""
 
 from __future__ import annotations
 

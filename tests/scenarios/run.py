@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Ask Tessera and a real Triton the same things, and account for every difference.
+"""Sends the same requests to Tessera and to a real Triton, and explains every difference.
 
-Each scenario in *.yaml holds a request and what Tessera must answer. With an oracle, its answer is compared too: a
-difference that deviations.yaml does not list fails, and so does a listed one that no longer occurs.
+Each scenario in *.yaml contains a request and the expected answer of Tessera. With an oracle, its answer is compared
+too. A difference that deviations.yaml does not list fails, and so does a listed one that no longer occurs.
 
     TESSERA_BIN=... scenarios/run.py --oracle-venv DIR    starts both servers
     scenarios/run.py --base-url H:P --grpc-url H:P [--oracle-url H:P --oracle-grpc-url H:P]
 
-Exit codes: 0 all as expected, 1 some not, 3 the oracle was asked for and cannot run here (reason printed).
+Exit codes: 0 all as expected, 1 not all, 3 the oracle cannot run on this machine (the reason is printed).
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def read_deviations() -> dict[str, str]:
     return listed
 
 
-def judge(scenario: dict, ours: answer.Answer, oracle: answer.Answer | None, listed: dict[str, str]) -> list[str]:
-    """What is wrong with this scenario, in words; nothing when all is as expected."""
+def problems_of(scenario: dict, ours: answer.Answer, oracle: answer.Answer | None, listed: dict[str, str]) -> list[str]:
+    """Unmet expectations of this scenario, or an empty list."""
     problems = [f"expected {text}" for text in answer.unmet(scenario["expect"], ours)]
     if oracle is None:
         return problems
@@ -76,7 +76,7 @@ def run(scenarios: list[dict], targets: list[request.Target], complete: bool) ->
     for scenario in scenarios:
         answers = [target.ask(scenario) for target in targets]
         oracle = answers[1] if len(answers) > 1 else None
-        problems = judge(scenario, answers[0], oracle, listed)
+        problems = problems_of(scenario, answers[0], oracle, listed)
         deviations += oracle is not None and scenario["name"] in listed
         if problems:
             failures += 1

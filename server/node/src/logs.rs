@@ -2,7 +2,7 @@
 
 use std::io;
 
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
@@ -10,7 +10,7 @@ use crate::config::{LogFormat, Server};
 
 /// Starts logging; once a process.
 pub fn install(server: &Server, stderr_is_terminal: bool) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_new(directives(&server.log_level))?;
+    let filter: Targets = directives(&server.log_level).parse()?;
     let human = match server.log_format {
         LogFormat::Auto => stderr_is_terminal,
         LogFormat::Human => true,
@@ -49,6 +49,6 @@ mod tests {
         assert!(directives("debug").starts_with("info,server=debug,"));
         assert_eq!(directives("warn"), "warn");
         assert_eq!(directives("h2=debug"), "h2=debug");
-        assert!(EnvFilter::try_new(directives("trace")).is_ok());
+        assert!(directives("trace").parse::<Targets>().is_ok());
     }
 }

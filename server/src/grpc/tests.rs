@@ -13,7 +13,7 @@ use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
 use super::proto::grpc_inference_service_client::GrpcInferenceServiceClient;
-use crate::front::Front;
+use crate::front::{Front, FrontLimits};
 use crate::testing;
 
 /// A channel into the service.
@@ -108,9 +108,9 @@ async fn errors_of_the_protocol_layer_come_from_the_table_too() {
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn a_message_that_does_not_arrive_is_given_up() {
-    let front = testing::front().await;
-    tokio::time::pause();
+async fn a_message_that_does_not_arrive_times_out() {
+    let limits = FrontLimits { body_timeout: std::time::Duration::from_millis(10), ..testing::limits() };
+    let front = testing::front_with(limits).await;
     let begun = tokio_stream::iter([Ok(Frame::data(Bytes::from_static(&[0, 0, 0, 0, 9, 1])))]);
     let never = tokio_stream::pending::<Result<Frame<Bytes>, std::convert::Infallible>>();
     let request = http::Request::builder()

@@ -238,10 +238,11 @@ mod tests {
         assert_eq!(budget.used(), 0);
     }
 
-    #[tokio::test(flavor = "current_thread", start_paused = true)]
+    #[tokio::test(flavor = "current_thread")]
     async fn a_body_that_does_not_arrive_times_out() {
         let body = StreamBody::new(tokio_stream::pending::<Result<Frame<Bytes>, Infallible>>());
-        let refusal = read(&length(10), body, &budget(100), 200, SOON).await.err().unwrap();
+        let refusal =
+            read(&length(10), body, &budget(100), 200, Duration::from_millis(10)).await.err().unwrap();
         assert_eq!(refusal.reason, Reason::SlowBody);
     }
 }

@@ -1,1 +1,1 @@
-"""Tessera beside Triton and MLServer: same machine, same models, same ONNX Runtime, same clients, one run."""
+"""Compares Tessera with Triton and MLServer on one machine, with the same models, ONNX Runtime and clients."""

@@ -1,4 +1,4 @@
-"""Measure Tessera beside Triton and MLServer on this machine, and write docs/benchmarks.md.
+"""Measures Tessera, Triton and MLServer on this machine, and writes docs/benchmarks.md.
 
 tests/run bench                        everything, about 20 minutes
 tests/run bench --only magika          one of identity, magika, squeezenet, minilm_int8; repeatable, the rest is kept

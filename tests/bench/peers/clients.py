@@ -47,7 +47,7 @@ def need_tools() -> None:
 
 
 def measured(server: Server, model: str, command: list[str], seconds: float) -> tuple[str, float, int]:
-    """What the client printed, CPU seconds of the server meanwhile, and requests it answered well by its own count."""
+    """Output of the client, CPU seconds of the server during the run, and good answers by the client's count."""
     answered, used = server.answered(model), process.cpu_seconds(server.pid)
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=seconds + GRACE_S)
     used = process.cpu_seconds(server.pid) - used

@@ -1,4 +1,4 @@
-"""What was measured, kept as JSON beside what the clients printed, so that a document can be made of several runs."""
+"""Stores results as JSON, next to the output of the clients, so that a document can combine several runs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ClosedLoop:
     cpu_us: float = 0.0
     latency_us: dict[str, float] = field(default_factory=dict)
     errors: int = 0
-    # Why there is no figure, when there is none.
+    # Why a figure is missing, or empty.
     missing: str = ""
 
     @classmethod

@@ -32,7 +32,7 @@ class Server:
 
 @dataclass(frozen=True)
 class Places:
-    """Environments of the servers; those that cannot be had on this machine are None, with the reason printed."""
+    """Environments of the servers. One that this machine cannot run is None, and the reason is printed."""
 
     oracle: Path | None
     mlserver: Path | None
@@ -111,7 +111,7 @@ def mlserver_with(name: str, settings: dict[str, object], closed_loop: bool = Fa
                 yield Server(server.http_address, server.grpc_address, server.process.pid, _counter(server.metrics_url))
 
     setting = json.dumps({"parallel_workers": workers}) + "  # settings.json\n"
-    setting += json.dumps(settings) + "  # model-settings.json, beside the model's metadata\n"
+    setting += json.dumps(settings) + "  # model-settings.json, next to the model's metadata\n"
     return Candidate(name, "mlserver", setting, start, closed_loop, json_only=True)
 
 

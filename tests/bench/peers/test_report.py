@@ -46,7 +46,7 @@ def test_a_peer_that_is_faster_is_named_with_both_figures():
     ]
 
 
-def test_a_difference_within_the_noise_is_no_loss():
+def test_a_difference_within_the_noise_does_not_count_as_slower():
     assert (
         verdicts.closed_loop_losses(outcome([row("tessera", 980, 30, 5000), row("triton, delay 0", 1000, 30, 5000)]))
         == []
@@ -65,7 +65,7 @@ def test_a_server_of_ours_that_ends_is_a_loss():
     assert found == ["`identity`: ours failed (it ended)."]
 
 
-def test_a_peer_with_failures_is_no_best_peer():
+def test_a_peer_with_failures_cannot_be_the_best_peer():
     assert (
         verdicts.closed_loop_losses(outcome([row("tessera", 9, 9, 9), row("triton, delay 0", 99, 1, 1, errors=1)]))
         == []
@@ -142,7 +142,7 @@ def test_results_read_back_what_was_saved(results: Results):
     assert results.outcome("magika") is None
 
 
-def test_nothing_to_draw_is_no_plot():
+def test_without_data_there_is_no_plot():
     assert plots.capacity_bars([outcome([])]) is None
     assert plots.latency_percentiles(outcome([]), "wrk", 8, {}) is None
 
@@ -167,7 +167,7 @@ def test_a_report_of_the_load_generator_gives_rate_attainment_and_p99():
     assert (found.missing, found.note) == ("", "")
 
 
-def test_no_rate_that_held_is_no_figure():
+def test_without_a_rate_that_held_there_is_no_figure():
     assert capacity.read(report(0.0), 40.0).missing == "no rate held (too many late or refused)"
 
 

@@ -27,8 +27,8 @@ class Aim:
 
 
 def groups(outcome: Outcome) -> dict[tuple[str, str, int], list[ClosedLoop]]:
-    """Rows that may be compared: same client, protocol and concurrency. JSON stands beside binary: a server that has
-    no binary tensors over HTTP is measured with what it has."""
+    """Comparable rows: same client, protocol and concurrency. JSON and binary tensors are compared, because a server
+    without binary tensors over HTTP can only use JSON."""
     found: dict[tuple[str, str, int], list[ClosedLoop]] = {}
     for row in outcome.closed_loop:
         if row.client != "-":

@@ -181,7 +181,7 @@ def test_unregistered_regions(client) -> None:
         connection.infer("identity_fp32", [tensor])
     assert "nowhere" in caught.value.message()
     with pytest.raises(InferenceServerException):
-        connection.register_system_shared_memory("gone", "/tessera-no-such-key", 64)
+        connection.register_system_shared_memory("absent", "/tessera-no-such-key", 64)
     connection.unregister_system_shared_memory()
     status = connection.get_system_shared_memory_status()
     assert len(status if isinstance(status, list) else status.regions) == 0

@@ -1,4 +1,4 @@
-"""What a person or a platform asks beside inference: gRPC health and reflection, HTTP by hand, metrics."""
+"""Requests other than inference: gRPC health and reflection, plain HTTP, metrics."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def slow_rows(module, rows: int):
 
 
 def test_client_timeout_grpc(server, grpc) -> None:
-    """The client's own deadline ends the call, and the server goes on serving."""
+    """The client's deadline ends the call, and the server still serves."""
     with pytest.raises(InferenceServerException) as caught:
         grpc.infer("slow", [slow_rows(tgrpc, 64)], client_timeout=0.005)
     assert caught.value.status() == "StatusCode.DEADLINE_EXCEEDED"
@@ -95,11 +95,11 @@ def test_client_timeout_grpc(server, grpc) -> None:
 
 
 def test_client_timeout_http(server) -> None:
-    impatient = thttp.InferenceServerClient(server.http, network_timeout=0.005)
-    with impatient, pytest.raises(Exception, match="timed out"):
-        impatient.infer("slow", [slow_rows(thttp, 64)])
-    with thttp.InferenceServerClient(server.http) as patient:
-        assert patient.is_server_ready()
+    short = thttp.InferenceServerClient(server.http, network_timeout=0.005)
+    with short, pytest.raises(Exception, match="timed out"):
+        short.infer("slow", [slow_rows(thttp, 64)])
+    with thttp.InferenceServerClient(server.http) as client:
+        assert client.is_server_ready()
 
 
 def executions(client) -> int:

@@ -245,7 +245,7 @@ impl Config {
                 report(path, format!("{value}: expected at most {most}"));
             }
         }
-        if tracing_subscriber::EnvFilter::try_new(&self.server.log_level).is_err() {
+        if self.server.log_level.parse::<tracing_subscriber::filter::Targets>().is_err() {
             report(
                 "server.log_level",
                 format!(
