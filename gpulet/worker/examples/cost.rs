@@ -1,7 +1,8 @@
-//! What a process of its own costs a batch: the same model, here and there, turn by turn.
+//! What a worker process adds to the time of a batch.
 //!
-//! `cargo run --release -p gpulet-worker --example cost` prints the median and the 99th percentile of both and their
-//! difference, for batches that the model only repeats: what is left is the way there and back.
+//! `cargo run --release -p gpulet-worker --example cost` runs the same model in this process and in a worker, in
+//! alternation, and prints the median and the 99th percentile of both. The echo model computes nothing, so its
+//! difference is the cost of the round trip.
 
 #![expect(clippy::unwrap_used, reason = "a measurement ends where something fails")]
 
@@ -21,9 +22,9 @@ const ECHO: &str = "max_batch = 8\n\
     inputs = [{ name = \"x\", datatype = \"UINT8\", dims = [-1, -1] }]\n\
     outputs = [{ name = \"y\", datatype = \"UINT8\", dims = [-1, -1] }]";
 
-struct Nobody;
+struct Report;
 
-impl PartitionWatch for Nobody {
+impl PartitionWatch for Report {
     fn lost(&self, _lane: u32, reason: &str) {
         eprintln!("lost: {reason}");
     }
@@ -39,15 +40,18 @@ fn main() -> ExitCode {
     let limits = Limits::default();
     let outer = ProcessDevice::new(info, WorkerScope::Gpulet, command, String::new(), limits).unwrap();
     let begun = Instant::now();
-    let there = outer.open(&SPEC, Arc::new(Nobody)).unwrap();
+    let there = outer.open(&SPEC, Arc::new(Report)).unwrap();
     println!(
-        "a process is there after {:.1} ms; {RUNS} runs each, turn by turn, us:",
+        "the worker started in {:.1} ms; {RUNS} runs each, in alternation, in microseconds:",
         millis(begun.elapsed())
     );
-    let here = inner.open(&SPEC, Arc::new(Nobody)).unwrap();
-    // Where a lane's thread stays.
+    let here = inner.open(&SPEC, Arc::new(Report)).unwrap();
+    // As a lane's thread does.
     gpulet::pin_this_thread(here.cores()).unwrap();
-    println!("{:32} {:>10} {:>10} {:>10} {:>10}", "batch", "here p50", "there p50", "here p99", "there p99");
+    println!(
+        "{:32} {:>10} {:>10} {:>10} {:>10}",
+        "batch", "here p50", "worker p50", "here p99", "worker p99"
+    );
     for (what, bytes) in [("echo, 4 bytes", 4), ("echo, 64 KiB", 64 << 10), ("echo, 600 KB", 600_000)] {
         let files = files("echo", Format::Synthetic, ECHO.into());
         report(what, &here, &there, &files, |_| batch(bytes));
@@ -99,7 +103,7 @@ fn report(
         for (session, times) in sessions.iter_mut().zip(&mut times) {
             let begun = Instant::now();
             session.run(&batch).unwrap();
-            // The first runs make regions and plans.
+            // The first runs create regions and plans.
             if run >= RUNS / 10 {
                 times.push(begun.elapsed());
             }

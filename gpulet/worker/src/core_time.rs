@@ -1,50 +1,50 @@
-//! Whether a process had the cores that it wanted.
+//! How long a process waited for cores.
 //!
-//! On a machine that has more to do than cores, a sound worker answers late. To end it would make that worse, so the
-//! time for which one of its threads was ready to run and had no core does not count against it.
+//! On an overloaded machine a healthy worker answers late, and killing it would make matters worse. Time for which one
+//! of its threads was ready to run but had no core does not count against it.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What each thread of a process had until now. Threads that give way are left out: they have to wait.
+/// Core time of each thread of a process so far. Threads at background priority are left out: they have to wait.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CoreTimes(BTreeMap<u32, CoreTime>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct CoreTime {
-    /// Whether it wants a core just now, or has one.
+    /// Whether it is running or runnable.
     ready: bool,
-    /// For which it had a core.
+    /// Time on a core.
     ran: Duration,
-    /// For which it waited for one, until it had it: the time since it last wanted one is not in it.
+    /// Time it waited for a core and then got it. A wait that still lasts is not included.
     waited: Duration,
 }
 
 impl CoreTimes {
-    /// A process of one thread that sleeps and has waited for so many milliseconds.
+    /// A process of one thread that sleeps now and has waited for `waited` milliseconds.
     #[cfg(test)]
     pub fn of_one(waited: u64) -> Self {
         let waited = Duration::from_millis(waited);
         Self([(1, CoreTime { ready: false, ran: Duration::ZERO, waited })].into())
     }
 
-    /// What the threads of a process had that are no nicer than this. Empty where the kernel does not say.
+    /// The threads of a process whose niceness is at most `priority`. Empty where the kernel does not report them.
     pub fn of(process: u32, priority: i32) -> Self {
         let tasks = std::fs::read_dir(format!("/proc/{process}/task"));
         let folders = tasks.into_iter().flatten().flatten().map(|task| task.path());
         Self(folders.filter_map(|folder| thread(folder, priority)).collect())
     }
 
-    /// The longest time for which one of the threads wanted a core and had none, of the time that passed since.
-    pub fn lacked(&self, earlier: &Self, passed: Duration) -> Duration {
-        let lacks = self.0.iter().filter_map(|(thread, now)| {
+    /// The longest time that one of the threads was without a core it wanted since `earlier`, at most `passed`.
+    pub fn starved(&self, earlier: &Self, passed: Duration) -> Duration {
+        let starved = self.0.iter().filter_map(|(thread, now)| {
             let before = earlier.0.get(thread)?;
             let ran = now.ran.saturating_sub(before.ran);
             let waited = now.waited.saturating_sub(before.waited);
             Some(if now.ready { passed.saturating_sub(ran) } else { waited })
         });
-        lacks.max().unwrap_or_default().min(passed)
+        starved.max().unwrap_or_default().min(passed)
     }
 }
 
@@ -55,9 +55,9 @@ fn thread(folder: PathBuf, priority: i32) -> Option<(u32, CoreTime)> {
     Some((number, read(&status, &counts, priority)?))
 }
 
-/// A thread's time from its `stat` and its `schedstat`; none if it is nicer than this.
+/// A thread's time from its `stat` and its `schedstat`; none if its niceness exceeds `priority`.
 fn read(status: &str, counts: &str, priority: i32) -> Option<CoreTime> {
-    // The name before it is in brackets and may hold anything.
+    // The name before these fields is in parentheses and may contain any character.
     let mut fields = status.rsplit_once(") ")?.1.split(' ');
     let ready = fields.next()? == "R";
     let niceness: i32 = fields.nth(15)?.parse().ok()?;
@@ -77,24 +77,28 @@ mod tests {
     }
 
     #[test]
-    fn only_a_thread_that_wants_a_core_and_has_none_lacks_it() {
+    fn only_a_runnable_thread_without_a_core_is_starved() {
         let (earlier, passed) = (times(false, 500, 30), Duration::from_millis(100));
-        for (now, lacked, what) in [
+        for (now, starved, what) in [
             (times(true, 600, 30), 0, "it ran all the time"),
             (times(false, 500, 30), 0, "it slept, or was stopped"),
-            (times(true, 500, 30), 100, "it is ready and did not run at all"),
+            (times(true, 500, 30), 100, "it is runnable and did not run at all"),
             (times(true, 520, 110), 80, "it ran a little"),
-            (times(false, 510, 90), 60, "it waited, ran and sleeps"),
-            (times(false, 510, 990), 100, "no more than passed"),
-            (CoreTimes::default(), 0, "it is gone"),
+            (times(false, 510, 90), 60, "it waited, ran and now sleeps"),
+            (times(false, 510, 990), 100, "at most the time that passed"),
+            (CoreTimes::default(), 0, "it has ended"),
         ] {
-            assert_eq!(now.lacked(&earlier, passed), Duration::from_millis(lacked), "{what}");
+            assert_eq!(now.starved(&earlier, passed), Duration::from_millis(starved), "{what}");
         }
-        assert_eq!(times(true, 1, 1).lacked(&CoreTimes::default(), passed), Duration::ZERO, "it is new");
+        assert_eq!(
+            times(true, 1, 1).starved(&CoreTimes::default(), passed),
+            Duration::ZERO,
+            "it has just started"
+        );
     }
 
     #[test]
-    fn the_kernels_words_are_understood() {
+    fn files_of_the_kernel_are_parsed() {
         let status = "7 (a) b) R 1 7 7 0 -1 4194304 0 0 0 0 0 0 0 0 20 0 1 0 5 6 7";
         let time = CoreTime { ready: true, ran: Duration::from_nanos(12), waited: Duration::from_nanos(34) };
         assert_eq!(read(status, "12 34 5\n", 0), Some(time));
@@ -102,7 +106,7 @@ mod tests {
             read(&status.replace(" R ", " S "), "12 34 5\n", 0),
             Some(CoreTime { ready: false, ..time })
         );
-        assert_eq!(read(&status.replace("20 0 1", "30 10 1"), "12 34 5\n", 0), None, "it gives way");
+        assert_eq!(read(&status.replace("20 0 1", "30 10 1"), "12 34 5\n", 0), None, "background priority");
         assert_eq!(read("7 (a", "12 34 5\n", 0), None);
         assert_eq!(read(status, "12", 0), None);
     }

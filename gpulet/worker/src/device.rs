@@ -1,7 +1,7 @@
 //! The device as the server sees it.
 
+use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use gpulet::{
     Compute, Device, DeviceError, DeviceInfo, FaultDomain, Partition, PartitionSpec, PartitionWatch, Resize,
@@ -9,22 +9,23 @@ use gpulet::{
 use models::engine::Session;
 use models::{LoadOptions, ModelFiles};
 
+use crate::contention::Contention;
+use crate::gpulet::Gpulet;
 use crate::limits::Limits;
-use crate::neighbours::{Neighbour, Neighbourhood};
 use crate::process::{Process, Starter, WorkerCommand};
 use crate::session;
 use crate::wire::{Hello, Open, Opened, PROTOCOL, Refused, Socket};
 
-/// What shares a process.
+/// Which gpulets share a worker process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkerScope {
-    /// Nothing: each gpulet has a process of its own, which starts with it and ends with it.
+    /// Each gpulet has its own process, which starts and ends with it.
     Gpulet,
     /// All gpulets of the device. The process starts with the first gpulet and ends with the device.
     Device,
 }
 
-/// A device whose gpulets run in other processes.
+/// A device whose gpulets run in worker processes.
 pub struct ProcessDevice {
     info: DeviceInfo,
     scope: WorkerScope,
@@ -32,20 +33,20 @@ pub struct ProcessDevice {
     hello: Hello,
     limits: Limits,
     starter: Starter,
-    /// None where no gpulet holds another one up.
-    neighbourhood: Option<Arc<Neighbourhood>>,
-    /// The process of all gpulets.
+    /// None where no gpulet can delay another one.
+    contention: Option<Arc<Contention>>,
+    /// The process of all gpulets, with [`WorkerScope::Device`].
     shared: Mutex<Option<Arc<Process>>>,
 }
 
 impl ProcessDevice {
-    /// A device of which `inner` is what the worker will have: the worker makes it from `description`, and it must
-    /// have as many units. Nothing is started before the first gpulet is opened.
+    /// Wraps the device `inner`. Each worker makes its own from `description`, which must have as many units. No
+    /// process is started before the first gpulet is opened.
     ///
-    /// The workers inherit niceness and cores from the thread that calls this.
+    /// Workers inherit niceness and cores from the thread that calls this.
     ///
     /// # Errors
-    /// A limit that makes no sense, or a thread that could not be started.
+    /// A limit is out of range, or a thread did not start.
     pub fn new(
         inner: DeviceInfo,
         scope: WorkerScope,
@@ -53,82 +54,54 @@ impl ProcessDevice {
         description: String,
         limits: Limits,
     ) -> Result<Self, DeviceError> {
-        let (hello, starter) = prepare(&inner.name, description, limits)?;
-        let info = promised(inner, scope);
-        let neighbourhood = neighbourhood(&info, scope);
-        Ok(Self { info, scope, command, hello, limits, starter, neighbourhood, shared: Mutex::new(None) })
-    }
-
-    /// A device that only a worker can look at: one is started to say what it has, and stays where all gpulets of
-    /// the device are to share it. Otherwise like [`new`](Self::new).
-    ///
-    /// # Errors
-    /// As for [`new`](Self::new), and whatever keeps the worker from having the device.
-    pub fn ask(
-        name: &str,
-        scope: WorkerScope,
-        command: WorkerCommand,
-        description: String,
-        limits: Limits,
-    ) -> Result<Self, DeviceError> {
-        let (hello, starter) = prepare(name, description, limits)?;
-        let (process, found) = Process::start(&command, &hello, limits, &starter)?;
-        let mut info = DeviceInfo::try_from(found)
-            .map_err(|reason| DeviceError(format!("device `{name}`: {reason}")))?;
-        name.clone_into(&mut info.name);
-        let info = promised(info, scope);
-        let neighbourhood = neighbourhood(&info, scope);
-        let shared = Mutex::new((scope == WorkerScope::Device).then(|| Arc::new(process)));
-        Ok(Self { info, scope, command, hello, limits, starter, neighbourhood, shared })
+        let name = inner.name.clone();
+        let refuse = |reason: String| DeviceError(format!("device `{name}`: {reason}"));
+        limits.validate().map_err(|error| refuse(error.to_string()))?;
+        let starter =
+            Starter::new(&name).map_err(|error| refuse(format!("cannot start a thread: {error}")))?;
+        let version = env!("CARGO_PKG_VERSION").to_owned();
+        let hello = Hello { protocol: PROTOCOL, version, device: name.clone(), description };
+        let info = with_workers(inner, scope);
+        // Gpulets delay each other where they share units or a process.
+        let shares_units = info.guarantees.compute != Compute::Exclusive;
+        let contention =
+            (shares_units || scope == WorkerScope::Device).then(|| Contention::new(shares_units));
+        let shared = Mutex::new(None);
+        Ok(Self { info, scope, command, hello, limits, starter, contention, shared })
     }
 
     fn start(&self, command: &WorkerCommand) -> Result<Arc<Process>, DeviceError> {
-        let (process, found) = Process::start(command, &self.hello, self.limits, &self.starter)?;
-        let (found, expected, name) = (found.units, self.info.units, &self.info.name);
-        if found != expected {
-            let reason = format!("device `{name}`: the worker's has {found} units: expected {expected}");
+        let (process, units) = Process::start(command, &self.hello, self.limits, &self.starter)?;
+        let (expected, name) = (self.info.units, &self.info.name);
+        if units != expected {
+            let reason = format!("device `{name}`: expected {expected} units, the worker's has {units}");
             return Err(DeviceError(reason));
         }
         Ok(Arc::new(process))
     }
 
-    /// The process for another gpulet, of so many units.
+    /// The process for a new gpulet of `units` units.
     fn process(&self, units: u32) -> Result<Arc<Process>, DeviceError> {
         if self.scope == WorkerScope::Gpulet {
             return self.start(&self.command.for_units(units));
         }
-        // Held while it starts: whoever else wants a gpulet meanwhile waits for the same process.
+        // Held while the process starts, so that concurrent callers get the same process.
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(process) = shared.as_ref().filter(|process| process.is_alive()) {
             return Ok(Arc::clone(process));
         }
-        let gone = shared.take();
-        drop(gone);
+        drop(shared.take());
         let process = self.start(&self.command)?;
         *shared = Some(Arc::clone(&process));
         Ok(process)
     }
 }
 
-fn prepare(name: &str, description: String, limits: Limits) -> Result<(Hello, Starter), DeviceError> {
-    let refuse = |reason: String| DeviceError(format!("device `{name}`: {reason}"));
-    limits.validate().map_err(|error| refuse(error.to_string()))?;
-    let starter = Starter::new(name).map_err(|error| refuse(format!("cannot start a thread: {error}")))?;
-    let version = env!("CARGO_PKG_VERSION").to_owned();
-    Ok((Hello { protocol: PROTOCOL, version, device: name.to_owned(), description }, starter))
-}
-
-/// Its gpulets, if one can hold up another: they share units, or a process.
-fn neighbourhood(info: &DeviceInfo, scope: WorkerScope) -> Option<Arc<Neighbourhood>> {
-    let shares_units = info.guarantees.compute != Compute::Exclusive;
-    (shares_units || scope == WorkerScope::Device).then(|| Neighbourhood::new(shares_units))
-}
-
-/// What a device promises where its gpulets are in other processes.
-fn promised(mut info: DeviceInfo, scope: WorkerScope) -> DeviceInfo {
+/// What a device guarantees when its gpulets are in worker processes.
+fn with_workers(mut info: DeviceInfo, scope: WorkerScope) -> DeviceInfo {
     match scope {
         WorkerScope::Gpulet => {
-            // What ends a device's other gpulets does so from another process too.
+            // A fault that reaches the whole device also crosses processes.
             if info.guarantees.fault_domain == FaultDomain::Process {
                 info.guarantees.fault_domain = FaultDomain::Gpulet;
             }
@@ -155,50 +128,24 @@ impl Device for ProcessDevice {
         let process = self.process(spec.units)?;
         let (mut socket, end) = Socket::pair().map_err(|error| refuse(error.to_string()))?;
         let open = Open { lane: spec.lane, first_unit: spec.first_unit, units: spec.units };
-        let asked = process.open(&open, std::os::fd::AsFd::as_fd(&end));
+        let sent = process.open(&open, end.as_fd());
         drop(end);
         let limit = self.limits.start;
-        let opened = match asked.and_then(|()| socket.receive(Some(limit))) {
+        let opened = match sent.and_then(|()| socket.receive(Some(limit))) {
             Ok((Ok::<Opened, Refused>(opened), _)) => opened,
             Ok((Err(Refused(reason)), _)) => return Err(DeviceError(reason)),
             Err(error) => return Err(DeviceError(process.failed(error, limit, " to opening a gpulet"))),
         };
         let token = process.watch(spec.lane, watch)?;
-        let exclusive = self.info.guarantees.compute == Compute::Exclusive;
-        let neighbour = self.neighbourhood.as_ref().map(Neighbourhood::join);
-        let (socket, limits) = (Mutex::new(socket), self.limits);
-        let gpulet = Gpulet { process, socket, token, limits, exclusive, neighbour };
+        let gpulet = Gpulet {
+            process,
+            socket: Mutex::new(socket),
+            limits: self.limits,
+            exclusive: self.info.guarantees.compute == Compute::Exclusive,
+            co_located: self.contention.as_ref().map(Contention::join),
+            token,
+        };
         Ok(Arc::new(ProcessPartition { cores: opened.cores, gpulet: Arc::new(gpulet) }))
-    }
-}
-
-/// A gpulet in another process. It is closed there when this is dropped.
-pub(crate) struct Gpulet {
-    pub process: Arc<Process>,
-    pub socket: Mutex<Socket>,
-    pub limits: Limits,
-    /// Whether nobody else's work can make its batches slow.
-    pub exclusive: bool,
-    /// None where no other gpulet holds it up.
-    pub neighbour: Option<Neighbour>,
-    token: u64,
-}
-
-impl Drop for Gpulet {
-    fn drop(&mut self) {
-        self.process.unwatch(self.token);
-        let socket = self.socket.get_mut().unwrap_or_else(PoisonError::into_inner);
-        close(socket, &self.process, self.limits.close, "gpulet");
-    }
-}
-
-/// Closes something in another process and waits until it is closed. A process that cannot even do that is ended: it
-/// would keep what it has for ever.
-pub(crate) fn close(socket: &mut Socket, process: &Process, limit: Duration, what: &str) {
-    if process.is_alive()
-        && let Err(error) = socket.close(limit)
-    {
-        process.failed(error, limit, &format!(" to closing a {what}"));
     }
 }
 

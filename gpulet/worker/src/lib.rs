@@ -1,33 +1,33 @@
-//! Gpulets in processes of their own.
+//! Gpulets in worker processes.
 //!
-//! [`ProcessDevice`] is a device like any other to whoever uses it. Its gpulets run in another process, one for each
-//! gpulet or one for the whole device ([`WorkerScope`]), which is this same program started again: [`serve`] is the
-//! other end. A process that dies, hangs, or answers nonsense takes only its own gpulets with it: runs that it had
-//! under way end as [`RunError::Lost`](models::engine::RunError::Lost), every other gpulet of it is reported to its
-//! watch once, and the next `open` starts a new one. Nothing is restarted by itself: when and how often is a decision.
+//! [`ProcessDevice`] implements the same traits as every other device. Its gpulets run in worker processes, one per
+//! gpulet or one per device ([`WorkerScope`]). A worker is this same program, started again; [`serve`] is its `main`.
+//! A worker that dies, hangs or sends invalid messages takes only its own gpulets with it. Its running batches end as
+//! [`RunError::Lost`](models::engine::RunError::Lost), the watch of each other gpulet is told once, and the next `open`
+//! starts a new worker. This crate restarts nothing: supervision decides when and how often.
 //!
-//! Between the processes there is a socket for each conversation: one to open gpulets, one for each gpulet to load
-//! models, one for each session to run batches, so a load never delays a batch. Messages are small and bounded;
-//! tensors and model files lie in shared memory, whose files go over with the messages.
+//! The processes talk over sockets: one per worker to open gpulets, one per gpulet to load models, and one per session
+//! to run batches, so a load never delays a batch. Messages are small and bounded. Tensors and model files are in
+//! shared memory, whose file descriptors are passed with the messages.
 //!
-//! A session learns how long its runs take, and the process is ended when a run takes far longer ([`Limits`]), or when
-//! all of them do for half a second on units that it shares with nobody, not counting the time for which the machine
-//! had no core for it, and allowing for the batches of other gpulets where those can be before it.
+//! A session learns how long its batches take. It ends the worker when one batch takes far longer than expected
+//! ([`Limits`]), or when all batches are slow for half a second on units that the gpulet has to itself. Time for which
+//! the worker's threads waited for a core does not count, and neither do batches of co-located gpulets.
 //!
-//! Linux only: files in memory that are sealed against shrinking, and signals to a process that cannot hit another
-//! one, are not to be had elsewhere.
+//! Linux only: it needs sealed memory files and signals that cannot reach a recycled process id.
 
 mod child;
+mod contention;
 mod core_time;
 mod device;
+mod gpulet;
 mod limits;
 mod memory;
-mod names;
-mod neighbours;
-mod patience;
 mod process;
+mod run_timeout;
 mod session;
 mod slowness;
+mod tensors;
 mod wire;
 
 pub use child::serve;

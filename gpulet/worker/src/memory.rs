@@ -1,11 +1,11 @@
-//! Memory that both processes see.
+//! Memory that both processes map.
 //!
-//! A [`Region`] is a file in memory of a fixed size: sealed against shrinking and growing before the other process
-//! gets it, so that no access to its mapping can fail. One that is too small, or too large, is replaced by another.
-//! One side writes a region while the other one waits for a message, and reads it after the message was sent: the
-//! process that runs batches writes nothing into the inputs, and the one that asks writes nothing into the outputs.
+//! A [`Region`] is a memory file of a fixed size. It is sealed against shrinking and growing before the other process
+//! gets it, so access to its mapping cannot fail. A region that is too small is replaced by a new one. One side writes
+//! a region while the other waits for a message, and the other reads it after that message: the worker never writes
+//! inputs, and the server never writes outputs.
 //!
-//! All `unsafe` of this crate is here.
+//! All `unsafe` code of this crate is in this module, except in tests.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -17,11 +17,11 @@ use bytes::Bytes;
 use memmap2::{Mmap, MmapRaw};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
 
-/// What every region is sealed against.
+/// The seals of a region.
 const SIZE_SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
-/// What a file that is only read is sealed against.
+/// The seals of a file that is only read.
 const CONTENT_SEALS: SealFlags = SIZE_SEALS.union(SealFlags::WRITE);
-/// The smallest region: one that small batches do not have to replace.
+/// The smallest region, so that small batches need only one.
 const REGION_BYTES_MIN: usize = 64 * 1024;
 
 /// Shared memory of a fixed size.
@@ -29,17 +29,17 @@ pub(crate) struct Region {
     map: MmapRaw,
 }
 
-/// A range that does not lie in a region.
+/// A range is not within a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("bytes {start} to {end} of a region of {len}")]
-pub(crate) struct Outside {
+#[error("expected a range within a region of {len} bytes, got {start} to {end}")]
+pub(crate) struct OutOfBounds {
     start: usize,
     end: usize,
     len: usize,
 }
 
 impl Region {
-    /// A region for so many bytes, and more if that is not a round number; and its file for the other process.
+    /// A region of at least `bytes` bytes, rounded up to a power of two, and its file for the other process.
     pub fn create(bytes: usize) -> io::Result<(Self, OwnedFd)> {
         let len = bytes.max(REGION_BYTES_MIN).checked_next_power_of_two().unwrap_or(bytes);
         let file = memfd_create(c"tessera-tensors", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
@@ -49,36 +49,36 @@ impl Region {
         Ok((Self { map }, file))
     }
 
-    /// A region that the other process made.
+    /// A region that the other process created.
     pub fn open(file: &OwnedFd) -> io::Result<Self> {
         let refuse = |reason: &str| io::Error::new(io::ErrorKind::InvalidData, reason.to_owned());
         if !fcntl_get_seals(file)?.contains(SealFlags::SHRINK) {
-            return Err(refuse("a region that can shrink"));
+            return Err(refuse("the region is not sealed against shrinking"));
         }
         if fstat(file)?.st_size <= 0 {
-            return Err(refuse("a region without bytes"));
+            return Err(refuse("the region is empty"));
         }
         Ok(Self { map: MmapRaw::map_raw(file)? })
     }
 
-    /// Its bytes.
+    /// Its size in bytes.
     pub fn len(&self) -> usize {
         self.map.len()
     }
 
-    fn check(&self, start: usize, bytes: usize) -> Result<Range<usize>, Outside> {
+    fn check(&self, start: usize, bytes: usize) -> Result<Range<usize>, OutOfBounds> {
         let (end, len) = (start.saturating_add(bytes), self.len());
-        if end > len { Err(Outside { start, end, len }) } else { Ok(start..end) }
+        if end > len { Err(OutOfBounds { start, end, len }) } else { Ok(start..end) }
     }
 
     /// Copies bytes into it.
-    pub fn write(&mut self, start: usize, bytes: &[u8]) -> Result<(), Outside> {
+    pub fn write(&mut self, start: usize, bytes: &[u8]) -> Result<(), OutOfBounds> {
         let range = self.check(start, bytes.len())?;
         #[expect(unsafe_code, reason = "there is no safe way to write to memory that another process sees")]
-        // SAFETY: the range lies in the mapping, which is writable, lives as long as `self`, and cannot lose pages,
-        // because its file is sealed against shrinking. `bytes` is no part of it: nothing in this process that
-        // borrows a region is left when it is written (the other side of a region is in another process), and the
-        // other process does not touch it before it is told that it was written.
+        // SAFETY: the range is within the mapping, which is writable, lives as long as `self`, and cannot lose pages,
+        // because its file is sealed against shrinking. `bytes` is not part of it: this process holds no borrow of a
+        // region that it writes (only the other process reads it), and the other process does not access it before
+        // the message that says that it was written.
         unsafe {
             std::ptr::copy_nonoverlapping(
                 bytes.as_ptr(),
@@ -90,19 +90,18 @@ impl Region {
     }
 
     /// Copies bytes out of it.
-    pub fn read(&self, start: usize, bytes: usize) -> Result<Bytes, Outside> {
+    pub fn read(&self, start: usize, bytes: usize) -> Result<Bytes, OutOfBounds> {
         let range = self.check(start, bytes)?;
         #[expect(unsafe_code, reason = "there is no safe way to read from memory that another process sees")]
-        // SAFETY: the range lies in the mapping, which lives as long as `self` and cannot lose pages, because its
+        // SAFETY: the range is within the mapping, which lives as long as `self` and cannot lose pages, because its
         // file is sealed against shrinking. The other process does not write it between its message and the next
         // run, which needs `&mut` of the session that owns this region.
         let seen = unsafe { std::slice::from_raw_parts(self.map.as_ptr().add(range.start), range.len()) };
         Ok(Bytes::copy_from_slice(seen))
     }
 
-    /// Bytes of it without a copy. The region lives as long as they do; [`Arc::strong_count`] tells whether any are
-    /// left.
-    pub fn borrow(self: &Arc<Self>, start: usize, bytes: usize) -> Result<Bytes, Outside> {
+    /// Borrows bytes without a copy. They keep the region alive; [`Arc::strong_count`] tells whether any are left.
+    pub fn borrow(self: &Arc<Self>, start: usize, bytes: usize) -> Result<Bytes, OutOfBounds> {
         let range = self.check(start, bytes)?;
         Ok(Bytes::from_owner(Borrowed { region: Arc::clone(self), range }))
     }
@@ -116,16 +115,16 @@ struct Borrowed {
 impl AsRef<[u8]> for Borrowed {
     fn as_ref(&self) -> &[u8] {
         #[expect(unsafe_code, reason = "there is no safe way to read from memory that another process sees")]
-        // SAFETY: the range was checked to lie in the mapping, which `region` keeps alive and which cannot lose pages,
-        // because its file is sealed against shrinking. The other process writes it only after it was told that the
-        // run is over and that nothing of the region is borrowed any more; otherwise it takes another region.
+        // SAFETY: the range was checked to be within the mapping, which `region` keeps alive and which cannot lose
+        // pages, because its file is sealed against shrinking. The other process writes it only after the message that
+        // the run is over and that no bytes are borrowed any more; otherwise it uses another region.
         unsafe {
             std::slice::from_raw_parts(self.region.map.as_ptr().add(self.range.start), self.range.len())
         }
     }
 }
 
-/// A file with these bytes that nobody can change any more.
+/// A memory file with these bytes, sealed against any change.
 pub(crate) fn share_file(bytes: &[u8]) -> io::Result<OwnedFd> {
     let file = memfd_create(c"tessera-model", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     let mut file = File::from(file);
@@ -134,7 +133,7 @@ pub(crate) fn share_file(bytes: &[u8]) -> io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// The bytes of such a file, without a copy.
+/// The bytes of a file made by [`share_file`], without a copy.
 pub(crate) fn shared_file(file: OwnedFd) -> io::Result<Bytes> {
     Ok(Bytes::from_owner(Mmap::map_if_safe(&File::from(file))?))
 }
@@ -144,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_one_mapping_writes_another_one_reads() {
+    fn bytes_written_through_one_mapping_are_read_through_another() {
         let (mut here, file) = Region::create(100_000).unwrap();
         assert_eq!(here.len(), 131_072);
         let there = Arc::new(Region::open(&file).unwrap());
@@ -157,18 +156,18 @@ mod tests {
     }
 
     #[test]
-    fn nothing_outside_is_touched() {
+    fn access_outside_a_region_is_refused() {
         let (mut region, file) = Region::create(1).unwrap();
         let len = region.len();
         let said = region.write(len - 1, b"ab").unwrap_err().to_string();
-        assert_eq!(said, "bytes 65535 to 65537 of a region of 65536");
+        assert_eq!(said, "expected a range within a region of 65536 bytes, got 65535 to 65537");
         assert!(region.read(usize::MAX, 2).is_err());
         assert!(Arc::new(Region::open(&file).unwrap()).borrow(len, 1).is_err());
         assert_eq!(region.read(len, 0).unwrap(), "");
     }
 
     #[test]
-    fn a_region_that_could_vanish_under_its_reader_is_refused() {
+    fn a_region_that_could_shrink_is_refused() {
         let file = memfd_create(c"loose", MemfdFlags::ALLOW_SEALING).unwrap();
         ftruncate(&file, 4096).unwrap();
         assert!(Region::open(&file).is_err());
@@ -181,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shared_file_cannot_change_and_one_that_can_is_refused() {
+    fn a_file_that_can_change_is_refused() {
         let file = share_file(b"weights").unwrap();
         let writer = File::from(file.try_clone().unwrap());
         assert!((&writer).write_all(b"x").is_err());

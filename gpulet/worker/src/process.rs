@@ -16,32 +16,32 @@ use rustix::process::{Pid, PidfdFlags, Signal, getpriority_process, pidfd_open, 
 
 use crate::core_time::CoreTimes;
 use crate::limits::Limits;
-use crate::wire::{Dying, Hello, Open, PROTOCOL, Ready, Refused, Socket, WireDevice, WireError};
+use crate::wire::{Dying, Hello, Open, PROTOCOL, Ready, Refused, Socket, WireError};
 
-/// How long the system may take to end a process that was killed.
+/// Longest time from SIGKILL to the end of a process.
 const KILL_LIMIT: Duration = Duration::from_secs(2);
 
-/// How long the end of a process may be behind the end of what it said.
+/// Longest time from the end of a process's socket to the end of the process.
 const END_LIMIT: Duration = Duration::from_millis(500);
 
 /// How a worker process is started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkerCommand {
-    /// The program, whose `main` calls [`serve`](crate::serve) when it is started so.
+    /// The program. Its `main` calls [`serve`](crate::serve) when it is started with `arguments`.
     pub program: PathBuf,
-    /// What it is called in lists of processes.
+    /// Its name in process lists.
     pub name: OsString,
-    /// What it is told on its command line.
+    /// Its command-line arguments.
     pub arguments: Vec<OsString>,
-    /// Variables that it has besides those of this process.
+    /// Environment variables in addition to those of this process.
     pub variables: Vec<(OsString, OsString)>,
-    /// A variable that gets the number of the gpulet's units, where each gpulet has a process of its own.
+    /// An environment variable for the number of the gpulet's units, where each gpulet has its own process.
     pub units_variable: Option<OsString>,
 }
 
 impl WorkerCommand {
-    /// This same program with one argument, `worker`. It is the program that runs, even where its file was replaced
-    /// since it was started.
+    /// This same program with one argument, `worker`. If its file was replaced since, the worker still runs the
+    /// program that is running now.
     pub fn this_program() -> Self {
         let name = std::env::args_os().next().unwrap_or_else(|| OsString::from("tessera"));
         Self {
@@ -53,7 +53,7 @@ impl WorkerCommand {
         }
     }
 
-    /// The same for a process that is to have a gpulet of so many units.
+    /// The command of a process with one gpulet of `units` units.
     pub(crate) fn for_units(&self, units: u32) -> Self {
         let mut command = self.clone();
         if let Some(name) = command.units_variable.take() {
@@ -62,8 +62,8 @@ impl WorkerCommand {
         command
     }
 
-    /// The worker's end of the conversation becomes its standard input. The worker is in a process group of its own:
-    /// an interrupt from the terminal asks this process to drain, and must not end what it drains.
+    /// Starts the worker with its control socket as standard input, in its own process group: an interrupt from the
+    /// terminal asks this process to drain, and must not kill the workers.
     fn start(&self, end: OwnedFd) -> std::io::Result<Child> {
         let mut command = Command::new(&self.program);
         command.arg0(&self.name).args(&self.arguments);
@@ -75,15 +75,15 @@ impl WorkerCommand {
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Starts threads that inherit neither niceness nor cores from whoever happens to want a process: a process has what
-/// the thread had that started it. Its own thread has ended when this is dropped.
+/// Starts threads that do not inherit niceness and cores from the caller, because a process has those of the thread
+/// that started it. Dropping it joins its own thread.
 pub(crate) struct Starter {
     jobs: Option<Sender<Job>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Starter {
-    /// A starter whose threads are as the calling one is now.
+    /// A starter whose threads inherit from the thread that calls this.
     pub fn new(device: &str) -> std::io::Result<Self> {
         let (jobs, inbox) = unbounded::<Job>();
         let thread = thread::Builder::new()
@@ -95,10 +95,10 @@ impl Starter {
     fn spawn(&self, name: String, work: Job) -> std::io::Result<JoinHandle<()>> {
         let (sender, started) = bounded(1);
         let job = move || drop(sender.send(thread::Builder::new().name(name).spawn(work)));
-        let gone = || std::io::Error::other("the thread that starts others is gone");
-        let jobs = self.jobs.as_ref().ok_or_else(gone)?;
-        jobs.send(Box::new(job)).map_err(|_| gone())?;
-        started.recv().map_err(|_| gone())?
+        let ended = || std::io::Error::other("the thread that starts others has ended");
+        let jobs = self.jobs.as_ref().ok_or_else(ended)?;
+        jobs.send(Box::new(job)).map_err(|_| ended())?;
+        started.recv().map_err(|_| ended())?
     }
 }
 
@@ -111,34 +111,34 @@ impl Drop for Starter {
     }
 }
 
-/// What is known of the life of a process.
+/// The state of a process.
 #[derive(Default)]
-struct Life {
-    /// Why this process ends it.
+struct State {
+    /// Why the server kills it.
     cause: Option<String>,
     /// Why it ended.
     end: Option<String>,
-    /// Whether nobody needs it any more.
-    unneeded: bool,
-    /// Whether somebody is told of its end, which may take until the process is dropped.
-    told: bool,
-    /// Gpulets in it and who hears of their loss.
+    /// Whether it was dropped, so that its end is expected.
+    dropped: bool,
+    /// Whether its end was reported to watches. The reaper may still be reporting.
+    reported: bool,
+    /// Lane and watch of each open gpulet.
     watches: BTreeMap<u64, (u32, Arc<dyn PartitionWatch>)>,
     opened: u64,
 }
 
 struct Shared {
-    /// For messages: ``worker 4711 of device `cpu0` ``.
+    /// For errors and logs: ``worker 4711 of device `cpu0` ``.
     name: String,
     id: u32,
     pidfd: OwnedFd,
     /// Its niceness.
     priority: i32,
-    life: Mutex<Life>,
+    state: Mutex<State>,
     ended: Condvar,
 }
 
-/// A worker process. It ends when this is dropped.
+/// A worker process. Dropping it ends the process.
 pub(crate) struct Process {
     shared: Arc<Shared>,
     control: Arc<Mutex<Socket>>,
@@ -147,18 +147,18 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts a process and waits until it has its device, which comes with it.
+    /// Starts a process and waits until it has made its device. Returns the units of the device too.
     pub fn start(
         command: &WorkerCommand,
         hello: &Hello,
         limits: Limits,
         starter: &Starter,
-    ) -> Result<(Self, WireDevice), DeviceError> {
+    ) -> Result<(Self, u32), DeviceError> {
         let device = hello.device.clone();
         let refuse = |reason: String| DeviceError(format!("device `{device}`: worker: {reason}"));
         let (control, end) = Socket::pair().map_err(|error| refuse(error.to_string()))?;
         let control = Arc::new(Mutex::new(control));
-        let last_words = Arc::clone(&control);
+        let reaper_control = Arc::clone(&control);
         let (sender, started) = bounded(1);
         let (command, of_device) = (command.clone(), device.clone());
         let reap = move || {
@@ -166,10 +166,10 @@ impl Process {
             match begun {
                 Err(error) => drop(sender.send(Err(format!("{}: {error}", command.program.display())))),
                 Ok((mut child, shared)) => {
-                    let told = sender.send(Ok(Arc::clone(&shared)));
-                    drop((told, sender));
-                    // The signal that ends the worker when its parent dies is sent when this thread ends.
-                    shared.ended(&child.wait(), &last_words);
+                    let sent = sender.send(Ok(Arc::clone(&shared)));
+                    drop((sent, sender));
+                    // This thread must not end before the worker: its end sends the parent death signal.
+                    shared.ended(&child.wait(), &reaper_control);
                 }
             }
         };
@@ -178,14 +178,14 @@ impl Process {
             .map_err(|error| refuse(format!("cannot start a thread: {error}")))?;
         let shared = started
             .recv()
-            .map_err(|_| refuse("the thread that started it is gone".to_owned()))?
+            .map_err(|_| refuse("the thread that started it has ended".to_owned()))?
             .map_err(|reason| refuse(format!("cannot be started: {reason}")))?;
         let process = Self { shared, control, reaper: Some(reaper), limits };
-        let found = process.greet(hello)?;
-        Ok((process, found))
+        let units = process.greet(hello)?;
+        Ok((process, units))
     }
 
-    fn greet(&self, hello: &Hello) -> Result<WireDevice, DeviceError> {
+    fn greet(&self, hello: &Hello) -> Result<u32, DeviceError> {
         let mut control = locked(&self.control);
         let answer = control.send(hello, &[]).and_then(|()| control.receive(Some(self.limits.start)));
         drop(control);
@@ -194,19 +194,19 @@ impl Process {
             Ok((Ok::<Ready, Refused>(ready), _)) => {
                 if (ready.protocol, ready.version.as_str()) != (PROTOCOL, hello.version.as_str()) {
                     let (version, expected) = (ready.version, &hello.version);
-                    return refuse(format!("is version {version} of the program: expected {expected}"));
+                    return refuse(format!("expected version {expected} of the program, got {version}"));
                 }
-                Ok(ready.device)
+                Ok(ready.units)
             }
             Ok((Err(Refused(reason)), _)) => refuse(reason),
             Err(error) => Err(DeviceError(self.failed(error, self.limits.start, " to its start"))),
         }
     }
 
-    /// Whether it can still run something.
+    /// Whether it is running and not being killed.
     pub fn is_alive(&self) -> bool {
-        let life = self.shared.life();
-        life.end.is_none() && life.cause.is_none()
+        let state = self.shared.state();
+        state.end.is_none() && state.cause.is_none()
     }
 
     /// Its niceness.
@@ -214,46 +214,46 @@ impl Process {
         self.shared.priority
     }
 
-    /// What its threads had of the cores until now. Means nothing once it ended.
+    /// Core time of its threads so far. Meaningless after it ended.
     pub fn core_times(&self) -> CoreTimes {
         CoreTimes::of(self.shared.id, self.shared.priority)
     }
 
-    /// Asks for a gpulet.
+    /// Sends the request to open a gpulet.
     pub fn open(&self, open: &Open, end: BorrowedFd<'_>) -> Result<(), WireError> {
         locked(&self.control).send(open, &[end])
     }
 
-    /// From now on somebody hears when it ends.
+    /// Adds a watch that is told when the process ends. Returns the token for [`unwatch`](Self::unwatch).
     pub fn watch(&self, lane: u32, watch: Arc<dyn PartitionWatch>) -> Result<u64, DeviceError> {
-        let mut life = self.shared.life();
-        if let Some(reason) = &life.end {
+        let mut state = self.shared.state();
+        if let Some(reason) = &state.end {
             return Err(DeviceError(reason.clone()));
         }
-        life.opened += 1;
-        let token = life.opened;
-        life.watches.insert(token, (lane, watch));
+        state.opened += 1;
+        let token = state.opened;
+        state.watches.insert(token, (lane, watch));
         Ok(token)
     }
 
-    /// Nobody wants to hear any more.
+    /// Removes a watch, if the process has not ended yet.
     pub fn unwatch(&self, token: u64) {
-        let watch = self.shared.life().watches.remove(&token);
+        let watch = self.shared.state().watches.remove(&token);
         drop(watch);
     }
 
-    /// What became of a message that did not arrive in time, or at all: ends the process if it did not end by
-    /// itself, for nothing that it says later could be understood. Gives the reason.
+    /// Handles a failed conversation: kills the process unless it has ended, because its later messages could not be
+    /// matched to requests. Returns why it ended.
     pub fn failed(&self, error: WireError, limit: Duration, what: &str) -> String {
         match error {
             WireError::Ended if self.shared.has_ended_within(END_LIMIT) => self.shared.reason(),
-            WireError::Ended => self.kill("hung up in the middle of a conversation"),
+            WireError::Ended => self.kill("closed a socket that is in use"),
             WireError::Late => self.kill(&format!("no answer for {} ms{what}", limit.as_millis())),
             other => self.kill(&format!("{other}{what}")),
         }
     }
 
-    /// Ends it at once. Gives the reason that everybody hears, which is another one if it ended before.
+    /// Kills it and returns the reason that is reported, which differs from `cause` if it had ended before.
     pub fn kill(&self, cause: &str) -> String {
         self.shared.kill(Some(cause));
         self.shared.has_ended_within(KILL_LIMIT);
@@ -263,15 +263,15 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        self.shared.life().unneeded = true;
+        self.shared.state().dropped = true;
         locked(&self.control).hang_up();
         if !self.shared.has_ended_within(self.limits.close) {
-            tracing::warn!(worker = self.shared.name, "did not end by itself and is killed");
+            tracing::warn!(worker = self.shared.name, "killed: it did not end in time");
             self.shared.kill(None);
         }
-        // Not where somebody is told of the loss: that may be who drops this, or be waiting for who does.
+        // While the reaper reports to watches, joining it could deadlock: a watch may drop this, or wait for its drop.
         if self.shared.has_ended_within(KILL_LIMIT)
-            && !self.shared.life().told
+            && !self.shared.state().reported
             && let Some(reaper) = self.reaper.take()
         {
             let _panicked = reaper.join();
@@ -285,10 +285,10 @@ impl Shared {
         match pidfd_open(Pid::from_child(&child), PidfdFlags::empty()) {
             Ok(pidfd) => {
                 let name = format!("worker {id} of device `{device}`");
-                // A process begins as the thread that starts it.
+                // A process inherits the niceness of the thread that starts it.
                 let priority = getpriority_process(None).unwrap_or_default();
-                let (life, ended) = (Mutex::default(), Condvar::new());
-                Ok((child, Arc::new(Self { name, id, pidfd, priority, life, ended })))
+                let (state, ended) = (Mutex::default(), Condvar::new());
+                Ok((child, Arc::new(Self { name, id, pidfd, priority, state, ended })))
             }
             Err(error) => {
                 child.kill()?;
@@ -298,17 +298,17 @@ impl Shared {
         }
     }
 
-    fn life(&self) -> MutexGuard<'_, Life> {
-        locked(&self.life)
+    fn state(&self) -> MutexGuard<'_, State> {
+        locked(&self.state)
     }
 
     fn kill(&self, cause: Option<&str>) {
-        let mut life = self.life();
-        if life.end.is_some() {
+        let mut state = self.state();
+        if state.end.is_some() {
             return;
         }
-        if life.cause.is_none() {
-            life.cause = cause.map(str::to_owned);
+        if state.cause.is_none() {
+            state.cause = cause.map(str::to_owned);
         }
         if let Err(error) = pidfd_send_signal(self.pidfd.as_fd(), Signal::KILL) {
             tracing::error!(worker = self.name, %error, "cannot be killed");
@@ -316,37 +316,37 @@ impl Shared {
     }
 
     fn has_ended_within(&self, limit: Duration) -> bool {
-        let wait = self.ended.wait_timeout_while(self.life(), limit, |life| life.end.is_none());
-        let (life, _) = wait.unwrap_or_else(PoisonError::into_inner);
-        life.end.is_some()
+        let wait = self.ended.wait_timeout_while(self.state(), limit, |state| state.end.is_none());
+        let (state, _) = wait.unwrap_or_else(PoisonError::into_inner);
+        state.end.is_some()
     }
 
-    /// Why it ended, or has to.
+    /// Why it ended or is being killed.
     fn reason(&self) -> String {
-        let life = self.life();
-        let cause = || life.cause.as_ref().map(|cause| format!("{}: {cause}", self.name));
-        life.end.clone().or_else(cause).unwrap_or_else(|| format!("{}: is not needed any more", self.name))
+        let state = self.state();
+        let cause = || state.cause.as_ref().map(|cause| format!("{}: {cause}", self.name));
+        state.end.clone().or_else(cause).unwrap_or_else(|| format!("{}: was closed", self.name))
     }
 
-    /// The process is gone and was waited for.
-    fn ended(&self, status: &std::io::Result<ExitStatus>, last_words: &Mutex<Socket>) {
+    /// Records and reports the end of the process, after it was reaped.
+    fn ended(&self, status: &std::io::Result<ExitStatus>, control: &Mutex<Socket>) {
         let status = match status {
-            Ok(status) => in_words(*status),
-            Err(error) => format!("ended, and how is not known: {error}"),
+            Ok(status) => describe(*status),
+            Err(error) => format!("ended with an unknown status: {error}"),
         };
-        // Whoever waits for a greeting has this, and has the greeting before it is taken for a last word.
-        let said = locked(last_words).receive::<Dying>(Some(Duration::from_millis(1)));
-        let last_word = said.ok().map(|(Dying(reason), _)| reason);
-        let mut life = self.life();
-        let reason = life.cause.clone().or(last_word).unwrap_or(status);
+        // `greet` holds the lock while it waits, so the greeting is not taken for a dying message here.
+        let dying = locked(control).receive::<Dying>(Some(Duration::from_millis(1)));
+        let dying = dying.ok().map(|(Dying(reason), _)| reason);
+        let mut state = self.state();
+        let reason = state.cause.clone().or(dying).unwrap_or(status);
         let reason = format!("{}: {reason}", self.name);
-        life.end = Some(reason.clone());
-        let (watches, unneeded) = (std::mem::take(&mut life.watches), life.unneeded);
-        life.told = !watches.is_empty();
-        drop(life);
+        state.end = Some(reason.clone());
+        let (watches, dropped) = (std::mem::take(&mut state.watches), state.dropped);
+        state.reported = !watches.is_empty();
+        drop(state);
         self.ended.notify_all();
-        if !unneeded {
-            tracing::error!(reason, gpulets = watches.len(), "a worker process is lost");
+        if !dropped {
+            tracing::error!(reason, gpulets = watches.len(), "a worker process failed");
         }
         for (lane, watch) in watches.into_values() {
             watch.lost(lane, &reason);
@@ -358,7 +358,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn in_words(status: ExitStatus) -> String {
+fn describe(status: ExitStatus) -> String {
     if let Some(code) = status.code() {
         return format!("exited with status {code}");
     }
@@ -385,10 +385,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ends_are_told_in_words() {
-        let words = [0x0300, 9, 11, 35].map(|raw| in_words(ExitStatus::from_raw(raw)));
+    fn exit_statuses_are_described() {
+        let described = [0x0300, 9, 11, 35].map(|raw| describe(ExitStatus::from_raw(raw)));
         assert_eq!(
-            words,
+            described,
             ["exited with status 3", "killed by SIGKILL", "killed by SIGSEGV", "killed by signal 35"]
         );
     }

@@ -1,4 +1,4 @@
-//! A gpulet of this process: loads models when it is told to.
+//! A gpulet in the worker process: loads models on request.
 
 use std::io;
 use std::sync::Arc;
@@ -7,11 +7,10 @@ use std::thread;
 use crossbeam_channel::bounded;
 use gpulet::{Partition, pin_this_thread};
 
-use super::refused;
-use super::session::{Loading, Served};
+use super::session::{Foreground, Loading};
 use crate::wire::{Load, Loaded, Refused, Socket, WireError};
 
-/// Serves a gpulet until its conversation ends.
+/// Serves a gpulet until its socket closes.
 pub(super) fn spawn(lane: u32, mut socket: Socket, partition: Arc<dyn Partition>) {
     let serve = move || {
         let ended = loop {
@@ -20,50 +19,51 @@ pub(super) fn spawn(lane: u32, mut socket: Socket, partition: Arc<dyn Partition>
             }
         };
         if !matches!(ended, WireError::Ended) {
-            tracing::error!(lane, error = %ended, "a gpulet is closed");
+            tracing::error!(lane, error = %ended, "gpulet closed");
         }
-        // Before the socket, whose end says that it is closed.
+        // Before the socket: the server takes its end as "the gpulet is closed".
         drop(partition);
         drop(socket);
     };
     if let Err(error) = thread::Builder::new().name(format!("gpulet-{lane}")).spawn(serve) {
-        tracing::error!(lane, %error, "a gpulet is closed: its thread cannot be started");
+        tracing::error!(lane, %error, "gpulet closed: its thread did not start");
     }
 }
 
-/// Waits for a model and starts the threads of its session.
+/// Waits for a load request and starts the threads of its session.
 fn load(lane: u32, socket: &mut Socket, partition: &Arc<dyn Partition>) -> Result<(), WireError> {
     let (load, mut files) = socket.receive::<Load>(None)?;
-    let session_socket = Socket::from(files.due("session's socket")?);
-    let file = files.due("model's file")?;
+    let session_socket = Socket::from(files.required("session's socket")?);
+    let file = files.required("model's file")?;
     let mut refusal_socket = session_socket.try_clone()?;
     let loading = Loading { load, file, socket: session_socket, partition: Arc::clone(partition) };
     if let Err(error) = start(lane, loading) {
-        let reason = refused(&format!("no thread for its session: {error}"));
-        let _gone = refusal_socket.send(&Err::<Loaded, Refused>(reason), &[]);
+        let refused = Refused::new(&format!("no thread for its session: {error}"));
+        refusal_socket.answer(&Err::<Loaded, _>(refused));
     }
     Ok(())
 }
 
-/// Both threads are started from here, because one that gives way could start none that does not.
+/// Starts both threads from here: a thread at background priority could not start one at normal priority.
 fn start(lane: u32, loading: Loading) -> io::Result<()> {
-    let (hand_over, handed_over) = bounded::<Served>(1);
+    let (hand_over, handed_over) = bounded::<Foreground>(1);
     let cores = loading.partition.cores().to_vec();
     thread::Builder::new().name(format!("run-{lane}")).spawn(move || {
-        let Ok(served) = handed_over.recv() else { return };
+        // The session ended before its first foreground batch.
+        let Ok(session) = handed_over.recv() else { return };
         if !cores.is_empty()
             && let Err(error) = pin_this_thread(&cores)
         {
             tracing::warn!(lane, %error, "a session runs unpinned");
         }
-        served.serve();
+        session.serve();
     })?;
     thread::Builder::new().name(format!("load-{lane}")).spawn(move || {
         if let Err(error) = models::give_way() {
-            tracing::warn!(lane, %error, "a model is loaded without giving way");
+            tracing::warn!(lane, %error, "a model is loaded at normal priority");
         }
         if let Some(session) = loading.load() {
-            session.serve_what_gives_way(&hand_over);
+            session.serve_background(&hand_over);
         }
     })?;
     Ok(())

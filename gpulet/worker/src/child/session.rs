@@ -1,4 +1,4 @@
-//! A session of this process: runs batches when it is told to.
+//! A session in the worker process: runs batches on request.
 //!
 //! Hot path: nothing here logs per batch.
 
@@ -13,16 +13,13 @@ use models::LoadOptions;
 use models::engine::{Batch, RunError, Session};
 use oip::Tensor;
 
-use super::{bounded, refused};
 use crate::memory::{Region, shared_file};
+use crate::tensors;
 use crate::wire::{
     Failure, Files, Load, Loaded, Ran, Refused, Run, Socket, TensorHead, WireError, WireSignature,
 };
 
-/// Each tensor of a region begins at a multiple of this: any element is aligned.
-const ALIGNMENT: usize = 64;
-
-/// A session that is to be loaded.
+/// A session to be loaded.
 pub(super) struct Loading {
     pub load: Load,
     pub file: OwnedFd,
@@ -31,27 +28,25 @@ pub(super) struct Loading {
 }
 
 impl Loading {
-    /// Loads it and says how that went. None: there is no session.
+    /// Loads the session and reports the result to the server. None if it failed, or the server no longer waits.
     pub fn load(self) -> Option<Serving> {
         let Self { load, file, mut socket, partition } = self;
         let (name, bytes_max) = (load.files.name.clone(), load.bytes_max);
-        let loaded = catch_unwind(AssertUnwindSafe(|| session(load, file, partition.as_ref())));
-        let panicked = || Err(format!("model `{name}`: the engine panicked while it was loaded"));
-        let loaded = loaded.unwrap_or_else(|_| panicked());
+        let loaded = catch_unwind(AssertUnwindSafe(|| session(load, file, partition.as_ref())))
+            .unwrap_or_else(|_| Err(format!("model `{name}`: the engine panicked while it was loaded")));
         let answer = match &loaded {
             Ok(session) => {
                 let signature = WireSignature::from(session.signature());
                 let settles_each_size = session.settles_each_size();
                 Ok(Loaded { signature, engine: session.engine().to_owned(), settles_each_size })
             }
-            Err(reason) => Err(refused(reason)),
+            Err(reason) => Err(Refused::new(reason)),
         };
         match socket.send(&answer, &[]) {
             Ok(()) => {}
             Err(WireError::TooLarge) => {
-                let reason =
-                    refused(&format!("model `{name}`: names of its inputs and outputs are too long"));
-                let _gone = socket.send(&Err::<Loaded, Refused>(reason), &[]);
+                let reason = format!("model `{name}`: names of its inputs and outputs are too long");
+                socket.answer(&Err::<Loaded, _>(Refused::new(&reason)));
                 return None;
             }
             Err(_) => return None,
@@ -64,32 +59,33 @@ impl Loading {
 fn session(load: Load, file: OwnedFd, partition: &dyn Partition) -> Result<Box<dyn Session>, String> {
     let name = load.files.name.clone();
     let refuse = |reason: String| format!("model `{name}`: {reason}");
-    let bytes = shared_file(file).map_err(|error| refuse(format!("its bytes cannot be read: {error}")))?;
+    let bytes = shared_file(file).map_err(|error| refuse(format!("cannot read its bytes: {error}")))?;
     let files = load.files.with(bytes).map_err(refuse)?;
     let options = LoadOptions::try_from(load.options).map_err(refuse)?;
     partition.load(&files, &options).map_err(|DeviceError(reason)| reason)
 }
 
-/// A session that answers. Fields are dropped in this order: the end of the socket says that the rest is gone.
+/// A session that answers run requests. Fields drop in this order: the server takes the end of the socket as
+/// "everything else is freed".
 pub(super) struct Serving {
     session: Box<dyn Session>,
     inputs: Option<Arc<Region>>,
     outputs: Option<Region>,
-    /// Bytes that `outputs` may have.
+    /// Upper bound on the bytes of `outputs`.
     bytes_max: usize,
     _partition: Arc<dyn Partition>,
     socket: Socket,
 }
 
-/// A session with a batch that it was told to run.
-pub(super) struct Served {
+/// A session with its first foreground batch.
+pub(super) struct Foreground {
     serving: Serving,
     run: Run,
     files: Files,
 }
 
-impl Served {
-    /// Runs batches until the conversation ends.
+impl Foreground {
+    /// Runs batches until the socket closes.
     pub fn serve(self) {
         let Self { mut serving, mut run, mut files } = self;
         loop {
@@ -105,15 +101,17 @@ impl Served {
 }
 
 impl Serving {
-    /// Runs batches that give way, until one comes that does not.
-    pub fn serve_what_gives_way(mut self, hand_over: &Sender<Served>) {
+    /// Runs background batches until the first foreground batch arrives.
+    pub fn serve_background(mut self, hand_over: &Sender<Foreground>) {
         loop {
             let (run, files) = match self.socket.receive::<Run>(None) {
                 Ok(next) => next,
                 Err(error) => return self.end(&error),
             };
-            if !run.gives_way {
-                drop(hand_over.send(Served { serving: self, run, files }));
+            if !run.background {
+                if hand_over.send(Foreground { serving: self, run, files }).is_err() {
+                    tracing::error!("session closed: its thread for foreground batches ended");
+                }
                 return;
             }
             if let Err(error) = self.answer(&run, files) {
@@ -124,7 +122,7 @@ impl Serving {
 
     fn end(self, error: &WireError) {
         if !matches!(error, WireError::Ended) {
-            tracing::error!(%error, "a session is closed");
+            tracing::error!(%error, "session closed");
         }
         let Self { session, inputs, outputs, _partition, socket, bytes_max: _ } = self;
         drop((session, inputs, outputs, _partition));
@@ -140,28 +138,31 @@ impl Serving {
         if let Some(file) = files.next() {
             self.inputs = Some(Arc::new(Region::open(&file)?));
         }
-        let batch = self.batch(run).map_err(WireError::Garbage)?;
-        let watch = Stopwatch::start(run.gives_way);
+        let batch = self.batch(run).map_err(WireError::Invalid)?;
+        let watch = Stopwatch::start(run.background);
         let session = &mut self.session;
         let outcome = catch_unwind(AssertUnwindSafe(|| session.run(&batch)))
             .unwrap_or_else(|_| Err(RunError::Engine("the engine panicked".to_owned())));
         let took = watch.elapsed();
         drop(batch);
-        let mut made = None;
-        let outcome = outcome.and_then(|outputs| self.write(&outputs, &mut made));
-        // What the engine still has is not to be written again; it stays mapped as long as the engine has it.
+        let written = outcome.and_then(|outputs| self.write(&outputs));
+        let (outcome, file) = match written {
+            Ok((heads, file)) => (Ok(heads), file),
+            Err(error) => (Err(Failure::from(error)), None),
+        };
+        // The engine still reads the region, so the server must use another one. It stays mapped until the engine
+        // drops it.
         let holds_inputs = self.inputs.as_ref().is_some_and(|region| Arc::strong_count(region) > 1);
         if holds_inputs {
             self.inputs = None;
         }
         let took_ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-        let ran = Ran { outcome: outcome.map_err(failure), holds_inputs, took_ns };
-        let file = made.as_ref().map(AsFd::as_fd);
-        match self.socket.send(&ran, file.as_slice()) {
+        let ran = Ran { outcome, holds_inputs, took_ns };
+        match self.socket.send(&ran, file.as_ref().map(AsFd::as_fd).as_slice()) {
             Err(WireError::TooLarge) => {
                 let reason = "the shapes of the outputs take too many bytes".to_owned();
                 let ran = Ran { outcome: Err(Failure::Engine(reason)), ..ran };
-                // The region did not go over.
+                // The region was not sent.
                 self.outputs = None;
                 self.socket.send(&ran, &[])
             }
@@ -169,11 +170,11 @@ impl Serving {
         }
     }
 
-    /// The batch as it lies in the region, without a copy.
+    /// The batch of a request; its tensors borrow from the region without a copy.
     fn batch(&self, run: &Run) -> Result<Batch, String> {
         let specs = &self.session.signature().inputs;
         if run.inputs.len() != specs.len() {
-            return Err(format!("{} inputs: expected {}", run.inputs.len(), specs.len()));
+            return Err(format!("expected {} inputs, got {}", specs.len(), run.inputs.len()));
         }
         let tensor = |(head, spec): (&Option<TensorHead>, &models::TensorSpec)| {
             let Some(head) = head else { return Ok(None) };
@@ -186,58 +187,29 @@ impl Serving {
         Ok(Batch { inputs, rows: run.rows })
     }
 
-    /// Puts the outputs where the other process sees them; `made` gets the file of a new region.
-    fn write(&mut self, outputs: &[Tensor], made: &mut Option<OwnedFd>) -> Result<Vec<TensorHead>, RunError> {
+    /// Writes the outputs to the region; a file that comes back belongs to a new region.
+    fn write(&mut self, outputs: &[Tensor]) -> Result<(Vec<TensorHead>, Option<OwnedFd>), RunError> {
         let expected = self.session.signature().outputs.len();
         if outputs.len() != expected {
-            let reason = format!("the engine gave {} outputs: expected {expected}", outputs.len());
+            let reason = format!("expected {expected} outputs, the engine returned {}", outputs.len());
             return Err(RunError::Engine(reason));
         }
-        let mut end = 0_usize;
-        let heads: Vec<_> = outputs
-            .iter()
-            .map(|tensor| {
-                let start = end.next_multiple_of(ALIGNMENT);
-                end = start.saturating_add(tensor.data.len());
-                (start, TensorHead::new(tensor.datatype, &tensor.shape, start, tensor.data.len()))
-            })
-            .collect();
-        if end > self.bytes_max {
-            let reason = format!("outputs take {end} bytes: expected at most {}", self.bytes_max);
-            return Err(RunError::Engine(reason));
-        }
-        if self.outputs.as_ref().is_none_or(|region| region.len() < end) {
-            let (region, file) = Region::create(end).map_err(|error| {
-                RunError::Engine(format!("no memory for {end} bytes of outputs: {error}"))
-            })?;
-            (self.outputs, *made) = (Some(region), Some(file));
-        }
-        for (tensor, (start, _)) in outputs.iter().zip(&heads) {
-            if let Some(region) = &mut self.outputs {
-                region.write(*start, &tensor.data).map_err(|error| RunError::Engine(error.to_string()))?;
-            }
-        }
-        Ok(heads.into_iter().map(|(_, head)| head).collect())
+        let (heads, file) =
+            tensors::write("outputs", outputs.iter().map(Some), &mut self.outputs, self.bytes_max)
+                .map_err(|error| RunError::Engine(error.to_string()))?;
+        Ok((heads.into_iter().flatten().collect(), file))
     }
 }
 
-fn failure(error: RunError) -> Failure {
-    match error {
-        RunError::Input(reason) => Failure::Input(bounded(&reason)),
-        RunError::Engine(reason) => Failure::Engine(bounded(&reason)),
-        RunError::Lost(reason) => Failure::Lost(bounded(&reason)),
-    }
-}
-
-/// Time that passed, on a thread that gives way less the time for which it waited for a core.
+/// Measures a run. On a thread at background priority, time spent waiting for a core is left out.
 struct Stopwatch {
     started: Instant,
     waited: Option<Duration>,
 }
 
 impl Stopwatch {
-    fn start(gives_way: bool) -> Self {
-        Self { waited: gives_way.then(waited), started: Instant::now() }
+    fn start(background: bool) -> Self {
+        Self { waited: background.then(waited), started: Instant::now() }
     }
 
     fn elapsed(&self) -> Duration {
@@ -247,7 +219,7 @@ impl Stopwatch {
     }
 }
 
-/// Time that the calling thread has waited for a core in its life; zero where the kernel does not say.
+/// How long the calling thread has waited for a core since it started; zero where the kernel does not report it.
 fn waited() -> Duration {
     let counts = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let nanos = counts.split(' ').nth(1).and_then(|nanos| nanos.parse().ok());

@@ -1,55 +1,14 @@
-//! Devices, models and signatures as messages carry them.
+//! Models and signatures as messages carry them.
 
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
 use bytes::Bytes;
-use gpulet::{DeviceInfo, Guarantees};
 use models::{
     Dim, EngineChoice, Format, Known, LoadOptions, ModelFiles, ModelName, Signature, TensorSpec, Version,
 };
 use oip::Datatype;
 use serde::{Deserialize, Serialize};
-
-use super::message::datatype;
-use crate::names::lasting;
-
-/// [`DeviceInfo`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct WireDevice {
-    name: String,
-    backend: String,
-    kind: String,
-    pub units: u32,
-    sizes: Vec<u32>,
-    memory_bytes: u64,
-    guarantees: Guarantees,
-}
-
-impl From<&DeviceInfo> for WireDevice {
-    fn from(info: &DeviceInfo) -> Self {
-        let DeviceInfo { name, backend, kind, units, sizes, memory_bytes, guarantees } = info;
-        Self {
-            name: name.clone(),
-            backend: (*backend).to_owned(),
-            kind: kind.clone(),
-            units: *units,
-            sizes: sizes.clone(),
-            memory_bytes: *memory_bytes,
-            guarantees: *guarantees,
-        }
-    }
-}
-
-impl TryFrom<WireDevice> for DeviceInfo {
-    type Error = String;
-
-    fn try_from(device: WireDevice) -> Result<Self, String> {
-        let WireDevice { name, backend, kind, units, sizes, memory_bytes, guarantees } = device;
-        let backend = lasting(&backend).ok_or("too many names of backends")?;
-        Ok(Self { name, backend, kind, units, sizes, memory_bytes, guarantees })
-    }
-}
 
 /// [`ModelFiles`] without the bytes of the main file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,7 +16,7 @@ pub(crate) struct WireFiles {
     pub name: String,
     version: u64,
     onnx: bool,
-    /// A path as the system has it.
+    /// A path in the encoding of the file system.
     folder: Option<Vec<u8>>,
 }
 
@@ -76,7 +35,7 @@ impl From<&ModelFiles> for WireFiles {
 }
 
 impl WireFiles {
-    /// The files with these bytes as the main one.
+    /// The model's files, with `bytes` as the content of the main file.
     pub fn with(self, bytes: Bytes) -> Result<ModelFiles, String> {
         let name = ModelName::new(&self.name).map_err(|error| error.to_string())?;
         let format = if self.onnx { Format::Onnx } else { Format::Synthetic };
@@ -97,13 +56,13 @@ pub(crate) struct WireOptions {
     plan_cache: usize,
     free_batch: bool,
     max_batch: Option<u32>,
-    /// Engine and signature.
+    /// Engine and signature, where the model was loaded before.
     known: Option<(String, WireSignature)>,
 }
 
 impl From<&LoadOptions> for WireOptions {
     fn from(options: &LoadOptions) -> Self {
-        // What a gpulet accelerates its sessions with is known where the gpulet is.
+        // The worker knows the accelerator of its gpulets.
         let LoadOptions { engine, threads, cores, plan_cache, free_batch, max_batch, known, accelerator: _ } =
             options;
         Self {
@@ -126,7 +85,7 @@ impl TryFrom<WireOptions> for LoadOptions {
         let engine = choice(&engine)?;
         let known = known.map(|(engine, signature)| {
             let EngineChoice::Named(engine) = choice(&engine)? else {
-                return Err(format!("`{engine}` is no engine that a session has"));
+                return Err(format!("expected the engine of a session, got `{engine}`"));
             };
             Ok(Known { engine, signature: signature.try_into()? })
         });
@@ -166,17 +125,11 @@ impl From<&Signature> for WireSignature {
 impl From<&TensorSpec> for WireSpec {
     fn from(spec: &TensorSpec) -> Self {
         let TensorSpec { name, datatype, dims, optional } = spec;
-        let position = Datatype::ALL.iter().position(|one| one == datatype);
         let dims = dims.iter().map(|dim| match dim {
             Dim::Fixed(extent) => Some(*extent),
             Dim::Free => None,
         });
-        Self {
-            name: name.clone(),
-            datatype: position.and_then(|position| u8::try_from(position).ok()).unwrap_or(u8::MAX),
-            dims: dims.collect(),
-            optional: *optional,
-        }
+        Self { name: name.clone(), datatype: number_of(*datatype), dims: dims.collect(), optional: *optional }
     }
 }
 
@@ -195,10 +148,22 @@ impl TryFrom<WireSpec> for TensorSpec {
     type Error = String;
 
     fn try_from(spec: WireSpec) -> Result<Self, String> {
-        let WireSpec { name, datatype: position, dims, optional } = spec;
+        let WireSpec { name, datatype: number, dims, optional } = spec;
         let dims = dims.into_iter().map(|extent| extent.map_or(Dim::Free, Dim::Fixed)).collect();
-        Ok(Self { name, datatype: datatype(position)?, dims, optional })
+        Ok(Self { name, datatype: datatype(number)?, dims, optional })
     }
+}
+
+/// A datatype as a message carries it: its position in [`Datatype::ALL`].
+pub(super) fn number_of(datatype: Datatype) -> u8 {
+    let position = Datatype::ALL.iter().position(|one| *one == datatype);
+    position.and_then(|position| u8::try_from(position).ok()).unwrap_or(u8::MAX)
+}
+
+/// The datatype with this number.
+pub(super) fn datatype(number: u8) -> Result<Datatype, String> {
+    let datatype = Datatype::ALL.get(usize::from(number)).copied();
+    datatype.ok_or_else(|| format!("expected the number of a datatype, got {number}"))
 }
 
 #[cfg(test)]
@@ -206,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everything_comes_back_as_it_was() {
+    fn models_and_options_survive_a_round_trip() {
         let name = ModelName::new("digits").unwrap();
         let files = ModelFiles::from_bytes(name, Version(3), Format::Onnx, "graph");
         let files = files.in_folder("/models/digits/3".into());
@@ -238,12 +203,15 @@ mod tests {
     }
 
     #[test]
-    fn what_this_program_does_not_know_is_refused() {
+    fn unknown_engines_and_datatypes_are_refused() {
         let mut options = WireOptions::from(&LoadOptions::default());
         options.engine = "abacus".to_owned();
         assert!(LoadOptions::try_from(options).unwrap_err().starts_with("unknown engine `abacus`"));
         let spec = WireSpec { name: "x".to_owned(), datatype: 99, dims: Vec::new(), optional: false };
         let signature = WireSignature { inputs: vec![spec], outputs: Vec::new(), max_batch: 0 };
-        assert_eq!(Signature::try_from(signature), Err("datatype number 99".to_owned()));
+        assert_eq!(
+            Signature::try_from(signature),
+            Err("expected the number of a datatype, got 99".to_owned())
+        );
     }
 }

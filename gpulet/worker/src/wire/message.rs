@@ -1,43 +1,58 @@
 //! The messages.
 
+use models::engine::RunError;
 use oip::{Datatype, Shape};
 use serde::{Deserialize, Serialize};
 
-use super::{WireDevice, WireFiles, WireOptions, WireSignature};
+use super::describe::{WireFiles, WireOptions, WireSignature, datatype, number_of};
 
-/// Counts up with every change of a message.
-pub(crate) const PROTOCOL: u32 = 1;
+/// Incremented with every change of a message.
+pub(crate) const PROTOCOL: u32 = 2;
+/// Reasons are truncated to this many characters.
+const REASON_CHARS_MAX: usize = 4000;
 
-/// What a worker is told first.
+/// The first message to a worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
-    /// Which messages the server knows.
+    /// The protocol of the server.
     pub(crate) protocol: u32,
-    /// Version of the program that asks.
+    /// The version of the server's program.
     pub(crate) version: String,
-    /// The device that the worker is to have, as plans call it.
+    /// The name of the worker's device in plans.
     pub device: String,
-    /// How to make that device: whatever was given to [`ProcessDevice::new`](crate::ProcessDevice::new).
+    /// How to make that device: the `description` given to [`ProcessDevice::new`](crate::ProcessDevice::new).
     pub description: String,
 }
 
-/// Why something cannot be had.
+/// Why a request was refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Refused(pub String);
+
+impl Refused {
+    pub fn new(reason: &str) -> Self {
+        Self(bounded(reason))
+    }
+}
+
+/// A reason that fits into a message.
+pub(crate) fn bounded(reason: &str) -> String {
+    reason.chars().take(REASON_CHARS_MAX).collect()
+}
 
 /// The worker has its device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Ready {
     pub protocol: u32,
     pub version: String,
-    pub device: WireDevice,
+    /// Units of the device.
+    pub units: u32,
 }
 
-/// The worker's last word: it can run nothing any more.
+/// The worker's last message: why it can run nothing any more.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Dying(pub String);
 
-/// Open a gpulet. Its socket comes with the message.
+/// Open a gpulet. The gpulet's socket is passed with the message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Open {
     pub lane: u32,
@@ -51,12 +66,12 @@ pub(crate) struct Opened {
     pub cores: Vec<usize>,
 }
 
-/// Load a model. The session's socket and the model's file come with the message.
+/// Load a model. The session's socket and the model's file are passed with the message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Load {
     pub files: WireFiles,
     pub options: WireOptions,
-    /// Bytes that the outputs of one batch may take.
+    /// Upper bound on the bytes of one batch's outputs.
     pub bytes_max: usize,
 }
 
@@ -68,69 +83,88 @@ pub(crate) struct Loaded {
     pub settles_each_size: bool,
 }
 
-/// Run a batch. A region that takes the place of the one for inputs comes with the message.
+/// Run a batch. A file that is passed with the message is the new region of the inputs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Run {
     pub rows: u32,
-    /// In the order of the signature.
+    /// In the order of the signature; none for an absent optional input.
     pub inputs: Vec<Option<TensorHead>>,
-    /// Whether whoever asks gives way to others.
-    pub gives_way: bool,
-    /// Working memory is to be given back.
+    /// Whether the batch runs at background priority.
+    pub background: bool,
+    /// Whether to free working memory first.
     pub trim: bool,
 }
 
-/// A tensor whose elements lie in a region.
+/// A tensor whose elements are in a region.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct TensorHead {
-    /// Position in [`Datatype::ALL`].
     datatype: u8,
     extents: Vec<u64>,
     start: u64,
     bytes: u64,
 }
 
-/// A batch ended. A region that takes the place of the one for outputs comes with the message.
+/// A batch ended. A file that is passed with the message is the new region of the outputs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Ran {
     /// Outputs in the order of the signature.
     pub outcome: Result<Vec<TensorHead>, Failure>,
-    /// The engine holds on to inputs: their region must not be written again.
+    /// Whether the engine still reads the inputs, so that their region must not be written again.
     pub holds_inputs: bool,
-    /// Time in the engine, less the time for which a run that gives way had no core, in nanoseconds.
+    /// Time in the engine, in nanoseconds. Time that a background batch waited for a core is left out.
     pub took_ns: u64,
 }
 
-/// A batch ended badly, and why.
+/// Why a batch failed: [`RunError`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Failure {
-    /// The client's mistake.
     Input(String),
-    /// The engine failed.
     Engine(String),
-    /// What ran it is gone.
     Lost(String),
+}
+
+impl From<RunError> for Failure {
+    fn from(error: RunError) -> Self {
+        match error {
+            RunError::Input(reason) => Self::Input(bounded(&reason)),
+            RunError::Engine(reason) => Self::Engine(bounded(&reason)),
+            RunError::Lost(reason) => Self::Lost(bounded(&reason)),
+        }
+    }
+}
+
+impl From<Failure> for RunError {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Input(reason) => Self::Input(reason),
+            Failure::Engine(reason) => Self::Engine(reason),
+            Failure::Lost(reason) => Self::Lost(reason),
+        }
+    }
 }
 
 impl TensorHead {
     pub fn new(datatype: Datatype, shape: &Shape, start: usize, bytes: usize) -> Self {
-        let position = Datatype::ALL.iter().position(|one| *one == datatype);
         Self {
-            datatype: position.and_then(|position| u8::try_from(position).ok()).unwrap_or(u8::MAX),
+            datatype: number_of(datatype),
             extents: shape.extents().to_vec(),
             start: start as u64,
             bytes: bytes as u64,
         }
     }
 
-    /// Type, shape, first byte and number of bytes, if they make sense together.
+    /// Datatype, shape, first byte and number of bytes, if they are consistent.
     pub fn read(&self) -> Result<(Datatype, Shape, usize, usize), String> {
         let datatype = datatype(self.datatype)?;
         if self.extents.len() > Shape::MAX_RANK {
-            return Err(format!("a tensor of {} dimensions", self.extents.len()));
+            return Err(format!(
+                "expected at most {} dimensions, got {}",
+                Shape::MAX_RANK,
+                self.extents.len()
+            ));
         }
         let shape = Shape::from_extents(&self.extents);
-        let count = shape.element_count().ok_or_else(|| format!("a tensor of shape {shape}"))?;
+        let count = shape.element_count().ok_or_else(|| format!("shape {shape} has too many elements"))?;
         let element = datatype.size().map(|size| size as u64);
         let expected = element.map_or(Some(self.bytes), |size| count.checked_mul(size));
         if expected != Some(self.bytes) {
@@ -143,17 +177,12 @@ impl TensorHead {
     }
 }
 
-/// The datatype at a position of [`Datatype::ALL`].
-pub(super) fn datatype(position: u8) -> Result<Datatype, String> {
-    Datatype::ALL.get(usize::from(position)).copied().ok_or_else(|| format!("datatype number {position}"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn heads_that_make_no_sense_are_refused() {
+    fn inconsistent_tensor_heads_are_refused() {
         let shape = Shape::from_extents(&[2, 3]);
         let head = TensorHead::new(Datatype::Int16, &shape, 64, 12);
         assert_eq!(head.read(), Ok((Datatype::Int16, shape.clone(), 64, 12)));

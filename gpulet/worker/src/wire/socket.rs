@@ -1,7 +1,6 @@
-//! One end of a conversation.
+//! A socket that carries messages with file descriptors.
 //!
-//! Messages keep their bounds (`SOCK_SEQPACKET`), so there are no partial ones, and files stay with the message that
-//! they belong to.
+//! `SOCK_SEQPACKET` preserves message boundaries: there are no partial messages, and files stay with their message.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -19,69 +18,69 @@ use rustix::net::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Bound on a message: 256 tensors with long names, and below what a socket takes at once.
-const MESSAGE_BYTES_MAX: usize = 128 * 1024;
-/// Bound on the files of a message.
+/// Upper bound on a message: enough for 256 tensors with long names, and less than a socket accepts at once.
+pub(super) const MESSAGE_BYTES_MAX: usize = 128 * 1024;
+/// Upper bound on the files of a message.
 const FILES_MAX: usize = 2;
 
-/// Why a message could not be sent or was not received.
+/// Why a message could not be sent or received.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WireError {
-    /// Nothing more will come: the other end is closed.
+    /// The other end is closed.
     #[error("the other end is closed")]
     Ended,
-    /// Nothing came in time.
-    #[error("nothing came in time")]
+    /// No message arrived in time.
+    #[error("no message in time")]
     Late,
-    /// What came is no message, or not the one that was due.
-    #[error("no message: {0}")]
-    Garbage(String),
-    /// The message is too large to be sent.
-    #[error("a message of more than {MESSAGE_BYTES_MAX} bytes")]
+    /// The bytes are not a message, or not the expected one.
+    #[error("invalid message: {0}")]
+    Invalid(String),
+    /// The message exceeds the limit and was not sent.
+    #[error("message too large: expected at most {MESSAGE_BYTES_MAX} bytes")]
     TooLarge,
-    /// The system refused.
+    /// A system call failed.
     #[error("{0}")]
     System(#[from] io::Error),
 }
 
-/// Files that came with a message.
-pub(crate) struct Files(Vec<OwnedFd>);
+/// Files that were passed with a message.
+pub(crate) struct Files(std::vec::IntoIter<OwnedFd>);
 
 impl Files {
-    /// The next one.
+    /// The next file, if there is one.
     pub fn next(&mut self) -> Option<OwnedFd> {
-        if self.0.is_empty() { None } else { Some(self.0.remove(0)) }
+        self.0.next()
     }
 
-    /// The next one, which must be there.
-    pub fn due(&mut self, what: &str) -> Result<OwnedFd, WireError> {
-        self.next().ok_or_else(|| WireError::Garbage(format!("the {what} is missing")))
+    /// The next file; `what` names it in the error.
+    pub fn required(&mut self, what: &str) -> Result<OwnedFd, WireError> {
+        self.next().ok_or_else(|| WireError::Invalid(format!("the {what} is missing")))
     }
 }
 
 /// One end of a conversation.
 pub(crate) struct Socket {
     file: OwnedFd,
-    /// Holds a message; its pages are not there before they are used.
+    /// Holds one message. The kernel allocates its pages when they are first used.
     buffer: Vec<u8>,
-    /// How long the system waits for a message, if that was said.
-    waits: Option<Duration>,
+    /// The receive timeout that is set on the socket.
+    timeout: Option<Duration>,
 }
 
 impl Socket {
-    /// Both ends; the second one is for another process.
+    /// A pair of connected sockets; the second is for the other process.
     pub fn pair() -> io::Result<(Self, OwnedFd)> {
         let (here, there) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         Ok((Self::from(here), there))
     }
 
-    /// Another handle of the same end.
+    /// A second handle of the same end.
     pub fn try_clone(&self) -> io::Result<Self> {
         Ok(Self::from(self.file.try_clone()?))
     }
 
-    /// Sends a message, with files. Waits while the other end has no room for it.
+    /// Sends a message with files. Blocks while the buffer of the other end is full.
     pub fn send<T: Serialize>(&mut self, message: &T, files: &[BorrowedFd<'_>]) -> Result<(), WireError> {
         let encoded = postcard::to_slice(message, &mut self.buffer).map_err(|_| WireError::TooLarge)?;
         let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(FILES_MAX))];
@@ -101,10 +100,18 @@ impl Socket {
         }
     }
 
-    /// Waits for a message, for so long or for ever.
+    /// Sends the last message of a conversation. A closed other end is not an error.
+    pub fn answer<T: Serialize>(&mut self, message: &T) {
+        match self.send(message, &[]) {
+            Ok(()) | Err(WireError::Ended) => {}
+            Err(error) => tracing::warn!(%error, "a worker's answer was not sent"),
+        }
+    }
+
+    /// Waits for a message for at most `limit`, or forever without one.
     pub fn receive<T: DeserializeOwned>(&mut self, limit: Option<Duration>) -> Result<(T, Files), WireError> {
         let until = limit.map(|limit| Instant::now() + limit);
-        self.waits(limit)?;
+        self.set_timeout(limit)?;
         let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(FILES_MAX))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let received = loop {
@@ -117,7 +124,7 @@ impl Socket {
                     if rest.is_zero() {
                         return Err(WireError::Late);
                     }
-                    self.waits(Some(rest))?;
+                    self.set_timeout(Some(rest))?;
                 }
                 Err(Errno::AGAIN) => return Err(WireError::Late),
                 Err(Errno::CONNRESET) => return Err(WireError::Ended),
@@ -131,30 +138,25 @@ impl Socket {
             }
         }
         if received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
-            return Err(WireError::Garbage("larger than any".to_owned()));
+            return Err(WireError::Invalid(format!("expected at most {MESSAGE_BYTES_MAX} bytes")));
         }
         if received.bytes == 0 {
             return Err(WireError::Ended);
         }
-        let encoded = self.buffer.get(..received.bytes).unwrap_or_default();
-        let decoded =
-            postcard::take_from_bytes(encoded).map_err(|error| WireError::Garbage(error.to_string()))?;
-        match decoded {
-            (message, []) => Ok((message, Files(files))),
-            (_, rest) => Err(WireError::Garbage(format!("{} bytes too many", rest.len()))),
-        }
+        let message = decode(self.buffer.get(..received.bytes).unwrap_or_default())?;
+        Ok((message, Files(files.into_iter())))
     }
 
-    fn waits(&mut self, limit: Option<Duration>) -> Result<(), WireError> {
-        if self.waits != limit {
+    fn set_timeout(&mut self, limit: Option<Duration>) -> Result<(), WireError> {
+        if self.timeout != limit {
             set_socket_timeout(&self.file, Timeout::Recv, limit).map_err(io::Error::from)?;
-            self.waits = limit;
+            self.timeout = limit;
         }
         Ok(())
     }
 
-    /// Says that nothing more will come, and waits until the other end has closed what this was about, but not for
-    /// ever. Whatever else it still says is not heard.
+    /// Stops sending and waits until the other end has closed, for at most `limit`. Messages that still arrive are
+    /// ignored.
     pub fn close(&mut self, limit: Duration) -> Result<(), WireError> {
         let until = Instant::now() + limit;
         self.hang_up();
@@ -165,28 +167,37 @@ impl Socket {
             }
             match self.receive::<serde::de::IgnoredAny>(Some(rest)) {
                 Err(WireError::Ended) => return Ok(()),
-                Ok(_) | Err(WireError::Garbage(_)) => {}
+                Ok(_) | Err(WireError::Invalid(_)) => {}
                 Err(other) => return Err(other),
             }
         }
     }
 
-    /// Says that nothing more will come.
+    /// Stops sending: the other end sees the end of the conversation.
     pub fn hang_up(&self) {
-        // A socket whose other end is gone needs no word.
-        let _gone = shutdown(&self.file, Shutdown::Write);
+        // Fails only if the other end is closed already.
+        let _closed = shutdown(&self.file, Shutdown::Write);
     }
 }
 
 impl From<OwnedFd> for Socket {
     fn from(file: OwnedFd) -> Self {
-        Self { file, buffer: vec![0; MESSAGE_BYTES_MAX], waits: None }
+        Self { file, buffer: vec![0; MESSAGE_BYTES_MAX], timeout: None }
     }
 }
 
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
+    }
+}
+
+/// The message that these bytes encode, all of them.
+pub(super) fn decode<T: DeserializeOwned>(encoded: &[u8]) -> Result<T, WireError> {
+    match postcard::take_from_bytes(encoded) {
+        Ok((message, [])) => Ok(message),
+        Ok((_, rest)) => Err(WireError::Invalid(format!("{} bytes too many", rest.len()))),
+        Err(error) => Err(WireError::Invalid(error.to_string())),
     }
 }
 
@@ -213,31 +224,31 @@ mod tests {
         assert_eq!((message.0.as_str(), files.next().is_none()), ("one", true));
         let (message, mut files) = there.receive::<(String, u32)>(SOON).unwrap();
         assert_eq!(message.1, 2);
-        std::fs::File::from(files.due("writer").unwrap()).write_all(b"through").unwrap();
+        std::fs::File::from(files.required("writer").unwrap()).write_all(b"through").unwrap();
         let mut text = String::new();
         reader.read_to_string(&mut text).unwrap();
-        assert_eq!(text, "through", "and every writer is closed");
+        assert_eq!(text, "through", "every writer is closed");
     }
 
     #[test]
-    fn what_is_no_message_is_refused() {
+    fn invalid_messages_are_refused() {
         let (mut here, mut there) = pair();
         here.send(&7_u8, &[]).unwrap();
-        assert!(matches!(there.receive::<String>(SOON), Err(WireError::Garbage(_))));
+        assert!(matches!(there.receive::<String>(SOON), Err(WireError::Invalid(_))));
         here.send(&(1_u8, 2_u8), &[]).unwrap();
         assert!(
-            matches!(there.receive::<u8>(SOON), Err(WireError::Garbage(said)) if said == "1 bytes too many")
+            matches!(there.receive::<u8>(SOON), Err(WireError::Invalid(said)) if said == "1 bytes too many")
         );
         here.send(&vec![0_u8; MESSAGE_BYTES_MAX - 8], &[]).unwrap();
         assert_eq!(there.receive::<Vec<u8>>(SOON).unwrap().0.len(), MESSAGE_BYTES_MAX - 8);
         assert!(matches!(here.send(&vec![0_u8; MESSAGE_BYTES_MAX], &[]), Err(WireError::TooLarge)));
         let huge = vec![1_u8; MESSAGE_BYTES_MAX + 1];
         rustix::net::send(&here, &huge, SendFlags::empty()).unwrap();
-        assert!(matches!(there.receive::<Vec<u8>>(SOON), Err(WireError::Garbage(_))));
+        assert!(matches!(there.receive::<Vec<u8>>(SOON), Err(WireError::Invalid(_))));
     }
 
     #[test]
-    fn an_end_is_told_from_a_delay() {
+    fn a_closed_socket_and_a_late_message_are_different_errors() {
         let (mut here, mut there) = pair();
         assert!(matches!(there.receive::<u8>(Some(Duration::from_millis(20))), Err(WireError::Late)));
         here.send(&1_u8, &[]).unwrap();

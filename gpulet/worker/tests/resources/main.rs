@@ -1,9 +1,12 @@
-//! What is left behind: nothing. These tests count what belongs to the whole process, so they run one at a time.
+//! Gpulets leave no resources behind. These tests count resources of the whole process, so they run one at a time.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![expect(clippy::indexing_slicing, reason = "a test fails by panicking")]
 #![expect(clippy::panic, reason = "a test fails by panicking")]
 
+#[path = "../suite/process.rs"]
+#[expect(dead_code, reason = "the other tests use more of it")]
+mod process;
 #[path = "../suite/support.rs"]
 #[expect(dead_code, reason = "the other tests use more of it")]
 mod support;
@@ -37,7 +40,7 @@ fn counted() -> Counted {
     }
 }
 
-/// Threads that devices started; those of the tests come and go.
+/// Threads that devices started. Those of the tests come and go.
 fn threads() -> usize {
     let name = |task: &PathBuf| std::fs::read_to_string(task.join("comm")).unwrap_or_default();
     let of_devices = |task: &PathBuf| {
@@ -48,7 +51,7 @@ fn threads() -> usize {
     tasks.filter(of_devices).filter(|task| !is_exiting(task)).count()
 }
 
-/// Whether the kernel is about to forget a thread: whoever joins it goes on before it is no longer listed.
+/// Whether the kernel is removing a thread. It is still listed for a moment after it was joined.
 fn is_exiting(task: &Path) -> bool {
     const PF_EXITING: u32 = 0x4;
     let Ok(status) = std::fs::read_to_string(task.join("stat")) else { return true };
@@ -56,7 +59,7 @@ fn is_exiting(task: &Path) -> bool {
     flags.unwrap().parse::<u32>().unwrap() & PF_EXITING != 0
 }
 
-/// Processes that this one started and that are not gone, the dead ones that nobody waited for included.
+/// Child processes, including dead ones that were not reaped.
 fn children() -> Vec<PathBuf> {
     let own = std::process::id().to_string();
     let is_child = |process: &PathBuf| {
@@ -66,14 +69,14 @@ fn children() -> Vec<PathBuf> {
     std::fs::read_dir("/proc").unwrap().map(|entry| entry.unwrap().path()).filter(is_child).collect()
 }
 
-/// Files that the one worker has open.
+/// Open files of the only worker.
 fn worker_files() -> usize {
     let children = children();
     assert_eq!(children.len(), 1);
     std::fs::read_dir(children[0].join("fd")).unwrap().count()
 }
 
-/// Bytes of shared memory that this process maps.
+/// Mapped bytes of shared memory.
 fn mapped() -> usize {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let regions = maps.lines().filter(|line| line.contains("memfd:tessera"));
@@ -121,7 +124,7 @@ fn two_hundred_sessions_of_one_worker_leave_nothing_behind() {
 }
 
 #[test]
-fn shared_memory_grows_with_batches_and_is_given_back() {
+fn shared_memory_grows_with_batches_and_is_freed() {
     let _alone = ALONE.lock();
     let device = device(WorkerScope::Gpulet, "", command(), limits());
     let partition = device.open(&SPEC, Losses::new().1).unwrap();
@@ -133,7 +136,7 @@ fn shared_memory_grows_with_batches_and_is_given_back() {
     };
     assert_eq!([4, 60_000, 70_000, 4, 3 << 20].map(&mut after), [128, 128, 256, 256, 8192]);
     session.trim();
-    assert!(mapped() >> 10 <= 4096, "inputs at once");
+    assert!(mapped() >> 10 <= 4096, "inputs are freed immediately");
     echoes(session.as_mut(), 1, 4);
     assert_eq!(mapped() >> 10, 128);
     drop((session, partition));

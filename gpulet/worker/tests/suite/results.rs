@@ -1,8 +1,8 @@
-//! A session in another process answers as one in this process does.
+//! A session in another process returns the same results as one in this process.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Instant;
+use std::time::Duration;
 
 use gpulet::{Device, FaultDomain, PartitionSpec, Resize, allowed_cores, pin_this_thread};
 use gpulet_worker::{Limits, WorkerScope};
@@ -17,7 +17,7 @@ use crate::support::{
 const SPEC: PartitionSpec = PartitionSpec { lane: 3, first_unit: 0, units: 1 };
 
 #[test]
-fn a_real_model_answers_bit_for_bit_as_in_this_process() {
+fn a_real_model_returns_the_same_bits_as_in_this_process() {
     let world = World::new(WorkerScope::Gpulet);
     let (there, _losses) = world.open(3);
     let here = cores().open(&SPEC, Losses::new().1).unwrap();
@@ -34,7 +34,7 @@ fn a_real_model_answers_bit_for_bit_as_in_this_process() {
 }
 
 #[test]
-fn errors_keep_their_class_and_the_session_goes_on() {
+fn errors_keep_their_class_and_the_session_keeps_running() {
     let world = World::new(WorkerScope::Gpulet);
     let (partition, losses) = world.open(0);
     let mut session = load(&partition, &echo("echo", "fail = { every = 3, message = \"out of memory\" }"));
@@ -49,12 +49,12 @@ fn errors_keep_their_class_and_the_session_goes_on() {
 }
 
 #[test]
-fn a_model_that_cannot_be_loaded_is_refused_with_the_same_words_and_leaves_the_gpulet_as_it_was() {
+fn a_failed_load_gives_the_same_error_and_the_gpulet_keeps_working() {
     let world = World::new(WorkerScope::Gpulet);
     let (there, losses) = world.open(0);
     let here = cores().open(&SPEC, Losses::new().1).unwrap();
-    let words = |partition| try_load(partition, &broken()).err().unwrap().to_string();
-    assert_eq!(words(&there), words(&here));
+    let error = |partition| try_load(partition, &broken()).err().unwrap().to_string();
+    assert_eq!(error(&there), error(&here));
     let panicked = try_load(&there, &echo("panics", "")).err().unwrap().to_string();
     assert_eq!(panicked, "model `panics`: the engine panicked while it was loaded");
     echoes(load(&there, &echo("echo", "")).as_mut(), 1, 4);
@@ -62,7 +62,7 @@ fn a_model_that_cannot_be_loaded_is_refused_with_the_same_words_and_leaves_the_g
 }
 
 #[test]
-fn tensors_may_grow_to_64_mib_and_be_small_again() {
+fn tensors_may_grow_to_64_mib_and_shrink_again() {
     let world = World::new(WorkerScope::Gpulet);
     let (partition, _losses) = world.open(0);
     let mut session = load(&partition, &echo("echo", ""));
@@ -76,7 +76,7 @@ fn tensors_may_grow_to_64_mib_and_be_small_again() {
 }
 
 #[test]
-fn tensors_beyond_the_limit_are_refused_and_nothing_is_lost() {
+fn tensors_beyond_the_limit_are_refused_and_the_worker_keeps_running() {
     let world = World::with(WorkerScope::Gpulet, Limits { tensor_bytes: 1000, ..limits() });
     let (partition, losses) = world.open(0);
     let mut session = load(&partition, &echo("echo", ""));
@@ -95,7 +95,7 @@ fn tensors_beyond_the_limit_are_refused_and_nothing_is_lost() {
 }
 
 #[test]
-fn inputs_that_an_engine_holds_on_to_are_not_written_over() {
+fn inputs_that_an_engine_still_reads_are_not_overwritten() {
     let world = World::new(WorkerScope::Gpulet);
     let (partition, _losses) = world.open(0);
     let mut session = load(&partition, &echo("echo", ""));
@@ -112,12 +112,12 @@ fn a_load_delays_no_batch() {
     let mut session = load(&partition, &echo("echo", ""));
     thread::scope(|scope| {
         let loading = scope.spawn(|| try_load(&partition, &echo("waits", "")).map(drop));
-        assert_eq!(world.heard(), "loading");
+        assert_eq!(world.report(), "loading");
         for _ in 0..20 {
             echoes(session.as_mut(), 1, 4);
-            world.began();
+            world.started();
         }
-        // Nor another load.
+        // Nor does it delay another load.
         echoes(load(&partition, &echo("other", "")).as_mut(), 1, 4);
         assert!(!loading.is_finished());
         world.go();
@@ -126,7 +126,7 @@ fn a_load_delays_no_batch() {
 }
 
 #[test]
-fn whoever_gives_way_does_so_in_the_worker_and_nobody_else_does() {
+fn a_caller_at_background_priority_gets_it_in_the_worker_and_no_other_caller_does() {
     let world = World::new(WorkerScope::Gpulet);
     let own = getpriority_process(None).unwrap();
     let (partition, mut session) = thread::scope(|scope| {
@@ -139,21 +139,21 @@ fn whoever_gives_way_does_so_in_the_worker_and_nobody_else_does() {
         });
         warming.join().unwrap()
     });
-    let (first, niceness) = world.began();
-    assert!(niceness > own, "the run that warms it");
+    let (first, niceness) = world.started();
+    assert!(niceness > own, "the warm-up batch");
     echoes(session.as_mut(), 1, 4);
-    assert_eq!(world.began(), (first, own), "the same worker, though the thread that opened it is gone");
+    assert_eq!(world.started(), (first, own), "the worker outlives the thread that opened it");
     drop((partition, session));
 }
 
 #[test]
-fn a_run_that_gives_way_says_what_it_took_without_the_time_for_which_it_had_no_core() {
+fn the_time_of_a_background_batch_excludes_waiting_for_a_core() {
     let world = World::new(WorkerScope::Gpulet);
     let (partition, _losses) = world.open(0);
-    // As long as it says by the clock, and then as long as it takes to get a core again.
+    // The model spins until 60 ms of wall time have passed, most of which it waits for a core.
     let files = echo("spins", "time = { alpha_us = 60000, mode = \"spin\" }");
     let over = AtomicBool::new(false);
-    let (took, passed) = thread::scope(|scope| {
+    let took = thread::scope(|scope| {
         for core in allowed_cores().unwrap() {
             let over = &over;
             scope.spawn(move || {
@@ -166,31 +166,29 @@ fn a_run_that_gives_way_says_what_it_took_without_the_time_for_which_it_had_no_c
         let measuring = scope.spawn(|| {
             models::give_way().unwrap();
             let mut session = load(&partition, &files);
-            assert_eq!(session.took(), None, "nothing ran yet");
-            let begun = Instant::now();
+            assert_eq!(session.took(), None, "no batch has run yet");
             echoes(session.as_mut(), 1, 4);
-            (session.took().unwrap(), begun.elapsed())
+            session.took().unwrap()
         });
         let measured = measuring.join().unwrap();
         over.store(true, Ordering::Relaxed);
         measured
     });
-    println!("took {took:?} of {passed:?}");
-    assert!(took < passed * 4 / 5, "{took:?} of {passed:?}");
+    assert!(took < Duration::from_millis(60), "the model spins for longer by the clock: {took:?}");
 }
 
 #[test]
-fn what_a_device_in_processes_promises() {
+fn guarantees_depend_on_the_scope_of_workers() {
     for (scope, domain, resize) in [
         (WorkerScope::Gpulet, FaultDomain::Gpulet, Resize::NewProcess),
         (WorkerScope::Device, FaultDomain::Device, Resize::Live),
     ] {
         let world = World::new(scope);
-        let (promised, inner) = (world.device.info().clone(), cores().info().clone());
-        assert_eq!((promised.guarantees.fault_domain, promised.guarantees.resize), (domain, resize));
-        assert_eq!((promised.units, promised.kind), (inner.units, inner.kind));
+        let (outer, inner) = (world.device.info().clone(), cores().info().clone());
+        assert_eq!((outer.guarantees.fault_domain, outer.guarantees.resize), (domain, resize));
+        assert_eq!((outer.units, outer.kind), (inner.units, inner.kind));
         let beyond = PartitionSpec { first_unit: inner.units, ..SPEC };
-        let said = world.device.open(&beyond, Losses::new().1).err().unwrap().to_string();
-        assert_eq!(said, cores().open(&beyond, Losses::new().1).err().unwrap().to_string());
+        let error = world.device.open(&beyond, Losses::new().1).err().unwrap().to_string();
+        assert_eq!(error, cores().open(&beyond, Losses::new().1).err().unwrap().to_string());
     }
 }

@@ -14,13 +14,15 @@ use models::{Format, LoadOptions, Loader, ModelFiles, ModelName, Version};
 use oip::{Datatype, Shape, Tensor};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
-/// Bound on waiting for what must come.
+use crate::process::Role;
+
+/// Upper bound on waiting for an event that must happen.
 pub const SOON: Duration = Duration::from_secs(30);
 
-/// A device whose workers say when they run a batch.
+/// A device whose workers report when they start a batch.
 pub struct World {
     pub device: ProcessDevice,
-    said: UnixDatagram,
+    reports: UnixDatagram,
     folder: tempfile::TempDir,
 }
 
@@ -29,17 +31,23 @@ pub fn limits() -> Limits {
 }
 
 pub fn command() -> WorkerCommand {
+    command_of(Role::Worker)
+}
+
+/// Starts this test program again.
+pub fn command_of(role: Role) -> WorkerCommand {
+    let (variable, value) = role.variable();
     WorkerCommand {
-        program: env!("CARGO_BIN_EXE_gpulet-worker-child").into(),
+        program: std::env::current_exe().unwrap(),
         name: "worker-of-a-test".into(),
-        arguments: vec!["worker".into()],
-        // To write one takes longer than a batch may.
-        variables: vec![("RUST_BACKTRACE".into(), "0".into())],
+        arguments: Role::ARGUMENTS.map(Into::into).to_vec(),
+        // Writing a backtrace takes longer than a batch may.
+        variables: vec![("RUST_BACKTRACE".into(), "0".into()), (variable.into(), value.into())],
         units_variable: None,
     }
 }
 
-/// The device that the workers have, in this process.
+/// The workers' device, in this process.
 pub fn cores() -> CoresDevice {
     CoresDevice::new("cpu0", allowed_cores().unwrap(), 1 << 30, Arc::new(Loader::without_ort()))
 }
@@ -74,19 +82,19 @@ impl World {
         Self::promising(Compute::Exclusive, scope, limits)
     }
 
-    /// The same, whose gpulets have no units of their own.
+    /// A device whose gpulets share units.
     pub fn shared(limits: Limits) -> Self {
         Self::promising(Compute::None, WorkerScope::Device, limits)
     }
 
     fn promising(compute: Compute, scope: WorkerScope, limits: Limits) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("said");
-        let said = UnixDatagram::bind(&path).unwrap();
-        said.set_read_timeout(Some(SOON)).unwrap();
+        let path = folder.path().join("reports");
+        let reports = UnixDatagram::bind(&path).unwrap();
+        reports.set_read_timeout(Some(SOON)).unwrap();
         let mut command = command();
         command.variables.push(("WORKER_TEST_SOCKET".into(), path.into()));
-        Self { device: promising(compute, scope, "", command, limits), said, folder }
+        Self { device: promising(compute, scope, "", command, limits), reports, folder }
     }
 
     /// Opens a gpulet on the first core.
@@ -95,45 +103,45 @@ impl World {
         (self.device.open(&PartitionSpec { lane, first_unit: 0, units: 1 }, watch).unwrap(), losses)
     }
 
-    /// What a worker said next.
-    pub fn heard(&self) -> String {
+    /// The next report of a worker.
+    pub fn report(&self) -> String {
         let mut buffer = [0; 64];
-        let length = self.said.recv(&mut buffer).unwrap();
+        let length = self.reports.recv(&mut buffer).unwrap();
         String::from_utf8(buffer[..length].to_vec()).unwrap()
     }
 
-    /// Process and niceness of the batch that began next.
-    pub fn began(&self) -> (Pid, i32) {
-        let said = self.heard();
-        let (id, priority) = said.split_once(' ').unwrap();
+    /// Process and niceness of the next batch that started.
+    pub fn started(&self) -> (Pid, i32) {
+        let report = self.report();
+        let (id, priority) = report.split_once(' ').unwrap();
         (Pid::from_raw(id.parse().unwrap()).unwrap(), priority.parse().unwrap())
     }
 
-    /// Lets a worker go on that loads the model `waits`.
+    /// Lets a worker finish loading the model `waits`.
     pub fn go(&self) {
-        self.said.send_to(b"go", self.folder.path().join("said.go")).unwrap();
+        self.reports.send_to(b"go", self.folder.path().join("reports.go")).unwrap();
     }
 }
 
-/// What was said of gpulets that are lost.
+/// Lane and reason of failed gpulets.
 pub struct Losses(Receiver<(u32, String)>);
 
-struct Told(Sender<(u32, String)>);
+struct Watch(Sender<(u32, String)>);
 
-impl PartitionWatch for Told {
+impl PartitionWatch for Watch {
     fn lost(&self, lane: u32, reason: &str) {
-        // A test that does not ask has nobody who listens.
-        let _asked = self.0.send((lane, reason.to_owned()));
+        // A test that is not interested has dropped the receiver.
+        let _dropped = self.0.send((lane, reason.to_owned()));
     }
 }
 
 impl Losses {
     pub fn new() -> (Self, Arc<dyn PartitionWatch>) {
         let (sender, receiver) = channel();
-        (Self(receiver), Arc::new(Told(sender)))
+        (Self(receiver), Arc::new(Watch(sender)))
     }
 
-    /// The one loss that there is: nobody can say another one, because the watch is gone.
+    /// The only loss. The watch is dropped, so there cannot be another one.
     pub fn only(self) -> (u32, String) {
         let loss = self.0.recv_timeout(SOON).unwrap();
         assert!(self.0.recv_timeout(SOON).is_err_and(|error| error.to_string().contains("closed")));
@@ -149,7 +157,7 @@ pub fn signal(worker: Pid, signal: Signal) {
     kill_process(worker, signal).unwrap();
 }
 
-/// Stops a worker and waits until it is: it may run on for a while after the signal.
+/// Stops a worker and waits until it has stopped, which takes a moment after the signal.
 pub fn stop(worker: Pid) {
     signal(worker, Signal::STOP);
     waitid(WaitId::Pid(worker), WaitIdOptions::STOPPED).unwrap().unwrap();
@@ -159,7 +167,7 @@ fn files(name: &str, format: Format, bytes: impl Into<bytes::Bytes>) -> ModelFil
     ModelFiles::from_bytes(ModelName::new(name).unwrap(), Version(1), format, bytes)
 }
 
-/// The real model that comes with the server.
+/// The model that is bundled with the server.
 pub fn digits() -> ModelFiles {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/bundled/digits/1/model.onnx");
     files("digits", Format::Onnx, std::fs::read(path).unwrap())
@@ -169,7 +177,7 @@ pub fn broken() -> ModelFiles {
     files("broken", Format::Onnx, "no graph")
 }
 
-/// A model that gives back rows of bytes, and has these further lines.
+/// A model that returns its input, with additional lines of configuration.
 pub fn echo(name: &str, more: &str) -> ModelFiles {
     let text = format!(
         "max_batch = 8\n\
@@ -183,7 +191,7 @@ pub fn synthetic(name: &str, text: &str) -> ModelFiles {
     files(name, Format::Synthetic, text.to_owned())
 }
 
-/// Rows of so many equal bytes.
+/// Rows of `width` bytes, all equal to `byte`.
 pub fn bytes(rows: u32, width: usize, byte: u8) -> Batch {
     let shape = Shape::from_extents(&[u64::from(rows), width as u64]);
     let data = vec![byte; rows as usize * width].into();
@@ -201,7 +209,7 @@ pub fn try_load(partition: &Arc<dyn Partition>, files: &ModelFiles) -> Result<Bo
     partition.load(files, &LoadOptions::default())
 }
 
-/// Runs a batch of the echo model and checks the answer.
+/// Runs a batch of the echo model and checks the output.
 pub fn echoes(session: &mut dyn Session, rows: u32, width: usize) {
     let batch = bytes(rows, width, 7);
     let outputs = session.run(&batch).unwrap();
@@ -211,7 +219,7 @@ pub fn echoes(session: &mut dyn Session, rows: u32, width: usize) {
     assert!(output.data == input.data);
 }
 
-/// The reason for which a run is lost.
+/// Why a batch was lost.
 pub fn lost(result: Result<Vec<Tensor>, RunError>) -> String {
     match result {
         Err(RunError::Lost(reason)) => reason,

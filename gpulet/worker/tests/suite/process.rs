@@ -1,8 +1,6 @@
-//! The process that the tests of this crate start: a worker whose device is made of the cores of this machine, with
-//! faults on order, and a server that does nothing but have a worker.
-
-#![expect(clippy::unwrap_used, reason = "a process for tests fails by panicking")]
-#![expect(clippy::panic, reason = "it panics on order")]
+//! The process that the other tests start: this test program again, with the name of the one test below.
+//!
+//! As [`Role::Worker`] its device is made of cores and fails on request. As [`Role::Server`] it only has a worker.
 
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
@@ -12,53 +10,70 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use gpulet::{
-    CoresDevice, Device, DeviceError, DeviceInfo, Partition, PartitionSpec, PartitionWatch, allowed_cores,
-};
-use gpulet_worker::{Hello, Limits, ProcessDevice, WorkerCommand, WorkerScope};
+use gpulet::{CoresDevice, Device, DeviceError, DeviceInfo, Partition, PartitionSpec, PartitionWatch};
+use gpulet_worker::{Hello, WorkerScope};
 use models::engine::{Batch, RunError, Session};
-use models::{LoadOptions, Loader, ModelFiles, Signature};
+use models::{LoadOptions, ModelFiles, Signature};
 use oip::Tensor;
 
-fn main() -> ExitCode {
-    match std::env::args().nth(1).as_deref() {
-        Some("worker") => gpulet_worker::serve(device),
-        Some("server") => server(),
-        _ => {
-            // A program that was not told to be a worker and says something else on the conversation.
-            let mut stdin = UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned().unwrap());
-            stdin.write_all(&[0xFF; 40]).unwrap();
-            while stdin.read(&mut [0; 99]).unwrap() > 0 {}
-            ExitCode::SUCCESS
-        }
+use crate::support::{self, Losses, command, cores, limits};
+
+/// What the process does, from the variable `WORKER_TEST_ROLE`.
+#[derive(Clone, Copy, Debug)]
+pub enum Role {
+    Worker,
+    Server,
+    /// Sends bytes that are not a message.
+    Stranger,
+}
+
+const ROLE: &str = "WORKER_TEST_ROLE";
+
+impl Role {
+    /// Arguments with which this test program runs only [`child_process`].
+    pub const ARGUMENTS: [&str; 4] = ["--ignored", "--exact", "--nocapture", "process::child_process"];
+
+    /// The variable that chooses the role.
+    pub fn variable(self) -> (&'static str, String) {
+        (ROLE, format!("{self:?}"))
     }
 }
 
-/// A server with one worker; says which process that is, and waits to be killed.
+#[test]
+#[ignore = "the process that other tests start; without a role it does nothing"]
+fn child_process() {
+    let code = match std::env::var(ROLE).as_deref() {
+        Ok("Worker") => gpulet_worker::serve(device),
+        Ok("Server") => server(),
+        Ok("Stranger") => stranger(),
+        _ => return,
+    };
+    // An `ExitCode` cannot be converted to a number.
+    let known = (0..=2_u8).find(|number| code == ExitCode::from(*number));
+    std::process::exit(known.unwrap().into());
+}
+
+/// Sends bytes that are not a message, and waits until the socket closes.
+fn stranger() -> ExitCode {
+    let mut stdin = UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned().unwrap());
+    stdin.write_all(&[0xFF; 40]).unwrap();
+    while stdin.read(&mut [0; 99]).unwrap() > 0 {}
+    ExitCode::SUCCESS
+}
+
+/// Starts one worker, prints `ready`, and waits to be killed.
 fn server() -> ExitCode {
-    struct Nobody;
-    impl PartitionWatch for Nobody {
-        fn lost(&self, _lane: u32, _reason: &str) {}
-    }
-    let command = WorkerCommand::this_program();
-    let info = cores().info().clone();
-    let device =
-        ProcessDevice::new(info, WorkerScope::Gpulet, command, String::new(), Limits::default()).unwrap();
+    let device = support::device(WorkerScope::Gpulet, "", command(), limits());
     let spec = PartitionSpec { lane: 0, first_unit: 0, units: 1 };
-    let _partition = device.open(&spec, Arc::new(Nobody)).unwrap();
+    let _partition = device.open(&spec, Losses::new().1).unwrap();
     println!("ready");
     let _closed = std::io::stdin().read(&mut [0]);
     ExitCode::SUCCESS
 }
 
-fn cores() -> CoresDevice {
-    let loader = Arc::new(Loader::without_ort());
-    CoresDevice::new("cpu0", allowed_cores().unwrap(), 1 << 30, loader)
-}
-
 fn device(hello: &Hello) -> Result<Arc<dyn Device>, DeviceError> {
     match hello.description.as_str() {
-        "refuse" => Err(DeviceError("the device is away".to_owned())),
+        "refuse" => Err(DeviceError("the device is missing".to_owned())),
         "exit" => std::process::exit(7),
         "say units" => {
             let units = std::env::var("WORKER_TEST_UNITS").unwrap_or_else(|_| "none".to_owned());
@@ -71,7 +86,7 @@ fn device(hello: &Hello) -> Result<Arc<dyn Device>, DeviceError> {
     }
 }
 
-/// Cores whose sessions do what the first byte of a batch orders.
+/// Cores whose sessions fail as the first byte of a batch says.
 struct Faulty {
     cores: CoresDevice,
 }
@@ -127,14 +142,14 @@ struct FaultySession {
 
 impl Session for FaultySession {
     fn run(&mut self, batch: &Batch) -> Result<Vec<Tensor>, RunError> {
-        // Whoever watches is told that the run begins, and where.
+        // Tells the test in which process and at which niceness the batch starts.
         if let Some(path) = std::env::var_os("WORKER_TEST_SOCKET") {
             let priority = rustix::process::getpriority_process(None).unwrap();
-            let said = format!("{} {priority}", std::process::id());
+            let message = format!("{} {priority}", std::process::id());
             let socket = UnixDatagram::unbound().unwrap();
-            // Not everybody listens, and then it is full at some time.
+            // The socket fills up if the test does not read it.
             socket.set_nonblocking(true).unwrap();
-            let _full = socket.send_to(said.as_bytes(), path);
+            let _full = socket.send_to(message.as_bytes(), path);
         }
         let data = batch.inputs.iter().flatten().map(|tensor| &tensor.data).next();
         match data.and_then(|data| data.first()) {
@@ -147,7 +162,7 @@ impl Session for FaultySession {
             Some(0xF6) => return Err(RunError::Input("planted".to_owned())),
             _ => {}
         }
-        assert!(self.held.iter().all(|held| held.first() == Some(&0xF4)), "what was held was written over");
+        assert!(self.held.iter().all(|held| held.first() == Some(&0xF4)), "inputs in use were overwritten");
         self.session.run(batch)
     }
 
@@ -164,7 +179,7 @@ impl Session for FaultySession {
     }
 }
 
-/// Says that something is loaded, and waits for a word that it may be.
+/// Tells the test that a model is being loaded, and waits for its permission to go on.
 fn wait() {
     let path = std::env::var("WORKER_TEST_SOCKET").unwrap();
     let socket = UnixDatagram::bind(format!("{path}.go")).unwrap();
@@ -172,12 +187,12 @@ fn wait() {
     socket.recv(&mut [0; 9]).unwrap();
 }
 
-/// Says nonsense on every conversation.
+/// Sends invalid messages on every socket of the process.
 fn garbage() {
     for file in 0..256 {
-        #[expect(unsafe_code, reason = "the sockets are somewhere in the process, and nothing tells where")]
-        // SAFETY: the number is used for one call, which fails where nothing is open.
+        #[expect(unsafe_code, reason = "the test cannot reach the sockets of the crate otherwise")]
+        // SAFETY: the descriptor is used for one call, which fails if it is not open.
         let file = unsafe { std::os::fd::BorrowedFd::borrow_raw(file) };
-        let _no_socket = rustix::net::send(file, &[0xFF; 9], rustix::net::SendFlags::NOSIGNAL);
+        let _not_a_socket = rustix::net::send(file, &[0xFF; 9], rustix::net::SendFlags::NOSIGNAL);
     }
 }

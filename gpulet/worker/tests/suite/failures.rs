@@ -1,8 +1,8 @@
-//! What a worker takes with it, what is said of it, and what comes after.
+//! Failures of workers: what fails with them, how it is reported, and how the device recovers.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use gpulet::pin_this_thread;
 use gpulet_worker::{Limits, WorkerScope};
@@ -17,32 +17,32 @@ const LONG: &str = "time = { alpha_us = 60000000 }";
 fn kill_9_during_a_batch_loses_that_gpulet_and_no_other() {
     let world = World::new(WorkerScope::Gpulet);
     let ((hit, hit_losses), (other, other_losses)) = (world.open(4), world.open(5));
-    let (mut session, mut neighbour) = (load(&hit, &echo("long", LONG)), load(&other, &echo("echo", "")));
+    let (mut session, mut unaffected) = (load(&hit, &echo("long", LONG)), load(&other, &echo("echo", "")));
     let reason = thread::scope(|scope| {
         let running = scope.spawn(|| lost(session.run(&bytes(1, 4, 1))));
-        signal(world.began().0, Signal::KILL);
+        signal(world.started().0, Signal::KILL);
         running.join().unwrap()
     });
     assert!(reason.ends_with("of device `cpu0`: killed by SIGKILL"), "{reason}");
-    assert_eq!(lost(session.run(&bytes(1, 4, 1))), reason, "and it stays so");
+    assert_eq!(lost(session.run(&bytes(1, 4, 1))), reason, "later batches fail too");
     drop((session, hit));
     assert_eq!(hit_losses.only(), (4, reason));
-    echoes(neighbour.as_mut(), 1, 4);
+    echoes(unaffected.as_mut(), 1, 4);
     assert!(other_losses.none_yet());
     let (again, _losses) = world.open(4);
     echoes(load(&again, &echo("echo", "")).as_mut(), 1, 4);
 }
 
 #[test]
-fn a_worker_of_a_device_takes_all_its_gpulets_with_it_and_each_is_reported_once() {
+fn all_gpulets_of_a_shared_worker_fail_with_it_and_each_is_reported_once() {
     let world = World::new(WorkerScope::Device);
     let ((one, one_losses), (two, two_losses)) = (world.open(1), world.open(2));
     let (mut long, mut quick) = (load(&one, &echo("long", LONG)), load(&two, &echo("echo", "")));
     echoes(quick.as_mut(), 1, 4);
-    let (worker, _) = world.began();
+    let (worker, _) = world.started();
     let reason = thread::scope(|scope| {
         let running = scope.spawn(|| lost(long.run(&bytes(1, 4, 1))));
-        assert_eq!(world.began().0, worker, "one process for both");
+        assert_eq!(world.started().0, worker, "one process for both");
         signal(worker, Signal::KILL);
         running.join().unwrap()
     });
@@ -51,48 +51,44 @@ fn a_worker_of_a_device_takes_all_its_gpulets_with_it_and_each_is_reported_once(
     let (again, _losses) = world.open(1);
     let mut session = load(&again, &echo("echo", ""));
     echoes(session.as_mut(), 1, 4);
-    assert_ne!(world.began().0, worker);
+    assert_ne!(world.started().0, worker);
 }
 
 #[test]
-fn a_death_between_batches_is_noticed_too() {
+fn a_worker_that_dies_between_batches_is_reported() {
     let world = World::new(WorkerScope::Gpulet);
     let (partition, losses) = world.open(9);
     let mut session = load(&partition, &echo("echo", ""));
     echoes(session.as_mut(), 1, 4);
-    signal(world.began().0, Signal::TERM);
+    signal(world.started().0, Signal::TERM);
     let (lane, reason) = losses.only();
     assert!(lane == 9 && reason.ends_with("killed by SIGTERM"), "{reason}");
     assert_eq!(lost(session.run(&bytes(1, 4, 1))), reason);
 }
 
 #[test]
-fn a_worker_that_is_stopped_is_lost_within_the_limit() {
+fn a_stopped_worker_is_killed() {
     let world = World::new(WorkerScope::Gpulet);
     let (partition, losses) = world.open(9);
     let mut session = load(&partition, &echo("echo", "time = { alpha_us = 2000 }"));
     for _ in 0..5 {
         echoes(session.as_mut(), 1, 4);
     }
-    stop(world.began().0);
-    let begun = Instant::now();
+    stop(world.started().0);
     let reason = lost(session.run(&bytes(1, 4, 1)));
-    let took = begun.elapsed();
-    println!("found after {took:?}: {reason}");
-    assert!(took >= Duration::from_millis(250) && took < SOON / 10, "{took:?}");
     assert!(reason.contains("no answer for ") && reason.contains(" ms to a batch, expected "), "{reason}");
     drop((session, partition));
     assert_eq!(losses.only(), (9, reason));
 }
 
 #[test]
-fn a_worker_that_cannot_even_close_is_ended() {
+fn a_worker_that_does_not_close_a_session_is_killed() {
     let close = Duration::from_millis(200);
     let world = World::with(WorkerScope::Device, Limits { close, ..limits() });
     let ((one, one_losses), (two, two_losses)) = (world.open(1), world.open(2));
     let mut session = load(&one, &echo("echo", ""));
     echoes(session.as_mut(), 1, 4);
-    stop(world.began().0);
+    stop(world.started().0);
     drop(session);
     drop(one);
     let reason = two_losses.only().1;
@@ -102,7 +98,7 @@ fn a_worker_that_cannot_even_close_is_ended() {
 }
 
 #[test]
-fn a_batch_that_hangs_is_lost_within_the_limit() {
+fn a_worker_whose_batch_hangs_is_killed() {
     let world = World::new(WorkerScope::Gpulet);
     let (partition, losses) = world.open(9);
     // Twice the rows, and ten thousand times the time.
@@ -110,25 +106,22 @@ fn a_batch_that_hangs_is_lost_within_the_limit() {
     for _ in 0..3 {
         echoes(session.as_mut(), 1, 4);
     }
-    let begun = Instant::now();
     let reason = lost(session.run(&bytes(2, 4, 1)));
-    let took = begun.elapsed();
-    println!("found after {took:?}: {reason}");
-    assert!(took >= Duration::from_millis(250) && took < SOON / 10, "{took:?}");
+    assert!(reason.contains("no answer for ") && reason.contains(" ms to a batch, expected "), "{reason}");
     assert_eq!(losses.only(), (9, reason));
 }
 
 #[test]
-fn a_worker_that_became_many_times_as_slow_is_lost_after_half_a_second_of_it() {
-    // No single run is too slow.
-    let limits = Limits { run_least: SOON, run_most: SOON, ..limits() };
+fn a_worker_that_becomes_many_times_slower_is_killed() {
+    // No single batch exceeds its limit.
+    let limits = Limits { run_min: SOON, run_max: SOON, ..limits() };
     let world = World::with(WorkerScope::Gpulet, limits);
     let (partition, losses) = world.open(9);
     let mut session = load(&partition, &echo("slows", "time = { alpha_us = 2000 }"));
     for _ in 0..10 {
         echoes(session.as_mut(), 1, 4);
     }
-    let (mut answered, begun) = (0, Instant::now());
+    let mut answered = 0;
     let reason = loop {
         match session.run(&bytes(1, 4, 0xF7)) {
             Ok(outputs) => assert_eq!(outputs[0].data[0], 0xF7),
@@ -137,26 +130,25 @@ fn a_worker_that_became_many_times_as_slow_is_lost_after_half_a_second_of_it() {
         answered += 1;
         assert!(answered < 200);
     };
-    println!("found after {:?} and {answered} answers: {reason}", begun.elapsed());
     assert!(reason.contains(" batches in a row were slow, the last "), "{reason}");
     drop((session, partition));
     assert_eq!(losses.only(), (9, reason));
 }
 
 #[test]
-fn a_worker_that_has_no_core_is_not_taken_for_one_that_hangs() {
-    // A run may take 30 ms; beside eight others on its core it takes twice as long, and more.
+fn a_worker_that_waits_for_a_core_is_not_killed() {
+    // The limit is 30 ms. With eight busy threads on its core a batch takes more than twice as long.
     let limit = Duration::from_millis(30);
-    let world = World::with(WorkerScope::Gpulet, Limits { run_least: limit, run_most: limit, ..limits() });
+    let world = World::with(WorkerScope::Gpulet, Limits { run_min: limit, run_max: limit, ..limits() });
     let (partition, losses) = world.open(9);
     let cores = partition.cores().to_vec();
     let mut session = load(&partition, &echo("spins", "time = { alpha_us = 6000, mode = \"spin\" }"));
-    // As many as it learns from.
+    // At least as many as it learns from.
     for _ in 0..10 {
         echoes(session.as_mut(), 1, 4);
     }
     let over = AtomicBool::new(false);
-    let longest = thread::scope(|scope| {
+    thread::scope(|scope| {
         for _ in 0..8 {
             scope.spawn(|| {
                 pin_this_thread(&cores).unwrap();
@@ -165,19 +157,11 @@ fn a_worker_that_has_no_core_is_not_taken_for_one_that_hangs() {
                 }
             });
         }
-        let mut longest = Duration::ZERO;
-        for _ in 0..10 {
-            let begun = Instant::now();
-            let ran = session.run(&bytes(1, 4, 1));
-            longest = longest.max(begun.elapsed());
-            if ran.is_err() {
-                break;
-            }
-        }
+        // A failure ends the loop, not the test: the busy threads must end first.
+        let failed = (0..10).find_map(|_| session.run(&bytes(1, 4, 1)).err());
         over.store(true, Ordering::Relaxed);
-        longest
+        assert_eq!(failed, None);
     });
-    println!("the longest run took {longest:?}");
     echoes(session.as_mut(), 1, 4);
     assert!(losses.none_yet());
 }
@@ -186,12 +170,12 @@ fn a_worker_that_has_no_core_is_not_taken_for_one_that_hangs() {
 const A_SECOND: u8 = 0xF7;
 
 #[test]
-fn a_batch_that_waits_for_those_of_other_gpulets_is_not_taken_for_one_that_hangs() {
-    let world = World::shared(Limits { run_most: SOON, ..limits() });
+fn a_batch_may_wait_for_batches_of_co_located_gpulets() {
+    let world = World::shared(Limits { run_max: SOON, ..limits() });
     let ((one, losses), (two, _losses)) = (world.open(1), world.open(2));
     let mut waiting = load(&one, &echo("quick", "time = { alpha_us = 2000 }"));
     let mut before = load(&two, &echo("slow", "time = { alpha_us = 200000 }"));
-    // As many as it learns from: what was once slow is not the measure.
+    // At least as many as it learns from, so that the slow batch below does not raise the limit.
     for _ in 0..10 {
         echoes(waiting.as_mut(), 1, 4);
     }
@@ -200,40 +184,40 @@ fn a_batch_that_waits_for_those_of_other_gpulets_is_not_taken_for_one_that_hangs
     }
     assert!(
         waiting.run(&bytes(1, 4, A_SECOND)).is_ok(),
-        "it may be behind a batch of 200 ms, ten times over"
+        "a batch of 200 ms may be ahead, so the limit is ten times that"
     );
     assert!(losses.none_yet());
-    // A gpulet that is closed has no batches.
+    // A closed gpulet runs no batches.
     drop((before, two));
     let reason = lost(waiting.run(&bytes(1, 4, A_SECOND)));
     assert!(reason.contains(" ms to a batch, expected "), "{reason}");
 }
 
 #[test]
-fn a_batch_is_waited_for_while_another_gpulet_is_made_ready() {
+fn a_batch_may_wait_while_a_co_located_session_is_prepared() {
     let world = World::with(WorkerScope::Device, limits());
     let ((one, losses), (two, _losses)) = (world.open(1), world.open(2));
     let mut session = load(&one, &echo("quick", "time = { alpha_us = 2000 }"));
     for _ in 0..10 {
         echoes(session.as_mut(), 1, 4);
-        world.began();
+        world.started();
     }
     thread::scope(|scope| {
         let loading = scope.spawn(|| drop(load(&two, &echo("waits", ""))));
-        assert_eq!(world.heard(), "loading");
+        assert_eq!(world.report(), "loading");
         assert!(session.run(&bytes(1, 4, A_SECOND)).is_ok());
         world.go();
         loading.join().unwrap();
     });
     assert!(losses.none_yet());
     let reason = lost(session.run(&bytes(1, 4, A_SECOND)));
-    assert!(reason.contains(" ms to a batch, expected "), "the other is ready: {reason}");
+    assert!(reason.contains(" ms to a batch, expected "), "after the preparation: {reason}");
 }
 
 #[test]
-fn whatever_else_ends_a_worker_is_told() {
+fn the_reason_names_the_cause_of_any_other_end() {
     for (order, part) in [
-        (0xF1, "no message: "),
+        (0xF1, "invalid message: "),
         (0xF2, "killed by SIGABRT"),
         (0xF5, "of device `cpu0`: gpulet of lane 6: illegal address"),
     ] {
