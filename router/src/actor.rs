@@ -9,7 +9,7 @@ use std::time::Instant;
 use gpulet::{BatchError, BatchOutcome, LaneBatch, LaneHandle, LaneReport};
 use oip::Tensor;
 use router_core::{
-    Arrival, BatchId, BatchReport, ConfigError, Effect, Effects, Event, LaneId, LaneKind, LaneSpec,
+    Arrival, BatchId, BatchReport, ConfigError, Effect, Effects, Event, LaneClass, LaneId, LaneSpec,
     LaneState, ModelId, Outcome, Reason, RequestId, Router, RouterConfig, SwitchRefusal,
 };
 use tokio::sync::{mpsc, oneshot};
@@ -180,11 +180,11 @@ impl Actor {
     }
 
     /// The members of what a lane ran come back with its report, so that one is waited for.
-    fn lane_lost(&mut self, lane: u32, told: oneshot::Sender<()>) {
+    fn lane_failed(&mut self, lane: u32, told: oneshot::Sender<()>) {
         if self.in_flight.values().any(|batch| batch.lane == lane) {
             self.losing.entry(lane).or_default().push(told);
         } else {
-            self.forget_lane(lane, Event::LaneLost(LaneId(lane)));
+            self.forget_lane(lane, Event::LaneFailed(LaneId(lane)));
             let _ = told.send(());
         }
     }
@@ -226,7 +226,7 @@ impl Actor {
         }
         let (lane, batch, ok) = (LaneId(report.lane), BatchId(report.token), returned.error.is_none());
         if returned.error.as_ref().is_some_and(BatchError::is_lost) {
-            self.forget_lane(report.lane, Event::LaneLost(lane));
+            self.forget_lane(report.lane, Event::LaneFailed(lane));
         } else {
             self.turn(Event::BatchDone(BatchReport { lane, batch, ok }), Some(returned));
             self.lose_if_idle(report.lane);
@@ -237,7 +237,7 @@ impl Actor {
     fn lose_if_idle(&mut self, lane: u32) {
         let waited_for = self.losing.contains_key(&lane);
         if waited_for && !self.in_flight.values().any(|batch| batch.lane == lane) {
-            self.forget_lane(lane, Event::LaneLost(LaneId(lane)));
+            self.forget_lane(lane, Event::LaneFailed(LaneId(lane)));
         }
     }
 
@@ -254,14 +254,14 @@ impl Actor {
                     }
                 }
                 // An engine that has begun cannot be stopped, and a lane of depth one has always begun.
-                Effect::Recall { .. } => {}
+                Effect::Preempt { .. } => {}
                 Effect::Finish { request, outcome, reason } => {
                     self.finish(request, outcome, reason, returned.as_mut())
                 }
                 Effect::Retired(model) => self.retired(model),
                 Effect::Switched => self.refused = None,
                 Effect::SwitchRefused(refusal) => self.refused = Some(refusal),
-                Effect::LaneAtRest(lane) => self.rests(lane.0, true),
+                Effect::LaneIdle(lane) => self.rests(lane.0, true),
             }
         }
         effects.clear();
@@ -333,7 +333,7 @@ impl Actor {
                 }
             }
             Control::LaneUp { lane, depth, done } => {
-                let kind = LaneKind(lane.kind());
+                let kind = LaneClass(lane.kind());
                 let spec = LaneSpec { depth, ..LaneSpec::one_at_a_time(LaneId(lane.id()), kind) };
                 self.lanes.insert(lane.id(), lane);
                 self.turn(Event::LaneUp(spec), None);
@@ -342,8 +342,8 @@ impl Actor {
             Control::Switch(plan, done) => {
                 let _ = done.send(self.switch(*plan));
             }
-            Control::AtRest(lane, told) => self.tell_at_rest(lane, told),
-            Control::LaneLost(lane, told) => self.lane_lost(lane.0, told),
+            Control::LaneIdle(lane, told) => self.tell_idle(lane, told),
+            Control::LaneFailed(lane, told) => self.lane_failed(lane.0, told),
             Control::LaneDown(lane, done) => {
                 let _ = done.send(self.lane_down(lane));
             }
@@ -381,15 +381,15 @@ impl Actor {
         Err(SwitchError::Refused(refusal))
     }
 
-    fn tell_at_rest(&mut self, lane: LaneId, told: oneshot::Sender<bool>) {
+    fn tell_idle(&mut self, lane: LaneId, told: oneshot::Sender<bool>) {
         match self.core.lane_state(lane) {
             None => {
                 let _ = told.send(false);
             }
-            Some(LaneState::AtRest) => {
+            Some(LaneState::Idle) => {
                 let _ = told.send(true);
             }
-            Some(LaneState::Active | LaneState::Waiting | LaneState::Emptying) => {
+            Some(LaneState::Active | LaneState::Waiting | LaneState::Draining) => {
                 let waiting = self.resting.entry(lane.0).or_default();
                 waiting.retain(|other| !other.is_closed());
                 waiting.push(told);
@@ -400,11 +400,11 @@ impl Actor {
     fn lane_down(&mut self, lane: LaneId) -> Result<(), LaneDownError> {
         match self.core.lane_state(lane) {
             None => Err(LaneDownError::Unknown(lane)),
-            Some(LaneState::AtRest) => {
+            Some(LaneState::Idle) => {
                 self.forget_lane(lane.0, Event::LaneDown(lane));
                 Ok(())
             }
-            Some(LaneState::Active | LaneState::Waiting | LaneState::Emptying) => {
+            Some(LaneState::Active | LaneState::Waiting | LaneState::Draining) => {
                 Err(LaneDownError::Busy(lane))
             }
         }

@@ -25,8 +25,8 @@ pub(crate) enum Control {
     ModelDown(ModelId, oneshot::Sender<()>),
     LaneUp { lane: LaneHandle, depth: u32, done: oneshot::Sender<()> },
     Switch(Box<LanePlan>, oneshot::Sender<Result<(), SwitchError>>),
-    AtRest(LaneId, oneshot::Sender<bool>),
-    LaneLost(LaneId, oneshot::Sender<()>),
+    LaneIdle(LaneId, oneshot::Sender<bool>),
+    LaneFailed(LaneId, oneshot::Sender<()>),
     LaneDown(LaneId, oneshot::Sender<Result<(), LaneDownError>>),
     Drain { until: Instant, done: oneshot::Sender<()> },
     Snapshot(oneshot::Sender<Snapshot>),
@@ -112,16 +112,16 @@ impl RouterHandle {
 
     /// Waits until a lane that a switch put to rest holds nothing. At once for one that is at rest; for an active one
     /// whenever a switch puts it there. False if the lane is not known, or goes down first.
-    pub async fn at_rest(&self, lane: LaneId) -> bool {
+    pub async fn lane_idle(&self, lane: LaneId) -> bool {
         let (told, rests) = oneshot::channel();
-        self.control.send(Control::AtRest(lane, told)).await.is_ok() && rests.await.unwrap_or(false)
+        self.control.send(Control::LaneIdle(lane, told)).await.is_ok() && rests.await.unwrap_or(false)
     }
 
     /// Forgets a lane whose gpulet can run nothing any more. What it ran runs again elsewhere. Returns once another lane
     /// may have its number.
-    pub async fn lane_lost(&self, lane: LaneId) {
+    pub async fn lane_failed(&self, lane: LaneId) {
         let (told, lost) = oneshot::channel();
-        self.tell(Control::LaneLost(lane, told), lost).await;
+        self.tell(Control::LaneFailed(lane, told), lost).await;
     }
 
     /// Forgets a lane at rest and drops the router's handle of it, so that its thread ends when nobody else holds one.

@@ -12,7 +12,7 @@ use oip::{Datatype, Shape, Tensor};
 use router::{Answer, Job, Rejection, RouterHandle, RouterOptions, start};
 use router_core::batch::Policy;
 use router_core::{
-    Class, LaneKind, ModelId, ModelLanes, ModelSpec, Outcome, Reason, RouterConfig, ShapeKey, Tenant,
+    Class, LaneClass, ModelId, ModelLanes, ModelSpec, Outcome, Reason, RouterConfig, ShapeKey, Tenant,
 };
 use tokio::sync::mpsc;
 
@@ -82,7 +82,7 @@ async fn world(max_requests: u32) -> World {
     router.lane_up(lane.clone(), 1).await;
     let policy = Policy::new("triton", &Default::default()).unwrap();
     let spec = ModelSpec {
-        measured_on: LaneKind::default(),
+        measured_on: LaneClass::default(),
         model: MODEL,
         max_batch: 8,
         queue_limit: 16,
@@ -93,7 +93,7 @@ async fn world(max_requests: u32) -> World {
     assert!(router.model_up(spec.clone()).await);
     assert!(!router.model_up(spec.clone()).await, "its id is in use");
     let beyond = ModelSpec {
-        measured_on: LaneKind::default(),
+        measured_on: LaneClass::default(),
         model: ModelId(RouterConfig::default().max_models),
         ..spec
     };

@@ -12,7 +12,7 @@ use oip::{Datatype, Shape, Tensor};
 use router::{Job, LaneDownError, LanePlan, RouterHandle, RouterOptions, SwitchError, start};
 use router_core::batch::Policy;
 use router_core::{
-    Class, LaneId, LaneKind, LaneSpec, LaneState, LaneUp, ModelId, ModelLanes, ModelMove, ModelSpec, Nanos,
+    Class, LaneClass, LaneId, LaneSpec, LaneState, LaneUp, ModelId, ModelLanes, ModelMove, ModelSpec, Nanos,
     ShapeKey, Switch, SwitchRefusal, Tenant,
 };
 
@@ -102,7 +102,7 @@ async fn world() -> World {
     let world = World { router, units: Arc::default(), runs: Arc::default() };
     world.router.lane_up(world.lane(0, &[0, 1]), 1).await;
     let spec = ModelSpec {
-        measured_on: LaneKind::default(),
+        measured_on: LaneClass::default(),
         model: MODEL,
         max_batch: 8,
         queue_limit: 100,
@@ -134,15 +134,15 @@ fn up(lane: u32, after: &[u32]) -> LaneUp {
         depth: 1,
         ahead: Nanos::NEVER,
         cycle: None,
-        kind: LaneKind::default(),
+        lane_class: LaneClass::default(),
     };
     LaneUp { spec, after: after.iter().copied().map(LaneId).collect() }
 }
 
-fn switch(up: Vec<LaneUp>, rest: &[u32]) -> Switch {
+fn switch(up: Vec<LaneUp>, drain: &[u32]) -> Switch {
     let lanes = ModelLanes::Only(up.iter().map(|up| up.spec.lane).collect());
-    let rest = rest.iter().copied().map(LaneId).collect();
-    Switch { up, rest, models: vec![ModelMove { model: MODEL, lanes, times: Vec::new() }] }
+    let drain = drain.iter().copied().map(LaneId).collect();
+    Switch { up, drain, models: vec![ModelMove { model: MODEL, lanes, times: Vec::new() }] }
 }
 
 /// Lane 0 on both units gives way to lanes 1 and 2 on one each, and back.
@@ -175,7 +175,7 @@ async fn two_hundred_switches_under_load_lose_nobody() {
         w.router.switch(LanePlan { new, switch: split.clone() }).await.unwrap();
         // Every other time the way back is taken while lane 0 may hold a batch still.
         if round % 2 == 0 {
-            assert!(w.router.at_rest(LaneId(0)).await);
+            assert!(w.router.lane_idle(LaneId(0)).await);
         }
         let before = w.runs.load(Ordering::Relaxed);
         while w.runs.load(Ordering::Relaxed) == before {
@@ -183,7 +183,7 @@ async fn two_hundred_switches_under_load_lose_nobody() {
         }
         w.router.switch(LanePlan { new: Vec::new(), switch: join.clone() }).await.unwrap();
         if round % 3 == 0 {
-            assert!(w.router.at_rest(LaneId(1)).await && w.router.at_rest(LaneId(2)).await);
+            assert!(w.router.lane_idle(LaneId(1)).await && w.router.lane_idle(LaneId(2)).await);
         }
     }
     stop.store(true, Ordering::Relaxed);
@@ -194,7 +194,7 @@ async fn two_hundred_switches_under_load_lose_nobody() {
     assert!(answered.iter().all(|&answered| answered > 0), "{answered:?}");
     println!("{} answers in {} batches", answered.iter().sum::<u32>(), w.runs.load(Ordering::Relaxed));
     for lane in [1, 2] {
-        assert!(w.router.at_rest(LaneId(lane)).await);
+        assert!(w.router.lane_idle(LaneId(lane)).await);
         w.router.lane_down(LaneId(lane)).await.unwrap();
     }
     let snapshot = w.router.snapshot().await.unwrap();
@@ -229,16 +229,16 @@ async fn a_lane_is_forgotten_only_at_rest_and_its_thread_ends_with_its_handles()
     let w = world().await;
     assert_eq!(w.router.lane_down(LaneId(0)).await, Err(LaneDownError::Busy(LaneId(0))));
     assert_eq!(w.router.lane_down(LaneId(7)).await, Err(LaneDownError::Unknown(LaneId(7))));
-    assert!(!w.router.at_rest(LaneId(7)).await);
+    assert!(!w.router.lane_idle(LaneId(7)).await);
     let [split, _] = layouts();
     let resting = tokio::spawn({
         let router = w.router.clone();
-        async move { router.at_rest(LaneId(0)).await }
+        async move { router.lane_idle(LaneId(0)).await }
     });
     let new = vec![w.lane(1, &[0]), w.lane(2, &[1])];
     w.router.switch(LanePlan { new, switch: split }).await.unwrap();
     assert!(resting.await.unwrap(), "who asked before the switch is told too");
-    assert_eq!(w.router.snapshot().await.unwrap().lanes[0].state, LaneState::AtRest);
+    assert_eq!(w.router.snapshot().await.unwrap().lanes[0].state, LaneState::Idle);
     let runs = Arc::downgrade(&w.runs);
     let sessions = runs.strong_count();
     w.router.lane_down(LaneId(0)).await.unwrap();
@@ -255,7 +255,7 @@ async fn who_waits_for_a_lane_that_dies_is_told() {
     let w = world().await;
     let resting = tokio::spawn({
         let router = w.router.clone();
-        async move { router.at_rest(LaneId(0)).await }
+        async move { router.lane_idle(LaneId(0)).await }
     });
     w.router.snapshot().await.unwrap();
     w.router.lane_sink().gone(0);

@@ -24,13 +24,13 @@ impl Digest {
             Event::BatchReturned { batch, .. } => (3, batch.0),
             Event::LaneUp(spec) => (4, u64::from(spec.lane.0)),
             Event::LaneDown(lane) => (5, u64::from(lane.0)),
-            Event::LaneLost(lane) => (19, u64::from(lane.0)),
+            Event::LaneFailed(lane) => (19, u64::from(lane.0)),
             Event::ModelUp(spec) => (6, u64::from(spec.model.0)),
             Event::Tick => (7, 0),
             Event::Cancel(request) => (8, u64::from(request.slot())),
             Event::ModelDown(model) => (9, u64::from(model.0)),
             Event::Drain { until } => (10, until.0),
-            Event::Switch(switch) => (15, (switch.up.len() as u64) << 32 | switch.rest.len() as u64),
+            Event::Switch(switch) => (15, (switch.up.len() as u64) << 32 | switch.drain.len() as u64),
         };
         self.note(now);
         self.note(kind);
@@ -46,11 +46,11 @@ impl Digest {
             Effect::Finish { request, outcome, reason } => {
                 (12, u64::from(request.slot()), (*outcome as u64) << 8 | *reason as u64)
             }
-            Effect::Recall { lane, batch } => (13, batch.0, u64::from(lane.0)),
+            Effect::Preempt { lane, batch } => (13, batch.0, u64::from(lane.0)),
             Effect::Retired(model) => (14, u64::from(model.0), 0),
             Effect::Switched => (16, 0, 0),
             Effect::SwitchRefused(_) => (17, 0, 0),
-            Effect::LaneAtRest(lane) => (18, u64::from(lane.0), 0),
+            Effect::LaneIdle(lane) => (18, u64::from(lane.0), 0),
         };
         self.note(kind);
         self.note(what);

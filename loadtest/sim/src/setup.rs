@@ -2,7 +2,9 @@
 
 use gpulet_core::control::Model;
 use router_core::batch::{BatchOptions, Policy};
-use router_core::{ConfigError, LaneKind, ModelId, ModelLanes, ModelSpec, Nanos, ProfilePoint, RouterConfig};
+use router_core::{
+    ConfigError, LaneClass, ModelId, ModelLanes, ModelSpec, Nanos, ProfilePoint, RouterConfig,
+};
 use workload::{Workload, WorkloadError};
 
 /// How a workload is run.
@@ -111,7 +113,7 @@ impl Setup {
         let largest = profile.max_batch();
         let point = |rows| ProfilePoint { rows, row_bytes: model.row_bytes, time: Nanos(profile.time(rows)) };
         Ok(ModelSpec {
-            measured_on: LaneKind::default(),
+            measured_on: LaneClass::default(),
             model: id,
             max_batch: largest,
             queue_limit: self.queue_limit,
@@ -127,7 +129,7 @@ impl Setup {
     /// first table.
     pub(crate) fn specs_on_gpulets(&self, models: &[Model]) -> Vec<ModelSpec> {
         let spec = |(id, model): (u32, &Model)| ModelSpec {
-            measured_on: LaneKind::default(),
+            measured_on: LaneClass::default(),
             model: ModelId(id),
             max_batch: model.batch_max,
             queue_limit: self.queue_limit,

@@ -8,7 +8,7 @@ mod control;
 use std::collections::VecDeque;
 
 use router_core::{
-    Arrival, BatchId, BatchReport, Class, Effect, Effects, Event, LaneId, LaneKind, LaneSpec, ModelId,
+    Arrival, BatchId, BatchReport, Class, Effect, Effects, Event, LaneClass, LaneId, LaneSpec, ModelId,
     ModelSpec, Nanos, Router, ShapeKey, Tenant,
 };
 use workload::{Arrivals, ExecutionNoise, Extent, LaneChange, Offered, Workload};
@@ -291,7 +291,7 @@ impl Simulation {
             depth,
             ahead,
             cycle: None,
-            kind: LaneKind::default(),
+            lane_class: LaneClass::default(),
         }))
     }
 
@@ -421,12 +421,12 @@ impl Simulation {
                     partition.count(self.now, &ended, outcome);
                 }
             }
-            Effect::Recall { lane, batch } => {
+            Effect::Preempt { lane, batch } => {
                 self.recalls.push_back((lane, batch));
             }
             Effect::Switched => self.answer_switch(Ok(())),
             Effect::SwitchRefused(refusal) => self.answer_switch(Err(refusal.to_string())),
-            Effect::LaneAtRest(lane) => self.lane_rests(lane),
+            Effect::LaneIdle(lane) => self.lane_rests(lane),
             // No workload takes models away.
             Effect::Retired(_) => {}
         }

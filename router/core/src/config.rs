@@ -1,7 +1,7 @@
 //! What the core is told about itself, models and lanes.
 
 use crate::batch::Policy;
-use crate::{Cycle, LaneId, LaneKind, ModelId, Nanos, Tenant};
+use crate::{Cycle, LaneClass, LaneId, ModelId, Nanos, Tenant};
 
 /// Bounds of one router.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub struct RouterConfig {
     pub margin: Nanos,
     /// A request without a deadline runs when no work with a deadline wants the lane; after waiting this long it
     /// goes before that work.
-    pub patience: Nanos,
+    pub best_effort_max_wait: Nanos,
     /// A request that has waited this long is served as one of the most urgent class.
     pub starvation: Nanos,
     /// Weights of tenants 0, 1, 2 ...; those beyond have weight 1.
@@ -36,7 +36,7 @@ impl Default for RouterConfig {
             max_lanes: 16_384,
             queued_bytes_limit: 1 << 30,
             margin: Nanos::ZERO,
-            patience: Nanos::from_millis(1_000),
+            best_effort_max_wait: Nanos::from_millis(1_000),
             starvation: Nanos::from_millis(10_000),
             weights: Vec::new(),
             records: 4_096,
@@ -71,7 +71,7 @@ pub struct ModelSpec {
     /// Batch times known before the first request; may be empty.
     pub profile: Vec<ProfilePoint>,
     /// The kind of lane that they are of.
-    pub measured_on: LaneKind,
+    pub measured_on: LaneClass,
 }
 
 /// Which lanes run a model.
@@ -114,13 +114,13 @@ pub struct LaneSpec {
     /// How its models take turns; without one the most urgent goes first.
     pub cycle: Option<Cycle>,
     /// How fast it is.
-    pub kind: LaneKind,
+    pub lane_class: LaneClass,
 }
 
 impl LaneSpec {
     /// A lane that holds one batch at a time and has no turns, as those of a server are.
-    pub fn one_at_a_time(lane: LaneId, kind: LaneKind) -> Self {
-        Self { lane, depth: 1, ahead: Nanos::NEVER, cycle: None, kind }
+    pub fn one_at_a_time(lane: LaneId, lane_class: LaneClass) -> Self {
+        Self { lane, depth: 1, ahead: Nanos::NEVER, cycle: None, lane_class }
     }
 }
 

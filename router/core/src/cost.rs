@@ -291,7 +291,7 @@ impl CostModel {
     }
 
     /// The same with the part of one more row for which there would be time, if costs are known.
-    pub fn room_within(&self, budget: Nanos, row_bytes: u64, limit: u32) -> f64 {
+    pub fn fractional_rows_within(&self, budget: Nanos, row_bytes: u64, limit: u32) -> f64 {
         let Some(bucket) = self.nearest(bucket_of(row_bytes)) else { return f64::from(limit) };
         let whole = bucket.largest_within(budget.0, limit);
         if whole >= limit {

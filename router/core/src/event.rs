@@ -49,7 +49,7 @@ pub enum Event<'a> {
     Cancel(RequestId),
     /// A lane finished a batch.
     BatchDone(BatchReport),
-    /// A lane gave a batch back that it had not finished, because it was recalled or because it came too late;
+    /// A lane gave a batch back that it had not finished, because it was preempted or because it came too late;
     /// whatever had been done of it is lost. Its requests wait again.
     BatchReturned {
         /// Where it was.
@@ -67,7 +67,7 @@ pub enum Event<'a> {
     LaneDown(LaneId),
     /// What ran a lane is gone, and the caller has the requests that it ran: each waits again, to run alone elsewhere,
     /// unless it was there when another lane was lost too. The lane is forgotten.
-    LaneLost(LaneId),
+    LaneFailed(LaneId),
     /// Another plan of lanes: all of it in this turn, or nothing.
     Switch(&'a Switch),
     /// No new requests; queued ones may start until then.
@@ -121,13 +121,13 @@ pub enum Reason {
     /// No lane runs this model.
     NoLane,
     /// The client left.
-    ClientGone,
+    ClientDisconnected,
     /// The engine failed.
     EngineFailed,
     /// The lane went down under it.
-    LaneDied,
+    LaneFailed,
     /// Two lanes were lost while they ran it: it may be the cause, and is not run again.
-    LaneDiedTwice,
+    LaneFailedTwice,
     /// The caller reused the id of an unfinished request, or one beyond the bound.
     IdInUse,
 }
@@ -149,7 +149,7 @@ pub enum Effect {
         members: Members,
     },
     /// Give this batch back if that is still possible (`Event::BatchReturned`); if not, its report will do.
-    Recall {
+    Preempt {
         /// Where it runs.
         lane: LaneId,
         /// Which it is.
@@ -171,7 +171,7 @@ pub enum Effect {
     /// The plan of lanes makes no sense; nothing changed.
     SwitchRefused(SwitchRefusal),
     /// A lane that was put to rest holds nothing any more.
-    LaneAtRest(LaneId),
+    LaneIdle(LaneId),
 }
 
 /// The requests of a dispatched batch: where they are among the members of an [`Effects`].

@@ -35,7 +35,7 @@ pub struct LaneId(pub u32);
 
 /// Lanes of one kind take equally long for the same batch: the same share of the same kind of device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-pub struct LaneKind(pub u32);
+pub struct LaneClass(pub u32);
 
 /// A batch in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]

@@ -17,7 +17,7 @@
 
 use crate::LaneId;
 use crate::heap::Heap;
-use crate::lane::Duty;
+use crate::lane::LaneMode;
 use crate::machine::Router;
 use crate::request::Stage;
 
@@ -57,7 +57,7 @@ impl Router {
                 (rows, bytes) = (rows + request.rows, bytes + request.bytes);
                 let at_home = request.stage == Stage::Queued
                     && (request.model, request.class, request.shape)
-                        == (queue.kind.model, queue.kind.class, queue.kind.shape);
+                        == (queue.key.model, queue.key.class, queue.key.shape);
                 require("R1", at_home, || format!("{:?} is in the wrong queue", request.id))?;
             }
             require("R1", (rows, bytes) == (queue.rows, queue.bytes), || {
@@ -84,10 +84,10 @@ impl Router {
         for (_, batch) in self.batches.iter() {
             let limit = self.model(batch.model).map_or(0, |model| model.max_batch);
             require("R3", batch.rows <= limit, || format!("{} rows in a batch, limit {limit}", batch.rows))?;
-            let mut kinds =
+            let mut pairs =
                 batch.members.iter().filter_map(|&id| self.requests.get(id)).map(|r| (r.model, r.shape));
-            let first = kinds.next();
-            require("R3", kinds.all(|kind| Some(kind) == first), || format!("{:?} mixes shapes", batch.id))?;
+            let first = pairs.next();
+            require("R3", pairs.all(|pair| Some(pair) == first), || format!("{:?} mixes shapes", batch.id))?;
         }
         Ok(())
     }
@@ -102,10 +102,10 @@ impl Router {
         let again = self.requests.iter().filter(again).count();
         for (id, model) in self.models.iter().enumerate() {
             let Some(model) = model else { continue };
-            for (kind, _) in &model.queues {
-                let queued = self.queued_by(model, kind.class, kind.tenant).saturating_sub(again);
+            for (key, _) in &model.queues {
+                let queued = self.queued_by(model, key.class, key.tenant).saturating_sub(again);
                 require("R4", queued <= model.queue_limit as usize, || {
-                    format!("model {id} has {queued} queued of {:?} in {:?}", kind.tenant, kind.class)
+                    format!("model {id} has {queued} queued of {:?} in {:?}", key.tenant, key.class)
                 })?;
             }
         }
@@ -139,22 +139,25 @@ impl Router {
         require("R5", counted == pool.up.len() as usize, || {
             format!("pool {id}: {} lanes up, {counted} free or busy", pool.up.len())
         })?;
-        let theirs = self.queues.iter().filter(|(_, queue)| queue.kind.pool == id);
+        let theirs = self.queues.iter().filter(|(_, queue)| queue.key.pool == id);
         let rows: u64 = theirs.map(|(_, queue)| u64::from(queue.rows)).sum();
         require("R4", rows == pool.queued, || format!("pool {id} counts {} of {rows} rows", pool.queued))?;
         for lane in pool.up.iter() {
             let known = self.lane(lane).is_some_and(|lane| lane.pools.contains(&id));
             require("R5", known, || format!("pool {id} has {lane:?}, which does not know it"))?;
         }
-        for &(kind, lanes) in &pool.kinds {
-            let alike = pool.up.iter().filter(|&lane| self.lane(lane).is_some_and(|lane| lane.kind == kind));
+        for &(lane_class, lanes) in &pool.lane_classes {
+            let alike = pool
+                .up
+                .iter()
+                .filter(|&lane| self.lane(lane).is_some_and(|lane| lane.lane_class == lane_class));
             let alike = u32::try_from(alike.count()).unwrap_or(u32::MAX);
             require("R5", lanes == alike, || {
-                format!("pool {id} counts {lanes} of {alike} lanes of {kind:?}")
+                format!("pool {id} counts {lanes} of {alike} lanes of {lane_class:?}")
             })?;
         }
-        let counted: u32 = pool.kinds.iter().map(|(_, lanes)| lanes).sum();
-        require("R5", counted == pool.up.len(), || format!("pool {id} counts the kinds of {counted} lanes"))?;
+        let counted: u32 = pool.lane_classes.iter().map(|(_, lanes)| lanes).sum();
+        require("R5", counted == pool.up.len(), || format!("pool {id} counts the pairs of {counted} lanes"))?;
         let models = self.models.iter().flatten().filter(|model| model.pool == id).count();
         let used = models + usize::from(pool.bound);
         require("R5", used > 0 && used == pool.models as usize, || {
@@ -186,8 +189,8 @@ impl Router {
                 require("R11", given.is_none(), || format!("{id:?} rests and was given {given:?}"))?;
                 let apart = lane.pools.is_empty() && lane.own_pool.is_none();
                 require("R11", apart, || format!("{id:?} rests and is in {:?}", lane.pools))?;
-                let said = lane.duty == Duty::AtRest;
-                require("R11", said == lane.holding.is_empty(), || format!("{id:?} is {:?}", lane.duty))?;
+                let said = lane.mode == LaneMode::Idle;
+                require("R11", said == lane.holding.is_empty(), || format!("{id:?} is {:?}", lane.mode))?;
             }
         }
         let cycles = self.lanes.iter().flatten().filter(|lane| lane.round.is_some()).count();

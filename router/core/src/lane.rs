@@ -3,23 +3,23 @@
 use smallvec::SmallVec;
 
 use crate::cycle::Round;
-use crate::{BatchId, LaneId, LaneKind, LaneSpec, ModelId, Nanos, RequestId};
+use crate::{BatchId, LaneClass, LaneId, LaneSpec, ModelId, Nanos, RequestId};
 
 /// Whether a lane is given batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Duty {
+pub(crate) enum LaneMode {
     /// It is in its pools.
     Active,
     /// It is in none and holds a batch still.
-    Emptying,
+    Draining,
     /// It is in none and holds nothing; that has been said.
-    AtRest,
+    Idle,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Lane {
     pub depth: u32,
-    pub kind: LaneKind,
+    pub lane_class: LaneClass,
     /// How long before it is free the next batch may be handed over.
     pub ahead: Nanos,
     /// Batch slots, oldest first.
@@ -32,12 +32,12 @@ pub(crate) struct Lane {
     pub own_pool: Option<u32>,
     /// When its pools believe that it will be free, if they believe that it is busy.
     pub end: Option<Nanos>,
-    pub duty: Duty,
+    pub mode: LaneMode,
     /// Lanes at rest that it overlaps: it is given nothing while one of them holds a batch.
     pub after: SmallVec<[LaneId; 2]>,
     /// How its models take turns, and whose it is.
     pub round: Option<Box<Round>>,
-    /// The last batch when its duty or its lease last changed.
+    /// The last batch when its mode or its lease last changed.
     pub fence: Generation,
 }
 
@@ -45,14 +45,14 @@ impl Lane {
     pub(crate) fn new(spec: &LaneSpec) -> Self {
         Self {
             depth: spec.depth,
-            kind: spec.kind,
+            lane_class: spec.lane_class,
             ahead: spec.ahead,
             holding: SmallVec::new(),
             last_report: Nanos::ZERO,
             pools: SmallVec::new(),
             own_pool: None,
             end: None,
-            duty: Duty::Active,
+            mode: LaneMode::Active,
             after: SmallVec::new(),
             round: None,
             fence: Generation::default(),
@@ -60,7 +60,7 @@ impl Lane {
     }
 
     pub(crate) fn is_active(&self) -> bool {
-        self.duty == Duty::Active
+        self.mode == LaneMode::Active
     }
 }
 
@@ -87,7 +87,7 @@ pub(crate) struct Batch {
     /// By when it should have reported.
     pub expected_end: Nanos,
     /// The lane was asked to give it back.
-    pub recalled: bool,
+    pub preempted: bool,
     /// It is counted among its pool's long ones.
     pub long: bool,
     /// How often one of its requests had been given back before.
@@ -119,7 +119,7 @@ impl Batches {
             row_bytes: 0,
             dispatched: Nanos::ZERO,
             expected_end: Nanos::ZERO,
-            recalled: false,
+            preempted: false,
             long: false,
             returned: 0,
             live: true,

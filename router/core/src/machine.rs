@@ -3,18 +3,18 @@
 
 mod admission;
 mod dispatch;
-mod kinds;
+mod evaluate;
+mod lane_classes;
 mod lifecycle;
-mod look;
 mod planning;
 mod reports;
 mod switch;
-mod turns;
+mod time_slices;
 
 use crate::config::ConfigError;
 use crate::event::{Effect, Effects, Event, Outcome, Reason};
 use crate::heap::{Heap, Positions};
-use crate::lane::{Batches, Duty, Lane};
+use crate::lane::{Batches, Lane, LaneMode};
 use crate::model::Model;
 use crate::pool::Pools;
 use crate::queue::Queues;
@@ -90,7 +90,7 @@ impl Router {
         })
     }
 
-    /// The only way anything ever happens. Time that goes backwards is taken as standing still.
+    /// The only way anything ever happens. Time that goes backwards does not move the clock.
     pub fn handle(&mut self, now: Nanos, event: Event<'_>, effects: &mut Effects) {
         self.now = self.now.max(now);
         if matches!(event, Event::Arrive(_) | Event::Tick) {
@@ -106,12 +106,12 @@ impl Router {
             Event::ModelDown(model) => self.model_down(model, effects),
             Event::LaneUp(spec) => self.lane_up(&spec),
             Event::LaneDown(lane) => self.lane_down(lane, Self::fail_batch, effects),
-            Event::LaneLost(lane) => self.lane_down(lane, Self::batch_lost, effects),
+            Event::LaneFailed(lane) => self.lane_down(lane, Self::batch_lost, effects),
             Event::Switch(switch) => self.switch(switch, effects),
             Event::Drain { until } => self.drain_until = Some(until),
             Event::Tick => {}
         }
-        self.look_at_due(effects);
+        self.evaluate_due(effects);
         self.give_work(effects);
     }
 
@@ -131,11 +131,11 @@ impl Router {
     /// What a lane is about; `None` if it is not known.
     pub fn lane_state(&self, id: LaneId) -> Option<LaneState> {
         let lane = self.lane(id)?;
-        Some(match lane.duty {
-            Duty::Active if self.lease_end(lane).is_some() => LaneState::Waiting,
-            Duty::Active => LaneState::Active,
-            Duty::Emptying => LaneState::Emptying,
-            Duty::AtRest => LaneState::AtRest,
+        Some(match lane.mode {
+            LaneMode::Active if self.lease_end(lane).is_some() => LaneState::Waiting,
+            LaneMode::Active => LaneState::Active,
+            LaneMode::Draining => LaneState::Draining,
+            LaneMode::Idle => LaneState::Idle,
         })
     }
 
@@ -195,10 +195,10 @@ impl Router {
         if given_up {
             self.shares.suffered(self.now, tenant);
         }
-        if let Some(model) = self.model_mut(model).filter(|model| behind && model.policy.foresees()) {
+        if let Some(model) = self.model_mut(model).filter(|model| behind && model.policy.learns_wait()) {
             match outcome {
-                Outcome::Done => model.outlook.answered(),
-                _ if given_up => model.outlook.given_up(),
+                Outcome::Done => model.wait_forecast.answered(),
+                _ if given_up => model.wait_forecast.given_up(),
                 _ => {}
             }
         }
@@ -216,7 +216,7 @@ impl Router {
         let (rows, bytes) = (request.rows, request.bytes);
         let Some(queue) = self.queues.get_mut(queue_slot) else { return };
         queue.remove(slot, &mut self.requests);
-        if let Some(pool) = self.pools.get_mut(queue.kind.pool) {
+        if let Some(pool) = self.pools.get_mut(queue.key.pool) {
             pool.queued = pool.queued.saturating_sub(u64::from(rows));
         }
         self.queued_bytes = self.queued_bytes.saturating_sub(bytes);

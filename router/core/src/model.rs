@@ -2,9 +2,9 @@
 
 use crate::batch::{Demand, Policy};
 use crate::costs::Costs;
-use crate::outlook::Outlook;
-use crate::queue::Kind;
+use crate::queue::QueueKey;
 use crate::rate::Rate;
+use crate::wait_forecast::WaitForecast;
 use crate::{Class, ModelSpec, Nanos};
 
 /// Arrival rates are averaged over this long.
@@ -18,7 +18,7 @@ pub(crate) struct Model {
     pub queue_limit: u32,
     pub policy: Policy,
     pub costs: Costs,
-    pub outlook: Outlook,
+    pub wait_forecast: WaitForecast,
     /// Rows that wanted in.
     pub rate: Rate,
     /// From arrival to deadline of the last request with a deadline, zero before the first.
@@ -28,7 +28,7 @@ pub(crate) struct Model {
     /// Lanes that run it.
     pub pool: u32,
     /// Queues that are not empty.
-    pub queues: Vec<(Kind, u32)>,
+    pub queues: Vec<(QueueKey, u32)>,
     /// Queued requests by class.
     pub queued: [u32; Class::COUNT],
     /// Requests in batches, those of clients that left included.
@@ -53,7 +53,7 @@ impl Model {
             queue_limit: spec.queue_limit,
             policy: spec.policy.clone(),
             costs: Costs::new(spec.measured_on, &spec.profile),
-            outlook: Outlook::default(),
+            wait_forecast: WaitForecast::default(),
             rate: Rate::over(RATE_MEMORY),
             slo: Nanos::ZERO,
             row_bytes: 0,
@@ -69,8 +69,8 @@ impl Model {
         }
     }
 
-    pub(crate) fn queue(&self, kind: Kind) -> Option<u32> {
-        self.queues.iter().find(|(other, _)| *other == kind).map(|(_, slot)| *slot)
+    pub(crate) fn queue(&self, key: QueueKey) -> Option<u32> {
+        self.queues.iter().find(|(other, _)| *other == key).map(|(_, slot)| *slot)
     }
 
     pub(crate) fn queued_mut(&mut self, class: Class) -> Option<&mut u32> {

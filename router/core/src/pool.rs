@@ -8,7 +8,7 @@ use crate::lane_set::LaneSet;
 use crate::ordered::{Keyed, Ordered};
 use crate::queue::Urgency;
 use crate::rate::Load;
-use crate::{LaneId, LaneKind, ModelLanes, Nanos};
+use crate::{LaneClass, LaneId, ModelLanes, Nanos};
 
 /// Lane load is averaged over this long.
 const LOAD_MEMORY: Nanos = Nanos::from_millis(250);
@@ -34,8 +34,8 @@ pub(crate) struct Pool {
     pub lanes: ModelLanes,
     /// Lanes that are up.
     pub up: LaneSet,
-    /// How many of them there are of each kind.
-    pub kinds: SmallVec<[(LaneKind, u32); 1]>,
+    /// How many of them there are of each lane_class.
+    pub lane_classes: SmallVec<[(LaneClass, u32); 1]>,
     /// Lanes that can take a batch; the smallest id is used first, so that the others may be given back.
     pub free: LaneSet,
     /// Lanes whose models take turns, free or not.
@@ -70,7 +70,7 @@ impl Pool {
         Self {
             lanes,
             up: LaneSet::default(),
-            kinds: SmallVec::new(),
+            lane_classes: SmallVec::new(),
             free: LaneSet::default(),
             turns: LaneSet::default(),
             ends: Ordered::default(),
@@ -94,7 +94,8 @@ impl Pool {
 
     /// A model needs something else than before.
     pub(crate) fn needs(&mut self, before: Demand, now: Demand) {
-        self.demand.unit = (self.demand.unit - before.unit + now.unit).max(0.0);
+        self.demand.target_batch =
+            (self.demand.target_batch - before.target_batch + now.target_batch).max(0.0);
         self.demand.batches = (self.demand.batches - before.batches + now.batches).max(0.0);
         self.demand.short_lanes = (self.demand.short_lanes - before.short_lanes + now.short_lanes).max(0.0);
     }
@@ -128,32 +129,32 @@ impl Pool {
         }
     }
 
-    /// A lane of this kind takes part.
-    pub(crate) fn joined(&mut self, lane: LaneId, kind: LaneKind) {
+    /// A lane of this lane_class takes part.
+    pub(crate) fn joined(&mut self, lane: LaneId, lane_class: LaneClass) {
         if self.up.insert(lane) {
-            match self.kinds.iter_mut().find(|(known, _)| *known == kind) {
+            match self.lane_classes.iter_mut().find(|(known, _)| *known == lane_class) {
                 Some((_, lanes)) => *lanes += 1,
-                None => self.kinds.push((kind, 1)),
+                None => self.lane_classes.push((lane_class, 1)),
             }
         }
     }
 
-    /// The kind of all its lanes, if it is the same.
-    pub(crate) fn only_kind(&self) -> Option<LaneKind> {
-        match self.kinds.as_slice() {
-            [] => Some(LaneKind::default()),
-            [(kind, _)] => Some(*kind),
+    /// The lane_class of all its lanes, if it is the same.
+    pub(crate) fn only_lane_class(&self) -> Option<LaneClass> {
+        match self.lane_classes.as_slice() {
+            [] => Some(LaneClass::default()),
+            [(lane_class, _)] => Some(*lane_class),
             _ => None,
         }
     }
 
-    pub(crate) fn forget(&mut self, now: Nanos, (lane, kind): (LaneId, LaneKind), end: Option<Nanos>) {
+    pub(crate) fn forget(&mut self, now: Nanos, (lane, lane_class): (LaneId, LaneClass), end: Option<Nanos>) {
         self.load.was(now, self.busy_share());
         if self.up.contains(lane)
-            && let Some((_, lanes)) = self.kinds.iter_mut().find(|(known, _)| *known == kind)
+            && let Some((_, lanes)) = self.lane_classes.iter_mut().find(|(known, _)| *known == lane_class)
         {
             *lanes -= 1;
-            self.kinds.retain(|(_, lanes)| *lanes > 0);
+            self.lane_classes.retain(|(_, lanes)| *lanes > 0);
         }
         if let Some(at) = end {
             self.ends.remove((at, lane));

@@ -4,14 +4,14 @@ use crate::ordered::{Keyed, Ordered};
 use crate::request::{NIL, Requests};
 use crate::{Class, ModelId, Nanos, ShapeKey, Tenant};
 
-/// Order of queues for a free lane: class, standing within it, the rank that the policy gave, admission of the
+/// Order of queues for a free lane: class, priority within it, the rank that the policy gave, admission of the
 /// first request.
-pub(crate) type Urgency = (Class, Standing, u64, u64);
+pub(crate) type Urgency = (Class, Priority, u64, u64);
 
 /// Within a class, work with a deadline goes before work without, each before the same of tenants that have had more
 /// than their share, and what has waited too long before all of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Standing {
+pub(crate) enum Priority {
     /// It has waited for longer than anything should.
     #[default]
     Overdue,
@@ -43,7 +43,7 @@ impl Keyed for Waiting {
 
 /// What the requests of a queue have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Kind {
+pub(crate) struct QueueKey {
     pub model: ModelId,
     pub class: Class,
     pub tenant: Tenant,
@@ -56,7 +56,7 @@ pub(crate) struct Kind {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Queue {
-    pub kind: Kind,
+    pub key: QueueKey,
     pub rows: u32,
     pub bytes: u64,
     /// Where it stands among the queues that would fire, if it does.
@@ -69,9 +69,9 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    pub(crate) fn new(kind: Kind) -> Self {
+    pub(crate) fn new(key: QueueKey) -> Self {
         Self {
-            kind,
+            key,
             rows: 0,
             bytes: 0,
             ready: None,
@@ -192,14 +192,14 @@ impl Queues {
         self.slots.get_mut(slot as usize)
     }
 
-    pub(crate) fn open(&mut self, kind: Kind) -> u32 {
+    pub(crate) fn open(&mut self, key: QueueKey) -> u32 {
         if let Some(slot) = self.free.pop() {
             if let Some(queue) = self.get_mut(slot) {
-                queue.kind = kind;
+                queue.key = key;
             }
             return slot;
         }
-        self.slots.push(Queue::new(kind));
+        self.slots.push(Queue::new(key));
         u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
     }
 

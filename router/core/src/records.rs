@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::batch::Why;
+use crate::batch::StartReason;
 use crate::{BatchId, LaneId, ModelId, Nanos, Outcome, Reason, RequestId};
 
 /// How a batch got its lane.
@@ -38,12 +38,12 @@ pub enum Decided {
         /// Requests given up so that the others could be answered.
         shed: u32,
         /// Why now and this many.
-        why: Why,
+        reason: StartReason,
         /// Time that it should take.
         expected: Nanos,
     },
-    /// A running batch was recalled for a larger one.
-    Recall {
+    /// A running batch was preempted for a larger one.
+    Preempt {
         /// Which.
         batch: BatchId,
         /// Where.

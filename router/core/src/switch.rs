@@ -1,6 +1,6 @@
 //! A plan of lanes that takes the place of another while requests are queued and batches run.
 
-use crate::{LaneId, LaneKind, LaneSpec, ModelId, ModelLanes, ProfilePoint};
+use crate::{LaneClass, LaneId, LaneSpec, ModelId, ModelLanes, ProfilePoint};
 
 /// Lanes that come, lanes that go and models that move, all in one turn.
 ///
@@ -11,9 +11,9 @@ use crate::{LaneId, LaneKind, LaneSpec, ModelId, ModelLanes, ProfilePoint};
 pub struct Switch {
     /// Lanes that take batches from now on.
     pub up: Vec<LaneUp>,
-    /// Lanes that are given nothing more. What they hold ends normally; then `Effect::LaneAtRest` follows, once. They
+    /// Lanes that are given nothing more. What they hold ends normally; then `Effect::LaneIdle` follows, once. They
     /// stay known, so that a later switch may bring them back, until `Event::LaneDown` forgets them.
-    pub rest: Vec<LaneId>,
+    pub drain: Vec<LaneId>,
     /// Models that run on other lanes from now on. A model for which that leaves no active lane has its queued
     /// requests refused as `no_lane`.
     pub models: Vec<ModelMove>,
@@ -37,14 +37,14 @@ pub struct ModelMove {
     /// Where to.
     pub lanes: ModelLanes,
     /// How long its batches should take on kinds of lanes. Of kinds on which some have run, nothing is changed.
-    pub times: Vec<KindTimes>,
+    pub times: Vec<LaneClassTimes>,
 }
 
 /// Batch times of a model on lanes of a kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KindTimes {
+pub struct LaneClassTimes {
     /// Which.
-    pub kind: LaneKind,
+    pub lane_class: LaneClass,
     /// As of a profile.
     pub profile: Vec<ProfilePoint>,
 }
@@ -53,25 +53,25 @@ pub struct KindTimes {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SwitchRefusal {
     /// A lane that is to rest is not known.
-    #[error("rest: lane {} is not known, expected one that is up or at rest", .0.0)]
+    #[error("drain: lane {} is not known, expected a lane that is up, draining or idle", .0.0)]
     UnknownLane(LaneId),
     /// A model that is to move is not loaded.
-    #[error("models: model {} is not loaded, expected one that is", .0.0)]
+    #[error("models: model {} is not loaded, expected a loaded model", .0.0)]
     UnknownModel(ModelId),
     /// A lane is named twice, in one list or in both.
-    #[error("up, rest: lane {} is named twice, expected once in either", .0.0)]
+    #[error("up, drain: lane {} is named twice, expected once", .0.0)]
     LaneTwice(LaneId),
     /// A model is named twice.
     #[error("models: model {} is named twice, expected once", .0.0)]
     ModelTwice(ModelId),
     /// A lane's id is not below `RouterConfig::max_lanes`.
-    #[error("up: lane {} is beyond the bound, expected an id below max_lanes", .0.0)]
+    #[error("up: lane {} is out of bounds, expected an id below `max_lanes`", .0.0)]
     LaneBeyondBound(LaneId),
     /// A new lane may hold nothing, or a known one something else than before.
-    #[error("up: lane {} has a depth of 0 or another than before, expected at least 1 and no change", .0.0)]
+    #[error("up: lane {} has a depth of 0 or a changed depth, expected at least 1 and the same as before", .0.0)]
     Depth(LaneId),
     /// A lane would wait for a lane that is never sure to be empty: itself, or one that takes batches too.
-    #[error("up: lane {} comes after lane {} that would be active too, expected one at rest", .lane.0, .after.0)]
+    #[error("up: lane {} comes after lane {}, which would be active too, expected an idle or draining lane", .lane.0, .after.0)]
     AfterActive {
         /// Which would wait.
         lane: LaneId,
@@ -89,7 +89,7 @@ pub enum LaneState {
     /// It will be, once the lanes that it comes after hold nothing.
     Waiting,
     /// It is given nothing more and holds a batch still.
-    Emptying,
+    Draining,
     /// It holds nothing and is given nothing.
-    AtRest,
+    Idle,
 }

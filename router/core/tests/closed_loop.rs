@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 
 use router_core::batch::{BatchOptions, Policy};
 use router_core::{
-    Arrival, BatchId, BatchReport, Class, Effect, Effects, Event, LaneId, LaneKind, LaneSpec, ModelId,
+    Arrival, BatchId, BatchReport, Class, Effect, Effects, Event, LaneClass, LaneId, LaneSpec, ModelId,
     ModelLanes, ModelSpec, Nanos, ProfilePoint, RequestId, Router, RouterConfig, ShapeKey, Tenant,
 };
 
@@ -21,7 +21,7 @@ fn closed_loop(policy: &str, clients: u32, gains: bool) -> (usize, u64) {
     let mut effects = Effects::default();
     let profile = [1, 2, 4, 8, 16, 32, 64].map(|rows| ProfilePoint { rows, row_bytes: 64, time: time(rows) });
     let spec = ModelSpec {
-        measured_on: LaneKind::default(),
+        measured_on: LaneClass::default(),
         model: ModelId(0),
         max_batch: 64,
         queue_limit: 1_000,
@@ -36,7 +36,7 @@ fn closed_loop(policy: &str, clients: u32, gains: bool) -> (usize, u64) {
             depth: 1,
             ahead: Nanos::ZERO,
             cycle: None,
-            kind: LaneKind::default(),
+            lane_class: LaneClass::default(),
         };
         router.handle(Nanos::ZERO, Event::LaneUp(lane), &mut effects);
     }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use router_core::batch::{BatchOptions, Policy};
 use router_core::{
-    Arrival, BatchId, BatchReport, Class, Cycle, CycleSlot, Effect, Effects, Event, LaneId, LaneKind,
+    Arrival, BatchId, BatchReport, Class, Cycle, CycleSlot, Effect, Effects, Event, LaneClass, LaneId,
     LaneSpec, ModelId, ModelLanes, ModelSpec, Nanos, ProfilePoint, RequestId, Router, RouterConfig, ShapeKey,
     Tenant,
 };
@@ -72,7 +72,7 @@ impl Loop {
         for (model, sharer) in (0..).zip(sharers) {
             let point = |rows| ProfilePoint { rows, row_bytes: 64, time: sharer.time(rows) };
             let spec = ModelSpec {
-                measured_on: LaneKind::default(),
+                measured_on: LaneClass::default(),
                 model: ModelId(model),
                 max_batch: 16,
                 queue_limit: 1_000,
@@ -88,7 +88,8 @@ impl Loop {
             Some(CycleSlot { model, rows, budget: ms(budget) })
         });
         let cycle = Cycle::new(slots.collect()).ok();
-        let lane = LaneSpec { lane: LANE, depth: 1, ahead: Nanos::ZERO, cycle, kind: LaneKind::default() };
+        let lane =
+            LaneSpec { lane: LANE, depth: 1, ahead: Nanos::ZERO, cycle, lane_class: LaneClass::default() };
         router.handle(Nanos::ZERO, Event::LaneUp(lane), &mut effects);
         let idle = sharers.iter().map(|sharer| sharer.clients).collect();
         Self {

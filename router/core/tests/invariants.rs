@@ -5,9 +5,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
-use router_core::batch::{BatchOptions, GiveUp, Policy};
+use router_core::batch::{BatchOptions, DropMode, Policy};
 use router_core::{
-    Arrival, BatchId, BatchReport, Class, Effect, Effects, Event, LaneId, LaneKind, LaneSpec, ModelId,
+    Arrival, BatchId, BatchReport, Class, Effect, Effects, Event, LaneClass, LaneId, LaneSpec, ModelId,
     ModelLanes, ModelSpec, Nanos, Outcome, ProfilePoint, RequestId, Router, RouterConfig, ShapeKey, Tenant,
 };
 
@@ -25,7 +25,7 @@ enum Step {
     Report { nth: usize, ok: bool },
     GiveBack { nth: usize },
     LaneDown { lane: u32 },
-    LaneLost { lane: u32 },
+    LaneFailed { lane: u32 },
     LaneUp { lane: u32 },
     ModelDown { model: u32 },
     ModelUp { model: u32 },
@@ -51,7 +51,7 @@ fn step() -> impl Strategy<Value = Step> {
         8 => ((0_usize..8), prop::bool::weighted(0.85)).prop_map(|(nth, ok)| Step::Report { nth, ok }),
         1 => (0_usize..8).prop_map(|nth| Step::GiveBack { nth }),
         1 => (0..LANES).prop_map(|lane| Step::LaneDown { lane }),
-        1 => (0..LANES).prop_map(|lane| Step::LaneLost { lane }),
+        1 => (0..LANES).prop_map(|lane| Step::LaneFailed { lane }),
         2 => (0..LANES).prop_map(|lane| Step::LaneUp { lane }),
         1 => (0..MODELS).prop_map(|model| Step::ModelDown { model }),
         2 => (0..MODELS).prop_map(|model| Step::ModelUp { model }),
@@ -79,7 +79,7 @@ struct Harness {
     /// Requests whose batch failed: they run again, alone, and out of order.
     again: BTreeSet<RequestId>,
     lanes: BTreeSet<LaneId>,
-    recalled: u32,
+    preempted: u32,
 }
 
 impl Harness {
@@ -87,7 +87,7 @@ impl Harness {
         let config = RouterConfig {
             max_requests: 4_096,
             queued_bytes_limit: 4_000,
-            patience: Nanos::from_millis(2),
+            best_effort_max_wait: Nanos::from_millis(2),
             starvation: Nanos::from_millis(4),
             weights: vec![1, 3],
             records: 16,
@@ -106,7 +106,7 @@ impl Harness {
             ended: BTreeMap::new(),
             again: BTreeSet::new(),
             lanes: BTreeSet::new(),
-            recalled: 0,
+            preempted: 0,
         };
         for model in 0..MODELS {
             harness.apply(&Step::ModelUp { model });
@@ -164,14 +164,14 @@ impl Harness {
                 assert!(self.ended.insert(request, outcome).is_none(), "R1: {request:?} ended twice");
                 self.waiting.remove(&request);
             }
-            Effect::Recall { lane, batch } => {
+            Effect::Preempt { lane, batch } => {
                 assert!(
                     self.running.get(&batch).is_some_and(|(on, _)| *on == lane),
-                    "recalled what does not run"
+                    "preempted what does not run"
                 );
-                self.recalled += 1;
+                self.preempted += 1;
             }
-            Effect::Switched | Effect::SwitchRefused(_) | Effect::LaneAtRest(_) => {
+            Effect::Switched | Effect::SwitchRefused(_) | Effect::LaneIdle(_) => {
                 unreachable!("no switch was asked for")
             }
             Effect::Retired(model) => {
@@ -255,7 +255,7 @@ impl Harness {
                 self.running.retain(|_, (on, _)| *on != lane);
                 self.feed(Event::LaneDown(lane));
             }
-            Step::LaneLost { lane } => {
+            Step::LaneFailed { lane } => {
                 let lane = LaneId(lane);
                 self.lanes.remove(&lane);
                 let (lost, kept) =
@@ -264,7 +264,7 @@ impl Harness {
                 let lost: BTreeMap<BatchId, (LaneId, Vec<RequestId>)> = lost;
                 let members: Vec<RequestId> = lost.into_values().flat_map(|(_, members)| members).collect();
                 self.run_again(&members);
-                self.feed(Event::LaneLost(lane));
+                self.feed(Event::LaneFailed(lane));
             }
             Step::LaneUp { lane } => {
                 self.lanes.insert(LaneId(lane));
@@ -273,7 +273,7 @@ impl Harness {
                     depth: 1 + lane % 2,
                     ahead: Nanos::from_micros(100),
                     cycle: None,
-                    kind: LaneKind::default(),
+                    lane_class: LaneClass::default(),
                 }));
             }
             Step::ModelDown { model } => self.feed(Event::ModelDown(ModelId(model))),
@@ -289,7 +289,7 @@ impl Harness {
                 let lanes =
                     if model == 0 { ModelLanes::All } else { ModelLanes::Only(vec![LaneId(1), LaneId(2)]) };
                 let spec = ModelSpec {
-                    measured_on: LaneKind::default(),
+                    measured_on: LaneClass::default(),
                     model: ModelId(model),
                     max_batch: MAX_BATCH,
                     queue_limit: 12,
@@ -360,7 +360,7 @@ fn policies() -> Vec<Policy> {
     policies.push(Policy::new("triton", &delay).unwrap());
     let delay = BatchOptions { preferred: Vec::new(), ..delay };
     policies.push(Policy::new("aimd", &delay).unwrap());
-    let lazy = BatchOptions { give_up: Some(GiveUp::Expired), ..BatchOptions::default() };
+    let lazy = BatchOptions { drop: Some(DropMode::Lazy), ..BatchOptions::default() };
     policies.push(Policy::new("nexus", &lazy).unwrap());
     policies
 }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 use router_core::batch::{BatchOptions, Policy};
 use router_core::{
-    Arrival, BatchId, BatchReport, Class, Cycle, CycleSlot, Effect, Effects, Event, LaneId, LaneKind,
+    Arrival, BatchId, BatchReport, Class, Cycle, CycleSlot, Effect, Effects, Event, LaneClass, LaneId,
     LaneSpec, LaneUp, ModelId, ModelLanes, ModelMove, ModelSpec, Nanos, Outcome, ProfilePoint, Reason,
     RequestId, Router, RouterConfig, ShapeKey, Switch, Tenant,
 };
@@ -69,7 +69,7 @@ fn lane_spec(lane: u32) -> LaneSpec {
         depth: 1 + lane % 2,
         ahead: Nanos::from_micros(100),
         cycle,
-        kind: LaneKind(UNITS[lane as usize % UNITS.len()].count_ones()),
+        lane_class: LaneClass(UNITS[lane as usize % UNITS.len()].count_ones()),
     }
 }
 
@@ -98,7 +98,7 @@ impl Harness {
         let config = RouterConfig {
             max_requests: 4_096,
             max_lanes: 16,
-            patience: Nanos::from_millis(2),
+            best_effort_max_wait: Nanos::from_millis(2),
             starvation: Nanos::from_millis(4),
             records: 16,
             ..RouterConfig::default()
@@ -181,7 +181,7 @@ impl Harness {
                     assert!(!self.active.iter().any(on_lane), "refused although a lane would run it");
                 }
             }
-            Effect::LaneAtRest(lane) => {
+            Effect::LaneIdle(lane) => {
                 assert!(
                     self.emptying.remove(&lane.0),
                     "{lane:?} was not put to rest, or that was said before"
@@ -191,7 +191,7 @@ impl Harness {
             }
             Effect::Switched => self.taken = Some(true),
             Effect::SwitchRefused(_) => self.taken = Some(false),
-            Effect::Recall { .. } | Effect::Retired(_) => {}
+            Effect::Preempt { .. } | Effect::Retired(_) => {}
         }
     }
 
@@ -237,7 +237,7 @@ impl Harness {
                     while let Some(at) = self.running.values().position(|(on, _)| *on == lane) {
                         self.comes_back(at, true);
                     }
-                    self.feed(Event::LaneLost(lane));
+                    self.feed(Event::LaneFailed(lane));
                 }
             }
             Step::Forget { nth } => {
@@ -270,7 +270,7 @@ impl Harness {
         };
         let (policy, profile) = (self.policy.clone(), (0..4).map(point).collect());
         let spec = ModelSpec {
-            measured_on: LaneKind::default(),
+            measured_on: LaneClass::default(),
             model,
             max_batch: MAX_BATCH,
             queue_limit: 40,
@@ -316,7 +316,7 @@ impl Harness {
 
     fn switch(&mut self, order: u32, most: usize, models: [u16; MODELS as usize]) {
         let target = Self::partition(order, most);
-        let rest: Vec<u32> = self.active.difference(&target).copied().collect();
+        let drain: Vec<u32> = self.active.difference(&target).copied().collect();
         let known: BTreeSet<u32> =
             self.active.iter().chain(&self.emptying).chain(&self.at_rest).copied().collect();
         let over = |one: u32, other: u32| UNITS[one as usize] & UNITS[other as usize] != 0;
@@ -335,7 +335,7 @@ impl Harness {
             .filter(|(model, mask)| self.router.knows(*model) && !mask.is_multiple_of(5));
         let models: Vec<ModelMove> =
             moves.map(|(model, mask)| ModelMove { model, lanes: on(mask), times: Vec::new() }).collect();
-        for lane in &rest {
+        for lane in &drain {
             self.active.remove(lane);
             self.emptying.insert(*lane);
         }
@@ -345,8 +345,8 @@ impl Harness {
             self.active.insert(lane);
         }
         self.runs_on.extend(models.iter().map(|change| (change.model, change.lanes.clone())));
-        let rest = rest.into_iter().map(LaneId).collect();
-        self.feed(Event::Switch(&Switch { up, rest, models }));
+        let drain = drain.into_iter().map(LaneId).collect();
+        self.feed(Event::Switch(&Switch { up, drain, models }));
         assert_eq!(self.taken, Some(true));
     }
 
@@ -355,7 +355,7 @@ impl Harness {
         let up = |lane: u32, after: u32| LaneUp { spec: lane_spec(lane), after: vec![LaneId(after)] };
         let elsewhere =
             |model| ModelMove { model: ModelId(model), lanes: ModelLanes::All, times: Vec::new() };
-        let (up, rest, models) = match what {
+        let (up, drain, models) = match what {
             0 => (vec![], vec![active, 15], vec![]),
             1 => (vec![up(active, active)], vec![], vec![]),
             2 => (vec![LaneUp { after: vec![], ..up(active, 0) }], vec![active], vec![]),
@@ -370,8 +370,8 @@ impl Harness {
         // What the passing of time does, it does before.
         self.feed(Event::Tick);
         let before = self.router.clone();
-        let rest = rest.into_iter().map(LaneId).collect();
-        self.feed(Event::Switch(&Switch { up, rest, models }));
+        let drain = drain.into_iter().map(LaneId).collect();
+        self.feed(Event::Switch(&Switch { up, drain, models }));
         assert_eq!(self.taken, Some(false));
         assert!(self.router == before, "a refused switch changed something");
     }

@@ -4,9 +4,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use router_core::batch::{BatchOptions, Policy, Why};
+use router_core::batch::{BatchOptions, Policy, StartReason};
 use router_core::{
-    Arrival, BatchId, BatchReport, Class, Decided, Effect, Effects, Event, LaneId, LaneKind, LaneSpec,
+    Arrival, BatchId, BatchReport, Class, Decided, Effect, Effects, Event, LaneClass, LaneId, LaneSpec,
     ModelId, ModelLanes, ModelSpec, Nanos, Outcome, ProfilePoint, Reason, RequestId, Router, RouterConfig,
     ShapeKey, Tenant,
 };
@@ -32,7 +32,7 @@ impl World {
             ended: BTreeMap::new(),
         };
         let spec = ModelSpec {
-            measured_on: LaneKind::default(),
+            measured_on: LaneClass::default(),
             model: ModelId(0),
             max_batch,
             queue_limit: 1_000,
@@ -46,7 +46,7 @@ impl World {
             depth: lane.0,
             ahead: lane.1,
             cycle: None,
-            kind: LaneKind::default(),
+            lane_class: LaneClass::default(),
         }));
         world
     }
@@ -116,9 +116,9 @@ fn one_at_a_time(config: RouterConfig) -> World {
 }
 
 #[test]
-fn work_without_a_deadline_goes_under_work_with_one_until_its_patience_ends() {
-    let patience = Nanos::from_millis(35);
-    let mut world = one_at_a_time(RouterConfig { patience, ..RouterConfig::default() });
+fn work_without_a_deadline_goes_under_work_with_one_until_its_best_effort_max_wait_ends() {
+    let best_effort_max_wait = Nanos::from_millis(35);
+    let mut world = one_at_a_time(RouterConfig { best_effort_max_wait, ..RouterConfig::default() });
     world.arrive(0, 0, 0, Some(1_000));
     world.arrive(1, 0, 0, None);
     for slot in 2..8 {
@@ -205,12 +205,14 @@ fn a_batch_that_is_given_back_runs_again_and_says_so() {
     assert_eq!(world.ended[&7], (Outcome::Done, Reason::Answered));
     let told: Vec<Decided> =
         world.router.explain(RequestId::new(7, 0)).iter().map(|record| record.decided).collect();
-    let [Decided::Dispatch { rows: 1, why, lane: ran_on, .. }, Decided::End { outcome, batch: Some(_), .. }] =
-        told[..]
+    let [
+        Decided::Dispatch { rows: 1, reason, lane: ran_on, .. },
+        Decided::End { outcome, batch: Some(_), .. },
+    ] = told[..]
     else {
         panic!("{told:?}")
     };
-    assert_eq!((why, ran_on, outcome), (Why::LaneFree, LaneId(0), Outcome::Done));
+    assert_eq!((reason, ran_on, outcome), (StartReason::LaneFree, LaneId(0), Outcome::Done));
 }
 
 #[test]

@@ -4,7 +4,7 @@
 
 use router_core::batch::{BatchOptions, Policy};
 use router_core::{
-    Arrival, BatchId, BatchReport, Class, Effect, Effects, Event, LaneId, LaneKind, LaneSpec, LaneState,
+    Arrival, BatchId, BatchReport, Class, Effect, Effects, Event, LaneClass, LaneId, LaneSpec, LaneState,
     LaneUp, ModelId, ModelLanes, ModelMove, ModelSpec, Nanos, Outcome, ProfilePoint, Reason, RequestId,
     Router, RouterConfig, ShapeKey, Switch, Tenant,
 };
@@ -22,7 +22,7 @@ fn at_ms(ms: u64) -> Nanos {
 }
 
 fn lane(lane: LaneId) -> LaneSpec {
-    LaneSpec { lane, depth: 1, ahead: Nanos::ZERO, cycle: None, kind: LaneKind::default() }
+    LaneSpec { lane, depth: 1, ahead: Nanos::ZERO, cycle: None, lane_class: LaneClass::default() }
 }
 
 fn up(id: LaneId, after: &[LaneId]) -> LaneUp {
@@ -36,7 +36,7 @@ fn to(lanes: &[LaneId]) -> Vec<ModelMove> {
 /// From the old lane to the two that take its place.
 fn apart() -> Switch {
     let up = vec![up(OVERLAPPING, &[OLD]), up(BESIDE, &[])];
-    Switch { up, rest: vec![OLD], models: to(&[OVERLAPPING, BESIDE]) }
+    Switch { up, drain: vec![OLD], models: to(&[OVERLAPPING, BESIDE]) }
 }
 
 struct Timeline(Router);
@@ -49,7 +49,7 @@ impl Timeline {
         timeline.feed(
             0,
             Event::ModelUp(&ModelSpec {
-                measured_on: LaneKind::default(),
+                measured_on: LaneClass::default(),
                 model: MODEL,
                 max_batch: 1,
                 queue_limit: 100,
@@ -72,7 +72,7 @@ impl Timeline {
             }
             Effect::Finish { request, outcome: Outcome::Done, .. } => format!("answer {}", request.slot()),
             Effect::Finish { request, reason, .. } => format!("end {} {reason:?}", request.slot()),
-            Effect::LaneAtRest(lane) => format!("{} rests", lane.0),
+            Effect::LaneIdle(lane) => format!("{} rests", lane.0),
             Effect::Switched => "switched".to_owned(),
             ref other => format!("{other:?}"),
         };
@@ -107,17 +107,17 @@ impl Timeline {
 
 #[test]
 fn a_lane_waits_for_the_cores_that_an_old_one_still_uses_and_another_starts_at_once() {
-    use LaneState::{Active, AtRest, Emptying, Waiting};
+    use LaneState::{Active, Draining, Idle, Waiting};
     let mut t = Timeline::new();
     assert_eq!(t.arrive(0, 1, None), ["start [1] on 0"]);
     for slot in 2..5 {
         assert!(t.arrive(0, slot, Some(100)).is_empty());
     }
     assert_eq!(t.feed(0, Event::Switch(&apart())), ["switched", "start [2] on 2"]);
-    assert_eq!(t.states(), [Some(Emptying), Some(Waiting), Some(Active)]);
+    assert_eq!(t.states(), [Some(Draining), Some(Waiting), Some(Active)]);
     // Its first batch ends at 10 ms: only then its core is free.
     assert_eq!(t.done(10, OLD, true), ["answer 1", "0 rests", "start [3] on 1"]);
-    assert_eq!(t.states(), [Some(AtRest), Some(Active), Some(Active)]);
+    assert_eq!(t.states(), [Some(Idle), Some(Active), Some(Active)]);
     assert_eq!(t.done(10, BESIDE, true), ["answer 2", "start [4] on 2"]);
     assert_eq!(t.done(20, OVERLAPPING, true), ["answer 3"]);
     assert_eq!(t.feed(21, Event::LaneDown(OLD)), [""; 0], "nothing is lost");
@@ -147,7 +147,7 @@ fn during_probation_there_is_a_way_back() {
     assert_eq!(t.arrive(1, 4, None), [""; 0]);
     let back = Switch {
         up: vec![up(OLD, &[OVERLAPPING, BESIDE])],
-        rest: vec![OVERLAPPING, BESIDE],
+        drain: vec![OVERLAPPING, BESIDE],
         models: to(&[OLD]),
     };
     // The old lane never lost its batch; the one that waited for it had nothing to give up.
@@ -155,7 +155,7 @@ fn during_probation_there_is_a_way_back() {
     assert_eq!(t.done(10, OLD, true), ["answer 1"], "lane 2 holds a batch still");
     assert_eq!(t.done(11, BESIDE, true), ["answer 2", "2 rests", "start [3] on 0"]);
     assert_eq!(t.done(21, OLD, true), ["answer 3", "start [4] on 0"]);
-    assert_eq!(t.feed(22, Event::Switch(&Switch { rest: vec![BESIDE], ..Switch::default() })), ["switched"]);
+    assert_eq!(t.feed(22, Event::Switch(&Switch { drain: vec![BESIDE], ..Switch::default() })), ["switched"]);
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn a_lane_that_dies_while_others_wait_for_it_lets_them_go() {
     t.arrive(0, 2, None);
     t.arrive(0, 3, None);
     assert_eq!(t.feed(0, Event::Switch(&apart())), ["switched", "start [2] on 2"]);
-    assert_eq!(t.feed(3, Event::LaneDown(OLD)), ["end 1 LaneDied", "start [3] on 1"]);
+    assert_eq!(t.feed(3, Event::LaneDown(OLD)), ["end 1 LaneFailed", "start [3] on 1"]);
 }
 
 #[test]
@@ -188,7 +188,7 @@ fn a_batch_that_fails_after_its_model_lost_all_lanes_ends_its_requests() {
     t.0 = Router::new(RouterConfig::default()).unwrap();
     t.feed(0, Event::LaneUp(LaneSpec { depth: 1, ahead: Nanos::ZERO, ..lane(OLD) }));
     let spec = ModelSpec {
-        measured_on: LaneKind::default(),
+        measured_on: LaneClass::default(),
         model: MODEL,
         max_batch: 4,
         queue_limit: 100,
@@ -201,7 +201,7 @@ fn a_batch_that_fails_after_its_model_lost_all_lanes_ends_its_requests() {
     t.arrive(0, 2, None);
     t.arrive(0, 3, None);
     assert_eq!(t.done(10, OLD, true), ["answer 1", "start [2, 3] on 0"]);
-    let gone = Switch { rest: vec![OLD], ..Switch::default() };
+    let gone = Switch { drain: vec![OLD], ..Switch::default() };
     assert_eq!(t.feed(11, Event::Switch(&gone)), ["switched"]);
     assert_eq!(t.done(12, OLD, false), ["end 2 NoLane", "end 3 NoLane", "0 rests"]);
     assert_eq!(t.0.unfinished(), 0);

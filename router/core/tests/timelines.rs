@@ -4,7 +4,7 @@
 
 use router_core::batch::{BatchOptions, Policy};
 use router_core::{
-    Arrival, BatchId, BatchReport, Class, Effect, Effects, Event, LaneId, LaneKind, LaneSpec, ModelId,
+    Arrival, BatchId, BatchReport, Class, Effect, Effects, Event, LaneClass, LaneId, LaneSpec, ModelId,
     ModelLanes, ModelSpec, Nanos, Outcome, ProfilePoint, Reason, RequestId, Router, RouterConfig, ShapeKey,
     Tenant,
 };
@@ -24,7 +24,7 @@ fn at_ms(ms: u64) -> Nanos {
 fn spec(policy: Policy) -> ModelSpec {
     let point = |rows: u32| ProfilePoint { rows, row_bytes: 64, time: at_ms(9 + u64::from(rows)) };
     ModelSpec {
-        measured_on: LaneKind::default(),
+        measured_on: LaneClass::default(),
         model: MODEL,
         max_batch: 8,
         queue_limit: 4,
@@ -45,7 +45,7 @@ impl Timeline {
                 depth: 1,
                 ahead: Nanos::ZERO,
                 cycle: None,
-                kind: LaneKind::default(),
+                lane_class: LaneClass::default(),
             }),
         );
         timeline
@@ -163,7 +163,7 @@ fn policies_aim_a_margin_before_the_deadline_but_no_more_than_an_eighth() {
                 depth: 1,
                 ahead: Nanos::ZERO,
                 cycle: None,
-                kind: LaneKind::default(),
+                lane_class: LaneClass::default(),
             }),
         );
         assert!(t.arrive(0, 1, Some(40)).is_empty());
@@ -239,7 +239,7 @@ fn a_client_that_leaves_is_never_run() {
     t.arrive(0, 2, None);
     t.arrive(0, 3, None);
     let gone = t.feed(5, Event::Cancel(RequestId::new(2, 0)));
-    assert_eq!(finished(&gone), [(2, Outcome::Cancelled, Reason::ClientGone)]);
+    assert_eq!(finished(&gone), [(2, Outcome::Cancelled, Reason::ClientDisconnected)]);
     assert_eq!(dispatched(&t.done(10, running, true)).unwrap().1, [3]);
 }
 
@@ -268,7 +268,7 @@ fn a_dead_lane_fails_what_it_ran_and_refuses_what_only_it_could_run() {
     t.arrive(0, 1, None);
     t.arrive(0, 2, None);
     let ended = finished(&t.feed(5, Event::LaneDown(LaneId(0))));
-    assert_eq!(ended, [(1, Outcome::Failed, Reason::LaneDied), (2, Outcome::Refused, Reason::NoLane)]);
+    assert_eq!(ended, [(1, Outcome::Failed, Reason::LaneFailed), (2, Outcome::Refused, Reason::NoLane)]);
     assert_eq!(finished(&t.arrive(6, 3, None)), [(3, Outcome::Refused, Reason::NoLane)]);
 }
 
@@ -280,7 +280,7 @@ fn what_a_lost_lane_ran_runs_again_alone_and_not_a_third_time() {
         depth: 1,
         ahead: Nanos::NEVER,
         cycle: None,
-        kind: LaneKind::default(),
+        lane_class: LaneClass::default(),
     };
     let (first, _) = dispatched(&t.arrive(0, 1, None)).unwrap();
     for slot in 2..=4 {
@@ -289,14 +289,14 @@ fn what_a_lost_lane_ran_runs_again_alone_and_not_a_third_time() {
     let (_, members) = dispatched(&t.done(10, first, true)).unwrap();
     assert_eq!(members, [2, 3, 4]);
     t.feed(11, Event::LaneUp(other(1)));
-    let effects = t.feed(12, Event::LaneLost(LaneId(0)));
+    let effects = t.feed(12, Event::LaneFailed(LaneId(0)));
     assert_eq!(finished(&effects), [], "they have an answer coming");
     assert_eq!(dispatched(&effects).unwrap().1, [2], "on the other lane, and alone");
     t.feed(13, Event::LaneUp(other(0)));
-    let effects = t.feed(14, Event::LaneLost(LaneId(1)));
-    assert_eq!(finished(&effects), [(2, Outcome::Failed, Reason::LaneDiedTwice)]);
-    let last = finished(&t.feed(15, Event::LaneLost(LaneId(0))));
-    assert!(last.contains(&(3, Outcome::Failed, Reason::LaneDiedTwice)));
+    let effects = t.feed(14, Event::LaneFailed(LaneId(1)));
+    assert_eq!(finished(&effects), [(2, Outcome::Failed, Reason::LaneFailedTwice)]);
+    let last = finished(&t.feed(15, Event::LaneFailed(LaneId(0))));
+    assert!(last.contains(&(3, Outcome::Failed, Reason::LaneFailedTwice)));
     assert!(last.contains(&(4, Outcome::Refused, Reason::NoLane)), "{last:?}: it was not run a second time");
 }
 
@@ -304,8 +304,8 @@ fn what_a_lost_lane_ran_runs_again_alone_and_not_a_third_time() {
 fn without_another_lane_what_a_lost_one_ran_may_be_sent_again() {
     let mut t = Timeline::new(deadline());
     t.arrive(0, 1, None);
-    let ended = finished(&t.feed(5, Event::LaneLost(LaneId(0))));
-    assert_eq!(ended, [(1, Outcome::Refused, Reason::LaneDied)]);
+    let ended = finished(&t.feed(5, Event::LaneFailed(LaneId(0))));
+    assert_eq!(ended, [(1, Outcome::Refused, Reason::LaneFailed)]);
 }
 
 #[test]

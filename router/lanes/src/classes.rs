@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use router_core::LaneKind;
+use router_core::LaneClass;
 
 /// Lane classes: one for each size of gpulet on each device type. Class 0 stays free, because routers use it for lanes
 /// of unknown speed.
@@ -24,10 +24,10 @@ impl LaneClasses {
 
     /// The class of a gpulet with this many units of a device. The same size on the same device type always has the
     /// same class.
-    pub fn of(&mut self, device: &str, units: u32) -> LaneKind {
+    pub fn of(&mut self, device: &str, units: u32) -> LaneClass {
         let next = u32::try_from(self.numbers.len()).unwrap_or(u32::MAX).saturating_add(1);
         let device_type = self.device_type(device).to_owned();
-        LaneKind(*self.numbers.entry((device_type, units)).or_insert(next))
+        LaneClass(*self.numbers.entry((device_type, units)).or_insert(next))
     }
 
     /// An unknown device is a type of its own.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use gpulet_core::control::Model;
 use gpulet_core::rollout::{self, Active, GpuletId};
 use router_core::{
-    ConfigError, Cycle, CycleSlot, KindTimes, LaneId, LaneKind, LaneSpec, LaneUp, ModelId, ModelLanes,
+    ConfigError, Cycle, CycleSlot, LaneClass, LaneClassTimes, LaneId, LaneSpec, LaneUp, ModelId, ModelLanes,
     ModelMove, ProfilePoint, Switch,
 };
 
@@ -48,7 +48,7 @@ pub fn lanes_of(
     classes: &mut LaneClasses,
 ) -> Result<Switch, Untranslatable> {
     let known = |gpulet: GpuletId| lane(gpulet).ok_or(Untranslatable::NoLane(gpulet));
-    let mut shares: BTreeMap<GpuletId, (LaneKind, &str, u32)> = BTreeMap::new();
+    let mut shares: BTreeMap<GpuletId, (LaneClass, &str, u32)> = BTreeMap::new();
     let mut up = Vec::with_capacity(table.active.len());
     for active in &table.active {
         let gpulet = &active.gpulet;
@@ -63,7 +63,7 @@ pub fn lanes_of(
     for version in versions {
         let routes = table.routes.iter().filter(|route| route.workload == version.model.name);
         let gpulets: Vec<GpuletId> = routes.flat_map(|route| &route.slots).map(|slot| slot.gpulet).collect();
-        let on: BTreeMap<LaneKind, (&str, u32)> = gpulets
+        let on: BTreeMap<LaneClass, (&str, u32)> = gpulets
             .iter()
             .filter_map(|gpulet| shares.get(gpulet))
             .map(|(class, device, units)| (*class, (classes.device_type(device), *units)))
@@ -74,15 +74,15 @@ pub fn lanes_of(
             times: times(version, on),
         });
     }
-    Ok(Switch { up, rest, models })
+    Ok(Switch { up, drain: rest, models })
 }
 
-fn times(version: &Version<'_>, on: BTreeMap<LaneKind, (&str, u32)>) -> Vec<KindTimes> {
+fn times(version: &Version<'_>, on: BTreeMap<LaneClass, (&str, u32)>) -> Vec<LaneClassTimes> {
     let Some(row_bytes) = version.row_bytes else { return Vec::new() };
-    let of = |(kind, (device_type, units)): (LaneKind, (&str, u32))| {
+    let of = |(lane_class, (device_type, units)): (LaneClass, (&str, u32))| {
         let point = |(rows, time)| ProfilePoint { rows, row_bytes, time };
         let profile = points(version.model, device_type, units).into_iter().map(point).collect();
-        KindTimes { kind, profile }
+        LaneClassTimes { lane_class, profile }
     };
     on.into_iter().map(of).filter(|times| !times.profile.is_empty()).collect()
 }

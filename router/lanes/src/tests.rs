@@ -4,7 +4,9 @@ use gpulet_core::control::Model;
 use gpulet_core::plan::{Gpulet, Slot};
 use gpulet_core::profile::{Cell, Header, Line, Profile, Source};
 use gpulet_core::rollout::{self, Active, GpuletId, Route, RouteSlot};
-use router_core::{Cycle, CycleSlot, KindTimes, LaneId, LaneKind, ModelId, ModelLanes, Nanos, ProfilePoint};
+use router_core::{
+    Cycle, CycleSlot, LaneClass, LaneClassTimes, LaneId, ModelId, ModelLanes, Nanos, ProfilePoint,
+};
 
 use super::*;
 
@@ -107,17 +109,22 @@ fn gpulets_become_lanes_with_classes_times_and_time_slices() {
     assert_eq!(switch.up[0].spec.cycle, Some(cycle), "every version of `a` has the time slice of `a`");
     assert_eq!(switch.up[1].spec.cycle, None, "a single model needs no time slices");
     assert_eq!(switch.up[1].after, [LaneId(9)], "a gpulet that was closed holds no batch");
-    assert_eq!([0, 1].map(|at| switch.up[at].spec.kind), [LaneKind(1), LaneKind(2)], "two units and one");
-    assert_eq!(switch.rest, [LaneId(9)]);
+    assert_eq!(
+        [0, 1].map(|at| switch.up[at].spec.lane_class),
+        [LaneClass(1), LaneClass(2)],
+        "two units and one"
+    );
+    assert_eq!(switch.drain, [LaneId(9)]);
 
     let points = |time| {
         let point = |rows| ProfilePoint { rows, row_bytes: 4, time: Nanos(time) };
         [1, 2, 4, 8].map(point).to_vec()
     };
     let (both, one) = (points(5 * MS), points(10 * MS));
-    assert_eq!(switch.models[0].times, [KindTimes { kind: LaneKind(1), profile: both.clone() }]);
+    assert_eq!(switch.models[0].times, [LaneClassTimes { lane_class: LaneClass(1), profile: both.clone() }]);
     assert_eq!(switch.models[2].lanes, ModelLanes::Only(vec![LaneId(0), LaneId(1)]));
-    let times = [(1, both), (2, one)].map(|(kind, profile)| KindTimes { kind: LaneKind(kind), profile });
+    let times = [(1, both), (2, one)]
+        .map(|(lane_class, profile)| LaneClassTimes { lane_class: LaneClass(lane_class), profile });
     assert_eq!(switch.models[2].times, times);
     assert_eq!(switch.models[3].lanes, ModelLanes::Only(Vec::new()), "a model without a route runs nowhere");
 }
@@ -144,7 +151,7 @@ fn lanes_of_the_same_size_on_the_same_device_type_share_a_class() {
     let mut classes = classes();
     let found = [("toy-0", 1), ("toy-1", 1), ("toy-0", 2), ("other", 1)]
         .map(|(device, units)| classes.of(device, units));
-    assert_eq!(found, [1, 1, 2, 3].map(LaneKind));
+    assert_eq!(found, [1, 1, 2, 3].map(LaneClass));
 }
 
 #[test]

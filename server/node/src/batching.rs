@@ -9,7 +9,7 @@ pub fn policy(config: &EffectiveConfig) -> Result<Policy, String> {
     let options = BatchOptions {
         max_delay: (!config.max_delay.is_zero()).then(|| Nanos::from(config.max_delay)),
         preferred: config.preferred.iter().map(|size| size.get()).collect(),
-        give_up: None,
+        drop: None,
     };
     Policy::new(&config.policy, &options).map_err(|error| format!("models.{}.batching.{error}", config.name))
 }

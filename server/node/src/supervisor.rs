@@ -285,7 +285,7 @@ impl Task {
     fn take_out(&self, lane: u32) {
         let catalog = Arc::clone(&self.catalog);
         tokio::spawn(async move {
-            catalog.router().lane_lost(LaneId(lane)).await;
+            catalog.router().lane_failed(LaneId(lane)).await;
             catalog.take_out(lane);
         });
     }
@@ -297,7 +297,7 @@ impl Task {
         tokio::spawn(async move {
             let result = async {
                 // What the lane ran when it was lost has come back then.
-                catalog.router().lane_lost(LaneId(lane)).await;
+                catalog.router().lane_failed(LaneId(lane)).await;
                 catalog.take_out(lane);
                 let sink = catalog.router().lane_sink();
                 let open = move || devices.open(lane, &share, sink, watch);

@@ -1,12 +1,12 @@
 //! Early against lazy drop: one lane, Poisson, 100 ms, planned batch 25 with 2 l(25) = 100 ms. By our own check of
 //! Nexus' claim, early drop holds 22 % more at 1.0 ms a row (more fixed cost), 15 % at 1.4, 5 % at 1.8.
 
-use router_core::batch::{BatchOptions, GiveUp};
+use router_core::batch::{BatchOptions, DropMode};
 use sim::{Search, Setup, capacity};
 
 use crate::support::parse;
 
-fn capacity_of(alpha_ms: f64, give_up: GiveUp) -> f64 {
+fn capacity_of(alpha_ms: f64, drop: DropMode) -> f64 {
     let beta_ms = 50.0 - 25.0 * alpha_ms;
     let workload = parse(&format!(
         r#"
@@ -19,7 +19,7 @@ fn capacity_of(alpha_ms: f64, give_up: GiveUp) -> f64 {
         rate = 400.0
         "#
     ));
-    let options = BatchOptions { give_up: Some(give_up), preferred: vec![25], ..BatchOptions::default() };
+    let options = BatchOptions { drop: Some(drop), preferred: vec![25], ..BatchOptions::default() };
     let setup = Setup::named("nexus", &options).unwrap();
     let found = capacity(&workload, &setup, &Search::default(), &[1, 2], &mut |_| {}).unwrap();
     assert!(found.settled, "{found:?}");
@@ -36,7 +36,7 @@ const TOLERANCE: f64 = 0.04;
 fn early_drop_holds_more_than_lazy_drop_and_the_more_so_the_larger_the_fixed_cost() {
     let mut gains = Vec::new();
     for (alpha_ms, early_known, lazy_known) in KNOWN {
-        let (early, lazy) = (capacity_of(alpha_ms, GiveUp::Hopeless), capacity_of(alpha_ms, GiveUp::Expired));
+        let (early, lazy) = (capacity_of(alpha_ms, DropMode::Early), capacity_of(alpha_ms, DropMode::Lazy));
         let gain = early / lazy - 1.0;
         println!("alpha {alpha_ms} ms: early {early:.0}, lazy {lazy:.0} a second, {:+.1} %", gain * 100.0);
         for (found, known) in [(early, early_known), (lazy, lazy_known)] {

@@ -1,4 +1,4 @@
-use super::{BatchOptions, BatchPolicy, Decision, GiveUp, Observation, QueueView, Shot, Why};
+use super::{BatchOptions, BatchPolicy, Decision, DropMode, Observation, QueueView, Proposal, StartReason};
 use crate::{ConfigError, Nanos};
 
 /// Rows that the bound grows by when a batch was in time.
@@ -38,14 +38,14 @@ impl BatchPolicy for Aimd {
 
     fn decide(&self, now: Nanos, queue: &QueueView<'_>) -> Decision {
         let bound = self.bound.min(queue.max_batch);
-        let fire = |take, why| Decision::Fire(Shot { skip: 0, take, rank: queue.oldest_arrival.0, why });
+        let fire = |take, reason| Decision::Fire(Proposal { skip: 0, take, rank: queue.oldest_arrival.0, reason });
         let patience_ends = queue.oldest_arrival.after(self.max_delay);
         if queue.rows >= bound {
-            fire(bound, Why::Full)
+            fire(bound, StartReason::Full)
         } else if self.max_delay == Nanos::ZERO {
-            fire(queue.rows, Why::LaneFree)
+            fire(queue.rows, StartReason::LaneFree)
         } else if patience_ends <= now {
-            fire(queue.rows, Why::DelayOver)
+            fire(queue.rows, StartReason::DelayOver)
         } else {
             Decision::Wait(patience_ends)
         }
@@ -62,8 +62,8 @@ impl BatchPolicy for Aimd {
         .max(1);
     }
 
-    fn gives_up(&self) -> GiveUp {
-        GiveUp::Expired
+    fn drop_mode(&self) -> DropMode {
+        DropMode::Lazy
     }
 }
 
@@ -92,9 +92,9 @@ mod tests {
         policy.observe(Nanos::ZERO, &done);
     }
 
-    fn taken(policy: &Aimd, ms: u64, waiting: u32) -> Result<(u32, Why), Nanos> {
+    fn taken(policy: &Aimd, ms: u64, waiting: u32) -> Result<(u32, StartReason), Nanos> {
         match policy.decide(Nanos::from_millis(ms), &Scene::new(&[(1, 10)]).crowd(waiting).view()) {
-            Decision::Fire(shot) => Ok((shot.take, shot.why)),
+            Decision::Fire(proposal) => Ok((proposal.take, proposal.reason)),
             Decision::Wait(until) => Err(until),
         }
     }
@@ -102,12 +102,12 @@ mod tests {
     #[test]
     fn the_bound_starts_at_one_and_follows_the_objective() {
         let mut policy = aimd(None);
-        assert_eq!(taken(&policy, 0, 20), Ok((1, Why::Full)));
+        assert_eq!(taken(&policy, 0, 20), Ok((1, StartReason::Full)));
         (0..10).for_each(|_| report(&mut policy, 20, Some(20)));
-        assert_eq!(taken(&policy, 0, 20), Ok((11, Why::Full)));
+        assert_eq!(taken(&policy, 0, 20), Ok((11, StartReason::Full)));
         report(&mut policy, 21, Some(20));
-        assert_eq!(taken(&policy, 0, 20), Ok((9, Why::Full)));
-        assert_eq!(taken(&policy, 0, 3), Ok((3, Why::LaneFree)));
+        assert_eq!(taken(&policy, 0, 20), Ok((9, StartReason::Full)));
+        assert_eq!(taken(&policy, 0, 3), Ok((3, StartReason::LaneFree)));
     }
 
     #[test]
@@ -124,7 +124,7 @@ mod tests {
         let mut policy = aimd(Some(2));
         (0..3).for_each(|_| report(&mut policy, 1, Some(20)));
         assert_eq!(taken(&policy, 1, 3), Err(Nanos::from_millis(2)));
-        assert_eq!(taken(&policy, 1, 4), Ok((4, Why::Full)));
-        assert_eq!(taken(&policy, 2, 3), Ok((3, Why::DelayOver)));
+        assert_eq!(taken(&policy, 1, 4), Ok((4, StartReason::Full)));
+        assert_eq!(taken(&policy, 2, 3), Ok((3, StartReason::DelayOver)));
     }
 }

@@ -1,4 +1,4 @@
-use super::{BatchOptions, BatchPolicy, Decision, QueueView, Shot, Waiting, Why};
+use super::{BatchOptions, BatchPolicy, Decision, QueueView, Proposal, Waiting, StartReason};
 use crate::{ConfigError, Nanos};
 
 /// Batch sizes that have a strategy.
@@ -49,7 +49,7 @@ impl BatchPolicy for Clockwork {
             }
             let take = queue.head.rows;
             let rank = queue.latest_start(queue.head.deadline, take).0;
-            return Decision::Fire(Shot { skip: 0, take, rank, why: Why::LastStart });
+            return Decision::Fire(Proposal { skip: 0, take, rank, reason: StartReason::LastStart });
         };
         let limit = rows_left.min(queue.max_batch);
         let usable = |&size: &u32| size == 1 || (size <= limit && queue.time(size) <= LONGEST);
@@ -57,12 +57,12 @@ impl BatchPolicy for Clockwork {
         let in_time = |size: &u32| begins.after(queue.time(*size)) <= head.deadline;
         let first_to_start = sizes().next().unwrap_or(1);
         let take = sizes().find(in_time).unwrap_or(1).max(head.rows);
-        let why = match take {
-            take if take >= limit => Why::LaneFree,
-            take if take < first_to_start => Why::LastStart,
-            _ => Why::PreferredSize,
+        let reason = match take {
+            take if take >= limit => StartReason::LaneFree,
+            take if take < first_to_start => StartReason::LastStart,
+            _ => StartReason::PreferredSize,
         };
-        Decision::Fire(Shot { skip, take, rank: queue.latest_start(head.deadline, first_to_start).0, why })
+        Decision::Fire(Proposal { skip, take, rank: queue.latest_start(head.deadline, first_to_start).0, reason })
     }
 }
 
@@ -93,9 +93,9 @@ mod tests {
         scene
     }
 
-    fn decided(micros: u64, scene: &Scene) -> Result<Shot, Nanos> {
+    fn decided(micros: u64, scene: &Scene) -> Result<Proposal, Nanos> {
         match Clockwork.decide(Nanos::from_micros(micros), &scene.view()) {
-            Decision::Fire(shot) => Ok(shot),
+            Decision::Fire(proposal) => Ok(proposal),
             Decision::Wait(until) => Err(until),
         }
     }
@@ -120,16 +120,16 @@ mod tests {
 
     #[test]
     fn the_rank_is_the_latest_start_of_the_largest_size_that_waits() {
-        let shot = decided(0, &scene(&[20_000; 9])).unwrap();
-        assert!(shot.rank.abs_diff(10_000_000) < 50_000, "20 - L(8): {}", shot.rank);
+        let proposal = decided(0, &scene(&[20_000; 9])).unwrap();
+        assert!(proposal.rank.abs_diff(10_000_000) < 50_000, "20 - L(8): {}", proposal.rank);
     }
 
     #[test]
     fn what_is_late_once_the_lane_is_free_is_given_up_at_dispatch() {
         let mut ahead = scene(&[4_000, 8_500, 30_000, 30_000]);
         ahead.begins = Nanos::from_micros(6_000);
-        let shot = decided(0, &ahead).unwrap();
-        assert_eq!((shot.skip, shot.take), (2, 2));
+        let proposal = decided(0, &ahead).unwrap();
+        assert_eq!((proposal.skip, proposal.take), (2, 2));
     }
 
     #[test]

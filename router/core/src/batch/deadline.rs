@@ -1,4 +1,4 @@
-use super::{BatchOptions, BatchPolicy, Candidate, Decision, Demand, Observation, PoolView, QueueView, Shot, Waiting, Why};
+use super::{BatchOptions, BatchPolicy, Candidate, Decision, Demand, Observation, PoolView, QueueView, Proposal, Waiting, StartReason};
 use crate::rate::decay;
 use crate::{ConfigError, Nanos};
 
@@ -71,7 +71,7 @@ const EARLY: f64 = 0.031;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Deadline {
     /// `B` in rows, at least 1.
-    unit: f64,
+    target: f64,
     /// The same, and the batches a second that the model needs at that size.
     demand: Demand,
     /// Lanes that these batches keep busy.
@@ -82,13 +82,13 @@ pub struct Deadline {
 
 impl Default for Deadline {
     fn default() -> Self {
-        Self { unit: 1.0, demand: Demand::default(), lanes: 0.0, paying: 1 }
+        Self { target: 1.0, demand: Demand::default(), lanes: 0.0, paying: 1 }
     }
 }
 
 impl BatchPolicy for Deadline {
     const NAME: &'static str = "deadline";
-    const FORESEES: bool = true;
+    const LEARNS_WAIT: bool = true;
     const CHOICES: u32 = 8;
     const SUMMARY: &'static str = "as large as load and deadlines make worth it; gives up a few to answer many; spaces lanes evenly";
 
@@ -101,19 +101,19 @@ impl BatchPolicy for Deadline {
         let head = queue.head;
         if head.deadline == Nanos::NEVER {
             let take = sized(now, queue, queue.rows.min(queue.max_batch).max(head.rows), self.paying);
-            return Decision::Fire(Shot { skip: 0, take, rank: u64::MAX, why: Why::SoonestOnAverage });
+            return Decision::Fire(Proposal { skip: 0, take, rank: u64::MAX, reason: StartReason::SoonestOnAverage });
         }
         if queue.pool.free == 0 {
             // Only the turn matters now; the rest is decided when there is a lane.
             let take = queue.largest_by(now, head.deadline).min(queue.rows);
             let rank = rank(now, queue, 0, &head, take);
-            return Decision::Fire(Shot { skip: 0, take, rank, why: Why::Enough });
+            return Decision::Fire(Proposal { skip: 0, take, rank, reason: StartReason::Enough });
         }
         let (skip, first, limit) = self.cut(now, queue);
         let waiting = queue.rows.saturating_sub(skip_rows(queue, skip)).max(first.rows);
         let take = limit.min(waiting);
         let rank = rank(now, queue, skip, &first, take);
-        let fire = |take, why| Decision::Fire(Shot { skip, take, rank, why });
+        let fire = |take, reason| Decision::Fire(Proposal { skip, take, rank, reason });
         // From here on one more row would make the first request late.
         let last_start = queue.latest_start(first.deadline, take.saturating_add(1).min(queue.max_batch));
         let urgent = last_start <= now;
@@ -121,19 +121,19 @@ impl BatchPolicy for Deadline {
             return Decision::Wait(if urgent { Nanos::NEVER } else { last_start });
         }
         if take == queue.max_batch {
-            return fire(take, Why::Full);
+            return fire(take, StartReason::Full);
         }
         if urgent {
-            return fire(sized(now, queue, take, self.paying), Why::LastStart);
+            return fire(sized(now, queue, take, self.paying), StartReason::LastStart);
         }
         // Waiting for company never costs a request more time than the batch itself.
-        let patient_until = queue.oldest_arrival.after(queue.time(self.unit as u32));
-        if self.unit <= 1.0 || patient_until <= now {
-            return fire(sized(now, queue, take, self.paying), Why::Enough);
+        let patient_until = queue.oldest_arrival.after(queue.time(self.target as u32));
+        if self.target <= 1.0 || patient_until <= now {
+            return fire(sized(now, queue, take, self.paying), StartReason::Enough);
         }
         let last_start = last_start.min(patient_until);
         match self.enough_at(now, queue, f64::from(take)) {
-            None => fire(sized(now, queue, take, self.paying), Why::Enough),
+            None => fire(sized(now, queue, take, self.paying), StartReason::Enough),
             Some(at) => Decision::Wait(at.min(last_start)),
         }
     }
@@ -145,7 +145,7 @@ impl BatchPolicy for Deadline {
         let (mut slipped, mut best) = (0.0, (f64::INFINITY, 0));
         for (nth, candidate) in (0..pool.lanes).zip(candidates) {
             let slo = candidate.slo.0.max(1) as f64;
-            let spare = (candidate.shot.rank as f64 - now.0 as f64) / slo;
+            let spare = (candidate.proposal.rank as f64 - now.0 as f64) / slo;
             let cost = slipped + BUNCHED * bunching(now, candidate.time, pool) + EARLY * spare;
             if cost < best.0 {
                 best = (cost, nth as usize);
@@ -163,11 +163,11 @@ impl BatchPolicy for Deadline {
 
     fn observe(&mut self, _now: Nanos, done: &Observation<'_>) {
         let Some(slo) = done.slo else { return };
-        (self.unit, self.paying) = unit(done, slo);
-        let (batches, time) = (done.rate / self.unit, done.cost.cautious(self.unit as u32, done.row_bytes));
+        (self.target, self.paying) = unit(done, slo);
+        let (batches, time) = (done.rate / self.target, done.cost.cautious(self.target as u32, done.row_bytes));
         self.lanes = batches * time.0 as f64 / 1e9;
         let short_lanes = if time <= done.tightest { self.lanes } else { 0.0 };
-        self.demand = Demand { unit: self.unit, batches, short_lanes };
+        self.demand = Demand { target_batch: self.target, batches, short_lanes };
     }
 
     fn demand(&self) -> Demand {
@@ -180,14 +180,14 @@ impl Deadline {
     fn cut(&self, now: Nanos, queue: &QueueView<'_>) -> (u32, Waiting, u32) {
         let crowd = self.crowd(queue);
         let share = self.share(queue);
-        let least = (CUT + CUT_SLOPE * (crowd - 1.0) * (1.0 - 1.0 / share)).clamp(0.3, 1.5) * self.unit;
+        let least = (CUT + CUT_SLOPE * (crowd - 1.0) * (1.0 - 1.0 / share)).clamp(0.3, 1.5) * self.target;
         // A head that lets a batch be as large as it may ever be stands in nobody's way.
         let least = least.min(f64::from(queue.max_batch));
         let step = 1.0 + (share - 1.0) * crowd;
         let (mut skip, mut first) = (0, queue.head);
         let mut rows_left = queue.rows;
         let mut limit = loop {
-            let room = queue.room_by(now, first.deadline);
+            let room = queue.fractional_rows_by(now, first.deadline);
             let limit = room as u32;
             if limit >= rows_left
                 || room >= least
@@ -220,12 +220,12 @@ impl Deadline {
             // Beyond the last lane the first ones come round again, a batch later.
             let (round, nth) = (lane as u32 / queue.pool.lanes, lane as u32 % queue.pool.lanes);
             let Some(at) = queue.pool.free_at(now, nth) else { return false };
-            let at = at.after(Nanos(queue.time(self.unit as u32).0.saturating_mul(u64::from(round))));
-            let room = queue.room_by(at, first.deadline);
+            let at = at.after(Nanos(queue.time(self.target as u32).0.saturating_mul(u64::from(round))));
+            let room = queue.fractional_rows_by(at, first.deadline);
             if room as u32 >= queue.len() - position {
                 return true;
             }
-            if room < CUT_BEHIND * self.unit {
+            if room < CUT_BEHIND * self.target {
                 return false;
             }
             position = after(queue, position, room as u32);
@@ -258,7 +258,7 @@ impl Deadline {
     /// How much the other models of the pool have waiting, in halves of their units.
     fn crowd(&self, queue: &QueueView<'_>) -> f64 {
         let rows = queue.pool.queued.saturating_sub(u64::from(queue.rows)) as f64;
-        let units = queue.pool.demand.unit - self.unit;
+        let units = queue.pool.demand.target_batch - self.target;
         if units < 0.5 { 0.0 } else { (rows / (0.5 * units)).min(CROWDED) }
     }
 
@@ -266,7 +266,7 @@ impl Deadline {
     fn enough_at(&self, now: Nanos, queue: &QueueView<'_>, rows: f64) -> Option<Nanos> {
         let soon = SOON * queue.slo().0 as f64;
         let full = FULL * pressure(now, queue);
-        let wanted = ((full - rows / self.unit) / SUPPLY + 1.0) / self.share(queue);
+        let wanted = ((full - rows / self.target) / SUPPLY + 1.0) / self.share(queue);
         let free = f64::from(queue.pool.free);
         let (mut busy, mut supply) = (0.0, free);
         for nth in queue.pool.free..queue.pool.lanes.min(LANES_AHEAD) {
@@ -408,9 +408,9 @@ mod tests {
         policy
     }
 
-    fn fired(decision: Decision) -> Option<(u32, u32, Why)> {
+    fn fired(decision: Decision) -> Option<(u32, u32, StartReason)> {
         match decision {
-            Decision::Fire(shot) => Some((shot.skip, shot.take, shot.why)),
+            Decision::Fire(proposal) => Some((proposal.skip, proposal.take, proposal.reason)),
             Decision::Wait(_) => None,
         }
     }
@@ -418,10 +418,10 @@ mod tests {
     #[test]
     fn the_unit_is_what_the_rate_fills_within_the_objective() {
         // b rows arrive in b / 1,000 s and take b + 5 ms: 10 of them fill 25 ms.
-        assert!((learned(&scene(), 1_000.0, 25).unit - 10.0).abs() < 0.05);
-        assert_eq!(learned(&scene(), 10.0, 25).unit, 1.0, "nothing to gather");
+        assert!((learned(&scene(), 1_000.0, 25).target - 10.0).abs() < 0.05);
+        assert_eq!(learned(&scene(), 10.0, 25).target, 1.0, "nothing to gather");
         let no_gain = Scene::new(&[(1, 10_000), (2, 20_500), (4, 42_000), (8, 85_000)]);
-        assert_eq!(learned(&no_gain, 1_000.0, 500).unit, 1.0, "a model that loses by batching");
+        assert_eq!(learned(&no_gain, 1_000.0, 500).target, 1.0, "a model that loses by batching");
     }
 
     #[test]
@@ -429,7 +429,7 @@ mod tests {
         let mut scene = scene();
         scene.arrive(0, Some(25_000));
         let decision = learned(&scene, 1_000.0, 25).decide(Nanos::ZERO, &scene.view());
-        assert_eq!(fired(decision), Some((0, 1, Why::Enough)));
+        assert_eq!(fired(decision), Some((0, 1, StartReason::Enough)));
     }
 
     #[test]
@@ -441,7 +441,7 @@ mod tests {
         let Decision::Wait(until) = policy.decide(Nanos::ZERO, &scene.view()) else { panic!("it should wait") };
         assert!(until <= Nanos::from_millis(17), "three rows must start at 17 ms: {until}");
         let last = policy.decide(Nanos::from_millis(17), &scene.view());
-        assert_eq!(fired(last), Some((0, 2, Why::LastStart)));
+        assert_eq!(fired(last), Some((0, 2, StartReason::LastStart)));
     }
 
     #[test]
@@ -484,7 +484,7 @@ mod tests {
         scene.arrive(0, Some(7_500)).arrive(1_000, Some(25_000)).arrive(1_000, Some(25_000)).arrive(1_000, Some(25_000));
         scene.busy_until(2_000);
         let decision = learned(&scene, 1_000.0, 25).decide(Nanos::ZERO, &scene.view());
-        assert_eq!(fired(decision), Some((0, 2, Why::LastStart)));
+        assert_eq!(fired(decision), Some((0, 2, StartReason::LastStart)));
     }
 
     #[test]

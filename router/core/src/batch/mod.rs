@@ -20,7 +20,7 @@ pub use view::{PoolView, QueueView};
 
 /// A batch that a policy wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shot {
+pub struct Proposal {
     /// Requests at the head of the queue to give up, so that those after them can be answered.
     pub skip: u32,
     /// At most this many rows; whole requests only, at least one.
@@ -29,14 +29,14 @@ pub struct Shot {
     /// may share lanes with others.
     pub rank: u64,
     /// For people.
-    pub why: Why,
+    pub reason: StartReason,
 }
 
 /// What to do with a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// Start this as soon as there is a lane; what is waiting then is asked about again.
-    Fire(Shot),
+    Fire(Proposal),
     /// Look again then, or when the queue changes.
     Wait(Nanos),
 }
@@ -45,7 +45,7 @@ pub enum Decision {
 #[derive(Clone, Copy, Debug)]
 pub struct Candidate {
     /// What it would fire.
-    pub shot: Shot,
+    pub proposal: Proposal,
     /// Time that it should take.
     pub time: Nanos,
     /// From arrival to deadline of its first request.
@@ -61,7 +61,7 @@ pub struct Candidate {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Demand {
     /// Rows of the batches that it aims at.
-    pub unit: f64,
+    pub target_batch: f64,
     /// Such batches a second.
     pub batches: f64,
     /// Lanes that they keep busy, if they are done within the shortest objective seen on their lanes; else zero.
@@ -71,7 +71,7 @@ pub struct Demand {
 /// Why a batch was started when it was, and with so many rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Why {
+pub enum StartReason {
     /// A lane was free; the policy never waits.
     LaneFree,
     /// As many rows as a batch may have.
@@ -99,11 +99,11 @@ pub enum Why {
 /// When a queued request is given up by the machine, without asking the policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum GiveUp {
+pub enum DropMode {
     /// As soon as not even a batch of its own would be done by its deadline (early drop).
-    Hopeless,
+    Early,
     /// When its deadline has passed (lazy drop); a batch may be started that ends too late.
-    Expired,
+    Lazy,
 }
 
 /// A finished batch, for policies that learn.
@@ -161,7 +161,7 @@ pub struct BatchOptions {
     /// Batch sizes worth firing at once, ascending; for a planning policy, the one size to use instead of its plan's.
     pub preferred: Vec<u32>,
     /// When hopeless requests are given up, where a policy leaves the choice.
-    pub give_up: Option<GiveUp>,
+    pub drop: Option<DropMode>,
 }
 
 /// How batches are formed.
@@ -178,7 +178,7 @@ pub trait BatchPolicy: Sized {
 
     /// Whether admission learns from requests that it let in and that were given up all the same, so that those after
     /// them are refused at arrival.
-    const FORESEES: bool = false;
+    const LEARNS_WAIT: bool = false;
 
     /// How many of the queues that want a lane are put before [`BatchPolicy::choose`].
     const CHOICES: u32 = 1;
@@ -189,7 +189,7 @@ pub trait BatchPolicy: Sized {
     /// Looks, never changes.
     fn decide(&self, now: Nanos, queue: &QueueView<'_>) -> Decision;
 
-    /// Which of several queues of equal standing gets the lane: a position in `candidates`, which are in order of rank.
+    /// Which of several queues of equal priority gets the lane: a position in `candidates`, which are in order of rank.
     fn choose(_now: Nanos, _candidates: &[Candidate], _pool: &PoolView<'_>) -> usize {
         0
     }
@@ -203,12 +203,12 @@ pub trait BatchPolicy: Sized {
     }
 
     /// When queued requests are given up.
-    fn gives_up(&self) -> GiveUp {
-        GiveUp::Hopeless
+    fn drop_mode(&self) -> DropMode {
+        DropMode::Early
     }
 
-    /// A running batch is recalled when one of this many times its rows, in percent, finds no lane.
-    fn recalls(&self) -> Option<u32> {
+    /// A running batch is preempted when one of this many times its rows, in percent, finds no lane.
+    fn preempts(&self) -> Option<u32> {
         None
     }
 
@@ -266,13 +266,13 @@ macro_rules! policies {
                 match self { $(Self::$policy(_) => $policy::AHEAD),+ }
             }
 
-            /// See [`BatchPolicy::gives_up`].
-            pub fn gives_up(&self) -> GiveUp {
-                match self { $(Self::$policy(policy) => policy.gives_up()),+ }
+            /// See [`BatchPolicy::drop_mode`].
+            pub fn drop_mode(&self) -> DropMode {
+                match self { $(Self::$policy(policy) => policy.drop_mode()),+ }
             }
 
-            pub(crate) fn foresees(&self) -> bool {
-                match self { $(Self::$policy(_) => $policy::FORESEES),+ }
+            pub(crate) fn learns_wait(&self) -> bool {
+                match self { $(Self::$policy(_) => $policy::LEARNS_WAIT),+ }
             }
 
             pub(crate) fn epoch(&self) -> Option<Nanos> {
@@ -299,8 +299,8 @@ macro_rules! policies {
                 match self { $(Self::$policy(policy) => policy.demand()),+ }
             }
 
-            pub(crate) fn recalls(&self) -> Option<u32> {
-                match self { $(Self::$policy(policy) => policy.recalls()),+ }
+            pub(crate) fn preempts(&self) -> Option<u32> {
+                match self { $(Self::$policy(policy) => policy.preempts()),+ }
             }
 
             pub(crate) fn plan(&self, sessions: &[Session<'_>], lanes: &[LaneId]) -> Vec<Vec<Assignment>> {
@@ -352,7 +352,7 @@ impl BatchOptions {
         let given = [
             ("max_delay", self.max_delay.is_some()),
             ("preferred", !self.preferred.is_empty()),
-            ("give_up", self.give_up.is_some()),
+            ("drop", self.drop.is_some()),
         ];
         match given.iter().find(|(name, given)| *given && !takes.contains(name)) {
             Some((name, _)) => {

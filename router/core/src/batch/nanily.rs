@@ -1,4 +1,4 @@
-use super::{BatchOptions, BatchPolicy, Decision, GiveUp, QueueView, Shot, Why};
+use super::{BatchOptions, BatchPolicy, Decision, DropMode, QueueView, Proposal, StartReason};
 use crate::{ConfigError, Nanos};
 
 /// Nanily's adaptive batch: as soon as a lane is free, the largest batch that the first request's remaining time
@@ -28,18 +28,18 @@ impl BatchPolicy for Nanily {
     fn decide(&self, now: Nanos, queue: &QueueView<'_>) -> Decision {
         let most = queue.rows.min(queue.max_batch);
         let allowed = queue.largest_by(now, queue.head.deadline);
-        let why = if allowed < most {
-            Why::LastStart
+        let reason = if allowed < most {
+            StartReason::LastStart
         } else if most == queue.max_batch {
-            Why::Full
+            StartReason::Full
         } else {
-            Why::LaneFree
+            StartReason::LaneFree
         };
-        Decision::Fire(Shot { skip: 0, take: allowed.min(most), rank: queue.head.deadline.0, why })
+        Decision::Fire(Proposal { skip: 0, take: allowed.min(most), rank: queue.head.deadline.0, reason })
     }
 
-    fn gives_up(&self) -> GiveUp {
-        GiveUp::Expired
+    fn drop_mode(&self) -> DropMode {
+        DropMode::Lazy
     }
 }
 
@@ -49,36 +49,36 @@ mod tests {
     use super::*;
 
     /// A batch takes 2 ms and 1 ms a row; the first request is due after 10.5 ms, the others much later.
-    fn taken(ms: u64, waiting: u32) -> (u32, Why) {
+    fn taken(ms: u64, waiting: u32) -> (u32, StartReason) {
         let mut scene = Scene::new(&[(1, 3_000), (32, 34_000)]);
         scene.arrive(0, Some(10_500));
         (1..waiting).for_each(|_| {
             scene.arrive(0, Some(90_000));
         });
         match Nanily.decide(Nanos::from_millis(ms), &scene.view()) {
-            Decision::Fire(shot) => (shot.take, shot.why),
+            Decision::Fire(proposal) => (proposal.take, proposal.reason),
             Decision::Wait(until) => panic!("waits until {until}"),
         }
     }
 
     #[test]
     fn the_batch_is_what_the_first_request_has_time_for() {
-        assert_eq!(taken(0, 20), (8, Why::LastStart));
-        assert_eq!(taken(3, 20), (5, Why::LastStart));
-        assert_eq!(taken(0, 4), (4, Why::LaneFree));
+        assert_eq!(taken(0, 20), (8, StartReason::LastStart));
+        assert_eq!(taken(3, 20), (5, StartReason::LastStart));
+        assert_eq!(taken(0, 4), (4, StartReason::LaneFree));
     }
 
     #[test]
     fn a_late_request_runs_alone() {
-        assert_eq!(taken(9, 20), (1, Why::LastStart));
-        assert_eq!(taken(30, 20), (1, Why::LastStart));
+        assert_eq!(taken(9, 20), (1, StartReason::LastStart));
+        assert_eq!(taken(30, 20), (1, StartReason::LastStart));
     }
 
     #[test]
     fn without_a_deadline_it_takes_what_there_is() {
         let mut scene = Scene::new(&[(1, 3_000)]);
         match Nanily.decide(Nanos::ZERO, &scene.crowd(40).view()) {
-            Decision::Fire(shot) => assert_eq!((shot.take, shot.why), (32, Why::Full)),
+            Decision::Fire(proposal) => assert_eq!((proposal.take, proposal.reason), (32, StartReason::Full)),
             Decision::Wait(until) => panic!("waits until {until}"),
         }
     }

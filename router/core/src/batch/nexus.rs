@@ -2,7 +2,7 @@ pub mod packing;
 
 use std::cmp::Ordering;
 
-use super::{Assignment, BatchOptions, BatchPolicy, Decision, GiveUp, QueueView, Session, Shot, Why};
+use super::{Assignment, BatchOptions, BatchPolicy, Decision, DropMode, QueueView, Session, Proposal, StartReason};
 use crate::{ConfigError, LaneId, Nanos};
 use packing::Demand;
 
@@ -14,7 +14,7 @@ use packing::Demand;
 /// for few requests a lane: a request waits for its own lane while others idle, since nothing is shared between
 /// lanes, and a plan made for even arrivals runs lanes so full that uneven ones miss. The packing, the choice of
 /// lanes by deficit round robin, the round of a lane and the sliding window of early drop are (seen) in the released
-/// code; that residues are packed in the order of occupancy is (recalled). With `give_up` as `expired` it is lazy:
+/// code; that residues are packed in the order of occupancy is (preempted). With `drop_mode` as `expired` it is lazy:
 /// the oldest request that a batch of its own is in time for sets the size (seen). A `preferred` size stands in for
 /// all planned ones, as with a statically configured backend there (seen).
 ///
@@ -28,7 +28,7 @@ use packing::Demand;
 /// is left out, as are models that share a prefix and those that fill leftover time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Nexus {
-    give_up: GiveUp,
+    drop_mode: DropMode,
     /// In place of the planned batches.
     fixed: Option<u32>,
     /// By lane.
@@ -56,7 +56,7 @@ impl BatchPolicy for Nexus {
     const EPOCH: Option<Nanos> = Some(Nanos::from_millis(10_000));
 
     fn new(options: &BatchOptions) -> Result<Self, ConfigError> {
-        options.only(Self::NAME, &["give_up", "preferred"])?;
+        options.only(Self::NAME, &["drop", "preferred"])?;
         let fixed = match options.preferred[..] {
             [] => None,
             [size] if size > 0 => Some(size),
@@ -66,27 +66,27 @@ impl BatchPolicy for Nexus {
                 return Err(ConfigError::new("preferred", problem));
             }
         };
-        let give_up = options.give_up.unwrap_or(GiveUp::Hopeless);
-        Ok(Self { give_up, fixed, assigned: Vec::new(), turn: 0 })
+        let drop_mode = options.drop.unwrap_or(DropMode::Early);
+        Ok(Self { drop_mode, fixed, assigned: Vec::new(), turn: 0 })
     }
 
     fn decide(&self, now: Nanos, queue: &QueueView<'_>) -> Decision {
         let planned = queue.pool.only.and_then(|lane| self.on(lane));
         // Round robin on its lane: whose last batch is longest ago.
         let rank = planned.map_or(queue.oldest_arrival, |planned| planned.fired).0;
-        let fire = |skip, take, why| Decision::Fire(Shot { skip, take, rank, why });
+        let fire = |skip, take, reason| Decision::Fire(Proposal { skip, take, rank, reason });
         let target = match self.fixed.or(planned.map(|planned| planned.batch)) {
             Some(size) => size.min(queue.max_batch),
             None => packing::saturate(queue.slo(), queue.max_batch, |rows| queue.time(rows)).0,
         };
         let all = target.min(queue.rows);
         if queue.pool.free == 0 {
-            return fire(0, all, Why::Planned);
+            return fire(0, all, StartReason::Planned);
         }
         let begins = queue.pool.begins.max(now);
-        let (skip, take) = match self.give_up {
-            GiveUp::Expired => earliest(begins, queue, all),
-            GiveUp::Hopeless => match window(begins, queue, all) {
+        let (skip, take) = match self.drop_mode {
+            DropMode::Lazy => earliest(begins, queue, all),
+            DropMode::Early => match window(begins, queue, all) {
                 Some(found) => found,
                 // Late on this lane only, which takes batches ahead: looked at again when it is free.
                 None if begins > now => return Decision::Wait(begins),
@@ -95,14 +95,14 @@ impl BatchPolicy for Nexus {
             },
         };
         match take.cmp(&target) {
-            Ordering::Less if take < all => fire(skip, take, Why::LastStart),
-            Ordering::Less => fire(skip, take, Why::LaneFree),
-            Ordering::Equal | Ordering::Greater => fire(skip, take, Why::Planned),
+            Ordering::Less if take < all => fire(skip, take, StartReason::LastStart),
+            Ordering::Less => fire(skip, take, StartReason::LaneFree),
+            Ordering::Equal | Ordering::Greater => fire(skip, take, StartReason::Planned),
         }
     }
 
-    fn gives_up(&self) -> GiveUp {
-        self.give_up
+    fn drop_mode(&self) -> DropMode {
+        self.drop_mode
     }
 
     fn plan(sessions: &[Session<'_>], lanes: &[LaneId]) -> Vec<Vec<Assignment>> {

@@ -1,4 +1,4 @@
-use super::{BatchOptions, BatchPolicy, Decision, QueueView, Shot, Why};
+use super::{BatchOptions, BatchPolicy, Decision, QueueView, Proposal, StartReason};
 use crate::ConfigError;
 use crate::Nanos;
 
@@ -12,7 +12,7 @@ const PREEMPTION: u32 = 303;
 /// cheap. It is the wrong choice for models of unlike cost: many requests that are cheap in sum push out a few that
 /// are not, and the work of a preempted batch is lost. Like all that start eagerly it forms small batches near
 /// capacity and lets an old first request hold the batch small under overload. The rule is (seen in a simulator that
-/// re-implements it); that 3.03 minimises the competitive ratio, at 12.62, is (recalled). The measure is rows, not
+/// re-implements it); that 3.03 minimises the competitive ratio, at 12.62, is (preempted). The measure is rows, not
 /// requests (ours). A lane may refuse to give a batch back: one that has no preemption finishes it. Planning which
 /// models share which lanes (Herd) is left to whoever sets the lanes up: every model of a pool runs on all of its
 /// lanes, as inside a Shepherd group. Estimates come from the cost model that all policies here share, and requests
@@ -35,10 +35,10 @@ impl BatchPolicy for Shepherd {
 
     fn decide(&self, now: Nanos, queue: &QueueView<'_>) -> Decision {
         let take = queue.largest_by(now, queue.head.deadline).min(queue.rows).min(queue.max_batch);
-        Decision::Fire(Shot { skip: 0, take, rank: u64::MAX - u64::from(take), why: Why::Largest })
+        Decision::Fire(Proposal { skip: 0, take, rank: u64::MAX - u64::from(take), reason: StartReason::Largest })
     }
 
-    fn recalls(&self) -> Option<u32> {
+    fn preempts(&self) -> Option<u32> {
         Some(PREEMPTION)
     }
 }
@@ -48,9 +48,9 @@ mod tests {
     use super::super::Scene;
     use super::*;
 
-    fn shot(scene: &Scene) -> Shot {
+    fn proposal(scene: &Scene) -> Proposal {
         match Shepherd.decide(Nanos::ZERO, &scene.view()) {
-            Decision::Fire(shot) => shot,
+            Decision::Fire(proposal) => proposal,
             Decision::Wait(until) => panic!("waits until {until}"),
         }
     }
@@ -66,14 +66,14 @@ mod tests {
 
     #[test]
     fn the_batch_is_what_all_deadlines_allow() {
-        assert_eq!(shot(&due(12_500, 20)).take, 10);
-        assert_eq!(shot(&due(90_000, 20)).take, 20);
-        assert_eq!(shot(&due(90_000, 40)).take, 32);
+        assert_eq!(proposal(&due(12_500, 20)).take, 10);
+        assert_eq!(proposal(&due(90_000, 20)).take, 20);
+        assert_eq!(proposal(&due(90_000, 40)).take, 32);
     }
 
     #[test]
     fn the_largest_batch_goes_first() {
-        assert!(shot(&due(90_000, 20)).rank < shot(&due(90_000, 19)).rank);
-        assert!(shot(&due(12_500, 20)).rank > shot(&due(90_000, 19)).rank);
+        assert!(proposal(&due(90_000, 20)).rank < proposal(&due(90_000, 19)).rank);
+        assert!(proposal(&due(12_500, 20)).rank > proposal(&due(90_000, 19)).rank);
     }
 }

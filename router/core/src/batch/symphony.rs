@@ -1,4 +1,4 @@
-use super::{BatchOptions, BatchPolicy, Decision, QueueView, Shot, Why};
+use super::{BatchOptions, BatchPolicy, Decision, QueueView, Proposal, StartReason};
 use crate::{ConfigError, Nanos};
 
 /// Symphony's deferred batches: a queue may not start before the moment from which one more request would make its
@@ -11,7 +11,7 @@ use crate::{ConfigError, Nanos};
 /// window ends at its first deadline, a little more time misses it; near capacity, when windows of several models
 /// open together and all but one of them pass; and under overload, where without giving heads up the first request
 /// holds the batch small and the queue stays old for ever (metastable collapse). That batches are deferred, and that
-/// all lanes are matched centrally, is (seen in the abstract); the formulas are (recalled), consistent with a public
+/// all lanes are matched centrally, is (seen in the abstract); the formulas are (preempted), consistent with a public
 /// re-implementation; there is no public code. Of the two ways out of a window that passed while no lane was
 /// free, dropping the oldest request or a smaller batch, this takes the second: only hopeless requests are given up. Estimates come from the cost model that all policies here
 /// share, on the cautious side: two deviations above the mean are the margin for noise (ours). Sub-clusters and the
@@ -35,16 +35,16 @@ impl BatchPolicy for Symphony {
         let waiting = queue.rows.min(queue.max_batch);
         let take = waiting.min(queue.largest_by(now, deadline));
         let rank = queue.latest_start(deadline, take).0;
-        let fire = |why| Decision::Fire(Shot { skip: 0, take, rank, why });
+        let fire = |reason| Decision::Fire(Proposal { skip: 0, take, rank, reason });
         if waiting == queue.max_batch {
-            return fire(Why::Full);
+            return fire(StartReason::Full);
         }
         let one_more = queue.time(waiting + 1);
         if deadline == Nanos::NEVER || one_more == Nanos::ZERO {
-            return fire(Why::LaneFree);
+            return fire(StartReason::LaneFree);
         }
         let frontrun = deadline.before(one_more);
-        if now < frontrun { Decision::Wait(frontrun) } else { fire(Why::LastStart) }
+        if now < frontrun { Decision::Wait(frontrun) } else { fire(StartReason::LastStart) }
     }
 }
 
@@ -62,9 +62,9 @@ mod tests {
         scene
     }
 
-    fn decided(micros: u64, scene: &Scene) -> Result<Shot, Nanos> {
+    fn decided(micros: u64, scene: &Scene) -> Result<Proposal, Nanos> {
         match Symphony.decide(Nanos::from_micros(micros), &scene.view()) {
-            Decision::Fire(shot) => Ok(shot),
+            Decision::Fire(proposal) => Ok(proposal),
             Decision::Wait(until) => Err(until),
         }
     }
@@ -81,23 +81,23 @@ mod tests {
 
     #[test]
     fn in_the_window_it_takes_all_and_ranks_by_its_end() {
-        let shot = decided(13_100, &scene(4)).unwrap();
-        assert_eq!((shot.take, shot.skip, shot.why), (4, 0, Why::LastStart));
-        assert!((ms(Nanos(shot.rank)) - 14.0).abs() < 0.05, "20 - L(4): {}", shot.rank);
+        let proposal = decided(13_100, &scene(4)).unwrap();
+        assert_eq!((proposal.take, proposal.skip, proposal.reason), (4, 0, StartReason::LastStart));
+        assert!((ms(Nanos(proposal.rank)) - 14.0).abs() < 0.05, "20 - L(4): {}", proposal.rank);
     }
 
     #[test]
     fn past_the_window_the_batch_shrinks_to_what_the_first_request_allows() {
-        let shot = decided(15_400, &scene(4)).unwrap();
-        assert_eq!((shot.take, shot.skip), (2, 0));
-        assert!((ms(Nanos(shot.rank)) - 16.0).abs() < 0.05, "20 - L(2): {}", shot.rank);
+        let proposal = decided(15_400, &scene(4)).unwrap();
+        assert_eq!((proposal.take, proposal.skip), (2, 0));
+        assert!((ms(Nanos(proposal.rank)) - 16.0).abs() < 0.05, "20 - L(2): {}", proposal.rank);
     }
 
     #[test]
     fn the_largest_batch_need_not_wait() {
         let mut full = scene(8);
         full.max_batch = 8;
-        assert_eq!(decided(10, &full).unwrap().why, Why::Full);
+        assert_eq!(decided(10, &full).unwrap().reason, StartReason::Full);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-use super::{BatchOptions, BatchPolicy, Decision, GiveUp, QueueView, Shot, Why};
+use super::{BatchOptions, BatchPolicy, Decision, DropMode, QueueView, Proposal, StartReason};
 use crate::{ConfigError, Nanos};
 
 /// NVIDIA Triton's dynamic batcher (`dynamic_batch_scheduler.cc`, `GetDynamicBatch`): takes what waits as soon as a
@@ -34,21 +34,21 @@ impl BatchPolicy for Triton {
 
     fn decide(&self, now: Nanos, queue: &QueueView<'_>) -> Decision {
         let rows = queue.rows.min(queue.max_batch);
-        let fire = |take, why| Decision::Fire(Shot { skip: 0, take, rank: queue.oldest_arrival.0, why });
+        let fire = |take, reason| Decision::Fire(Proposal { skip: 0, take, rank: queue.oldest_arrival.0, reason });
         let largest = self.preferred.last().copied().unwrap_or(queue.max_batch).min(queue.max_batch);
         let patience_ends = queue.oldest_arrival.after(self.max_delay);
         let preferred = self.preferred.iter().rev().find(|&&size| size <= rows).copied();
         match preferred {
-            Some(take) if patience_ends > now => fire(take, Why::PreferredSize),
-            _ if rows >= largest => fire(rows, Why::Full),
-            _ if self.max_delay == Nanos::ZERO => fire(rows, Why::LaneFree),
-            _ if patience_ends <= now => fire(rows, Why::DelayOver),
+            Some(take) if patience_ends > now => fire(take, StartReason::PreferredSize),
+            _ if rows >= largest => fire(rows, StartReason::Full),
+            _ if self.max_delay == Nanos::ZERO => fire(rows, StartReason::LaneFree),
+            _ if patience_ends <= now => fire(rows, StartReason::DelayOver),
             _ => Decision::Wait(patience_ends),
         }
     }
 
-    fn gives_up(&self) -> GiveUp {
-        GiveUp::Expired
+    fn drop_mode(&self) -> DropMode {
+        DropMode::Lazy
     }
 }
 
@@ -66,9 +66,9 @@ mod tests {
         Triton::new(&options).unwrap()
     }
 
-    fn taken(policy: &Triton, ms: u64, waiting: u32) -> Result<(u32, Why), Nanos> {
+    fn taken(policy: &Triton, ms: u64, waiting: u32) -> Result<(u32, StartReason), Nanos> {
         match policy.decide(Nanos::from_millis(ms), &Scene::new(&[(1, 10)]).crowd(waiting).view()) {
-            Decision::Fire(shot) => Ok((shot.take, shot.why)),
+            Decision::Fire(proposal) => Ok((proposal.take, proposal.reason)),
             Decision::Wait(until) => Err(until),
         }
     }
@@ -76,22 +76,22 @@ mod tests {
     #[test]
     fn without_a_delay_it_takes_all_that_waits_up_to_the_limit() {
         let policy = Triton::new(&BatchOptions::default()).unwrap();
-        assert_eq!(taken(&policy, 0, 3), Ok((3, Why::LaneFree)));
-        assert_eq!(taken(&policy, 0, 300), Ok((32, Why::Full)));
+        assert_eq!(taken(&policy, 0, 3), Ok((3, StartReason::LaneFree)));
+        assert_eq!(taken(&policy, 0, 300), Ok((32, StartReason::Full)));
     }
 
     #[test]
     fn it_waits_for_a_preferred_size_then_goes_with_what_there_is() {
         let policy = triton(2, &[4, 8]);
         assert_eq!(taken(&policy, 0, 2), Err(Nanos::from_millis(2)));
-        assert_eq!(taken(&policy, 2, 2), Ok((2, Why::DelayOver)));
-        assert_eq!(taken(&policy, 0, 5), Ok((4, Why::PreferredSize)));
-        assert_eq!(taken(&policy, 0, 100), Ok((8, Why::PreferredSize)));
+        assert_eq!(taken(&policy, 2, 2), Ok((2, StartReason::DelayOver)));
+        assert_eq!(taken(&policy, 0, 5), Ok((4, StartReason::PreferredSize)));
+        assert_eq!(taken(&policy, 0, 100), Ok((8, StartReason::PreferredSize)));
     }
 
     #[test]
     fn without_preferred_sizes_it_waits_for_the_largest() {
         assert_eq!(taken(&triton(2, &[]), 1, 31), Err(Nanos::from_millis(2)));
-        assert_eq!(taken(&triton(2, &[]), 1, 32), Ok((32, Why::Full)));
+        assert_eq!(taken(&triton(2, &[]), 1, 32), Ok((32, StartReason::Full)));
     }
 }

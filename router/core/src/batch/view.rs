@@ -130,10 +130,12 @@ impl QueueView<'_> {
     }
 
     /// The same with the part of a further row that would fit, at least 1.
-    pub fn room_by(&self, now: Nanos, deadline: Nanos) -> f64 {
+    pub fn fractional_rows_by(&self, now: Nanos, deadline: Nanos) -> f64 {
         match deadline {
             Nanos::NEVER => f64::from(self.max_batch),
-            deadline => self.cost.room_within(deadline.since(now), self.row_bytes, self.max_batch).max(1.0),
+            deadline => {
+                self.cost.fractional_rows_within(deadline.since(now), self.row_bytes, self.max_batch).max(1.0)
+            }
         }
     }
 

@@ -1,16 +1,16 @@
 //! Who gets in, and who leaves before being started.
 
-use crate::batch::GiveUp;
+use crate::batch::DropMode;
 use crate::event::{Arrival, Effect, Effects, Outcome, Reason};
 use crate::machine::Router;
 use crate::model::Model;
 use crate::pool::Pool;
-use crate::queue::{Kind, Queue};
+use crate::queue::{Queue, QueueKey};
 use crate::records::Decided;
 use crate::request::{NIL, Request, Stage};
 use crate::{Class, Nanos, RequestId, Tenant};
 
-/// So many batches of the policy's usual size are kept waiting whatever their outlook: what the policy may choose from,
+/// So many batches of the policy's usual size are kept waiting whatever their wait_forecast: what the policy may choose from,
 /// without which batches get smaller.
 const SOON: f64 = 3.0;
 /// A model is overloaded that is sent more than its lanes can answer at their best, and wholly from this much more on.
@@ -125,7 +125,7 @@ impl Router {
 
     /// Requests of a tenant that wait in a class.
     pub(crate) fn queued_by(&self, model: &Model, class: Class, tenant: Tenant) -> usize {
-        let theirs = model.queues.iter().filter(|(kind, _)| (kind.class, kind.tenant) == (class, tenant));
+        let theirs = model.queues.iter().filter(|(key, _)| (key.class, key.tenant) == (class, tenant));
         theirs.filter_map(|(_, slot)| self.queues.get(*slot)).map(Queue::len).sum()
     }
 
@@ -140,16 +140,16 @@ impl Router {
     fn earliest_end(&self, arrival: &Arrival, wanted_by: Nanos) -> (Nanos, bool) {
         let Some(model) = self.model(arrival.model) else { return (Nanos::ZERO, false) };
         let Some(pool) = self.pools.get(model.pool) else { return (Nanos::ZERO, false) };
-        let lazy = model.policy.gives_up() == GiveUp::Expired;
+        let lazy = model.policy.drop_mode() == DropMode::Lazy;
         if wanted_by == Nanos::NEVER || lazy || !pool.free.is_empty() {
             return (Nanos::ZERO, false);
         }
         let row_bytes = arrival.bytes / u64::from(arrival.rows.max(1));
         let start = pool.ends.first().map_or(self.now, |end| end.at.max(self.now));
-        let alike = |kind: &Kind| {
-            (kind.class, kind.tenant, kind.shape) == (arrival.class, arrival.tenant, arrival.shape)
+        let alike = |key: &QueueKey| {
+            (key.class, key.tenant, key.shape) == (arrival.class, arrival.tenant, arrival.shape)
         };
-        let ahead = model.queues.iter().filter(|(kind, _)| alike(kind)).map(|(_, slot)| {
+        let ahead = model.queues.iter().filter(|(key, _)| alike(key)).map(|(_, slot)| {
             let Some(queue) = self.queues.get(*slot) else { return 0 };
             let before = queue.waiting.position((wanted_by, u64::MAX)) as u64;
             u64::from(queue.rows) * before / queue.len().max(1) as u64
@@ -157,10 +157,10 @@ impl Router {
         let ahead = ahead.fold(0_u64, u64::saturating_add);
         let (row_time, lanes) = (row_time_of(model, pool, row_bytes), pool.up.len().max(1));
         let at_best = Nanos(row_time.saturating_mul(ahead) / u64::from(lanes));
-        let many = model.policy.foresees() && ahead as f64 > SOON * model.policy.demand().unit;
+        let many = model.policy.learns_wait() && ahead as f64 > SOON * model.policy.demand().target_batch;
         let overload = if many { self.overload(model, row_time, lanes) } else { 0.0 };
         let behind = overload > 0.0;
-        let wait = if behind { model.outlook.of(at_best, overload) } else { at_best };
+        let wait = if behind { model.wait_forecast.of(at_best, overload) } else { at_best };
         (start.after(wait).after(least_time(model, pool, arrival.rows, row_bytes)), behind)
     }
 
@@ -180,12 +180,12 @@ impl Router {
         let bound = self.model_mut(model).and_then(|model| model.policy.bind());
         let bound = bound.and_then(|lane| self.pool_of_lane(lane, model));
         let Some(pool) = bound.or_else(|| self.model(model).map(|model| model.pool)) else { return };
-        let kind = Kind { model, class, tenant, shape, deadlines, pool };
-        let open = self.model(model).and_then(|model| model.queue(kind));
-        let queue_slot = open.unwrap_or_else(|| self.queues.open(kind));
+        let key = QueueKey { model, class, tenant, shape, deadlines, pool };
+        let open = self.model(model).and_then(|model| model.queue(key));
+        let queue_slot = open.unwrap_or_else(|| self.queues.open(key));
         if let Some(model) = self.model_mut(model) {
             if open.is_none() {
-                model.queues.push((kind, queue_slot));
+                model.queues.push((key, queue_slot));
             }
             if let Some(count) = model.queued_mut(class) {
                 *count += 1;
@@ -209,7 +209,7 @@ impl Router {
         let Some(request) = self.requests.get(id) else { return };
         let model = request.model;
         self.unqueue(id.slot());
-        self.finish(id, Outcome::Cancelled, Reason::ClientGone, effects);
+        self.finish(id, Outcome::Cancelled, Reason::ClientDisconnected, effects);
         self.retire_if_done(model, effects);
     }
 }
@@ -218,7 +218,7 @@ impl Router {
     /// The first moment at which a request that waits for a pool's lanes is given up: none of them, free then, would be
     /// in time.
     pub(super) fn given_up_from(&self, model: &Model, pool: u32, request: &Request) -> Nanos {
-        if request.deadline == Nanos::NEVER || request.probe || model.policy.gives_up() == GiveUp::Expired {
+        if request.deadline == Nanos::NEVER || request.probe || model.policy.drop_mode() == DropMode::Lazy {
             return request.deadline;
         }
         let row_bytes = request.bytes / u64::from(request.rows.max(1));
@@ -231,25 +231,26 @@ impl Router {
     }
 }
 
-/// Time of a batch on the fastest kind of lane of a pool, nearly always not exceeded.
+/// Time of a batch on the fastest lane_class of lane of a pool, nearly always not exceeded.
 fn least_time(model: &Model, pool: &Pool, rows: u32, row_bytes: u64) -> Nanos {
-    let time = |kind| model.costs.on(kind).cautious(rows, row_bytes);
-    match pool.only_kind() {
-        Some(kind) => time(kind),
-        None => pool.kinds.iter().map(|&(kind, _)| time(kind)).min().unwrap_or_default(),
+    let time = |lane_class| model.costs.on(lane_class).cautious(rows, row_bytes);
+    match pool.only_lane_class() {
+        Some(lane_class) => time(lane_class),
+        None => pool.lane_classes.iter().map(|&(lane_class, _)| time(lane_class)).min().unwrap_or_default(),
     }
 }
 
 /// Nanoseconds a row at the best measured batch size: of lanes that are not alike, so that as many of that speed would
 /// answer as much together.
 fn row_time_of(model: &Model, pool: &Pool, row_bytes: u64) -> u64 {
-    let time = |kind| model.costs.on(kind).best_row_time(row_bytes).0;
-    if let Some(kind) = pool.only_kind() {
-        return time(kind);
+    let time = |lane_class| model.costs.on(lane_class).best_row_time(row_bytes).0;
+    if let Some(lane_class) = pool.only_lane_class() {
+        return time(lane_class);
     }
-    let speeds = pool.kinds.iter().map(|&(kind, lanes)| (f64::from(lanes), time(kind) as f64));
+    let speeds =
+        pool.lane_classes.iter().map(|&(lane_class, lanes)| (f64::from(lanes), time(lane_class) as f64));
     let (lanes, speed) =
         speeds.fold((0.0, 0.0), |(lanes, speed), (more, time)| (lanes + more, speed + more / time));
-    // What is not known on some kind (a time of 0) hides all, so that ignorance never refuses a request.
+    // What is not known on some lane_class (a time of 0) hides all, so that ignorance never refuses a request.
     if speed.is_finite() && speed > 0.0 { (lanes / speed) as u64 } else { 0 }
 }

@@ -2,15 +2,15 @@
 
 use smallvec::SmallVec;
 
-use crate::batch::{Candidate, Decision, Shot, Why};
+use crate::batch::{Candidate, Decision, Proposal, StartReason};
 use crate::event::{Effect, Effects, Outcome, Reason};
 use crate::machine::Router;
-use crate::machine::turns::Match;
+use crate::machine::time_slices::Match;
 use crate::ordered::Keyed;
-use crate::queue::{Kind, Queue, Urgency};
+use crate::queue::{Queue, QueueKey, Urgency};
 use crate::records::{Decided, LaneChoice};
 use crate::request::Stage;
-use crate::{LaneKind, ModelId, Nanos};
+use crate::{LaneClass, ModelId, Nanos};
 
 /// Recalls that one request may suffer.
 const MAX_RETURNS: u8 = 3;
@@ -21,7 +21,7 @@ impl Router {
         self.set_stranded_aside();
         while let Some(found) = self.most_urgent_match() {
             self.fire(found, effects);
-            self.look_at_due(effects);
+            self.evaluate_due(effects);
             self.set_stranded_aside();
         }
         while let Some(id) = self.noted.pop() {
@@ -45,23 +45,25 @@ impl Router {
     fn fire(&mut self, found: Match, effects: &mut Effects) {
         let queue_slot = found.queue;
         let Some(queue) = self.queues.get(queue_slot) else { return };
-        let (kind, before) = (queue.kind, queue.ready);
-        let lane_kind = self.kind_of(found.lane);
-        let shot = match found.turn {
-            Some(turn) => self.shot_within(queue, turn.rows, lane_kind),
-            None => match self.decide_within(queue, u32::MAX, lane_kind) {
-                Some(Decision::Fire(shot)) => Some(shot),
-                // It is filed as ready for another kind, and would be again.
-                _ if self.next_kind(queue) != lane_kind => self.shot_within(queue, u32::MAX, lane_kind),
+        let (key, before) = (queue.key, queue.ready);
+        let lane_class = self.lane_class_of(found.lane);
+        let proposal = match found.turn {
+            Some(turn) => self.shot_within(queue, turn.rows, lane_class),
+            None => match self.decide_within(queue, u32::MAX, lane_class) {
+                Some(Decision::Fire(proposal)) => Some(proposal),
+                // It is filed as ready for another lane class, and would be again.
+                _ if self.next_lane_class(queue) != lane_class => {
+                    self.shot_within(queue, u32::MAX, lane_class)
+                }
                 _ => None,
             },
         };
-        let Some((shot, head)) = shot.zip(queue.head()) else {
+        let Some((proposal, head)) = proposal.zip(queue.head()) else {
             self.file_ready(queue_slot, None);
             self.note_queue(queue_slot);
             return;
         };
-        let urgency = self.urgency(queue, head, &shot);
+        let urgency = self.urgency(queue, head, &proposal);
         if before.is_some_and(|before| urgency > before) {
             self.file_ready(queue_slot, Some(urgency));
             if self.most_urgent_match().is_some_and(|first| first.queue != queue_slot) {
@@ -70,18 +72,18 @@ impl Router {
         }
         let chosen = match found.turn {
             Some(_) => None,
-            None => self.chosen((queue_slot, shot), (kind, lane_kind), &urgency),
+            None => self.chosen((queue_slot, proposal), (key, lane_class), &urgency),
         };
-        let (queue_slot, shot) = chosen.unwrap_or((queue_slot, shot));
-        let Some(kind) = self.queues.get(queue_slot).map(|queue| queue.kind) else { return };
+        let (queue_slot, proposal) = chosen.unwrap_or((queue_slot, proposal));
+        let Some(key) = self.queues.get(queue_slot).map(|queue| queue.key) else { return };
         self.note_queue(queue_slot);
-        let shed = self.shed(queue_slot, &shot, effects);
-        let size = self.form(queue_slot, (kind, lane_kind), &shot);
+        let shed = self.shed(queue_slot, &proposal, effects);
+        let size = self.form(queue_slot, (key, lane_class), &proposal);
         if size.0 > 0 {
             self.dispatch(
                 Match { queue: queue_slot, ..found },
-                (kind.model, size.0, size.1),
-                (shot, shed),
+                (key.model, size.0, size.1),
+                (proposal, shed),
                 effects,
             );
         } else {
@@ -89,14 +91,14 @@ impl Router {
         }
     }
 
-    /// Puts the most urgent queues of the first one's class and standing before its policy, if that wants a choice.
+    /// Puts the most urgent queues of the first one's class and priority before its policy, if that wants a choice.
     fn chosen(
         &self,
-        first: (u32, Shot),
-        (kind, lane_kind): (Kind, LaneKind),
+        first: (u32, Proposal),
+        (key, lane_class): (QueueKey, LaneClass),
         urgency: &Urgency,
-    ) -> Option<(u32, Shot)> {
-        let (model, pool) = (self.model(kind.model)?, self.pools.get(kind.pool)?);
+    ) -> Option<(u32, Proposal)> {
+        let (model, pool) = (self.model(key.model)?, self.pools.get(key.pool)?);
         let choices = model.policy.choices() as usize;
         if choices < 2 || pool.ready.len() < 2 {
             return None;
@@ -107,44 +109,44 @@ impl Router {
         for slot in slots {
             let Some(queue) = self.queues.get(slot) else { continue };
             let Some((head, theirs)) = self.head_of(queue) else { continue };
-            let decided = || self.decide_within(queue, u32::MAX, lane_kind);
-            let shot = if slot == first.0 { Some(Decision::Fire(first.1)) } else { decided() };
-            let cost = theirs.costs.on(lane_kind);
-            let Some(Decision::Fire(shot)) = shot else { continue };
-            let (class, standing, ..) = self.urgency(queue, &head, &shot);
-            if (class, standing) != (urgency.0, urgency.1) || !theirs.policy.is_kin(&model.policy) {
+            let decided = || self.decide_within(queue, u32::MAX, lane_class);
+            let proposal = if slot == first.0 { Some(Decision::Fire(first.1)) } else { decided() };
+            let cost = theirs.costs.on(lane_class);
+            let Some(Decision::Fire(proposal)) = proposal else { continue };
+            let (class, priority, ..) = self.urgency(queue, &head, &proposal);
+            if (class, priority) != (urgency.0, urgency.1) || !theirs.policy.is_kin(&model.policy) {
                 continue;
             }
-            let time = cost.expected(shot.take, queue.row_bytes()).unwrap_or_default();
+            let time = cost.expected(proposal.take, queue.row_bytes()).unwrap_or_default();
             let slo = head.deadline.since(head.arrived);
-            let skip = shot.skip as usize;
+            let skip = proposal.skip as usize;
             let last_start = |nth: usize, rows: u32| {
                 let time = cost.cautious(rows, queue.row_bytes());
                 queue.waiting.get(nth).map_or(Nanos::NEVER, |first| first.deadline.before(time))
             };
             let given_up = queue.waiting.iter().take(skip + 1).map(|waiting| waiting.rows).sum();
-            let rest = queue.rows.saturating_sub(given_up).min(shot.take);
+            let rest = queue.rows.saturating_sub(given_up).min(proposal.take);
             candidates.push(Candidate {
-                shot,
+                proposal,
                 time,
                 slo,
-                last_start: last_start(skip, shot.take),
+                last_start: last_start(skip, proposal.take),
                 last_start_of_rest: last_start(skip + 1, rest),
                 queue: slot,
             });
         }
-        candidates.sort_by_key(|candidate| (candidate.shot.rank, candidate.queue != first.0));
+        candidates.sort_by_key(|candidate| (candidate.proposal.rank, candidate.queue != first.0));
         if candidates.len() < 2 {
             return None;
         }
         let choice = model.policy.choose(self.now, &candidates, &self.view_of(pool));
-        candidates.get(choice).map(|candidate| (candidate.queue, candidate.shot))
+        candidates.get(choice).map(|candidate| (candidate.queue, candidate.proposal))
     }
 
     /// Gives up the requests that the policy skips, all but the last one at most.
-    fn shed(&mut self, queue_slot: u32, shot: &Shot, effects: &mut Effects) -> u32 {
+    fn shed(&mut self, queue_slot: u32, proposal: &Proposal, effects: &mut Effects) -> u32 {
         let mut shed = 0;
-        while shed < shot.skip {
+        while shed < proposal.skip {
             let Some(queue) = self.queues.get(queue_slot).filter(|queue| queue.len() > 1) else { break };
             let Some(id) = queue.head().and_then(|head| self.requests.at(head.slot)).map(|r| r.id) else {
                 break;
@@ -158,13 +160,18 @@ impl Router {
 
     /// Takes the members of a batch out of their queues: those of the queue itself, then those of other classes and
     /// tenants as long as their deadlines allow it. Returns rows and bytes a row.
-    fn form(&mut self, queue_slot: u32, (kind, lane_kind): (Kind, LaneKind), shot: &Shot) -> (u32, u64) {
-        let Some(model) = self.model(kind.model) else { return (0, 0) };
-        let take = shot.take.min(model.max_batch);
+    fn form(
+        &mut self,
+        queue_slot: u32,
+        (key, lane_class): (QueueKey, LaneClass),
+        proposal: &Proposal,
+    ) -> (u32, u64) {
+        let Some(model) = self.model(key.model) else { return (0, 0) };
+        let take = proposal.take.min(model.max_batch);
         let row_bytes = self.queues.get(queue_slot).map_or(0, Queue::row_bytes);
-        let done_by = self.now.after(model.costs.on(lane_kind).cautious(take, row_bytes));
+        let done_by = self.now.after(model.costs.on(lane_class).cautious(take, row_bytes));
         let company = model.queues.iter().filter(|(other, slot)| {
-            *slot != queue_slot && (other.shape, other.pool) == (kind.shape, kind.pool)
+            *slot != queue_slot && (other.shape, other.pool) == (key.shape, key.pool)
         });
         let mut company: SmallVec<[_; 8]> = company
             .filter_map(|(other, slot)| {
@@ -176,8 +183,8 @@ impl Router {
         self.forming.clear();
         let mut size = (0, 0);
         // Those that are passed over wait for a faster lane.
-        let passes = shot.why == Why::PassedOver;
-        let from = if passes { done_by.min(Nanos(shot.rank)) } else { Nanos::ZERO };
+        let passes = proposal.reason == StartReason::PassedOver;
+        let from = if passes { done_by.min(Nanos(proposal.rank)) } else { Nanos::ZERO };
         self.fill(queue_slot, take, from, passes, &mut size);
         let ran_alone =
             self.forming.first().and_then(|&slot| self.requests.at(slot)).is_some_and(|r| r.alone);
@@ -217,13 +224,13 @@ impl Router {
         &mut self,
         Match { queue: queue_slot, lane: lane_id, turn }: Match,
         (model_id, rows, row_bytes): (ModelId, u32, u64),
-        (shot, shed): (Shot, u32),
+        (proposal, shed): (Proposal, u32),
         effects: &mut Effects,
     ) {
         let now = self.now;
-        let (begins, kind) = (self.begins_on(lane_id), self.kind_of(lane_id));
+        let (begins, lane_class) = (self.begins_on(lane_id), self.lane_class_of(lane_id));
         let Some(model) = self.model_mut(model_id) else { return };
-        let expected = model.costs.on(kind).expected(rows, row_bytes).unwrap_or_default();
+        let expected = model.costs.on(lane_class).expected(rows, row_bytes).unwrap_or_default();
         let pool = model.pool;
         let (slot, Some(batch)) = self.batches.open(lane_id, model_id) else { return };
         (batch.rows, batch.row_bytes, batch.dispatched) = (rows, row_bytes, now);
@@ -277,7 +284,7 @@ impl Router {
                 rows,
                 left,
                 shed,
-                why: shot.why,
+                reason: proposal.reason,
                 expected,
             },
         );
@@ -285,30 +292,30 @@ impl Router {
     }
 
     /// Asks for the smallest running batch back, if the queue's policy wants that and finds no free lane.
-    pub(super) fn recall_for(&mut self, queue_slot: u32, effects: &mut Effects) {
+    pub(super) fn preempt_for(&mut self, queue_slot: u32, effects: &mut Effects) {
         let Some(queue) = self.queues.get(queue_slot) else { return };
-        let Some(model) = self.model(queue.kind.model) else { return };
-        let (Some(percent), Some(pool)) = (model.policy.recalls(), self.pools.get(queue.kind.pool)) else {
+        let Some(model) = self.model(queue.key.model) else { return };
+        let (Some(percent), Some(pool)) = (model.policy.preempts(), self.pools.get(queue.key.pool)) else {
             return;
         };
         if !pool.free.is_empty() {
             return;
         }
-        let Some(Decision::Fire(shot)) = self.decide(queue) else { return };
+        let Some(Decision::Fire(proposal)) = self.decide(queue) else { return };
         // Where models take turns, a lane given back early would not be this one's.
         let lanes = pool.ends.iter().filter(|end| !pool.turns.contains(end.lane));
         let running = lanes.filter_map(|end| self.lane(end.lane)).flat_map(|lane| &lane.holding);
         let running = running.filter_map(|&slot| Some((slot, self.batches.at(slot)?)));
-        let own = queue.ready.map(|(class, standing, ..)| (class, standing));
+        let own = queue.ready.map(|(class, priority, ..)| (class, priority));
         // One recall at a time: until it is answered nobody knows what the lane will run next.
         let mut smallest: Option<(u32, u32)> = None;
         for (slot, batch) in running {
-            if batch.recalled {
+            if batch.preempted {
                 return;
             }
-            // What would go first again anyway is left alone, and so is what has been recalled often enough.
+            // What would go first again anyway is left alone, and so is what has been preempted often enough.
             let first = batch.members.first().and_then(|&id| self.requests.get(id));
-            let theirs = first.map(|request| self.standing(request));
+            let theirs = first.map(|request| self.priority(request));
             if own > theirs || batch.returned >= MAX_RETURNS {
                 continue;
             }
@@ -317,13 +324,13 @@ impl Router {
             }
         }
         let Some((slot, rows)) = smallest else { return };
-        if u64::from(shot.take) * 100 < u64::from(rows) * u64::from(percent) {
+        if u64::from(proposal.take) * 100 < u64::from(rows) * u64::from(percent) {
             return;
         }
         let Some(batch) = self.batches.at_mut(slot) else { return };
-        batch.recalled = true;
+        batch.preempted = true;
         let (lane, batch) = (batch.lane, batch.id);
-        self.records.note(self.now, Decided::Recall { batch, lane, rows, wanted: shot.take });
-        effects.push(Effect::Recall { lane, batch });
+        self.records.note(self.now, Decided::Preempt { batch, lane, rows, wanted: proposal.take });
+        effects.push(Effect::Preempt { lane, batch });
     }
 }

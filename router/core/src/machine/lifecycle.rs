@@ -4,7 +4,7 @@ use crate::batch::Demand;
 use crate::config::{LaneSpec, ModelLanes, ModelSpec};
 use crate::cycle::Round;
 use crate::event::{Effect, Effects, Outcome, Reason};
-use crate::lane::{Duty, Lane};
+use crate::lane::{Lane, LaneMode};
 use crate::machine::Router;
 use crate::model::Model;
 use crate::pool::Pool;
@@ -87,10 +87,10 @@ impl Router {
         let now = self.now;
         let Some(entry) = self.lane_mut(lane) else { return };
         entry.pools.push(pool_id);
-        let (end, takes_turns, kind) = (entry.end, entry.round.is_some(), entry.kind);
+        let (end, takes_turns, lane_class) = (entry.end, entry.round.is_some(), entry.lane_class);
         if let Some(pool) = self.pools.get_mut(pool_id) {
             pool.load.was(now, pool.busy_share());
-            pool.joined(lane, kind);
+            pool.joined(lane, lane_class);
             if takes_turns {
                 pool.turns.insert(lane);
             }
@@ -134,7 +134,8 @@ impl Router {
         let fence = self.batches.generation();
         let Some(entry) = self.lanes.get_mut(index) else { return };
         let lane = entry.get_or_insert_with(|| Lane::new(spec));
-        (lane.duty, lane.ahead, lane.fence, lane.kind) = (Duty::Active, spec.ahead, fence, spec.kind);
+        (lane.mode, lane.ahead, lane.fence, lane.lane_class) =
+            (LaneMode::Active, spec.ahead, fence, spec.lane_class);
         lane.after = after.into();
         if lane.round.as_ref().map(|round| &round.cycle) != spec.cycle.as_ref() {
             self.cycles -= u32::from(lane.round.is_some());
@@ -158,11 +159,11 @@ impl Router {
         let now = self.now;
         self.lane_timers.remove(id.0, &mut self.lane_timer_positions);
         let Some(lane) = self.lane_mut(id) else { return };
-        let (pools, end, kind) = (std::mem::take(&mut lane.pools), lane.end.take(), lane.kind);
+        let (pools, end, lane_class) = (std::mem::take(&mut lane.pools), lane.end.take(), lane.lane_class);
         for pool_id in pools {
             let Some(pool) = self.pools.get_mut(pool_id) else { continue };
             let took_turns = !pool.turns.is_empty();
-            pool.forget(now, (id, kind), end);
+            pool.forget(now, (id, lane_class), end);
             self.pool_changed(pool_id);
             if took_turns {
                 self.size_batches(pool_id);
@@ -199,7 +200,7 @@ impl Router {
         let mut position = 0;
         while let Some(member) = self.batches.member(slot, position) {
             position += 1;
-            self.finish(member, Outcome::Failed, Reason::LaneDied, effects);
+            self.finish(member, Outcome::Failed, Reason::LaneFailed, effects);
         }
         self.batches.close(slot);
         self.retire_if_done(model, effects);
@@ -207,25 +208,25 @@ impl Router {
 
     /// Moves requests that were bound to a lane that is gone to others, and forgets the lane's own pool.
     fn unbind(&mut self, own: u32, effects: &mut Effects) {
-        let bound = |&(_, queue): &(u32, &Queue)| queue.kind.pool == own;
+        let bound = |&(_, queue): &(u32, &Queue)| queue.key.pool == own;
         let slots: Vec<u32> = self.queues.iter().filter(bound).flat_map(|(_, queue)| queue.slots()).collect();
         for slot in slots {
             self.unqueue(slot);
             self.enqueue(slot);
         }
-        self.look_at_due(effects);
+        self.evaluate_due(effects);
         self.remove_pool(own);
     }
 
     /// Lanes changed, so what policies said of the pool's queues may not hold any more.
     pub(super) fn pool_changed(&mut self, pool: u32) {
-        let theirs = |&(_, queue): &(u32, &Queue)| queue.kind.pool == pool;
+        let theirs = |&(_, queue): &(u32, &Queue)| queue.key.pool == pool;
         self.changed.extend(self.queues.iter().filter(theirs).map(|(slot, _)| slot));
     }
 
     pub(super) fn refuse_without_lane(&mut self, effects: &mut Effects) {
         let stranded = |&(_, queue): &(u32, &Queue)| {
-            self.pools.get(queue.kind.pool).is_none_or(|pool| pool.up.is_empty())
+            self.pools.get(queue.key.pool).is_none_or(|pool| pool.up.is_empty())
         };
         let slots: Vec<u32> =
             self.queues.iter().filter(stranded).flat_map(|(_, queue)| queue.slots()).collect();

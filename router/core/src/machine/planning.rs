@@ -2,7 +2,7 @@
 
 use crate::batch::Session;
 use crate::machine::Router;
-use crate::{LaneId, LaneKind, ModelId, Nanos};
+use crate::{LaneClass, LaneId, ModelId, Nanos};
 
 /// After models or lanes came or went, plans are made again after this long: Nexus' beacon interval.
 const FIRST_LOOK: Nanos = Nanos::from_millis(1_000);
@@ -44,13 +44,15 @@ impl Router {
             .iter()
             .filter_map(|&id| {
                 let model = self.model(id)?;
-                let kind = self.pools.get(model.pool).and_then(|pool| pool.kinds.first());
+                let lane_class = self.pools.get(model.pool).and_then(|pool| pool.lane_classes.first());
                 Some(Session {
                     rate: model.rate.per_second(self.now),
                     slo: model.slo,
                     max_batch: model.largest,
                     row_bytes: model.row_bytes,
-                    cost: model.costs.on(kind.map_or_else(LaneKind::default, |(kind, _)| *kind)),
+                    cost: model
+                        .costs
+                        .on(lane_class.map_or_else(LaneClass::default, |(lane_class, _)| *lane_class)),
                 })
             })
             .collect();

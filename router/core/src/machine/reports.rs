@@ -37,7 +37,7 @@ impl Router {
         self.batches.close(slot);
         self.model_changed(model);
         self.retire_if_done(model, effects);
-        self.rest_if_empty(lane, effects);
+        self.idle_if_empty(lane, effects);
     }
 
     /// The requests of a batch that was not run wait again; the queues are full to their bounds at most as before,
@@ -57,7 +57,7 @@ impl Router {
         }
         self.batches.close(slot);
         self.retire_if_done(model, effects);
-        self.rest_if_empty(lane, effects);
+        self.idle_if_empty(lane, effects);
     }
 
     /// What ran a batch is gone. One of its requests may have brought that about, and only running each alone tells
@@ -71,11 +71,11 @@ impl Router {
                 continue;
             };
             if request.lost {
-                self.finish(id, Outcome::Failed, Reason::LaneDiedTwice, effects);
+                self.finish(id, Outcome::Failed, Reason::LaneFailedTwice, effects);
                 continue;
             }
             (request.lost, request.alone) = (true, true);
-            self.wait_again(id.slot(), Reason::LaneDied, effects);
+            self.wait_again(id.slot(), Reason::LaneFailed, effects);
         }
         self.batches.close(slot);
         self.model_changed(model);
@@ -145,11 +145,11 @@ impl Router {
         let slo = first.filter(|request| request.deadline != Nanos::NEVER);
         let slo = slo.map(|request| request.deadline.since(request.arrived));
         let time = now.since(started);
-        let kind = self.kind_of(batch.lane);
+        let lane_class = self.lane_class_of(batch.lane);
         let Some(model) = self.models.get_mut(model.0 as usize).and_then(Option::as_mut) else { return };
-        model.costs.observe(kind, rows, row_bytes, time);
+        model.costs.observe(lane_class, rows, row_bytes, time);
         let tightest = self.pools.get(model.pool).map_or(Nanos::NEVER, |pool| pool.tightest);
-        let (rate, max_batch, cost) = (model.rate.per_second(now), model.largest, model.costs.on(kind));
+        let (rate, max_batch, cost) = (model.rate.per_second(now), model.largest, model.costs.on(lane_class));
         model
             .policy
             .observe(now, &Observation { rows, row_bytes, time, slo, rate, max_batch, tightest, cost });
@@ -206,7 +206,7 @@ impl Router {
         let last = lane.holding.last().and_then(|&slot| self.batches.at(slot));
         let room = lane.holding.len() < lane.depth as usize;
         let own_end = last.map(|batch| batch.expected_end);
-        let (end, look_again) = match (self.lease_end(lane), own_end) {
+        let (end, evaluate_at) = match (self.lease_end(lane), own_end) {
             (Some(lease), own) => (Some(own.map_or(lease, |own| own.max(lease))), None),
             (None, None) => (None, None),
             (None, Some(end)) => {
@@ -214,7 +214,7 @@ impl Router {
                 if room && from <= now { (None, None) } else { (Some(end), room.then_some(from)) }
             }
         };
-        match look_again {
+        match evaluate_at {
             Some(at) => self.lane_timers.insert(at, id.0, &mut self.lane_timer_positions),
             None => {
                 self.lane_timers.remove(id.0, &mut self.lane_timer_positions);

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use crate::batch::Demand;
 use crate::event::{Effect, Effects};
-use crate::lane::{Duty, Lane};
+use crate::lane::{Lane, LaneMode};
 use crate::machine::Router;
-use crate::queue::{Kind, Queue};
+use crate::queue::{Queue, QueueKey};
 use crate::switch::{ModelMove, Switch, SwitchRefusal};
 use crate::{LaneId, ModelId, Nanos};
 
@@ -17,8 +17,8 @@ impl Router {
             return;
         }
         effects.push(Effect::Switched);
-        for &lane in &switch.rest {
-            self.put_to_rest(lane);
+        for &lane in &switch.drain {
+            self.drain_lane(lane);
         }
         for lane in &switch.up {
             self.leave_pools(lane.spec.lane);
@@ -28,11 +28,11 @@ impl Router {
             self.move_model(change);
         }
         self.bring_bound_home();
-        for &lane in &switch.rest {
+        for &lane in &switch.drain {
             if let Some(own) = self.lane_mut(lane).and_then(|lane| lane.own_pool.take()) {
                 self.remove_pool(own);
             }
-            self.rest_if_empty(lane, effects);
+            self.idle_if_empty(lane, effects);
         }
         self.refuse_without_lane(effects);
         self.plan_soon();
@@ -51,7 +51,7 @@ impl Router {
                 return Err(SwitchRefusal::LaneTwice(spec.lane));
             }
         }
-        for &lane in &switch.rest {
+        for &lane in &switch.drain {
             if self.lane(lane).is_none() {
                 return Err(SwitchRefusal::UnknownLane(lane));
             }
@@ -93,10 +93,10 @@ impl Router {
         Ok(())
     }
 
-    fn put_to_rest(&mut self, id: LaneId) {
+    fn drain_lane(&mut self, id: LaneId) {
         let fence = self.batches.generation();
         let Some(lane) = self.lane_mut(id).filter(|lane| lane.is_active()) else { return };
-        (lane.duty, lane.fence) = (Duty::Emptying, fence);
+        (lane.mode, lane.fence) = (LaneMode::Draining, fence);
         lane.after.clear();
         let held = lane.holding.clone();
         for slot in held {
@@ -106,11 +106,11 @@ impl Router {
     }
 
     /// Says that a lane put to rest holds nothing any more, once.
-    pub(super) fn rest_if_empty(&mut self, id: LaneId, effects: &mut Effects) {
-        let empty = |lane: &&mut Lane| lane.duty == Duty::Emptying && lane.holding.is_empty();
+    pub(super) fn idle_if_empty(&mut self, id: LaneId, effects: &mut Effects) {
+        let empty = |lane: &&mut Lane| lane.mode == LaneMode::Draining && lane.holding.is_empty();
         if let Some(lane) = self.lane_mut(id).filter(empty) {
-            lane.duty = Duty::AtRest;
-            effects.push(Effect::LaneAtRest(id));
+            lane.mode = LaneMode::Idle;
+            effects.push(Effect::LaneIdle(id));
         }
     }
 
@@ -140,7 +140,7 @@ impl Router {
             return;
         };
         if let Some(model) = self.model_mut(id) {
-            change.times.iter().for_each(|times| model.costs.know(times.kind, &times.profile));
+            change.times.iter().for_each(|times| model.costs.know(times.lane_class, &times.profile));
         }
         let shared = self.pools.find(&change.lanes);
         let new = shared.unwrap_or_else(|| self.add_pool(&change.lanes));
@@ -209,7 +209,7 @@ impl Router {
                 pool != home && !lane.is_some_and(|lane| self.runs_on(home, lane))
             };
             let lost: BTreeSet<u32> =
-                model.queues.iter().map(|(kind, _)| kind.pool).filter(|&pool| lost(pool)).collect();
+                model.queues.iter().map(|(key, _)| key.pool).filter(|&pool| lost(pool)).collect();
             if !lost.is_empty() {
                 self.move_queues(id, |pool| lost.contains(&pool), home);
             }
@@ -222,22 +222,22 @@ impl Router {
 
     fn move_queues(&mut self, model: ModelId, from: impl Fn(u32) -> bool, to: u32) {
         let Some(moved) = self.model(model) else { return };
-        let queues: Vec<(Kind, u32)> =
-            moved.queues.iter().filter(|(kind, _)| from(kind.pool)).copied().collect();
-        for (kind, slot) in queues {
+        let queues: Vec<(QueueKey, u32)> =
+            moved.queues.iter().filter(|(key, _)| from(key.pool)).copied().collect();
+        for (key, slot) in queues {
             self.file_ready(slot, None);
-            self.move_queue(kind, slot, to);
+            self.move_queue(key, slot, to);
         }
     }
 
-    /// A queue waits for the lanes of another pool. It keeps its order, and joins the one of its kind that is there.
-    fn move_queue(&mut self, kind: Kind, slot: u32, to: u32) {
-        let there = Kind { pool: to, ..kind };
-        let other = self.model(kind.model).and_then(|model| model.queue(there));
+    /// A queue waits for the lanes of another pool. It keeps its order, and joins the one of its key that is there.
+    fn move_queue(&mut self, key: QueueKey, slot: u32, to: u32) {
+        let there = QueueKey { pool: to, ..key };
+        let other = self.model(key.model).and_then(|model| model.queue(there));
         let Some(queue) = self.queues.get_mut(slot) else { return };
         queue.deferred = false;
         let rows = u64::from(queue.rows);
-        if let Some(pool) = self.pools.get_mut(kind.pool) {
+        if let Some(pool) = self.pools.get_mut(key.pool) {
             pool.queued = pool.queued.saturating_sub(rows);
             pool.deferred.retain(|deferred| *deferred != slot);
         }
@@ -246,18 +246,18 @@ impl Router {
         }
         match other {
             Some(other) => {
-                let moved = std::mem::replace(queue, Queue::new(kind));
+                let moved = std::mem::replace(queue, Queue::new(key));
                 if let Some(other_queue) = self.queues.get_mut(other) {
                     other_queue.absorb(moved, other, &mut self.requests);
                 }
                 self.note_queue(other);
             }
             None => {
-                queue.kind = there;
-                let model = self.model_mut(kind.model);
+                queue.key = there;
+                let model = self.model_mut(key.model);
                 let entry = model.and_then(|model| model.queues.iter_mut().find(|(_, open)| *open == slot));
-                if let Some((kind, _)) = entry {
-                    *kind = there;
+                if let Some((key, _)) = entry {
+                    *key = there;
                 }
             }
         }

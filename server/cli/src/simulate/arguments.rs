@@ -73,7 +73,7 @@ Options of a policy, where it takes them:
   max_delay=TIME            longest time that a request waits for others (triton, aimd)
   preferred=ROWS[|ROWS...]  batch sizes worth starting at once, ascending (triton); one
                             size in place of the planned ones (nexus)
-  give_up=WHEN              hopeless: when a deadline cannot be met any more; expired: when it has
+  drop=WHEN                 early: when a deadline cannot be met any more; lazy: when it has
                             passed (nexus)
 
 The same workload, seed and program give the same figures, to the last digit.

@@ -3,12 +3,12 @@
 use models::TimeSpan;
 use node::config::nearest;
 use router_core::Nanos;
-use router_core::batch::{BatchOptions, GiveUp, Policy};
+use router_core::batch::{BatchOptions, DropMode, Policy};
 use sim::Setup;
 use workload::Workload;
 
 /// Names of the options, as they stand behind a policy's colon.
-const OPTIONS: [&str; 3] = ["max_delay", "preferred", "give_up"];
+const OPTIONS: [&str; 3] = ["max_delay", "preferred", "drop"];
 /// Preferred sizes that the `triton` policy is tried with.
 const PREFERRED: [u32; 3] = [4, 8, 16];
 
@@ -60,11 +60,11 @@ fn read_options(text: &str) -> Result<BatchOptions, String> {
                 options.preferred =
                     sizes.map_err(|_| format!("preferred: expected rows like 4|8, got `{value}`"))?;
             }
-            "give_up" => {
-                options.give_up = Some(match value.trim() {
-                    "hopeless" => GiveUp::Hopeless,
-                    "expired" => GiveUp::Expired,
-                    other => return Err(format!("give_up: expected hopeless or expired, got `{other}`")),
+            "drop" => {
+                options.drop = Some(match value.trim() {
+                    "early" => DropMode::Early,
+                    "lazy" => DropMode::Lazy,
+                    other => return Err(format!("drop: expected early or lazy, got `{other}`")),
                 });
             }
             other => {
@@ -86,14 +86,14 @@ fn read_options(text: &str) -> Result<BatchOptions, String> {
 ///   full batch waits for one and runs in the next); and each of the preferred sizes 4, 8 and 16 with a delay of
 ///   half the SLO less the time of such a batch. Settings hold for all models, so the least of the models' delays
 ///   counts; those of zero are what no delay is, and are left out.
-/// * `nexus`: early drop, and lazy drop (`give_up=expired`).
+/// * `nexus`: early drop, and lazy drop (`drop=lazy`).
 pub fn field(workload: &Workload) -> Result<Vec<Entrant>, String> {
     let mut entrants: Vec<Entrant> = Vec::new();
     let mut settings = 0;
     for (name, _) in Policy::ALL {
         let others = match *name {
             "triton" => triton(workload),
-            "nexus" => vec!["nexus:give_up=expired".to_owned()],
+            "nexus" => vec!["nexus:drop=lazy".to_owned()],
             _ => Vec::new(),
         };
         entrants.push(parse(name, 0)?);
@@ -142,7 +142,7 @@ mod tests {
     fn options_reach_the_policy() {
         let entrant = parse("triton:max_delay=2ms,preferred=4|8", 3).unwrap();
         let options =
-            BatchOptions { max_delay: Some(Nanos::from_millis(2)), preferred: vec![4, 8], give_up: None };
+            BatchOptions { max_delay: Some(Nanos::from_millis(2)), preferred: vec![4, 8], drop: None };
         assert_eq!(entrant.setup.policy, Policy::new("triton", &options).unwrap());
         assert_eq!(entrant.setup.label, "triton:max_delay=2ms,preferred=4|8");
         assert_eq!(parse("deadline", 3).unwrap().colour, 0);
@@ -156,14 +156,11 @@ mod tests {
             ("", "unknown policy ``"),
             ("deadline:max_delay=2ms", "max_delay: policy `deadline` has no use for it, remove it"),
             ("triton:max_delay=2", "max_delay: `2` is not a duration: expected a unit"),
-            (
-                "triton:max_dely=2ms",
-                "unknown option `max_dely`, expected one of max_delay, preferred, give_up",
-            ),
+            ("triton:max_dely=2ms", "unknown option `max_dely`, expected one of max_delay, preferred, drop"),
             ("triton:max_dely=2ms", "did you mean `max_delay`?"),
             ("triton:preferred=4;8", "preferred: expected rows like 4|8, got `4;8`"),
             ("triton:preferred", "`preferred`: expected OPTION=VALUE"),
-            ("triton:give_up=never", "expected hopeless or expired, got `never`"),
+            ("triton:drop=never", "expected early or lazy, got `never`"),
         ] {
             let error = parse(text, 0).unwrap_err();
             assert!(error.contains(said), "{text}: {error}");

@@ -13,7 +13,7 @@ use models::{
 };
 use oip::Datatype;
 use router_core::batch::Policy;
-use router_core::{LaneKind, ModelId, ModelSpec, ProfilePoint};
+use router_core::{LaneClass, ModelId, ModelSpec, ProfilePoint};
 use tokio::sync::oneshot;
 use tokio_util::task::TaskTracker;
 
@@ -279,7 +279,7 @@ impl Catalog {
         } = warmed;
         let id = self.take_id();
         let measured_cores = sessions.first().map_or(1, |(lane, _)| lane.cores().len());
-        let measured_on = sessions.first().map_or(LaneKind::default(), |(lane, _)| LaneKind(lane.kind()));
+        let measured_on = sessions.first().map_or(LaneClass::default(), |(lane, _)| LaneClass(lane.kind()));
         let mut lanes = Vec::with_capacity(sessions.len());
         let mut runs_on = Vec::with_capacity(sessions.len());
         for (lane, session) in sessions {

@@ -6,7 +6,7 @@ use gpulet::LaneHandle;
 use models::engine::Session;
 use models::{Known, LoadOptions, ModelFiles, ModelName, Version, warm, warm_for};
 use router::LanePlan;
-use router_core::{LaneId, LaneKind, LaneSpec, LaneUp, ModelLanes, ModelMove, Switch};
+use router_core::{LaneClass, LaneId, LaneSpec, LaneUp, ModelLanes, ModelMove, Switch};
 use tokio::sync::{Notify, OwnedRwLockWriteGuard};
 
 use super::Catalog;
@@ -25,7 +25,7 @@ fn haste(waited_for: bool) -> Haste {
 
 /// A lane without turns.
 fn spec(lane: &LaneHandle) -> LaneSpec {
-    LaneSpec::one_at_a_time(LaneId(lane.id()), LaneKind(lane.kind()))
+    LaneSpec::one_at_a_time(LaneId(lane.id()), LaneClass(lane.kind()))
 }
 
 impl Catalog {
@@ -203,7 +203,7 @@ impl Catalog {
             models.push(ModelMove { model: loaded.id, lanes: ModelLanes::Only(lanes), times: Vec::new() });
         }
         let up = vec![LaneUp { spec: spec(lane), after: Vec::new() }];
-        let switch = Switch { up, rest: Vec::new(), models };
+        let switch = Switch { up, drain: Vec::new(), models };
         let plan = LanePlan { new: vec![lane.clone()], switch };
         self.environment.router.switch(plan).await.map_err(|error| error.to_string())?;
         self.lay_out(lanes);

@@ -38,7 +38,7 @@ fn refusal(loaded: &Loaded, rejection: &Rejection) -> Refusal {
         Core::MemoryFull => (Reason::QueueFull, "the memory for queued tensors is full".to_owned()),
         Core::Shed => (
             Reason::Shed,
-            format!("model `{name}`: given up so that several others could be answered in time"),
+            format!("model `{name}`: dropped so that several others could be answered in time"),
         ),
         Core::DeadlineUnmeetable => {
             (Reason::DeadlineUnmeetable, format!("model `{name}`: the deadline cannot be met any more"))
@@ -53,11 +53,13 @@ fn refusal(loaded: &Loaded, rejection: &Rejection) -> Refusal {
             (Reason::ModelNotReady, format!("model `{name}` is not being served"))
         }
         Core::BatchTooLarge => (Reason::Malformed, format!("model `{name}`: the batch is too large")),
-        Core::ClientGone => (Reason::Cancelled, "the client left".to_owned()),
-        Core::LaneDied => (Reason::LaneDied, format!("model `{name}`: what ran the request died")),
-        Core::LaneDiedTwice => (
+        Core::ClientDisconnected => (Reason::Cancelled, "the client disconnected".to_owned()),
+        Core::LaneFailed => {
+            (Reason::LaneDied, format!("model `{name}`: the lane that ran the request failed"))
+        }
+        Core::LaneFailedTwice => (
             Reason::Quarantined,
-            format!("model `{name}`: what ran the request died twice, so it is not run again"),
+            format!("model `{name}`: the lane that ran the request failed twice, so it is not run again"),
         ),
         Core::EngineFailed => return engine_refusal(name, rejection.error.as_ref()),
         Core::Answered | Core::IdInUse => (Reason::Internal, format!("router: {rejection}")),

@@ -213,7 +213,7 @@ impl Layout {
         let lane = self.lane_number(gpulet);
         if let Some(lane) = lane {
             // A lane that is gone holds nothing either.
-            self.router.at_rest(LaneId(lane)).await;
+            self.router.lane_idle(LaneId(lane)).await;
         }
     }
 
@@ -226,7 +226,7 @@ impl Layout {
         let snapshot = self.router.snapshot().await.ok_or("the router has ended")?;
         let known: BTreeSet<u32> = snapshot.lanes.iter().map(|lane| lane.lane.0).collect();
         let mut switch_of_lanes = self.lane_plan(switch)?;
-        switch_of_lanes.rest.retain(|lane| known.contains(&lane.0));
+        switch_of_lanes.drain.retain(|lane| known.contains(&lane.0));
         let active =
             switch.active.iter().map(|gpulet| self.lane_of(gpulet.id)).collect::<Result<Vec<_>, _>>()?;
         let new: Vec<LaneHandle> =

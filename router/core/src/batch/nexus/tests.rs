@@ -2,8 +2,8 @@ use super::super::Scene;
 use super::*;
 use crate::{CostModel, ProfilePoint};
 
-fn nexus(give_up: Option<GiveUp>, assignments: &[(u32, f64, u32)]) -> Nexus {
-    let mut policy = Nexus::new(&BatchOptions { give_up, ..BatchOptions::default() }).unwrap();
+fn nexus(drop: Option<DropMode>, assignments: &[(u32, f64, u32)]) -> Nexus {
+    let mut policy = Nexus::new(&BatchOptions { drop, ..BatchOptions::default() }).unwrap();
     let assignment = |&(lane, rate, batch): &(u32, f64, u32)| Assignment { lane: LaneId(lane), rate, batch };
     policy.assign(assignments.iter().map(assignment).collect());
     policy
@@ -19,9 +19,9 @@ fn scene(due_us: &[u64]) -> Scene {
     scene
 }
 
-fn decided(policy: &Nexus, micros: u64, scene: &Scene) -> Result<Shot, Nanos> {
+fn decided(policy: &Nexus, micros: u64, scene: &Scene) -> Result<Proposal, Nanos> {
     match policy.decide(Nanos::from_micros(micros), &scene.view()) {
-        Decision::Fire(shot) => Ok(shot),
+        Decision::Fire(proposal) => Ok(proposal),
         Decision::Wait(until) => Err(until),
     }
 }
@@ -30,9 +30,9 @@ fn decided(policy: &Nexus, micros: u64, scene: &Scene) -> Result<Shot, Nanos> {
 fn a_lane_takes_the_planned_batch_or_what_there_is() {
     let policy = nexus(None, &[(0, 100.0, 8)]);
     let sized =
-        |waiting| decided(&policy, 0, &scene(&vec![50_000; waiting])).map(|shot| (shot.take, shot.why));
-    assert_eq!(sized(20), Ok((8, Why::Planned)));
-    assert_eq!(sized(3), Ok((3, Why::LaneFree)));
+        |waiting| decided(&policy, 0, &scene(&vec![50_000; waiting])).map(|proposal| (proposal.take, proposal.reason));
+    assert_eq!(sized(20), Ok((8, StartReason::Planned)));
+    assert_eq!(sized(3), Ok((3, StartReason::LaneFree)));
     let unplanned = nexus(None, &[]);
     assert_eq!(decided(&unplanned, 0, &scene(&[20_500; 20])).unwrap().take, 8, "twice L(8) in the objective");
 }
@@ -40,25 +40,25 @@ fn a_lane_takes_the_planned_batch_or_what_there_is() {
 #[test]
 fn heads_that_would_shrink_the_batch_are_given_up() {
     let policy = nexus(None, &[(0, 100.0, 4)]);
-    let shot = decided(&policy, 0, &scene(&[5_500, 5_900, 6_100, 7_000, 8_000, 9_000, 9_000])).unwrap();
-    assert_eq!((shot.skip, shot.take), (2, 4), "L(4) is 6 ms");
+    let proposal = decided(&policy, 0, &scene(&[5_500, 5_900, 6_100, 7_000, 8_000, 9_000, 9_000])).unwrap();
+    assert_eq!((proposal.skip, proposal.take), (2, 4), "L(4) is 6 ms");
 }
 
 #[test]
 fn the_window_shrinks_with_what_is_left() {
     let policy = nexus(None, &[(0, 100.0, 4)]);
-    let shot = decided(&policy, 0, &scene(&[3_500, 4_500, 4_600, 4_700])).unwrap();
-    assert_eq!((shot.skip, shot.take), (2, 2), "two are passed over for 4 and for 3, two are in time for 2");
+    let proposal = decided(&policy, 0, &scene(&[3_500, 4_500, 4_600, 4_700])).unwrap();
+    assert_eq!((proposal.skip, proposal.take), (2, 2), "two are passed over for 4 and for 3, two are in time for 2");
 }
 
 #[test]
 fn lazy_drop_keeps_the_oldest_and_takes_what_it_has_time_for() {
-    let policy = nexus(Some(GiveUp::Expired), &[(0, 100.0, 4)]);
-    assert_eq!(policy.gives_up(), GiveUp::Expired);
-    let shot = decided(&policy, 0, &scene(&[4_500, 15_000, 15_000, 15_000])).unwrap();
-    assert_eq!((shot.skip, shot.take), (0, 2));
-    let shot = decided(&policy, 0, &scene(&[1_000, 15_000, 15_000])).unwrap();
-    assert_eq!((shot.skip, shot.take), (1, 2), "the first is late even alone");
+    let policy = nexus(Some(DropMode::Lazy), &[(0, 100.0, 4)]);
+    assert_eq!(policy.drop_mode(), DropMode::Lazy);
+    let proposal = decided(&policy, 0, &scene(&[4_500, 15_000, 15_000, 15_000])).unwrap();
+    assert_eq!((proposal.skip, proposal.take), (0, 2));
+    let proposal = decided(&policy, 0, &scene(&[1_000, 15_000, 15_000])).unwrap();
+    assert_eq!((proposal.skip, proposal.take), (1, 2), "the first is late even alone");
     assert_eq!(decided(&policy, 0, &scene(&[1_000, 2_000])).unwrap().take, 1, "so are both");
 }
 

@@ -1,12 +1,18 @@
 use super::*;
 use crate::batch::{BatchOptions, Policy};
 use crate::{
-    Arrival, BatchReport, Class, Event, LaneKind, LaneSpec, LaneState, LaneUp, ModelLanes, ModelSpec,
+    Arrival, BatchReport, Class, Event, LaneClass, LaneSpec, LaneState, LaneUp, ModelLanes, ModelSpec,
     RequestId, RouterConfig, ShapeKey, Tenant,
 };
 
 fn spec(lane: u32) -> LaneSpec {
-    LaneSpec { lane: LaneId(lane), depth: 1, ahead: Nanos::ZERO, cycle: None, kind: LaneKind::default() }
+    LaneSpec {
+        lane: LaneId(lane),
+        depth: 1,
+        ahead: Nanos::ZERO,
+        cycle: None,
+        lane_class: LaneClass::default(),
+    }
 }
 
 fn up(lane: u32, after: &[u32]) -> LaneUp {
@@ -28,7 +34,7 @@ fn router(policy: &str) -> Router {
     feed(&mut router, 0, Event::LaneUp(spec(0)));
     for model in 0..2 {
         let model = ModelSpec {
-            measured_on: LaneKind::default(),
+            measured_on: LaneClass::default(),
             model: ModelId(model),
             max_batch: 4,
             queue_limit: 100,
@@ -69,46 +75,41 @@ fn what_makes_no_sense_changes_nothing_and_says_what_is_wrong() {
     let zero_depth = LaneUp { spec: LaneSpec { depth: 0, ..spec(1) }, after: Vec::new() };
     let other_depth = LaneUp { spec: LaneSpec { depth: 2, ..spec(0) }, after: Vec::new() };
     let cases = [
-        (vec![], vec![5], vec![], "rest: lane 5 is not known, expected one that is up or at rest"),
-        (vec![], vec![0], vec![to(7, &[1])], "models: model 7 is not loaded, expected one that is"),
-        (vec![up(0, &[])], vec![0], vec![], "up, rest: lane 0 is named twice, expected once in either"),
-        (
-            vec![up(1, &[]), up(1, &[])],
-            vec![],
-            vec![],
-            "up, rest: lane 1 is named twice, expected once in either",
-        ),
-        (vec![], vec![0, 0], vec![], "up, rest: lane 0 is named twice, expected once in either"),
+        (vec![], vec![5], vec![], "drain: lane 5 is not known, expected a lane that is up, draining or idle"),
+        (vec![], vec![0], vec![to(7, &[1])], "models: model 7 is not loaded, expected a loaded model"),
+        (vec![up(0, &[])], vec![0], vec![], "up, drain: lane 0 is named twice, expected once"),
+        (vec![up(1, &[]), up(1, &[])], vec![], vec![], "up, drain: lane 1 is named twice, expected once"),
+        (vec![], vec![0, 0], vec![], "up, drain: lane 0 is named twice, expected once"),
         (vec![], vec![], vec![to(0, &[1]), to(0, &[0])], "models: model 0 is named twice, expected once"),
-        (vec![up(8, &[])], vec![], vec![], "up: lane 8 is beyond the bound, expected an id below max_lanes"),
+        (vec![up(8, &[])], vec![], vec![], "up: lane 8 is out of bounds, expected an id below `max_lanes`"),
         (
             vec![zero_depth],
             vec![],
             vec![],
-            "up: lane 1 has a depth of 0 or another than before, expected at least 1 and no change",
+            "up: lane 1 has a depth of 0 or a changed depth, expected at least 1 and the same as before",
         ),
         (
             vec![other_depth],
             vec![],
             vec![],
-            "up: lane 0 has a depth of 0 or another than before, expected at least 1 and no change",
+            "up: lane 0 has a depth of 0 or a changed depth, expected at least 1 and the same as before",
         ),
         (
             vec![up(1, &[1])],
             vec![],
             vec![],
-            "up: lane 1 comes after lane 1 that would be active too, expected one at rest",
+            "up: lane 1 comes after lane 1, which would be active too, expected an idle or draining lane",
         ),
         (
             vec![up(1, &[0])],
             vec![],
             vec![],
-            "up: lane 1 comes after lane 0 that would be active too, expected one at rest",
+            "up: lane 1 comes after lane 0, which would be active too, expected an idle or draining lane",
         ),
     ];
-    for (up, rest, models, message) in cases {
-        let rest = rest.into_iter().map(LaneId).collect();
-        let effects = feed(&mut router, 1, Event::Switch(&Switch { up, rest, models }));
+    for (up, drain, models, message) in cases {
+        let drain = drain.into_iter().map(LaneId).collect();
+        let effects = feed(&mut router, 1, Event::Switch(&Switch { up, drain, models }));
         let [Effect::SwitchRefused(refusal)] = effects[..] else { panic!("{message}: {effects:?}") };
         assert_eq!(refusal.to_string(), message);
         assert!(router == before, "{message}: something changed");
@@ -119,11 +120,8 @@ fn what_makes_no_sense_changes_nothing_and_says_what_is_wrong() {
 fn a_lane_that_others_come_after_does_not_come_back_beside_them() {
     let mut router = router("deadline");
     let models = vec![to(0, &[1]), to(1, &[1])];
-    let first = Switch { up: vec![up(1, &[0])], rest: vec![LaneId(0)], models };
-    assert_eq!(
-        feed(&mut router, 1, Event::Switch(&first)),
-        [Effect::Switched, Effect::LaneAtRest(LaneId(0))]
-    );
+    let first = Switch { up: vec![up(1, &[0])], drain: vec![LaneId(0)], models };
+    assert_eq!(feed(&mut router, 1, Event::Switch(&first)), [Effect::Switched, Effect::LaneIdle(LaneId(0))]);
     let beside = Switch { up: vec![up(0, &[])], ..Switch::default() };
     let refusal = SwitchRefusal::AfterActive { lane: LaneId(1), after: LaneId(0) };
     assert_eq!(feed(&mut router, 2, Event::Switch(&beside)), [Effect::SwitchRefused(refusal)]);
@@ -150,12 +148,12 @@ fn switching_forth_and_back_leaves_nothing_behind() {
         // 0 alone, or 1 and 2 on its halves.
         let halves = Switch {
             up: vec![up(1, &[0]), up(2, &[0])],
-            rest: vec![LaneId(0)],
+            drain: vec![LaneId(0)],
             models: vec![to(0, &[1, 2]), to(1, &[2])],
         };
         let whole = Switch {
             up: vec![up(0, &[1, 2])],
-            rest: vec![LaneId(1), LaneId(2)],
+            drain: vec![LaneId(1), LaneId(2)],
             models: vec![to(0, &[0]), to(1, &[0])],
         };
         let (mut seen, mut slot, mut running) = (Vec::new(), 0, Vec::new());
@@ -198,10 +196,10 @@ fn queues_that_meet_keep_the_order_of_deadlines_and_of_arrival() {
     }
     // Every other request is bound to the lane, as a planning policy does.
     let own = router.pool_of_lane(LaneId(0), ModelId(0)).unwrap();
-    let (kind, home) = router.model(ModelId(0)).unwrap().queues[0];
+    let (key, home) = router.model(ModelId(0)).unwrap().queues[0];
     for slot in [3, 5, 7] {
         router.unqueue(slot);
-        let bound = Kind { pool: own, ..kind };
+        let bound = QueueKey { pool: own, ..key };
         let queue = router.model(ModelId(0)).unwrap().queue(bound).unwrap_or_else(|| {
             let opened = router.queues.open(bound);
             router.model_mut(ModelId(0)).unwrap().queues.push((bound, opened));
@@ -216,7 +214,7 @@ fn queues_that_meet_keep_the_order_of_deadlines_and_of_arrival() {
     }
     router.check().unwrap();
     assert_eq!(router.queues.get(home).unwrap().len(), 3);
-    let switch = Switch { up: vec![up(2, &[0])], rest: vec![LaneId(0)], models: vec![to(0, &[2])] };
+    let switch = Switch { up: vec![up(2, &[0])], drain: vec![LaneId(0)], models: vec![to(0, &[2])] };
     assert_eq!(feed(&mut router, 9, Event::Switch(&switch)), [Effect::Switched]);
     let model = router.model(ModelId(0)).unwrap();
     assert_eq!(model.queues.len(), 1);

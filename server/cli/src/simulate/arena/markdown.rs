@@ -59,7 +59,7 @@ Policies run with their published settings and share one cost model, which learn
 - `triton` runs with three settings: without a queue delay; with a delay of half the SLO minus the time of the largest batch; and
   with each preferred size of 4, 8 and 16 and a delay of half the SLO minus the time of such a batch. A setting is the same for
   all models, so the tightest model decides. Delays of zero are left out.
-- `nexus` runs with early drop, and with lazy drop (`give_up=expired`).
+- `nexus` runs with early drop, and with lazy drop (`drop=lazy`).
 ";
 
 /// The ranking on each workload, for people at a terminal.

@@ -1,13 +1,13 @@
 //! Due queues: hopeless requests leave, the policy is asked, the answer is filed.
 
-use crate::batch::{Decision, PoolView, QueueView, Shot, Why};
+use crate::batch::{Decision, PoolView, Proposal, QueueView, StartReason};
 use crate::event::{Effects, Outcome, Reason};
 use crate::machine::Router;
 use crate::model::Model;
 use crate::pool::Pool;
-use crate::queue::{Queue, Standing, Urgency, Waiting};
+use crate::queue::{Priority, Queue, Urgency, Waiting};
 use crate::request::Request;
-use crate::{Class, LaneId, LaneKind, ModelId, Nanos};
+use crate::{Class, LaneClass, LaneId, ModelId, Nanos};
 
 /// One in this many requests that the estimate alone condemns is run if a lane is free anyway: an estimate
 /// that refuses everything would otherwise never be corrected.
@@ -18,7 +18,7 @@ const DEFERRED_ASKED: usize = 32;
 
 impl Router {
     /// Looks again at queues that changed in this turn or whose time has come.
-    pub(super) fn look_at_due(&mut self, effects: &mut Effects) {
+    pub(super) fn evaluate_due(&mut self, effects: &mut Effects) {
         if self.drain_until.is_some_and(|until| until <= self.now) {
             self.refuse_all_queued(effects);
         }
@@ -37,12 +37,12 @@ impl Router {
             self.settle_lane(LaneId(lane));
         }
         while let Some(queue) = self.changed.pop() {
-            self.look_at(queue, effects);
+            self.evaluate(queue, effects);
         }
     }
 
     /// Drops what is hopeless, asks the policy, and files the queue under ready or under a time.
-    fn look_at(&mut self, slot: u32, effects: &mut Effects) {
+    fn evaluate(&mut self, slot: u32, effects: &mut Effects) {
         self.give_up(slot, effects);
         let Some(queue) = self.queues.get(slot) else { return };
         if queue.is_empty() {
@@ -51,12 +51,12 @@ impl Router {
         }
         let Some((head, model)) = self.head_of(queue) else { return };
         let Some(request) = self.requests.at(head.slot) else { return };
-        let pool = queue.kind.pool;
-        let mut look_again = self.given_up_from(model, pool, request).min(self.promotion(queue, &head));
+        let pool = queue.key.pool;
+        let mut evaluate_at = self.given_up_from(model, pool, request).min(self.promotion(queue, &head));
         let ready = match self.decide(queue) {
-            Some(Decision::Fire(shot)) => Some(self.urgency(queue, &head, &shot)),
+            Some(Decision::Fire(proposal)) => Some(self.urgency(queue, &head, &proposal)),
             Some(Decision::Wait(until)) => {
-                look_again = look_again.min(until.max(self.now.after(Nanos(1))));
+                evaluate_at = evaluate_at.min(until.max(self.now.after(Nanos(1))));
                 None
             }
             None => None,
@@ -67,38 +67,39 @@ impl Router {
         }
         if ready.is_some() {
             self.note_pool(pool);
-            self.recall_for(slot, effects);
+            self.preempt_for(slot, effects);
         }
-        if look_again == Nanos::NEVER {
+        if evaluate_at == Nanos::NEVER {
             self.timers.remove(slot, &mut self.timer_positions);
         } else {
-            self.timers.insert(look_again, slot, &mut self.timer_positions);
+            self.timers.insert(evaluate_at, slot, &mut self.timer_positions);
         }
     }
 
     pub(super) fn head_of<'a>(&'a self, queue: &Queue) -> Option<(Waiting, &'a Model)> {
-        Some((*queue.head()?, self.model(queue.kind.model)?))
+        Some((*queue.head()?, self.model(queue.key.model)?))
     }
 
     /// What the policy says of a queue; a request that must run alone is not its affair.
     pub(super) fn decide(&self, queue: &Queue) -> Option<Decision> {
-        self.decide_within(queue, u32::MAX, self.next_kind(queue))
+        self.decide_within(queue, u32::MAX, self.next_lane_class(queue))
     }
 
-    /// The same where a batch may have so many rows only, on a lane of a kind.
-    pub(super) fn decide_within(&self, queue: &Queue, rows: u32, kind: LaneKind) -> Option<Decision> {
+    /// The same where a batch may have so many rows only, on a lane of a lane_class.
+    pub(super) fn decide_within(&self, queue: &Queue, rows: u32, lane_class: LaneClass) -> Option<Decision> {
         let (head, model) = self.head_of(queue)?;
-        match self.first_in_time_on(queue, kind) {
+        match self.first_in_time_on(queue, lane_class) {
             Some(0) => {}
-            Some(first) => return self.shot_past(queue, first, rows, kind).map(Decision::Fire),
+            Some(first) => return self.shot_past(queue, first, rows, lane_class).map(Decision::Fire),
             // Until no lane can do it in time, it waits for a faster one.
             None => return Some(Decision::Wait(Nanos::NEVER)),
         }
         if self.requests.at(head.slot)?.alone {
-            let shot = Shot { skip: 0, take: head.rows, rank: head.deadline.0, why: Why::Alone };
-            return Some(Decision::Fire(shot));
+            let proposal =
+                Proposal { skip: 0, take: head.rows, rank: head.deadline.0, reason: StartReason::Alone };
+            return Some(Decision::Fire(proposal));
         }
-        let pool = self.pools.get(queue.kind.pool)?;
+        let pool = self.pools.get(queue.key.pool)?;
         let oldest = self.requests.at(queue.oldest()?)?;
         let view = QueueView {
             head,
@@ -106,7 +107,7 @@ impl Router {
             oldest_arrival: oldest.arrived,
             row_bytes: queue.row_bytes(),
             max_batch: model.largest.min(rows),
-            cost: model.costs.on(kind),
+            cost: model.costs.on(lane_class),
             running: model.running,
             pool: self.view_of(pool),
             waiting: &queue.waiting,
@@ -153,43 +154,42 @@ impl Router {
             return 0;
         }
         let alike = |other: &&Queue| {
-            other.kind != queue.kind
-                && (other.kind.shape, other.kind.pool) == (queue.kind.shape, queue.kind.pool)
+            other.key != queue.key && (other.key.shape, other.key.pool) == (queue.key.shape, queue.key.pool)
         };
         let others = model.queues.iter().filter_map(|(_, slot)| self.queues.get(*slot));
         others.filter(alike).map(|other| other.rows).fold(0, u32::saturating_add)
     }
 
-    pub(super) fn urgency(&self, queue: &Queue, head: &Waiting, shot: &Shot) -> Urgency {
+    pub(super) fn urgency(&self, queue: &Queue, head: &Waiting, proposal: &Proposal) -> Urgency {
         let oldest = queue.oldest().and_then(|slot| self.requests.at(slot));
-        let (class, standing) =
-            oldest.map_or((queue.kind.class, Standing::Deadline), |oldest| self.standing(oldest));
-        let patient_until = head.arrived.after(self.config.patience);
-        let rank = if queue.kind.deadlines { shot.rank } else { patient_until.0 };
-        (class, standing, rank, head.sequence)
+        let (class, priority) =
+            oldest.map_or((queue.key.class, Priority::Deadline), |oldest| self.priority(oldest));
+        let patient_until = head.arrived.after(self.config.best_effort_max_wait);
+        let rank = if queue.key.deadlines { proposal.rank } else { patient_until.0 };
+        (class, priority, rank, head.sequence)
     }
 
-    /// Class and standing of a request; a queue's are those of the one that waits longest.
-    pub(super) fn standing(&self, request: &Request) -> (Class, Standing) {
+    /// Class and priority of a request; a queue's are those of the one that waits longest.
+    pub(super) fn priority(&self, request: &Request) -> (Class, Priority) {
         let waited = self.now.since(request.arrived);
         if waited >= self.config.starvation {
-            return (Class::new(0), Standing::Overdue);
+            return (Class::new(0), Priority::Overdue);
         }
         let deadline = request.deadline != Nanos::NEVER;
-        let standing = match (deadline, self.shares.over(self.now, request.tenant)) {
-            (false, _) if waited >= self.config.patience => Standing::Overdue,
-            (true, false) => Standing::Deadline,
-            (true, true) => Standing::DeadlineOverShare,
-            (false, false) => Standing::BestEffort,
-            (false, true) => Standing::BestEffortOverShare,
+        let priority = match (deadline, self.shares.over(self.now, request.tenant)) {
+            (false, _) if waited >= self.config.best_effort_max_wait => Priority::Overdue,
+            (true, false) => Priority::Deadline,
+            (true, true) => Priority::DeadlineOverShare,
+            (false, false) => Priority::BestEffort,
+            (false, true) => Priority::BestEffortOverShare,
         };
-        (request.class, standing)
+        (request.class, priority)
     }
 
     /// When waiting alone makes a queue more urgent.
     fn promotion(&self, queue: &Queue, head: &Waiting) -> Nanos {
         let patience = match head.deadline {
-            Nanos::NEVER => Some(head.arrived.after(self.config.patience)),
+            Nanos::NEVER => Some(head.arrived.after(self.config.best_effort_max_wait)),
             _ => None,
         };
         let starved = queue.oldest();
@@ -208,7 +208,7 @@ impl Router {
                 self.finish(id, Outcome::Expired, Reason::DeadlinePassed, effects);
                 continue;
             }
-            let Some(pool) = self.queues.get(slot).map(|queue| queue.kind.pool) else { return };
+            let Some(pool) = self.queues.get(slot).map(|queue| queue.key.pool) else { return };
             let from = self.model(model_id).map(|model| self.given_up_from(model, pool, request));
             let late = from.is_some_and(|from| from <= self.now);
             if !late || self.spare_as_probe(head, model_id) {
@@ -235,7 +235,7 @@ impl Router {
     fn close_queue(&mut self, slot: u32, effects: &mut Effects) {
         self.file_ready(slot, None);
         self.timers.remove(slot, &mut self.timer_positions);
-        let Some(model_id) = self.queues.get(slot).map(|queue| queue.kind.model) else { return };
+        let Some(model_id) = self.queues.get(slot).map(|queue| queue.key.model) else { return };
         let Some(model) = self.model_mut(model_id) else { return };
         // A queue may be noted as changed twice in a turn; only the first look finds it open.
         if let Some(position) = model.queues.iter().position(|(_, open)| *open == slot) {
@@ -268,7 +268,7 @@ impl Router {
         let Some(queue) = self.queues.get_mut(slot) else { return };
         let before = std::mem::replace(&mut queue.ready, urgency);
         if before != urgency {
-            let pool = queue.kind.pool;
+            let pool = queue.key.pool;
             self.pools.file(pool, slot, urgency);
         }
     }

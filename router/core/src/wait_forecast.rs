@@ -7,7 +7,7 @@ const ONE: u64 = 1 << 16;
 /// Where it begins, and where answers bring it back to: nothing ever goes as well as it can. Without it the first queue of
 /// every overload would be given up in part before anything is learned.
 const LEAST: u64 = ONE + ONE / 4;
-/// One request given up after waiting lengthens the outlook by this much.
+/// One request given up after waiting lengthens the wait_forecast by this much.
 const LENGTHEN: u64 = ONE / 32;
 /// So many answers take back what one request given up late added: about one in so many is given up late once
 /// it has settled.
@@ -21,15 +21,15 @@ const LONGEST: u64 = 64 * ONE;
 /// A refusal at arrival comes at once; the same refusal at the end of a wait has used up the time in which another
 /// server could have answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Outlook(u64);
+pub(crate) struct WaitForecast(u64);
 
-impl Default for Outlook {
+impl Default for WaitForecast {
     fn default() -> Self {
         Self(LEAST)
     }
 }
 
-impl Outlook {
+impl WaitForecast {
     /// A request was given up after it had been let in.
     pub(crate) fn given_up(&mut self) {
         self.0 = (self.0 + LENGTHEN).min(LONGEST);
@@ -55,35 +55,35 @@ mod tests {
 
     #[test]
     fn it_settles_where_one_in_1024_is_given_up() {
-        let mut outlook = Outlook::default();
+        let mut wait_forecast = WaitForecast::default();
         let wait = Nanos::from_millis(100);
         // Requests that wait three times what was the best: those that hope for less are given up.
         let mut late = 0;
         for _ in 0..102_400 {
-            if outlook.of(wait, 1.0) < Nanos::from_millis(300) {
-                outlook.given_up();
+            if wait_forecast.of(wait, 1.0) < Nanos::from_millis(300) {
+                wait_forecast.given_up();
                 late += 1;
             } else {
-                outlook.answered();
+                wait_forecast.answered();
             }
         }
         assert!((100..=170).contains(&late), "{late} of 102,400");
         for _ in 0..100_000 {
-            outlook.answered();
+            wait_forecast.answered();
         }
-        assert_eq!(outlook, Outlook::default(), "answers make it forget");
+        assert_eq!(wait_forecast, WaitForecast::default(), "answers make it forget");
     }
 
     #[test]
     fn it_has_an_end() {
-        let mut outlook = Outlook::default();
+        let mut wait_forecast = WaitForecast::default();
         for _ in 0..10_000 {
-            outlook.given_up();
+            wait_forecast.given_up();
         }
         assert_eq!(
-            [0.0, 0.5, 1.0].map(|part| outlook.of(Nanos(10), part)),
+            [0.0, 0.5, 1.0].map(|part| wait_forecast.of(Nanos(10), part)),
             [Nanos(10), Nanos(325), Nanos(640)]
         );
-        assert_eq!(outlook.of(Nanos::NEVER, 1.0), Nanos::NEVER);
+        assert_eq!(wait_forecast.of(Nanos::NEVER, 1.0), Nanos::NEVER);
     }
 }

@@ -6,32 +6,33 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use router_core::batch::{BatchOptions, Policy};
 use router_core::{
-    Arrival, BatchId, BatchReport, Class, Cycle, CycleSlot, Effect, Effects, Event, KindTimes, LaneId,
-    LaneKind, LaneSpec, LaneUp, ModelId, ModelLanes, ModelMove, ModelSpec, Nanos, Outcome, ProfilePoint,
-    RequestId, Router, RouterConfig, ShapeKey, Switch, Tenant,
+    Arrival, BatchId, BatchReport, Class, Cycle, CycleSlot, Effect, Effects, Event, LaneClass,
+    LaneClassTimes, LaneId, LaneSpec, LaneUp, ModelId, ModelLanes, ModelMove, ModelSpec, Nanos, Outcome,
+    ProfilePoint, RequestId, Router, RouterConfig, ShapeKey, Switch, Tenant,
 };
 
 const MODEL: ModelId = ModelId(0);
-const SMALL: (LaneId, LaneKind) = (LaneId(0), LaneKind(2));
-const LARGE: (LaneId, LaneKind) = (LaneId(1), LaneKind(8));
+const SMALL: (LaneId, LaneClass) = (LaneId(0), LaneClass(2));
+const LARGE: (LaneId, LaneClass) = (LaneId(1), LaneClass(8));
 
 /// Microseconds of a batch.
-fn time_us(kind: LaneKind, rows: u32) -> u64 {
-    (2_000 + 2_000 * u64::from(rows)) * u64::from(8 / kind.0)
+fn time_us(lane_class: LaneClass, rows: u32) -> u64 {
+    (2_000 + 2_000 * u64::from(rows)) * u64::from(8 / lane_class.0)
 }
 
-fn profile(kind: LaneKind) -> Vec<ProfilePoint> {
-    let point = |rows| ProfilePoint { rows, row_bytes: 64, time: Nanos::from_micros(time_us(kind, rows)) };
+fn profile(lane_class: LaneClass) -> Vec<ProfilePoint> {
+    let point =
+        |rows| ProfilePoint { rows, row_bytes: 64, time: Nanos::from_micros(time_us(lane_class, rows)) };
     [1, 2, 4, 8].map(point).to_vec()
 }
 
-fn lane((lane, kind): (LaneId, LaneKind)) -> LaneSpec {
-    LaneSpec { lane, depth: 1, ahead: Nanos::ZERO, cycle: None, kind }
+fn lane((lane, lane_class): (LaneId, LaneClass)) -> LaneSpec {
+    LaneSpec { lane, depth: 1, ahead: Nanos::ZERO, cycle: None, lane_class }
 }
 
 struct World {
     router: Router,
-    kinds: BTreeMap<LaneId, LaneKind>,
+    kinds: BTreeMap<LaneId, LaneClass>,
     now: Nanos,
     /// Ends of batches, soonest first.
     ends: BinaryHeap<std::cmp::Reverse<(Nanos, LaneId, BatchId)>>,
@@ -70,13 +71,15 @@ impl World {
         world
     }
 
-    fn switch(&mut self, up: &[LaneSpec], rest: &[LaneId]) {
-        self.kinds.extend(up.iter().map(|spec| (spec.lane, spec.kind)));
-        let times = up.iter().map(|spec| KindTimes { kind: spec.kind, profile: profile(spec.kind) });
+    fn switch(&mut self, up: &[LaneSpec], drain: &[LaneId]) {
+        self.kinds.extend(up.iter().map(|spec| (spec.lane, spec.lane_class)));
+        let times = up
+            .iter()
+            .map(|spec| LaneClassTimes { lane_class: spec.lane_class, profile: profile(spec.lane_class) });
         let lanes = ModelLanes::Only(up.iter().map(|spec| spec.lane).collect());
         let models = vec![ModelMove { model: MODEL, lanes, times: times.collect() }];
         let up = up.iter().map(|spec| LaneUp { spec: spec.clone(), after: Vec::new() }).collect();
-        self.feed(Event::Switch(&Switch { up, rest: rest.to_vec(), models }));
+        self.feed(Event::Switch(&Switch { up, drain: drain.to_vec(), models }));
     }
 
     fn feed(&mut self, event: Event<'_>) {
@@ -86,9 +89,9 @@ impl World {
         for effect in &effects {
             match *effect {
                 Effect::Dispatch { lane, batch, rows, members, .. } => {
-                    let kind = self.kinds.get(&lane).copied().unwrap();
-                    self.in_order(kind, effects.members(members));
-                    let end = self.now.after(Nanos::from_micros(time_us(kind, rows)));
+                    let lane_class = self.kinds.get(&lane).copied().unwrap();
+                    self.in_order(lane_class, effects.members(members));
+                    let end = self.now.after(Nanos::from_micros(time_us(lane_class, rows)));
                     self.ends.push(std::cmp::Reverse((end, lane, batch)));
                     *self.rows_of.entry(lane).or_default() += u64::from(rows);
                 }
@@ -105,14 +108,14 @@ impl World {
         }
     }
 
-    /// R8: only what would be too late on a lane of this kind is passed over; a prediction has a margin of a half at most.
-    fn in_order(&mut self, kind: LaneKind, members: &[RequestId]) {
+    /// R8: only what would be too late on a lane of this lane_class is passed over; a prediction has a margin of a half at most.
+    fn in_order(&mut self, lane_class: LaneClass, members: &[RequestId]) {
         self.started.extend(members);
         let last = members.iter().map(|member| self.deadlines[member]).max().unwrap();
-        let in_time = self.now.after(Nanos::from_micros(3 * time_us(kind, 1) / 2));
+        let in_time = self.now.after(Nanos::from_micros(3 * time_us(lane_class, 1) / 2));
         let waiting = self.deadlines.iter().filter(|(request, _)| !self.started.contains(request));
         let passed = waiting.filter(|&(_, &deadline)| deadline < last && deadline >= in_time).count();
-        assert_eq!(passed, 0, "R8: due earlier, and in time on {kind:?}");
+        assert_eq!(passed, 0, "R8: due earlier, and in time on {lane_class:?}");
     }
 
     /// Everything that happens before a time, batches' ends and the router's own times in order.
@@ -160,7 +163,7 @@ impl World {
         assert!(self.deadlines.is_empty(), "R1");
     }
 
-    fn rows(&self, lane: (LaneId, LaneKind)) -> u64 {
+    fn rows(&self, lane: (LaneId, LaneClass)) -> u64 {
         self.rows_of.get(&lane.0).copied().unwrap_or_default()
     }
 }

@@ -1,11 +1,11 @@
 //! Lanes whose models take turns.
 
-use crate::batch::{Decision, Shot};
+use crate::batch::{Decision, Proposal};
 use crate::cycle::Turn;
 use crate::lane::Lane;
 use crate::machine::Router;
 use crate::queue::{Queue, Urgency};
-use crate::{LaneId, LaneKind, ModelId, Nanos};
+use crate::{LaneClass, LaneId, ModelId, Nanos};
 
 /// A queue that is ready and the lane that is to run it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,42 +32,42 @@ impl Router {
         let turn = round.turn(
             self.begins_on(id),
             |slot| ready(slot.model),
-            |slot, &queue| self.time_within(queue, slot.rows, lane.kind),
+            |slot, &queue| self.time_within(queue, slot.rows, lane.lane_class),
         );
         if let Some((turn, queue)) = turn {
             return Some(Match { queue, lane: id, turn: Some(turn) });
         }
         // No slot's model is ready, so whatever is has none.
         let first = lane.pools.iter().filter_map(|&pool| self.pools.get(pool)?.ready.first());
-        let first = first.filter(|&(_, queue)| self.is_in_time_on(queue, lane.kind)).min();
+        let first = first.filter(|&(_, queue)| self.is_in_time_on(queue, lane.lane_class)).min();
         first.map(|(_, queue)| Match { queue, lane: id, turn: None })
     }
 
     fn most_urgent_of(&self, model: ModelId, lane: &Lane) -> Option<u32> {
-        let queues = self.model(model)?.queues.iter().filter(|(kind, _)| lane.pools.contains(&kind.pool));
+        let queues = self.model(model)?.queues.iter().filter(|(key, _)| lane.pools.contains(&key.pool));
         let ready = queues.filter_map(|&(_, slot)| Some((self.queues.get(slot)?.ready?, slot)));
-        let ready = ready.filter(|&(_, slot)| self.is_in_time_on(slot, lane.kind));
+        let ready = ready.filter(|&(_, slot)| self.is_in_time_on(slot, lane.lane_class));
         ready.min().map(|(_, slot): (Urgency, u32)| slot)
     }
 
     /// Time that the next batch of a queue should take if it may have so many rows.
-    fn time_within(&self, queue: u32, rows: u32, kind: LaneKind) -> Nanos {
+    fn time_within(&self, queue: u32, rows: u32, lane_class: LaneClass) -> Nanos {
         let Some(queue) = self.queues.get(queue) else { return Nanos::ZERO };
-        let Some(model) = self.model(queue.kind.model) else { return Nanos::ZERO };
-        let Some(shot) = self.shot_within(queue, rows, kind) else { return Nanos::ZERO };
+        let Some(model) = self.model(queue.key.model) else { return Nanos::ZERO };
+        let Some(proposal) = self.shot_within(queue, rows, lane_class) else { return Nanos::ZERO };
         let company = self.company(queue, model);
-        let take = shot.take.min(queue.rows.saturating_add(company));
-        model.costs.on(kind).expected(take, queue.row_bytes()).unwrap_or_default()
+        let take = proposal.take.min(queue.rows.saturating_add(company));
+        model.costs.on(lane_class).expected(take, queue.row_bytes()).unwrap_or_default()
     }
 
     /// What the policy would start if a batch may have so many rows.
-    pub(super) fn shot_within(&self, queue: &Queue, rows: u32, kind: LaneKind) -> Option<Shot> {
-        let limited = |shot: Shot| Shot { take: shot.take.min(rows), ..shot };
-        match self.decide_within(queue, rows, kind) {
-            Some(Decision::Fire(shot)) => Some(limited(shot)),
+    pub(super) fn shot_within(&self, queue: &Queue, rows: u32, lane_class: LaneClass) -> Option<Proposal> {
+        let limited = |proposal: Proposal| Proposal { take: proposal.take.min(rows), ..proposal };
+        match self.decide_within(queue, rows, lane_class) {
+            Some(Decision::Fire(proposal)) => Some(limited(proposal)),
             // It is filed as ready by what it may start elsewhere, and would be again.
             _ => match self.decide(queue) {
-                Some(Decision::Fire(shot)) => self.in_time_within(queue, limited(shot), kind),
+                Some(Decision::Fire(proposal)) => self.in_time_within(queue, limited(proposal), lane_class),
                 _ => None,
             },
         }

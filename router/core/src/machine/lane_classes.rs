@@ -1,0 +1,135 @@
+//! Lanes that are not equally fast.
+
+use crate::batch::{DropMode, Proposal, StartReason};
+use crate::machine::Router;
+use crate::pool::Pool;
+use crate::queue::{Queue, Urgency};
+use crate::{LaneClass, LaneId, Nanos};
+
+impl Router {
+    pub(super) fn lane_class_of(&self, lane: LaneId) -> LaneClass {
+        self.lane(lane).map(|lane| lane.lane_class).unwrap_or_default()
+    }
+
+    /// A ready queue and the lane for it, if there are both. Lanes whose models take turns are matched otherwise.
+    pub(super) fn first_match(&self, pool: &Pool) -> Option<(Urgency, u32, LaneId)> {
+        if pool.only_lane_class().is_some() {
+            return pool.first_match();
+        }
+        let (urgency, slot) = pool.ready.first()?;
+        let lane = self.fastest(self.queues.get(slot)?, pool).filter(|&lane| !pool.turns.contains(lane))?;
+        Some((urgency, slot, lane))
+    }
+
+    /// Queues that are ready for lanes that are taken by now, and that nothing can be started of on those that are free:
+    /// they wait for another, and those behind them go first.
+    pub(super) fn set_stranded_aside(&mut self) {
+        for at in 0..self.noted.len() {
+            while let Some((pool, slot)) = self.stranded(at) {
+                self.file_ready(slot, None);
+                self.note_deferred(slot, pool);
+            }
+        }
+    }
+
+    fn stranded(&self, noted: usize) -> Option<(u32, u32)> {
+        let id = *self.noted.get(noted)?;
+        let pool = self.pools.get(id)?;
+        if pool.only_lane_class().is_some() || pool.free.is_empty() {
+            return None;
+        }
+        let (_, slot) = pool.ready.first()?;
+        self.fastest(self.queues.get(slot)?, pool).is_none().then_some((id, slot))
+    }
+
+    /// The free lane on which the next batch of a queue would be done first: of those whose models take no turns, if one
+    /// is in time.
+    fn fastest(&self, queue: &Queue, pool: &Pool) -> Option<LaneId> {
+        let (head, model) = self.head_of(queue)?;
+        let time = |lane_class| {
+            model.costs.on(lane_class).expected(head.rows, queue.row_bytes()).unwrap_or_default()
+        };
+        let lanes = pool.free.iter().map(|lane| (lane, self.lane_class_of(lane)));
+        let in_time = lanes.filter(|&(_, lane_class)| self.first_in_time_on(queue, lane_class).is_some());
+        let order =
+            |&(lane, lane_class): &(LaneId, LaneClass)| (pool.turns.contains(lane), time(lane_class), lane);
+        in_time.min_by_key(order).map(|(lane, _)| lane)
+    }
+
+    /// The lane_class of lane that the next batch of a queue should run on: the free one that would be used, else the one that
+    /// is free first.
+    pub(super) fn next_lane_class(&self, queue: &Queue) -> LaneClass {
+        let Some(pool) = self.pools.get(queue.key.pool) else { return LaneClass::default() };
+        if let Some(lane_class) = pool.only_lane_class() {
+            return lane_class;
+        }
+        let next = self.fastest(queue, pool).or_else(|| pool.free.first());
+        let next = next.or_else(|| pool.ends.first().map(|end| end.lane));
+        next.map(|lane| self.lane_class_of(lane)).unwrap_or_default()
+    }
+
+    /// The first request of a queue, counted from 0, that would be in time on a free lane of a lane_class, if one would. Those
+    /// before it may be in time on a lane of another lane_class; where they are not, they are of no concern here.
+    pub(super) fn first_in_time_on(&self, queue: &Queue, lane_class: LaneClass) -> Option<usize> {
+        let mixed = self.pools.get(queue.key.pool).filter(|pool| pool.only_lane_class().is_none());
+        let Some((pool, (head, model))) = mixed.zip(self.head_of(queue)) else { return Some(0) };
+        let probe = self.requests.at(head.slot).is_some_and(|request| request.probe);
+        if probe || head.deadline == Nanos::NEVER || model.policy.drop_mode() == DropMode::Lazy {
+            return Some(0);
+        }
+        let done =
+            |lane_class, rows| self.now.after(model.costs.on(lane_class).cautious(rows, queue.row_bytes()));
+        let is_late = |lane_class| done(lane_class, head.rows) > head.deadline;
+        if !is_late(lane_class) || pool.lane_classes.iter().all(|&(other, _)| is_late(other)) {
+            return Some(0);
+        }
+        let first = queue.waiting.position((done(lane_class, head.rows), 0));
+        queue
+            .waiting
+            .get(first)
+            .filter(|waiting| done(lane_class, waiting.rows) <= waiting.deadline)
+            .map(|_| first)
+    }
+
+    /// As many rows as keep the deadline of the first request that is not passed over.
+    pub(super) fn shot_past(
+        &self,
+        queue: &Queue,
+        first: usize,
+        rows: u32,
+        lane_class: LaneClass,
+    ) -> Option<Proposal> {
+        let (_, model) = self.head_of(queue)?;
+        let waiting = queue.waiting.get(first)?;
+        let limit = model.largest.min(rows).max(waiting.rows);
+        let time = waiting.deadline.since(self.now);
+        let most = model.costs.on(lane_class).largest_within(time, queue.row_bytes(), limit);
+        let take = most.min(queue.rows).max(waiting.rows);
+        Some(Proposal { skip: 0, take, rank: waiting.deadline.0, reason: StartReason::PassedOver })
+    }
+
+    /// A batch that was thought of for another lane, no longer than a lane of this lane_class has time for.
+    pub(super) fn in_time_within(
+        &self,
+        queue: &Queue,
+        proposal: Proposal,
+        lane_class: LaneClass,
+    ) -> Option<Proposal> {
+        let mixed = self.pools.get(queue.key.pool).is_some_and(|pool| pool.only_lane_class().is_none());
+        match self.first_in_time_on(queue, lane_class)? {
+            _ if !mixed => Some(proposal),
+            0 => {
+                let (head, model) = self.head_of(queue)?;
+                let time = head.deadline.since(self.now);
+                let most = model.costs.on(lane_class).largest_within(time, queue.row_bytes(), proposal.take);
+                Some(Proposal { skip: 0, take: most.max(head.rows), ..proposal })
+            }
+            first => self.shot_past(queue, first, proposal.take, lane_class),
+        }
+    }
+
+    /// Whether a ready queue has something to be started on a lane of a lane_class.
+    pub(super) fn is_in_time_on(&self, slot: u32, lane_class: LaneClass) -> bool {
+        self.queues.get(slot).is_some_and(|queue| self.first_in_time_on(queue, lane_class).is_some())
+    }
+}
