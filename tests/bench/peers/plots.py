@@ -1,4 +1,4 @@
-"""Two plots as plain SVG, readable on light and on dark ground: colours of middle lightness, nothing behind them."""
+"""Two SVG plots without a background, in colours of medium lightness, readable in light and dark mode."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def _text(x: float, y: float, text: str, anchor: str = "start", weight: str = "n
 
 
 def capacity_bars(outcomes: list[Outcome]) -> str | None:
-    """One panel a model and objective, each on its own scale: a bar a server and setting, ours first."""
+    """One panel for each model and objective, with its own scale and a bar for each setting, Tessera first."""
     panels = []
     for outcome in outcomes:
         for slo in outcome.slos_ms:
             rows = [row for row in outcome.capacity if row.slo_ms == slo and not row.missing]
             if rows:
-                ours_first = sorted(rows, key=lambda row: (outcome.families[row.server] != "tessera", -row.rate))
-                panels.append((outcome, slo, ours_first))
+                tessera_first = sorted(rows, key=lambda row: (outcome.families[row.server] != "tessera", -row.rate))
+                panels.append((outcome, slo, tessera_first))
     if not panels:
         return None
     parts, y = [], 8.0

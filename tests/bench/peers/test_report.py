@@ -42,7 +42,7 @@ def test_a_peer_that_is_faster_is_named_with_both_figures():
         outcome([row("tessera", 900, 10, 4000), row("triton, delay 0", 1000, 30, 5000)])
     )
     assert found == [
-        "`identity`, wrk over HTTP with 8 in flight, requests a second: ours 900, triton, delay 0 1,000 (10% worse)."
+        "`identity`, wrk over HTTP with 8 in flight, requests per second: Tessera 900, triton, delay 0 1,000 (10% worse)."
     ]
 
 
@@ -53,16 +53,16 @@ def test_a_difference_within_the_noise_does_not_count_as_slower():
     )
 
 
-def test_failures_of_ours_are_said_and_not_compared():
+def test_rows_of_tessera_with_failures_are_reported_and_not_compared():
     found = verdicts.closed_loop_losses(
         outcome([row("tessera", 9000, 1, 10, errors=7), row("triton, delay 0", 1000, 30, 5000)])
     )
-    assert found == ["`identity`, wrk over HTTP with 8 in flight: ours has no figure (7 failed)."]
+    assert found == ["`identity`, wrk over HTTP with 8 in flight: Tessera has no figure (7 failed)."]
 
 
-def test_a_server_of_ours_that_ends_is_a_loss():
+def test_a_tessera_that_ends_is_reported():
     found = verdicts.closed_loop_losses(outcome([ClosedLoop("tessera", "-", "-", 0, missing="it ended")]))
-    assert found == ["`identity`: ours failed (it ended)."]
+    assert found == ["`identity`: Tessera failed (it ended)."]
 
 
 def test_a_peer_with_failures_cannot_be_the_best_peer():
@@ -72,10 +72,10 @@ def test_a_peer_with_failures_cannot_be_the_best_peer():
     )
 
 
-def test_capacity_below_a_peer_is_a_loss_and_below_the_aim_is_missed():
+def test_a_capacity_below_a_peer_is_reported_and_misses_the_goal():
     one = outcome([], {"tessera": 90.0, "triton, delay 0": 100.0, "mlserver, no batching": 20.0})
     assert verdicts.capacity_losses(one) == [
-        "`identity`, capacity at 5 ms: ours 90/s, triton, delay 0 100/s (10% less)."
+        "`identity`, capacity at 5 ms: Tessera 90/s, triton, delay 0 100/s (10% less)."
     ]
     assert [aim.met for aim in verdicts.aims([one])] == [False]
     better = outcome([], {"tessera": 131.0, "triton, delay 0": 100.0})
@@ -83,7 +83,7 @@ def test_capacity_below_a_peer_is_a_loss_and_below_the_aim_is_missed():
     assert [aim.met for aim in verdicts.aims([better])] == [True]
 
 
-def test_cpu_aims_are_a_third_of_native_and_of_the_best_peer():
+def test_cpu_goals_are_a_third_of_native_triton_and_of_the_best_peer():
     aims = verdicts.aims([outcome([row("tessera", 1000, 25, 10), row("triton, delay 0", 100, 60, 10)])])
     assert [aim.met for aim in aims] == [True, False]
     assert aims[0].measured == "25.0 / 93.0 us = 0.27x"
@@ -113,25 +113,25 @@ def results(tmp_path: Path) -> Results:
     return made
 
 
-def test_the_document_has_ratios_the_best_setting_and_what_is_missing(results: Results, tmp_path: Path):
+def test_the_document_contains_ratios_the_best_setting_and_missing_figures(results: Results, tmp_path: Path):
     document.write(results, tmp_path)
     text = (tmp_path / "docs" / "benchmarks.md").read_text()
     assert "| wrk, HTTP, binary | 8 | triton, delay 0 | 100 | 0.10 | 0.5 | 1 | 10.00 | 250 | 10.00 | 0 |" in text
     assert "| `identity`, 5 ms | triton, delay 0 **(best tuned)** | 100.0 | 0.67 | 800 | 99.50% | 4.5 |" in text
     assert "mlserver, no batching is missing: it ended" in text
-    assert "150 / 100 a second = 1.50x | met" in text
-    assert "Trial figures" not in text
-    assert "In none of the 5 figures compared" in text
+    assert "150 / 100 per second = 1.50x | met" in text
+    assert "Preliminary" not in text
+    assert "No peer is better in any of the 5 figures" in text
     for name in ("capacity.svg", "latency.svg"):
         assert f"benchmarks/{name}" in text
         ElementTree.parse(tmp_path / "docs" / "benchmarks" / name)
 
 
-def test_figures_of_a_machine_that_was_shared_are_called_trial_figures(results: Results):
+def test_figures_of_a_busy_machine_are_marked_as_preliminary(results: Results):
     shared = outcome([])
     shared.load_average = 3.0
     results.save(shared)
-    assert "**Trial figures: other programs were at work on the machine (`identity`).**" in document.text(results)
+    assert "**Preliminary: other programs were running on the machine (`identity`).**" in document.text(results)
 
 
 def test_results_read_back_what_was_saved(results: Results):
@@ -178,5 +178,5 @@ def test_a_search_that_was_cut_short_gives_the_rate_that_held():
     assert capacity.read(lost, 40.0).missing == "no rate held (too many late or refused)"
 
 
-def test_a_client_that_fell_behind_is_noted():
+def test_a_late_client_is_noted():
     assert capacity.read(report(1.0, "2026-01-01T00:00:00Z"), 40.0).note == "client late"

@@ -46,23 +46,23 @@ def peers_of(rows: list[ClosedLoop], without: tuple[str, ...] = ()) -> list[Clos
 
 MEASURES = {
     # name -> (figure, whether more is better, how it is written)
-    "requests a second": (lambda row: row.rate, True, lambda value: f"{value:,.0f}"),
+    "requests per second": (lambda row: row.rate, True, lambda value: f"{value:,.0f}"),
     "p50": (lambda row: row.p50_us, False, lambda value: f"{value / 1e3:.3g} ms"),
     "p99": (lambda row: row.p99_us, False, lambda value: f"{value / 1e3:.3g} ms"),
-    "CPU time a request": (lambda row: row.cpu_us, False, lambda value: f"{value:,.0f} us"),
+    "CPU time per request": (lambda row: row.cpu_us, False, lambda value: f"{value:,.0f} us"),
 }
 
 
 def closed_loop_losses(outcome: Outcome) -> list[str]:
-    """A sentence for each figure in which a peer is better than ours."""
+    """A sentence for each figure in which a peer is better."""
     sentences = [
-        f"`{outcome.model}`: ours failed ({row.missing})."
+        f"`{outcome.model}`: Tessera failed ({row.missing})."
         for row in outcome.closed_loop
         if row.server == OURS and row.client == "-"
     ]
     for (client, protocol, concurrency), rows in groups(outcome).items():
         sentences += [
-            f"`{outcome.model}`, {client} over {protocol} with {concurrency} in flight: ours has no figure "
+            f"`{outcome.model}`, {client} over {protocol} with {concurrency} in flight: Tessera has no figure "
             f"({row.missing or f'{row.errors} failed'})."
             for row in rows
             if row.server == OURS and (row.missing or row.errors)
@@ -76,14 +76,14 @@ def closed_loop_losses(outcome: Outcome) -> list[str]:
             worse = 1 - ratio if more else ratio - 1
             if worse > EVEN:
                 sentences.append(
-                    f"`{outcome.model}`, {client} over {protocol} with {concurrency} in flight, {measure}: ours "
+                    f"`{outcome.model}`, {client} over {protocol} with {concurrency} in flight, {measure}: Tessera "
                     f"{written(figure(own))}, {best.server} {written(figure(best))} ({worse:.0%} worse)."
                 )
     return sentences
 
 
 def compared(outcome: Outcome) -> int:
-    """How many figures could have been lost."""
+    """Number of comparable figures."""
     pairs = sum(1 for rows in groups(outcome).values() if ours_of(rows) and peers_of(rows)) * len(MEASURES)
     return pairs + sum(1 for slo in outcome.slos_ms if best_peer(outcome, slo) and our_capacity(outcome, slo))
 
@@ -95,7 +95,7 @@ def our_capacity(outcome: Outcome, slo_ms: float) -> Capacity | None:
 
 
 def best_peer(outcome: Outcome, slo_ms: float, family: str | None = None) -> Capacity | None:
-    """The peer's setting with the highest capacity: the best tuned one."""
+    """The peer's setting with the highest capacity."""
     rows = [
         row
         for row in outcome.capacity
@@ -112,10 +112,10 @@ def capacity_losses(outcome: Outcome) -> list[str]:
     for slo in outcome.slos_ms:
         own, best = our_capacity(outcome, slo), best_peer(outcome, slo)
         if own is None and best is not None:
-            sentences.append(f"`{outcome.model}`, capacity at {slo:g} ms: ours has no figure, {best.server} does.")
+            sentences.append(f"`{outcome.model}`, capacity at {slo:g} ms: Tessera has no figure, {best.server} has.")
         elif own and best and own.rate < best.rate * (1 - EVEN):
             sentences.append(
-                f"`{outcome.model}`, capacity at {slo:g} ms: ours {own.rate:,.0f}/s, {best.server} {best.rate:,.0f}/s "
+                f"`{outcome.model}`, capacity at {slo:g} ms: Tessera {own.rate:,.0f}/s, {best.server} {best.rate:,.0f}/s "
                 f"({1 - own.rate / best.rate:.0%} less)."
             )
     return sentences
@@ -132,9 +132,9 @@ def aims(outcomes: list[Outcome]) -> list[Aim]:
                 ratio = own.rate / best.rate
                 found.append(
                     Aim(
-                        f"capacity of `{outcome.model}` at {slo:g} ms against Triton's best setting ({best.server})",
-                        f">= {CAPACITY_AIM}x, never below",
-                        f"{own.rate:,.0f} / {best.rate:,.0f} a second = {ratio:.2f}x",
+                        f"capacity of `{outcome.model}` at {slo:g} ms relative to Triton's best setting ({best.server})",
+                        f">= {CAPACITY_AIM}x, never below 1x",
+                        f"{own.rate:,.0f} / {best.rate:,.0f} per second = {ratio:.2f}x",
                         ratio >= CAPACITY_AIM,
                     )
                 )
@@ -149,13 +149,13 @@ def _cpu_aims(outcome: Outcome) -> list[Aim]:
         own, peers = ours_of(rows), peers_of(rows, without=("triton, echo",))
         if own is None:
             continue
-        where = f"CPU time a request, identity, {protocol}, {concurrency} in flight"
+        where = f"CPU time per request, identity, {protocol}, {concurrency} in flight"
         best = min(peers, key=lambda row: row.cpu_us, default=None)
         references = [("a native Triton (measured earlier)", native)]
         if best is not None:
-            references.append((f"the best peer here ({best.server})", best.cpu_us))
+            references.append((f"the best peer ({best.server})", best.cpu_us))
         for name, reference in references:
             ratio = own.cpu_us / reference
             measured = f"{own.cpu_us:.1f} / {reference:.1f} us = {ratio:.2f}x"
-            found.append(Aim(f"{where}, against {name}", "<= 0.33x", measured, ratio <= CPU_AIM))
+            found.append(Aim(f"{where}, relative to {name}", "<= 0.33x", measured, ratio <= CPU_AIM))
     return found
