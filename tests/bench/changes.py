@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""What changes of gpulets cost those that are served meanwhile, side by side; writes docs/partition/changes.md.
+"""Measures the cost of plan changes to requests, and writes docs/partition/changes.md.
 
-    tests/run changes [--rounds N]     real models, two cores, seven minutes and four for each of four rounds
+    tests/run changes [--rounds N]     real models, two cores, 7 minutes and 4 minutes for each of 4 rounds
 
-A server that keeps the sessions of closed gpulets for the next plan, then one that loads each anew. One stream of requests
-at 70 % of the capacity. Stretches in which one plan stays take turns with stretches in which plans that were drawn at
-random follow each other without a pause. A plan counts among the steady ones as much as it was in force among the changing
-ones. Every answer is held against the known one. Only a quiet machine tells anything: client and server share its cores.
+Two servers are measured: one with the warm pool, and one that loads each session again. One stream of requests runs at
+70 % of the capacity. Intervals in which one plan stays alternate with intervals in which random plans follow each other
+without a pause. A plan has the same weight in both. Every answer is compared with a known one. Needs a machine without
+other load: client and server share its cores.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import datetime
 import json
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -26,75 +25,52 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from bench.partition import MODELS, ROOT, prepare, settings
+from fixtures.client import Client, get
+from fixtures.partition import gpulet, slot, view
+from fixtures.tessera import Tessera
 from hdrh.histogram import HdrHistogram
 from hdrh.log import HistogramLogReader
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests"))
-from bench.partition import MODELS, profiled  # noqa: E402
-from fixtures.client import Client, get  # noqa: E402
-from fixtures.tessera import Tessera  # noqa: E402
-
 PAGE = ROOT / "docs" / "partition" / "changes.md"
 WORKLOAD = Path("loadtest/partition/steady-mix.toml")
-CONFIG = """
-[lanes]
-cores = [[0], [1]]
-
+OBJECTIVES = dict.fromkeys(MODELS, "1s")
+PARTITION = """
 [partition]
 live = true
-probation = "{probation}"
+probation = "{bake_ms:.0f}ms"
 warm_pool = {warm_pool}
 profiles = ["{profiles}"]
-
-[models.magika]
-slo = "1s"
-max_batch = 8
-[models.squeezenet_batched]
-slo = "1s"
-max_batch = 4
-free_batch = true
-[models.minilm_int8]
-slo = "1s"
-max_batch = 8
 """
-PROBATION_S = 0.2
-# Sessions that are kept, by name of the arm.
-ARMS = {"kept": 16, "loaded anew": 0}
-# Of the capacity.
+BAKE_S = 0.2
+SLICE_US = 30_000.0
+# Size of the warm pool, by name of the arm.
+ARMS = {"from the warm pool": 16, "loaded again": 0}
+# Share of the capacity.
 LOAD = 0.7
-# Plans in a round, and seconds that each is left alone in its steady stretch.
+# Plans in a round, and seconds of each plan's unchanged interval.
 PLANS, STEADY_S = 6, 10
-# Seconds at both ends of a stretch that count nowhere: latencies are kept by whole seconds.
+# Seconds at both ends of an interval that do not count: latencies are recorded by whole seconds.
 MARGIN_S = 1
-# Seconds that are drawn together, for what is slow stays so for a while, and draws.
+# Seconds that are drawn together, because slow phases last several seconds; number of draws.
 BLOCK_S, DRAWS = 8, 2000
 SAMPLES = 3
 
 
-def slot(model: str, batch: int) -> dict:
-    return {"workload": model, "batch": batch, "budget_us": 30_000.0, "rate": 10.0}
-
-
-def gpulet(first: int, units: int, slots: list[dict]) -> dict:
-    duty = {"duty_us": 30_000.0 * len(slots)} if len(slots) > 1 else {}
-    return {"device": "cpu0", "first_unit": first, "units": units, **duty, "slots": slots}
-
-
 def random_plan(dice: random.Random) -> dict:
-    """A plan of one or two gpulets that leaves no core without work."""
+    """A plan of one or two gpulets that uses both cores."""
     while True:
-        order = dice.sample(MODELS, len(MODELS))
+        order = dice.sample(list(MODELS), len(MODELS))
         if dice.random() < 0.2:
-            return {"gpulets": [gpulet(0, 2, [slot(model, dice.choice((1, 2, 4))) for model in order])]}
-        homes = {model: dice.choice(((0,), (1,), (0, 1))) for model in order}
-        if all(any(core in home for home in homes.values()) for core in (0, 1)):
-            on = lambda core: [slot(model, dice.choice((1, 2, 4))) for model in order if core in homes[model]]  # noqa: E731
+            return {"gpulets": [gpulet(0, 2, [slot(model, dice.choice((1, 2, 4)), SLICE_US) for model in order])]}
+        cores = {model: dice.choice(((0,), (1,), (0, 1))) for model in order}
+        if all(any(core in own for own in cores.values()) for core in (0, 1)):
+            on = lambda core: [slot(model, dice.choice((1, 2, 4)), SLICE_US) for model in order if core in cores[model]]  # noqa: E731
             return {"gpulets": [gpulet(core, 1, on(core)) for core in (0, 1)]}
 
 
 def samples(server: Tessera, folder: Path) -> list[str]:
-    """Requests with the answers that the server gives before anything changes."""
+    """Requests with the answers of the server before any change."""
     numbers, options, client = np.random.default_rng(1), [], Client(server)
     for model in MODELS:
         metadata = get(f"{server.base_url}/v2/models/{model}")
@@ -119,7 +95,7 @@ def samples(server: Tessera, folder: Path) -> list[str]:
 
 
 def load(server: Tessera, *options: str) -> list[str]:
-    """A generator that no model keeps from sending."""
+    """The command of a load generator with priority over the models."""
     command = ["chrt", "-f", "1", os.environ["TESSERA_BIN"], "load", str(WORKLOAD), "--url", server.base_url, "--json"]
     return [*command, *options]
 
@@ -130,7 +106,7 @@ def say(words: str) -> None:
 
 def put(server: Tessera, plan: dict) -> dict:
     client = Client(server)
-    # Changes take a while, and the answer comes at their end.
+    # The response comes after the change.
     client.connection.timeout = 120
     status, answer, _ = client.post("/v2/partition/plan", plan)
     if status != 200:
@@ -139,7 +115,7 @@ def put(server: Tessera, plan: dict) -> dict:
 
 
 def capacity(server: Tessera, inputs: list[str]) -> float:
-    """Multiple of the workload's rate that the server keeps up with while nothing changes."""
+    """The capacity with an unchanged plan, as a multiple of the workload's rate."""
     command = load(server, *inputs, "--find-capacity", "--duration", "6s", "--warmup", "1s")
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
     if done.returncode != 0:
@@ -149,23 +125,23 @@ def capacity(server: Tessera, inputs: list[str]) -> float:
 
 @dataclass
 class Run:
-    """What was done on one server, and when (seconds since 1970)."""
+    """Intervals on one server, in seconds since the epoch."""
 
     plans: list[dict]
-    # One list for each plan.
+    # For each plan, its unchanged intervals.
     steady: list[list[tuple[float, float]]]
     changing: list[tuple[float, float]] = field(default_factory=list)
-    # Seconds that each plan was in force among the changing ones.
+    # For each plan, seconds in force while plans changed.
     in_force_s: list[float] = field(default_factory=list)
     took_s: list[float] = field(default_factory=list)
-    # Of `GET /v2/partition`, as they grew among the changing ones.
+    # Increase of the counters of `GET /v2/partition` while plans changed.
     taken: int = 0
     loaded: int = 0
 
 
 def warm(server: Tessera) -> tuple[int, int]:
-    kept = get(f"{server.base_url}/v2/partition")["warm"]
-    return kept["taken"], kept["loaded"]
+    pool = view(server)["warm"]
+    return pool["taken"], pool["loaded"]
 
 
 def drive(server: Tessera, run: Run, dice: random.Random, rounds: int) -> None:
@@ -180,14 +156,14 @@ def drive(server: Tessera, run: Run, dice: random.Random, rounds: int) -> None:
         begun, last = time.time(), len(run.plans) - 1
         since = begun
         while time.time() - begun < PLANS * STEADY_S:
-            # Every plan equally often, never the same one twice.
+            # Every plan equally often, never the same plan twice in succession.
             for at in dice.sample(range(len(run.plans)), len(run.plans)):
                 if at == last:
                     continue
                 asked = time.time()
                 put(server, run.plans[at])
                 run.took_s.append(time.time() - asked)
-                switched = time.time() - PROBATION_S
+                switched = time.time() - BAKE_S
                 run.in_force_s[last] += switched - since
                 last, since = at, switched
         run.in_force_s[last] += time.time() - since
@@ -198,13 +174,13 @@ def drive(server: Tessera, run: Run, dice: random.Random, rounds: int) -> None:
 
 
 class Latencies:
-    """Latencies of a run, microseconds, by stretch."""
+    """Latencies of a run in microseconds, by interval."""
 
     def __init__(self, path: Path, run: Run) -> None:
         seconds = []
         reader = HistogramLogReader(str(path), HdrHistogram(1, 60_000_000_000, 3))
         while (one := reader.get_next_interval_histogram()) is not None:
-            # What has a tag is of the whole run.
+            # Tagged histograms cover the whole run.
             if not one.get_tag():
                 counts = {item.value_iterated_to: item.count_at_value_iterated_to for item in one.get_recorded_iterator()}
                 seconds.append((one.get_start_time_stamp() / 1e3, counts))
@@ -225,7 +201,7 @@ class Latencies:
         return [np.sum(rows[at : at + BLOCK_S], axis=0) for at in range(0, len(rows), BLOCK_S)]
 
     def mixed(self, steady: list[list[np.ndarray]]) -> np.ndarray:
-        """Of all plans, each as much as it was in force among the changing ones."""
+        """Latencies of unchanged plans, each weighted by its time in force while plans changed."""
         of_each = [np.sum(blocks, axis=0) for blocks in steady]
         return sum(share * counts / counts.sum() for share, counts in zip(self._shares, of_each))
 
@@ -238,7 +214,7 @@ class Latencies:
         return of_changing / self.milliseconds(self.mixed(steady), percentile)
 
     def interval(self, percentile: float) -> tuple[float, float]:
-        """What 95 of 100 draws of as many blocks give, with replacement."""
+        """95 % interval of the ratio, by bootstrap over blocks."""
         numbers = np.random.default_rng(1)
         draw = lambda blocks: [blocks[at] for at in numbers.integers(0, len(blocks), len(blocks))]  # noqa: E731
         ratios = [self.ratio(percentile, [draw(blocks) for blocks in self.steady], draw(self.changing)) for _ in range(DRAWS)]
@@ -247,7 +223,7 @@ class Latencies:
 
 @dataclass
 class Arm:
-    """What came out of one server."""
+    """Results of one server."""
 
     name: str
     run: Run
@@ -271,25 +247,27 @@ def page(arms: list[Arm], capacities: list[float], scale: float, before: float) 
     refused = sum(sum(arm.total["refused"].values()) for arm in arms)
     lines = [
         "<!-- Generated by `tests/run changes`: edit tests/bench/changes.py, not this page. -->",
-        "# What a change costs those that are served",
+        "# The cost of plan changes",
         "",
-        f"`tests/run changes`, {datetime.date.today()}, two cores that server and client share, load average before {before:.2f}. "
-        f"Three real models, one open-loop stream of requests at {LOAD:.0%} of what the weakest of {len(plans)} plans keeps up with "
-        f"(`{WORKLOAD}` times {scale * LOAD:.2f}; capacities found by `tessera load --find-capacity` just before). Stretches of {STEADY_S} s in which one of the "
-        "plans stays take turns with stretches in which the same plans follow each other in random order, one change after another without a "
-        f"pause (`POST /v2/partition/plan`, probation {PROBATION_S * 1e3:.0f} ms). Every plan counts among the steady ones as much as it was in force among "
-        f"the changing ones. A server that keeps sessions of closed gpulets (`partition.warm_pool = {ARMS['kept']}`, the default), then one that loads "
-        "each anew (`0`), warms and checks it on the two cores that serve, which is what a plan costs whose sessions were never needed before.",
+        f"Measured by `tests/run changes` on {datetime.date.today()}, on two cores that server and client share, with a load average of "
+        f"{before:.2f} before the run.",
         "",
-        f"{offered:,} requests: {answered:,} answered, {wrong} with a wrong answer, {lost} failed in all, {refused} refused.",
+        f"- **Load.** Three real models get one open-loop stream of requests at {LOAD:.0%} of the capacity of the weakest of {len(plans)} plans "
+        f"(`{WORKLOAD}` times {scale * LOAD:.2f}). `tessera load --find-capacity` measures the capacities first.",
+        f"- **Intervals.** In intervals of {STEADY_S} s, one plan stays unchanged. They alternate with intervals in which the same plans follow each "
+        f"other in random order without a pause (`POST /v2/partition/plan`, bake time {BAKE_S * 1e3:.0f} ms). Each plan has the same weight in both.",
+        f"- **Servers.** The first one reuses sessions of closed gpulets (`partition.warm_pool = {ARMS['from the warm pool']}`, the default). The second "
+        "one (`0`) loads, warms and verifies each session again on the two cores that serve. That is the cost of a plan whose sessions never existed.",
+        "",
+        f"{offered:,} requests: {answered:,} answered, {wrong} wrong answers, {lost} failures, {refused} rejected.",
         "",
         "| sessions | " + " | ".join(arm.name for arm in arms) + " |",
         "| --- |" + " --: |" * len(arms),
         *(f"| {name} | {' | '.join(values)} |" for name, *values in zip(FIGURES, *(figures(arm) for arm in arms))),
         "",
-        f"A change takes from asking to the old gpulets' end, the probation included. Draws are of blocks of {BLOCK_S} s, with replacement.",
+        f"The time of a change runs from the request until the old gpulets are closed, including the bake time. The interval is a bootstrap over blocks of {BLOCK_S} s.",
         "",
-        "| plan that stays | capacity, times | requests | median ms | 99th | 99.9th |",
+        "| unchanged plan | capacity / workload | requests | median ms | p99 ms | p99.9 ms |",
         "| --- | --: | --: | --: | --: | --: |",
         *(plan_row(arms, at, most) for at, most in enumerate(capacities)),
         "",
@@ -299,16 +277,16 @@ def page(arms: list[Arm], capacities: list[float], scale: float, before: float) 
 
 FIGURES = (
     "changes",
-    "seconds each, median",
-    "at most",
-    "sessions put on gpulets",
+    "time of a change, median s",
+    "time of a change, maximum s",
+    "sessions on gpulets",
     "of them loaded",
-    "99th percentile, plans that stay, ms",
-    "plans that change, ms",
-    "**over plans that stay**",
-    "in 95 of 100 draws",
-    "median over plans that stay",
-    "99.9th percentile over plans that stay",
+    "p99 of unchanged plans, ms",
+    "p99 of changing plans, ms",
+    "**p99, changing / unchanged**",
+    "95 % interval",
+    "median, changing / unchanged",
+    "p99.9, changing / unchanged",
 )
 
 
@@ -334,7 +312,7 @@ def figures(arm: Arm) -> list[str]:
 
 
 def plan_row(arms: list[Arm], at: int, most: float) -> str:
-    """The steady stretches of one plan on the first server: the other one's are the same thing."""
+    """The unchanged intervals of one plan on the first server; those of the other server are equivalent."""
     of = arms[0].latencies
     counts = np.sum(of.steady[at], axis=0)
     ms = " | ".join(f"{of.milliseconds(counts, percentile):.1f}" for percentile in (50, 99, 99.9))
@@ -342,7 +320,7 @@ def plan_row(arms: list[Arm], at: int, most: float) -> str:
 
 
 def measure(server: Tessera, name: str, plans: list[dict], inputs: list[str], rate: float, rounds: int, seed: int) -> Arm:
-    """Both kinds of stretches on one server."""
+    """Both kinds of intervals on one server."""
     run = Run(plans, [[] for _ in plans])
     for plan in plans:
         put(server, plan)
@@ -356,7 +334,7 @@ def measure(server: Tessera, name: str, plans: list[dict], inputs: list[str], ra
         finally:
             sender.send_signal(signal.SIGINT)
             out, said = sender.communicate(timeout=120)
-        # Ended by us: that is what its exit code says too.
+        # 130: interrupted, as above.
         if sender.returncode not in (0, 130):
             raise SystemExit(f"error: tessera load ended with {sender.returncode}: {said}")
         return Arm(name, run, Latencies(log, run), json.loads(out)["total"])
@@ -365,8 +343,8 @@ def measure(server: Tessera, name: str, plans: list[dict], inputs: list[str], ra
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--zoo", type=Path, required=True, help="repository filled by models/zoo.py")
-    parser.add_argument("--rounds", type=int, default=4, help="how often the two kinds of stretches take turns (default: 4)")
-    parser.add_argument("--seed", type=int, default=1, help="of the plans and their order (default: 1)")
+    parser.add_argument("--rounds", type=int, default=4, help="how often the two kinds of intervals alternate (default: 4)")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the plans and their order (default: 1)")
     arguments = parser.parse_args()
     zoo, before, dice = arguments.zoo.resolve(), os.getloadavg()[0], random.Random(arguments.seed)
     plans: list[dict] = []
@@ -377,23 +355,18 @@ def main() -> int:
     capacities: list[float] = []
     arms: list[Arm] = []
     with tempfile.TemporaryDirectory(prefix="tessera-changes-") as folder:
-        repository = Path(folder) / "models"
-        for model in MODELS:
-            shutil.copytree(zoo / model, repository / model)
-        settings = Path(folder) / "settings.toml"
-        settings.write_text(CONFIG.split("[partition]")[0] + "[models" + CONFIG.split("[models", 1)[1])
-        profile = profiled(repository, settings)
+        repository, profile = prepare(zoo, Path(folder), OBJECTIVES)
         say(f"capacities of {PLANS} plans, then twice {arguments.rounds} rounds of {2 * PLANS * STEADY_S} s each, about")
         for name, warm_pool in ARMS.items():
-            config = CONFIG.format(profiles=profile, probation=f"{PROBATION_S * 1e3:.0f}ms", warm_pool=warm_pool)
-            with Tessera(repository, config) as server:
+            partition = PARTITION.format(profiles=profile, bake_ms=BAKE_S * 1e3, warm_pool=warm_pool)
+            with Tessera(repository, settings(OBJECTIVES, partition)) as server:
                 server.wait_ready()
                 inputs = samples(server, Path(folder))
                 for plan in plans[len(capacities) :]:
                     put(server, plan)
                     capacities.append(capacity(server, inputs))
-                    say(f"{capacities[-1]:.2f} times the workload's rate is the most of: {words(plan)}")
-                # A plan that is asked for more than it has would hide in its own queue what changes cost.
+                    say(f"{capacities[-1]:.2f} times the workload's rate is the capacity of: {words(plan)}")
+                # Above the capacity of a plan, its queue would hide the cost of changes.
                 rate = min(capacities) * LOAD
                 arms.append(measure(server, name, plans, inputs, rate, arguments.rounds, arguments.seed))
                 say(f"sessions {name}: " + ", ".join(f"{what} {value}" for what, value in zip(FIGURES, figures(arms[-1]))))

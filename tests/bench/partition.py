@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Records a server that cuts its cores anew while the mix of its models shifts, and writes docs/partition/.
+"""Records a server that repartitions its cores while the mix of its models changes, and writes docs/partition/.
 
     tests/run partition         real models, two core gpulets, two minutes
 
-Only a quiet machine tells anything: client and server share its cores.
+Needs a machine without other load: client and server share its cores.
 """
 
 from __future__ import annotations
@@ -22,67 +22,63 @@ import time
 from html import escape
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests"))
-from fixtures.client import get  # noqa: E402
-from fixtures.tessera import Tessera  # noqa: E402
+from fixtures.partition import view
+from fixtures.tessera import Tessera
 
+ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "docs" / "partition"
 WORKLOAD = Path("loadtest/partition/shifting-mix.toml")
-CONFIG = """
-[lanes]
-cores = [[0], [1]]
-
-[partition]
-live = true
-profiles = ["{profiles}"]
-
-[models.magika]
-slo = "250ms"
-max_batch = 8
-[models.squeezenet_batched]
-slo = "300ms"
-max_batch = 4
-free_batch = true
-[models.minilm_int8]
-slo = "400ms"
-max_batch = 8
-"""
-MODELS = ("magika", "squeezenet_batched", "minilm_int8")
+MODELS = {
+    "magika": "max_batch = 8",
+    "squeezenet_batched": "max_batch = 4\nfree_batch = true",
+    "minilm_int8": "max_batch = 8",
+}
+OBJECTIVES = {"magika": "250ms", "squeezenet_batched": "300ms", "minilm_int8": "400ms"}
 COLOURS = {"magika": "#2f9e6e", "squeezenet_batched": "#5b8def", "minilm_int8": "#d9822b"}
 INK, FAINT = "#7d8590", "#7d859055"
 WIDTH, LEFT, RIGHT = 860, 70, 20
-LOOK_S = 0.5
+POLL_S = 0.5
 
 
-class Watch(threading.Thread):
-    """Asks the server every half second what its gpulets are, until it is told to stop."""
+def settings(objectives: dict[str, str], partition: str = "") -> str:
+    """A tessera.toml with two lanes on two cores; `partition` is the section of that name."""
+    models = "".join(f'[models.{name}]\nslo = "{objectives[name]}"\n{keys}\n' for name, keys in MODELS.items())
+    return f"[lanes]\ncores = [[0], [1]]\n{partition}\n{models}"
+
+
+def prepare(zoo: Path, folder: Path, objectives: dict[str, str]) -> tuple[Path, Path]:
+    """A repository of the models, and their profile on this machine; only missing cells are measured."""
+    repository = folder / "models"
+    for model in MODELS:
+        shutil.copytree(zoo / model, repository / model)
+    config = folder / "settings.toml"
+    config.write_text(settings(objectives))
+    profile = ROOT / "target" / "partition-profile.jsonl"
+    command = [os.environ["TESSERA_BIN"], "profile", "--repository", str(repository), "--config", str(config)]
+    command += ["--out", str(profile), "--time", "500ms"]
+    for model in MODELS:
+        command += ["--model", model]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=900)
+    return repository, profile
+
+
+class Recorder(threading.Thread):
+    """Records the state of the partition every half second until `stop`."""
 
     def __init__(self, server: Tessera) -> None:
         super().__init__()
         self.seen: list[tuple[float, dict]] = []
         self._server = server
-        self._enough = threading.Event()
+        self._stopped = threading.Event()
         self.began = time.time()
 
     def run(self) -> None:
-        while not self._enough.wait(LOOK_S):
-            self.seen.append((time.time() - self.began, get(f"{self._server.base_url}/v2/partition")))
+        while not self._stopped.wait(POLL_S):
+            self.seen.append((time.time() - self.began, view(self._server)))
 
-    def end(self) -> None:
-        self._enough.set()
+    def stop(self) -> None:
+        self._stopped.set()
         self.join()
-
-
-def profiled(repository: Path, settings: Path) -> Path:
-    """The profile of the models on this machine; what is measured already is not measured again."""
-    path = ROOT / "target" / "partition-profile.jsonl"
-    command = [os.environ["TESSERA_BIN"], "profile", "--repository", str(repository), "--config", str(settings)]
-    command += ["--out", str(path), "--time", "500ms"]
-    for model in MODELS:
-        command += ["--model", model]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=900)
-    return path
 
 
 def scale(values: list[float], low: float, high: float):
@@ -116,12 +112,12 @@ def picture(seen: list[tuple[float, dict]], seconds: list[dict[str, str]], offse
     rates = {model: [(at, row["rate"]) for at, view in seen for row in view["models"] if row["name"] == model] for model in MODELS}
     most = max(rate for series in rates.values() for _, rate in series)
     y = scale([most], 54, 174)
-    panel_axis(parts, 54, 174, "requests a second that arrive (thin: planned for)", round(most), "")
+    panel_axis(parts, 54, 174, "requests per second (dashed: planned rate)", round(most), "")
     for model in MODELS:
         parts.append(line([(x(at), y(rate)) for at, rate in rates[model]], COLOURS[model]))
         targets = [(at, row["target"]) for at, view in seen for row in view["models"] if row["name"] == model]
         parts.append(line([(x(at), y(target)) for at, target in targets], COLOURS[model], 'stroke-opacity="0.5" stroke-dasharray="3 3"'))
-    parts.append(text(LEFT, 206, "the plan: cores from top to bottom, models of each gpulet in turn"))
+    parts.append(text(LEFT, 206, "the plan: cores from top to bottom, with the models of each gpulet"))
     height = 40
     for (at, view), (until, _) in zip(seen, [*seen[1:], (end, {})]):
         for gpulet in view["gpulets"]:
@@ -142,7 +138,7 @@ def picture(seen: list[tuple[float, dict]], seconds: list[dict[str, str]], offse
     top = bottom + 34
     of_slo = [(offset + int(row["second"]), float(row["p99_of_slo"])) for row in seconds if row["p99_of_slo"]]
     y = scale([max(1.5, max((share for _, share in of_slo), default=0.0))], top, top + 110)
-    panel_axis(parts, top, top + 110, "99th percentile of latency over the objective, second by second", round(max(1.5, max((s for _, s in of_slo), default=0)), 1), "")
+    panel_axis(parts, top, top + 110, "99th percentile of latency divided by the objective, per second", round(max(1.5, max((s for _, s in of_slo), default=0)), 1), "")
     parts.append(f'<path d="M{LEFT} {y(1.0):.1f}H{WIDTH - RIGHT}" stroke="#c8374a" stroke-dasharray="5 3"/>')
     parts.append(text(WIDTH - RIGHT, y(1.0) - 4, "objective", "end", "#c8374a"))
     parts.append(line([(x(at), y(share)) for at, share in of_slo], INK))
@@ -157,7 +153,7 @@ def picture(seen: list[tuple[float, dict]], seconds: list[dict[str, str]], offse
     )
 
 
-def story(seen: list[tuple[float, dict]], report: dict, load: float) -> str:
+def document(seen: list[tuple[float, dict]], report: dict, load: float) -> str:
     last = seen[-1][1]
     changes = [entry for entry in last["history"] if entry["kind"] in ("switched", "rolled_back")]
     lines = [
@@ -165,35 +161,35 @@ def story(seen: list[tuple[float, dict]], report: dict, load: float) -> str:
         "# A recorded run",
         "",
         f"`tessera serve` with three real models on two cores, and `tessera load {WORKLOAD}`, "
-        f"measured {datetime.date.today()} with a load average before of {load:.2f}.",
+        f"measured {datetime.date.today()} with a load average of {load:.2f} before the run.",
         "",
         "![rates, plan and latency over time](record.svg)",
         "",
-        "Dashed: another table of gpulets came in force.",
+        "A dashed line marks a change of the plan.",
         "",
         "| | |",
         "| --- | --- |",
         f"| requests | {report['offered']:,} offered, {report['answered']:,} answered, {report['good']:,} within the objective |",
         f"| refused | {json.dumps(report['refused'])} |",
         f"| failed | {json.dumps(report['failed'])} |",
-        f"| tables in force | {last['epoch']} |",
+        f"| plans | {last['epoch']} |",
         "",
-        "What the server says of it (`GET /v2/partition`):",
+        "Changes, as reported by `GET /v2/partition`:",
         "",
         "```text",
         *(f"{entry['at_us'] / 1e6:8.1f} s  {entry['words']}" for entry in changes),
         "```",
         "",
-        "Why rates that are planned for moved:",
+        "Changes of the planned rates, with reasons:",
         "",
         "```text",
         *(
-            f"{row['at_us'] / 1e6:8.1f} s  {row['model']}: {row['from']:.1f} -> {row['to']:.1f} a second: {row['because']}"
+            f"{row['at_us'] / 1e6:8.1f} s  {row['model']}: {row['from']:.1f} -> {row['to']:.1f}/s: {row['because']}"
             for row in last["decisions"]
         ),
         "```",
         "",
-        "Batch times as predicted by the profile and as measured while serving, milliseconds:",
+        "Batch times in milliseconds, predicted by the profile and measured while serving:",
         "",
         "| model | rows | batches | predicted median | measured mean |",
         "| --- | --: | --: | --: | --: |",
@@ -214,31 +210,27 @@ def main() -> int:
     zoo = parser.parse_args().zoo.resolve()
     load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory(prefix="tessera-partition-") as folder:
-        repository = Path(folder) / "models"
-        for model in MODELS:
-            shutil.copytree(zoo / model, repository / model)
-        settings = Path(folder) / "settings.toml"
-        settings.write_text(CONFIG.split("[partition]")[0] + "[models" + CONFIG.split("[models", 1)[1])
-        profile = profiled(repository, settings)
+        repository, profile = prepare(zoo, Path(folder), OBJECTIVES)
+        live = f'[partition]\nlive = true\nprofiles = ["{profile}"]\n'
         rows = Path(folder) / "seconds.csv"
-        with Tessera(repository, CONFIG.format(profiles=profile)) as server:
+        with Tessera(repository, settings(OBJECTIVES, live)) as server:
             server.wait_ready()
-            watch = Watch(server)
-            watch.start()
-            offset = time.time() - watch.began
+            recorder = Recorder(server)
+            recorder.start()
+            offset = time.time() - recorder.began
             command = [os.environ["TESSERA_BIN"], "load", str(WORKLOAD), "--url", server.base_url, "--json", "--csv", str(rows)]
-            # What it was profiled with.
+            # The shapes of the profile.
             for name in ("input_ids", "attention_mask", "token_type_ids"):
                 command += ["--shape", f"{name}=1,32"]
             done = subprocess.run(["chrt", "-f", "1", *command], cwd=ROOT, capture_output=True, text=True, timeout=600)
-            watch.end()
+            recorder.stop()
         if done.returncode != 0:
             raise SystemExit(f"error: tessera load ended with {done.returncode}: {done.stderr}")
         report = json.loads(done.stdout)["total"]
         seconds = list(csv.DictReader(rows.open()))
     FOLDER.mkdir(exist_ok=True)
-    (FOLDER / "record.svg").write_text(picture(watch.seen, seconds, offset, 2))
-    (FOLDER / "record.md").write_text(story(watch.seen, report, load))
+    (FOLDER / "record.svg").write_text(picture(recorder.seen, seconds, offset, 2))
+    (FOLDER / "record.md").write_text(document(recorder.seen, report, load))
     print(f"partition: {report['offered']} requests, {report['good']} in time; docs/partition/record.md", file=sys.stderr)
     return 0
 
