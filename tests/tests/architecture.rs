@@ -26,7 +26,6 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("router", &["router-core", "gpulet", "oip"]),
     (
         "node",
-        // The last two until the sections that both read have a crate of their own.
         &[
             "router",
             "router-core",
@@ -37,6 +36,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "lane-plan",
             "models",
             "oip",
+            "invariant",
             "sim",
             "workload",
         ],
@@ -124,6 +124,35 @@ fn only_the_allowed_arrows_exist() {
         }
     }
     assert_eq!(arrows.len(), ALLOWED.len(), "the list of arrows names a crate that is gone");
+}
+
+/// Crates that a serving binary must not link.
+const TOOLS: &[&str] = &["cli", "loadtest"];
+
+#[test]
+fn serving_needs_no_tools() {
+    let metadata = metadata();
+    let required = |package: &str| -> Vec<String> {
+        let found = metadata.workspace_packages().into_iter().find(|found| found.name == package);
+        let dependencies = found.map(|found| found.dependencies.as_slice()).unwrap_or_default();
+        let normal = dependencies.iter().filter(|used| used.kind == DependencyKind::Normal && !used.optional);
+        normal.map(|used| used.name.clone()).collect()
+    };
+    let mut reached = BTreeSet::from(["server".to_owned()]);
+    let mut open = vec!["server".to_owned()];
+    while let Some(package) = open.pop() {
+        open.extend(required(&package).into_iter().filter(|used| reached.insert(used.clone())));
+    }
+    assert!(reached.contains("node"));
+    for tool in TOOLS {
+        assert!(!reached.contains(*tool), "a server without the feature `tools` links {tool}");
+    }
+    let mut files = Vec::new();
+    rust_files(&root().join("server/src"), &mut files);
+    for file in files.iter().filter(|file| !file.ends_with("server/src/main.rs")) {
+        let text = std::fs::read_to_string(file).unwrap();
+        assert!(!text.contains("cli::"), "{}: only main.rs may use the tools", file.display());
+    }
 }
 
 #[test]

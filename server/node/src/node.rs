@@ -1,7 +1,7 @@
 //! A node: the router, the devices with their lanes, and the models that run on them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use gpulet::LaneHandle;
@@ -18,7 +18,7 @@ use crate::catalog::{Catalog, Environment, Haste, IndexRow, Source, Waking};
 use crate::config::{Config, Isolation, LoadMode, Partition};
 use crate::control::{Control, ControlSetup};
 use crate::devices::Devices;
-use crate::metrics::{LaneMetrics, WatchedGpu};
+use crate::metrics::{LaneMetrics, ViolationMetrics, WatchedGpu};
 use crate::reason::{Reason, Refusal};
 use crate::supervisor::{self, Losses, Supervisor, SupervisorSetup};
 
@@ -45,6 +45,7 @@ pub struct Node {
     /// The lanes that it started with; told to end when it stops.
     lanes: Vec<LaneHandle>,
     lane_metrics: Vec<LaneMetrics>,
+    violations: Mutex<ViolationMetrics>,
     partition: Partition,
     control: OnceLock<Control>,
     stop_control: CancellationToken,
@@ -107,6 +108,7 @@ impl Node {
             load_mode: config.repository.load,
             started: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
+            violations: Mutex::default(),
             lane_metrics: (0..lanes_max).map(LaneMetrics::new).collect(),
             lanes,
             devices,
@@ -236,8 +238,9 @@ impl Node {
         self.devices.gpus().to_vec()
     }
 
-    /// Brings the gauges of queues and lanes up to date.
+    /// Updates the gauges of queues and lanes and the counters of violated invariants, and logs violations.
     pub async fn refresh_gauges(&self) {
+        self.violations.lock().unwrap_or_else(PoisonError::into_inner).update(Instant::now());
         let Some(snapshot) = self.catalog.router().snapshot().await else { return };
         for loaded in self.catalog.serving_names().iter().flat_map(|name| self.catalog.serving(name)) {
             let queued =

@@ -87,7 +87,7 @@ pub fn merge(sources: &Sources) -> Result<Merged, Problems> {
     if let Some(models) = file.remove("models") {
         match models {
             Value::Table(models) => merged.models = models,
-            _ => problems.push(problem(
+            _ => problems.push(Problem::new(
                 "models",
                 "expected tables like [models.resnet50]",
                 &merged.file_origin(),
@@ -102,7 +102,7 @@ pub fn merge(sources: &Sources) -> Result<Merged, Problems> {
             Some(Value::Table(given)) => merged.take_file(section, given, &mut values, &mut problems),
             Some(_) => {
                 let message = format!("expected a section [{}]", section.name);
-                problems.push(problem(section.name, &message, &merged.file_origin()));
+                problems.push(Problem::new(section.name, &message, &merged.file_origin()));
             }
         }
         for assignment in environment(section, &sources.environment) {
@@ -112,7 +112,7 @@ pub fn merge(sources: &Sources) -> Result<Merged, Problems> {
     }
     let names: Vec<&str> = known.iter().map(|section| section.name).chain(["models"]).collect();
     for name in file.keys() {
-        problems.push(problem(name, &unknown(name, &names, "section"), &merged.file_origin()));
+        problems.push(Problem::new(name, &fields::unknown(name, &names, "section"), &merged.file_origin()));
     }
     for flag in &sources.flags {
         let (name, _) = flag.path.split_once('.').unwrap_or((&flag.path, ""));
@@ -123,23 +123,15 @@ pub fn merge(sources: &Sources) -> Result<Merged, Problems> {
                 merged.sections.insert(section.name, values);
             }
             None if name == "models" => merged.assign_model(flag, &mut problems),
-            None => problems.push(problem(&flag.path, &unknown(name, &names, "section"), &flag.origin)),
+            None => problems.push(Problem::new(
+                &flag.path,
+                &fields::unknown(name, &names, "section"),
+                &flag.origin,
+            )),
         }
     }
     models_section::check(&merged.models, |path| merged.origin(path), &mut problems);
     if problems.is_empty() { Ok(merged) } else { Err(Problems(problems)) }
-}
-
-pub(super) fn problem(path: &str, message: &str, origin: &Origin) -> Problem {
-    Problem { path: path.to_owned(), message: message.to_owned(), origin: origin.clone() }
-}
-
-/// What to say of a key that nobody knows.
-pub(super) fn unknown(key: &str, known: &[&str], what: &str) -> String {
-    match fields::nearest(key, known) {
-        Some(near) => format!("unknown {what}, did you mean {near}?"),
-        None => format!("unknown {what}: expected one of {}", known.join(", ")),
-    }
 }
 
 fn read_file(sources: &Sources, problems: &mut Vec<Problem>) -> Table {
@@ -148,7 +140,7 @@ fn read_file(sources: &Sources, problems: &mut Vec<Problem>) -> Table {
         let line =
             error.span().map_or(0, |span| text.bytes().take(span.start).filter(|&b| b == b'\n').count() + 1);
         let message = format!("line {line}: {}", error.message());
-        problems.push(problem("", &message, &Origin::File(path.clone())));
+        problems.push(Problem::new("", &message, &Origin::File(path.clone())));
         Table::new()
     })
 }
@@ -191,9 +183,9 @@ impl Merged {
         for (key, value) in given {
             let path = format!("{}.{key}", section.name);
             if !section.keys.contains(&key.as_str()) {
-                problems.push(problem(&path, &unknown(&key, section.keys, "key"), &origin));
+                problems.push(Problem::new(&path, &fields::unknown(&key, section.keys, "key"), &origin));
             } else if let Err(message) = (section.check)(&key, &value) {
-                problems.push(problem(&path, &message, &origin));
+                problems.push(Problem::new(&path, &message, &origin));
             } else {
                 values.insert(key, value);
                 self.origins.insert(path, origin.clone());
@@ -211,7 +203,7 @@ impl Merged {
         let Assignment { path, raw, origin } = assignment;
         let key = path.split_once('.').map_or("", |(_, key)| key);
         if !section.keys.contains(&key) {
-            problems.push(problem(path, &unknown(key, section.keys, "key"), origin));
+            problems.push(Problem::new(path, &fields::unknown(key, section.keys, "key"), origin));
             return;
         }
         let mut refused = String::new();
@@ -225,14 +217,14 @@ impl Merged {
                 Err(message) => refused = message,
             }
         }
-        problems.push(problem(path, &refused, origin));
+        problems.push(Problem::new(path, &refused, origin));
     }
 
     /// `--set models.NAME.key=value`.
     fn assign_model(&mut self, flag: &Assignment, problems: &mut Vec<Problem>) {
         let Some((name, key)) = flag.path.strip_prefix("models.").and_then(|rest| rest.rsplit_once('.'))
         else {
-            problems.push(problem(&flag.path, "expected models.NAME.key=value", &flag.origin));
+            problems.push(Problem::new(&flag.path, "expected models.NAME.key=value", &flag.origin));
             return;
         };
         let mut refused = (String::new(), String::new());
@@ -249,7 +241,7 @@ impl Merged {
                 Err((inner, message)) => refused = (inner, message),
             }
         }
-        problems.push(problem(&format!("{}{}", flag.path, refused.0), &refused.1, &flag.origin));
+        problems.push(Problem::new(&format!("{}{}", flag.path, refused.0), &refused.1, &flag.origin));
     }
 
     /// Reads the values, which have been checked one by one, into their types.
@@ -307,5 +299,5 @@ fn read<T: DeserializeOwned>(
 }
 
 fn whole(name: &str, error: &toml::de::Error) -> Problems {
-    Problems(vec![problem(name, error.message(), &Origin::Default)])
+    Problems(vec![Problem::new(name, error.message(), &Origin::Default)])
 }

@@ -107,6 +107,12 @@ pub struct Problem {
     pub origin: Origin,
 }
 
+impl Problem {
+    fn new(path: &str, message: &str, origin: &Origin) -> Self {
+        Self { path: path.to_owned(), message: message.to_owned(), origin: origin.clone() }
+    }
+}
+
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.path.is_empty() {

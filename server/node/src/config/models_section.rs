@@ -3,7 +3,6 @@
 use models::{BatchingSettings, ModelSettings};
 use toml::{Table, Value};
 
-use super::merge::{problem, unknown};
 use super::{Origin, Problem, fields};
 
 /// The one nested table.
@@ -14,13 +13,13 @@ pub fn check(models: &Table, origin: impl Fn(&str) -> Origin, problems: &mut Vec
     for (name, settings) in models {
         let Value::Table(settings) = settings else {
             let path = format!("models.{name}");
-            problems.push(problem(&path, "expected a table like [models.resnet50]", &origin(&path)));
+            problems.push(Problem::new(&path, "expected a table like [models.resnet50]", &origin(&path)));
             continue;
         };
         for (key, value) in settings {
             if let Err((inner, message)) = check_key(key, value) {
                 let path = format!("models.{name}.{key}");
-                problems.push(problem(&format!("{path}{inner}"), &message, &origin(&path)));
+                problems.push(Problem::new(&format!("{path}{inner}"), &message, &origin(&path)));
             }
         }
     }
@@ -31,12 +30,12 @@ pub fn check(models: &Table, origin: impl Fn(&str) -> Origin, problems: &mut Vec
 pub fn check_key(key: &str, value: &Value) -> Result<(), (String, String)> {
     let known = fields::of::<ModelSettings>();
     if !known.contains(&key) {
-        return Err((String::new(), unknown(key, known, "key")));
+        return Err((String::new(), fields::unknown(key, known, "key")));
     }
     if let (BATCHING, Value::Table(batching)) = (key, value) {
         let known = fields::of::<BatchingSettings>();
         if let Some(inner) = batching.keys().find(|inner| !known.contains(&inner.as_str())) {
-            return Err((format!(".{inner}"), unknown(inner, known, "key")));
+            return Err((format!(".{inner}"), fields::unknown(inner, known, "key")));
         }
     }
     let one = Table::from_iter([(key.to_owned(), value.clone())]);

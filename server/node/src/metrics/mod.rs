@@ -6,6 +6,7 @@ mod gpus;
 mod interference;
 mod model;
 pub mod names;
+mod violations;
 
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ pub use front::{FrontMetrics, Transport};
 pub use gpus::{GpuMetrics, GpuWatch, WatchedGpu, watch};
 pub use interference::InterferenceMetrics;
 pub use model::{LaneMetrics, ModelMetrics};
+pub use violations::ViolationMetrics;
 
 /// Samples of histograms are folded into their buckets this often, which bounds what they hold in memory.
 pub const UPKEEP: Duration = Duration::from_secs(1);
@@ -88,6 +90,7 @@ mod tests {
             model.queue_depth(2);
             LaneMetrics::new(0).busy(true);
             metrics::counter!(names::LANE_BUSY_TIME.name, names::LANE => "0").increment(1);
+            metrics::counter!(names::INVARIANT_VIOLATIONS.name, names::ID => "router.test").increment(1);
             GpuMetrics::new("gpu0").set(Some(&throttled()), None);
             InterferenceMetrics::default().tell(&[learned()]);
         });

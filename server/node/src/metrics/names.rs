@@ -44,6 +44,8 @@ pub const REASON: &str = "reason";
 pub const TRANSPORT: &str = "transport";
 /// Label: lane index.
 pub const LANE: &str = "lane";
+/// Label: the id of an invariant.
+pub const ID: &str = "id";
 /// Label: a device as plans call it.
 pub const DEVICE: &str = "device";
 /// Label: a kind of device as profiles call it.
@@ -124,6 +126,12 @@ pub const LANE_LOSSES: Metric = metric(
     "tessera_lane_losses_total",
     Kind::Counter,
     "Times that what runs the lane's batches ended unasked or was given up.",
+);
+/// Impossible states.
+pub const INVARIANT_VIOLATIONS: Metric = metric(
+    "tessera_invariant_violations_total",
+    Kind::Counter,
+    "Times that a decision core reached a state that must be impossible, by the id of the check. Above 0 is a bug.",
 );
 /// GPU busy.
 pub const GPU_UTILISATION: Metric = metric(
@@ -242,7 +250,7 @@ pub const NV_PENDING: Metric = metric(
 );
 
 /// Tessera's own.
-pub const TESSERA: [Metric; 28] = [
+pub const TESSERA: [Metric; 29] = [
     QUEUE,
     BATCH_WAIT,
     COMPUTE,
@@ -260,6 +268,7 @@ pub const TESSERA: [Metric; 28] = [
     LANE_BUSY_TIME,
     LANE_UP,
     LANE_LOSSES,
+    INVARIANT_VIOLATIONS,
     GPU_UTILISATION,
     GPU_MEMORY_USED,
     GPU_MEMORY_TOTAL,
