@@ -47,6 +47,22 @@ pub(crate) fn fluid(workload: &Workload) -> Result<Workload, SimError> {
     Ok(fluid)
 }
 
+/// Devices that are busy on average if every batch has the size and the share of a device at which a request costs
+/// least, among those that meet the model's objective without contention. No plan serves the workload on fewer.
+///
+/// # Errors
+/// [`SimError::Workload`]: the key, and what would be right; also for a workload without devices.
+pub fn least_devices(workload: &Workload, from_ns: u64, to_ns: u64) -> Result<f64, SimError> {
+    let Some(ground) = Ground::new(workload, &Setup::default())? else {
+        return Err(fault("devices", "expected at least one section, like [devices.v100]").into());
+    };
+    let busy = workload.models.iter().enumerate().map(|(number, model)| {
+        let requests = model.expected_requests(to_ns) - model.expected_requests(from_ns);
+        requests * ground.least_time_per_row(number, model.slo)
+    });
+    Ok(busy.sum::<f64>() / to_ns.saturating_sub(from_ns).max(1) as f64)
+}
+
 /// The control loop and its world.
 #[derive(Debug)]
 pub(crate) struct Partitioned {

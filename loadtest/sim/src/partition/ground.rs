@@ -88,24 +88,37 @@ impl Ground {
     /// Device time of batches of a model at its least: of all shares of all kinds, the time of the batch times the share.
     pub(super) fn cheapest(&self, model: usize) -> Result<workload::Profile, WorkloadError> {
         let largest = self.models.get(model).map_or(1, |model| model.batch_max);
+        let mut points: Vec<(u32, u64)> = Vec::new();
+        for rows in 1..=largest {
+            // Times that fall where more rows are cheaper than fewer are no cheaper than those.
+            let least = self.device_times(model, rows, u64::MAX).min().unwrap_or(1).max(1);
+            points.push((rows, least.max(points.last().map_or(1, |(_, before)| *before))));
+        }
+        workload::Profile::from_points(&points)
+    }
+
+    /// Nanoseconds of a whole device that a row costs at least, in batches that take at most `longest` nanoseconds.
+    pub(super) fn least_time_per_row(&self, model: usize, longest: u64) -> f64 {
+        let largest = self.models.get(model).map_or(1, |model| model.batch_max);
+        let per_row = |rows: u32| {
+            self.device_times(model, rows, longest).map(move |time| time as f64 / f64::from(rows))
+        };
+        (1..=largest).flat_map(per_row).fold(f64::INFINITY, f64::min)
+    }
+
+    /// The time of a batch times the part of the device that it takes, on every share that runs it in `longest`.
+    fn device_times(&self, model: usize, rows: u32, longest: u64) -> impl Iterator<Item = u64> {
         let kinds: BTreeMap<&str, &DeviceKind> = self
             .terms
             .devices
             .iter()
             .map(|device| (device.kind.name.as_str(), device.kind.as_ref()))
             .collect();
-        let mut points: Vec<(u32, u64)> = Vec::new();
-        for rows in 1..=largest {
-            let shares = kinds.values().flat_map(|kind| kind.sizes.iter().map(move |units| (kind, *units)));
-            let costs = shares.filter_map(|(kind, units)| {
-                let time = self.time(model, &kind.name, units, rows)?;
-                Some((time as f64 * f64::from(units) / f64::from(kind.units)) as u64)
-            });
-            // Times that fall where more rows are cheaper than fewer are no cheaper than those.
-            let least = costs.min().unwrap_or(1).max(1);
-            points.push((rows, least.max(points.last().map_or(1, |(_, before)| *before))));
-        }
-        workload::Profile::from_points(&points)
+        let shares = kinds.into_values().flat_map(|kind| kind.sizes.iter().map(move |units| (kind, *units)));
+        shares.filter_map(move |(kind, units)| {
+            let time = self.time(model, &kind.name, units, rows).filter(|time| *time <= longest)?;
+            Some((time as f64 * f64::from(units) / f64::from(kind.units)) as u64)
+        })
     }
 
     /// Kind of a device by its name.

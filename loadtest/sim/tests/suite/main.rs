@@ -11,6 +11,5 @@ mod outcomes;
 mod partition;
 mod ramps;
 mod report;
-mod scaling;
 mod search;
 mod support;
