@@ -8,11 +8,12 @@ import signal
 import socket
 import subprocess
 import tempfile
-import time
 import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Self
+
+from fixtures.wait import until
 
 
 class CannotRun(Exception):
@@ -29,7 +30,7 @@ def free_ports(count: int) -> list[int]:
 
 
 class Child:
-    """A running server; a context manager that ends it with everything it started."""
+    """A running server. As a context manager, it stops the server and all its children."""
 
     def __init__(self, name: str, http: int, grpc: int, command: list[str], environment: dict[str, str]) -> None:
         self.name = name
@@ -45,19 +46,21 @@ class Child:
         return Path(self._log.name).read_text(errors="replace")
 
     def wait_ready(self, seconds: float = 120.0) -> None:
-        """Poll readiness until it holds, the process ends, or the time is up."""
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
+        """Wait until the server is ready."""
+
+        def ready() -> bool:
             if self.process.poll() is not None:
                 raise CannotRun(f"{self.name} ended with {self.process.returncode}:\n{self.log()[-2000:]}")
             try:
                 with urllib.request.urlopen(f"{self.base_url}/v2/health/ready", timeout=2) as answer:
-                    if answer.status == 200:
-                        return
+                    return answer.status == 200
             except (urllib.error.URLError, OSError):
-                pass
-            time.sleep(0.1)
-        raise CannotRun(f"{self.name} was not ready after {seconds:.0f} s:\n{self.log()[-2000:]}")
+                return False
+
+        try:
+            until(ready, lambda: f"{self.name} is ready:\n{self.log()[-2000:]}", seconds)
+        except AssertionError as error:
+            raise CannotRun(str(error)) from None
 
     def stop(self) -> None:
         if self.process.poll() is None:
@@ -67,7 +70,7 @@ class Child:
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
-        # What it forked and forgot: the process group is its own, made above.
+        # Remaining children: the process group was created above.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self._log.close()
