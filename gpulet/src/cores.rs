@@ -7,7 +7,7 @@ use models::{LoadOptions, Loader, ModelFiles};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::device::{
-    Capacity, Compute, Device, DeviceError, DeviceInfo, FaultDomain, Guarantees, Home, Partition,
+    Capacity, Compute, CoreSet, Device, DeviceError, DeviceInfo, FaultDomain, Guarantees, Partition,
     PartitionSpec, PartitionWatch, Resize, Sharing,
 };
 
@@ -101,25 +101,25 @@ impl Device for CoresDevice {
             DeviceError(format!("device `{name}` has units 0 to {units}: no gpulet of {first} to {end}"))
         })?;
         let device = self.info.name.clone();
-        Ok(Arc::new(CoreSet { device, cores: cores.to_vec(), loader: Arc::clone(&self.loader) }))
+        Ok(Arc::new(CorePartition { device, cores: cores.to_vec(), loader: Arc::clone(&self.loader) }))
     }
 }
 
-struct CoreSet {
+struct CorePartition {
     device: String,
     cores: Vec<usize>,
     loader: Arc<Loader>,
 }
 
-impl Partition for CoreSet {
+impl Partition for CorePartition {
     fn cores(&self) -> &[usize] {
         &self.cores
     }
 
-    fn home(&self) -> Option<Home> {
+    fn core_set(&self) -> Option<CoreSet> {
         // A session for one core runs on the lane's own thread, wherever that is.
         let cores = if self.cores.len() > 1 { self.cores.clone() } else { Vec::new() };
-        Some(Home { device: self.device.clone(), cores })
+        Some(CoreSet { device: self.device.clone(), cores })
     }
 
     fn load(&self, files: &ModelFiles, options: &LoadOptions) -> Result<Box<dyn Session>, DeviceError> {

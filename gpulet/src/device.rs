@@ -123,7 +123,7 @@ pub struct DeviceError(pub String);
 
 /// Where a session can run: sessions move between gpulets whose homes are equal.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Home {
+pub struct CoreSet {
     /// The device that holds its memory.
     pub device: String,
     /// The cores that its threads stay on; empty where it has none of its own, so that any one core will do.
@@ -133,7 +133,7 @@ pub struct Home {
 /// Hears of gpulets that can run nothing any more although nobody closed them.
 pub trait PartitionWatch: Send + Sync + 'static {
     /// Called once, from any thread; must not block.
-    fn lost(&self, lane: u32, reason: &str);
+    fn failed(&self, lane: u32, reason: &str);
 }
 
 /// Something that gpulets are cut from.
@@ -158,7 +158,7 @@ pub trait Partition: Send + Sync {
     fn cores(&self) -> &[usize];
 
     /// Where the sessions that it loads can run; none where they end with it.
-    fn home(&self) -> Option<Home> {
+    fn core_set(&self) -> Option<CoreSet> {
         None
     }
 

@@ -200,7 +200,7 @@ mod tests {
     struct Nobody;
 
     impl PartitionWatch for Nobody {
-        fn lost(&self, _lane: u32, _reason: &str) {}
+        fn failed(&self, _lane: u32, _reason: &str) {}
     }
 
     fn files(name: &str) -> ModelFiles {

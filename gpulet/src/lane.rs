@@ -98,7 +98,7 @@ pub trait LaneSink: Send + Sync + 'static {
     /// A batch ended.
     fn report(&self, report: LaneReport);
     /// The lane's thread ended although nobody asked it to.
-    fn gone(&self, lane: u32);
+    fn failed(&self, lane: u32);
 }
 
 /// The thread could not be started.
@@ -114,7 +114,7 @@ pub struct LaneError {
 /// The lane takes nothing more: its thread ended, or its mailbox is full although its depth says otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the lane is gone")]
-pub struct LaneGone;
+pub struct LaneFailed;
 
 /// Gets the session that a lane held, if it held one.
 type Removed = Box<dyn FnOnce(Option<Box<dyn Session>>) + Send>;
@@ -157,13 +157,13 @@ impl LaneHandle {
     }
 
     /// Hands over a batch without waiting.
-    pub fn run(&self, batch: LaneBatch) -> Result<(), LaneGone> {
-        self.commands.try_send(Command::Run(batch)).map_err(|_| LaneGone)
+    pub fn run(&self, batch: LaneBatch) -> Result<(), LaneFailed> {
+        self.commands.try_send(Command::Run(batch)).map_err(|_| LaneFailed)
     }
 
     /// Gives the lane a session; batches of `model` handed over later run on it. Waits for room in the mailbox.
-    pub fn install(&self, model: u32, session: Box<dyn Session>) -> Result<(), LaneGone> {
-        self.commands.send(Command::Install(model, session)).map_err(|_| LaneGone)
+    pub fn install(&self, model: u32, session: Box<dyn Session>) -> Result<(), LaneFailed> {
+        self.commands.send(Command::Install(model, session)).map_err(|_| LaneFailed)
     }
 
     /// Takes a session off the lane after the batches handed over before, and hands it to `removed` on the lane's
@@ -172,13 +172,13 @@ impl LaneHandle {
         &self,
         model: u32,
         removed: impl FnOnce(Option<Box<dyn Session>>) + Send + 'static,
-    ) -> Result<(), LaneGone> {
-        self.commands.send(Command::Remove(model, Box::new(removed))).map_err(|_| LaneGone)
+    ) -> Result<(), LaneFailed> {
+        self.commands.send(Command::Remove(model, Box::new(removed))).map_err(|_| LaneFailed)
     }
 
     /// Ends the thread after the batches handed over before.
-    pub fn stop(&self) -> Result<(), LaneGone> {
-        self.commands.send(Command::Stop).map_err(|_| LaneGone)
+    pub fn stop(&self) -> Result<(), LaneFailed> {
+        self.commands.send(Command::Stop).map_err(|_| LaneFailed)
     }
 }
 
@@ -224,7 +224,7 @@ impl Drop for Watch {
             let (ended, compute) = (Instant::now(), Duration::ZERO);
             self.sink.report(LaneReport { lane: self.lane, token, ended, compute, outcome });
         }
-        self.sink.gone(self.lane);
+        self.sink.failed(self.lane);
     }
 }
 
@@ -338,7 +338,7 @@ mod tests {
             self.0.send(Ok(report)).unwrap();
         }
 
-        fn gone(&self, lane: u32) {
+        fn failed(&self, lane: u32) {
             self.0.send(Err(lane)).unwrap();
         }
     }
@@ -415,7 +415,7 @@ mod tests {
         assert_eq!((report.token, members.len()), (5, 2));
         assert_eq!(reports.recv().unwrap().unwrap_err(), 3, "the lane says that it is gone");
         assert!(reports.recv().is_err(), "its thread has ended, and its sessions with it");
-        assert_eq!(lane.run(LaneBatch { token: 6, model: 7, members: vec![member(1)] }), Err(LaneGone));
+        assert_eq!(lane.run(LaneBatch { token: 6, model: 7, members: vec![member(1)] }), Err(LaneFailed));
     }
 
     #[test]

@@ -12,11 +12,11 @@ mod scatter;
 
 pub use cores::{CoreError, CoresDevice, allowed_cores, pin_this_thread};
 pub use device::{
-    Capacity, Compute, Device, DeviceError, DeviceInfo, FaultDomain, Guarantees, Home, Partition,
+    Capacity, Compute, CoreSet, Device, DeviceError, DeviceInfo, FaultDomain, Guarantees, Partition,
     PartitionSpec, PartitionWatch, Resize, Sharing,
 };
 pub use emulated::{BatchTimes, EmulatedBatch, EmulatedDevice};
 pub use lane::{
-    BatchError, BatchOutcome, LaneBatch, LaneConfig, LaneError, LaneGone, LaneHandle, LaneReport, LaneSink,
+    BatchError, BatchOutcome, LaneBatch, LaneConfig, LaneError, LaneFailed, LaneHandle, LaneReport, LaneSink,
     Member, spawn_lane,
 };

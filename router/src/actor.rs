@@ -160,11 +160,11 @@ impl Actor {
         match urgent {
             Urgent::Report(report) => self.report(report),
             Urgent::Cancel(id) => self.turn(Event::Cancel(id), None),
-            Urgent::LaneGone(lane) => self.lane_gone(lane),
+            Urgent::LaneThreadEnded(lane) => self.lane_thread_ended(lane),
         }
     }
 
-    fn lane_gone(&mut self, lane: u32) {
+    fn lane_thread_ended(&mut self, lane: u32) {
         error!(lane, "a lane's thread ended");
         self.forget_lane(lane, Event::LaneDown(LaneId(lane)));
     }
@@ -267,7 +267,7 @@ impl Actor {
         effects.clear();
         self.effects = effects;
         for lane in dead_lanes {
-            self.lane_gone(lane);
+            self.lane_thread_ended(lane);
         }
     }
 

@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 
 pub(crate) enum Urgent {
     Report(LaneReport),
-    LaneGone(u32),
+    LaneThreadEnded(u32),
     Cancel(RequestId),
 }
 
@@ -20,7 +20,7 @@ impl LaneSink for Outlet {
         let _ = self.0.send(Urgent::Report(report));
     }
 
-    fn gone(&self, lane: u32) {
-        let _ = self.0.send(Urgent::LaneGone(lane));
+    fn failed(&self, lane: u32) {
+        let _ = self.0.send(Urgent::LaneThreadEnded(lane));
     }
 }

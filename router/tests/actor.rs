@@ -261,7 +261,7 @@ async fn a_drain_waits_for_what_runs() {
 async fn the_sink_of_a_router_can_be_shared() {
     let w = world(4).await;
     let sink: Arc<dyn gpulet::LaneSink> = w.router.lane_sink();
-    sink.gone(0);
+    sink.failed(0);
     while !w.router.snapshot().await.unwrap().lanes.is_empty() {
         tokio::task::yield_now().await;
     }

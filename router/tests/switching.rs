@@ -258,6 +258,6 @@ async fn who_waits_for_a_lane_that_dies_is_told() {
         async move { router.lane_idle(LaneId(0)).await }
     });
     w.router.snapshot().await.unwrap();
-    w.router.lane_sink().gone(0);
+    w.router.lane_sink().failed(0);
     assert!(!resting.await.unwrap());
 }

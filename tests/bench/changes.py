@@ -38,7 +38,7 @@ OBJECTIVES = dict.fromkeys(MODELS, "1s")
 PARTITION = """
 [partition]
 live = true
-probation = "{bake_ms:.0f}ms"
+bake_time = "{bake_ms:.0f}ms"
 warm_pool = {warm_pool}
 profiles = ["{profiles}"]
 """

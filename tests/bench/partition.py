@@ -177,14 +177,14 @@ def document(seen: list[tuple[float, dict]], report: dict, load: float) -> str:
         "Changes, as reported by `GET /v2/partition`:",
         "",
         "```text",
-        *(f"{entry['at_us'] / 1e6:8.1f} s  {entry['words']}" for entry in changes),
+        *(f"{entry['at_us'] / 1e6:8.1f} s  {entry['message']}" for entry in changes),
         "```",
         "",
         "Changes of the planned rates, with reasons:",
         "",
         "```text",
         *(
-            f"{row['at_us'] / 1e6:8.1f} s  {row['model']}: {row['from']:.1f} -> {row['to']:.1f}/s: {row['because']}"
+            f"{row['at_us'] / 1e6:8.1f} s  {row['model']}: {row['from']:.1f} -> {row['to']:.1f}/s: {row['reason']}"
             for row in last["decisions"]
         ),
         "```",

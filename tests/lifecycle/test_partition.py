@@ -38,7 +38,7 @@ cores = [[0], [1]]
 [partition]
 live = true
 period = "200ms"
-probation = "300ms"
+bake_time = "300ms"
 {OBJECTIVES}"""
 EMULATED = (
     """
@@ -49,7 +49,7 @@ emulated = [{{ kind = "toy", memory = "1GiB", count = 2, sizes = [1, 2, 4] }}]
 [partition]
 live = true
 period = "200ms"
-probation = "300ms"
+bake_time = "300ms"
 profiles = ["{profiles}"]
 """
     + OBJECTIVES
@@ -91,7 +91,7 @@ def test_gpulets_follow_a_changing_mix_without_losing_a_request(tmp_path: Path) 
         seen = view(server)
         print(f"epochs {epochs}: {[(g['first_unit'], g['units'], [s['workload'] for s in g['slots']]) for g in seen['gpulets']]}")
         assert placed(server) == set(TIMES), "every model keeps a place"
-        assert any(row["because"] for row in seen["decisions"]) and seen["history"], seen
+        assert any(row["reason"] for row in seen["decisions"]) and seen["history"], seen
         batches = {model["name"]: model["batches"] for model in seen["models"]}
         assert all(batches[name] and batches[name][0]["predicted_p50_ms"] > 0 for name in ("quick", "slow")), batches
 
@@ -127,7 +127,7 @@ def test_an_operator_plan_stays_until_the_operator_thaws_it(tmp_path: Path) -> N
                 status, answer, _ = operator.post("/v2/partition/plan", plan)
                 assert status == 200, answer
                 seen = view(server)
-                assert seen["by_hand"] and not seen["changing"], seen
+                assert seen["operator_plan"] and not seen["changing"], seen
                 in_force = [{key: value for key, value in row.items() if key != "id"} for row in seen["gpulets"]]
                 assert in_force == plan["gpulets"], in_force
             assert answer["changed"] is False and answer["epoch"] == seen["epoch"], answer
@@ -149,7 +149,7 @@ def test_an_operator_plan_stays_until_the_operator_thaws_it(tmp_path: Path) -> N
             status, answer, headers = operator.post("/v2/partition/plan", together)
             assert status == 409 and "frozen" in answer["error"] and headers["x-tessera-reason"] == "plan_refused", answer
             assert operator.post("/v2/partition/thaw", {})[0] == 200
-            until_view(server, lambda seen: not seen["by_hand"], "plans follow the load again")
+            until_view(server, lambda seen: not seen["operator_plan"], "plans follow the load again")
         traffic.assert_all_answered()
 
 
@@ -263,8 +263,8 @@ def test_interference_is_learned_and_reported(tmp_path: Path) -> None:
             enough = lambda seen: seen["interference"] and seen["interference"][0]["observations"] >= 48  # noqa: E731
             learned = until_view(server, enough, "observations of co-located batches")["interference"][0]
         print(learned)
-        assert learned["kind"] == "toy" and learned["believed"], learned
-        assert learned["error"]["mean_pct"] < learned["error_of_none"]["mean_pct"] / 2, learned
+        assert learned["device_type"] == "toy" and learned["used_by_plans"], learned
+        assert learned["error"]["mean_pct"] < learned["error_uncorrected"]["mean_pct"] / 2, learned
         shown = {series: value for series, value in server.metrics().items() if series.startswith("tessera_interference_error_ratio")}
         ratio = lambda word: next(value for series, value in shown.items() if f'interference="{word}"' in series)  # noqa: E731
         assert ratio("learned") < ratio("none") / 2, shown

@@ -89,7 +89,7 @@ fn reach(machine: &mut Rollout, now: &mut Micros, proposal: Proposal) -> u32 {
                 Effect::Step { id, .. } => next.push(Event::StepDone(id)),
                 Effect::Switch { switch, .. } => {
                     next.push(Event::Switched { epoch: switch.epoch });
-                    next.extend(switch.rest.into_iter().map(Event::AtRest));
+                    next.extend(switch.draining.into_iter().map(Event::Drained));
                 }
                 Effect::Ended { .. } | Effect::Incident { .. } | Effect::PlanNeeded { .. } => {}
             }

@@ -4,37 +4,37 @@
 //! [`Controller`] owns everything that decides: the scaler, the [`Rollout`], what was evicted, the pause after a failure,
 //! the operator's word. It takes `(now, event)` and appends effects; the server carries them out with lanes and threads,
 //! the simulator in virtual time, and both run the same code. Planning may take a while, so it is an effect too:
-//! [`Effect::Plan`] is a [`Question`], whose answer, wherever it was computed, comes back as [`Event::Planned`].
+//! [`Effect::Plan`] is a [`PlanRequest`], whose answer, wherever it was computed, comes back as [`Event::Planned`].
 //!
 //! Times are microseconds on whatever clock the caller has. Memory is bounded: by the models that are looked at, and a
 //! fixed number of remembered decisions.
 
-mod by_hand;
-mod changing;
+mod change_time;
+mod evaluate;
+mod interference_learning;
 mod latest;
 mod load;
-mod looking;
 mod message;
-mod question;
-mod slowing;
-mod terms;
+mod operator_plan;
+mod plan_request;
+mod planning;
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use self::by_hand::ByHand;
-pub use self::by_hand::{Accepted, InForce, NotAccepted};
-use self::changing::Changing;
+use self::change_time::ChangeTime;
+use self::interference_learning::InterferenceLearning;
+pub use self::interference_learning::{BatchTotals, ErrorEntry, InterferenceEntry};
 pub use self::latest::{DecisionEntry, Latest, ModelLatest};
 use self::load::LoadWatch;
-pub use self::load::{Counts, Seen};
-pub use self::message::{Effect, Event, Look, Looked, NotPlanned};
-pub use self::question::{Answer, Proposed, Question};
-use self::slowing::Slowing;
-pub use self::slowing::{ErrorEntry, InterferenceEntry, Ran};
-pub use self::terms::{Model, Planned, Start, Targets, Terms};
+pub use self::load::{Counts, ModelCounts};
+pub use self::message::{Effect, Event, LoadReport, ModelLoad, NoPlan};
+use self::operator_plan::OperatorPlan;
+pub use self::operator_plan::{AcceptedPlan, InForce, PlanRejected};
+pub use self::plan_request::{PlanRequest, PlanResponse, Proposed};
+pub use self::planning::{InitialGpulet, Model, Planned, PlanningInputs, Targets};
 use crate::check::check;
 use crate::id::ProposalId;
 use crate::plan::Plan;
@@ -55,8 +55,8 @@ pub struct ControlOptions {
     pub idle_us: Option<Micros>,
     /// Microseconds from one look at the load to the next.
     pub period_us: Micros,
-    /// Whether plans believe what was learned of neighbours, in place of what the terms say. It is learned all the same.
-    pub believes_learned: bool,
+    /// Whether plans believe what was learned of neighbours, in place of what the inputs say. It is learned all the same.
+    pub uses_learned: bool,
     /// Deadlines and bounds of changes.
     pub rollout: RolloutOptions,
 }
@@ -72,11 +72,11 @@ struct Scaling {
 #[derive(Debug)]
 pub struct Controller {
     options: ControlOptions,
-    terms: Arc<Terms>,
+    inputs: Arc<PlanningInputs>,
     rollout: Rollout,
     scaling: Option<Scaling>,
     watch: LoadWatch,
-    slowing: Slowing,
+    learning: InterferenceLearning,
     latest: Latest,
     /// Requests a second that the plan in force serves of each model.
     capacity: BTreeMap<String, f64>,
@@ -89,24 +89,24 @@ pub struct Controller {
     /// Models that gave up their place to others, for want of memory.
     evicted: BTreeSet<String>,
     not_before_us: Option<Micros>,
-    by_hand: ByHand,
-    changing: Changing,
+    operator_plan: OperatorPlan,
+    change_time: ChangeTime,
 }
 
 impl Controller {
-    /// With nothing in force, on these terms.
+    /// With nothing in force, on these inputs.
     ///
     /// # Errors
     /// [`OptionsError`] where an option of the rollout is out of range.
-    pub fn new(options: ControlOptions, terms: Terms) -> Result<Self, OptionsError> {
+    pub fn new(options: ControlOptions, inputs: PlanningInputs) -> Result<Self, OptionsError> {
         let rollout = Rollout::new(options.rollout.clone())?;
         Ok(Self {
             options,
-            terms: Arc::new(terms),
+            inputs: Arc::new(inputs),
             rollout,
             scaling: None,
             watch: LoadWatch::default(),
-            slowing: Slowing::default(),
+            learning: InterferenceLearning::default(),
             latest: Latest::default(),
             capacity: BTreeMap::new(),
             problem: None,
@@ -114,23 +114,23 @@ impl Controller {
             questions: 0,
             evicted: BTreeSet::new(),
             not_before_us: None,
-            by_hand: ByHand::default(),
-            changing: Changing::default(),
+            operator_plan: OperatorPlan::default(),
+            change_time: ChangeTime::default(),
         })
     }
 
     /// Takes an event in and appends what is to be done, in order.
     pub fn handle(&mut self, now: Micros, event: Event, effects: &mut Vec<Effect>) {
         match event {
-            Event::Look(look) => self.look(now, look, effects),
+            Event::Load(look) => self.look(now, look, effects),
             Event::Planned(answer) => self.planned(now, answer, effects),
-            Event::ByHand(accepted) => {
-                self.by_hand.begin(self.rollout.proposals().next());
+            Event::OperatorPlan(accepted) => {
+                self.operator_plan.begin(self.rollout.proposals().next());
                 self.replan = false;
                 self.begin(now, accepted.proposed, effects);
             }
             Event::Thaw => {
-                self.by_hand.give_up();
+                self.operator_plan.give_up();
                 self.replan = true;
                 self.turn(now, rollout::Event::Thaw, effects);
             }
@@ -159,24 +159,24 @@ impl Controller {
     }
 
     /// Whether an operator's plan holds, whatever the load does.
-    pub fn is_by_hand(&self) -> bool {
-        self.by_hand.holds()
+    pub fn has_operator_plan(&self) -> bool {
+        self.operator_plan.holds()
     }
 
     /// What an operator's plan would be put in force with.
     ///
     /// # Errors
-    /// [`NotAccepted`]: why it cannot be, now or ever.
-    pub fn accept(&self, models: &[Model], plan: &Plan) -> Result<Accepted, NotAccepted> {
+    /// [`PlanRejected`]: why it cannot be, now or ever.
+    pub fn accept(&self, models: &[Model], plan: &Plan) -> Result<AcceptedPlan, PlanRejected> {
         if self.rollout.is_frozen() {
-            return Err(NotAccepted::Frozen);
+            return Err(PlanRejected::Frozen);
         }
-        self.terms.by_hand(models, &self.targets(), plan).map(|proposed| Accepted { proposed })
+        self.inputs.operator_plan(models, &self.targets(), plan).map(|proposed| AcceptedPlan { proposed })
     }
 
     /// The answer to a question came.
-    fn planned(&mut self, now: Micros, answer: Answer, effects: &mut Vec<Effect>) {
-        let Answer { number, result } = answer;
+    fn planned(&mut self, now: Micros, answer: PlanResponse, effects: &mut Vec<Effect>) {
+        let PlanResponse { number, result } = answer;
         let is_wanted = number == self.questions && self.may_plan();
         match result {
             _ if !is_wanted => {}
@@ -189,21 +189,22 @@ impl Controller {
                 self.replan = first || again;
                 self.begin(now, (planned, proposal), effects);
             }
-            Err(NotPlanned::Busy) => {}
-            Err(NotPlanned::Impossible(reason)) => self.pause(now, reason, effects),
+            Err(NoPlan::Busy) => {}
+            Err(NoPlan::Impossible(reason)) => self.pause(now, reason, effects),
         }
     }
 
     fn may_plan(&self) -> bool {
-        !self.rollout.is_frozen() && self.rollout.is_idle() && !self.by_hand.holds()
+        !self.rollout.is_frozen() && self.rollout.is_idle() && !self.operator_plan.holds()
     }
 
     fn targets(&self) -> Targets {
         let names = self.scaling.iter().flat_map(|scaling| &scaling.names);
         let target = |name: &String| (name.clone(), self.latest.target(name).unwrap_or(0.0));
-        let away = names.clone().filter(|name| self.latest.is_away(name) || self.evicted.contains(*name));
-        let away = away.cloned().collect();
-        Targets { rates: names.map(target).collect(), away }
+        let unplaced =
+            names.clone().filter(|name| self.latest.is_unplaced(name) || self.evicted.contains(*name));
+        let unplaced = unplaced.cloned().collect();
+        Targets { rates: names.map(target).collect(), unplaced }
     }
 
     fn begin(
@@ -214,7 +215,7 @@ impl Controller {
     ) {
         self.latest.planned(planned.share);
         self.problem = Some(planned.problem);
-        self.changing.begins(now);
+        self.change_time.begins(now);
         self.turn(now, rollout::Event::Propose(proposal), effects);
     }
 
@@ -237,8 +238,8 @@ impl Controller {
                     self.ended(now, proposal, &outcome, effects);
                 }
                 rollout::Effect::PlanNeeded { .. } => {
-                    if self.by_hand.lost() {
-                        effects.push(Effect::ByHandLost);
+                    if self.operator_plan.lost() {
+                        effects.push(Effect::OperatorPlanReleased);
                     }
                     self.replan = true;
                 }
@@ -252,14 +253,15 @@ impl Controller {
 
     fn ended(&mut self, now: Micros, proposal: ProposalId, outcome: &Outcome, effects: &mut Vec<Effect>) {
         if *outcome == Outcome::Done {
-            self.changing.ended(now);
+            self.change_time.ended(now);
         }
         let plan = self.rollout.plan();
         self.judge(&plan);
         self.latest.ended(outcome);
         let epoch = self.rollout.epoch();
-        if let Some(answer) = self.by_hand.ended(proposal, outcome, epoch, self.problem.as_ref(), &plan) {
-            effects.push(Effect::ByHand { proposal, answer });
+        if let Some(answer) = self.operator_plan.ended(proposal, outcome, epoch, self.problem.as_ref(), &plan)
+        {
+            effects.push(Effect::OperatorPlanEnded { proposal, answer });
         }
         match outcome {
             Outcome::Done | Outcome::Unchanged | Outcome::Superseded => self.not_before_us = None,

@@ -1,9 +1,9 @@
 //! From one plan to the next without losing anything: which steps, in which order, and what if one of them fails.
 //!
-//! The new gpulets of a plan are made beside those that run, loaded, warmed and verified; then one table takes the
+//! The new gpulets of a plan are existing beside those that run, loaded, warmed and verified; then one table takes the
 //! place of another in one turn; the old gpulets end what they hold, are kept for a while as a way back, and are
 //! closed. Until that turn everything can be discarded, and after it everything can be switched back, so a step that
-//! fails costs nothing but time. Where old and new gpulets do not fit into memory together, the change is made in
+//! fails costs nothing but time. Where old and new gpulets do not fit into memory together, the change is existing in
 //! waves, each a whole round of its own.
 //!
 //! [`Rollout`] decides and the shell carries out: it tells what happened ([`Event`]) and is told what to do
@@ -17,33 +17,33 @@
 //! - no two gpulets that are active own a unit at the same time, and an active one that shares units with one at
 //!   rest is given nothing before that one holds nothing.
 //!
-//! A device's limit on gpulets (`gpulets_max`) is held by those that are active; those that are being made or closed
+//! A device's limit on gpulets (`gpulets_max`) is held by those that are active; those that are being existing or closed
 //! beside them do not count.
 //!
 //! What a loss takes away (a device that vanishes, a gpulet that breaks) is the exception to the third, and is told.
 
 mod changes;
-mod clearing;
+mod closing;
+mod failures;
 mod history;
 mod invariants;
 mod known;
-mod losses;
 mod message;
 mod options;
 mod order;
 mod phase;
-mod preparing;
 mod proposal;
 mod snapshot;
+mod steps;
 mod switching;
-mod turn;
+mod waves;
 
 use std::collections::BTreeMap;
 
 use self::changes::Table;
-pub use self::history::{Entry, Kind};
+pub use self::history::{Entry, EntryKind};
 use self::history::{History, bounded};
-pub use self::invariants::Broken;
+pub use self::invariants::BrokenInvariant;
 use self::known::Known;
 pub use self::message::{Active, Effect, Event, Outcome, Refusal, Route, RouteSlot, Step, Switch};
 pub use self::options::{OptionsError, RolloutOptions};
@@ -119,10 +119,10 @@ impl Rollout {
             Event::SwitchFailed { epoch, in_force, reason } => {
                 self.switch_failed(epoch, in_force, bounded(reason));
             }
-            Event::AtRest(gpulet) => self.at_rest(gpulet),
+            Event::Drained(gpulet) => self.drained(gpulet),
             Event::Fault { gpulet, reason } => self.fault(gpulet, &bounded(reason)),
             Event::Late { gpulet, reason } => self.late(gpulet, &bounded(reason)),
-            Event::DeviceGone { device, reason } => self.device_gone(&device, &bounded(reason)),
+            Event::DeviceRemoved { device, reason } => self.device_removed(&device, &bounded(reason)),
             Event::Abort => self.abort(),
             Event::Freeze => self.freeze(),
             Event::Thaw => self.thaw(),
@@ -137,11 +137,11 @@ impl Rollout {
         let running = self.phase.running().map(|running| running.deadline_us);
         let phase = match &self.phase {
             Phase::Switching(switching) => Some(switching.until_us),
-            Phase::Probation(probation) => Some(probation.until_us),
-            Phase::Idle | Phase::Preparing(_) | Phase::Clearing(_) => None,
+            Phase::Baking(baking) => Some(baking.until_us),
+            Phase::Idle | Phase::Preparing(_) | Phase::Closing(_) => None,
         };
-        let rests = self.known.values().filter_map(|known| known.rest);
-        let drains = rests.filter(|rest| !rest.rested && !rest.told).map(|rest| rest.until_us);
+        let rests = self.known.values().filter_map(|known| known.drain);
+        let drains = rests.filter(|rest| !rest.drained && !rest.reported).map(|rest| rest.until_us);
         running.into_iter().chain(phase).chain(drains).min()
     }
 
@@ -162,23 +162,23 @@ impl Rollout {
 
     /// The plan in force. Between the waves of a change it is a mixture of the old and the new one.
     pub fn plan(&self) -> Plan {
-        Plan::new(self.table.values().map(|weighed| weighed.gpulet.clone()).collect())
+        Plan::new(self.table.values().map(|sized| sized.gpulet.clone()).collect())
     }
 
     /// Gpulets of the table in force, by name.
     pub fn active(&self) -> impl Iterator<Item = (GpuletId, &Gpulet)> {
-        self.table.iter().map(|(id, weighed)| (*id, &weighed.gpulet))
+        self.table.iter().map(|(id, sized)| (*id, &sized.gpulet))
     }
 
-    /// Every gpulet that exists, is being made or is being closed.
+    /// Every gpulet that exists, is being existing or is being closed.
     pub fn known(&self) -> impl Iterator<Item = GpuletId> {
         self.known.keys().copied()
     }
 
-    /// Bytes of a device that no gpulet takes, those that are being made or closed included; none while no change is
+    /// Bytes of a device that no gpulet takes, those that are being existing or closed included; none while no change is
     /// under way. What is kept there beside gpulets must go where it takes more.
     pub fn free_bytes(&self, device: &str) -> Option<u64> {
-        let room = self.target.as_ref()?.proposal.rooms.get(device).map_or(0, |room| room.bytes);
+        let room = self.target.as_ref()?.proposal.limits.get(device).map_or(0, |room| room.bytes);
         let lost = self.written_off.get(device).copied().unwrap_or(0);
         let mut weights: BTreeMap<&str, u64> = BTreeMap::new();
         let mut taken = lost;
@@ -203,17 +203,17 @@ impl Rollout {
         self.history.entries().iter()
     }
 
-    fn say(&mut self, kind: Kind, words: String) {
+    fn record(&mut self, kind: EntryKind, message: String) {
         let proposal = self.target.as_ref().map(|target| target.number).unwrap_or_default();
-        self.say_of(proposal, kind, words);
+        self.record_for(proposal, kind, message);
     }
 
-    fn say_of(&mut self, proposal: ProposalId, kind: Kind, words: String) {
-        self.history.push(Entry { at_us: self.now, proposal, kind, words });
+    fn record_for(&mut self, proposal: ProposalId, kind: EntryKind, message: String) {
+        self.history.push(Entry { at_us: self.now, proposal, kind, message });
     }
 
     fn incident(&mut self, reason: String) {
-        self.say(Kind::Incident, reason.clone());
+        self.record(EntryKind::Incident, reason.clone());
         self.effects.push(Effect::Incident { reason });
     }
 

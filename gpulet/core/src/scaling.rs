@@ -6,13 +6,13 @@
 //! (G4), and models that nobody asks for leave the device step by step, until a request wakes them. Waking is no move
 //! of a rate and waits for no cool-down. Pure: time comes in with the observation, memory is bounded.
 
-mod courses;
+mod candidates;
 mod eviction;
 mod level;
 mod losses;
-mod motive;
-mod need;
 mod rate;
+mod reason;
+mod requirement;
 mod sample;
 mod standby;
 
@@ -21,10 +21,10 @@ use std::fmt;
 use serde::Serialize;
 
 pub use self::eviction::{NotEnough, Resident, evict};
-pub use self::motive::Motive;
 pub use self::rate::{Ewma, MaxWindow};
+pub use self::reason::Reason;
 pub use self::sample::{Sampler, Samples};
-use self::standby::Rest;
+use self::standby::IdleTimer;
 pub use self::standby::{Standby, StandbyAfter};
 use crate::time::Micros;
 
@@ -112,7 +112,7 @@ pub struct Target {
     /// Where its weights should be.
     pub standby: Standby,
     /// Why, displayed in words.
-    pub motive: Motive,
+    pub reason: Reason,
 }
 
 /// What to plan for.
@@ -129,9 +129,9 @@ pub struct Decision {
 
 /// What a scaler would have.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Wish {
+struct Recommendation {
     rate: f64,
-    motive: Motive,
+    reason: Reason,
 }
 
 /// What a scaler sees of a model.
@@ -145,10 +145,10 @@ struct Seen {
 /// What every scaler is.
 trait Scaler: fmt::Debug {
     /// A wish for each model in order: the target itself where nothing should change.
-    fn wish(&mut self, now: Micros, seen: &[Seen]) -> Vec<Wish>;
+    fn recommend(&mut self, now: Micros, seen: &[Seen]) -> Vec<Recommendation>;
 
     /// A change takes so many microseconds by now, from the decision to its effect.
-    fn change_takes(&mut self, _change_us: Micros) {}
+    fn set_change_time(&mut self, _change_us: Micros) {}
 }
 
 macro_rules! scalers {
@@ -170,7 +170,7 @@ macro_rules! scalers {
 scalers![
     attainment::Attainment = "attainment", "our default: the least capacity that is forecast to keep the attainment of all requests together";
     gpulet::Gpulet = "gpulet", "highest mean rate of 30 s times 1.2 or 1.5, looked at every 20 s";
-    infaas::Infaas = "infaas", "as many replicas as the load of the last second needs, and room for those that load";
+    infaas::Infaas = "infaas", "as many replicas as the load of the last second requirements, and room for those that load";
     nanily::Nanily = "nanily", "predicted rate over the highest throughput of a replica, rounded up";
     fixed::Fixed = "static", "the peak, known beforehand, at all times";
 ];
@@ -195,7 +195,7 @@ struct Move {
 struct Kept {
     target: f64,
     last: Option<Move>,
-    rest: Rest,
+    idle: IdleTimer,
 }
 
 /// A scaler with what all of them have in common.
@@ -245,7 +245,7 @@ impl Autoscaler {
         let kept = services.iter().zip(planned).map(|(service, rate)| Kept {
             target: *rate,
             last: None,
-            rest: Rest::new(options.standby.filter(|_| service.replicas_min == 0)),
+            idle: IdleTimer::new(options.standby.filter(|_| service.replicas_min == 0)),
         });
         Ok(Self { scaler, name, kept: kept.collect(), options, last_us: Micros::ZERO })
     }
@@ -257,8 +257,8 @@ impl Autoscaler {
 
     /// Changes take so many microseconds by now, from the decision to the effect: what was given at first is what is
     /// believed until any was seen.
-    pub fn change_takes(&mut self, change_us: Micros) {
-        self.scaler.change_takes(change_us);
+    pub fn set_change_time(&mut self, change_us: Micros) {
+        self.scaler.set_change_time(change_us);
     }
 
     /// What to plan for now. Time that goes backwards stands still.
@@ -272,12 +272,12 @@ impl Autoscaler {
             .enumerate()
             .map(|(at, kept)| Seen { observed: observed(at), target: kept.target })
             .collect();
-        let mut wishes = self.scaler.wish(now, &seen).into_iter();
+        let mut wishes = self.scaler.recommend(now, &seen).into_iter();
         let mut is_change = false;
         let mut targets = Vec::with_capacity(self.kept.len());
         for (kept, seen) in self.kept.iter_mut().zip(&seen) {
-            let wish = wishes.next().unwrap_or(Wish { rate: kept.target, motive: Motive::Steady });
-            let before = (kept.rest.standby(), kept.target);
+            let wish = wishes.next().unwrap_or(Recommendation { rate: kept.target, reason: Reason::Steady });
+            let before = (kept.idle.standby(), kept.target);
             let target = kept.settled(now, wish, &seen.observed, self.options.cool_down_us);
             is_change |= before != (target.standby, kept.target);
             targets.push(target);
@@ -294,40 +294,40 @@ impl Kept {
     fn settled(
         &mut self,
         now: Micros,
-        wish: Wish,
+        wish: Recommendation,
         observed: &ModelObservation,
         cool_down_us: Micros,
     ) -> Target {
-        let was_away = self.rest.standby() != Standby::Ready;
+        let was_away = self.idle.standby() != Standby::Ready;
         let has_load = observed.arrivals > 0 || observed.queued > 0;
-        let idle_us = self.rest.observe(now, has_load);
-        let standby = self.rest.standby();
+        let idle_us = self.idle.observe(now, has_load);
+        let standby = self.idle.standby();
         if standby != Standby::Ready {
-            return Target { rate: 0.0, standby, motive: Motive::Idle { idle_us, standby } };
+            return Target { rate: 0.0, standby, reason: Reason::Idle { idle_us, standby } };
         }
-        let motive = self.moved(now, wish, cool_down_us);
+        let reason = self.moved(now, wish, cool_down_us);
         Target {
             rate: self.target.max(RATE_MIN),
             standby,
-            motive: if was_away { Motive::Woken } else { motive },
+            reason: if was_away { Reason::Woken } else { reason },
         }
     }
 
     /// Moves the target as wished, if the cool-down has nothing against it.
-    fn moved(&mut self, now: Micros, wish: Wish, cool_down_us: Micros) -> Motive {
+    fn moved(&mut self, now: Micros, wish: Recommendation, cool_down_us: Micros) -> Reason {
         let wanted = if is_rate(wish.rate) { wish.rate } else { self.target };
         if (wanted - self.target).abs() <= SAME_RATE * self.target {
-            return wish.motive;
+            return wish.reason;
         }
         let is_up = wanted > self.target;
         if let Some(last) = self.last.filter(|last| last.is_up != is_up) {
             let until_us = last.at_us.after(cool_down_us);
             if now < until_us {
-                return Motive::CoolingDown { wanted, until_us };
+                return Reason::CoolingDown { wanted, until_us };
             }
         }
         self.last = Some(Move { is_up, at_us: now });
         self.target = wanted;
-        wish.motive
+        wish.reason
     }
 }

@@ -140,7 +140,7 @@ impl Supervision {
             self.deaths.pop_front();
         }
         self.reason = Some(reason.clone());
-        effects.push(Effect::Lost { incarnation, reason });
+        effects.push(Effect::Down { incarnation, reason });
         if self.recent_deaths().count() >= usize::from(self.options.deaths_max) {
             self.state = State::Disabled;
             let (deaths, minutes) =
@@ -239,7 +239,7 @@ mod tests {
     fn a_domain_that_died_is_restarted_after_a_wait_and_has_no_capacity_before() {
         let mut story = Story::new();
         let effects = story.dies_after(5 * SECOND);
-        assert!(matches!(&effects[..], [Effect::Lost { reason, .. }] if reason == "killed by SIGKILL"));
+        assert!(matches!(&effects[..], [Effect::Down { reason, .. }] if reason == "killed by SIGKILL"));
         assert!(!story.supervision.is_up());
         assert_eq!(story.waits(), 100_000);
         story.restarts();
@@ -275,14 +275,14 @@ mod tests {
             story.restarts();
         }
         let effects = story.dies_after(100 * SECOND);
-        assert!(matches!(&effects[..], [Effect::Lost { .. }, Effect::Disabled { reason }]
+        assert!(matches!(&effects[..], [Effect::Down { .. }, Effect::Disabled { reason }]
             if reason.starts_with("died 3 times within 10.0 minutes")));
         assert_eq!(story.supervision.next_wake(), None);
         assert_eq!(story.after(9000 * SECOND, Event::Tick), []);
         let effects = story.after(0, Event::Enable);
         assert_eq!(effects, [Effect::Restart { incarnation: story.supervision.incarnation() }]);
         story.restarts();
-        assert!(matches!(story.dies_after(SECOND)[..], [Effect::Lost { .. }]), "old deaths are forgiven");
+        assert!(matches!(story.dies_after(SECOND)[..], [Effect::Down { .. }]), "old deaths are forgiven");
         assert_eq!(story.waits(), 100_000);
     }
 
@@ -290,7 +290,7 @@ mod tests {
     fn deaths_that_lie_far_apart_disable_nothing() {
         let mut story = Story::new();
         for _ in 0..9 {
-            assert!(matches!(story.dies_after(301 * SECOND)[..], [Effect::Lost { .. }]));
+            assert!(matches!(story.dies_after(301 * SECOND)[..], [Effect::Down { .. }]));
             story.waits();
             story.restarts();
         }
@@ -303,7 +303,7 @@ mod tests {
         story.dies_after(SECOND);
         story.waits();
         let incarnation = story.supervision.incarnation();
-        assert!(matches!(story.dies_after(1000)[..], [Effect::Lost { .. }]));
+        assert!(matches!(story.dies_after(1000)[..], [Effect::Down { .. }]));
         assert_eq!(story.after(1, Event::Restarted { incarnation }), []);
         assert!(!story.supervision.is_up());
         assert_eq!(story.waits(), 200_000 - 1);

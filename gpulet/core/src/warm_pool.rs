@@ -1,13 +1,13 @@
 //! Sessions of gpulets that were closed, kept warm for plans to come in memory that no gpulet takes.
 //!
 //! A session that was loaded and warmed once costs nothing to be put on another gpulet of the same kind, while loading
-//! it anew on the cores that serve is what requests feel most of a change.
+//! it anew on the cores that serve is what requests feel capacity of a change.
 
 use std::collections::VecDeque;
 
 /// A session that nobody runs, and what it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Warm<K, S> {
+pub struct WarmSession<K, S> {
     /// Whose memory it takes.
     pub device: String,
     /// Of what it is a session, and where it can run.
@@ -23,57 +23,57 @@ pub struct Warm<K, S> {
 /// The sessions, longest kept first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WarmPool<K, S> {
-    most: usize,
-    kept: VecDeque<Warm<K, S>>,
+    capacity: usize,
+    sessions: VecDeque<WarmSession<K, S>>,
 }
 
 impl<K: PartialEq, S> WarmPool<K, S> {
-    /// Keeps `most` sessions at most.
-    pub fn new(most: usize) -> Self {
-        Self { most, kept: VecDeque::new() }
+    /// Keeps `capacity` sessions at capacity.
+    pub fn new(capacity: usize) -> Self {
+        Self { capacity, sessions: VecDeque::new() }
     }
 
     /// How many it keeps.
     pub fn len(&self) -> usize {
-        self.kept.len()
+        self.sessions.len()
     }
 
     /// Whether it keeps none.
     pub fn is_empty(&self) -> bool {
-        self.kept.is_empty()
+        self.sessions.is_empty()
     }
 
     /// Keeps a session, and gives back those that are then too many, longest kept first.
     #[must_use = "what is given back takes memory until it is dropped"]
-    pub fn keep(&mut self, warm: Warm<K, S>) -> Vec<S> {
-        self.kept.push_back(warm);
-        let excess = self.kept.len().saturating_sub(self.most);
-        self.kept.drain(..excess).map(|warm| warm.session).collect()
+    pub fn insert(&mut self, warm: WarmSession<K, S>) -> Vec<S> {
+        self.sessions.push_back(warm);
+        let excess = self.sessions.len().saturating_sub(self.capacity);
+        self.sessions.drain(..excess).map(|warm| warm.session).collect()
     }
 
     /// The session that needs least work to run batches of some rows: one that was prepared for as many, the smallest
     /// of them; else the largest.
-    pub fn take(&mut self, key: &K, rows: u32) -> Option<Warm<K, S>> {
-        let fitting = self.kept.iter().enumerate().filter(|(_, warm)| warm.key == *key);
-        let work = |warm: &Warm<K, S>| (warm.rows < rows, warm.rows.abs_diff(rows));
+    pub fn take(&mut self, key: &K, rows: u32) -> Option<WarmSession<K, S>> {
+        let fitting = self.sessions.iter().enumerate().filter(|(_, warm)| warm.key == *key);
+        let work = |warm: &WarmSession<K, S>| (warm.rows < rows, warm.rows.abs_diff(rows));
         let (at, _) = fitting.min_by_key(|(_, warm)| work(warm))?;
-        self.kept.remove(at)
+        self.sessions.remove(at)
     }
 
     /// Bytes that all sessions take.
     pub fn all_bytes(&self) -> u64 {
-        self.kept.iter().fold(0, |sum, warm| sum.saturating_add(warm.bytes))
+        self.sessions.iter().fold(0, |sum, warm| sum.saturating_add(warm.bytes))
     }
 
     /// Bytes that a device's sessions take.
     pub fn bytes(&self, device: &str) -> u64 {
-        let of_device = self.kept.iter().filter(|warm| warm.device == device);
+        let of_device = self.sessions.iter().filter(|warm| warm.device == device);
         of_device.fold(0, |sum, warm| sum.saturating_add(warm.bytes))
     }
 
     /// Leaves a device's sessions no more than some bytes, and gives back the others, longest kept first.
     #[must_use = "what is given back takes memory until it is dropped"]
-    pub fn fit(&mut self, device: &str, bytes: u64) -> Vec<S> {
+    pub fn shrink_to(&mut self, device: &str, bytes: u64) -> Vec<S> {
         let mut taken = self.bytes(device);
         self.give_back(|warm| {
             let goes = warm.device == device && taken > bytes;
@@ -86,14 +86,14 @@ impl<K: PartialEq, S> WarmPool<K, S> {
 
     /// Gives back what nobody will ask for any more.
     #[must_use = "what is given back takes memory until it is dropped"]
-    pub fn forget(&mut self, is_gone: impl Fn(&K) -> bool) -> Vec<S> {
+    pub fn remove_where(&mut self, is_gone: impl Fn(&K) -> bool) -> Vec<S> {
         self.give_back(|warm| is_gone(&warm.key))
     }
 
-    fn give_back(&mut self, mut goes: impl FnMut(&Warm<K, S>) -> bool) -> Vec<S> {
+    fn give_back(&mut self, mut goes: impl FnMut(&WarmSession<K, S>) -> bool) -> Vec<S> {
         let (gone, kept): (VecDeque<_>, VecDeque<_>) =
-            std::mem::take(&mut self.kept).into_iter().partition(|warm| goes(warm));
-        self.kept = kept;
+            std::mem::take(&mut self.sessions).into_iter().partition(|warm| goes(warm));
+        self.sessions = kept;
         gone.into_iter().map(|warm| warm.session).collect()
     }
 }
@@ -104,14 +104,14 @@ mod tests {
 
     use super::*;
 
-    fn warm(device: &str, key: u32, rows: u32, bytes: u64, session: u32) -> Warm<u32, u32> {
-        Warm { device: device.to_owned(), key, rows, bytes, session }
+    fn warm(device: &str, key: u32, rows: u32, bytes: u64, session: u32) -> WarmSession<u32, u32> {
+        WarmSession { device: device.to_owned(), key, rows, bytes, session }
     }
 
-    fn pool(most: usize, sessions: &[Warm<u32, u32>]) -> WarmPool<u32, u32> {
-        let mut pool = WarmPool::new(most);
+    fn pool(capacity: usize, sessions: &[WarmSession<u32, u32>]) -> WarmPool<u32, u32> {
+        let mut pool = WarmPool::new(capacity);
         for warm in sessions {
-            assert!(pool.keep(warm.clone()).is_empty());
+            assert!(pool.insert(warm.clone()).is_empty());
         }
         pool
     }
@@ -129,8 +129,8 @@ mod tests {
     #[test]
     fn the_longest_kept_goes_first_when_there_are_too_many() {
         let mut pool = pool(2, &[warm("d", 1, 1, 1, 0), warm("d", 1, 1, 1, 1)]);
-        assert_eq!(pool.keep(warm("d", 1, 1, 1, 2)), [0]);
-        assert_eq!(WarmPool::new(0).keep(warm("d", 1, 1, 1, 0)), [0]);
+        assert_eq!(pool.insert(warm("d", 1, 1, 1, 2)), [0]);
+        assert_eq!(WarmPool::new(0).insert(warm("d", 1, 1, 1, 0)), [0]);
     }
 
     #[test]
@@ -139,10 +139,10 @@ mod tests {
             4,
             &[warm("d", 1, 1, 10, 0), warm("e", 1, 1, 10, 1), warm("d", 2, 1, 10, 2), warm("d", 3, 1, 10, 3)],
         );
-        assert!(pool.fit("d", 30).is_empty());
-        assert_eq!(pool.fit("d", 15), [0, 2]);
-        assert_eq!(pool.fit("d", 0), [3]);
-        assert_eq!(pool.forget(|key| *key == 1), [1]);
+        assert!(pool.shrink_to("d", 30).is_empty());
+        assert_eq!(pool.shrink_to("d", 15), [0, 2]);
+        assert_eq!(pool.shrink_to("d", 0), [3]);
+        assert_eq!(pool.remove_where(|key| *key == 1), [1]);
         assert!(pool.is_empty());
     }
 
@@ -150,27 +150,27 @@ mod tests {
         /// Every session that is kept comes out once, and neither bound is ever passed.
         #[test]
         fn no_session_is_lost_or_given_twice(
-            most in 0_usize..6,
+            capacity in 0_usize..6,
             moves in prop::collection::vec((0_u8..4, 0_u32..3, 0_u32..5, 0_u64..40), 0..60),
         ) {
-            let mut pool = WarmPool::new(most);
+            let mut pool = WarmPool::new(capacity);
             let (mut kept, mut out) = (0_u32, Vec::new());
             for (kind, key, rows, bytes) in moves {
                 let device = ["d", "e"][usize::from(bytes % 2 == 0)];
                 match kind {
                     0 | 1 => {
-                        out.extend(pool.keep(warm(device, key, rows, bytes, kept)));
+                        out.extend(pool.insert(warm(device, key, rows, bytes, kept)));
                         kept += 1;
                     }
                     2 => out.extend(pool.take(&key, rows).map(|warm| warm.session)),
                     _ => {
-                        out.extend(pool.fit(device, bytes));
+                        out.extend(pool.shrink_to(device, bytes));
                         prop_assert!(pool.bytes(device) <= bytes);
                     }
                 }
-                prop_assert!(pool.len() <= most);
+                prop_assert!(pool.len() <= capacity);
             }
-            out.extend(pool.forget(|_| true));
+            out.extend(pool.remove_where(|_| true));
             out.sort_unstable();
             prop_assert_eq!(out, (0..kept).collect::<Vec<_>>());
         }

@@ -356,7 +356,7 @@ impl State {
             .filter_map(|open| open.watch.take().map(|watch| (open.lane, watch)))
             .collect();
         let reason = self.lost().unwrap_or(reason);
-        told.iter().for_each(|(lane, watch)| watch.lost(*lane, &reason));
+        told.iter().for_each(|(lane, watch)| watch.failed(*lane, &reason));
     }
 
     /// Makes a session and books it.

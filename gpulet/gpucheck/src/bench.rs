@@ -143,7 +143,7 @@ impl Losses {
 }
 
 impl PartitionWatch for Losses {
-    fn lost(&self, lane: u32, reason: &str) {
+    fn failed(&self, lane: u32, reason: &str) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push((lane, reason.to_owned()));
     }
 }

@@ -25,7 +25,7 @@ const ECHO: &str = "max_batch = 8\n\
 struct Report;
 
 impl PartitionWatch for Report {
-    fn lost(&self, _lane: u32, reason: &str) {
+    fn failed(&self, _lane: u32, reason: &str) {
         eprintln!("lost: {reason}");
     }
 }

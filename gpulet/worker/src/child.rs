@@ -112,7 +112,7 @@ fn open_gpulet(open: &Open, mut socket: Socket, device: &dyn Device, watch: Arc<
 struct DyingMessage(Mutex<Socket>);
 
 impl PartitionWatch for DyingMessage {
-    fn lost(&self, lane: u32, reason: &str) {
+    fn failed(&self, lane: u32, reason: &str) {
         let dying = Dying(format!("gpulet of lane {lane}: {}", bounded(reason)));
         self.0.lock().unwrap_or_else(PoisonError::into_inner).answer(&dying);
         // SIGKILL, because exit handlers call drivers that may never return after a fault.

@@ -349,7 +349,7 @@ impl Shared {
             tracing::error!(reason, gpulets = watches.len(), "a worker process failed");
         }
         for (lane, watch) in watches.into_values() {
-            watch.lost(lane, &reason);
+            watch.failed(lane, &reason);
         }
     }
 }

@@ -10,7 +10,7 @@ mod record;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use gpulet_core::control::{Controller, Counts, Ran};
+use gpulet_core::control::{BatchTotals, Controller, Counts};
 use gpulet_core::id::ModelId;
 use gpulet_core::rollout::Event;
 use gpulet_core::time::Micros;
@@ -94,9 +94,9 @@ impl Partitioned {
     pub(crate) fn new(workload: &Workload, setup: &Setup) -> Result<Option<Self>, SimError> {
         let Some(ground) = Ground::new(workload, setup)? else { return Ok(None) };
         let options = ground.options.clone();
-        let controller = Controller::new(options, ground.terms.clone())
+        let controller = Controller::new(options, ground.inputs.clone())
             .map_err(|error| fault("partition", error.to_string()))?;
-        let devices = &ground.terms.devices;
+        let devices = &ground.inputs.devices;
         let classes = LaneClasses::new(devices.iter().map(|one| (one.name.as_str(), one.kind.name.as_str())));
         Ok(Some(Self {
             controller,
@@ -168,10 +168,16 @@ impl Partitioned {
     }
 
     /// All batches of gpulets that there are.
-    pub(crate) fn ran(&self) -> Vec<Ran> {
+    pub(crate) fn ran(&self) -> Vec<BatchTotals> {
         let ran = self.ran.iter().filter_map(|(&(lane, number, rows), &(batches, time))| {
             let gpulet = self.homes.get(lane)?.gpulet;
-            Some(Ran { gpulet, number: ModelId(number), rows, batches, time_us: Micros(time / 1_000) })
+            Some(BatchTotals {
+                gpulet,
+                number: ModelId(number),
+                rows,
+                batches,
+                time_us: Micros(time / 1_000),
+            })
         });
         ran.collect()
     }

@@ -92,7 +92,7 @@ pub(crate) struct PartitionSection {
     pub(crate) scaling: Option<String>,
     pub(crate) interference: Option<String>,
     pub(crate) period: Option<Span>,
-    pub(crate) probation: Option<Span>,
+    pub(crate) bake_time: Option<Span>,
     pub(crate) prepare_timeout: Option<Span>,
     pub(crate) plan: Option<String>,
     pub(crate) open: Option<Span>,

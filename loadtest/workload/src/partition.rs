@@ -48,7 +48,7 @@ pub struct Partition {
     /// Nanoseconds from one look at the load to the next.
     pub period: u64,
     /// Nanoseconds that old gpulets are kept after a change.
-    pub probation: u64,
+    pub bake_time: u64,
     /// Nanoseconds that loading one model on one gpulet may take.
     pub prepare_timeout: u64,
     /// Nanoseconds that opening a gpulet takes.
@@ -150,7 +150,7 @@ impl Partition {
             scaling: word(&section.scaling, "attainment"),
             interference: word(&section.interference, "learned"),
             period: time("period", section.period, SECOND, PERIOD_MIN)?,
-            probation: time("probation", section.probation, 3 * SECOND, 0)?,
+            bake_time: time("bake_time", section.bake_time, 3 * SECOND, 0)?,
             prepare_timeout: time("prepare_timeout", section.prepare_timeout, 120 * SECOND, 1_000)?,
             open: time("open", section.open, 1_000_000, 0)?,
             load: time("load", section.load, SECOND, 0)?,

@@ -13,7 +13,7 @@ mod switch;
 mod tests;
 mod times;
 
-use gpulet_core::control::{Counts, Seen};
+use gpulet_core::control::{Counts, ModelCounts};
 use router_core::{ModelId, Snapshot};
 
 pub use classes::LaneClasses;
@@ -24,9 +24,9 @@ pub use times::{batch_time, slowdown};
 /// The load of one model version: what the caller counted, and what waits and runs in the router.
 ///
 /// `waiting` counts requests that the router has not seen because the model has no gpulet.
-pub fn load_of(snapshot: &Snapshot, model: ModelId, counts: Counts, waiting: u64) -> Seen {
+pub fn load_of(snapshot: &Snapshot, model: ModelId, counts: Counts, waiting: u64) -> ModelCounts {
     // A version that the router does not know yet has no requests there.
     let known = snapshot.models.iter().find(|known| known.model == model);
     let (queued, in_flight) = known.map_or((0, 0), |known| (known.queued, u64::from(known.in_flight)));
-    Seen { number: gpulet_core::id::ModelId(model.0), counts, queued, in_flight, waiting }
+    ModelCounts { number: gpulet_core::id::ModelId(model.0), counts, queued, in_flight, waiting }
 }

@@ -58,7 +58,7 @@ pub fn lanes_of(
             LaneSpec { cycle: cycle(active, versions)?, ..LaneSpec::one_at_a_time(known(active.id)?, class) };
         up.push(LaneUp { spec, after: active.after.iter().filter_map(|gpulet| lane(*gpulet)).collect() });
     }
-    let rest = table.rest.iter().map(|gpulet| known(*gpulet)).collect::<Result<_, _>>()?;
+    let drain = table.draining.iter().map(|gpulet| known(*gpulet)).collect::<Result<_, _>>()?;
     let mut models = Vec::with_capacity(versions.len());
     for version in versions {
         let routes = table.routes.iter().filter(|route| route.workload == version.model.name);
@@ -74,7 +74,7 @@ pub fn lanes_of(
             times: times(version, on),
         });
     }
-    Ok(Switch { up, drain: rest, models })
+    Ok(Switch { up, drain, models })
 }
 
 fn times(version: &Version<'_>, on: BTreeMap<LaneClass, (&str, u32)>) -> Vec<LaneClassTimes> {

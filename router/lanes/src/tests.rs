@@ -77,9 +77,9 @@ fn table(active: Vec<Active>, routes: &[(&str, &[u64])]) -> rollout::Switch {
     rollout::Switch {
         epoch: rollout::Epoch(1),
         proposal: rollout::ProposalId(1),
-        back: false,
+        is_rollback: false,
         active,
-        rest: vec![id(9)],
+        draining: vec![id(9)],
         routes,
     }
 }

@@ -72,7 +72,7 @@ impl Control {
         let layout = Arc::new(Layout::new(Arc::clone(&catalog), devices, losses, lanes));
         let rollout = RolloutOptions {
             prepare_us: options.prepare_timeout.0.into(),
-            probation_us: options.probation.0.into(),
+            bake_us: options.bake_time.0.into(),
             history: options.history.get(),
             ..RolloutOptions::default()
         };
@@ -80,7 +80,7 @@ impl Control {
             scaling: options.scaling.clone(),
             idle_us: options.idle.map(|idle| idle.0.into()),
             period_us: options.period.0.into(),
-            believes_learned: options.interference == Interference::Learned,
+            uses_learned: options.interference == Interference::Learned,
             rollout,
         };
         let controller = Controller::new(control, terms.terms().clone())?;

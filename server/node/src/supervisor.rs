@@ -29,7 +29,7 @@ const COMMANDS: usize = 16;
 
 /// What supervisors hear of by themselves. Not bounded by a number: a gpulet is lost once.
 enum Heard {
-    Lost { lane: u32, incarnation: Incarnation, reason: String },
+    Down { lane: u32, incarnation: Incarnation, reason: String },
     Tried { lane: u32, incarnation: Incarnation, result: Result<(), String> },
 }
 
@@ -40,10 +40,10 @@ struct Watch {
 }
 
 impl PartitionWatch for Watch {
-    fn lost(&self, lane: u32, reason: &str) {
+    fn failed(&self, lane: u32, reason: &str) {
         let (incarnation, reason) = (self.incarnation, reason.to_owned());
         // Nobody is left to tell when the server has stopped.
-        let _ = self.heard.send(Heard::Lost { lane, incarnation, reason });
+        let _ = self.heard.send(Heard::Down { lane, incarnation, reason });
     }
 }
 
@@ -217,7 +217,7 @@ impl Task {
 
     fn hear(&mut self, heard: Heard) {
         match heard {
-            Heard::Lost { lane, incarnation, reason } => {
+            Heard::Down { lane, incarnation, reason } => {
                 if self.lanes.contains_key(&lane) {
                     self.turn(lane, Event::Died { incarnation, reason });
                 } else {
@@ -266,7 +266,7 @@ impl Task {
     fn carry_out(&mut self, lane: u32, effect: Effect) {
         let Some(known) = self.lanes.get(&lane) else { return };
         match effect {
-            Effect::Lost { reason, .. } => {
+            Effect::Down { reason, .. } => {
                 tracing::warn!(lane, %reason, "a lane is lost: others run what it ran");
                 known.metrics.lost();
                 self.take_out(lane);

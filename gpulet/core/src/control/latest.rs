@@ -27,7 +27,7 @@ pub struct DecisionEntry {
     /// Requests a second since.
     pub to: f64,
     /// Why, in words.
-    pub because: String,
+    pub reason: String,
 }
 
 /// A model at the last look.
@@ -38,11 +38,11 @@ pub struct ModelLatest {
     /// Requests a second that are planned for.
     pub target: f64,
     /// Why those, in words.
-    pub because: String,
+    pub reason: String,
     /// Part of the requests that ended which were answered in time; none if none ended.
     pub attainment: Option<f64>,
     /// Whether it needs no place.
-    pub is_away: bool,
+    pub is_unplaced: bool,
     /// When it was last asked for, microseconds.
     pub asked_us: Micros,
 }
@@ -87,8 +87,8 @@ impl Latest {
         self.models.iter().map(|(name, known)| (name.clone(), known.asked_us)).collect()
     }
 
-    pub(super) fn is_away(&self, model: &str) -> bool {
-        self.models.get(model).is_some_and(|known| known.is_away)
+    pub(super) fn is_unplaced(&self, model: &str) -> bool {
+        self.models.get(model).is_some_and(|known| known.is_unplaced)
     }
 
     /// The load was looked at, and rates to plan for were decided.
@@ -98,20 +98,20 @@ impl Latest {
         let mut known = BTreeMap::new();
         for ((model, observed), target) in models.iter().zip(observed).zip(&decision.targets) {
             let from = self.target(&model.name).unwrap_or(0.0);
-            let because = target.motive.to_string();
+            let reason = target.reason.to_string();
             if (target.rate - from).abs() > WORTH_TELLING * from {
                 let (at_us, model, to) = (decision.now, model.name.clone(), target.rate);
                 if self.decisions.len() >= DECISIONS {
                     self.decisions.pop_front();
                 }
-                self.decisions.push_back(DecisionEntry { at_us, model, from, to, because: because.clone() });
+                self.decisions.push_back(DecisionEntry { at_us, model, from, to, reason: reason.clone() });
             }
             let rate = observed.arrivals as f64 / seconds.max(1e-3);
-            let is_away = target.standby != Standby::Ready;
+            let is_unplaced = target.standby != Standby::Ready;
             let (target, attainment) = (target.rate, observed.attainment);
             let before = self.models.get(&model.name).map_or(Micros::ZERO, |known| known.asked_us);
             let asked_us = if observed.arrivals > 0 { decision.now } else { before };
-            let now = ModelLatest { rate, target, because, attainment, is_away, asked_us };
+            let now = ModelLatest { rate, target, reason, attainment, is_unplaced, asked_us };
             known.insert(model.name.clone(), now);
         }
         self.models = known;

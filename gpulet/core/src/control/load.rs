@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::Looked;
+use super::ModelLoad;
 use crate::id::ModelId;
 use crate::scaling::ModelObservation;
 
@@ -21,7 +21,7 @@ pub struct Counts {
 
 /// What is counted of a model at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Seen {
+pub struct ModelCounts {
     /// Unlike another's; of a version that was loaded anew it is another, and counts from nothing.
     pub number: ModelId,
     /// What became of requests so far.
@@ -34,7 +34,7 @@ pub struct Seen {
     pub waiting: u64,
 }
 
-impl Seen {
+impl ModelCounts {
     fn unfinished(&self) -> u64 {
         self.queued.saturating_add(self.in_flight)
     }
@@ -43,15 +43,15 @@ impl Seen {
 /// Counts at the last look, by model number.
 #[derive(Debug, Default)]
 pub(super) struct LoadWatch {
-    before: BTreeMap<ModelId, Seen>,
+    before: BTreeMap<ModelId, ModelCounts>,
 }
 
 impl LoadWatch {
     /// What happened to each model since the last look, in their order. `capacity` is what the plan serves of each,
     /// requests a second.
-    pub fn look(&mut self, models: &[Looked], capacity: &BTreeMap<String, f64>) -> Vec<ModelObservation> {
+    pub fn look(&mut self, models: &[ModelLoad], capacity: &BTreeMap<String, f64>) -> Vec<ModelObservation> {
         let mut now = BTreeMap::new();
-        let observed = models.iter().map(|Looked { model, seen }| {
+        let observed = models.iter().map(|ModelLoad { model, seen }| {
             let before = self.before.get(&seen.number).copied().unwrap_or_default();
             now.insert(seen.number, *seen);
             let capacity = capacity.get(&model.name).copied().unwrap_or(0.0);
@@ -68,7 +68,7 @@ impl LoadWatch {
     }
 }
 
-fn observation(before: Seen, now: Seen, capacity: f64) -> ModelObservation {
+fn observation(before: ModelCounts, now: ModelCounts, capacity: f64) -> ModelObservation {
     let since = |of: fn(&Counts) -> u64| of(&now.counts).saturating_sub(of(&before.counts));
     let (rows, answered) = (since(|counts| counts.rows), since(|counts| counts.answered));
     let (late, failed) = (since(|counts| counts.late), since(|counts| counts.failed));
@@ -85,14 +85,14 @@ fn observation(before: Seen, now: Seen, capacity: f64) -> ModelObservation {
 mod tests {
     use super::*;
 
-    fn seen(rows: u64, answered: u64, late: u64, failed: u64, in_flight: u64) -> Seen {
-        Seen { counts: Counts { rows, answered, late, failed }, in_flight, ..Seen::default() }
+    fn seen(rows: u64, answered: u64, late: u64, failed: u64, in_flight: u64) -> ModelCounts {
+        ModelCounts { counts: Counts { rows, answered, late, failed }, in_flight, ..ModelCounts::default() }
     }
 
     #[test]
     fn arrivals_are_those_that_ended_and_those_that_joined_the_queue() {
         let before = seen(100, 100, 0, 10, 5);
-        let observed = observation(before, Seen { queued: 12, ..seen(140, 140, 4, 20, 3) }, 300.0);
+        let observed = observation(before, ModelCounts { queued: 12, ..seen(140, 140, 4, 20, 3) }, 300.0);
         assert_eq!((observed.arrivals, observed.refused, observed.queued), (60, 10, 12));
         assert_eq!((observed.attainment, observed.capacity), (Some(36.0 / 50.0), 300.0));
     }

@@ -2,31 +2,31 @@
 
 use std::collections::BTreeSet;
 
-use super::{Accepted, Answer, InForce, Model, Question, Ran, Seen};
+use super::{AcceptedPlan, BatchTotals, InForce, Model, ModelCounts, PlanRequest, PlanResponse};
 use crate::id::ProposalId;
 use crate::rollout::{self, Outcome};
 
 /// A model as it is just now.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Looked {
+pub struct ModelLoad {
     /// What is known of it.
     pub model: Model,
     /// What was counted of it.
-    pub seen: Seen,
+    pub seen: ModelCounts,
 }
 
 /// The load at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Look {
+pub struct LoadReport {
     /// Every model that takes requests.
-    pub models: Vec<Looked>,
+    pub models: Vec<ModelLoad>,
     /// What gpulets in force ran so far.
-    pub ran: Vec<Ran>,
+    pub ran: Vec<BatchTotals>,
 }
 
 /// Why there is no plan.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum NotPlanned {
+pub enum NoPlan {
     /// Models are loaded or unloaded just now: the plan is asked for again at the next look.
     #[error("models are loaded or unloaded just now")]
     Busy,
@@ -39,11 +39,11 @@ pub enum NotPlanned {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// The load was looked at: about once a period, and sooner where requests wait for a model without a place.
-    Look(Look),
+    Load(LoadReport),
     /// The answer to a question.
-    Planned(Answer),
+    Planned(PlanResponse),
     /// An operator's plan, accepted by [`super::Controller::accept`] just before.
-    ByHand(Accepted),
+    OperatorPlan(AcceptedPlan),
     /// Plans follow the load again.
     Thaw,
     /// Something of the rollout's: steps, switches, faults, time, and freezing.
@@ -53,19 +53,19 @@ pub enum Event {
 /// What the caller must do or know.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
-    /// Find the answer ([`Question::answer`]), or why not now ([`Question::refused`]), and tell it.
-    Plan(Box<Question>),
+    /// Find the answer ([`PlanRequest::answer`]), or why not now ([`PlanRequest::refused`]), and tell it.
+    Plan(Box<PlanRequest>),
     /// As the rollout says. That a proposal ended, or that another plan is needed, was taken in here already.
     Rollout(rollout::Effect),
     /// An operator's plan ended.
-    ByHand {
+    OperatorPlanEnded {
         /// The proposal's number.
         proposal: ProposalId,
         /// What became of it.
         answer: Result<InForce, Outcome>,
     },
     /// An operator's plan cannot hold any more, and others follow.
-    ByHandLost,
+    OperatorPlanReleased,
     /// There is no plan, and gpulets stay as they are; told when the reason is news.
     NoPlan {
         /// Why, in words.

@@ -1,6 +1,6 @@
 //! The loop as its callers see it: looks go in, questions and tables come out.
 
-mod slowing;
+mod interference_learning;
 
 use super::*;
 use crate::id::ModelId;
@@ -55,7 +55,7 @@ fn model(name: &str) -> Model {
     }
 }
 
-fn terms(devices: usize) -> Terms {
+fn inputs(devices: usize) -> PlanningInputs {
     let kind = Arc::new(DeviceKind {
         name: "toy".to_owned(),
         units: 2,
@@ -72,9 +72,9 @@ fn terms(devices: usize) -> Terms {
         fault_domain: name(at),
         cost: 1.0,
     };
-    Terms {
+    PlanningInputs {
         devices: (0..devices).map(device).collect(),
-        start: (0..devices).map(|at| Start { device: name(at), first_unit: 0, units: 2 }).collect(),
+        start: (0..devices).map(|at| InitialGpulet { device: name(at), first_unit: 0, units: 2 }).collect(),
         policy: Policy::default(),
         interference: Interference::NoInterference(NoInterference),
         quantile: Quantile::P99,
@@ -100,10 +100,10 @@ impl Bench {
             scaling: "gpulet".to_owned(),
             idle_us: None,
             period_us: SECOND,
-            believes_learned: true,
-            rollout: RolloutOptions { probation_us: Micros::ZERO, ..RolloutOptions::default() },
+            uses_learned: true,
+            rollout: RolloutOptions { bake_us: Micros::ZERO, ..RolloutOptions::default() },
         };
-        let controller = Controller::new(options, terms(devices)).unwrap();
+        let controller = Controller::new(options, inputs(devices)).unwrap();
         let (arrived, switches, told) = (BTreeMap::new(), Vec::new(), Vec::new());
         Self { controller, now: Micros::ZERO, arrived, switches, told, fails: None }
     }
@@ -127,8 +127,8 @@ impl Bench {
                         events.push(Event::Rollout(happened));
                     }
                     Effect::Rollout(Said::Switch { switch, .. }) => {
-                        let rested = switch.rest.iter().map(|id| Event::Rollout(Happened::AtRest(*id)));
-                        events.extend(rested);
+                        let drained = switch.draining.iter().map(|id| Event::Rollout(Happened::Drained(*id)));
+                        events.extend(drained);
                         events.push(Event::Rollout(Happened::Switched { epoch: switch.epoch }));
                         self.switches.push(switch);
                     }
@@ -144,10 +144,13 @@ impl Bench {
             let all = self.arrived.entry((*name).to_owned()).or_default();
             *all += rate;
             let counts = Counts { rows: *all, answered: *all, late: 0, failed: 0 };
-            Looked { model: model(name), seen: Seen { number: ModelId(number), counts, ..Seen::default() } }
+            ModelLoad {
+                model: model(name),
+                seen: ModelCounts { number: ModelId(number), counts, ..ModelCounts::default() },
+            }
         });
         let models = looked.collect();
-        self.handle(Event::Look(Look { models, ran: Vec::new() }));
+        self.handle(Event::Load(LoadReport { models, ran: Vec::new() }));
         self.now = self.now.after(SECOND);
         self.handle(Event::Rollout(Happened::Tick));
     }
@@ -235,10 +238,10 @@ fn a_model_without_a_profile_is_said_once_and_stops_nothing() {
     let mut bench = Bench::new(1);
     let mut unknown = model("a");
     unknown.profiles = Err("model `a`: no profile of it".to_owned());
-    let seen = Seen::default();
+    let seen = ModelCounts::default();
     for _ in 0..3 {
-        let models = vec![Looked { model: unknown.clone(), seen }];
-        bench.handle(Event::Look(Look { models, ran: Vec::new() }));
+        let models = vec![ModelLoad { model: unknown.clone(), seen }];
+        bench.handle(Event::Load(LoadReport { models, ran: Vec::new() }));
         bench.now = bench.now.after(SECOND);
     }
     assert_eq!(bench.no_plans(), 1);
@@ -263,12 +266,12 @@ fn an_operators_plan_stays_until_it_is_thawed() {
     let models = [model("a"), model("b")];
     let plan = Plan::new(vec![whole("toy-0", &["a"]), whole("toy-1", &["b"])]);
     let accepted = bench.controller.accept(&models, &plan).unwrap();
-    bench.handle(Event::ByHand(accepted));
+    bench.handle(Event::OperatorPlan(accepted));
     bench.now = bench.now.after(SECOND);
     bench.handle(Event::Rollout(Happened::Tick));
     let answers = |bench: &Bench| -> Vec<bool> {
         let answer = |told: &Effect| match told {
-            Effect::ByHand { answer, .. } => Some(answer.is_ok()),
+            Effect::OperatorPlanEnded { answer, .. } => Some(answer.is_ok()),
             _ => None,
         };
         bench.told.iter().filter_map(answer).collect()
@@ -300,19 +303,19 @@ fn a_plan_by_hand_that_cannot_be_is_refused_in_words() {
 #[test]
 fn an_answer_that_comes_too_late_changes_nothing() {
     let mut bench = Bench::new(2);
-    let models = vec![Looked { model: model("a"), seen: Seen::default() }];
+    let models = vec![ModelLoad { model: model("a"), seen: ModelCounts::default() }];
     let mut effects = Vec::new();
     bench.controller.handle(
         Micros::ZERO,
-        Event::Look(Look { models: models.clone(), ran: Vec::new() }),
+        Event::Load(LoadReport { models: models.clone(), ran: Vec::new() }),
         &mut effects,
     );
     let Some(Effect::Plan(old)) = effects.pop() else { panic!("{effects:?}") };
-    bench.controller.handle(SECOND, Event::Look(Look { models, ran: Vec::new() }), &mut effects);
+    bench.controller.handle(SECOND, Event::Load(LoadReport { models, ran: Vec::new() }), &mut effects);
     let Some(Effect::Plan(new)) = effects.pop() else { panic!("{effects:?}") };
     bench.handle(Event::Planned(old.answer()));
     assert!(bench.controller.rollout().is_idle() && bench.switches.is_empty());
-    bench.handle(Event::Planned(new.refused(NotPlanned::Busy)));
+    bench.handle(Event::Planned(new.refused(NoPlan::Busy)));
     assert!(bench.switches.is_empty() && bench.told.is_empty());
     bench.look(&[("a", 1)]);
     assert_eq!(bench.switches.len(), 1, "it is asked again at the next look");
@@ -334,11 +337,11 @@ fn plans_for_lanes_have_no_windows_even_where_those_would_be_cheapest() {
         .collect();
     let rates = known.map(|(name, .., rate)| (name.to_owned(), rate));
     let targets = Targets { rates: BTreeMap::from(rates), ..Targets::default() };
-    let mut terms = terms(3);
-    for device in &mut terms.devices {
+    let mut inputs = inputs(3);
+    for device in &mut inputs.devices {
         device.kind = Arc::new(DeviceKind { gpulets_max: 8, ..(*device.kind).clone() });
     }
-    let planned = terms.plan(&models, &targets, None).unwrap();
+    let planned = inputs.plan(&models, &targets, None).unwrap();
     assert!(!has_windows(&planned.plan) && planned.share == 1.0, "{planned:?}");
     let asked = &planned.problem;
     let (devices, workloads) = (asked.devices().to_vec(), asked.workloads().to_vec());

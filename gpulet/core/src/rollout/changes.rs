@@ -4,43 +4,43 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::known::Known;
-use super::proposal::{Place, Weighed};
+use super::proposal::{Place, SizedGpulet};
 use crate::id::GpuletId;
 
 /// One thing that has to change.
 #[derive(Clone, Debug)]
 pub(super) enum Change {
-    /// A gpulet becomes active; it may exist already, made for a plan that was replaced.
-    Add { weighed: Arc<Weighed>, made: Option<GpuletId> },
+    /// A gpulet becomes active; it may exist already, existing for a plan that was replaced.
+    Add { sized: Arc<SizedGpulet>, existing: Option<GpuletId> },
     /// A gpulet goes.
     Remove(GpuletId),
     /// A gpulet stays and runs its models otherwise.
-    Update(GpuletId, Arc<Weighed>),
+    Update(GpuletId, Arc<SizedGpulet>),
 }
 
 /// All of it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Changes {
     pub list: Vec<Change>,
-    /// Gpulets that were made for another plan and that this one has no use for.
+    /// Gpulets that were existing for another plan and that this one has no use for.
     pub unwanted: Vec<GpuletId>,
 }
 
-pub(super) type Table = BTreeMap<GpuletId, Arc<Weighed>>;
+pub(super) type Table = BTreeMap<GpuletId, Arc<SizedGpulet>>;
 
 /// Gpulets by place, of which each is taken once.
-struct Offer<'a>(BTreeMap<Place<'a>, Vec<(GpuletId, &'a Weighed)>>);
+struct Offer<'a>(BTreeMap<Place<'a>, Vec<(GpuletId, &'a SizedGpulet)>>);
 
 impl<'a> Offer<'a> {
-    fn new(gpulets: impl Iterator<Item = (GpuletId, &'a Weighed)>) -> Self {
+    fn new(gpulets: impl Iterator<Item = (GpuletId, &'a SizedGpulet)>) -> Self {
         let mut places: BTreeMap<Place<'a>, Vec<_>> = BTreeMap::new();
-        for (id, weighed) in gpulets {
-            places.entry(weighed.place()).or_default().push((id, weighed));
+        for (id, sized) in gpulets {
+            places.entry(sized.place()).or_default().push((id, sized));
         }
         Self(places)
     }
 
-    fn take(&mut self, wanted: &'a Weighed, fits: impl Fn(&Weighed) -> bool) -> Option<GpuletId> {
+    fn take(&mut self, wanted: &'a SizedGpulet, fits: impl Fn(&SizedGpulet) -> bool) -> Option<GpuletId> {
         let offered = self.0.get_mut(&wanted.place())?;
         let at = offered.iter().position(|(_, held)| held.has_models_of(wanted) && fits(held))?;
         Some(offered.remove(at).0)
@@ -49,12 +49,12 @@ impl<'a> Offer<'a> {
 
 impl Changes {
     /// Kept are gpulets of the same device and units that run the same models and did not break; one of the same
-    /// window is preferred. Whatever is known but not in the table was made for a plan that was replaced, and serves
+    /// window is preferred. Whatever is known but not in the table was existing for a plan that was replaced, and serves
     /// this one if it can.
-    pub fn between(table: &Table, known: &BTreeMap<GpuletId, Known>, target: &[Arc<Weighed>]) -> Self {
+    pub fn between(table: &Table, known: &BTreeMap<GpuletId, Known>, target: &[Arc<SizedGpulet>]) -> Self {
         let sound = |id: &GpuletId| known.get(id).is_some_and(|known| !known.faulty);
         let active = table.iter().filter(|(id, _)| sound(id));
-        let mut offer = Offer::new(active.map(|(id, weighed)| (*id, weighed.as_ref())));
+        let mut offer = Offer::new(active.map(|(id, sized)| (*id, sized.as_ref())));
         let mut kept: Vec<Option<GpuletId>> = target
             .iter()
             .map(|wanted| offer.take(wanted, |held| held.gpulet.window == wanted.gpulet.window))
@@ -62,21 +62,21 @@ impl Changes {
         for (kept, wanted) in kept.iter_mut().zip(target) {
             *kept = kept.or_else(|| offer.take(wanted, |_| true));
         }
-        let made = known
+        let existing = known
             .iter()
-            .filter(|(id, known)| !table.contains_key(id) && !known.faulty && known.rest.is_none());
-        let mut made = Offer::new(made.map(|(id, known)| (*id, known.weighed.as_ref())));
+            .filter(|(id, known)| !table.contains_key(id) && !known.faulty && known.drain.is_none());
+        let mut existing = Offer::new(existing.map(|(id, known)| (*id, known.sized.as_ref())));
         let mut changes = Self::default();
         let mut used: BTreeSet<GpuletId> = BTreeSet::new();
         for (kept, wanted) in kept.iter().zip(target) {
             let Some(id) = kept else {
-                let made = made.take(wanted, |_| true);
-                used.extend(made);
-                changes.list.push(Change::Add { weighed: Arc::clone(wanted), made });
+                let existing = existing.take(wanted, |_| true);
+                used.extend(existing);
+                changes.list.push(Change::Add { sized: Arc::clone(wanted), existing });
                 continue;
             };
             used.insert(*id);
-            if table.get(id).is_some_and(|weighed| weighed.gpulet != wanted.gpulet) {
+            if table.get(id).is_some_and(|sized| sized.gpulet != wanted.gpulet) {
                 changes.list.push(Change::Update(*id, Arc::clone(wanted)));
             }
         }

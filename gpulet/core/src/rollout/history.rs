@@ -1,4 +1,4 @@
-//! What happened, in words and with times: bounded, oldest forgotten first.
+//! What happened, in message and with times: bounded, oldest forgotten first.
 
 use std::collections::VecDeque;
 
@@ -13,7 +13,7 @@ const REASON_MAX: usize = 512;
 /// What an entry is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum EntryKind {
     /// A plan was proposed.
     Proposed,
     /// A plan was not begun.
@@ -27,15 +27,15 @@ pub enum Kind {
     /// A table came in force.
     Switched,
     /// A gpulet held nothing any more.
-    Rested,
+    Drained,
     /// Something that an operator should know of.
     Incident,
     /// The way back was taken.
     RolledBack,
     /// A gpulet was closed.
-    Retired,
+    Closed,
     /// A device was lost.
-    Gone,
+    DeviceRemoved,
     /// An operator said something.
     Operator,
     /// A proposal ended.
@@ -50,9 +50,9 @@ pub struct Entry {
     /// Number of the proposal that it is part of; 0 for none.
     pub proposal: ProposalId,
     /// What it is about.
-    pub kind: Kind,
+    pub kind: EntryKind,
     /// For people.
-    pub words: String,
+    pub message: String,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -113,8 +113,8 @@ mod tests {
             history.push(Entry {
                 at_us: Micros(at_us),
                 proposal: ProposalId::default(),
-                kind: Kind::Step,
-                words: String::new(),
+                kind: EntryKind::Step,
+                message: String::new(),
             });
         }
         let times: Vec<u64> = history.entries().iter().map(|entry| entry.at_us.0).collect();

@@ -10,7 +10,7 @@ use crate::id::GpuletId;
 
 /// A promise that was broken: a fault in this code, never the shell's or an operator's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Broken {
+pub enum BrokenInvariant {
     /// A gpulet of the table does not exist.
     #[error("gpulet {0} is active but unknown")]
     Unknown(GpuletId),
@@ -42,49 +42,49 @@ impl Rollout {
     ///
     /// # Errors
     /// The first one that is found.
-    pub fn check(&self) -> Result<(), Broken> {
+    pub fn check(&self) -> Result<(), BrokenInvariant> {
         let mut devices: BTreeMap<&str, Vec<GpuletId>> = BTreeMap::new();
-        for (id, weighed) in &self.table {
-            let known = self.known.get(id).ok_or(Broken::Unknown(*id))?;
-            if !known.is_ready(weighed) {
-                return Err(Broken::Unready(*id));
+        for (id, sized) in &self.table {
+            let known = self.known.get(id).ok_or(BrokenInvariant::Unknown(*id))?;
+            if !known.is_ready(sized) {
+                return Err(BrokenInvariant::Unready(*id));
             }
-            if known.rest.is_some() {
-                return Err(Broken::ActiveAtRest(*id));
+            if known.drain.is_some() {
+                return Err(BrokenInvariant::ActiveAtRest(*id));
             }
             let beside = devices.entry(known.device()).or_default();
             for other in beside.iter() {
-                if self.table.get(other).is_some_and(|other| collide(&other.gpulet, &weighed.gpulet)) {
-                    return Err(Broken::Collision(*other, *id));
+                if self.table.get(other).is_some_and(|other| collide(&other.gpulet, &sized.gpulet)) {
+                    return Err(BrokenInvariant::Collision(*other, *id));
                 }
             }
             beside.push(*id);
         }
         if matches!(self.phase, Phase::Idle) {
             let leaked = self.known.keys().find(|id| !self.table.contains_key(id));
-            leaked.map_or(Ok(()), |id| Err(Broken::Leaked(*id)))?;
+            leaked.map_or(Ok(()), |id| Err(BrokenInvariant::Leaked(*id)))?;
         }
         if matches!(self.phase, Phase::Idle) != self.target.is_none() {
-            return Err(Broken::Aimless);
+            return Err(BrokenInvariant::Aimless);
         }
         if !self.history.is_bounded() {
-            return Err(Broken::History);
+            return Err(BrokenInvariant::History);
         }
         self.check_liveness()
     }
 
     /// What is under way ends by an answer, by time, or by a gpulet that comes to rest.
-    fn check_liveness(&self) -> Result<(), Broken> {
-        let draining = |known: &Known| known.rest.is_some_and(|rest| !rest.rested);
+    fn check_liveness(&self) -> Result<(), BrokenInvariant> {
+        let draining = |known: &Known| known.drain.is_some_and(|rest| !rest.drained);
         let moves = match &self.phase {
             Phase::Idle => self.waiting.is_none(),
             Phase::Preparing(preparing) => preparing.running.is_some(),
-            Phase::Switching(_) | Phase::Probation(_) => true,
-            Phase::Clearing(clearing) => {
+            Phase::Switching(_) | Phase::Baking(_) => true,
+            Phase::Closing(closing) => {
                 let left = |id: &GpuletId| self.known.get(id).is_some_and(draining);
-                clearing.running.is_some() || clearing.leaving.iter().any(left)
+                closing.running.is_some() || closing.leaving.iter().any(left)
             }
         };
-        if moves { Ok(()) } else { Err(Broken::Stuck) }
+        if moves { Ok(()) } else { Err(BrokenInvariant::Stuck) }
     }
 }

@@ -1,16 +1,16 @@
-//! Gpulets that exist, or are being made or closed, and what they hold.
+//! Gpulets that exist, or are being existing or closed, and what they hold.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::proposal::{Need, Weighed};
+use super::proposal::{Footprint, SizedGpulet};
 use crate::time::Micros;
 
 /// A model on a gpulet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Held {
     /// What it may take by now: counted from when its preparation was asked for.
-    pub need: Need,
+    pub need: Footprint,
     /// Rows of the largest batch that it was prepared for; 0 while it is not.
     pub prepared: u32,
     /// Rows of the largest batch that it was verified for.
@@ -19,35 +19,35 @@ pub(super) struct Held {
 
 /// A gpulet that gets no batches any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Rest {
+pub(super) struct Drain {
     pub since_us: Micros,
     /// Later is an incident.
     pub until_us: Micros,
     /// It holds nothing any more.
-    pub rested: bool,
+    pub drained: bool,
     /// The incident was told of.
-    pub told: bool,
+    pub reported: bool,
 }
 
 /// A gpulet.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Known {
-    /// Where it is, and what it was made for.
-    pub weighed: Arc<Weighed>,
+    /// Where it is, and what it was existing for.
+    pub sized: Arc<SizedGpulet>,
     pub sessions: BTreeMap<String, Held>,
     pub opened: bool,
     /// It broke; no plan keeps it.
     pub faulty: bool,
     /// None before its first switch and while it is active.
-    pub rest: Option<Rest>,
+    pub drain: Option<Drain>,
 }
 
 impl Known {
-    pub fn new(weighed: Arc<Weighed>) -> Self {
-        Self { weighed, sessions: BTreeMap::new(), opened: false, faulty: false, rest: None }
+    pub fn new(sized: Arc<SizedGpulet>) -> Self {
+        Self { sized, sessions: BTreeMap::new(), opened: false, faulty: false, drain: None }
     }
 
-    pub fn is_ready(&self, wanted: &Weighed) -> bool {
+    pub fn is_ready(&self, wanted: &SizedGpulet) -> bool {
         self.opened
             && wanted
                 .sessions
@@ -58,7 +58,7 @@ impl Known {
     /// Bytes beside weights.
     pub fn own_bytes(&self) -> u64 {
         let arenas = self.sessions.values().map(|held| held.need.arena_bytes);
-        arenas.fold(self.weighed.own_bytes, u64::saturating_add)
+        arenas.fold(self.sized.own_bytes, u64::saturating_add)
     }
 
     /// Weights by model.
@@ -67,12 +67,12 @@ impl Known {
     }
 
     pub fn device(&self) -> &str {
-        &self.weighed.gpulet.device
+        &self.sized.gpulet.device
     }
 
     /// Words for people: where it is.
     pub fn place(&self) -> String {
-        let gpulet = &self.weighed.gpulet;
+        let gpulet = &self.sized.gpulet;
         let last = gpulet.first_unit.saturating_add(gpulet.units.saturating_sub(1));
         format!("{}, units {}-{}", gpulet.device, gpulet.first_unit, last)
     }

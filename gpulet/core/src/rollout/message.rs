@@ -122,12 +122,12 @@ pub struct Switch {
     /// Number of the proposal that it is for.
     pub proposal: ProposalId,
     /// Whether it leads back to the table before.
-    pub back: bool,
+    pub is_rollback: bool,
     /// Every gpulet that takes batches from now on, by name.
     pub active: Vec<Active>,
-    /// Gpulets that take none from now on, by name. Each is told of with [`Event::AtRest`] once it holds nothing, also
+    /// Gpulets that take none from now on, by name. Each is told of with [`Event::Drained`] once it holds nothing, also
     /// if it held nothing to begin with.
-    pub rest: Vec<GpuletId>,
+    pub draining: Vec<GpuletId>,
     /// Every workload that is served, by name.
     pub routes: Vec<Route>,
 }
@@ -143,7 +143,7 @@ pub enum Event {
     StepFailed {
         /// Which.
         step: StepId,
-        /// Why, in words.
+        /// Why, in message.
         reason: String,
     },
     /// A table is in force.
@@ -157,31 +157,31 @@ pub enum Event {
         epoch: Epoch,
         /// The epoch that is in force.
         in_force: Epoch,
-        /// Why, in words.
+        /// Why, in message.
         reason: String,
     },
     /// A gpulet that takes no batches any more holds none. To be told before the answer to any later switch.
-    AtRest(GpuletId),
+    Drained(GpuletId),
     /// A gpulet broke and must not be used any more.
     Fault {
         /// Which.
         gpulet: GpuletId,
-        /// What it did, in words.
+        /// What it did, in message.
         reason: String,
     },
-    /// A gpulet does not keep its latency bound. That counts during the probation of one that is new or runs otherwise
+    /// A gpulet does not keep its latency bound. That counts during the baking of one that is new or runs otherwise
     /// than before, and changes nothing else.
     Late {
         /// Which.
         gpulet: GpuletId,
-        /// What was measured, in words.
+        /// What was measured, in message.
         reason: String,
     },
     /// A device is gone with everything on it. If it comes back, it comes back empty, in a later proposal.
-    DeviceGone {
+    DeviceRemoved {
         /// Its name.
         device: String,
-        /// Why, in words.
+        /// Why, in message.
         reason: String,
     },
     /// An operator ends the change that is under way.
@@ -202,8 +202,8 @@ pub enum Refusal {
     #[error("plans are frozen by an operator")]
     Frozen,
     /// A device that it uses is gone since.
-    #[error("device `{device}`: vanished after the plan was made")]
-    Vanished {
+    #[error("device `{device}`: vanished after the plan was existing")]
+    DeviceRemoved {
         /// Its name.
         device: String,
     },
@@ -232,14 +232,14 @@ pub enum Refusal {
         most: usize,
     },
     /// What is left of the plan would serve too little.
-    #[error("workload `{workload}`: {left} requests a second are left, expected at least {floor}")]
+    #[error("workload `{workload}`: {left} requests a second are left, expected at least {least}")]
     Capacity {
         /// Its name.
         workload: String,
         /// Requests a second that would be served.
         left: f64,
         /// Requests a second that must be.
-        floor: f64,
+        least: f64,
     },
 }
 
@@ -260,23 +260,23 @@ pub enum Outcome {
     Superseded,
     /// It was given up before anything was switched.
     Failed {
-        /// Why, in words.
+        /// Why, in message.
         reason: String,
     },
     /// It was switched to and back.
     RolledBack {
-        /// Why, in words.
+        /// Why, in message.
         reason: String,
     },
     /// Only a part of it is in force.
     Stopped {
-        /// Why, in words.
+        /// Why, in message.
         reason: String,
     },
 }
 
 impl Outcome {
-    /// Why the plan is not in force, in words; none where it is, or another took its place.
+    /// Why the plan is not in force, in message; none where it is, or another took its place.
     pub fn reason(&self) -> Option<String> {
         match self {
             Self::Done | Self::Unchanged | Self::Superseded => None,
@@ -318,12 +318,12 @@ pub enum Effect {
     },
     /// Something that an operator should know of; the rollout goes on.
     Incident {
-        /// What, in words.
+        /// What, in message.
         reason: String,
     },
     /// The plan in force is no longer what was asked for: make another.
     PlanNeeded {
-        /// Why, in words.
+        /// Why, in message.
         reason: String,
     },
 }

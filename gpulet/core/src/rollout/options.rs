@@ -28,7 +28,7 @@ pub struct RolloutOptions {
     /// For closing one session or one gpulet, or giving one arena back.
     pub close_us: Micros,
     /// How long the old gpulets are kept after a switch, so that there is a way back.
-    pub probation_us: Micros,
+    pub bake_us: Micros,
     /// How often closing, or switching back, is tried before it is given up.
     pub attempts: u32,
     /// Entries of history that are kept; older ones are forgotten.
@@ -44,7 +44,7 @@ impl Default for RolloutOptions {
             switch_us: Micros(1_000_000),
             drain_us: Micros(5_000_000),
             close_us: Micros(10_000_000),
-            probation_us: Micros(3_000_000),
+            bake_us: Micros(3_000_000),
             attempts: 3,
             history: 512,
         }
@@ -67,7 +67,7 @@ impl RolloutOptions {
     /// Checks the options.
     ///
     /// # Errors
-    /// [`OptionsError`] for a deadline of 0 or of more than a day, a probation of more than a day, attempts that are
+    /// [`OptionsError`] for a deadline of 0 or of more than a day, a baking of more than a day, attempts that are
     /// not 1 to 100, or a history that is not 1 to 100,000 entries.
     pub fn validate(&self) -> Result<(), OptionsError> {
         let deadlines = [
@@ -82,7 +82,7 @@ impl RolloutOptions {
         let history_max = u64::try_from(HISTORY_MAX).unwrap_or(u64::MAX);
         let bounded = deadlines.into_iter().map(|(field, got)| (field, got, 1, TIME_MAX.0));
         let others = [
-            ("probation_us", self.probation_us.0, 0, TIME_MAX.0),
+            ("bake_us", self.bake_us.0, 0, TIME_MAX.0),
             ("attempts", u64::from(self.attempts), 1, u64::from(ATTEMPTS_MAX)),
             ("history", history, 1, history_max),
         ];

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::changes::{Change, Changes, Table};
 use super::known::Known;
 use super::message::Refusal;
-use super::proposal::{Proposal, Weighed, collide};
+use super::proposal::{Proposal, SizedGpulet, collide};
 use crate::id::GpuletId;
 use state::{Item, Load, Space, State};
 
@@ -28,7 +28,7 @@ pub(super) struct Situation<'a> {
     /// Bytes by device that were given up because they could not be freed.
     pub written_off: &'a BTreeMap<String, u64>,
     /// Requests a second that each workload must keep.
-    pub floors: &'a BTreeMap<String, f64>,
+    pub guaranteed: &'a BTreeMap<String, f64>,
 }
 
 /// Waves of changes, by their place in the list; none if there is nothing to change.
@@ -57,18 +57,18 @@ struct Builder<'a> {
 }
 
 /// What a gpulet of a plan takes once it is prepared.
-fn planned(weighed: &Weighed) -> (u64, impl Iterator<Item = (&str, u64)>) {
-    let arenas = weighed.sessions.values().map(|need| need.arena_bytes);
-    let own = arenas.fold(weighed.own_bytes, u64::saturating_add);
-    (own, weighed.sessions.iter().map(|(model, need)| (model.as_str(), need.weights_bytes)))
+fn planned(sized: &SizedGpulet) -> (u64, impl Iterator<Item = (&str, u64)>) {
+    let arenas = sized.sessions.values().map(|need| need.arena_bytes);
+    let own = arenas.fold(sized.own_bytes, u64::saturating_add);
+    (own, sized.sessions.iter().map(|(model, need)| (model.as_str(), need.weights_bytes)))
 }
 
 /// What a gpulet takes while it is prepared for more than it was.
-fn widened(known: &Known, wanted: &Weighed) -> u64 {
-    let arena = |(model, need): (&String, &super::proposal::Need)| {
+fn widened(known: &Known, wanted: &SizedGpulet) -> u64 {
+    let arena = |(model, need): (&String, &super::proposal::Footprint)| {
         known.sessions.get(model).map_or(*need, |held| held.need.or(*need)).arena_bytes
     };
-    wanted.sessions.iter().map(arena).fold(wanted.own_bytes.max(known.weighed.own_bytes), u64::saturating_add)
+    wanted.sessions.iter().map(arena).fold(wanted.own_bytes.max(known.sized.own_bytes), u64::saturating_add)
 }
 
 impl<'a> Builder<'a> {
@@ -81,7 +81,7 @@ impl<'a> Builder<'a> {
         let count = self.spaces.len();
         let at = *self.spaces.entry(device).or_insert(count);
         if at == self.state.spaces.len() {
-            let room = self.proposal.rooms.get(device);
+            let room = self.proposal.limits.get(device);
             let written_off = self.situation.written_off.get(device).copied().unwrap_or(0);
             self.state.spaces.push(Space {
                 device: device.to_owned(),
@@ -109,13 +109,13 @@ impl<'a> Builder<'a> {
         if at == self.state.levels.len() {
             self.state.workloads.push(name.to_owned());
             self.state.levels.push(0.0);
-            self.state.floors.push(self.situation.floors.get(name).copied().unwrap_or(0.0));
+            self.state.guaranteed.push(self.situation.guaranteed.get(name).copied().unwrap_or(0.0));
         }
         at
     }
 
-    fn rates(&mut self, weighed: &'a Weighed, sign: f64, rates: &mut Vec<(usize, f64)>) {
-        for slot in &weighed.gpulet.slots {
+    fn rates(&mut self, sized: &'a SizedGpulet, sign: f64, rates: &mut Vec<(usize, f64)>) {
+        for slot in &sized.gpulet.slots {
             rates.push((self.workload(&slot.workload), sign * slot.rate));
         }
     }
@@ -133,11 +133,11 @@ impl<'a> Builder<'a> {
                 Change::Add { .. } => {}
             }
         }
-        for (id, weighed) in situation.table {
+        for (id, sized) in situation.table {
             let Some(known) = situation.known.get(id) else { continue };
             if !known.faulty {
                 let mut rates = Vec::new();
-                self.rates(weighed, 1.0, &mut rates);
+                self.rates(sized, 1.0, &mut rates);
                 self.state.raise(&rates);
             }
             if !moving.contains(id) {
@@ -158,32 +158,32 @@ impl<'a> Builder<'a> {
         let situation = self.situation;
         let mut rates = Vec::new();
         match change {
-            Change::Add { weighed, made } => {
-                let space = self.space(&weighed.gpulet.device);
-                self.rates(weighed, 1.0, &mut rates);
+            Change::Add { sized, existing } => {
+                let space = self.space(&sized.gpulet.device);
+                self.rates(sized, 1.0, &mut rates);
                 let active = Load { gpulets: 1, ..Load::default() };
-                let mut load = self.load(true, planned(weighed));
-                if let Some(known) = made.and_then(|id| situation.known.get(&id)) {
+                let mut load = self.load(true, planned(sized));
+                if let Some(known) = existing.and_then(|id| situation.known.get(&id)) {
                     // It stays whether it becomes active in this wave or in a later one.
-                    load = Load { own: u128::from(widened(known, weighed)), gpulets: 0, ..load };
+                    load = Load { own: u128::from(widened(known, sized)), gpulets: 0, ..load };
                     self.state.settle(space, &load);
                     load = active;
                 }
                 Some((space, Item::new(Load::default(), load.clone(), load, rates)))
             }
             Change::Remove(id) => {
-                let (known, weighed) = (situation.known.get(id)?, situation.table.get(id)?);
+                let (known, sized) = (situation.known.get(id)?, situation.table.get(id)?);
                 let space = self.space(known.device());
                 if !known.faulty {
-                    self.rates(weighed, -1.0, &mut rates);
+                    self.rates(sized, -1.0, &mut rates);
                 }
                 let held = self.held(true, known);
                 Some((space, Item::new(held.clone(), held, Load::default(), rates)))
             }
             Change::Update(id, wanted) => {
-                let (known, weighed) = (situation.known.get(id)?, situation.table.get(id)?);
+                let (known, sized) = (situation.known.get(id)?, situation.table.get(id)?);
                 let space = self.space(known.device());
-                self.rates(weighed, -1.0, &mut rates);
+                self.rates(sized, -1.0, &mut rates);
                 self.rates(wanted, 1.0, &mut rates);
                 let before = self.held(true, known);
                 let mut after = self.load(true, planned(wanted));
@@ -199,16 +199,16 @@ impl<'a> Builder<'a> {
         let table = self.situation.table;
         let before = |change: &Change| match change {
             Change::Add { .. } => None,
-            Change::Remove(id) | Change::Update(id, _) => table.get(id).map(|weighed| &weighed.gpulet),
+            Change::Remove(id) | Change::Update(id, _) => table.get(id).map(|sized| &sized.gpulet),
         };
         for space in &self.state.spaces {
             for item in &space.items {
-                let Some(Change::Add { weighed, .. } | Change::Update(_, weighed)) = list.get(*item) else {
+                let Some(Change::Add { sized, .. } | Change::Update(_, sized)) = list.get(*item) else {
                     continue;
                 };
                 for other in space.items.iter().filter(|other| *other != item) {
                     let held = list.get(*other).and_then(before);
-                    if held.is_some_and(|held| collide(&weighed.gpulet, held)) {
+                    if held.is_some_and(|held| collide(&sized.gpulet, held)) {
                         self.state.bonds.push((*item, *other));
                     }
                 }

@@ -14,7 +14,7 @@ pub(super) struct Target {
     pub number: ProposalId,
     pub proposal: Proposal,
     /// Requests a second that each workload keeps whatever happens on the way.
-    pub floors: BTreeMap<String, f64>,
+    pub guaranteed: BTreeMap<String, f64>,
     pub began_us: Micros,
     /// Waves that are in force.
     pub switched: u32,
@@ -44,13 +44,13 @@ pub(super) struct Running {
     pub deadline_us: Micros,
 }
 
-/// New gpulets are made beside those that run.
+/// New gpulets are existing beside those that run.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Preparing {
     pub wave: Wave,
     pub steps: VecDeque<Step>,
     pub running: Option<Running>,
-    /// The wave must be thought of anew: what it was made from has changed.
+    /// The wave must be thought of anew: what it was existing from has changed.
     pub again: bool,
     /// What it makes broke.
     pub broken: Option<String>,
@@ -70,19 +70,19 @@ pub(super) struct Switching {
     /// Tables asked for since the way back was taken.
     pub attempts: u32,
     /// The wave's own table was never confirmed.
-    pub doubted: bool,
+    pub unconfirmed: bool,
     /// Gpulets that came to rest before the table was confirmed.
-    pub rested: BTreeSet<GpuletId>,
+    pub drained: BTreeSet<GpuletId>,
 }
 
 /// The new table is in force, and there is a way back.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Probation {
+pub(super) struct Baking {
     pub wave: Wave,
     pub until_us: Micros,
 }
 
-/// What comes after clearing.
+/// What comes after closing.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum After {
     NextWave,
@@ -91,7 +91,7 @@ pub(super) enum After {
 
 /// Gpulets that are not needed are closed, and arenas given back.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Clearing {
+pub(super) struct Closing {
     /// Gpulets that have to go; each is closed once it holds nothing.
     pub leaving: Vec<GpuletId>,
     pub steps: VecDeque<Step>,
@@ -110,24 +110,24 @@ pub(super) enum Phase {
     Idle,
     Preparing(Preparing),
     Switching(Switching),
-    Probation(Probation),
-    Clearing(Clearing),
+    Baking(Baking),
+    Closing(Closing),
 }
 
 impl Phase {
     pub fn running(&self) -> Option<&Running> {
         match self {
             Self::Preparing(preparing) => preparing.running.as_ref(),
-            Self::Clearing(clearing) => clearing.running.as_ref(),
-            Self::Idle | Self::Switching(_) | Self::Probation(_) => None,
+            Self::Closing(closing) => closing.running.as_ref(),
+            Self::Idle | Self::Switching(_) | Self::Baking(_) => None,
         }
     }
 
     pub fn running_mut(&mut self) -> Option<&mut Option<Running>> {
         match self {
             Self::Preparing(preparing) => Some(&mut preparing.running),
-            Self::Clearing(clearing) => Some(&mut clearing.running),
-            Self::Idle | Self::Switching(_) | Self::Probation(_) => None,
+            Self::Closing(closing) => Some(&mut closing.running),
+            Self::Idle | Self::Switching(_) | Self::Baking(_) => None,
         }
     }
 
@@ -135,8 +135,8 @@ impl Phase {
         match self {
             Self::Preparing(preparing) => Some(&mut preparing.wave),
             Self::Switching(switching) => Some(&mut switching.wave),
-            Self::Probation(probation) => Some(&mut probation.wave),
-            Self::Idle | Self::Clearing(_) => None,
+            Self::Baking(baking) => Some(&mut baking.wave),
+            Self::Idle | Self::Closing(_) => None,
         }
     }
 }

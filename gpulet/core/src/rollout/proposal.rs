@@ -23,7 +23,7 @@ pub enum ProposalError {
 
 /// What a session takes on its device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Need {
+pub(super) struct Footprint {
     /// Rows of the largest batch that it is prepared for.
     pub batch: u32,
     /// Bytes of its arena.
@@ -32,8 +32,8 @@ pub(super) struct Need {
     pub weights_bytes: u64,
 }
 
-impl Need {
-    /// Room for either.
+impl Footprint {
+    /// DeviceLimits for either.
     pub fn or(self, other: Self) -> Self {
         Self {
             batch: self.batch.max(other.batch),
@@ -45,18 +45,18 @@ impl Need {
 
 /// A gpulet of a plan with what it takes.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Weighed {
+pub(super) struct SizedGpulet {
     pub gpulet: Gpulet,
     /// Bytes of the gpulet beside weights and arenas.
     pub own_bytes: u64,
     /// By model.
-    pub sessions: BTreeMap<String, Need>,
+    pub sessions: BTreeMap<String, Footprint>,
 }
 
 /// Where a gpulet is: device, first unit, units.
 pub(super) type Place<'a> = (&'a str, u32, u32);
 
-impl Weighed {
+impl SizedGpulet {
     pub fn place(&self) -> Place<'_> {
         (&self.gpulet.device, self.gpulet.first_unit, self.gpulet.units)
     }
@@ -89,20 +89,20 @@ fn windows_meet(one: Option<Window>, other: Option<Window>) -> bool {
         && other.offset_us + slack < one.offset_us + one.length_us
 }
 
-/// Room of a device.
+/// DeviceLimits of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Room {
+pub(super) struct DeviceLimits {
     /// Bytes for gpulets: memory that may be planned with, less what the device takes for itself.
     pub bytes: u64,
     /// Gpulets that may be active at once.
     pub gpulets: usize,
 }
 
-/// A plan that may be carried out, weighed.
+/// A plan that may be carried out, sized.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Proposal {
-    pub(super) gpulets: Vec<Arc<Weighed>>,
-    pub(super) rooms: BTreeMap<String, Room>,
+    pub(super) gpulets: Vec<Arc<SizedGpulet>>,
+    pub(super) limits: BTreeMap<String, DeviceLimits>,
 }
 
 fn is_impossible(violation: &Violation) -> bool {
@@ -142,11 +142,11 @@ impl Proposal {
         if let Some(violation) = check(problem, plan).violations.into_iter().find(is_impossible) {
             return Err(ProposalError::Impossible(Box::new(violation)));
         }
-        let mut rooms = BTreeMap::new();
+        let mut limits = BTreeMap::new();
         for device in problem.devices() {
             let bytes = device.memory_bytes.saturating_sub(device.kind.base_bytes);
             let gpulets = usize::try_from(device.kind.gpulets_max).unwrap_or(usize::MAX);
-            rooms.insert(device.name.clone(), Room { bytes, gpulets });
+            limits.insert(device.name.clone(), DeviceLimits { bytes, gpulets });
         }
         let kinds: BTreeMap<_, _> =
             problem.devices().iter().map(|device| (device.name.as_str(), &device.kind)).collect();
@@ -154,11 +154,11 @@ impl Proposal {
             problem.workloads().iter().map(|workload| (workload.name.as_str(), workload)).collect();
         let weigh = |gpulet: &Gpulet| {
             let kind = kinds.get(gpulet.device.as_str());
-            let mut sessions: BTreeMap<String, Need> = BTreeMap::new();
+            let mut sessions: BTreeMap<String, Footprint> = BTreeMap::new();
             for slot in &gpulet.slots {
                 let Some(workload) = workloads.get(slot.workload.as_str()) else { continue };
                 let profile = kind.and_then(|kind| problem.profile(workload, kind));
-                let need = Need {
+                let need = Footprint {
                     batch: slot.batch,
                     arena_bytes: profile.and_then(|profile| profile.arena_bytes(slot.batch)).unwrap_or(0),
                     weights_bytes: profile.and_then(|profile| profile.weights_bytes()).unwrap_or(0),
@@ -167,26 +167,26 @@ impl Proposal {
                 *session = session.or(need);
             }
             let own_bytes = kind.map_or(0, |kind| kind.gpulet_bytes);
-            Arc::new(Weighed { gpulet: gpulet.clone(), own_bytes, sessions })
+            Arc::new(SizedGpulet { gpulet: gpulet.clone(), own_bytes, sessions })
         };
-        Ok(Self { gpulets: plan.gpulets.iter().map(weigh).collect(), rooms })
+        Ok(Self { gpulets: plan.gpulets.iter().map(weigh).collect(), limits })
     }
 
     /// The plan.
     pub fn plan(&self) -> Plan {
-        Plan::new(self.gpulets.iter().map(|weighed| weighed.gpulet.clone()).collect())
+        Plan::new(self.gpulets.iter().map(|sized| sized.gpulet.clone()).collect())
     }
 
     /// Whether it has a gpulet there.
     pub fn uses(&self, device: &str) -> bool {
-        self.gpulets.iter().any(|weighed| weighed.gpulet.device == device)
+        self.gpulets.iter().any(|sized| sized.gpulet.device == device)
     }
 }
 
 /// Requests a second by workload.
-pub(super) fn served<'a>(gpulets: impl Iterator<Item = &'a Weighed>) -> BTreeMap<String, f64> {
+pub(super) fn served<'a>(gpulets: impl Iterator<Item = &'a SizedGpulet>) -> BTreeMap<String, f64> {
     let mut rates: BTreeMap<String, f64> = BTreeMap::new();
-    for slot in gpulets.flat_map(|weighed| &weighed.gpulet.slots) {
+    for slot in gpulets.flat_map(|sized| &sized.gpulet.slots) {
         match rates.get_mut(&slot.workload) {
             Some(rate) => *rate += slot.rate,
             None => drop(rates.insert(slot.workload.clone(), slot.rate)),

@@ -11,14 +11,14 @@ use crate::plan::Gpulet;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GpuletState {
-    /// It is being made.
+    /// It is being existing.
     Preparing,
     /// It takes batches.
     Active,
     /// It takes none any more but still holds some.
     Draining,
     /// It holds nothing: a way back, or waiting to be closed.
-    Resting,
+    Idle,
 }
 
 /// A gpulet.
@@ -43,7 +43,7 @@ pub struct Snapshot {
     pub proposal: Option<ProposalId>,
     /// Number of the proposal that waits for it.
     pub waiting: Option<ProposalId>,
-    /// What is going on, in words.
+    /// What is going on, in message.
     pub phase: String,
     /// Whether proposals are refused by an operator's word.
     pub frozen: bool,
@@ -59,13 +59,13 @@ impl Rollout {
     /// What there is to see.
     pub fn snapshot(&self) -> Snapshot {
         let view = |(id, known): (&GpuletId, &super::known::Known)| {
-            let state = match (self.table.contains_key(id), known.rest) {
+            let state = match (self.table.contains_key(id), known.drain) {
                 (true, _) => GpuletState::Active,
                 (false, None) => GpuletState::Preparing,
-                (false, Some(rest)) if rest.rested => GpuletState::Resting,
+                (false, Some(rest)) if rest.drained => GpuletState::Idle,
                 (false, Some(_)) => GpuletState::Draining,
             };
-            let gpulet = self.table.get(id).unwrap_or(&known.weighed).gpulet.clone();
+            let gpulet = self.table.get(id).unwrap_or(&known.sized).gpulet.clone();
             GpuletView { id: *id, state, faulty: known.faulty, gpulet }
         };
         let step = |word: &str, left: usize| format!("{word}, {left} steps left");
@@ -74,8 +74,8 @@ impl Rollout {
             Phase::Preparing(preparing) => step("preparing", preparing.steps.len().saturating_add(1)),
             Phase::Switching(switching) if switching.back.is_some() => "switching back".to_owned(),
             Phase::Switching(_) => "switching".to_owned(),
-            Phase::Probation(probation) => format!("probation until {} us", probation.until_us),
-            Phase::Clearing(clearing) => format!("closing, {} gpulets left", clearing.leaving.len()),
+            Phase::Baking(baking) => format!("baking until {} us", baking.until_us),
+            Phase::Closing(closing) => format!("closing, {} gpulets left", closing.leaving.len()),
         };
         Snapshot {
             epoch: self.in_force,

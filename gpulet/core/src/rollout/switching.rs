@@ -1,12 +1,12 @@
-//! The switch, the rest of the old gpulets, probation, and the way back.
+//! The switch, the rest of the old gpulets, baking, and the way back.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::history::{Kind, span};
-use super::known::Rest;
+use super::history::{EntryKind, span};
+use super::known::Drain;
 use super::message::{Active, Effect, Outcome, Route, RouteSlot, Switch};
 use super::order::ROUNDING;
-use super::phase::{After, Clearing, Phase, Probation, Switching, Wave};
+use super::phase::{After, Baking, Closing, Phase, Switching, Wave};
 use super::proposal::{served, share_units};
 use super::{Rollout, Table};
 use crate::id::{Epoch, GpuletId};
@@ -22,8 +22,8 @@ impl Rollout {
             since_us: self.now,
             until_us: Micros::ZERO,
             attempts: 0,
-            doubted: false,
-            rested: BTreeSet::new(),
+            unconfirmed: false,
+            drained: BTreeSet::new(),
         };
         self.ask_switch(switching);
     }
@@ -37,8 +37,8 @@ impl Rollout {
             since_us: self.now,
             until_us: Micros::ZERO,
             attempts: 1,
-            doubted: false,
-            rested: BTreeSet::new(),
+            unconfirmed: false,
+            drained: BTreeSet::new(),
         };
         self.ask_switch(switching);
     }
@@ -58,22 +58,22 @@ impl Rollout {
     }
 
     /// Everything that the router needs to go from one table to another.
-    fn table_effect(&self, from: &Table, to: &Table, back: bool) -> Switch {
-        let rest = Self::beyond(from, to);
+    fn table_effect(&self, from: &Table, to: &Table, is_rollback: bool) -> Switch {
+        let rest = Self::only_in(from, to);
         let mut resting: BTreeMap<&str, Vec<GpuletId>> = BTreeMap::new();
         for (id, known) in self.known.iter().filter(|(id, _)| !to.contains_key(id)) {
-            let holds = known.rest.is_some_and(|rest| !rest.rested) || rest.binary_search(id).is_ok();
+            let holds = known.drain.is_some_and(|rest| !rest.drained) || rest.binary_search(id).is_ok();
             if holds {
                 resting.entry(known.device()).or_default().push(*id);
             }
         }
         let mut routes: BTreeMap<&str, Vec<RouteSlot>> = BTreeMap::new();
         let mut active = Vec::with_capacity(to.len());
-        for (id, weighed) in to {
-            let gpulet = &weighed.gpulet;
+        for (id, sized) in to {
+            let gpulet = &sized.gpulet;
             let near = resting.get(gpulet.device.as_str()).into_iter().flatten();
             let shares = |other: &&GpuletId| {
-                self.known.get(other).is_some_and(|known| share_units(&known.weighed.gpulet, gpulet))
+                self.known.get(other).is_some_and(|known| share_units(&known.sized.gpulet, gpulet))
             };
             let after = near.filter(shares).copied().collect();
             active.push(Active { id: *id, gpulet: gpulet.clone(), after });
@@ -90,7 +90,7 @@ impl Rollout {
             |(workload, slots): (&str, Vec<RouteSlot>)| Route { workload: workload.to_owned(), slots };
         let proposal = self.target.as_ref().map(|target| target.number).unwrap_or_default();
         let routes = routes.into_iter().map(route).collect();
-        Switch { epoch: self.last_epoch, proposal, back, active, rest, routes }
+        Switch { epoch: self.last_epoch, proposal, is_rollback, active, draining: rest, routes }
     }
 
     pub(super) fn switched(&mut self, epoch: Epoch) {
@@ -102,18 +102,18 @@ impl Rollout {
 
     /// The table that was asked for is in force.
     fn in_force(&mut self, switching: Switching) {
-        let Switching { wave, back, epoch, since_us, doubted, rested, .. } = switching;
+        let Switching { wave, back, epoch, since_us, unconfirmed, drained, .. } = switching;
         self.in_force = epoch;
         let took = span(self.now.since(since_us));
         let (from, to) =
             if back.is_some() { (&wave.after, &wave.before) } else { (&wave.before, &wave.after) };
-        self.take_table(from, to, &rested);
-        let (active, resting) = (to.len(), Self::beyond(from, to).len());
-        let words =
+        self.take_table(from, to, &drained);
+        let (active, resting) = (to.len(), Self::only_in(from, to).len());
+        let message =
             format!("epoch {epoch} in force after {took}: {active} gpulets active, {resting} go to rest");
-        self.say(Kind::Switched, words);
+        self.record(EntryKind::Switched, message);
         match back {
-            Some(reason) => self.came_back(reason, doubted),
+            Some(reason) => self.rolled_back(reason, unconfirmed),
             None => {
                 if let Some(target) = &mut self.target {
                     target.switched = target.switched.saturating_add(1);
@@ -121,34 +121,34 @@ impl Rollout {
                 let broken =
                     wave.fresh.iter().find(|id| self.known.get(id).is_some_and(|known| known.faulty));
                 let broken = broken.copied();
-                let until_us = self.now.after(self.options.probation_us);
-                self.phase = Phase::Probation(Probation { wave, until_us });
+                let until_us = self.now.after(self.options.bake_us);
+                self.phase = Phase::Baking(Baking { wave, until_us });
                 if let Some(id) = broken {
-                    self.go_back(format!("{} broke", self.place(id)));
+                    self.roll_back(format!("{} broke", self.place(id)));
                 }
             }
         }
     }
 
-    fn take_table(&mut self, from: &Table, to: &Table, rested: &BTreeSet<GpuletId>) {
+    fn take_table(&mut self, from: &Table, to: &Table, drained: &BTreeSet<GpuletId>) {
         self.table = to.clone();
         let (since_us, until_us) = (self.now, self.now.after(self.options.drain_us));
-        for id in Self::beyond(from, to) {
+        for id in Self::only_in(from, to) {
             let Some(known) = self.known.get_mut(&id) else { continue };
-            known.rest = Some(Rest { since_us, until_us, rested: rested.contains(&id), told: false });
+            known.drain = Some(Drain { since_us, until_us, drained: drained.contains(&id), reported: false });
         }
-        for (id, weighed) in to {
+        for (id, sized) in to {
             let Some(known) = self.known.get_mut(id) else { continue };
-            known.rest = None;
-            known.weighed.clone_from(weighed);
+            known.drain = None;
+            known.sized.clone_from(sized);
         }
     }
 
-    fn came_back(&mut self, reason: String, doubted: bool) {
-        self.say(Kind::RolledBack, format!("the table before is in force again: {reason}"));
+    fn rolled_back(&mut self, reason: String, unconfirmed: bool) {
+        self.record(EntryKind::RolledBack, format!("the table before is in force again: {reason}"));
         let earlier =
-            self.target.as_ref().map_or(0, |target| target.switched).saturating_sub(u32::from(!doubted));
-        self.wind_up(match (earlier, doubted) {
+            self.target.as_ref().map_or(0, |target| target.switched).saturating_sub(u32::from(!unconfirmed));
+        self.wind_up(match (earlier, unconfirmed) {
             (0, false) => Outcome::RolledBack { reason },
             (0, true) => Outcome::Failed { reason },
             (_, _) => Outcome::Stopped { reason },
@@ -160,29 +160,29 @@ impl Rollout {
             Phase::Switching(switching) if switching.epoch == epoch => switching,
             other => return self.phase = other,
         };
-        self.say(Kind::Failed, format!("epoch {epoch} not in force: {reason}"));
+        self.record(EntryKind::Failed, format!("epoch {epoch} not in force: {reason}"));
         let forward = switching.forward;
         match switching.back.clone() {
-            None if in_force < forward => self.give_up(format!("switch failed: {reason}")),
+            None if in_force < forward => self.abandon(format!("switch failed: {reason}")),
             None => self.in_force(switching),
             Some(why) if in_force == forward && switching.attempts < self.options.attempts => {
                 let attempts = switching.attempts.saturating_add(1);
                 self.ask_switch(Switching { back: Some(why), attempts, ..switching });
             }
-            Some(why) if in_force == forward => self.stay(switching, why, reason),
+            Some(why) if in_force == forward => self.rollback_failed(switching, why, reason),
             // The wave's own table never came in force, so its gpulets hold nothing.
-            Some(why) if in_force < forward && switching.doubted => self.came_back(why, true),
+            Some(why) if in_force < forward && switching.unconfirmed => self.rolled_back(why, true),
             // An earlier table that leads back is in force, although its answer came too late.
             Some(_) => self.in_force(Switching { epoch: in_force, ..switching }),
         }
     }
 
     /// There is no way back: the new table stays.
-    fn stay(&mut self, switching: Switching, why: String, reason: String) {
-        let Switching { wave, forward, doubted, rested, .. } = switching;
+    fn rollback_failed(&mut self, switching: Switching, why: String, reason: String) {
+        let Switching { wave, forward, unconfirmed, drained, .. } = switching;
         self.in_force = forward;
-        if doubted {
-            self.take_table(&wave.before, &wave.after, &rested);
+        if unconfirmed {
+            self.take_table(&wave.before, &wave.after, &drained);
             if let Some(target) = &mut self.target {
                 target.switched = target.switched.saturating_add(1);
             }
@@ -199,59 +199,59 @@ impl Rollout {
             other => return self.phase = other,
         };
         let waited = span(self.now.since(switching.since_us));
-        let words = format!("epoch {}: no answer within {waited}", switching.epoch);
-        self.say(Kind::Failed, words.clone());
+        let message = format!("epoch {}: no answer within {waited}", switching.epoch);
+        self.record(EntryKind::Failed, message.clone());
         if switching.attempts == self.options.attempts {
-            self.incident(format!("{words}; asking on"));
+            self.incident(format!("{message}; asking on"));
         }
         let attempts = switching.attempts.saturating_add(1);
-        let (doubted, back) = match switching.back {
-            None => (true, format!("switch failed: {words}")),
-            Some(why) => (switching.doubted, why),
+        let (unconfirmed, back) = match switching.back {
+            None => (true, format!("switch failed: {message}")),
+            Some(why) => (switching.unconfirmed, why),
         };
-        self.ask_switch(Switching { back: Some(back), attempts, doubted, ..switching });
+        self.ask_switch(Switching { back: Some(back), attempts, unconfirmed, ..switching });
     }
 
-    pub(super) fn at_rest(&mut self, gpulet: GpuletId) {
+    pub(super) fn drained(&mut self, gpulet: GpuletId) {
         if let Phase::Switching(switching) = &mut self.phase
             && self.known.contains_key(&gpulet)
         {
-            switching.rested.insert(gpulet);
+            switching.drained.insert(gpulet);
         }
         self.mark_rested(gpulet);
     }
 
     fn mark_rested(&mut self, gpulet: GpuletId) {
         let Some(known) = self.known.get_mut(&gpulet) else { return };
-        let Some(rest) = known.rest.as_mut().filter(|rest| !rest.rested) else { return };
-        rest.rested = true;
+        let Some(rest) = known.drain.as_mut().filter(|rest| !rest.drained) else { return };
+        rest.drained = true;
         let took = span(self.now.since(rest.since_us));
-        self.say(Kind::Rested, format!("{} at rest after {took}", self.place(gpulet)));
+        self.record(EntryKind::Drained, format!("{} at rest after {took}", self.place(gpulet)));
     }
 
-    pub(super) fn probation_on(&mut self, probation: Probation) -> bool {
-        if self.now < probation.until_us {
-            self.phase = Phase::Probation(probation);
+    pub(super) fn bake_on(&mut self, baking: Baking) -> bool {
+        if self.now < baking.until_us {
+            self.phase = Phase::Baking(baking);
             return false;
         }
-        let resting = self.known.iter().filter(|(_, known)| known.rest.is_some());
+        let resting = self.known.iter().filter(|(_, known)| known.drain.is_some());
         let leaving = resting.map(|(id, _)| *id).collect();
-        self.phase = Phase::Clearing(Clearing::new(leaving, true, After::NextWave));
+        self.phase = Phase::Closing(Closing::new(leaving, true, After::NextWave));
         true
     }
 
     /// Whether the way back takes from a workload something that it must keep, and whether it gives one back what it
     /// must have. What broke serves nothing.
-    pub(super) fn weigh_way_back(&self, wave: &Wave) -> (bool, bool) {
+    pub(super) fn compare_rollback(&self, wave: &Wave) -> (bool, bool) {
         let Some(target) = &self.target else { return (false, false) };
         let rates = |table: &Table| {
             let sound = table.iter().filter(|(id, _)| self.known.get(id).is_some_and(|known| !known.faulty));
-            served(sound.map(|(_, weighed)| weighed.as_ref()))
+            served(sound.map(|(_, sized)| sized.as_ref()))
         };
         let (before, after) = (rates(&wave.before), rates(&wave.after));
         let (mut takes, mut gives) = (false, false);
-        for (workload, floor) in &target.floors {
-            let of = |rates: &BTreeMap<String, f64>| rates.get(workload).copied().unwrap_or(0.0).min(*floor);
+        for (workload, least) in &target.guaranteed {
+            let of = |rates: &BTreeMap<String, f64>| rates.get(workload).copied().unwrap_or(0.0).min(*least);
             let (before, after) = (of(&before), of(&after));
             takes |= before < after - ROUNDING * after;
             gives |= before > after + ROUNDING * after;
@@ -261,18 +261,18 @@ impl Rollout {
 
     /// Takes the way back, if there is one and it does not lead to less: to nothing at all, or to gpulets that are
     /// broken or gone.
-    pub(super) fn go_back(&mut self, reason: String) {
-        let probation = match std::mem::take(&mut self.phase) {
-            Phase::Probation(probation) => probation,
+    pub(super) fn roll_back(&mut self, reason: String) {
+        let baking = match std::mem::take(&mut self.phase) {
+            Phase::Baking(baking) => baking,
             other => return self.phase = other,
         };
-        let (takes, _) = self.weigh_way_back(&probation.wave);
-        if probation.wave.before.is_empty() || takes {
-            self.phase = Phase::Probation(probation);
+        let (takes, _) = self.compare_rollback(&baking.wave);
+        if baking.wave.before.is_empty() || takes {
+            self.phase = Phase::Baking(baking);
             let reason = format!("{reason}, and the way back leads to less");
-            self.say(Kind::Incident, reason.clone());
+            self.record(EntryKind::Incident, reason.clone());
             return self.effects.push(Effect::PlanNeeded { reason });
         }
-        self.switch_back(probation.wave, reason);
+        self.switch_back(baking.wave, reason);
     }
 }

@@ -1,7 +1,7 @@
 //! Our own default: the least capacity that is forecast to keep the attainment of all requests together.
 //!
 //! Queues are short where objectives are: when one has grown, requests are lost already. So the question is asked
-//! ahead: of several ways to follow each model's demand ([`Courses`](super::courses::Courses)), and of all multiples of
+//! ahead: of several ways to follow each model's demand ([`Candidates`](super::candidates::Candidates)), and of all multiples of
 //! them, which are the cheapest that lose no more than is allowed by the time that a change would have its effect?
 //!
 //! **One price for all models.** The loss allowed is spent where it saves most: each model has the capacity that is
@@ -18,8 +18,8 @@
 //! errors, as in conformal control (Angelopoulos, Candes and Tibshirani, NeurIPS 2023). Before that correction no need
 //! is above the highest rate known, unless the forecast is.
 
-use super::need::{Need, Terms, cost};
-use super::{Motive, Scaler, ScalingOptions, Seen, Service, Wish};
+use super::requirement::{Requirement, Pricing, cost};
+use super::{Reason, Scaler, ScalingOptions, Seen, Service, Recommendation};
 use crate::time::Micros;
 
 /// Part of the loss allowed that is aimed at: the rest is for what nobody foresees.
@@ -52,7 +52,7 @@ const FIRST: f64 = 1.25;
 
 #[derive(Debug)]
 pub(super) struct Attainment {
-    needs: Vec<Need>,
+    requirements: Vec<Requirement>,
     /// What capacity for a request a second costs, over the mean of all models.
     costs: Vec<f64>,
     /// Part of the requests that may be lost.
@@ -74,7 +74,7 @@ impl Attainment {
         let mean = costs.iter().sum::<f64>() / costs.len().max(1) as f64;
         let goal = 1.0 - options.attainment;
         Self {
-            needs: services.iter().map(|_| Need::new(options)).collect(),
+            requirements: services.iter().map(|_| Requirement::new(options)).collect(),
             costs: costs.into_iter().map(|cost| cost / mean).collect(),
             goal,
             expected: EXPECTED * goal,
@@ -94,7 +94,7 @@ impl Attainment {
         self.observed_us = now;
         let seconds = elapsed_us.as_secs_f64().min(10.0);
         let (mut lost, mut arrived, mut usual) = (0.0, 0.0, 0.0);
-        for (need, seen) in self.needs.iter_mut().zip(seen) {
+        for (need, seen) in self.requirements.iter_mut().zip(seen) {
             usual += need.level() * seconds;
             let Some(attainment) = seen.observed.attainment.filter(|part| part.is_finite()) else { continue };
             let (came, loss) = (seen.observed.arrivals as f64, 1.0 - attainment.clamp(0.0, 1.0));
@@ -116,15 +116,15 @@ impl Attainment {
         (self.change_s + NOTICED_S) / (JUMP_EVERY_S + elapsed_us.as_secs_f64())
     }
 
-    /// Finds what each model needs at the price, and moves the price; whether capacity is lacking.
+    /// Finds what each model requirements at the price, and moves the price; whether capacity is lacking.
     fn weigh(&mut self, seen: &[Seen]) -> bool {
         let (goal, look, jump) = (self.goal, self.looks, self.jump());
         let (mut loss, mut demand) = (0.0, 0.0);
         let (mut lacking, mut level, mut is_lacking) = (0.0, 0.0, false);
-        for ((number, need), (cost, seen)) in (0_u64..).zip(&mut self.needs).zip(self.costs.iter().zip(seen))
+        for ((number, need), (cost, seen)) in (0_u64..).zip(&mut self.requirements).zip(self.costs.iter().zip(seen))
         {
             let capacity = seen.observed.capacity;
-            need.weigh(&Terms { tail: cost / self.price, jump, goal, look }, number, capacity);
+            need.weigh(&Pricing { tail: cost / self.price, jump, goal, look }, number, capacity);
             if need.is_ready() {
                 loss += need.loss_with_jump(jump) * need.demand();
                 demand += need.demand();
@@ -139,12 +139,12 @@ impl Attainment {
             self.price = price.clamp(PRICE_MIN, PRICE_MAX);
         }
         self.lacking = if lacking > TRIGGER * goal * level { self.lacking.saturating_add(1) } else { 0 };
-        is_lacking || self.lacking >= super::need::CONFIRMED
+        is_lacking || self.lacking >= super::requirement::CONFIRMED
     }
 
     fn is_saving(&self, seen: &[Seen]) -> bool {
         let (mut needed, mut planned) = (0.0, 0.0);
-        for ((need, cost), seen) in self.needs.iter().zip(&self.costs).zip(seen) {
+        for ((need, cost), seen) in self.requirements.iter().zip(&self.costs).zip(seen) {
             needed += cost * need.rate().min(seen.target);
             planned += cost * seen.target;
         }
@@ -152,58 +152,58 @@ impl Attainment {
     }
 }
 
-fn stay(seen: &Seen) -> Wish {
-    Wish { rate: seen.target, motive: Motive::Steady }
+fn stay(seen: &Seen) -> Recommendation {
+    Recommendation { rate: seen.target, reason: Reason::Steady }
 }
 
 /// Before there is anything to judge by: what comes must not find less than it is, and some room.
-fn first(need: &Need, seen: &Seen) -> Wish {
+fn first(need: &Requirement, seen: &Seen) -> Recommendation {
     let forecast = need.level();
     if forecast <= seen.target {
         return stay(seen);
     }
-    Wish { rate: FIRST * forecast, motive: Motive::Above { estimate: forecast } }
+    Recommendation { rate: FIRST * forecast, reason: Reason::Above { estimate: forecast } }
 }
 
-fn wish(need: &Need, seen: &Seen) -> Wish {
+fn wish(need: &Requirement, seen: &Seen) -> Recommendation {
     let (rate, forecast) = (need.rate(), need.level());
     let is_move = rate > seen.target || rate < (1.0 - LEAST_FALL) * seen.target;
     if !is_move {
         return stay(seen);
     }
-    let motive = if need.is_insured() && rate <= need.highest() {
-        Motive::Insured { highest: need.highest() }
+    let reason = if need.is_insured() && rate <= need.highest() {
+        Reason::Insured { highest: need.highest() }
     } else if rate < seen.target {
-        Motive::Falling { forecast }
+        Reason::Falling { forecast }
     } else if need.lost_without(seen.observed.capacity) > 0.0 {
-        Motive::Rising { forecast, attainment: 1.0 - need.shortfall(seen.observed.capacity) }
+        Reason::Rising { forecast, attainment: 1.0 - need.shortfall(seen.observed.capacity) }
     } else {
-        Motive::Along { forecast }
+        Reason::Along { forecast }
     };
-    Wish { rate, motive }
+    Recommendation { rate, reason }
 }
 
 impl Scaler for Attainment {
-    fn change_takes(&mut self, change_us: Micros) {
+    fn set_change_time(&mut self, change_us: Micros) {
         self.change_s = change_us.as_secs_f64();
-        self.needs.iter_mut().for_each(|need| need.change_takes(change_us));
+        self.requirements.iter_mut().for_each(|need| need.set_change_time(change_us));
     }
 
-    fn wish(&mut self, now: Micros, seen: &[Seen]) -> Vec<Wish> {
+    fn recommend(&mut self, now: Micros, seen: &[Seen]) -> Vec<Recommendation> {
         self.correct(now, seen);
         let mut is_sample = false;
-        for (need, seen) in self.needs.iter_mut().zip(seen) {
+        for (need, seen) in self.requirements.iter_mut().zip(seen) {
             is_sample |= need.observe(now, seen);
         }
         self.looks = self.looks.saturating_add(1);
         let is_lacking = is_sample && self.weigh(seen);
-        let is_ready = self.needs.iter().all(Need::is_ready);
+        let is_ready = self.requirements.iter().all(Requirement::is_ready);
         if !is_ready {
-            return self.needs.iter().zip(seen).map(|(need, seen)| first(need, seen)).collect();
+            return self.requirements.iter().zip(seen).map(|(need, seen)| first(need, seen)).collect();
         }
         if !(is_lacking || self.is_saving(seen)) {
             return seen.iter().map(stay).collect();
         }
-        self.needs.iter().zip(seen).map(|(need, seen)| wish(need, seen)).collect()
+        self.requirements.iter().zip(seen).map(|(need, seen)| wish(need, seen)).collect()
     }
 }

@@ -1,4 +1,4 @@
-//! Which models leave a device's memory, or the host's, when another needs room.
+//! Which models leave a device's memory, or the host's, when another requirements room.
 //!
 //! Least recently used alone treats a large model that loads in a moment like a small one that takes a minute. What a
 //! place in memory is worth is the time of loading that it saves: requests a second times the time of a load, a byte.

@@ -1,6 +1,6 @@
 //! What an operator does who knows the peak: capacity for it, at all times. The most that any scaler should cost.
 
-use super::{Motive, Scaler, ScalingOptions, Seen, Service, Wish};
+use super::{Reason, Scaler, ScalingOptions, Seen, Service, Recommendation};
 use crate::time::Micros;
 
 #[derive(Debug)]
@@ -15,7 +15,7 @@ impl Fixed {
 }
 
 impl Scaler for Fixed {
-    fn wish(&mut self, _now_us: Micros, _seen: &[Seen]) -> Vec<Wish> {
-        self.peaks.iter().map(|peak| Wish { rate: *peak, motive: Motive::Peak }).collect()
+    fn recommend(&mut self, _now_us: Micros, _seen: &[Seen]) -> Vec<Recommendation> {
+        self.peaks.iter().map(|peak| Recommendation { rate: *peak, reason: Reason::Peak }).collect()
     }
 }

@@ -2,7 +2,7 @@
 //! each half second, the highest of 30 s with head-room as target, and every epoch of 20 s a look at whether the plan
 //! still fits: a new one where any model's target is 5 % or 10 requests a second above it, or 10 % below.
 
-use super::{Ewma, MaxWindow, Motive, SAMPLE, Sampler, Scaler, ScalingOptions, Seen, Service, Wish};
+use super::{Ewma, MaxWindow, Reason, SAMPLE, Sampler, Scaler, ScalingOptions, Seen, Service, Recommendation};
 use crate::time::Micros;
 
 const EPOCH: Micros = Micros(20_000_000);
@@ -47,14 +47,14 @@ fn wanted(estimate: f64) -> f64 {
 }
 
 impl Scaler for Gpulet {
-    fn wish(&mut self, now: Micros, seen: &[Seen]) -> Vec<Wish> {
+    fn recommend(&mut self, now: Micros, seen: &[Seen]) -> Vec<Recommendation> {
         for (monitor, seen) in self.monitors.iter_mut().zip(seen) {
             for rate in monitor.sampler.observe(now, seen.observed.arrivals).iter() {
                 monitor.highest.observe(monitor.mean.observe(rate));
             }
         }
         let epoch_us = *self.epoch_us.get_or_insert(now);
-        let stay = |seen: &Seen| Wish { rate: seen.target, motive: Motive::Steady };
+        let stay = |seen: &Seen| Recommendation { rate: seen.target, reason: Reason::Steady };
         if now.since(epoch_us) < EPOCH {
             return seen.iter().map(stay).collect();
         }
@@ -69,9 +69,9 @@ impl Scaler for Gpulet {
         }
         let wish = |(estimate, seen): (f64, &Seen)| {
             let rate = wanted(estimate);
-            let motive =
-                if rate > seen.target { Motive::Above { estimate } } else { Motive::Below { estimate } };
-            Wish { rate, motive }
+            let reason =
+                if rate > seen.target { Reason::Above { estimate } } else { Reason::Below { estimate } };
+            Recommendation { rate, reason }
         };
         estimates().zip(seen).map(wish).collect()
     }

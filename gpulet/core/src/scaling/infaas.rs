@@ -3,7 +3,7 @@
 //! which load meanwhile, and one is taken away when the others would have been enough twenty times in a row. Variants
 //! to upgrade to are not part of this: each model has one.
 
-use super::{Motive, Scaler, ScalingOptions, Seen, Service, Wish};
+use super::{Reason, Scaler, ScalingOptions, Seen, Service, Recommendation};
 use crate::time::Micros;
 
 const PERIOD: Micros = Micros(1_000_000);
@@ -42,7 +42,7 @@ impl Infaas {
 }
 
 impl Replicas {
-    fn wish(&mut self, seconds: f64, seen: &Seen) -> Wish {
+    fn wish(&mut self, seconds: f64, seen: &Seen) -> Recommendation {
         let load = self.arrivals / seconds;
         self.arrivals = 0.0;
         let replicas = (seen.target / self.each).ceil();
@@ -50,22 +50,22 @@ impl Replicas {
         if lacking > ROUNDING * self.each {
             self.spare_ticks = 0;
             let replicas = replicas + (lacking / self.each).ceil();
-            let motive = Motive::Replicas { replicas: replicas as u64, estimate: load };
-            return Wish { rate: replicas * self.each, motive };
+            let reason = Reason::Replicas { replicas: replicas as u64, estimate: load };
+            return Recommendation { rate: replicas * self.each, reason };
         }
         let is_spare = replicas > 1.0 && load <= (replicas - 1.0) * self.each;
         self.spare_ticks = if is_spare { self.spare_ticks.saturating_add(1) } else { 0 };
         if self.spare_ticks < SPARE_TICKS {
-            return Wish { rate: replicas * self.each, motive: Motive::Steady };
+            return Recommendation { rate: replicas * self.each, reason: Reason::Steady };
         }
         self.spare_ticks = 0;
-        Wish { rate: (replicas - 1.0) * self.each, motive: Motive::Spare { ticks: SPARE_TICKS } }
+        Recommendation { rate: (replicas - 1.0) * self.each, reason: Reason::Spare { ticks: SPARE_TICKS } }
     }
 }
 
 impl Scaler for Infaas {
-    fn wish(&mut self, now: Micros, seen: &[Seen]) -> Vec<Wish> {
-        let stay = |seen: &Seen| Wish { rate: seen.target, motive: Motive::Steady };
+    fn recommend(&mut self, now: Micros, seen: &[Seen]) -> Vec<Recommendation> {
+        let stay = |seen: &Seen| Recommendation { rate: seen.target, reason: Reason::Steady };
         let Some(looked_us) = self.looked_us else {
             self.looked_us = Some(now);
             return seen.iter().map(stay).collect();

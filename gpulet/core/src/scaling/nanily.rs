@@ -1,8 +1,8 @@
-//! Nanily's autoscaler (Tang et al., HPCC 2019): as many instances as the predicted rate needs at the highest
+//! Nanily's autoscaler (Tang et al., HPCC 2019): as many instances as the predicted rate requirements at the highest
 //! throughput that keeps the objective, R / throughput rounded up. Its predictor is not published in what could be
 //! read; here it is the mean over the last ten seconds, looked at each second.
 
-use super::{Ewma, Motive, SAMPLE, Sampler, Scaler, ScalingOptions, Seen, Service, Wish};
+use super::{Ewma, Reason, SAMPLE, Sampler, Scaler, ScalingOptions, Seen, Service, Recommendation};
 use crate::time::Micros;
 
 const PERIOD: Micros = Micros(1_000_000);
@@ -34,7 +34,7 @@ impl Nanily {
 }
 
 impl Scaler for Nanily {
-    fn wish(&mut self, now: Micros, seen: &[Seen]) -> Vec<Wish> {
+    fn recommend(&mut self, now: Micros, seen: &[Seen]) -> Vec<Recommendation> {
         for (model, seen) in self.models.iter_mut().zip(seen) {
             for rate in model.sampler.observe(now, seen.observed.arrivals).iter() {
                 model.mean.observe(rate);
@@ -42,14 +42,14 @@ impl Scaler for Nanily {
         }
         let looked_us = *self.looked_us.get_or_insert(now);
         if now.since(looked_us) < PERIOD {
-            return seen.iter().map(|seen| Wish { rate: seen.target, motive: Motive::Steady }).collect();
+            return seen.iter().map(|seen| Recommendation { rate: seen.target, reason: Reason::Steady }).collect();
         }
         self.looked_us = Some(now);
         let wish = |model: &Instances| {
             let estimate = model.mean.value();
             let replicas = (estimate / model.replica_rate).ceil();
-            let motive = Motive::Replicas { replicas: replicas as u64, estimate };
-            Wish { rate: replicas * model.replica_rate, motive }
+            let reason = Reason::Replicas { replicas: replicas as u64, estimate };
+            Recommendation { rate: replicas * model.replica_rate, reason }
         };
         self.models.iter().map(wish).collect()
     }

@@ -41,14 +41,14 @@ pub struct StandbyAfter {
 
 /// How long a model has been without requests.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Rest {
+pub(super) struct IdleTimer {
     after: Option<StandbyAfter>,
     /// When it was last asked for, or first seen.
     asked_us: Option<Micros>,
     standby: Standby,
 }
 
-impl Rest {
+impl IdleTimer {
     /// None for a model that is never unloaded.
     pub(super) fn new(after: Option<StandbyAfter>) -> Self {
         Self { after, asked_us: None, standby: Standby::Ready }
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn an_idle_model_leaves_step_by_step_and_the_first_request_wakes_it() {
-        let mut rest = Rest::new(Some(StandbyAfter { warm_us: Micros(60), cold_us: Micros(600) }));
+        let mut rest = IdleTimer::new(Some(StandbyAfter { warm_us: Micros(60), cold_us: Micros(600) }));
         let timeline = [
             (0, false, Standby::Ready),
             (59, false, Standby::Ready),
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn without_a_limit_a_model_stays() {
-        let mut rest = Rest::new(None);
+        let mut rest = IdleTimer::new(None);
         assert_eq!(rest.observe(Micros::ZERO, false), Micros::ZERO);
         assert_eq!(rest.observe(Micros(u64::MAX), false), Micros(u64::MAX));
         assert_eq!(rest.standby(), Standby::Ready);

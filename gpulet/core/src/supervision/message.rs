@@ -60,7 +60,7 @@ pub enum Event {
 #[serde(rename_all = "snake_case", tag = "effect")]
 pub enum Effect {
     /// Its capacity is zero from now on.
-    Lost {
+    Down {
         /// The life that ended.
         incarnation: Incarnation,
         /// How.

@@ -1,7 +1,7 @@
 //! What every scaler keeps to, whatever comes; what the published ones do where it is known; and what ours promises.
 
 use gpulet_core::scaling::{
-    Autoscaler, Decision, ModelObservation, Motive, NotEnough, Observation, Resident, SCALERS,
+    Autoscaler, Decision, ModelObservation, NotEnough, Observation, Reason, Resident, SCALERS,
     ScalingOptions, Service, Standby, StandbyAfter, evict,
 };
 use gpulet_core::time::Micros;
@@ -131,7 +131,7 @@ proptest! {
             for ((target, before), last) in decision.targets.iter().zip(&mut before).zip(&mut moves) {
                 prop_assert!(target.rate >= 0.0 && target.rate.is_finite());
                 prop_assert_eq!(target.rate > 0.0, target.standby == Standby::Ready);
-                prop_assert!(!target.motive.to_string().is_empty());
+                prop_assert!(!target.reason.to_string().is_empty());
                 let now = (target.rate, target.standby);
                 changed |= now != *before;
                 if before.1 == Standby::Ready && target.standby == Standby::Ready && now.0 != before.0 {
@@ -263,10 +263,10 @@ fn nanily_rounds_replicas_up() {
     let mut world = Loop::new("nanily", &[service(100.0, 0.0)], ScalingOptions::default(), 100.0);
     let mut motives = Vec::new();
     for _ in 0..240 {
-        motives.push(world.step(HALF_SECOND, &[205]).targets[0].motive);
+        motives.push(world.step(HALF_SECOND, &[205]).targets[0].reason);
     }
     assert_eq!(steady(&mut world, 1, 410).targets[0].rate, 500.0);
-    assert!(motives[230..].contains(&Motive::Replicas { replicas: 5, estimate: 410.0 }), "{motives:?}");
+    assert!(motives[230..].contains(&Reason::Replicas { replicas: 5, estimate: 410.0 }), "{motives:?}");
 }
 
 #[test]
@@ -305,7 +305,7 @@ fn ours_needs_little_head_room_for_steady_traffic_and_follows_a_jump_within_a_ch
     }
     let raised = raised.unwrap();
     assert!(raised.now.0 <= jumped + 1_500_000, "{} s", (raised.now.0 - jumped) as f64 / 1e6);
-    assert!(matches!(raised.targets[0].motive, Motive::Rising { .. }), "{:?}", raised.targets[0].motive);
+    assert!(matches!(raised.targets[0].reason, Reason::Rising { .. }), "{:?}", raised.targets[0].reason);
 }
 
 #[test]
@@ -379,9 +379,9 @@ fn ours_keeps_room_for_a_jump_where_it_costs_next_to_nothing_and_says_so() {
     for at in 0..3_800 {
         let rate = if at < 400 { 1_500 } else { 300 + jitter(at) };
         let target = world.step(HALF_SECOND, &[300 + jitter(at + 7_777), rate]).targets.remove(1);
-        if let Motive::Insured { highest } = target.motive {
+        if let Reason::Insured { highest } = target.reason {
             assert!((2_990.0..3_010.0).contains(&highest) && target.rate == highest, "{target:?}");
-            told = Some(target.motive.to_string());
+            told = Some(target.reason.to_string());
         }
     }
     assert!(told.as_ref().is_some_and(|told| told.contains("the highest rate known")), "{told:?}");
@@ -405,8 +405,8 @@ fn idle_models_leave_wake_at_once_and_those_with_a_minimum_stay() {
         assert_eq!(after(&mut world, 300).targets[0].standby, Standby::Cold, "{name}");
         let woken = world.step(HALF_SECOND, &[1, 0]);
         assert_eq!(
-            (woken.targets[0].standby, woken.targets[0].motive),
-            (Standby::Ready, Motive::Woken),
+            (woken.targets[0].standby, woken.targets[0].reason),
+            (Standby::Ready, Reason::Woken),
             "{name}"
         );
         assert!(woken.is_change && woken.targets[0].rate >= 1.0, "{name}");

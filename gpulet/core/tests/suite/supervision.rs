@@ -57,7 +57,7 @@ impl Witness {
     fn sees(&mut self, now: Micros, enabled: bool, effects: &[Effect], options: &SupervisionOptions) {
         for effect in effects {
             match effect {
-                Effect::Lost { .. } => {
+                Effect::Down { .. } => {
                     assert!(self.up || self.under_way.is_some(), "only what lives dies");
                     (self.up, self.under_way, self.down_us) = (false, None, Some(now));
                     self.deaths.push(now);

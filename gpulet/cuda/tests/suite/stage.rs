@@ -25,7 +25,7 @@ impl Ears {
 }
 
 impl PartitionWatch for Ears {
-    fn lost(&self, lane: u32, reason: &str) {
+    fn failed(&self, lane: u32, reason: &str) {
         self.0.lock().unwrap().push((lane, reason.to_owned()));
     }
 }

@@ -157,7 +157,7 @@ impl Session for FaultySession {
             Some(0xF2) => std::process::abort(),
             Some(0xF3) => panic!("planted"),
             Some(0xF4) => self.held.extend(data.cloned()),
-            Some(0xF5) => self.watch.lost(self.lane, "illegal address"),
+            Some(0xF5) => self.watch.failed(self.lane, "illegal address"),
             Some(0xF7) => std::thread::sleep(Duration::from_secs(1)),
             Some(0xF6) => return Err(RunError::Input("planted".to_owned())),
             _ => {}

@@ -129,7 +129,7 @@ pub struct Losses(Receiver<(u32, String)>);
 struct Watch(Sender<(u32, String)>);
 
 impl PartitionWatch for Watch {
-    fn lost(&self, lane: u32, reason: &str) {
+    fn failed(&self, lane: u32, reason: &str) {
         // A test that is not interested has dropped the receiver.
         let _dropped = self.0.send((lane, reason.to_owned()));
     }

@@ -1,9 +1,9 @@
-//! Devices, models and terms as a workload gives them: everything is checked here, and every fault named.
+//! Devices, models and inputs as a workload gives them: everything is checked here, and every fault named.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use gpulet_core::control::{ControlOptions, Model, Start, Targets, Terms};
+use gpulet_core::control::{ControlOptions, InitialGpulet, Model, PlanningInputs, Targets};
 use gpulet_core::interference::{Interference, NoInterference, Runner};
 use gpulet_core::placement::Policy;
 use gpulet_core::plan::Plan;
@@ -20,7 +20,7 @@ use crate::units::MICROSECOND;
 /// All that a run of the control loop is made from.
 #[derive(Debug)]
 pub(crate) struct Ground {
-    pub terms: Terms,
+    pub inputs: PlanningInputs,
     pub options: ControlOptions,
     /// In the order of the workload.
     pub models: Vec<Model>,
@@ -56,25 +56,25 @@ impl Ground {
                 interference.extend(section.names().map(|name| (name, found.clone())));
             }
         }
-        let start = |device: &Device| Start {
+        let start = |device: &Device| InitialGpulet {
             device: device.name.clone(),
             first_unit: 0,
             units: device.kind.sizes.last().copied().unwrap_or(device.kind.units),
         };
-        let terms = Terms {
+        let inputs = PlanningInputs {
             start: devices.iter().map(start).collect(),
             devices,
             policy: read_policy(setup.placement.as_deref().unwrap_or(&partition.policy))?,
             interference: Interference::NoInterference(NoInterference),
             quantile: Quantile::default(),
         };
-        terms.as_found(&models, &Targets::default()).map_err(|problem| fault("devices", problem))?;
+        inputs.initial_plan(&models, &Targets::default()).map_err(|problem| fault("devices", problem))?;
         let load = workload.models.iter().rev().map(|model| {
             let time = model.load.unwrap_or(partition.load);
             (model.model.clone(), time)
         });
         Ok(Some(Self {
-            terms,
+            inputs,
             options: options(partition, setup)?,
             models,
             interference,
@@ -109,7 +109,7 @@ impl Ground {
     /// The time of a batch times the part of the device that it takes, on every share that runs it in `longest`.
     fn device_times(&self, model: usize, rows: u32, longest: u64) -> impl Iterator<Item = u64> {
         let kinds: BTreeMap<&str, &DeviceKind> = self
-            .terms
+            .inputs
             .devices
             .iter()
             .map(|device| (device.kind.name.as_str(), device.kind.as_ref()))
@@ -123,7 +123,7 @@ impl Ground {
 
     /// Kind of a device by its name.
     pub(crate) fn kind_of(&self, device: &str) -> Option<&DeviceKind> {
-        let found = self.terms.devices.iter().find(|known| known.name == device);
+        let found = self.inputs.devices.iter().find(|known| known.name == device);
         found.map(|device| device.kind.as_ref())
     }
 
@@ -157,10 +157,10 @@ fn options(partition: &Partition, setup: &Setup) -> Result<ControlOptions, Workl
         scaling: scaling.to_owned(),
         idle_us: None,
         period_us: micros(partition.period),
-        believes_learned: read_belief(&partition.interference)?,
+        uses_learned: read_belief(&partition.interference)?,
         rollout: RolloutOptions {
             prepare_us: micros(partition.prepare_timeout),
-            probation_us: micros(partition.probation),
+            bake_us: micros(partition.bake_time),
             ..RolloutOptions::default()
         },
     })

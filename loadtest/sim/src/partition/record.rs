@@ -36,7 +36,7 @@ pub(crate) struct Record {
 
 impl Record {
     pub fn new(workload: &Workload, ground: &Ground) -> Self {
-        let costs = ground.terms.devices.iter().map(|device| (device.name.clone(), device.cost));
+        let costs = ground.inputs.devices.iter().map(|device| (device.name.clone(), device.cost));
         Self {
             there_are: workload.lanes.count,
             costs: costs.collect(),

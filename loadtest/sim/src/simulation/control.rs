@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use gpulet_core::control::{Effect, Event, Look, Looked, NotAccepted};
+use gpulet_core::control::{Effect, Event, LoadReport, ModelLoad, PlanRejected};
 use gpulet_core::rollout::{self, Epoch, GpuletId, Step, StepId, Switch};
 use gpulet_core::time::Micros;
 use lane_plan::Version;
@@ -23,11 +23,11 @@ impl Simulation {
     /// Puts the plan in force that the run begins with: a fixed one, or every model on every device.
     pub(super) fn begin_control(&mut self) -> Result<(), SimError> {
         let Some(partition) = &self.partition else { return Ok(()) };
-        let refused = |why: NotAccepted| cannot_begin("partition.plan", why.to_string());
+        let refused = |why: PlanRejected| cannot_begin("partition.plan", why.to_string());
         let first = match &partition.ground.plan {
             Some(plan) => {
                 let accepted = partition.controller.accept(&partition.ground.models, plan);
-                Event::ByHand(accepted.map_err(refused)?)
+                Event::OperatorPlan(accepted.map_err(refused)?)
             }
             None => self.look_of(partition),
         };
@@ -71,9 +71,9 @@ impl Simulation {
         let looked = (0..).zip(partition.ground.models.iter().zip(&partition.counts));
         let looked = looked.map(|(number, (model, counts))| {
             let seen = lane_plan::load_of(&snapshot, ModelId(number), *counts, 0);
-            Looked { model: model.clone(), seen }
+            ModelLoad { model: model.clone(), seen }
         });
-        Event::Look(Look { models: looked.collect(), ran: partition.ran() })
+        Event::Load(LoadReport { models: looked.collect(), ran: partition.ran() })
     }
 
     /// What the router said of lanes since: to be told at once.
@@ -123,8 +123,8 @@ impl Simulation {
             Effect::Rollout(rollout::Effect::Ended { outcome, .. }) => partition.record.ended(&outcome),
             Effect::NoPlan { reason } => partition.record.no_plan(&reason),
             Effect::Rollout(rollout::Effect::Incident { .. } | rollout::Effect::PlanNeeded { .. })
-            | Effect::ByHand { .. }
-            | Effect::ByHandLost
+            | Effect::OperatorPlanEnded { .. }
+            | Effect::OperatorPlanReleased
             | Effect::Evicted { .. } => {}
         }
         Ok(())
@@ -273,6 +273,6 @@ impl Simulation {
         {
             self.figures.lanes(now, 0, -1);
         }
-        partition.said.push_back(rollout::Event::AtRest(gpulet));
+        partition.said.push_back(rollout::Event::Drained(gpulet));
     }
 }

@@ -93,11 +93,11 @@ fn what_is_learned_of_neighbours_predicts_them_and_keeps_the_objectives_that_ign
     let (ignorant, told) = run(&steady(COSTLY, "none", ""));
     let (report, figures) = run(&steady(COSTLY, "learned", ""));
     let [known] = figures.interference.as_slice() else { panic!("{figures:?}") };
-    assert!(known.believed && known.error.unwrap().mean_pct < 5.0, "{known:?}");
-    assert!(known.error_of_none.unwrap().mean_pct > 15.0, "{known:?}");
+    assert!(known.used_by_plans && known.error.unwrap().mean_pct < 5.0, "{known:?}");
+    assert!(known.error_uncorrected.unwrap().mean_pct > 15.0, "{known:?}");
     // What it costs is known where nothing is done about it too.
     let unheeded = &told.interference.first().unwrap();
-    assert!(!unheeded.believed && unheeded.observations > 200, "{unheeded:?}");
+    assert!(!unheeded.used_by_plans && unheeded.observations > 200, "{unheeded:?}");
     assert!(unheeded.error.unwrap().mean_pct < 5.0, "{unheeded:?}");
     assert!(report.attainment >= 0.99, "{}", report.attainment);
     assert!(ignorant.attainment < 0.95, "{}", ignorant.attainment);

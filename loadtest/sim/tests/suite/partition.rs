@@ -157,10 +157,10 @@ fn the_same_seed_gives_the_same_bytes_and_another_one_others() {
 }
 
 #[test]
-fn noise_and_stalls_and_short_probations_break_no_promise() {
+fn noise_and_stalls_and_short_bake_times_break_no_promise() {
     for (seed, policy) in [(1, "deadline"), (2, "triton"), (3, "nexus")] {
         let noise = "cv = 0.2\nspread = 0.2\nstalls = { every = \"5s\", time = \"50ms\" }";
-        let workload = shifting("probation = \"100ms\"\nload = \"3s\"\nperiod = \"500ms\"", noise);
+        let workload = shifting("bake_time = \"100ms\"\nload = \"3s\"\nperiod = \"500ms\"", noise);
         let workload = workload.with_seed(seed).lasting(130_000_000_000).unwrap();
         let report = run(&workload, &checked(policy));
         assert_eq!((report.requests.failed, report.requests.unfinished), (0, 0), "{policy}");

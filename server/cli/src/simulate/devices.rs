@@ -65,12 +65,12 @@ pub fn notes(label: &str, run: &Report) -> Vec<String> {
         ));
     }
     for known in &figures.interference {
-        let (Some(error), Some(none)) = (known.error, known.error_of_none) else { continue };
+        let (Some(error), Some(none)) = (known.error, known.error_uncorrected) else { continue };
         if none.mean_pct >= WORTH_TELLING {
             notes.push(format!(
                 "{label}: batch times beside neighbours on `{}` were predicted {:.1} % off in the mean ({:.1} % at the 90th \
                  percentile); {:.1} % ({:.1} %) as if neighbours changed nothing",
-                known.kind, error.mean_pct, error.p90_pct, none.mean_pct, none.p90_pct
+                known.device_type, error.mean_pct, error.p90_pct, none.mean_pct, none.p90_pct
             ));
         }
     }

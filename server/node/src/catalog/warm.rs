@@ -2,8 +2,8 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use gpulet::{Home, LaneHandle};
-use gpulet_core::warm_pool::{Warm, WarmPool};
+use gpulet::{CoreSet, LaneHandle};
+use gpulet_core::warm_pool::{WarmPool, WarmSession};
 use models::engine::Session;
 use router_core::ModelId;
 use serde::Serialize;
@@ -25,7 +25,7 @@ pub struct Ready {
 pub(super) struct WarmSessions(Mutex<Counted>);
 
 struct Counted {
-    pool: WarmPool<(ModelId, Home), Ready>,
+    pool: WarmPool<(ModelId, CoreSet), Ready>,
     taken: u64,
     loaded: u64,
 }
@@ -62,9 +62,9 @@ pub struct Kept {
 impl Catalog {
     /// A session of a version that was kept and can run on a lane.
     pub fn take_warm(&self, loaded: &Loaded, lane: &LaneHandle, rows: u32) -> Option<Ready> {
-        let home = lane.partition().home()?;
+        let core_set = lane.partition().core_set()?;
         let mut kept = self.warm.lock();
-        let warm = kept.pool.take(&(loaded.id, home), rows)?;
+        let warm = kept.pool.take(&(loaded.id, core_set), rows)?;
         kept.taken += 1;
         Some(warm.session)
     }
@@ -72,10 +72,10 @@ impl Catalog {
     /// Keeps a session that ran on a lane, or was made for it, where it takes `bytes`; drops it where sessions cannot
     /// leave their gpulet.
     pub async fn keep_warm(&self, loaded: &Loaded, lane: &LaneHandle, ready: Ready, bytes: u64) {
-        let dropped = match lane.partition().home() {
-            Some(home) => {
-                let (device, key, rows) = (home.device.clone(), (loaded.id, home), ready.rows);
-                self.warm.lock().pool.keep(Warm { device, key, rows, bytes, session: ready })
+        let dropped = match lane.partition().core_set() {
+            Some(core_set) => {
+                let (device, key, rows) = (core_set.device.clone(), (loaded.id, core_set), ready.rows);
+                self.warm.lock().pool.insert(WarmSession { device, key, rows, bytes, session: ready })
             }
             None => vec![ready],
         };
@@ -84,13 +84,13 @@ impl Catalog {
 
     /// Leaves the sessions that are kept on a device no more than some bytes.
     pub async fn fit_warm(&self, device: &str, bytes: u64) {
-        let dropped = self.warm.lock().pool.fit(device, bytes);
+        let dropped = self.warm.lock().pool.shrink_to(device, bytes);
         self.drop_aside(dropped.into_iter().map(|ready| ready.session).collect()).await;
     }
 
     /// Drops what is kept of a version.
     pub(super) async fn forget_warm(&self, id: ModelId) {
-        let dropped = self.warm.lock().pool.forget(|(of, _)| *of == id);
+        let dropped = self.warm.lock().pool.remove_where(|(of, _)| *of == id);
         self.drop_aside(dropped.into_iter().map(|ready| ready.session).collect()).await;
     }
 

@@ -286,7 +286,7 @@ pub struct Partition {
     pub period: TimeSpan,
     /// How long the old gpulets are kept after a change, so that there is a way back.
     #[serde(serialize_with = "units::text")]
-    pub probation: TimeSpan,
+    pub bake_time: TimeSpan,
     /// How long loading one model on one gpulet may take.
     #[serde(serialize_with = "units::text")]
     pub prepare_timeout: TimeSpan,
@@ -308,7 +308,7 @@ impl Default for Partition {
             interference: Interference::default(),
             idle: None,
             period: TimeSpan(Duration::from_secs(1)),
-            probation: TimeSpan(Duration::from_secs(3)),
+            bake_time: TimeSpan(Duration::from_secs(3)),
             prepare_timeout: TimeSpan(Duration::from_secs(120)),
             warm_pool: 16,
             frozen: false,

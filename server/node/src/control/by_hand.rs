@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use gpulet_core::control::{InForce, NotAccepted};
+use gpulet_core::control::{InForce, PlanRejected};
 use gpulet_core::id::{Epoch, ProposalId};
 use gpulet_core::rollout::Outcome;
 use serde::Serialize;
@@ -63,11 +63,11 @@ pub fn refusal(why: &str) -> Refusal {
 }
 
 /// Why it is not even tried, for clients.
-pub fn not_accepted(why: NotAccepted) -> Refusal {
+pub fn not_accepted(why: PlanRejected) -> Refusal {
     match why {
-        NotAccepted::Frozen => refusal("gpulets are frozen: POST /v2/partition/thaw first"),
-        NotAccepted::Malformed(reason) => Refusal::new(Reason::Malformed, reason),
-        NotAccepted::Unknown(reason) => Refusal::new(Reason::PlanRefused, reason),
-        NotAccepted::Impossible(error) => Refusal::new(Reason::Malformed, format!("gpulets: {error}")),
+        PlanRejected::Frozen => refusal("gpulets are frozen: POST /v2/partition/thaw first"),
+        PlanRejected::Malformed(reason) => Refusal::new(Reason::Malformed, reason),
+        PlanRejected::Unknown(reason) => Refusal::new(Reason::PlanRefused, reason),
+        PlanRejected::Impossible(error) => Refusal::new(Reason::Malformed, format!("gpulets: {error}")),
     }
 }

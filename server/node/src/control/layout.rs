@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use gpulet::{Home, LaneHandle};
+use gpulet::{CoreSet, LaneHandle};
 use gpulet_core::control::Model;
 use gpulet_core::rollout::{GpuletId, Step, Switch};
 use lane_plan::Version;
@@ -183,18 +183,18 @@ impl Layout {
 
     /// Drops what is kept where gpulets take its memory.
     async fn make_room(&self, lane: &LaneHandle) {
-        let Some(home) = lane.partition().home() else { return };
-        let free = self.lanes().free.get(&home.device).copied();
+        let Some(core_set) = lane.partition().core_set() else { return };
+        let free = self.lanes().free.get(&core_set.device).copied();
         if let Some(free) = free {
-            self.catalog.fit_warm(&home.device, free).await;
+            self.catalog.fit_warm(&core_set.device, free).await;
         }
     }
 
     /// Hears how many bytes gpulets leave on a gpulet's device, where sessions may be kept. A step that ends late goes by
     /// what was heard last.
     pub fn leave_free(&self, gpulet: GpuletId, free_bytes: impl Fn(&str) -> Option<u64>) {
-        let home = self.lane_of(gpulet).ok().and_then(|lane| lane.partition().home());
-        let Some(Home { device, .. }) = home else { return };
+        let core_set = self.lane_of(gpulet).ok().and_then(|lane| lane.partition().core_set());
+        let Some(CoreSet { device, .. }) = core_set else { return };
         if let Some(free) = free_bytes(&device) {
             self.lanes().free.insert(device, free);
         }
@@ -265,7 +265,7 @@ impl Layout {
     /// Why it is not in force; the one before is then.
     pub async fn refresh(&self) -> Result<(), String> {
         let Some((mut switch, _)) = self.lanes().in_force.clone() else { return Ok(()) };
-        switch.rest.clear();
+        switch.draining.clear();
         switch.active.iter_mut().for_each(|active| active.after.clear());
         self.switch(&switch).await
     }

@@ -2,23 +2,23 @@
 
 use std::collections::BTreeMap;
 
-use gpulet_core::control::{Counts, Ran, Seen};
+use gpulet_core::control::{BatchTotals, Counts, ModelCounts};
 use gpulet_core::rollout::GpuletId;
 use router_core::Snapshot;
 
 use crate::catalog::Loaded;
 
 /// A version by now.
-pub fn seen(loaded: &Loaded, snapshot: &Snapshot) -> Seen {
+pub fn seen(loaded: &Loaded, snapshot: &Snapshot) -> ModelCounts {
     let crate::catalog::Counts { rows, answered, late, failed } = loaded.statistics.counts();
     let counts = Counts { rows, answered, late, failed };
     lane_plan::load_of(snapshot, loaded.id, counts, u64::from(loaded.place.waiting()))
 }
 
 /// Batches of a version on lanes that are gpulets.
-pub fn ran(loaded: &Loaded, gpulets: &BTreeMap<u32, GpuletId>) -> Vec<Ran> {
+pub fn ran(loaded: &Loaded, gpulets: &BTreeMap<u32, GpuletId>) -> Vec<BatchTotals> {
     let ran = loaded.statistics.lane_batches().into_iter().filter_map(|batches| {
-        Some(Ran {
+        Some(BatchTotals {
             gpulet: *gpulets.get(&batches.lane)?,
             number: gpulet_core::id::ModelId(loaded.id.0),
             rows: batches.rows,

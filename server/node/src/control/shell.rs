@@ -119,7 +119,7 @@ impl Hands {
                 return;
             }
             if events.send(Event::Switched { epoch }).await.is_ok() {
-                for gpulet in switch.rest {
+                for gpulet in switch.draining {
                     tokio::spawn(rest(Arc::clone(&layout), gpulet, events.clone()));
                 }
             }
@@ -129,7 +129,7 @@ impl Hands {
 
 async fn rest(layout: Arc<Layout>, gpulet: GpuletId, events: mpsc::Sender<Event>) {
     layout.at_rest(gpulet).await;
-    let _ = events.send(Event::AtRest(gpulet)).await;
+    let _ = events.send(Event::Drained(gpulet)).await;
 }
 
 /// A rollout alone on real lanes, with nobody who makes plans: what tests of its hands need.

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use gpulet_core::control::{Controller, Effect, Event, Look, Looked, NotPlanned, Question, Ran};
+use gpulet_core::control::{
+    BatchTotals, Controller, Effect, Event, LoadReport, ModelLoad, NoPlan, PlanRequest,
+};
 use gpulet_core::id::ProposalId;
 use gpulet_core::plan::Plan;
 use gpulet_core::rollout::{self, GpuletId, Outcome};
@@ -122,9 +124,9 @@ impl Task {
         self.report_broken(&snapshot);
         self.refresh(&models).await;
         let known = self.terms.models(&models).into_iter().zip(&models);
-        let looked = known.map(|(model, loaded)| Looked { model, seen: load::seen(loaded, &snapshot) });
-        let look = Look { models: looked.collect(), ran: self.ran(&models) };
-        let question = self.turn(Event::Look(look));
+        let looked = known.map(|(model, loaded)| ModelLoad { model, seen: load::seen(loaded, &snapshot) });
+        let look = LoadReport { models: looked.collect(), ran: self.ran(&models) };
+        let question = self.turn(Event::Load(look));
         self.interference.tell(&self.controller.interference());
         if let Some(question) = question {
             self.plan(question).await;
@@ -132,7 +134,7 @@ impl Task {
     }
 
     /// What the lanes of gpulets in force ran so far.
-    fn ran(&self, models: &[Arc<Loaded>]) -> Vec<Ran> {
+    fn ran(&self, models: &[Arc<Loaded>]) -> Vec<BatchTotals> {
         let active = self.controller.rollout().active();
         let gpulets: BTreeMap<u32, GpuletId> =
             active.filter_map(|(gpulet, _)| Some((self.hands.lane_number(gpulet)?, gpulet))).collect();
@@ -165,18 +167,18 @@ impl Task {
         }
     }
 
-    async fn plan(&mut self, question: Box<Question>) {
+    async fn plan(&mut self, question: Box<PlanRequest>) {
         // A load under way would miss the lanes to come: after it.
         let Some(held) = self.catalog.hold_models() else {
-            let busy = question.refused(NotPlanned::Busy);
+            let busy = question.refused(NoPlan::Busy);
             let again = self.turn(Event::Planned(busy));
             debug_assert!(again.is_none(), "a plan is asked for at a look only");
             return;
         };
-        let unasked = question.refused(NotPlanned::Busy);
+        let unasked = question.refused(NoPlan::Busy);
         let answer = match tokio::task::spawn_blocking(move || question.answer()).await {
             Ok(answer) => answer,
-            Err(error) => unasked.because(NotPlanned::Impossible(error.to_string())),
+            Err(error) => unasked.because(NoPlan::Impossible(error.to_string())),
         };
         self.held = Some(held);
         let again = self.turn(Event::Planned(answer));
@@ -190,7 +192,7 @@ impl Task {
         let held = self.held.take().or_else(|| self.catalog.hold_models());
         let held = held
             .ok_or_else(|| by_hand::refusal("a model is loaded or unloaded just now: ask again after it"))?;
-        Ok((Event::ByHand(accepted), held))
+        Ok((Event::OperatorPlan(accepted), held))
     }
 
     fn rollout(&mut self, event: rollout::Event) {
@@ -199,7 +201,7 @@ impl Task {
     }
 
     /// One turn of the loop, and all that follows from it but a plan to be made.
-    fn turn(&mut self, event: Event) -> Option<Box<Question>> {
+    fn turn(&mut self, event: Event) -> Option<Box<PlanRequest>> {
         let (mut effects, mut question) = (Vec::new(), None);
         self.controller.handle(self.hands.now(), event, &mut effects);
         for effect in effects {
@@ -211,8 +213,8 @@ impl Task {
                         self.ended(proposal, &outcome);
                     }
                 }
-                Effect::ByHand { proposal, answer } => self.by_hand.ended(proposal, answer),
-                Effect::ByHandLost => {
+                Effect::OperatorPlanEnded { proposal, answer } => self.by_hand.ended(proposal, answer),
+                Effect::OperatorPlanReleased => {
                     tracing::warn!("the plan that was put in force by hand cannot hold any more");
                 }
                 Effect::NoPlan { reason } => {

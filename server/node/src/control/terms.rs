@@ -7,7 +7,7 @@ use std::time::Duration;
 use gpulet::{CoresDevice, DeviceInfo};
 #[cfg(test)]
 pub use gpulet_core::control::Targets;
-use gpulet_core::control::{self, Model, Start};
+use gpulet_core::control::{self, InitialGpulet, Model};
 use gpulet_core::interference::{Interference, NoInterference};
 use gpulet_core::placement::Policy;
 use gpulet_core::problem::{Device, DeviceKind};
@@ -29,7 +29,7 @@ pub type Known = Result<Arc<[Profile]>, String>;
 /// What stays the same from plan to plan.
 pub struct Terms {
     own: Arc<Devices>,
-    terms: control::Terms,
+    terms: control::PlanningInputs,
     /// By number: a version that is loaded anew has another. Those that are gone are forgotten at the next look.
     known: Mutex<BTreeMap<u32, Known>>,
 }
@@ -56,12 +56,12 @@ fn planned_with(info: &DeviceInfo) -> Device {
 impl Terms {
     /// Of these devices.
     pub fn new(own: Arc<Devices>, policy: Policy) -> Self {
-        let start = own.start().iter().map(|share| Start {
+        let start = own.start().iter().map(|share| InitialGpulet {
             device: share.device.clone(),
             first_unit: share.first_unit,
             units: share.units,
         });
-        let terms = control::Terms {
+        let terms = control::PlanningInputs {
             devices: own.infos().map(planned_with).collect(),
             start: start.collect(),
             policy,
@@ -72,7 +72,7 @@ impl Terms {
     }
 
     /// For the control loop.
-    pub fn terms(&self) -> &control::Terms {
+    pub fn terms(&self) -> &control::PlanningInputs {
         &self.terms
     }
 
@@ -100,8 +100,8 @@ impl Terms {
 
     /// The plan that a server starts with.
     #[cfg(test)]
-    pub fn as_found(&self, models: &[Arc<Loaded>], targets: &Targets) -> Result<Planned, String> {
-        self.terms.as_found(&self.models(models), targets)
+    pub fn initial_plan(&self, models: &[Arc<Loaded>], targets: &Targets) -> Result<Planned, String> {
+        self.terms.initial_plan(&self.models(models), targets)
     }
 }
 

@@ -151,7 +151,7 @@ async fn changes_under_load(count: usize) {
     let terms = Terms::new(Arc::clone(node.devices()), Policy::default());
     let units = u32::try_from(cores.len()).unwrap();
     let layout = Layout::new(Arc::clone(&catalog), Arc::clone(node.devices()), losses().0, catalog.lanes());
-    let options = RolloutOptions { probation_us: Micros(2_000), ..RolloutOptions::default() };
+    let options = RolloutOptions { bake_us: Micros(2_000), ..RolloutOptions::default() };
     let mut shell = Shell::new(Rollout::new(options).unwrap(), Arc::new(layout));
 
     let seen = Arc::new(Seen::default());
@@ -160,7 +160,7 @@ async fn changes_under_load(count: usize) {
         .flat_map(|(model, ..)| (0..CLIENTS).map(move |number| (*model, number)))
         .map(|(model, number)| tokio::spawn(client(Arc::clone(&node), model, number, Arc::clone(&seen))))
         .collect();
-    let found = terms.as_found(&models, &Targets::default()).unwrap();
+    let found = terms.initial_plan(&models, &Targets::default()).unwrap();
     let outcome = change(&mut shell, Proposal::new(&found.plan, &found.problem).unwrap()).await;
     assert_eq!(outcome, Outcome::Done);
     let problem = terms.plan(&models, &Targets::default(), None).unwrap().problem;

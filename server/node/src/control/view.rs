@@ -22,7 +22,7 @@ pub struct View {
     /// Whether an operator holds gpulets as they are.
     frozen: bool,
     /// Whether the plan in force is an operator's, and stays until `POST /v2/partition/thaw`.
-    by_hand: bool,
+    operator_plan: bool,
     /// Whether a change is under way.
     changing: bool,
     /// Number of the table in force; 0 before the first.
@@ -60,7 +60,7 @@ struct ModelRow {
     rate: f64,
     target: f64,
     /// Why that is planned for.
-    because: String,
+    reason: String,
     /// Rows a second that the plan serves, by its prediction.
     capacity: f64,
     /// Part of the requests answered within the objective at the last look.
@@ -100,7 +100,7 @@ pub fn of(controller: &Controller, models: &[Arc<Loaded>], warm: Kept, now: Micr
             name: loaded.name.clone(),
             rate: known.rate,
             target: known.target,
-            because: known.because,
+            reason: known.reason,
             capacity: own().map(|slot| slot.capacity).sum(),
             attainment: known.attainment,
             predicted_worst_ms: own().map(|slot| slot.worst_us / 1e3).reduce(f64::max),
@@ -111,7 +111,7 @@ pub fn of(controller: &Controller, models: &[Arc<Loaded>], warm: Kept, now: Micr
     View {
         uptime_s: now.as_secs_f64(),
         frozen: rollout.is_frozen(),
-        by_hand: controller.is_by_hand(),
+        operator_plan: controller.has_operator_plan(),
         changing: !rollout.is_idle(),
         epoch: rollout.epoch(),
         share: latest.share(),

@@ -22,9 +22,9 @@ impl LaneSink for GoneSink {
         self.next.report(report);
     }
 
-    fn gone(&self, lane: u32) {
+    fn failed(&self, lane: u32) {
         // The router first: it must have forgotten this lane before another of its number comes.
-        self.next.gone(lane);
-        self.watch.lost(lane, "its thread panicked");
+        self.next.failed(lane);
+        self.watch.failed(lane, "its thread panicked");
     }
 }

@@ -9,11 +9,11 @@ struct Unheard;
 impl LaneSink for Unheard {
     fn report(&self, _: LaneReport) {}
 
-    fn gone(&self, _: u32) {}
+    fn failed(&self, _: u32) {}
 }
 
 impl PartitionWatch for Unheard {
-    fn lost(&self, _: u32, _: &str) {}
+    fn failed(&self, _: u32, _: &str) {}
 }
 
 #[test]

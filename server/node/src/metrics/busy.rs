@@ -33,8 +33,8 @@ impl LaneSink for BusySink {
         self.next.report(report);
     }
 
-    fn gone(&self, lane: u32) {
-        self.next.gone(lane);
+    fn failed(&self, lane: u32) {
+        self.next.failed(lane);
     }
 }
 
@@ -55,7 +55,7 @@ mod tests {
             self.0.lock().unwrap().push(report.token);
         }
 
-        fn gone(&self, lane: u32) {
+        fn failed(&self, lane: u32) {
             self.0.lock().unwrap().push(lane.into());
         }
     }
@@ -72,7 +72,7 @@ mod tests {
                 let outcome = BatchOutcome::Done(Vec::new());
                 sink.report(LaneReport { lane: 3, token, ended: Instant::now(), compute, outcome });
             }
-            sink.gone(3);
+            sink.failed(3);
         });
         assert_eq!(*heard.0.lock().unwrap(), [7, 8, 3]);
         assert!(handle.render().contains("tessera_lane_busy_us_total{lane=\"3\"} 4"), "{}", handle.render());

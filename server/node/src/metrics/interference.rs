@@ -7,7 +7,7 @@ use metrics::Gauge;
 
 use super::names;
 
-/// A gauge of each kind of device and belief, made when there is something to say.
+/// A gauge of each device_type of device and belief, made when there is something to say.
 #[derive(Default)]
 pub struct InterferenceMetrics {
     kinds: BTreeMap<String, (Gauge, Gauge)>,
@@ -16,13 +16,14 @@ pub struct InterferenceMetrics {
 impl InterferenceMetrics {
     /// Sets what is known by now.
     pub fn tell(&mut self, entries: &[InterferenceEntry]) {
-        for InterferenceEntry { kind, error, error_of_none, .. } in entries {
-            let (Some(learned), Some(none)) = (error, error_of_none) else { continue };
+        for InterferenceEntry { device_type, error, error_uncorrected, .. } in entries {
+            let (Some(learned), Some(none)) = (error, error_uncorrected) else { continue };
             let gauge = |belief: &'static str| {
-                let labels = [(names::KIND, kind.clone()), (names::INTERFERENCE, belief.to_owned())];
+                let labels = [(names::KIND, device_type.clone()), (names::INTERFERENCE, belief.to_owned())];
                 metrics::gauge!(names::INTERFERENCE_ERROR.name, &labels)
             };
-            let gauges = self.kinds.entry(kind.clone()).or_insert_with(|| (gauge("learned"), gauge("none")));
+            let gauges =
+                self.kinds.entry(device_type.clone()).or_insert_with(|| (gauge("learned"), gauge("none")));
             gauges.0.set(learned.mean_pct / 100.0);
             gauges.1.set(none.mean_pct / 100.0);
         }

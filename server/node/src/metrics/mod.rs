@@ -100,13 +100,13 @@ mod tests {
     fn learned() -> InterferenceEntry {
         let error = |mean_pct| Some(ErrorEntry { mean_pct, p90_pct: 30.0 });
         InterferenceEntry {
-            kind: "cpu".to_owned(),
-            believed: true,
+            device_type: "cpu".to_owned(),
+            used_by_plans: true,
             observations: 40,
             weights: [1.25, 0.0, 0.0, 0.0],
             margin: 0.0,
             error: error(2.5),
-            error_of_none: error(20.0),
+            error_uncorrected: error(20.0),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Changes as numbers: what devices hold and what workloads are served, with any subset of the changes made.
+//! Changes as numbers: what devices hold and what workloads are served, with any subset of the changes existing.
 
 use super::super::message::Refusal;
 use super::ROUNDING;
@@ -79,7 +79,7 @@ pub(super) struct Space {
     pub items: Vec<usize>,
 }
 
-/// Which changes were made, or are being made.
+/// Which changes were existing, or are being existing.
 pub(super) type Subset = Vec<bool>;
 
 fn has(subset: &Subset, item: usize) -> bool {
@@ -95,7 +95,7 @@ pub(super) enum PutOff {
     Device,
 }
 
-/// All changes and what they are made to.
+/// All changes and what they are existing to.
 #[derive(Clone, Debug, Default)]
 pub(super) struct State {
     pub items: Vec<Item>,
@@ -104,8 +104,8 @@ pub(super) struct State {
     /// Requests a second before the changes, by workload.
     pub levels: Vec<f64>,
     /// What each workload must keep.
-    pub floors: Vec<f64>,
-    /// The first may not be made before the second.
+    pub guaranteed: Vec<f64>,
+    /// The first may not be existing before the second.
     pub bonds: Vec<(usize, usize)>,
 }
 
@@ -173,15 +173,15 @@ impl State {
                 || self.active(space, done, wave) > space.gpulets)
     }
 
-    fn is_low(level: f64, floor: f64) -> bool {
-        level < floor - ROUNDING * floor.abs()
+    fn is_low(level: f64, least: f64) -> bool {
+        level < least - ROUNDING * least.abs()
     }
 
     /// Requests a second by workload after a wave.
     fn levels_after(&self, done: &Subset, wave: &Subset) -> Vec<f64> {
         let mut levels = self.levels.clone();
-        let made = self.items.iter().enumerate().filter(|(at, _)| has(done, *at) || has(wave, *at));
-        for (workload, rate) in made.flat_map(|(_, item)| &item.rates) {
+        let existing = self.items.iter().enumerate().filter(|(at, _)| has(done, *at) || has(wave, *at));
+        for (workload, rate) in existing.flat_map(|(_, item)| &item.rates) {
             if let Some(level) = levels.get_mut(*workload) {
                 *level += rate;
             }
@@ -191,14 +191,14 @@ impl State {
 
     fn lacking(&self, done: &Subset, wave: &Subset) -> Option<(usize, f64, f64)> {
         let levels = self.levels_after(done, wave);
-        let mut rows = levels.into_iter().zip(&self.floors).enumerate();
-        rows.find_map(|(at, (level, floor))| Self::is_low(level, *floor).then_some((at, level, *floor)))
+        let mut rows = levels.into_iter().zip(&self.guaranteed).enumerate();
+        rows.find_map(|(at, (level, least))| Self::is_low(level, *least).then_some((at, level, *least)))
     }
 
     /// Whether memory, numbers, units and rates all allow a wave.
     pub fn is_legal(&self, done: &Subset, wave: &Subset) -> bool {
-        let made = |at: usize| has(done, at) || has(wave, at);
-        self.bonds.iter().all(|(first, second)| !made(*first) || made(*second))
+        let existing = |at: usize| has(done, at) || has(wave, at);
+        self.bonds.iter().all(|(first, second)| !existing(*first) || existing(*second))
             && self.lacking(done, wave).is_none()
             && !self.spaces.iter().any(|space| self.is_overfull(space, done, wave))
     }
@@ -276,8 +276,8 @@ impl State {
             let gpulets = self.active(space, done, &left);
             return Refusal::Gpulets { device, gpulets, most: space.gpulets };
         }
-        let (at, left, floor) = self.lacking(done, &left).unwrap_or_default();
-        Refusal::Capacity { workload: self.workloads.get(at).cloned().unwrap_or_default(), left, floor }
+        let (at, left, least) = self.lacking(done, &left).unwrap_or_default();
+        Refusal::Capacity { workload: self.workloads.get(at).cloned().unwrap_or_default(), left, least }
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use gpulet_core::plan::Gpulet;
 use gpulet_core::rollout::{GpuletId, Step, StepId};
-use gpulet_core::warm_pool::{Warm, WarmPool};
+use gpulet_core::warm_pool::{WarmPool, WarmSession};
 
 use super::plans::{BASE_BYTES, GPULET_BYTES, arena_bytes, weights_bytes};
 
@@ -115,7 +115,7 @@ impl Devices {
         if let Some(body) = self.bodies.get_mut(&gpulet) {
             body.last = id;
             let device = body.device.clone();
-            drop(self.warm.fit(&device, free));
+            drop(self.warm.shrink_to(&device, free));
             self.assert_fits(&device, step);
         }
     }
@@ -135,9 +135,9 @@ impl Devices {
                 if let Some(rows) = rows {
                     let (key, bytes) =
                         ((device.clone(), model.clone()), weights_bytes(model) + arena_bytes(rows));
-                    let warm = Warm { device: device.clone(), key, rows, bytes, session: () };
-                    drop(self.warm.keep(warm));
-                    drop(self.warm.fit(&device, free));
+                    let warm = WarmSession { device: device.clone(), key, rows, bytes, session: () };
+                    drop(self.warm.insert(warm));
+                    drop(self.warm.shrink_to(&device, free));
                     self.assert_fits(&device, step);
                 }
             }

@@ -15,7 +15,7 @@ enum Move {
     Answer {
         good: bool,
     },
-    /// Nobody answers, until a deadline or the end of probation.
+    /// Nobody answers, until a deadline or the end of bake_time.
     Silence,
     /// A gpulet comes to rest, if one may.
     Rest(u8),
@@ -92,7 +92,7 @@ impl Run {
             }
             self.waiting.in_force = epoch;
             self.waiting.resting.retain(|id| !switch.active.iter().any(|active| active.id == *id));
-            self.waiting.resting.extend(switch.rest);
+            self.waiting.resting.extend(switch.draining);
             self.tell(Event::Switched { epoch });
         }
     }
@@ -117,7 +117,7 @@ impl Run {
             Move::Rest(at) => {
                 if let Some(id) = self.pick(&self.waiting.resting, at) {
                     self.waiting.resting.retain(|other| *other != id);
-                    self.tell(Event::AtRest(id));
+                    self.tell(Event::Drained(id));
                 }
             }
             Move::Fault(at) => {
@@ -132,7 +132,7 @@ impl Run {
             }
             Move::Gone(at) => {
                 let device = DEVICES[usize::from(at) % DEVICES.len()].to_owned();
-                self.tell(Event::DeviceGone { device, reason });
+                self.tell(Event::DeviceRemoved { device, reason });
             }
             Move::Abort => self.tell(Event::Abort),
             Move::Freeze => self.tell(Event::Freeze),

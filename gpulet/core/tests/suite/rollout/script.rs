@@ -56,8 +56,8 @@ impl Script {
     /// Confirms a table, with all that rests at rest at once.
     pub fn confirm(&mut self, switch: &Switch) -> Vec<Effect> {
         let mut effects = self.tell(Event::Switched { epoch: switch.epoch });
-        for id in &switch.rest {
-            effects.extend(self.tell(Event::AtRest(*id)));
+        for id in &switch.draining {
+            effects.extend(self.tell(Event::Drained(*id)));
         }
         effects
     }
@@ -68,7 +68,7 @@ impl Script {
         self.tell_after(wake.since(self.now).0, Event::Tick)
     }
 
-    /// From a proposal to the end of its probation, with nothing going wrong; every effect in order.
+    /// From a proposal to the end of its bake_time, with nothing going wrong; every effect in order.
     pub fn reach(&mut self, gpulets: Vec<Gpulet>) -> Vec<Effect> {
         let effects = self.propose(gpulets);
         let mut all = self.carry_out(effects);
@@ -87,7 +87,7 @@ impl Script {
     }
 
     pub fn words(&self) -> Vec<String> {
-        self.machine.history().map(|entry| entry.words.clone()).collect()
+        self.machine.history().map(|entry| entry.message.clone()).collect()
     }
 }
 

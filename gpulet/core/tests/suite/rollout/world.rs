@@ -51,7 +51,7 @@ pub fn options() -> RolloutOptions {
         switch_us: Micros(20_000),
         drain_us: Micros(300_000),
         close_us: Micros(50_000),
-        probation_us: Micros(200_000),
+        bake_us: Micros(200_000),
         attempts: 3,
         history: 64,
     }
@@ -376,7 +376,7 @@ impl World {
             assert!(body.is_some() || losses < self.losses, "{} does not exist", active.id);
         }
         self.resting.retain(|id| !switch.active.iter().any(|active| active.id == *id));
-        self.resting.extend(switch.rest.iter().copied().filter(exists));
+        self.resting.extend(switch.draining.iter().copied().filter(exists));
         let active = switch.active.into_iter().filter(|active| exists(&active.id));
         self.active = active.map(|active| (active.id, (active.gpulet, active.after))).collect();
     }
@@ -410,7 +410,7 @@ impl World {
         let rested: Vec<GpuletId> = self.resting.iter().copied().filter(|id| !self.holds(*id)).collect();
         for id in rested {
             self.resting.remove(&id);
-            self.tell(Event::AtRest(id));
+            self.tell(Event::Drained(id));
         }
         for id in self.active.keys().copied().collect::<Vec<_>>() {
             self.start(id);

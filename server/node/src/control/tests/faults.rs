@@ -141,12 +141,12 @@ async fn a_step_that_fails_leaves_the_plan_in_force_to_serve() {
     let devices = Arc::new(Devices::from_parts(vec![faulty], start.collect()));
     let terms = Terms::new(Arc::clone(&devices), Policy::default());
     let layout = Layout::new(Arc::clone(&catalog), devices, losses().0, catalog.lanes());
-    let options = RolloutOptions { probation_us: Micros(2_000), ..RolloutOptions::default() };
+    let options = RolloutOptions { bake_us: Micros(2_000), ..RolloutOptions::default() };
     let mut shell = Shell::new(Rollout::new(options).unwrap(), Arc::new(layout));
     let models = catalog.all_serving();
-    let found = terms.as_found(&models, &Targets::default()).unwrap();
-    let as_found = || Proposal::new(&found.plan, &found.problem).unwrap();
-    assert_eq!(change(&mut shell, as_found()).await, Outcome::Done);
+    let found = terms.initial_plan(&models, &Targets::default()).unwrap();
+    let initial_plan = || Proposal::new(&found.plan, &found.problem).unwrap();
+    assert_eq!(change(&mut shell, initial_plan()).await, Outcome::Done);
 
     let seen = Arc::new(Seen::default());
     let clients: Vec<_> = MODELS
@@ -168,7 +168,7 @@ async fn a_step_that_fails_leaves_the_plan_in_force_to_serve() {
         *fault.lock().unwrap() = None;
         let outcome = change(&mut shell, Proposal::new(&merged, &found.problem).unwrap()).await;
         assert_eq!(outcome, Outcome::Done, "{planted:?} is over");
-        assert_eq!(change(&mut shell, as_found()).await, Outcome::Done, "and back");
+        assert_eq!(change(&mut shell, initial_plan()).await, Outcome::Done, "and back");
     }
     seen.stop.store(true, Ordering::SeqCst);
     for client in clients {

@@ -37,9 +37,9 @@ async fn turns(memory: impl Fn(&BTreeMap<String, u64>) -> u64) -> (Kept, u64) {
     let devices = Arc::new(Devices::from_parts(vec![device], start));
     let terms = Terms::new(Arc::clone(&devices), Policy::default());
     let layout = Layout::new(Arc::clone(&catalog), devices, losses().0, catalog.lanes());
-    let options = RolloutOptions { probation_us: Micros(2_000), ..RolloutOptions::default() };
+    let options = RolloutOptions { bake_us: Micros(2_000), ..RolloutOptions::default() };
     let mut shell = Shell::new(Rollout::new(options).unwrap(), Arc::new(layout));
-    let found = terms.as_found(&models, &Targets::default()).unwrap();
+    let found = terms.initial_plan(&models, &Targets::default()).unwrap();
     let mut reach =
         async |plan: &Plan| change(&mut shell, Proposal::new(plan, &found.problem).unwrap()).await;
     assert_eq!(reach(&found.plan).await, Outcome::Done);

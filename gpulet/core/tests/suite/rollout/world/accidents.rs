@@ -63,8 +63,8 @@ impl World {
             self.active.remove(&id);
             self.resting.remove(&id);
         }
-        drop(self.devices.warm.forget(|(own, _)| *own == device));
+        drop(self.devices.warm.remove_where(|(own, _)| *own == device));
         self.lost();
-        self.tell(Event::DeviceGone { device, reason });
+        self.tell(Event::DeviceRemoved { device, reason });
     }
 }

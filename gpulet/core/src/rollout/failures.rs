@@ -1,52 +1,52 @@
 //! What breaks by itself: gpulets, promises of latency, whole devices.
 
 use super::Rollout;
-use super::history::Kind;
+use super::history::EntryKind;
 use super::message::{Effect, Refusal};
-use super::phase::{Phase, Probation};
+use super::phase::{Baking, Phase};
 use crate::id::GpuletId;
 
 impl Rollout {
     pub(super) fn fault(&mut self, gpulet: GpuletId, reason: &str) {
         let Some(known) = self.known.get_mut(&gpulet).filter(|known| !known.faulty) else { return };
         known.faulty = true;
-        let words = format!("{} broke: {reason}", self.place(gpulet));
-        self.say(Kind::Incident, words.clone());
+        let message = format!("{} broke: {reason}", self.place(gpulet));
+        self.record(EntryKind::Incident, message.clone());
         let is_active = self.table.contains_key(&gpulet);
         match &mut self.phase {
             Phase::Preparing(preparing) if is_active => preparing.again = true,
             Phase::Preparing(preparing) if preparing.wave.fresh.contains(&gpulet) => {
-                preparing.broken = Some(words);
+                preparing.broken = Some(message);
                 return;
             }
-            Phase::Probation(probation) if probation.wave.fresh.contains(&gpulet) => {
-                return self.go_back(words);
+            Phase::Baking(baking) if baking.wave.fresh.contains(&gpulet) => {
+                return self.roll_back(message);
             }
             Phase::Idle
             | Phase::Preparing(_)
             | Phase::Switching(_)
-            | Phase::Probation(_)
-            | Phase::Clearing(_) => {}
+            | Phase::Baking(_)
+            | Phase::Closing(_) => {}
         }
         if is_active {
-            self.effects.push(Effect::PlanNeeded { reason: words });
+            self.effects.push(Effect::PlanNeeded { reason: message });
         }
     }
 
     pub(super) fn late(&mut self, gpulet: GpuletId, reason: &str) {
-        let Phase::Probation(probation) = &self.phase else { return };
-        if probation.wave.touched.contains(&gpulet) {
-            let words = format!("{} does not keep its latency bound: {reason}", self.place(gpulet));
-            self.go_back(words);
+        let Phase::Baking(baking) = &self.phase else { return };
+        if baking.wave.touched.contains(&gpulet) {
+            let message = format!("{} does not keep its latency bound: {reason}", self.place(gpulet));
+            self.roll_back(message);
         }
     }
 
-    pub(super) fn device_gone(&mut self, device: &str, reason: &str) {
+    pub(super) fn device_removed(&mut self, device: &str, reason: &str) {
         self.written_off.remove(device);
         if self.waiting.as_ref().is_some_and(|(_, proposal)| proposal.uses(device))
             && let Some((number, _)) = self.waiting.take()
         {
-            self.refuse(number, Refusal::Vanished { device: device.to_owned() });
+            self.refuse(number, Refusal::DeviceRemoved { device: device.to_owned() });
         }
         let known = self.known.iter().filter(|(_, known)| known.device() == device);
         let gone: Vec<GpuletId> = known.map(|(id, _)| *id).collect();
@@ -54,16 +54,16 @@ impl Rollout {
         if gone.is_empty() && !wanted {
             return;
         }
-        let words = format!("device `{device}` is gone with {} gpulets: {reason}", gone.len());
-        self.say(Kind::Gone, words.clone());
-        self.effects.push(Effect::PlanNeeded { reason: words.clone() });
+        let message = format!("device `{device}` is gone with {} gpulets: {reason}", gone.len());
+        self.record(EntryKind::DeviceRemoved, message.clone());
+        self.effects.push(Effect::PlanNeeded { reason: message.clone() });
         for id in &gone {
             self.known.remove(id);
             self.table.remove(id);
         }
         if let Some(target) = self.target.as_mut().filter(|_| wanted) {
-            target.proposal.gpulets.retain(|weighed| weighed.gpulet.device != device);
-            target.lost.get_or_insert_with(|| words.clone());
+            target.proposal.gpulets.retain(|sized| sized.gpulet.device != device);
+            target.lost.get_or_insert_with(|| message.clone());
         }
         self.forget(&gone);
         let gives = match &mut self.phase {
@@ -72,14 +72,14 @@ impl Rollout {
                 false
             }
             // What was new there may still be served where it was before.
-            Phase::Probation(Probation { wave, .. }) => {
+            Phase::Baking(Baking { wave, .. }) => {
                 let wave = wave.clone();
-                self.weigh_way_back(&wave).1
+                self.compare_rollback(&wave).1
             }
-            Phase::Idle | Phase::Switching(_) | Phase::Clearing(_) => false,
+            Phase::Idle | Phase::Switching(_) | Phase::Closing(_) => false,
         };
         if gives {
-            self.go_back(words);
+            self.roll_back(message);
         }
     }
 
@@ -96,14 +96,14 @@ impl Rollout {
         }
         match &mut self.phase {
             Phase::Preparing(preparing) => preparing.steps.retain(|step| !is_gone(&step.gpulet())),
-            Phase::Clearing(clearing) => {
-                if clearing.running.is_none() {
-                    clearing.tries = 0;
+            Phase::Closing(closing) => {
+                if closing.running.is_none() {
+                    closing.tries = 0;
                 }
-                clearing.steps.retain(|step| !is_gone(&step.gpulet()));
-                clearing.leaving.retain(|id| !is_gone(id));
+                closing.steps.retain(|step| !is_gone(&step.gpulet()));
+                closing.leaving.retain(|id| !is_gone(id));
             }
-            Phase::Idle | Phase::Switching(_) | Phase::Probation(_) => {}
+            Phase::Idle | Phase::Switching(_) | Phase::Baking(_) => {}
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::time::Micros;
 /// Why a model's target moved or stayed; rates are requests a second.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Motive {
+pub enum Reason {
     /// Nothing asks for a change.
     Steady,
     /// Planned for the peak, which is known.
@@ -77,7 +77,7 @@ pub enum Motive {
     Woken,
 }
 
-impl fmt::Display for Motive {
+impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Steady => f.write_str("the plan is right for what comes"),

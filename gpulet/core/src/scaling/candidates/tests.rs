@@ -1,20 +1,20 @@
 use super::*;
 
-fn needed(courses: &Courses, tail: f64, allowed: f64) -> f64 {
-    courses.rate(courses.cheapest(tail, allowed).unwrap().times)
+fn needed(candidates: &Candidates, tail: f64, allowed: f64) -> f64 {
+    candidates.rate(candidates.cheapest(tail, allowed).unwrap().times)
 }
 
-/// Mean capacity over mean demand, and the part of the demand lost, of following the courses for a loss of 1 %.
+/// Mean capacity over mean demand, and the part of the demand lost, of following the candidates for a loss of 1 %.
 fn followed(samples: &[f64], horizon: u32) -> (f64, f64) {
-    let mut courses = Courses::new(horizon, 1, Micros(500_000));
+    let mut candidates = Candidates::new(horizon, 1, Micros(500_000));
     let mut capacities = VecDeque::new();
     let (mut offered, mut given, mut lost) = (0.0, 0.0, 0.0);
     for (at, sample) in samples.iter().enumerate() {
-        courses.observe(*sample);
+        candidates.observe(*sample);
         if at % 20 == 0 {
-            courses.choose(1.0, 0.01);
+            candidates.choose(1.0, 0.01);
         }
-        capacities.push_back(needed(&courses, 1.0, 0.01));
+        capacities.push_back(needed(&candidates, 1.0, 0.01));
         if capacities.len() > horizon as usize {
             let capacity: f64 = capacities.pop_front().unwrap();
             if at > 600 {
@@ -64,18 +64,18 @@ fn ramps_are_led() {
 fn what_is_looked_ahead_follows_the_time_that_changes_take() {
     let ramp = |at: u32| f64::from((at % 2_000).min(2_000 - at % 2_000)) * 2.0 + 100.0;
     let led = |horizons: [u32; 2]| {
-        let mut courses = Courses::new(horizons[0], 1, Micros(500_000));
+        let mut candidates = Candidates::new(horizons[0], 1, Micros(500_000));
         let mut above = f64::INFINITY;
         for at in 0..12_600 {
             if at == 2_000 {
-                courses.look_ahead(horizons[1]);
+                candidates.look_ahead(horizons[1]);
             }
-            courses.observe(ramp(at));
+            candidates.observe(ramp(at));
             if at % 20 == 0 {
-                courses.choose(1.0, 0.001);
+                candidates.choose(1.0, 0.001);
             }
             if at > 12_400 {
-                above = above.min(needed(&courses, 1.0, 0.001) - ramp(at));
+                above = above.min(needed(&candidates, 1.0, 0.001) - ramp(at));
             }
         }
         above
@@ -96,15 +96,15 @@ fn what_is_looked_ahead_follows_the_time_that_changes_take() {
 fn where_high_rates_come_back_without_warning_a_part_of_the_highest_is_kept() {
     let is_burst = |at: u32| jitter(at / 60) > 0.8;
     let samples: Vec<f64> = (0..20_000).map(|at| if is_burst(at) { 500.0 } else { 100.0 }).collect();
-    let mut courses = Courses::new(25, 20, Micros(500_000));
+    let mut candidates = Candidates::new(25, 20, Micros(500_000));
     let mut least = f64::INFINITY;
     for (at, sample) in samples.iter().enumerate() {
-        courses.observe(*sample);
+        candidates.observe(*sample);
         if at % 20 == 0 {
-            courses.choose(0.02, 0.03);
+            candidates.choose(0.02, 0.03);
         }
         if at > 10_000 {
-            least = least.min(needed(&courses, 0.02, 0.03));
+            least = least.min(needed(&candidates, 0.02, 0.03));
         }
     }
     assert!((450.0..=520.0).contains(&least), "{least}");
@@ -112,18 +112,18 @@ fn where_high_rates_come_back_without_warning_a_part_of_the_highest_is_kept() {
 
 #[test]
 fn silence_and_single_requests_are_expected_too() {
-    let mut courses = Courses::new(5, 20, Micros(500_000));
+    let mut candidates = Candidates::new(5, 20, Micros(500_000));
     for at in 0..1_000 {
-        courses.observe(0.0);
+        candidates.observe(0.0);
         if at % 20 == 0 {
-            courses.choose(0.1, 0.03);
+            candidates.choose(0.1, 0.03);
         }
     }
-    assert!(courses.level() == 0.0 && needed(&courses, 0.1, 0.03) < 0.5);
+    assert!(candidates.level() == 0.0 && needed(&candidates, 0.1, 0.03) < 0.5);
     for _ in 0..8 {
-        courses.observe(400.0);
+        candidates.observe(400.0);
     }
-    assert!(courses.wish() > 300.0, "a burst out of silence is believed within seconds");
-    courses.observe(f64::NAN);
-    assert!(courses.wish().is_finite());
+    assert!(candidates.wish() > 300.0, "a burst out of silence is believed within seconds");
+    candidates.observe(f64::NAN);
+    assert!(candidates.wish().is_finite());
 }

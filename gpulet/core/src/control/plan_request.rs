@@ -3,16 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::{Model, NotPlanned, Planned, Targets, Terms};
+use super::{Model, NoPlan, Planned, PlanningInputs, Targets};
 use crate::plan::Plan;
 use crate::rollout::Proposal;
 use crate::time::Micros;
 
 /// A plan that is wanted.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Question {
+pub struct PlanRequest {
     pub(super) number: u64,
-    pub(super) terms: Arc<Terms>,
+    pub(super) inputs: Arc<PlanningInputs>,
     pub(super) models: Vec<Model>,
     pub(super) targets: Targets,
     pub(super) asked_us: BTreeMap<String, Micros>,
@@ -21,10 +21,10 @@ pub struct Question {
 
 /// What came of a question.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Answer {
+pub struct PlanResponse {
     pub(super) number: u64,
     /// The plan, or why there is none.
-    pub result: Result<Proposed, NotPlanned>,
+    pub result: Result<Proposed, NoPlan>,
 }
 
 /// A plan that may be carried out.
@@ -42,23 +42,23 @@ pub struct Proposed {
     pub first: bool,
 }
 
-impl Answer {
+impl PlanResponse {
     /// The same question came to nothing, and why.
     #[must_use]
-    pub fn because(self, why: NotPlanned) -> Self {
+    pub fn because(self, why: NoPlan) -> Self {
         Self { result: Err(why), ..self }
     }
 }
 
-impl Question {
+impl PlanRequest {
     /// Finds the answer: the same question has the same answer. May take as long as the placement policy does.
-    pub fn answer(self) -> Answer {
-        Answer { number: self.number, result: self.proposed().map_err(NotPlanned::Impossible) }
+    pub fn answer(self) -> PlanResponse {
+        PlanResponse { number: self.number, result: self.proposed().map_err(NoPlan::Impossible) }
     }
 
     /// It is not answered, and why.
-    pub fn refused(&self, why: NotPlanned) -> Answer {
-        Answer { number: self.number, result: Err(why) }
+    pub fn refused(&self, why: NoPlan) -> PlanResponse {
+        PlanResponse { number: self.number, result: Err(why) }
     }
 
     /// The plan that is in force while it is asked.
@@ -74,12 +74,12 @@ impl Question {
     }
 
     fn planned(self, first: bool) -> Result<(Planned, BTreeSet<String>, bool), String> {
-        let Self { terms, models, targets, asked_us, current, .. } = self;
-        let (planned, gone) = terms.plan_without(&models, &targets, &asked_us, |targets| {
+        let Self { inputs, models, targets, asked_us, current, .. } = self;
+        let (planned, gone) = inputs.plan_without(&models, &targets, &asked_us, |targets| {
             if !first {
-                return terms.plan(&models, targets, Some(&current));
+                return inputs.plan(&models, targets, Some(&current));
             }
-            let found = terms.as_found(&models, targets)?;
+            let found = inputs.initial_plan(&models, targets)?;
             let fits = Proposal::new(&found.plan, &found.problem).map(drop);
             fits.map(|()| found).map_err(|error| error.to_string())
         })?;
@@ -88,10 +88,10 @@ impl Question {
             return Ok((planned, gone, false));
         }
         let mut room = targets;
-        room.away.extend(gone.iter().cloned());
+        room.unplaced.extend(gone.iter().cloned());
         let homeless = models.iter().filter(|model| !model.has_place);
-        room.away.extend(homeless.map(|model| model.name.clone()));
-        let planned = terms.plan(&models, &room, Some(&current))?;
+        room.unplaced.extend(homeless.map(|model| model.name.clone()));
+        let planned = inputs.plan(&models, &room, Some(&current))?;
         Ok((planned, gone, true))
     }
 }

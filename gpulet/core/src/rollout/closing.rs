@@ -5,10 +5,10 @@ use std::collections::{BTreeSet, VecDeque};
 use super::Rollout;
 use super::known::Known;
 use super::message::Step;
-use super::phase::{After, Clearing, Phase};
+use super::phase::{After, Closing, Phase};
 use crate::id::GpuletId;
 
-impl Clearing {
+impl Closing {
     pub(super) fn new(leaving: Vec<GpuletId>, shrinks: bool, after: After) -> Self {
         Self {
             leaving,
@@ -23,18 +23,18 @@ impl Clearing {
 }
 
 impl Rollout {
-    pub(super) fn clear_on(&mut self, mut clearing: Clearing) -> bool {
-        if clearing.running.is_none() {
-            if clearing.steps.is_empty() {
-                clearing.steps = self.closing(&clearing.leaving);
+    pub(super) fn close_on(&mut self, mut closing: Closing) -> bool {
+        if closing.running.is_none() {
+            if closing.steps.is_empty() {
+                closing.steps = self.closing_steps(&closing.leaving);
             }
-            if clearing.steps.is_empty() && clearing.leaving.is_empty() && clearing.shrinks {
-                clearing.steps = self.shrinking(&clearing.spared);
+            if closing.steps.is_empty() && closing.leaving.is_empty() && closing.shrinks {
+                closing.steps = self.shrinking(&closing.spared);
             }
-            match clearing.steps.front().cloned() {
-                Some(step) => clearing.running = Some(self.ask(step, None)),
-                None if clearing.leaving.is_empty() => {
-                    match clearing.after {
+            match closing.steps.front().cloned() {
+                Some(step) => closing.running = Some(self.ask(step, None)),
+                None if closing.leaving.is_empty() => {
+                    match closing.after {
                         After::NextWave => self.next_wave(),
                         After::End(outcome) => self.finish(outcome),
                     }
@@ -43,13 +43,13 @@ impl Rollout {
                 None => {}
             }
         }
-        self.phase = Phase::Clearing(clearing);
+        self.phase = Phase::Closing(closing);
         false
     }
 
     /// Steps for the first gpulet that holds nothing.
-    fn closing(&self, leaving: &[GpuletId]) -> VecDeque<Step> {
-        let idle = |known: &&Known| known.rest.is_none_or(|rest| rest.rested);
+    fn closing_steps(&self, leaving: &[GpuletId]) -> VecDeque<Step> {
+        let idle = |known: &&Known| known.drain.is_none_or(|rest| rest.drained);
         let found = leaving.iter().find_map(|id| Some((*id, self.known.get(id).filter(idle)?)));
         let Some((gpulet, known)) = found else { return VecDeque::new() };
         let sessions = known.sessions.keys().rev();
@@ -62,9 +62,9 @@ impl Rollout {
     /// Steps for active sessions that hold more than the table asks of them.
     fn shrinking(&self, spared: &BTreeSet<(GpuletId, String)>) -> VecDeque<Step> {
         let mut steps = VecDeque::new();
-        for (gpulet, weighed) in &self.table {
+        for (gpulet, sized) in &self.table {
             let Some(known) = self.known.get(gpulet) else { continue };
-            for (model, need) in &weighed.sessions {
+            for (model, need) in &sized.sessions {
                 let held = known.sessions.get(model).map_or(0, |held| held.need.batch);
                 if held > need.batch && !spared.contains(&(*gpulet, model.clone())) {
                     steps.push_back(Step::Shrink {
@@ -79,27 +79,27 @@ impl Rollout {
     }
 
     /// Tries again, and after some attempts goes on without.
-    pub(super) fn clear_failed(&mut self, mut clearing: Clearing, step: &Step, reason: String) {
-        clearing.tries = clearing.tries.saturating_add(1);
-        if clearing.tries >= self.options.attempts {
-            clearing.tries = 0;
+    pub(super) fn close_failed(&mut self, mut closing: Closing, step: &Step, reason: String) {
+        closing.tries = closing.tries.saturating_add(1);
+        if closing.tries >= self.options.attempts {
+            closing.tries = 0;
             match step {
                 Step::Shrink { gpulet, model, .. } => {
-                    clearing.steps.pop_front();
-                    clearing.spared.insert((*gpulet, model.clone()));
+                    closing.steps.pop_front();
+                    closing.spared.insert((*gpulet, model.clone()));
                 }
                 Step::Open { .. }
                 | Step::Prepare { .. }
                 | Step::Verify { .. }
                 | Step::CloseSession { .. }
                 | Step::Close { .. } => {
-                    clearing.steps.clear();
-                    clearing.leaving.retain(|leaving| *leaving != step.gpulet());
+                    closing.steps.clear();
+                    closing.leaving.retain(|leaving| *leaving != step.gpulet());
                     self.write_off(step.gpulet(), &reason);
                 }
             }
         }
-        self.phase = Phase::Clearing(clearing);
+        self.phase = Phase::Closing(closing);
     }
 
     /// Forgets a gpulet that cannot be closed; what it holds stays counted until its device goes.

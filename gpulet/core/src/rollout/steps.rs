@@ -1,10 +1,10 @@
 //! Steps: asking for them one at a time, and what their answers change.
 
 use super::Rollout;
-use super::history::{Kind, span};
+use super::history::{EntryKind, span};
 use super::message::{Effect, Step};
 use super::phase::{Phase, Preparing, Running};
-use super::proposal::Need;
+use super::proposal::Footprint;
 use crate::id::{GpuletId, StepId};
 
 impl Rollout {
@@ -16,7 +16,7 @@ impl Rollout {
             return false;
         }
         if let Some(reason) = self.target.as_ref().and_then(|target| target.stop.clone()) {
-            self.give_up(reason);
+            self.abandon(reason);
             return true;
         }
         if self.waiting.is_some() && self.take_waiting() || preparing.again {
@@ -24,7 +24,7 @@ impl Rollout {
             return true;
         }
         if let Some(reason) = preparing.broken {
-            self.give_up(reason);
+            self.abandon(reason);
             return true;
         }
         let Some(step) = preparing.steps.pop_front() else {
@@ -32,7 +32,7 @@ impl Rollout {
             return true;
         };
         let planned = |gpulet, model: &str| {
-            preparing.wave.after.get(&gpulet).and_then(|weighed| weighed.sessions.get(model)).copied()
+            preparing.wave.after.get(&gpulet).and_then(|sized| sized.sessions.get(model)).copied()
         };
         let need = match &step {
             Step::Prepare { gpulet, model, .. } => planned(*gpulet, model),
@@ -48,7 +48,7 @@ impl Rollout {
     }
 
     /// Asks for a step. What it takes counts from now on, for it may fail late.
-    pub(super) fn ask(&mut self, step: Step, need: Option<Need>) -> Running {
+    pub(super) fn ask(&mut self, step: Step, need: Option<Footprint>) -> Running {
         let limit_us = match &step {
             Step::Open { .. } => self.options.open_us,
             Step::Prepare { .. } => self.options.prepare_us,
@@ -84,17 +84,18 @@ impl Rollout {
 
     pub(super) fn step_done(&mut self, id: StepId) {
         let Some(running) = self.take_running(id) else { return };
-        let words = self.words_of(&running.step);
+        let message = self.words_of(&running.step);
         let took = span(self.now.since(running.since_us));
         let gpulet = running.step.gpulet();
         self.note_done(&running.step);
-        let kind = if matches!(running.step, Step::Close { .. }) { Kind::Retired } else { Kind::Step };
-        self.say(kind, format!("{words} in {took}"));
-        if let Phase::Clearing(clearing) = &mut self.phase {
-            clearing.steps.pop_front();
-            clearing.tries = 0;
-            if kind == Kind::Retired {
-                clearing.leaving.retain(|leaving| *leaving != gpulet);
+        let kind =
+            if matches!(running.step, Step::Close { .. }) { EntryKind::Closed } else { EntryKind::Step };
+        self.record(kind, format!("{message} in {took}"));
+        if let Phase::Closing(closing) = &mut self.phase {
+            closing.steps.pop_front();
+            closing.tries = 0;
+            if kind == EntryKind::Closed {
+                closing.leaving.retain(|leaving| *leaving != gpulet);
             }
         }
     }
@@ -134,21 +135,21 @@ impl Rollout {
     pub(super) fn step_failed(&mut self, id: StepId, reason: String) {
         let Some(running) = self.take_running(id) else { return };
         let took = span(self.now.since(running.since_us));
-        let words = format!("{} failed after {took}: {reason}", self.words_of(&running.step));
-        self.say(Kind::Failed, words.clone());
+        let message = format!("{} failed after {took}: {reason}", self.words_of(&running.step));
+        self.record(EntryKind::Failed, message.clone());
         match std::mem::take(&mut self.phase) {
             Phase::Preparing(preparing) => {
-                // A plan that waits may want what was made so far.
+                // A plan that waits may want what was existing so far.
                 if self.waiting.is_some() {
-                    let broken = Some(words);
+                    let broken = Some(message);
                     self.phase = Phase::Preparing(Preparing { broken, ..preparing });
                     self.condemn(running.step.gpulet());
                 } else {
-                    self.give_up(words);
+                    self.abandon(message);
                 }
             }
-            Phase::Clearing(clearing) => self.clear_failed(clearing, &running.step, reason),
-            other @ (Phase::Idle | Phase::Switching(_) | Phase::Probation(_)) => self.phase = other,
+            Phase::Closing(closing) => self.close_failed(closing, &running.step, reason),
+            other @ (Phase::Idle | Phase::Switching(_) | Phase::Baking(_)) => self.phase = other,
         }
     }
 
@@ -185,11 +186,11 @@ impl Rollout {
         }
         self.expire_switch();
         let now = self.now;
-        let overdue = |rest: &super::known::Rest| !rest.rested && !rest.told && rest.until_us <= now;
+        let overdue = |rest: &super::known::Drain| !rest.drained && !rest.reported && rest.until_us <= now;
         let mut told = Vec::new();
         for (id, known) in &mut self.known {
-            if let Some(rest) = known.rest.as_mut().filter(|rest| overdue(rest)) {
-                rest.told = true;
+            if let Some(rest) = known.drain.as_mut().filter(|rest| overdue(rest)) {
+                rest.reported = true;
                 told.push((*id, rest.since_us));
             }
         }

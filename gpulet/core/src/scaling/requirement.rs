@@ -1,6 +1,6 @@
-//! What one model needs, and what it has really lost.
+//! What one model requirements, and what it has really lost.
 
-use super::courses::Courses;
+use super::candidates::Candidates;
 use super::{SAMPLE, Sampler, ScalingOptions, Seen, Service};
 use crate::time::Micros;
 
@@ -35,7 +35,7 @@ struct Count {
 
 /// What a unit of capacity of a model is worth.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Terms {
+pub(super) struct Pricing {
     /// What it costs, in requests lost.
     pub(super) tail: f64,
     /// Part of the time for which a jump to the highest rate known is not served without it.
@@ -47,9 +47,9 @@ pub(super) struct Terms {
 }
 
 #[derive(Debug)]
-pub(super) struct Need {
+pub(super) struct Requirement {
     sampler: Sampler,
-    courses: Courses,
+    candidates: Candidates,
     /// What was planned for at the start, requests a second, and until when that counts.
     planned: Option<(f64, Micros)>,
     highest: f64,
@@ -76,12 +76,12 @@ fn horizon(change_us: Micros) -> u32 {
     samples(change_us).saturating_add(1)
 }
 
-impl Need {
+impl Requirement {
     pub(super) fn new(options: &ScalingOptions) -> Self {
         let hold = samples(options.cool_down_us);
         Self {
             sampler: Sampler::new(SAMPLE),
-            courses: Courses::new(horizon(options.change_us), hold, SAMPLE),
+            candidates: Candidates::new(horizon(options.change_us), hold, SAMPLE),
             planned: None,
             highest: 0.0,
             times: None,
@@ -94,8 +94,8 @@ impl Need {
         }
     }
 
-    pub(super) fn change_takes(&mut self, change_us: Micros) {
-        self.courses.look_ahead(horizon(change_us));
+    pub(super) fn set_change_time(&mut self, change_us: Micros) {
+        self.candidates.look_ahead(horizon(change_us));
     }
 
     /// Takes in what arrived; whether that completes a sample.
@@ -103,11 +103,11 @@ impl Need {
         let (planned, until_us) = *self.planned.get_or_insert((seen.target, now.after(PLANNED)));
         let mut is_sample = false;
         for rate in self.sampler.observe(now, seen.observed.arrivals).iter() {
-            self.courses.observe(rate);
+            self.candidates.observe(rate);
             is_sample = true;
         }
         let planned = if now < until_us { planned } else { 0.0 };
-        self.highest = self.courses.highest().max(planned);
+        self.highest = self.candidates.highest().max(planned);
         is_sample
     }
 
@@ -117,7 +117,7 @@ impl Need {
         self.long.lost = kept * self.long.lost + loss * arrived;
         self.long.arrived = kept * self.long.arrived + arrived;
         // A moment with few requests says less than one with many.
-        let weight = (arrived / (self.courses.level() * seconds).max(1.0)).min(4.0);
+        let weight = (arrived / (self.candidates.level() * seconds).max(1.0)).min(4.0);
         let excess = (loss - self.loss.min(LOSS_MAX * goal)) / goal;
         let is_worst = self.long.lost > LOSS_WORST * goal * self.long.arrived;
         let excess =
@@ -127,24 +127,24 @@ impl Need {
     }
 
     /// Finds what is needed on these terms. `number` is the model's: not all choose at the same look.
-    pub(super) fn weigh(&mut self, terms: &Terms, number: u64, capacity: f64) {
+    pub(super) fn weigh(&mut self, terms: &Pricing, number: u64, capacity: f64) {
         if !self.is_ready() {
             return;
         }
         let allowed = LOSS_MAX * terms.goal;
         let turn = terms.look.wrapping_add(number);
         if turn.is_multiple_of(CHOICE_EVERY) {
-            self.courses.choose(terms.tail, allowed);
+            self.candidates.choose(terms.tail, allowed);
         }
         if turn.is_multiple_of(MULTIPLE_EVERY) || self.times.is_none() {
-            let cheapest = self.courses.cheapest(terms.tail, allowed);
+            let cheapest = self.candidates.cheapest(terms.tail, allowed);
             self.loss = cheapest.map_or(self.loss, |cheapest| cheapest.loss);
             self.times = cheapest.map(|cheapest| cheapest.times);
         }
-        let rate = self.courses.rate(self.times.unwrap_or(1.0));
+        let rate = self.candidates.rate(self.times.unwrap_or(1.0));
         // A large rate times a large error, each seen, may be a demand that never was.
-        let rate = rate.min(self.highest.max(self.courses.crest()).max(self.courses.wish()));
-        self.rate = (libm::exp(self.correction) * rate).max(self.courses.mean());
+        let rate = rate.min(self.highest.max(self.candidates.crest()).max(self.candidates.wish()));
+        self.rate = (libm::exp(self.correction) * rate).max(self.candidates.mean());
         self.is_insured = terms.jump >= terms.tail;
         if self.is_insured {
             self.rate = self.rate.max(self.highest);
@@ -156,14 +156,14 @@ impl Need {
 
     /// Part of the demand that is expected to be lost, a jump to the highest rate known included.
     pub(super) fn loss_with_jump(&self, jump: f64) -> f64 {
-        let missing = (self.highest - self.rate).max(0.0) / self.level().max(self.courses.mean()).max(1.0);
+        let missing = (self.highest - self.rate).max(0.0) / self.level().max(self.candidates.mean()).max(1.0);
         self.loss + jump * missing
     }
 
     /// Part of the demand that a capacity will not serve, corrected.
     pub(super) fn shortfall(&self, capacity: f64) -> f64 {
         let capacity = if capacity.is_finite() { capacity.max(0.0) } else { 0.0 };
-        self.courses.shortfall(capacity * libm::exp(-self.correction))
+        self.candidates.shortfall(capacity * libm::exp(-self.correction))
     }
 
     /// Requests a second, of those that come, that more will be lost with a capacity than with what is needed.
@@ -171,11 +171,11 @@ impl Need {
         if capacity >= self.rate {
             return 0.0;
         }
-        (self.shortfall(capacity) - self.loss).max(0.0) * self.courses.level()
+        (self.shortfall(capacity) - self.loss).max(0.0) * self.candidates.level()
     }
 
     pub(super) fn is_ready(&self) -> bool {
-        self.courses.is_ready()
+        self.candidates.is_ready()
     }
 
     pub(super) fn is_lacking(&self) -> bool {
@@ -193,7 +193,7 @@ impl Need {
 
     /// Requests a second that come.
     pub(super) fn level(&self) -> f64 {
-        self.courses.level()
+        self.candidates.level()
     }
 
     /// Requests a second: the highest rate known.
@@ -203,7 +203,7 @@ impl Need {
 
     /// All the demand remembered; comparable between models that were observed together.
     pub(super) fn demand(&self) -> f64 {
-        self.courses.demand()
+        self.candidates.demand()
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::NotAccepted;
+use super::PlanRejected;
 use crate::interference::Interference;
 use crate::placement::Policy;
 use crate::plan::{Gpulet, Plan, Slot};
@@ -18,7 +18,7 @@ const HALVINGS: u32 = 8;
 
 /// A gpulet that there is before the first plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Start {
+pub struct InitialGpulet {
     /// Name of the device.
     pub device: String,
     /// Its first unit.
@@ -96,7 +96,7 @@ impl Model {
             rate: targets.rates.get(&self.name).copied().unwrap_or_default(),
             load_us: self.load_us,
             asked_us: asked_us.get(&self.name).copied().unwrap_or_default(),
-            is_needed: !self.may_leave || self.is_waited_for || targets.away.contains(&self.name),
+            is_needed: !self.may_leave || self.is_waited_for || targets.unplaced.contains(&self.name),
         })
     }
 }
@@ -107,7 +107,7 @@ pub struct Targets {
     /// Requests a second by model, head-room included.
     pub rates: BTreeMap<String, f64>,
     /// Models that need no place.
-    pub away: BTreeSet<String>,
+    pub unplaced: BTreeSet<String>,
 }
 
 /// A plan, and how much of what was wanted it serves.
@@ -123,11 +123,11 @@ pub struct Planned {
 
 /// What stays the same from plan to plan.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Terms {
+pub struct PlanningInputs {
     /// What plans are cut from.
     pub devices: Vec<Device>,
     /// Gpulets that there are before the first plan.
-    pub start: Vec<Start>,
+    pub start: Vec<InitialGpulet>,
     /// Who says how.
     pub policy: Policy,
     /// What neighbours are believed to do to each other.
@@ -136,7 +136,7 @@ pub struct Terms {
     pub quantile: Quantile,
 }
 
-impl Terms {
+impl PlanningInputs {
     /// The question, with so much of every target.
     fn problem(
         &self,
@@ -150,7 +150,7 @@ impl Terms {
         for model in models {
             let known = model.known()?;
             let largest = known.iter().map(|profile| profile.batches().1).min().unwrap_or(1);
-            let away = targets.away.contains(&model.name);
+            let unplaced = targets.unplaced.contains(&model.name);
             let target = targets.rates.get(&model.name).copied().unwrap_or(0.0);
             workloads.push(Workload {
                 name: model.name.clone(),
@@ -158,9 +158,9 @@ impl Terms {
                 tenant: String::new(),
                 not_with: Vec::new(),
                 slo_us: model.slo_us,
-                rate: if away { 0.0 } else { target * share },
+                rate: if unplaced { 0.0 } else { target * share },
                 head_room: 1.0,
-                replicas_min: u32::from(!away),
+                replicas_min: u32::from(!unplaced),
                 batch_max: model.batch_max.clamp(1, largest.max(1)),
             });
             profiles.extend(known.iter().map(|profile| ((profile.model(), profile.device()), profile)));
@@ -230,18 +230,18 @@ impl Terms {
             // One at a time: how much room is wanted is known only to the planner.
             let leaves = evict(&residents, 1).ok().and_then(|places| models.get(*places.first()?));
             let Some(leaves) = leaves else { return Err(reason) };
-            targets.away.insert(leaves.name.clone());
+            targets.unplaced.insert(leaves.name.clone());
             gone.insert(leaves.name.clone());
         }
     }
 
-    /// The plan to start with: every model that is not away on every gpulet that there is.
+    /// The plan to start with: every model that is not unplaced on every gpulet that there is.
     ///
     /// # Errors
     /// When there is no profile of a model.
-    pub fn as_found(&self, models: &[Model], targets: &Targets) -> Result<Planned, String> {
-        let away = targets.away.clone();
-        let problem = self.problem(models, &Targets { away, ..Targets::default() }, None, 1.0)?;
+    pub fn initial_plan(&self, models: &[Model], targets: &Targets) -> Result<Planned, String> {
+        let unplaced = targets.unplaced.clone();
+        let problem = self.problem(models, &Targets { unplaced, ..Targets::default() }, None, 1.0)?;
         let slots: Vec<Slot> = problem
             .workloads()
             .iter()
@@ -268,26 +268,26 @@ impl Terms {
     ///
     /// # Errors
     /// What it names that is not there, and what it leaves out that has to be there.
-    pub(super) fn by_hand(
+    pub(super) fn operator_plan(
         &self,
         models: &[Model],
         targets: &Targets,
         plan: &Plan,
-    ) -> Result<(Planned, Proposal), NotAccepted> {
+    ) -> Result<(Planned, Proposal), PlanRejected> {
         let homeless =
             models.iter().find(|model| !model.may_leave && plan.slots_of(&model.name).next().is_none());
         if let Some(model) = homeless {
             let reason = format!("gpulets: model `{}` has no slot: expected one at least", model.name);
-            return Err(NotAccepted::Malformed(reason));
+            return Err(PlanRejected::Malformed(reason));
         }
         if let Some(gpulet) = plan.gpulets.iter().find(|gpulet| gpulet.window.is_some()) {
             let (device, unit) = (&gpulet.device, gpulet.first_unit);
             let reason = format!(
                 "gpulets: `{device}` from unit {unit}: window: expected none: slots of one gpulet take turns instead"
             );
-            return Err(NotAccepted::Malformed(reason));
+            return Err(PlanRejected::Malformed(reason));
         }
-        let problem = self.problem(models, targets, None, 1.0).map_err(NotAccepted::Unknown)?;
+        let problem = self.problem(models, targets, None, 1.0).map_err(PlanRejected::Unknown)?;
         let planned = Planned { problem, plan: Plan::new(plan.gpulets.clone()), share: 1.0 };
         let proposal = Proposal::new(&planned.plan, &planned.problem)?;
         Ok((planned, proposal))

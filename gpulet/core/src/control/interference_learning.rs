@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::{Controller, Looked, Terms};
+use super::{Controller, ModelLoad, PlanningInputs};
 use crate::id::{GpuletId, ModelId};
 use crate::interference::{Contention, Errors, Interference, Learned, Learner, Load, Met, Runner, TERMS};
 use crate::plan::Gpulet;
@@ -37,10 +37,10 @@ const MATERIAL: f64 = 0.1;
 
 /// All batches of one size of a model that a gpulet ran, and those that others ran before on what it is now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ran {
+pub struct BatchTotals {
     /// Which gpulet.
     pub gpulet: GpuletId,
-    /// Number of the model, that of [`super::Seen`].
+    /// Number of the model, that of [`super::ModelCounts`].
     pub number: ModelId,
     /// Rows of each.
     pub rows: u32,
@@ -54,12 +54,12 @@ pub struct Ran {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct InterferenceEntry {
     /// Kind of device.
-    pub kind: String,
+    pub device_type: String,
     /// Whether plans that are asked for now believe it.
-    pub believed: bool,
+    pub used_by_plans: bool,
     /// Observations that were learned from.
     pub observations: u64,
-    /// Of the terms of [`Contention::terms`]: there is a neighbour; cache use of the neighbours (1 = all); hundreds of watts
+    /// Of the inputs of [`Contention::inputs`]: there is a neighbour; cache use of the neighbours (1 = all); hundreds of watts
     /// above the cap; square root of own kernels a microsecond. Their weighted sum is the factor on a batch's time alone.
     pub weights: [f64; TERMS],
     /// Part added to every factor, for what the weights do not explain.
@@ -69,7 +69,7 @@ pub struct InterferenceEntry {
     pub error: Option<ErrorEntry>,
     /// The same as if neighbours changed nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub error_of_none: Option<ErrorEntry>,
+    pub error_uncorrected: Option<ErrorEntry>,
 }
 
 /// Relative error of the last 256 predictions at most, in percent.
@@ -118,7 +118,7 @@ type Totals = BTreeMap<(GpuletId, ModelId, u32), (u64, Micros)>;
 
 /// What was learned, of each kind of device.
 #[derive(Debug, Default)]
-pub(super) struct Slowing {
+pub(super) struct InterferenceLearning {
     at_us: Micros,
     /// Gpulets in force at the last look; none if they were being changed.
     in_force: Option<Vec<GpuletId>>,
@@ -129,7 +129,7 @@ pub(super) struct Slowing {
     learners: BTreeMap<String, Learner>,
 }
 
-impl Slowing {
+impl InterferenceLearning {
     /// What is planned with: of each kind of which enough was seen.
     fn learned(&self) -> Learned {
         let settled = self.learners.iter().filter(|(_, learner)| learner.is_settled());
@@ -141,8 +141,8 @@ impl Slowing {
     pub fn look(
         &mut self,
         (now, period_us): (Micros, Micros),
-        models: &[Looked],
-        ran: &[Ran],
+        models: &[ModelLoad],
+        ran: &[BatchTotals],
         devices: &[Device],
         rollout: &Rollout,
     ) {
@@ -177,7 +177,7 @@ impl Slowing {
         id: GpuletId,
         gpulet: &Gpulet,
         device: &Device,
-        models: &'a [Looked],
+        models: &'a [ModelLoad],
         before: &Totals,
     ) -> Vec<Run<'a>> {
         let all = self.before.range((id, ModelId(0), 0)..=(id, ModelId(u32::MAX), u32::MAX));
@@ -256,34 +256,34 @@ impl Controller {
     /// What was learned of neighbours, by kind of device.
     pub fn interference(&self) -> Vec<InterferenceEntry> {
         let entry = |(kind, learner): (&String, &Learner)| InterferenceEntry {
-            kind: kind.clone(),
-            believed: self.options.believes_learned && learner.is_settled(),
+            device_type: kind.clone(),
+            used_by_plans: self.options.uses_learned && learner.is_settled(),
             observations: learner.observations(),
             weights: learner.weights(),
             margin: learner.margin(),
             error: learner.errors().map(ErrorEntry::from),
-            error_of_none: learner.errors_of_none().map(ErrorEntry::from),
+            error_uncorrected: learner.errors_of_none().map(ErrorEntry::from),
         };
-        self.slowing.learners.iter().map(entry).collect()
+        self.learning.learners.iter().map(entry).collect()
     }
 
     /// Takes in what ran, and says whether that alone is worth a plan.
-    pub(super) fn learn(&mut self, now: Micros, models: &[Looked], ran: &[Ran]) -> bool {
+    pub(super) fn learn(&mut self, now: Micros, models: &[ModelLoad], ran: &[BatchTotals]) -> bool {
         let period_us = self.options.period_us;
-        self.slowing.look((now, period_us), models, ran, &self.terms.devices, &self.rollout);
-        self.options.believes_learned
-            && self.moved(&self.slowing.learned()).is_some_and(|moved| moved > MATERIAL)
+        self.learning.look((now, period_us), models, ran, &self.inputs.devices, &self.rollout);
+        self.options.uses_learned
+            && self.moved(&self.learning.learned()).is_some_and(|moved| moved > MATERIAL)
     }
 
     /// Plans from now on with what was learned, unless that is next to nothing new for the plan in force.
     pub(super) fn believe(&mut self) {
-        if !self.options.believes_learned {
+        if !self.options.uses_learned {
             return;
         }
-        let learned = self.slowing.learned();
+        let learned = self.learning.learned();
         if self.moved(&learned).is_none_or(|moved| moved > WORTH) {
             let interference = Interference::Learned(learned);
-            self.terms = Arc::new(Terms { interference, ..Terms::clone(&self.terms) });
+            self.inputs = Arc::new(PlanningInputs { interference, ..PlanningInputs::clone(&self.inputs) });
         }
     }
 
@@ -292,7 +292,7 @@ impl Controller {
     fn moved(&self, learned: &Learned) -> Option<f64> {
         let problem = self.problem.as_ref()?;
         let learned = Interference::Learned(learned.clone());
-        if learned == self.terms.interference {
+        if learned == self.inputs.interference {
             return Some(0.0);
         }
         let active: Vec<&Gpulet> = self.rollout.active().map(|(_, gpulet)| gpulet).collect();
@@ -308,7 +308,7 @@ impl Controller {
                 let others: Vec<&[Load]> = others.iter().map(Vec::as_slice).collect();
                 for (runner, _) in own.iter().filter(|_| !others.is_empty()) {
                     let factor = |believed: &Interference| believed.slowdown(runner, &others);
-                    let moved = (factor(&learned) / factor(&self.terms.interference) - 1.0).abs();
+                    let moved = (factor(&learned) / factor(&self.inputs.interference) - 1.0).abs();
                     most = Some(f64::max(moved, most.unwrap_or(0.0)));
                 }
             }

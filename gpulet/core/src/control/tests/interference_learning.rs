@@ -19,9 +19,9 @@ struct Pair {
 }
 
 impl Pair {
-    fn new(believes_learned: bool) -> Self {
+    fn new(uses_learned: bool) -> Self {
         let mut bench = Bench::new(1);
-        bench.controller.options.believes_learned = believes_learned;
+        bench.controller.options.uses_learned = uses_learned;
         Self { bench, factor: 1.0, off: 1.0, totals: BTreeMap::new() }
     }
 
@@ -47,17 +47,20 @@ impl Pair {
             let all = self.bench.arrived.entry(name.to_owned()).or_default();
             *all += rows;
             let counts = Counts { rows: *all, answered: *all, late: 0, failed: 0 };
-            Looked { model: stiff(name), seen: Seen { number: number(name), counts, ..Seen::default() } }
+            ModelLoad {
+                model: stiff(name),
+                seen: ModelCounts { number: number(name), counts, ..ModelCounts::default() },
+            }
         });
-        let ran = self.totals.iter().map(|(&(gpulet, number), &(batches, time_us))| Ran {
+        let ran = self.totals.iter().map(|(&(gpulet, number), &(batches, time_us))| BatchTotals {
             gpulet,
             number,
             rows: 6,
             batches,
             time_us: Micros(time_us),
         });
-        let look = Look { models: looked.to_vec(), ran: ran.collect() };
-        self.bench.handle(Event::Look(look));
+        let look = LoadReport { models: looked.to_vec(), ran: ran.collect() };
+        self.bench.handle(Event::Load(look));
         self.bench.now = self.bench.now.after(SECOND);
         self.bench.handle(Event::Rollout(Happened::Tick));
     }
@@ -97,9 +100,9 @@ fn what_neighbours_cost_is_learned_and_planned_with() {
     pair.seconds(120);
     assert_eq!(pair.gpulets(), 2, "{:#?}", pair.bench.controller.rollout().plan());
     let learned = pair.learned();
-    assert_eq!((learned.kind.as_str(), learned.believed), ("toy", true));
+    assert_eq!((learned.device_type.as_str(), learned.used_by_plans), ("toy", true));
     assert!(learned.error.unwrap().mean_pct < 1.0, "{learned:?}");
-    assert!(learned.error_of_none.unwrap().mean_pct > 10.0, "{learned:?}");
+    assert!(learned.error_uncorrected.unwrap().mean_pct > 10.0, "{learned:?}");
     let planned = pair.planned_factor();
     assert!((planned - 1.3).abs() < 0.05, "{planned}");
 }
@@ -135,14 +138,14 @@ fn a_profile_that_is_off_by_itself_is_no_neighbours_doing() {
         gpulet.first_unit = number(name).0;
         let accepted =
             pair.bench.controller.accept(&[stiff("a"), stiff("b")], &Plan::new(vec![gpulet])).unwrap();
-        pair.bench.handle(Event::ByHand(accepted));
+        pair.bench.handle(Event::OperatorPlan(accepted));
         pair.seconds(20);
     }
     pair.bench.handle(Event::Thaw);
     pair.seconds(120);
     assert_eq!(pair.gpulets(), 2);
     let learned = pair.learned();
-    assert!(learned.believed && learned.error_of_none.unwrap().mean_pct < 1.0, "{learned:?}");
+    assert!(learned.used_by_plans && learned.error_uncorrected.unwrap().mean_pct < 1.0, "{learned:?}");
     assert!((pair.planned_factor() - 1.0).abs() < 0.02, "{}", pair.planned_factor());
 }
 
@@ -153,5 +156,5 @@ fn plans_that_are_to_believe_nothing_believe_nothing_and_the_error_is_known_all_
     pair.seconds(120);
     assert_eq!(pair.planned_factor(), 1.0);
     let learned = pair.learned();
-    assert!(!learned.believed && learned.error_of_none.unwrap().mean_pct > 10.0, "{learned:?}");
+    assert!(!learned.used_by_plans && learned.error_uncorrected.unwrap().mean_pct > 10.0, "{learned:?}");
 }

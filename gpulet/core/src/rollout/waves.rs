@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use super::changes::{Change, Changes};
-use super::history::{Kind, span};
+use super::history::{EntryKind, span};
 use super::known::Known;
 use super::message::{Effect, Outcome, Refusal, Step};
 use super::order::{self, Situation};
-use super::phase::{After, Clearing, Phase, Preparing, Target, Wave};
-use super::proposal::{Proposal, Weighed, served};
+use super::phase::{After, Closing, Phase, Preparing, Target, Wave};
+use super::proposal::{Proposal, SizedGpulet, served};
 use super::{Rollout, Table};
 use crate::id::{GpuletId, ProposalId};
 
@@ -20,11 +20,11 @@ impl Rollout {
         self.proposals = self.proposals.next();
         let number = self.proposals;
         let devices: BTreeSet<&str> =
-            proposal.gpulets.iter().map(|weighed| weighed.gpulet.device.as_str()).collect();
+            proposal.gpulets.iter().map(|sized| sized.gpulet.device.as_str()).collect();
         let devices = devices.len();
-        let words =
+        let message =
             format!("plan {number} proposed: {} gpulets on {devices} devices", proposal.gpulets.len());
-        self.say_of(number, Kind::Proposed, words);
+        self.record_for(number, EntryKind::Proposed, message);
         if self.frozen {
             return self.refuse(number, Refusal::Frozen);
         }
@@ -34,12 +34,12 @@ impl Rollout {
     }
 
     pub(super) fn refuse(&mut self, number: ProposalId, refusal: Refusal) {
-        self.say_of(number, Kind::Refused, format!("plan {number} refused: {refusal}"));
+        self.record_for(number, EntryKind::Refused, format!("plan {number} refused: {refusal}"));
         self.effects.push(Effect::Ended { proposal: number, outcome: Outcome::Refused { refusal } });
     }
 
     pub(super) fn end(&mut self, number: ProposalId, outcome: Outcome) {
-        let words = match &outcome {
+        let message = match &outcome {
             Outcome::Done => "in force".to_owned(),
             Outcome::Unchanged => "was in force already".to_owned(),
             Outcome::Refused { refusal } => format!("refused: {refusal}"),
@@ -48,12 +48,12 @@ impl Rollout {
             Outcome::RolledBack { reason } => format!("rolled back: {reason}"),
             Outcome::Stopped { reason } => format!("in force in part: {reason}"),
         };
-        self.say_of(number, Kind::Ended, format!("plan {number} {words}"));
+        self.record_for(number, EntryKind::Ended, format!("plan {number} {message}"));
         self.effects.push(Effect::Ended { proposal: number, outcome });
     }
 
     pub(super) fn abort(&mut self) {
-        self.say(Kind::Operator, "abort".to_owned());
+        self.record(EntryKind::Operator, "abort".to_owned());
         if let Some((number, _)) = self.waiting.take() {
             self.end(number, Outcome::Failed { reason: ABORTED.to_owned() });
         }
@@ -64,13 +64,13 @@ impl Rollout {
 
     pub(super) fn freeze(&mut self) {
         self.frozen = true;
-        self.say(Kind::Operator, "plans are frozen".to_owned());
+        self.record(EntryKind::Operator, "plans are frozen".to_owned());
         self.abort();
     }
 
     pub(super) fn thaw(&mut self) {
         self.frozen = false;
-        self.say(Kind::Operator, "plans are welcome again".to_owned());
+        self.record(EntryKind::Operator, "plans are welcome again".to_owned());
     }
 
     /// Goes on until something has to be waited for.
@@ -82,8 +82,8 @@ impl Rollout {
                 self.phase = Phase::Switching(switching);
                 false
             }
-            Phase::Probation(probation) => self.probation_on(probation),
-            Phase::Clearing(clearing) => self.clear_on(clearing),
+            Phase::Baking(baking) => self.bake_on(baking),
+            Phase::Closing(closing) => self.close_on(closing),
         } {}
     }
 
@@ -95,21 +95,21 @@ impl Rollout {
         true
     }
 
-    fn healthy(&self) -> impl Iterator<Item = &Weighed> {
+    fn healthy(&self) -> impl Iterator<Item = &SizedGpulet> {
         let sound = |id: &GpuletId| self.known.get(id).is_some_and(|known| !known.faulty);
-        self.table.iter().filter(move |(id, _)| sound(id)).map(|(_, weighed)| weighed.as_ref())
+        self.table.iter().filter(move |(id, _)| sound(id)).map(|(_, sized)| sized.as_ref())
     }
 
     /// Makes the proposal that waits the target, unless it cannot be reached: then all stays as it is.
     pub(super) fn take_waiting(&mut self) -> bool {
         let Some((number, proposal)) = self.waiting.take() else { return false };
         let (now, then) = (served(self.healthy()), served(proposal.gpulets.iter().map(Arc::as_ref)));
-        let floor = |(workload, rate): (String, f64)| {
+        let least = |(workload, rate): (String, f64)| {
             let later = then.get(&workload).copied().unwrap_or(0.0);
             (workload, rate.min(later))
         };
-        let floors: BTreeMap<String, f64> = now.into_iter().map(floor).collect();
-        if let Err(refusal) = self.order(&proposal, &floors) {
+        let guaranteed: BTreeMap<String, f64> = now.into_iter().map(least).collect();
+        if let Err(refusal) = self.order(&proposal, &guaranteed) {
             self.refuse(number, refusal);
             return false;
         }
@@ -118,20 +118,20 @@ impl Rollout {
         }
         let began_us = self.now;
         self.target =
-            Some(Target { number, proposal, floors, began_us, switched: 0, stop: None, lost: None });
+            Some(Target { number, proposal, guaranteed, began_us, switched: 0, stop: None, lost: None });
         true
     }
 
-    /// What has to change, and in which waves. What was made for another plan is given up where it is in the way.
+    /// What has to change, and in which waves. What was existing for another plan is given up where it is in the way.
     fn order(
         &self,
         proposal: &Proposal,
-        floors: &BTreeMap<String, f64>,
+        guaranteed: &BTreeMap<String, f64>,
     ) -> Result<(Changes, Vec<Vec<usize>>), Refusal> {
         let look = |known: &BTreeMap<GpuletId, Known>| {
             let changes = Changes::between(&self.table, known, &proposal.gpulets);
             let written_off = &self.written_off;
-            let situation = Situation { table: &self.table, known, written_off, floors };
+            let situation = Situation { table: &self.table, known, written_off, guaranteed };
             let waves = order::waves(&situation, proposal, &changes)?;
             Ok((changes, waves))
         };
@@ -150,12 +150,12 @@ impl Rollout {
     pub(super) fn next_wave(&mut self) {
         let now = served(self.healthy());
         let Some(target) = &mut self.target else { return };
-        for (workload, floor) in &mut target.floors {
-            *floor = floor.min(now.get(workload).copied().unwrap_or(0.0));
+        for (workload, least) in &mut target.guaranteed {
+            *least = least.min(now.get(workload).copied().unwrap_or(0.0));
         }
         let Some(target) = &self.target else { return };
         let (switched, stop, lost) = (target.switched, target.stop.clone(), target.lost.clone());
-        let order = self.order(&target.proposal, &target.floors);
+        let order = self.order(&target.proposal, &target.guaranteed);
         if order.as_ref().is_ok_and(|(_, waves)| waves.is_empty()) {
             return self.wind_up(match (lost, switched) {
                 (Some(reason), _) => Outcome::Stopped { reason },
@@ -168,22 +168,22 @@ impl Rollout {
         }
         let (changes, waves) = match order {
             Ok(order) => order,
-            Err(refusal) => return self.give_up(refusal.to_string()),
+            Err(refusal) => return self.abandon(refusal.to_string()),
         };
         let left = u64::try_from(waves.len()).unwrap_or(u64::MAX);
         let wave = waves.into_iter().next().unwrap_or_default();
         if let Some(reason) = stop {
-            return self.give_up(reason);
+            return self.abandon(reason);
         }
         if !changes.unwanted.is_empty() {
-            self.phase = Phase::Clearing(Clearing::new(changes.unwanted, false, After::NextWave));
+            self.phase = Phase::Closing(Closing::new(changes.unwanted, false, After::NextWave));
             return;
         }
         let wave = self.wave(changes.list, &wave);
         if left > 1 || switched > 0 {
             let (at, of) = (switched.saturating_add(1), u64::from(switched).saturating_add(left));
             let why = if left > 1 { ": old and new gpulets do not fit at once" } else { "" };
-            self.say(Kind::Wave, format!("wave {at} of {of}{why}"));
+            self.record(EntryKind::Wave, format!("wave {at} of {of}{why}"));
         }
         let steps = self.preparations(&wave);
         self.phase = Phase::Preparing(Preparing { wave, steps, running: None, again: false, broken: None });
@@ -196,17 +196,17 @@ impl Rollout {
                 continue;
             }
             match change {
-                Change::Add { weighed, made } => {
-                    let id = made.unwrap_or_else(|| self.new_gpulet());
-                    let known = self.known.entry(id).or_insert_with(|| Known::new(Arc::clone(&weighed)));
-                    known.weighed = Arc::clone(&weighed);
-                    wave.after.insert(id, weighed);
+                Change::Add { sized, existing } => {
+                    let id = existing.unwrap_or_else(|| self.new_gpulet());
+                    let known = self.known.entry(id).or_insert_with(|| Known::new(Arc::clone(&sized)));
+                    known.sized = Arc::clone(&sized);
+                    wave.after.insert(id, sized);
                     wave.fresh.push(id);
                     wave.touched.insert(id);
                 }
                 Change::Remove(id) => drop(wave.after.remove(&id)),
-                Change::Update(id, weighed) => {
-                    wave.after.insert(id, weighed);
+                Change::Update(id, sized) => {
+                    wave.after.insert(id, sized);
                     wave.touched.insert(id);
                 }
             }
@@ -223,15 +223,15 @@ impl Rollout {
     fn preparations(&self, wave: &Wave) -> VecDeque<Step> {
         let (mut steps, mut checks) = (VecDeque::new(), VecDeque::new());
         for gpulet in wave.touched.iter().copied() {
-            let (Some(known), Some(weighed)) = (self.known.get(&gpulet), wave.after.get(&gpulet)) else {
+            let (Some(known), Some(sized)) = (self.known.get(&gpulet), wave.after.get(&gpulet)) else {
                 continue;
             };
             if !known.opened {
-                let place = &weighed.gpulet;
+                let place = &sized.gpulet;
                 let (device, first_unit, units) = (place.device.clone(), place.first_unit, place.units);
                 steps.push_back(Step::Open { gpulet, device, first_unit, units });
             }
-            for (model, need) in &weighed.sessions {
+            for (model, need) in &sized.sessions {
                 let held = known.sessions.get(model).copied().unwrap_or_default();
                 let batch = need.batch;
                 if held.prepared < batch {
@@ -247,7 +247,7 @@ impl Rollout {
     }
 
     /// Ends the target where it is.
-    pub(super) fn give_up(&mut self, reason: String) {
+    pub(super) fn abandon(&mut self, reason: String) {
         let outcome = match self.target.as_ref().map_or(0, |target| target.switched) {
             0 => Outcome::Failed { reason },
             _ => Outcome::Stopped { reason },
@@ -258,7 +258,7 @@ impl Rollout {
     /// Closes whatever is not in force, then ends the target.
     pub(super) fn wind_up(&mut self, outcome: Outcome) {
         let leaving = self.known.keys().filter(|id| !self.table.contains_key(id)).copied().collect();
-        self.phase = Phase::Clearing(Clearing::new(leaving, true, After::End(outcome)));
+        self.phase = Phase::Closing(Closing::new(leaving, true, After::End(outcome)));
     }
 
     pub(super) fn finish(&mut self, outcome: Outcome) {
@@ -268,13 +268,13 @@ impl Rollout {
         }
         let took = span(self.now.since(target.began_us));
         let (number, count) = (target.number, self.table.len());
-        let words = format!("plan {number}: {took} from begin to end, {count} gpulets are active");
-        self.say_of(number, Kind::Ended, words);
+        let message = format!("plan {number}: {took} from begin to end, {count} gpulets are active");
+        self.record_for(number, EntryKind::Ended, message);
         self.end(number, outcome);
     }
 
     /// Gpulets of one table that are not in another.
-    pub(super) fn beyond(one: &Table, other: &Table) -> Vec<GpuletId> {
+    pub(super) fn only_in(one: &Table, other: &Table) -> Vec<GpuletId> {
         one.keys().filter(|id| !other.contains_key(id)).copied().collect()
     }
 }

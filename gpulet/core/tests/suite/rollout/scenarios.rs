@@ -1,7 +1,7 @@
 //! One story for each thing that can happen on the way from one plan to the next.
 
 use gpulet_core::plan::Gpulet;
-use gpulet_core::rollout::{Epoch, Event, Kind, Outcome, ProposalId, Refusal};
+use gpulet_core::rollout::{EntryKind, Epoch, Event, Outcome, ProposalId, Refusal};
 
 use super::plans::{gpulet, problem, slot};
 use super::script::{Script, id, incidents, needs_a_plan, outcomes, step, steps, switch};
@@ -51,7 +51,7 @@ fn everything_is_loaded_then_verified_then_switched() {
     let routes: Vec<(&str, usize)> =
         table.routes.iter().map(|route| (route.workload.as_str(), route.slots.len())).collect();
     assert_eq!(routes, [("ask", 1), ("ask-again", 1), ("see", 2)]);
-    assert_eq!((table.rest.len(), table.active.len(), table.back), (0, 2, false));
+    assert_eq!((table.draining.len(), table.active.len(), table.is_rollback), (0, 2, false));
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn a_switch_says_who_rests_and_who_waits_for_whom() {
     let mut script = with(vec![see("gpu0", 0, 4, 2), ask("gpu0", 4, 4, 2)]);
     let effects = script.propose(vec![see("gpu0", 0, 2, 2), ask("gpu0", 2, 6, 2), see("gpu1", 0, 8, 2)]);
     let table = switch(&script.carry_out(effects));
-    assert_eq!((table.epoch, &table.rest[..]), (Epoch(2), &[id(0, 1), id(0, 2)][..]));
+    assert_eq!((table.epoch, &table.draining[..]), (Epoch(2), &[id(0, 1), id(0, 2)][..]));
     let after: Vec<_> = table.active.iter().map(|active| (active.id, active.after.clone())).collect();
     assert_eq!(after, [(id(1, 1), vec![id(0, 1)]), (id(1, 2), vec![id(0, 1), id(0, 2)]), (id(1, 3), vec![])]);
 }
@@ -142,11 +142,11 @@ fn a_slow_drain_is_told_once_and_waited_for() {
     let effects = script.propose(vec![see("gpu0", 0, 8, 2)]);
     let table = switch(&script.carry_out(effects));
     assert!(script.tell(Event::Switched { epoch: table.epoch }).is_empty());
-    assert!(script.wait().is_empty(), "the end of probation finds it still at work");
+    assert!(script.wait().is_empty(), "the end of bake_time finds it still at work");
     assert_eq!(incidents(&script.wait()), 1);
     assert_eq!(script.machine.next_wake(), None);
     assert!(script.tell_after(60_000_000, Event::Tick).is_empty());
-    let effects = script.tell(Event::AtRest(id(0, 1)));
+    let effects = script.tell(Event::Drained(id(0, 1)));
     assert_eq!(steps(&effects), ["drop 0.1 resnet"]);
     assert_eq!(outcomes(&script.carry_out(effects)), [(2, Outcome::Done)]);
 }
@@ -157,10 +157,10 @@ fn roll_back(trouble: Event) {
     let table = switch(&script.carry_out(effects));
     script.confirm(&table);
     let back = switch(&script.tell(trouble));
-    assert_eq!((back.epoch, back.back, &back.rest[..]), (Epoch(3), true, &[id(1, 1)][..]));
+    assert_eq!((back.epoch, back.is_rollback, &back.draining[..]), (Epoch(3), true, &[id(1, 1)][..]));
     assert_eq!((back.active[0].id, &back.active[0].after[..]), (id(0, 1), &[id(1, 1)][..]));
     assert!(script.tell(Event::Switched { epoch: Epoch(3) }).is_empty());
-    let effects = script.tell(Event::AtRest(id(1, 1)));
+    let effects = script.tell(Event::Drained(id(1, 1)));
     let all = script.carry_out(effects);
     assert_eq!(steps(&all), ["drop 1.1 resnet", "close 1.1"]);
     assert!(matches!(&outcomes(&all)[..], [(2, Outcome::RolledBack { .. })]));
@@ -203,7 +203,7 @@ fn the_first_plan_is_not_given_up_for_nothing() {
     let all = script.carry_out(effects);
     let table = switch(&all);
     assert_eq!(
-        (steps(&all)[0].as_str(), table.epoch, &table.rest[..]),
+        (steps(&all)[0].as_str(), table.epoch, &table.draining[..]),
         ("open 1.1", Epoch(2), &[id(0, 1)][..])
     );
     script.confirm(&table);
@@ -243,7 +243,7 @@ fn a_switch_without_an_answer_is_made_certain() {
     let effects = script.propose(vec![see("gpu0", 0, 8, 2)]);
     script.carry_out(effects);
     let back = switch(&script.wait());
-    assert_eq!((back.epoch, back.back, &back.rest[..]), (Epoch(3), true, &[id(1, 1)][..]));
+    assert_eq!((back.epoch, back.is_rollback, &back.draining[..]), (Epoch(3), true, &[id(1, 1)][..]));
     assert!(script.tell(Event::Switched { epoch: Epoch(2) }).is_empty(), "too late");
     // Nobody answers: asked again and again, told once.
     let mut told = 0;
@@ -254,7 +254,7 @@ fn a_switch_without_an_answer_is_made_certain() {
     }
     assert_eq!(told, 1);
     script.tell(Event::Switched { epoch: Epoch(9) });
-    let effects = script.tell(Event::AtRest(id(1, 1)));
+    let effects = script.tell(Event::Drained(id(1, 1)));
     assert!(matches!(&outcomes(&script.carry_out(effects))[..], [(2, Outcome::Failed { .. })]));
     assert_eq!((script.ids(), script.machine.epoch()), (vec!["0.1".to_owned()], Epoch(9)));
 }
@@ -354,7 +354,7 @@ fn an_operator_ends_a_change_before_its_switch_and_not_after_it() {
 }
 
 fn gone(device: &str) -> Event {
-    Event::DeviceGone { device: device.to_owned(), reason: "fell off the bus".to_owned() }
+    Event::DeviceRemoved { device: device.to_owned(), reason: "fell off the bus".to_owned() }
 }
 
 #[test]
@@ -388,12 +388,12 @@ fn a_workload_does_not_follow_to_a_device_that_vanished() {
         "{effects:?}"
     );
     assert_eq!(script.ids(), ["0.1"]);
-    // In probation: it goes back.
+    // In bake_time: it goes back.
     let effects = script.propose(vec![see("gpu1", 0, 4, 2)]);
     let table = switch(&script.carry_out(effects));
     script.confirm(&table);
     let back = switch(&script.tell(gone("gpu1")));
-    assert!(back.back);
+    assert!(back.is_rollback);
     let effects = script.tell(Event::Switched { epoch: back.epoch });
     assert!(matches!(&outcomes(&effects)[..], [(3, Outcome::RolledBack { .. })]));
     assert_eq!(script.ids(), ["0.1"]);
@@ -406,7 +406,7 @@ fn a_plan_that_waits_for_a_device_that_vanished_is_refused() {
     script.carry_out(effects);
     script.propose(vec![see("gpu1", 0, 8, 2)]);
     let effects = script.tell(gone("gpu1"));
-    let refusal = Refusal::Vanished { device: "gpu1".to_owned() };
+    let refusal = Refusal::DeviceRemoved { device: "gpu1".to_owned() };
     assert_eq!(outcomes(&effects), [(3, Outcome::Refused { refusal })]);
 }
 
@@ -455,7 +455,7 @@ fn the_history_reads_like_what_happened() {
     );
     let entry = script.machine.history().next_back().unwrap();
     let text = serde_json::to_string(entry).unwrap();
-    assert_eq!(entry.kind, Kind::Ended);
+    assert_eq!(entry.kind, EntryKind::Ended);
     assert!(text.contains(r#""kind":"ended""#) && text.contains(r#""proposal":2"#), "{text}");
     assert_eq!(&serde_json::from_str::<gpulet_core::rollout::Entry>(&text).unwrap(), entry);
     let snapshot = serde_json::to_string(&script.machine.snapshot()).unwrap();

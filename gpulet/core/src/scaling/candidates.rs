@@ -44,41 +44,41 @@ const WINDOW_EVERY: usize = 4;
 const CREST_SAMPLES: u32 = 3_600;
 /// Parts of those highest that are kept at all times; the whole is among them.
 const FLOORS: [&[f64]; 2] = [&[0.5, 0.7, 1.0], &[0.3, 0.5, 0.7, 0.85, 1.0]];
-const COURSES: usize = 14;
+const CANDIDATES: usize = 14;
 
-/// The highest of each course for a while: rows of as many as there are courses.
+/// The highest of each course for a while: rows of as many as there are candidates.
 #[derive(Clone, Debug, PartialEq)]
 struct Hold {
     part: usize,
     seen: usize,
-    rows: VecDeque<[f64; COURSES]>,
+    rows: VecDeque<[f64; CANDIDATES]>,
 }
 
 impl Hold {
-    fn observe(&mut self, wishes: &[f64; COURSES]) -> [f64; COURSES] {
+    fn observe(&mut self, wishes: &[f64; CANDIDATES]) -> [f64; CANDIDATES] {
         if self.seen.is_multiple_of(self.part) {
             if self.rows.len() > HOLD_PARTS {
                 self.rows.pop_front();
             }
-            self.rows.push_back([0.0; COURSES]);
+            self.rows.push_back([0.0; CANDIDATES]);
         }
         self.seen = self.seen.wrapping_add(1);
         if let Some(row) = self.rows.back_mut() {
             raise(row, wishes);
         }
-        let mut highest = [0.0; COURSES];
+        let mut highest = [0.0; CANDIDATES];
         self.rows.iter().for_each(|row| raise(&mut highest, row));
         highest
     }
 }
 
-fn raise(row: &mut [f64; COURSES], by: &[f64; COURSES]) {
+fn raise(row: &mut [f64; CANDIDATES], by: &[f64; CANDIDATES]) {
     row.iter_mut().zip(by).for_each(|(value, by)| *value = value.max(*by));
 }
 
-/// Courses of one model's demand, requests a second.
+/// Candidates of one model's demand, requests a second.
 #[derive(Clone, Debug)]
-pub(super) struct Courses {
+pub(super) struct Candidates {
     levels: Vec<Level>,
     windows: Vec<MaxWindow>,
     /// The highest level since the windows were fed.
@@ -87,10 +87,10 @@ pub(super) struct Courses {
     crests: MaxWindow,
     crest: f64,
     hold: Hold,
-    held: [f64; COURSES],
-    wish: [f64; COURSES],
+    held: [f64; CANDIDATES],
+    wish: [f64; CANDIDATES],
     /// What was held for the samples to come, oldest first.
-    pending: VecDeque<[f64; COURSES]>,
+    pending: VecDeque<[f64; CANDIDATES]>,
     losses: Vec<Losses>,
     /// Parts of the quick levels that demand is above for almost certain.
     sure: [f64; QUICK],
@@ -105,7 +105,7 @@ pub(super) struct Courses {
     chosen: usize,
 }
 
-impl Courses {
+impl Candidates {
     /// So many samples ahead, from 1 to [`HORIZON_MAX`], each held for so many samples, at least [`HOLD_PARTS`]; a
     /// sample stands for `period_us`.
     pub(super) fn new(horizon: u32, hold: u32, period_us: Micros) -> Self {
@@ -120,10 +120,10 @@ impl Courses {
             crests: MaxWindow::over(CREST_SAMPLES / WINDOW_EVERY as u32),
             crest: 0.0,
             hold: Hold { part: (hold as usize).div_ceil(HOLD_PARTS).max(1), seen: 0, rows: VecDeque::new() },
-            held: [0.0; COURSES],
-            wish: [0.0; COURSES],
+            held: [0.0; CANDIDATES],
+            wish: [0.0; CANDIDATES],
             pending: VecDeque::new(),
-            losses: (0..COURSES).map(|_| Losses::new()).collect(),
+            losses: (0..CANDIDATES).map(|_| Losses::new()).collect(),
             sure: [0.0; QUICK],
             horizon,
             lead: Level::lead(horizon),
@@ -168,13 +168,13 @@ impl Courses {
         self.pending.push_back(self.held);
     }
 
-    fn wishes(&mut self) -> [f64; COURSES] {
+    fn wishes(&mut self) -> [f64; CANDIDATES] {
         let ahead = |level: &Level| level.ahead(self.lead);
         let usual = self.levels.get(USUAL).map_or(0.0, ahead);
         let latest = self.levels.get(1).map_or(0.0, ahead);
         let surest =
             self.levels.iter().zip(self.sure).map(|(level, sure)| sure * ahead(level)).fold(0.0, f64::max);
-        let mut wishes = [0.0; COURSES];
+        let mut wishes = [0.0; CANDIDATES];
         let levels = self.levels.iter().map(ahead);
         self.peak = self.peak.max(usual);
         if self.seen.is_multiple_of(WINDOW_EVERY) {
@@ -227,7 +227,7 @@ impl Courses {
         self.losses.get(self.chosen).map_or(0.0, Losses::demand)
     }
 
-    /// The multiple of the course followed that is cheapest; `tail` and `allowed` as in [`Courses::choose`].
+    /// The multiple of the course followed that is cheapest; `tail` and `allowed` as in [`Candidates::choose`].
     pub(super) fn cheapest(&self, tail: f64, allowed: f64) -> Option<Multiple> {
         Some(self.losses.get(self.chosen)?.cheapest(tail, allowed))
     }

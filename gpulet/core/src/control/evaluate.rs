@@ -1,7 +1,7 @@
 //! A look at the load: what it was, which gpulets are late, which rates to plan for, and whether to plan.
 
-use super::{Controller, Effect, Look, Looked, Model, Scaling};
-use crate::control::question::Question;
+use super::{Controller, Effect, LoadReport, Model, ModelLoad, Scaling};
+use crate::control::plan_request::PlanRequest;
 use crate::plan::Gpulet;
 use crate::rollout;
 use crate::scaling::{Autoscaler, ModelObservation, Observation, ScalingOptions, Service, StandbyAfter};
@@ -12,7 +12,7 @@ const LATE_BELOW: f64 = 0.5;
 
 impl Controller {
     /// Looks at the load, and asks for a plan if that wants one.
-    pub(super) fn look(&mut self, now: Micros, look: Look, effects: &mut Vec<Effect>) {
+    pub(super) fn look(&mut self, now: Micros, look: LoadReport, effects: &mut Vec<Effect>) {
         let observed = self.watch.look(&look.models, &self.capacity);
         let has_learned = self.learn(now, &look.models, &look.ran);
         self.report_late(now, &look.models, &observed, effects);
@@ -21,8 +21,8 @@ impl Controller {
             return self.pause(now, reason, effects);
         }
         let Some(scaling) = &mut self.scaling else { return };
-        if let Some(change_us) = self.changing.takes_us() {
-            scaling.scaler.change_takes(change_us);
+        if let Some(change_us) = self.change_time.takes_us() {
+            scaling.scaler.set_change_time(change_us);
         }
         let decision = scaling.scaler.decide(&Observation { now, models: &observed });
         let missed = |name: &str| models.iter().any(|model| model.name == name && model.is_waited_for);
@@ -35,9 +35,9 @@ impl Controller {
         if wanted && !early && self.may_plan() {
             self.questions = self.questions.saturating_add(1);
             self.believe();
-            let question = Question {
+            let question = PlanRequest {
                 number: self.questions,
-                terms: self.terms.clone(),
+                inputs: self.inputs.clone(),
                 targets: self.targets(),
                 asked_us: self.latest.asked_us(),
                 current: self.rollout.plan(),
@@ -51,7 +51,7 @@ impl Controller {
     fn report_late(
         &mut self,
         now: Micros,
-        models: &[Looked],
+        models: &[ModelLoad],
         observed: &[ModelObservation],
         effects: &mut Vec<Effect>,
     ) {

@@ -7,12 +7,12 @@ const WEIGHT: f64 = 0.25;
 
 /// How long changes have taken.
 #[derive(Debug, Default)]
-pub(super) struct Changing {
+pub(super) struct ChangeTime {
     began_us: Option<Micros>,
     mean_us: Option<f64>,
 }
 
-impl Changing {
+impl ChangeTime {
     /// A change begins.
     pub fn begins(&mut self, now: Micros) {
         self.began_us = Some(now);
@@ -37,7 +37,7 @@ mod tests {
 
     #[test]
     fn the_mean_follows_what_changes_take_and_what_never_ended_counts_for_nothing() {
-        let mut changing = Changing::default();
+        let mut changing = ChangeTime::default();
         changing.ended(Micros(7));
         assert_eq!(changing.takes_us(), None);
         changing.begins(Micros(1_000_000));

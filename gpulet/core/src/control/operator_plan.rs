@@ -11,13 +11,13 @@ use crate::rollout::{Outcome, Proposal, ProposalError};
 
 /// An operator's plan that may be tried.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Accepted {
+pub struct AcceptedPlan {
     pub(super) proposed: (Planned, Proposal),
 }
 
 /// Why an operator's plan is not even tried.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum NotAccepted {
+pub enum PlanRejected {
     /// Gpulets are frozen.
     #[error("gpulets are frozen")]
     Frozen,
@@ -46,14 +46,14 @@ pub struct InForce {
 
 /// Whether an operator's plan holds, and which are on their way.
 #[derive(Debug, Default)]
-pub(super) struct ByHand {
+pub(super) struct OperatorPlan {
     holds: bool,
     /// By the proposal's number, whether a plan of an operator's was in force before: one may be under way and another
     /// wait for its end.
     asked: BTreeMap<ProposalId, bool>,
 }
 
-impl ByHand {
+impl OperatorPlan {
     /// A proposal of this number is an operator's.
     pub fn begin(&mut self, proposal: ProposalId) {
         self.asked.insert(proposal, self.holds);
