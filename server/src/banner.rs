@@ -13,9 +13,9 @@ use crate::service::{ModelView, Service};
 /// Where the server listens.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Addresses {
-    /// REST.
+    /// Address of the REST interface.
     pub http: SocketAddr,
-    /// gRPC.
+    /// Address of the gRPC interface.
     pub grpc: SocketAddr,
     /// `/metrics`.
     pub metrics: SocketAddr,

@@ -1,7 +1,7 @@
-//! Memory that bodies hold: requests while they are worked on, answers until the client has taken them.
+//! Memory of bodies: of requests while they are processed, and of answers until the client has read them.
 //!
-//! One budget (`limits.bodies`) for both, because to the machine they are the same bytes. Whatever would exceed it is
-//! refused at once: a request or an answer that waited for room would hold its memory while it waits.
+//! Both share one budget (`limits.bodies`). A body over the budget is rejected immediately, because a waiting request or
+//! answer would hold its memory while it waits.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +13,7 @@ use hyper::body::{Body, Frame, SizeHint};
 use metrics::Gauge;
 use node::reason::{Reason, Refusal};
 
-/// Answers of up to this many bytes are not counted: they fit the socket's buffer, and counting costs.
+/// Answers up to this size are not counted: they fit into the socket's buffer.
 pub const SMALL_ANSWER: usize = 16 * 1024;
 
 /// Bytes of bodies that may be held at once.
@@ -162,7 +162,7 @@ impl AsRef<[u8]> for HeldBytes {
 }
 
 impl<B> Held<B> {
-    /// A body whose frames hold what `next` says when they are made, and after that the same.
+    /// A body whose frames hold the latest reservation of `next`.
     pub fn new(body: B, next: Holding) -> Self {
         Self { body, next, current: None, largest: None }
     }

@@ -13,8 +13,8 @@ pub fn is_asked_for(outputs: Option<&[RequestedOutput]>) -> bool {
     })
 }
 
-/// Turns the outputs of a response that ask for it into classes. `batched`: dimension 0 is a batch and every
-/// row is ranked by itself. `labels` gives the labels of an output, if it has any.
+/// Replaces each output that asks for classes by its top classes. If `batched`, dimension 0 is the batch and every row
+/// is ranked separately. `labels` returns the labels of an output, if it has any.
 pub fn apply<'a>(
     response: &mut InferResponse,
     batched: bool,

@@ -13,18 +13,18 @@ use tracing::Level;
 /// Whether sending the same request again can help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retry {
-    /// Never: the request itself is at fault, or its time is over.
+    /// Never: the request is wrong or its deadline has passed.
     No,
     /// On another server, or here after `Retry-After`.
     Elsewhere,
-    /// At once.
+    /// Here, without waiting.
     Yes,
 }
 
 /// One row of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// HTTP status. 499 is seen in logs and metrics only: its client is gone.
+    /// HTTP status. 499 appears in logs and metrics only, because its client has disconnected.
     pub http: StatusCode,
     /// gRPC status code.
     pub grpc: Code,

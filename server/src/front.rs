@@ -1,6 +1,6 @@
 //! What HTTP and gRPC share: one inference path, limits, drain, and the answers about the server itself.
 //!
-//! Neither transport has logic of its own beyond decoding and encoding; whatever both must honour is here.
+//! The transports only decode and encode. Rules that hold for both are here.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -17,7 +17,7 @@ use crate::request_id::RequestIds;
 use crate::service::{Answered, RequestContext, Service};
 use crate::shared_memory::SharedMemory;
 
-/// Name that metadata calls give.
+/// Server name in metadata.
 pub const SERVER_NAME: &str = "tessera";
 
 /// Bounds of the front end, from `[limits]`.
@@ -27,19 +27,19 @@ pub struct FrontLimits {
     pub protocol: Limits,
     /// Bytes of all HTTP bodies held at once.
     pub bodies: usize,
-    /// Until a body has arrived.
+    /// Time for a body to arrive.
     pub body_timeout: Duration,
     /// Requests in flight on one gRPC stream.
     pub stream_requests: usize,
 }
 
-/// State of the front end; one a process, shared by every connection.
+/// State of the front end. Every connection of the process shares it.
 pub struct Front {
-    /// What answers.
+    /// Answers requests.
     pub service: Arc<Service>,
     /// Registered regions, if the extension is on.
     pub shared_memory: Option<SharedMemory>,
-    /// Bounds.
+    /// Limits on bodies and messages.
     pub limits: FrontLimits,
     /// Bytes of bodies held.
     pub bodies: BodyBudget,
@@ -52,7 +52,7 @@ pub struct Front {
     idle: Notify,
 }
 
-/// Counts a request as in flight until it is dropped.
+/// Counts a request as in flight until dropped.
 struct InFlight<'a>(&'a Front);
 
 impl Drop for InFlight<'_> {

@@ -1,12 +1,11 @@
 //! The accept loop and the connection limits that HTTP, gRPC and metrics share.
 //!
-//! An own loop over hyper instead of a framework's, because the limits of the house hold here: connections
-//! are counted, slow headers time out, headers are bounded before they are parsed, and a drain lets
-//! requests in flight finish.
+//! The loop uses hyper directly, because a framework's loop does not enforce these limits: connections are counted,
+//! slow headers time out, headers are bounded before they are parsed, and a drain lets requests in flight finish.
 
 mod pace;
-mod patience;
 mod services;
+mod write_timeout;
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -27,18 +26,18 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use pace::Watching;
-use patience::{Patience, PatientStream};
 use services::paced;
 pub use services::service;
+use write_timeout::{TimeoutStream, WriteTimeout};
 
-/// What every HTTP/2 connection client must open with starts with these bytes; no HTTP/1 method does.
+/// First bytes of the HTTP/2 connection preface. No HTTP/1 method starts with them.
 const HTTP2_PREFACE: &[u8; 3] = b"PRI";
-/// Answered, before any parsing, to a connection over the limit.
+/// The answer, before any parsing, to a connection over the limit.
 const FULL: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncontent-type: application/json\r\n\
     x-tessera-reason: queue_full\r\nconnection: close\r\ncontent-length: 52\r\n\r\n\
     {\"error\":\"the limit of open connections is reached\"}";
-/// How long open connections are listened to after the address is given up: a request that was on its way then.
+/// How long open connections are still read after the listener is closed, for requests that were in transit.
 const LAST_REQUESTS: Duration = Duration::from_millis(250);
 /// Wait before accepting again when the process is out of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -109,9 +108,9 @@ impl Listener {
 
     /// Serves until `stop`, then lets requests in flight finish; returns when the last connection is closed.
     ///
-    /// Whoever was connected at `stop` gets an answer: connections that the kernel has accepted are taken before the
-    /// address is given up, and open ones are listened to for a moment more, in which the service is to say that it
-    /// drains. A connection that is closed while a request is on its way loses that request.
+    /// Every client that was connected at `stop` gets an answer. Connections that the kernel has accepted are taken
+    /// before the listener is closed, and open connections are read a little longer, while the service answers that it
+    /// is draining. Closing a connection while a request is in transit would lose that request.
     pub async fn serve<S, B>(
         self,
         protocols: Protocols,
@@ -128,7 +127,7 @@ impl Listener {
             address: self.address,
             protocols,
             limits,
-            patience: Patience::new(limits.answer_timeout, self.slow_readers),
+            write_timeout: WriteTimeout::new(limits.answer_timeout, self.slow_readers),
             permits: Arc::new(Semaphore::new(limits.connections)),
             graceful: GracefulShutdown::new(),
             close: CancellationToken::new(),
@@ -154,7 +153,7 @@ impl Listener {
             connections.take(stream, service.clone());
         }
         drop(self.socket);
-        let _ = tokio::time::timeout(LAST_REQUESTS, connections.none()).await;
+        let _ = tokio::time::timeout(LAST_REQUESTS, connections.all_closed()).await;
         connections.close.cancel();
         connections.graceful.shutdown().await;
     }
@@ -165,16 +164,16 @@ struct Connections {
     address: SocketAddr,
     protocols: Protocols,
     limits: ConnectionLimits,
-    patience: Patience,
-    /// One for each that may be open.
+    write_timeout: WriteTimeout,
+    /// One permit for each connection that may be open.
     permits: Arc<Semaphore>,
     graceful: GracefulShutdown,
-    /// Ends those on which nothing was ever sent.
+    /// Closes connections on which the client never sent a byte.
     close: CancellationToken,
 }
 
 impl Connections {
-    /// Serves a connection on a task of its own, or refuses it.
+    /// Serves a connection in its own task, or rejects it at the limit.
     fn take<S, B>(&self, stream: TcpStream, service: S)
     where
         S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Send + 'static,
@@ -185,13 +184,13 @@ impl Connections {
         let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() else {
             tracing::debug!(address = %self.address, "connection refused: the limit is reached");
             if self.protocols == Protocols::Http {
-                // Best effort: a socket just accepted has room for it.
+                // Best effort: the send buffer of a new socket is empty.
                 let _ = stream.try_write(FULL);
             }
             return;
         };
         let (watcher, close) = (self.graceful.watcher(), self.close.clone());
-        let (protocols, limits, patience) = (self.protocols, self.limits, self.patience.clone());
+        let (protocols, limits, timeout) = (self.protocols, self.limits, self.write_timeout.clone());
         tokio::spawn(async move {
             let _permit = permit;
             let opened = tokio::select! {
@@ -200,15 +199,15 @@ impl Connections {
                 () = close.cancelled() => None,
             };
             let Some(speaks_http2) = opened else { return };
-            // Nagle's delay would be added to every small answer.
+            // Nagle's algorithm would delay every small answer.
             if stream.set_nodelay(true).is_err() {
                 return;
             }
-            let Ok(stream) = PatientStream::new(stream, patience.clone()) else { return };
+            let Ok(stream) = TimeoutStream::new(stream, timeout.clone()) else { return };
             let io = TokioIo::new(stream);
             match (speaks_http2, protocols) {
                 (true, _) => {
-                    let connection = http2(limits, patience).serve_connection(io, paced(service));
+                    let connection = http2(limits, timeout).serve_connection(io, paced(service));
                     report(watcher.watch(connection).await);
                 }
                 (false, Protocols::Http) => {
@@ -221,8 +220,8 @@ impl Connections {
         });
     }
 
-    /// Returns once none is open.
-    async fn none(&self) {
+    /// Returns when no connection is open.
+    async fn all_closed(&self) {
         let all = u32::try_from(self.limits.connections).unwrap_or(u32::MAX);
         let _ = self.permits.acquire_many(all).await;
     }
@@ -234,8 +233,8 @@ fn report(ended: Result<(), hyper::Error>) {
     }
 }
 
-/// Looks at the first bytes without taking them. `None`: nothing came in time, or the peer left. A preface
-/// that arrives in pieces of one or two bytes is taken for HTTP/1 and refused there.
+/// Peeks at the first bytes. `None` if nothing arrived in time or the peer disconnected. A preface that arrives in
+/// pieces of one or two bytes is taken for HTTP/1, which rejects it.
 async fn speaks_http2(stream: &TcpStream, limit: Duration) -> Option<bool> {
     let mut first = [0_u8; HTTP2_PREFACE.len()];
     let seen = tokio::time::timeout(limit, stream.peek(&mut first)).await.ok()?.ok()?;
@@ -252,8 +251,8 @@ fn http1(limits: ConnectionLimits) -> http1::Builder {
     builder
 }
 
-fn http2(limits: ConnectionLimits, patience: Patience) -> http2::Builder<Watching> {
-    let mut builder = http2::Builder::new(Watching(patience));
+fn http2(limits: ConnectionLimits, timeout: WriteTimeout) -> http2::Builder<Watching> {
+    let mut builder = http2::Builder::new(Watching(timeout));
     builder
         .timer(TokioTimer::new())
         .max_header_list_size(limits.header_bytes)

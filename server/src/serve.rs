@@ -24,15 +24,15 @@ use crate::listener::{self, ConnectionLimits, Listener, Protocols};
 use crate::service::Service;
 use crate::{grpc, metrics_endpoint};
 
-/// More network threads than this only take cores from the lanes.
+/// Most network threads. More would take cores from the lanes without serving faster.
 const NETWORK_THREADS: usize = 4;
-/// Connections that are still open after the grace period get this long to send what is written.
+/// How long connections that are open after the grace period may still send what is written.
 const LAST_WRITES: Duration = Duration::from_secs(2);
 
 /// Options of `serve`.
 #[derive(Args, Clone, Debug, Default)]
 pub struct ServeArgs {
-    /// Configuration.
+    /// The configuration sources.
     #[command(flatten)]
     pub config: ConfigArgs,
     /// Write one line of JSON to standard output once models are loaded, instead of the greeting.
@@ -46,7 +46,7 @@ pub struct ServeArgs {
     pub print_config: bool,
 }
 
-/// Serves, or shows or checks the configuration only.
+/// Runs the command: serves, or only checks or prints the configuration.
 ///
 /// # Errors
 /// Why it cannot serve.
@@ -67,7 +67,7 @@ pub fn run(arguments: &ServeArgs, surroundings: &Surroundings) -> anyhow::Result
     until_signalled(config, surroundings, arguments.json)
 }
 
-/// Serves until a signal. Exit code 0 if every request was answered, 1 if some were given up.
+/// Serves until a signal. Exit code 0 if every request was answered, 1 if some were not.
 fn until_signalled(config: Config, surroundings: &Surroundings, json: bool) -> anyhow::Result<ExitCode> {
     let allowed = gpulet::allowed_cores().context("cannot read the affinity mask")?;
     let lanes = lanes::core_sets(&config.lanes, &allowed).map_err(anyhow::Error::msg)?;
@@ -85,7 +85,7 @@ fn until_signalled(config: Config, surroundings: &Surroundings, json: bool) -> a
     runtime(threads)?.block_on(serve(startup, json))
 }
 
-/// On one core a hand-over between threads costs more than it gives.
+/// Uses the current thread where only one is allowed: on one core a second thread costs more than it gains.
 fn runtime(threads: usize) -> std::io::Result<Runtime> {
     let mut builder = if threads > 1 {
         let mut builder = Builder::new_multi_thread();
@@ -225,8 +225,8 @@ fn listen(
     Ok(listeners)
 }
 
-/// Not ready at once, no new requests; those in flight are answered; then connections close. Health and
-/// metrics stay reachable until the last answer, so that a balancer sees why. True if nothing was given up.
+/// Drains: the server is no longer ready, rejects new requests, answers those in flight, then closes connections. Health and
+/// metrics stay reachable until the last answer, so that a load balancer sees why. True if every request was answered.
 async fn drain(
     front: &Front,
     stop: &CancellationToken,

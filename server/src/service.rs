@@ -1,4 +1,4 @@
-//! The one service function behind HTTP and gRPC, and what both tell about models.
+//! The service function behind HTTP and gRPC, and views of models for both.
 
 mod infer;
 
@@ -10,26 +10,37 @@ use node::Node;
 use node::reason::Refusal;
 use oip::{InferRequest, InferResponse};
 pub use router::Timing;
+use router_core::Tenant;
 
-/// What the front end knows of a request besides its body.
+/// Facts about a request besides its body. Authentication belongs in [`RequestContext::new`], which both transports
+/// call: it decides who the tenant is.
 #[derive(Clone, Debug)]
 pub struct RequestContext {
-    /// When the first byte of the request was seen; the deadline counts from here.
+    /// When the first byte of the request arrived. The deadline counts from here.
     pub arrived: Instant,
-    /// Deadline that the transport carries (`grpc-timeout`), if any.
+    /// The transport's timeout (`grpc-timeout`), if any.
     pub transport_timeout: Option<Duration>,
+    /// Whose request it is, for fair shares.
+    pub tenant: Tenant,
 }
 
-/// An answer and where its time went.
+impl RequestContext {
+    /// The context of a request. All requests have the same tenant, because callers are not authenticated.
+    pub fn new(arrived: Instant, transport_timeout: Option<Duration>) -> Self {
+        Self { arrived, transport_timeout, tenant: Tenant::default() }
+    }
+}
+
+/// An answer with its timing.
 #[derive(Debug)]
 pub struct Answered {
-    /// To encode.
+    /// The response to encode.
     pub response: InferResponse,
-    /// To report.
+    /// Where the time went.
     pub timing: Timing,
 }
 
-/// Signature of one model version as the protocol's metadata calls show it.
+/// A model version as metadata calls show it.
 #[derive(Clone, Debug)]
 pub struct ModelView {
     /// Model name.
@@ -54,12 +65,12 @@ pub struct ModelView {
 
 /// Shared by every connection.
 pub struct Service {
-    /// Runs the models.
+    /// The node that runs the models.
     pub node: Node,
 }
 
 impl Service {
-    /// Of a node that was started.
+    /// A service over a started node.
     pub fn new(node: Node) -> Arc<Self> {
         Arc::new(Self { node })
     }

@@ -125,8 +125,8 @@ impl SharedMemory {
         })
     }
 
-    /// Reads the inputs that lie in regions into the request, at most `bytes_limit` bytes in total, and checks
-    /// that outputs that shall go to a region have one.
+    /// Reads the inputs in shared memory into the request, at most `bytes_limit` bytes in total, and checks the regions
+    /// of outputs.
     pub async fn resolve(&self, request: &mut InferRequest, bytes_limit: u64) -> Result<(), Refusal> {
         for output in request.outputs.iter().flatten() {
             if let Some(place) = &output.parameters.shared_memory {
@@ -165,7 +165,7 @@ impl SharedMemory {
         Ok(())
     }
 
-    /// Moves outputs that shall go to a region there; they stay in the response without data.
+    /// Writes outputs to their regions. They stay in the response without data.
     pub async fn deliver(&self, response: &mut InferResponse) -> Result<(), Refusal> {
         for (tensor, parameters) in &mut response.outputs {
             let Some(place) = &parameters.shared_memory else { continue };
@@ -215,7 +215,7 @@ impl Region {
         let length = self.object.metadata().map_or(0, |metadata| metadata.len());
         if end > length {
             return Err(format!(
-                "shared memory region `{}`: its object was cut to {length} bytes since it was registered",
+                "shared memory region `{}`: the object was truncated to {length} bytes after registration",
                 self.status.name
             ));
         }
@@ -374,13 +374,13 @@ mod tests {
     }
 
     #[tokio::test(flavor = "current_thread")]
-    async fn an_object_that_its_client_cuts_is_an_error_and_not_a_signal() {
-        let object = Object::new("cut", 4096);
+    async fn a_truncated_object_is_an_error_and_not_a_signal() {
+        let object = Object::new("truncated", 4096);
         let memory = SharedMemory::default();
         memory.register("r", &object.0, 0, 4096).unwrap();
         object.1.set_len(4).unwrap();
         let refused = memory.resolve(&mut request(place(0, 8), None), 1024).await.unwrap_err();
-        assert!(refused.message.contains("was cut to 4 bytes"), "{}", refused.message);
+        assert!(refused.message.contains("was truncated to 4 bytes"), "{}", refused.message);
     }
 
     #[test]

@@ -102,7 +102,7 @@ def test_a_failed_process_affects_only_its_own_lane_and_is_restarted(repository:
         assert set(clients.statuses["left"]) <= {200, 503}
         assert row["deaths"] == 1 and ("SIGKILL" if cause == "killed" else "no answer") in row["reason"], row
         metrics = server.metrics()
-        assert metrics['tessera_lane_losses_total{lane="0"}'] == 1 and metrics['tessera_lane_up{lane="0"}'] == 1
+        assert metrics['tessera_lane_failures_total{lane="0"}'] == 1 and metrics['tessera_lane_up{lane="0"}'] == 1
 
 
 @needs_two_cores

@@ -16,8 +16,8 @@ use crate::simulate::arguments::{ARENA_EXAMPLES, ArenaArgs, SimulateArgs, simula
 use crate::{check, doctor, load, models_command, parity, plan, profile, simulate};
 
 /// Examples of the tools for `tessera --help`.
-pub const EXAMPLES: &str = "\
-  tessera check --repository ./models --load       say what is wrong before serving
+pub const EXAMPLES: &str =
+    "  tessera check --repository ./models --load       say what is wrong before serving
   tessera models list                              ask a running server
   tessera doctor                                   devices, engines, ports: what was found
   tessera plan problem.toml --explain              how few devices your objectives need, and why

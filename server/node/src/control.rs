@@ -27,7 +27,7 @@ use crate::catalog::Catalog;
 use crate::config::{Interference, Partition};
 use crate::devices::Devices;
 use crate::reason::{Reason, Refusal};
-use crate::supervisor::Losses;
+use crate::supervisor::Failures;
 use layout::Layout;
 use shell::Hands;
 use task::{Command, Task};
@@ -54,7 +54,7 @@ pub struct ControlSetup {
     /// What they run on.
     pub devices: Arc<Devices>,
     /// Where gpulets that are lost are told of.
-    pub losses: Losses,
+    pub failures: Failures,
     /// The lanes that the server started with.
     pub lanes: Vec<LaneHandle>,
 }
@@ -65,11 +65,11 @@ impl Control {
     /// # Errors
     /// What is wrong with the options.
     pub fn start(setup: ControlSetup, stop: CancellationToken) -> anyhow::Result<Self> {
-        let ControlSetup { options, catalog, devices, losses, lanes } = setup;
+        let ControlSetup { options, catalog, devices, failures, lanes } = setup;
         let policy = Policy::named(&options.policy)
             .ok_or_else(|| anyhow::anyhow!("partition.policy: `{}` is unknown", options.policy))?;
         let terms = Terms::new(Arc::clone(&devices), policy);
-        let layout = Arc::new(Layout::new(Arc::clone(&catalog), devices, losses, lanes));
+        let layout = Arc::new(Layout::new(Arc::clone(&catalog), devices, failures, lanes));
         let rollout = RolloutOptions {
             prepare_us: options.prepare_timeout.0.into(),
             bake_us: options.bake_time.0.into(),

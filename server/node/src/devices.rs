@@ -1,7 +1,7 @@
-//! From the configuration to the devices that this server cuts, and the gpulets that it starts with.
+//! The devices of the configuration, and the gpulets of the start.
 
-mod beside;
-mod gone;
+mod contended;
+mod failure_sink;
 pub mod gpus;
 mod memory;
 #[cfg(test)]
@@ -23,14 +23,14 @@ use models::{Loader, ModelFiles};
 use crate::config::{Config, Emulated, Gpus, Isolation};
 use crate::metrics::{BusySink, WatchedGpu};
 use crate::profiles;
-use beside::Beside;
-use gone::GoneSink;
+use contended::ContendedTimes;
+use failure_sink::FailureSink;
 use gpulet_worker::WorkerScope;
 use gpus::Gpu;
 use worker::{Described, Worker};
 use workload::InterferenceSection;
 
-/// Batches that a lane's thread may find waiting besides the router's depth of one: installs and removals.
+/// Most messages that wait for a lane's thread besides the router's one batch: installs and removals of sessions.
 const LANE_MAILBOX: usize = 64;
 
 /// A share of a device.
@@ -106,12 +106,12 @@ impl Devices {
         Self { classes: lane_classes(&all), all, start, profiles: Vec::new(), gpus: Vec::new() }
     }
 
-    /// Gpulets that the server starts with; each is a lane.
+    /// The gpulets of the start. Each is a lane.
     pub fn start(&self) -> &[Share] {
         &self.start
     }
 
-    /// What is known of each device.
+    /// Description of each device.
     pub fn infos(&self) -> impl Iterator<Item = &DeviceInfo> {
         self.all.iter().map(|device| device.info())
     }
@@ -155,7 +155,7 @@ impl Devices {
         let partition: Arc<dyn Partition> = device.open(&spec, Arc::clone(&watch))?;
         let kind = self.classes().of(&share.device, share.units).0;
         let config = LaneConfig { id: lane, partition, mailbox: LANE_MAILBOX, kind };
-        let sink = GoneSink::before(BusySink::before(sink, lane), watch);
+        let sink = FailureSink::before(BusySink::before(sink, lane), watch);
         spawn_lane(config, sink).map_err(|error| DeviceError(error.to_string()))
     }
 }
@@ -178,10 +178,11 @@ impl Own {
         Self { loader: Arc::new(loader), times: Arc::new(Profiled(profiles.clone())), profiles }
     }
 
-    /// Times of an emulated device; a section that was not checked changes none of them.
-    fn times_beside(&self, interference: Option<&InterferenceSection>) -> Arc<dyn BatchTimes> {
-        let beside = interference.and_then(|said| Beside::new(self.profiles.clone(), said).ok());
-        beside.map_or_else(|| Arc::clone(&self.times), |beside| Arc::new(beside) as Arc<dyn BatchTimes>)
+    /// Batch times of an emulated device. An invalid section, which the configuration rejects, is ignored.
+    fn contended_times(&self, interference: Option<&InterferenceSection>) -> Arc<dyn BatchTimes> {
+        let contended = interference.and_then(|said| ContendedTimes::new(self.profiles.clone(), said).ok());
+        contended
+            .map_or_else(|| Arc::clone(&self.times), |contended| Arc::new(contended) as Arc<dyn BatchTimes>)
     }
 
     /// A device whose gpulets run in this process; none for one that only a process of its own may have.
@@ -192,7 +193,7 @@ impl Own {
                 Some(Arc::new(CoresDevice::new(name, cores.clone(), *memory_bytes, loader)))
             }
             Described::Emulated { name, kind, sizes, memory_bytes, interference, .. } => {
-                let times = self.times_beside(interference.as_ref());
+                let times = self.contended_times(interference.as_ref());
                 Some(Arc::new(EmulatedDevice::new(name, kind, sizes.clone(), *memory_bytes, times)))
             }
             Described::Gpu { .. } => None,
@@ -269,7 +270,7 @@ fn emulate(entries: &[Emulated], profiles: &[Profile], files: &[String]) -> anyh
             anyhow::bail!("{field}.sizes: {sizes:?}: expected {units}, the whole device, as the last");
         }
         if let Some(said) = &entry.interference {
-            beside::check(&format!("{field}.interference"), said, &entry.kind, profiles)?;
+            contended::check(&format!("{field}.interference"), said, &entry.kind, profiles)?;
         }
         for _ in 0..entry.count.get() {
             let name = format!("gpu{}", devices.len());

@@ -1,8 +1,8 @@
-//! From `[lanes]` and the cores of this process to core sets, one a lane.
+//! Core sets of the lanes, from `[lanes]` and the cores of this process.
 
 use crate::config::Lanes;
 
-/// Lanes that share their cores; each is a thread.
+/// Most lanes that share their cores. Each is a thread.
 const SHARED_MAX: usize = 1024;
 
 /// Core sets by lane. `allowed` are the cores that this process may use, ascending.
@@ -29,7 +29,7 @@ pub fn core_sets(lanes: &Lanes, allowed: &[usize]) -> Result<Vec<Vec<usize>>, St
     if count == 0 {
         return Err("no core is available to this process".to_owned());
     }
-    // Neighbours stay together: they share caches.
+    // Adjacent cores share caches, so they stay together.
     let (each, more) = (allowed.len() / count, allowed.len() % count);
     let mut rest = allowed;
     let mut sets = Vec::with_capacity(count);

@@ -1,4 +1,5 @@
-//! A node: everything that it takes to load models and run them on devices. Servers and tools are built on it.
+//! Loads models and runs them on devices: catalog, control loop, supervision, devices, metrics and configuration. The
+//! server and the tools use it.
 
 pub mod batching;
 pub mod bundled;

@@ -1,4 +1,4 @@
-//! A node: the router, the devices with their lanes, and the models that run on them.
+//! A node: loads models and runs them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -14,35 +14,35 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::catalog::{Catalog, Environment, Haste, IndexRow, Source, Waking};
+use crate::catalog::{ActivationOptions, Catalog, Environment, IndexRow, LoadPriority, Source};
 use crate::config::{Config, Isolation, LoadMode, Partition};
 use crate::control::{Control, ControlSetup};
 use crate::devices::Devices;
 use crate::metrics::{LaneMetrics, ViolationMetrics, WatchedGpu};
 use crate::reason::{Reason, Refusal};
-use crate::supervisor::{self, Losses, Supervisor, SupervisorSetup};
+use crate::supervisor::{self, Failures, Supervisor, SupervisorSetup};
 
 /// What a node is started with.
 pub struct Startup {
-    /// Everything configured.
+    /// The configuration.
     pub config: Config,
-    /// Core sets, one a lane.
+    /// Core sets, one per lane.
     pub lanes: Vec<Vec<usize>>,
-    /// ONNX Runtime, or where it was looked for.
+    /// ONNX Runtime, or where it was searched for.
     pub ort: Result<OrtLibrary, OrtMissing>,
 }
 
-/// Loads models and runs them.
+/// The router, the devices and their lanes, and the models that run on them.
 pub struct Node {
     catalog: Arc<Catalog>,
     load_mode: LoadMode,
-    /// Set once everything that is loaded at start was tried.
+    /// Set when every model for the start was loaded or failed.
     started: AtomicBool,
     stopping: AtomicBool,
     devices: Arc<Devices>,
     supervisor: Supervisor,
-    losses: Losses,
-    /// The lanes that it started with; told to end when it stops.
+    failures: Failures,
+    /// The lanes of the start. Stopped with the node.
     lanes: Vec<LaneHandle>,
     lane_metrics: Vec<LaneMetrics>,
     violations: Mutex<ViolationMetrics>,
@@ -51,7 +51,8 @@ pub struct Node {
     stop_control: CancellationToken,
 }
 
-/// The runtime's timers are a millisecond coarse, and the thread that is woken may find its core taken.
+/// Time before a deadline at which the router acts: timers have a resolution of one millisecond, and the woken thread
+/// may wait for its core.
 pub const MARGIN: Nanos = Nanos::from_millis(2);
 
 impl Node {
@@ -69,10 +70,10 @@ impl Node {
             ..RouterConfig::default()
         };
         let router = router::start(&RouterOptions { mailbox: limits.mailbox.get(), core })?;
-        let heard = supervisor::losses();
+        let failures = supervisor::failures();
         let mut lanes = Vec::with_capacity(devices.start().len());
         for (id, share) in (0..).zip(devices.start()) {
-            let lane = devices.open(id, share, router.lane_sink(), heard.0.watch())?;
+            let lane = devices.open(id, share, router.lane_sink(), failures.0.watch())?;
             router.lane_up(lane.clone(), 1).await;
             lanes.push(lane);
         }
@@ -84,11 +85,10 @@ impl Node {
             router,
             lanes: lanes.clone(),
             live,
-            waking: config
-                .partition
-                .idle
-                .filter(|_| live)
-                .map(|_| Waking { wanted: Arc::default(), patience: config.partition.prepare_timeout.0 }),
+            activation: config.partition.idle.filter(|_| live).map(|_| ActivationOptions {
+                wanted: Arc::default(),
+                timeout: config.partition.prepare_timeout.0,
+            }),
             verify: live || config.devices.isolation == Isolation::Process,
             warm_pool: config.partition.warm_pool,
             engine: config.repository.engine.parse()?,
@@ -98,13 +98,13 @@ impl Node {
         };
         let catalog = Arc::new(Catalog::new(source, environment));
         let stop_control = CancellationToken::new();
-        let (watch, supervised) = (heard.0.clone(), Arc::clone(&catalog));
+        let (watch, supervised) = (failures.0.clone(), Arc::clone(&catalog));
         let setup = SupervisorSetup { catalog: supervised, devices: Arc::clone(&devices), live };
-        let supervisor = Supervisor::start(setup, heard, stop_control.clone())?;
+        let supervisor = Supervisor::start(setup, failures, stop_control.clone())?;
         Ok(Self {
             catalog,
             supervisor,
-            losses: watch,
+            failures: watch,
             load_mode: config.repository.load,
             started: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
@@ -118,18 +118,18 @@ impl Node {
         })
     }
 
-    /// Loads what is to be loaded at start, as many models at a time as there are lanes. A model that fails is
-    /// logged and keeps the server from being ready until it is mended or unloaded; the others serve.
+    /// Loads the models for the start, as many at a time as there are lanes. A model that fails is logged and keeps the
+    /// server not ready until it loads or is unloaded. The others serve.
     pub async fn load_at_start(&self) {
         if self.load_mode == LoadMode::All {
-            let turns = Arc::new(Semaphore::new(self.lanes.len().max(1)));
+            let permits = Arc::new(Semaphore::new(self.lanes.len().max(1)));
             let mut loads = JoinSet::new();
             for name in self.catalog.names_at_start() {
-                let (catalog, turns) = (Arc::clone(&self.catalog), Arc::clone(&turns));
+                let (catalog, permits) = (Arc::clone(&self.catalog), Arc::clone(&permits));
                 loads.spawn(async move {
-                    let _turn = turns.acquire().await;
-                    // A failure is in the log and in the index.
-                    let _ = catalog.load(&name, Haste::BeforeServing).await;
+                    let _permit = permits.acquire().await;
+                    // A failure is logged and shown in the index.
+                    let _ = catalog.load(&name, LoadPriority::Startup).await;
                 });
             }
             while loads.join_next().await.is_some() {}
@@ -137,10 +137,10 @@ impl Node {
         self.started.store(true, Ordering::SeqCst);
     }
 
-    /// From now on gpulets follow the load, if that is configured.
+    /// Lets gpulets follow the load, if configured.
     ///
     /// # Errors
-    /// What is wrong with what `[partition]` names.
+    /// What is wrong with `[partition]`.
     pub fn start_control(&self) -> anyhow::Result<()> {
         if !self.partition.live {
             return Ok(());
@@ -149,21 +149,21 @@ impl Node {
             options: self.partition.clone(),
             catalog: Arc::clone(&self.catalog),
             devices: Arc::clone(&self.devices),
-            losses: self.losses.clone(),
+            failures: self.failures.clone(),
             lanes: self.lanes.clone(),
         };
         let control = Control::start(setup, self.stop_control.clone())?;
-        // There is no second start.
+        // It is started only once.
         let _ = self.control.set(control);
         Ok(())
     }
 
-    /// What starts lost lanes again.
+    /// The supervisor of the lanes.
     pub fn supervisor(&self) -> &Supervisor {
         &self.supervisor
     }
 
-    /// The lanes that it started with.
+    /// The lanes of the start.
     pub fn lanes(&self) -> &[LaneHandle] {
         &self.lanes
     }
@@ -178,28 +178,28 @@ impl Node {
         &self.catalog
     }
 
-    /// What moves gpulets.
+    /// The control loop that moves gpulets.
     ///
     /// # Errors
-    /// When it is switched off, or the server is starting.
+    /// If it is disabled, or the server is starting.
     pub fn control(&self) -> Result<&Control, Refusal> {
         self.control.get().ok_or_else(|| {
             let message = if self.partition.live {
                 "gpulets follow the load once the models are loaded: ask again"
             } else {
-                "gpulets stay as they are: set `partition.live = true` to let them follow the load"
+                "gpulets are fixed: set `partition.live = true` to let them follow the load"
             };
             Refusal::new(Reason::Unsupported, message)
         })
     }
 
-    /// Refuses what is queued, waits for what runs, and ends the lanes.
+    /// Rejects queued requests, waits for running ones, and stops the lanes.
     pub async fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
         self.stop_control.cancel();
         self.catalog.router().drain(Instant::now()).await;
         for lane in self.catalog.lanes().iter().chain(&self.lanes) {
-            // A lane that is gone has stopped.
+            // It may have stopped already.
             let _ = lane.stop();
         }
     }
@@ -224,7 +224,7 @@ impl Node {
     pub async fn load(&self, name: &str) -> Result<(), Refusal> {
         // Detached, so that a client that leaves does not leave a model half loaded.
         let (catalog, name) = (Arc::clone(&self.catalog), name.to_owned());
-        detached(async move { catalog.load(&name, Haste::BesideTraffic).await }).await
+        detached(async move { catalog.load(&name, LoadPriority::Background).await }).await
     }
 
     /// Unloads a model: no new requests, queued ones finish, memory is given back.

@@ -1,4 +1,4 @@
-//! Standard output and standard error of the commands. A reader that left early (`| head`) is no error.
+//! Standard output and standard error of the commands. A closed pipe (`| head`) is not an error.
 
 use std::io::Write as _;
 

@@ -1,10 +1,10 @@
-//! Why a request was refused or failed: the closed list that HTTP, gRPC, metrics and logs share.
+//! Why a request was rejected or failed: the closed list that HTTP, gRPC, metrics and logs share.
 
 use std::time::Duration;
 
 use oip::{ErrorKind, ProtocolError};
 
-/// One word for each way a request can end other than with a result.
+/// Ways in which a request ends without a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Reason {
     /// Body, header, parameter, datatype or shape is wrong.
@@ -37,7 +37,7 @@ pub enum Reason {
     QueueFull,
     /// The deadline cannot be met; certain before the work was started.
     DeadlineUnmeetable,
-    /// Given up so that several others could be answered in time.
+    /// Shed so that several other requests meet their deadlines.
     Shed,
     /// The deadline passed while the request was queued.
     Expired,
@@ -53,11 +53,11 @@ pub enum Reason {
     Quarantined,
     /// The engine failed on a well-formed request.
     EngineFailed,
-    /// A plan by hand cannot be put in force now.
+    /// An operator plan cannot be applied now.
     PlanRefused,
     /// A model was asked for and its files or settings do not load.
     LoadFailed,
-    /// Something that cannot happen did; counted and logged.
+    /// A bug in the server. Counted and logged.
     Internal,
 }
 
@@ -130,7 +130,7 @@ impl Reason {
     }
 }
 
-/// A request that ends without a result: what the client is told.
+/// A request that ends without a result, as the client sees it.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct Refusal {

@@ -1,8 +1,7 @@
-//! Lanes whose gpulets are lost: taken out at once, started again after a while, and left alone where that happens too
-//! often.
+//! Restarts failed lanes: removes them immediately, restarts them after a delay, and disables lanes that fail too often.
 //!
-//! All decisions are those of [`gpulet_core::supervision`]; here are the clock, the lanes and the operator's word. Where
-//! gpulets move with the load, lost ones are only taken out: the next plan replaces them.
+//! [`gpulet_core::supervision`] decides; this module has the clock, the lanes and the operator's commands. Where gpulets
+//! follow the load, failed lanes are only removed: the next plan replaces them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,62 +23,62 @@ use crate::devices::{Devices, Share};
 use crate::metrics::LaneMetrics;
 use crate::reason::{Reason, Refusal};
 
-/// Operators' words that may wait.
+/// Most commands of operators that wait.
 const COMMANDS: usize = 16;
 
-/// What supervisors hear of by themselves. Not bounded by a number: a gpulet is lost once.
-enum Heard {
-    Down { lane: u32, incarnation: Incarnation, reason: String },
+/// Reports to the supervisor. The channel is unbounded because a gpulet fails only once.
+enum Report {
+    Failed { lane: u32, incarnation: Incarnation, reason: String },
     Tried { lane: u32, incarnation: Incarnation, result: Result<(), String> },
 }
 
-/// Hears of the loss of gpulets of one incarnation of a lane.
+/// Reports failed gpulets of one incarnation of a lane.
 struct Watch {
     incarnation: Incarnation,
-    heard: mpsc::UnboundedSender<Heard>,
+    reports: mpsc::UnboundedSender<Report>,
 }
 
 impl PartitionWatch for Watch {
     fn failed(&self, lane: u32, reason: &str) {
         let (incarnation, reason) = (self.incarnation, reason.to_owned());
-        // Nobody is left to tell when the server has stopped.
-        let _ = self.heard.send(Heard::Down { lane, incarnation, reason });
+        // The receiver is dropped when the server has stopped.
+        let _ = self.reports.send(Report::Failed { lane, incarnation, reason });
     }
 }
 
-/// Where losses are told of.
+/// Sends failures of gpulets to the supervisor.
 #[derive(Clone)]
-pub struct Losses(mpsc::UnboundedSender<Heard>);
+pub struct Failures(mpsc::UnboundedSender<Report>);
 
-/// What a supervisor listens to.
-pub struct Listener(mpsc::UnboundedReceiver<Heard>);
+/// Receives the reports for the supervisor.
+pub struct Listener(mpsc::UnboundedReceiver<Report>);
 
-/// A way to tell of losses, for gpulets that are opened before there is a supervisor.
-pub fn losses() -> (Losses, Listener) {
+/// A channel for failures, for gpulets that are opened before the supervisor starts.
+pub fn failures() -> (Failures, Listener) {
     let (sender, receiver) = mpsc::unbounded_channel();
-    (Losses(sender), Listener(receiver))
+    (Failures(sender), Listener(receiver))
 }
 
-impl Losses {
-    /// For gpulets that a lane begins with.
+impl Failures {
+    /// The watch for the first incarnation of a lane.
     pub fn watch(&self) -> Arc<dyn PartitionWatch> {
         self.of(Incarnation::FIRST)
     }
 
     fn of(&self, incarnation: Incarnation) -> Arc<dyn PartitionWatch> {
-        Arc::new(Watch { incarnation, heard: self.0.clone() })
+        Arc::new(Watch { incarnation, reports: self.0.clone() })
     }
 }
 
 /// One lane, as `GET /v2/lanes` shows it.
 #[derive(Clone, Debug, Serialize)]
 pub struct LaneRow {
-    /// Its number.
+    /// Number of the lane.
     lane: u32,
-    /// Its gpulet.
+    /// Share of the device that it runs on.
     #[serde(flatten)]
     share: Share,
-    /// How it fares.
+    /// Its state.
     #[serde(flatten)]
     view: View,
 }
@@ -89,7 +88,7 @@ enum Command {
     Enable(u32, oneshot::Sender<bool>),
 }
 
-/// Talks to the supervisor; clones share it.
+/// Handle of the supervisor. Clones share it.
 #[derive(Clone)]
 pub struct Supervisor {
     commands: mpsc::Sender<Command>,
@@ -99,20 +98,20 @@ pub struct Supervisor {
 pub struct SupervisorSetup {
     /// The models.
     pub catalog: Arc<Catalog>,
-    /// What lanes are gpulets of.
+    /// The devices.
     pub devices: Arc<Devices>,
-    /// Whether gpulets move with the load, so that lost ones are replaced by the next plan.
+    /// Whether gpulets follow the load, so that the next plan replaces failed ones.
     pub live: bool,
 }
 
 impl Supervisor {
-    /// Starts it; it ends with `stop`.
+    /// Starts the supervisor, which ends with `stop`.
     ///
     /// # Errors
-    /// An option that makes no sense.
+    /// An invalid option.
     pub fn start(
         setup: SupervisorSetup,
-        (losses, listener): (Losses, Listener),
+        (failures, listener): (Failures, Listener),
         stop: CancellationToken,
     ) -> Result<Self, OptionsError> {
         let SupervisorSetup { catalog, devices, live } = setup;
@@ -124,25 +123,25 @@ impl Supervisor {
             lanes.insert(lane, Lane { share: share.clone(), machine, metrics });
         }
         let (commands, words) = mpsc::channel(COMMANDS);
-        let task = Task { catalog, devices, lanes, losses, begun: Instant::now() };
+        let task = Task { catalog, devices, lanes, failures, begun: Instant::now() };
         tokio::spawn(task.run(listener.0, words, stop));
         Ok(Self { commands })
     }
 
-    /// Every lane that is supervised, and how it fares.
+    /// Every supervised lane and its state.
     ///
     /// # Errors
-    /// When the server is stopping.
+    /// If the server is stopping.
     pub async fn view(&self) -> Result<Vec<LaneRow>, Refusal> {
         let (reply, answer) = oneshot::channel();
         self.tell(Command::View(reply)).await?;
         answer.await.map_err(|_| stopping())
     }
 
-    /// Starts a lane again that was given up.
+    /// Restarts a disabled lane.
     ///
     /// # Errors
-    /// When there is no such lane, or the server is stopping.
+    /// If the lane is unknown or the server is stopping.
     pub async fn enable(&self, lane: u32) -> Result<(), Refusal> {
         let (reply, answer) = oneshot::channel();
         self.tell(Command::Enable(lane, reply)).await?;
@@ -161,7 +160,7 @@ impl Supervisor {
 }
 
 fn stopping() -> Refusal {
-    Refusal::new(Reason::Draining, "the server is shutting down: lanes are not started again any more")
+    Refusal::new(Reason::Draining, "the server is shutting down: lanes are not restarted")
 }
 
 struct Lane {
@@ -174,14 +173,14 @@ struct Task {
     catalog: Arc<Catalog>,
     devices: Arc<Devices>,
     lanes: BTreeMap<u32, Lane>,
-    losses: Losses,
+    failures: Failures,
     begun: Instant,
 }
 
 impl Task {
     async fn run(
         mut self,
-        mut heard: mpsc::UnboundedReceiver<Heard>,
+        mut reports: mpsc::UnboundedReceiver<Report>,
         mut commands: mpsc::Receiver<Command>,
         stop: CancellationToken,
     ) {
@@ -190,7 +189,7 @@ impl Task {
             let at = self.begun + Duration::from(wake.unwrap_or_default());
             tokio::select! {
                 () = stop.cancelled() => return,
-                Some(heard) = heard.recv() => self.hear(heard),
+                Some(report) = reports.recv() => self.receive(report),
                 Some(command) = commands.recv() => self.command(command),
                 () = sleep_until(TokioInstant::from_std(at)), if wake.is_some() => self.tick(),
             }
@@ -205,28 +204,28 @@ impl Task {
                     share: known.share.clone(),
                     view: known.machine.view(),
                 };
-                // Whoever asked may have left.
+                // The caller may have disconnected.
                 let _ = reply.send(self.lanes.iter().map(row).collect());
             }
             Command::Enable(lane, reply) => {
                 let _ = reply.send(self.lanes.contains_key(&lane));
-                self.turn(lane, Event::Enable);
+                self.handle(lane, Event::Enable);
             }
         }
     }
 
-    fn hear(&mut self, heard: Heard) {
-        match heard {
-            Heard::Down { lane, incarnation, reason } => {
+    fn receive(&mut self, report: Report) {
+        match report {
+            Report::Failed { lane, incarnation, reason } => {
                 if self.lanes.contains_key(&lane) {
-                    self.turn(lane, Event::Died { incarnation, reason });
+                    self.handle(lane, Event::Died { incarnation, reason });
                 } else {
-                    tracing::warn!(lane, %reason, "a lane is lost: another plan will replace it");
+                    tracing::warn!(lane, %reason, "a lane failed: the next plan will replace it");
                     self.take_out(lane);
                 }
             }
-            Heard::Tried { lane, incarnation, result } => {
-                self.turn(
+            Report::Tried { lane, incarnation, result } => {
+                self.handle(
                     lane,
                     match result {
                         Ok(()) => Event::Restarted { incarnation },
@@ -242,7 +241,7 @@ impl Task {
         let due = |lane: &Lane| lane.machine.next_wake().is_some_and(|at| at <= now);
         let due: Vec<u32> = self.lanes.iter().filter(|(_, lane)| due(lane)).map(|(lane, _)| *lane).collect();
         for lane in due {
-            self.turn(lane, Event::Tick);
+            self.handle(lane, Event::Tick);
         }
     }
 
@@ -250,11 +249,11 @@ impl Task {
         self.begun.elapsed().into()
     }
 
-    fn turn(&mut self, lane: u32, event: Event) {
+    fn handle(&mut self, lane: u32, event: Event) {
         let now = self.now();
         let Some(known) = self.lanes.get_mut(&lane) else { return };
         if let Event::RestartFailed { reason, .. } = &event {
-            tracing::warn!(lane, %reason, "the lane could not be started again");
+            tracing::warn!(lane, %reason, "the lane could not be restarted");
         }
         let mut effects = Vec::new();
         known.machine.handle(now, event, &mut effects);
@@ -267,8 +266,8 @@ impl Task {
         let Some(known) = self.lanes.get(&lane) else { return };
         match effect {
             Effect::Down { reason, .. } => {
-                tracing::warn!(lane, %reason, "a lane is lost: others run what it ran");
-                known.metrics.lost();
+                tracing::warn!(lane, %reason, "a lane failed: other lanes run its requests");
+                known.metrics.failed();
                 self.take_out(lane);
             }
             Effect::Restart { incarnation } => self.restart(lane, incarnation),
@@ -277,7 +276,7 @@ impl Task {
                 known.metrics.up(true);
             }
             Effect::Disabled { reason } => {
-                tracing::error!(lane, %reason, "the lane stays down: `POST /v2/lanes/{lane}/enable` starts it again");
+                tracing::error!(lane, %reason, "the lane stays down: `POST /v2/lanes/{lane}/enable` restarts it");
             }
         }
     }
@@ -293,10 +292,10 @@ impl Task {
     fn restart(&self, lane: u32, incarnation: Incarnation) {
         let Some(share) = self.lanes.get(&lane).map(|known| known.share.clone()) else { return };
         let (catalog, devices) = (Arc::clone(&self.catalog), Arc::clone(&self.devices));
-        let (heard, watch) = (self.losses.0.clone(), self.losses.of(incarnation));
+        let (reports, watch) = (self.failures.0.clone(), self.failures.of(incarnation));
         tokio::spawn(async move {
             let result = async {
-                // What the lane ran when it was lost has come back then.
+                // When this returns, the router has requeued the lane's requests.
                 catalog.router().lane_failed(LaneId(lane)).await;
                 catalog.take_out(lane);
                 let sink = catalog.router().lane_sink();
@@ -305,8 +304,8 @@ impl Task {
                 catalog.bring_up(opened.map_err(|error| error.to_string())?).await
             };
             let result = result.await;
-            // Nobody is left to tell when the server has stopped.
-            let _ = heard.send(Heard::Tried { lane, incarnation, result });
+            // The receiver is dropped when the server has stopped.
+            let _ = reports.send(Report::Tried { lane, incarnation, result });
         });
     }
 }

@@ -1,4 +1,4 @@
-//! The standard gRPC health service, asked live instead of being told: it cannot be out of date.
+//! The standard gRPC health service, which evaluates readiness on every call, so it is never stale.
 
 use std::sync::Arc;
 use std::time::Duration;

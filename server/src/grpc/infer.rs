@@ -37,7 +37,7 @@ pub async fn unary(
     let arrived = request.extensions().get::<Arrived>().map_or_else(Instant::now, |arrived| arrived.0);
     let transport_timeout = timeout::of(request.metadata());
     let (metadata, _, message) = request.into_parts();
-    let context = RequestContext { arrived, transport_timeout };
+    let context = RequestContext::new(arrived, transport_timeout);
     match answer(front, message, context).await {
         Ok(Answer { message, timing, held }) => {
             let mut response = Response::new(message);
@@ -91,5 +91,5 @@ fn typed_bytes(message: &ModelInferRequest) -> usize {
 
 /// Context of a message of a stream that came in now.
 pub fn stream_context(transport_timeout: Option<Duration>) -> RequestContext {
-    RequestContext { arrived: Instant::now(), transport_timeout }
+    RequestContext::new(Instant::now(), transport_timeout)
 }

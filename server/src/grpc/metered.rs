@@ -22,15 +22,15 @@ pub struct Metered<B> {
 /// What a body may take.
 pub struct Bounds {
     reservation: Reservation,
-    patience: Duration,
+    timeout: Duration,
     /// Set once there is something to wait for: a body that came with its headers costs no timer.
     alarm: Option<Pin<Box<Sleep>>>,
 }
 
 impl Bounds {
-    /// What arrives is added to the reservation, and all of it must have arrived within `patience`.
-    pub fn new(reservation: Reservation, patience: Duration) -> Self {
-        Self { reservation, patience, alarm: None }
+    /// What arrives is added to the reservation, and all of it must have arrived within `timeout`.
+    pub fn new(reservation: Reservation, timeout: Duration) -> Self {
+        Self { reservation, timeout, alarm: None }
     }
 
     fn arrived(&mut self, bytes: usize) -> Result<(), Status> {
@@ -40,13 +40,10 @@ impl Bounds {
 
     /// Ready when the time is up.
     fn poll_late(&mut self, context: &mut Context<'_>) -> Poll<Status> {
-        let patience = self.patience;
-        let alarm = self.alarm.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
+        let timeout = self.timeout;
+        let alarm = self.alarm.get_or_insert_with(|| Box::pin(tokio::time::sleep(timeout)));
         alarm.as_mut().poll(context).map(|()| {
-            Status::deadline_exceeded(format!(
-                "request body: not complete after {} s",
-                patience.as_secs_f64()
-            ))
+            Status::deadline_exceeded(format!("request body: not complete after {} s", timeout.as_secs_f64()))
         })
     }
 }

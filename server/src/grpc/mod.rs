@@ -1,6 +1,6 @@
 //! gRPC: `inference.GRPCInferenceService` of Triton, health and reflection, on the same accept loop as HTTP.
 //!
-//! Services are told apart by hand: there are three, and a router would box a future for each request.
+//! A match selects the service: there are three, and a router would box a future for each request.
 
 mod api;
 mod control;
@@ -102,8 +102,8 @@ impl<V1: v1::ServerReflection, V1Alpha: v1alpha::ServerReflection> GrpcService<V
         let path = request.uri().path();
         let answered = if path.starts_with("/inference.GRPCInferenceService/") {
             let bidirectional = path.ends_with("/ModelStreamInfer");
-            let patience = self.front.limits.body_timeout;
-            let bounds = (!bidirectional).then(|| Bounds::new(self.front.bodies.reserve(), patience));
+            let timeout = self.front.limits.body_timeout;
+            let bounds = (!bidirectional).then(|| Bounds::new(self.front.bodies.reserve(), timeout));
             self.inference.call(request.map(|body| Metered::new(body, bounds))).await
         } else if path.starts_with("/grpc.health.v1.Health/") {
             self.health.call(request).await

@@ -84,7 +84,7 @@ async fn errors_of_the_protocol_layer_come_from_the_table_too() {
     assert_eq!(status.metadata().get("x-tessera-reason").unwrap(), "body_too_large");
 
     for (path, body, code, reason) in [
-        // A message of 4 bytes that is no protobuf, and one that is cut short.
+        // A message of 4 bytes that is not protobuf, and a truncated one.
         (
             "/inference.GRPCInferenceService/ModelInfer",
             &[0, 0, 0, 0, 4, 255, 255, 255, 255][..],

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tonic::metadata::MetadataMap;
 
-/// The client's deadline, if it sent a sound one. gRPC clients keep their deadline themselves too, so a header
-/// that cannot be read is no reason to refuse.
+/// The client's timeout, if it sent a valid one. An unreadable header is ignored, because gRPC clients also enforce
+/// their deadline themselves.
 pub fn of(metadata: &MetadataMap) -> Option<Duration> {
     parse(metadata.get("grpc-timeout")?.to_str().ok()?)
 }

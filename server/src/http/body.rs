@@ -22,14 +22,14 @@ const DISCARD_BYTES: usize = 64 * 1024 * 1024;
 /// For how long.
 const DISCARD_TIME: Duration = Duration::from_secs(5);
 
-/// Reads a whole body of at most `limit` bytes that must have arrived within `patience`. The reservation
+/// Reads a whole body of at most `limit` bytes that must have arrived within `timeout`. The reservation
 /// must live as long as the bytes.
 pub async fn read<B>(
     headers: &HeaderMap,
     mut body: B,
     budget: &BodyBudget,
     limit: usize,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<(Bytes, Reservation), Refusal>
 where
     B: Body<Data = Bytes> + Send + Unpin + 'static,
@@ -40,11 +40,11 @@ where
         let mut read = pin!(read);
         match poll_once(read.as_mut()).await {
             Some(result) => result,
-            None => match tokio::time::timeout(patience, read).await {
+            None => match tokio::time::timeout(timeout, read).await {
                 Ok(result) => result,
                 Err(_) => Err(Refusal::new(
                     Reason::SlowBody,
-                    format!("request body: not complete after {} s", patience.as_secs_f64()),
+                    format!("request body: not complete after {} s", timeout.as_secs_f64()),
                 )),
             },
         }

@@ -27,7 +27,7 @@ const BINARY: HeaderValue = HeaderValue::from_static("application/octet-stream")
 /// JSON longer than this is decoded, and outputs larger than this are printed, off the async threads.
 const INLINE_JSON: usize = 128 * 1024;
 
-/// Answers one inference request that arrived at `arrived`.
+/// Answers an inference request whose first byte arrived at `arrived`.
 pub async fn answer<B>(
     front: &Arc<Front>,
     target: Target<'_>,
@@ -48,22 +48,22 @@ where
     }
     let request = decode(front, target, body, json_length).await?;
     let binary_default = request.binary_output || json_length == Some(0);
-    let context = RequestContext { arrived, transport_timeout: None };
+    let context = RequestContext::new(arrived, None);
     let answered = front.infer(request, context).await?;
-    // The request's tensors, and with them the slices of its body, are gone by now.
+    // The request's tensors, which are slices of its body, were dropped by now.
     let held = held.into_answer(tensor_bytes(&answered.response))?;
     let encoded = encode(answered.response, binary_default).await?;
     let held = resized(front, held, encoded.body_len())?;
     respond(front, headers, encoded, held, &answered.timing).await
 }
 
-/// Bytes of the outputs that the answer itself carries.
+/// Bytes of the outputs that the body of the answer carries.
 fn tensor_bytes(response: &InferResponse) -> usize {
     let carried = response.outputs.iter().filter(|(_, parameters)| parameters.shared_memory.is_none());
     carried.map(|(tensor, _)| tensor.data.len()).sum()
 }
 
-/// The reservation of an answer that has become `bytes` bytes long.
+/// Adjusts the reservation to an answer of `bytes` bytes.
 fn resized(front: &Front, held: Option<Reservation>, bytes: usize) -> Result<Option<Reservation>, Refusal> {
     match held {
         Some(held) => held.into_answer(bytes),

@@ -77,7 +77,7 @@ pub fn check_load_parameters<'a>(mut names: impl Iterator<Item = &'a String>) ->
         .map_or(Ok(()), |name| Err(unsupported(name, "change the model in the repository and load it again")))
 }
 
-/// Unloading knows no dependents, so asking to unload them too asks for nothing more.
+/// Accepts `unload_dependents`, which has no effect: models have no dependents.
 pub fn check_unload_parameters<'a>(mut names: impl Iterator<Item = &'a String>) -> Result<(), Refusal> {
     names
         .find(|name| name.as_str() != "unload_dependents")

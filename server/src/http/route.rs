@@ -11,7 +11,7 @@ use super::response::Refused;
 pub struct Target<'a> {
     /// Model name.
     pub model: &'a str,
-    /// Version.
+    /// Version, if the path names one.
     pub version: Option<&'a str>,
 }
 
@@ -31,7 +31,7 @@ pub fn infer_target(path: &str) -> Option<Target<'_>> {
 pub struct OwnedTarget {
     /// Model name.
     pub model: String,
-    /// Version.
+    /// Version, if the path names one.
     pub version: Option<String>,
 }
 

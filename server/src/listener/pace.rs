@@ -1,9 +1,9 @@
-//! HTTP/2 streams whose client grants no window, while the connection itself is well.
+//! Resets HTTP/2 streams whose client grants no flow-control window while the connection itself works.
 //!
-//! The framework waits for window without end and without asking the body, so two things work together here: large
-//! answers go out in steps and end only once the last step is taken ([`Paced`]), and the task that sends an answer is
-//! dropped, which resets its stream, when no step is taken for too long ([`Watched`]). A small answer is one step and
-//! does not wait for its end: what it leaves behind is small too.
+//! hyper waits for window without a limit and does not poll the body while it waits. Two parts work around that. [`Paced`]
+//! sends large answers in steps and ends only when the last step is written. [`Watched`] drops the task that sends an
+//! answer, which resets its stream, when no step is written within the timeout. A small answer is one step; its end is
+//! not awaited, because it holds little memory.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -17,25 +17,25 @@ use hyper::rt::Executor;
 use pin_project_lite::pin_project;
 use tokio::time::Sleep;
 
-use super::patience::{Patience, STEP_BYTES};
+use super::write_timeout::{STEP_BYTES, WriteTimeout};
 use crate::budget::SMALL_ANSWER;
 
 tokio::task_local! {
-    /// How far the answer is that the current task sends.
+    /// Progress of the answer that the current task sends.
     static PROGRESS: Progress;
 }
 
 #[derive(Default)]
 struct Progress {
-    /// There is something that the client can take.
+    /// Whether bytes wait for the client.
     sending: Cell<bool>,
-    /// Changes whenever it has taken some.
+    /// Changes whenever the client read some.
     step: Cell<u32>,
 }
 
 impl Progress {
     fn stepped() {
-        // Without a task that is watched nobody asks.
+        // Outside a watched task there is no progress to record.
         let _ = PROGRESS.try_with(|progress| {
             progress.sending.set(true);
             progress.step.set(progress.step.get().wrapping_add(1));
@@ -47,29 +47,29 @@ impl Progress {
     }
 }
 
-/// Runs the tasks of HTTP/2 streams, each watched.
+/// Runs the tasks of HTTP/2 streams with a write timeout each.
 #[derive(Clone)]
-pub struct Watching(pub Patience);
+pub struct Watching(pub WriteTimeout);
 
 impl<F> Executor<F> for Watching
 where
     F: Future<Output = ()> + Send + 'static,
 {
     fn execute(&self, stream: F) {
-        let watched = Watched { stream, patience: self.0.clone(), alarm: None, seen: 0 };
+        let watched = Watched { stream, timeout: self.0.clone(), timer: None, seen: 0 };
         tokio::spawn(PROGRESS.scope(Progress::default(), watched));
     }
 }
 
 pin_project! {
-    /// The task of a stream: done early when the client takes nothing.
+    /// The task of a stream. It ends early when the client does not read.
     struct Watched<F> {
         #[pin]
         stream: F,
-        patience: Patience,
-        // Set while the client lets the answer wait.
-        alarm: Option<Pin<Box<Sleep>>>,
-        // The step at which it was set.
+        timeout: WriteTimeout,
+        // Runs while bytes wait for the client.
+        timer: Option<Pin<Box<Sleep>>>,
+        // The step at which the timer was started.
         seen: u32,
     }
 }
@@ -84,31 +84,31 @@ impl<F: Future<Output = ()>> Future for Watched<F> {
         }
         let (sending, step) = PROGRESS.with(|progress| (progress.sending.get(), progress.step.get()));
         if !sending || step != *this.seen {
-            *this.alarm = None;
+            *this.timer = None;
             *this.seen = step;
         }
         if !sending {
             return Poll::Pending;
         }
-        ready!(this.alarm.get_or_insert_with(|| this.patience.alarm()).as_mut().poll(context));
-        this.patience.give_up("stream");
+        ready!(this.timer.get_or_insert_with(|| this.timeout.timer()).as_mut().poll(context));
+        this.timeout.expire("stream");
         Poll::Ready(())
     }
 }
 
-/// A body of which more is asked for only once the client has taken what it gave.
+/// A body that is polled again only after the transport has written the previous frame.
 pub struct Paced<B> {
     body: B,
-    /// What is left of a large frame.
+    /// The unsent rest of a large frame.
     rest: Bytes,
-    /// Steps of large frames that are on their way; none before the first of them.
-    on_their_way: Option<Arc<OnTheirWay>>,
-    /// How many there were when that was last looked at.
+    /// Steps of large frames that are not written yet. None before the first large frame.
+    unwritten: Option<Arc<Unwritten>>,
+    /// Number of unwritten steps at the last poll.
     seen: usize,
 }
 
 #[derive(Default)]
-struct OnTheirWay(Mutex<Steps>);
+struct Unwritten(Mutex<Steps>);
 
 #[derive(Default)]
 struct Steps {
@@ -116,16 +116,16 @@ struct Steps {
     waiting: Option<Waker>,
 }
 
-impl OnTheirWay {
+impl Unwritten {
     fn lock(&self) -> MutexGuard<'_, Steps> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Bytes on their way until they are dropped, which the transport does once it has written them.
+/// Bytes that count as unwritten until the transport has written and dropped them.
 struct Step {
     bytes: Bytes,
-    on_its_way: Arc<OnTheirWay>,
+    unwritten: Arc<Unwritten>,
 }
 
 impl AsRef<[u8]> for Step {
@@ -136,7 +136,7 @@ impl AsRef<[u8]> for Step {
 
 impl Drop for Step {
     fn drop(&mut self) {
-        let mut steps = self.on_its_way.lock();
+        let mut steps = self.unwritten.lock();
         steps.count = steps.count.saturating_sub(1);
         let waiting = steps.waiting.take();
         drop(steps);
@@ -147,26 +147,26 @@ impl Drop for Step {
 }
 
 impl<B> Paced<B> {
-    /// To be made when the answer is there.
+    /// Created when the answer is ready to be sent.
     pub fn new(body: B) -> Self {
         Progress::stepped();
-        Self { body, rest: Bytes::new(), on_their_way: None, seen: 0 }
+        Self { body, rest: Bytes::new(), unwritten: None, seen: 0 }
     }
 
     /// The next step of a large frame.
     fn next_step(&mut self) -> Bytes {
         let bytes = self.rest.split_to(self.rest.len().min(STEP_BYTES));
-        let on_its_way = Arc::clone(self.on_their_way.get_or_insert_default());
-        let mut steps = on_its_way.lock();
+        let unwritten = Arc::clone(self.unwritten.get_or_insert_default());
+        let mut steps = unwritten.lock();
         steps.count = steps.count.saturating_add(1);
         drop(steps);
-        Bytes::from_owner(Step { bytes, on_its_way })
+        Bytes::from_owner(Step { bytes, unwritten })
     }
 
-    /// Ready when nothing is on its way.
-    fn poll_taken(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        let Some(on_their_way) = &self.on_their_way else { return Poll::Ready(()) };
-        let mut steps = on_their_way.lock();
+    /// Ready when every step is written.
+    fn poll_written(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let Some(unwritten) = &self.unwritten else { return Poll::Ready(()) };
+        let mut steps = unwritten.lock();
         if steps.count == 0 {
             return Poll::Ready(());
         }
@@ -189,7 +189,7 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Paced<B> {
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         let this = self.get_mut();
         if this.rest.is_empty() {
-            ready!(this.poll_taken(context));
+            ready!(this.poll_written(context));
             let polled = Pin::new(&mut this.body).poll_frame(context);
             if polled.is_pending() {
                 Progress::waiting_for_the_answer();
@@ -212,7 +212,7 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Paced<B> {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.on_their_way.is_none() && self.body.is_end_stream()
+        self.unwritten.is_none() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {

@@ -23,7 +23,7 @@ fn limits() -> ConnectionLimits {
     }
 }
 
-/// A server whose requests wait to be released, and which tells what becomes of them.
+/// A server whose requests wait to be released, and which reports how they ended.
 struct Server {
     address: SocketAddr,
     stop: CancellationToken,
@@ -209,7 +209,7 @@ async fn a_drain_answers_what_is_in_flight_and_closes_the_rest() {
     assert!(answer.starts_with("HTTP/1.1 200 OK") && answer.ends_with("done"), "{answer}");
     let address = server.address;
     server.stopped().await;
-    assert!(TcpStream::connect(address).await.is_err(), "nobody listens any more");
+    assert!(TcpStream::connect(address).await.is_err(), "the listener is closed");
 }
 
 #[tokio::test(flavor = "current_thread")]

@@ -8,12 +8,12 @@ use node::catalog::{Catalog, Loaded};
 use node::reason::{Reason, Refusal};
 use oip::{InferRequest, InferResponse, Parameter, Parameters, RequestedOutput, Tensor};
 use router::{Answer, Job};
-use router_core::{Class, Tenant};
+use router_core::Class;
 
 use crate::service::{Answered, RequestContext};
 use crate::validate;
 
-/// Runs a request that holds the version it is for.
+/// Runs a request on a version that the caller holds.
 pub(super) async fn run(
     catalog: &Catalog,
     loaded: &Loaded,
@@ -43,7 +43,7 @@ async fn attempt(
     let job = Job {
         model: loaded.id,
         class,
-        tenant: Tenant::default(),
+        tenant: context.tenant,
         shape: loaded.shapes.key(&valid.member.inputs),
         member: valid.member,
         bytes: valid.bytes,
@@ -68,7 +68,7 @@ async fn attempt(
     Ok(Answered { response, timing })
 }
 
-/// The outputs asked for, in the model's order, each with the way it is to be returned.
+/// The requested outputs in the model's order, with their parameters.
 fn select(outputs: Vec<Tensor>, asked: Option<Vec<RequestedOutput>>) -> Vec<(Tensor, oip::OutputParameters)> {
     let Some(mut asked) = asked else {
         return outputs.into_iter().map(|output| (output, oip::OutputParameters::default())).collect();
@@ -80,7 +80,7 @@ fn select(outputs: Vec<Tensor>, asked: Option<Vec<RequestedOutput>>) -> Vec<(Ten
     outputs.into_iter().filter_map(wanted).collect()
 }
 
-/// A whole number of a request parameter, 0 or more.
+/// A request parameter as a whole number of 0 or more.
 fn unsigned(parameters: &Parameters, name: &str) -> Result<Option<u64>, Refusal> {
     let Some((_, value)) = parameters.iter().find(|(key, _)| key == name) else { return Ok(None) };
     let number = match value {
@@ -93,8 +93,8 @@ fn unsigned(parameters: &Parameters, name: &str) -> Result<Option<u64>, Refusal>
     number.ok_or_else(wrong).map(Some)
 }
 
-/// Arrival plus the request's own `timeout` (microseconds, 0: none), else the model's objective; never later
-/// than the transport allows.
+/// Arrival plus the request's `timeout` (in microseconds, 0 means none) or else the model's objective, at most the
+/// transport's deadline.
 fn deadline(
     loaded: &Loaded,
     parameters: &Parameters,
@@ -106,7 +106,7 @@ fn deadline(
     let own =
         asked.or(config.default_timeout).map(|asked| config.timeout_max.map_or(asked, |max| asked.min(max)));
     let span = [own.or(config.slo), context.transport_timeout].into_iter().flatten().min();
-    // A time too far off to be expressed is no deadline.
+    // A deadline too far in the future to be represented means none.
     Ok(span.and_then(|span| context.arrived.checked_add(span)))
 }
 

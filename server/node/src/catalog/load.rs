@@ -17,12 +17,12 @@ use router_core::{LaneClass, ModelId, ModelSpec, ProfilePoint};
 use tokio::sync::oneshot;
 use tokio_util::task::TaskTracker;
 
-use super::aside::Haste;
-use super::place::Place;
+use super::activation::Activation;
+use super::background::LoadPriority;
 use super::shapes::Shapes;
 use super::statistics::Statistics;
 use super::version::{Loaded, Placed};
-use super::{Catalog, Model, Standing, unknown_model};
+use super::{Catalog, LoadState, Model, unknown_model};
 use crate::batching;
 use crate::metrics::ModelMetrics;
 use crate::reason::{Reason, Refusal};
@@ -35,10 +35,10 @@ pub(super) struct Planned {
     pub files: ModelFiles,
 }
 
-/// What the first session of a version told: signature, engine, times of batches, and the known answer.
+/// Results of a version's first session: signature, engine, batch times, and the reference answer.
 type First = (Signature, &'static str, Vec<(u32, Duration)>, Option<Reference>);
 
-/// A version whose sessions exist and have run. Its files are gone.
+/// A version whose sessions are loaded and warmed up. Its files are no longer held.
 struct Warmed {
     config: EffectiveConfig,
     labels: BTreeMap<String, Vec<String>>,
@@ -55,9 +55,9 @@ struct Warmed {
 }
 
 impl Catalog {
-    /// Loads a model, or reloads what changed of it. Returns when it is ready; until then, and if it fails, what
-    /// served before goes on serving.
-    pub async fn load(self: &Arc<Self>, name: &str, haste: Haste) -> Result<(), Refusal> {
+    /// Loads a model, or reloads its changed versions. Returns when it is ready. Until then, and on failure, the old
+    /// versions keep serving.
+    pub async fn load(self: &Arc<Self>, name: &str, priority: LoadPriority) -> Result<(), Refusal> {
         let valid =
             ModelName::new(name).map_err(|error| Refusal::new(Reason::Malformed, error.to_string()))?;
         if !self.source.names()?.contains_key(name) {
@@ -65,9 +65,9 @@ impl Catalog {
         }
         let model = Arc::clone(self.models.entry(name.to_owned()).or_default().value());
         let _layout = self.changing.read().await;
-        let _turn = model.control.lock().await;
+        let _control = model.control.lock().await;
         self.want(name, true);
-        self.load_versions(&valid, &model, haste).await.map_err(|reason| {
+        self.load_versions(&valid, &model, priority).await.map_err(|reason| {
             tracing::warn!(model = name, %reason, "cannot load");
             Refusal::new(Reason::LoadFailed, format!("model `{name}`: {reason}"))
         })
@@ -77,10 +77,10 @@ impl Catalog {
         self: &Arc<Self>,
         name: &ModelName,
         model: &Model,
-        haste: Haste,
+        priority: LoadPriority,
     ) -> Result<(), String> {
         let failed = |version: u64, reason: String| {
-            model.set(version, Standing::Unavailable(reason.clone()));
+            model.set(version, LoadState::Unavailable(reason.clone()));
             reason
         };
         let versions = self.wanted_versions(name).map_err(|reason| failed(0, reason))?;
@@ -89,9 +89,9 @@ impl Catalog {
         for &version in &versions {
             let old = before.get(&version.0).cloned();
             if old.is_none() {
-                model.set(version.0, Standing::Loading);
+                model.set(version.0, LoadState::Loading);
             }
-            match self.load_version(name, version, old, haste).await {
+            match self.load_version(name, version, old, priority).await {
                 Ok(loaded) => drop(after.insert(version.0, loaded)),
                 Err(reason) => {
                     self.discard(after, &before).await;
@@ -103,9 +103,9 @@ impl Catalog {
             }
         }
         model.serving.store(Arc::new(after.clone()));
-        model.keep_standings(|version| after.contains_key(&version));
+        model.keep_states(|version| after.contains_key(&version));
         for &version in after.keys() {
-            model.set(version, Standing::Ready);
+            model.set(version, LoadState::Ready);
         }
         self.discard((*before).clone(), &after).await;
         Ok(())
@@ -141,13 +141,13 @@ impl Catalog {
         self.environment.settings.get(name.as_str()).cloned().unwrap_or_default()
     }
 
-    /// Loads one version beside what serves; gives back `old` if nothing about it changed.
+    /// Loads one version while others serve. Returns `old` if nothing changed.
     async fn load_version(
         self: &Arc<Self>,
         name: &ModelName,
         version: Version,
         old: Option<Arc<Loaded>>,
-        haste: Haste,
+        priority: LoadPriority,
     ) -> Result<Arc<Loaded>, String> {
         let (catalog, name) = (Arc::clone(self), name.clone());
         let work = move || -> Result<Result<Warmed, Arc<Loaded>>, String> {
@@ -161,7 +161,7 @@ impl Catalog {
             }
             catalog.warm(planned).map(Ok)
         };
-        let done = self.aside.load(haste, work).await;
+        let done = self.background.load(priority, work).await;
         match done.map_err(|lost| format!("{lost} while loading"))?? {
             Ok(warmed) => self.admit(warmed).await,
             Err(unchanged) => Ok(unchanged),
@@ -261,7 +261,7 @@ impl Catalog {
         Ok(lanes)
     }
 
-    /// Installs the sessions and tells the router; from here on requests can be dispatched to it.
+    /// Installs the sessions and registers the model with the router, which may then dispatch its requests.
     async fn admit(&self, warmed: Warmed) -> Result<Arc<Loaded>, String> {
         let Warmed {
             config,
@@ -313,7 +313,7 @@ impl Catalog {
             return Err("the router takes no further model: unload one first".to_owned());
         }
         if self.environment.live {
-            self.suspend_turns(lanes.iter().map(|placed| &placed.lane)).await;
+            self.suspend_time_slices(lanes.iter().map(|placed| &placed.lane)).await;
         }
         let version = version.0;
         tracing::info!(model = %name, version, engine, max_batch = signature.max_batch, lanes = lanes.len(), "ready");
@@ -331,7 +331,7 @@ impl Catalog {
             labels: Arc::new(labels),
             lanes: Mutex::new(lanes),
             reference,
-            place: Place::new(self.environment.waking.clone(), queue_limit),
+            activation: Activation::new(self.environment.activation.clone(), queue_limit),
             measured,
             measured_cores: u32::try_from(measured_cores).unwrap_or(u32::MAX),
             load_time,
@@ -340,7 +340,7 @@ impl Catalog {
         }))
     }
 
-    /// Takes a version that gets no new requests away, after the last one that uses it.
+    /// Removes a version that gets no new requests, after its last request ended.
     async fn retire(&self, loaded: &Loaded) {
         loaded.users.close();
         loaded.users.wait().await;
@@ -357,46 +357,46 @@ impl Catalog {
         for lane in lanes {
             sessions.extend(taken_off(id, &lane).await);
         }
-        self.drop_aside(sessions).await;
+        self.drop_in_background(sessions).await;
     }
 
-    /// Unloads every version of a model. A name that nothing is known of is an error.
+    /// Unloads every version of a model.
     pub async fn unload(self: &Arc<Self>, name: &str) -> Result<(), Refusal> {
         let Some(model) = self.models.get(name).map(|entry| Arc::clone(entry.value())) else {
             return if self.source.names()?.contains_key(name) { Ok(()) } else { Err(unknown_model(name)) };
         };
         let _layout = self.changing.read().await;
-        let _turn = model.control.lock().await;
+        let _control = model.control.lock().await;
         self.want(name, false);
         let serving = model.serving.swap(Arc::default());
         for &version in serving.keys() {
-            model.set(version, Standing::Unloading);
+            model.set(version, LoadState::Unloading);
         }
         for (&version, loaded) in serving.iter() {
             self.retire(loaded).await;
-            model.set(version, Standing::Unavailable("unloaded".to_owned()));
+            model.set(version, LoadState::Unavailable("unloaded".to_owned()));
         }
         Ok(())
     }
 }
 
-/// Takes a session off a lane, if it has it.
+/// Removes a session from a lane, if it has one.
 pub(super) async fn taken_off(id: ModelId, lane: &LaneHandle) -> Option<Box<dyn Session>> {
     let (give, given) = oneshot::channel();
-    // A session that nobody waits for is dropped on the lane.
+    // If the receiver is dropped, the lane drops the session.
     lane.remove(id.0, move |session| drop(give.send(session))).ok()?;
     given.await.ok().flatten()
 }
 
-/// What the router is told of batch times before any batch ran.
+/// Batch times for the router before any batch ran.
 fn profile(signature: &Signature, measured: &[(u32, Duration)]) -> Vec<ProfilePoint> {
     let Some(row_bytes) = row_bytes(signature) else { return Vec::new() };
     let point = |&(rows, time): &(u32, Duration)| ProfilePoint { rows, row_bytes, time: time.into() };
     measured.iter().map(point).collect()
 }
 
-/// Input bytes of a row, where the signature fixes them. What a model with free shapes costs at one shape
-/// says nothing about others, so its made-up measurements are not used.
+/// Input bytes of a row, if the signature fixes them. With free shapes, the batch time at one shape says nothing about
+/// others, so synthetic measurements are not used.
 pub fn row_bytes(signature: &Signature) -> Option<u64> {
     let batched = usize::from(signature.max_batch > 0);
     signature.inputs.iter().try_fold(0_u64, |sum, input| {

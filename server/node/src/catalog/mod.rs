@@ -1,13 +1,13 @@
-//! The models of this process: which are loaded, which are coming and going, and how to find one.
+//! The models of this process: loading, replacing, unloading and finding them.
 //!
-//! A model is loaded beside what serves, warmed and measured, and then takes over in one step; what it replaces
-//! answers what it accepted and is dropped. Requests hold a token of the version they use, so a version is taken
+//! A model is loaded, warmed up and measured while others serve, and replaces its old version in one step. The old version
+//! answers the requests that it accepted and is dropped. Requests hold a token of the version they use, so a version is taken
 //! from the router only after the last of them ended: a reload fails no request.
 
-mod aside;
+mod activation;
+mod background;
 mod load;
-mod place;
-mod placing;
+mod sessions;
 mod shapes;
 mod source;
 mod statistics;
@@ -27,19 +27,19 @@ use router_core::ModelId;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::reason::{Reason, Refusal};
-use aside::Aside;
+use background::BackgroundLoads;
 use warm::WarmSessions;
 
-pub use aside::Haste;
+pub use activation::ActivationOptions;
+pub use background::LoadPriority;
 pub use load::row_bytes;
-pub use place::Waking;
-pub use placing::ModelsHeld;
+pub use sessions::ModelsHeld;
 pub use source::Source;
 pub use statistics::{Counts, LaneBatches};
 pub use version::Loaded;
 pub use warm::{Kept, Ready};
 
-/// What a load needs besides the model's own files.
+/// What a load needs besides the model's files.
 pub struct Environment {
     /// The router's actor.
     pub router: RouterHandle,
@@ -47,15 +47,15 @@ pub struct Environment {
     pub lanes: Vec<LaneHandle>,
     /// Whether lanes come and go with the load.
     pub live: bool,
-    /// Whether sessions are made of versions that serve, and held against the first one.
+    /// Whether serving versions get further sessions, which are compared with the first one.
     pub verify: bool,
-    /// How versions that lost their place get one again; none where they keep it.
-    pub waking: Option<Waking>,
+    /// How versions without a lane get one again. None if they always keep a lane.
+    pub activation: Option<ActivationOptions>,
     /// Engine of models that do not name one.
     pub engine: EngineChoice,
     /// `[models.NAME]` tables.
     pub settings: BTreeMap<String, ModelSettings>,
-    /// Sessions at most that outlive their gpulets.
+    /// Most sessions in the warm pool.
     pub warm_pool: usize,
     /// Queued requests of a model that does not say.
     pub queue_limit: u32,
@@ -63,16 +63,16 @@ pub struct Environment {
     pub triton_names: bool,
 }
 
-/// Where a version stands, in the repository extension's words.
+/// State of a version, in the words of the repository extension.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Standing {
+enum LoadState {
     Ready,
     Loading,
     Unloading,
     Unavailable(String),
 }
 
-impl Standing {
+impl LoadState {
     fn word(&self) -> &'static str {
         match self {
             Self::Ready => "READY",
@@ -108,23 +108,23 @@ pub struct IndexRow {
 struct Model {
     /// Versions that take requests, by number; the last one is the default.
     serving: ArcSwap<BTreeMap<u64, Arc<Loaded>>>,
-    /// What the index says. Version 0 stands for the model as a whole.
-    standings: Mutex<BTreeMap<u64, Standing>>,
+    /// States for the index. Version 0 stands for the whole model.
+    states: Mutex<BTreeMap<u64, LoadState>>,
     /// One load or unload at a time.
     control: tokio::sync::Mutex<()>,
 }
 
 impl Model {
-    fn set(&self, version: u64, standing: Standing) {
-        self.standings.lock().unwrap_or_else(PoisonError::into_inner).insert(version, standing);
+    fn set(&self, version: u64, state: LoadState) {
+        self.states.lock().unwrap_or_else(PoisonError::into_inner).insert(version, state);
     }
 
-    fn keep_standings(&self, keep: impl Fn(u64) -> bool) {
-        self.standings.lock().unwrap_or_else(PoisonError::into_inner).retain(|version, _| keep(*version));
+    fn keep_states(&self, keep: impl Fn(u64) -> bool) {
+        self.states.lock().unwrap_or_else(PoisonError::into_inner).retain(|version, _| keep(*version));
     }
 
-    fn standings(&self) -> BTreeMap<u64, Standing> {
-        self.standings.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    fn states(&self) -> BTreeMap<u64, LoadState> {
+        self.states.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -136,11 +136,11 @@ pub struct Catalog {
     /// Names that must be ready for the server to be: asked for and not unloaded.
     wanted: Mutex<BTreeSet<String>>,
     ids: Mutex<Ids>,
-    aside: Aside,
+    background: BackgroundLoads,
     warm: WarmSessions,
     /// Lanes that take batches, by number.
     layout: ArcSwap<Vec<LaneHandle>>,
-    /// Loads read, changes of the lanes write: a version has its sessions on all lanes that it runs on, or none.
+    /// Loads take it for reading, lane changes for writing: a version has sessions on all of its lanes or on none.
     changing: Arc<tokio::sync::RwLock<()>>,
 }
 
@@ -164,11 +164,11 @@ impl Catalog {
     /// A catalog with nothing loaded.
     pub fn new(source: Source, environment: Environment) -> Self {
         let (wanted, ids) = (Mutex::default(), Mutex::default());
-        let aside = Aside::new(&environment.lanes);
+        let background = BackgroundLoads::new(&environment.lanes);
         let layout = ArcSwap::from_pointee(environment.lanes.clone());
         let warm = WarmSessions::new(environment.warm_pool);
         let (models, changing) = (DashMap::new(), Arc::default());
-        Self { source, environment, models, wanted, ids, aside, warm, layout, changing }
+        Self { source, environment, models, wanted, ids, background, warm, layout, changing }
     }
 
     /// The router that runs what is loaded.
@@ -221,7 +221,7 @@ impl Catalog {
         if let Some(user) = loaded.hold() {
             return Ok((loaded, user));
         }
-        // It was replaced in this very moment; its successor serves already.
+        // It was replaced just now; its successor is serving.
         let loaded = self.find(name, version)?;
         match loaded.hold() {
             Some(user) => Ok((loaded, user)),
@@ -256,7 +256,7 @@ impl Catalog {
         let ready = |model: &Model| {
             let serving = model.serving.load();
             !serving.is_empty()
-                && serving.values().all(|loaded| loaded.has_lane() || !loaded.place.is_taken())
+                && serving.values().all(|loaded| loaded.has_lane() || !loaded.activation.is_active())
         };
         wanted.iter().all(|name| self.models.get(name).is_some_and(|model| ready(&model)))
     }
@@ -275,21 +275,21 @@ impl Catalog {
         let mut rows = BTreeMap::new();
         for (name, versions) in self.source.names().unwrap_or_default() {
             for version in versions {
-                rows.insert((name.clone(), version), Standing::Unavailable("not loaded".to_owned()));
+                rows.insert((name.clone(), version), LoadState::Unavailable("not loaded".to_owned()));
             }
         }
         for model in &self.models {
-            for (version, standing) in model.standings() {
-                rows.insert((model.key().clone(), version), standing);
+            for (version, state) in model.states() {
+                rows.insert((model.key().clone(), version), state);
             }
         }
-        let row = |((name, version), standing): ((String, u64), Standing)| IndexRow {
+        let row = |((name, version), state): ((String, u64), LoadState)| IndexRow {
             name,
             version: if version == 0 { String::new() } else { version.to_string() },
-            state: standing.word(),
-            reason: standing.reason(),
+            state: state.word(),
+            reason: state.reason(),
         };
-        let shown = |(_, standing): &(_, Standing)| !only_ready || *standing == Standing::Ready;
+        let shown = |(_, state): &(_, LoadState)| !only_ready || *state == LoadState::Ready;
         rows.into_iter().filter(shown).map(row).collect()
     }
 }
@@ -307,11 +307,11 @@ fn being_changed(name: &str) -> Refusal {
 }
 
 fn not_serving(name: &str, model: &Model) -> Refusal {
-    let standings = model.standings();
-    if standings.values().any(|standing| matches!(standing, Standing::Loading | Standing::Unloading)) {
+    let states = model.states();
+    if states.values().any(|state| matches!(state, LoadState::Loading | LoadState::Unloading)) {
         return being_changed(name);
     }
-    let why = standings.values().map(Standing::reason).find(|reason| !reason.is_empty());
+    let why = states.values().map(LoadState::reason).find(|reason| !reason.is_empty());
     let why = why.unwrap_or_else(|| "it was not asked for".to_owned());
     Refusal::new(Reason::UnknownModel, format!("model `{name}` is not loaded: {why}"))
 }

@@ -8,7 +8,7 @@ use oip::Tensor;
 use router_core::ShapeKey;
 use smallvec::SmallVec;
 
-/// Shapes of one model that are told apart by a number of their own. Requests of further shapes run alone,
+/// Shapes of one model that have their own number. Requests of further shapes run alone,
 /// which costs them nothing but company.
 const MAX_SHAPES: usize = 4_096;
 

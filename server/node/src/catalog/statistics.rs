@@ -48,29 +48,29 @@ impl BatchSum {
     }
 }
 
-/// Batches of one size that a lane ran, whichever gpulets it was meanwhile.
+/// Batches of one size that a lane ran, on all gpulets that it had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaneBatches {
-    /// Which lane.
+    /// Number of the lane.
     pub lane: u32,
-    /// Rows of each.
+    /// Rows of each batch.
     pub rows: u32,
-    /// How many.
+    /// Number of batches.
     pub count: u64,
-    /// Time in the engine of all of them.
+    /// Total time in the engine.
     pub compute: Duration,
 }
 
 /// Requests of a version since it was loaded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Rows of answered ones.
+    /// Rows of answered requests.
     pub rows: u64,
-    /// Answered.
+    /// Answered requests.
     pub answered: u64,
-    /// Of these, after their deadline.
+    /// Answered requests that missed their deadline.
     pub late: u64,
-    /// Without a result.
+    /// Requests without a result.
     pub failed: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Requests handed to the router, and its refusals in words for clients.
+//! Submits requests to the router, and translates its rejections for clients.
 //!
 //! Hot path.
 
@@ -12,18 +12,19 @@ use super::version::Loaded;
 use crate::reason::{Reason, Refusal};
 
 impl Catalog {
-    /// Waits for a place first where the version has none, and again if it lost that in this very moment.
+    /// Submits a request. A version without a lane is activated first, and again if it loses its lane at that moment.
     pub async fn submit(&self, loaded: &Loaded, job: Job) -> Result<Answer, Refusal> {
         let router = self.router();
-        if !loaded.place.may_leave() {
+        if !loaded.activation.may_deactivate() {
             return router.submit(job).await.map_err(|rejection| refusal(loaded, &rejection));
         }
         loop {
-            if !loaded.place.is_taken() {
-                loaded.place.awaken(&loaded.name, job.deadline).await?;
+            if !loaded.activation.is_active() {
+                loaded.activation.activate(&loaded.name, job.deadline).await?;
             }
             match router.submit(job.clone()).await {
-                Err(rejection) if rejection.reason == CoreReason::NoLane && !loaded.place.is_taken() => {}
+                Err(rejection)
+                    if rejection.reason == CoreReason::NoLane && !loaded.activation.is_active() => {}
                 ended => return ended.map_err(|rejection| refusal(loaded, &rejection)),
             }
         }
@@ -38,7 +39,7 @@ fn refusal(loaded: &Loaded, rejection: &Rejection) -> Refusal {
         Core::MemoryFull => (Reason::QueueFull, "the memory for queued tensors is full".to_owned()),
         Core::Shed => (
             Reason::Shed,
-            format!("model `{name}`: dropped so that several others could be answered in time"),
+            format!("model `{name}`: dropped so that several other requests meet their deadlines"),
         ),
         Core::DeadlineUnmeetable => {
             (Reason::DeadlineUnmeetable, format!("model `{name}`: the deadline cannot be met any more"))

@@ -10,12 +10,12 @@ use router_core::ModelId;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use super::place::Place;
+use super::activation::Activation;
 use super::shapes::Shapes;
 use super::statistics::Statistics;
 use crate::metrics::ModelMetrics;
 
-/// A version that serves, or did until a moment ago.
+/// A version that serves, or served until it was replaced.
 pub struct Loaded {
     /// Its number in the router and on the lanes.
     pub id: ModelId,
@@ -37,21 +37,21 @@ pub struct Loaded {
     pub labels: Arc<BTreeMap<String, Vec<String>>>,
     /// Lanes that hold a session of it.
     pub(super) lanes: Mutex<Vec<Placed>>,
-    /// What further sessions of it are held against; none where no made-up input runs.
+    /// Reference answer for further sessions. None if no synthetic input runs.
     pub(super) reference: Option<Reference>,
     /// Shortest times of batches when it was loaded, by rows, on as many cores as its first lane has.
     pub measured: Vec<(u32, Duration)>,
     /// Cores of that lane.
     pub measured_cores: u32,
-    /// Whether it runs anywhere.
-    pub place: Place,
+    /// Whether it has a lane.
+    pub activation: Activation,
     /// Which requests may share a batch.
     pub shapes: Shapes,
     /// Counts for the statistics extension.
     pub statistics: Statistics,
     /// Metrics handles.
     pub metrics: ModelMetrics,
-    /// How long reading, loading and measuring it took.
+    /// Time to read, load and measure it.
     pub load_time: Duration,
     /// Requests that use it.
     pub users: TaskTracker,
@@ -62,7 +62,7 @@ pub(super) struct Placed {
     pub lane: LaneHandle,
     /// Rows of the largest batch that the session was prepared for.
     pub rows: u32,
-    /// Whether it gave the known answer.
+    /// Whether its answer matched the reference.
     pub verified: bool,
 }
 
@@ -85,7 +85,7 @@ impl Loaded {
         !self.lanes.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
-    /// Counts its session on a lane as one for batches of so many rows at least; false if it has none there.
+    /// Counts its session on a lane as one for batches of at least `rows` rows. False if it has none there.
     pub fn widen(&self, lane: u32, rows: u32) -> bool {
         self.change_lanes(|lanes| {
             let own = lanes.iter_mut().find(|placed| placed.lane.id() == lane);

@@ -1,4 +1,4 @@
-//! Sessions that outlive their gpulets, for plans to come.
+//! The warm pool: sessions that outlive their gpulets, for the next plans.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -17,11 +17,11 @@ pub struct Ready {
     pub session: Box<dyn Session>,
     /// Rows of the largest batch that it was prepared for.
     pub rows: u32,
-    /// Whether it gave the known answer.
+    /// Whether its answer matched the reference.
     pub verified: bool,
 }
 
-/// Sessions by version and where they can run, and what became of others.
+/// Sessions by version and core set, with counts.
 pub(super) struct WarmSessions(Mutex<Counted>);
 
 struct Counted {
@@ -31,7 +31,7 @@ struct Counted {
 }
 
 impl WarmSessions {
-    /// So many at most.
+    /// A pool of at most `most` sessions.
     pub fn new(most: usize) -> Self {
         Self(Mutex::new(Counted { pool: WarmPool::new(most), taken: 0, loaded: 0 }))
     }
@@ -40,27 +40,27 @@ impl WarmSessions {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A session was loaded, for none was kept.
+    /// Counts a session that was loaded because the pool had none.
     pub fn count_loaded(&self) {
         self.lock().loaded += 1;
     }
 }
 
-/// Sessions that are kept for plans to come, and where those of gpulets came from since the server began.
+/// Sessions in the warm pool, and where the sessions of gpulets came from since the server started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Kept {
-    /// Sessions.
+    /// Number of sessions in the pool.
     pub sessions: usize,
-    /// Bytes that they take, by the profiles.
+    /// Their bytes, according to the profiles.
     pub bytes: u64,
-    /// Sessions that were put on gpulets instead of loading others.
+    /// Sessions taken from the pool instead of being loaded.
     pub taken: u64,
     /// Sessions that were loaded.
     pub loaded: u64,
 }
 
 impl Catalog {
-    /// A session of a version that was kept and can run on a lane.
+    /// Takes a session of a version that can run on a lane.
     pub fn take_warm(&self, loaded: &Loaded, lane: &LaneHandle, rows: u32) -> Option<Ready> {
         let core_set = lane.partition().core_set()?;
         let mut kept = self.warm.lock();
@@ -69,8 +69,7 @@ impl Catalog {
         Some(warm.session)
     }
 
-    /// Keeps a session that ran on a lane, or was made for it, where it takes `bytes`; drops it where sessions cannot
-    /// leave their gpulet.
+    /// Puts a session of `bytes` bytes from a lane into the pool. Drops it where sessions cannot leave their gpulet.
     pub async fn keep_warm(&self, loaded: &Loaded, lane: &LaneHandle, ready: Ready, bytes: u64) {
         let dropped = match lane.partition().core_set() {
             Some(core_set) => {
@@ -79,22 +78,22 @@ impl Catalog {
             }
             None => vec![ready],
         };
-        self.drop_aside(dropped.into_iter().map(|ready| ready.session).collect()).await;
+        self.drop_in_background(dropped.into_iter().map(|ready| ready.session).collect()).await;
     }
 
-    /// Leaves the sessions that are kept on a device no more than some bytes.
+    /// Shrinks the pool of a device to at most `bytes` bytes.
     pub async fn fit_warm(&self, device: &str, bytes: u64) {
         let dropped = self.warm.lock().pool.shrink_to(device, bytes);
-        self.drop_aside(dropped.into_iter().map(|ready| ready.session).collect()).await;
+        self.drop_in_background(dropped.into_iter().map(|ready| ready.session).collect()).await;
     }
 
-    /// Drops what is kept of a version.
+    /// Drops the pool's sessions of a version.
     pub(super) async fn forget_warm(&self, id: ModelId) {
         let dropped = self.warm.lock().pool.remove_where(|(of, _)| *of == id);
-        self.drop_aside(dropped.into_iter().map(|ready| ready.session).collect()).await;
+        self.drop_in_background(dropped.into_iter().map(|ready| ready.session).collect()).await;
     }
 
-    /// What is kept.
+    /// Counts of the pool.
     pub fn kept_warm(&self) -> Kept {
         let Counted { pool, taken, loaded } = &*self.warm.lock();
         Kept { sessions: pool.len(), bytes: pool.all_bytes(), taken: *taken, loaded: *loaded }

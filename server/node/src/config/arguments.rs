@@ -45,7 +45,7 @@ pub struct ConfigArgs {
     /// Load `all` models at start, or only those asked for (`explicit`) [repository.load]
     #[arg(long, value_name = "WHICH")]
     pub load_mode: Option<String>,
-    /// Number of lanes the cores are cut into [lanes.count]
+    /// Number of lanes that divide the cores [lanes.count]
     #[arg(long, value_name = "NUMBER")]
     pub lanes: Option<String>,
     /// Time for requests in flight to finish after SIGTERM [server.grace]
@@ -54,7 +54,7 @@ pub struct ConfigArgs {
     /// Least level that is logged [server.log_level]
     #[arg(long, value_name = "LEVEL")]
     pub log_level: Option<String>,
-    /// Shape of log lines: auto, human or json [server.log_format]
+    /// Format of log lines: auto, human or json [server.log_format]
     #[arg(long, value_name = "FORMAT")]
     pub log_format: Option<String>,
 }

@@ -8,7 +8,7 @@ use std::fmt;
 use serde::de::{DeserializeOwned, Deserializer, Visitor};
 use serde::forward_to_deserialize_any;
 
-/// Field names of `T`, in order; empty when `T` is no struct.
+/// Field names of `T`, in order; empty if `T` is not a struct.
 pub fn of<T: DeserializeOwned>() -> &'static [&'static str] {
     let mut found: &'static [&'static str] = &[];
     // It always ends in an error: the names are what is wanted, not a value.

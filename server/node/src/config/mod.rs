@@ -3,7 +3,7 @@
 //! Every option is a field of a section. Its file key is `section.key`, its environment variable
 //! `TESSERA_SECTION_KEY`, and `--set section.key=value` sets it from the command line; common ones have a flag
 //! of their own. All sources are merged as TOML before anything is read, so that there is one way in, and each
-//! value remembers where it came from. Nobody reads the environment after this.
+//! value remembers where it came from. Nothing else reads the environment.
 
 mod arguments;
 mod fields;
@@ -36,7 +36,7 @@ pub use sections::{
 /// The shortest time between two looks at the load.
 const PERIOD_MIN: std::time::Duration = std::time::Duration::from_millis(100);
 
-/// Everything the process is told, checked.
+/// The checked configuration of the process.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Addresses, drain, logs.
@@ -45,9 +45,9 @@ pub struct Config {
     pub repository: Repository,
     /// What models run on.
     pub devices: Devices,
-    /// How the cores are cut.
+    /// How the cores are divided.
     pub lanes: Lanes,
-    /// Bounds.
+    /// Limits on what clients can send.
     pub limits: Limits,
     /// What `/metrics` shows.
     pub metrics: Metrics,
@@ -75,7 +75,7 @@ pub struct Effective {
 /// Where a value came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// Nobody said anything.
+    /// No source said anything.
     Default,
     /// A configuration file.
     File(PathBuf),
@@ -183,7 +183,10 @@ impl Config {
             report("repository.engine", error.to_string());
         }
         if let Some(path) = self.repository.path.as_deref().filter(|path| !Path::is_dir(path)) {
-            report("repository.path", format!("`{}` is no folder: expected one with models", path.display()));
+            report(
+                "repository.path",
+                format!("`{}` is not a folder: expected a folder with models", path.display()),
+            );
         }
         if self.lanes.count.is_some() && self.lanes.cores.is_some() {
             report("lanes.count", "set together with lanes.cores: expected one of them".to_owned());

@@ -21,7 +21,7 @@ pub struct Server {
     pub grpc: SocketAddr,
     /// Address of `/metrics`.
     pub metrics: SocketAddr,
-    /// How long requests in flight may take after SIGTERM before they are given up.
+    /// How long requests in flight may take after SIGTERM before the server stops.
     #[serde(serialize_with = "units::text")]
     pub grace: TimeSpan,
     /// Offer the system shared memory extension. Default: yes if HTTP and gRPC listen on loopback only, since
@@ -39,10 +39,10 @@ pub struct Server {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LogFormat {
-    /// By where standard error goes.
+    /// `human` on a terminal, else `json`.
     #[default]
     Auto,
-    /// For eyes.
+    /// Text for people.
     Human,
     /// One JSON object a line.
     Json,
@@ -86,7 +86,7 @@ pub enum LoadMode {
     /// Every model.
     #[default]
     All,
-    /// None.
+    /// No model; clients load them.
     Explicit,
 }
 
@@ -96,13 +96,13 @@ impl Default for Repository {
     }
 }
 
-/// `[lanes]`: how the cores are cut. Takes effect at start.
+/// `[lanes]`: how the cores are divided. Takes effect at start.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Lanes {
-    /// Number of lanes; the cores are dealt out evenly. Default: one lane a core.
+    /// Number of lanes, which divide the cores evenly. Default: one lane per core.
     pub count: Option<NonZeroUsize>,
-    /// Core sets, one a lane, like `[[0, 1], [2, 3]]`; instead of `count`.
+    /// Core sets, one per lane, such as `[[0, 1], [2, 3]]`; instead of `count`.
     pub cores: Option<Vec<Vec<usize>>>,
     /// Lets every lane use all cores, so that there can be more lanes than cores (`count`, at most 1024). For models
     /// that wait rather than compute, such as synthetic ones.
@@ -249,14 +249,14 @@ pub struct Metrics {
     pub triton_names: bool,
 }
 
-/// What plans believe that neighbours on a device do to each other.
+/// Which slowdown by co-located batches plans expect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Interference {
-    /// What batch times taught.
+    /// The slowdown learned from batch times.
     #[default]
     Learned,
-    /// Nothing.
+    /// No slowdown.
     None,
 }
 
@@ -264,35 +264,34 @@ pub enum Interference {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Partition {
-    /// Cuts the lanes' cores anew as the load moves: how many gpulets, of how many cores, with which models. Off: lanes
-    /// stay as `[lanes]` says.
+    /// Repartitions the devices as the load changes: number and size of gpulets, and their models. Off: lanes stay as
+    /// `[lanes]` says.
     pub live: bool,
-    /// Files of `tessera profile`; the last part of a path may have one `*`. Models that are in none are planned with
-    /// what is measured while they are loaded.
+    /// Files of `tessera profile`. The last part of a path may contain one `*`. Models without a profile are planned with
+    /// batch times measured while they are loaded.
     pub profiles: Vec<String>,
-    /// Placement policy, as `tessera plan --policy` knows them.
+    /// Placement policy, one of `tessera plan --policy`.
     pub policy: String,
-    /// What says which rates to plan for: `attainment`, `gpulet`, `nanily`, `infaas` or `static`.
+    /// Scaler, which decides the rates to plan for: `attainment`, `gpulet`, `nanily`, `infaas` or `static`.
     pub scaling: String,
-    /// What plans believe that neighbours on a device do to each other: `learned` from batch times while the server runs,
-    /// or `none`, nothing.
+    /// Which slowdown by co-located batches plans expect: `learned` from batch times while the server runs, or `none`.
     pub interference: Interference,
-    /// A model that nobody has asked for so long gives up its gpulets; the next request brings it back and waits for
-    /// that. Not set: every model keeps a place.
+    /// A model without requests for this long loses its gpulets. The next request activates it and waits. Not set: every
+    /// model keeps a gpulet.
     #[serde(serialize_with = "units::text_if")]
     pub idle: Option<TimeSpan>,
-    /// How often the load is measured and a new plan thought of.
+    /// Interval at which the load is measured and a new plan considered.
     #[serde(serialize_with = "units::text")]
     pub period: TimeSpan,
-    /// How long the old gpulets are kept after a change, so that there is a way back.
+    /// How long the old gpulets are kept after a change, for a rollback.
     #[serde(serialize_with = "units::text")]
     pub bake_time: TimeSpan,
-    /// How long loading one model on one gpulet may take.
+    /// Longest time to load one model on one gpulet.
     #[serde(serialize_with = "units::text")]
     pub prepare_timeout: TimeSpan,
-    /// Sessions of closed gpulets that are kept for the next plans at most, in memory that no plan takes; 0: none.
+    /// Most sessions in the warm pool, which holds sessions of closed gpulets in memory that no plan uses. 0: no pool.
     pub warm_pool: usize,
-    /// Starts frozen: nothing is changed until an operator says so (`POST /v2/partition/thaw`).
+    /// Starts frozen: gpulets do not change until `POST /v2/partition/thaw`.
     pub frozen: bool,
     /// Decisions that `GET /v2/partition` remembers.
     pub history: NonZeroUsize,

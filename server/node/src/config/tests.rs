@@ -112,7 +112,7 @@ fn contradictions_are_found() {
         "limits.tensors: 5000: expected at most",
         "limits.header: 1B: expected 1KiB to 64KiB",
         "repository.engine: unknown engine `trakt`",
-        "repository.path: `/no/such/folder` is no folder",
+        "repository.path: `/no/such/folder` is not a folder",
         "models.../x: ",
         "server.log_level: ",
     ] {

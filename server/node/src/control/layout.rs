@@ -13,14 +13,14 @@ use router_core::{LaneId, ModelId};
 use super::terms;
 use crate::catalog::{Catalog, Loaded, Ready, row_bytes};
 use crate::devices::{Devices, Share};
-use crate::supervisor::Losses;
+use crate::supervisor::Failures;
 
 /// Lanes of this process by gpulet.
 pub struct Layout {
     catalog: Arc<Catalog>,
     router: RouterHandle,
     devices: Arc<Devices>,
-    losses: Losses,
+    failures: Failures,
     lanes_max: u32,
     lanes: Mutex<Lanes>,
 }
@@ -49,12 +49,17 @@ struct Staged {
 
 impl Layout {
     /// Of a server that runs on these lanes, the gpulets that the devices start with.
-    pub fn new(catalog: Arc<Catalog>, devices: Arc<Devices>, losses: Losses, lanes: Vec<LaneHandle>) -> Self {
+    pub fn new(
+        catalog: Arc<Catalog>,
+        devices: Arc<Devices>,
+        failures: Failures,
+        lanes: Vec<LaneHandle>,
+    ) -> Self {
         let router = catalog.router().clone();
         let unclaimed = devices.start().iter().cloned().zip(lanes).collect();
         let lanes = Mutex::new(Lanes { unclaimed, ..Lanes::default() });
         let lanes_max = devices.lanes_max(true);
-        Self { catalog, router, devices, losses, lanes_max, lanes }
+        Self { catalog, router, devices, failures, lanes_max, lanes }
     }
 
     fn lanes(&self) -> MutexGuard<'_, Lanes> {
@@ -108,7 +113,7 @@ impl Layout {
         let taken: BTreeSet<u32> = known.map(LaneHandle::id).collect();
         let id = lane_plan::free_lane(self.lanes_max, |id| taken.contains(&id))
             .map_err(|error| error.to_string())?;
-        let lane = self.devices.open(id, share, self.router.lane_sink(), self.losses.watch());
+        let lane = self.devices.open(id, share, self.router.lane_sink(), self.failures.watch());
         let lane = lane.map_err(|error| error.to_string())?;
         lanes.by_gpulet.insert(gpulet, lane);
         Ok(())
@@ -237,10 +242,10 @@ impl Layout {
         let ids = serving.iter().map(|loaded| loaded.id).collect();
         let first = self.lanes().in_force.replace((switch.clone(), ids)).is_none();
         for loaded in &serving {
-            loaded.place.set_taken(switch.routes.iter().any(|route| route.workload == loaded.name));
+            loaded.activation.set_active(switch.routes.iter().any(|route| route.workload == loaded.name));
         }
         // What was loaded before there was a plan is no gpulet's that could be closed.
-        for loaded in serving.iter().filter(|loaded| first && !loaded.place.is_taken()) {
+        for loaded in serving.iter().filter(|loaded| first && !loaded.activation.is_active()) {
             for lane in loaded.lanes() {
                 if let Some(ready) = self.catalog.take_off(loaded, &lane).await {
                     self.keep(loaded, &lane, ready).await;

@@ -12,7 +12,7 @@ use crate::catalog::Loaded;
 pub fn seen(loaded: &Loaded, snapshot: &Snapshot) -> ModelCounts {
     let crate::catalog::Counts { rows, answered, late, failed } = loaded.statistics.counts();
     let counts = Counts { rows, answered, late, failed };
-    lane_plan::load_of(snapshot, loaded.id, counts, u64::from(loaded.place.waiting()))
+    lane_plan::load_of(snapshot, loaded.id, counts, u64::from(loaded.activation.waiting()))
 }
 
 /// Batches of a version on lanes that are gpulets.

@@ -114,9 +114,9 @@ pub fn model(loaded: &Loaded, profiles: Known) -> Model {
         batch_max: loaded.signature.max_batch,
         profiles,
         load_us: loaded.load_time.into(),
-        may_leave: loaded.place.may_leave(),
-        is_waited_for: loaded.place.waiting() > 0,
-        has_place: loaded.place.is_taken(),
+        may_leave: loaded.activation.may_deactivate(),
+        is_waited_for: loaded.activation.waiting() > 0,
+        has_place: loaded.activation.is_active(),
     }
 }
 

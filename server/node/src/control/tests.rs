@@ -20,7 +20,7 @@ use super::layout::Layout;
 use super::shell::{Shell, Told};
 use super::terms::{Targets, Terms};
 use crate::node::Node;
-use crate::supervisor::losses;
+use crate::supervisor::failures;
 use crate::testing::{self, add_model, ask};
 
 /// Changes that every run of the tests makes; the whole thousand is run by name (`--ignored`).
@@ -150,7 +150,7 @@ async fn changes_under_load(count: usize) {
     let models = catalog.all_serving();
     let terms = Terms::new(Arc::clone(node.devices()), Policy::default());
     let units = u32::try_from(cores.len()).unwrap();
-    let layout = Layout::new(Arc::clone(&catalog), Arc::clone(node.devices()), losses().0, catalog.lanes());
+    let layout = Layout::new(Arc::clone(&catalog), Arc::clone(node.devices()), failures().0, catalog.lanes());
     let options = RolloutOptions { bake_us: Micros(2_000), ..RolloutOptions::default() };
     let mut shell = Shell::new(Rollout::new(options).unwrap(), Arc::new(layout));
 

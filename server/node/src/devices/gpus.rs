@@ -20,7 +20,7 @@ use crate::surroundings::Surroundings;
 /// Bytes of a description; a machine with more GPUs than fit has none that could be described.
 const DESCRIPTION_BYTES: usize = 1 << 20;
 
-/// A GPU as the process that looked at it tells it.
+/// A GPU as the worker that examined it describes it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Gpu {
     /// The driver's number for it.
@@ -46,7 +46,7 @@ pub struct Gpu {
 /// What a process that looked found: GPUs, or what is in the way.
 type Looked = Result<Vec<Gpu>, String>;
 
-/// What `tessera worker --describe` does: looks at every GPU and tells on standard output.
+/// Runs `tessera worker --describe`: examines every GPU and prints the result as JSON.
 pub fn describe(forced: Option<&str>, surroundings: &Surroundings) -> ExitCode {
     match serde_json::to_string(&look(forced, surroundings)) {
         Ok(text) => {
@@ -72,7 +72,7 @@ fn look(forced: Option<&str>, surroundings: &Surroundings) -> Looked {
     found.iter().map(|found| look_at(found, forced, &mps)).collect()
 }
 
-/// Takes the GPU for a moment: how it can be cut is known only then.
+/// Opens the GPU for a moment, because only then its partitioning is known.
 fn look_at(found: &Found, forced: Option<Backend>, mps: &Result<(), MpsAbsent>) -> Result<Gpu, String> {
     let choice = choose(found, mps, forced).map_err(|error| error.to_string())?;
     let maker = maker(Loader::without_ort());

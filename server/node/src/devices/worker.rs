@@ -1,4 +1,4 @@
-//! Devices in processes of their own: what such a process is told, and its `main`.
+//! Devices in worker processes: the description that a worker gets, and its entry point.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -19,18 +19,18 @@ use crate::logs;
 use crate::profiles;
 use crate::surroundings::Surroundings;
 
-/// What a worker is to do.
+/// Options of `worker`.
 #[derive(Args, Clone, Debug, Default)]
 pub struct WorkerArgs {
-    /// Tell which GPUs there are, and end.
+    /// Print the GPUs of this machine and exit.
     #[arg(long)]
     pub describe: bool,
-    /// How GPUs are to be shared.
+    /// How GPUs are shared.
     #[arg(long)]
     pub backend: Option<String>,
 }
 
-/// A device in words that another process understands.
+/// Description of a device for another process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "backend")]
 pub enum Described {
@@ -47,7 +47,7 @@ pub enum Described {
     },
     /// A GPU.
     Gpu {
-        /// Which, and how it is cut.
+        /// The GPU and its partitioning.
         gpu: Gpu,
         /// ONNX Runtime, where it was found.
         ort_library: Option<PathBuf>,
@@ -69,7 +69,7 @@ pub enum Described {
     },
 }
 
-/// What a worker is told.
+/// Description for a worker process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Worker {
     device: Described,
@@ -106,12 +106,12 @@ pub(super) fn isolated_gpu(worker: Worker) -> Result<Arc<dyn Device>, DeviceErro
             isolated(info, scope, worker, variable)
         }
         Described::Cores { name, .. } | Described::Emulated { name, .. } => {
-            Err(DeviceError(format!("device `{name}` is no GPU")))
+            Err(DeviceError(format!("device `{name}` is not a GPU")))
         }
     }
 }
 
-/// What `tessera worker` does: runs gpulets for the server that started it, or tells it which GPUs there are.
+/// Runs `tessera worker`: runs gpulets for the server that started it, or prints the GPUs.
 pub fn run(arguments: &WorkerArgs, surroundings: &Surroundings) -> ExitCode {
     if arguments.describe {
         return gpus::describe(arguments.backend.as_deref(), surroundings);
@@ -136,6 +136,6 @@ pub fn run(arguments: &WorkerArgs, surroundings: &Surroundings) -> ExitCode {
             }
         };
         let device = Own::new(loader, profiles).device(&worker.device);
-        device.ok_or_else(|| refuse("the device is none for this process".to_owned()))
+        device.ok_or_else(|| refuse("the device cannot run in this process".to_owned()))
     })
 }

@@ -1,4 +1,4 @@
-//! Time that lanes spend in engines: counted by ourselves where each batch is reported, for no device tells gpulets apart.
+//! Time that lanes spend in engines, counted per batch because no device measures gpulets separately.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,14 +8,14 @@ use metrics::Counter;
 
 use super::names;
 
-/// Passes a lane's reports on, and counts its time.
+/// Forwards a lane's reports and counts its time.
 pub struct BusySink {
     next: Arc<dyn LaneSink>,
     busy: Counter,
 }
 
 impl BusySink {
-    /// In front of whoever hears of a lane's batches.
+    /// A sink in front of `next`.
     pub fn before(next: Arc<dyn LaneSink>, lane: u32) -> Arc<dyn LaneSink> {
         let busy = metrics::counter!(names::LANE_BUSY_TIME.name, names::LANE => lane.to_string());
         Arc::new(Self { next, busy })

@@ -8,9 +8,9 @@ use crate::reason::Reason;
 /// How a request came in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
-    /// REST.
+    /// The REST interface.
     Http,
-    /// gRPC.
+    /// The gRPC interface.
     Grpc,
 }
 

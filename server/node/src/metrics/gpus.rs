@@ -1,8 +1,8 @@
 //! Gauges of the GPUs that models run on, from NVIDIA's management library.
 //!
-//! Read once a second by a thread of their own: a driver that hangs holds up neither requests nor `/metrics`. Where
-//! there is no such library, one line in the log says so and there are no gauges. What a GPU does not say any more is
-//! `NaN`: an old number would be taken for a new one.
+//! A separate thread reads them once a second, so that a driver that hangs delays neither requests nor `/metrics`. Without
+//! the library there are no gauges, and the log says so once. A value that a GPU no longer reports becomes `NaN`, because
+//! the old number would look current.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
@@ -19,18 +19,18 @@ const EVERY: Duration = Duration::from_secs(1);
 /// A GPU that models run on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchedGpu {
-    /// As plans call it; the label of its gauges.
+    /// Name in plans, and label of its gauges.
     pub device: String,
-    /// As `nvidia-smi -L` writes it; also that of an instance which MIG made.
+    /// UUID as `nvidia-smi -L` prints it, of a GPU or of a MIG instance.
     pub uuid: String,
 }
 
-/// Ends the readings when it is dropped.
+/// Stops the thread when dropped.
 pub struct GpuWatch {
     _stop: Sender<()>,
 }
 
-/// Reads these GPUs from now on. `None`: there are none, or no thread for it.
+/// Starts to read these GPUs. `None` without GPUs, or if the thread cannot start.
 pub fn watch(gpus: Vec<WatchedGpu>) -> Option<GpuWatch> {
     if gpus.is_empty() {
         return None;
@@ -249,8 +249,8 @@ mod tests {
     fn an_instance_has_its_own_memory_and_its_gpus_clocks() {
         let instance =
             Instance { uuid: "MIG-7".to_owned(), name: "Test MIG".to_owned(), memory_bytes: Some(10 << 30) };
-        let cut = Readings { mig: true, instances: vec![instance], ..readings() };
-        let read = of(&[cut], "MIG-7").unwrap();
+        let partitioned = Readings { mig: true, instances: vec![instance], ..readings() };
+        let read = of(&[partitioned], "MIG-7").unwrap();
         assert_eq!((read.memory_total_bytes, read.memory_used_bytes), (Some(10 << 30), None));
         assert_eq!((read.busy_percent, read.clock_sm_mhz), (None, Some(1755)));
         assert_eq!(of(&[readings()], "GPU-2"), None);

@@ -1,4 +1,4 @@
-//! How far predictions of batch times beside neighbours are off.
+//! Error of predicted batch times under contention.
 
 use std::collections::BTreeMap;
 
@@ -7,14 +7,14 @@ use metrics::Gauge;
 
 use super::names;
 
-/// A gauge of each device_type of device and belief, made when there is something to say.
+/// One pair of gauges per device type, created with the first observation.
 #[derive(Default)]
 pub struct InterferenceMetrics {
     kinds: BTreeMap<String, (Gauge, Gauge)>,
 }
 
 impl InterferenceMetrics {
-    /// Sets what is known by now.
+    /// Updates the gauges.
     pub fn tell(&mut self, entries: &[InterferenceEntry]) {
         for InterferenceEntry { device_type, error, error_uncorrected, .. } in entries {
             let (Some(learned), Some(none)) = (error, error_uncorrected) else { continue };

@@ -20,7 +20,7 @@ pub use interference::InterferenceMetrics;
 pub use model::{LaneMetrics, ModelMetrics};
 pub use violations::ViolationMetrics;
 
-/// Samples of histograms are folded into their buckets this often, which bounds what they hold in memory.
+/// Interval at which histogram samples are folded into buckets, which bounds their memory.
 pub const UPKEEP: Duration = Duration::from_secs(1);
 
 /// A recorder with the buckets of every histogram set.
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_beside_neighbours_are_told_with_and_without_what_was_learned() {
+    fn errors_under_contention_are_shown_with_and_without_learning() {
         let text = rendered(false);
         for (belief, error) in [("learned", "0.025"), ("none", "0.2")] {
             let line =

@@ -147,7 +147,7 @@ fn micros(duration: Duration) -> u64 {
 pub struct LaneMetrics {
     busy: Gauge,
     up: Gauge,
-    losses: Counter,
+    failures: Counter,
 }
 
 impl LaneMetrics {
@@ -157,7 +157,7 @@ impl LaneMetrics {
         Self {
             busy: metrics::gauge!(names::LANE_BUSY.name, names::LANE => lane.clone()),
             up: metrics::gauge!(names::LANE_UP.name, names::LANE => lane.clone()),
-            losses: metrics::counter!(names::LANE_LOSSES.name, names::LANE => lane),
+            failures: metrics::counter!(names::LANE_FAILURES.name, names::LANE => lane),
         }
     }
 
@@ -166,9 +166,9 @@ impl LaneMetrics {
         self.up.set(if up { 1.0 } else { 0.0 });
     }
 
-    /// The lane's gpulet was lost.
-    pub fn lost(&self) {
-        self.losses.increment(1);
+    /// Counts a failure; the lane is down.
+    pub fn failed(&self) {
+        self.failures.increment(1);
         self.up(false);
     }
 

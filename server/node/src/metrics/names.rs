@@ -50,7 +50,7 @@ pub const ID: &str = "id";
 pub const DEVICE: &str = "device";
 /// Label: a kind of device as profiles call it.
 pub const KIND: &str = "kind";
-/// Label: `learned` or `none`, what is believed of neighbours.
+/// Label: `learned` or `none`, the interference model.
 pub const INTERFERENCE: &str = "interference";
 
 /// From admission to dispatch.
@@ -86,8 +86,8 @@ pub const REFUSALS: Metric = metric(
 pub const FRONT_REFUSALS: Metric = metric(
     "tessera_front_refusals_total",
     Kind::Counter,
-    "Requests that were answered with an error, or whose answer was not taken, by transport and reason, also those that \
-     name no model.",
+    "Requests that were answered with an error, or whose client did not read the answer, by transport and reason. \
+     Includes requests that name no model.",
 );
 /// Answers inside their deadline.
 pub const DEADLINE_HITS: Metric =
@@ -101,14 +101,14 @@ pub const QUEUE_DEPTH: Metric = metric("tessera_queue_depth", Kind::Gauge, "Requ
 pub const PREDICTION: Metric = metric(
     "tessera_batch_time_over_predicted",
     Kind::Gauge,
-    "Time in the engine of all batches so far, over what the plan's profile predicts for as many rows on its gpulet.",
+    "Total time of batches in the engine, divided by the time that the plan's profile predicts for them.",
 );
-/// Batch times beside neighbours against what was learned of those.
+/// Error of predicted batch times under contention.
 pub const INTERFERENCE_ERROR: Metric = metric(
     "tessera_interference_error_ratio",
     Kind::Gauge,
-    "Mean error of predicted over measured batch times beside neighbours on a kind of device, of the last 256 \
-     observations: predicted with what was learned until then, and as if neighbours changed nothing.",
+    "Mean relative error of predicted batch times under contention on a device type, over the last 256 observations: \
+     with the learned interference (learned) and without any (none).",
 );
 /// Lane occupied.
 pub const LANE_BUSY: Metric =
@@ -121,11 +121,11 @@ pub const LANE_BUSY_TIME: Metric = metric(
 );
 /// Lane in service.
 pub const LANE_UP: Metric = metric("tessera_lane_up", Kind::Gauge, "1 while the lane takes batches, else 0.");
-/// Lanes lost.
-pub const LANE_LOSSES: Metric = metric(
-    "tessera_lane_losses_total",
+/// Lane failures.
+pub const LANE_FAILURES: Metric = metric(
+    "tessera_lane_failures_total",
     Kind::Counter,
-    "Times that what runs the lane's batches ended unasked or was given up.",
+    "Times that the lane failed: its worker, process or device stopped, or stopped responding.",
 );
 /// Impossible states.
 pub const INVARIANT_VIOLATIONS: Metric = metric(
@@ -137,13 +137,13 @@ pub const INVARIANT_VIOLATIONS: Metric = metric(
 pub const GPU_UTILISATION: Metric = metric(
     "tessera_gpu_utilisation",
     Kind::Gauge,
-    "Part of the last moments in which some kernel ran on the GPU, on however many of its SMs.",
+    "Share of time in which a kernel ran on the GPU, on any number of its SMs, as the driver measures it.",
 );
-/// GPU memory taken.
+/// GPU memory in use.
 pub const GPU_MEMORY_USED: Metric = metric(
     "tessera_gpu_memory_used_bytes",
     Kind::Gauge,
-    "Bytes of the GPU's memory that are taken, by whomever.",
+    "Bytes of the GPU's memory in use by all processes.",
 );
 /// GPU memory.
 pub const GPU_MEMORY_TOTAL: Metric =
@@ -176,7 +176,7 @@ pub const GPU_MEMORY_BANDWIDTH: Metric = metric(
 pub const GPU_THROTTLED: Metric = metric(
     "tessera_gpu_throttled",
     Kind::Gauge,
-    "1 while this is a reason why the GPU's clocks are lower than they could be, else 0; idleness is one.",
+    "1 while this reason lowers the GPU's clocks, else 0. Idleness is a reason.",
 );
 /// Requests inside the front end.
 pub const IN_FLIGHT: Metric =
@@ -185,7 +185,7 @@ pub const IN_FLIGHT: Metric =
 pub const BODY_BYTES: Metric = metric(
     "tessera_body_bytes",
     Kind::Gauge,
-    "Bytes of request bodies, and of large answers that their clients have not taken yet, held now.",
+    "Bytes held for request bodies, and for large answers that clients have not read yet.",
 );
 
 /// Triton: answered requests.
@@ -267,7 +267,7 @@ pub const TESSERA: [Metric; 29] = [
     LANE_BUSY,
     LANE_BUSY_TIME,
     LANE_UP,
-    LANE_LOSSES,
+    LANE_FAILURES,
     INVARIANT_VIOLATIONS,
     GPU_UTILISATION,
     GPU_MEMORY_USED,

@@ -1,4 +1,4 @@
-//! Lanes of this process whose thread panics: what clients see, and how the lane comes back.
+//! Lanes whose thread panics: what clients see, and how the lane restarts.
 
 use std::path::Path;
 

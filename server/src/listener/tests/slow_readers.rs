@@ -1,19 +1,19 @@
-//! Clients that do not take their answers, and those beside them that do.
+//! Clients that do not read their answers, and clients on the same server that do.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
 
-/// Long enough for those that do read to take a step of their answer on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// More than sockets on loopback and HTTP/2 windows hold by themselves.
+/// Long enough for a reading client to read a step of its answer on a busy machine.
+const TIMEOUT: Duration = Duration::from_secs(1);
+/// More than loopback sockets and HTTP/2 windows buffer.
 const LARGE: usize = 16 << 20;
 const HUGE_WINDOW: u32 = 1 << 30;
 
-/// Answers `/SIZE` with that many bytes, `/` once released; tells when the bytes are freed.
-struct Giver {
+/// Answers `/SIZE` with that many bytes, and `/` after `release`. Reports on `freed` when the bytes are freed.
+struct TestServer {
     address: SocketAddr,
-    given_up: Arc<AtomicU64>,
+    closed: Arc<AtomicU64>,
     release: Arc<Notify>,
     freed: mpsc::UnboundedReceiver<usize>,
 }
@@ -33,11 +33,11 @@ impl Drop for Answer {
     }
 }
 
-impl Giver {
+impl TestServer {
     async fn start() -> Self {
-        let given_up = Arc::new(AtomicU64::new(0));
+        let closed = Arc::new(AtomicU64::new(0));
         let listener = Listener::bind("test", SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
-        let listener = listener.counting_slow_readers(Counter::from_arc(Arc::clone(&given_up)));
+        let listener = listener.counting_slow_readers(Counter::from_arc(Arc::clone(&closed)));
         let address = listener.address;
         let (freed_in, freed) = mpsc::unbounded_channel();
         let release = Arc::new(Notify::new());
@@ -53,20 +53,20 @@ impl Giver {
                 Response::new(Full::new(Bytes::from_owner(answer)))
             }
         });
-        let limits = ConnectionLimits { answer_timeout: PATIENCE, ..limits() };
+        let limits = ConnectionLimits { answer_timeout: TIMEOUT, ..limits() };
         tokio::spawn(listener.serve(Protocols::Http, limits, answer, CancellationToken::new()));
-        Self { address, given_up, release, freed }
+        Self { address, closed, release, freed }
     }
 
     async fn freed(&mut self) -> usize {
         tokio::time::timeout(BOUND, self.freed.recv()).await.expect("freed in time").unwrap()
     }
 
-    fn given_up(&self) -> u64 {
-        self.given_up.load(Ordering::Relaxed)
+    fn closed(&self) -> u64 {
+        self.closed.load(Ordering::Relaxed)
     }
 
-    /// A client that grants each stream so much window, and the connection enough for all of them.
+    /// A client with this window for each stream and enough window for the connection.
     async fn http2(&self, stream_window: u32) -> hyper::client::conn::http2::SendRequest<Empty<Bytes>> {
         let io = TokioIo::new(TcpStream::connect(self.address).await.unwrap());
         let mut builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
@@ -81,18 +81,18 @@ fn request(size: usize) -> Request<Empty<Bytes>> {
     Request::builder().uri(format!("http://x/{size}")).body(Empty::new()).unwrap()
 }
 
-async fn ask_unread(giver: &Giver) -> TcpStream {
-    let mut client = TcpStream::connect(giver.address).await.unwrap();
+async fn ask_unread(server: &TestServer) -> TcpStream {
+    let mut client = TcpStream::connect(server.address).await.unwrap();
     client.write_all(format!("GET /{LARGE} HTTP/1.1\r\nhost: x\r\n\r\n").as_bytes()).await.unwrap();
     client
 }
 
 #[tokio::test(flavor = "current_thread")]
 async fn a_connection_that_takes_nothing_is_reset_and_its_answer_freed() {
-    let mut giver = Giver::start().await;
-    let mut client = ask_unread(&giver).await;
-    assert_eq!(giver.freed().await, LARGE);
-    assert_eq!(giver.given_up(), 1);
+    let mut server = TestServer::start().await;
+    let mut client = ask_unread(&server).await;
+    assert_eq!(server.freed().await, LARGE);
+    assert_eq!(server.closed(), 1);
     let mut read = Vec::new();
     let ended = tokio::time::timeout(BOUND, client.read_to_end(&mut read)).await.expect("closed in time");
     assert_eq!(ended.unwrap_err().kind(), std::io::ErrorKind::ConnectionReset);
@@ -100,74 +100,74 @@ async fn a_connection_that_takes_nothing_is_reset_and_its_answer_freed() {
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn a_stream_without_window_is_reset_and_the_others_of_its_connection_go_on() {
-    let mut giver = Giver::start().await;
-    // One byte, and what clients grant that say nothing.
+async fn a_stream_without_window_is_reset_and_other_streams_of_the_connection_continue() {
+    let mut server = TestServer::start().await;
+    // One byte, and the default window.
     for window in [1, 65_535] {
-        let mut client = giver.http2(window).await;
+        let mut client = server.http2(window).await;
         let unread = client.send_request(request(LARGE)).await.unwrap();
-        let beside = client.send_request(request(LARGE / 64)).await.unwrap();
+        let other = client.send_request(request(LARGE / 64)).await.unwrap();
         if window > 1 {
-            assert_eq!(beside.into_body().collect().await.unwrap().to_bytes().len(), LARGE / 64);
-            assert_eq!(giver.freed().await, LARGE / 64);
+            assert_eq!(other.into_body().collect().await.unwrap().to_bytes().len(), LARGE / 64);
+            assert_eq!(server.freed().await, LARGE / 64);
         } else {
-            drop(beside);
-            assert_eq!(giver.freed().await, LARGE / 64);
+            drop(other);
+            assert_eq!(server.freed().await, LARGE / 64);
         }
-        assert_eq!(giver.freed().await, LARGE);
+        assert_eq!(server.freed().await, LARGE);
         assert!(unread.into_body().collect().await.is_err());
         let after = client.send_request(request(1)).await.unwrap();
         assert_eq!(after.into_body().collect().await.unwrap().to_bytes().len(), 1);
-        assert_eq!(giver.freed().await, 1);
+        assert_eq!(server.freed().await, 1);
     }
-    assert_eq!(giver.given_up(), 2);
+    assert_eq!(server.closed(), 2);
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn a_small_answer_without_any_window_is_given_up_too() {
-    let mut giver = Giver::start().await;
-    let mut client = giver.http2(0).await;
+async fn a_small_answer_without_window_is_closed_too() {
+    let mut server = TestServer::start().await;
+    let mut client = server.http2(0).await;
     let unread = client.send_request(request(100)).await.unwrap();
-    assert_eq!(giver.freed().await, 100);
-    assert_eq!(giver.given_up(), 1);
+    assert_eq!(server.freed().await, 100);
+    assert_eq!(server.closed(), 1);
     assert!(unread.into_body().collect().await.is_err());
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn those_with_nothing_to_take_are_left_alone() {
-    let mut giver = Giver::start().await;
-    let io = TokioIo::new(TcpStream::connect(giver.address).await.unwrap());
+async fn connections_with_nothing_to_read_stay_open() {
+    let mut server = TestServer::start().await;
+    let io = TokioIo::new(TcpStream::connect(server.address).await.unwrap());
     let (mut idle, connection) = hyper::client::conn::http1::handshake(io).await.unwrap();
     tokio::spawn(connection);
     assert_eq!(idle.send_request(request(1)).await.unwrap().collect().await.unwrap().to_bytes().len(), 1);
-    assert_eq!(giver.freed().await, 1);
-    let mut waiting = giver.http2(65_535).await;
+    assert_eq!(server.freed().await, 1);
+    let mut waiting = server.http2(65_535).await;
     let waiting =
         tokio::spawn(waiting.send_request(Request::builder().uri("http://x/").body(Empty::new()).unwrap()));
-    // For longer than anybody's patience.
-    let _client = ask_unread(&giver).await;
-    assert_eq!(giver.freed().await, LARGE);
-    assert_eq!(giver.given_up(), 1);
+    // Longer than the timeout.
+    let _client = ask_unread(&server).await;
+    assert_eq!(server.freed().await, LARGE);
+    assert_eq!(server.closed(), 1);
 
     assert_eq!(idle.send_request(request(2)).await.unwrap().collect().await.unwrap().to_bytes().len(), 2);
-    assert_eq!(giver.freed().await, 2);
-    giver.release.notify_one();
+    assert_eq!(server.freed().await, 2);
+    server.release.notify_one();
     let answer = waiting.await.unwrap().unwrap();
     assert_eq!(answer.into_body().collect().await.unwrap().to_bytes().len(), 1);
 }
 
 #[tokio::test(flavor = "current_thread")]
 async fn large_answers_arrive_whole() {
-    let mut giver = Giver::start().await;
+    let mut server = TestServer::start().await;
     for window in [65_535, HUGE_WINDOW] {
-        let mut client = giver.http2(window).await;
-        for size in [1, 16 << 10, (16 << 10) + 1, patience::STEP_BYTES, LARGE + 1] {
+        let mut client = server.http2(window).await;
+        for size in [1, 16 << 10, (16 << 10) + 1, write_timeout::STEP_BYTES, LARGE + 1] {
             let answer = client.send_request(request(size)).await.unwrap();
             assert_eq!(answer.headers()["content-length"], size.to_string().as_str());
             let body = answer.into_body().collect().await.unwrap().to_bytes();
             assert!(body.len() == size && body.iter().all(|&byte| byte == 7), "{size}");
-            assert_eq!(giver.freed().await, size);
+            assert_eq!(server.freed().await, size);
         }
     }
-    assert_eq!(giver.given_up(), 0);
+    assert_eq!(server.closed(), 0);
 }

@@ -140,7 +140,7 @@ async fn a_step_that_fails_leaves_the_plan_in_force_to_serve() {
     let start = (0..units).map(|unit| Share { device: "cpu0".to_owned(), first_unit: unit, units: 1 });
     let devices = Arc::new(Devices::from_parts(vec![faulty], start.collect()));
     let terms = Terms::new(Arc::clone(&devices), Policy::default());
-    let layout = Layout::new(Arc::clone(&catalog), devices, losses().0, catalog.lanes());
+    let layout = Layout::new(Arc::clone(&catalog), devices, failures().0, catalog.lanes());
     let options = RolloutOptions { bake_us: Micros(2_000), ..RolloutOptions::default() };
     let mut shell = Shell::new(Rollout::new(options).unwrap(), Arc::new(layout));
     let models = catalog.all_serving();

@@ -36,7 +36,7 @@ async fn turns(memory: impl Fn(&BTreeMap<String, u64>) -> u64) -> (Kept, u64) {
     let start = vec![Share { device: "cpu0".to_owned(), first_unit: 0, units: 1 }];
     let devices = Arc::new(Devices::from_parts(vec![device], start));
     let terms = Terms::new(Arc::clone(&devices), Policy::default());
-    let layout = Layout::new(Arc::clone(&catalog), devices, losses().0, catalog.lanes());
+    let layout = Layout::new(Arc::clone(&catalog), devices, failures().0, catalog.lanes());
     let options = RolloutOptions { bake_us: Micros(2_000), ..RolloutOptions::default() };
     let mut shell = Shell::new(Rollout::new(options).unwrap(), Arc::new(layout));
     let found = terms.initial_plan(&models, &Targets::default()).unwrap();

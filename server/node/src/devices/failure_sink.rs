@@ -1,29 +1,29 @@
-//! A lane whose thread ended unasked is as lost as one whose process did: it is told of where such losses are.
+//! Reports a lane whose thread ended unexpectedly, as for a lane whose process ended.
 
 use std::sync::Arc;
 
 use gpulet::{LaneReport, LaneSink, PartitionWatch};
 
-/// Passes a lane's reports on, and tells whoever starts lost gpulets again when its thread ended.
-pub struct GoneSink {
+/// Forwards a lane's reports, and tells the supervisor when its thread ended.
+pub struct FailureSink {
     next: Arc<dyn LaneSink>,
     watch: Arc<dyn PartitionWatch>,
 }
 
-impl GoneSink {
-    /// In front of whoever hears of a lane's batches.
+impl FailureSink {
+    /// A sink in front of `next`.
     pub fn before(next: Arc<dyn LaneSink>, watch: Arc<dyn PartitionWatch>) -> Arc<dyn LaneSink> {
         Arc::new(Self { next, watch })
     }
 }
 
-impl LaneSink for GoneSink {
+impl LaneSink for FailureSink {
     fn report(&self, report: LaneReport) {
         self.next.report(report);
     }
 
     fn failed(&self, lane: u32) {
-        // The router first: it must have forgotten this lane before another of its number comes.
+        // The router must remove this lane before a new one with its number starts.
         self.next.failed(lane);
         self.watch.failed(lane, "its thread panicked");
     }

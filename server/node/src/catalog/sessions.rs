@@ -1,4 +1,4 @@
-//! Sessions of versions that serve, put on further lanes and taken off them: what a change of gpulets needs.
+//! Adds sessions of serving versions to lanes and removes them, when gpulets change.
 
 use std::sync::Arc;
 
@@ -10,26 +10,26 @@ use router_core::{LaneClass, LaneId, LaneSpec, LaneUp, ModelLanes, ModelMove, Sw
 use tokio::sync::{Notify, OwnedRwLockWriteGuard};
 
 use super::Catalog;
-use super::aside::{self, Haste};
+use super::background::{self, LoadPriority};
 use super::load::taken_off;
 use super::version::{Loaded, Placed};
 use super::warm::Ready;
 
-/// While it is held, no model is loaded, replaced or unloaded.
-pub struct ModelsHeld(#[expect(dead_code, reason = "held for its end")] OwnedRwLockWriteGuard<()>);
+/// Blocks loading, replacing and unloading of models until dropped.
+pub struct ModelsHeld(#[expect(dead_code, reason = "held until dropped")] OwnedRwLockWriteGuard<()>);
 
-/// A version that requests wait for comes before those that nobody misses.
-fn haste(waited_for: bool) -> Haste {
-    if waited_for { Haste::BeforeServing } else { Haste::BesideTraffic }
+/// Loads a version that requests wait for before others.
+fn priority(waited_for: bool) -> LoadPriority {
+    if waited_for { LoadPriority::Startup } else { LoadPriority::Background }
 }
 
-/// A lane without turns.
+/// A lane without time slices.
 fn spec(lane: &LaneHandle) -> LaneSpec {
     LaneSpec::one_at_a_time(LaneId(lane.id()), LaneClass(lane.kind()))
 }
 
 impl Catalog {
-    /// Holds back loads to come; `None` while one is under way.
+    /// Blocks loads. `None` while one is in progress.
     pub fn hold_models(&self) -> Option<ModelsHeld> {
         Arc::clone(&self.changing).try_write_owned().ok().map(ModelsHeld)
     }
@@ -39,11 +39,10 @@ impl Catalog {
         self.serving_names().iter().flat_map(|name| self.serving(name)).collect()
     }
 
-    /// A session of a version for a lane, warmed for batches of some rows: the one that was kept, or one that is loaded,
-    /// beside what serves.
+    /// A session of a version for a lane, warmed up for batches of `rows` rows: `kept`, or a new one.
     ///
     /// # Errors
-    /// What went wrong, also where the files are no longer those of the version.
+    /// What went wrong, for example that the files are no longer those of the version.
     pub async fn prepare(
         self: &Arc<Self>,
         loaded: &Arc<Loaded>,
@@ -51,14 +50,14 @@ impl Catalog {
         rows: u32,
         kept: Option<Ready>,
     ) -> Result<Ready, String> {
-        // Larger batches took longer than the first session was measured for.
+        // Larger batches were too slow to be measured with the first session.
         let rows = loaded.measured.last().map_or(rows, |&(most, _)| rows.min(most));
         let (kept, verified) = match kept {
             Some(ready) if ready.rows >= rows => return Ok(ready),
             Some(ready) => (Some(ready.session), ready.verified),
             None => (None, false),
         };
-        let waited_for = loaded.place.waiting() > 0;
+        let waited_for = loaded.activation.waiting() > 0;
         let (catalog, loaded, lane) = (Arc::clone(self), Arc::clone(loaded), lane.clone());
         let work = move || {
             let mut session = kept.map_or_else(|| catalog.load_known(&loaded, &lane), Ok)?;
@@ -69,10 +68,10 @@ impl Catalog {
             .map_err(|error| error.to_string())?;
             Ok(Ready { session, rows, verified })
         };
-        self.aside.load(haste(waited_for), work).await.map_err(|lost| lost.to_string())?
+        self.background.load(priority(waited_for), work).await.map_err(|error| error.to_string())?
     }
 
-    /// Loads a session of a version as the first one was found to be.
+    /// Loads a session with the engine and signature of the version's first session.
     fn load_known(&self, loaded: &Loaded, lane: &LaneHandle) -> Result<Box<dyn Session>, String> {
         let files = self.files(loaded)?;
         let known = Known { engine: loaded.engine, signature: loaded.signature.as_ref().clone() };
@@ -95,15 +94,15 @@ impl Catalog {
         Ok(files)
     }
 
-    /// Holds a session against what the version's first one gave for a known input, once in its life.
+    /// Compares a session's answer to a known input with that of the version's first session, once per session.
     ///
     /// # Errors
-    /// What it gave instead.
+    /// The difference.
     pub async fn verify(&self, loaded: &Arc<Loaded>, mut ready: Ready) -> Result<Ready, String> {
         if ready.verified {
             return Ok(ready);
         }
-        let waited_for = loaded.place.waiting() > 0;
+        let waited_for = loaded.activation.waiting() > 0;
         let loaded = Arc::clone(loaded);
         let work = move || {
             if let Some(reference) = &loaded.reference {
@@ -111,13 +110,13 @@ impl Catalog {
             }
             Ok(Ready { verified: true, ..ready })
         };
-        self.aside.load(haste(waited_for), work).await.map_err(|lost| lost.to_string())?
+        self.background.load(priority(waited_for), work).await.map_err(|error| error.to_string())?
     }
 
-    /// Gives a lane a session; batches run there as soon as the router says so.
+    /// Installs a session on a lane. The router decides when batches run there.
     ///
     /// # Errors
-    /// When the lane is gone.
+    /// If the lane has stopped.
     pub fn install(&self, loaded: &Loaded, lane: &LaneHandle, ready: Ready) -> Result<(), String> {
         let Ready { session, rows, verified } = ready;
         lane.install(loaded.id.0, session).map_err(|error| error.to_string())?;
@@ -125,17 +124,17 @@ impl Catalog {
         Ok(())
     }
 
-    /// Lets the models of these lanes run by urgency alone. A version that comes has no turn in their cycles, and would
-    /// wait for a moment in which nobody else has work; the next plan gives all of them turns again.
-    pub(super) async fn suspend_turns(&self, lanes: impl Iterator<Item = &LaneHandle>) {
+    /// Runs the models of these lanes by priority only. A new version has no time slice in their cycles and would run only
+    /// when all others are idle. The next plan assigns time slices again.
+    pub(super) async fn suspend_time_slices(&self, lanes: impl Iterator<Item = &LaneHandle>) {
         let up = lanes.map(|lane| LaneUp { spec: spec(lane), after: Vec::new() }).collect();
         let switch = Switch { up, ..Switch::default() };
         if let Err(error) = self.environment.router.switch(LanePlan { new: Vec::new(), switch }).await {
-            tracing::warn!(%error, "lanes keep their turns, in which the new version has none");
+            tracing::warn!(%error, "lanes keep their time slices, and the new version has none");
         }
     }
 
-    /// Takes a session off a lane that runs no more batches of it; none if it has none, or is lost.
+    /// Removes a session from a lane that no longer runs its batches. None if the lane has none or has failed.
     pub async fn take_off(&self, loaded: &Loaded, lane: &LaneHandle) -> Option<Ready> {
         let Placed { rows, verified, .. } = loaded.change_lanes(|lanes| {
             let at = lanes.iter().position(|placed| placed.lane.id() == lane.id())?;
@@ -144,23 +143,23 @@ impl Catalog {
         Some(Ready { session: taken_off(loaded.id, lane).await?, rows, verified })
     }
 
-    /// Drops sessions that no lane has, aside from those that serve.
-    pub(super) async fn drop_aside(&self, sessions: Vec<Box<dyn Session>>) {
+    /// Drops removed sessions in the background.
+    pub(super) async fn drop_in_background(&self, sessions: Vec<Box<dyn Session>>) {
         if sessions.is_empty() {
             return;
         }
-        let dropped = self.aside.tidy(move || drop(sessions)).await;
-        let released = aside::run(models::release_unused_memory).await;
-        if let Err(lost) = dropped.and(released) {
-            tracing::warn!(%lost, "sessions dropped, and their memory not given back");
+        let dropped = self.background.run_in_background(move || drop(sessions)).await;
+        let released = background::run(models::release_unused_memory).await;
+        if let Err(error) = dropped.and(released) {
+            tracing::warn!(%error, "sessions dropped, but their memory was not released");
         }
     }
 
-    /// A lane that is lost and runs nothing: its thread ends, and models that come are not loaded there.
+    /// Removes a failed lane: ends its thread and loads no more models there.
     pub fn take_out(&self, lane: u32) {
-        let (lost, others) = self.lanes().into_iter().partition::<Vec<_>, _>(|known| known.id() == lane);
+        let (failed, others) = self.lanes().into_iter().partition::<Vec<_>, _>(|known| known.id() == lane);
         self.lay_out(others);
-        for lane in lost {
+        for lane in failed {
             // It may have ended already.
             let _ = lane.stop();
         }
@@ -169,17 +168,16 @@ impl Catalog {
         }
     }
 
-    /// Gives a new lane a session of every version that is configured for it, each held against the known answer, and
-    /// puts it in force.
+    /// Loads and verifies a session of every version that is configured for a new lane, then lets the router use it.
     ///
     /// # Errors
-    /// What went wrong; the lane is ended then.
+    /// What went wrong. The lane is stopped.
     pub async fn bring_up(self: &Arc<Self>, lane: LaneHandle) -> Result<(), String> {
         let _held = self.changing.write().await;
         let result = self.fill(&lane).await;
         if result.is_err() {
             self.take_out(lane.id());
-            // It may be gone already.
+            // It may have ended already.
             let _ = lane.stop();
         }
         result
@@ -210,9 +208,13 @@ impl Catalog {
         Ok(())
     }
 
-    /// Told when a request wants a place for its model.
+    /// Notified when a request waits for a lane for its model.
     pub fn wanted(&self) -> Arc<Notify> {
-        self.environment.waking.as_ref().map(|waking| Arc::clone(&waking.wanted)).unwrap_or_default()
+        self.environment
+            .activation
+            .as_ref()
+            .map(|activation| Arc::clone(&activation.wanted))
+            .unwrap_or_default()
     }
 
     /// Lanes that take batches, by number.
@@ -220,7 +222,7 @@ impl Catalog {
         self.layout.load().to_vec()
     }
 
-    /// From now on models are loaded on these lanes.
+    /// Sets the lanes that models are loaded on.
     pub fn lay_out(&self, mut lanes: Vec<LaneHandle>) {
         lanes.sort_by_key(LaneHandle::id);
         self.layout.store(Arc::new(lanes));

@@ -1,4 +1,4 @@
-//! Clients that do not read: how long an answer waits for them, and sockets that give them up.
+//! Closes the connection of a client that does not read its answer.
 //!
 //! On the hot path: a write that the kernel takes at once costs one comparison, and no timer.
 
@@ -12,35 +12,35 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::Sleep;
 
-/// What a client must take of an answer each time, or what is left of it. A floor on the rate, so that a byte now and
-/// then does not hold an answer for ever.
+/// Bytes that a client must read within the timeout, or the rest of the answer if that is less. This is a lower bound
+/// on the rate: a client cannot hold an answer by reading single bytes.
 pub const STEP_BYTES: usize = 256 * 1024;
-/// Unsent bytes that the kernel takes: it then says early, after half of them, that the client has taken some,
-/// and holds little for clients that do not read. What is on the wire is not limited.
+/// Unsent bytes that the kernel buffers for a connection. A small buffer makes the socket writable again soon after the
+/// client read some, and costs little for a client that does not read. Bytes on the wire are not limited.
 const UNSENT_BYTES: u32 = 256 * 1024;
 
-/// How long clients may leave their answers untaken.
+/// How long a client may take to read [`STEP_BYTES`].
 #[derive(Clone)]
-pub struct Patience {
+pub struct WriteTimeout {
     limit: Duration,
-    /// Counts the clients that were given up.
-    given_up: Counter,
+    /// Counts connections and streams that were closed.
+    expired: Counter,
 }
 
-impl Patience {
-    /// Clients must take [`STEP_BYTES`] within `limit`.
-    pub fn new(limit: Duration, given_up: Counter) -> Self {
-        Self { limit, given_up }
+impl WriteTimeout {
+    /// Clients must read [`STEP_BYTES`] within `limit`; `expired` counts those that do not.
+    pub fn new(limit: Duration, expired: Counter) -> Self {
+        Self { limit, expired }
     }
 
-    /// The end of the patience with what is untaken now.
-    pub fn alarm(&self) -> Pin<Box<Sleep>> {
+    /// A timer that expires when the client has read nothing from now on.
+    pub fn timer(&self) -> Pin<Box<Sleep>> {
         Box::pin(tokio::time::sleep(self.limit))
     }
 
-    /// Counts and logs a client that is given up; `what` of its is closed.
-    pub fn give_up(&self, what: &'static str) {
-        self.given_up.increment(1);
+    /// Counts and logs that `what` (a connection or a stream) is closed.
+    pub fn expire(&self, what: &'static str) {
+        self.expired.increment(1);
         tracing::debug!(
             reason = "slow_reader",
             "{what} closed: its client did not read for {} s",
@@ -49,21 +49,21 @@ impl Patience {
     }
 }
 
-/// A connection that ends when its client takes nothing of what is to be written; on an idle one that is nothing.
-pub struct PatientStream {
+/// A connection that fails when its client stops reading. An idle connection, with nothing to write, has no timeout.
+pub struct TimeoutStream {
     stream: TcpStream,
-    patience: Patience,
-    /// Set while the kernel does not take all that is to be written.
-    alarm: Option<Pin<Box<Sleep>>>,
-    /// Bytes written since it was set.
+    timeout: WriteTimeout,
+    /// Runs while the kernel does not accept all bytes.
+    timer: Option<Pin<Box<Sleep>>>,
+    /// Bytes written since the timer started.
     taken: usize,
 }
 
-impl PatientStream {
-    /// Writes to this stream from now on.
-    pub fn new(stream: TcpStream, patience: Patience) -> io::Result<Self> {
+impl TimeoutStream {
+    /// Wraps an accepted connection.
+    pub fn new(stream: TcpStream, timeout: WriteTimeout) -> io::Result<Self> {
         socket2::SockRef::from(&stream).set_tcp_notsent_lowat(UNSENT_BYTES)?;
-        Ok(Self { stream, patience, alarm: None, taken: 0 })
+        Ok(Self { stream, timeout, timer: None, taken: 0 })
     }
 
     fn watch(
@@ -73,20 +73,20 @@ impl PatientStream {
     ) -> Poll<io::Result<usize>> {
         match written {
             Poll::Pending => {
-                let alarm = self.alarm.get_or_insert_with(|| {
+                let timer = self.timer.get_or_insert_with(|| {
                     self.taken = 0;
-                    self.patience.alarm()
+                    self.timeout.timer()
                 });
-                ready!(alarm.as_mut().poll(context));
-                self.patience.give_up("connection");
-                // A reset: what the kernel holds for the client would else stay until the client takes it.
+                ready!(timer.as_mut().poll(context));
+                self.timeout.expire("connection");
+                // Reset the connection. Otherwise the kernel would keep its buffer until the client reads it.
                 self.stream.set_zero_linger()?;
                 Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client does not read")))
             }
-            Poll::Ready(Ok(bytes)) if self.alarm.is_some() => {
+            Poll::Ready(Ok(bytes)) if self.timer.is_some() => {
                 self.taken = self.taken.saturating_add(bytes);
                 if self.taken >= STEP_BYTES {
-                    self.alarm = None;
+                    self.timer = None;
                 }
                 Poll::Ready(Ok(bytes))
             }
@@ -95,7 +95,7 @@ impl PatientStream {
     }
 }
 
-impl AsyncRead for PatientStream {
+impl AsyncRead for TimeoutStream {
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -105,7 +105,7 @@ impl AsyncRead for PatientStream {
     }
 }
 
-impl AsyncWrite for PatientStream {
+impl AsyncWrite for TimeoutStream {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let written = Pin::new(&mut this.stream).poll_write(context, bytes);
@@ -126,10 +126,10 @@ impl AsyncWrite for PatientStream {
         self.stream.is_write_vectored()
     }
 
-    /// Called once all has been written.
+    /// Called when everything has been written.
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        this.alarm = None;
+        this.timer = None;
         Pin::new(&mut this.stream).poll_flush(context)
     }
 

@@ -1,4 +1,4 @@
-//! Emulated devices on which batches slow each other: they take what profiles say, times what a model of interference says.
+//! Batch times of emulated devices under contention: the profile's time multiplied by the interference model's slowdown.
 
 use std::time::Duration;
 
@@ -10,37 +10,37 @@ use workload::InterferenceSection;
 
 use super::{Profiled, profile_of};
 
-/// Times of batches by profiles, and what they do to each other.
-pub struct Beside {
-    alone: Profiled,
+/// Batch times by profile, slowed down by co-located batches.
+pub struct ContendedTimes {
+    solo: Profiled,
     interference: Interference,
 }
 
-impl Beside {
-    /// By these profiles and a section that [`check`] found sound.
+impl ContendedTimes {
+    /// Batch times by these profiles and a section that [`check`] accepted.
     ///
     /// # Errors
     /// What is wrong with the section.
     pub fn new(profiles: Vec<Profile>, section: &InterferenceSection) -> Result<Self, String> {
         let interference = sim::interference("interference", section).map_err(|error| error.to_string())?;
-        Ok(Self { alone: Profiled(profiles), interference })
+        Ok(Self { solo: Profiled(profiles), interference })
     }
 
     fn runner<'a>(&'a self, kind: &str, batch: &EmulatedBatch) -> Option<Runner<'a>> {
         let EmulatedBatch { files, rows, units } = batch;
-        let profile = profile_of(&self.alone.0, kind, files.name.as_str(), &files.hash.to_string())?;
+        let profile = profile_of(&self.solo.0, kind, files.name.as_str(), &files.hash.to_string())?;
         Some(Runner { profile, batch: *rows, units: *units })
     }
 }
 
-impl BatchTimes for Beside {
+impl BatchTimes for ContendedTimes {
     fn time(&self, kind: &str, files: &ModelFiles, rows: u32, units: u32) -> Option<Duration> {
-        self.alone.time(kind, files, rows, units)
+        self.solo.time(kind, files, rows, units)
     }
 
-    fn slowdown(&self, kind: &str, own: &EmulatedBatch, beside: &[EmulatedBatch]) -> f64 {
+    fn slowdown(&self, kind: &str, own: &EmulatedBatch, co_located: &[EmulatedBatch]) -> f64 {
         let Some(own) = self.runner(kind, own) else { return 1.0 };
-        let others = beside.iter().filter_map(|other| self.runner(kind, other));
+        let others = co_located.iter().filter_map(|other| self.runner(kind, other));
         lane_plan::slowdown(&self.interference, &own, others)
     }
 }
