@@ -24,7 +24,7 @@ pub struct BodyBudget {
     gauge: Gauge,
 }
 
-/// Bytes taken from the budget; given back on drop.
+/// Bytes taken from the budget, returned on drop.
 pub struct Reservation {
     budget: BodyBudget,
     bytes: usize,
@@ -41,7 +41,7 @@ impl BodyBudget {
         Reservation { budget: self.clone(), bytes: 0 }
     }
 
-    /// A reservation for an answer of that many bytes; none for a small one. Fails when the budget is used up.
+    /// A reservation for an answer, none for a small one. Fails if the budget is exhausted.
     pub fn hold_answer(&self, bytes: usize) -> Result<Option<Reservation>, Refusal> {
         if bytes <= SMALL_ANSWER { Ok(None) } else { self.reserve().into_answer(bytes) }
     }
@@ -59,7 +59,7 @@ impl Reservation {
         self.bytes
     }
 
-    /// Takes what is missing to hold `bytes` bytes; fails when the budget is used up.
+    /// Grows the reservation to `bytes` bytes. Fails if the budget is exhausted.
     pub fn grow(&mut self, bytes: usize) -> Result<(), Refusal> {
         let more = bytes.saturating_sub(self.bytes);
         if more == 0 {
@@ -82,8 +82,8 @@ impl Reservation {
         Ok(())
     }
 
-    /// What a request held, or an earlier form of its answer, becomes the reservation of an answer of `bytes` bytes;
-    /// none for a small one. Fails when more is needed and the budget is used up.
+    /// Converts the reservation of a request, or of an earlier form of its answer, into one for an answer of `bytes` bytes; none
+    /// for a small answer. Fails if it must grow and the budget is exhausted.
     pub fn into_answer(mut self, bytes: usize) -> Result<Option<Self>, Refusal> {
         if bytes <= SMALL_ANSWER {
             return Ok(None);
@@ -93,7 +93,7 @@ impl Reservation {
         Ok(Some(self))
     }
 
-    /// Takes over what another holds of the same budget.
+    /// Adds another reservation of the same budget.
     fn absorb(&mut self, mut other: Self) {
         self.bytes += std::mem::take(&mut other.bytes);
     }
@@ -113,18 +113,18 @@ impl Drop for Reservation {
     }
 }
 
-/// What the next frame of a [`Held`] body is to hold: put there by whatever makes the frame, which may be an encoder
-/// inside that body.
+/// The reservation for the next frame of a [`Held`] body. The code that makes the frame, such as an encoder inside the body,
+/// puts it here.
 #[derive(Clone, Default)]
 pub struct Holding(Arc<Mutex<Option<Reservation>>>);
 
 impl Holding {
-    /// For an answer that is known.
+    /// The reservation of a complete answer.
     pub fn of(reservation: Reservation) -> Self {
         Self(Arc::new(Mutex::new(Some(reservation))))
     }
 
-    /// Adds what another message of the next frame holds.
+    /// Adds the reservation of another message in the next frame.
     pub fn add(&self, reservation: Reservation) {
         let mut next = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match &mut *next {
@@ -138,14 +138,14 @@ impl Holding {
     }
 }
 
-/// A body whose reservation is given back when its last byte is: the transport drops bodies long before it has written
-/// what they said, so each frame carries the reservation along.
+/// A body whose reservation lasts until its last byte is written. The transport drops bodies before it has written their
+/// frames, so each frame holds the reservation.
 pub struct Held<B> {
     body: B,
     next: Holding,
-    /// Of the frames since the last one that brought a reservation.
+    /// The reservation of the latest frames.
     current: Option<Arc<Reservation>>,
-    /// The largest so far: an encoder keeps a buffer of that size for its next message.
+    /// The largest reservation so far: an encoder keeps a buffer of that size for its next message.
     largest: Option<Arc<Reservation>>,
 }
 

@@ -1,7 +1,7 @@
-//! The error table: what each [`Reason`] means on every surface.
+//! The error table: status codes, log level and retry advice of each [`Reason`].
 //!
-//! HTTP, gRPC, metrics and logs all read this one exhaustive match, so that a new reason cannot be added
-//! without deciding what clients, dashboards and operators see. The snapshot test shows the whole table.
+//! HTTP, gRPC and logs use this one exhaustive match, so a new reason cannot be added without a decision on what clients
+//! and operators see. The snapshot test shows the whole table.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ pub struct Row {
     pub retry: Retry,
 }
 
-/// What a reason means on every surface.
+/// The row of a reason.
 pub fn row(reason: Reason) -> Row {
     let (http, grpc, level, retry) = match reason {
         Reason::Malformed => (400, Code::InvalidArgument, Level::DEBUG, Retry::No),
@@ -68,7 +68,7 @@ pub fn row(reason: Reason) -> Row {
     Row { http, grpc, level, retry }
 }
 
-/// Seconds for `Retry-After`: what the refusal knows, at least 1; `None` where waiting does not help.
+/// Seconds for `Retry-After`: the refusal's own, at least 1. `None` if waiting does not help.
 pub fn retry_after_seconds(refusal: &Refusal) -> Option<u64> {
     let row = row(refusal.reason);
     let asks_to_wait = matches!(row.http, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS);

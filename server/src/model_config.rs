@@ -13,8 +13,8 @@ use oip::proto::{
 
 use crate::service::ModelView;
 
-/// The configuration that a model runs under. `dims` leave out the batch dimension of a batched model, as in
-/// `config.pbtxt`; what is Tessera's own (objective, policy) is in `parameters`.
+/// The effective configuration of a model. `dims` omit the batch dimension of a batched model, as in `config.pbtxt`. Options
+/// that only Tessera has (objective, policy) are in `parameters`.
 pub fn model_config(view: &ModelView) -> ModelConfig {
     let batched = view.signature.max_batch > 0;
     let scheduling_choice =

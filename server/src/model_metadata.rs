@@ -1,4 +1,4 @@
-//! What metadata calls tell, the same over both transports.
+//! Metadata of the server and of models, for both transports.
 
 use models::TensorSpec;
 use oip::metadata::{ModelMetadata, ServerMetadata, TensorMetadata};
@@ -15,7 +15,7 @@ pub fn server(front: &Front) -> ServerMetadata {
     }
 }
 
-/// Signature of a model. Where the client named a version, `versions` holds that one only, as Triton has it.
+/// Signature of a model. If the client named a version, `versions` holds only that one, as in Triton.
 pub fn model(view: &ModelView, version_named: bool) -> ModelMetadata {
     let versions = if version_named { vec![view.version.clone()] } else { view.versions.clone() };
     ModelMetadata {

@@ -1,5 +1,4 @@
-//! Request ids: the client's own where it sent a usable one, else one that is unique in this fleet for all
-//! practical purposes.
+//! Request ids: the client's, if usable, else a new one that is unique in practice.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +8,7 @@ pub const HEADER: &str = "x-request-id";
 /// Longest id taken from a client.
 const MAX_BYTES: usize = 128;
 
-/// Makes ids: a random prefix a process, then a count.
+/// Generates ids: a random prefix per process, then a counter.
 #[derive(Debug)]
 pub struct RequestIds {
     prefix: u32,

@@ -1,6 +1,5 @@
-//! Trace and log settings: shown truthfully in Triton's shape, not changed over the network.
-//!
-//! Clients read them (`get_trace_settings`, `get_log_settings`); Tessera's own are set where it is started.
+//! Trace and log settings in Triton's format. Clients can read them (`get_trace_settings`, `get_log_settings`) but not
+//! change them; the command line sets them.
 
 use serde::Serialize;
 use tracing::level_filters::LevelFilter;
@@ -43,7 +42,7 @@ pub struct LogSettings {
 }
 
 impl LogSettings {
-    /// As they are in force.
+    /// The current settings.
     pub fn now() -> Self {
         let enabled = |level| LevelFilter::current() >= level;
         Self {

@@ -1,7 +1,7 @@
 //! System shared memory extension: tensors in POSIX shared memory that client and server both open.
 //!
-//! Regions are read and written with positioned file calls instead of a mapping: a client that truncates
-//! its object would kill a process that maps it, and here merely makes a read come up short. No `unsafe`.
+//! Regions are read and written with positioned file calls instead of a mapping. A client that truncates its object would
+//! kill a process that maps it; here a read only fails. This also needs no `unsafe`.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -18,7 +18,7 @@ use rustix::shm;
 const REGIONS: usize = 1024;
 /// Longest name or key.
 const NAME_BYTES: usize = 255;
-/// Copies above this many bytes leave the async threads.
+/// Larger copies run outside the async threads.
 const INLINE_COPY: u64 = 1024 * 1024;
 
 /// One registered region, as status calls show it.
@@ -96,7 +96,7 @@ impl SharedMemory {
         Ok(())
     }
 
-    /// Forgets a region, or all of them. Unknown names are fine: the state that was asked for holds.
+    /// Unregisters a region, or all of them. Unknown names are not an error.
     pub fn unregister(&self, name: Option<&str>) {
         let mut regions = self.regions.write().unwrap_or_else(PoisonError::into_inner);
         match name {
@@ -198,7 +198,7 @@ async fn offload<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -
 }
 
 impl Region {
-    /// Where in the object a reference starts, if it lies inside the region.
+    /// Offset of a reference in the object, if it is inside the region.
     fn position(&self, place: &SharedMemoryRef) -> Result<u64, String> {
         let status = &self.status;
         let inside = place.offset.checked_add(place.byte_size).is_some_and(|end| end <= status.byte_size);
@@ -240,7 +240,7 @@ impl Region {
     }
 }
 
-/// What the codecs check of inline data holds for data from a region as well.
+/// The checks of the codecs for inline data, applied to data from a region.
 fn check_elements(input: &InputTensor, data: &Bytes) -> Result<(), Refusal> {
     let elements = input.shape.element_count().unwrap_or(u64::MAX);
     let (sound, expected) = match input.datatype.size() {
@@ -262,7 +262,7 @@ fn check_elements(input: &InputTensor, data: &Bytes) -> Result<(), Refusal> {
     )))
 }
 
-/// Elements of a `BYTES` tensor, or `None` when the last one is cut short.
+/// Elements of a `BYTES` tensor, or `None` if the last one is incomplete.
 fn count_strings(data: &[u8]) -> Option<u64> {
     let mut rest = data;
     let mut count = 0;

@@ -1,4 +1,4 @@
-//! Where an answered request's time went, for the client: the same headers over HTTP and gRPC.
+//! Response headers with the timing of a request, the same over HTTP and gRPC.
 
 use std::time::Duration;
 

@@ -1,11 +1,11 @@
-//! A decoded request against the signature of the model it asks for. Pure.
+//! Validates a decoded request against the model's signature. Pure.
 
 use gpulet::Member;
 use models::{Dim, Signature, TensorSpec};
 use node::reason::{Reason, Refusal};
 use oip::{InputTensor, RequestedOutput, Shape, Tensor, TensorData};
 
-/// Inputs in signature order, and what the router must know of them.
+/// Inputs in signature order, with the facts that the router needs.
 #[derive(Debug)]
 pub struct Validated {
     /// Inputs and rows.
@@ -19,7 +19,7 @@ fn malformed(message: String) -> Refusal {
 }
 
 /// Checks names, datatypes, shapes and batch size, and puts the inputs into signature order. Inputs in
-/// shared memory have been read before.
+/// shared memory must have been read.
 pub fn inputs(signature: &Signature, given: Vec<InputTensor>) -> Result<Validated, Refusal> {
     if let Some(unknown) =
         given.iter().find(|input| signature.inputs.iter().all(|spec| spec.name != input.name))

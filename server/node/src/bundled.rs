@@ -1,4 +1,4 @@
-//! The model in the binary: a digit classifier, so that there is something to serve and to try.
+//! The bundled model: a digit classifier to try the server with.
 
 /// Name of the model.
 pub const NAME: &str = "digits";
@@ -8,7 +8,7 @@ pub const VERSION: u64 = 1;
 pub const MODEL: &[u8] = include_bytes!("../../../models/bundled/digits/1/model.onnx");
 /// Its `config.pbtxt`.
 pub const CONFIG: &str = include_str!("../../../models/bundled/digits/config.pbtxt");
-/// Labels of the classes, one a line.
+/// Labels of the classes, one per line.
 pub const LABELS: &str = include_str!("../../../models/bundled/digits/labels.txt");
 /// A request with a real handwritten digit.
 pub const SAMPLE: &str = include_str!("../../../models/bundled/digits/sample.json");

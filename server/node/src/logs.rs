@@ -8,7 +8,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::config::{LogFormat, Server};
 
-/// Starts logging; once a process.
+/// Starts logging, once per process.
 pub fn install(server: &Server, stderr_is_terminal: bool) -> anyhow::Result<()> {
     let filter: Targets = directives(&server.log_level).parse()?;
     let human = match server.log_format {
@@ -28,7 +28,7 @@ pub fn install(server: &Server, stderr_is_terminal: bool) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// A bare level is meant for this program; below it, HTTP libraries would print every frame.
+/// A bare level applies to this program only. At `debug`, HTTP libraries would print every frame.
 fn directives(level: &str) -> String {
     match level {
         "debug" | "trace" => {

@@ -1,4 +1,4 @@
-//! What the process finds around it: read once in `main`, handed on as a value, never asked for again.
+//! Environment of the process: read once in `main` and passed on as a value.
 
 use std::ffi::OsString;
 use std::io::IsTerminal as _;
@@ -7,9 +7,9 @@ use std::path::PathBuf;
 /// Environment and terminal.
 #[derive(Clone, Debug, Default)]
 pub struct Surroundings {
-    /// Environment variables that are text.
+    /// Environment variables that are valid UTF-8.
     pub variables: Vec<(String, String)>,
-    /// Where to look for ONNX Runtime.
+    /// Where ONNX Runtime is searched for.
     pub ort: models::engine::ort::Environment,
     /// Whether standard error is a terminal.
     pub stderr_is_terminal: bool,
@@ -20,13 +20,13 @@ pub struct Surroundings {
 }
 
 impl Surroundings {
-    /// The value of an environment variable that is text; none where it is empty.
+    /// The value of a variable, unless it is empty.
     pub fn variable(&self, name: &str) -> Option<&str> {
         let found = self.variables.iter().find(|(known, _)| known == name);
         found.map(|(_, value)| value.as_str()).filter(|value| !value.is_empty())
     }
 
-    /// As they are now.
+    /// Reads the environment.
     pub fn read() -> Self {
         let variable =
             |name: &str| -> Option<OsString> { std::env::var_os(name).filter(|value| !value.is_empty()) };

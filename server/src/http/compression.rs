@@ -1,4 +1,4 @@
-//! `gzip` and `deflate` (zlib), both ways. What is inflated counts against the body limit.
+//! `gzip` and `deflate` (zlib) for requests and answers. Inflated bytes count against the body limit.
 
 use std::io::{self, Read, Write};
 
@@ -12,11 +12,11 @@ use node::reason::{Reason, Refusal};
 
 use crate::budget::Reservation;
 
-/// Work on more bytes than this leaves the async threads.
+/// Larger bodies are compressed and inflated outside the async threads.
 const INLINE_BYTES: usize = 64 * 1024;
-/// Inflated this much at a time; the limit is checked in between.
+/// Size of a step of inflation. The limit is checked after each step.
 const STEP: usize = 64 * 1024;
-/// Answers below this are sent as they are.
+/// Smaller answers are not compressed.
 const WORTH_BYTES: usize = 1024;
 
 /// A content coding.
@@ -29,7 +29,7 @@ pub enum Coding {
 }
 
 impl Coding {
-    /// Its word in headers.
+    /// Name in headers.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Gzip => "gzip",
@@ -38,7 +38,7 @@ impl Coding {
     }
 }
 
-/// The coding of a request body; `None` if it is sent plain.
+/// The coding of a request body. `None` without compression.
 pub fn of_request(headers: &HeaderMap) -> Result<Option<Coding>, Refusal> {
     let mut values = headers.get_all(CONTENT_ENCODING).iter();
     let Some(value) = values.next() else { return Ok(None) };
@@ -59,7 +59,7 @@ pub fn of_request(headers: &HeaderMap) -> Result<Option<Coding>, Refusal> {
     ))
 }
 
-/// The coding that the client wants for the answer: gzip before deflate, as Triton has it; `*` is not a wish.
+/// The coding of the answer that the client accepts: gzip before deflate, as in Triton. `*` does not request compression.
 pub fn wanted(headers: &HeaderMap) -> Option<Coding> {
     let mut deflate = false;
     for value in headers.get_all(ACCEPT_ENCODING) {
@@ -128,7 +128,7 @@ fn unsound(coding: Coding, error: &io::Error) -> Refusal {
     )
 }
 
-/// Compresses an answer, if it is worth it.
+/// Compresses an answer, unless it is small.
 pub async fn deflate(coding: Coding, chunks: Vec<Bytes>) -> Result<Option<Bytes>, Refusal> {
     let length: usize = chunks.iter().map(Bytes::len).sum();
     if length < WORTH_BYTES {

@@ -1,4 +1,4 @@
-//! Lanes: how each fares, and the operator's word to start one again.
+//! Lanes: their state, and the operator command to restart one.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Gpulets that follow the load: what they are and why, and the operator's word to leave them as they are.
+//! Gpulets that follow the load: their state, and operator commands.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Shared memory extensions: system regions, and the truthful answer about CUDA ones.
+//! Shared memory extensions: system regions, and rejections of CUDA regions.
 
 use std::sync::Arc;
 

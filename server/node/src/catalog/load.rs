@@ -27,7 +27,7 @@ use crate::batching;
 use crate::metrics::ModelMetrics;
 use crate::reason::{Reason, Refusal};
 
-/// What the files and the configuration say, before anything is loaded.
+/// Files and configuration of a version, before it is loaded.
 pub(super) struct Planned {
     pub config: EffectiveConfig,
     labels: BTreeMap<String, Vec<String>>,
@@ -235,7 +235,7 @@ impl Catalog {
         self.lanes_out_of(&self.layout.load(), config)
     }
 
-    /// Those of some lanes that a model is configured for.
+    /// The lanes, of those given, that a model is configured for.
     pub(super) fn lanes_out_of(
         &self,
         all: &[LaneHandle],
@@ -254,7 +254,7 @@ impl Catalog {
                 numbers.iter().map(find).collect::<Result<_, _>>()?
             }
         };
-        // Where gpulets move, how many a model has is the plan's affair.
+        // Where gpulets follow the load, the plan decides how many a model has.
         if let Some(count) = config.lane_count.filter(|_| !self.environment.live) {
             lanes.truncate(usize::try_from(count.get()).unwrap_or(usize::MAX));
         }
@@ -286,7 +286,7 @@ impl Catalog {
             match lane.install(id.0, session) {
                 Ok(()) => {
                     runs_on.push(router_core::LaneId(lane.id()));
-                    // Working memory for more was measured and given back.
+                    // Working memory for larger batches was measured and released.
                     lanes.push(Placed { lane, rows: 1, verified: false });
                 }
                 Err(error) => tracing::error!(lane = lane.id(), %error, "not installed"),

@@ -1,4 +1,4 @@
-//! Shape keys: equal numbers for requests that may share a batch.
+//! Shape keys: requests with equal keys may share a batch.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,21 +9,21 @@ use router_core::ShapeKey;
 use smallvec::SmallVec;
 
 /// Shapes of one model that have their own number. Requests of further shapes run alone,
-/// which costs them nothing but company.
+/// without batching.
 const MAX_SHAPES: usize = 4_096;
 
 type Extents = SmallVec<[u64; 8]>;
 
-/// The shapes seen of one model version.
+/// Shapes of requests for one model version.
 pub struct Shapes {
-    /// Whether requests can differ in anything but the batch size.
+    /// Whether shapes can differ in more than the batch size.
     vary: bool,
     keys: DashMap<Extents, u64>,
     next: AtomicU64,
 }
 
 impl Shapes {
-    /// For a model of this signature.
+    /// Shapes for a model with this signature.
     pub fn new(signature: &Signature) -> Self {
         let batched = usize::from(signature.max_batch > 0);
         let free = |dims: &[Dim]| dims.iter().skip(batched).any(|dim| *dim == Dim::Free);

@@ -8,7 +8,7 @@ use models::{Format, LoadError, ModelFiles, ModelName, Version};
 use crate::bundled;
 use crate::reason::{Reason, Refusal};
 
-/// A place that has models.
+/// Source of models.
 pub enum Source {
     /// The model in the binary.
     Embedded,
@@ -17,7 +17,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// Models and their versions right now.
+    /// Current models and their versions.
     pub fn names(&self) -> Result<BTreeMap<String, Vec<u64>>, Refusal> {
         match self {
             Self::Embedded => Ok(BTreeMap::from([(bundled::NAME.to_owned(), vec![bundled::VERSION])])),

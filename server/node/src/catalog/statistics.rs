@@ -92,7 +92,8 @@ pub struct Statistics {
 }
 
 impl Statistics {
-    /// A request of `rows` rows was answered `total` after its arrival. `deadline_met` is `None` where it had none.
+    /// Records a request of `rows` rows that was answered `total` after its arrival. `deadline_met` is `None` without a
+    /// deadline.
     pub fn answered(&self, rows: u32, timing: &Timing, total: Duration, deadline_met: Option<bool>) {
         self.rows.fetch_add(u64::from(rows), Relaxed);
         if deadline_met == Some(false) {
@@ -116,12 +117,12 @@ impl Statistics {
         }
     }
 
-    /// A request ended without a result.
+    /// Records a request that ended without a result.
     pub fn failed(&self, total: Duration) {
         self.fail.add(total);
     }
 
-    /// What a control loop looks at.
+    /// Counts for the control loop.
     pub fn counts(&self) -> Counts {
         Counts {
             rows: self.rows.load(Relaxed),
@@ -131,7 +132,7 @@ impl Statistics {
         }
     }
 
-    /// Batches by rows: how many, and their mean time in the engine.
+    /// Number and mean time of batches, by rows.
     pub fn batch_times(&self) -> Vec<(u32, u64, Duration)> {
         let mean = |(rows, sum): (u32, BatchSum)| {
             (rows, sum.count, Duration::from_nanos(sum.compute_ns / sum.count.max(1)))
@@ -139,7 +140,7 @@ impl Statistics {
         self.by_rows().into_iter().map(mean).collect()
     }
 
-    /// Batches by lane and rows, failed ones left out.
+    /// Batches by lane and rows, without failed ones.
     pub fn lane_batches(&self) -> Vec<LaneBatches> {
         let batches = self.batches.lock().unwrap_or_else(PoisonError::into_inner);
         let of = |(&(lane, rows), sum): (&(u32, u32), &BatchSum)| LaneBatches {
@@ -161,7 +162,7 @@ impl Statistics {
         all
     }
 
-    /// In the protocol's form.
+    /// The statistics message of the protocol.
     pub fn show(&self, name: &str, version: u64) -> ModelStatistics {
         let none = || Some(StatisticDuration::default());
         let of = |count, ns| Some(StatisticDuration { count, ns });

@@ -1,7 +1,7 @@
-//! The field names of a deserialisable struct, asked from serde itself.
+//! The field names of a deserialisable struct, from serde.
 //!
-//! Unknown keys are reported with their full path and the nearest known key. The list of known keys is the
-//! struct, so that an option is defined once.
+//! Unknown keys are reported with their full path and the nearest known key. The known keys are the fields of the struct, so
+//! an option is defined once.
 
 use std::fmt;
 
@@ -11,12 +11,12 @@ use serde::forward_to_deserialize_any;
 /// Field names of `T`, in order; empty if `T` is not a struct.
 pub fn of<T: DeserializeOwned>() -> &'static [&'static str] {
     let mut found: &'static [&'static str] = &[];
-    // It always ends in an error: the names are what is wanted, not a value.
+    // Deserialisation always fails: it only collects the names.
     let _ = T::deserialize(Names(&mut found));
     found
 }
 
-/// A deserialiser without data that writes down what it is asked for.
+/// A deserialiser without data that records the requested names.
 struct Names<'a>(&'a mut &'static [&'static str]);
 
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! Merging the sources, and reading the merged values one by one so that every mistake is found.
+//! Merges the sources and checks every value separately, so that all mistakes are reported.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,23 +9,23 @@ use toml::{Table, Value};
 
 use super::{Config, Effective, Origin, Problem, Problems, fields, models_section, sections};
 
-/// One value from a flag or a variable; `raw` is as it was typed.
+/// One value from a flag or a variable.
 #[derive(Clone, Debug)]
 pub struct Assignment {
     /// `section.key`.
     pub path: String,
-    /// Text, read as TOML where the option wants more than text.
+    /// Text as typed. Read as TOML if the option is not text.
     pub raw: String,
-    /// Who said so.
+    /// Where the value came from.
     pub origin: Origin,
 }
 
-/// Everything that configuration is made of.
+/// The sources of the configuration.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
     /// A configuration file and its text.
     pub file: Option<(PathBuf, String)>,
-    /// Environment variables by name; those that name no option are left alone, for orchestrators add their own.
+    /// Environment variables by name. Unknown ones are ignored, because orchestrators add their own.
     pub environment: Vec<(String, String)>,
     /// Flags, each after what it overrides.
     pub flags: Vec<Assignment>,
@@ -34,7 +34,7 @@ pub struct Sources {
 /// Prefix of environment variables.
 const PREFIX: &str = "TESSERA_";
 
-/// A section: its name, its keys in order, its defaults, and how to find out whether a key's value is sound.
+/// A section: its name, its keys in order, its defaults, and a check for a key's value.
 struct Section {
     name: &'static str,
     keys: &'static [&'static str],
@@ -66,7 +66,7 @@ fn all() -> [Section; 7] {
     ]
 }
 
-/// Sound values by section, and where they came from.
+/// Valid values by section, with their origins.
 pub struct Merged {
     sections: BTreeMap<&'static str, Table>,
     models: Table,
@@ -74,7 +74,7 @@ pub struct Merged {
     file: Option<PathBuf>,
 }
 
-/// Merges all sources. Fails with everything that is wrong in any of them.
+/// Merges all sources, or returns every mistake in them.
 pub fn merge(sources: &Sources) -> Result<Merged, Problems> {
     let mut problems = Vec::new();
     let mut merged = Merged {
@@ -157,7 +157,7 @@ fn environment(section: &Section, variables: &[(String, String)]) -> Vec<Assignm
     found
 }
 
-/// Text as typed may stand for a number, a list or just text: the first reading that the option takes counts.
+/// Possible values of text as typed: TOML first, then plain text. The first one that the option accepts is used.
 fn readings(raw: &str) -> Vec<Value> {
     let as_toml = format!("value = {raw}").parse::<Table>().ok().and_then(|mut table| table.remove("value"));
     as_toml.into_iter().chain([Value::String(raw.to_owned())]).collect()
@@ -244,7 +244,7 @@ impl Merged {
         problems.push(Problem::new(&format!("{}{}", flag.path, refused.0), &refused.1, &flag.origin));
     }
 
-    /// Reads the values, which have been checked one by one, into their types.
+    /// Reads the checked values into their types.
     pub fn into_config(self) -> Result<Config, Problems> {
         let effective = self.effective();
         let Self { mut sections, models, .. } = self;
@@ -284,7 +284,7 @@ impl Merged {
     }
 }
 
-/// A key as TOML takes it.
+/// A key, quoted for TOML if necessary.
 fn quoted(key: &str) -> String {
     let bare =
         !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte));

@@ -1,5 +1,5 @@
-//! The GPUs of this machine. Only worker processes touch them: a fault on a GPU poisons the process that uses it, and this
-//! one keeps the requests.
+//! The GPUs of this machine. Only worker processes use them, because a GPU fault destroys the process that uses the GPU and
+//! the server must keep its requests.
 
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
@@ -17,33 +17,33 @@ use serde::{Deserialize, Serialize};
 use crate::output;
 use crate::surroundings::Surroundings;
 
-/// Bytes of a description; a machine with more GPUs than fit has none that could be described.
+/// Largest description of GPUs in bytes.
 const DESCRIPTION_BYTES: usize = 1 << 20;
 
 /// A GPU as the worker that examined it describes it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Gpu {
-    /// The driver's number for it.
+    /// The driver's index of the GPU.
     pub ordinal: i32,
-    /// As `nvidia-smi -L` writes it.
+    /// UUID as `nvidia-smi -L` prints it.
     pub uuid: String,
-    /// How it is shared, as `devices.gpu_backend` knows it.
+    /// How it is shared, a value of `devices.gpu_backend`.
     pub backend: String,
-    /// Ways that would have been better, and why they cannot be had.
+    /// Preferred backends that are unavailable, with the reasons.
     pub passed_over: Vec<String>,
-    /// As plans call it.
+    /// Name in plans.
     pub name: String,
-    /// As profiles call it.
+    /// Device type in profiles.
     pub kind: String,
-    /// The smallest shares that it can give.
+    /// Number of smallest shares.
     pub units: u32,
-    /// Units that a gpulet may have.
+    /// Allowed sizes of gpulets in units.
     pub sizes: Vec<u32>,
-    /// Bytes that models may take.
+    /// Bytes for models.
     pub memory_bytes: u64,
 }
 
-/// What a process that looked found: GPUs, or what is in the way.
+/// Result of examining the machine: GPUs, or why none can be used.
 type Looked = Result<Vec<Gpu>, String>;
 
 /// Runs `tessera worker --describe`: examines every GPU and prints the result as JSON.
@@ -60,7 +60,7 @@ pub fn describe(forced: Option<&str>, surroundings: &Surroundings) -> ExitCode {
     }
 }
 
-/// Whether an MPS daemon runs, wherever its clients look for it.
+/// Whether an MPS daemon runs where its clients search for it.
 pub fn mps(surroundings: &Surroundings) -> Result<(), MpsAbsent> {
     mps_daemon(surroundings.variable(MPS_FOLDER_VARIABLE).unwrap_or(MPS_FOLDER).as_ref())
 }
@@ -84,10 +84,10 @@ fn look_at(found: &Found, forced: Option<Backend>, mps: &Result<(), MpsAbsent>) 
     Ok(Gpu { ordinal, uuid, backend, passed_over, name, kind, units, sizes, memory_bytes })
 }
 
-/// Asks a process of its own which GPUs there are.
+/// Asks a worker process for the GPUs.
 ///
 /// # Errors
-/// What is in the way of using any.
+/// Why no GPU can be used.
 pub fn find(forced: Option<&str>) -> Looked {
     let mut command = Command::new("/proc/self/exe");
     command.args(["worker", "--describe"]).envs(ENVIRONMENT);
@@ -103,13 +103,12 @@ pub fn find(forced: Option<&str>) -> Looked {
         .map_err(|error| format!("what was found cannot be read: {error}"))?
 }
 
-/// Whether each gpulet needs a process of its own, and the variable that tells it its units: under MPS a share is a
-/// process's.
+/// The environment variable with a gpulet's share, if each gpulet needs its own process, as under MPS.
 pub fn share_variable(gpu: &Gpu) -> Option<&'static str> {
     (gpu.backend == Backend::CudaMps.as_str()).then_some(MPS_SHARE_VARIABLE)
 }
 
-/// What a GPU is to those who plan.
+/// The GPU as planners see it.
 pub fn info(gpu: &Gpu) -> Result<DeviceInfo, DeviceError> {
     let backend: Backend =
         gpu.backend.parse().map_err(|error| DeviceError(format!("{}: {error}", gpu.name)))?;
@@ -124,10 +123,10 @@ pub fn info(gpu: &Gpu) -> Result<DeviceInfo, DeviceError> {
     })
 }
 
-/// The GPU itself, in the process that is to have it.
+/// Opens the GPU in the worker process.
 ///
 /// # Errors
-/// When it is not what it was, or cannot be had.
+/// If the GPU has changed or cannot be opened.
 pub fn take(
     gpu: &Gpu,
     ort_library: Option<&PathBuf>,

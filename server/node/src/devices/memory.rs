@@ -1,13 +1,13 @@
-//! How much memory sessions may be planned with.
+//! Memory that plans may use for sessions.
 
 use std::fs;
 
-/// Kept for the rest of the process and the machine: a twentieth, and at least 1 GiB.
+/// Memory reserved for the rest of the process and the machine: a twentieth, and at least 1 GiB.
 const RESERVE: u64 = 1 << 30;
 const RESERVE_OF: u64 = 20;
 
-/// Bytes that models may take: what the machine has, or the control group that this process is in, less a reserve.
-/// Where nothing is known, no plan is refused for memory.
+/// Bytes for models: memory of the machine, or of this process's control group, less the reserve. Unlimited if neither is
+/// known.
 pub fn for_models() -> u64 {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let machine = machine(&read("/proc/meminfo"));

@@ -1,4 +1,4 @@
-//! Metrics: one recorder a process, handles made once a model version, no look-ups on the hot path.
+//! Metrics: one recorder per process, and handles per model version, so that the hot path needs no look-ups.
 
 mod busy;
 mod front;
@@ -37,8 +37,8 @@ pub fn recorder() -> Result<PrometheusRecorder, metrics_exporter_prometheus::Bui
     Ok(builder.build_recorder())
 }
 
-/// Installs the process-wide recorder, with help texts, and gives the handle that renders it. Fails when one
-/// is installed already.
+/// Installs the recorder of the process with its help texts, and returns the handle that renders it. Fails if one is
+/// installed already.
 pub fn install(triton_names: bool) -> anyhow::Result<PrometheusHandle> {
     let recorder = recorder()?;
     let handle = recorder.handle();
@@ -47,7 +47,7 @@ pub fn install(triton_names: bool) -> anyhow::Result<PrometheusHandle> {
     Ok(handle)
 }
 
-/// Gives the current recorder every help text.
+/// Adds every help text to the current recorder.
 pub fn describe(triton_names: bool) {
     let triton: &[Metric] = if triton_names { &names::TRITON } else { &[] };
     for metric in names::TESSERA.iter().chain(triton) {

@@ -1,4 +1,4 @@
-//! Handles of one model version, and of one lane.
+//! Metric handles of one model version, and of one lane.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::names::{self, Metric};
 use crate::reason::Reason;
 use router::Timing;
 
-/// Metrics of one model version; made when it is loaded, shared by all who record.
+/// Metrics of one model version, registered when it is loaded.
 #[derive(Clone)]
 pub struct ModelMetrics {
     queue: Histogram,
@@ -52,7 +52,7 @@ impl ModelMetrics {
             metrics::counter!(names::REFUSALS.name, &labels)
         };
         let triton = triton_names.then(|| {
-            // Scattering of outputs is not measured apart: the counter exists, for dashboards, and stays 0.
+            // Scattering of outputs is not measured separately. The counter exists for dashboards and stays 0.
             drop(counter(names::NV_COMPUTE_OUTPUT_US));
             Triton {
                 success: counter(names::NV_SUCCESS),
@@ -82,8 +82,7 @@ impl ModelMetrics {
         }
     }
 
-    /// Records one request that got its result after `total`. `deadline_met` is `None` for a request
-    /// without a deadline.
+    /// Records a request that was answered `total` after its arrival. `deadline_met` is `None` without a deadline.
     pub fn record_answer(&self, timing: &Timing, total: Duration, deadline_met: Option<bool>) {
         self.queue.record(timing.queue);
         self.batch_wait.record(timing.batch_wait);
@@ -123,7 +122,7 @@ impl ModelMetrics {
         }
     }
 
-    /// Sets what batches took over what was predicted.
+    /// Sets the ratio of measured to predicted batch times.
     pub fn over_predicted(&self, ratio: f64) {
         self.prediction.set(ratio);
     }
