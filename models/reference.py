@@ -1,7 +1,7 @@
-"""onnxruntime's own answers to seeded, realistic inputs: what every engine's answers are compared with.
+"""onnxruntime's own answers to seeded, realistic inputs: the reference for every engine.
 
 One file a model, reference.npz, with arrays named `<case>.in.<tensor>` and `<case>.out.<tensor>`. Models whose
-batch is fixed at 1 have cases of one row only; a freed batch is judged by stacking those.
+batch is fixed at 1 have cases of one row only; a freed batch is checked by stacking those.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 """Train the digit classifier that Tessera serves when it is started without arguments.
 
 A small perceptron on scikit-learn's 8x8 hand-written digits. Seeded and free of clocks, so that the same
-packages give the same file. Writes, under --out (default: bundled/digits beside this script):
+packages give the same file. Writes, under --out (default: bundled/digits next to this script):
 
     1/model.onnx   image f32[N,64] (grey values 0..16) -> probabilities f32[N,10], digit i64[N]
     config.pbtxt   the label file of `probabilities`, for the classification extension
@@ -61,7 +61,7 @@ def shifted(images: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndar
 def train(images: np.ndarray, labels: np.ndarray) -> MLPClassifier:
     classifier = MLPClassifier(hidden_layer_sizes=(160, 80), alpha=1e-3, batch_size=128, max_iter=60, random_state=SEED)
     with warnings.catch_warnings():
-        # A fixed number of passes is the stopping rule here; the accuracy check below is the judge.
+        # A fixed number of passes is the stopping rule here; the accuracy check below decides.
         warnings.simplefilter("ignore", ConvergenceWarning)
         return classifier.fit(images, labels)
 

@@ -63,7 +63,7 @@ RULES = [(re.compile(rf"(?<![A-Za-z])(?:{pattern})(?![A-Za-z])", re.IGNORECASE),
 # CamelCase and snake_case identifiers are split into words before the rules apply.
 CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 # Code that reads like a banned phrase.
-CODE = re.compile(r"\bis_none\b|\bis None\b|\bis not None\b|\"HOME\"")
+CODE = re.compile(r"\bis_none(?:_or)?\b|\bis None\b|\bis not None\b|\"HOME\"")
 ONE_WORD_DOC = re.compile(r"^\s*//[/!] +[A-Za-z-]+\.?\s*$")
 
 FILE_NAMES = re.compile(

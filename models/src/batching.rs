@@ -1,8 +1,8 @@
 //! Whether a model may be batched.
 //!
-//! Shapes only allow a batch; they do not make it right. A first dimension that is free may be a sequence, a
-//! graph may have a 1 baked into a reshape, and a model may mix its rows. A batch that changes answers is worse
-//! than none, so besides the shapes two different rows are run together and alone, and compared.
+//! Shapes that allow a batch do not prove that batching is correct. A free first dimension may be a sequence, a graph
+//! may have a 1 baked into a reshape, and a model may mix its rows. Therefore two different rows are also run together
+//! and alone, and their answers compared.
 
 use oip::Datatype;
 
@@ -14,8 +14,8 @@ use crate::{LoadError, LoadOptions, ModelFiles, Signature, sample};
 pub const DEFAULT_MAX_BATCH: u32 = 64;
 
 /// Largest difference between a row's answers alone and in a batch, as a share of the largest value of that
-/// output. Engines use other kernels for other batches, and a softmax at the end of a deep model turns their
-/// rounding into up to 0.3 % (measured: magika on ONNX Runtime); rows that mix go far beyond 1 %.
+/// output. Engines use other kernels for other batches, and a softmax at the end of a deep model amplifies
+/// their rounding to up to 0.3 % (measured: magika on ONNX Runtime); rows that mix go far beyond 1 %.
 pub(crate) const ROW_TOLERANCE: f64 = 1e-2;
 
 /// The largest batch that these shapes and options allow; an error when more was asked for.
@@ -95,8 +95,8 @@ fn batch_symbol(tensor: &GraphTensor) -> Option<&str> {
     }
 }
 
-/// Runs two rows together and alone. When the answers differ, a model that is batched by default is no longer
-/// batched, and one for which somebody asked is refused.
+/// Runs two rows together and alone. When the answers differ, the model is not batched, or refused if its settings ask
+/// for a batch.
 pub(crate) fn verify(
     files: &ModelFiles,
     mut session: Box<dyn Session>,
@@ -116,7 +116,7 @@ pub(crate) fn verify(
     Ok(Box::new(Unbatched { session, signature }))
 }
 
-/// A session whose model turned out not to be fit for batching.
+/// A session whose model must not be batched.
 struct Unbatched {
     session: Box<dyn Session>,
     signature: Signature,
@@ -147,7 +147,7 @@ impl Session for Unbatched {
 fn rows_are_independent(session: &mut dyn Session) -> Result<(), String> {
     let signature = session.signature().clone();
     let Some((extent, first)) = sample::first_that_runs(session) else {
-        return Err("no made-up input runs, so that batches cannot be checked".to_owned());
+        return Err("batches cannot be checked: no sample input runs".to_owned());
     };
     let rows = [0, 1].map(|row| sample::row(&signature, extent, row));
     let [Some(row), Some(other)] = rows else {

@@ -1,4 +1,4 @@
-//! How a model is served after everything was said: `tessera.toml`, `config.pbtxt`, the graph, the defaults.
+//! How a model is served: `tessera.toml`, `config.pbtxt`, the graph and the defaults combined.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -6,17 +6,17 @@ use std::time::Duration;
 
 use crate::repository::{Pbtxt, TensorDeclaration, WarmUp};
 use crate::{
-    ConfigError, Dim, EngineChoice, LaneChoice, LoadOptions, ModelName, ModelSettings, Signature, TensorSpec,
-    VersionPolicy,
+    ConfigError, Dim, EngineChoice, LaneChoice, LoadOptions, ModelName, ModelSettings, Reshape, Signature,
+    TensorSpec, VersionPolicy,
 };
 
-/// Policy of models for which nobody named one.
+/// Policy of models whose settings do not name one.
 const DEFAULT_POLICY: &str = "deadline";
 
 /// Policy of models whose `config.pbtxt` asks for waiting or sizes, as Triton's dynamic batcher would.
 const WAITING_POLICY: &str = "triton";
 
-/// The settled configuration of one model.
+/// The effective configuration of one model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EffectiveConfig {
     /// Name of the model.
@@ -25,7 +25,7 @@ pub struct EffectiveConfig {
     pub slo: Option<Duration>,
     /// Which engine.
     pub engine: EngineChoice,
-    /// Largest batch that somebody asked for; `None`: what the graph allows.
+    /// Largest batch that the settings ask for; `None`: what the graph allows.
     pub max_batch: Option<u32>,
     /// Whether to free a batch dimension fixed at 1.
     pub free_batch: bool,
@@ -53,15 +53,17 @@ pub struct EffectiveConfig {
     pub lanes: LaneChoice,
     /// Number of lanes to use at most, from `instance_group`; `None`: all that `lanes` names.
     pub lane_count: Option<NonZeroU32>,
-    /// Requests to run before the model is ready, besides made-up ones.
+    /// Requests to run before the model is ready, in addition to sample inputs.
     pub warm_ups: Vec<WarmUp>,
+    /// Tensors whose shape for clients differs from their shape in the graph.
+    pub reshapes: Vec<Reshape>,
     /// Label files in the model's folder by output.
     pub label_files: BTreeMap<String, String>,
 }
 
 impl EffectiveConfig {
-    /// Settles what `config.pbtxt` and `tessera.toml` say about a model with this signature. `tessera.toml`
-    /// wins where both set the same option; two options that cannot hold together are an error.
+    /// Combines `config.pbtxt` and `tessera.toml` for a model with this signature. `tessera.toml` wins where both set an
+    /// option. Options that contradict each other are an error.
     ///
     /// `signature` is that of [`inspect`](crate::inspect) under [`EffectiveConfig::inspection`].
     pub fn resolve(
@@ -74,9 +76,10 @@ impl EffectiveConfig {
         let max_batch = settings.max_batch.or(pbtxt.and_then(|file| file.max_batch));
         resolver.check_batch(max_batch)?;
         let limit = max_batch.unwrap_or(signature.max_batch);
+        let mut reshapes = Vec::new();
         if let Some(file) = pbtxt {
-            resolver.check_tensors("input", &file.inputs, &signature.inputs, file)?;
-            resolver.check_tensors("output", &file.outputs, &signature.outputs, file)?;
+            reshapes.extend(resolver.check_tensors("input", &file.inputs, &signature.inputs, file)?);
+            reshapes.extend(resolver.check_tensors("output", &file.outputs, &signature.outputs, file)?);
         }
         let preferred = resolver.preferred(pbtxt, limit)?;
         let max_delay =
@@ -105,6 +108,7 @@ impl EffectiveConfig {
             lanes: settings.lanes.clone().unwrap_or_default(),
             lane_count: pbtxt.and_then(|file| file.instances),
             warm_ups: pbtxt.map(|file| file.warm_ups.clone()).unwrap_or_default(),
+            reshapes,
             label_files: labels
                 .filter_map(|output| Some((output.name.clone(), output.label_filename.clone()?)))
                 .collect(),
@@ -129,6 +133,7 @@ impl EffectiveConfig {
             cores,
             free_batch: self.free_batch,
             max_batch: self.max_batch,
+            reshapes: self.reshapes.clone(),
             ..LoadOptions::default()
         }
     }
@@ -195,7 +200,8 @@ impl Resolver<'_> {
         declared: &[TensorDeclaration],
         specs: &[TensorSpec],
         file: &Pbtxt,
-    ) -> Result<(), ConfigError> {
+    ) -> Result<Vec<Reshape>, ConfigError> {
+        let mut reshapes = Vec::new();
         let batch_dims = usize::from(file.max_batch.is_some_and(|batch| batch > 0));
         for tensor in declared {
             let refuse = |what: &str, reason: String| {
@@ -213,18 +219,28 @@ impl Resolver<'_> {
                 );
             }
             let own: Vec<Dim> = spec.dims.iter().skip(batch_dims).copied().collect();
-            let fits = own.len() == tensor.dims.len()
-                && own.iter().zip(&tensor.dims).all(|(own, &asked)| match own {
+            let declared = tensor.reshape.as_ref().unwrap_or(&tensor.dims);
+            let fits = own.len() == declared.len()
+                && own.iter().zip(declared).all(|(own, &declared)| match own {
                     Dim::Free => true,
-                    Dim::Fixed(_) => own.to_wire() == asked,
+                    Dim::Fixed(_) => own.to_wire() == declared,
                 });
             if !fits {
+                let field = if tensor.reshape.is_some() { ": reshape" } else { ": dims" };
                 let graph: Vec<i64> = own.iter().map(|dim| dim.to_wire()).collect();
                 let without = if batch_dims > 0 { " without the batch" } else { "" };
-                return refuse(": dims", format!("is {:?}: the graph has {graph:?}{without}", tensor.dims));
+                return refuse(field, format!("is {declared:?}: the graph has {graph:?}{without}"));
+            }
+            if tensor.reshape.is_some() {
+                let whole = |dims: &[i64]| -> Vec<Dim> {
+                    let rest = dims.iter().map(|&dim| u64::try_from(dim).map_or(Dim::Free, Dim::Fixed));
+                    std::iter::repeat_n(Dim::Free, batch_dims).chain(rest).collect()
+                };
+                let (client, graph) = (whole(&tensor.dims), whole(declared));
+                reshapes.push(Reshape { tensor: tensor.name.clone(), client, graph });
             }
         }
-        Ok(())
+        Ok(reshapes)
     }
 
     fn preferred(&self, pbtxt: Option<&Pbtxt>, limit: u32) -> Result<Vec<NonZeroU32>, ConfigError> {

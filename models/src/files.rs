@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 
 use crate::{ModelName, Version};
 
-/// Files of a folder that are looked at.
+/// Files of a folder that are counted, at most.
 const ENTRIES_MAX: usize = 10_000;
 
 /// What a version's main file is.
@@ -93,8 +93,8 @@ impl ModelFiles {
         self.folder.as_deref()
     }
 
-    /// Bytes of the main file, or of all that lies in its folder: a session takes hardly less memory. What cannot be
-    /// read counts as none.
+    /// Bytes of the main file, or of all files in its folder: a session takes hardly less memory. Unreadable files count
+    /// as 0.
     pub fn size(&self) -> u64 {
         let entries = self.folder().and_then(|folder| fs::read_dir(folder).ok()).into_iter().flatten();
         let sizes = entries.take(ENTRIES_MAX).filter_map(|entry| entry.ok()?.metadata().ok());
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn weights_beside_the_file_count() {
+    fn weights_in_other_files_of_the_folder_count() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("model.onnx"), [0; 10]).unwrap();
         fs::write(folder.path().join("weights.bin"), [0; 90]).unwrap();

@@ -1,121 +1,18 @@
 //! From the files of a model to a session that runs it.
 
-use std::str::FromStr;
-
-use crate::engine::ort::{Cuda, OrtLibrary, OrtMissing};
+use crate::engine::ort::{OrtLibrary, OrtMissing};
 use crate::engine::synthetic::Description;
-use crate::engine::{Content, ENGINES, Engine, Libraries, Prepared, Session};
+use crate::engine::{
+    Content, ENGINES, Engine, EngineChoice, Known, Libraries, LoadOptions, Prepared, Session,
+};
 use crate::onnx::{Graph, check_external_data, free_batch, may_have_external_data};
+use crate::reshape::{self, Reshaped};
 use crate::{EngineFailure, Format, LoadError, ModelFiles, Signature, batching};
-
-/// Which engine is to run a model.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum EngineChoice {
-    /// The first engine that can: ONNX Runtime where its library was found, else tract.
-    #[default]
-    Auto,
-    /// This one or none.
-    Named(&'static str),
-}
-
-/// An engine name that does not exist.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown engine `{word}`: expected {expected}{}", hint.map(|h| format!(", did you mean `{h}`?")).unwrap_or_default())]
-pub struct UnknownEngine {
-    word: String,
-    expected: String,
-    hint: Option<&'static str>,
-}
-
-impl EngineChoice {
-    /// The word that configuration uses.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Named(name) => name,
-        }
-    }
-}
-
-impl FromStr for EngineChoice {
-    type Err = UnknownEngine;
-
-    fn from_str(word: &str) -> Result<Self, UnknownEngine> {
-        if word == "auto" {
-            return Ok(Self::Auto);
-        }
-        if let Some(name) = crate::engine::names().find(|name| *name == word) {
-            return Ok(Self::Named(name));
-        }
-        let words = || std::iter::once("auto").chain(crate::engine::names());
-        let expected = words().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
-        let hint = words().find(|name| strsim::damerau_levenshtein(name, word) <= 2);
-        Err(UnknownEngine { word: word.chars().take(64).collect(), expected, hint })
-    }
-}
-
-/// What a session of a model turned out to be.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Known {
-    /// Name of its engine; no other is tried.
-    pub engine: &'static str,
-    /// What it takes and gives.
-    pub signature: Signature,
-}
-
-/// How a model is to be loaded for one lane.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LoadOptions {
-    /// Which engine.
-    pub engine: EngineChoice,
-    /// Threads that one run may use, the calling one included.
-    pub threads: usize,
-    /// Cores of the lane, the calling thread's first. Further threads are pinned to the others when there are
-    /// at least as many cores as threads.
-    pub cores: Vec<usize>,
-    /// Bound on the plans that tract keeps for one session, one for each combination of input shapes.
-    pub plan_cache: usize,
-    /// Frees a batch dimension that the file fixes at 1, and checks that the changed graph answers two rows
-    /// as it answers each.
-    pub free_batch: bool,
-    /// Largest batch. `None`: what the graph allows, up to [`DEFAULT_MAX_BATCH`](crate::DEFAULT_MAX_BATCH), if
-    /// two rows together are answered as each alone. `Some(0)`: never batched.
-    pub max_batch: Option<u32>,
-    /// What an earlier session of the very same files turned out to be under these options, wherever it runs. Spares
-    /// finding it out again: decoding the graph for an engine that does that itself, and checking that batches change
-    /// no answers, which is most of the time that a further session takes.
-    pub known: Option<Known>,
-    /// The gpulet of a GPU that is to run it; `None`: the CPU. Then `threads` and `cores` are those that the thread
-    /// submitting to the gpulet may use.
-    pub accelerator: Option<Cuda>,
-}
-
-impl Default for LoadOptions {
-    fn default() -> Self {
-        Self {
-            engine: EngineChoice::Auto,
-            threads: 1,
-            cores: Vec::new(),
-            plan_cache: 16,
-            free_batch: false,
-            max_batch: None,
-            known: None,
-            accelerator: None,
-        }
-    }
-}
-
-impl LoadOptions {
-    /// The engine that is to run it.
-    fn choice(&self) -> EngineChoice {
-        self.known.as_ref().map_or(self.engine, |known| EngineChoice::Named(known.engine))
-    }
-}
 
 /// Makes sessions with the engines that this process has.
 #[derive(Debug)]
 pub struct Loader {
-    /// ONNX Runtime, or why there is none.
+    /// ONNX Runtime, or why it was not found.
     pub ort: Result<OrtLibrary, OrtMissing>,
 }
 
@@ -134,6 +31,19 @@ impl Loader {
 
     /// Loads a model. The error names the model, and what each engine that was tried said.
     pub fn load(&self, files: &ModelFiles, options: &LoadOptions) -> Result<Box<dyn Session>, LoadError> {
+        if options.reshapes.is_empty() {
+            return self.load_graph(files, options);
+        }
+        let known = options.known.clone().map(|known| Known {
+            signature: reshape::for_graph(&known.signature, &options.reshapes),
+            ..known
+        });
+        let session =
+            self.load_graph(files, &LoadOptions { known, reshapes: Vec::new(), ..options.clone() })?;
+        Ok(Box::new(Reshaped::new(session, &options.reshapes, files)?))
+    }
+
+    fn load_graph(&self, files: &ModelFiles, options: &LoadOptions) -> Result<Box<dyn Session>, LoadError> {
         let prepared = prepare(files, options)?;
         let libraries = Libraries { ort: &self.ort };
         let mut failures: Vec<EngineFailure> = Vec::new();
@@ -185,7 +95,7 @@ fn candidates(format: Format, options: &LoadOptions) -> impl Iterator<Item = &'s
 /// What a model takes and gives, without loading it. `max_batch` is the largest batch that the graph's shapes
 /// allow under the default options; [`Loader::load`] may find that a batch changes answers and lower it to 0.
 pub fn inspect(files: &ModelFiles, options: &LoadOptions) -> Result<Signature, LoadError> {
-    Ok(prepare(files, options)?.signature)
+    Ok(reshape::for_clients(&prepare(files, options)?.signature, &options.reshapes))
 }
 
 fn prepare<'a>(files: &'a ModelFiles, options: &LoadOptions) -> Result<Prepared<'a>, LoadError> {

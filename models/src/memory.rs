@@ -1,7 +1,7 @@
-//! Giving memory back.
+//! Releasing memory to the operating system.
 
 /// Blocks of at least this many bytes are mapped one by one and unmapped when freed. Tensors of usual size are
-/// below it: mapping one anew for every request costs a page fault every 4 KiB.
+/// below it: mapping a new one for every request costs a page fault every 4 KiB.
 #[cfg(target_env = "gnu")]
 const LARGE_BLOCK_BYTES: i32 = 4 * 1024 * 1024;
 

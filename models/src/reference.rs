@@ -14,7 +14,7 @@ pub struct Reference {
 }
 
 impl Reference {
-    /// Asks a session for its answer to a made-up row; `None` where it accepts none.
+    /// Asks a session for its answer to a sample row; `None`: it accepts no sample row.
     pub fn of(session: &mut dyn Session) -> Option<Self> {
         let (extent, outputs) = sample::first_that_runs(session)?;
         let input = sample::row(session.signature(), extent, 0)?;

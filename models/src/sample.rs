@@ -1,4 +1,4 @@
-//! Made-up inputs: for warming models up, for measuring them, and for checking that batches are sound.
+//! Sample inputs, for warming models up, measuring them, and checking that batches do not change answers.
 
 use bytes::Bytes;
 use half::{bf16, f16};
@@ -12,12 +12,12 @@ use crate::{Dim, Signature, TensorSpec};
 /// images first, then small ones.
 pub(crate) const EXTENTS: [u64; 8] = [32, 48, 64, 1, 8, 16, 128, 224];
 
-/// Bound on the bytes of one made-up input: a graph may declare any extents.
+/// Bound on the bytes of one sample input: a graph may declare any extents.
 const INPUT_BYTES_MAX: usize = 256 * 1024 * 1024;
 
-/// One row of inputs; `None` when an input would be too large to make up. Rows with different numbers have
-/// different values: floats spread over -0.5 to 0.5, whole numbers 0 or 1, which most graphs accept as an index
-/// or a mask, strings empty.
+/// One row of inputs; `None` when an input would be too large. Rows with different numbers have different
+/// values: floats between -0.5 and 0.5, whole numbers 0 or 1, which most graphs accept as an index or a mask, and empty
+/// strings.
 pub(crate) fn row(signature: &Signature, extent: u64, row: u64) -> Option<Batch> {
     let batched = signature.max_batch > 0;
     let inputs = signature.inputs.iter().map(|spec| match spec.optional {
@@ -42,7 +42,7 @@ pub(crate) fn join(rows: &[Batch]) -> Batch {
         let parts: Vec<&Tensor> = rows.iter().filter_map(|batch| batch.inputs.get(index)?.as_ref()).collect();
         let first = parts.first()?;
         let data: Vec<u8> = parts.iter().flat_map(|part| part.data.iter().copied()).collect();
-        // A model without batches may have any first extent: one row of it is no row of a batch.
+        // Without a batch dimension the first extent is not a number of rows.
         let shape =
             if rows.len() == 1 { first.shape.clone() } else { first.shape.with_outermost(u64::from(total)) };
         Some(Tensor { name: first.name.clone(), datatype: first.datatype, shape, data: data.into() })
@@ -71,7 +71,7 @@ fn tensor(spec: &TensorSpec, batched: bool, extent: u64, row: u64) -> Option<Ten
     Some(Tensor { name: spec.name.clone(), datatype: spec.datatype, shape, data })
 }
 
-/// Made-up elements of a tensor; `None` when there would be too many.
+/// Sample elements of a tensor; `None` when there would be too many.
 pub(crate) fn elements(datatype: Datatype, shape: &Shape, row: u64) -> Option<Bytes> {
     let width = datatype.size().unwrap_or(size_of::<u32>());
     let count = usize::try_from(shape.element_count()?).ok()?;
@@ -79,7 +79,7 @@ pub(crate) fn elements(datatype: Datatype, shape: &Shape, row: u64) -> Option<By
         return None;
     }
 
-    // A stride without a common divisor with usual widths, so that neighbours and rows all differ.
+    // A stride without a common divisor with usual widths, so that adjacent elements and rows all differ.
     let float =
         |index: usize| ((index as u64).wrapping_mul(37).wrapping_add(row * 101) % 211) as f32 / 211.0 - 0.5;
     let whole = |index: usize| row == 0 || index.is_multiple_of(3);
@@ -122,4 +122,83 @@ pub(crate) fn numbers(data: &[u8], datatype: Datatype) -> Option<Vec<f64>> {
 
 fn read<T: FromBytes>(data: &[u8], number: impl Fn(T) -> f64) -> Option<Vec<f64>> {
     data.chunks_exact(size_of::<T>()).map(|chunk| T::read_from_bytes(chunk).ok().map(&number)).collect()
+}
+
+/// Inputs that a model accepts, found by trying, for measurements outside of a server.
+#[derive(Clone, Debug)]
+pub struct SampleInputs {
+    signature: Signature,
+    extent: u64,
+}
+
+impl SampleInputs {
+    /// Tries sample rows on a session, with several extents for its free dimensions. `None`: it accepts none of them.
+    pub fn of(session: &mut dyn Session) -> Option<Self> {
+        let (extent, _) = first_that_runs(session)?;
+        Some(Self { signature: session.signature().clone(), extent })
+    }
+
+    /// The extent of every free dimension other than the batch; `None`: the model has no such dimension.
+    pub fn free_extent(&self) -> Option<u64> {
+        (!self.signature.has_fixed_inputs()).then_some(self.extent)
+    }
+
+    /// At most `count` batches of `rows` rows, as many as fit into `bytes_max` bytes together. Floats differ from batch
+    /// to batch; no tensor of numbers is all zeros. `None`: not one batch fits.
+    ///
+    /// A model without batch dimension has batches of one row.
+    pub fn batches(&self, rows: u32, count: usize, bytes_max: usize) -> Option<Vec<Batch>> {
+        let one = row(&self.signature, self.extent, 0)?;
+        let row_bytes: usize = one.inputs.iter().flatten().map(|tensor| tensor.data.len()).sum();
+        let batch_bytes = row_bytes.checked_mul(usize::try_from(rows).ok()?)?;
+        if batch_bytes > bytes_max {
+            return None;
+        }
+        let fitting = bytes_max.checked_div(batch_bytes).unwrap_or(1);
+        let count = u64::try_from(count.min(fitting).max(1)).ok()?;
+        let batch = |number: u64| {
+            let first = number.saturating_mul(u64::from(rows));
+            let rows = (first..first.saturating_add(u64::from(rows)))
+                .map(|number| row(&self.signature, self.extent, number));
+            Some(join(&rows.collect::<Option<Vec<_>>>()?))
+        };
+        (0..count).map(batch).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::onnx::fixture::{D, matmul};
+    use crate::{LoadOptions, Loader};
+
+    fn session(batch: D) -> Box<dyn Session> {
+        Loader::without_ort().load(&matmul(batch).files(), &LoadOptions::default()).unwrap()
+    }
+
+    #[test]
+    fn batches_run_and_differ() {
+        let mut session = session(D::S("batch"));
+        let samples = SampleInputs::of(session.as_mut()).unwrap();
+        assert_eq!(samples.free_extent(), None);
+        let batches = samples.batches(4, 3, 1 << 20).unwrap();
+        assert_eq!(batches.len(), 3);
+        let data = |batch: &Batch| batch.inputs[0].as_ref().unwrap().data.clone();
+        for (number, batch) in batches.iter().enumerate() {
+            assert_eq!(batch.rows, 4);
+            assert!(data(batch).iter().any(|byte| *byte != 0));
+            assert!(batches[..number].iter().all(|other| data(other) != data(batch)));
+            session.run(batch).unwrap();
+        }
+    }
+
+    #[test]
+    fn as_many_are_made_as_fit() {
+        let mut session = session(D::S("batch"));
+        let samples = SampleInputs::of(session.as_mut()).unwrap();
+        let bytes = samples.batches(2, 1, 1 << 20).unwrap()[0].inputs[0].as_ref().unwrap().data.len();
+        assert_eq!(samples.batches(2, 9, 3 * bytes).unwrap().len(), 3);
+        assert!(samples.batches(2, 9, bytes - 1).is_none());
+        assert!(samples.batches(u32::MAX, 1, 1 << 20).is_none());
+    }
 }

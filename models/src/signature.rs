@@ -1,4 +1,4 @@
-//! What a model takes and gives.
+//! Inputs and outputs of a model.
 
 use oip::Datatype;
 
@@ -34,12 +34,23 @@ pub struct TensorSpec {
     pub optional: bool,
 }
 
+/// The two shapes of an input or output, batch included.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reshape {
+    /// Name of the tensor.
+    pub tensor: String,
+    /// Shape that clients send or receive.
+    pub client: Vec<Dim>,
+    /// Shape in the graph.
+    pub graph: Vec<Dim>,
+}
+
 /// Inputs and outputs of a model in graph order, and whether its first dimension is a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Signature {
-    /// Inputs.
+    /// Inputs in graph order.
     pub inputs: Vec<TensorSpec>,
-    /// Outputs.
+    /// Outputs in graph order.
     pub outputs: Vec<TensorSpec>,
     /// Largest batch in rows. 0: the model has no batch dimension, every request runs alone, shapes are
     /// taken as they are. 1 or more: dimension 0 of *every* input and output is the batch (Triton's meaning of
@@ -48,7 +59,7 @@ pub struct Signature {
 }
 
 impl Signature {
-    /// Every input and output with the word for what it is.
+    /// Every input and output, with the word `input` or `output`.
     pub fn tensors(&self) -> impl Iterator<Item = (&'static str, &TensorSpec)> {
         let inputs = self.inputs.iter().map(|spec| ("input", spec));
         inputs.chain(self.outputs.iter().map(|spec| ("output", spec)))
@@ -62,8 +73,8 @@ impl Signature {
             .all(|input| input.dims.iter().skip(batch_dims).all(|dim| matches!(dim, Dim::Fixed(_))))
     }
 
-    /// Whether a request can make a sound graph fail: by choosing extents that do not fit together, or by
-    /// whole numbers that the graph uses as indices or shapes.
+    /// Whether a request can make a valid graph fail: by extents that do not fit together, or by whole numbers that the
+    /// graph uses as indices or shapes.
     pub fn depends_on_values(&self) -> bool {
         let floats = [Datatype::Fp16, Datatype::Fp32, Datatype::Fp64, Datatype::Bf16];
         !self.has_fixed_inputs() || self.inputs.iter().any(|input| !floats.contains(&input.datatype))

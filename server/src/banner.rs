@@ -51,7 +51,7 @@ pub fn json(service: &Service, addresses: Addresses) -> String {
         addresses,
         version: env!("CARGO_PKG_VERSION"),
         pid: std::process::id(),
-        ready: service.node.ready(),
+        ready: service.node.not_ready().is_none(),
         devices: service.node.devices().infos().collect(),
         lanes: service.node.lanes().iter().map(|lane| lane.cores().to_vec()).collect(),
         models: service.node.index(false).into_iter().map(row).collect(),

@@ -110,9 +110,17 @@ impl Front {
         self.service.node.live()
     }
 
-    /// True when every model that was asked for at start is ready, and no drain has begun.
+    /// Why the server is not ready; `None` when it is.
+    pub fn not_ready(&self) -> Option<String> {
+        if self.draining.load(Ordering::SeqCst) {
+            return Some("the server is draining".to_owned());
+        }
+        self.service.node.not_ready()
+    }
+
+    /// True when the server takes requests and, under strict readiness, every model that was asked for is ready.
     pub fn ready(&self) -> bool {
-        !self.draining.load(Ordering::SeqCst) && self.service.node.ready()
+        self.not_ready().is_none()
     }
 
     /// Whether a model would take a request now.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use models::engine::ort::OrtMissing;
-use node::config::{Config, Sources};
+use node::config::{Assignment, Config, Origin, Sources};
 use node::{Node, Startup};
 
 use crate::front::{Front, FrontLimits};
@@ -21,12 +21,17 @@ pub fn limits() -> FrontLimits {
 
 /// Nothing is loaded: every model is unknown or not ready.
 pub async fn front() -> Arc<Front> {
-    front_with(limits()).await
+    front_with(limits(), &[]).await
 }
 
-/// The same with other limits.
-pub async fn front_with(limits: FrontLimits) -> Arc<Front> {
-    let config = Config::load(&Sources::default()).unwrap();
+/// The same with other limits, and with some options set.
+pub async fn front_with(limits: FrontLimits, options: &[(&str, &str)]) -> Arc<Front> {
+    let flags = options.iter().map(|(path, raw)| Assignment {
+        path: (*path).to_owned(),
+        raw: (*raw).to_owned(),
+        origin: Origin::Flag("--set"),
+    });
+    let config = Config::load(&Sources { flags: flags.collect(), ..Sources::default() }).unwrap();
     let cores = gpulet::allowed_cores().unwrap();
     let startup = Startup { config, lanes: vec![vec![cores[0]]], ort: Err(OrtMissing::default()) };
     Arc::new(Front::new(Service::new(Node::start(startup).await.unwrap()), true, limits))

@@ -115,7 +115,7 @@ MISTAKES = {
     "no_unit": (("--time", "2"), 2, ("expected a unit",)),
     "a_folder": (("--out", "."), 1, ("--out: cannot write `.`",)),
     "no_such_folder": (("--out", "none/p.jsonl"), 1, ("--out: cannot write `none/p.jsonl`",)),
-    "not_profiles": (("--out", "{readme}"), 1, ("is no file of profiles: line 1",)),
+    "not_profiles": (("--out", "{readme}"), 1, ("expected a file of profiles: line 1",)),
 }
 
 

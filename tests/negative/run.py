@@ -31,7 +31,7 @@ SLOWDOWN_MAX, SECONDS_MIN = 5.0, 0.010
 MEMORY_GROWTH_MAX = 16 * 2**20
 
 
-def ask(address: tuple[str, int], payload: bytes) -> tuple[int, bytes, float]:
+def ask(address: tuple[str, int], payload: bytes, half_close: bool = False) -> tuple[int, bytes, float]:
     """(status, body, seconds). The status is 0 if the connection was closed without a response."""
     with socket.create_connection(address, timeout=5) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -39,7 +39,7 @@ def ask(address: tuple[str, int], payload: bytes) -> tuple[int, bytes, float]:
         # The server may respond and close before it has read everything.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError, TimeoutError):
             connection.sendall(payload)
-            if payload.startswith(b"\x16") or b"\r\n\r\n" not in payload:
+            if half_close or payload.startswith(b"\x16") or b"\r\n\r\n" not in payload:
                 connection.shutdown(socket.SHUT_WR)
         received = b""
         # A server that neither responds nor closes gives status 0, which fails the case.
@@ -104,12 +104,12 @@ def run(address: tuple[str, int], grpc_address: str | None, memory) -> int:
         print("FAIL the server does not answer a good request")
         return 1
     for case in cases:
-        ask(address, case.payload)
+        ask(address, case.payload, case.half_close)
     before = memory()
     baseline = Baseline(address)
     failures, slowest, total = 0, (0.0, ""), 0
     for case in cases:
-        answers = [ask(address, case.payload) for _ in range(TRIES)]
+        answers = [ask(address, case.payload, case.half_close) for _ in range(TRIES)]
         total += TRIES
         median = statistics.median(seconds for *_, seconds in answers)
         if not case.bounded:

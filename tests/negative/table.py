@@ -18,13 +18,15 @@ INFER = "/v2/models/identity_fp32/infer"
 
 @dataclass(frozen=True)
 class Case:
-    """Bytes for one connection. `names` must occur in the error; `bounded` cases may take as long as their size."""
+    """Bytes for one connection. `names` must occur in the error; `bounded` cases may take as long as their size;
+    after those with `half_close` the client sends no more and waits."""
 
     name: str
     payload: bytes
     statuses: tuple[int, ...] = (400,)
     names: str = ""
     bounded: bool = False
+    half_close: bool = False
 
 
 def http(path: str, body: bytes = b"", method: str = "POST", length: int | str | None = None, **headers: str) -> bytes:
@@ -119,6 +121,8 @@ def wrong_fields() -> Iterator[Case]:
             [1, None],
             [2**64, 1],
             [2**32, 2**32],
+            [2**62],
+            [2**62, 1],
             [[1, 2]],
             [1] * 10_000,
         ],
@@ -134,6 +138,9 @@ def wrong_fields() -> Iterator[Case]:
             [True, False],
             [None, 1],
             [[1], [2, 3]],
+            [[1], 2],
+            [[[1]], [2]],
+            [[], [1, 2]],
             [1e39, 1],
             [{}, 1],
         ],
@@ -192,6 +199,12 @@ def wrong_binary() -> Iterator[Case]:
         yield Case(f"header-length-{length!r}", binary(sized(8), two, length=length))
     for size in (-8, "8", 1.5, 4, 12, 2**63, 2**70, True, None):
         yield Case(f"binary-size-{size!r}", binary(sized(size), two), names="binary_data_size" if size in (4, 12) else "")
+    yield Case(
+        "header-length-twice",
+        binary(sized(8), two).replace(b"\r\n\r\n", b"\r\nInference-Header-Content-Length: 5\r\n\r\n", 1),
+        names="inference-header-content-length",
+    )
+    yield Case("binary-shape-overflow", binary(sized(8, [2**62]), two), names="inputs[0].shape")
     yield Case("binary-truncated", binary(sized(8), two[:4]), names="binary_data_size")
     yield Case("binary-left-over", binary(sized(8), two + two))
     yield Case("binary-and-data", binary({"inputs": [tensor(parameters={"binary_data_size": 8})]}, two), names="inputs[0]")
@@ -228,7 +241,7 @@ def wrong_paths() -> Iterator[Case]:
         quoted = name.replace(" ", "%20").encode().decode("latin-1")
         yield Case(f"model-{name[:24]!r}", http(f"/v2/models/{quoted}/infer", body), (400, 404, 414, 431))
         yield Case(f"load-{name[:24]!r}", http(f"/v2/repository/models/{quoted}/load", b"{}"), (400, 404, 414, 431))
-    for version in ("0", "-1", "x", "99999999999999999999999", "1.0", "..", "%31"):
+    for version in ("0", "-1", "+1", "01", "", "x", "99999999999999999999999", "1.0", "..", "%31"):
         yield Case(f"version-{version}", http(f"/v2/models/versioned/versions/{version}/infer", body), (400, 404))
     yield Case("load-config-not-json", http("/v2/repository/models/digits/load", b'{"parameters": {"config": "{"}}'))
     yield Case(
@@ -292,8 +305,20 @@ def not_http() -> Iterator[Case]:
         + INFER.encode()
         + b" HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
     }.items():
-        # 0: closed without an answer, which is one to something that is not HTTP; 499: the body broke off.
-        yield Case(f"http-{name}", payload, (0, 400, 499, 505))
+        # 0: closed without an answer, which is one to something that is not HTTP.
+        yield Case(f"http-{name}", payload, (0, 400, 505))
+    for name, headers in {"none": b"", "two": b"Host: x\r\nHost: y\r\n"}.items():
+        request = b"GET /v2 HTTP/1.1\r\n" + headers + b"Connection: close\r\n\r\n"
+        yield Case(f"host-{name}", request, names="header host")
+    chunked = b"POST " + INFER.encode() + b" HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+    for name, body in {"size": b"ZZZ\r\n", "overflow": b"f" * 18 + b"\r\n", "end": b"5\r\nhelloX\r\n"}.items():
+        yield Case(f"chunked-bad-{name}", chunked + body, names="request body")
+    for name, payload in {
+        "chunked": chunked + b"5\r\nhel",
+        "sized": http(INFER, b"half", length=100),
+        "control": http("/v2/repository/index", b"half", length=100),
+    }.items():
+        yield Case(f"half-closed-{name}", payload, names="request body", half_close=True)
 
 
 def cases() -> list[Case]:

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use models::engine::{Batch, Session};
-use models::{Format, MadeUp, ModelFiles, ModelName, Version};
+use models::{Format, ModelFiles, ModelName, SampleInputs, Version};
 use oip::{Datatype, Shape, Tensor};
 use serde::Deserialize;
 
@@ -49,7 +49,7 @@ pub(crate) struct Subject {
     pub(crate) files: ModelFiles,
     /// What it must answer; none where nobody said.
     pub(crate) known: Option<Known>,
-    made_up: OnceLock<Option<MadeUp>>,
+    samples: OnceLock<Option<SampleInputs>>,
 }
 
 impl Subject {
@@ -59,8 +59,8 @@ impl Subject {
 
     /// A batch of so many rows that the model accepts.
     pub(crate) fn batch(&self, session: &mut dyn Session, rows: u32) -> Result<Batch, Stop> {
-        let made_up = self.made_up.get_or_init(|| MadeUp::of(session));
-        let batches = made_up.as_ref().and_then(|made_up| made_up.batches(rows, 1, INPUT_BYTES_MAX));
+        let samples = self.samples.get_or_init(|| SampleInputs::of(session));
+        let batches = samples.as_ref().and_then(|samples| samples.batches(rows, 1, INPUT_BYTES_MAX));
         let batch = batches.and_then(|batches| batches.into_iter().next());
         batch.ok_or_else(|| {
             Stop::Other(format!("model `{}`: no made-up input of {rows} rows runs", self.name()))
@@ -80,7 +80,7 @@ impl Subject {
             true => Some(known(folder, &reference).map_err(|error| said(&reference, &error))?),
             false => None,
         };
-        Ok(Self { files, known, made_up: OnceLock::new() })
+        Ok(Self { files, known, samples: OnceLock::new() })
     }
 }
 

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use gpulet::{CoresDevice, Device, DeviceError, Partition, PartitionSpec, PartitionWatch, allowed_cores};
 use gpulet_worker::{Hello, Limits, ProcessDevice, WorkerCommand, WorkerScope};
 use models::engine::{Batch, Session};
-use models::{Format, LoadOptions, Loader, MadeUp, ModelFiles, ModelName, Version};
+use models::{Format, LoadOptions, Loader, ModelFiles, ModelName, SampleInputs, Version};
 use oip::{Datatype, Shape, Tensor};
 
 const RUNS: usize = 2000;
@@ -60,7 +60,7 @@ fn main() -> ExitCode {
     let digits = files("digits", Format::Onnx, std::fs::read(path).unwrap());
     for rows in [1, 8, 64] {
         report(&format!("digits (tract), {rows} rows"), &here, &there, &digits, |session| {
-            MadeUp::of(session).unwrap().batches(rows, 1, 1 << 24).unwrap().remove(0)
+            SampleInputs::of(session).unwrap().batches(rows, 1, 1 << 24).unwrap().remove(0)
         });
     }
     ExitCode::SUCCESS

@@ -7,15 +7,14 @@ use bytes::{BufMut, Bytes, BytesMut};
 use crate::error::Field;
 use crate::{Datatype, InferRequest, InputTensor, Limits, ProtocolError, Shape, TensorData};
 
-/// The one input of a model that is asked with nothing but the bytes of its tensor.
+/// The only input of a model, for requests that consist of its bytes alone.
 #[derive(Clone, Copy, Debug)]
 pub struct RawInput<'a> {
     /// Name in the model's signature.
     pub name: &'a str,
     /// Element type in the model's signature.
     pub datatype: Datatype,
-    /// Extents in the model's signature, -1 where free. A batch dimension must already be 1: such a request is
-    /// a batch of one.
+    /// Extents in the model's signature, -1 where free. The batch dimension must be 1: such a request is one row.
     pub dims: &'a [i64],
 }
 
@@ -266,11 +265,11 @@ mod tests {
     }
 
     #[test]
-    fn cut_off_strings_are_found() {
+    fn truncated_strings_are_found() {
         let whole: Vec<_> = elements(b"\x01\0\0\0a\0\0\0\0").collect();
         assert_eq!(whole, [Ok(&b"a"[..]), Ok(&b""[..])]);
-        let cut: Vec<_> = elements(b"\x05\0\0\0abc").collect();
-        assert_eq!(cut, [Err(Truncated { remaining: 7 })]);
+        let truncated: Vec<_> = elements(b"\x05\0\0\0abc").collect();
+        assert_eq!(truncated, [Err(Truncated { remaining: 7 })]);
         assert_eq!(elements(b"\xff\xff\xff").count(), 1);
     }
 }

@@ -1,4 +1,4 @@
-//! Everything that can be wrong with a message, in words that name the field.
+//! Protocol errors, each naming the field at fault.
 
 use std::fmt;
 
@@ -7,20 +7,20 @@ use crate::{Datatype, Shape, ShapeError, UnknownDatatype};
 /// What a protocol error means to the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
-    /// The message breaks the protocol; sending it again is no use.
+    /// The message breaks the protocol. Sending it again does not help.
     Malformed,
-    /// The message is sound but bigger than this server takes.
+    /// The message is valid but larger than this server accepts.
     TooLarge,
-    /// The message is sound but asks for something that cannot be done.
+    /// The message is valid but asks for something that this server does not offer.
     Unsupported,
-    /// The answer is unsound, not the request: a fault of the engine.
+    /// The engine's output is invalid; the request was valid.
     BadOutput,
 }
 
 /// A message that cannot be decoded, or an answer that cannot be encoded.
 ///
-/// `field` is the path of the offending member, such as `inputs[1].shape`. Texts that came from the client are
-/// cut to a bounded length.
+/// `field` is the path of the offending member, such as `inputs[1].shape`. Text from the client is
+/// truncated.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProtocolError {
@@ -134,7 +134,7 @@ pub enum ProtocolError {
         /// The declared shape.
         shape: Shape,
     },
-    /// One element is no value of the datatype.
+    /// An element is not a value of the datatype.
     #[error("{field}: element {index} is {found}: expected {expected}")]
     Element {
         /// Path of the data.
@@ -238,7 +238,7 @@ impl ProtocolError {
     }
 }
 
-/// Where in a message something is. Cheap to pass along; becomes text only when there is an error to report.
+/// Path of a member. It becomes text only when there is an error to report.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Field<'a> {
     /// A member at the top.
@@ -265,14 +265,16 @@ impl fmt::Display for Field<'_> {
             Self::Top(name) => f.write_str(name),
             Self::Entry(list, index) => write!(f, "{list}[{index}]"),
             Self::Member(list, index, member) => write!(f, "{list}[{index}].{member}"),
-            Self::Parameter(name) => write!(f, "parameters.{}", cut(name)),
-            Self::EntryParameter(list, index, name) => write!(f, "{list}[{index}].parameters.{}", cut(name)),
+            Self::Parameter(name) => write!(f, "parameters.{}", truncate(name)),
+            Self::EntryParameter(list, index, name) => {
+                write!(f, "{list}[{index}].parameters.{}", truncate(name))
+            }
         }
     }
 }
 
-/// At most 200 bytes of a text that came from a client, so that an error is never as long as the request.
-pub(crate) fn cut(text: &str) -> &str {
+/// At most 200 bytes of a text from a client: an error must not grow with the request.
+pub(crate) fn truncate(text: &str) -> &str {
     const LIMIT: usize = 200;
     text.get(..text.floor_char_boundary(LIMIT)).unwrap_or_default()
 }
@@ -282,10 +284,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn client_texts_are_cut_at_a_character() {
+    fn client_text_is_truncated_at_a_character() {
         let long = "é".repeat(150);
-        assert_eq!(cut(&long).len(), 200);
-        assert_eq!(cut("short"), "short");
+        assert_eq!(truncate(&long).len(), 200);
+        assert_eq!(truncate("short"), "short");
         assert!(Field::Parameter(&"x".repeat(1 << 20)).to_string().len() < 256);
     }
 

@@ -1,7 +1,7 @@
-//! The small JSON bodies of the REST interface: who the server is, what its models look like, what went wrong.
+//! JSON bodies of metadata calls, the repository index and errors.
 //!
-//! Read back, they take what servers of this protocol send: members they do not know are ignored, and lists and
-//! texts that a server leaves out, or has as null, are empty.
+//! The decoders accept what other servers send: unknown members are ignored; lists and strings that are absent or null
+//! are empty.
 
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -32,10 +32,10 @@ pub struct ModelMetadata {
     /// Format and engine, such as `onnxruntime_onnx`.
     #[serde(default, deserialize_with = "or_default")]
     pub platform: String,
-    /// Inputs.
+    /// Inputs, in the order of the signature.
     #[serde(default, deserialize_with = "or_default")]
     pub inputs: Vec<TensorMetadata>,
-    /// Outputs.
+    /// Outputs, in the order of the signature.
     #[serde(default, deserialize_with = "or_default")]
     pub outputs: Vec<TensorMetadata>,
 }

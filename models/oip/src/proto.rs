@@ -1,7 +1,7 @@
 //! The protobuf messages of `inference.GRPCInferenceService`, as the `.proto` files in `proto/` describe them.
 //!
-//! `bytes` fields share the buffer that they were decoded from. The service itself is generated where it is
-//! served, from the same files, with `.inference` mapped to this module.
+//! `bytes` fields share the buffer that they were decoded from. The server generates the service from the same files,
+//! with `.inference` mapped to this module.
 
 #![expect(missing_docs, reason = "the fields are documented by the protocol; generated code repeats no docs")]
 

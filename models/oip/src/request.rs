@@ -20,7 +20,7 @@ pub enum Parameter {
 /// `parameters`, in the order they arrived.
 pub type Parameters = Vec<(String, Parameter)>;
 
-/// Where an input's elements are, or where an output's elements shall go, in a registered region.
+/// A range of a registered shared-memory region: an input's elements, or the destination of an output's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedMemoryRef {
     /// Name given when the region was registered.
@@ -51,7 +51,7 @@ pub struct InputTensor {
     pub datatype: Datatype,
     /// Extents, batch dimension included.
     pub shape: Shape,
-    /// Elements.
+    /// The elements, or where they are.
     pub data: TensorData,
     /// Parameters of this tensor other than those the protocol defines.
     pub parameters: Parameters,

@@ -4,6 +4,8 @@ use std::fmt;
 
 use smallvec::SmallVec;
 
+use crate::Datatype;
+
 /// The extents of one tensor that exists, outermost dimension first. Wildcards (`-1`) live in model
 /// signatures, never here.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -26,6 +28,14 @@ pub enum ShapeError {
     /// The element count does not fit in 64 bits.
     #[error("the number of elements overflows 64 bits")]
     Overflow,
+    /// The elements are more bytes than memory can address.
+    #[error("{shape} of {datatype}: the number of bytes overflows 63 bits")]
+    BytesOverflow {
+        /// The shape.
+        shape: Shape,
+        /// Type of the elements.
+        datatype: Datatype,
+    },
 }
 
 impl Shape {
@@ -44,6 +54,15 @@ impl Shape {
         let shape = Self(extents);
         shape.element_count().ok_or(ShapeError::Overflow)?;
         Ok(shape)
+    }
+
+    /// The same shape, if the bytes of its elements can be counted. A `BYTES` element takes 4 bytes at least.
+    pub(crate) fn holding(self, datatype: Datatype) -> Result<Self, ShapeError> {
+        let size = datatype.size().unwrap_or(size_of::<u32>()) as u64;
+        match self.element_count().and_then(|count| count.checked_mul(size)) {
+            Some(bytes) if i64::try_from(bytes).is_ok() => Ok(self),
+            _ => Err(ShapeError::BytesOverflow { shape: self, datatype }),
+        }
     }
 
     /// A shape from extents that are already known to be sound.

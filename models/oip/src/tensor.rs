@@ -16,6 +16,6 @@ pub struct Tensor {
     pub datatype: Datatype,
     /// Extents, batch dimension included.
     pub shape: Shape,
-    /// Elements.
+    /// The elements, encoded as above.
     pub data: Bytes,
 }

@@ -14,9 +14,9 @@ static FILTER: Once = Once::new();
 /// Bound on a message: engines quote whole constants.
 const MESSAGE_CHARS_MAX: usize = 600;
 
-/// Runs `work` and turns a panic into an error like any other. Engines panic on graphs and on requests' shapes
-/// that their authors did not foresee; a request must neither end a lane's thread nor fill the log with
-/// backtraces, so the message goes into the error and the process's panic hook is not called.
+/// Runs `work` and converts a panic into an error. Engines panic on graphs and shapes that their authors did not
+/// foresee. A request must not end a lane's thread or fill the log with backtraces, so the message goes into the error
+/// and the process's panic hook is not called.
 pub(super) fn guarded<T, E: Display>(work: impl FnOnce() -> Result<T, E>) -> Result<T, String> {
     FILTER.call_once(|| {
         let other = take_hook();

@@ -3,13 +3,14 @@
 //! An engine loads files into a [`Session`]; a session belongs to one lane thread and runs one batch at a
 //! time, so it needs no lock. The same model on two lanes is two sessions.
 
+use std::str::FromStr;
 use std::time::Duration;
 
 use bytes::Bytes;
 use oip::Tensor;
 
 use crate::onnx::Graph;
-use crate::{EngineFailure, Format, LoadOptions, ModelFiles, Signature};
+use crate::{EngineFailure, Format, ModelFiles, Reshape, Signature};
 
 /// Declares the engines' modules and lists them in the order in which `auto` tries them.
 macro_rules! engines {
@@ -22,7 +23,6 @@ macro_rules! engines {
 }
 
 mod guard;
-mod strings;
 
 engines![ort, tract, synthetic];
 
@@ -39,15 +39,14 @@ pub struct Batch {
 /// Why a session could not run a batch.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RunError {
-    /// The values make no sense to this model (an index out of range, a shape its graph refuses): the
-    /// client's mistake.
+    /// The client's mistake: values that the model refuses, such as an index out of range or a shape that its graph does
+    /// not take.
     #[error("{0}")]
     Input(String),
     /// The engine failed.
     #[error("{0}")]
     Engine(String),
-    /// What ran it is gone (a process that ended, a device that failed): nothing is known of the batch, and it can
-    /// run elsewhere.
+    /// The process or device that ran it failed. The outcome is unknown, and the batch can run elsewhere.
     #[error("{0}")]
     Lost(String),
 }
@@ -63,21 +62,127 @@ pub trait Session: Send {
     /// Name of the engine, for people and metrics.
     fn engine(&self) -> &'static str;
 
-    /// Time in the engine of the last run that gave results, where the session knows better than the clock of whoever
-    /// waits for it: one in another process does, which may have waited for a core there. None: that clock is right.
+    /// Time in the engine of the last successful run, for sessions that know it better than the caller's clock. A session
+    /// in another process may have waited for a core there. `None`: the caller's clock is right.
     fn took(&self) -> Option<Duration> {
         None
     }
 
-    /// Whether the first batch of each size takes much longer than those after it, as where the libraries of a GPU
-    /// choose their kernels then.
+    /// Whether the first batch of each size is much slower than later ones, as on GPUs, whose libraries choose kernels
+    /// then.
     fn settles_each_size(&self) -> bool {
         false
     }
 
-    /// Lets the next run give back working memory that earlier, larger batches left behind. Costs that run some
-    /// time.
+    /// Lets the next run release working memory of earlier, larger batches. Slows that run down.
     fn trim(&mut self) {}
+}
+
+/// Which engine is to run a model.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum EngineChoice {
+    /// The first engine that can: ONNX Runtime where its library was found, else tract.
+    #[default]
+    Auto,
+    /// This one or none.
+    Named(&'static str),
+}
+
+/// An engine name that does not exist.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown engine `{word}`: expected {expected}{}", hint.map(|h| format!(", did you mean `{h}`?")).unwrap_or_default())]
+pub struct UnknownEngine {
+    word: String,
+    expected: String,
+    hint: Option<&'static str>,
+}
+
+impl EngineChoice {
+    /// The word that configuration uses.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Named(name) => name,
+        }
+    }
+}
+
+impl FromStr for EngineChoice {
+    type Err = UnknownEngine;
+
+    fn from_str(word: &str) -> Result<Self, UnknownEngine> {
+        if word == "auto" {
+            return Ok(Self::Auto);
+        }
+        if let Some(name) = names().find(|name| *name == word) {
+            return Ok(Self::Named(name));
+        }
+        let words = || std::iter::once("auto").chain(names());
+        let expected = words().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+        let hint = words().find(|name| strsim::damerau_levenshtein(name, word) <= 2);
+        Err(UnknownEngine { word: word.chars().take(64).collect(), expected, hint })
+    }
+}
+
+/// What a session of a model turned out to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// Name of its engine; no other is tried.
+    pub engine: &'static str,
+    /// What it takes and gives.
+    pub signature: Signature,
+}
+
+/// How a model is to be loaded for one lane.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoadOptions {
+    /// Which engine.
+    pub engine: EngineChoice,
+    /// Threads that one run may use, the calling one included.
+    pub threads: usize,
+    /// Cores of the lane, the calling thread's first. Further threads are pinned to the others when there are
+    /// at least as many cores as threads.
+    pub cores: Vec<usize>,
+    /// Bound on the plans that tract keeps for one session, one for each combination of input shapes.
+    pub plan_cache: usize,
+    /// Frees a batch dimension that the file fixes at 1, and checks that the changed graph answers two rows
+    /// as it answers each.
+    pub free_batch: bool,
+    /// Largest batch. `None`: what the graph allows, up to [`DEFAULT_MAX_BATCH`](crate::DEFAULT_MAX_BATCH), if
+    /// two rows together are answered as each alone. `Some(0)`: never batched.
+    pub max_batch: Option<u32>,
+    /// Tensors whose shape for clients differs from their shape in the graph.
+    pub reshapes: Vec<Reshape>,
+    /// What an earlier session of the very same files turned out to be under these options, wherever it runs. Spares
+    /// finding it out again: decoding the graph for an engine that does that itself, and checking that batches change
+    /// no answers, which is most of the time that a further session takes.
+    pub known: Option<Known>,
+    /// The gpulet of a GPU that is to run it; `None`: the CPU. Then `threads` and `cores` are those that the thread
+    /// submitting to the gpulet may use.
+    pub accelerator: Option<ort::Cuda>,
+}
+
+impl Default for LoadOptions {
+    fn default() -> Self {
+        Self {
+            engine: EngineChoice::Auto,
+            threads: 1,
+            cores: Vec::new(),
+            plan_cache: 16,
+            free_batch: false,
+            max_batch: None,
+            reshapes: Vec::new(),
+            known: None,
+            accelerator: None,
+        }
+    }
+}
+
+impl LoadOptions {
+    /// The engine that is to run it.
+    pub(crate) fn choice(&self) -> EngineChoice {
+        self.known.as_ref().map_or(self.engine, |known| EngineChoice::Named(known.engine))
+    }
 }
 
 /// A model's content, decoded and ready for an engine.

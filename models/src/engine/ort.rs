@@ -7,6 +7,7 @@ mod cuda;
 mod library;
 mod pool;
 mod search;
+mod strings;
 mod value;
 
 use std::borrow::Cow;

@@ -1,7 +1,6 @@
 //! The `synthetic` engine: models that take as long as their description says and can fail on order.
 //!
-//! Schedulers are judged by how they use time, so most tests of the server want a model whose time is known
-//! exactly and costs no processor. A `model.toml` in a version's folder makes one:
+//! Most tests of the server want a model that takes an exactly known time and no processor. A `model.toml` in a version's folder makes one:
 //!
 //! ```toml
 //! max_batch = 8                 # 0 or absent: no batch dimension

@@ -129,7 +129,7 @@ impl TractSession {
         let made = guarded(|| plan::symbolic_batch(template, &self.signature));
         let plan = made.inspect_err(|error| tracing::debug!(self.model, error, "batch cannot be symbolic")).ok()?;
         if mixes_rows(single, &plan, &self.signature)? {
-            // Whether its rows are batched must not depend on how long they took: whoever checks has to find out.
+            // Whether rows are batched must not depend on how long they took: the loader's check decides.
             return Some(plan);
         }
         let together = fastest(|| run_plan(&plan, &many, &self.signature))?;

@@ -1,4 +1,4 @@
-//! Both engines on small graphs. What needs ONNX Runtime says so when there is none on the machine.
+//! Both engines on small graphs. Tests of `ort` say so when ONNX Runtime is not found.
 
 use bytes::Bytes;
 use oip::{Datatype, Shape, Tensor};
@@ -9,9 +9,9 @@ use super::*;
 use crate::engine::ort::{Environment, discover};
 use crate::engine::{Batch, RunError};
 use crate::onnx::fixture::{Builder, D, matmul};
-use crate::{Dim, Signature, give_way, release_unused_memory};
+use crate::{Dim, Signature, enter_background, release_unused_memory};
 
-/// ONNX Runtime from this process's environment; says why when there is none.
+/// ONNX Runtime from this process's environment; prints why when it is not found.
 pub(crate) fn loader() -> Loader {
     let variable = |name: &str| std::env::var_os(name);
     let environment = Environment {
@@ -157,7 +157,7 @@ fn whole_numbers_booleans_and_scalars_keep_their_types() {
         assert_eq!(outputs[0].datatype, Datatype::Int64);
         assert_eq!(outputs[0].data.as_ref(), [1_i64.to_le_bytes(), 0_i64.to_le_bytes()].concat(), "{engine}");
         assert_eq!((outputs[1].datatype, outputs[1].data.as_ref()), (Datatype::Bool, &[0_u8][..]));
-        assert!(matches!(session.run(&inputs(2)), Err(RunError::Input(_))), "{engine}: 2 is no boolean");
+        assert!(matches!(session.run(&inputs(2)), Err(RunError::Input(_))), "{engine}: 2 is not a boolean");
     }
 }
 
@@ -209,7 +209,7 @@ fn several_threads_on_their_cores_give_the_same_answer() {
 }
 
 #[test]
-fn who_helps_a_session_never_gives_way_whoever_loaded_it() {
+fn helpers_of_a_session_keep_their_priority_when_a_background_thread_loads_it() {
     let loader = loader();
     if loader.ort.is_err() {
         return;
@@ -222,7 +222,7 @@ fn who_helps_a_session_never_gives_way_whoever_loaded_it() {
     };
     let (_, own) = niceness("/proc/thread-self".into()).unwrap();
     let load = || {
-        give_way().unwrap();
+        enter_background().unwrap();
         loader.load(&matmul(D::N(1)).files(), &LoadOptions { threads: 2, ..named("ort") }).unwrap()
     };
     let session = std::thread::scope(|scope| scope.spawn(load).join().unwrap());
@@ -251,8 +251,53 @@ fn strings_pass_through() {
         };
         let words: &[u8] = b"\x02\0\0\0ab\x03\0\0\0c\xc3\xa4";
         assert_eq!(ask(words).unwrap()[0].data, words, "{engine}");
-        assert!(matches!(ask(b"\x01\0\0\0\xff\0\0\0\0"), Err(RunError::Input(_))), "{engine}: not UTF-8");
+        let any_bytes: &[u8] = b"\x04\0\0\0\xff\0a\0\0\0\0\0";
+        match engine {
+            "ort" => assert_eq!(ask(any_bytes).unwrap()[0].data, any_bytes),
+            other => assert!(matches!(ask(any_bytes), Err(RunError::Input(_))), "{other} takes only UTF-8"),
+        }
     }
+}
+
+#[test]
+fn clients_see_the_shapes_of_the_configuration_and_the_graph_those_of_reshape() {
+    let loader = loader();
+    let graph = matmul(D::S("batch"));
+    let config = |text: &str| {
+        let name = crate::ModelName::new("made").unwrap();
+        let pbtxt = crate::repository::Pbtxt::parse(&name, text).unwrap();
+        let signature = inspect(&graph.clone().files(), &LoadOptions::default()).unwrap();
+        crate::EffectiveConfig::resolve(&name, Some(&pbtxt), &crate::ModelSettings::default(), &signature)
+    };
+    let text = "max_batch_size: 4
+        input { name: \"x\" data_type: TYPE_FP32 dims: [1, 3] reshape { shape: [3] } }
+        output { name: \"y\" data_type: TYPE_FP32 dims: [2, 1] reshape { shape: [2] } }";
+    for engine in engines(&loader) {
+        let options = LoadOptions {
+            engine: EngineChoice::Named(engine),
+            ..config(text).unwrap().load_options(1, Vec::new())
+        };
+        let mut session = loader.load(&graph.clone().files(), &options).unwrap();
+        let signature = session.signature().clone();
+        let dims = |spec: &crate::TensorSpec| spec.dims.iter().map(|dim| dim.to_wire()).collect::<Vec<_>>();
+        assert_eq!(
+            (dims(&signature.inputs[0]), dims(&signature.outputs[0])),
+            (vec![-1, 1, 3], vec![-1, 2, 1])
+        );
+        assert_eq!(inspect(&graph.clone().files(), &options).unwrap(), signature, "without loading");
+        let known = Some(Known { engine, signature });
+        let mut second = loader.load(&graph.clone().files(), &LoadOptions { known, ..options }).unwrap();
+        for session in [&mut session, &mut second] {
+            let input = floats("x", &[2, 1, 3], &[1.0, 0.0, 0.0, 0.0, 0.0, 1.0]);
+            let outputs = session.run(&batch(input, 2)).unwrap();
+            assert_eq!(outputs[0].shape, Shape::from_extents(&[2, 2, 1]), "{engine}");
+            assert_eq!(values(&outputs[0]), [1.0, 2.0, 5.0, 6.0], "{engine}");
+        }
+    }
+    let error =
+        config(&text.replace("dims: [1, 3] reshape { shape: [3] }", "dims: [2, 2] reshape { shape: [4] }"));
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("input `x`: reshape: is [4]: the graph has [3] without the batch"), "{error}");
 }
 
 proptest! {

@@ -1,4 +1,4 @@
-//! Weights kept in files beside the graph.
+//! Weights in files other than the graph's.
 
 use std::path::{Component, Path};
 
@@ -54,7 +54,8 @@ fn check_tensor(files: &ModelFiles, tensor: &pb::TensorProto) -> Result<(), Stri
         .join(location)
         .canonicalize()
         .map_err(|error| format!("location `{location}` cannot be opened: {error}"))?;
-    let folder = folder.canonicalize().map_err(|error| format!("the version's folder is gone: {error}"))?;
+    let folder =
+        folder.canonicalize().map_err(|error| format!("the version's folder cannot be opened: {error}"))?;
     if !path.starts_with(&folder) {
         return Err(format!("location `{location}` is a link that leaves the version's folder"));
     }

@@ -50,8 +50,8 @@ impl GraphTensor {
 }
 
 impl Graph {
-    /// Decodes a whole file. A file cut off anywhere is refused: a cut inside a message fails to decode, and one
-    /// between two top-level messages loses the graph or the operator sets, which come last but for metadata.
+    /// Decodes a whole file. Truncated files are refused: a truncated message fails to decode, and a file that ends
+    /// between two top-level messages lacks the graph or the operator sets, which come last except for metadata.
     pub(crate) fn decode(files: &ModelFiles) -> Result<Self, LoadError> {
         let model = files.name.to_string();
         let incomplete = |reason: String| LoadError::Files { model: model.clone(), reason };

@@ -18,8 +18,8 @@
 //! half-copied; its file then does not decode, the version is reported as unavailable with that reason, and
 //! the next load tries again.
 //!
-//! **Confinement.** Every file is checked after it was opened: whatever links or renames happen meanwhile, a
-//! file that lies outside the repository is not read.
+//! **Confinement.** Every file is checked after it was opened. A file outside the repository is never read, even if links or
+//! names change at the same time.
 
 mod confined;
 mod pbtxt;

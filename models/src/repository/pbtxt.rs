@@ -14,9 +14,10 @@ use std::time::Duration;
 use oip::Datatype;
 use oip::proto::model_config::SchedulingChoice;
 use oip::proto::model_version_policy::PolicyChoice;
-use oip::proto::{self, ModelConfig};
+use oip::proto::{self, ModelConfig, ModelTensorReshape};
 use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor};
 
+use crate::reshape::agree;
 use crate::{ConfigError, EngineChoice, ModelName, Version, VersionPolicy};
 use text::{mentions, unsupported, with_colons};
 use warm_up::warm_ups;
@@ -73,6 +74,8 @@ pub struct TensorDeclaration {
     pub datatype: Datatype,
     /// Dimensions, without the batch when `max_batch_size` is above 0; -1 is free.
     pub dims: Vec<i64>,
+    /// Dimensions in the graph, where they differ from `dims`; they hold the same elements.
+    pub reshape: Option<Vec<i64>>,
     /// File with a label for each index of this output.
     pub label_filename: Option<String>,
 }
@@ -132,19 +135,14 @@ impl Pbtxt {
             inputs: source
                 .input
                 .iter()
-                .map(|input| declaration("input", &input.name, input.data_type, &input.dims, ""))
+                .map(|i| declaration("input", &i.name, i.data_type, &i.dims, i.reshape.as_ref(), ""))
                 .collect::<Result<_, _>>()?,
             outputs: source
                 .output
                 .iter()
-                .map(|output| {
-                    declaration(
-                        "output",
-                        &output.name,
-                        output.data_type,
-                        &output.dims,
-                        &output.label_filename,
-                    )
+                .map(|o| {
+                    let (reshape, labels) = (o.reshape.as_ref(), &o.label_filename);
+                    declaration("output", &o.name, o.data_type, &o.dims, reshape, labels)
                 })
                 .collect::<Result<_, _>>()?,
             versions: versions(&source)?,
@@ -194,20 +192,31 @@ fn declaration(
     name: &str,
     data_type: i32,
     dims: &[i64],
+    reshape: Option<&ModelTensorReshape>,
     labels: &str,
 ) -> Result<TensorDeclaration, (String, String)> {
     let path = |field: &str| format!("{kind} `{name}`: {field}");
     if name.is_empty() {
         return Err((format!("{kind}.name"), "is missing".to_owned()));
     }
-    if let Some(dim) = dims.iter().find(|&&dim| dim < -1 || dim == 0) {
-        return Err((path("dims"), format!("has {dim}: expected -1 or 1 and more")));
+    let reshape = reshape.map(|reshape| reshape.shape.clone());
+    for (field, dims) in [("dims", Some(dims)), ("reshape", reshape.as_deref())] {
+        if let Some(dim) = dims.and_then(|dims| dims.iter().find(|&&dim| dim < -1 || dim == 0)) {
+            return Err((path(field), format!("has {dim}: expected -1 or 1 and more")));
+        }
+    }
+    if let Some(reshape) = &reshape
+        && !agree(dims, reshape)
+    {
+        let reason = format!("is {reshape:?}: expected a shape with as many elements as dims {dims:?}");
+        return Err((path("reshape"), reason));
     }
     Ok(TensorDeclaration {
         name: name.to_owned(),
         datatype: datatype(data_type)
             .ok_or_else(|| (path("data_type"), "is missing or invalid".to_owned()))?,
         dims: dims.to_vec(),
+        reshape,
         label_filename: filename(&path("label_filename"), labels)?,
     })
 }

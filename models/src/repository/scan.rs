@@ -55,7 +55,7 @@ pub struct Found {
 pub struct Ignored {
     /// Its path inside the repository.
     pub entry: String,
-    /// Why.
+    /// Why it is not served.
     pub reason: String,
 }
 
@@ -111,7 +111,7 @@ impl Repository {
         let mut versions = Vec::new();
         for inner in list(folder)? {
             let Some(version) = Version::parse(&inner) else {
-                // Anything else beside the versions is the publisher's business, except a near miss.
+                // Other entries are ignored silently, except a near miss.
                 if inner.bytes().all(|b| b.is_ascii_digit()) {
                     let reason = "is not a version: expected a number of 1 or more without leading zeros";
                     snapshot

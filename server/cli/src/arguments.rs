@@ -1,4 +1,4 @@
-//! Options of the commands that need no module of their own.
+//! Options of `check`, `doctor` and `models`.
 
 use clap::{Args, Subcommand};
 use node::config::ConfigArgs;
@@ -6,13 +6,13 @@ use node::config::ConfigArgs;
 /// Options of `check`.
 #[derive(Args, Clone, Debug, Default)]
 pub struct CheckArgs {
-    /// Configuration.
+    /// Where the configuration comes from.
     #[command(flatten)]
     pub config: ConfigArgs,
     /// Also load every model with its engine.
     #[arg(long)]
     pub load: bool,
-    /// Answer in JSON.
+    /// Print the result as JSON.
     #[arg(long)]
     pub json: bool,
 }
@@ -20,10 +20,10 @@ pub struct CheckArgs {
 /// Options of `doctor`.
 #[derive(Args, Clone, Debug, Default)]
 pub struct DoctorArgs {
-    /// Configuration.
+    /// Where the configuration comes from.
     #[command(flatten)]
     pub config: ConfigArgs,
-    /// Answer in JSON.
+    /// Print the result as JSON.
     #[arg(long)]
     pub json: bool,
 }
@@ -34,7 +34,7 @@ pub struct ModelsArgs {
     /// Address of the server's REST interface.
     #[arg(long, short, value_name = "ADDRESS", default_value = "127.0.0.1:8000")]
     pub server: String,
-    /// Answer in JSON.
+    /// Print the result as JSON.
     #[arg(long)]
     pub json: bool,
     /// What to do; `list` if left out.
@@ -45,16 +45,16 @@ pub struct ModelsArgs {
 /// What to do with a server's models.
 #[derive(Clone, Debug, Subcommand)]
 pub enum ModelsAction {
-    /// All models of the repository, and their state.
+    /// List all models of the repository with their state.
     List,
     /// Load or reload a model; the old version serves until the new one is ready.
     Load {
-        /// Its name.
+        /// Name of the model.
         model: String,
     },
     /// Unload a model; queued requests are answered first.
     Unload {
-        /// Its name.
+        /// Name of the model.
         model: String,
     },
 }

@@ -200,25 +200,25 @@ mod tests {
     fn every_broken_model_is_named() {
         let remarks = remarks_on(
             |root| {
-                bundled(root, "cut", &node::bundled::MODEL[..1000]);
+                bundled(root, "truncated", &node::bundled::MODEL[..1000]);
                 fs::create_dir(root.join("empty")).unwrap();
                 bundled(root, "good", node::bundled::MODEL);
                 bundled(root, "policy", node::bundled::MODEL);
                 bundled(root, "declared", node::bundled::MODEL);
                 fs::write(root.join("declared/config.pbtxt"), "sequence_batching { }").unwrap();
             },
-            "[models.good]\nversions = [4]\n[models.gone]\nslo = \"5ms\"\n[models.policy]\nbatching = { policy = \"grady\" }",
+            "[models.good]\nversions = [4]\n[models.missing]\nslo = \"5ms\"\n[models.policy]\nbatching = { policy = \"grady\" }",
             false,
         );
         let found: Vec<_> = remarks.iter().map(|remark| (remark.kind, remark.place.as_str())).collect();
         let expected = [
-            ("note", "models.gone"),
-            ("error", "cut/1"),
+            ("note", "models.missing"),
             ("error", "declared"),
             ("error", "empty"),
             ("error", "models.good.versions"),
             ("error", "good"),
             ("error", "policy/1"),
+            ("error", "truncated/1"),
         ];
         assert_eq!(found, expected, "{remarks:?}");
     }

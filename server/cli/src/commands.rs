@@ -16,14 +16,13 @@ use crate::simulate::arguments::{ARENA_EXAMPLES, ArenaArgs, SimulateArgs, simula
 use crate::{check, doctor, load, models_command, parity, plan, profile, simulate};
 
 /// Examples of the tools for `tessera --help`.
-pub const EXAMPLES: &str =
-    "  tessera check --repository ./models --load       say what is wrong before serving
-  tessera models list                              ask a running server
-  tessera doctor                                   devices, engines, ports: what was found
-  tessera plan problem.toml --explain              how few devices your objectives need, and why
-  tessera profile --repository ./models            how long batches take on this machine
-  tessera simulate workload.toml --compare         what every policy would make of your traffic
-  tessera load workload.toml --report load.html    the same traffic against a live server
+pub const EXAMPLES: &str = "  tessera check --repository ./models --load       find mistakes before serving
+  tessera models list                              list the models of a running server
+  tessera doctor                                   show the devices, engines and ports found
+  tessera plan problem.toml --explain              find the fewest devices for your objectives, and why
+  tessera profile --repository ./models            measure batch times on this machine
+  tessera simulate workload.toml --compare         compare all policies on your traffic
+  tessera load workload.toml --report load.html    send the same traffic to a live server
 ";
 
 const CHECK_EXAMPLES: &str = "\
@@ -31,7 +30,7 @@ Examples:
   tessera check --config tessera.toml
   tessera check --repository ./models --load --json
 
-Exit code 0: nothing is wrong. 1: something is, and every mistake is listed with its place.";
+Exit code 0: no mistakes. 1: mistakes, each listed with its place.";
 
 const MODELS_EXAMPLES: &str = "\
 Examples:
@@ -42,30 +41,30 @@ Examples:
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Say what is wrong with a configuration and a repository, without serving.
+    /// Find mistakes in a configuration and a repository, without serving.
     #[command(after_help = CHECK_EXAMPLES)]
     Check(CheckArgs),
-    /// Show what devices, engines and ports were found, which were not, and why.
+    /// Show which devices, engines and ports were found, which were not, and why.
     Doctor(DoctorArgs),
     /// List, load and unload models on a running server.
     #[command(after_help = MODELS_EXAMPLES)]
     Models(ModelsArgs),
-    /// Measure how long batches of each model take on this machine's cores; resumable.
+    /// Measure how long batches of each model take on this machine's cores. Can be resumed.
     #[command(after_help = PROFILE_EXAMPLES)]
     Profile(Box<ProfileArgs>),
-    /// Find how few devices keep every objective: gpulets, batches, devices needed, and why.
+    /// Find the fewest devices that keep every objective: gpulets, batch sizes, and why.
     #[command(after_help = plan_examples())]
     Plan(Box<PlanArgs>),
-    /// Run a workload through the scheduler in virtual time: goodput, latency, capacity, policies compared.
+    /// Run a workload through the scheduler in virtual time: goodput, latency, capacity, comparison of policies.
     #[command(after_help = simulate_examples())]
     Simulate(SimulateArgs),
-    /// Rank all policies on the standard workloads, and write the page that shows it.
+    /// Rank all policies on the standard workloads and write the page with the results.
     #[command(after_help = ARENA_EXAMPLES)]
     Arena(ArenaArgs),
-    /// Send a workload to a live server, measure every answer against its objective, find its capacity.
+    /// Send a workload to a live server, measure latency and goodput, find its capacity.
     #[command(after_help = LOAD_EXAMPLES)]
     Load(Box<LoadArgs>),
-    /// Set the simulator beside a live server: the same workload through both.
+    /// Compare the simulator with a live server on the same workload.
     #[command(after_help = PARITY_EXAMPLES)]
     Parity(Box<ParityArgs>),
     /// Print a completion script for a shell.

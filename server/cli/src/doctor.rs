@@ -171,7 +171,7 @@ fn ort(config: Option<&Config>, surroundings: &Surroundings) -> Finding {
             finding("engine ort", Verdict::Ok, detail)
         }
         Err(missing) => {
-            // Only a library that somebody named is missed.
+            // Only a library that was configured counts as missing.
             let named = configured.is_some() || surroundings.ort.ort_dylib_path.is_some();
             let verdict = if named { Verdict::Problem } else { Verdict::Absent };
             let hint = "; `pip install onnxruntime` (1.31 or later) gives one";

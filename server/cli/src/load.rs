@@ -97,7 +97,7 @@ fn exit_code(report: &Report) -> ExitCode {
     }
 }
 
-/// The command that was given, for whoever wants to do the same.
+/// The command line, to repeat the run.
 fn command(surroundings: &Surroundings) -> String {
     let words = surroundings.command_line.iter().skip(1).map(|word| crate::simulate::quoted(word));
     std::iter::once("tessera".to_owned()).chain(words).collect::<Vec<_>>().join(" ")

@@ -14,16 +14,16 @@ use tokio::net::TcpStream;
 
 use crate::arguments::{ModelsAction, ModelsArgs};
 
-/// Loading a large model takes a while; nothing takes longer.
-const PATIENCE: Duration = Duration::from_secs(600);
-/// Largest answer that is read.
+/// Timeout of a call: loading a large model is the slowest.
+const TIMEOUT: Duration = Duration::from_secs(600);
+/// Largest response that is read.
 const ANSWER_BYTES: usize = 16 << 20;
 
 /// Asks the server and shows its answer.
 pub fn run(arguments: &ModelsArgs) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        tokio::time::timeout(PATIENCE, ask(arguments)).await.context("the server did not answer in time")?
+        tokio::time::timeout(TIMEOUT, ask(arguments)).await.context("the server did not answer in time")?
     })
 }
 
@@ -66,7 +66,7 @@ pub fn load(server: &str, model: &str) -> anyhow::Result<()> {
         model.parse().map_err(|error| anyhow::anyhow!("model `{model}`: {error}"))?;
     let path = format!("/v2/repository/models/{name}/load");
     let loaded = runtime.block_on(async {
-        tokio::time::timeout(PATIENCE, post(server, &path))
+        tokio::time::timeout(TIMEOUT, post(server, &path))
             .await
             .context("the server did not answer in time")?
     });

@@ -40,7 +40,7 @@ pub fn run(arguments: &ParityArgs, surroundings: &Surroundings) -> anyhow::Resul
     }
     anyhow::ensure!(
         workload.partition.is_none(),
-        "{}: [devices]: the server that is started here cuts none: expected lanes",
+        "{}: [devices]: not supported here: expected a workload with [lanes]",
         workload.name
     );
     let line = Line::new(surroundings.stderr_is_terminal);

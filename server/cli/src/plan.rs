@@ -2,16 +2,16 @@
 //!
 //! The decisions are `gpulet-core`'s; what is said about a plan is the word of its judge, and not the planner's own.
 
-mod answer;
 pub mod arguments;
 mod document;
 mod explain;
+mod explanation;
+mod format;
 mod json;
 mod picture;
 pub mod reading;
-mod story;
+mod report;
 mod study;
-mod words;
 
 use std::process::ExitCode;
 
@@ -49,7 +49,7 @@ pub fn run(arguments: &PlanArgs) -> anyhow::Result<ExitCode> {
             None => output::complain(&format!("`{}` is not written, for there is no plan", path.display())),
         }
     }
-    let sound = answer::best(&study).is_some_and(|(_, planned)| planned.judgement.is_sound());
+    let sound = report::best(&study).is_some_and(|(_, planned)| planned.judgement.is_sound());
     Ok(if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -68,21 +68,21 @@ fn policies(arguments: &PlanArgs) -> Vec<Policy> {
 }
 
 fn answer(arguments: &PlanArgs, question: &Question, study: &Study) -> anyhow::Result<String> {
-    let best = answer::best(study).filter(|_| arguments.explain);
+    let best = report::best(study).filter(|_| arguments.explain);
     let explained = best.map(|(_, planned)| explain::explain(question, &planned.plan));
     if arguments.json {
         return Ok(json::json(question, study, explained.as_deref())? + "\n");
     }
-    let mut text = answer::text(question, study);
+    let mut text = report::text(question, study);
     if let (Some((_, planned)), Some(explained)) = (best, explained) {
-        text.push_str(&story::story(question, &planned.plan, &explained));
+        text.push_str(&explanation::text(question, &planned.plan, &explained));
     }
     Ok(text)
 }
 
 /// The best plan as a picture; none without one.
 fn drawn(question: &Question, study: &Study) -> Option<String> {
-    let (entry, planned) = answer::best(study)?;
+    let (entry, planned) = report::best(study)?;
     Some(picture::picture(question, entry.policy.name(), planned))
 }
 

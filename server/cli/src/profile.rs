@@ -1,24 +1,23 @@
-//! `tessera profile`: how long batches of each model take on this machine's cores, measured, into a file that
-//! `tessera plan` plans with.
+//! `tessera profile` measures how long batches of each model take on this machine's cores, for `tessera plan`.
 //!
-//! A model runs as a lane of `tessera serve` would run it: same engine, same options, same pinning. What is in the file
-//! already is not measured again, so a run that was stopped goes on where it was.
+//! A model runs as in a lane of `tessera serve`: with the same engine, options and pinning. Cells that are in the file
+//! are not measured again, so an interrupted run resumes where it stopped.
 
-mod answer;
+mod aggressors;
 pub mod arguments;
-mod bar;
 mod bench;
-mod beside;
+mod contention;
+mod cpu_wait;
 mod grid;
 mod machine;
-mod neighbours;
 mod page;
+mod progress;
 mod record;
 mod repeat;
+mod report;
 mod resident;
 mod runs;
 mod subjects;
-mod waiting;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -33,20 +32,31 @@ use node::output;
 use node::surroundings::Surroundings;
 
 use crate::load::interruption;
-use answer::Answer;
 use arguments::ProfileArgs;
-use bar::Bar;
-use bench::{Bench, Desk, Findings, Halt};
+use bench::{Bench, Findings, Recorder};
 use machine::Machine;
+use progress::Bar;
+use report::Report;
 
 pub use machine::DEVICE;
 use record::Record;
 use subjects::{Failure, Subject};
 
-/// Exit code of a run that was stopped from outside, as shells have it.
+/// Exit code after Ctrl-C, as in shells.
 const INTERRUPTED: u8 = 130;
 
-/// Measures what is missing, and answers with all that is asked for.
+/// Why a model was not measured to the end.
+#[derive(Debug)]
+pub enum Halt {
+    /// The run was interrupted.
+    Stopped,
+    /// The model cannot be measured completely.
+    Failed(String),
+    /// The file cannot be written.
+    Lost(anyhow::Error),
+}
+
+/// Measures missing cells and prints the report.
 pub fn run(
     config: &Config,
     arguments: &ProfileArgs,
@@ -82,10 +92,10 @@ fn profile(
     arguments: &ProfileArgs,
     surroundings: &Surroundings,
     stop: &AtomicBool,
-) -> anyhow::Result<Answer> {
+) -> anyhow::Result<Report> {
     let machine = Machine::here()?;
     let cores = grid::cores(&arguments.cores, machine.units()).map_err(anyhow::Error::msg)?;
-    let beside = arguments.neighbours.then(|| fewest(&cores, machine.units())).transpose()?;
+    let contention = arguments.contention.then(|| fewest(&cores, machine.units())).transpose()?;
     let source = match &config.repository.path {
         Some(path) => Source::Folder(Repository::open(path)?),
         None => Source::Embedded,
@@ -106,51 +116,51 @@ fn profile(
     }
     let mut bar = Bar::new(surroundings.stderr_is_terminal);
     let mut findings = Findings::default();
-    let mut desk = Desk { record: &mut record, bar: &mut bar, findings: &mut findings };
-    let wanted = Wanted { cores: &cores, beside };
-    let interrupted = measure(&bench, &subjects, wanted, &mut desk, &mut failed);
+    let mut recorder = Recorder { record: &mut record, bar: &mut bar, findings: &mut findings };
+    let wanted = Wanted { cores: &cores, contention };
+    let interrupted = measure(&bench, &subjects, wanted, &mut recorder, &mut failed);
     bar.clear();
-    Ok(Answer::new(&arguments.out, &machine, &subjects, &record, findings, failed, interrupted?))
+    Ok(Report::new(&arguments.out, &machine, &subjects, &record, findings, failed, interrupted?))
 }
 
-/// The fewest of these numbers of cores, which must leave some for neighbours.
+/// The smallest of these numbers of cores, which must leave a core for the synthetic load.
 fn fewest(cores: &[u32], there: u32) -> anyhow::Result<u32> {
     let fewest = cores.first().copied().unwrap_or(there);
     anyhow::ensure!(
         fewest < there,
-        "--neighbours: batches on {} leave none of the {there} that this process may use: expected one core more at \
-         least, or --cores with fewer",
+        "--contention: expected a free core, got batches on {} and {there} cores that this process may use: give it more \
+         cores, or name fewer with --cores",
         bench::cores_words(fewest)
     );
     Ok(fewest)
 }
 
-/// What is to be in the file.
+/// What to measure.
 #[derive(Clone, Copy)]
 struct Wanted<'a> {
     /// Numbers of cores, ascending.
     cores: &'a [u32],
-    /// The number of cores on which batches are measured beside neighbours too.
-    beside: Option<u32>,
+    /// Number of cores on which batches are also measured under contention.
+    contention: Option<u32>,
 }
 
-/// Measures all that is missing; whether somebody stopped it.
+/// Measures missing cells. Returns true if it was interrupted.
 fn measure(
     bench: &Bench<'_>,
     subjects: &[Subject],
     wanted: Wanted<'_>,
-    desk: &mut Desk<'_>,
+    recorder: &mut Recorder<'_>,
     failed: &mut Vec<Failure>,
 ) -> anyhow::Result<bool> {
     let passes: Vec<_> =
-        subjects.iter().map(|subject| (subject, missing(subject, wanted, desk.record))).collect();
+        subjects.iter().map(|subject| (subject, missing(subject, wanted, recorder.record))).collect();
     let cells = |passes: &[Pass]| passes.iter().map(|pass| pass.batches.len()).sum::<usize>();
-    desk.bar.expect(passes.iter().map(|(_, passes)| cells(passes)).sum());
+    recorder.bar.expect(passes.iter().map(|(_, passes)| cells(passes)).sum());
     for (subject, passes) in passes {
-        for Pass { units, batches, is_beside } in &passes {
-            let measured = match is_beside {
-                false => bench.measure(subject, *units, batches, desk),
-                true => bench.measure_beside(subject, *units, batches, desk),
+        for Pass { units, batches, under_contention } in &passes {
+            let measured = match under_contention {
+                false => bench.measure(subject, *units, batches, recorder),
+                true => bench.measure_contention(subject, *units, batches, recorder),
             };
             match measured {
                 Ok(()) => {}
@@ -158,7 +168,7 @@ fn measure(
                 Err(Halt::Lost(error)) => return Err(error),
                 Err(Halt::Failed(reason)) => {
                     failed.push(Failure { model: subject.name.to_string(), reason });
-                    desk.bar.skip(cells(&missing(subject, wanted, desk.record)));
+                    recorder.bar.skip(cells(&missing(subject, wanted, recorder.record)));
                     break;
                 }
             }
@@ -167,27 +177,27 @@ fn measure(
     Ok(false)
 }
 
-/// Batches to be measured on one number of cores.
+/// Batches to measure on one number of cores.
 struct Pass {
     units: u32,
     batches: Vec<u32>,
-    /// Beside neighbours, or alone.
-    is_beside: bool,
+    /// Under contention, or solo.
+    under_contention: bool,
 }
 
 fn missing(subject: &Subject, wanted: Wanted<'_>, record: &Record) -> Vec<Pass> {
     let batches = || subject.batches.iter().copied();
     let there = record.cells(subject.name.as_str());
-    let alone = wanted.cores.iter().map(|&units| {
+    let solo = wanted.cores.iter().map(|&units| {
         let missing = batches().filter(|&batch| !there.contains(&(batch, units)));
-        Pass { units, batches: missing.collect(), is_beside: false }
+        Pass { units, batches: missing.collect(), under_contention: false }
     });
-    let neighbours = record.neighbours(subject.name.as_str());
-    let beside = wanted.beside.map(|units| {
-        let known = |batch| beside::NEIGHBOURS.iter().all(|one| neighbours.contains(&(batch, units, *one)));
-        Pass { units, batches: batches().filter(|&batch| !known(batch)).collect(), is_beside: true }
+    let measured = record.contention(subject.name.as_str());
+    let contention = wanted.contention.map(|units| {
+        let known = |batch| contention::AGGRESSORS.iter().all(|one| measured.contains(&(batch, units, *one)));
+        Pass { units, batches: batches().filter(|&batch| !known(batch)).collect(), under_contention: true }
     });
-    let passes = alone.chain(beside);
+    let passes = solo.chain(contention);
     passes.filter(|pass| !pass.batches.is_empty()).collect()
 }
 

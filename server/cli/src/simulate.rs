@@ -1,11 +1,11 @@
 //! `tessera simulate`: a workload through the decision code in virtual time, for one policy or for all.
 
-pub mod answer;
 pub mod arena;
 pub mod arguments;
+pub mod candidate;
 mod devices;
-pub mod entrant;
 pub mod reading;
+pub mod report;
 pub mod runs;
 pub mod study;
 
@@ -21,23 +21,23 @@ use node::surroundings::Surroundings;
 use sim::page::{Contender, Page};
 
 use arguments::SimulateArgs;
-use entrant::Entrant;
+use candidate::Candidate;
 use runs::Bar;
-use study::{Question, Study};
+use study::{Query, Study};
 
 /// The policy that is simulated unless another is named: the server's default.
 pub const DEFAULT_POLICY: &str = "deadline";
 
-/// Simulates and answers.
+/// Simulates and prints the report.
 pub fn run(arguments: &SimulateArgs, surroundings: &Surroundings) -> anyhow::Result<ExitCode> {
     let study = study(arguments, surroundings.stderr_is_terminal)?;
     if let Some(path) = &arguments.report {
         write_report(&study, &command(arguments), path)?;
     }
     if arguments.json {
-        output::line(&answer::json(&study)?);
+        output::line(&report::json(&study)?);
     } else {
-        output::write(answer::text(&study).as_bytes());
+        output::write(report::text(&study).as_bytes());
         if let Some(path) = &arguments.report {
             output::line(&format!("page: {}", path.display()));
         }
@@ -51,17 +51,17 @@ fn study(arguments: &SimulateArgs, show_bar: bool) -> anyhow::Result<Study> {
     check_words("--placement", &arguments.placement, Policy::NAMES, &workload)?;
     let scalers: Vec<&str> = SCALERS.iter().map(|(word, _)| *word).collect();
     check_words("--scaling", &arguments.scaling, &scalers, &workload)?;
-    let mut entrants =
-        entrants(arguments, &workload).map_err(|problem| anyhow::anyhow!("--policy: {problem}"))?;
-    for entrant in &mut entrants {
-        entrant.setup.max_events = arguments.max_events;
+    let mut candidates =
+        candidates(arguments, &workload).map_err(|problem| anyhow::anyhow!("--policy: {problem}"))?;
+    for candidate in &mut candidates {
+        candidate.setup.max_events = arguments.max_events;
         if arguments.check {
-            entrant.setup = entrant.setup.clone().checked();
+            candidate.setup = candidate.setup.clone().checked();
         }
     }
-    let question = Question {
+    let query = Query {
         workload: &workload,
-        entrants: &entrants,
+        candidates: &candidates,
         seeds: arguments.seeds,
         scales: if arguments.report.is_some() { &study::SCALES } else { &[] },
         capacity_seeds: if arguments.find_capacity { usize::MAX } else { 0 },
@@ -69,13 +69,13 @@ fn study(arguments: &SimulateArgs, show_bar: bool) -> anyhow::Result<Study> {
     };
     let bar = Bar::new(show_bar);
     bar.say(format!("simulating {}", workload.name));
-    bar.expect(study::runs(&question));
-    let found = study::answer(&question, &bar);
+    bar.expect(study::runs(&query));
+    let found = study::run(&query, &bar);
     bar.clear();
     Ok(found?)
 }
 
-/// Refuses words of plans that are none, or that nobody asks.
+/// Refuses unknown names of policies, and any where the workload has no devices.
 fn check_words(
     flag: &str,
     words: &[String],
@@ -84,7 +84,7 @@ fn check_words(
 ) -> anyhow::Result<()> {
     anyhow::ensure!(
         words.is_empty() || workload.partition.is_some(),
-        "{flag}: the workload cuts no devices: expected one with [devices] and [partition]"
+        "{flag}: expected a workload with [devices] and [partition]"
     );
     match words.iter().find(|word| !known.contains(&word.as_str())) {
         Some(word) => anyhow::bail!("{flag}: expected one of {}, got `{word}`", known.join(", ")),
@@ -93,7 +93,7 @@ fn check_words(
 }
 
 /// Every policy, each with every placement policy and scaler that was named.
-fn entrants(arguments: &SimulateArgs, workload: &workload::Workload) -> Result<Vec<Entrant>, String> {
+fn candidates(arguments: &SimulateArgs, workload: &workload::Workload) -> Result<Vec<Candidate>, String> {
     let batching = batching(arguments, workload)?;
     let words = |words: &[String]| match words {
         [] => vec![None],
@@ -104,36 +104,36 @@ fn entrants(arguments: &SimulateArgs, workload: &workload::Workload) -> Result<V
         return Ok(batching);
     }
     let named = batching.len() > 1;
-    let mut entrants = Vec::new();
-    for entrant in &batching {
+    let mut candidates = Vec::new();
+    for candidate in &batching {
         for (placement, scaling) in
             placements.iter().flat_map(|placement| scalers.iter().map(move |scaling| (placement, scaling)))
         {
-            let batching = Some(entrant.setup.label.clone()).filter(|_| named);
+            let batching = Some(candidate.setup.label.clone()).filter(|_| named);
             let words: Vec<String> =
                 [batching, placement.clone(), scaling.clone()].into_iter().flatten().collect();
             let setup = sim::Setup {
                 placement: placement.clone(),
                 scaling: scaling.clone(),
-                ..entrant.setup.clone().labelled(words.join(", "))
+                ..candidate.setup.clone().labelled(words.join(", "))
             };
-            entrants.push(Entrant { setup, colour: entrants.len() });
+            candidates.push(Candidate { setup, colour: candidates.len() });
         }
     }
-    Ok(entrants)
+    Ok(candidates)
 }
 
-fn batching(arguments: &SimulateArgs, workload: &workload::Workload) -> Result<Vec<Entrant>, String> {
+fn batching(arguments: &SimulateArgs, workload: &workload::Workload) -> Result<Vec<Candidate>, String> {
     if arguments.compare {
-        return entrant::field(workload);
+        return candidate::field(workload);
     }
     if arguments.policy.is_empty() {
-        return entrant::parse(DEFAULT_POLICY, 0).map(|only| vec![only]);
+        return candidate::parse(DEFAULT_POLICY, 0).map(|only| vec![only]);
     }
-    arguments.policy.iter().enumerate().map(|(place, text)| entrant::parse(text, place)).collect()
+    arguments.policy.iter().enumerate().map(|(place, text)| candidate::parse(text, place)).collect()
 }
 
-/// The command that gives the same answer; threads and the place of the page change nothing.
+/// The command that gives the same result, without options that do not change it.
 fn command(arguments: &SimulateArgs) -> String {
     let mut text = format!("tessera simulate {}", quoted(&arguments.workload.display().to_string()));
     for policy in &arguments.policy {
@@ -166,7 +166,7 @@ fn command(arguments: &SimulateArgs) -> String {
     text
 }
 
-/// As a shell takes it for one word.
+/// Quoted for a shell if necessary.
 pub(crate) fn quoted(word: &str) -> String {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./:=,+@%".contains(letter);
     if !word.is_empty() && word.chars().all(plain) {
@@ -193,7 +193,7 @@ fn write_report(study: &Study, command: &str, path: &Path) -> anyhow::Result<()>
         workload: &study.workload,
         command,
         version: env!("CARGO_PKG_VERSION"),
-        bound: Some((study.bound.goodput, answer::bound_words(&study.bound).to_owned())),
+        bound: Some((study.bound.goodput, report::bound_words(&study.bound).to_owned())),
         contenders: contenders.collect(),
         notes: study.notes.clone(),
     };

@@ -32,10 +32,14 @@ pub struct Startup {
     pub ort: Result<OrtLibrary, OrtMissing>,
 }
 
+/// Models that are named when the server is not ready; the rest are counted.
+const MODELS_NAMED: usize = 8;
+
 /// The router, the devices and their lanes, and the models that run on them.
 pub struct Node {
     catalog: Arc<Catalog>,
     load_mode: LoadMode,
+    strict_readiness: bool,
     /// Set when every model for the start was loaded or failed.
     started: AtomicBool,
     stopping: AtomicBool,
@@ -106,6 +110,7 @@ impl Node {
             supervisor,
             failures: watch,
             load_mode: config.repository.load,
+            strict_readiness: config.server.strict_readiness,
             started: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             violations: Mutex::default(),
@@ -209,9 +214,25 @@ impl Node {
         !self.stopping.load(Ordering::SeqCst)
     }
 
-    /// True when every model that was asked for is ready and the server is not stopping.
-    pub fn ready(&self) -> bool {
-        self.live() && self.started.load(Ordering::SeqCst) && self.catalog.all_wanted_ready()
+    /// Why the server is not ready; `None` when it is. With `server.strict_readiness` off, loading and failed models
+    /// do not count.
+    pub fn not_ready(&self) -> Option<String> {
+        if !self.live() {
+            return Some("the server is stopping".to_owned());
+        }
+        if !self.strict_readiness {
+            return None;
+        }
+        let models = self.catalog.not_ready();
+        let more = models.len().saturating_sub(MODELS_NAMED);
+        let mut reasons: Vec<String> = models.into_iter().take(MODELS_NAMED).collect();
+        if more > 0 {
+            reasons.push(format!("{more} more models are not ready"));
+        }
+        if reasons.is_empty() && !self.started.load(Ordering::SeqCst) {
+            reasons.push("the server is starting".to_owned());
+        }
+        (!reasons.is_empty()).then(|| reasons.join("; "))
     }
 
     /// Models in the repository and those loaded, sorted by name then version.

@@ -37,7 +37,7 @@ pub async fn serving(repository: &Path, cores: &[usize], options: &[(&str, &str)
     let lanes = cores.iter().map(|core| vec![*core]).collect();
     let node = Node::start(Startup { config, lanes, ort: Err(OrtMissing::default()) }).await.unwrap();
     node.load_at_start().await;
-    assert!(node.ready());
+    assert_eq!(node.not_ready(), None);
     node
 }
 

@@ -57,7 +57,12 @@ impl GrpcInferenceService for Api {
         &self,
         request: Request<pb::ServerReadyRequest>,
     ) -> Answer<pb::ServerReadyResponse> {
-        self.answer(&request, |front, _| Ok(pb::ServerReadyResponse { ready: front.ready() }))
+        let reason = self.front.not_ready();
+        let mut response = self.reply(&request, Ok(pb::ServerReadyResponse { ready: reason.is_none() }))?;
+        if let Some(reason) = reason {
+            status::explain(response.metadata_mut(), &reason);
+        }
+        Ok(response)
     }
 
     async fn model_ready(&self, request: Request<pb::ModelReadyRequest>) -> Answer<pb::ModelReadyResponse> {

@@ -1,4 +1,4 @@
-//! The calls besides inference as plain functions of messages; what they say is shared with REST.
+//! Calls other than inference, as functions of messages. Their content is shared with REST.
 
 use std::collections::BTreeMap;
 

@@ -51,7 +51,16 @@ impl HealthApi for Health {
         request: Request<HealthCheckRequest>,
     ) -> Result<Response<HealthCheckResponse>, Status> {
         let service = request.into_inner().service;
-        serving(&self.front, &service).map(|status| Response::new(message(status))).ok_or_else(|| {
+        let answer = serving(&self.front, &service).map(|status| {
+            let mut response = Response::new(message(status));
+            if matches!(service.as_str(), "" | SERVICE)
+                && let Some(reason) = self.front.not_ready()
+            {
+                status::explain(response.metadata_mut(), &reason);
+            }
+            response
+        });
+        answer.ok_or_else(|| {
             let shown: String = service.chars().take(64).collect();
             let refusal = Refusal::new(
                 Reason::UnknownModel,

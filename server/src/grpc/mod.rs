@@ -80,7 +80,9 @@ pub fn service(
         .max_decoding_message_size(message_bytes)
         .max_encoding_message_size(usize::MAX)
         .accept_compressed(CompressionEncoding::Gzip)
-        .send_compressed(CompressionEncoding::Gzip);
+        .accept_compressed(CompressionEncoding::Deflate)
+        .send_compressed(CompressionEncoding::Gzip)
+        .send_compressed(CompressionEncoding::Deflate);
     Ok(GrpcService {
         inference,
         health: HealthServer::new(health::Health::new(Arc::clone(&front))),

@@ -1,4 +1,4 @@
-//! Refusals as gRPC statuses, and the framework's own errors brought under the same table.
+//! Refusals and the framework's own errors as gRPC statuses, from one table.
 
 use http::{HeaderName, HeaderValue, Response};
 use node::metrics::Transport;
@@ -12,6 +12,7 @@ use crate::front::Front;
 use crate::request_id;
 
 const REASON: &str = "x-tessera-reason";
+const NOT_READY: &str = "x-tessera-not-ready";
 const REASON_HEADER: HeaderName = HeaderName::from_static(REASON);
 const REQUEST_ID: HeaderName = HeaderName::from_static(request_id::HEADER);
 const STATUS: HeaderName = HeaderName::from_static("grpc-status");
@@ -31,6 +32,15 @@ pub fn of(front: &Front, refusal: &Refusal, sent_id: Option<&[u8]>) -> Status {
         metadata.insert("retry-after", MetadataValue::from(seconds));
     }
     Status::with_metadata(row.grpc, refusal.message.as_str(), metadata)
+}
+
+/// Tells why the server is not ready, for answers whose message has no place for it. At most 1 KiB of ASCII.
+pub fn explain(metadata: &mut MetadataMap, reason: &str) {
+    let ascii: String =
+        reason.chars().map(|c| if c.is_ascii_graphic() || c == ' ' { c } else { '?' }).take(1024).collect();
+    if let Ok(value) = ascii.parse() {
+        metadata.insert(NOT_READY, value);
+    }
 }
 
 /// The reason that stands for an error which the framework found while decoding.

@@ -109,7 +109,7 @@ async fn run(
                 }
                 Ok(None) => open = false,
                 Err(error) => {
-                    // What follows cannot be told apart any more: the stream ends, with the table's code.
+                    // Message boundaries are lost: the stream ends, with the table's code.
                     let reason = status::reason_of(error.code());
                     let refusal = Refusal::new(reason, error.message());
                     let _ = answers.send(Err(status::of(front, &refusal, sent_id))).await;

@@ -7,6 +7,7 @@ use hyper::body::Frame;
 use oip::proto as pb;
 use tokio_stream::StreamExt as _;
 use tonic::body::Body;
+use tonic::codec::CompressionEncoding;
 use tonic::{Code, Request};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
@@ -110,7 +111,7 @@ async fn errors_of_the_protocol_layer_come_from_the_table_too() {
 #[tokio::test(flavor = "current_thread")]
 async fn a_message_that_does_not_arrive_times_out() {
     let limits = FrontLimits { body_timeout: std::time::Duration::from_millis(10), ..testing::limits() };
-    let front = testing::front_with(limits).await;
+    let front = testing::front_with(limits, &[]).await;
     let begun = tokio_stream::iter([Ok(Frame::data(Bytes::from_static(&[0, 0, 0, 0, 9, 1])))]);
     let never = tokio_stream::pending::<Result<Frame<Bytes>, std::convert::Infallible>>();
     let request = http::Request::builder()
@@ -167,6 +168,11 @@ async fn health_follows_readiness_and_can_be_watched() {
     }
     assert_eq!(client.check(ask("nope")).await.unwrap_err().code(), Code::NotFound);
     front.begin_drain();
+    let answer = client.check(ask("")).await.unwrap();
+    assert_eq!(answer.metadata().get("x-tessera-not-ready").unwrap(), "the server is draining");
+    let asked = client!(front).server_ready(pb::ServerReadyRequest {}).await.unwrap();
+    assert_eq!(asked.metadata().get("x-tessera-not-ready").unwrap(), "the server is draining");
+    assert!(!asked.into_inner().ready);
     let mut watched = client.watch(ask("")).await.unwrap().into_inner();
     assert_eq!(watched.next().await.unwrap().unwrap().status(), ServingStatus::NotServing);
 }
@@ -177,10 +183,12 @@ async fn the_bundled_model_answers_plain_and_packed() {
     let answer = client!(front).model_infer(sample("7", "digits")).await.unwrap().into_inner();
     assert_eq!((answer.id.as_str(), answer.model_version.as_str()), ("7", "1"));
     assert_eq!(answer.raw_output_contents.iter().map(Bytes::len).sum::<usize>(), 10 * 4 + 8);
-    let gzip = tonic::codec::CompressionEncoding::Gzip;
-    let mut packing = client!(front).send_compressed(gzip).accept_compressed(gzip);
-    let packed = packing.model_infer(sample("7", "digits")).await.unwrap().into_inner();
-    assert_eq!(packed.raw_output_contents, answer.raw_output_contents);
+    for coding in [CompressionEncoding::Gzip, CompressionEncoding::Deflate] {
+        let mut packing = client!(front).send_compressed(coding).accept_compressed(coding);
+        let packed = packing.model_infer(sample("7", "digits")).await.unwrap();
+        assert_eq!(packed.metadata().get("grpc-encoding").unwrap(), coding.to_string().as_str());
+        assert_eq!(packed.into_inner().raw_output_contents, answer.raw_output_contents);
+    }
 }
 
 #[tokio::test(flavor = "current_thread")]

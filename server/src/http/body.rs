@@ -2,11 +2,14 @@
 //!
 //! On the hot path: a body that came with its headers is taken without a copy and without a timer.
 
+use std::error::Error;
 use std::future::{Future, poll_fn};
+use std::io;
 use std::pin::{Pin, pin};
 use std::task::Poll;
 use std::time::Duration;
 
+use axum::BoxError;
 use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 use http::header::CONTENT_LENGTH;
@@ -33,6 +36,7 @@ pub async fn read<B>(
 ) -> Result<(Bytes, Reservation), Refusal>
 where
     B: Body<Data = Bytes> + Send + Unpin + 'static,
+    B::Error: Into<BoxError>,
 {
     let mut reservation = budget.reserve();
     let read = collect(headers, &mut body, &mut reservation, limit);
@@ -78,6 +82,7 @@ async fn collect<B>(
 ) -> Result<Bytes, Refusal>
 where
     B: Body<Data = Bytes> + Unpin,
+    B::Error: Into<BoxError>,
 {
     let announced = match headers.get(CONTENT_LENGTH).map(|value| value.to_str().map(str::parse::<usize>)) {
         None => None,
@@ -127,6 +132,7 @@ fn append(
 async fn next_chunk<B>(body: &mut B) -> Result<Option<Bytes>, Refusal>
 where
     B: Body<Data = Bytes> + Unpin,
+    B::Error: Into<BoxError>,
 {
     loop {
         match poll_fn(|context| Pin::new(&mut *body).poll_frame(context)).await {
@@ -139,10 +145,30 @@ where
                     return Ok(Some(data));
                 }
             }
-            Some(Err(_)) => {
-                return Err(Refusal::new(Reason::Cancelled, "request body: the connection broke"));
-            }
+            Some(Err(error)) => return Err(broken(error.into().as_ref())),
         }
+    }
+}
+
+/// A body that ended early or is badly framed is the client's mistake; any other error is a lost connection.
+fn broken(error: &(dyn Error + 'static)) -> Refusal {
+    let sources = std::iter::successors(Some(error), |&error| error.source());
+    let framing =
+        sources.filter_map(|source| source.downcast_ref::<io::Error>()).find_map(|error| {
+            match error.kind() {
+                io::ErrorKind::UnexpectedEof => Some(
+                    "request body: expected as many bytes as its headers or chunks announce, got fewer"
+                        .to_owned(),
+                ),
+                io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData => {
+                    Some(format!("request body: expected chunks as HTTP/1.1 defines them, got: {error}"))
+                }
+                _ => None,
+            }
+        });
+    match framing {
+        Some(message) => Refusal::new(Reason::Malformed, message),
+        None => Refusal::new(Reason::Cancelled, "request body: the connection broke"),
     }
 }
 
@@ -156,6 +182,7 @@ fn too_large(limit: usize) -> Refusal {
 async fn discard<B>(mut body: B)
 where
     B: Body<Data = Bytes> + Unpin,
+    B::Error: Into<BoxError>,
 {
     let drain = async {
         let mut left = DISCARD_BYTES;
@@ -186,7 +213,7 @@ mod tests {
         headers
     }
 
-    fn chunks(sizes: &[usize]) -> impl Body<Data = Bytes> + Send + Unpin + use<> {
+    fn chunks(sizes: &[usize]) -> impl Body<Data = Bytes, Error = Infallible> + Send + Unpin + use<> {
         let frames: Vec<_> =
             sizes.iter().map(|&size| Ok::<_, Infallible>(Frame::data(Bytes::from(vec![7; size])))).collect();
         StreamBody::new(tokio_stream::iter(frames))

@@ -17,11 +17,8 @@ pub async fn live(State(front): State<Arc<Front>>) -> Response {
 }
 
 pub async fn ready(State(front): State<Arc<Front>>) -> Response {
-    response::truth(
-        front.ready(),
-        READY,
-        "the server is not ready: it is starting or draining, or a model failed to load",
-    )
+    let reason = front.not_ready();
+    response::truth(reason.is_none(), READY, &format!("not ready: {}", reason.unwrap_or_default()))
 }
 
 pub async fn model(State(front): State<Arc<Front>>, target: OwnedTarget) -> Response {

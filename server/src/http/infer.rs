@@ -37,6 +37,7 @@ pub async fn answer<B>(
 ) -> Result<Response<HttpBody>, Refusal>
 where
     B: Body<Data = Bytes> + Send + Unpin + 'static,
+    B::Error: Into<axum::BoxError>,
 {
     let json_length = json_length(headers)?;
     let coding = compression::of_request(headers)?;
@@ -72,14 +73,20 @@ fn resized(front: &Front, held: Option<Reservation>, bytes: usize) -> Result<Opt
 }
 
 fn json_length(headers: &HeaderMap) -> Result<Option<usize>, Refusal> {
-    let Some(value) = headers.get(JSON_LENGTH) else { return Ok(None) };
-    let number = value.to_str().ok().and_then(|text| text.trim().parse().ok());
-    number.map(Some).ok_or_else(|| {
-        Refusal::new(
+    let mut values = headers.get_all(JSON_LENGTH).iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    let digits = value.to_str().ok().map(str::trim).filter(|text| text.bytes().all(|b| b.is_ascii_digit()));
+    match (digits.and_then(|digits| digits.parse().ok()), values.next()) {
+        (Some(length), None) => Ok(Some(length)),
+        (_, Some(_)) => Err(Refusal::new(
+            Reason::Malformed,
+            "header inference-header-content-length: expected one, got several",
+        )),
+        (None, None) => Err(Refusal::new(
             Reason::Malformed,
             "header inference-header-content-length: expected the length of the JSON part in bytes",
-        )
-    })
+        )),
+    }
 }
 
 async fn decode(

@@ -26,8 +26,8 @@ use std::time::Instant;
 use axum::Router;
 use axum::routing::{get, post};
 use bytes::Bytes;
-use http::header::CONNECTION;
-use http::{HeaderValue, Method, Request, Response, Version};
+use http::header::{CONNECTION, HOST};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, Version};
 use hyper::body::Body;
 use node::reason::{Reason, Refusal};
 use tower::ServiceExt as _;
@@ -63,7 +63,11 @@ impl HttpService {
         let arrived = Instant::now();
         let (parts, body) = request.into_parts();
         let version = parts.version;
-        let mut response = if parts.method == Method::POST
+        let mut response = if version == Version::HTTP_11 && !has_one_host(&parts.headers) {
+            let refusal =
+                Refusal::new(Reason::Malformed, "header host: expected exactly one, as HTTP/1.1 requires");
+            response::refused(&self.front, &refusal, parts.headers.get(request_id::HEADER))
+        } else if parts.method == Method::POST
             && let Some(target) = route::infer_target(parts.uri.path())
         {
             let sent_id = parts.headers.get(request_id::HEADER);
@@ -86,6 +90,11 @@ impl HttpService {
         }
         response
     }
+}
+
+fn has_one_host(headers: &HeaderMap) -> bool {
+    let mut hosts = headers.get_all(HOST).iter();
+    hosts.next().is_some() && hosts.next().is_none()
 }
 
 fn router(front: Arc<Front>) -> Router {

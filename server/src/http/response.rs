@@ -183,7 +183,7 @@ pub fn refused(front: &Front, refusal: &Refusal, sent_id: Option<&HeaderValue>) 
 
 /// A yes-or-no answer: 200 with a body for those who read one (KServe's client does), or 400 with a reason, as
 /// the protocol has it (4xx is "no").
-pub fn truth(holds: bool, yes: &'static str, otherwise: &'static str) -> axum::response::Response {
+pub fn truth(holds: bool, yes: &'static str, otherwise: &str) -> axum::response::Response {
     if holds {
         return ([(CONTENT_TYPE, JSON)], yes).into_response();
     }

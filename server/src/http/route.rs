@@ -6,7 +6,7 @@ use node::reason::{Reason, Refusal};
 
 use super::response::Refused;
 
-/// A model, and a version if the path names one. Names are as they were sent; nothing is validated yet.
+/// A model, and a version if the path names one. Both are as sent and not validated yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target<'a> {
     /// Model name.
@@ -47,6 +47,10 @@ impl<S: Send + Sync> FromRequestParts<S> for OwnedTarget {
                 "version" => target.version = Some(value.to_owned()),
                 _ => {}
             }
+        }
+        if target.model.is_empty() || target.version.as_deref() == Some("") {
+            let message = "path: expected a model name and a version, got an empty one";
+            return Err(Refusal::new(Reason::UnknownPath, message).into());
         }
         Ok(target)
     }

@@ -1,10 +1,11 @@
 //! Requests through the whole REST stack, without a socket.
 
 use bytes::Bytes;
-use http::header::{ACCEPT_ENCODING, ALLOW, CONTENT_ENCODING, CONTENT_TYPE, RETRY_AFTER};
+use http::header::{ACCEPT_ENCODING, ALLOW, CONTENT_ENCODING, CONTENT_TYPE, HOST, RETRY_AFTER};
 use http::{HeaderName, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use serde_json::Value;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::*;
 use crate::testing;
@@ -44,7 +45,7 @@ async fn ask(
     headers: &[(&str, &str)],
     body: &[u8],
 ) -> Answer {
-    let mut request = Request::builder().method(method).uri(path);
+    let mut request = Request::builder().method(method).uri(path).header(HOST, "test");
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
@@ -149,6 +150,21 @@ async fn malformed_requests_name_the_mistake() {
             "malformed",
             "inference-header-content-length",
         ),
+        (
+            &[("inference-header-content-length", "2"), ("inference-header-content-length", "2")],
+            "{}",
+            400,
+            "malformed",
+            "inference-header-content-length",
+        ),
+        (
+            &[("inference-header-content-length", "+2")],
+            "{}",
+            400,
+            "malformed",
+            "inference-header-content-length",
+        ),
+        (&[("host", "a second one")], "{}", 400, "malformed", "host"),
         (&[("inference-header-content-length", "99")], "{}", 400, "malformed", ""),
         (&[("content-encoding", "br")], "{}", 400, "unsupported", "content-encoding"),
         (&[("content-encoding", "gzip")], "{}", 400, "malformed", "gzip"),
@@ -173,6 +189,88 @@ async fn malformed_requests_name_the_mistake() {
     let parameters =
         post(&service, "/v2/repository/models/m/load", "{\"parameters\":{\"config\":\"{}\"}}").await;
     assert!(parameters.error().starts_with("parameters.config: not supported"), "{}", parameters.error());
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn versions_are_whole_numbers_in_digits() {
+    let service = HttpService::new(testing::serving_front().await);
+    for version in ["+1", "01", "", "%2b1", "1.0"] {
+        for path in ["infer", "ready", "config", "stats"] {
+            let path = format!("/v2/models/digits/versions/{version}/{path}");
+            let method = if path.ends_with("infer") { Method::POST } else { Method::GET };
+            let answer = ask(&service, method, &path, &[], node::bundled::SAMPLE.as_bytes()).await;
+            assert!([400, 404].contains(&answer.status.as_u16()), "{path}: {}", answer.status);
+        }
+        let path = format!("/v2/models/digits/versions/{version}");
+        assert_eq!(get(&service, &path).await.status, StatusCode::NOT_FOUND, "{path}");
+    }
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn http_1_1_requires_a_host_and_http_1_0_does_not() {
+    let service = HttpService::new(testing::front().await);
+    for (version, status) in [(Version::HTTP_11, 400), (Version::HTTP_10, 200), (Version::HTTP_2, 200)] {
+        let request = Request::get("/v2/health/live").version(version).body(Full::new(Bytes::new())).unwrap();
+        let answer = read(service.clone().answer(request).await).await;
+        assert_eq!(answer.status.as_u16(), status, "{version:?}: {:?}", answer.body);
+    }
+}
+
+/// The status of each answer on a connection, after which the server must have closed it.
+async fn statuses(service: &HttpService, sent: &[u8]) -> Vec<String> {
+    const BOUND: std::time::Duration = std::time::Duration::from_secs(20);
+    let (mut client, server) = tokio::io::duplex(64 * 1024);
+    let answering = service.clone();
+    let answer = crate::listener::service(move |request| answering.clone().answer(request));
+    let connection = hyper::server::conn::http1::Builder::new()
+        .serve_connection(hyper_util::rt::TokioIo::new(server), answer);
+    let serving = tokio::spawn(connection);
+    client.write_all(sent).await.unwrap();
+    client.shutdown().await.unwrap();
+    let mut received = Vec::new();
+    tokio::time::timeout(BOUND, client.read_to_end(&mut received)).await.expect("closed").unwrap();
+    let _ = serving.await.unwrap();
+    let text = String::from_utf8_lossy(&received).into_owned();
+    text.lines().filter_map(|line| Some(line.strip_prefix("HTTP/1.1 ")?[..3].to_owned())).collect()
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn bodies_that_end_early_or_are_badly_framed_are_malformed() {
+    let service = HttpService::new(testing::serving_front().await);
+    for path in ["/v2/models/digits/infer", "/v2/repository/index"] {
+        let chunked = format!("POST {path} HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n");
+        let sized = format!("POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n");
+        for body in ["ZZZ\r\n", "ffffffffffffffffff\r\n", "5\r\nhelloX\r\n", "5\r\nhel", "5\r\nhello\r\n", ""]
+        {
+            assert_eq!(statuses(&service, format!("{chunked}{body}").as_bytes()).await, ["400"], "{body}");
+        }
+        for body in ["half", ""] {
+            assert_eq!(statuses(&service, format!("{sized}{body}").as_bytes()).await, ["400"], "{body}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn readiness_names_the_model_that_failed_unless_it_is_not_strict() {
+    let repository = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(repository.path().join("broken/1")).unwrap();
+    std::fs::write(repository.path().join("broken/1/model.onnx"), b"not an ONNX file").unwrap();
+    let path = repository.path().to_str().unwrap();
+    for (strict, status) in [("true", 400), ("false", 200)] {
+        let options = [("repository.path", path), ("server.strict_readiness", strict)];
+        let front = testing::front_with(testing::limits(), &options).await;
+        let service = HttpService::new(Arc::clone(&front));
+        let starting = get(&service, "/v2/health/ready").await;
+        assert_eq!(starting.status.as_u16(), status, "{:?}", starting.body);
+        front.service.node.load_at_start().await;
+        let answer = get(&service, "/v2/health/ready").await;
+        assert_eq!(answer.status.as_u16(), status, "{:?}", answer.body);
+        if strict == "true" {
+            assert!(starting.error().contains("starting"), "{}", starting.error());
+            let error = answer.error();
+            assert!(error.contains("`broken`") && error.contains("not a complete ONNX file"), "{error}");
+        }
+    }
 }
 
 #[tokio::test(flavor = "current_thread")]

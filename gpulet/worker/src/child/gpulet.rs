@@ -59,7 +59,7 @@ fn start(lane: u32, loading: Loading) -> io::Result<()> {
         session.serve();
     })?;
     thread::Builder::new().name(format!("load-{lane}")).spawn(move || {
-        if let Err(error) = models::give_way() {
+        if let Err(error) = models::enter_background() {
             tracing::warn!(lane, %error, "a model is loaded at normal priority");
         }
         if let Some(session) = loading.load() {

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use bytes::Bytes;
 use models::{
-    Dim, EngineChoice, Format, Known, LoadOptions, ModelFiles, ModelName, Signature, TensorSpec, Version,
+    Dim, EngineChoice, Format, Known, LoadOptions, ModelFiles, ModelName, Reshape, Signature, TensorSpec,
+    Version,
 };
 use oip::Datatype;
 use serde::{Deserialize, Serialize};
@@ -47,6 +48,9 @@ impl WireFiles {
     }
 }
 
+/// Dimensions of a tensor; `None` is free.
+type Extents = Vec<Option<u64>>;
+
 /// [`LoadOptions`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct WireOptions {
@@ -56,6 +60,8 @@ pub(crate) struct WireOptions {
     plan_cache: usize,
     free_batch: bool,
     max_batch: Option<u32>,
+    /// Tensor, dimensions for clients, dimensions in the graph.
+    reshapes: Vec<(String, Extents, Extents)>,
     /// Engine and signature, where the model was loaded before.
     known: Option<(String, WireSignature)>,
 }
@@ -63,8 +69,17 @@ pub(crate) struct WireOptions {
 impl From<&LoadOptions> for WireOptions {
     fn from(options: &LoadOptions) -> Self {
         // The worker knows the accelerator of its gpulets.
-        let LoadOptions { engine, threads, cores, plan_cache, free_batch, max_batch, known, accelerator: _ } =
-            options;
+        let LoadOptions {
+            engine,
+            threads,
+            cores,
+            plan_cache,
+            free_batch,
+            max_batch,
+            reshapes,
+            known,
+            accelerator: _,
+        } = options;
         Self {
             engine: engine.as_str().to_owned(),
             threads: *threads,
@@ -72,6 +87,10 @@ impl From<&LoadOptions> for WireOptions {
             plan_cache: *plan_cache,
             free_batch: *free_batch,
             max_batch: *max_batch,
+            reshapes: reshapes
+                .iter()
+                .map(|Reshape { tensor, client, graph }| (tensor.clone(), extents(client), extents(graph)))
+                .collect(),
             known: known.as_ref().map(|known| (known.engine.to_owned(), (&known.signature).into())),
         }
     }
@@ -81,7 +100,13 @@ impl TryFrom<WireOptions> for LoadOptions {
     type Error = String;
 
     fn try_from(options: WireOptions) -> Result<Self, String> {
-        let WireOptions { engine, threads, cores, plan_cache, free_batch, max_batch, known } = options;
+        let WireOptions { engine, threads, cores, plan_cache, free_batch, max_batch, reshapes, known } =
+            options;
+        let reshapes = reshapes.into_iter().map(|(tensor, client, graph)| Reshape {
+            tensor,
+            client: dims(client),
+            graph: dims(graph),
+        });
         let engine = choice(&engine)?;
         let known = known.map(|(engine, signature)| {
             let EngineChoice::Named(engine) = choice(&engine)? else {
@@ -90,8 +115,30 @@ impl TryFrom<WireOptions> for LoadOptions {
             Ok(Known { engine, signature: signature.try_into()? })
         });
         let known = known.transpose()?;
-        Ok(Self { engine, threads, cores, plan_cache, free_batch, max_batch, known, accelerator: None })
+        Ok(Self {
+            engine,
+            threads,
+            cores,
+            plan_cache,
+            free_batch,
+            max_batch,
+            reshapes: reshapes.collect(),
+            known,
+            accelerator: None,
+        })
     }
+}
+
+fn extents(dims: &[Dim]) -> Extents {
+    let extent = |dim: &Dim| match dim {
+        Dim::Fixed(extent) => Some(*extent),
+        Dim::Free => None,
+    };
+    dims.iter().map(extent).collect()
+}
+
+fn dims(extents: Extents) -> Vec<Dim> {
+    extents.into_iter().map(|extent| extent.map_or(Dim::Free, Dim::Fixed)).collect()
 }
 
 fn choice(engine: &str) -> Result<EngineChoice, String> {
@@ -125,11 +172,8 @@ impl From<&Signature> for WireSignature {
 impl From<&TensorSpec> for WireSpec {
     fn from(spec: &TensorSpec) -> Self {
         let TensorSpec { name, datatype, dims, optional } = spec;
-        let dims = dims.iter().map(|dim| match dim {
-            Dim::Fixed(extent) => Some(*extent),
-            Dim::Free => None,
-        });
-        Self { name: name.clone(), datatype: number_of(*datatype), dims: dims.collect(), optional: *optional }
+        let dims = extents(dims);
+        Self { name: name.clone(), datatype: number_of(*datatype), dims, optional: *optional }
     }
 }
 
@@ -148,9 +192,8 @@ impl TryFrom<WireSpec> for TensorSpec {
     type Error = String;
 
     fn try_from(spec: WireSpec) -> Result<Self, String> {
-        let WireSpec { name, datatype: number, dims, optional } = spec;
-        let dims = dims.into_iter().map(|extent| extent.map_or(Dim::Free, Dim::Fixed)).collect();
-        Ok(Self { name, datatype: datatype(number)?, dims, optional })
+        let WireSpec { name, datatype: number, dims: extents, optional } = spec;
+        Ok(Self { name, datatype: datatype(number)?, dims: dims(extents), optional })
     }
 }
 
@@ -194,6 +237,11 @@ mod tests {
             plan_cache: 5,
             free_batch: true,
             max_batch: Some(7),
+            reshapes: vec![Reshape {
+                tensor: "x".to_owned(),
+                client: vec![Dim::Free, Dim::Fixed(9)],
+                graph: vec![Dim::Free, Dim::Fixed(3), Dim::Fixed(3)],
+            }],
             known: Some(Known { engine: "ort", signature: signature.clone() }),
             accelerator: None,
         };

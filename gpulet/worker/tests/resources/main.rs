@@ -111,8 +111,8 @@ fn two_hundred_sessions_of_one_worker_leave_nothing_behind() {
     let cycle = || {
         let partition = device.open(&SPEC, Losses::new().1).unwrap();
         let mut session = load(&partition, &files);
-        let made_up = models::MadeUp::of(session.as_mut()).unwrap();
-        session.run(&made_up.batches(4, 1, 1 << 20).unwrap()[0]).unwrap();
+        let samples = models::SampleInputs::of(session.as_mut()).unwrap();
+        session.run(&samples.batches(4, 1, 1 << 20).unwrap()[0]).unwrap();
     };
     cycle();
     let before = (counted(), worker_files());

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use gpulet::{Device, FaultDomain, PartitionSpec, Resize, allowed_cores, pin_this_thread};
 use gpulet_worker::{Limits, WorkerScope};
-use models::MadeUp;
+use models::SampleInputs;
 use models::engine::RunError;
 use rustix::process::getpriority_process;
 
@@ -25,9 +25,9 @@ fn a_real_model_returns_the_same_bits_as_in_this_process() {
     let (mut there, mut here) = (load(&there, &digits()), load(&here, &digits()));
     assert_eq!(there.signature(), here.signature());
     assert_eq!((there.engine(), here.engine()), ("tract", "tract"));
-    let made_up = MadeUp::of(here.as_mut()).unwrap();
+    let samples = SampleInputs::of(here.as_mut()).unwrap();
     for rows in [1, 2, 5, 64, 3] {
-        for batch in made_up.batches(rows, 3, 1 << 24).unwrap() {
+        for batch in samples.batches(rows, 3, 1 << 24).unwrap() {
             assert_eq!(there.run(&batch), here.run(&batch), "{rows} rows");
         }
     }
@@ -131,7 +131,7 @@ fn a_caller_at_background_priority_gets_it_in_the_worker_and_no_other_caller_doe
     let own = getpriority_process(None).unwrap();
     let (partition, mut session) = thread::scope(|scope| {
         let warming = scope.spawn(|| {
-            models::give_way().unwrap();
+            models::enter_background().unwrap();
             let (partition, _losses) = world.open(0);
             let mut session = load(&partition, &echo("echo", ""));
             echoes(session.as_mut(), 1, 4);
@@ -164,7 +164,7 @@ fn the_time_of_a_background_batch_excludes_waiting_for_a_core() {
             });
         }
         let measuring = scope.spawn(|| {
-            models::give_way().unwrap();
+            models::enter_background().unwrap();
             let mut session = load(&partition, &files);
             assert_eq!(session.took(), None, "no batch has run yet");
             echoes(session.as_mut(), 1, 4);

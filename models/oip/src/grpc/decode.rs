@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::contents::{self, Place};
 use super::parameters::{convert, from_proto, take, text, unsigned};
-use crate::error::{Field, cut};
+use crate::error::{Field, truncate};
 use crate::proto::model_infer_request::{InferInputTensor, InferRequestedOutputTensor};
 use crate::proto::{InferParameter, InferTensorContents, ModelInferRequest};
 use crate::{
@@ -87,7 +87,7 @@ impl Inputs<'_> {
             if decoded.iter().any(|earlier| earlier.name == tensor.name) {
                 return Err(ProtocolError::Duplicate {
                     field: Field::input(index, "name").to_string(),
-                    name: cut(&tensor.name).to_owned(),
+                    name: truncate(&tensor.name).to_owned(),
                 });
             }
             decoded.push(tensor);
@@ -109,10 +109,10 @@ impl Inputs<'_> {
             field: Field::input(index, "datatype").to_string(),
             source,
         })?;
-        let shape = Shape::from_wire(&input.shape).map_err(|source| ProtocolError::Shape {
-            field: Field::input(index, "shape").to_string(),
-            source,
-        })?;
+        let shape =
+            Shape::from_wire(&input.shape).and_then(|shape| shape.holding(datatype)).map_err(|source| {
+                ProtocolError::Shape { field: Field::input(index, "shape").to_string(), source }
+            })?;
         let shared = shared_memory_ref(&mut input.parameters, Field::Entry("inputs", index), self.limits)?;
         let data = match (shared, input.contents) {
             (Some(region), None) => TensorData::Shared(region),
@@ -214,7 +214,7 @@ fn requested_outputs(
         if decoded.iter().any(|earlier| earlier.name == output.name) {
             return Err(ProtocolError::Duplicate {
                 field: Field::Member("outputs", index, "name").to_string(),
-                name: cut(&output.name).to_owned(),
+                name: truncate(&output.name).to_owned(),
             });
         }
         let field = Field::Entry("outputs", index);

@@ -1,14 +1,13 @@
-//! `ModelInferResponse` to an [`InferResponse`]: the client's side.
+//! The client's side: `ModelInferResponse` to an [`InferResponse`].
 //!
-//! Servers add parameters of their own, so everything but the tensors is taken as it comes; the tensors must be
-//! what they say they are.
+//! Servers add parameters of their own, so only the tensors are checked.
 
 use bytes::Bytes;
 
 use super::contents::{self, Place};
 use super::decode::{check_count, check_name, shared_memory_ref};
 use super::parameters::known;
-use crate::error::{Field, cut};
+use crate::error::{Field, truncate};
 use crate::proto::model_infer_response::InferOutputTensor;
 use crate::proto::{InferTensorContents, ModelInferResponse};
 use crate::{Datatype, InferResponse, Limits, OutputParameters, ProtocolError, Shape, Tensor, binary};
@@ -39,7 +38,7 @@ pub fn decode_response(message: ModelInferResponse, limits: &Limits) -> Result<I
         if outputs.iter().any(|(earlier, _)| earlier.name == tensor.name) {
             return Err(ProtocolError::Duplicate {
                 field: Field::Member("outputs", index, "name").to_string(),
-                name: cut(&tensor.name).to_owned(),
+                name: truncate(&tensor.name).to_owned(),
             });
         }
         bytes = bytes.saturating_add(tensor.data.len() as u64);

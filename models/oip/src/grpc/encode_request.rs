@@ -1,4 +1,4 @@
-//! An [`InferRequest`] to a `ModelInferRequest`: the client's side.
+//! The client's side: [`InferRequest`] to a `ModelInferRequest`.
 
 use super::parameters::{region, to_proto};
 use crate::proto::ModelInferRequest;

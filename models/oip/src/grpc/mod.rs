@@ -1,4 +1,4 @@
-//! Requests and answers as protobuf messages.
+//! Requests and responses as protobuf messages.
 //!
 //! Elements are in `raw_input_contents`, taken over without a copy, or in the typed `contents` of each input.
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::error::{Field, cut};
+use crate::error::{Field, truncate};
 use crate::proto::InferParameter;
 use crate::proto::infer_parameter::ParameterChoice;
 use crate::{Limits, Parameter, Parameters, ProtocolError, SharedMemoryRef};
@@ -35,7 +35,7 @@ pub(super) fn convert(
             return Err(ProtocolError::TooLong { field, bytes: name.len(), limit: limits.name_bytes });
         }
         let value = parameter(value).map_err(|(found, expected)| ProtocolError::Value {
-            field: format!("{field}.{}", cut(&name)),
+            field: format!("{field}.{}", truncate(&name)),
             found,
             expected: expected.to_owned(),
         })?;

@@ -316,15 +316,15 @@ fn messages_that_swell_when_decoded_are_refused_before() {
 }
 
 #[test]
-fn what_is_no_message_is_refused() {
+fn bytes_that_are_not_a_message_are_refused() {
     let refused = |bytes: &'static [u8]| {
         decode_message(Bytes::from_static(bytes), &Limits::default()).unwrap_err().to_string()
     };
-    let cut = "request body: a field that is cut off or of no known wire type: expected an encoded \
+    let broken = "request body: a field that is cut off or of no known wire type: expected an encoded \
          inference.ModelInferRequest";
-    assert_eq!(refused(b"\x0a\xff"), cut);
-    assert_eq!(refused(b"\x0b"), cut);
-    assert_eq!(refused(b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"), cut);
+    assert_eq!(refused(b"\x0a\xff"), broken);
+    assert_eq!(refused(b"\x0b"), broken);
+    assert_eq!(refused(b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"), broken);
     assert!(refused(b"\x0a\x01\xff").ends_with("expected an encoded inference.ModelInferRequest"));
     let small = Limits { body_bytes: 1, ..Limits::default() };
     let error = decode_message(Bytes::from_static(b"ab"), &small).unwrap_err();

@@ -1,7 +1,7 @@
 //! Bounds on an encoded request message before it is decoded.
 //!
-//! Two bytes on the wire can become an empty message of more than a hundred in memory, so a body that is within
-//! its limit could still take gigabytes. The walk below reads only the keys and lengths that lead to lists.
+//! Two bytes on the wire can decode to an empty message of more than 100 bytes in memory, so a body within its limit
+//! could still take gigabytes. This module counts list entries first, reading only keys and lengths.
 
 use bytes::Bytes;
 use prost::Message as _;
@@ -12,7 +12,7 @@ use crate::{Limits, ProtocolError, Shape};
 /// Decodes a `ModelInferRequest`; `raw_input_contents` share `message`.
 ///
 /// # Errors
-/// If it is no such message, or if decoding it would take memory beyond the limits.
+/// If the bytes are not such a message, or if decoding them would take memory beyond the limits.
 pub fn decode_message(message: Bytes, limits: &Limits) -> Result<ModelInferRequest, ProtocolError> {
     if message.len() > limits.body_bytes {
         return Err(ProtocolError::BodyTooLarge { bytes: message.len(), limit: limits.body_bytes });
@@ -38,14 +38,14 @@ fn check_request(message: &[u8], limits: &Limits) -> Result<(), ProtocolError> {
         Count { list: "outputs", count: 0, limit: tensors },
         Count { list: "raw_input_contents", count: 0, limit: tensors },
     ];
-    let mut room = limits.tensor_bytes as u64;
+    let mut bytes_left = limits.tensor_bytes as u64;
     let [of_parameters, of_inputs, of_outputs, of_raw] = &mut counts;
     for field in (Fields { rest: message }) {
         match field? {
             (4, _) => of_parameters.add(1)?,
             (5, Value::Bytes(input)) => {
                 of_inputs.add(1)?;
-                check_input(input, parameters, limits, &mut room)?;
+                check_input(input, parameters, limits, &mut bytes_left)?;
             }
             (6, Value::Bytes(output)) => {
                 of_outputs.add(1)?;
@@ -82,7 +82,7 @@ fn check_input(
     input: &[u8],
     parameters: usize,
     limits: &Limits,
-    room: &mut u64,
+    bytes_left: &mut u64,
 ) -> Result<(), ProtocolError> {
     let mut of_parameters = Count { list: "inputs.parameters", count: 0, limit: parameters };
     let mut of_dims = Count { list: "inputs.shape", count: 0, limit: Shape::MAX_RANK };
@@ -90,7 +90,7 @@ fn check_input(
         match field? {
             (3, value) => of_dims.add(value.varints())?,
             (4, _) => of_parameters.add(1)?,
-            (5, Value::Bytes(contents)) => check_contents(contents, limits, room)?,
+            (5, Value::Bytes(contents)) => check_contents(contents, limits, bytes_left)?,
             _ => {}
         }
     }
@@ -108,7 +108,7 @@ fn check_output(output: &[u8], parameters: usize) -> Result<(), ProtocolError> {
 }
 
 /// Counts what the typed lists will take in memory.
-fn check_contents(contents: &[u8], limits: &Limits, room: &mut u64) -> Result<(), ProtocolError> {
+fn check_contents(contents: &[u8], limits: &Limits, bytes_left: &mut u64) -> Result<(), ProtocolError> {
     for field in (Fields { rest: contents }) {
         let (tag, value) = field?;
         let element = match tag {
@@ -120,7 +120,7 @@ fn check_contents(contents: &[u8], limits: &Limits, room: &mut u64) -> Result<()
             _ => continue,
         };
         let count = if tag == 8 { 1 } else { value.varints() };
-        *room = room.checked_sub(count.saturating_mul(element) as u64).ok_or_else(|| {
+        *bytes_left = bytes_left.checked_sub(count.saturating_mul(element) as u64).ok_or_else(|| {
             ProtocolError::TensorTooLarge {
                 field: "inputs.contents".to_owned(),
                 bytes: (limits.tensor_bytes as u64).saturating_add(1),

@@ -1,7 +1,6 @@
-//! A JSON answer to an [`InferResponse`]: the client's side.
+//! The client's side: a JSON response to an [`InferResponse`].
 //!
-//! Servers add members of their own, so everything but the tensors is taken as it comes; the tensors must be what
-//! they say they are.
+//! Servers add members of their own, so only the tensors are checked.
 
 use bytes::Bytes;
 

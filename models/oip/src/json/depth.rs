@@ -1,5 +1,5 @@
-//! The bound on nesting. serde's own recursion limit does not reach into members that are skipped, so the whole
-//! text is looked at first; that is also what makes everything after it safe to recurse.
+//! The limit on nesting. serde's own recursion limit does not cover skipped members, so the whole text is scanned
+//! first. Later steps may therefore recurse.
 
 use crate::ProtocolError;
 

@@ -1,17 +1,19 @@
 //! The `data` array of an input: text to little-endian bytes.
 //!
-//! Hot path for clients that send JSON. The text has been checked by serde to be one JSON value, so finding the
-//! elements needs no grammar: they are what is left between brackets, commas and white space. Nesting is not
-//! compared with the shape; the elements are taken row-major, as the protocol allows flat and nested arrays.
+//! Hot path for clients that send JSON. serde has checked that the text is one JSON value, so finding the elements
+//! needs no grammar: they are what is left between brackets, commas and white space. The protocol allows flat and
+//! nested arrays. The elements are taken row-major; nested arrays must be regular but need not follow the shape, as in
+//! Triton.
 
 use std::borrow::Cow;
 
 use half::{bf16, f16};
+use smallvec::SmallVec;
 
-use crate::error::{Field, cut};
+use crate::error::{Field, truncate};
 use crate::{Datatype, ProtocolError, Shape, binary};
 
-/// Where the elements go and what they must be.
+/// What the elements must be, and the field that holds them.
 #[derive(Clone, Copy)]
 pub(super) struct Target<'a> {
     pub(super) datatype: Datatype,
@@ -19,12 +21,22 @@ pub(super) struct Target<'a> {
     pub(super) field: Field<'a>,
 }
 
-/// Decodes the elements. What is allocated is bounded by the length of `text`, whatever the shape says.
+/// The most elements that an array of this text can hold: each takes a character, and a comma or the last bracket.
+pub(super) fn most_elements(text: &str) -> u64 {
+    text.len().div_ceil(2) as u64
+}
+
+/// Counts the elements without storing any.
+pub(super) fn check_count(text: &str, target: Target<'_>) -> Result<(), ProtocolError> {
+    each(text, target, |_, _| Ok(()))
+}
+
+/// Decodes the elements. Allocates at most 4 bytes for each byte of `text`, whatever the shape says.
 pub(super) fn parse(text: &str, target: Target<'_>) -> Result<Vec<u8>, ProtocolError> {
     if !text.starts_with('[') {
         return Err(ProtocolError::Value {
             field: target.field.to_string(),
-            found: cut(text).to_owned(),
+            found: truncate(text).to_owned(),
             expected: "an array".to_owned(),
         });
     }
@@ -82,10 +94,8 @@ fn numbers<const N: usize>(
     expected: &'static str,
     encode: impl Fn(&str) -> Option<[u8; N]>,
 ) -> Result<Vec<u8>, ProtocolError> {
-    // An element and its comma take two characters at least.
-    let possible = text.len().div_ceil(2);
-    let wanted = usize::try_from(binary::element_count(target.shape)).unwrap_or(usize::MAX);
-    let mut data = Vec::with_capacity(wanted.min(possible).saturating_mul(N));
+    let count = binary::element_count(target.shape).min(most_elements(text));
+    let mut data = Vec::with_capacity(usize::try_from(count).unwrap_or(0).saturating_mul(N));
     each(text, target, |index, token| match encode(token) {
         Some(bytes) => {
             data.extend_from_slice(&bytes);
@@ -117,7 +127,7 @@ fn wrong(target: Target<'_>, index: u64, token: &str, expected: &str) -> Protoco
     ProtocolError::Element {
         field: target.field.to_string(),
         index,
-        found: cut(token).to_owned(),
+        found: truncate(token).to_owned(),
         expected: format!("{expected} for {}", target.datatype),
     }
 }
@@ -130,7 +140,8 @@ fn each(
 ) -> Result<(), ProtocolError> {
     let expected = binary::element_count(target.shape);
     let mut count = 0_u64;
-    for token in (Tokens { rest: text }) {
+    let mut tokens = Tokens { rest: text, nesting: Nesting::default() };
+    while let Some(token) = tokens.next().map_err(|ragged| ragged.explain(target))? {
         if token.starts_with('{') {
             return Err(wrong(target, count, "an object", "a plain value"));
         }
@@ -139,38 +150,133 @@ fn each(
         }
         count = count.saturating_add(1);
     }
-    if count != expected {
-        return Err(ProtocolError::ElementCount {
-            field: target.field.to_string(),
-            count,
-            expected,
-            shape: target.shape.clone(),
-        });
+    if count == expected { Ok(()) } else { Err(count_mismatch(target, count)) }
+}
+
+fn count_mismatch(target: Target<'_>, count: u64) -> ProtocolError {
+    ProtocolError::ElementCount {
+        field: target.field.to_string(),
+        count,
+        expected: binary::element_count(target.shape),
+        shape: target.shape.clone(),
     }
-    Ok(())
 }
 
 /// The scalars of a valid JSON array, in order. An object comes out as one token that starts with a brace,
 /// after which the rest makes no sense.
 struct Tokens<'a> {
     rest: &'a str,
+    nesting: Nesting,
 }
 
-impl<'a> Iterator for Tokens<'a> {
-    type Item = &'a str;
-
-    fn next(&mut self) -> Option<&'a str> {
-        let is_between = |byte: &u8| matches!(byte, b',' | b'[' | b']' | b' ' | b'\n' | b'\r' | b'\t');
-        let start = self.rest.as_bytes().iter().position(|byte| !is_between(byte))?;
-        let (_, rest) = self.rest.split_at_checked(start)?;
+impl<'a> Tokens<'a> {
+    fn next(&mut self) -> Result<Option<&'a str>, Ragged> {
+        let mut start = None;
+        for (index, byte) in self.rest.bytes().enumerate() {
+            match byte {
+                b',' | b' ' | b'\n' | b'\r' | b'\t' => {}
+                b'[' => self.nesting.open()?,
+                b']' => self.nesting.close()?,
+                _ => {
+                    start = Some(index);
+                    break;
+                }
+            }
+        }
+        let Some((_, rest)) = start.and_then(|start| self.rest.split_at_checked(start)) else {
+            return Ok(None);
+        };
+        self.nesting.element()?;
         let end = if rest.starts_with('"') {
             string_length(rest.as_bytes())
         } else {
-            rest.as_bytes().iter().position(is_between).unwrap_or(rest.len())
+            rest.bytes()
+                .position(|byte| matches!(byte, b',' | b'[' | b']' | b' ' | b'\n' | b'\r' | b'\t'))
+                .unwrap_or(rest.len())
         };
-        let (token, rest) = rest.split_at_checked(end)?;
+        let Some((token, rest)) = rest.split_at_checked(end) else { return Ok(None) };
         self.rest = rest;
-        Some(token)
+        Ok(Some(token))
+    }
+}
+
+/// Checks that nested arrays are regular: arrays of one level are equally long, and all elements are of one level.
+#[derive(Default)]
+struct Nesting {
+    /// Entries seen in each open array, outermost first.
+    open: SmallVec<[u64; 6]>,
+    /// Length of the arrays of each level, from the first of them that was closed.
+    lengths: SmallVec<[Option<u64>; 6]>,
+    /// Arrays around each element, from the first element.
+    depth: Option<usize>,
+}
+
+/// An array that does not have the form of those before it.
+struct Ragged {
+    /// Index of the offending entry at each level.
+    path: SmallVec<[u64; 6]>,
+    found: String,
+    expected: String,
+}
+
+impl Nesting {
+    fn open(&mut self) -> Result<(), Ragged> {
+        if self.depth == Some(self.open.len()) {
+            return Err(self.ragged("an array", "an element, like the entries before it"));
+        }
+        self.count_entry();
+        self.open.push(0);
+        if self.lengths.len() < self.open.len() {
+            self.lengths.push(None);
+        }
+        Ok(())
+    }
+
+    fn close(&mut self) -> Result<(), Ragged> {
+        let Some(found) = self.open.pop() else { return Ok(()) };
+        let Some(length) = self.lengths.get_mut(self.open.len()) else { return Ok(()) };
+        let expected = *length.get_or_insert(found);
+        if found == expected {
+            return Ok(());
+        }
+        // The entry was counted when the array was opened.
+        if let Some(last) = self.open.last_mut() {
+            *last = last.saturating_sub(1);
+        }
+        let found = format!("an array of {found}");
+        Err(self.ragged(&found, &format!("an array of {expected}, like those before it")))
+    }
+
+    fn element(&mut self) -> Result<(), Ragged> {
+        if *self.depth.get_or_insert(self.open.len()) != self.open.len() {
+            return Err(self.ragged("an element", "an array, like the entries before it"));
+        }
+        self.count_entry();
+        Ok(())
+    }
+
+    fn count_entry(&mut self) {
+        if let Some(entries) = self.open.last_mut() {
+            *entries = entries.saturating_add(1);
+        }
+    }
+
+    fn ragged(&self, found: &str, expected: &str) -> Ragged {
+        // Arrays were counted when they were opened; the offending entry of the innermost one is not counted.
+        let mut path = self.open.clone();
+        path.iter_mut().rev().skip(1).for_each(|index| *index = index.saturating_sub(1));
+        Ragged { path, found: found.to_owned(), expected: expected.to_owned() }
+    }
+}
+
+impl Ragged {
+    fn explain(self, target: Target<'_>) -> ProtocolError {
+        let path: String = self.path.iter().map(|index| format!("[{index}]")).collect();
+        ProtocolError::Value {
+            field: format!("{}{path}", target.field),
+            found: self.found,
+            expected: self.expected,
+        }
     }
 }
 
@@ -267,12 +373,36 @@ mod tests {
                 "element 0 is an object: expected a plain value for BYTES",
             ),
             (Datatype::Fp32, "[1]", "1 elements: expected 2 for shape [2]"),
-            (Datatype::Fp32, "[1,[2,[3]]]", "3 elements: expected 2 for shape [2]"),
+            (Datatype::Fp32, "[1,2,3]", "3 elements: expected 2 for shape [2]"),
         ];
         for (datatype, text, message) in table {
             assert_eq!(parsed(datatype, &[2], text), Err(format!("inputs[0].data: {message}")), "{text}");
         }
         assert_eq!(parsed(Datatype::Fp32, &[1], "5"), Err("inputs[0].data: 5: expected an array".to_owned()));
+    }
+
+    #[test]
+    fn ragged_arrays_are_refused_at_the_entry_that_differs() {
+        for (text, at, message) in [
+            ("[[1],[2,3]]", "[1]", "an array of 2: expected an array of 1, like those before it"),
+            ("[[1,2],[3]]", "[1]", "an array of 1: expected an array of 2, like those before it"),
+            ("[[],[1,2,3]]", "[1]", "an array of 3: expected an array of 0, like those before it"),
+            ("[1,[2,3]]", "[1]", "an array: expected an element, like the entries before it"),
+            ("[[1,2],3]", "[1]", "an element: expected an array, like the entries before it"),
+            (
+                "[ [[1],[2]], [ [3 , 4] ] ]",
+                "[1][0]",
+                "an array of 2: expected an array of 1, like those before it",
+            ),
+            ("[[1,2,3],[]]", "[1]", "an array of 0: expected an array of 3, like those before it"),
+        ] {
+            let expected = format!("inputs[0].data{at}: {message}");
+            assert_eq!(parsed(Datatype::Int8, &[3], text), Err(expected), "{text}");
+        }
+        for text in ["[[[1]],[[2]],[[3]]]", "[[1,2,3]]", "[[[1,2,3]]]"] {
+            assert_eq!(parsed(Datatype::Int8, &[3], text), Ok(vec![1, 2, 3]), "{text}");
+        }
+        assert_eq!(parsed(Datatype::Int8, &[2, 0], "[[],[]]"), Ok(vec![]));
     }
 
     #[test]

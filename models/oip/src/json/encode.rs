@@ -1,4 +1,4 @@
-//! An [`InferResponse`] to a JSON body, with binary data behind it where that was asked for.
+//! [`InferResponse`] to a JSON body, followed by binary data where the client asked for it.
 
 use bytes::Bytes;
 use serde::ser::{Serialize, SerializeMap, Serializer};

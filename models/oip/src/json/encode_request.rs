@@ -1,4 +1,4 @@
-//! An [`InferRequest`] to a JSON body, with binary data behind it where that is wanted: the client's side.
+//! The client's side: [`InferRequest`] to a JSON body, followed by binary data where the caller wants it.
 
 use serde::ser::{Serialize, SerializeMap, Serializer};
 

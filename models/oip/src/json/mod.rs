@@ -1,8 +1,7 @@
 //! JSON bodies of the REST interface, with the binary tensor extension.
 //!
-//! The body is read in two steps: serde takes the members apart and leaves every `data` array as text; the text
-//! is turned into little-endian bytes once datatype and shape are known. There is no tree of JSON values in
-//! between.
+//! A body is decoded in two steps. serde parses the members and leaves each `data` array as text. The text is converted
+//! to little-endian bytes once datatype and shape are known, without a tree of JSON values in between.
 
 mod decode;
 mod decode_response;
@@ -15,6 +14,7 @@ mod print;
 mod tensors;
 #[cfg(test)]
 mod tests;
+mod text;
 mod wire;
 
 pub use decode::decode_infer;

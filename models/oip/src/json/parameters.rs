@@ -1,4 +1,4 @@
-//! `parameters` objects: the members that the protocol defines are taken out, the rest is kept as it is.
+//! `parameters` objects: members that the protocol defines are decoded, all others are kept.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::wire::Text;
+use super::text::Text;
 use crate::{Limits, Parameter, Parameters};
 
 /// A value of a `parameters` object.
@@ -130,7 +130,7 @@ pub(super) struct Rest {
     pub(super) entries: Parameters,
     /// How many there were, those beyond [`Limits::PARAMETERS_MAX`] counted but not kept.
     pub(super) count: usize,
-    /// The first one whose value is no scalar.
+    /// The first one whose value is not a scalar.
     pub(super) composite: Option<String>,
 }
 
@@ -142,7 +142,7 @@ impl Rest {
             return Ok(());
         }
         if self.entries.iter().any(|(name, _)| *name == key) {
-            return Err(A::Error::custom(format_args!("duplicate field `{}`", crate::error::cut(&key))));
+            return Err(A::Error::custom(format_args!("duplicate field `{}`", crate::error::truncate(&key))));
         }
         match map.next_value::<Value>()? {
             Value::Scalar(value) => self.entries.push((key.into_owned(), value)),

@@ -1,24 +1,25 @@
-//! Tensors of a JSON body, be they the inputs of a request or the outputs of an answer: both are written alike.
+//! Tensors of a JSON body: the inputs of a request or the outputs of a response, which have the same form.
 
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
 use super::parameters::{Rest, SharedMemoryParts};
+use super::text::Text;
 use super::{elements, wire};
-use crate::error::{Field, cut};
+use crate::error::{Field, truncate};
 use crate::{Datatype, Limits, Parameters, ProtocolError, Shape, SharedMemoryRef, TensorData, binary};
 
-/// What is written of a tensor. Members that are null count as absent.
+/// Members of a tensor. Null counts as absent.
 pub(super) struct Members<'a> {
     pub(super) name: Option<String>,
-    pub(super) datatype: Option<wire::Text<'a>>,
+    pub(super) datatype: Option<Text<'a>>,
     pub(super) shape: Option<wire::Dims>,
     pub(super) data: Option<&'a RawValue>,
     pub(super) binary_data_size: Option<u64>,
     pub(super) shared_memory: SharedMemoryParts,
 }
 
-/// A tensor whose data is what datatype and shape call for.
+/// A tensor whose data matches its datatype and shape.
 pub(super) struct Decoded {
     pub(super) name: String,
     pub(super) datatype: Datatype,
@@ -46,8 +47,7 @@ impl<'a> Tensors<'a> {
         self.tail.len()
     }
 
-    /// The next tensor of the list. Its parameters, other than those that say where the elements are, are the
-    /// caller's.
+    /// Decodes the next tensor of the list.
     pub(super) fn next(&mut self, members: Members<'_>) -> Result<Decoded, ProtocolError> {
         let index = self.count;
         self.count = self.count.saturating_add(1);
@@ -60,9 +60,8 @@ impl<'a> Tensors<'a> {
         })?;
         let shape =
             members.shape.ok_or_else(|| missing(self.member(index, "shape"), "an array of integers"))?;
-        let shape = shape_of(&shape).map_err(|source| ProtocolError::Shape {
-            field: self.member(index, "shape").to_string(),
-            source,
+        let shape = shape_of(&shape).and_then(|shape| shape.holding(datatype)).map_err(|source| {
+            ProtocolError::Shape { field: self.member(index, "shape").to_string(), source }
         })?;
         let shared = shared_memory_ref(members.shared_memory, self.list, index, self.limits)?;
         let data = match (members.data, members.binary_data_size, shared) {
@@ -84,6 +83,9 @@ impl<'a> Tensors<'a> {
         text: &str,
     ) -> Result<Bytes, ProtocolError> {
         let target = elements::Target { datatype, shape, field: self.member(index, "data") };
+        if binary::element_count(shape) > elements::most_elements(text) {
+            elements::check_count(text, target)?;
+        }
         if let Some(size) = datatype.size() {
             self.claim(index, binary::element_count(shape).saturating_mul(size as u64))?;
             return Ok(elements::parse(text, target)?.into());
@@ -167,7 +169,7 @@ pub(super) fn rest_parameters(
 }
 
 pub(super) fn duplicate(field: Field<'_>, name: &str) -> ProtocolError {
-    ProtocolError::Duplicate { field: field.to_string(), name: cut(name).to_owned() }
+    ProtocolError::Duplicate { field: field.to_string(), name: truncate(name).to_owned() }
 }
 
 fn shape_of(dims: &wire::Dims) -> Result<Shape, crate::ShapeError> {

@@ -1,6 +1,5 @@
-//! The members of a request, and of an answer, as they stand in the JSON text.
+//! Requests and responses as JSON members, before their values are checked.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 
@@ -11,7 +10,8 @@ use serde_json::value::RawValue;
 use smallvec::SmallVec;
 
 use super::parameters::{InputParameters, OutputMembers, OutputNotes, RequestParameters, ResponseParameters};
-use crate::error::cut;
+use super::text::Text;
+use crate::error::truncate;
 use crate::{Limits, ProtocolError, Shape};
 
 /// A request. Members that are null count as absent; unknown members are ignored, as in Triton.
@@ -66,34 +66,6 @@ pub(super) struct AnsweredOutput<'a> {
     pub(super) data: Option<&'a RawValue>,
 }
 
-/// A string that is copied only if it has escapes. A derived newtype would hide the names of members from
-/// `serde_path_to_error`.
-pub(super) struct Text<'a>(pub(super) Cow<'a, str>);
-
-impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct TextVisitor;
-
-        impl<'de> Visitor<'de> for TextVisitor {
-            type Value = Text<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a string")
-            }
-
-            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Text<'de>, E> {
-                Ok(Text(Cow::Borrowed(text)))
-            }
-
-            fn visit_str<E>(self, text: &str) -> Result<Text<'de>, E> {
-                Ok(Text(Cow::Owned(text.to_owned())))
-            }
-        }
-
-        deserializer.deserialize_str(TextVisitor)
-    }
-}
-
 /// Takes the text apart. Errors call it `whole`.
 pub(super) fn parse<'a, T: Deserialize<'a>>(text: &'a [u8], whole: &str) -> Result<T, ProtocolError> {
     // RawValue needs the text to be UTF-8 as a whole, and says so only in passing.
@@ -113,9 +85,9 @@ fn explain<'a, T: Deserialize<'a>>(text: &'a str, whole: &str, error: &serde_jso
     let path = located.map(|located| located.path().to_string()).unwrap_or_default();
     // The path ends in a question mark where the text broke off before a name.
     let path = path.trim_end_matches(['.', '?']);
-    let field = if path.is_empty() { whole } else { cut(path) };
+    let field = if path.is_empty() { whole } else { truncate(path) };
     let message = error.to_string();
-    let mut problem = cut(&message).to_owned();
+    let mut problem = truncate(&message).to_owned();
     if problem.len() < message.len() {
         problem.push_str(&format!("... at line {} column {}", error.line(), error.column()));
     }
@@ -145,8 +117,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     }
 }
 
-/// A list of which at most [`Limits::TENSORS_MAX`] entries are kept, so that the configured bound can be
-/// checked afterwards without having been in danger before.
+/// A list of which at most [`Limits::TENSORS_MAX`] entries are kept. The configured limit is checked afterwards.
 pub(super) struct Bounded<T> {
     pub(super) entries: Vec<T>,
     pub(super) count: usize,

@@ -2,7 +2,7 @@
 //!
 //! A session belongs to one gpulet for life: the provider takes its stream when the session is made and enqueues every
 //! kernel, and the copies that it makes itself, there. Nothing here links CUDA. The provider comes with the runtime's
-//! library (`onnxruntime-gpu`), and whoever owns the stream lends it, its memory and its copies as a [`CudaStream`].
+//! library (`onnxruntime-gpu`), and the owner of the stream lends it as a [`CudaStream`].
 //!
 //! A batch goes in through pinned memory to device tensors of the session, runs with outputs bound to the device, and
 //! comes back through pinned memory; the provider's own wait at the end of a run is switched off and the stream is
@@ -116,7 +116,7 @@ fn provider(cuda: &Cuda) -> Result<ExecutionProviderDispatch, EngineFailure> {
     let mut provider = ep::CUDA::default()
         .with_device_id(cuda.stream.device())
         .with_arena_extend_strategy(ArenaExtendStrategy::SameAsRequested)
-        // The exhaustive search runs every algorithm at a shape's first run, beside gpulets that serve.
+        // The exhaustive search runs every algorithm at a shape's first run, co-located with gpulets that serve.
         .with_conv_algorithm_search(ConvAlgorithmSearch::Heuristic)
         .with_tf32(cuda.tf32)
         .with_prefer_nhwc(cuda.prefer_nhwc);
@@ -126,7 +126,7 @@ fn provider(cuda: &Cuda) -> Result<ExecutionProviderDispatch, EngineFailure> {
     if let Some(limit) = cuda.memory_limit {
         provider = provider.with_memory_limit(usize::try_from(limit).unwrap_or(usize::MAX));
     }
-    // SAFETY: whoever implements `CudaStream` vouches for the address as long as it exists, and `session::load` keeps
+    // SAFETY: implementers of `CudaStream` guarantee the address as long as it exists, and `session::load` keeps
     // it in the session, where it is dropped last.
     let provider = unsafe { provider.with_compute_stream(std::ptr::without_provenance_mut(address)) };
     Ok(provider.build().error_on_failure())

@@ -1,7 +1,7 @@
 //! Threads that help a session to run one batch.
 //!
-//! A thread is born with the priority and the cores of the one that starts it, and the thread that loads a model
-//! [gives way](crate::give_way) to all others. So the helpers are started by a thread that never did.
+//! A thread inherits priority and cores from the one that starts it, and the thread that loads a model runs at
+//! [background priority](crate::enter_background). So a thread of ordinary priority starts the helpers.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
@@ -24,7 +24,7 @@ impl Nursery {
         thread::Builder::new().name("ort-nursery".to_owned()).spawn(move || {
             for (work, reply) in asked {
                 let started = thread::Builder::new().name("ort-pool".to_owned()).spawn(work);
-                // Whoever asked waits for this.
+                // The caller waits for this.
                 let _ = reply.send(started);
             }
         })?;
@@ -33,9 +33,9 @@ impl Nursery {
 
     fn start(&self, work: Work) -> Started {
         let (reply, started) = channel();
-        let gone = || std::io::Error::other("the thread that starts others is gone");
-        self.0.send((work, reply)).map_err(|_| gone())?;
-        started.recv().map_err(|_| gone())?
+        let ended = || std::io::Error::other("the thread that starts helpers has ended");
+        self.0.send((work, reply)).map_err(|_| ended())?;
+        started.recv().map_err(|_| ended())?
     }
 }
 

@@ -104,7 +104,7 @@ fn ask(python: &Path) -> Result<String, String> {
     std::thread::spawn(move || {
         let mut said = String::new();
         let read = stdout.map(|out| out.take(PYTHON_BYTES_MAX).read_to_string(&mut said));
-        // The receiver is gone when the time is up; nobody wants the answer then.
+        // The receiver is dropped when the time is up.
         let _ = sender.send(read.map(|result| result.map(|_| said)));
     });
     let answer = receiver.recv_timeout(PYTHON_TIME_MAX);

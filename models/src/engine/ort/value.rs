@@ -4,13 +4,13 @@ use std::fmt::Debug;
 
 use ::ort::session::SessionInputValue;
 use ::ort::value::{DynValue, PrimitiveTensorElementType, Tensor as OrtTensor, TensorRef, ValueType};
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use half::{bf16, f16};
 use oip::{Datatype, Shape, Tensor};
 use zerocopy::{FromBytes, Immutable, IntoBytes, TryFromBytes};
 
+use super::strings;
 use crate::TensorSpec;
-use crate::engine::strings;
 
 /// An output up to this size is copied, which costs less than the bookkeeping of sharing it and gives the
 /// runtime's memory back on the lane's own thread.
@@ -36,7 +36,7 @@ pub(super) fn to_ort(tensor: &Tensor) -> Result<SessionInputValue<'_>, String> {
         Datatype::Bf16 => plain::<bf16>(tensor),
         Datatype::Fp32 => plain::<f32>(tensor),
         Datatype::Fp64 => plain::<f64>(tensor),
-        Datatype::Bytes => text(tensor),
+        Datatype::Bytes => Ok(strings::to_ort(tensor)?.into()),
     }
 }
 
@@ -67,17 +67,6 @@ where
     Ok(value.into())
 }
 
-fn text(tensor: &Tensor) -> Result<SessionInputValue<'_>, String> {
-    let elements = strings::decode(&tensor.data)?
-        .into_iter()
-        .map(|element| std::str::from_utf8(element).ok().filter(|text| !text.contains('\0')).map(str::to_owned))
-        .collect::<Option<Vec<String>>>()
-        .ok_or("engine `ort` takes only UTF-8 without zero bytes in BYTES elements")?;
-    let value = OrtTensor::from_string_array((tensor.shape.to_wire(), elements.as_slice()))
-        .map_err(|error| error.to_string())?;
-    Ok(value.into())
-}
-
 /// An output of the runtime as the signature says it is.
 pub(super) fn from_ort(value: DynValue, spec: &TensorSpec) -> Result<Tensor, String> {
     let refuse = |reason: String| format!("output `{}`: {reason}", spec.name);
@@ -86,12 +75,9 @@ pub(super) fn from_ort(value: DynValue, spec: &TensorSpec) -> Result<Tensor, Str
     };
     let shape = Shape::from_wire(shape).map_err(|error| refuse(error.to_string()))?;
     let data = if spec.datatype == Datatype::Bytes {
-        let (_, elements) = value.try_extract_strings().map_err(|error| refuse(error.to_string()))?;
-        let mut encoded = BytesMut::new();
-        for element in elements {
-            strings::encode(element.as_bytes(), &mut encoded).map_err(refuse)?;
-        }
-        encoded.freeze()
+        let count = shape.element_count().and_then(|count| usize::try_from(count).ok());
+        let count = count.ok_or_else(|| refuse(format!("shape {shape} is larger than memory")))?;
+        strings::from_ort(&value, count).map_err(refuse)?
     } else {
         let elements = element_bytes(&value, spec.datatype).map_err(refuse)?;
         if elements.len() <= COPY_BYTES_MAX {
@@ -103,7 +89,7 @@ pub(super) fn from_ort(value: DynValue, spec: &TensorSpec) -> Result<Tensor, Str
     Ok(Tensor { name: spec.name.clone(), datatype: spec.datatype, shape, data })
 }
 
-/// An output that stays where the runtime put it until nobody reads it any more.
+/// An output that stays where the runtime put it until its last reader drops it.
 struct Owned {
     value: DynValue,
     datatype: Datatype,

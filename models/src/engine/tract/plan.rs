@@ -72,7 +72,7 @@ impl PlanCache {
         self.plans.push_front((shapes, plan));
     }
 
-    /// The plan for these shapes; made now, in place of the one unused for longest, when there is none.
+    /// The plan for these shapes. If it does not exist, it is made now and replaces the least recently used one.
     pub(super) fn get_or_make(
         &mut self,
         shapes: Vec<Vec<u64>>,

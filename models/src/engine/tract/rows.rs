@@ -1,9 +1,9 @@
 //! Taking a batch apart into rows, and putting the answers together.
 
 use bytes::Bytes;
-use oip::Tensor;
+use oip::{ProtocolError, Tensor, binary};
 
-use crate::engine::{Batch, strings};
+use crate::engine::Batch;
 
 /// One batch for each row. Shares the data.
 pub(super) fn split(batch: &Batch) -> Result<Vec<Batch>, String> {
@@ -30,14 +30,15 @@ fn parts(tensor: &Tensor, rows: usize) -> Result<Vec<Bytes>, String> {
         let width = tensor.data.len() / rows;
         return Ok((0..rows).map(|row| tensor.data.slice(row * width..(row + 1) * width)).collect());
     }
-    let elements = strings::decode(&tensor.data)?;
+    let elements = binary::elements(&tensor.data).collect::<Result<Vec<_>, _>>();
+    let elements = elements.map_err(|error| format!("input `{}`: {error}", tensor.name))?;
     let width = (elements.len() / rows).max(1);
     let parts = elements.chunks(width).map(|row| {
         let mut encoded = bytes::BytesMut::new();
-        row.iter().try_for_each(|element| strings::encode(element, &mut encoded))?;
+        row.iter().try_for_each(|element| binary::push_element(&mut encoded, element))?;
         Ok(encoded.freeze())
     });
-    parts.collect()
+    parts.collect::<Result<_, _>>().map_err(|error: ProtocolError| error.to_string())
 }
 
 /// The rows' answers as those of one batch.

@@ -2,13 +2,12 @@
 
 use bytes::{Bytes, BytesMut};
 use half::f16;
-use oip::{Datatype, Shape, Tensor};
+use oip::{Datatype, Shape, Tensor, binary};
 use tract_onnx::prelude::{DatumType, IntoTValue, TValue, TractResult};
 use tract_onnx::tract_hir::internal::bail;
 use tract_onnx::prelude::{IntoTensor, Tensor as TractTensor};
 use zerocopy::{FromBytes, Immutable, TryFromBytes};
 
-use crate::engine::strings;
 use crate::TensorSpec;
 
 /// tract's word for a datatype.
@@ -75,13 +74,15 @@ where
 }
 
 fn text(tensor: &Tensor, shape: &[usize]) -> Result<TValue, String> {
-    let elements = strings::decode(&tensor.data)?
-        .into_iter()
-        .map(|element| std::str::from_utf8(element).map(str::to_owned))
-        .collect::<Result<Vec<String>, _>>()
-        .map_err(|_| format!("input `{}`: engine `tract` takes only UTF-8 in BYTES elements", tensor.name))?;
+    let refuse = |reason: &dyn std::fmt::Display| format!("input `{}`: {reason}", tensor.name);
+    let mut elements = Vec::new();
+    for element in binary::elements(&tensor.data) {
+        let element = str::from_utf8(element.map_err(|error| refuse(&error))?);
+        let element = element.map_err(|_| refuse(&"engine `tract` takes only UTF-8 in BYTES elements"))?;
+        elements.push(element.to_owned());
+    }
     let array = tract_onnx::tract_hir::internal::tract_ndarray::ArrayD::from_shape_vec(shape.to_vec(), elements)
-        .map_err(|error| format!("input `{}`: {error}", tensor.name))?;
+        .map_err(|error| refuse(&error))?;
     Ok(TractTensor::from(array).into_tvalue())
 }
 
@@ -98,7 +99,7 @@ pub(super) fn from_tract(value: TValue, spec: &TensorSpec) -> Result<Tensor, Str
         let view = tensor.to_plain_array_view::<String>().map_err(describe)?;
         let mut encoded = BytesMut::new();
         for element in view {
-            strings::encode(element.as_bytes(), &mut encoded)?;
+            binary::push_element(&mut encoded, element.as_bytes()).map_err(|error| error.to_string())?;
         }
         encoded.freeze()
     } else {

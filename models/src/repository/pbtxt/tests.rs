@@ -57,6 +57,33 @@ fn an_absent_batch_size_differs_from_none() {
 }
 
 #[test]
+fn a_reshape_holds_the_elements_of_its_dims() {
+    let file = |dims: &str, reshape: &str| {
+        let text = format!("name: \"x\" data_type: TYPE_FP32 dims: {dims} reshape {{ shape: {reshape} }}");
+        parse(&format!("input {{ {text} }} output {{ {text} }}"))
+    };
+    for (dims, reshape, shape) in [
+        ("[1]", "[]", vec![]),
+        ("[12]", "[3, 4]", vec![3, 4]),
+        ("[-1, 4]", "[-1, 2, 2]", vec![-1, 2, 2]),
+        ("[2, -1, 1]", "[1, 2, -1]", vec![1, 2, -1]),
+    ] {
+        let file = file(dims, reshape).unwrap();
+        assert_eq!(file.inputs[0].reshape, Some(shape.clone()));
+        assert_eq!(file.outputs[0].reshape, Some(shape));
+    }
+    for (dims, reshape, said) in [
+        ("[4]", "[3]", "input `x`: reshape: is [3]: expected a shape with as many elements as dims [4]"),
+        ("[-1]", "[4]", "input `x`: reshape: is [4]: expected a shape with as many elements as dims [-1]"),
+        ("[-1, 4]", "[4, -1]", "input `x`: reshape: is [4, -1]: expected a shape with as many"),
+        ("[4]", "[0]", "input `x`: reshape: has 0: expected -1 or 1 and more"),
+    ] {
+        let error = file(dims, reshape).unwrap_err().to_string();
+        assert!(error.contains(said), "{error}");
+    }
+}
+
+#[test]
 fn unsupported_fields_are_named_with_their_path() {
     for (text, path) in [
         ("optimization { cuda { graphs: true } }", "optimization"),
@@ -67,7 +94,6 @@ fn unsupported_fields_are_named_with_their_path() {
             "dynamic_batching { priority_queue_policy { key: 1 value { } } }",
             "dynamic_batching.priority_queue_policy",
         ),
-        ("input { name: \"x\" data_type: TYPE_FP32 reshape { shape: [1] } }", "input.reshape"),
         ("input { name: \"x\" data_type: TYPE_FP32 format: FORMAT_NHWC }", "input.format"),
         ("instance_group { gpus: [0] }", "instance_group.gpus"),
         ("response_cache { enable: true }", "response_cache"),

@@ -20,7 +20,7 @@ pub struct WarmUp {
     pub name: String,
     /// Rows; 0: the inputs are the whole shapes.
     pub batch: u32,
-    /// Runs.
+    /// Number of runs, at least 1.
     pub count: u32,
     /// Inputs by name.
     pub inputs: BTreeMap<String, WarmUpInput>,
@@ -33,16 +33,16 @@ pub struct WarmUpInput {
     pub datatype: Datatype,
     /// Extents, without the batch when `batch` is above 0.
     pub dims: Vec<u64>,
-    /// Values.
+    /// Which values the elements have.
     pub values: WarmUpValues,
 }
 
 /// Values of a warm-up input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WarmUpValues {
-    /// Zeros.
+    /// All zero.
     Zero,
-    /// Made-up values of the type, the same at every start.
+    /// Sample values of the type, the same at every start.
     Random,
 }
 

@@ -11,14 +11,14 @@ use workload::Stage;
 #[derive(Args, Clone, Debug)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct LoadArgs {
-    /// Something else than a run.
+    /// What to do instead of a run.
     #[command(subcommand)]
     pub action: Option<LoadAction>,
-    /// What is sent to which models: a TOML file, as `tessera simulate` takes it (loadtest/workload/README.md). Or
-    /// name one model with --model.
+    /// Workload file in TOML, as for `tessera simulate` (loadtest/workload/README.md). Alternative: one model with
+    /// --model.
     #[arg(value_name = "WORKLOAD.toml", required_unless_present = "model")]
     pub workload: Option<PathBuf>,
-    /// Where the server is: http://HOST:PORT, http2://HOST:PORT or grpc://HOST:PORT.
+    /// Address of the server: http://HOST:PORT, http2://HOST:PORT or grpc://HOST:PORT.
     #[arg(long, short, value_name = "URL", default_value = "http://127.0.0.1:8000")]
     pub url: Endpoint,
 
@@ -34,7 +34,7 @@ pub struct LoadArgs {
         help_heading = "One model"
     )]
     pub rate: f64,
-    /// Time that an answer may take.
+    /// Objective: latency that a response may have.
     #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = span, conflicts_with = "workload", help_heading = "One model")]
     pub slo: TimeSpan,
     /// How requests arrive.
@@ -50,30 +50,30 @@ pub struct LoadArgs {
     )]
     pub rows: u32,
 
-    /// Send for so long instead of the workload's duration; 10 s with --model.
+    /// Duration of the run. Default: the workload's; 10 s with --model.
     #[arg(long, value_name = "TIME", value_parser = span, help_heading = "How requests are sent")]
     pub duration: Option<TimeSpan>,
-    /// Leave the start out of the figures instead of the workload's warmup; 1 s with --model.
+    /// Time at the start that is left out of the results. Default: the workload's; 1 s with --model.
     #[arg(long, value_name = "TIME", value_parser = span, help_heading = "How requests are sent")]
     pub warmup: Option<TimeSpan>,
-    /// Send so many times the workload's rate.
+    /// Multiply the workload's rate by this factor.
     #[arg(long, value_name = "FACTOR", help_heading = "How requests are sent")]
     pub rate_scale: Option<f64>,
-    /// Draw other requests than the workload's seed does.
+    /// Seed of the requests. Default: the workload's.
     #[arg(long, value_name = "NUMBER", help_heading = "How requests are sent")]
     pub seed: Option<u64>,
-    /// A stretch of time at a multiple of the rate, or at one that rises or falls evenly: `30s:2`, `10s:0..1`. May be
-    /// repeated; together they are the run.
+    /// A stage at a multiple of the rate, or with a linear ramp: `30s:2`, `10s:0..1`. May be repeated; the run consists of
+    /// all stages.
     #[arg(long = "stage", value_name = "TIME:FACTOR[..FACTOR]", conflicts_with_all = ["duration", "concurrency", "find_capacity"], help_heading = "How requests are sent")]
     pub stages: Vec<Stage>,
-    /// Keep so many requests under way instead of sending them when they are due. Says how fast answers can follow
-    /// each other, and nothing about how a server stands more clients than it can answer.
+    /// Closed loop: keep this many requests in flight instead of sending them on schedule. Measures throughput, not the
+    /// behaviour under overload.
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=100_000), conflicts_with_all = ["find_capacity", "rate_scale"], help_heading = "How requests are sent")]
     pub concurrency: Option<u32>,
-    /// Look for the highest rate with enough right answers in time, to 2 %; the duration is that of each trial.
+    /// Search for the highest rate that keeps --attainment, to 2 %. The duration is that of each trial.
     #[arg(long, help_heading = "How requests are sent")]
     pub find_capacity: bool,
-    /// Share of the answers that is enough for --find-capacity.
+    /// Attainment for --find-capacity: share of requests with a correct response in time.
     #[arg(
         long,
         value_name = "SHARE",
@@ -83,14 +83,14 @@ pub struct LoadArgs {
     )]
     pub attainment: f64,
 
-    /// What is sent, and by whom.
+    /// Options of the client.
     #[command(flatten)]
     pub client: ClientArgs,
 
-    /// Answer in JSON.
+    /// Print the result as JSON.
     #[arg(long, help_heading = "Results")]
     pub json: bool,
-    /// Write a page with plots, for a browser; needs nothing else and can be mailed.
+    /// Write a self-contained HTML page with plots.
     #[arg(long, value_name = "FILE.html", help_heading = "Results")]
     pub report: Option<PathBuf>,
     /// Write a row for each second.
@@ -101,55 +101,55 @@ pub struct LoadArgs {
     pub hdr: Option<PathBuf>,
 }
 
-/// What is sent, and by whom.
+/// Options of the client.
 #[derive(Args, Clone, Debug)]
 pub struct ClientArgs {
-    /// How tensors travel.
+    /// Encoding of tensors.
     #[arg(long, value_enum, default_value_t = Encoding::Binary, help_heading = "What is sent")]
     pub tensors: Encoding,
-    /// What the server calls a model of the workload; may be repeated.
+    /// Name on the server of a model of the workload; may be repeated.
     #[arg(long = "map", value_name = "MODEL=NAME", value_parser = pair, help_heading = "What is sent")]
     pub maps: Vec<(String, String)>,
-    /// Extents of an input that its metadata leaves open, batch included: `input_ids=1,128`, or for one model
+    /// Shape of an input with free dimensions, batch included: `input_ids=1,128`, or for one model
     /// `bert/input_ids=1,128`; may be repeated.
     #[arg(long = "shape", value_name = "INPUT=N,N,...", value_parser = pair, help_heading = "What is sent")]
     pub shapes: Vec<(String, String)>,
-    /// Values of an input, both ends included: `input_ids=0..30000`; may be repeated.
+    /// Range of an input's values, both ends included: `input_ids=0..30000`; may be repeated.
     #[arg(long = "range", value_name = "INPUT=LOW..HIGH", value_parser = pair, help_heading = "What is sent")]
     pub ranges: Vec<(String, String)>,
-    /// Recorded requests instead of generated ones: a file of JSON lines, each the body of an inference request, with
-    /// `"expect": [outputs]` if the answer is known; for all models, or for one; may be repeated.
+    /// File of recorded requests to send instead of generated ones: JSON lines, each the body of an inference request, with
+    /// `"expect": [outputs]` if the response is known. For all models, or for one; may be repeated.
     #[arg(long = "samples", value_name = "[MODEL=]FILE", help_heading = "What is sent")]
     pub samples: Vec<String>,
-    /// How far a value may be from the expected one, absolute or relative to it.
+    /// Largest difference from an expected value, absolute or relative.
     #[arg(long, value_name = "NUMBER", default_value_t = 1e-3, help_heading = "What is sent")]
     pub tolerance: f64,
 
-    /// Connections at most. HTTP/1.1 needs one for each request under way, HTTP/2 and gRPC open another when the
-    /// server takes no more requests on those there are.
+    /// Maximum number of connections. HTTP/1.1 needs one for each request in flight. HTTP/2 and gRPC open another one when
+    /// the server takes no more requests on the open ones.
     #[arg(long, value_name = "NUMBER", default_value_t = 1_024, value_parser = clap::value_parser!(u32).range(1..=60_000), help_heading = "This client")]
     pub connections: u32,
-    /// Threads that send.
+    /// Number of sending threads.
     #[arg(long, value_name = "NUMBER", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256), help_heading = "This client")]
     pub threads: u32,
-    /// How long an answer is waited for.
+    /// Timeout of a request.
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = span, help_heading = "This client")]
     pub timeout: TimeSpan,
 }
 
-/// What `load` does beside runs.
+/// Actions of `load` other than a run.
 #[derive(Clone, Debug, Subcommand)]
 pub enum LoadAction {
-    /// Set two runs side by side: ratios, and whether they exceed the noise.
+    /// Compare two runs: ratios, and whether they exceed the noise.
     #[command(
         after_help = "Example:\n  tessera load mine.toml --json > before.json\n  tessera load mine.toml --json > after.json\n  tessera load compare before.json after.json"
     )]
     Compare {
-        /// Answer of `tessera load --json`.
+        /// Output of `tessera load --json`.
         before: PathBuf,
-        /// Another one.
+        /// Output of another run.
         after: PathBuf,
-        /// Answer in JSON.
+        /// Print the result as JSON.
         #[arg(long)]
         json: bool,
     },
@@ -164,10 +164,10 @@ pub enum Process {
     Uniform,
 }
 
-/// How tensors travel.
+/// Encoding of tensors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Encoding {
-    /// As they lie in memory.
+    /// Binary tensor extension.
     Binary,
     /// As JSON; not over gRPC.
     Json,
@@ -183,10 +183,10 @@ Examples:
   tessera load --model bert --range input_ids=0..30000 --shape input_ids=1,128 --concurrency 8
   tessera load compare before.json after.json
 
-Requests are sent when they are due, whatever became of those before, and latency counts from
-then (open loop). If this client cannot keep up, it says from when on.
-Exit code 0: it ran. 1: it could not run. 2: wrong usage. 3: it ran, and this client could not
-keep up. 130: stopped by Ctrl-C; what was measured until then is written.";
+Open loop: requests are sent on schedule, whether or not earlier ones have been answered. Latency counts
+from the scheduled time. If this client cannot keep up, it reports since when.
+Exit code 0: success. 1: failure. 2: wrong usage. 3: the run completed, but this client could not keep up.
+130: stopped by Ctrl-C; the results until then are written.";
 
 fn span(text: &str) -> Result<TimeSpan, String> {
     text.parse().map_err(|error: models::InvalidTimeSpan| error.to_string())

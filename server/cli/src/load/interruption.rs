@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Set once somebody wants the run to end.
+/// A flag that Ctrl-C sets.
 pub fn flag() -> anyhow::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     let runtime = Builder::new_current_thread().enable_io().build().context("cannot listen for signals")?;

@@ -12,7 +12,7 @@ const STEPS: u64 = 1_000;
 pub struct Line(ProgressBar);
 
 impl Line {
-    /// A line, or nothing where nobody would see it.
+    /// A line, or nothing if standard error is not a terminal.
     pub fn new(shown: bool) -> Self {
         let target = if shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let bar = ProgressBar::with_draw_target(Some(STEPS), target);

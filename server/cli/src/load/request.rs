@@ -211,8 +211,10 @@ mod tests {
         ] {
             assert_eq!(refused(flags), said);
         }
-        assert!(refused(&["gone.toml"]).starts_with("cannot read `gone.toml`"));
-        assert!(refused(&["-m", "m", "--samples", "gone"]).starts_with("--samples: cannot read `gone`"));
+        assert!(refused(&["missing.toml"]).starts_with("cannot read `missing.toml`"));
+        assert!(
+            refused(&["-m", "m", "--samples", "missing"]).starts_with("--samples: cannot read `missing`")
+        );
         for wrong in [
             &["load"][..],
             &["load", "w.toml", "-m", "m"],

@@ -9,41 +9,41 @@ use crate::load::arguments::ClientArgs;
 /// Options of `parity`.
 #[derive(Args, Clone, Debug)]
 pub struct ParityArgs {
-    /// What is simulated and sent: a TOML file (loadtest/workload/README.md).
+    /// Workload file in TOML (loadtest/workload/README.md).
     #[arg(value_name = "WORKLOAD.toml")]
     pub workload: PathBuf,
-    /// Serve the models of this folder, and measure how long their batches take, instead of synthetic models that
-    /// take as long as the workload's profiles say. The workload must ask for no more lanes than there are cores.
+    /// Serve the models of this folder, and measure their batch times. Default: synthetic models with the batch times of
+    /// the workload's profiles. The workload must not have more lanes than there are cores.
     #[arg(long, short, value_name = "DIR")]
     pub repository: Option<PathBuf>,
     /// Engine of real models: auto, tract or ort.
     #[arg(long, value_name = "ENGINE", requires = "repository", default_value = "auto")]
     pub engine: String,
-    /// How requests travel.
+    /// Protocol of the requests.
     #[arg(long, value_enum, default_value_t = Wire::Http)]
     pub protocol: Wire,
-    /// Offer so many times the workload's rate.
+    /// Multiply the workload's rate by this factor.
     #[arg(long, value_name = "FACTOR")]
     pub rate_scale: Option<f64>,
-    /// Run on so many lanes instead of the workload's.
+    /// Number of lanes. Default: the workload's.
     #[arg(long, value_name = "NUMBER")]
     pub lanes: Option<u32>,
-    /// What is sent, and by whom.
+    /// Options of the client.
     #[command(flatten)]
     pub client: ClientArgs,
-    /// Answer in JSON.
+    /// Print the result as JSON.
     #[arg(long)]
     pub json: bool,
 }
 
-/// How requests travel.
+/// Protocol of the requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Wire {
     /// REST over HTTP/1.1.
     Http,
     /// REST over HTTP/2.
     Http2,
-    /// gRPC.
+    /// gRPC, with binary tensors.
     Grpc,
 }
 
@@ -54,6 +54,6 @@ Examples:
   tessera parity loadtest/parity/one-model.toml --protocol grpc --rate-scale 1.5
   tessera parity mine.toml --repository ./models --map resnet=resnet50
 
-Starts a server of its own on free ports, and ends it. Goals: goodput within 2 %, p50 within 5 %,
+Starts a server of its own on free ports and stops it at the end. Goals: goodput within 2 %, p50 within 5 %,
 p99 within 10 %.
-Exit code 0: within the goals. 1: it could not run. 2: wrong usage. 3: further apart.";
+Exit code 0: within the goals. 1: failure. 2: wrong usage. 3: outside the goals.";

@@ -1,4 +1,4 @@
-//! What the simulator must know of this machine, measured on the server that is compared, by runs of their own.
+//! Calibration of the simulator: overheads and profiles, measured in separate runs on the server that is compared.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,7 +13,7 @@ use workload::{Model, Profile, Spans, Stages, Workload, sizes};
 use crate::load::line::Line;
 use crate::simulate::reading;
 
-/// How long the workload is sent to see what requests and batches cost beside the models.
+/// Duration of the run that measures the overhead of requests and batches, in nanoseconds.
 const REHEARSAL: u64 = 10_000_000_000;
 /// Of these, left out.
 const REHEARSAL_WARMUP: u64 = 1_000_000_000;
@@ -45,10 +45,7 @@ pub fn measure(
     let session = Session::open(&rehearsal, Settings { keep_timings: true, ..settings.clone() })?;
     let drive = Drive::Open(Stages::constant(REHEARSAL)?);
     let report = session.run(&rehearsal, &drive, stop, &mut |live| line.show("overheads  ", live))?;
-    anyhow::ensure!(
-        !report.timings.is_empty(),
-        "the server does not tell where the time of its answers went"
-    );
+    anyhow::ensure!(!report.timings.is_empty(), "the server does not report the timing of its responses");
     for (number, model) in (0..).zip(&mut workload.models) {
         let own = report.timings.iter().filter(|timing| timing.model == number);
         model.overhead = Spans::of_samples(own.map(|timing| timing.outside).collect());
@@ -56,7 +53,7 @@ pub fn measure(
     workload.lanes.overhead = batch_overhead(workload, &report, real);
     if real {
         workload.lanes.noise.cv = variation(&report.timings);
-        beside_each_other(workload, &report.timings)?;
+        correct_for_contention(workload, &report.timings)?;
     }
     Ok(())
 }
@@ -65,8 +62,8 @@ fn nanos(millis: f64) -> u64 {
     (millis.max(0.0) * 1e6) as u64
 }
 
-/// What a lane takes for a batch beside the model: the hand-over to it, by every batch, and that back, whose mean is all
-/// that is known; and of synthetic models, whose time is given, what they took longer.
+/// Overhead of a lane for a batch, in addition to the model's time: the hand-over to the lane, for every batch, and the
+/// mean of that back. For synthetic models also the time by which they exceeded their profile.
 fn batch_overhead(workload: &Workload, report: &Report, real: bool) -> Spans {
     let server = report.models.iter().filter_map(|model| model.server);
     let (back, requests) = server.fold((0.0, 0.0), |(back, requests), server| {
@@ -83,9 +80,9 @@ fn batch_overhead(workload: &Workload, report: &Report, real: bool) -> Spans {
     Spans::of_samples(samples.collect())
 }
 
-/// Corrects profiles that were measured one model at a time by what batches took beside the other models: models that
-/// share a core push each other out of its caches.
-fn beside_each_other(workload: &mut Workload, timings: &[Timing]) -> anyhow::Result<()> {
+/// Corrects profiles, which were measured one model at a time, by batch times under contention: models that share a core
+/// evict each other from its caches.
+fn correct_for_contention(workload: &mut Workload, timings: &[Timing]) -> anyhow::Result<()> {
     for (number, model) in (0..).zip(&mut workload.models) {
         let Some(profile) = &model.profile else { continue };
         let own = one_a_batch(timings).filter(|timing| timing.model == number);
@@ -101,7 +98,7 @@ fn beside_each_other(workload: &mut Workload, timings: &[Timing]) -> anyhow::Res
     Ok(())
 }
 
-/// Of the requests of each batch size, one in so many: about one for each batch.
+/// One request for each batch, approximately: of each batch size, every n-th request for batches of n rows.
 fn one_a_batch(timings: &[Timing]) -> impl Iterator<Item = &Timing> {
     let mut seen: BTreeMap<(u32, u32), u32> = BTreeMap::new();
     timings.iter().filter(move |timing| {
@@ -160,7 +157,7 @@ fn profile(
     Ok(Profile::from_points(&points.collect::<Vec<_>>())?)
 }
 
-/// Requests of so many rows for one model, without an objective that could refuse them.
+/// A workload of one model with requests of this many rows and no objective that would drop them.
 fn alone(model: &Model, rows: u32) -> anyhow::Result<Workload> {
     let name = toml::Value::String(model.name.clone());
     let text = format!(

@@ -22,7 +22,7 @@ pub struct Repository {
     pub options: Vec<OsString>,
     /// Models that are loaded when the server is there; empty if it loads all by itself.
     pub asked_for: Vec<String>,
-    /// Gone with the comparison.
+    /// Removed at the end of the comparison.
     _folder: Option<TempDir>,
 }
 

@@ -113,7 +113,7 @@ impl Parity {
     pub fn text(&self) -> String {
         let mut text = format!(
             "{}, seed {}: {} requests, over {} with {} tensors\n\
-             told to the simulator: {} ms a request outside the scheduler, {} ms a batch beside the model\n\n",
+             calibration: {} ms per request outside the scheduler, {} ms per batch in addition to the model\n\n",
             self.workload,
             self.seed,
             number(self.offered.measured as f64),

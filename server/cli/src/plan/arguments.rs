@@ -10,26 +10,26 @@ use gpulet_core::problem::DEVICES_MAX;
 /// Options of `plan`.
 #[derive(Args, Clone, Debug)]
 pub struct PlanArgs {
-    /// Which workloads on which devices, and what is known of them: a TOML file (docs/plan.md).
+    /// Problem file in TOML: workloads, devices and profiles (docs/plan.md).
     #[arg(value_name = "PROBLEM.toml")]
     pub problem: PathBuf,
-    /// How to place; may be repeated to compare several. Default: `tessera`.
+    /// Placement policy; may be repeated to compare several. Default: `tessera`.
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(Policy::NAMES.iter().copied()), hide_possible_values = true)]
     pub policy: Vec<String>,
     /// Compare all policies, the best first, and show the plan of the best.
     #[arg(long, conflicts_with = "policy")]
     pub compare: bool,
-    /// Say of each workload why it has the share and the batch that it has, and what binds.
+    /// Explain the share and batch size of each workload, and which limit binds.
     #[arg(long)]
     pub explain: bool,
-    /// Answer in JSON.
+    /// Print the result as JSON.
     #[arg(long)]
     pub json: bool,
-    /// Draw the plan: each device as share by time, models by colour.
+    /// Write a picture of the plan: share by time for each device, one colour per model.
     #[arg(long, value_name = "OUT.svg")]
     pub svg: Option<PathBuf>,
-    /// Plan with so many devices instead of the file's; with a name where the file has several
-    /// [devices.NAME]. May be repeated.
+    /// Number of devices instead of the file's. With a name if the file has several [devices.NAME]; may be
+    /// repeated.
     #[arg(long, value_name = "[NAME=]NUMBER", value_parser = count)]
     pub devices: Vec<Count>,
 }
@@ -37,9 +37,9 @@ pub struct PlanArgs {
 /// Another number of devices than the file's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Count {
-    /// Of which section; none for the only one.
+    /// Name of the section; `None` for the only one.
     pub section: Option<String>,
-    /// How many there are.
+    /// Number of devices, at least 1.
     pub devices: usize,
 }
 
@@ -61,10 +61,10 @@ Examples:
   tessera plan gpulet/core/examples/igniter-12.toml --policy igniter --policy exact --devices 8
   tessera plan gpulet/core/examples/igniter-12.toml --json | jq .policies[0].devices_used
 
-A problem says what is wanted:
+A problem file:
 
   profiles = \"profiles/*.jsonl\"     what `tessera profile` measured
-  interference = \"none\"             what neighbours do: none, gpulet, contention, igniter
+  interference = \"none\"             interference model: none, gpulet, contention, igniter
 
   [devices.v100]
   count = 4
@@ -78,10 +78,10 @@ Policies:
 ";
 
 const CODES: &str = "
-Whatever a policy says of its plan, a judge that shares no code with it has the last word.
-The same file and program give the same answer, byte for byte.
-Exit code 0: a plan that keeps every promise. 1: none, or one that breaks a promise; which, is said. 2: wrong
-usage, or a file with a mistake; the mistake is named with its line and key.";
+A validator that shares no code with the policies checks every plan.
+The same file and version of tessera give the same result, byte for byte.
+Exit code 0: a plan that keeps every objective. 1: no plan, or one that breaks an objective, which is named.
+2: wrong usage, or a mistake in the file, named with its line and key.";
 
 /// Examples, policies and exit codes, below the options.
 pub fn plan_examples() -> String {

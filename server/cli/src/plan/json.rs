@@ -7,9 +7,9 @@ use gpulet_core::problem::{Device, Workload};
 use gpulet_core::profile::{Quantile, Source};
 use serde::Serialize;
 
-use super::answer::{best, infeasible_words, memory_bytes, notes};
 use super::explain::Explained;
 use super::reading::Question;
+use super::report::{best, infeasible_words, memory_bytes, notes};
 use super::study::{Entry, Growth, Least, Study};
 
 /// A study for programs.

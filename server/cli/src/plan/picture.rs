@@ -10,10 +10,10 @@ use gpulet_core::plan::{Gpulet, Slot};
 use gpulet_core::problem::{Device, Problem};
 use sim::page::{COLOURS, PLOT, escape};
 
-use super::answer::slots;
+use super::format;
 use super::reading::Question;
+use super::report::slots;
 use super::study::Planned;
-use super::words;
 
 const WIDTH: f64 = 1_000.0;
 const COLUMNS: usize = 3;
@@ -59,7 +59,7 @@ pub fn picture(question: &Question, policy: &str, planned: &Planned) -> String {
         "{}: {policy}, {} of {} needed",
         question.name,
         planned.judgement.devices_used,
-        words::counted(problem.devices().len(), "device")
+        format::counted(problem.devices().len(), "device")
     );
     let mut svg = format!(
         "<svg class=\"plot\" xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"-8 -4 {:.0} {:.0}\" role=\"img\" aria-label=\"{}\">\n\
@@ -141,7 +141,7 @@ impl Frame<'_> {
         let Self { x, y, width, device } = self;
         let by_time = gpulets.iter().any(|gpulet| gpulet.window.is_some());
         let units: u32 = gpulets.iter().map(|gpulet| gpulet.units).sum();
-        let given = if by_time { String::new() } else { words::share(units, device.kind.units) };
+        let given = if by_time { String::new() } else { format::share(units, device.kind.units) };
         let mut cycles: Vec<f64> = gpulets
             .iter()
             .filter_map(|gpulet| gpulet.duty_us.or(gpulet.window.map(|window| window.period_us)))
@@ -150,7 +150,7 @@ impl Frame<'_> {
         cycles.dedup();
         let time = match cycles.as_slice() {
             [] => "time".to_owned(),
-            [one] => format!("one cycle of {}", words::time(*one)),
+            [one] => format!("one cycle of {}", format::time(*one)),
             _ => "one cycle of each".to_owned(),
         };
         let _ = writeln!(
@@ -194,8 +194,8 @@ impl Frame<'_> {
         let unit = BOX / f64::from(self.device.kind.units.max(1));
         let (x, width) = (self.x + self.width * from, self.width * (to - from));
         let (y, height) = (self.y + unit * f64::from(gpulet.first_unit), unit * f64::from(gpulet.units));
-        let share = words::share(gpulet.units, self.device.kind.units);
-        let times = format!("{} of {}", words::ms(label.predicted.worst_us), words::time(label.slo_us));
+        let share = format::share(gpulet.units, self.device.kind.units);
+        let times = format!("{} of {}", format::ms(label.predicted.worst_us), format::time(label.slo_us));
         let detail = format!("{share}, batch {}, {times}", slot.batch);
         let _ = writeln!(
             svg,
@@ -204,7 +204,7 @@ impl Frame<'_> {
              <rect class=\"edge\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\"/>",
             escape(&slot.workload),
             detail,
-            words::turn(gpulet),
+            format::turn(gpulet),
             STRIPE.min(width),
             colour = label.colour,
         );

@@ -104,7 +104,7 @@ fn code(arguments: &PlanArgs) -> String {
 #[test]
 fn the_published_twelve_need_six_gpus_and_that_is_proved() {
     let (_, study) = studied(&arguments(EXAMPLE, &[]));
-    let (entry, planned) = answer::best(&study).unwrap();
+    let (entry, planned) = report::best(&study).unwrap();
     println!("{} {:?} {:?}", planned.judgement.devices_used, planned.growth_unchanged, study.least);
     assert_eq!((entry.policy.name(), planned.judgement.devices_used), ("tessera", 6));
     assert!(planned.judgement.is_sound());
@@ -198,7 +198,7 @@ fn explanations_hold_against_the_judge() {
         [(EXAMPLE, "tessera"), (EXAMPLE, "igniter"), (EXAMPLE, "temporal"), (&small, "fast-gshare")]
     {
         let (question, study) = studied(&arguments(file, &["--policy", policy]));
-        let (_, planned) = answer::best(&study).unwrap();
+        let (_, planned) = report::best(&study).unwrap();
         let explained = explain::explain(&question, &planned.plan);
         let slots: usize = planned.plan.gpulets.iter().map(|gpulet| gpulet.slots.len()).sum();
         assert_eq!(explained.len(), slots, "{policy}");
@@ -249,7 +249,7 @@ fn memory_binds_where_larger_batches_have_no_room() {
         (only.binds, only.units_least, only.below.unwrap().batch),
         (explain::Binding::Memory, Some(2), 3)
     );
-    let text = story::story(&question, &plan, &explained);
+    let text = explanation::text(&question, &plan, &explained);
     assert!(
         text.contains(
             "memory binds: on 25 % it would need batches of 3, and the device has no memory for them"
@@ -294,7 +294,7 @@ fn pictures_show_every_slot_once_and_are_well_formed() {
         [(EXAMPLE, "tessera"), (EXAMPLE, "temporal"), (&small, "temporal"), (&small, "fast-gshare")]
     {
         let (question, study) = studied(&arguments(file, &["--policy", policy]));
-        let (_, planned) = answer::best(&study).unwrap();
+        let (_, planned) = report::best(&study).unwrap();
         let svg = drawn(&question, &study).unwrap();
         assert!(is_well_formed(&svg).unwrap() > 20);
         let slots: usize = planned.plan.gpulets.iter().map(|gpulet| gpulet.slots.len()).sum();

@@ -10,41 +10,38 @@ use node::config::ConfigArgs;
 /// Options of `profile`.
 #[derive(Args, Clone, Debug)]
 pub struct ProfileArgs {
-    /// Configuration.
+    /// Where the configuration comes from.
     #[command(flatten)]
     pub config: ConfigArgs,
-    /// A model of the repository; may be repeated. Default: all of them.
+    /// A model of the repository; may be repeated. Default: all models.
     #[arg(long = "model", short, value_name = "NAME")]
     pub models: Vec<String>,
-    /// The file of profiles. What it holds already is not measured again.
+    /// File of profiles. Cells that it holds are not measured again.
     #[arg(long, short, value_name = "FILE.jsonl", default_value = "profile.jsonl")]
     pub out: PathBuf,
-    /// Rows of the batches. Default: 1, 2, 4, 8, 16, 32, as far as a model takes them, and the largest that a model
-    /// takes if that is less.
+    /// Batch sizes in rows. Default: 1, 2, 4, 8, 16, 32 up to the model's largest batch.
     #[arg(long, value_name = "ROWS,...", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=i64::from(BATCH_MAX)))]
     pub batches: Vec<u32>,
-    /// Numbers of cores that a batch runs on. Default: 1, 2, 3, 4, 6, 8, 12, as far as this process may use them, and
-    /// all that it may use.
+    /// Numbers of cores for a batch. Default: 1, 2, 3, 4, 6, 8, 12, and all cores that this process may use.
     #[arg(long, value_name = "CORES,...", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=i64::from(UNITS_MAX)))]
     pub cores: Vec<u32>,
-    /// Run each batch for so long, and at least 100 times; one for which that takes ten times as long, at least 20
-    /// times.
+    /// Time for which each batch is run, and at least 100 times. If that would take ten times as long, at least 20 times.
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = time)]
     pub time: TimeSpan,
-    /// Measure every batch on the fewest cores beside synthetic neighbours on all others too: one that computes, one that
-    /// goes through memory. Needs a core more than the batch; takes about five times as long as the batch alone.
+    /// Also measure each batch on the smallest of the --cores under contention: with synthetic load on all other cores
+    /// that computes, and that streams through memory. Needs at least one more core. Takes about five times as long.
     #[arg(long)]
-    pub neighbours: bool,
+    pub contention: bool,
     /// Measure these models again from the start; profiles of others stay in the file.
     #[arg(long)]
     pub fresh: bool,
-    /// Write a page with plots, for a browser; needs nothing else and can be mailed.
+    /// Write a self-contained HTML page with plots.
     #[arg(long, value_name = "FILE.html")]
     pub report: Option<PathBuf>,
-    /// Write a plot: what batches and cores gain.
+    /// Write a plot of the speed-up by batch size and cores.
     #[arg(long, value_name = "FILE.svg")]
     pub svg: Option<PathBuf>,
-    /// Answer in JSON.
+    /// Print the result as JSON.
     #[arg(long)]
     pub json: bool,
 }
@@ -57,11 +54,10 @@ Examples:
   tessera profile --repository ./models --model resnet50 --batches 1,8 --cores 1,2 --time 500ms
 
 Each batch is run until three successive medians agree within 5 %, then measured with changing inputs. Runs during
-which threads waited for a core that ran something else are left out, and said. Measure on a machine that does nothing
-else.
+which threads waited for a core are left out and counted. Measure on an idle machine.
 
-Ctrl-C stops; the same command goes on where it stopped. `tessera plan` reads the file.
-Exit code 0: all is measured. 1: a model could not be, and is said. 2: wrong usage. 130: stopped by Ctrl-C.";
+Ctrl-C stops the run; the same command resumes it. `tessera plan` reads the file.
+Exit code 0: success. 1: a model could not be measured. 2: wrong usage. 130: stopped by Ctrl-C.";
 
 /// Shortest and longest time that a batch may be run for.
 const SHORTEST: TimeSpan = TimeSpan(std::time::Duration::from_millis(1));

@@ -7,51 +7,41 @@ use std::time::Duration;
 
 use gpulet_core::profile::{ArenaLine, Cell, Header, Line, Source as Origin};
 use models::engine::Session;
-use models::{EngineChoice, Loader, MadeUp};
+use models::{EngineChoice, Loader, SampleInputs};
 use node::catalog::Source;
 
-use super::bar::Bar;
+use super::Halt;
+use super::cpu_wait::{self, CpuWait};
 use super::machine::{DEVICE, Machine, engine_words};
+use super::progress::Bar;
 use super::record::{Record, differences};
 use super::repeat::Repeat;
 use super::resident;
 use super::runs::Measured;
 use super::subjects::Subject;
-use super::waiting::{self, Waiting};
 
-/// Batches with other values that a cell runs in turn, so that caches are not flattered.
+/// Batches with different values that a cell cycles through, so that caches do not help.
 pub const ROTATION: usize = 16;
 /// Bytes of these together.
 pub const INPUT_BYTES_MAX: usize = 256 << 20;
 
-/// Why a model was not measured to the end.
-#[derive(Debug)]
-pub enum Halt {
-    /// Somebody wants the run to end.
-    Stopped,
-    /// The model cannot be measured, or no further.
-    Failed(String),
-    /// Nothing can be: the file cannot be written.
-    Lost(anyhow::Error),
-}
-
-/// What this run found beside what is in the file.
+/// Findings of this run that are not in the file.
 #[derive(Debug, Default)]
 pub struct Findings {
     /// Cells measured in this run, by model, batch and cores.
     pub measured: BTreeMap<(String, u32, u32), Measured>,
-    /// What a reader must know to trust the figures.
+    /// Notes on the reliability of the figures.
     pub notes: BTreeSet<String>,
 }
 
-/// Where measurements go.
+/// Destinations of measurements.
 #[derive(Debug)]
-pub struct Desk<'a> {
-    /// The file.
+pub struct Recorder<'a> {
+    /// The file of profiles.
     pub record: &'a mut Record,
-    /// The bar.
+    /// The progress bar.
     pub bar: &'a mut Bar,
-    /// The rest.
+    /// Findings that are not written to the file.
     pub findings: &'a mut Findings,
 }
 
@@ -60,13 +50,13 @@ pub struct Desk<'a> {
 pub struct Bench<'a> {
     /// Where models come from.
     pub source: &'a Source,
-    /// Engines.
+    /// Loads sessions of the engines.
     pub loader: &'a Loader,
     /// The device.
     pub machine: &'a Machine,
     /// Time of a cell.
     pub time: Duration,
-    /// Set once somebody wants the run to end.
+    /// Set by Ctrl-C.
     pub stop: &'a AtomicBool,
 }
 
@@ -75,9 +65,9 @@ pub struct Loaded {
     /// The session.
     pub session: Box<dyn Session>,
     /// Its inputs.
-    pub made_up: MadeUp,
+    pub samples: SampleInputs,
     /// Its threads; none where the kernel does not say how long they wait.
-    pub waiting: Option<Waiting>,
+    pub waiting: Option<CpuWait>,
     /// Memory of the process before a batch was run; none where the kernel does not say.
     idle: Option<u64>,
     weights: Option<u64>,
@@ -93,9 +83,9 @@ impl Bench<'_> {
         subject: &Subject,
         units: u32,
         batches: &[u32],
-        desk: &mut Desk<'_>,
+        recorder: &mut Recorder<'_>,
     ) -> Result<(), Halt> {
-        Self::in_a_thread(|| self.pinned(subject, units, batches, desk))
+        Self::in_a_thread(|| self.pinned(subject, units, batches, recorder))
     }
 
     /// Runs work that pins its thread.
@@ -115,36 +105,36 @@ impl Bench<'_> {
         subject: &Subject,
         units: u32,
         batches: &[u32],
-        desk: &mut Desk<'_>,
+        recorder: &mut Recorder<'_>,
     ) -> Result<(), Halt> {
         let model = subject.name.as_str();
         let cores = usize::try_from(units).ok().and_then(|count| self.machine.cores.get(..count));
         let cores = cores.ok_or_else(|| Halt::Failed(format!("{units} cores are not there")))?;
-        let mut loaded = self.load_on(subject, units, cores, desk)?;
+        let mut loaded = self.load_on(subject, units, cores, recorder)?;
         let header = self.header(subject, &loaded);
-        desk.findings.notes.extend(notes(model, units, &loaded));
+        recorder.findings.notes.extend(notes(model, units, &loaded));
         let most = loaded.session.signature().max_batch.max(1);
         for &batch in batches {
             if batch > most {
                 let note = format!(
                     "{model}: batches of more than {most} rows are not measured: they change its answers"
                 );
-                desk.findings.notes.insert(note);
+                recorder.findings.notes.insert(note);
             } else {
-                desk.bar.say(format!("{model}, batch {batch} on {}", cores_words(units)));
+                recorder.bar.say(format!("{model}, batch {batch} on {}", cores_words(units)));
                 let (measured, arena) =
-                    self.cell(&mut loaded, batch, desk.bar).map_err(|halt| match halt {
+                    self.cell(&mut loaded, batch, recorder.bar).map_err(|halt| match halt {
                         Halt::Failed(reason) => {
                             Halt::Failed(format!("batch {batch} on {}: {reason}", cores_words(units)))
                         }
                         other => other,
                     })?;
                 let mut lines = vec![cell_line(batch, units, &measured)];
-                lines.extend(arena.and_then(|bytes| arena_line(desk.record.lines(model), batch, bytes)));
-                desk.record.add(&header, &lines).map_err(Halt::Lost)?;
-                desk.findings.measured.insert((model.to_owned(), batch, units), measured);
+                lines.extend(arena.and_then(|bytes| arena_line(recorder.record.lines(model), batch, bytes)));
+                recorder.record.add(&header, &lines).map_err(Halt::Lost)?;
+                recorder.findings.measured.insert((model.to_owned(), batch, units), measured);
             }
-            desk.bar.finish_cell();
+            recorder.bar.finish_cell();
         }
         Ok(())
     }
@@ -155,13 +145,13 @@ impl Bench<'_> {
         subject: &Subject,
         units: u32,
         cores: &[usize],
-        desk: &Desk<'_>,
+        recorder: &Recorder<'_>,
     ) -> Result<Loaded, Halt> {
         let model = subject.name.as_str();
         gpulet::pin_this_thread(cores).map_err(|error| Halt::Failed(error.to_string()))?;
-        desk.bar.say(format!("loading {model} for {}", cores_words(units)));
+        recorder.bar.say(format!("loading {model} for {}", cores_words(units)));
         let loaded = self.load(subject, cores)?;
-        if let Some(found) = desk.record.header(model) {
+        if let Some(found) = recorder.record.header(model) {
             let differ = differences(found, &self.header(subject, &loaded));
             if !differ.is_empty() {
                 return Err(Halt::Failed(refusal(&differ)));
@@ -171,7 +161,7 @@ impl Bench<'_> {
     }
 
     fn load(&self, subject: &Subject, cores: &[usize]) -> Result<Loaded, Halt> {
-        let threads = waiting::threads();
+        let threads = cpu_wait::threads();
         models::release_unused_memory();
         let before = resident::own();
         let files = subject.read(self.source).map_err(Halt::Failed)?;
@@ -180,18 +170,17 @@ impl Bench<'_> {
         let mut session = loaded.map_err(|error| Halt::Failed(error.to_string()))?;
         drop(files);
         session.trim();
-        let made_up = MadeUp::of(session.as_mut());
-        let made_up = made_up.ok_or_else(|| {
-            Halt::Failed("no made-up input runs: it cannot be measured without real requests".to_owned())
-        })?;
+        let samples = SampleInputs::of(session.as_mut());
+        let samples =
+            samples.ok_or_else(|| Halt::Failed("no sample input runs: it cannot be measured".to_owned()))?;
         models::release_unused_memory();
         let (idle, own) = (resident::now(), resident::own());
         let weights = own.zip(before).and_then(|(after, before)| after.checked_sub(before));
-        let helpers: BTreeSet<u32> = waiting::threads().difference(&threads).copied().collect();
+        let helpers: BTreeSet<u32> = cpu_wait::threads().difference(&threads).copied().collect();
         Ok(Loaded {
             session,
-            made_up,
-            waiting: Waiting::of(&helpers),
+            samples,
+            waiting: CpuWait::of(&helpers),
             idle,
             weights: weights.filter(|bytes| *bytes > 0),
         })
@@ -200,7 +189,7 @@ impl Bench<'_> {
     /// What is said of the profile of a model.
     pub fn header(&self, subject: &Subject, loaded: &Loaded) -> Header {
         let engine = loaded.session.engine();
-        let extent = loaded.made_up.free_extent();
+        let extent = loaded.samples.free_extent();
         let extent = extent.map(|extent| format!("; free dimensions {extent}")).unwrap_or_default();
         Header {
             note: format!("{}version {}{extent}", self.note_prefix(engine), subject.version),
@@ -229,10 +218,10 @@ impl Bench<'_> {
         format!("{}; {}; ", self.machine.words, engine_words(engine, self.loader))
     }
 
-    /// Whether a profile that is there already can be gone on with, as far as can be told without loading the model.
+    /// Checks that an existing profile can be continued, as far as is known without loading the model.
     ///
     /// # Errors
-    /// What differs, and the ways out.
+    /// Lists the differences and what to do.
     pub fn check(&self, subject: &Subject, found: &Header) -> Result<(), String> {
         let engine = match subject.config.engine {
             EngineChoice::Named(name) => name,
@@ -246,11 +235,11 @@ impl Bench<'_> {
         if differ.is_empty() { Ok(()) } else { Err(refusal(&differ)) }
     }
 
-    /// Runs a batch until it is warm, then as often as it takes. Gives its times, and the memory that it needs beside
-    /// the session, where the kernel says.
+    /// Runs a batch until it is warm, then often enough. Returns its times, and the memory that it needs in addition to
+    /// the session, if the kernel reports it.
     fn cell(&self, loaded: &mut Loaded, batch: u32, bar: &mut Bar) -> Result<(Measured, Option<u64>), Halt> {
-        let Loaded { session, made_up, waiting, idle, .. } = loaded;
-        let batches = made_up.batches(batch, ROTATION, INPUT_BYTES_MAX).ok_or_else(|| {
+        let Loaded { session, samples, waiting, idle, .. } = loaded;
+        let batches = samples.batches(batch, ROTATION, INPUT_BYTES_MAX).ok_or_else(|| {
             Halt::Failed(format!(
                 "its inputs would be larger than {INPUT_BYTES_MAX} bytes: leave it out of --batches"
             ))
@@ -275,8 +264,8 @@ pub fn cores_words(units: u32) -> String {
 
 fn refusal(differ: &[String]) -> String {
     format!(
-        "the profile that is there was measured otherwise: {}: name another file with --out, or measure again from the \
-         start with --fresh",
+        "the existing profile was measured under other conditions: {}: name another file with --out, or measure again with \
+         --fresh",
         differ.join(", ")
     )
 }
@@ -288,7 +277,7 @@ fn notes(model: &str, units: u32, loaded: &Loaded) -> Vec<String> {
     }
     if loaded.waiting.is_none() {
         notes.push(
-            "the kernel does not say how long threads wait for cores: no run could be left out for it"
+            "the kernel does not report how long threads wait for cores: no disturbed runs are left out"
                 .to_owned(),
         );
     }

@@ -1,8 +1,8 @@
-//! Which batches on how many cores.
+//! Which batch sizes to measure, on how many cores.
 
-/// Batches that are measured unless others are asked for, in rows.
+/// Batch sizes that are measured by default, in rows.
 const BATCHES: [u32; 6] = [1, 2, 4, 8, 16, 32];
-/// Numbers of cores that are measured unless others are asked for, beside all that there are.
+/// Numbers of cores that are measured by default, in addition to all cores.
 const CORES: [u32; 7] = [1, 2, 3, 4, 6, 8, 12];
 
 /// Numbers of cores, ascending: those asked for, or the usual ones.

@@ -5,11 +5,11 @@ use std::fmt::Write as _;
 
 use sim::page::{COLOURS, Plot, Series, document, escape, figure};
 
-use super::answer::{Answer, CellAnswer, HEADER, HEADER_BESIDE, ModelAnswer};
 use super::bench::cores_words;
+use super::report::{CONTENTION_HEADER, CellReport, HEADER, ModelReport, Report};
 
 /// The page. The same answer gives the same bytes.
-pub fn page(answer: &Answer) -> String {
+pub fn page(answer: &Report) -> String {
     let mut body = format!("<p class=\"soft\">{}</p>\n", escape(&answer.headline()));
     for model in &answer.models {
         let _ = writeln!(
@@ -51,7 +51,7 @@ pub fn page(answer: &Answer) -> String {
 }
 
 /// What batches and cores gain, all models in one plot.
-pub fn gain(answer: &Answer) -> Plot {
+pub fn gain(answer: &Report) -> Plot {
     let cores: usize = answer.models.iter().map(|model| units(model).len()).sum();
     let mut series = Vec::new();
     for model in &answer.models {
@@ -78,7 +78,7 @@ pub fn gain(answer: &Answer) -> Plot {
     }
 }
 
-fn lines(model: &ModelAnswer, title: &str, unit: &str, value: impl Fn(&CellAnswer) -> f64) -> Plot {
+fn lines(model: &ModelReport, title: &str, unit: &str, value: impl Fn(&CellReport) -> f64) -> Plot {
     let series = units(model).into_iter().enumerate().map(|(colour, units)| Series {
         name: cores_words(units),
         colour: Some(colour),
@@ -96,31 +96,31 @@ fn lines(model: &ModelAnswer, title: &str, unit: &str, value: impl Fn(&CellAnswe
 }
 
 /// Numbers of cores that a model was measured on.
-fn units(model: &ModelAnswer) -> BTreeSet<u32> {
+fn units(model: &ModelReport) -> BTreeSet<u32> {
     model.cells.iter().map(|cell| cell.cell.units).collect()
 }
 
-/// Batches double from one to the next: each takes the same room.
+/// Logarithmic scale for batch sizes.
 fn place(batch: u32) -> f64 {
     f64::from(batch.max(1)).log2()
 }
 
-fn points(model: &ModelAnswer, units: u32, value: impl Fn(&CellAnswer) -> f64) -> Vec<(f64, f64)> {
+fn points(model: &ModelReport, units: u32, value: impl Fn(&CellReport) -> f64) -> Vec<(f64, f64)> {
     let cells = model.cells.iter().filter(|cell| cell.cell.units == units);
     cells.map(|cell| (place(cell.cell.batch), value(cell))).collect()
 }
 
-fn marks<'a>(models: impl Iterator<Item = &'a ModelAnswer>) -> Vec<(f64, String)> {
+fn marks<'a>(models: impl Iterator<Item = &'a ModelReport>) -> Vec<(f64, String)> {
     let batches: BTreeSet<u32> =
         models.flat_map(|model| model.cells.iter().map(|cell| cell.cell.batch)).collect();
     batches.into_iter().map(|batch| (place(batch), batch.to_string())).collect()
 }
 
-fn tables(answer: &Answer) -> String {
+fn tables(answer: &Report) -> String {
     let mut tables = table("All cells", &HEADER, &answer.rows());
-    let beside = answer.rows_beside();
-    if !beside.is_empty() {
-        tables.push_str(&table("Beside synthetic neighbours", &HEADER_BESIDE, &beside));
+    let contention = answer.contention_rows();
+    if !contention.is_empty() {
+        tables.push_str(&table("Under contention", &CONTENTION_HEADER, &contention));
     }
     tables
 }

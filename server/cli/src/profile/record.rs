@@ -1,8 +1,8 @@
 //! The file of profiles: read, checked, and added to cell by cell.
 //!
 //! Lines belong to the last `profile` line above them, so a profile that is to grow must be the last one. Where it is
-//! not, the file is written anew with that profile moved to the end; all else is appending, one write a cell, so that a
-//! run that is killed leaves a file that can be read, or one with half a line at its end that is cut off.
+//! not, the file is rewritten with that profile at the end. Everything else is appended, one write per cell, so a run that is
+//! killed leaves a valid file, or one with an incomplete last line, which is dropped.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
@@ -31,13 +31,13 @@ impl Record {
     /// Opens a file, or starts one.
     ///
     /// # Errors
-    /// When it cannot be read or written, is no file of profiles, or is being written by another run.
+    /// When it cannot be read or written, is not a file of profiles, or is being written by another run.
     pub fn open(path: &Path) -> anyhow::Result<Self> {
         let file = lock(path)?;
         let text = read_text(path, FILE_BYTES)?;
         let whole = whole_lines(&text);
-        let profiles =
-            Profile::read(&whole).with_context(|| format!("`{}` is no file of profiles", path.display()))?;
+        let profiles = Profile::read(&whole)
+            .with_context(|| format!("`{}`: expected a file of profiles", path.display()))?;
         let profiles = profiles.iter().map(Profile::lines).collect();
         let mut record = Self { path: path.to_owned(), file, profiles };
         if whole != text {
@@ -70,8 +70,8 @@ impl Record {
         self.lines(model).iter().filter_map(cell).collect()
     }
 
-    /// The batches, cores and neighbours that a model was measured beside.
-    pub fn neighbours(&self, model: &str) -> BTreeSet<(u32, u32, Neighbour)> {
+    /// The batches, cores and loads under which a model was measured.
+    pub fn contention(&self, model: &str) -> BTreeSet<(u32, u32, Neighbour)> {
         let line = |line: &Line| match line {
             Line::Neighbour(line) => Some((line.batch, line.units, line.beside)),
             Line::Profile(_)
@@ -97,8 +97,8 @@ impl Record {
         if self.profiles.len() == before { Ok(()) } else { self.rewrite() }
     }
 
-    /// Adds lines to the profile that `header` is of, and starts it where there is none. They are in the file, in one
-    /// piece, when this returns.
+    /// Adds lines to the profile of `header`, which is created if it does not exist. The lines are written at once before
+    /// this returns.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -131,7 +131,7 @@ impl Record {
         self.profiles.iter().position(|lines| lines.first().and_then(header_of).is_some_and(is_it))
     }
 
-    /// Replaces the file by one with the profiles as they are now; whoever reads it sees one or the other.
+    /// Replaces the file atomically by one with the current profiles.
     fn rewrite(&mut self) -> anyhow::Result<()> {
         let place = || format!("cannot write `{}`", self.path.display());
         // A link stays one: what it points to is replaced.

@@ -1,4 +1,4 @@
-//! Runs a batch again and again, until it is warm and then as often as it takes.
+//! Runs a batch repeatedly: until it is warm, and then often enough.
 
 use std::iter::Cycle;
 use std::slice;
@@ -7,23 +7,23 @@ use std::time::{Duration, Instant};
 
 use models::engine::{Batch, Session};
 
-use super::bench::Halt;
+use super::Halt;
+use super::cpu_wait::CpuWait;
 use super::runs::{Measured, Run, Runs, Usual, WarmUp};
-use super::waiting::Waiting;
 
 /// A session and batches of one size with other values, which it runs in turn.
 pub struct Repeat<'a> {
     session: &'a mut dyn Session,
-    waiting: Option<&'a Waiting>,
+    waiting: Option<&'a CpuWait>,
     batches: Cycle<slice::Iter<'a, Batch>>,
     stop: &'a AtomicBool,
 }
 
 impl<'a> Repeat<'a> {
-    /// `waiting` watches the session's threads; `stop` is set once somebody wants the run to end.
+    /// `waiting` watches the session's threads; `stop` ends the run.
     pub fn new(
         session: &'a mut dyn Session,
-        waiting: Option<&'a Waiting>,
+        waiting: Option<&'a CpuWait>,
         batches: &'a [Batch],
         stop: &'a AtomicBool,
     ) -> Self {
@@ -34,7 +34,7 @@ impl<'a> Repeat<'a> {
         if self.stop.load(Ordering::Relaxed) {
             return Err(Halt::Stopped);
         }
-        let waited = || self.waiting.and_then(Waiting::total).unwrap_or_default();
+        let waited = || self.waiting.and_then(CpuWait::total).unwrap_or_default();
         let batch = self.batches.next().ok_or(Halt::Stopped)?;
         let before = waited();
         let started = Instant::now();
@@ -44,7 +44,7 @@ impl<'a> Repeat<'a> {
         Ok(Run { took, waited: waited().saturating_sub(before) })
     }
 
-    /// Until it is warm, or the patience with it ended.
+    /// Runs until the batch is warm, or the time for that is over.
     pub fn warm_up(&mut self, time: Duration) -> Result<Usual, Halt> {
         let mut warm_up = WarmUp::default();
         let started = Instant::now();
@@ -55,7 +55,7 @@ impl<'a> Repeat<'a> {
         }
     }
 
-    /// As often as it takes, where that is usual; `show` is told how much is done.
+    /// Runs often enough, compared with what is usual. Calls `show` with the progress.
     pub fn measure(
         &mut self,
         usual: Usual,
@@ -73,7 +73,7 @@ impl<'a> Repeat<'a> {
             }
         }
         runs.measured().ok_or_else(|| {
-            Halt::Failed("in every run others had its cores: measure on a quieter machine".to_owned())
+            Halt::Failed("every run was disturbed by other processes: measure on an idle machine".to_owned())
         })
     }
 }

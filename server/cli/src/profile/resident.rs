@@ -21,7 +21,7 @@ pub fn peak() -> Option<u64> {
     value("/proc/self/status", "VmHWM:")
 }
 
-/// Makes [`peak`] start anew.
+/// Resets [`peak`].
 pub fn forget_peak() -> Option<()> {
     fs::write("/proc/self/clear_refs", FORGET_PEAK).ok()
 }

@@ -1,5 +1,5 @@
-//! When a cell is warm, when it has been run often enough, and what its runs say. Knows no clock: whoever runs says how
-//! long it took.
+//! When a cell is warm, when it has been run often enough, and its statistics. Without a clock: the caller passes the
+//! duration of each run.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use std::time::Duration;
 const MEDIANS: usize = 3;
 /// How far those may be apart, as a share of the smallest.
 const AGREEMENT: f64 = 0.05;
-/// Runs and time behind a median of the warm-up; the time ends it early after so many runs.
+/// Runs and time behind a median of the warm-up; enough runs end it early.
 const WINDOW_RUNS: usize = 3;
 const WINDOW_TIME: Duration = Duration::from_millis(10);
 const WINDOW_RUNS_MAX: usize = 1_000;
@@ -16,11 +16,11 @@ const RUNS: usize = 100;
 const RUNS_SLOW: usize = 20;
 const RUNS_MAX: usize = 100_000;
 /// Times the asked-for time after which the smaller number of runs is enough, and after which any is.
-const PATIENCE_SLOW: u32 = 10;
-const PATIENCE: u32 = 30;
+const TIME_FACTOR_SLOW: u32 = 10;
+const TIME_FACTOR_MAX: u32 = 30;
 /// Times the asked-for time after which a cell that never settles is measured all the same.
-const PATIENCE_WARM_UP: u32 = 5;
-/// Waiting beyond the usual that makes a run one that others disturbed: at least, and as a share of a run.
+const TIME_FACTOR_WARM_UP: u32 = 5;
+/// CpuWait beyond the usual that makes a run one that others disturbed: at least, and as a share of a run.
 const WAITED: Duration = Duration::from_micros(50);
 const WAITED_SHARE: f64 = 0.05;
 
@@ -29,7 +29,7 @@ const WAITED_SHARE: f64 = 0.05;
 pub struct Run {
     /// From hand-over to answer.
     pub took: Duration,
-    /// Time that its threads waited for cores meanwhile, all together; zero where nobody knows.
+    /// Time that its threads waited for cores during the run, in total; zero if unknown.
     pub waited: Duration,
 }
 
@@ -52,7 +52,7 @@ pub struct WarmUp {
 
 impl WarmUp {
     /// Takes a run; `passed` is the time since the first began, `time` what was asked for. Gives what is usual once
-    /// the cell is warm, or the patience with it ended.
+    /// the cell is warm, or the time for that is over.
     pub fn take(&mut self, run: Run, passed: Duration, time: Duration) -> Option<Usual> {
         self.window.push(run);
         self.in_window = self.in_window.saturating_add(run.took);
@@ -65,7 +65,7 @@ impl WarmUp {
         self.window.clear();
         self.in_window = Duration::ZERO;
         let settled = self.settled();
-        (settled || passed >= time.saturating_mul(PATIENCE_WARM_UP)).then_some(Usual { run, settled })
+        (settled || passed >= time.saturating_mul(TIME_FACTOR_WARM_UP)).then_some(Usual { run, settled })
     }
 
     fn settled(&self) -> bool {
@@ -90,7 +90,7 @@ fn median(runs: &[Run]) -> Run {
 #[derive(Debug)]
 pub struct Runs {
     usual: Usual,
-    /// Waiting from which on a run is left out.
+    /// CpuWait from which on a run is left out.
     disturbed: Duration,
     kept: Vec<Duration>,
     kept_waited: Duration,
@@ -136,12 +136,12 @@ impl Runs {
     /// How much is done `passed` after the first run began, from 0 to 1; 1 means enough.
     pub fn done(&self, passed: Duration, time: Duration) -> f64 {
         let kept = self.kept.len();
-        if kept.saturating_add(self.left_out) >= RUNS_MAX || passed >= time.saturating_mul(PATIENCE) {
+        if kept.saturating_add(self.left_out) >= RUNS_MAX || passed >= time.saturating_mul(TIME_FACTOR_MAX) {
             return 1.0;
         }
-        let of_time = |patience: u32| passed.as_secs_f64() / time.saturating_mul(patience).as_secs_f64();
+        let of_time = |factor: u32| passed.as_secs_f64() / time.saturating_mul(factor).as_secs_f64();
         let fast = of_time(1).min(kept as f64 / RUNS as f64);
-        let slow = of_time(PATIENCE_SLOW).min(kept as f64 / RUNS_SLOW as f64);
+        let slow = of_time(TIME_FACTOR_SLOW).min(kept as f64 / RUNS_SLOW as f64);
         fast.max(slow).min(1.0)
     }
 
@@ -152,7 +152,7 @@ impl Runs {
         let at = |share: f64| {
             let rank = (share * self.kept.len() as f64).ceil() as usize;
             let took = self.kept.get(rank.saturating_sub(1))?;
-            // A time of nothing is no time.
+            // Profiles hold times above zero.
             Some(took.as_nanos().max(1) as f64 / 1e3)
         };
         Some(Measured {
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn patience_with_a_cell_that_never_settles_ends() {
+    fn the_warm_up_of_a_cell_that_never_settles_ends() {
         let mut warm_up = WarmUp::default();
         for took in [10, 10, 10, 20, 20, 20, 10, 10, 10, 20, 20] {
             assert_eq!(warm_up.take(run(took, 0), TIME * 5 - ms(1), TIME), None);

@@ -38,7 +38,7 @@ pub type Gathered = (Vec<Subject>, Vec<Failure>);
 /// The models that were asked for; all if none was.
 ///
 /// # Errors
-/// When one is not there, when there is none at all, or when a model takes no batch of a size that was asked for.
+/// When a model does not exist, when the repository is empty, or when a model does not take a requested batch size.
 pub fn gather(
     source: &Source,
     config: &Config,
@@ -109,7 +109,7 @@ impl Subject {
     /// Its files, which must still be those that it was gathered with.
     ///
     /// # Errors
-    /// When they cannot be read, or were replaced meanwhile.
+    /// When they cannot be read, or were replaced since.
     pub fn read(&self, source: &Source) -> Result<ModelFiles, String> {
         let files =
             source.read(&self.name, self.version, self.pbtxt.as_ref()).map_err(|error| error.to_string())?;

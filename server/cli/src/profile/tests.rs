@@ -55,11 +55,11 @@ impl Place {
         parse(&[&usual[..], time, more].concat())
     }
 
-    fn go(&self, more: &[&str]) -> anyhow::Result<Answer> {
+    fn go(&self, more: &[&str]) -> anyhow::Result<Report> {
         self.go_until(more, &AtomicBool::new(false))
     }
 
-    fn go_until(&self, more: &[&str], stop: &AtomicBool) -> anyhow::Result<Answer> {
+    fn go_until(&self, more: &[&str], stop: &AtomicBool) -> anyhow::Result<Report> {
         go(&self.arguments(more), stop)
     }
 
@@ -81,7 +81,7 @@ fn parse(words: &[&str]) -> ProfileArgs {
     *arguments
 }
 
-fn go(arguments: &ProfileArgs, stop: &AtomicBool) -> anyhow::Result<Answer> {
+fn go(arguments: &ProfileArgs, stop: &AtomicBool) -> anyhow::Result<Report> {
     let sources = Sources { flags: arguments.config.assignments(), ..Sources::default() };
     profile(&Config::load(&sources).unwrap(), arguments, &Surroundings::default(), stop)
 }
@@ -150,16 +150,16 @@ fn a_resumed_run_has_the_cells_of_one_that_was_never_interrupted() {
         fs::write(place.file(), &whole[..length]).unwrap();
         let answer = place.go(&[]).unwrap();
         let cells = place.cells();
-        assert!(cells.keys().eq(all.keys()), "cut at {length}");
+        assert!(cells.keys().eq(all.keys()), "truncated at {length}");
         let kept = whole[..length]
             .lines()
             .filter(|line| line.starts_with("{\"cell\"") && line.ends_with("}}"))
             .count();
         let same = cells.iter().filter(|(key, line)| all.get(key) == Some(line)).count();
-        assert!(same >= kept, "cut at {length}: {kept} cells were there, {same} are the same");
+        assert!(same >= kept, "truncated at {length}: {kept} cells were there, {same} are the same");
         let measured =
             answer.models.iter().flat_map(|model| &model.cells).filter(|cell| cell.settled.is_some());
-        assert_eq!(measured.count(), all.len() - kept, "cut at {length}");
+        assert_eq!(measured.count(), all.len() - kept, "truncated at {length}");
     }
 }
 
@@ -192,7 +192,7 @@ fn a_stopped_run_keeps_its_cells_and_goes_on() {
 }
 
 #[test]
-fn a_profile_of_something_else_is_not_gone_on_with() {
+fn a_profile_measured_under_other_conditions_is_not_continued() {
     let place = Place::new();
     place.go(&["--model", "steady", "--batches", "1"]).unwrap();
     let before = fs::read_to_string(place.file()).unwrap();
@@ -294,37 +294,40 @@ fn the_page_and_the_plot_show_every_model() {
 }
 
 #[test]
-fn batches_are_measured_beside_neighbours_that_compute_and_stream() {
+fn batches_are_measured_under_contention_with_computing_and_streaming() {
     let place = Place::new();
-    let answer = place.go(&["--neighbours"]).unwrap();
+    let answer = place.go(&["--contention"]).unwrap();
     assert!(!answer.interrupted && answer.failed.is_empty(), "{:?}", answer.failed);
     for (model, batches) in [("alone", &[1][..]), ("steady", &[1, 2, 4])] {
         let known = answer.models.iter().find(|known| known.header.model == model).unwrap();
         let lines: Vec<_> =
-            known.neighbours.iter().map(|line| (line.batch, line.units, line.beside)).collect();
-        let each = |batch: &u32| beside::NEIGHBOURS.map(|neighbour| (*batch, 1, neighbour));
+            known.contention.iter().map(|line| (line.batch, line.units, line.beside)).collect();
+        let each = |batch: &u32| contention::AGGRESSORS.map(|neighbour| (*batch, 1, neighbour));
         assert_eq!(lines, batches.iter().flat_map(each).collect::<Vec<_>>(), "{model}");
-        for line in &known.neighbours {
+        for line in &known.contention {
             assert!(line.slowdown > 0.5 && line.pressure > 0.1 && line.count > 0, "{line:?}");
             assert_eq!(line.beside_units, answer.units_total - 1);
         }
     }
     let text = answer.text();
-    for part in ["takes times as long", "compute on ", "stream on "] {
+    for part in ["slowdown", "compute on ", "stream on "] {
         assert!(text.contains(part), "{part} in {text}");
     }
-    assert!(page::page(&answer).contains("Beside synthetic neighbours"));
+    assert!(page::page(&answer).contains("Under contention"));
     // They are in the file, which a planner reads, and are not measured again.
     let before = fs::read_to_string(place.file()).unwrap();
     assert_eq!(place.profiles().len(), 2);
-    let again = place.go(&["--neighbours"]).unwrap();
+    let again = place.go(&["--contention"]).unwrap();
     assert_eq!(fs::read_to_string(place.file()).unwrap(), before);
-    assert_eq!(again.rows_beside().len(), 8);
+    assert_eq!(again.contention_rows().len(), 8);
 }
 
 #[test]
-fn a_batch_that_leaves_no_core_for_neighbours_is_refused() {
+fn contention_needs_a_free_core() {
     let told = fewest(&[2, 4], 2).unwrap_err().to_string();
-    assert!(told.starts_with("--neighbours: batches on 2 cores leave none of the 2"), "{told}");
+    assert!(
+        told.starts_with("--contention: expected a free core, got batches on 2 cores and 2 cores"),
+        "{told}"
+    );
     assert_eq!(fewest(&[1, 2], 2).unwrap(), 1);
 }

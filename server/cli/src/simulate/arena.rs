@@ -15,8 +15,8 @@ use workload::Workload;
 
 use super::arguments::{self, ArenaArgs};
 use super::runs::Bar;
-use super::study::{self, Question, Standing, Study};
-use super::{DEFAULT_POLICY, entrant, reading};
+use super::study::{self, Query, Standing, Study};
+use super::{DEFAULT_POLICY, candidate, reading};
 use burst::Recovery;
 
 /// Multiples of the rate at which each policy is run for the plots.
@@ -98,21 +98,21 @@ fn contest(path: &Path, arguments: &ArenaArgs, bar: &Bar) -> anyhow::Result<Cont
         path.display(),
         file.workload.name
     );
-    let entrants = entrant::field(&file.workload).map_err(|problem| anyhow::anyhow!("{problem}"))?;
+    let candidates = candidate::field(&file.workload).map_err(|problem| anyhow::anyhow!("{problem}"))?;
     let stationary = is_stationary(&file.workload);
     let threads = arguments::threads(arguments.threads);
-    let question = Question {
+    let query = Query {
         workload: &file.workload,
-        entrants: &entrants,
+        candidates: &candidates,
         seeds: arguments.seeds,
         scales: &SCALES,
         capacity_seeds: if stationary { CAPACITY_SEEDS } else { 0 },
         threads,
     };
-    bar.expect(study::runs(&question));
-    let study = study::answer(&question, bar)?;
+    bar.expect(study::runs(&query));
+    let study = study::run(&query, bar)?;
     let recoveries = match burst::workload(&file, path)? {
-        Some(burst) if stationary => recoveries(&study, &entrants, &burst, threads, bar)?,
+        Some(burst) if stationary => recoveries(&study, &candidates, &burst, threads, bar)?,
         _ => Vec::new(),
     };
     Ok(Contest { study, stationary, recoveries })
@@ -127,7 +127,7 @@ fn is_stationary(workload: &Workload) -> bool {
 /// Runs the burst for each standing at both rates.
 fn recoveries(
     study: &Study,
-    entrants: &[entrant::Entrant],
+    candidates: &[candidate::Candidate],
     burst: &Workload,
     threads: usize,
     bar: &Bar,
@@ -136,7 +136,8 @@ fn recoveries(
     let ours = study.standings.iter().find(|standing| standing.label == DEFAULT_POLICY).map_or(0.0, rate);
     let mut jobs = Vec::new();
     for standing in &study.standings {
-        let setup = entrants.iter().map(|entrant| &entrant.setup).find(|setup| setup.label == standing.label);
+        let setup =
+            candidates.iter().map(|candidate| &candidate.setup).find(|setup| setup.label == standing.label);
         let setup = setup.with_context(|| format!("policy `{}` has no setup", standing.label))?;
         jobs.extend([ours, rate(standing)].map(|rate| (setup, rate)));
     }

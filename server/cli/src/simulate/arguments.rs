@@ -8,7 +8,7 @@ use router_core::batch::Policy;
 /// Options of `simulate`.
 #[derive(Args, Clone, Debug)]
 pub struct SimulateArgs {
-    /// What is offered to which models on how many lanes: a TOML file (loadtest/workload/README.md).
+    /// Workload file in TOML: models, requests and lanes (loadtest/workload/README.md).
     #[arg(value_name = "WORKLOAD.toml")]
     pub workload: PathBuf,
     /// A policy, with options after a colon: `triton:max_delay=2ms,preferred=4|8`; may be repeated to compare
@@ -18,43 +18,42 @@ pub struct SimulateArgs {
     /// Compare all policies, the best first.
     #[arg(long, conflicts_with = "policy")]
     pub compare: bool,
-    /// Placement policy in place of the workload's, where that cuts devices; may be repeated to compare several.
+    /// Placement policy instead of the workload's, for workloads with [partition]; may be repeated to compare several.
     #[arg(long, value_name = "NAME")]
     pub placement: Vec<String>,
-    /// Scaler in place of the workload's, where that cuts devices; may be repeated to compare several.
+    /// Scaler instead of the workload's, for workloads with [partition]; may be repeated to compare several.
     #[arg(long, value_name = "NAME")]
     pub scaling: Vec<String>,
-    /// Run each policy with so many seeds, the workload's and those after it, and give confidence intervals.
+    /// Number of seeds for each policy, from the workload's on. More than one gives confidence intervals.
     #[arg(long, value_name = "NUMBER", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1_000))]
     pub seeds: u64,
-    /// Offer so many times the workload's rate.
+    /// Multiply the workload's rate by this factor.
     #[arg(long, value_name = "FACTOR", allow_negative_numbers = true)]
     pub rate_scale: Option<f64>,
-    /// Run on so many lanes instead of the workload's.
+    /// Number of lanes. Default: the workload's.
     #[arg(long, value_name = "NUMBER")]
     pub lanes: Option<u32>,
     /// Also find the highest rate with at least 99 % attainment, to 1 %.
     #[arg(long)]
     pub find_capacity: bool,
-    /// Write a page with plots, for a browser; needs nothing else and can be mailed. Also runs each policy at
-    /// other rates.
+    /// Write a self-contained HTML page with plots. Also runs each policy at other rates.
     #[arg(long, value_name = "FILE.html")]
     pub report: Option<PathBuf>,
     /// Check every invariant of the scheduler after every event; slow.
     #[arg(long)]
     pub check: bool,
-    /// Stop a run after so many events of the scheduler; it says so.
+    /// Stop a run after this number of scheduler events. The report says so.
     #[arg(long, value_name = "NUMBER", default_value_t = EVENTS_MAX, value_parser = clap::value_parser!(u64).range(1..))]
     pub max_events: u64,
-    /// Runs at a time. Default: one for each core.
+    /// Number of parallel runs. Default: one for each core.
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=1_024))]
     pub threads: Option<u16>,
-    /// Answer in JSON.
+    /// Print the result as JSON.
     #[arg(long)]
     pub json: bool,
 }
 
-/// Events after which a run is stopped unless more are asked for: some minutes.
+/// Default of `--max-events`: some minutes of simulation.
 pub const EVENTS_MAX: u64 = 1_000_000_000;
 
 const EXAMPLES: &str = "\
@@ -69,15 +68,15 @@ Policies:
 ";
 
 const OPTIONS: &str = "
-Options of a policy, where it takes them:
-  max_delay=TIME            longest time that a request waits for others (triton, aimd)
-  preferred=ROWS[|ROWS...]  batch sizes worth starting at once, ascending (triton); one
-                            size in place of the planned ones (nexus)
+Options of a policy, if it takes them:
+  max_delay=TIME            longest wait of a request for others (triton, aimd)
+  preferred=ROWS[|ROWS...]  batch sizes that start at once, ascending (triton); one
+                            size instead of the planned ones (nexus)
   drop=WHEN                 early: when a deadline cannot be met any more; lazy: when it has
                             passed (nexus)
 
-The same workload, seed and program give the same figures, to the last digit.
-Exit code 0: it ran. 1: something was wrong, and is said. 2: wrong usage.";
+The same workload, seed and version of tessera give exactly the same figures.
+Exit code 0: success. 1: failure. 2: wrong usage.";
 
 /// Examples, policies and exit codes, below the options.
 pub fn simulate_examples() -> String {
@@ -91,13 +90,13 @@ pub struct ArenaArgs {
     /// Folder with the workloads.
     #[arg(long, value_name = "DIR", default_value = "loadtest/arena")]
     pub workloads: PathBuf,
-    /// The page to write, in Markdown; its plots go to the folder of the same name beside it.
+    /// The page to write, in Markdown. Its plots go to a folder of the same name next to it.
     #[arg(long, value_name = "FILE.md", default_value = "docs/arena.md")]
     pub out: PathBuf,
-    /// Seeds of each policy on each workload.
+    /// Number of seeds for each policy and workload.
     #[arg(long, value_name = "NUMBER", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1_000))]
     pub seeds: u64,
-    /// Runs at a time. Default: one for each core.
+    /// Number of parallel runs. Default: one for each core.
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=1_024))]
     pub threads: Option<u16>,
 }
@@ -105,11 +104,11 @@ pub struct ArenaArgs {
 /// Examples, below the options.
 pub const ARENA_EXAMPLES: &str = "\
 Example:
-  tessera arena --seeds 5 --threads 2       from the root of the repository: docs/arena.md again
+  tessera arena --seeds 5 --threads 2       from the root of the repository: writes docs/arena.md
 
-Takes some minutes. The same program gives the same page, byte for byte.";
+Takes some minutes. The same version of tessera gives the same page, byte for byte.";
 
-/// Runs at a time: those asked for, or one for each core.
+/// Number of parallel runs: the given one, or one for each core.
 pub fn threads(asked: Option<u16>) -> usize {
     let cores = || std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
     asked.map_or_else(cores, usize::from)

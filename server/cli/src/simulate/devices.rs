@@ -1,7 +1,6 @@
-//! Devices that were needed, for people: a table of the runs, and when their number changed.
+//! Devices that were needed: a table of the runs, and when their number changed.
 
 use node::output;
-use sim::Report;
 use sim::page::{number, percent};
 use sim::report::PartitionFigures;
 
@@ -10,10 +9,7 @@ use super::study::Study;
 /// Changes of the number of devices that are told one by one.
 const STEPS_MAX: usize = 16;
 
-/// Mean error, in percent, of predictions that neighbours change nothing from which on it is told what they do.
-const WORTH_TELLING: f64 = 1.0;
-
-/// What the devices were used for; empty for a workload that cuts none.
+/// The table; empty for a workload without [partition].
 pub fn text(study: &Study) -> String {
     let runs: Vec<(&str, &PartitionFigures)> = study
         .standings
@@ -51,31 +47,4 @@ fn steps(figures: &PartitionFigures) -> String {
         told.push(format!("and {} changes more", figures.steps.len() - STEPS_MAX));
     }
     told.join(", ")
-}
-
-/// What a reader must know to trust the figures of a run.
-pub fn notes(label: &str, run: &Report) -> Vec<String> {
-    let Some(figures) = &run.partition else { return Vec::new() };
-    let mut notes = Vec::new();
-    if figures.share_least < 1.0 {
-        notes.push(format!(
-            "{label}: the {} devices were too few at times: plans were made for {} of what was wanted at least",
-            figures.devices,
-            percent(figures.share_least)
-        ));
-    }
-    for known in &figures.interference {
-        let (Some(error), Some(none)) = (known.error, known.error_uncorrected) else { continue };
-        if none.mean_pct >= WORTH_TELLING {
-            notes.push(format!(
-                "{label}: batch times beside neighbours on `{}` were predicted {:.1} % off in the mean ({:.1} % at the 90th \
-                 percentile); {:.1} % ({:.1} %) as if neighbours changed nothing",
-                known.device_type, error.mean_pct, error.p90_pct, none.mean_pct, none.p90_pct
-            ));
-        }
-    }
-    if let Some(problem) = &figures.problem {
-        notes.push(format!("{label}: a plan was not in force: {problem}"));
-    }
-    notes
 }

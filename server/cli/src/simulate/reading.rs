@@ -13,20 +13,20 @@ const TRACE_BYTES: u64 = 2 << 30;
 /// Text of a workload, and the workload.
 #[derive(Clone, Debug)]
 pub struct WorkloadFile {
-    /// As it stands in the file.
+    /// Text of the file.
     pub text: String,
-    /// What it says.
+    /// The parsed workload.
     pub workload: Workload,
 }
 
-/// Reads a workload; the files that it names are looked for from its folder on.
+/// Reads a workload. Paths in it are relative to its folder.
 pub fn read(path: &Path) -> anyhow::Result<WorkloadFile> {
     let text = read_text(path, WORKLOAD_BYTES)?;
     let workload = parse(&text, path)?;
     Ok(WorkloadFile { text, workload })
 }
 
-/// Reads the text of a workload as if it stood at `path`.
+/// Parses the text of a workload as if it were in the file `path`.
 pub fn parse(text: &str, path: &Path) -> Result<Workload, WorkloadError> {
     let folder = path.parent().unwrap_or_else(|| Path::new(""));
     let mut files =
@@ -55,7 +55,7 @@ pub fn adapt(
         let most = workload::LANES_MAX;
         anyhow::ensure!(
             workload.partition.is_none(),
-            "--lanes: the workload cuts devices, whose gpulets are the lanes: change `count` in [devices]"
+            "--lanes: the lanes of a workload with [partition] are its gpulets: change `count` in [devices]"
         );
         anyhow::ensure!((1..=most).contains(&lanes), "--lanes: expected 1 to {most}, got {lanes}");
         if let Some(change) = workload.lanes.changes.iter().find(|change| change.lane >= lanes) {
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_looked_for_beside_the_workload() {
+    fn files_are_relative_to_the_workload() {
         let folder = folder();
         let workload = read(&folder.path().join("one.toml")).unwrap().workload;
         assert_eq!(workload.models[0].profiled().unwrap().time(8), 12_000_000);
@@ -120,15 +120,15 @@ mod tests {
             error,
             format!("{shown}:9: models.m.slo: 5ms cannot be met: a request of 1 row(s) alone takes 6ms")
         );
-        fs::write(&path, ONE.replace("m.csv", "gone.csv")).unwrap();
+        fs::write(&path, ONE.replace("m.csv", "missing.csv")).unwrap();
         let error = read(&path).unwrap_err().to_string();
-        assert!(error.contains(":11: models.m.profile.file: cannot read `profiles/gone.csv`"), "{error}");
+        assert!(error.contains(":11: models.m.profile.file: cannot read `profiles/missing.csv`"), "{error}");
         fs::write(folder.path().join("profiles/m.csv"), "batch,milliseconds\n1,6\n8,5\n").unwrap();
         fs::write(&path, ONE).unwrap();
         let error = read(&path).unwrap_err().to_string();
         assert!(error.starts_with("profiles/m.csv:3: "), "{error}");
-        let error = format!("{:#}", read(&folder.path().join("gone.toml")).unwrap_err());
-        assert!(error.contains("gone.toml`: No such file"), "{error}");
+        let error = format!("{:#}", read(&folder.path().join("missing.toml")).unwrap_err());
+        assert!(error.contains("missing.toml`: No such file"), "{error}");
         let error = read(folder.path()).unwrap_err().to_string();
         assert!(error.ends_with("is no file"), "{error}");
     }

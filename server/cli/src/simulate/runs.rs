@@ -12,7 +12,7 @@ const STEPS: u64 = 1_000;
 pub struct Bar(ProgressBar);
 
 impl Bar {
-    /// A bar, or nothing where nobody would see it.
+    /// A bar, or nothing if standard error is not a terminal.
     pub fn new(shown: bool) -> Self {
         let target = if shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let bar = ProgressBar::with_draw_target(Some(0), target);
@@ -24,7 +24,7 @@ impl Bar {
         Self(bar)
     }
 
-    /// Says that so many more runs are to come.
+    /// Adds `runs` to the number of expected runs.
     pub fn expect(&self, runs: usize) {
         self.0.inc_length(STEPS * runs as u64);
     }

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use sim::page::percent;
 use sim::{Bound, Capacity, Estimate, Report, Search, Setup, SimError};
 use workload::Workload;
 
-use super::devices;
-use super::entrant::Entrant;
+use super::candidate::Candidate;
 use super::runs::Bar;
 
 /// Multiples of the workload's rate that show how a policy bears more and less traffic.
@@ -14,13 +14,16 @@ pub const SCALES: [f64; 12] = [0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.05, 1.1, 1.2, 1.
 /// Runs that finding a capacity takes, about; for the bar alone.
 const TRIALS: usize = 10;
 
-/// What is asked.
+/// Error, in percent, of predictions without interference from which on interference is reported.
+const INTERFERENCE_REPORTED: f64 = 1.0;
+
+/// What to run.
 #[derive(Clone, Debug)]
-pub struct Question<'a> {
+pub struct Query<'a> {
     /// What is offered, to what.
     pub workload: &'a Workload,
     /// Who takes part; at least one.
-    pub entrants: &'a [Entrant],
+    pub candidates: &'a [Candidate],
     /// Seeds of every policy; the workload's and those after it.
     pub seeds: u64,
     /// Multiples of the rate at which each is run too.
@@ -93,34 +96,34 @@ enum Found {
     Capacity(Capacity),
 }
 
-/// Runs all that is asked. The answer does not depend on the number of threads.
-pub fn answer(question: &Question<'_>, bar: &Bar) -> Result<Study, SimError> {
-    let first = question.workload.seed;
-    let seeds: Vec<u64> = (0..question.seeds).map(|step| first.wrapping_add(step)).collect();
-    let jobs = jobs(question, &seeds)?;
-    let tried = seeds.get(..question.capacity_seeds).unwrap_or(&seeds);
-    let found = sim::abreast(question.threads, &jobs, |job| match job {
+/// Runs all that is asked. The result does not depend on the number of threads.
+pub fn run(query: &Query<'_>, bar: &Bar) -> Result<Study, SimError> {
+    let first = query.workload.seed;
+    let seeds: Vec<u64> = (0..query.seeds).map(|step| first.wrapping_add(step)).collect();
+    let jobs = jobs(query, &seeds)?;
+    let tried = seeds.get(..query.capacity_seeds).unwrap_or(&seeds);
+    let found = sim::abreast(query.threads, &jobs, |job| match job {
         Job::Run { setup, workload } => bar.run(workload, setup).map(Box::new).map(Found::Run),
         Job::Capacity { setup } => {
-            let found = sim::capacity(question.workload, setup, &Search::default(), tried, &mut |_| {});
+            let found = sim::capacity(query.workload, setup, &Search::default(), tried, &mut |_| {});
             bar.skip(TRIALS);
             found.map(Found::Capacity)
         }
     })?;
-    let mut standings = assemble(question, &seeds, found);
+    let mut standings = assemble(query, &seeds, found);
     standings.sort_by(|a, b| b.goodput.mean.total_cmp(&a.goodput.mean));
     let mut notes = notes(&standings);
     for standing in &standings {
-        notes.extend(standing.first().map(|run| devices::notes(&standing.label, run)).unwrap_or_default());
+        notes.extend(standing.first().map(|run| device_notes(&standing.label, run)).unwrap_or_default());
     }
-    if let Some(partition) = &question.workload.partition {
+    if let Some(partition) = &query.workload.partition {
         let slow = partition.devices.iter().any(|devices| devices.interference.is_some());
-        let neighbours =
-            if slow { "" } else { "neighbours on one device are taken not to slow each other, and " };
-        notes.push(format!("{neighbours}plans are taken to take no time to make"));
+        let interference =
+            if slow { "" } else { "co-located gpulets are assumed not to slow each other down, and " };
+        notes.push(format!("{interference}planning is assumed to take no time"));
     }
-    let bound = bound(question.workload, &seeds)?;
-    Ok(Study { workload: question.workload.clone(), bound, seeds, standings, notes })
+    let bound = bound(query.workload, &seeds)?;
+    Ok(Study { workload: query.workload.clone(), bound, seeds, standings, notes })
 }
 
 fn bound(workload: &Workload, seeds: &[u64]) -> Result<Bound, SimError> {
@@ -136,34 +139,31 @@ fn bound(workload: &Workload, seeds: &[u64]) -> Result<Bound, SimError> {
 }
 
 /// Policy by policy: its seeds, its rates, its capacity.
-fn jobs<'a>(question: &Question<'a>, seeds: &[u64]) -> Result<Vec<Job<'a>>, SimError> {
-    let scaled = question
-        .scales
-        .iter()
-        .map(|scale| question.workload.scaled(*scale))
-        .collect::<Result<Vec<_>, _>>()?;
+fn jobs<'a>(query: &Query<'a>, seeds: &[u64]) -> Result<Vec<Job<'a>>, SimError> {
+    let scaled =
+        query.scales.iter().map(|scale| query.workload.scaled(*scale)).collect::<Result<Vec<_>, _>>()?;
     let mut jobs = Vec::new();
-    for entrant in question.entrants {
-        let setup = &entrant.setup;
+    for candidate in query.candidates {
+        let setup = &candidate.setup;
         let run = |workload| Job::Run { setup, workload: Box::new(workload) };
-        jobs.extend(seeds.iter().map(|seed| run(question.workload.with_seed(*seed))));
+        jobs.extend(seeds.iter().map(|seed| run(query.workload.with_seed(*seed))));
         jobs.extend(scaled.iter().map(|workload| run(workload.clone())));
-        jobs.extend((question.capacity_seeds > 0).then_some(Job::Capacity { setup }));
+        jobs.extend((query.capacity_seeds > 0).then_some(Job::Capacity { setup }));
     }
     Ok(jobs)
 }
 
 /// Runs that the jobs come to, about.
-pub fn runs(question: &Question<'_>) -> usize {
-    let capacity = if question.capacity_seeds > 0 { TRIALS } else { 0 };
-    let seeds = usize::try_from(question.seeds).unwrap_or(usize::MAX);
-    question.entrants.len() * seeds.saturating_add(question.scales.len() + capacity)
+pub fn runs(query: &Query<'_>) -> usize {
+    let capacity = if query.capacity_seeds > 0 { TRIALS } else { 0 };
+    let seeds = usize::try_from(query.seeds).unwrap_or(usize::MAX);
+    query.candidates.len() * seeds.saturating_add(query.scales.len() + capacity)
 }
 
-fn assemble(question: &Question<'_>, seeds: &[u64], found: Vec<Found>) -> Vec<Standing> {
+fn assemble(query: &Query<'_>, seeds: &[u64], found: Vec<Found>) -> Vec<Standing> {
     let mut found = found.into_iter();
-    let each = question.entrants.iter().map(|entrant| {
-        let count = seeds.len() + question.scales.len() + usize::from(question.capacity_seeds > 0);
+    let each = query.candidates.iter().map(|candidate| {
+        let count = seeds.len() + query.scales.len() + usize::from(query.capacity_seeds > 0);
         let (mut reports, mut capacity) = (Vec::new(), None);
         for part in found.by_ref().take(count) {
             match part {
@@ -174,8 +174,8 @@ fn assemble(question: &Question<'_>, seeds: &[u64], found: Vec<Found>) -> Vec<St
         let others = reports.split_off(seeds.len().min(reports.len()));
         let estimate = |of: fn(&Report) -> f64| Estimate::of(&reports.iter().map(of).collect::<Vec<_>>());
         Standing {
-            label: entrant.setup.label.clone(),
-            colour: entrant.colour,
+            label: candidate.setup.label.clone(),
+            colour: candidate.colour,
             offered: estimate(|run| run.offered_rate).mean,
             goodput: estimate(|run| run.goodput),
             attainment: estimate(|run| run.attainment),
@@ -220,4 +220,31 @@ fn notes(standings: &[Standing]) -> Vec<String> {
         }
     }
     notes.into_values().collect()
+}
+
+/// Notes on the devices of a run.
+fn device_notes(label: &str, run: &Report) -> Vec<String> {
+    let Some(figures) = &run.partition else { return Vec::new() };
+    let mut notes = Vec::new();
+    if figures.share_least < 1.0 {
+        notes.push(format!(
+            "{label}: the {} devices were too few at times: plans covered as little as {} of the wanted rates",
+            figures.devices,
+            percent(figures.share_least)
+        ));
+    }
+    for known in &figures.interference {
+        let (Some(error), Some(none)) = (known.error, known.error_uncorrected) else { continue };
+        if none.mean_pct >= INTERFERENCE_REPORTED {
+            notes.push(format!(
+                "{label}: batch times under contention on `{}` were predicted with a mean error of {:.1} % ({:.1} % at the 90th \
+                 percentile); {:.1} % ({:.1} %) without a model of interference",
+                known.device_type, error.mean_pct, error.p90_pct, none.mean_pct, none.p90_pct
+            ));
+        }
+    }
+    if let Some(problem) = &figures.problem {
+        notes.push(format!("{label}: a plan was not applied: {problem}"));
+    }
+    notes
 }

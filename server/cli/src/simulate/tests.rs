@@ -44,7 +44,7 @@ impl Bench {
     }
 
     fn json(&self, flags: &[&str]) -> Value {
-        serde_json::from_str(&answer::json(&self.study(flags).unwrap()).unwrap()).unwrap()
+        serde_json::from_str(&report::json(&self.study(flags).unwrap()).unwrap()).unwrap()
     }
 }
 
@@ -77,9 +77,9 @@ fn mistakes_are_named_with_their_place() {
         let error = Bench::new(&SMALL.replace(from, to)).study(&[]).unwrap_err().to_string();
         assert!(error.contains(said), "{to}: {error}");
     }
-    let mut gone = bench.arguments(&[]);
-    gone.workload = bench.folder.path().join("gone.toml");
-    assert!(format!("{:#}", study(&gone, false).unwrap_err()).contains("gone.toml`: No such file"));
+    let mut missing = bench.arguments(&[]);
+    missing.workload = bench.folder.path().join("missing.toml");
+    assert!(format!("{:#}", study(&missing, false).unwrap_err()).contains("missing.toml`: No such file"));
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn the_answer_has_its_shape_and_adds_up() {
 #[test]
 fn the_table_has_a_line_for_each_policy_and_the_bound_below() {
     let bench = Bench::new(SMALL);
-    let text = answer::text(
+    let text = report::text(
         &bench
             .study(&["--policy", "deadline", "--policy", "triton", "--rate-scale", "3", "--find-capacity"])
             .unwrap(),
@@ -166,9 +166,9 @@ fn standings_tie_unless_every_seed_says_otherwise() {
 }
 
 #[test]
-fn a_run_cut_at_its_bound_says_where() {
+fn a_run_stopped_at_its_limit_says_where() {
     let study = Bench::new(SMALL).study(&["--max-events", "300"]).unwrap();
-    let text = answer::text(&study);
+    let text = report::text(&study);
     assert!(text.contains("note: deadline was stopped at its bound of 300 events, after 0."), "{text}");
 }
 
@@ -190,7 +190,7 @@ fn the_same_command_gives_the_same_bytes_whatever_the_threads() {
         arguments.report = Some(path.clone());
         let study = study(&arguments, false).unwrap();
         write_report(&study, &command(&arguments), &path).unwrap();
-        (std::fs::read_to_string(path).unwrap(), answer::json(&study).unwrap(), answer::text(&study))
+        (std::fs::read_to_string(path).unwrap(), report::json(&study).unwrap(), report::text(&study))
     };
     let alone = page("1");
     assert_eq!(alone, page("3"));
@@ -227,8 +227,8 @@ fn a_command_is_quoted_for_a_shell() {
 }
 
 /// Two devices, two models, one of which gets more for a while.
-const CUT: &str = r#"
-name = "cut"
+const PARTITIONED: &str = r#"
+name = "partitioned"
 seed = 3
 duration = "40s"
 warmup = "5s"
@@ -263,23 +263,25 @@ fn toy_profiles() -> String {
     text
 }
 
-fn cut(text: &str) -> Bench {
+fn partitioned(text: &str) -> Bench {
     let bench = Bench::new(text);
     std::fs::write(bench.folder.path().join("toy.jsonl"), toy_profiles()).unwrap();
     bench
 }
 
 #[test]
-fn devices_are_cut_as_the_load_moves_and_what_that_takes_is_told() {
-    let bench = cut(CUT);
+fn devices_are_repartitioned_as_the_load_changes() {
+    let bench = partitioned(PARTITIONED);
     let study = bench.study(&["--check"]).unwrap();
-    let text = answer::text(&study);
+    let text = report::text(&study);
     assert!(
-        text.starts_with("cut: 2 models on up to 2 toy, cut as the load moves, SLO 60 to 120 ms"),
+        text.starts_with(
+            "partitioned: 2 models on up to 2 toy, repartitioned as the load changes, SLO 60 to 120 ms"
+        ),
         "{text}"
     );
     for said in
-        ["device hours", "tessera", "attainment", "of 2 ", "devices used by deadline: ", "note: neighbours"]
+        ["device hours", "tessera", "attainment", "of 2 ", "devices used by deadline: ", "note: co-located"]
     {
         assert!(text.contains(said), "{said}\n{text}");
     }
@@ -289,7 +291,7 @@ fn devices_are_cut_as_the_load_moves_and_what_that_takes_is_told() {
     assert!(partition["device_seconds"].as_f64().unwrap() > 30.0, "{partition}");
     assert!(!partition["gpulets"].as_array().unwrap().is_empty());
     let page = bench.folder.path().join("page.html");
-    write_report(&study, "tessera simulate cut.toml", &page).unwrap();
+    write_report(&study, "tessera simulate partitioned.toml", &page).unwrap();
     let page = std::fs::read_to_string(page).unwrap();
     assert!(
         page.contains("Devices and their gpulets") && page.contains("2 devices that are cut into gpulets")
@@ -298,19 +300,19 @@ fn devices_are_cut_as_the_load_moves_and_what_that_takes_is_told() {
 
 #[test]
 fn placements_and_scalers_stand_side_by_side() {
-    let bench = cut(CUT);
+    let bench = partitioned(PARTITIONED);
     let study =
         bench.study(&["--scaling", "attainment", "--scaling", "static", "--placement", "temporal"]).unwrap();
     let mut labels: Vec<&str> = study.standings.iter().map(|standing| standing.label.as_str()).collect();
     labels.sort_unstable();
     assert_eq!(labels, ["temporal, attainment", "temporal, static"]);
-    let text = answer::text(&study);
+    let text = report::text(&study);
     assert!(text.contains("static") && !text.contains("devices used by"), "{text}");
     assert!(study.bound.attainment > 0.999, "{:?}", study.bound);
 }
 
 #[test]
-fn mistakes_in_what_is_cut_are_named_with_their_place() {
+fn mistakes_in_devices_are_named_with_their_place() {
     for (from, to, said) in [
         ("slo = \"60ms\"", "slo = \"2ms\"", "small.toml:12: models.light.slo: cannot be met"),
         (
@@ -320,21 +322,21 @@ fn mistakes_in_what_is_cut_are_named_with_their_place() {
         ),
         ("[models.light]", "[models.lite]", "small.toml:11: models.lite.model: no profile of `lite` on toy"),
     ] {
-        let error = cut(&CUT.replace(from, to)).study(&[]).unwrap_err().to_string();
+        let error = partitioned(&PARTITIONED.replace(from, to)).study(&[]).unwrap_err().to_string();
         assert!(error.contains(said), "{to}: {error}");
     }
-    let bench = cut(CUT);
+    let bench = partitioned(PARTITIONED);
     std::fs::write(bench.folder.path().join("toy.jsonl"), "{}\n").unwrap();
     let error = bench.study(&[]).unwrap_err().to_string();
     assert!(error.starts_with("toy.jsonl:1: "), "{error}");
     for (flags, said) in [
         (&["--scaling", "up"][..], "--scaling: expected one of attainment, "),
         (&["--placement", "best"], "--placement: expected one of tessera, "),
-        (&["--lanes", "3"], "--lanes: the workload cuts devices"),
+        (&["--lanes", "3"], "--lanes: the lanes of a workload with [partition]"),
     ] {
-        let error = cut(CUT).study(flags).unwrap_err().to_string();
+        let error = partitioned(PARTITIONED).study(flags).unwrap_err().to_string();
         assert!(error.starts_with(said), "{flags:?}: {error}");
     }
     let error = Bench::new(SMALL).study(&["--scaling", "static"]).unwrap_err().to_string();
-    assert!(error.starts_with("--scaling: the workload cuts no devices"), "{error}");
+    assert!(error.starts_with("--scaling: expected a workload with [devices]"), "{error}");
 }

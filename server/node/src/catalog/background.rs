@@ -64,7 +64,7 @@ impl BackgroundLoads {
     ) -> Result<T, ThreadError> {
         let spare = self.spare.clone();
         run(move || {
-            if let Err(error) = models::give_way() {
+            if let Err(error) = models::enter_background() {
                 tracing::debug!(%error, "loading at normal priority");
             }
             if !spare.is_empty()

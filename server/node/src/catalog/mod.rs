@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arc_swap::ArcSwap;
 use dashmap::DashMap;
 use gpulet::LaneHandle;
-use models::{EngineChoice, ModelSettings};
+use models::{EngineChoice, ModelSettings, Version};
 use router::RouterHandle;
 use router_core::ModelId;
 use tokio_util::task::task_tracker::TaskTrackerToken;
@@ -193,12 +193,7 @@ impl Catalog {
             let default = serving.last_key_value().map(|(_, loaded)| Arc::clone(loaded));
             return default.ok_or_else(|| not_serving(name, &model));
         };
-        // Triton's clients send "" for "any".
-        if version.is_empty() {
-            return self.find(name, None);
-        }
-        let number: Option<u64> = version.parse().ok();
-        let found = number.and_then(|number| serving.get(&number)).map(Arc::clone);
+        let found = Version::parse(version).and_then(|Version(number)| serving.get(&number)).map(Arc::clone);
         found.ok_or_else(|| {
             if serving.is_empty() {
                 return not_serving(name, &model);
@@ -250,15 +245,21 @@ impl Catalog {
         names
     }
 
-    /// Whether everything that was asked for is ready.
-    pub fn all_wanted_ready(&self) -> bool {
+    /// Why each model that should be ready is not; empty when all are.
+    pub fn not_ready(&self) -> Vec<String> {
         let wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
-        let ready = |model: &Model| {
+        let reason = |name: &String| {
+            let Some(model) = self.models.get(name) else {
+                return Some(format!("model `{name}` is not loaded yet"));
+            };
             let serving = model.serving.load();
-            !serving.is_empty()
-                && serving.values().all(|loaded| loaded.has_lane() || !loaded.activation.is_active())
+            if serving.is_empty() {
+                return Some(not_serving(name, &model).message);
+            }
+            let has_lane = serving.values().all(|loaded| loaded.has_lane() || !loaded.activation.is_active());
+            (!has_lane).then(|| format!("model `{name}` has no lane to run on"))
         };
-        wanted.iter().all(|name| self.models.get(name).is_some_and(|model| ready(&model)))
+        wanted.iter().filter_map(reason).collect()
     }
 
     fn want(&self, name: &str, wanted: bool) {

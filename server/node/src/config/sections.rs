@@ -27,6 +27,9 @@ pub struct Server {
     /// Offer the system shared memory extension. Default: yes if HTTP and gRPC listen on loopback only, since
     /// it lets clients name memory objects of this machine.
     pub shared_memory: Option<bool>,
+    /// Whether the server is ready only when all its models are, as with Triton's `--strict-readiness`. `false`: it is
+    /// ready as soon as it answers, whichever models are still loading or have failed.
+    pub strict_readiness: bool,
     /// Least level that is logged: error, warn, info, debug, trace, or filters like `info,router=debug`.
     pub log_level: String,
     /// Shape of log lines on standard error: `auto` (`human` on a terminal, else `json`), `human` or `json`.
@@ -57,6 +60,7 @@ impl Default for Server {
             metrics: loopback(8002),
             grace: TimeSpan(Duration::from_secs(30)),
             shared_memory: None,
+            strict_readiness: true,
             log_level: "info".to_owned(),
             log_format: LogFormat::Auto,
             threads: None,

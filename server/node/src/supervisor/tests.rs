@@ -69,7 +69,7 @@ async fn the_only_lane_comes_back_and_clients_are_told_to() {
     assert_eq!(reason, Reason::LaneDied);
     came_back(&node).await;
     assert_eq!(ask(&node).await, Ok(()));
-    assert!(node.ready());
+    assert_eq!(node.not_ready(), None);
     node.stop().await;
 }
 

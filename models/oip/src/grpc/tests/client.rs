@@ -1,5 +1,5 @@
-//! The client's side: what it sends is what the server's side reads, and what the server's side answers, and other
-//! servers answer, it reads.
+//! The client's side: the server decodes what the client encodes, and the client decodes responses of this and other
+//! servers.
 
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -160,7 +160,7 @@ proptest! {
         let message = encode_request(&request).encode_to_vec();
         let message = decode_message(message.into(), &Limits::default()).unwrap();
         let decoded = decode_infer(message, &Limits::default()).unwrap();
-        // How outputs are returned is no matter of the request here.
+        // gRPC requests do not say how outputs are returned.
         let mut sent = InferRequest { binary_output: true, ..request };
         sent.outputs.iter_mut().flatten().for_each(|output| output.parameters.binary = None);
         prop_assert_eq!(decoded, sent);

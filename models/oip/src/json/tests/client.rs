@@ -1,5 +1,5 @@
-//! The client's side: what it sends is what the server's side reads, and what the server's side answers, and other
-//! servers answer, it reads.
+//! The client's side: the server decodes what the client encodes, and the client decodes responses of this and other
+//! servers.
 
 use bytes::Bytes;
 use proptest::prelude::*;

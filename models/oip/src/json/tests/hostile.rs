@@ -1,4 +1,4 @@
-//! Bodies that must be refused, and with which words.
+//! Bodies that must be refused, with the exact error.
 
 use bytes::Bytes;
 
@@ -110,7 +110,19 @@ fn broken_inputs() {
         ),
         (
             r#""name":"b","datatype":"FP32","shape":[4611686018427387904],"data":[]"#,
-            "inputs[1]: 18446744073709551615 bytes with those before it: expected at most 67108864",
+            "inputs[1].shape: [4611686018427387904] of FP32: the number of bytes overflows 63 bits",
+        ),
+        (
+            r#""name":"b","datatype":"INT8","shape":[4611686018427387904],"data":[1]"#,
+            "inputs[1].data: 1 elements: expected 4611686018427387904 for shape [4611686018427387904]",
+        ),
+        (
+            r#""name":"b","datatype":"BYTES","shape":[4611686018427387904],"parameters":{"binary_data_size":0}"#,
+            "inputs[1].shape: [4611686018427387904] of BYTES: the number of bytes overflows 63 bits",
+        ),
+        (
+            r#""name":"b","datatype":"INT8","shape":[3],"data":[[1],[2,3]]"#,
+            "inputs[1].data[1]: an array of 2: expected an array of 1, like those before it",
         ),
         (
             r#""name":"b","datatype":"FP32","shape":[2],"data":[1]"#,

@@ -1,4 +1,4 @@
-//! What was encoded decodes to the same, and nothing that arrives makes the decoder panic.
+//! Round trips, and decoding of arbitrary and mutated bodies.
 
 use bytes::Bytes;
 use proptest::prelude::*;

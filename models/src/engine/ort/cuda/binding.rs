@@ -219,7 +219,7 @@ impl Binding {
                 continue;
             }
             let to = block.get_mut(range.clone()).ok_or_else(|| refused("an output has no place"))?;
-            // SAFETY: the runtime left so many bytes at this address of the device; they and the block are left alone
+            // SAFETY: the runtime left that many bytes at this address of the device; they and the block are left alone
             // until `run` has waited.
             unsafe { stream.copy_out(left.value.data_ptr().addr(), to) }.map_err(Refused::Fault)?;
             left.copied = Some(range);
@@ -237,7 +237,7 @@ impl Binding {
                 }
                 None => {
                     let from = left.value.data_ptr().cast::<u8>();
-                    // SAFETY: the runtime left so many bytes there, on the host, and nothing runs any more.
+                    // SAFETY: the runtime left that many bytes there, on the host, and nothing runs any more.
                     Bytes::copy_from_slice(unsafe { std::slice::from_raw_parts(from, left.length) })
                 }
             };

@@ -17,11 +17,11 @@ use ::ort::sys::{
 };
 use ::ort::{AsPointer, Error, api};
 
-/// Makes the runtime keep which node it gave to whom. Set before a session is made.
+/// Makes the runtime record the provider of each node. Set before a session is made.
 pub(super) const RECORD: &str = "session.record_ep_graph_assignment_info";
 
-/// Operators whose work grows with the size of a tensor times the size of another: on the CPU, they and the copies
-/// to it and back would take the time of the whole model.
+/// Operators whose work grows with the product of two tensors' sizes. On the CPU they, and the copies there and back,
+/// would dominate the time of the model.
 const HEAVY: &[&str] = &[
     "Conv",
     "ConvInteger",
@@ -60,12 +60,12 @@ const HEAVY: &[&str] = &[
     "RNN",
 ];
 
-/// A node and who runs it.
+/// A node and its provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Placed {
     /// Name of the provider.
     pub provider: String,
-    /// Operator.
+    /// Operator, such as `Conv`.
     pub operator: String,
     /// Name of the node; may be empty.
     pub name: String,
@@ -80,7 +80,7 @@ pub(super) enum Place {
     Device,
 }
 
-/// Who runs each node of a session that was made with [`RECORD`]. Nodes that were folded away are not among them.
+/// The provider of each node of a session that was made with [`RECORD`]. Nodes that were folded away are not listed.
 pub(super) fn nodes(session: &Session) -> Result<Vec<Placed>, Error> {
     let mut parts: *const *const OrtEpAssignedSubgraph = ptr::null();
     let mut count = 0;
@@ -89,7 +89,7 @@ pub(super) fn nodes(session: &Session) -> Result<Vec<Placed>, Error> {
         (api().Session_GetEpGraphAssignmentInfo)(session.ptr(), &raw mut parts, &raw mut count)
     })?;
     let mut placed = Vec::new();
-    // SAFETY: the call gave so many pointers there.
+    // SAFETY: the call wrote `count` pointers there.
     for part in unsafe { given(parts, count) } {
         // SAFETY: the part belongs to the session.
         let provider = text(|to| unsafe { (api().EpAssignedSubgraph_GetEpName)(*part, to) })?;
@@ -97,7 +97,7 @@ pub(super) fn nodes(session: &Session) -> Result<Vec<Placed>, Error> {
         let mut count = 0;
         // SAFETY: as above.
         check(unsafe { (api().EpAssignedSubgraph_GetNodes)(*part, &raw mut nodes, &raw mut count) })?;
-        // SAFETY: the call gave so many pointers there.
+        // SAFETY: the call wrote `count` pointers there.
         for node in unsafe { given(nodes, count) } {
             placed.push(Placed {
                 provider: provider.clone(),
@@ -144,7 +144,7 @@ type PlacesOf =
 
 fn places(session: &Session, count: usize, ask: PlacesOf) -> Result<Vec<Place>, Error> {
     let mut infos: Vec<*const OrtMemoryInfo> = vec![ptr::null(); count];
-    // SAFETY: the session is alive, and there is room for as many pointers as are asked for.
+    // SAFETY: the session is alive, and the buffer holds `count` pointers.
     check(unsafe { ask(session.ptr(), infos.as_mut_ptr(), count) })?;
     let place = |info: &*const OrtMemoryInfo| {
         if info.is_null() {

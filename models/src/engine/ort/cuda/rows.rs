@@ -11,10 +11,10 @@ use oip::Tensor;
 
 use crate::engine::Batch;
 
-/// Time that a new session may take for running every size once. The run under way is finished.
-pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+/// Longest time in which a new session runs every size once. A run that has begun is finished.
+pub(super) const WARM_UP_MAX: Duration = Duration::from_secs(10);
 
-/// Bytes of the inputs and outputs of a made-up batch.
+/// Bytes of the inputs and outputs of a sample batch, at most.
 pub(super) const BYTES_MAX: usize = 256 * 1024 * 1024;
 
 /// Numbers of rows that ran.
@@ -32,8 +32,7 @@ impl Rows {
         self.0.last().copied().unwrap_or(0)
     }
 
-    /// Rows that a batch is filled up to. As many as it has where it ran before, or where it would have to be filled up
-    /// to twice as many.
+    /// Rows that a batch is filled up to: its own number if that ran before or if the next one is twice as large.
     pub fn fitting(&self, rows: u32) -> u32 {
         let next = self.0.range(rows..).next().copied();
         next.filter(|next| *next < rows.saturating_mul(2)).unwrap_or(rows)
@@ -50,8 +49,8 @@ pub(super) fn sizes(max_batch: u32) -> impl Iterator<Item = u32> {
     powers().chain([most]).chain(between.filter(move |&size| size > 2 && size < most))
 }
 
-/// The batch with its last row repeated until it has so many. `None`: it cannot be, for its inputs have not as many rows
-/// as it says, or it has none.
+/// The batch with its last row repeated until it has `rows` rows. `None`: its inputs do not have as many rows as it says,
+/// or it has no rows.
 pub(super) fn filled(batch: &Batch, rows: u32) -> Option<Batch> {
     let missing = usize::try_from(rows.checked_sub(batch.rows)?).ok()?;
     let own = usize::try_from(batch.rows).ok().filter(|own| *own > 0)?;
@@ -76,8 +75,8 @@ pub(super) fn filled(batch: &Batch, rows: u32) -> Option<Batch> {
 }
 
 /// The first rows of the answers to a batch that was filled up from `own` to `rows`.
-pub(super) fn cut(outputs: Vec<Tensor>, rows: u32, own: u32) -> Vec<Tensor> {
-    let cut = |tensor: Tensor| {
+pub(super) fn truncated(outputs: Vec<Tensor>, rows: u32, own: u32) -> Vec<Tensor> {
+    let truncate = |tensor: Tensor| {
         if tensor.shape.extents().first() != Some(&u64::from(rows)) || rows == 0 {
             return tensor;
         }
@@ -86,7 +85,7 @@ pub(super) fn cut(outputs: Vec<Tensor>, rows: u32, own: u32) -> Vec<Tensor> {
         let shape = tensor.shape.with_outermost(u64::from(own));
         Tensor { data: tensor.data.slice(..length), shape, ..tensor }
     };
-    outputs.into_iter().map(cut).collect()
+    outputs.into_iter().map(truncate).collect()
 }
 
 #[cfg(test)]
@@ -132,16 +131,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_filled_up_is_cut_off_again() {
+    fn rows_that_were_filled_up_are_removed_again() {
         let own = batch(3, 2, 1.0);
         let full = filled(&own, 4).unwrap();
         let (before, after) = (own.inputs[0].clone().unwrap(), full.inputs[0].clone().unwrap());
         assert_eq!((full.rows, after.shape.extents()), (4, &[4, 2][..]));
         assert_eq!(after.data[..24], before.data);
         assert_eq!(after.data[24..], before.data[16..], "the last row again");
-        assert_eq!(cut(vec![after.clone()], 4, 3), [before]);
+        assert_eq!(truncated(vec![after.clone()], 4, 3), [before]);
         let fixed = Tensor { shape: oip::Shape::from_extents(&[8]), ..after };
-        assert_eq!(cut(vec![fixed.clone()], 4, 3), [fixed], "an output without rows is left as it is");
+        assert_eq!(truncated(vec![fixed.clone()], 4, 3), [fixed], "an output without rows is left as it is");
     }
 
     #[test]

@@ -116,7 +116,7 @@ fn device_memory(device: i32) -> Result<MemoryInfo<'static>, Error> {
     MemoryInfo::new(AllocationDevice::CUDA, device, AllocatorType::Device, MemoryType::Default)
 }
 
-/// Strings have no place on a device, and the runtime's host tensors are made anew for them anyway.
+/// Strings cannot be on a device, and the runtime allocates new host tensors for them at each run.
 fn bind(session: &OrtInner, places: Places, signature: &Signature) -> Result<Option<Binding>, Error> {
     if signature.tensors().any(|(_, spec)| spec.datatype == Datatype::Bytes) {
         return Ok(None);
@@ -196,7 +196,7 @@ impl Session for CudaSession {
         if rows != batch.rows
             && let Some(filled) = rows::filled(batch, rows)
         {
-            return self.run_as_is(&filled).map(|outputs| rows::cut(outputs, rows, batch.rows));
+            return self.run_as_is(&filled).map(|outputs| rows::truncated(outputs, rows, batch.rows));
         }
         self.run_as_is(batch)
     }
@@ -237,7 +237,7 @@ impl CudaSession {
         }
     }
 
-    /// A made-up row that the model accepts, and its answer. `None`: it accepts none.
+    /// A sample row that the model accepts, and its answer. `None`: it accepts no sample row.
     ///
     /// # Errors
     /// What the device or its libraries refuse: no row of a client would fare better.
@@ -262,14 +262,14 @@ impl CudaSession {
     fn run_all_sizes(&mut self) -> Result<(), String> {
         let begun = Instant::now();
         let Some((one, outputs)) = self.accepted_row()? else {
-            tracing::info!(model = %self.model, "no made-up input runs: the first batch of each size will be slow");
+            tracing::info!(model = %self.model, "no sample input runs: the first batch of each size will be slow");
             return Ok(());
         };
         let bytes: usize = one.inputs.iter().flatten().chain(&outputs).map(|tensor| tensor.data.len()).sum();
         let most = self.signature.max_batch.max(1);
         let mut why = "its time is over".to_owned();
         for size in rows::sizes(most) {
-            if begun.elapsed() > rows::PATIENCE {
+            if begun.elapsed() > rows::WARM_UP_MAX {
                 break;
             }
             let fits = usize::try_from(size).is_ok_and(|size| bytes.saturating_mul(size) <= rows::BYTES_MAX);

@@ -7,8 +7,8 @@ use super::stream::{CudaFault, CudaStream, HostBytes};
 /// Tensors in one block begin at multiples of this, as copies like it.
 const ALIGNMENT: usize = 256;
 
-/// Grows to what a batch needs and keeps it: allocating can wait for the whole device, so it happens while the model
-/// is warmed. What no batch needed between two calls of [`trim`](Self::trim) is given back.
+/// Grows to the needs of a batch and keeps that size: allocating can wait for the whole device, so it happens while the
+/// model is warmed. Memory that no batch needed between two calls of [`trim`](Self::trim) is released.
 #[derive(Default)]
 pub(super) struct Staging {
     block: Option<Box<dyn HostBytes>>,
@@ -16,7 +16,7 @@ pub(super) struct Staging {
 }
 
 impl Staging {
-    /// At least so many bytes, of any value.
+    /// At least `length` bytes, of any value.
     pub fn at_least(&mut self, stream: &dyn CudaStream, length: usize) -> Result<&mut [u8], CudaFault> {
         self.needed = self.needed.max(length);
         if length == 0 {

@@ -1,6 +1,6 @@
 //! What a gpulet lends its sessions: its stream, memory, and copies on the stream.
 
-/// What the driver said when it could not.
+/// An error of the driver.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct CudaFault {
@@ -22,13 +22,13 @@ pub trait HostBytes: Send {
 /// Bytes on a device. Freed when dropped.
 ///
 /// # Safety
-/// So many bytes lie at the address, for the owner of this alone, until it is dropped.
+/// [`length`](Self::length) bytes at the address belong to the owner of this alone until it is dropped.
 #[expect(unsafe_code, reason = "other code reads and writes at the address")]
 pub unsafe trait DeviceBytes: Send + Sync {
     /// Address on the device.
     fn address(&self) -> usize;
 
-    /// Bytes.
+    /// Length in bytes.
     fn length(&self) -> usize;
 }
 

@@ -32,12 +32,12 @@ pub(super) struct HostStream {
     pending: Mutex<Pending>,
     /// Bytes that its blocks hold.
     pub held: Arc<AtomicUsize>,
-    /// What the next copy in, or the next wait, says.
+    /// Errors of the next copy to the device, and of the next wait.
     pub copy_fails: Mutex<Option<CudaFault>>,
     pub wait_fails: Mutex<Option<CudaFault>>,
-    /// What is said when so many pinned bytes, or more, are asked for or copied in.
+    /// Error of allocations and copies of at least this many bytes.
     refused: Mutex<Option<(usize, CudaFault)>>,
-    /// Whether bytes arrive other than they went.
+    /// Whether copies corrupt their bytes.
     corrupts: bool,
 }
 
@@ -134,7 +134,7 @@ impl HostStream {
         Self { corrupts, ..Self::default() }
     }
 
-    /// Refuses everything of so many bytes or more from now on.
+    /// From now on, allocations and copies of at least `bytes` bytes fail.
     pub(super) fn fails_from(&self, bytes: usize, message: &str, sticky: bool) {
         *self.refused.lock().unwrap() = Some((bytes, CudaFault { message: message.to_owned(), sticky }));
     }
@@ -228,7 +228,7 @@ fn only_an_engine_for_gpus_runs_on_a_gpulet() {
 }
 
 #[test]
-fn the_null_stream_is_no_gpulet() {
+fn the_null_stream_is_refused() {
     struct Null;
     // SAFETY: nothing is ever enqueued on it.
     unsafe impl CudaStream for Null {
@@ -407,8 +407,8 @@ fn sessions_of_a_model_read_the_same_weights() {
     assert_eq!(answers(), [42.0, 42.0], "both sessions read the block, neither has a copy");
     drop(sessions);
     drop(weights);
-    assert_eq!(held.load(Ordering::Relaxed), 0, "nobody uses them any more");
-    assert!(shared(&store, library, &graph, &cuda).is_some(), "and they can be had again");
+    assert_eq!(held.load(Ordering::Relaxed), 0, "the last session freed them");
+    assert!(shared(&store, library, &graph, &cuda).is_some(), "and they can be loaded again");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Weights on a device, once for all sessions of a model.
 //!
-//! The runtime takes a weight that somebody else put on the device (`AddInitializer`) in place of its own, if it lies
-//! where the runtime planned it. But optimising renames and rewrites weights, so that a session which optimises shares
+//! The runtime accepts a weight that its caller put on the device (`AddInitializer`) instead of its own, if the weight
+//! lies where the runtime planned it. But optimising renames and rewrites weights, so that a session which optimises shares
 //! almost nothing. So a model is optimised once, by a session that only writes the result down; its weights go to the
 //! device; and the sessions that serve are made from the result without optimising again, each with the same tensors.
 //! The result keeps all weights: the runtime plans a few of them on the host, says nothing and takes those from there.
@@ -254,7 +254,7 @@ fn tensor_at(
     let mut value = ptr::null_mut();
     let address = ptr::without_provenance_mut::<std::ffi::c_void>(memory.address() + place.start);
     let element = element_type(weight.data_type).ok_or_else(|| Error::new("its type is not shared"))?;
-    // SAFETY: `send` put so many bytes there, which stay as long as `Weights`; the shape is read at once.
+    // SAFETY: `send` put that many bytes there, which stay as long as `Weights`; the shape is read at once.
     let status = unsafe {
         (api().CreateTensorWithDataAsOrtValue)(
             device.ptr(),
@@ -269,8 +269,7 @@ fn tensor_at(
     // SAFETY: the status comes from the call just made.
     unsafe { Error::result_from_status(status) }?;
     let value = NonNull::new(value).ok_or_else(|| Error::new("the runtime made no tensor"))?;
-    // SAFETY: a tensor that nobody else has. It owns no memory, so that the allocator it is said to come from is never
-    // asked to free any.
+    // SAFETY: no other owner of the tensor exists. It owns no memory, so its nominal allocator never frees any.
     Ok(unsafe { DynValue::from_ptr(value, Some(&Allocator::default())) })
 }
 

@@ -58,7 +58,7 @@ fn the_file_can_be_read_after_every_cell() {
 }
 
 #[test]
-fn a_file_cut_anywhere_loses_the_line_that_was_cut_and_no_other() {
+fn a_truncated_file_loses_only_its_incomplete_line() {
     let (_folder, path) = file();
     let mut record = Record::open(&path).unwrap();
     for model in ["a", "b"] {
@@ -74,10 +74,13 @@ fn a_file_cut_anywhere_loses_the_line_that_was_cut_and_no_other() {
         // A line without its end is a line if it can be read.
         let kept =
             whole[..length].lines().filter(|line| line.starts_with("{\"cell\"") && line.ends_with("}}"));
-        assert_eq!(cells, kept.count(), "cut at {length}");
+        assert_eq!(cells, kept.count(), "truncated at {length}");
         drop(record);
         let left = fs::read_to_string(&path).unwrap();
-        assert!(Profile::read(&left).is_ok() && (left.is_empty() || left.ends_with('\n')), "cut at {length}");
+        assert!(
+            Profile::read(&left).is_ok() && (left.is_empty() || left.ends_with('\n')),
+            "truncated at {length}"
+        );
     }
 }
 
@@ -101,7 +104,7 @@ fn profiles_of_other_devices_and_models_are_left_alone() {
 }
 
 #[test]
-fn what_is_no_file_of_profiles_is_refused_and_kept() {
+fn other_files_are_refused_and_not_changed() {
     let (folder, path) = file();
     for (text, says) in [
         ("hello\n", "line 1"),
@@ -113,7 +116,7 @@ fn what_is_no_file_of_profiles_is_refused_and_kept() {
     ] {
         fs::write(&path, text).unwrap();
         let said = format!("{:#}", Record::open(&path).unwrap_err());
-        assert!(said.contains("is no file of profiles") && said.contains(says), "{said}");
+        assert!(said.contains("expected a file of profiles") && said.contains(says), "{said}");
         assert_eq!(fs::read_to_string(&path).unwrap(), text);
     }
     for path in [folder.path().to_owned(), folder.path().join("none/p.jsonl")] {

@@ -1,5 +1,5 @@
-//! What a burst leaves behind: a policy may answer all requests at a rate for ever, or, after one second of too
-//! many, a third of them for ever.
+//! Recovery from a burst: after one second of overload, some policies never return to full goodput at a rate that
+//! they sustained before.
 
 use std::fmt;
 use std::path::Path;
@@ -30,16 +30,16 @@ const WINDOW: f64 = 1.0;
 /// Attainment that is normal.
 const NORMAL: f64 = 0.99;
 
-/// How a policy comes out of a burst.
+/// How a policy recovers from a burst.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Recovery {
-    /// So many seconds after its end the policy was back at 99 %, and stayed there.
+    /// Seconds after the end of the burst until attainment was back at 99 % for good.
     After(f64),
-    /// Not to the end of the run, 24 s later.
+    /// Not until the end of the run, 24 s later.
     Never,
-    /// It did not answer 99 % before the burst either.
+    /// Attainment was below 99 % even before the burst.
     Overloaded,
-    /// No rate to try it at: its capacity is none.
+    /// Not tested: its capacity is 0.
     Untried,
 }
 
@@ -87,10 +87,10 @@ pub fn recovery(burst: &Workload, setup: &Setup, capacity: f64, bar: &Bar) -> Re
         return Ok(Recovery::Untried);
     }
     let report = bar.run(&burst.scaled(LOAD * capacity / steady)?, setup)?;
-    Ok(judge(&report.series))
+    Ok(recovery_of(&report.series))
 }
 
-fn judge(series: &[Bucket]) -> Recovery {
+fn recovery_of(series: &[Bucket]) -> Recovery {
     let normal = |from: f64, to: f64| {
         // Buckets start at sums of rounded numbers.
         let within = series.iter().filter(|bucket| bucket.t >= from - 1e-6 && bucket.t < to - 1e-6);
@@ -131,17 +131,17 @@ mod tests {
 
     #[test]
     fn a_recovery_is_the_first_second_that_is_normal_and_stays_so() {
-        assert_eq!(judge(&series(|_| 1_000)), Recovery::After(0.0));
+        assert_eq!(recovery_of(&series(|_| 1_000)), Recovery::After(0.0));
         let Recovery::After(seconds) =
-            judge(&series(|t| if (15.0..17.39).contains(&t) { 300 } else { 1_000 }))
+            recovery_of(&series(|t| if (15.0..17.39).contains(&t) { 300 } else { 1_000 }))
         else {
             panic!("expected a recovery")
         };
         assert!((seconds - 1.4).abs() < 1e-6, "{seconds}");
-        assert_eq!(judge(&series(|t| if t >= 15.0 { 300 } else { 1_000 })), Recovery::Never);
-        // A good moment amid bad ones is no recovery.
+        assert_eq!(recovery_of(&series(|t| if t >= 15.0 { 300 } else { 1_000 })), Recovery::Never);
+        // A good moment between bad ones does not count as recovery.
         let relapse = |t: f64| if t >= 15.0 && !(20.0..22.0).contains(&t) { 300 } else { 1_000 };
-        assert_eq!(judge(&series(relapse)), Recovery::Never);
-        assert_eq!(judge(&series(|_| 900)), Recovery::Overloaded);
+        assert_eq!(recovery_of(&series(relapse)), Recovery::Never);
+        assert_eq!(recovery_of(&series(|_| 900)), Recovery::Overloaded);
     }
 }

@@ -10,10 +10,10 @@ use sim::page::{number, percent};
 use super::burst;
 use super::{Contest, base};
 use crate::simulate::DEFAULT_POLICY;
-use crate::simulate::answer::{bound_words, dash, headline, with_margin};
+use crate::simulate::report::{bound_words, dash, headline, with_margin};
 use crate::simulate::study::Standing;
 
-/// The whole page; the plots lie in `folder` beside it.
+/// The whole page. Its plots are in `folder` next to it.
 pub fn page(contests: &[Contest], seeds: u64, folder: &str) -> String {
     let mut text = format!(
         "<!-- Generated: edit the workloads or the program, not this page. -->\n# Arena\n\n\

@@ -55,14 +55,14 @@ fn bursts_and_capacities_are_for_traffic_that_is_the_same_at_all_times() {
 }
 
 #[test]
-fn what_is_no_arena_is_refused() {
+fn a_folder_without_workloads_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let error = arena(folder.path(), 1).unwrap_err().to_string();
     assert!(error.contains("has no workload: expected files that end in .toml"), "{error}");
     fs::write(folder.path().join("other.toml"), SMALL).unwrap();
     let error = arena(folder.path(), 1).unwrap_err().to_string();
     assert!(error.ends_with("other.toml: name: expected `other` like the file, got `small`"), "{error}");
-    let error = format!("{:#}", arena(&folder.path().join("gone"), 1).unwrap_err());
+    let error = format!("{:#}", arena(&folder.path().join("missing"), 1).unwrap_err());
     assert!(error.starts_with("--workloads: cannot read "), "{error}");
 }
 

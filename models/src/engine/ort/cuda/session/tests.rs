@@ -62,7 +62,7 @@ fn bound_or_not_a_session_answers_alike_and_gives_memory_back() {
 }
 
 #[test]
-fn a_binding_that_gives_other_answers_is_given_up() {
+fn a_binding_that_changes_answers_is_replaced_by_host_tensors() {
     let loader = loader();
     let Ok(library) = &loader.ort else { return };
     let graph = matmul(D::S("batch"));
@@ -115,7 +115,7 @@ fn answers_outlive_session_and_gpulet() {
     }
 }
 
-/// The signature of a graph whose batches may have so many rows.
+/// Sets the largest batch of a session's signature.
 fn up_to(session: &mut CudaSession, max_batch: u32) {
     session.signature.max_batch = max_batch;
 }

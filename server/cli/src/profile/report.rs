@@ -1,4 +1,4 @@
-//! What was measured, for people and for programs.
+//! The report: as a table, and as JSON.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -12,7 +12,7 @@ use serde::Serialize;
 use sim::page::{number, percent};
 
 use super::bench::{Findings, cores_words};
-use super::beside::word;
+use super::contention::word;
 use super::machine::{DEVICE, Machine};
 use super::record::Record;
 use super::runs::Measured;
@@ -21,40 +21,40 @@ use super::subjects::{Failure, Subject};
 /// Share of runs left out, or of waiting in those that were kept, from which on a cell is not to be trusted.
 const DISTURBED: f64 = 0.1;
 
-/// All that was asked for and is in the file.
+/// All requested cells that are in the file.
 #[derive(Clone, Debug, Serialize)]
-pub struct Answer {
+pub struct Report {
     /// The file.
     pub file: String,
-    /// Kind of device.
+    /// Device type.
     pub device: &'static str,
     /// Cores that this process may use.
     pub units_total: u32,
     /// The processor and the kernel.
     pub machine: String,
-    /// Whether it was stopped before all was measured.
+    /// Whether it was stopped early.
     pub interrupted: bool,
     /// Models of which at least one cell is known, by name.
-    pub models: Vec<ModelAnswer>,
-    /// Models that could not be measured, or no further.
+    pub models: Vec<ModelReport>,
+    /// Models that could not be measured completely.
     pub failed: Vec<Failure>,
-    /// What a reader must know to trust the figures.
+    /// Notes on the reliability of the figures.
     pub notes: Vec<String>,
 }
 
 /// One model.
 #[derive(Clone, Debug, Serialize)]
-pub struct ModelAnswer {
-    /// What its profile says about itself.
+pub struct ModelReport {
+    /// Header of its profile.
     #[serde(flatten)]
     pub header: Header,
     /// By cores, then by batch.
-    pub cells: Vec<CellAnswer>,
-    /// Memory of batches up to a size, beside the weights.
+    pub cells: Vec<CellReport>,
+    /// Memory of batches up to a size, in addition to the weights.
     pub arenas: Vec<ArenaLine>,
-    /// Beside synthetic neighbours, by cores, batch and neighbour; empty where nobody asked for it.
+    /// Measurements under contention, by cores, batch and kind of load; empty without `--contention`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub neighbours: Vec<NeighbourLine>,
+    pub contention: Vec<NeighbourLine>,
     /// Use of the memory by batch, where that is known.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub utilisation: Vec<UtilisationLine>,
@@ -62,22 +62,22 @@ pub struct ModelAnswer {
 
 /// One batch size on a number of cores.
 #[derive(Clone, Debug, Serialize)]
-pub struct CellAnswer {
-    /// As it stands in the file.
+pub struct CellReport {
+    /// As in the file.
     #[serde(flatten)]
     pub cell: Cell,
     /// Rows a second, one batch after the other.
     pub rows_per_s: f64,
-    /// How much sooner the same batch is done than on the fewest cores that were measured with it.
+    /// Speed-up over the smallest measured number of cores.
     pub speed_up: f64,
-    /// The same for each core more: 1 where twice the cores take half the time.
+    /// Speed-up per core: 1 where twice the cores take half the time.
     pub speed_up_per_core: f64,
-    /// Whether it was warm before it was measured; none for a cell of an earlier run.
+    /// Whether it was warm before it was measured; `None` for a cell of an earlier run.
     pub settled: Option<bool>,
 }
 
-impl Answer {
-    /// What the file holds of these models, with what this run found beside.
+impl Report {
+    /// The cells of these models in the file, with the findings of this run.
     pub fn new(
         file: &Path,
         machine: &Machine,
@@ -89,9 +89,9 @@ impl Answer {
     ) -> Self {
         let models = subjects.iter().filter_map(|subject| {
             let name = subject.name.as_str();
-            Some(ModelAnswer::new(record.header(name)?, record.lines(name), &findings.measured))
+            Some(ModelReport::new(record.header(name)?, record.lines(name), &findings.measured))
         });
-        let models: Vec<ModelAnswer> = models.collect();
+        let models: Vec<ModelReport> = models.collect();
         let mut notes: Vec<String> =
             findings.measured.iter().flat_map(|(cell, measured)| remarks(cell, measured)).collect();
         notes.extend(left_out(findings.measured.values()));
@@ -109,16 +109,16 @@ impl Answer {
         }
     }
 
-    /// For people: every cell, the best of each model, what must be known.
+    /// As text: every cell, the best of each model, and notes.
     pub fn text(&self) -> String {
         let mut text = format!("{}\n\n", self.headline());
         if !self.models.is_empty() {
             text.push_str(&output::table(&HEADER, self.rows()));
             text.push('\n');
         }
-        let beside = self.rows_beside();
-        if !beside.is_empty() {
-            text.push_str(&output::table(&HEADER_BESIDE, beside));
+        let contention = self.contention_rows();
+        if !contention.is_empty() {
+            text.push_str(&output::table(&CONTENTION_HEADER, contention));
             text.push('\n');
         }
         for model in &self.models {
@@ -142,7 +142,7 @@ impl Answer {
         format!("{}: {models} on {} ({})", self.file, cores_words(self.units_total), self.machine)
     }
 
-    /// The table's cells, below [`HEADER`].
+    /// Rows of the table, below [`HEADER`].
     pub fn rows(&self) -> Vec<Vec<String>> {
         let rows = self.models.iter().flat_map(|model| {
             model.cells.iter().map(|answer| {
@@ -166,10 +166,10 @@ impl Answer {
         rows.collect()
     }
 
-    /// The cells of the table of what was measured beside neighbours, below [`HEADER_BESIDE`].
-    pub fn rows_beside(&self) -> Vec<Vec<String>> {
+    /// Rows of the table of measurements under contention, below [`CONTENTION_HEADER`].
+    pub fn contention_rows(&self) -> Vec<Vec<String>> {
         let rows = self.models.iter().flat_map(|model| {
-            model.neighbours.iter().map(|line| {
+            model.contention.iter().map(|line| {
                 let used = model.utilisation.iter().find(|known| known.batch == line.batch);
                 vec![
                     model.header.model.clone(),
@@ -189,21 +189,21 @@ impl Answer {
     }
 }
 
-/// What stands above each column of what was measured beside neighbours.
-pub const HEADER_BESIDE: [&str; 7] =
-    ["model", "batch", "cores", "beside", "takes times as long", "makes it take", "memory"];
+/// Columns of the table of measurements under contention.
+pub const CONTENTION_HEADER: [&str; 7] =
+    ["model", "batch", "cores", "load", "slowdown", "pressure", "memory"];
 
-/// What stands above each column.
+/// Columns of the table.
 pub const HEADER: [&str; 11] = [
     "model", "batch", "cores", "p50 ms", "p95 ms", "p99 ms", "rows/s", "speed-up", "per core", "runs",
     "left out",
 ];
 
-impl ModelAnswer {
+impl ModelReport {
     fn new(header: &Header, lines: &[Line], measured: &BTreeMap<(String, u32, u32), Measured>) -> Self {
         // A later line of the same batch and cores replaces an earlier one.
         let (mut known, mut arenas) = (BTreeMap::new(), BTreeMap::new());
-        let (mut neighbours, mut utilisation) = (BTreeMap::new(), BTreeMap::new());
+        let (mut contention, mut utilisation) = (BTreeMap::new(), BTreeMap::new());
         for line in lines {
             match line {
                 Line::Cell(cell) => {
@@ -213,7 +213,7 @@ impl ModelAnswer {
                     arenas.insert(arena.batch, *arena);
                 }
                 Line::Neighbour(line) => {
-                    neighbours.insert((line.units, line.batch, line.beside), *line);
+                    contention.insert((line.units, line.batch, line.beside), *line);
                 }
                 Line::Utilisation(line) => {
                     utilisation.insert(line.batch, *line);
@@ -227,7 +227,7 @@ impl ModelAnswer {
             let fewest = fewest.unwrap_or(cell);
             let speed_up = fewest.p50_us / cell.p50_us;
             let now = measured.get(&(header.model.clone(), cell.batch, cell.units));
-            CellAnswer {
+            CellReport {
                 cell: cell.clone(),
                 rows_per_s: f64::from(cell.batch) * 1e6 / cell.p50_us,
                 speed_up,
@@ -239,13 +239,13 @@ impl ModelAnswer {
             header: header.clone(),
             cells: cells.collect(),
             arenas: arenas.into_values().collect(),
-            neighbours: neighbours.into_values().collect(),
+            contention: contention.into_values().collect(),
             utilisation: utilisation.into_values().collect(),
         }
     }
 
     /// The cell with the most rows a second; the first of several.
-    pub fn fastest(&self) -> Option<&CellAnswer> {
+    pub fn fastest(&self) -> Option<&CellReport> {
         self.cells.iter().reduce(|best, cell| if cell.rows_per_s > best.rows_per_s { cell } else { best })
     }
 
@@ -289,8 +289,8 @@ fn remarks((model, batch, units): &(String, u32, u32), measured: &Measured) -> V
     let waited = measured.waited / f64::from((*units).max(1));
     if measured.left_out_share() > DISTURBED || waited > DISTURBED {
         remarks.push(format!(
-            "{place}: others used its cores ({} of the runs left out, {} of the others' time waited): measure again on a \
-             quieter machine",
+            "{place}: other processes used its cores ({} of the runs left out, {} of the others' time waited): measure again on an \
+             idle machine",
             percent(measured.left_out_share()),
             percent(waited)
         ));
@@ -374,7 +374,7 @@ mod tests {
     #[test]
     fn speed_ups_are_against_the_fewest_cores() {
         let lines = [cell(1, 1, 1000.0), cell(4, 1, 3000.0), cell(4, 2, 2000.0), cell(8, 2, 4000.0)];
-        let model = ModelAnswer::new(&header(), &lines, &BTreeMap::new());
+        let model = ModelReport::new(&header(), &lines, &BTreeMap::new());
         let found: Vec<_> = model
             .cells
             .iter()

@@ -14,7 +14,7 @@ const PREFERRED: [u32; 3] = [4, 8, 16];
 
 /// A policy that takes part.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Entrant {
+pub struct Candidate {
     /// How it is run; the label is what it was called.
     pub setup: Setup,
     /// Number that its colour in plots is taken from.
@@ -23,7 +23,7 @@ pub struct Entrant {
 
 /// A policy from `NAME` or `NAME:OPTION=VALUE,...`. Policies with options are told apart by their number among
 /// those.
-pub fn parse(text: &str, setting: usize) -> Result<Entrant, String> {
+pub fn parse(text: &str, setting: usize) -> Result<Candidate, String> {
     let text = text.trim();
     let (name, options) = text.split_once(':').unwrap_or((text, ""));
     let name = name.trim();
@@ -37,7 +37,7 @@ pub fn parse(text: &str, setting: usize) -> Result<Entrant, String> {
             Some(_) => error.to_string(),
         }
     })?;
-    Ok(Entrant { setup: setup.labelled(text), colour: colour(options) })
+    Ok(Candidate { setup: setup.labelled(text), colour: colour(options) })
 }
 
 /// Place of a policy in the list of all.
@@ -87,8 +87,8 @@ fn read_options(text: &str) -> Result<BatchOptions, String> {
 ///   half the SLO less the time of such a batch. Settings hold for all models, so the least of the models' delays
 ///   counts; those of zero are what no delay is, and are left out.
 /// * `nexus`: early drop, and lazy drop (`drop=lazy`).
-pub fn field(workload: &Workload) -> Result<Vec<Entrant>, String> {
-    let mut entrants: Vec<Entrant> = Vec::new();
+pub fn field(workload: &Workload) -> Result<Vec<Candidate>, String> {
+    let mut candidates: Vec<Candidate> = Vec::new();
     let mut settings = 0;
     for (name, _) in Policy::ALL {
         let others = match *name {
@@ -96,13 +96,13 @@ pub fn field(workload: &Workload) -> Result<Vec<Entrant>, String> {
             "nexus" => vec!["nexus:drop=lazy".to_owned()],
             _ => Vec::new(),
         };
-        entrants.push(parse(name, 0)?);
+        candidates.push(parse(name, 0)?);
         for text in others {
-            entrants.push(parse(&text, settings)?);
+            candidates.push(parse(&text, settings)?);
             settings += 1;
         }
     }
-    Ok(entrants)
+    Ok(candidates)
 }
 
 fn triton(workload: &Workload) -> Vec<String> {
@@ -140,11 +140,11 @@ mod tests {
 
     #[test]
     fn options_reach_the_policy() {
-        let entrant = parse("triton:max_delay=2ms,preferred=4|8", 3).unwrap();
+        let candidate = parse("triton:max_delay=2ms,preferred=4|8", 3).unwrap();
         let options =
             BatchOptions { max_delay: Some(Nanos::from_millis(2)), preferred: vec![4, 8], drop: None };
-        assert_eq!(entrant.setup.policy, Policy::new("triton", &options).unwrap());
-        assert_eq!(entrant.setup.label, "triton:max_delay=2ms,preferred=4|8");
+        assert_eq!(candidate.setup.policy, Policy::new("triton", &options).unwrap());
+        assert_eq!(candidate.setup.label, "triton:max_delay=2ms,preferred=4|8");
         assert_eq!(parse("deadline", 3).unwrap().colour, 0);
     }
 
@@ -170,11 +170,11 @@ mod tests {
     #[test]
     fn the_field_has_every_policy_and_the_settings_that_fit() {
         let labels = |workload: &Workload| -> Vec<String> {
-            field(workload).unwrap().into_iter().map(|entrant| entrant.setup.label).collect()
+            field(workload).unwrap().into_iter().map(|candidate| candidate.setup.label).collect()
         };
         let tight = labels(&workload("25ms", 64));
         let mut colours: Vec<_> =
-            field(&workload("100ms", 16)).unwrap().iter().map(|entrant| entrant.colour).collect();
+            field(&workload("100ms", 16)).unwrap().iter().map(|candidate| candidate.colour).collect();
         colours.sort_unstable();
         assert!(colours.iter().copied().eq(0..colours.len()), "one for each: {colours:?}");
         for (name, _) in Policy::ALL {

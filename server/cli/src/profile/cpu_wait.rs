@@ -1,5 +1,5 @@
-//! How long threads waited for a core: they were ready to run, and their cores ran others. The sign of a run that
-//! something else on the machine disturbed.
+//! How long threads were ready to run while their cores ran other threads. Such waits show that other processes disturbed
+//! a run.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -9,7 +9,7 @@ use std::time::Duration;
 /// Longest content of a `schedstat` file: three numbers of 20 digits.
 const LINE_BYTES: usize = 64;
 
-/// Numbers of this process's threads; empty where the kernel does not say.
+/// Ids of this process's threads; empty if the kernel does not list them.
 pub fn threads() -> BTreeSet<u32> {
     let Ok(entries) = fs::read_dir("/proc/self/task") else { return BTreeSet::new() };
     entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
@@ -17,10 +17,10 @@ pub fn threads() -> BTreeSet<u32> {
 
 /// Threads that are watched.
 #[derive(Debug)]
-pub struct Waiting(Vec<File>);
+pub struct CpuWait(Vec<File>);
 
-impl Waiting {
-    /// Watches the calling thread and others of this process. `None`: the kernel does not say.
+impl CpuWait {
+    /// Watches the calling thread and others of this process. `None`: the kernel does not report waits.
     pub fn of(others: &BTreeSet<u32>) -> Option<Self> {
         let own = "/proc/thread-self/schedstat".to_owned();
         let others = others.iter().map(|thread| format!("/proc/self/task/{thread}/schedstat"));
@@ -29,7 +29,7 @@ impl Waiting {
         watched.total().map(|_| watched)
     }
 
-    /// Time that they have waited in their lives, all together.
+    /// Time that they have waited since they started, in total.
     pub fn total(&self) -> Option<Duration> {
         let waited = |file: &File| {
             let mut line = [0_u8; LINE_BYTES];
@@ -68,7 +68,7 @@ mod tests {
             }
             let spinning: BTreeSet<u32> = told.iter().take(2).collect();
             let listed = spinning.is_subset(&threads());
-            let waited = Waiting::of(&spinning).and_then(|watched| {
+            let waited = CpuWait::of(&spinning).and_then(|watched| {
                 let (before, started) = (watched.total()?, Instant::now());
                 let mut waited = Duration::ZERO;
                 while waited < Duration::from_millis(20) && started.elapsed() < Duration::from_secs(60) {
@@ -77,7 +77,7 @@ mod tests {
                 }
                 Some(waited)
             });
-            // Before anything is asserted, for they spin until then.
+            // Before any assertion: the threads spin until then.
             stop.store(true, Ordering::Relaxed);
             waited.filter(|_| listed).unwrap()
         });
@@ -86,6 +86,6 @@ mod tests {
 
     #[test]
     fn a_thread_that_is_not_there_cannot_be_watched() {
-        assert!(Waiting::of(&BTreeSet::from([u32::MAX])).is_none());
+        assert!(CpuWait::of(&BTreeSet::from([u32::MAX])).is_none());
     }
 }

@@ -1,55 +1,56 @@
-//! Measuring beside synthetic neighbours: what a model suffers from them and they from it.
+//! Measuring under contention: how much synthetic load slows a model down, and the model the load.
 //!
-//! Sensitivity and pressure after Bubble-Up (Mars et al., MICRO 2011), with two neighbours on all cores that the batch
-//! does not have: one computes, one goes through memory.
+//! Sensitivity and pressure after Bubble-Up (Mars et al., MICRO 2011), with two kinds of load on all cores that the batch
+//! does not use: one computes, one streams through memory.
 
 use std::time::Duration;
 
 use gpulet_core::profile::{Line, Neighbour, NeighbourLine, Utilisation, UtilisationLine};
 
-use super::bench::{Bench, Desk, Halt, INPUT_BYTES_MAX, Loaded, ROTATION, cores_words};
-use super::neighbours::Neighbours;
+use super::Halt;
+use super::aggressors::Aggressors;
+use super::bench::{Bench, INPUT_BYTES_MAX, Loaded, ROTATION, Recorder, cores_words};
 use super::repeat::Repeat;
 use super::subjects::Subject;
 
-/// Neighbours that a batch is measured beside.
-pub const NEIGHBOURS: [Neighbour; 2] = [Neighbour::Compute, Neighbour::Stream];
-/// Time for which a neighbour's own pace is measured: at least, and at most.
+/// Synthetic loads under which a batch is measured.
+pub const AGGRESSORS: [Neighbour; 2] = [Neighbour::Compute, Neighbour::Stream];
+/// Shortest and longest time for which the load's own pace is measured.
 const PACE_LEAST: Duration = Duration::from_millis(50);
 const PACE_MOST: Duration = Duration::from_secs(1);
-/// Part of the pace of streaming on all cores from which on the other cores alone fill the memory's bandwidth.
+/// Share of the streaming pace of all cores from which on the other cores alone saturate the memory bandwidth.
 const FILLED: f64 = 0.8;
 
-/// Times as long as alone that computing may take beside a batch: beyond, their cores share more than memory.
+/// Largest slowdown of the computing load by a batch. Above it the cores share more than memory.
 const APART: f64 = 1.1;
 
-/// One neighbour's doing.
-struct Beside {
+/// A measurement under one kind of load.
+struct Contended {
     line: NeighbourLine,
-    /// Part of the neighbour's pace that the batches took.
+    /// Share of the load's pace that the batches took.
     taken: f64,
 }
 
 impl Bench<'_> {
-    /// Measures batches of a model on the first `units` cores beside neighbours on all others.
+    /// Measures batches of a model on the first `units` cores, with synthetic load on all others.
     ///
     /// # Errors
     /// When it was stopped, or something failed; batches until then are in the file.
-    pub fn measure_beside(
+    pub fn measure_contention(
         &self,
         subject: &Subject,
         units: u32,
         batches: &[u32],
-        desk: &mut Desk<'_>,
+        recorder: &mut Recorder<'_>,
     ) -> Result<(), Halt> {
         Self::in_a_thread(|| {
             let (model, (own, others)) = (subject.name.as_str(), self.split(units)?);
-            let mut loaded = self.load_on(subject, units, own, desk)?;
+            let mut loaded = self.load_on(subject, units, own, recorder)?;
             let header = self.header(subject, &loaded);
             let filled = self.filled(others)?;
             if filled < FILLED {
-                desk.findings.notes.insert(format!(
-                    "streaming on {} is {:.0} % of what all cores reach, and does not fill the memory's bandwidth: no \
+                recorder.findings.notes.insert(format!(
+                    "streaming on {} reaches {:.0} % of the pace of all cores and does not saturate the memory bandwidth: no \
                      utilisation lines",
                     cores_words(u32::try_from(others.len()).unwrap_or(u32::MAX)),
                     100.0 * filled
@@ -57,29 +58,29 @@ impl Bench<'_> {
             }
             let most = loaded.session.signature().max_batch.max(1);
             for &batch in batches {
-                // What is larger changes its answers, and the pass before this one said so.
+                // Larger batches change answers, which the previous pass reported.
                 if batch <= most {
-                    let beside = self.beside(&mut loaded, (model, batch, units), others, desk)?;
-                    let known = desk.record.lines(model);
+                    let contended = self.contended(&mut loaded, (model, batch, units), others, recorder)?;
+                    let known = recorder.record.lines(model);
                     let faster =
                         || Some(p50_us(known, batch, units)? / p50_us(known, batch, self.machine.units())?);
-                    let of = |wanted| beside.iter().find(|beside| beside.line.beside == wanted);
+                    let of = |wanted| contended.iter().find(|found| found.line.beside == wanted);
                     let apart =
                         of(Neighbour::Compute).is_some_and(|computed| computed.line.pressure <= APART);
                     if filled >= FILLED && !apart {
-                        desk.findings.notes.insert(format!(
-                            "{model}: beside it computing too takes over {APART} times as long: these cores share more than \
-                             memory, as hyper-threads do, or others use them; no utilisation lines"
+                        recorder.findings.notes.insert(format!(
+                            "{model}: it slows the computing load down more than {APART} times: the cores share more than memory, \
+                             as hyper-threads do, or other processes use them; no utilisation lines"
                         ));
                     }
                     let streamed = of(Neighbour::Stream).filter(|_| filled >= FILLED && apart);
                     let used = streamed.zip(faster());
                     let mut lines: Vec<Line> =
-                        beside.iter().map(|beside| Line::Neighbour(beside.line)).collect();
+                        contended.iter().map(|found| Line::Neighbour(found.line)).collect();
                     lines.extend(used.map(|(streamed, faster)| utilisation(streamed, faster)));
-                    desk.record.add(&header, &lines).map_err(Halt::Lost)?;
+                    recorder.record.add(&header, &lines).map_err(Halt::Lost)?;
                 }
-                desk.bar.finish_cell();
+                recorder.bar.finish_cell();
             }
             Ok(())
         })
@@ -91,10 +92,10 @@ impl Bench<'_> {
         split.ok_or_else(|| Halt::Failed(format!("{} are not there", cores_words(units))))
     }
 
-    /// How much of the pace of streaming on all cores these reach alone.
+    /// Share of the streaming pace of all cores that these reach alone.
     fn filled(&self, others: &[usize]) -> Result<f64, Halt> {
         let pace = |cores: &[usize]| {
-            Neighbours::start(Neighbour::Stream, cores)?.pace_alone(self.pace_time(), self.stop)
+            Aggressors::start(Neighbour::Stream, cores)?.pace_alone(self.pace_time(), self.stop)
         };
         let (some, all) = (pace(others)?, pace(&self.machine.cores)?);
         Ok(if all > 0.0 { some / all } else { 0.0 })
@@ -104,32 +105,37 @@ impl Bench<'_> {
         self.time.clamp(PACE_LEAST, PACE_MOST)
     }
 
-    fn beside(
+    fn contended(
         &self,
         loaded: &mut Loaded,
         (model, batch, units): (&str, u32, u32),
         others: &[usize],
-        desk: &mut Desk<'_>,
-    ) -> Result<Vec<Beside>, Halt> {
-        let Loaded { session, made_up, waiting, .. } = loaded;
-        let batches = made_up.batches(batch, ROTATION, INPUT_BYTES_MAX);
+        recorder: &mut Recorder<'_>,
+    ) -> Result<Vec<Contended>, Halt> {
+        let Loaded { session, samples, waiting, .. } = loaded;
+        let batches = samples.batches(batch, ROTATION, INPUT_BYTES_MAX);
         let batches =
             batches.ok_or_else(|| Halt::Failed(format!("batch {batch}: its inputs are too large")))?;
         let mut repeat = Repeat::new(session.as_mut(), waiting.as_ref(), &batches, self.stop);
         let usual = repeat.warm_up(self.time)?;
-        // Alone before and behind, so that a machine that drifts is no neighbour.
+        // Solo before and after, so that drift of the machine does not count as contention.
         let before = repeat.measure(usual, self.time, |_| {})?.p50_us;
-        let mut found = Vec::with_capacity(NEIGHBOURS.len());
-        let steps = NEIGHBOURS.len() as f64;
-        for (step, beside) in NEIGHBOURS.into_iter().enumerate() {
-            desk.bar.say(format!("{model}, batch {batch} on {} beside {}", cores_words(units), word(beside)));
-            let neighbours = Neighbours::start(beside, others)?;
-            let alone = neighbours.pace_alone(self.pace_time(), self.stop)?;
+        let mut found = Vec::with_capacity(AGGRESSORS.len());
+        let steps = AGGRESSORS.len() as f64;
+        for (step, beside) in AGGRESSORS.into_iter().enumerate() {
+            recorder.bar.say(format!(
+                "{model}, batch {batch} on {} under {}",
+                cores_words(units),
+                word(beside)
+            ));
+            let load = Aggressors::start(beside, others)?;
+            let alone = load.pace_alone(self.pace_time(), self.stop)?;
             let usual = repeat.warm_up(self.time)?;
-            let show = |done: f64| desk.bar.show((step as f64 + done) / steps);
-            let (pace, measured) = neighbours.pace_during(|| repeat.measure(usual, self.time, show))?;
+            let show = |done: f64| recorder.bar.show((step as f64 + done) / steps);
+            let (pace, measured) = load.pace_during(|| repeat.measure(usual, self.time, show))?;
             if pace <= 0.0 || alone <= 0.0 {
-                let reason = format!("batch {batch}: a neighbour got no time: measure on a quieter machine");
+                let reason =
+                    format!("batch {batch}: the synthetic load got no time: measure on an idle machine");
                 return Err(Halt::Failed(reason));
             }
             let line = NeighbourLine {
@@ -141,18 +147,18 @@ impl Bench<'_> {
                 pressure: alone / pace,
                 count: measured.count as u64,
             };
-            found.push(Beside { line, taken: (1.0 - pace / alone).clamp(0.0, 1.0) });
+            found.push(Contended { line, taken: (1.0 - pace / alone).clamp(0.0, 1.0) });
         }
         let after = repeat.measure(usual, self.time, |_| {})?.p50_us;
         let alone_us = f64::midpoint(before, after);
-        for beside in &mut found {
-            beside.line.slowdown /= alone_us;
+        for contended in &mut found {
+            contended.line.slowdown /= alone_us;
         }
         Ok(found)
     }
 }
 
-/// A neighbour in a word.
+/// Name of a kind of load.
 pub fn word(neighbour: Neighbour) -> &'static str {
     match neighbour {
         Neighbour::Compute => "compute",
@@ -160,9 +166,9 @@ pub fn word(neighbour: Neighbour) -> &'static str {
     }
 }
 
-/// What batches use of the memory's bandwidth, from what they took of a neighbour that filled it: as much more as they were
-/// slowed down meanwhile, and as much more as the whole device is faster. What they use of the caches' is not measured.
-fn utilisation(streamed: &Beside, whole_is_faster: f64) -> Line {
+/// Share of the memory bandwidth that batches use, from the share that they took of a load that saturated it. Scaled by
+/// their slowdown, and by how much faster the whole device runs them. Use of caches is not measured.
+fn utilisation(streamed: &Contended, whole_is_faster: f64) -> Line {
     let bandwidth = (streamed.taken * streamed.line.slowdown * whole_is_faster).clamp(0.0, 1.0);
     Line::Utilisation(UtilisationLine {
         batch: streamed.line.batch,
@@ -170,7 +176,7 @@ fn utilisation(streamed: &Beside, whole_is_faster: f64) -> Line {
     })
 }
 
-/// The median of a cell, of several the last.
+/// The median of a cell, from its last line.
 fn p50_us(lines: &[Line], batch: u32, units: u32) -> Option<f64> {
     let cell = |line: &Line| match line {
         Line::Cell(cell) if cell.batch == batch && cell.units == units => Some(cell.p50_us),
@@ -184,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bandwidth_is_what_was_taken_of_a_neighbour_that_filled_it() {
+    fn bandwidth_is_the_share_taken_of_a_load_that_saturated_it() {
         let line = NeighbourLine {
             batch: 4,
             units: 1,
@@ -194,12 +200,12 @@ mod tests {
             pressure: 1.25,
             count: 100,
         };
-        let streamed = Beside { line, taken: 0.2 };
+        let streamed = Contended { line, taken: 0.2 };
         let used = |faster| match utilisation(&streamed, faster) {
             Line::Utilisation(line) => (line.batch, line.used.cache, line.used.bandwidth),
             other => panic!("{other:?}"),
         };
-        // Alone they would have gone on half as fast again, and four cores are three times as fast as one.
+        // Solo they would be 1.5 times as fast, and four cores are three times as fast as one.
         let (batch, cache, bandwidth) = used(3.0);
         assert_eq!((batch, cache), (4, 0.0));
         assert!((bandwidth - 0.9).abs() < 1e-12);

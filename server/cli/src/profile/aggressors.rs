@@ -1,5 +1,5 @@
-//! Synthetic neighbours: threads on cores of their own that compute, or go through more memory than caches hold, and count
-//! how far they get.
+//! Synthetic load for contention: threads on cores of their own that compute, or stream through more memory than caches
+//! hold, and count their work.
 
 use std::fs;
 use std::hint::black_box;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use gpulet_core::profile::Neighbour;
 
-use super::bench::Halt;
+use super::Halt;
 
 /// Memory of all streaming threads together: at least, at most, and in sizes of the last cache.
 const MEMORY_MIN: usize = 64 << 20;
@@ -18,21 +18,21 @@ const MEMORY_MAX: usize = 512 << 20;
 const CACHES: usize = 4;
 /// Numbers of a cache line.
 const LINE: usize = 8;
-/// Numbers that a thread goes through between two looks at whether it is to end: 1 MiB.
+/// Numbers that a thread changes between two checks of the end flag: 1 MiB.
 const PIECE: usize = 1 << 17;
-/// Turns of the loop that computes, between two looks.
-const TURNS: u64 = 1 << 16;
-/// Longest time between two looks at whether somebody wants the run to end.
-const LOOK: Duration = Duration::from_millis(20);
+/// Iterations of the computing loop between two checks of the end flag.
+const ITERATIONS: u64 = 1 << 16;
+/// Longest time between two checks of the stop flag.
+const STOP_CHECK: Duration = Duration::from_millis(20);
 
-/// Neighbours at work; they end when this is dropped.
-pub struct Neighbours {
+/// Running aggressors. They end when this is dropped.
+pub struct Aggressors {
     end: Arc<AtomicBool>,
     work: Vec<Arc<AtomicU64>>,
     threads: Vec<JoinHandle<()>>,
 }
 
-impl Neighbours {
+impl Aggressors {
     /// One thread on each of these cores, at work when this returns.
     ///
     /// # Errors
@@ -49,7 +49,7 @@ impl Neighbours {
                 let begin = pinned.is_ok();
                 let mut block =
                     vec![1_u64; if neighbour == Neighbour::Stream && begin { numbers } else { 0 }];
-                // Whoever waits for it may have given up on another one.
+                // The receiver is dropped if another thread failed to start.
                 let _ = tell.send(pinned);
                 match neighbour {
                     _ if !begin => {}
@@ -57,24 +57,24 @@ impl Neighbours {
                     Neighbour::Stream => stream(&mut block, &end, &own),
                 }
             };
-            let thread = thread::Builder::new().name(format!("neighbour-{core}")).spawn(run);
+            let thread = thread::Builder::new().name(format!("aggressor-{core}")).spawn(run);
             all.threads
-                .push(thread.map_err(|error| Halt::Failed(format!("cannot start a neighbour: {error}")))?);
+                .push(thread.map_err(|error| Halt::Failed(format!("cannot start synthetic load: {error}")))?);
             all.work.push(work);
         }
         drop(tell);
         for pinned in told.iter().take(cores.len()) {
-            pinned.map_err(|error| Halt::Failed(format!("cannot start a neighbour: {error}")))?;
+            pinned.map_err(|error| Halt::Failed(format!("cannot start synthetic load: {error}")))?;
         }
         Ok(all)
     }
 
-    /// What they have done so far, in units of their own.
+    /// Work done so far, in a unit of each kind of load.
     fn work(&self) -> u64 {
         self.work.iter().map(|work| work.load(Ordering::Relaxed)).sum()
     }
 
-    /// What they did a second while `measure` ran, and what it says.
+    /// Work per second while `measure` ran, and its result.
     ///
     /// # Errors
     /// Those of `measure`.
@@ -85,26 +85,26 @@ impl Neighbours {
         Ok((done as f64 / started.elapsed().as_secs_f64().max(1e-9), found))
     }
 
-    /// What they do a second with nothing beside them.
+    /// Work per second while nothing else runs.
     ///
     /// # Errors
     /// When it was stopped.
     pub fn pace_alone(&self, time: Duration, stop: &AtomicBool) -> Result<f64, Halt> {
-        let rest = || {
+        let idle = || {
             let started = Instant::now();
             while let Some(left) = time.checked_sub(started.elapsed()) {
                 if stop.load(Ordering::Relaxed) {
                     return Err(Halt::Stopped);
                 }
-                thread::sleep(left.min(LOOK));
+                thread::sleep(left.min(STOP_CHECK));
             }
             Ok(())
         };
-        self.pace_during(rest).map(|(pace, ())| pace)
+        self.pace_during(idle).map(|(pace, ())| pace)
     }
 }
 
-impl Drop for Neighbours {
+impl Drop for Aggressors {
     fn drop(&mut self) {
         self.end.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
@@ -114,11 +114,11 @@ impl Drop for Neighbours {
     }
 }
 
-/// Multiplies and adds, eight numbers beside each other, in registers.
+/// Multiplies and adds eight independent numbers in registers.
 fn compute(end: &AtomicBool, work: &AtomicU64) {
     let mut numbers = [1.000_1_f64; 8];
     while !end.load(Ordering::Relaxed) {
-        for _ in 0..TURNS {
+        for _ in 0..ITERATIONS {
             for number in &mut numbers {
                 *number = *number * 0.999_9 + 0.000_1;
             }
@@ -146,7 +146,7 @@ fn stream(block: &mut [u64], end: &AtomicBool, work: &AtomicU64) {
     }
 }
 
-/// Bytes that are more than caches hold.
+/// Bytes of memory that no cache holds.
 fn memory() -> usize {
     let sizes = (0..8).map(|index| format!("/sys/devices/system/cpu/cpu0/cache/index{index}/size"));
     let sizes = sizes.filter_map(|path| cache_bytes(&fs::read_to_string(path).ok()?));
@@ -168,19 +168,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn neighbours_work_on_their_core_until_they_are_dropped() {
+    fn aggressors_run_on_their_core_until_they_are_dropped() {
         let core = *gpulet::allowed_cores().unwrap().last().unwrap();
         for neighbour in [Neighbour::Compute, Neighbour::Stream] {
-            let neighbours = Neighbours::start(neighbour, &[core]).unwrap();
-            let work = Arc::clone(&neighbours.work[0]);
+            let aggressors = Aggressors::start(neighbour, &[core]).unwrap();
+            let work = Arc::clone(&aggressors.work[0]);
             while work.load(Ordering::Relaxed) < 3 {
                 thread::yield_now();
             }
-            let pace = neighbours.pace_alone(Duration::from_millis(5), &AtomicBool::new(false)).unwrap();
+            let pace = aggressors.pace_alone(Duration::from_millis(5), &AtomicBool::new(false)).unwrap();
             assert!(pace.is_finite() && pace >= 0.0);
-            let stopped = neighbours.pace_alone(Duration::from_secs(600), &AtomicBool::new(true));
+            let stopped = aggressors.pace_alone(Duration::from_secs(600), &AtomicBool::new(true));
             assert!(matches!(stopped, Err(Halt::Stopped)));
-            drop(neighbours);
+            drop(aggressors);
             let after = work.load(Ordering::Relaxed);
             assert_eq!(Arc::strong_count(&work), 1, "its thread has ended");
             assert_eq!(work.load(Ordering::Relaxed), after);
@@ -188,9 +188,11 @@ mod tests {
     }
 
     #[test]
-    fn a_neighbour_on_a_core_that_is_not_there_is_refused_and_leaves_no_thread() {
-        let told = Neighbours::start(Neighbour::Stream, &[usize::MAX]).err();
-        assert!(matches!(told, Some(Halt::Failed(reason)) if reason.starts_with("cannot start a neighbour")));
+    fn an_aggressor_on_a_missing_core_is_refused_and_leaves_no_thread() {
+        let told = Aggressors::start(Neighbour::Stream, &[usize::MAX]).err();
+        assert!(
+            matches!(told, Some(Halt::Failed(reason)) if reason.starts_with("cannot start synthetic load"))
+        );
     }
 
     #[test]

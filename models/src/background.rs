@@ -1,30 +1,30 @@
-//! Threads that load models give way to those that serve them.
+//! Background priority for threads that load models.
 //!
-//! Loading, measuring and dropping a model is work for seconds on every core that it may use. On the cores of the
-//! lanes and of the network it must fill the gaps and nothing else.
+//! Loading, measuring and dropping a model takes seconds on every core that it may use. On the cores of lanes and of the
+//! network it must run only while these are idle.
 
 use std::io;
 
-/// Leaves a tenth of a core that others would fill entirely, so that a load ends in bounded time even where the gaps
-/// never come. The lowest niceness would leave 1.5 %, which makes minutes of seconds.
+/// Gets a tenth of a core that other threads would fill entirely, so that a load ends in bounded time. The lowest
+/// niceness would get 1.5 %, and seconds would become minutes.
 #[cfg(target_os = "linux")]
 const NICER: i32 = 10;
 
-/// The niceness that the kernel knows none beyond.
+/// Highest niceness of the kernel.
 #[cfg(target_os = "linux")]
 const NICEST: i32 = 19;
 
-/// Time for which the kernel lets the thread run on although another became ready, in nanoseconds; its shortest.
-/// Without this that is some milliseconds, whatever the niceness.
+/// Time for which the thread may run on after another became ready, in nanoseconds: the kernel's shortest. The default is
+/// some milliseconds at any niceness.
 #[cfg(target_os = "linux")]
 const SLICE: u64 = 100_000;
 
-/// From now on the calling thread, and every thread that it starts, runs in the gaps that others leave. There is no
-/// way back without privileges, so this is for a thread that ends with its work.
+/// From now on the calling thread, and every thread that it starts, runs at background priority. Only privileged
+/// processes can undo this, so call it on a thread that ends with its work.
 ///
 /// # Errors
 /// When the kernel refuses; the thread then goes on as it was.
-pub fn give_way() -> io::Result<()> {
+pub fn enter_background() -> io::Result<()> {
     #[cfg(target_os = "linux")]
     {
         let own = rustix::process::getpriority_process(None)?;
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     /// Niceness and scheduling policy of the calling thread.
-    fn standing() -> (i64, i64) {
+    fn priority() -> (i64, i64) {
         let status = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
         let after_name = status.rsplit_once(") ").unwrap().1;
         let field = |number: usize| after_name.split(' ').nth(number - 3).unwrap().parse().unwrap();
@@ -64,15 +64,15 @@ mod tests {
     }
 
     #[test]
-    fn only_the_thread_that_asks_gives_way() {
-        let before = standing();
+    fn only_the_calling_thread_and_its_children_change_priority() {
+        let before = priority();
         let seen = std::thread::spawn(|| {
-            give_way().unwrap();
-            (standing(), std::thread::spawn(standing).join().unwrap())
+            enter_background().unwrap();
+            (priority(), std::thread::spawn(priority).join().unwrap())
         });
         let nicer = (before.0 + i64::from(NICER)).min(i64::from(NICEST));
         let nice = (nicer, i64::from(libc::SCHED_BATCH));
         assert_eq!(seen.join().unwrap(), (nice, nice));
-        assert_eq!(standing(), before);
+        assert_eq!(priority(), before);
     }
 }

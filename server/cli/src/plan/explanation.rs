@@ -6,13 +6,13 @@ use gpulet_core::plan::Plan;
 use gpulet_core::problem::Workload;
 use sim::page::number;
 
-use super::answer::memory_bytes;
 use super::explain::{Attempt, Binding, Explained};
+use super::format;
 use super::reading::Question;
-use super::words;
+use super::report::memory_bytes;
 
 /// Every workload with its slots, then the devices.
-pub fn story(question: &Question, plan: &Plan, explained: &[Explained]) -> String {
+pub fn text(question: &Question, plan: &Plan, explained: &[Explained]) -> String {
     let mut text = String::new();
     for workload in question.problem.workloads() {
         let slots: Vec<&Explained> =
@@ -38,7 +38,7 @@ fn heading(workload: &Workload) -> String {
         "{}: {} requests a second within {}",
         workload.name,
         number(workload.rate),
-        words::time(workload.slo_us)
+        format::time(workload.slo_us)
     );
     if workload.head_room > 1.0 {
         let _ = write!(text, ", planned for {}", number(workload.wanted()));
@@ -53,7 +53,7 @@ fn paragraph(slot: &Explained, workload: &Workload) -> String {
     let predicted = &slot.predicted;
     let mut text = format!(
         "  {} of {} ({} of {} units) in batches of up to {}",
-        words::share(slot.units, slot.units_total),
+        format::share(slot.units, slot.units_total),
         slot.device,
         slot.units,
         slot.units_total,
@@ -63,10 +63,10 @@ fn paragraph(slot: &Explained, workload: &Workload) -> String {
         let _ = write!(text, ", for {} a second of it", number(predicted.rate));
     }
     if !slot.turns_with.is_empty() {
-        let _ = write!(text, ", by turns with {}", words::listed(&slot.turns_with));
+        let _ = write!(text, ", by turns with {}", format::listed(&slot.turns_with));
     }
     text.push('\n');
-    let _ = write!(text, "  a full batch takes {} alone", words::time(predicted.alone_us));
+    let _ = write!(text, "  a full batch takes {} alone", format::time(predicted.alone_us));
     if slot.beside.is_empty() {
         text.push_str(", and there is nobody beside it");
     } else {
@@ -74,15 +74,15 @@ fn paragraph(slot: &Explained, workload: &Workload) -> String {
         let _ = write!(
             text,
             ", {} beside {} (+{})",
-            words::time(predicted.beside_us),
-            words::listed(&slot.beside),
-            words::growth(more)
+            format::time(predicted.beside_us),
+            format::listed(&slot.beside),
+            format::growth(more)
         );
     }
     let _ = writeln!(
         text,
         ";\n  answered after {} at worst, {:.0} % of its objective; serves up to {} a second",
-        words::time(predicted.worst_us),
+        format::time(predicted.worst_us),
         (100.0 * predicted.worst_us / slot.slo_us).floor(),
         number(predicted.capacity)
     );
@@ -96,7 +96,7 @@ fn least(slot: &Explained) -> String {
     let Some(least) = slot.units_least else {
         return "this share does not do".to_owned();
     };
-    let shown = |units: u32| words::share(units, slot.units_total);
+    let shown = |units: u32| format::share(units, slot.units_total);
     let mut text = if least < slot.units && !slot.turns_with.is_empty() {
         format!("its own turns need {}; the share is that of all who take turns", shown(least))
     } else if least < slot.units {
@@ -112,24 +112,24 @@ fn least(slot: &Explained) -> String {
 
 /// What is wrong with less.
 fn binding(slot: &Explained) -> String {
-    let share = |attempt: &Attempt| words::share(attempt.units, slot.units_total);
+    let share = |attempt: &Attempt| format::share(attempt.units, slot.units_total);
     let Some(attempt) = &slot.below else {
         return match slot.binds {
             Binding::Profile => "nothing is known about smaller shares".to_owned(),
             _ => "that is the smallest share that the device gives".to_owned(),
         };
     };
-    let (on, worst) = (share(attempt), words::time(attempt.worst_us));
+    let (on, worst) = (share(attempt), format::time(attempt.worst_us));
     match slot.binds {
         Binding::Time if !attempt.worst_us.is_finite() => format!(
             "time binds: on {on} a batch of {} takes {}, which is longer than its window",
             attempt.batch,
-            words::time(attempt.beside_us)
+            format::time(attempt.beside_us)
         ),
         Binding::Time => format!(
             "time binds: on {on} a batch of {} takes {}, so a request may wait {worst}",
             attempt.batch,
-            words::time(attempt.beside_us)
+            format::time(attempt.beside_us)
         ),
         Binding::Rate => format!(
             "rate binds: on {on} no batch that is in time serves more than {} a second (batches of {}, answered after {worst})",
@@ -142,7 +142,7 @@ fn binding(slot: &Explained) -> String {
         ),
         Binding::Turns => format!(
             "turns bind: on {on} its turn would take {}, and all turns together more than the cycle",
-            words::time(attempt.beside_us)
+            format::time(attempt.beside_us)
         ),
         Binding::Profile | Binding::Smallest => "nothing is known about smaller shares".to_owned(),
     }
@@ -158,15 +158,19 @@ fn devices(question: &Question, plan: &Plan) -> String {
         let side_by_side = gpulets.clone().all(|gpulet| gpulet.window.is_none());
         let units: u32 = gpulets.clone().map(|gpulet| gpulet.units).sum();
         let room = if side_by_side {
-            format!("{} of its units given away", words::share(units, device.kind.units))
+            format!("{} of its units given away", format::share(units, device.kind.units))
         } else {
-            words::counted(gpulets.count(), "window")
+            format::counted(gpulets.count(), "window")
         };
         let memory = memory_bytes(&question.problem, plan, device);
         let _ = write!(text, "\n{}: {room}", device.name);
         if memory > 0 {
-            let _ =
-                write!(text, ", {} of {} of memory", words::bytes(memory), words::bytes(device.memory_bytes));
+            let _ = write!(
+                text,
+                ", {} of {} of memory",
+                format::bytes(memory),
+                format::bytes(device.memory_bytes)
+            );
         }
     }
     text.push('\n');

@@ -44,7 +44,7 @@ pub fn headline(study: &Study) -> String {
     let on = match &workload.partition {
         Some(partition) => {
             let each = partition.devices.iter().map(|devices| format!("{} {}", devices.count, devices.kind));
-            format!("up to {}, cut as the load moves", each.collect::<Vec<_>>().join(" and "))
+            format!("up to {}, repartitioned as the load changes", each.collect::<Vec<_>>().join(" and "))
         }
         None if workload.lanes.count == 1 => "1 lane".to_owned(),
         None => format!("{} lanes", workload.lanes.count),
@@ -130,7 +130,7 @@ fn tail_of_slo(run: &Report) -> Option<f64> {
     run.latency_cdf.iter().find(|quantile| quantile.share >= TAIL).map(|quantile| quantile.of_slo)
 }
 
-/// Requests that were not answered in time, by what became of them; empty if there were none.
+/// Requests that were not answered in time, by outcome; empty if all were.
 fn endings(study: &Study) -> String {
     let runs: Vec<(&str, &Report)> = study
         .standings

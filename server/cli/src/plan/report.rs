@@ -11,9 +11,9 @@ use gpulet_core::profile::Source;
 use node::output;
 use sim::page::number;
 
+use super::format;
 use super::reading::Question;
 use super::study::{Entry, Growth, Least, Planned, Study, same_cost};
-use super::words;
 
 /// The study for people: the question, the policies side by side if there are several, the best plan, what it
 /// breaks, how much room is left, and what the figures rest on.
@@ -60,7 +60,7 @@ fn headline(question: &Question) -> String {
     format!(
         "{}: {} on {}, planned at {} with interference `{}`",
         question.name,
-        words::counted(problem.workloads().len(), "workload"),
+        format::counted(problem.workloads().len(), "workload"),
         kinds.join(" and "),
         question.quantile,
         problem.interference().name()
@@ -76,7 +76,7 @@ fn compared(study: &Study) -> String {
             Ok(planned) => {
                 let judgement = &planned.judgement;
                 let factor = |growth: Growth| growth.factor;
-                let room = |factor: Option<f64>| factor.map_or_else(|| "-".to_owned(), words::growth);
+                let room = |factor: Option<f64>| factor.map_or_else(|| "-".to_owned(), format::growth);
                 row.extend([
                     if judgement.is_sound() { "yes" } else { "no" }.to_owned(),
                     judgement.devices_used.to_string(),
@@ -108,19 +108,19 @@ fn gpulets(question: &Question, planned: &Planned) -> String {
         let wanted = problem.workloads().iter().find(|workload| workload.name == slot.workload);
         let mut row = vec![
             if device.name == last { String::new() } else { device.name.clone() },
-            words::share(gpulet.units, device.kind.units),
+            format::share(gpulet.units, device.kind.units),
             slot.workload.clone(),
             slot.batch.to_string(),
         ];
         last = &device.name;
         if in_turns {
-            row.push(words::turn(gpulet));
+            row.push(format::turn(gpulet));
         }
         row.extend([
-            words::ms(predicted.alone_us),
-            words::ms(predicted.beside_us),
-            words::ms(predicted.worst_us),
-            wanted.map_or_else(String::new, |workload| words::ms(workload.slo_us)),
+            format::ms(predicted.alone_us),
+            format::ms(predicted.beside_us),
+            format::ms(predicted.worst_us),
+            wanted.map_or_else(String::new, |workload| format::ms(workload.slo_us)),
             number(predicted.capacity),
             number(slot.rate),
         ]);
@@ -181,7 +181,7 @@ fn needed(problem: &Problem, planned: &Planned, least: &Least) -> String {
             let _ = write!(
                 text,
                 "; no plan of one gpulet a workload, and whole devices for what is more, does with fewer (`exact`, {})",
-                words::counted(usize::try_from(found.nodes).unwrap_or(usize::MAX), "step")
+                format::counted(usize::try_from(found.nodes).unwrap_or(usize::MAX), "step")
             );
             if let Some((fluid, _)) = fluid {
                 let _ = write!(text, ", the work alone fills {fluid:.2}");
@@ -202,10 +202,10 @@ fn needed(problem: &Problem, planned: &Planned, least: &Least) -> String {
 
 fn room(problem: &Problem, planned: &Planned) -> String {
     let Some(unchanged) = planned.growth_unchanged else { return String::new() };
-    let mut text = format!("room: all rates may grow by {} as the plan stands", words::growth(unchanged));
+    let mut text = format!("room: all rates may grow by {} as the plan stands", format::growth(unchanged));
     if let Some(anew) = planned.growth_planned_anew {
         let next = planned.judgement.devices_used.saturating_add(1);
-        let growth = words::growth(anew.factor);
+        let growth = format::growth(anew.factor);
         let more = if anew.at_bound { " or more" } else { "" };
         let _ = write!(text, ", by {growth}{more} planned anew, before device {next} is needed");
         if next > problem.devices().len() {
@@ -239,7 +239,7 @@ pub fn notes(question: &Question, study: &Study) -> Vec<String> {
             "profile of {} on {}: {} contradicted their neighbours and were evened out",
             profile.model(),
             profile.device(),
-            words::counted(profile.repairs().len(), "time")
+            format::counted(profile.repairs().len(), "time")
         ));
     }
     if !question.interference_said {
@@ -258,24 +258,24 @@ pub fn infeasible_words(infeasible: &Infeasible) -> String {
     let problem = match lacks {
         Lack::Time { fastest_us, slo_us } => format!(
             "workloads.{workload}.slo: {} cannot be met, two batches of one row on the largest share take {}",
-            words::time(*slo_us),
-            words::time(*fastest_us)
+            format::time(*slo_us),
+            format::time(*fastest_us)
         ),
         Lack::Memory { needed, has } => format!(
             "workloads.{workload}.model: needs {} of memory, the largest device has {}",
-            words::bytes(*needed),
-            words::bytes(*has)
+            format::bytes(*needed),
+            format::bytes(*has)
         ),
         Lack::FaultDomains { needs, has } => format!(
             "workloads.{workload}.replicas_min: must be in {needs} fault domains, its devices are in {has}"
         ),
         Lack::Devices { has } => {
-            format!("workloads.{workload}: found no room on {}", words::counted(*has, "device"))
+            format!("workloads.{workload}: found no room on {}", format::counted(*has, "device"))
         }
     };
     let mended = match mend {
-        Mend::Slo { slo_us } => format!("expected at least {}", words::time(*slo_us)),
-        Mend::Memory { bytes } => format!("expected a device with at least {}", words::bytes(*bytes)),
+        Mend::Slo { slo_us } => format!("expected at least {}", format::time(*slo_us)),
+        Mend::Memory { bytes } => format!("expected a device with at least {}", format::bytes(*bytes)),
         Mend::FaultDomains { needs } => format!("expected {needs} fault domains, or fewer replicas"),
         Mend::Devices { kind, more } => format!("{more} more of `{kind}` would do"),
         Mend::Unknown => "expected a lower rate, a longer objective, or more devices".to_owned(),

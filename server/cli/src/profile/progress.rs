@@ -1,4 +1,4 @@
-//! How far the measuring has come, and how long it will still take.
+//! Progress of the measurement, and the remaining time.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ pub struct Bar {
 }
 
 impl Bar {
-    /// A bar, or nothing where nobody would see it.
+    /// A bar, or nothing if standard error is not a terminal.
     pub fn new(shown: bool) -> Self {
         let target = if shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let line = ProgressBar::with_draw_target(Some(0), target);
@@ -31,17 +31,17 @@ impl Bar {
         Self { line, cell: 0, shown: Instant::now() }
     }
 
-    /// Says that so many more cells are to come.
+    /// Adds `cells` to the number of expected cells.
     pub fn expect(&self, cells: usize) {
         self.line.inc_length(STEPS.saturating_mul(cells as u64));
     }
 
-    /// Says what is being done.
+    /// Shows what is being done.
     pub fn say(&self, what: impl Into<String>) {
         self.line.set_message(what.into());
     }
 
-    /// So many cells less are to come, the one under way among them.
+    /// Removes `cells` from the expected cells, the current one included.
     pub fn skip(&mut self, cells: usize) {
         let steps = STEPS.saturating_mul(cells as u64);
         self.line.dec_length(steps);
