@@ -10,7 +10,7 @@ use super::names;
 /// One pair of gauges per device type, created with the first observation.
 #[derive(Default)]
 pub struct InterferenceMetrics {
-    kinds: BTreeMap<String, (Gauge, Gauge)>,
+    by_device_type: BTreeMap<String, (Gauge, Gauge)>,
 }
 
 impl InterferenceMetrics {
@@ -19,11 +19,14 @@ impl InterferenceMetrics {
         for InterferenceEntry { device_type, error, error_uncorrected, .. } in entries {
             let (Some(learned), Some(none)) = (error, error_uncorrected) else { continue };
             let gauge = |belief: &'static str| {
-                let labels = [(names::KIND, device_type.clone()), (names::INTERFERENCE, belief.to_owned())];
+                let labels =
+                    [(names::DEVICE_TYPE, device_type.clone()), (names::INTERFERENCE, belief.to_owned())];
                 metrics::gauge!(names::INTERFERENCE_ERROR.name, &labels)
             };
-            let gauges =
-                self.kinds.entry(device_type.clone()).or_insert_with(|| (gauge("learned"), gauge("none")));
+            let gauges = self
+                .by_device_type
+                .entry(device_type.clone())
+                .or_insert_with(|| (gauge("learned"), gauge("none")));
             gauges.0.set(learned.mean_pct / 100.0);
             gauges.1.set(none.mean_pct / 100.0);
         }

@@ -114,8 +114,9 @@ mod tests {
     fn errors_under_contention_are_shown_with_and_without_learning() {
         let text = rendered(false);
         for (belief, error) in [("learned", "0.025"), ("none", "0.2")] {
-            let line =
-                format!("tessera_interference_error_ratio{{kind=\"cpu\",interference=\"{belief}\"}} {error}");
+            let line = format!(
+                "tessera_interference_error_ratio{{device_type=\"cpu\",interference=\"{belief}\"}} {error}"
+            );
             assert!(text.lines().any(|known| known == line), "{line}\n{text}");
         }
     }

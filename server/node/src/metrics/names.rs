@@ -48,8 +48,8 @@ pub const LANE: &str = "lane";
 pub const ID: &str = "id";
 /// Label: a device as plans call it.
 pub const DEVICE: &str = "device";
-/// Label: a kind of device as profiles call it.
-pub const KIND: &str = "kind";
+/// Label: device type of profiles.
+pub const DEVICE_TYPE: &str = "device_type";
 /// Label: `learned` or `none`, the interference model.
 pub const INTERFERENCE: &str = "interference";
 
