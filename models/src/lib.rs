@@ -21,7 +21,6 @@ mod sample;
 mod settings;
 mod signature;
 mod stopwatch;
-mod time_span;
 mod warm;
 
 pub use background::enter_background;
@@ -37,5 +36,5 @@ pub use reference::Reference;
 pub use sample::SampleInputs;
 pub use settings::{BatchingSettings, LaneChoice, ModelSettings, VersionPolicy};
 pub use signature::{Dim, Reshape, Signature, TensorSpec};
-pub use time_span::{InvalidTimeSpan, TimeSpan};
+pub use units::{InvalidTimeSpan, TimeSpan};
 pub use warm::{warm, warm_and_profile, warm_for};

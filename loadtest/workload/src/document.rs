@@ -1,14 +1,14 @@
 //! The shape of a workload file, as TOML gives it; [`crate::reading`] makes sense of it.
 
-use crate::interference::InterferenceSection;
 use crate::overhead::SpansSection;
+use device_sections::InterferenceSection;
 use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::de::{SeqAccess, Visitor, value::SeqAccessDeserializer};
 use serde::{Deserialize, Deserializer};
 
-use crate::units::{Size, Span};
+use crate::spans::{Size, Span};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

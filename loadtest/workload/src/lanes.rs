@@ -1,10 +1,10 @@
 //! What runs the batches of a simulation: how many lanes, how they misbehave.
 
 use crate::document::{LanesSection, NoiseSection};
-use crate::error::WorkloadError;
 use crate::overhead::Spans;
-use crate::units::{Span, show};
+use crate::spans::{Span, show};
 use crate::workload::LANES_MAX;
+use units::Fault as WorkloadError;
 
 /// Shortest time between stalls, so that a long idle time is passed in few steps.
 const STALLS_EVERY_MIN: u64 = 1_000_000;

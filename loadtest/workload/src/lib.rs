@@ -13,8 +13,6 @@
 mod arrivals;
 mod document;
 mod draws;
-mod error;
-mod interference;
 mod lanes;
 mod locate;
 mod noise;
@@ -25,24 +23,23 @@ mod profile;
 mod reading;
 mod seeds;
 mod shares;
+mod spans;
 mod stages;
 mod stream;
 mod trace;
-mod units;
 mod workload;
 
 pub use arrivals::{Arrivals, Offered};
-pub use error::WorkloadError;
-pub use interference::{InterferenceSection, PowerSection};
 pub use lanes::{LaneChange, Lanes, Noise, Stalls};
 pub use locate::Lines;
 pub use noise::ExecutionNoise;
 pub use overhead::{RequestOverhead, Spans};
 pub use partition::{DEVICES_MAX, Devices, Named, Partition};
 pub use profile::{Profile, sizes};
-pub use reading::{nearest, parse_toml};
+pub use reading::parse_toml;
 pub use shares::Shares;
 pub use stages::{Stage, Stages};
+pub use units::{Fault as WorkloadError, nearest};
 pub use workload::{DURATION_MAX, Extent, LANES_MAX, MODELS_MAX, Model, REQUESTS_MAX, Tenant, Workload};
 
 #[cfg(doctest)]

@@ -5,12 +5,12 @@ use std::collections::VecDeque;
 use rand::RngExt as _;
 
 use crate::draws::{exponential, normal};
-use crate::error::WorkloadError;
 use crate::lanes::{Noise, Stalls};
 use crate::overhead::Spans;
 use crate::profile::Profile;
 use crate::seeds::{Generator, Purpose, generator};
 use crate::workload::Workload;
+use units::Fault as WorkloadError;
 
 /// True times of lanes: the profile, wrong by a bias and by a factor a model, jittered batch by batch, with the server's
 /// overhead behind it, and held up by stalls.

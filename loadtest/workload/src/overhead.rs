@@ -5,10 +5,10 @@ use std::sync::Arc;
 use rand::RngExt as _;
 use serde::Deserialize;
 
-use crate::error::WorkloadError;
 use crate::seeds::{Generator, Purpose, generator};
-use crate::units::Span;
+use crate::spans::Span;
 use crate::workload::{Model, Workload};
+use units::Fault as WorkloadError;
 
 /// Points of a distribution at most.
 const POINTS_MAX: usize = 1_000;

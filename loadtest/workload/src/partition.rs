@@ -7,12 +7,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::document::{DeviceSection, Document, PartitionSection};
-use crate::error::WorkloadError;
-use crate::interference::InterferenceSection;
 use crate::locate::Lines;
 use crate::reading::check_name;
-use crate::units::{SECOND, Size, Span, show};
+use crate::spans::{SECOND, Size, Span, show};
 use crate::workload::Texts;
+use device_sections::InterferenceSection;
+use units::Fault as WorkloadError;
 
 /// Devices of a workload at most.
 pub const DEVICES_MAX: u32 = 1_024;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::document::ProfileSection;
-use crate::error::WorkloadError;
-use crate::units::{self, Span};
+use crate::spans::{Span, show};
+use units::Fault as WorkloadError;
 
 /// Rows that a batch may have at most; a time is kept for each.
 pub(crate) const BATCH_MAX: u32 = 4_096;
@@ -136,8 +136,8 @@ impl Profile {
             let at = |problem: String| (Some(line), problem);
             let rows = row.get(0).and_then(|rows| rows.parse().ok());
             let rows = rows.ok_or_else(|| at("batch: expected a whole number".to_owned()))?;
-            let time = row.get(1).and_then(|time| units::decimal(time, 1_000_000).ok());
-            let time =
+            let time = row.get(1).and_then(|time| Span::parse(&format!("{time}ms")).ok());
+            let Span(time) =
                 time.ok_or_else(|| at("milliseconds: expected a decimal number like 6.125".to_owned()))?;
             push_point(&mut points, rows, time).map_err(at)
         })?;
@@ -166,7 +166,7 @@ fn push_point(points: &mut Vec<(u32, u64)>, rows: u32, time: u64) -> Result<(), 
             return Err(format!("batch {rows} after batch {before}: expected growing batches"));
         }
         if time < before_time {
-            let (time, before_time) = (units::show(time), units::show(before_time));
+            let (time, before_time) = (show(time), show(before_time));
             return Err(format!(
                 "batch {rows} takes {time}, less than the {before_time} of batch {before}: expected times that do not fall"
             ));

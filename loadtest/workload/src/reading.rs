@@ -8,15 +8,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::document::Document;
-use crate::error::WorkloadError;
 use crate::lanes::Lanes;
 use crate::locate::Lines;
 use crate::partition::Partition;
-use crate::units::show;
+use crate::spans::show;
 use crate::workload::{DURATION_MAX, Extent, MODELS_MAX, Model, REQUESTS_MAX, Tenant, Workload};
+use units::Fault as WorkloadError;
 
 pub(crate) use model::check_name;
-pub use syntax::{nearest, parse_toml};
+pub use syntax::parse_toml;
 
 /// The tenant of requests that name none.
 const DEFAULT_TENANT: &str = "default";

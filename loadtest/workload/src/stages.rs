@@ -8,9 +8,9 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::arrivals::{Arrivals, Offered};
-use crate::error::WorkloadError;
-use crate::units::{Span, show};
+use crate::spans::{Span, show};
 use crate::workload::DURATION_MAX;
+use units::Fault as WorkloadError;
 
 /// Stages at most.
 const STAGES_MAX: usize = 1_000;
@@ -115,7 +115,7 @@ impl FromStr for Stage {
         let (time, factors) = text
             .split_once(':')
             .ok_or_else(|| wrong("expected a time and a factor, like `30s:2` or `10s:0..1`".to_owned()))?;
-        let Span(time) = Span::parse(time).map_err(wrong)?;
+        let Span(time) = Span::parse(time.trim()).map_err(|error| wrong(error.to_string()))?;
         let factor = |factor: &str| {
             let factor = factor.trim();
             factor

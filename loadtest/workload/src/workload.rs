@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::error::WorkloadError;
 use crate::lanes::Lanes;
 use crate::overhead::Spans;
 use crate::partition::Partition;
@@ -10,7 +9,8 @@ use crate::process::Process;
 use crate::profile::Profile;
 use crate::reading;
 use crate::shares::Shares;
-use crate::units::{SECOND, show};
+use crate::spans::{SECOND, show};
+use units::Fault as WorkloadError;
 
 /// Requests that a workload may offer at most.
 pub const REQUESTS_MAX: u64 = 10_000_000_000;

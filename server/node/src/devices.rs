@@ -24,11 +24,11 @@ use crate::config::{Config, Emulated, Gpus, Isolation};
 use crate::metrics::{BusySink, WatchedGpu};
 use crate::profiles;
 use contended::ContendedTimes;
+use device_sections::InterferenceSection;
 use failure_sink::FailureSink;
 use gpulet_worker::WorkerScope;
 use gpus::Gpu;
 use worker::{Described, Worker};
-use workload::InterferenceSection;
 
 /// Most messages that wait for a lane's thread besides the router's one batch: installs and removals of sessions.
 const LANE_MAILBOX: usize = 64;

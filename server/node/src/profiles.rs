@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use gpulet_core::profile::Profile;
-use workload::WorkloadError;
+use units::Fault;
 
 use crate::files::read_text;
 
@@ -13,7 +13,7 @@ const PROFILE_BYTES: u64 = 256 << 20;
 const FILES_MAX: usize = 4_096;
 
 /// All profiles, in the order of the paths and, behind a `*`, of the names. `option` is where the paths stand.
-pub fn named(option: &str, paths: &[String], folder: &Path) -> Result<Vec<Profile>, WorkloadError> {
+pub fn named(option: &str, paths: &[String], folder: &Path) -> Result<Vec<Profile>, Fault> {
     let mut profiles = Vec::new();
     let mut files = 0_usize;
     for (at, path) in paths.iter().enumerate() {
@@ -27,7 +27,7 @@ pub fn named(option: &str, paths: &[String], folder: &Path) -> Result<Vec<Profil
                 Ok(text) => text,
                 Err(error) => return fault(field, format!("{error:#}")),
             };
-            let found = Profile::read(&text).map_err(|error| WorkloadError {
+            let found = Profile::read(&text).map_err(|error| Fault {
                 file: file.display().to_string(),
                 line: error.line.and_then(|line| u32::try_from(line).ok()),
                 field: error.field,
@@ -39,12 +39,12 @@ pub fn named(option: &str, paths: &[String], folder: &Path) -> Result<Vec<Profil
     Ok(profiles)
 }
 
-fn fault<T>(field: impl Into<String>, problem: impl Into<String>) -> Result<T, WorkloadError> {
-    Err(WorkloadError { file: String::new(), line: None, field: field.into(), problem: problem.into() })
+fn fault<T>(field: impl Into<String>, problem: impl Into<String>) -> Result<T, Fault> {
+    Err(Fault::apart(field, problem))
 }
 
 /// The files that a path stands for, by name.
-fn matching(field: &str, folder: &Path, pattern: &str) -> Result<Vec<PathBuf>, WorkloadError> {
+fn matching(field: &str, folder: &Path, pattern: &str) -> Result<Vec<PathBuf>, Fault> {
     let path = folder.join(pattern);
     let shown = path.display();
     if !pattern.contains('*') {

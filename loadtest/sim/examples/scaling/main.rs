@@ -113,7 +113,12 @@ fn main() -> Result<(), Failed> {
     let runs = abreast(threads, &jobs, |(world, scaler)| {
         let setup = Setup { scaling: Some((*scaler).to_owned()), ..Setup::default() };
         let report = Simulation::new(world, &setup)?.run(&mut |_| {})?;
-        eprintln!("{} {scaler}: {:.2} %", world.name, 100.0 * report.attainment);
+        let problem = report.partition.as_ref().and_then(|used| used.problem.as_deref()).unwrap_or("none");
+        eprintln!(
+            "{} {scaler}: {:.2} %, last failed change: {problem}",
+            world.name,
+            100.0 * report.attainment
+        );
         Ok::<Report, SimError>(report)
     })?;
     let mut runs = runs.into_iter();

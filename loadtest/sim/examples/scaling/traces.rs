@@ -48,8 +48,8 @@ const SYNTHETIC: [(&str, &str, &str); 3] = [
 pub fn all(read: &mut dyn FnMut(&str) -> Option<String>) -> Result<Vec<Trace>, Failed> {
     let mut traces = Vec::new();
     if let Some(recording) = read(FUNCTIONS) {
-        let about = "The first 20 minutes of 446 functions of Azure, counted by the minute and dealt to the twelve models in \
-                     turn (AlpaServe's stripe), Poisson within each minute. Two thirds of the traffic go to one model, and \
+        let about = "The first 20 minutes of 446 functions of Azure, counted by the minute and dealt to the twelve models \
+                     round-robin (AlpaServe's stripe), Poisson within each minute. Two thirds of the traffic go to one model, and \
                      the rate jumps with every minute.";
         traces.push(functions("azure-functions-2019", about, "", recording.clone()));
         let about = "The same with gamma gaps of a coefficient of variation of 4, which is AlpaServe's choice. The trace says \

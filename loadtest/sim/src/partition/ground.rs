@@ -246,15 +246,8 @@ fn read_devices(section: &Devices, profiles: &[Profile]) -> Result<Vec<Device>, 
 fn read_interference(section: &Devices, models: &[Model]) -> Result<Option<Interference>, WorkloadError> {
     let field = format!("devices.{}.interference", section.name);
     let Some(said) = &section.interference else { return Ok(None) };
-    let found = crate::interference::interference(&field, said)?;
     let profiles = models.iter().flat_map(|model| model.profiles.as_deref().unwrap_or_default());
-    for profile in profiles.filter(|profile| profile.device() == section.kind) {
-        if let Some(lacking) = found.lacks(profile) {
-            let (word, model) = (found.name(), profile.model());
-            return Err(fault(field, format!("model `{word}` needs {lacking} of `{model}`")));
-        }
-    }
-    Ok(Some(found))
+    device_sections::interference_on(&field, said, &section.kind, profiles).map(Some)
 }
 
 fn read_models(

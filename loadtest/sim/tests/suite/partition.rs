@@ -312,7 +312,7 @@ fn mistakes_are_named_by_their_key() {
     run(&parse(good, ""), &checked("deadline"));
     for (from, to, said) in [
         ("count = 2", "count = 0", "workload.toml:4: devices.toy.count: expected 1 or more"),
-        ("16GiB", "16", "workload.toml:5: devices.toy.memory: `16` is no size"),
+        ("16GiB", "16", "workload.toml:5: devices.toy.memory: expected a size such as `16MiB`"),
         ("16GiB", "100MiB", "partition: no plan to begin with: device `toy-0`: 1016000000 bytes needed"),
         ("toy.jsonl", "gone.jsonl", "workload.toml:7: partition.profiles: cannot read `gone.jsonl`"),
         (

@@ -3,15 +3,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{Name, nearest};
+use units::nearest;
+
+use super::Name;
 use crate::document::{ArrivalsSection, ModelSection};
-use crate::error::WorkloadError;
 use crate::process::{Listing, Process, State, Steps, mean_rate};
+use crate::spans::{SECOND, Span, show};
 use crate::trace::functions::Chosen;
 use crate::trace::timestamps::{Claims, Timestamps};
 use crate::trace::{counts, deal, functions, llm, timestamps};
-use crate::units::{SECOND, Span, show};
 use crate::workload::{DURATION_MAX, Texts};
+use units::Fault as WorkloadError;
 
 /// Requests a second that one model may offer.
 const RATE_MAX: f64 = 1e9;

@@ -1,13 +1,13 @@
 //! A model's section, but for its arrivals.
 
 use crate::document::{ModelSection, RowsSection};
-use crate::error::WorkloadError;
 use crate::overhead::Spans;
 use crate::process::Process;
 use crate::profile::{BATCH_MAX, Profile};
 use crate::shares::Shares;
-use crate::units::show;
+use crate::spans::show;
 use crate::workload::{Model, Tenant, Texts};
+use units::Fault as WorkloadError;
 
 /// Characters of a name.
 const NAME_MAX: usize = 200;
@@ -148,7 +148,7 @@ fn read_tenants(
         let number = tenants.iter().position(|tenant| tenant.name == *name);
         let Some(number) = number.and_then(|number| u16::try_from(number).ok()) else {
             let known: Vec<&str> = tenants.iter().map(|tenant| tenant.name.as_str()).collect();
-            let hint = super::nearest(name, &known).map(|near| format!(", did you mean `{near}`?"));
+            let hint = units::nearest(name, &known).map(|near| format!(", did you mean `{near}`?"));
             let problem = format!("no such tenant in [tenants]{}", hint.unwrap_or_default());
             return Err(WorkloadError::new(format!("{field}.{name}"), problem));
         };

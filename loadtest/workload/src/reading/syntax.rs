@@ -2,7 +2,8 @@
 
 use serde::de::DeserializeOwned;
 
-use crate::error::WorkloadError;
+use units::{Fault as WorkloadError, nearest};
+
 use crate::locate::{Lines, line_at};
 
 /// Reads the text as TOML of the right shape: that of a workload, or of another file that people write.
@@ -48,11 +49,4 @@ fn explain(path: &str, message: &str) -> (String, String) {
     } else {
         (path.to_owned(), message.to_owned())
     }
-}
-
-/// The known word that a person most likely meant.
-pub fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
-    let distances = known.iter().map(|known| (strsim::damerau_levenshtein(word, known), *known));
-    let near = distances.filter(|(distance, known)| *distance <= 1 + known.len() / 4);
-    near.min_by_key(|(distance, _)| *distance).map(|(_, known)| known)
 }

@@ -5,7 +5,7 @@ use toml::value::{Date, Datetime, Time};
 use super::Order;
 use super::counts::shortened;
 use super::table::{Fault, rows};
-use crate::units::SECOND;
+use crate::spans::SECOND;
 
 /// Nanoseconds of each request after the first, and of the trace's period.
 pub(crate) fn read(text: &str) -> Result<(Vec<u64>, u64), Fault> {

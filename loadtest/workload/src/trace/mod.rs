@@ -9,7 +9,7 @@ pub(crate) mod table;
 pub(crate) mod timestamps;
 
 use crate::process::Listing;
-use crate::units::show;
+use crate::spans::show;
 use crate::workload::DURATION_MAX;
 
 /// Times that are to become a trace, checked one by one.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::Order;
 use super::counts::shortened;
 use super::table::{Fault, rows};
-use crate::units::SECOND;
+use crate::spans::SECOND;
 
 /// Which models a name in a trace stands for, by number; rows of one name are dealt to its models in turn.
 pub(crate) type Claims = BTreeMap<String, Vec<usize>>;
@@ -50,7 +50,7 @@ fn nanoseconds(text: &str) -> Result<u64, String> {
 
 fn unclaimed(name: &str, claims: &Claims) -> String {
     let known: Vec<&str> = claims.keys().map(String::as_str).collect();
-    let hint = crate::reading::nearest(name, &known).map(|near| format!(", did you mean `{near}`?"));
+    let hint = units::nearest(name, &known).map(|near| format!(", did you mean `{near}`?"));
     format!(
         "model: no model of the workload takes the rows of `{}`{}",
         shortened(name),

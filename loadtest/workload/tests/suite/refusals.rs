@@ -58,7 +58,11 @@ fn each_fault_names_line_key_and_problem() {
             r#"slo = "6ms""#,
             "workload.toml:20: models.resnet.slo: 6ms cannot be met: a request of 4 row(s) alone takes 9.284ms",
         ),
-        (r#"slo = "25ms""#, r#"slo = "25""#, "workload.toml:20: models.resnet.slo: `25` is no time"),
+        (
+            r#"slo = "25ms""#,
+            r#"slo = "25""#,
+            "workload.toml:20: models.resnet.slo: expected a duration such as `50ms`",
+        ),
         (r#"slo = "25ms""#, "", "workload.toml:18: models.resnet.slo: missing"),
         (
             r#"slo = "25ms""#,

@@ -54,7 +54,7 @@ fn faults_say_what_would_be_right() {
         ("30s", "stage: `30s`: expected a time and a factor, like `30s:2` or `10s:0..1`"),
         (
             "30:2",
-            "stage: `30:2`: `30` is no time: expected a number with ns, us, ms, s, m, h or d, like `25ms`",
+            "stage: `30:2`: expected a duration such as `50ms`, a number with ns, us, ms, s, m, h or d, got `30`",
         ),
         ("30s:fast", "stage: `30s:fast`: `fast` is no number: expected a factor like `1.5`"),
         ("30s:1..", "stage: `30s:1..`: `` is no number: expected a factor like `1.5`"),

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use device_sections::InterferenceSection;
 use gpulet_core::profile::Quantile;
 use models::TimeSpan;
-use node::config::units::Size;
 use serde::de::value::SeqAccessDeserializer;
 use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
-use workload::InterferenceSection;
+use units::Size;
 
 /// A problem file.
 #[derive(Debug, Deserialize)]

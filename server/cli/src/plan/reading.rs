@@ -99,7 +99,7 @@ fn read_profiles(paths: &Paths, folder: &Path) -> Result<Vec<Profile>, WorkloadE
 fn build(document: &Document, lines: &Lines, folder: &Path) -> Result<Question, WorkloadError> {
     let all = read_profiles(&document.profiles, folder)?;
     let interference = match &document.interference {
-        Some(said) => sim::interference("interference", said)?,
+        Some(said) => device_sections::interference("interference", said)?,
         None => Interference::NoInterference(NoInterference),
     };
     let mut devices = Vec::new();

@@ -155,7 +155,7 @@ mod tests {
             ("deadlin", "did you mean `deadline`?"),
             ("", "unknown policy ``"),
             ("deadline:max_delay=2ms", "max_delay: policy `deadline` has no use for it, remove it"),
-            ("triton:max_delay=2", "max_delay: `2` is not a duration: expected a unit"),
+            ("triton:max_delay=2", "max_delay: expected a duration such as `50ms`"),
             ("triton:max_dely=2ms", "unknown option `max_dely`, expected one of max_delay, preferred, drop"),
             ("triton:max_dely=2ms", "did you mean `max_delay`?"),
             ("triton:preferred=4;8", "preferred: expected rows like 4|8, got `4;8`"),

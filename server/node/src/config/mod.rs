@@ -12,7 +12,6 @@ mod models_section;
 pub mod sections;
 #[cfg(test)]
 mod tests;
-pub mod units;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,6 +21,7 @@ use std::process::ExitCode;
 use gpulet_core::placement::Policy;
 use gpulet_core::scaling::SCALERS;
 use models::ModelSettings;
+use units::Size;
 
 use crate::output;
 
@@ -232,7 +232,7 @@ impl Config {
             ("limits.name", limits.name, 1, 64 << 10),
         ] {
             if !(least..=most).contains(&value.0) {
-                let (least, most) = (units::Size(least), units::Size(most));
+                let (least, most) = (Size(least), Size(most));
                 report(path, format!("{value}: expected {least} to {most}"));
             }
         }

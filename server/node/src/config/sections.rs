@@ -5,11 +5,11 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use device_sections::InterferenceSection;
 use models::TimeSpan;
 use serde::{Deserialize, Serialize};
-use workload::InterferenceSection;
 
-use super::units::{self, Size};
+use units::Size;
 
 /// `[server]`: addresses, drain, logs. Takes effect at start.
 #[derive(Clone, Debug, Deserialize, Serialize)]

@@ -89,7 +89,7 @@ fn every_wrong_value_is_reported_with_its_source() {
     for (problem, parts) in found.iter().zip([
         ["server.grace: ", "file"],
         ["server.http: ", "file"],
-        ["limits.body: `64` is no size", "file"],
+        ["limits.body: expected a size such as `16MiB`", "file"],
         ["limits.json_depth: ", "environment TESSERA_LIMITS_JSON_DEPTH"],
         ["lanes.count: ", "flag --set"],
         ["models.m.slo: ", "file"],

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use device_sections::InterferenceSection;
 use gpulet::{BatchTimes, EmulatedBatch};
 use gpulet_core::interference::{Interference, Runner};
 use gpulet_core::profile::Profile;
 use models::ModelFiles;
-use workload::InterferenceSection;
 
 use super::{Profiled, profile_of};
 
@@ -22,7 +22,8 @@ impl ContendedTimes {
     /// # Errors
     /// What is wrong with the section.
     pub fn new(profiles: Vec<Profile>, section: &InterferenceSection) -> Result<Self, String> {
-        let interference = sim::interference("interference", section).map_err(|error| error.to_string())?;
+        let interference =
+            device_sections::interference("interference", section).map_err(|error| error.to_string())?;
         Ok(Self { solo: Profiled(profiles), interference })
     }
 
@@ -55,12 +56,5 @@ pub fn check(
     kind: &str,
     profiles: &[Profile],
 ) -> anyhow::Result<()> {
-    let found = sim::interference(field, section)
-        .map_err(|fault| anyhow::anyhow!("{}: {}", fault.field, fault.problem))?;
-    for profile in profiles.iter().filter(|profile| profile.device() == kind) {
-        if let Some(lacking) = found.lacks(profile) {
-            anyhow::bail!("{field}: model `{}` needs {lacking} of `{}`", found.name(), profile.model());
-        }
-    }
-    Ok(())
+    device_sections::interference_on(field, section, kind, profiles).map(drop).map_err(anyhow::Error::from)
 }

@@ -5,12 +5,12 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Args;
+use device_sections::InterferenceSection;
 use gpulet::{Device, DeviceError, DeviceInfo};
 use gpulet_worker::{Hello, Limits, ProcessDevice, WorkerCommand, WorkerScope, serve};
 use models::Loader;
 use models::engine::ort;
 use serde::{Deserialize, Serialize};
-use workload::InterferenceSection;
 
 use super::Own;
 use super::gpus::{self, Gpu};

@@ -37,7 +37,7 @@ fn mistakes_are_named_with_their_line_and_key() {
         (
             "1GiB",
             "1GB",
-            "small.toml:6: devices.cpu.memory: `1GB` is no size: expected a whole number with B, KiB, MiB or GiB, like `64MiB`",
+            "small.toml:6: devices.cpu.memory: expected a size such as `16MiB`, a whole number with B, KiB, MiB or GiB, got `1GB`",
         ),
         ("count = 2", "count = 0", "small.toml:5: devices.cpu.count: expected 1 to 16384, got 0"),
         ("count = 2", "count = -2", "small.toml:5: devices.cpu.count: "),
@@ -67,7 +67,7 @@ fn mistakes_are_named_with_their_line_and_key() {
         (
             "100ms",
             "100",
-            "small.toml:9: workloads.light.slo: `100` is not a duration: expected a unit: ns, us, ms, s, m or h",
+            "small.toml:9: workloads.light.slo: expected a duration such as `50ms`, a number with ns, us, ms, s, m, h or d, got `100`",
         ),
         ("100ms", "0ms", "small.toml:9: workloads.light.slo: expected more than 0 and at most 1h, got 0s"),
         ("100ms", "2h", "small.toml:9: workloads.light.slo: expected more than 0 and at most 1h, got 2h"),

@@ -1,5 +1,4 @@
-//! A model of interference as files have it; what its figures mean is `gpulet-core`'s to say, which this crate does not
-//! know.
+//! The shape of an `interference` section.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,9 +1,10 @@
-//! What a file says that neighbours on a device do to each other: one section, whichever file it stands in.
+//! From an `interference` section to a model of interference.
 
 use gpulet_core::interference::{Contention, DevicePower, Gpulet, Igniter, Interference, NoInterference};
-use workload::{InterferenceSection, PowerSection, WorkloadError, nearest};
+use gpulet_core::profile::Profile;
+use units::{Fault, nearest};
 
-use crate::partition::fault;
+use crate::{InterferenceSection, PowerSection};
 
 /// The words that a file may use. The model that learns has nothing to learn from here.
 const WORDS: [&str; 4] = ["none", "gpulet", "contention", "igniter"];
@@ -14,7 +15,7 @@ const FIGURE_MAX: f64 = 1e12;
 ///
 /// # Errors
 /// The key that is wrong, and what would be right; without file and line.
-pub fn interference(field: &str, section: &InterferenceSection) -> Result<Interference, WorkloadError> {
+pub fn interference(field: &str, section: &InterferenceSection) -> Result<Interference, Fault> {
     let section = Section { field, section };
     let power = section.powers()?;
     match section.section.model.as_str() {
@@ -51,6 +52,30 @@ pub fn interference(field: &str, section: &InterferenceSection) -> Result<Interf
     }
 }
 
+/// The model for devices of one type; refused if it needs what a profile on that type does not know.
+///
+/// # Errors
+/// The key that is wrong, or what a profile lacks; without file and line.
+pub fn interference_on<'a>(
+    field: &str,
+    section: &InterferenceSection,
+    device_type: &str,
+    profiles: impl IntoIterator<Item = &'a Profile>,
+) -> Result<Interference, Fault> {
+    let found = interference(field, section)?;
+    for profile in profiles.into_iter().filter(|profile| profile.device() == device_type) {
+        if let Some(lacking) = found.lacks(profile) {
+            let (word, model) = (found.name(), profile.model());
+            return Err(fault(field, format!("model `{word}` needs {lacking} of `{model}`")));
+        }
+    }
+    Ok(found)
+}
+
+fn fault(field: impl Into<String>, problem: impl Into<String>) -> Fault {
+    Fault::apart(field, problem)
+}
+
 fn is_sound(figure: f64) -> bool {
     figure.is_finite() && figure.abs() <= FIGURE_MAX
 }
@@ -61,18 +86,18 @@ struct Section<'a> {
 }
 
 impl Section<'_> {
-    fn fault<T>(&self, key: &str, problem: String) -> Result<T, WorkloadError> {
+    fn fault<T>(&self, key: &str, problem: String) -> Result<T, Fault> {
         Err(fault(format!("{}.{key}", self.field), problem))
     }
 
-    fn unused(&self, key: &str, is_empty: bool) -> Result<(), WorkloadError> {
+    fn unused(&self, key: &str, is_empty: bool) -> Result<(), Fault> {
         if is_empty {
             return Ok(());
         }
         self.fault(key, format!("model `{}` has no use for it, remove it", self.section.model))
     }
 
-    fn coefficients<const N: usize>(&self) -> Result<[f64; N], WorkloadError> {
+    fn coefficients<const N: usize>(&self) -> Result<[f64; N], Fault> {
         let said = &self.section.coefficients;
         let found: Option<[f64; N]> = said.as_slice().try_into().ok();
         match found.filter(|found| found.iter().all(|figure| is_sound(*figure))) {
@@ -86,7 +111,7 @@ impl Section<'_> {
         }
     }
 
-    fn powers(&self) -> Result<Vec<(String, DevicePower)>, WorkloadError> {
+    fn powers(&self) -> Result<Vec<(String, DevicePower)>, Fault> {
         let mut found = Vec::new();
         for (kind, figures) in &self.section.power {
             let PowerSection { cap_w, idle_w, clock_mhz, clock_mhz_per_w, launch_us_per_runner, launch_us } =
