@@ -24,7 +24,7 @@ use crate::payload::{Ids, Payload, Payloads};
 use crate::plan::{LaneDownError, LanePlan, SwitchError};
 
 /// Events handled before the task lets others run.
-const TURN_EVENTS: usize = 256;
+const EVENTS_PER_POLL: usize = 256;
 
 /// Bounds of the shell and of the core in it.
 #[derive(Clone, Debug)]
@@ -41,7 +41,7 @@ impl Default for RouterOptions {
     }
 }
 
-/// Starts the actor on the current tokio runtime. It ends when every handle and lane is gone.
+/// Starts the actor on the current tokio runtime. It ends when every handle and lane is dropped.
 pub fn start(options: &RouterOptions) -> Result<RouterHandle, ConfigError> {
     let core = Router::new(options.core.clone())?;
     let (submissions, mailbox) = mpsc::channel(options.mailbox.max(1));
@@ -57,7 +57,7 @@ pub fn start(options: &RouterOptions) -> Result<RouterHandle, ConfigError> {
         lanes: BTreeMap::new(),
         in_flight: BTreeMap::new(),
         retiring: BTreeMap::new(),
-        resting: BTreeMap::new(),
+        idle_waiters: BTreeMap::new(),
         losing: BTreeMap::new(),
         refused: None,
         drained: Vec::new(),
@@ -89,8 +89,8 @@ struct Actor {
     lanes: BTreeMap<u32, LaneHandle>,
     in_flight: BTreeMap<u64, InFlight>,
     retiring: BTreeMap<ModelId, Vec<oneshot::Sender<()>>>,
-    /// Who waits for a lane to be at rest; told false if it is gone.
-    resting: BTreeMap<u32, Vec<oneshot::Sender<bool>>>,
+    /// Callers that wait for a lane to become idle; they get false if it is removed.
+    idle_waiters: BTreeMap<u32, Vec<oneshot::Sender<bool>>>,
     /// Who waits for a lane that is lost to be forgotten.
     losing: BTreeMap<u32, Vec<oneshot::Sender<()>>>,
     /// Why the core refused the last switch.
@@ -120,9 +120,9 @@ impl Actor {
                     Some(submission) => self.submit(submission),
                     None => return,
                 },
-                () = &mut timer, if wake.is_some() => self.turn(Event::Tick, None),
+                () = &mut timer, if wake.is_some() => self.process(Event::Tick, None),
             }
-            for _ in 0..TURN_EVENTS {
+            for _ in 0..EVENTS_PER_POLL {
                 if let Ok(urgent) = reports.try_recv() {
                     self.urgent(urgent);
                 } else if let Ok(submission) = mailbox.try_recv() {
@@ -153,13 +153,13 @@ impl Actor {
         };
         let member = Some(job.member);
         self.payloads.insert(Payload { id, member, reply, admitted: arrived, dispatched: arrived });
-        self.turn(Event::Arrive(arrival), None);
+        self.process(Event::Arrive(arrival), None);
     }
 
     fn urgent(&mut self, urgent: Urgent) {
         match urgent {
             Urgent::Report(report) => self.report(report),
-            Urgent::Cancel(id) => self.turn(Event::Cancel(id), None),
+            Urgent::Cancel(id) => self.process(Event::Cancel(id), None),
             Urgent::LaneThreadEnded(lane) => self.lane_thread_ended(lane),
         }
     }
@@ -172,7 +172,7 @@ impl Actor {
     fn forget_lane(&mut self, lane: u32, event: Event<'_>) {
         self.lanes.remove(&lane);
         self.in_flight.retain(|_, batch| batch.lane != lane);
-        self.turn(event, None);
+        self.process(event, None);
         self.rests(lane, false);
         for told in self.losing.remove(&lane).unwrap_or_default() {
             let _ = told.send(());
@@ -190,7 +190,7 @@ impl Actor {
     }
 
     fn rests(&mut self, lane: u32, rests: bool) {
-        for told in self.resting.remove(&lane).unwrap_or_default() {
+        for told in self.idle_waiters.remove(&lane).unwrap_or_default() {
             let _ = told.send(rests);
         }
     }
@@ -228,7 +228,7 @@ impl Actor {
         if returned.error.as_ref().is_some_and(BatchError::is_lost) {
             self.forget_lane(report.lane, Event::LaneFailed(lane));
         } else {
-            self.turn(Event::BatchDone(BatchReport { lane, batch, ok }), Some(returned));
+            self.process(Event::BatchDone(BatchReport { lane, batch, ok }), Some(returned));
             self.lose_if_idle(report.lane);
         }
     }
@@ -241,8 +241,8 @@ impl Actor {
         }
     }
 
-    /// One turn of the core, and what follows from it.
-    fn turn(&mut self, event: Event<'_>, mut returned: Option<Returned>) {
+    /// Processes one event and carries out its effects.
+    fn process(&mut self, event: Event<'_>, mut returned: Option<Returned>) {
         self.core.handle(self.clock.now(), event, &mut self.effects);
         let mut effects = std::mem::take(&mut self.effects);
         let mut dead_lanes = Vec::new();
@@ -322,12 +322,12 @@ impl Actor {
         match command {
             Control::ModelUp(spec, done) => {
                 let free = !self.core.knows(spec.model);
-                self.turn(Event::ModelUp(&spec), None);
+                self.process(Event::ModelUp(&spec), None);
                 let _ = done.send(free && self.core.knows(spec.model));
             }
             Control::ModelDown(model, done) => {
                 self.retiring.entry(model).or_default().push(done);
-                self.turn(Event::ModelDown(model), None);
+                self.process(Event::ModelDown(model), None);
                 if !self.core.knows(model) {
                     self.retired(model);
                 }
@@ -336,7 +336,7 @@ impl Actor {
                 let kind = LaneClass(lane.kind());
                 let spec = LaneSpec { depth, ..LaneSpec::one_at_a_time(LaneId(lane.id()), kind) };
                 self.lanes.insert(lane.id(), lane);
-                self.turn(Event::LaneUp(spec), None);
+                self.process(Event::LaneUp(spec), None);
                 let _ = done.send(());
             }
             Control::Switch(plan, done) => {
@@ -349,7 +349,7 @@ impl Actor {
             }
             Control::Drain { until, done } => {
                 self.drained.push(done);
-                self.turn(Event::Drain { until: self.clock.at(until) }, None);
+                self.process(Event::Drain { until: self.clock.at(until) }, None);
             }
             Control::Snapshot(reply) => {
                 let _ = reply.send(self.core.snapshot());
@@ -373,9 +373,9 @@ impl Actor {
             return Err(SwitchError::NoHandle(up.spec.lane));
         }
         let new: Vec<u32> = handles.keys().copied().collect();
-        // The turn itself may hand a batch to them.
+        // The effects of the event may already dispatch a batch to them.
         self.lanes.append(&mut handles);
-        self.turn(Event::Switch(&switch), None);
+        self.process(Event::Switch(&switch), None);
         let Some(refusal) = self.refused.take() else { return Ok(()) };
         self.lanes.retain(|lane, _| !new.contains(lane));
         Err(SwitchError::Refused(refusal))
@@ -390,7 +390,7 @@ impl Actor {
                 let _ = told.send(true);
             }
             Some(LaneState::Active | LaneState::Waiting | LaneState::Draining) => {
-                let waiting = self.resting.entry(lane.0).or_default();
+                let waiting = self.idle_waiters.entry(lane.0).or_default();
                 waiting.retain(|other| !other.is_closed());
                 waiting.push(told);
             }

@@ -56,7 +56,7 @@ impl Drop for CancelOnDrop<'_> {
 }
 
 impl RouterHandle {
-    /// Queues a job and waits for its end. Never waits for room: a full mailbox is an answer.
+    /// Queues a job and waits for its end. A full mailbox rejects the job immediately.
     pub async fn submit(&self, job: Job) -> Result<Answer, Rejection> {
         let arrived = Instant::now();
         let id = self.ids.take().ok_or_else(|| Rejection::refused(Reason::QueueFull))?;
@@ -110,8 +110,8 @@ impl RouterHandle {
         outcome.await.unwrap_or(Err(SwitchError::Ended))
     }
 
-    /// Waits until a lane that a switch put to rest holds nothing. At once for one that is at rest; for an active one
-    /// whenever a switch puts it there. False if the lane is not known, or goes down first.
+    /// Waits until a lane is drained by a switch and holds no batch. Returns immediately if it is idle. Returns false if
+    /// the lane is unknown or goes down first.
     pub async fn lane_idle(&self, lane: LaneId) -> bool {
         let (told, rests) = oneshot::channel();
         self.control.send(Control::LaneIdle(lane, told)).await.is_ok() && rests.await.unwrap_or(false)
@@ -124,7 +124,7 @@ impl RouterHandle {
         self.tell(Control::LaneFailed(lane, told), lost).await;
     }
 
-    /// Forgets a lane at rest and drops the router's handle of it, so that its thread ends when nobody else holds one.
+    /// Removes an idle lane and drops the router's handle of it. Its thread ends when no other handle exists.
     pub async fn lane_down(&self, lane: LaneId) -> Result<(), LaneDownError> {
         let (done, outcome) = oneshot::channel();
         let sent = self.control.send(Control::LaneDown(lane, done)).await;

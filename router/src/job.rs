@@ -59,7 +59,7 @@ pub struct Answer {
 pub struct Rejection {
     /// Refused, expired, cancelled or failed.
     pub outcome: Outcome,
-    /// Why.
+    /// Cause of the rejection.
     pub reason: Reason,
     /// What the engine said, if it ran.
     pub error: Option<BatchError>,

@@ -1,5 +1,5 @@
-//! The async shell around `router-core`: one actor owns the core, the payloads and the lanes; everybody else
-//! holds a [`RouterHandle`].
+//! The async shell around `router-core`. One actor owns the core, the payloads and the lanes; callers hold a
+//! [`RouterHandle`].
 //!
 //! Three hand-overs a request: task to actor, actor to lane, lane to actor. Every accepted request gets exactly
 //! one answer; dropping the future of [`RouterHandle::submit`] cancels it.

@@ -16,7 +16,7 @@ pub(crate) struct Outlet(pub mpsc::UnboundedSender<Urgent>);
 
 impl LaneSink for Outlet {
     fn report(&self, report: LaneReport) {
-        // No actor, no requests: nobody is left to tell.
+        // Without an actor there are no requests, and no receiver for the report.
         let _ = self.0.send(Urgent::Report(report));
     }
 

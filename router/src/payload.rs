@@ -12,7 +12,7 @@ use crate::job::{Answer, Rejection};
 /// How one request is answered.
 pub(crate) type Reply = oneshot::Sender<Result<Answer, Rejection>>;
 
-/// A request's inputs and the way back to its client.
+/// A request's inputs and the channel to its client.
 pub(crate) struct Payload {
     pub id: RequestId,
     /// On the lane while the request is in flight.

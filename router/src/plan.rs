@@ -36,6 +36,6 @@ pub enum LaneDownError {
     #[error("lane {} is not known", .0.0)]
     Unknown(LaneId),
     /// It is active, or holds a batch still.
-    #[error("lane {} is not at rest, switch to a plan without it first", .0.0)]
+    #[error("lane {} is not idle, switch to a plan without it first", .0.0)]
     Busy(LaneId),
 }

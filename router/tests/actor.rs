@@ -217,7 +217,7 @@ async fn a_request_expires_while_it_waits() {
 }
 
 #[tokio::test]
-async fn a_model_that_goes_down_is_gone_only_when_its_requests_are() {
+async fn a_model_is_removed_only_after_its_requests() {
     let mut w = world(64).await;
     let running = w.submit(1);
     assert_eq!(w.began.recv().await, Some(1));

@@ -37,7 +37,7 @@ impl Session for Exclusive {
             let before = self.units[unit].swap(self.lane + 1, Ordering::SeqCst);
             assert_eq!(before, 0, "lanes {} and {} run on unit {unit}", self.lane, before.wrapping_sub(1));
         }
-        // Long enough for a neighbour to be caught, and for switches to meet batches in flight.
+        // Long enough to catch an overlapping batch, and for switches to meet batches in flight.
         for _ in 0..50 {
             std::thread::yield_now();
         }
@@ -145,13 +145,13 @@ fn switch(up: Vec<LaneUp>, drain: &[u32]) -> Switch {
     Switch { up, drain, models: vec![ModelMove { model: MODEL, lanes, times: Vec::new() }] }
 }
 
-/// Lane 0 on both units gives way to lanes 1 and 2 on one each, and back.
+/// Lane 0 on both units is replaced by lanes 1 and 2 on one each, and back.
 fn layouts() -> [Switch; 2] {
     [switch(vec![up(1, &[0]), up(2, &[0])], &[0]), switch(vec![up(0, &[1, 2])], &[1, 2])]
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_hundred_switches_under_load_lose_nobody() {
+async fn two_hundred_switches_under_load_lose_no_request() {
     let w = world().await;
     let stop = Arc::new(AtomicBool::new(false));
     let clients: Vec<_> = (0..CLIENTS)
@@ -173,7 +173,7 @@ async fn two_hundred_switches_under_load_lose_nobody() {
     for round in 0..100 {
         let new = if round == 0 { vec![w.lane(1, &[0]), w.lane(2, &[1])] } else { Vec::new() };
         w.router.switch(LanePlan { new, switch: split.clone() }).await.unwrap();
-        // Every other time the way back is taken while lane 0 may hold a batch still.
+        // Every other time the switch is rolled back while lane 0 may still hold a batch.
         if round % 2 == 0 {
             assert!(w.router.lane_idle(LaneId(0)).await);
         }
@@ -225,19 +225,19 @@ async fn a_plan_that_makes_no_sense_is_refused_and_its_lanes_are_dropped() {
 }
 
 #[tokio::test]
-async fn a_lane_is_forgotten_only_at_rest_and_its_thread_ends_with_its_handles() {
+async fn a_lane_is_removed_only_when_idle_and_its_thread_ends_with_its_handles() {
     let w = world().await;
     assert_eq!(w.router.lane_down(LaneId(0)).await, Err(LaneDownError::Busy(LaneId(0))));
     assert_eq!(w.router.lane_down(LaneId(7)).await, Err(LaneDownError::Unknown(LaneId(7))));
     assert!(!w.router.lane_idle(LaneId(7)).await);
     let [split, _] = layouts();
-    let resting = tokio::spawn({
+    let idle = tokio::spawn({
         let router = w.router.clone();
         async move { router.lane_idle(LaneId(0)).await }
     });
     let new = vec![w.lane(1, &[0]), w.lane(2, &[1])];
     w.router.switch(LanePlan { new, switch: split }).await.unwrap();
-    assert!(resting.await.unwrap(), "who asked before the switch is told too");
+    assert!(idle.await.unwrap(), "a caller that asked before the switch gets the answer too");
     assert_eq!(w.router.snapshot().await.unwrap().lanes[0].state, LaneState::Idle);
     let runs = Arc::downgrade(&w.runs);
     let sessions = runs.strong_count();
@@ -253,11 +253,11 @@ async fn a_lane_is_forgotten_only_at_rest_and_its_thread_ends_with_its_handles()
 #[tokio::test]
 async fn who_waits_for_a_lane_that_dies_is_told() {
     let w = world().await;
-    let resting = tokio::spawn({
+    let idle = tokio::spawn({
         let router = w.router.clone();
         async move { router.lane_idle(LaneId(0)).await }
     });
     w.router.snapshot().await.unwrap();
     w.router.lane_sink().failed(0);
-    assert!(!resting.await.unwrap());
+    assert!(!idle.await.unwrap());
 }

@@ -16,7 +16,7 @@ pub struct Bound {
 
 /// Each lane for itself: a wait of one batch time at most, so the largest `b` with `2 L(b) <= slo`.
 ///
-/// `time` gives the time of a batch of so many rows, growing with them. `None` if not even one row is in time.
+/// `time` returns the time of a batch by its rows and must not decrease. `None` if even one row is late.
 pub fn uncoordinated(time: impl Fn(u32) -> Nanos, slo: Nanos, lanes: u32, max_batch: u32) -> Option<Bound> {
     best(&time, lanes, max_batch, |time| time.0.checked_mul(2).is_some_and(|both| both <= slo.0))
 }
@@ -24,7 +24,7 @@ pub fn uncoordinated(time: impl Fn(u32) -> Nanos, slo: Nanos, lanes: u32, max_ba
 /// Lanes that start their batches one after the other at equal distances: a wait of one `lanes`-th of a batch time
 /// at most, so the largest `b` with `(1 + 1 / lanes) L(b) <= slo`.
 ///
-/// `time` gives the time of a batch of so many rows, growing with them. `None` if not even one row is in time.
+/// `time` returns the time of a batch by its rows and must not decrease. `None` if even one row is late.
 pub fn staggered(time: impl Fn(u32) -> Nanos, slo: Nanos, lanes: u32, max_batch: u32) -> Option<Bound> {
     let wait = |time: Nanos| time.0.div_ceil(u64::from(lanes.max(1)));
     best(&time, lanes, max_batch, |time| time.0.checked_add(wait(time)).is_some_and(|both| both <= slo.0))

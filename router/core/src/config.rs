@@ -79,7 +79,7 @@ pub struct ModelSpec {
 pub enum ModelLanes {
     /// Every lane, those that come up later included.
     All,
-    /// These.
+    /// Only the listed lanes.
     Only(Vec<LaneId>),
 }
 
@@ -111,14 +111,14 @@ pub struct LaneSpec {
     /// How long before it should be free its next batch may be handed over, if its depth allows;
     /// [`Nanos::NEVER`] for at any time.
     pub ahead: Nanos,
-    /// How its models take turns; without one the most urgent goes first.
+    /// Time slices of its models. Without a cycle the most urgent batch goes first.
     pub cycle: Option<Cycle>,
     /// How fast it is.
     pub lane_class: LaneClass,
 }
 
 impl LaneSpec {
-    /// A lane that holds one batch at a time and has no turns, as those of a server are.
+    /// A lane that holds one batch at a time and has no cycle, like the lanes of a server.
     pub fn one_at_a_time(lane: LaneId, lane_class: LaneClass) -> Self {
         Self { lane, depth: 1, ahead: Nanos::NEVER, cycle: None, lane_class }
     }

@@ -3,8 +3,8 @@
 //! Each (payload size bucket, rows) has a smoothed mean, updated as TCP's round-trip estimator does (RFC 6298:
 //! gain 1/8, the first few samples weighing more); each bucket has one smoothed relative deviation. Sizes between
 //! measured ones are interpolated, sizes known from a profile only are corrected by how far the profile was off
-//! where it could be checked. The value of a size that has not been measured for long fades, so that a size once
-//! judged too slow is tried again.
+//! where it could be checked. The value of a size without recent measurements fades, so that a size once considered
+//! too slow is tried again.
 
 use std::collections::BTreeMap;
 
@@ -109,8 +109,8 @@ impl Bucket {
             self.deviation = ONE / 4;
         } else {
             self.deviation = (self.deviation * (DEVIATION_GAIN - 1) + error) / DEVIATION_GAIN;
-            // A measurement made before the first request weighs as much as one batch in service: neighbours on
-            // the other lanes were idle then.
+            // A measurement made before the first request has the weight of one batch in service: the other
+            // lanes were idle then.
             let weight = point.samples.saturating_add(1).min(GAIN - 1);
             point.mean = point.mean.saturating_mul(weight).saturating_add(sample) / (weight + 1);
         }

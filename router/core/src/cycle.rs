@@ -1,6 +1,6 @@
-//! The temporal share of models on one lane: whose turn it is.
+//! Time slices: which model of a lane with a cycle runs next.
 //!
-//! A lane with a cycle goes through its slots in order. Time is measured on the lane's clock, from the begin of a slot's
+//! A lane with a cycle goes through its slots in order. Time is measured on the lane's clock, from the start of a slot's
 //! first batch, so batches that take longer than expected cost their own slot. Nothing is preempted: the first batch of
 //! a slot always may run, whatever its length, and those after it only if they should end within the budget.
 
@@ -9,10 +9,10 @@ use crate::{ConfigError, ModelId, Nanos};
 /// Slots that a cycle may have.
 const SLOTS_MAX: usize = 256;
 
-/// A model's turn in a cycle.
+/// The time slice of a model in a cycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CycleSlot {
-    /// Whose turn it is.
+    /// The model that may run in this slot.
     pub model: ModelId,
     /// Rows of its batches at most. A single request of more rows runs all the same, alone.
     pub rows: u32,
@@ -22,10 +22,10 @@ pub struct CycleSlot {
 
 /// Slots in their order, at least one. A model may have several.
 ///
-/// A slot whose model has nothing that its policy would start is given away to the next one; what a slot does not use
+/// A slot whose model has nothing that its policy would start is passed to the next one; what a slot does not use
 /// is not saved. Models of the lane without a slot run when no slot's model has anything to start. The lane is never
-/// idle while a queue is ready that may run on it. Between models the cycle goes before classes, patience and
-/// starvation, which decide within a model as ever.
+/// idle while a queue is ready that may run on it. The cycle decides between models. Classes, maximum waits and
+/// starvation limits decide within a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cycle(Vec<CycleSlot>);
 
@@ -60,7 +60,7 @@ impl Cycle {
 
 /// A batch that a slot may start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Turn {
+pub(crate) struct SlotBatch {
     /// Position of the slot.
     pub slot: u16,
     /// It is the slot's first batch.
@@ -83,33 +83,33 @@ impl Round {
         Self { cycle, current: 0, until: None }
     }
 
-    /// Whose turn it is for a batch that would begin at `begins`, and what `ready` says of it: what a slot's model has
-    /// to start, if anything. `time` is how long that should take. `None` if no slot's model has anything.
-    pub(crate) fn turn<T>(
+    /// The slot for a batch that would begin at `begins`, with what `ready` returned for it: what the slot's model can
+    /// start, if anything. `time` predicts how long that takes. `None` if no model with a slot can start anything.
+    pub(crate) fn next_slot<T>(
         &self,
         begins: Nanos,
         mut ready: impl FnMut(&CycleSlot) -> Option<T>,
         time: impl FnOnce(&CycleSlot, &T) -> Nanos,
-    ) -> Option<(Turn, T)> {
+    ) -> Option<(SlotBatch, T)> {
         let slots = self.cycle.slots();
         if let (Some(until), Some(slot)) = (self.until, slots.get(self.current))
             && begins < until
             && let Some(found) = ready(slot)
             && begins.after(time(slot, &found)) <= until
         {
-            return Some((Turn { slot: self.current as u16, first: false, rows: slot.rows }, found));
+            return Some((SlotBatch { slot: self.current as u16, first: false, rows: slot.rows }, found));
         }
         let next = self.current + usize::from(self.until.is_some());
         let order = (next..next + slots.len()).map(|position| position % slots.len());
         order
             .filter_map(|position| Some((position as u16, slots.get(position)?)))
-            .find_map(|(slot, its)| Some((Turn { slot, first: true, rows: its.rows }, ready(its)?)))
+            .find_map(|(slot, its)| Some((SlotBatch { slot, first: true, rows: its.rows }, ready(its)?)))
     }
 
     /// The batch was started and begins then.
-    pub(crate) fn started(&mut self, turn: Turn, begins: Nanos) {
-        if turn.first {
-            self.current = usize::from(turn.slot);
+    pub(crate) fn started(&mut self, batch: SlotBatch, begins: Nanos) {
+        if batch.first {
+            self.current = usize::from(batch.slot);
             self.until = self.cycle.slots().get(self.current).map(|slot| begins.after(slot.budget));
         }
     }
@@ -124,7 +124,7 @@ mod tests {
         Nanos::from_millis(ms)
     }
 
-    /// Model n has slot n, of so many milliseconds.
+    /// Model n has slot n, with this budget in milliseconds.
     fn cycle(budgets: &[u64]) -> Round {
         let slot = |(model, &budget)| CycleSlot { model: ModelId(model), rows: 8, budget: ms(budget) };
         Round::new(Cycle::new((0..).zip(budgets).map(slot).collect()).unwrap())
@@ -135,13 +135,13 @@ mod tests {
         let (mut now, mut ran) = (Nanos::ZERO, Vec::new());
         let time = |model: ModelId| times[model.0 as usize];
         for _ in 0..batches {
-            let turn = round.turn(
+            let next = round.next_slot(
                 now,
                 |slot| time(slot.model).map(|time| (slot.model, ms(time))),
                 |_, found| found.1,
             );
-            let Some((turn, (model, time))) = turn else { break };
-            round.started(turn, now);
+            let Some((batch, (model, time))) = next else { break };
+            round.started(batch, now);
             ran.push((model.0, now.0 / 1_000_000));
             now = now.after(time);
         }
@@ -178,9 +178,9 @@ mod tests {
         let mut round = cycle(&[10, 10]);
         let mut start = |at: u64, who: &[u32]| {
             let has = |slot: &CycleSlot| who.contains(&slot.model.0).then_some(());
-            let (turn, ()) = round.turn(ms(at), has, |_, ()| ms(3)).unwrap();
-            round.started(turn, ms(at));
-            turn.slot
+            let (batch, ()) = round.next_slot(ms(at), has, |_, ()| ms(3)).unwrap();
+            round.started(batch, ms(at));
+            batch.slot
         };
         assert_eq!(
             [start(0, &[0, 1]), start(3, &[1]), start(6, &[0, 1])],
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn cycles_that_cannot_turn_are_refused_by_name() {
+    fn invalid_cycles_are_rejected_by_name() {
         let slot = CycleSlot { model: ModelId(0), rows: 1, budget: ms(1) };
         let refused = |slots: Vec<CycleSlot>| Cycle::new(slots).unwrap_err().to_string();
         assert_eq!(refused(Vec::new()), "cycle: has 0 slots, expected 1 to 256");
@@ -210,15 +210,15 @@ mod tests {
 
     proptest! {
         /// With something to start for each, every slot gets its budget in every round, less or more by less than a
-        /// batch; and whoever has something is passed over by no more than each other slot once.
+        /// batch. A slot with something to start is passed over at most once by each other slot.
         #[test]
-        fn a_busy_lane_gives_everybody_its_share(slots in prop::collection::vec((1_u64..50, 1_u64..30), 1..6)) {
+        fn a_busy_lane_gives_each_slot_its_share(slots in prop::collection::vec((1_u64..50, 1_u64..30), 1..6)) {
             let budgets: Vec<u64> = slots.iter().map(|(budget, _)| *budget).collect();
             let times: Vec<Option<u64>> = slots.iter().map(|(_, time)| Some(*time)).collect();
             let ran = run(&mut cycle(&budgets), &times, 400);
-            let turns = ran.chunk_by(|a, b| a.0 == b.0 && slots.len() > 1);
-            let turns: Vec<(u32, u64)> = turns.map(|turn| (turn[0].0, turn.len() as u64)).collect();
-            for (position, &(model, batches)) in turns.iter().enumerate().take(turns.len() - 1) {
+            let slices = ran.chunk_by(|a, b| a.0 == b.0 && slots.len() > 1);
+            let slices: Vec<(u32, u64)> = slices.map(|slice| (slice[0].0, slice.len() as u64)).collect();
+            for (position, &(model, batches)) in slices.iter().enumerate().take(slices.len() - 1) {
                 prop_assert_eq!(model as usize, position % slots.len());
                 let (budget, time) = slots[model as usize];
                 if slots.len() > 1 {

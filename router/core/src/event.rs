@@ -63,12 +63,12 @@ pub enum Event<'a> {
     ModelDown(ModelId),
     /// A lane became available.
     LaneUp(LaneSpec),
-    /// A lane is gone and what it ran is lost: nothing, if it was at rest.
+    /// A lane was removed. Its running batch fails; an idle lane has none.
     LaneDown(LaneId),
-    /// What ran a lane is gone, and the caller has the requests that it ran: each waits again, to run alone elsewhere,
-    /// unless it was there when another lane was lost too. The lane is forgotten.
+    /// A lane failed, and the caller still has the requests that it ran. Each waits again and runs alone on another lane,
+    /// unless it was also present when another lane failed. The lane is removed.
     LaneFailed(LaneId),
-    /// Another plan of lanes: all of it in this turn, or nothing.
+    /// Applies a new plan of lanes atomically, or rejects it.
     Switch(&'a Switch),
     /// No new requests; queued ones may start until then.
     Drain {
@@ -137,31 +137,31 @@ pub enum Reason {
 pub enum Effect {
     /// Run these requests as one batch, in this order.
     Dispatch {
-        /// Where.
+        /// Lane that runs the batch.
         lane: LaneId,
         /// Name for the report.
         batch: BatchId,
-        /// What.
+        /// Model of all requests in the batch.
         model: ModelId,
-        /// Rows in all.
+        /// Rows of all requests together.
         rows: u32,
         /// Requests, to be read with [`Effects::members`].
         members: Members,
     },
     /// Give this batch back if that is still possible (`Event::BatchReturned`); if not, its report will do.
     Preempt {
-        /// Where it runs.
+        /// Lane that runs it.
         lane: LaneId,
-        /// Which it is.
+        /// Batch to end.
         batch: BatchId,
     },
     /// Answer this request and forget it.
     Finish {
-        /// Which.
+        /// Request that ends.
         request: RequestId,
         /// How it ended.
         outcome: Outcome,
-        /// Why.
+        /// Why it ended this way.
         reason: Reason,
     },
     /// No request of this model is left and none will come.
@@ -181,7 +181,7 @@ pub struct Members {
     pub(crate) to: u32,
 }
 
-/// Effects of one or more turns, in order. Kept by the caller so that its memory is reused.
+/// Effects of one or more events, in order. The caller keeps the value to reuse its memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Effects {
     list: Vec<Effect>,

@@ -1,5 +1,5 @@
-//! The invariants by name. R1, R2, R8 and R9 speak of what comes out and are checked on the effects by whoever
-//! drives the machine (the property tests and the simulator); the others can be read off the state.
+//! The invariants by name. R1, R2, R8 and R9 concern effects and are checked by the callers of the machine (property
+//! tests and simulator). The others are checked on the state.
 //!
 //! | id | statement |
 //! |---|---|
@@ -7,13 +7,13 @@
 //! | R2 | nothing is started at or after its deadline |
 //! | R3 | a batch never mixes shapes or versions and never exceeds the model's limit |
 //! | R4 | queues and queued bytes stay within their bounds |
-//! | R5 | a lane holds no more batches than its depth; every pool knows its lanes, and they know it |
-//! | R6 | somebody will look at unfinished work again |
+//! | R5 | a lane holds no more batches than its depth; pools and lanes agree on which lane is in which pool |
+//! | R6 | every unfinished request will be evaluated again |
 //! | R7 | no free lane is kept from a ready queue that it may run, whatever its cycle |
-//! | R8 | within a class the policy's order holds, but for what would be too late on the lane and waits for a faster one |
-//! | R9 | what was cancelled or has expired never reaches a lane |
-//! | R10 | no batch starts on a lane while one at rest that it comes after still holds one |
-//! | R11 | a lane put to rest is in no pool and is given nothing |
+//! | R8 | within a class the policy's order holds, except for requests that would be late on this lane and wait for a faster one |
+//! | R9 | cancelled and expired requests never reach a lane |
+//! | R10 | no batch starts on a lane while an idle lane that it follows still holds one |
+//! | R11 | an idle lane is in no pool and gets no batch |
 
 use crate::LaneId;
 use crate::heap::Heap;
@@ -55,10 +55,10 @@ impl Router {
                 require("R1", found.is_some(), || format!("queue {slot} holds a finished request"))?;
                 let Some(request) = found else { continue };
                 (rows, bytes) = (rows + request.rows, bytes + request.bytes);
-                let at_home = request.stage == Stage::Queued
+                let in_own_queue = request.stage == Stage::Queued
                     && (request.model, request.class, request.shape)
                         == (queue.key.model, queue.key.class, queue.key.shape);
-                require("R1", at_home, || format!("{:?} is in the wrong queue", request.id))?;
+                require("R1", in_own_queue, || format!("{:?} is in the wrong queue", request.id))?;
             }
             require("R1", (rows, bytes) == (queue.rows, queue.bytes), || {
                 format!("queue {slot} miscounts its rows")
@@ -117,7 +117,7 @@ impl Router {
         Ok(())
     }
 
-    /// R6 and R7: somebody will look again, and no free lane is kept from work.
+    /// R6 and R7: unfinished work is evaluated again, and no free lane waits while a queue is ready.
     fn check_progress(&self) -> Result<(), Violation> {
         let busy = self.lanes.iter().flatten().any(|lane| !lane.holding.is_empty());
         let watched = self.next_wake().is_some() || busy || self.requests.len() == 0;
@@ -165,7 +165,7 @@ impl Router {
         })
     }
 
-    /// R10 and R11: what is at rest or waits for a lease has been given nothing since.
+    /// R10 and R11: a lane that is idle, or waits for lanes that it follows, has no new batches.
     fn check_leases_hold(&self) -> Result<(), Violation> {
         for (id, lane) in (0..).map(LaneId).zip(&self.lanes) {
             let Some(lane) = lane else { continue };

@@ -33,9 +33,9 @@ pub(crate) struct Lane {
     /// When its pools believe that it will be free, if they believe that it is busy.
     pub end: Option<Nanos>,
     pub mode: LaneMode,
-    /// Lanes at rest that it overlaps: it is given nothing while one of them holds a batch.
+    /// Idle lanes that it overlaps. It gets no batch while one of them holds one.
     pub after: SmallVec<[LaneId; 2]>,
-    /// How its models take turns, and whose it is.
+    /// The cycle and the current slot, if its models run in time slices.
     pub round: Option<Box<Round>>,
     /// The last batch when its mode or its lease last changed.
     pub fence: Generation,

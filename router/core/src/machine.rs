@@ -1,5 +1,5 @@
-//! The state machine: one turn an event, in three steps. What happened is taken in, what became due is looked
-//! at, and free lanes are given work.
+//! The state machine. Each event takes three steps: apply the event, evaluate the queues that are due, and dispatch
+//! batches to free lanes.
 
 mod admission;
 mod dispatch;
@@ -37,13 +37,13 @@ pub struct Router {
     /// When lanes that still hold a batch may be given the next.
     pub(crate) lane_timers: Heap<Nanos>,
     pub(crate) lane_timer_positions: Positions,
-    /// Queues that changed in this turn.
+    /// Queues that changed during this event.
     pub(crate) changed: Vec<u32>,
-    /// Pools in which a queue became ready or a lane free in this turn.
+    /// Pools in which a queue became ready or a lane became free during this event.
     pub(crate) noted: Vec<u32>,
     pub(crate) models: Vec<Option<Model>>,
     pub(crate) lanes: Vec<Option<Lane>>,
-    /// Lanes whose models take turns.
+    /// Number of lanes with a cycle.
     pub(crate) cycles: u32,
     pub(crate) pools: Pools,
     pub(crate) batches: Batches,
@@ -191,14 +191,14 @@ impl Router {
         let (tenant, behind) = (request.tenant, request.queued_behind);
         let decided = Decided::End { request: id, model, batch, arrived, deadline, outcome, reason };
         self.records.note(self.now, decided);
-        let given_up = matches!(reason, Reason::DeadlineUnmeetable | Reason::DeadlinePassed | Reason::Shed);
-        if given_up {
+        let dropped = matches!(reason, Reason::DeadlineUnmeetable | Reason::DeadlinePassed | Reason::Shed);
+        if dropped {
             self.shares.suffered(self.now, tenant);
         }
         if let Some(model) = self.model_mut(model).filter(|model| behind && model.policy.learns_wait()) {
             match outcome {
                 Outcome::Done => model.wait_forecast.answered(),
-                _ if given_up => model.wait_forecast.given_up(),
+                _ if dropped => model.wait_forecast.dropped(),
                 _ => {}
             }
         }
@@ -226,7 +226,7 @@ impl Router {
         self.note_queue(queue_slot);
     }
 
-    /// A queue is to be looked at before the turn ends.
+    /// Marks a queue for evaluation before this event ends.
     pub(crate) fn note_queue(&mut self, queue: u32) {
         if self.changed.last() != Some(&queue) {
             self.changed.push(queue);

@@ -18,7 +18,7 @@ const LOAD_MEMORY: Nanos = Nanos::from_millis(250);
 pub struct LaneEnd {
     /// When, by the estimate; may have passed.
     pub at: Nanos,
-    /// Which.
+    /// Lane whose batch ends.
     pub lane: LaneId,
 }
 
@@ -38,8 +38,8 @@ pub(crate) struct Pool {
     pub lane_classes: SmallVec<[(LaneClass, u32); 1]>,
     /// Lanes that can take a batch; the smallest id is used first, so that the others may be given back.
     pub free: LaneSet,
-    /// Lanes whose models take turns, free or not.
-    pub turns: LaneSet,
+    /// Lanes with a cycle, free or not.
+    pub cycled: LaneSet,
     /// Lanes that cannot take a batch, by when they should.
     pub ends: Ordered<LaneEnd>,
     /// Queues whose policy says fire, most urgent first.
@@ -72,7 +72,7 @@ impl Pool {
             up: LaneSet::default(),
             lane_classes: SmallVec::new(),
             free: LaneSet::default(),
-            turns: LaneSet::default(),
+            cycled: LaneSet::default(),
             ends: Ordered::default(),
             ready: Heap::default(),
             models: 0,
@@ -160,21 +160,21 @@ impl Pool {
             self.ends.remove((at, lane));
         }
         self.free.remove(lane);
-        self.turns.remove(lane);
+        self.cycled.remove(lane);
         self.up.remove(lane);
     }
 
-    /// A ready queue and the lane for it, if there are both. Lanes whose models take turns are matched otherwise.
+    /// A ready queue and the lane for it, if there are both. Lanes with a cycle are matched by `cycle_match`.
     pub(crate) fn first_match(&self) -> Option<(Urgency, u32, LaneId)> {
         let (urgency, queue) = self.ready.first()?;
         let first = self.free.first()?;
-        let taken = self.turns.contains(first);
-        let lane = if taken { self.free.iter().find(|&lane| !self.turns.contains(lane))? } else { first };
+        let taken = self.cycled.contains(first);
+        let lane = if taken { self.free.iter().find(|&lane| !self.cycled.contains(lane))? } else { first };
         Some((urgency, queue, lane))
     }
 }
 
-/// Pools by number; those that nobody uses are forgotten and their number is used again.
+/// Pools by number. An unused pool is removed and its number is reused.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Pools {
     pools: Vec<Option<Pool>>,

@@ -13,8 +13,8 @@ pub enum LaneChoice {
     SmallestFree,
     /// The only lane that may run it.
     Only,
-    /// A free lane on which it was the model's turn.
-    Turn,
+    /// A free lane with a cycle, in the model's time slice.
+    Cycle,
 }
 
 /// A decision.
@@ -23,11 +23,11 @@ pub enum LaneChoice {
 pub enum Decided {
     /// A batch was started.
     Dispatch {
-        /// Which.
+        /// Batch that started.
         batch: BatchId,
-        /// What.
+        /// Its model.
         model: ModelId,
-        /// Where.
+        /// Lane that runs it.
         lane: LaneId,
         /// Why there.
         chosen: LaneChoice,
@@ -35,7 +35,7 @@ pub enum Decided {
         rows: u32,
         /// Rows of the same kind that were left waiting.
         left: u32,
-        /// Requests given up so that the others could be answered.
+        /// Requests dropped so that the others could be answered.
         shed: u32,
         /// Why now and this many.
         reason: StartReason,
@@ -44,9 +44,9 @@ pub enum Decided {
     },
     /// A running batch was preempted for a larger one.
     Preempt {
-        /// Which.
+        /// Preempted batch.
         batch: BatchId,
-        /// Where.
+        /// Lane that runs it.
         lane: LaneId,
         /// Rows that are lost for now.
         rows: u32,
@@ -55,7 +55,7 @@ pub enum Decided {
     },
     /// A request ended.
     End {
-        /// Which.
+        /// Request that ended.
         request: RequestId,
         /// Of which model.
         model: ModelId,
@@ -65,9 +65,9 @@ pub enum Decided {
         arrived: Nanos,
         /// When its answer would be worthless.
         deadline: Nanos,
-        /// How.
+        /// Kind of end.
         outcome: Outcome,
-        /// Why.
+        /// Cause of the end.
         reason: Reason,
     },
 }
@@ -75,14 +75,14 @@ pub enum Decided {
 /// A decision and when it was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Record {
-    /// When.
+    /// Time of the decision.
     pub at: Nanos,
-    /// What.
+    /// The decision.
     #[serde(flatten)]
     pub decided: Decided,
 }
 
-/// The last so many decisions.
+/// A bounded ring of the most recent decisions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Records {
     ring: Vec<Record>,

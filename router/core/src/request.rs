@@ -2,7 +2,7 @@
 
 use crate::{BatchId, Class, ModelId, Nanos, RequestId, ShapeKey, Tenant};
 
-/// No neighbour in a list.
+/// End of a linked list of requests.
 pub(crate) const NIL: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub(crate) struct Request {
     pub lost: bool,
     /// Runs although the estimate says that it will be late, to find out whether the estimate is right.
     pub probe: bool,
-    /// So many were before it on arrival that its wait depended on how they fared.
+    /// Enough requests waited before it on arrival to determine its wait.
     pub queued_behind: bool,
     pub stage: Stage,
     /// The batch that ran it, or did last.
@@ -44,7 +44,7 @@ pub(crate) struct Request {
     pub returned: u8,
     /// Queue slot while queued.
     pub queue: u32,
-    /// Neighbours in order of arrival while queued.
+    /// Links in order of arrival while queued.
     pub previous: u32,
     pub next: u32,
 }

@@ -7,7 +7,7 @@ use crate::{LaneId, LaneState, ModelId, Nanos, Router};
 /// Everything at one moment; read only.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Snapshot {
-    /// When.
+    /// Time of the snapshot.
     pub now: Nanos,
     /// Whether new requests are refused.
     pub draining: bool,
@@ -24,7 +24,7 @@ pub struct Snapshot {
 /// One model version.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ModelSnapshot {
-    /// Which.
+    /// Model number.
     pub model: ModelId,
     /// Batching policy.
     pub policy: &'static str,
@@ -45,7 +45,7 @@ pub struct ModelSnapshot {
 /// One lane.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LaneSnapshot {
-    /// Which.
+    /// Lane number.
     pub lane: LaneId,
     /// Whether it is given batches.
     pub state: LaneState,

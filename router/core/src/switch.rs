@@ -2,10 +2,10 @@
 
 use crate::{LaneClass, LaneId, LaneSpec, ModelId, ModelLanes, ProfilePoint};
 
-/// Lanes that come, lanes that go and models that move, all in one turn.
+/// Adds lanes, removes lanes and moves models in one event.
 ///
-/// No request is lost by it: batches in flight end where they are, and queued requests move with their models in
-/// the order of their deadlines. Old and new lanes may overlap in what they run on, since at most one of them
+/// No request is lost: batches in flight end on their lanes, and queued requests move with their models in the order
+/// of their deadlines. Old and new lanes may overlap in what they run on, since at most one of them
 /// executes there at a time (see [`LaneUp::after`]).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Switch {
@@ -24,8 +24,8 @@ pub struct Switch {
 pub struct LaneUp {
     /// What it is. A lane that is known keeps its depth.
     pub spec: LaneSpec,
-    /// Its lease: every lane at rest, or put there by the same switch, that runs on cores or SMs of this one. It is
-    /// given nothing while one of them holds a batch. Lanes that are gone hold nothing; to name them does no harm.
+    /// Lanes that it follows: every idle lane, or lane that this switch drains, that uses cores or SMs of this one. The
+    /// lane gets no batch while one of them holds one. Naming a removed lane has no effect.
     pub after: Vec<LaneId>,
 }
 
@@ -43,7 +43,7 @@ pub struct ModelMove {
 /// Batch times of a model on lanes of a kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LaneClassTimes {
-    /// Which.
+    /// Lane class of the times.
     pub lane_class: LaneClass,
     /// As of a profile.
     pub profile: Vec<ProfilePoint>,

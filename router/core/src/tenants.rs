@@ -1,9 +1,9 @@
 //! Weighted shares of lane time when there is more work than lanes.
 //!
-//! While nobody is given up, nobody is held back. A request that is given up for want of lanes makes its tenant a
-//! victim for some seconds, unless another victim uses still less; until then, the queues of tenants that use more
-//! lane time in proportion to their weight come after all others of their class. They get what is left, so no lane
-//! idles for it. With all tenants flooding this settles at their weights; a tenant below its share gets nearly all
+//! Shares have no effect while no request is dropped. A request that is dropped for lack of lanes makes its tenant a
+//! victim for some seconds, unless another victim uses even less. During that time, the queues of tenants that use more
+//! lane time in proportion to their weight come after all others of their class. They get the remaining time, so no
+//! lane idles. With all tenants flooding this settles at their weights; a tenant below its share gets nearly all
 //! that it asks for.
 
 use crate::rate::Rate;
@@ -12,7 +12,7 @@ use crate::{Nanos, Tenant};
 /// Lane time is averaged over this long.
 const MEMORY: Nanos = Nanos::from_millis(1_000);
 
-/// For how long one request given up puts the heavier tenants behind.
+/// How long one dropped request puts tenants over their share behind the others.
 const GRIEVANCE: Nanos = Nanos::from_millis(5_000);
 
 /// Uses within this factor of each other count as equal.
@@ -48,7 +48,7 @@ impl Shares {
         self.several |= tenant.number() > 0;
     }
 
-    /// Whether the tenant has had more than its share while another's requests were given up.
+    /// Whether the tenant has had more than its share while requests of another tenant were dropped.
     pub(crate) fn over(&self, now: Nanos, tenant: Tenant) -> bool {
         let victim = self.victim.filter(|&(victim, until)| self.several && until > now && victim != tenant);
         victim.is_some_and(|(victim, _)| self.use_of(tenant, now) > self.use_of(victim, now) * TOLERANCE)
@@ -68,7 +68,7 @@ impl Shares {
         }
     }
 
-    /// A request was given up for want of lanes.
+    /// A request was dropped for lack of lanes.
     pub(crate) fn suffered(&mut self, now: Nanos, tenant: Tenant) {
         if !self.several {
             return;

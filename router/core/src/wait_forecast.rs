@@ -4,22 +4,22 @@ use crate::Nanos;
 
 /// Fixed-point 1.
 const ONE: u64 = 1 << 16;
-/// Where it begins, and where answers bring it back to: nothing ever goes as well as it can. Without it the first queue of
-/// every overload would be given up in part before anything is learned.
+/// Initial value and lower limit: waits are always longer than the best case. Without it, part of the first queue of
+/// every overload would be dropped before anything is learned.
 const LEAST: u64 = ONE + ONE / 4;
-/// One request given up after waiting lengthens the wait_forecast by this much.
+/// One request dropped after waiting increases the factor by this much.
 const LENGTHEN: u64 = ONE / 32;
-/// So many answers take back what one request given up late added: about one in so many is given up late once
-/// it has settled.
+/// This many answers compensate for one request dropped late. In the steady state about one in this many is dropped
+/// late.
 const ANSWERS_A_LATE_ONE: u64 = 1_024;
 /// Models that share lanes wait for each other's batches too.
 const LONGEST: u64 = 64 * ONE;
 
-/// What a wait at the best rate is multiplied by, learned from requests that were let in and then given up all the
-/// same: a controller of the share of such requests, not an estimate of the wait.
+/// Factor on the best-case wait, learned from admitted requests that were dropped later. It controls the share of
+/// such requests; it is not an estimate of the wait.
 ///
-/// A refusal at arrival comes at once; the same refusal at the end of a wait has used up the time in which another
-/// server could have answered.
+/// A rejection at arrival is immediate. The same rejection after a wait has used up the time in which another server
+/// could have answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WaitForecast(u64);
 
@@ -30,8 +30,8 @@ impl Default for WaitForecast {
 }
 
 impl WaitForecast {
-    /// A request was given up after it had been let in.
-    pub(crate) fn given_up(&mut self) {
+    /// An admitted request was dropped.
+    pub(crate) fn dropped(&mut self) {
         self.0 = (self.0 + LENGTHEN).min(LONGEST);
     }
 
@@ -54,14 +54,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_settles_where_one_in_1024_is_given_up() {
+    fn it_settles_where_one_in_1024_is_dropped() {
         let mut wait_forecast = WaitForecast::default();
         let wait = Nanos::from_millis(100);
-        // Requests that wait three times what was the best: those that hope for less are given up.
+        // Requests that wait three times what was the best: those that expect less are dropped.
         let mut late = 0;
         for _ in 0..102_400 {
             if wait_forecast.of(wait, 1.0) < Nanos::from_millis(300) {
-                wait_forecast.given_up();
+                wait_forecast.dropped();
                 late += 1;
             } else {
                 wait_forecast.answered();
@@ -78,7 +78,7 @@ mod tests {
     fn it_has_an_end() {
         let mut wait_forecast = WaitForecast::default();
         for _ in 0..10_000 {
-            wait_forecast.given_up();
+            wait_forecast.dropped();
         }
         assert_eq!(
             [0.0, 0.5, 1.0].map(|part| wait_forecast.of(Nanos(10), part)),

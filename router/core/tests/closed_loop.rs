@@ -1,4 +1,4 @@
-//! Clients that wait for their answers before they ask again: nobody may be made to wait for company that cannot come.
+//! Clients that wait for each response before they send again: no request may wait for others that cannot arrive.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

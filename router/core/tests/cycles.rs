@@ -22,7 +22,7 @@ fn ms(ms: u64) -> Nanos {
 #[derive(Clone, Copy, Debug)]
 struct Sharer {
     clients: u32,
-    /// Batches of b rows take so many milliseconds and b * a row.
+    /// A batch of b rows takes `batch_ms` + b * `row_ms` milliseconds.
     batch_ms: u64,
     row_us: u64,
     class: u8,
@@ -198,7 +198,7 @@ fn lane_time_is_shared_as_the_cycle_says_whatever_the_models_ask_for() {
     );
     let plain = [Sharer { slot: None, ..ranked[0] }, Sharer { slot: None, ..ranked[1] }];
     let busy = shares(&Loop::new("triton", &plain).run(ms(1_200)), 2);
-    assert!(busy[0].abs_diff(900) > 100, "without a cycle nobody keeps to it: {busy:?}");
+    assert!(busy[0].abs_diff(900) > 100, "without a cycle the shares differ: {busy:?}");
 }
 
 #[test]
@@ -221,7 +221,7 @@ fn models_without_a_slot_run_when_no_slot_has_anything() {
 }
 
 #[test]
-fn policies_that_gather_and_give_up_share_too() {
+fn policies_that_gather_and_drop_share_too() {
     for policy in ["deadline", "nexus", "clockwork", "symphony", "rafiki", "aimd", "nanily", "shepherd"] {
         let sharers = [Sharer::new(80, Some((8, 20))), Sharer::new(80, Some((4, 6)))];
         let ran = Loop::new(policy, &sharers).run(ms(2_600));
@@ -234,7 +234,7 @@ fn policies_that_gather_and_give_up_share_too() {
 }
 
 #[test]
-fn nobody_waits_for_more_company_than_the_slot_takes() {
+fn no_request_waits_for_a_larger_batch_than_the_slot_allows() {
     let options = BatchOptions { max_delay: Some(ms(50)), ..BatchOptions::default() };
     let eager = Sharer::new(0, Some((4, 9)));
     let mut waits = Loop::with(&Policy::new("triton", &options).unwrap(), &[eager]);
@@ -263,28 +263,28 @@ fn sharer() -> impl Strategy<Value = Sharer> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(debug_assertions) { 32 } else { 256 }))]
 
-    /// Everybody has work all the time: turns come in order, and each takes its budget, less or more by less than a
-    /// batch; the lane never rests.
+    /// If every model always has work, slices come in order, and each takes its budget plus or minus less than a batch.
+    /// The lane is never idle.
     #[test]
     fn a_saturated_lane_keeps_to_its_cycle(sharers in prop::collection::vec(sharer(), 2..5)) {
         let until = ms(600);
         let ran = Loop::new("triton", &sharers).run(until);
         for pair in ran.windows(2) {
-            prop_assert_eq!(pair[0].to, pair[1].from, "idle although everybody had work");
+            prop_assert_eq!(pair[0].to, pair[1].from, "idle although every model had work");
         }
-        let turns: Vec<&[Ran]> = ran.chunk_by(|a, b| a.model == b.model).collect();
-        // The first turn began before all had asked.
-        for (position, turn) in turns.iter().enumerate().skip(1).take(turns.len().saturating_sub(2)) {
-            let (model, last) = (turn[0].model, turn[turn.len() - 1]);
-            let expected = (turns[position - 1][0].model + 1) % sharers.len() as u32;
+        let slices: Vec<&[Ran]> = ran.chunk_by(|a, b| a.model == b.model).collect();
+        // The first slice began before every model had requests.
+        for (position, slice) in slices.iter().enumerate().skip(1).take(slices.len().saturating_sub(2)) {
+            let (model, last) = (slice[0].model, slice[slice.len() - 1]);
+            let expected = (slices[position - 1][0].model + 1) % sharers.len() as u32;
             prop_assert_eq!(model, expected);
             let sharer = sharers[model as usize];
             let (rows, budget) = sharer.slot.unwrap();
-            prop_assert!(turn.iter().all(|ran| ran.rows == rows));
-            let (took, batch) = (last.to.since(turn[0].from), sharer.time(rows));
+            prop_assert!(slice.iter().all(|ran| ran.rows == rows));
+            let (took, batch) = (last.to.since(slice[0].from), sharer.time(rows));
             // Times are estimated to a microsecond or so.
             let slack = Nanos::from_micros(20);
-            prop_assert!(turn.len() == 1 || took <= ms(budget).after(slack), "{took} of {budget} ms");
+            prop_assert!(slice.len() == 1 || took <= ms(budget).after(slack), "{took} of {budget} ms");
             prop_assert!(took.after(batch).after(slack) > ms(budget), "{took} of {budget} ms, another {batch} fits");
         }
     }

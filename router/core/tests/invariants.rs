@@ -328,7 +328,7 @@ impl Harness {
         self.arrivals.get(&request).copied().unwrap()
     }
 
-    /// Lets everything finish and checks that everybody got exactly one answer.
+    /// Lets everything finish and checks that every request got exactly one answer.
     fn settle(&mut self) {
         let until = self.now.after(Nanos::from_millis(5));
         self.feed(Event::Drain { until });

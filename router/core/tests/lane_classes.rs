@@ -139,7 +139,7 @@ impl World {
         self.now = until;
     }
 
-    /// So many requests of one row, evenly spaced.
+    /// Sends `requests` requests of one row, evenly spaced.
     fn send(&mut self, first: u32, requests: u32, gap_us: u64, slo_us: u64) {
         let begin = self.now;
         for nth in 0..requests {
@@ -221,7 +221,7 @@ fn a_model_that_moves_to_a_smaller_lane_is_expected_to_take_longer_from_the_firs
 
 /// Models take turns on the small lane; the large one is this model's alone.
 #[test]
-fn lanes_with_turns_and_lanes_without_are_used_together() {
+fn lanes_with_and_without_a_cycle_are_used_together() {
     let mut world = World::new("deadline");
     let slot = CycleSlot { model: MODEL, rows: 2, budget: Nanos::from_millis(30) };
     let shared = LaneSpec { cycle: Some(Cycle::new(vec![slot]).unwrap()), ..lane(SMALL) };

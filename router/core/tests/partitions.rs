@@ -1,5 +1,5 @@
 //! Random switches between random partitions of a device, amid all other events, for every policy: no unit ever runs
-//! two batches, nobody is lost, and every lane put to rest says so once.
+//! two batches, no request is lost, and every drained lane reports it once.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
@@ -17,7 +17,7 @@ const MODELS: u32 = 3;
 const MAX_BATCH: u32 = 8;
 /// The units that each lane runs on.
 const UNITS: [u8; 9] = [0b1111, 0b0011, 0b1100, 0b0001, 0b0010, 0b0100, 0b1000, 0b0110, 0b0111];
-/// Lanes whose models take turns: models 0 and 1 have slots, 2 has none.
+/// Lanes with a cycle: models 0 and 1 have slots, 2 has none.
 const CYCLIC: [u32; 3] = [1, 5, 8];
 const SLOT_ROWS: [u32; 2] = [2, 6];
 
@@ -87,7 +87,7 @@ struct Harness {
     active: BTreeSet<u32>,
     /// Put to rest and not said to be.
     emptying: BTreeSet<u32>,
-    at_rest: BTreeSet<u32>,
+    idle_lanes: BTreeSet<u32>,
     runs_on: BTreeMap<ModelId, ModelLanes>,
     /// Whether the last switch was taken.
     taken: Option<bool>,
@@ -115,7 +115,7 @@ impl Harness {
             ended: BTreeMap::new(),
             active: BTreeSet::new(),
             emptying: BTreeSet::new(),
-            at_rest: BTreeSet::new(),
+            idle_lanes: BTreeSet::new(),
             runs_on: BTreeMap::new(),
             taken: None,
         };
@@ -187,7 +187,7 @@ impl Harness {
                     "{lane:?} was not put to rest, or that was said before"
                 );
                 assert_eq!(self.held(lane.0), 0, "{lane:?} holds a batch");
-                self.at_rest.insert(lane.0);
+                self.idle_lanes.insert(lane.0);
             }
             Effect::Switched => self.taken = Some(true),
             Effect::SwitchRefused(_) => self.taken = Some(false),
@@ -241,12 +241,12 @@ impl Harness {
                 }
             }
             Step::Forget { nth } => {
-                let rests: Vec<u32> = self.at_rest.iter().copied().collect();
-                if let Some(&lane) = rests.get(nth % rests.len().max(1)) {
-                    self.at_rest.remove(&lane);
+                let idle: Vec<u32> = self.idle_lanes.iter().copied().collect();
+                if let Some(&lane) = idle.get(nth % idle.len().max(1)) {
+                    self.idle_lanes.remove(&lane);
                     let before = self.ended.len();
                     self.feed(Event::LaneDown(LaneId(lane)));
-                    assert_eq!(self.ended.len(), before, "a lane at rest takes nothing with it");
+                    assert_eq!(self.ended.len(), before, "removing an idle lane ends no request");
                     assert_eq!(self.router.lane_state(LaneId(lane)), None);
                 }
             }
@@ -300,7 +300,7 @@ impl Harness {
         Some((lane, batch))
     }
 
-    /// A partition of the device: lanes in a random order, as many as fit beside each other.
+    /// A partition of the device: lanes in a random order, as many as fit without overlap.
     fn partition(order: u32, most: usize) -> BTreeSet<u32> {
         let mut lanes: Vec<u32> = (0..UNITS.len() as u32).collect();
         lanes.sort_by_key(|lane| (lane + 1).wrapping_mul(order | 1).rotate_left(13));
@@ -318,7 +318,7 @@ impl Harness {
         let target = Self::partition(order, most);
         let drain: Vec<u32> = self.active.difference(&target).copied().collect();
         let known: BTreeSet<u32> =
-            self.active.iter().chain(&self.emptying).chain(&self.at_rest).copied().collect();
+            self.active.iter().chain(&self.emptying).chain(&self.idle_lanes).copied().collect();
         let over = |one: u32, other: u32| UNITS[one as usize] & UNITS[other as usize] != 0;
         let up = target.difference(&self.active).map(|&lane| {
             let apart = |other: &&u32| !target.contains(*other) && over(lane, **other);
@@ -341,7 +341,7 @@ impl Harness {
         }
         for lane in up.iter().map(|up| up.spec.lane.0) {
             self.emptying.remove(&lane);
-            self.at_rest.remove(&lane);
+            self.idle_lanes.remove(&lane);
             self.active.insert(lane);
         }
         self.runs_on.extend(models.iter().map(|change| (change.model, change.lanes.clone())));
@@ -376,7 +376,7 @@ impl Harness {
         assert!(self.router == before, "a refused switch changed something");
     }
 
-    /// Lets everything finish and checks that everybody got exactly one answer.
+    /// Lets everything finish and checks that every request got exactly one answer.
     fn settle(&mut self) {
         let until = self.now.after(Nanos::from_millis(5));
         self.feed(Event::Drain { until });
@@ -404,7 +404,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1024))]
 
     #[test]
-    fn plans_change_and_nobody_is_lost(steps in prop::collection::vec(step(), 0..250)) {
+    fn plans_change_and_no_request_is_lost(steps in prop::collection::vec(step(), 0..250)) {
         for policy in policies() {
             let mut harness = Harness::new(policy);
             for step in &steps {

@@ -129,7 +129,7 @@ fn work_without_a_deadline_goes_under_work_with_one_until_its_best_effort_max_wa
 }
 
 #[test]
-fn a_lower_class_waits_its_turn_but_not_for_ever() {
+fn a_lower_class_waits_but_not_forever() {
     let starvation = Nanos::from_millis(45);
     let mut world = one_at_a_time(RouterConfig { starvation, ..RouterConfig::default() });
     world.arrive(0, 0, 0, Some(1_000));

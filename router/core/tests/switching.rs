@@ -15,7 +15,7 @@ const OLD: LaneId = LaneId(0);
 /// Core 0.
 const OVERLAPPING: LaneId = LaneId(1);
 /// Core 2.
-const BESIDE: LaneId = LaneId(2);
+const SEPARATE: LaneId = LaneId(2);
 
 fn at_ms(ms: u64) -> Nanos {
     Nanos::from_millis(ms)
@@ -35,8 +35,8 @@ fn to(lanes: &[LaneId]) -> Vec<ModelMove> {
 
 /// From the old lane to the two that take its place.
 fn apart() -> Switch {
-    let up = vec![up(OVERLAPPING, &[OLD]), up(BESIDE, &[])];
-    Switch { up, drain: vec![OLD], models: to(&[OVERLAPPING, BESIDE]) }
+    let up = vec![up(OVERLAPPING, &[OLD]), up(SEPARATE, &[])];
+    Switch { up, drain: vec![OLD], models: to(&[OVERLAPPING, SEPARATE]) }
 }
 
 struct Timeline(Router);
@@ -101,7 +101,7 @@ impl Timeline {
     }
 
     fn states(&self) -> [Option<LaneState>; 3] {
-        [OLD, OVERLAPPING, BESIDE].map(|lane| self.0.lane_state(lane))
+        [OLD, OVERLAPPING, SEPARATE].map(|lane| self.0.lane_state(lane))
     }
 }
 
@@ -118,7 +118,7 @@ fn a_lane_waits_for_the_cores_that_an_old_one_still_uses_and_another_starts_at_o
     // Its first batch ends at 10 ms: only then its core is free.
     assert_eq!(t.done(10, OLD, true), ["answer 1", "0 rests", "start [3] on 1"]);
     assert_eq!(t.states(), [Some(Idle), Some(Active), Some(Active)]);
-    assert_eq!(t.done(10, BESIDE, true), ["answer 2", "start [4] on 2"]);
+    assert_eq!(t.done(10, SEPARATE, true), ["answer 2", "start [4] on 2"]);
     assert_eq!(t.done(20, OVERLAPPING, true), ["answer 3"]);
     assert_eq!(t.feed(21, Event::LaneDown(OLD)), [""; 0], "nothing is lost");
     assert_eq!(t.states(), [None, Some(Active), Some(Active)]);
@@ -134,11 +134,11 @@ fn admission_counts_a_lane_that_waits_as_busy() {
     assert_eq!(t.arrive(2, 3, Some(15)), ["end 3 DeadlineUnmeetable"]);
     assert_eq!(t.arrive(2, 4, Some(25)), [""; 0]);
     let waiting = t.0.snapshot().lanes.into_iter().map(|lane| lane.busy_until).collect::<Vec<_>>();
-    assert_eq!(waiting, [None, Some(at_ms(10)), Some(at_ms(10))], "a lane that rests is nobody's");
+    assert_eq!(waiting, [None, Some(at_ms(10)), Some(at_ms(10))], "an idle lane serves no model");
 }
 
 #[test]
-fn during_probation_there_is_a_way_back() {
+fn a_switch_can_be_rolled_back() {
     let mut t = Timeline::new();
     t.arrive(0, 1, None);
     t.feed(0, Event::Switch(&apart()));
@@ -146,16 +146,19 @@ fn during_probation_there_is_a_way_back() {
     t.arrive(1, 3, None);
     assert_eq!(t.arrive(1, 4, None), [""; 0]);
     let back = Switch {
-        up: vec![up(OLD, &[OVERLAPPING, BESIDE])],
-        drain: vec![OVERLAPPING, BESIDE],
+        up: vec![up(OLD, &[OVERLAPPING, SEPARATE])],
+        drain: vec![OVERLAPPING, SEPARATE],
         models: to(&[OLD]),
     };
-    // The old lane never lost its batch; the one that waited for it had nothing to give up.
+    // The old lane never lost its batch; the one that waited for it held no batch.
     assert_eq!(t.feed(2, Event::Switch(&back)), ["switched", "1 rests"]);
     assert_eq!(t.done(10, OLD, true), ["answer 1"], "lane 2 holds a batch still");
-    assert_eq!(t.done(11, BESIDE, true), ["answer 2", "2 rests", "start [3] on 0"]);
+    assert_eq!(t.done(11, SEPARATE, true), ["answer 2", "2 rests", "start [3] on 0"]);
     assert_eq!(t.done(21, OLD, true), ["answer 3", "start [4] on 0"]);
-    assert_eq!(t.feed(22, Event::Switch(&Switch { drain: vec![BESIDE], ..Switch::default() })), ["switched"]);
+    assert_eq!(
+        t.feed(22, Event::Switch(&Switch { drain: vec![SEPARATE], ..Switch::default() })),
+        ["switched"]
+    );
 }
 
 #[test]
@@ -201,8 +204,8 @@ fn a_batch_that_fails_after_its_model_lost_all_lanes_ends_its_requests() {
     t.arrive(0, 2, None);
     t.arrive(0, 3, None);
     assert_eq!(t.done(10, OLD, true), ["answer 1", "start [2, 3] on 0"]);
-    let gone = Switch { drain: vec![OLD], ..Switch::default() };
-    assert_eq!(t.feed(11, Event::Switch(&gone)), ["switched"]);
+    let removal = Switch { drain: vec![OLD], ..Switch::default() };
+    assert_eq!(t.feed(11, Event::Switch(&removal)), ["switched"]);
     assert_eq!(t.done(12, OLD, false), ["end 2 NoLane", "end 3 NoLane", "0 rests"]);
     assert_eq!(t.0.unfinished(), 0);
     assert_eq!(t.arrive(13, 4, None), [format!("end 4 {:?}", Reason::NoLane)]);

@@ -115,7 +115,7 @@ fn finished(effects: &Effects) -> Vec<(u32, Outcome, Reason)> {
 }
 
 #[test]
-fn a_lone_request_starts_at_once_and_those_that_come_meanwhile_form_the_next_batch() {
+fn a_lone_request_starts_at_once_and_later_ones_form_the_next_batch() {
     let mut t = Timeline::new(deadline());
     let (first, members) = dispatched(&t.arrive(0, 1, Some(100))).unwrap();
     assert_eq!(members, [1]);
@@ -219,7 +219,11 @@ fn classes_go_first_and_shapes_do_not_mix_but_classes_do() {
     t.arrive_as(3, 5, None, Class::new(0), ShapeKey(7));
     let (running, members) = dispatched(&t.done(10, running, true)).unwrap();
     assert_eq!(members, [3, 5]);
-    assert_eq!(dispatched(&t.done(21, running, true)).unwrap().1, [4, 2], "there is room for a lower class");
+    assert_eq!(
+        dispatched(&t.done(21, running, true)).unwrap().1,
+        [4, 2],
+        "the batch has space for a lower class"
+    );
 }
 
 #[test]
@@ -238,8 +242,8 @@ fn a_client_that_leaves_is_never_run() {
     let (running, _) = dispatched(&t.arrive(0, 1, None)).unwrap();
     t.arrive(0, 2, None);
     t.arrive(0, 3, None);
-    let gone = t.feed(5, Event::Cancel(RequestId::new(2, 0)));
-    assert_eq!(finished(&gone), [(2, Outcome::Cancelled, Reason::ClientDisconnected)]);
+    let cancelled = t.feed(5, Event::Cancel(RequestId::new(2, 0)));
+    assert_eq!(finished(&cancelled), [(2, Outcome::Cancelled, Reason::ClientDisconnected)]);
     assert_eq!(dispatched(&t.done(10, running, true)).unwrap().1, [3]);
 }
 
@@ -273,7 +277,7 @@ fn a_dead_lane_fails_what_it_ran_and_refuses_what_only_it_could_run() {
 }
 
 #[test]
-fn what_a_lost_lane_ran_runs_again_alone_and_not_a_third_time() {
+fn requests_of_a_failed_lane_run_again_alone_and_not_a_third_time() {
     let mut t = Timeline::new(deadline());
     let other = |lane| LaneSpec {
         lane: LaneId(lane),

@@ -13,13 +13,13 @@ const BACK_OFF: (u32, u32) = (9, 10);
 /// It believes that the largest batch within the objective is the best one and that nothing need be known
 /// beforehand to find it. It is the wrong choice when objectives are tight: the bound is found by missing it, again
 /// and again (one late batch in about ten at a steady load), a batch within the whole objective leaves no time for
-/// the wait before it, and nobody looks at deadlines: requests are given up when they have expired, and batches
-/// are started that end too late. With many models on one lane it measures its own batches and not the wait for
+/// the wait before it, and deadlines are ignored: requests are dropped when they have expired, and batches are
+/// started that end too late. With many models on one lane it measures its own batches and not the wait for
 /// those of the others. Step, back-off, `max_delay` and lazy drop (seen in notes on the paper); the released code
 /// explores and fits a regression instead. Clipper keeps a bound and a queue for each container; a lane here runs
 /// any model, so the bound is the model's, over all its lanes (ours). It never grows beyond the model's largest
-/// batch; batches of requests without a deadline count as in time (ours). Where models share lanes, whoever waits
-/// longest goes first (ours).
+/// batch; batches of requests without a deadline count as in time (ours). Where models share lanes, the oldest
+/// request goes first (ours).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Aimd {
     bound: u32,
@@ -39,15 +39,15 @@ impl BatchPolicy for Aimd {
     fn decide(&self, now: Nanos, queue: &QueueView<'_>) -> Decision {
         let bound = self.bound.min(queue.max_batch);
         let fire = |take, reason| Decision::Fire(Proposal { skip: 0, take, rank: queue.oldest_arrival.0, reason });
-        let patience_ends = queue.oldest_arrival.after(self.max_delay);
+        let delay_ends = queue.oldest_arrival.after(self.max_delay);
         if queue.rows >= bound {
             fire(bound, StartReason::Full)
         } else if self.max_delay == Nanos::ZERO {
             fire(queue.rows, StartReason::LaneFree)
-        } else if patience_ends <= now {
+        } else if delay_ends <= now {
             fire(queue.rows, StartReason::DelayOver)
         } else {
-            Decision::Wait(patience_ends)
+            Decision::Wait(delay_ends)
         }
     }
 

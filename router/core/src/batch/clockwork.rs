@@ -13,7 +13,7 @@ const SCHEDULE_AHEAD: Nanos = Nanos::from_millis(10);
 ///
 /// It believes that execution is predictable to a fraction of a millisecond, so that the start of the next batch is
 /// known while the last one runs. It is the wrong choice when times vary, when objectives are not much longer than
-/// the 10 ms for which it commits a lane ahead (what arrives meanwhile cannot join, and the order is fixed that
+/// the 10 ms for which it commits a lane ahead (later arrivals cannot join, and the order is fixed that
 /// early), for models that gain from batches above 16, and near capacity: it starts whatever waits, so batches stay
 /// small. Sizes, the 10 ms ahead, the longest batch of 25 ms, the order by `deadline - estimate`, dropping what
 /// cannot be done after the lane is free, and the choice of the size are (seen) in the released code, with its
@@ -42,8 +42,8 @@ impl BatchPolicy for Clockwork {
         let begins = queue.pool.begins.max(now);
         let (skip, rows_left, head) = first_in_time(begins, queue);
         let Some(head) = head else {
-            // Hopeless on this lane only: they are looked at again when it is free. Whatever is not given up then
-            // is wanted run.
+            // Hopeless on this lane only: the queue is evaluated again when the lane is free. Requests that are
+            // not dropped then run.
             if begins > now {
                 return Decision::Wait(begins);
             }
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_late_once_the_lane_is_free_is_given_up_at_dispatch() {
+    fn requests_that_are_late_when_the_lane_is_free_are_dropped_at_dispatch() {
         let mut ahead = scene(&[4_000, 8_500, 30_000, 30_000]);
         ahead.begins = Nanos::from_micros(6_000);
         let proposal = decided(0, &ahead).unwrap();

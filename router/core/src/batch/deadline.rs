@@ -8,13 +8,13 @@ const FULL: f64 = 1.45;
 const SUPPLY: f64 = 0.26;
 /// A lane counts as nearly free within about this share of the objective.
 const SOON: f64 = 0.291;
-/// Heads are given up while they hold the batch below this share of the unit, when the other models that share the
-/// lanes have half their units waiting ...
-const CUT: f64 = 0.96;
+/// The oldest requests are dropped while they hold the batch below this share of the target batch size, if the other
+/// models that share the lanes have half of their target batch sizes waiting ...
+const DROP_SHARE: f64 = 0.96;
 /// ... more or less than that by this much for each further such amount that waits ...
-const CUT_SLOPE: f64 = 0.3;
+const DROP_SLOPE: f64 = 0.3;
 /// ... and those left behind would be held below this one.
-const CUT_BEHIND: f64 = 0.83;
+const DROP_REMAINDER: f64 = 0.83;
 /// What the others have waiting counts up to this many times half their units.
 const CROWDED: f64 = 3.0;
 /// A size this close to the best throughput counts as the best.
@@ -36,7 +36,7 @@ const TIGHT: f64 = 0.063;
 /// That suffering, in objectives, is at most this.
 const TIGHT_MAX: f64 = 0.2;
 /// Models whose batches outlast others' objectives get this many times the lanes that they need.
-const ROOM: f64 = 1.1;
+const LANE_MARGIN: f64 = 1.1;
 /// What a choice costs for each lane that would be free at about the same time as the one chosen for.
 const BUNCHED: f64 = 0.013;
 /// "About the same time": this many times the distance of evenly spaced lanes.
@@ -44,28 +44,29 @@ const NEAR: f64 = 3.0;
 /// What a choice costs for each objective that it could still have waited.
 const EARLY: f64 = 0.031;
 
-/// The default: gathers as much as the lanes that are free or soon will be make worth gathering, gives up heads that
-/// would hold everybody behind them in small batches, and keeps the ends of the lanes' batches evenly spaced.
+/// The default policy. It gathers batches as large as the load and the free lanes justify, drops the oldest requests
+/// if they would force small batches, and keeps the ends of the lanes' batches evenly spaced.
 ///
 /// It believes that measured batch times hold for the next batch, that the arrival rate of the last second holds for
-/// the next few milliseconds, and that every lane millisecond is worth the same. Its yardstick is the *unit* `B`, the
-/// largest batch that the model's own rate `r` fills within the objective `D` beside running it: `B / r + L(B) = D`,
-/// no more than pays (a model that does not gain by batches has a unit of 1 and is never made to wait).
+/// the next few milliseconds, and that every lane millisecond is worth the same. It computes the *target batch size*
+/// `B`: the largest batch that the model's rate `r` fills within the objective `D`, minus the time to run it,
+/// `B / r + L(B) = D`, and no larger than is efficient. A model that gains nothing from batching has `B = 1` and never
+/// waits.
 ///
-/// *When.* With lanes idle often enough nobody waits. Under pressure a queue waits for `B (1.45 - 0.26 (S - 1))` rows,
+/// *When.* If lanes are often idle, no request waits. Under load a queue waits for `B (1.45 - 0.26 (S - 1))` rows,
 /// where `S` is the number of lanes that are free, those soon to be free counting in part, times the models that
 /// share them; or until the first request's last start.
-/// *Who is given up.* Under overload the oldest request would dictate a tiny batch, tiny batches cost throughput, and
-/// the queue stays old for ever: policies that only look at the head collapse there and never recover. So heads are
-/// given up while they hold the batch under `0.96 B` (more or less by what the other models have waiting) and what
-/// would be left behind, put on the next lanes to be free, would stay under `0.83 B`.
+/// *Which requests are dropped.* Under overload the oldest request would force a small batch, small batches reduce
+/// throughput, and the queue stays old: policies that only consider the first request collapse and never recover. So
+/// the oldest requests are dropped while they hold the batch under `0.96 B` (adjusted by what the other models have
+/// waiting), if the remaining requests, on the next free lanes, would also stay under `0.83 B`.
 /// *Which queue.* The earliest last start goes first, a little later for a first request that is alone; but of the
 /// first eight the one is taken whose batch ends where no other lane's does, unless those before it would suffer by
 /// it. Lanes that are free one at a time keep waits short; left to chance they bunch.
 /// *How many.* As many as its first deadline allows; without deadlines, or with lanes to spare, the size that answers
 /// what waits soonest on average: `b` rows at a time on `m` free lanes take `L(b) (ceil(n / (b m)) + 1) / 2`.
 ///
-/// It is the wrong choice when late answers are still worth something (it gives up a few to save many), and when
+/// It is the wrong choice when late answers are still worth something (it drops a few to answer many), and when
 /// times cannot be learned because every batch of a size takes a different time. All of it is ours; the constants
 /// were found by random search and by regression on rollouts of simulated runs, and move the results little.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -90,7 +91,7 @@ impl BatchPolicy for Deadline {
     const NAME: &'static str = "deadline";
     const LEARNS_WAIT: bool = true;
     const CHOICES: u32 = 8;
-    const SUMMARY: &'static str = "as large as load and deadlines make worth it; gives up a few to answer many; spaces lanes evenly";
+    const SUMMARY: &'static str = "batches as large as load and deadlines justify; drops a few requests to answer many; spaces lanes evenly";
 
     fn new(options: &BatchOptions) -> Result<Self, ConfigError> {
         options.only(Self::NAME, &[])?;
@@ -104,12 +105,12 @@ impl BatchPolicy for Deadline {
             return Decision::Fire(Proposal { skip: 0, take, rank: u64::MAX, reason: StartReason::SoonestOnAverage });
         }
         if queue.pool.free == 0 {
-            // Only the turn matters now; the rest is decided when there is a lane.
+            // Only the priority matters now; the rest is decided when a lane is free.
             let take = queue.largest_by(now, head.deadline).min(queue.rows);
             let rank = rank(now, queue, 0, &head, take);
             return Decision::Fire(Proposal { skip: 0, take, rank, reason: StartReason::Enough });
         }
-        let (skip, first, limit) = self.cut(now, queue);
+        let (skip, first, limit) = self.drop_count(now, queue);
         let waiting = queue.rows.saturating_sub(skip_rows(queue, skip)).max(first.rows);
         let take = limit.min(waiting);
         let rank = rank(now, queue, skip, &first, take);
@@ -127,11 +128,11 @@ impl BatchPolicy for Deadline {
             return fire(sized(now, queue, take, self.paying), StartReason::LastStart);
         }
         // Waiting for company never costs a request more time than the batch itself.
-        let patient_until = queue.oldest_arrival.after(queue.time(self.target as u32));
-        if self.target <= 1.0 || patient_until <= now {
+        let wait_until = queue.oldest_arrival.after(queue.time(self.target as u32));
+        if self.target <= 1.0 || wait_until <= now {
             return fire(sized(now, queue, take, self.paying), StartReason::Enough);
         }
-        let last_start = last_start.min(patient_until);
+        let last_start = last_start.min(wait_until);
         match self.enough_at(now, queue, f64::from(take)) {
             None => fire(sized(now, queue, take, self.paying), StartReason::Enough),
             Some(at) => Decision::Wait(at.min(last_start)),
@@ -176,21 +177,22 @@ impl BatchPolicy for Deadline {
 }
 
 impl Deadline {
-    /// Heads to give up, the first request after them, and the largest batch that its deadline allows.
-    fn cut(&self, now: Nanos, queue: &QueueView<'_>) -> (u32, Waiting, u32) {
+    /// How many of the oldest requests to drop, the first request after them, and the largest batch that its deadline
+    /// allows.
+    fn drop_count(&self, now: Nanos, queue: &QueueView<'_>) -> (u32, Waiting, u32) {
         let crowd = self.crowd(queue);
         let share = self.share(queue);
-        let least = (CUT + CUT_SLOPE * (crowd - 1.0) * (1.0 - 1.0 / share)).clamp(0.3, 1.5) * self.target;
-        // A head that lets a batch be as large as it may ever be stands in nobody's way.
+        let least = (DROP_SHARE + DROP_SLOPE * (crowd - 1.0) * (1.0 - 1.0 / share)).clamp(0.3, 1.5) * self.target;
+        // A first request that allows the largest possible batch delays no other request.
         let least = least.min(f64::from(queue.max_batch));
         let step = 1.0 + (share - 1.0) * crowd;
         let (mut skip, mut first) = (0, queue.head);
         let mut rows_left = queue.rows;
         let mut limit = loop {
-            let room = queue.fractional_rows_by(now, first.deadline);
-            let limit = room as u32;
+            let rows_in_time = queue.fractional_rows_by(now, first.deadline);
+            let limit = rows_in_time as u32;
             if limit >= rows_left
-                || room >= least
+                || rows_in_time >= least
                 || self.rest_fares_well(now, queue, after(queue, skip, limit), step)
             {
                 break limit;
@@ -199,7 +201,7 @@ impl Deadline {
             rows_left = rows_left.saturating_sub(first.rows);
             (skip, first) = (skip + 1, next);
         };
-        // What can ride along without making the batch smaller is not given up after all.
+        // Requests that fit without making the batch smaller are not dropped after all.
         let take = limit.min(rows_left);
         while let Some(&last) = skip.checked_sub(1).filter(|_| share > 1.0).and_then(|last| queue.get(last)) {
             rows_left = rows_left.saturating_add(last.rows);
@@ -221,14 +223,14 @@ impl Deadline {
             let (round, nth) = (lane as u32 / queue.pool.lanes, lane as u32 % queue.pool.lanes);
             let Some(at) = queue.pool.free_at(now, nth) else { return false };
             let at = at.after(Nanos(queue.time(self.target as u32).0.saturating_mul(u64::from(round))));
-            let room = queue.fractional_rows_by(at, first.deadline);
-            if room as u32 >= queue.len() - position {
+            let rows_in_time = queue.fractional_rows_by(at, first.deadline);
+            if rows_in_time as u32 >= queue.len() - position {
                 return true;
             }
-            if room < CUT_BEHIND * self.target {
+            if rows_in_time < DROP_REMAINDER * self.target {
                 return false;
             }
-            position = after(queue, position, room as u32);
+            position = after(queue, position, rows_in_time as u32);
             lane += step;
         }
         true
@@ -242,14 +244,14 @@ impl Deadline {
         if queue.time(take) <= queue.pool.tightest {
             return false;
         }
-        let needed = |lanes: f64| (lanes * ROOM).ceil().max(1.0);
+        let needed = |lanes: f64| (lanes * LANE_MARGIN).ceil().max(1.0);
         let left = f64::from(queue.pool.lanes) - f64::from(queue.pool.long);
         let others_short = queue.pool.demand.short_lanes > 0.0 && left <= needed(queue.pool.demand.short_lanes);
         let enough = f64::from(queue.running) >= needed(self.lanes);
         (others_short && queue.pool.long > 0) || (enough && !(urgent && queue.pool.free > 1))
     }
 
-    /// Of so many batches on the lanes one is this model's.
+    /// One in this many batches on the lanes is this model's.
     fn share(&self, queue: &QueueView<'_>) -> f64 {
         let (own, all) = (self.demand.batches, queue.pool.demand.batches);
         if own > 0.0 { (all / own).max(1.0) } else { f64::from(queue.pool.models) }
@@ -262,7 +264,7 @@ impl Deadline {
         if units < 0.5 { 0.0 } else { (rows / (0.5 * units)).min(CROWDED) }
     }
 
-    /// When so many rows will be enough for the lanes free by then; `None` if they are now.
+    /// When `rows` rows will be enough for the lanes that are free by then; `None` if they are enough now.
     fn enough_at(&self, now: Nanos, queue: &QueueView<'_>, rows: f64) -> Option<Nanos> {
         let soon = SOON * queue.slo().0 as f64;
         let full = FULL * pressure(now, queue);
@@ -318,9 +320,9 @@ fn after(queue: &QueueView<'_>, position: u32, rows: u32) -> u32 {
     if queue.rows == queue.len() {
         return position + rows.max(1);
     }
-    let (mut position, mut room) = (position + 1, rows.saturating_sub(queue.get(position).map_or(0, |w| w.rows)));
-    while let Some(next) = queue.get(position).filter(|next| next.rows <= room) {
-        room -= next.rows;
+    let (mut position, mut rows_left) = (position + 1, rows.saturating_sub(queue.get(position).map_or(0, |w| w.rows)));
+    while let Some(next) = queue.get(position).filter(|next| next.rows <= rows_left) {
+        rows_left -= next.rows;
         position += 1;
     }
     position
@@ -425,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn with_idle_lanes_nobody_waits() {
+    fn with_idle_lanes_no_request_waits() {
         let mut scene = scene();
         scene.arrive(0, Some(25_000));
         let decision = learned(&scene, 1_000.0, 25).decide(Nanos::ZERO, &scene.view());
@@ -461,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn heads_that_would_hold_everybody_in_small_batches_are_given_up() {
+    fn requests_that_would_force_small_batches_are_dropped() {
         let mut scene = scene();
         scene.load = 1.0;
         // Five that could only go in a batch of two, and forty behind them.
@@ -474,7 +476,7 @@ mod tests {
         scene.busy_until(12_000);
         let decision = learned(&scene, 2_000.0, 25).decide(Nanos::ZERO, &scene.view());
         let Some((skip, take, _)) = fired(decision) else { panic!("a lane is free") };
-        assert!(skip == 5 && take >= 13, "{skip} given up for {take}");
+        assert!(skip == 5 && take >= 13, "{skip} dropped for {take}");
     }
 
     #[test]

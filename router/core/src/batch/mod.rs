@@ -1,4 +1,4 @@
-//! Batching policies: when to fire a queue, how many rows to take, whom to give up. One file and one word each.
+//! Batching policies: when to fire a queue, how many rows to take, which requests to drop. Each is one file and one name.
 //!
 //! A policy looks and answers; the machine takes the requests, checks limits, and chooses the lane. A policy
 //! learns only in [`BatchPolicy::observe`] and is told its plan only in [`BatchPolicy::assign`].
@@ -21,12 +21,12 @@ pub use view::{PoolView, QueueView};
 /// A batch that a policy wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Proposal {
-    /// Requests at the head of the queue to give up, so that those after them can be answered.
+    /// Requests at the head of the queue to drop, so that those after them can be answered.
     pub skip: u32,
     /// At most this many rows; whole requests only, at least one.
     pub take: u32,
-    /// Whose turn it is when several queues want a lane: the smallest. A time in nanoseconds for all policies that
-    /// may share lanes with others.
+    /// Priority among queues that want the same lane: the smallest goes first. A time in nanoseconds for all policies
+    /// that may share lanes with others.
     pub rank: u64,
     /// For people.
     pub reason: StartReason,
@@ -52,7 +52,7 @@ pub struct Candidate {
     pub slo: Nanos,
     /// When the batch must start for its first request to be in time.
     pub last_start: Nanos,
-    /// The same of the batch that is left if that one is given up; `NEVER` if nothing is.
+    /// The last start of the remaining batch if that request is dropped; `NEVER` if none remains.
     pub last_start_of_rest: Nanos,
     pub(crate) queue: u32,
 }
@@ -68,7 +68,7 @@ pub struct Demand {
     pub short_lanes: f64,
 }
 
-/// Why a batch was started when it was, and with so many rows.
+/// Why a batch was started at that time with that many rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StartReason {
@@ -96,7 +96,7 @@ pub enum StartReason {
     PassedOver,
 }
 
-/// When a queued request is given up by the machine, without asking the policy.
+/// When the machine drops a queued request without asking the policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DropMode {
@@ -145,7 +145,7 @@ pub struct Session<'a> {
 /// A planning policy's answer for one model on one lane.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Assignment {
-    /// Where.
+    /// Lane that serves the model.
     pub lane: LaneId,
     /// Rows a second that it gets there.
     pub rate: f64,
@@ -160,7 +160,7 @@ pub struct BatchOptions {
     pub max_delay: Option<Nanos>,
     /// Batch sizes worth firing at once, ascending; for a planning policy, the one size to use instead of its plan's.
     pub preferred: Vec<u32>,
-    /// When hopeless requests are given up, where a policy leaves the choice.
+    /// When hopeless requests are dropped, for policies that support both modes.
     pub drop: Option<DropMode>,
 }
 
@@ -173,11 +173,10 @@ pub trait BatchPolicy: Sized {
     /// How often [`BatchPolicy::plan`] is asked, if it plans.
     const EPOCH: Option<Nanos> = None;
     /// How long before a lane is free the policy wants to hand over the next batch. A property of lanes
-    /// ([`LaneSpec::ahead`](crate::LaneSpec)), which whoever sets them up for one policy may take from here.
+    /// ([`LaneSpec::ahead`](crate::LaneSpec)), which the caller that configures lanes for one policy may copy.
     const AHEAD: Nanos = Nanos::ZERO;
 
-    /// Whether admission learns from requests that it let in and that were given up all the same, so that those after
-    /// them are refused at arrival.
+    /// Whether admission learns from admitted requests that were dropped later, and rejects similar ones at arrival.
     const LEARNS_WAIT: bool = false;
 
     /// How many of the queues that want a lane are put before [`BatchPolicy::choose`].
@@ -202,7 +201,7 @@ pub trait BatchPolicy: Sized {
         Demand::default()
     }
 
-    /// When queued requests are given up.
+    /// When queued requests are dropped.
     fn drop_mode(&self) -> DropMode {
         DropMode::Early
     }

@@ -4,13 +4,13 @@ use crate::{ConfigError, Nanos};
 /// Nanily's adaptive batch: as soon as a lane is free, the largest batch that the first request's remaining time
 /// allows, found by inverting the batch time.
 ///
-/// It believes that the batch time is known and that whatever waits should run at once. It never makes anybody wait
-/// and never lets the first request down for the others: the wrong choice near capacity, where idle lanes take up
+/// It believes that the batch time is known and that whatever waits should run at once. It never delays a request
+/// and never drops the first request for the others: the wrong choice near capacity, where idle lanes take up
 /// small batches that cost throughput, and under overload, where an old first request leaves time for a batch of
-/// one only, and the queue stays old for ever (metastable collapse). The formula, `B = clamp(floor((slack - v) / u),
+/// one only, and the queue stays old forever (metastable collapse). The formula, `B = clamp(floor((slack - v) / u),
 /// 1, queue)` for a time of `u B + v`, is (seen in notes on the paper); the fit is replaced by the cost model that
-/// all policies here share, inverted by search. That `B` is at least 1 says that a request which cannot be answered
-/// in time any more is run nevertheless, so requests are given up when they have expired (our reading). The
+/// all policies here share, inverted by search. `B` is at least 1, so a request that can no longer be answered in
+/// time still runs; we conclude that requests are dropped when they have expired (our reading). The
 /// autoscaler, which adds and removes instances, is not part of this. Where models share lanes, the earliest
 /// deadline goes first (ours).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,14 +7,14 @@ use crate::{ConfigError, LaneId, Nanos};
 use packing::Demand;
 
 /// Nexus: a plan says which models share a lane and in which batches (squishy bin packing, see [`packing`]); requests
-/// are dealt out to lanes by it as they come; each lane runs its models in turn, giving up heads so that the batch is
-/// as large as planned (early drop).
+/// are dealt out to lanes by it as they come; each lane runs its models in turn and drops the oldest requests so that the
+/// batch is as large as planned (early drop).
 ///
 /// It believes that rates hold for an epoch and that arrivals are nearly even. It is the wrong choice for bursts and
 /// for few requests a lane: a request waits for its own lane while others idle, since nothing is shared between
 /// lanes, and a plan made for even arrivals runs lanes so full that uneven ones miss. The packing, the choice of
 /// lanes by deficit round robin, the round of a lane and the sliding window of early drop are (seen) in the released
-/// code; that residues are packed in the order of occupancy is (preempted). With `drop_mode` as `expired` it is lazy:
+/// code; that residues are packed in the order of occupancy is (from memory). With `drop_mode` as `expired` it is lazy:
 /// the oldest request that a batch of its own is in time for sets the size (seen). A `preferred` size stands in for
 /// all planned ones, as with a statically configured backend there (seen).
 ///
@@ -33,8 +33,8 @@ pub struct Nexus {
     fixed: Option<u32>,
     /// By lane.
     assigned: Vec<Assigned>,
-    /// Whose turn it is for the next request.
-    turn: usize,
+    /// Position in `assigned` of the lane for the next request.
+    next: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -67,7 +67,7 @@ impl BatchPolicy for Nexus {
             }
         };
         let drop_mode = options.drop.unwrap_or(DropMode::Early);
-        Ok(Self { drop_mode, fixed, assigned: Vec::new(), turn: 0 })
+        Ok(Self { drop_mode, fixed, assigned: Vec::new(), next: 0 })
     }
 
     fn decide(&self, now: Nanos, queue: &QueueView<'_>) -> Decision {
@@ -90,7 +90,7 @@ impl BatchPolicy for Nexus {
                 Some(found) => found,
                 // Late on this lane only, which takes batches ahead: looked at again when it is free.
                 None if begins > now => return Decision::Wait(begins),
-                // What the machine has not given up although it will be late is wanted run.
+                // The machine drops late requests if it should; the remaining ones run although they are late.
                 None => (0, queue.head.rows),
             },
         };
@@ -157,7 +157,7 @@ impl BatchPolicy for Nexus {
             }
         };
         self.assigned = assignments.iter().map(assigned).collect();
-        self.turn = 0;
+        self.next = 0;
     }
 
     fn bind(&mut self) -> Option<LaneId> {
@@ -167,8 +167,8 @@ impl BatchPolicy for Nexus {
             }
         }
         for _ in 0..self.assigned.len() {
-            let position = self.turn;
-            self.turn = (self.turn + 1) % self.assigned.len();
+            let position = self.next;
+            self.next = (self.next + 1) % self.assigned.len();
             if let Some(assigned) = self.assigned.get_mut(position).filter(|assigned| assigned.deficit >= 1.0)
             {
                 assigned.deficit -= 1.0;
@@ -194,8 +194,8 @@ impl Nexus {
     }
 }
 
-/// Lazy drop: the oldest request that a batch of its own is in time for sets the size. How many requests to give up
-/// and rows to take; those late in any case run if they are all there is.
+/// Lazy drop: the oldest request that a batch of its own is in time for sets the size. Returns how many requests to
+/// drop and how many rows to take. Late requests run if there are no others.
 fn earliest(begins: Nanos, queue: &QueueView<'_>, target: u32) -> (u32, u32) {
     let mut rows_left = queue.rows;
     for (skip, waiting) in (0..).zip(queue.iter()) {
@@ -209,7 +209,7 @@ fn earliest(begins: Nanos, queue: &QueueView<'_>, target: u32) -> (u32, u32) {
 }
 
 /// Early drop: passes over heads that a batch of `target` rows would be late for, and over more for the smaller batch
-/// that is left when too few remain. How many requests to give up and rows to take.
+/// that is left when too few remain. Returns how many requests to drop and how many rows to take.
 fn window(begins: Nanos, queue: &QueueView<'_>, target: u32) -> Option<(u32, u32)> {
     let (mut rows_left, mut take) = (queue.rows, target);
     let mut done = begins.after(queue.time(take));

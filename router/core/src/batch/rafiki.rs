@@ -10,14 +10,14 @@ const MARGIN: u64 = 10;
 /// as late as the first request's deadline allows with a margin of a tenth of the objective.
 ///
 /// It believes that a batch of the largest size is worth any wait within the objective and that there is one lane
-/// with nobody else on it: it starts a batch so late that any wait for a lane makes it miss. It is the wrong choice
+/// that no other model uses: it starts a batch so late that any wait for a lane makes it miss. It is the wrong choice
 /// where lanes are shared, where the rate is low (every request is answered at nine tenths of its objective,
 /// however idle the lanes), and where sizes between 16, 32, 48 and 64 would pay. The whole rule, its sizes and the
-/// margin are (preempted); no released code has it, and Rafiki's choice among several models by reinforcement
+/// margin are (from memory); no released code has it, and Rafiki's choice among several models by reinforcement
 /// learning is left out. Measured batch times are replaced by the cost model that all policies here share. A model
 /// whose largest batch is below 16 has that one size; requests without a deadline and models whose times are not
-/// known yet are not made to wait (ours). Where models share lanes, whoever waits longest goes first (ours).
-/// Requests are given up when they have expired.
+/// known yet are not made to wait (ours). Where models share lanes, the oldest request goes first (ours).
+/// Requests are dropped when they have expired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rafiki;
 
@@ -64,7 +64,7 @@ mod tests {
         }
     }
 
-    /// One row takes 11 ms, 16 take 26, 64 take 74; so many requests, due 100 ms after they came at the origin.
+    /// One row takes 11 ms, 16 take 26, 64 take 74; `requests` requests that arrived at time zero and are due 100 ms later.
     fn waiting(requests: u32) -> Scene {
         let mut scene = Scene::new(&[(1, 11_000), (16, 26_000), (64, 74_000)]);
         scene.max_batch = 100;
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_ever() {
+    fn no_request_waits_forever() {
         assert_eq!(taken(0, Scene::new(&[(1, 11_000)]).crowd(3)), Ok((3, StartReason::LaneFree)));
         assert_eq!(taken(0, Scene::new(&[]).arrive(0, Some(100_000))), Ok((1, StartReason::LaneFree)));
     }

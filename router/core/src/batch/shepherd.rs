@@ -12,11 +12,11 @@ const PREEMPTION: u32 = 303;
 /// cheap. It is the wrong choice for models of unlike cost: many requests that are cheap in sum push out a few that
 /// are not, and the work of a preempted batch is lost. Like all that start eagerly it forms small batches near
 /// capacity and lets an old first request hold the batch small under overload. The rule is (seen in a simulator that
-/// re-implements it); that 3.03 minimises the competitive ratio, at 12.62, is (preempted). The measure is rows, not
+/// re-implements it); that 3.03 minimises the competitive ratio, at 12.62, is (from memory). The measure is rows, not
 /// requests (ours). A lane may refuse to give a batch back: one that has no preemption finishes it. Planning which
-/// models share which lanes (Herd) is left to whoever sets the lanes up: every model of a pool runs on all of its
+/// models share which lanes (Herd) is left to the caller that configures the lanes: every model of a pool runs on all of its
 /// lanes, as inside a Shepherd group. Estimates come from the cost model that all policies here share, and requests
-/// are given up as soon as they cannot be answered in time.
+/// are dropped as soon as they cannot be answered in time.
 ///
 /// Its ranks are sizes and not times: where it shares lanes with models of another policy, theirs are meaningless
 /// next to each other.

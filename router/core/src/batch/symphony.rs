@@ -9,12 +9,12 @@ use crate::{ConfigError, Nanos};
 /// the one that closes first. It believes that a batch time is known to the fraction of a millisecond and that a lane
 /// will be free when the window opens. It is the wrong choice when times vary, since each batch that starts in its
 /// window ends at its first deadline, a little more time misses it; near capacity, when windows of several models
-/// open together and all but one of them pass; and under overload, where without giving heads up the first request
-/// holds the batch small and the queue stays old for ever (metastable collapse). That batches are deferred, and that
-/// all lanes are matched centrally, is (seen in the abstract); the formulas are (preempted), consistent with a public
+/// open together and all but one of them pass; and under overload, where without dropping requests the first one
+/// holds the batch small and the queue stays old forever (metastable collapse). That batches are deferred, and that
+/// all lanes are matched centrally, is (seen in the abstract); the formulas are (from memory), consistent with a public
 /// re-implementation; there is no public code. Of the two ways out of a window that passed while no lane was
-/// free, dropping the oldest request or a smaller batch, this takes the second: only hopeless requests are given up. Estimates come from the cost model that all policies here
-/// share, on the cautious side: two deviations above the mean are the margin for noise (ours). Sub-clusters and the
+/// free, dropping the oldest request or starting a smaller batch, this takes the second: only hopeless
+/// requests are dropped. Estimates come from the cost model that all policies here share, on the cautious side: two deviations above the mean are the margin for noise (ours). Sub-clusters and the
 /// autoscaler are left out. Requests without a deadline, and models whose times are not known yet, start at once
 /// (ours).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_ever() {
+    fn no_request_waits_forever() {
         assert_eq!(decided(0, Scene::new(&[(1, 3_000)]).crowd(2)).unwrap().take, 2);
         assert_eq!(decided(0, Scene::new(&[]).arrive(0, Some(20_000))).unwrap().take, 1);
     }

@@ -7,13 +7,13 @@ use crate::{ConfigError, Nanos};
 ///
 /// It believes that a bigger batch is always the better batch and that a fixed wait buys enough company to pay for
 /// itself. It is the wrong choice where a batch takes as long as its requests one by one (compute-bound models on
-/// CPU cores), where the rate changes (at low rates every request pays the delay for nothing), and under overload:
+/// CPU cores), where the rate changes (at low rates every request is delayed without a larger batch), and under overload:
 /// it knows no deadline but the queue policy's timeout, which is the request's deadline here, and starts batches
 /// that end too late. Algorithm (seen) in the released code; its idle poll of 500 ms is left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Triton {
     max_delay: Nanos,
-    /// Ascending.
+    /// In ascending order.
     preferred: Vec<u32>,
 }
 
@@ -36,14 +36,14 @@ impl BatchPolicy for Triton {
         let rows = queue.rows.min(queue.max_batch);
         let fire = |take, reason| Decision::Fire(Proposal { skip: 0, take, rank: queue.oldest_arrival.0, reason });
         let largest = self.preferred.last().copied().unwrap_or(queue.max_batch).min(queue.max_batch);
-        let patience_ends = queue.oldest_arrival.after(self.max_delay);
+        let delay_ends = queue.oldest_arrival.after(self.max_delay);
         let preferred = self.preferred.iter().rev().find(|&&size| size <= rows).copied();
         match preferred {
-            Some(take) if patience_ends > now => fire(take, StartReason::PreferredSize),
+            Some(take) if delay_ends > now => fire(take, StartReason::PreferredSize),
             _ if rows >= largest => fire(rows, StartReason::Full),
             _ if self.max_delay == Nanos::ZERO => fire(rows, StartReason::LaneFree),
-            _ if patience_ends <= now => fire(rows, StartReason::DelayOver),
-            _ => Decision::Wait(patience_ends),
+            _ if delay_ends <= now => fire(rows, StartReason::DelayOver),
+            _ => Decision::Wait(delay_ends),
         }
     }
 

@@ -86,7 +86,7 @@ impl QueueView<'_> {
         u32::try_from(self.waiting.len()).unwrap_or(u32::MAX)
     }
 
-    /// Never.
+    /// Always false.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
@@ -139,13 +139,13 @@ impl QueueView<'_> {
         }
     }
 
-    /// When a batch of so many rows must start for `deadline` to be met, the origin if it is too late for that.
+    /// When a batch of `rows` rows must start to meet `deadline`; zero if that is no longer possible.
     pub fn latest_start(&self, deadline: Nanos, rows: u32) -> Nanos {
         if deadline == Nanos::NEVER { deadline } else { deadline.before(self.time(rows)) }
     }
 }
 
-/// A queue made up for a policy's own tests.
+/// A synthetic queue for the tests of a policy.
 #[cfg(test)]
 pub(crate) struct Scene {
     pub cost: CostModel,
@@ -165,7 +165,7 @@ pub(crate) struct Scene {
 
 #[cfg(test)]
 impl Scene {
-    /// Batches of `rows` take so many microseconds; one free lane, nothing waiting.
+    /// One free lane and no requests. `points` are (rows, microseconds) of a batch.
     pub(crate) fn new(points: &[(u32, u64)]) -> Self {
         let point = |&(rows, micros): &(u32, u64)| crate::ProfilePoint {
             rows,
@@ -204,7 +204,7 @@ impl Scene {
         self
     }
 
-    /// So many requests without deadlines.
+    /// Adds `requests` requests without deadlines.
     pub(crate) fn crowd(&mut self, requests: u32) -> &mut Self {
         (0..requests).for_each(|_| {
             self.arrive(0, None);

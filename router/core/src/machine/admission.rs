@@ -10,8 +10,8 @@ use crate::records::Decided;
 use crate::request::{NIL, Request, Stage};
 use crate::{Class, Nanos, RequestId, Tenant};
 
-/// So many batches of the policy's usual size are kept waiting whatever their wait_forecast: what the policy may choose from,
-/// without which batches get smaller.
+/// Batches of the policy's usual size that may wait whatever their forecast. The policy chooses from them; with fewer,
+/// batches get smaller.
 const SOON: f64 = 3.0;
 /// A model is overloaded that is sent more than its lanes can answer at their best, and wholly from this much more on.
 const OVERLOAD: f64 = 0.1;
@@ -131,12 +131,12 @@ impl Router {
 
     /// When this request would be answered if everything went as well as it can: the lane that is free first,
     /// and those before it in its queue served at the best measured rate. Work of other queues is left out, so
-    /// what is refused here is hopeless. The origin for policies that give up only what has expired.
+    /// what is rejected here is hopeless. Zero for policies that drop only expired requests.
     ///
-    /// And whether the model is overloaded, and so many are before it that how long it waits depends on how they fare:
-    /// only then the wait is taken to be as much longer than the shortest as experience says. Somebody must be refused
-    /// there, so caution costs no answer. Elsewhere it would: a queue that a stall or a burst left may still drain in
-    /// time.
+    /// The flag says whether the model is overloaded and enough requests wait before this one to determine its wait.
+    /// Only then is the learned factor between the shortest and the real wait applied. Some request must be rejected in
+    /// that state, so caution costs no answer. In other states it would: a queue left by a stall or a burst may still
+    /// drain in time.
     fn earliest_end(&self, arrival: &Arrival, wanted_by: Nanos) -> (Nanos, bool) {
         let Some(model) = self.model(arrival.model) else { return (Nanos::ZERO, false) };
         let Some(pool) = self.pools.get(model.pool) else { return (Nanos::ZERO, false) };
@@ -164,8 +164,8 @@ impl Router {
         (start.after(wait).after(least_time(model, pool, arrival.rows, row_bytes)), behind)
     }
 
-    /// By how much the model is sent more than so many lanes answer at `row_time` nanoseconds a row: 0 for not at all,
-    /// 1 for wholly.
+    /// How far the offered load exceeds what `lanes` lanes answer at `row_time` nanoseconds a row, from 0 (not
+    /// overloaded) to 1.
     fn overload(&self, model: &Model, row_time: u64, lanes: u32) -> f64 {
         let load = model.rate.per_second(self.now) * row_time as f64 / 1e9 / f64::from(lanes);
         ((load - 1.0) / OVERLOAD).clamp(0.0, 1.0)
@@ -215,9 +215,8 @@ impl Router {
 }
 
 impl Router {
-    /// The first moment at which a request that waits for a pool's lanes is given up: none of them, free then, would be
-    /// in time.
-    pub(super) fn given_up_from(&self, model: &Model, pool: u32, request: &Request) -> Nanos {
+    /// When a request that waits for a pool's lanes is dropped: from then on no free lane would be in time.
+    pub(super) fn drop_time(&self, model: &Model, pool: u32, request: &Request) -> Nanos {
         if request.deadline == Nanos::NEVER || request.probe || model.policy.drop_mode() == DropMode::Lazy {
             return request.deadline;
         }

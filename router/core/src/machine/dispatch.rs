@@ -12,7 +12,7 @@ use crate::records::{Decided, LaneChoice};
 use crate::request::Stage;
 use crate::{LaneClass, ModelId, Nanos};
 
-/// Recalls that one request may suffer.
+/// Preemptions that one request may suffer.
 const MAX_RETURNS: u8 = 3;
 
 impl Router {
@@ -31,24 +31,24 @@ impl Router {
         }
     }
 
-    /// Lanes whose models take turns come last: the others may run anything, so they take what is most urgent.
+    /// Lanes with a cycle come last: the others may run anything, so they take what is most urgent.
     fn most_urgent_match(&self) -> Option<Match> {
         let noted = self.noted.iter().filter_map(|&pool| self.first_match(self.pools.get(pool)?));
         match noted.min() {
-            Some((_, queue, lane)) => Some(Match { queue, lane, turn: None }),
-            None if self.cycles > 0 => self.turn_match(),
+            Some((_, queue, lane)) => Some(Match { queue, lane, slot: None }),
+            None if self.cycles > 0 => self.cycle_match(),
             None => None,
         }
     }
 
-    /// Starts the batch of a ready queue, if its policy still wants one now and its turn has not passed to another.
+    /// Starts the batch of a ready queue, if its policy still wants one now and no other queue has become more urgent.
     fn fire(&mut self, found: Match, effects: &mut Effects) {
         let queue_slot = found.queue;
         let Some(queue) = self.queues.get(queue_slot) else { return };
         let (key, before) = (queue.key, queue.ready);
         let lane_class = self.lane_class_of(found.lane);
-        let proposal = match found.turn {
-            Some(turn) => self.shot_within(queue, turn.rows, lane_class),
+        let proposal = match found.slot {
+            Some(slot) => self.shot_within(queue, slot.rows, lane_class),
             None => match self.decide_within(queue, u32::MAX, lane_class) {
                 Some(Decision::Fire(proposal)) => Some(proposal),
                 // It is filed as ready for another lane class, and would be again.
@@ -70,7 +70,7 @@ impl Router {
                 return;
             }
         }
-        let chosen = match found.turn {
+        let chosen = match found.slot {
             Some(_) => None,
             None => self.chosen((queue_slot, proposal), (key, lane_class), &urgency),
         };
@@ -124,8 +124,8 @@ impl Router {
                 let time = cost.cautious(rows, queue.row_bytes());
                 queue.waiting.get(nth).map_or(Nanos::NEVER, |first| first.deadline.before(time))
             };
-            let given_up = queue.waiting.iter().take(skip + 1).map(|waiting| waiting.rows).sum();
-            let rest = queue.rows.saturating_sub(given_up).min(proposal.take);
+            let dropped = queue.waiting.iter().take(skip + 1).map(|waiting| waiting.rows).sum();
+            let rest = queue.rows.saturating_sub(dropped).min(proposal.take);
             candidates.push(Candidate {
                 proposal,
                 time,
@@ -143,7 +143,7 @@ impl Router {
         candidates.get(choice).map(|candidate| (candidate.queue, candidate.proposal))
     }
 
-    /// Gives up the requests that the policy skips, all but the last one at most.
+    /// Drops the requests that the policy skips, at most all but the last one.
     fn shed(&mut self, queue_slot: u32, proposal: &Proposal, effects: &mut Effects) -> u32 {
         let mut shed = 0;
         while shed < proposal.skip {
@@ -222,7 +222,7 @@ impl Router {
 
     fn dispatch(
         &mut self,
-        Match { queue: queue_slot, lane: lane_id, turn }: Match,
+        Match { queue: queue_slot, lane: lane_id, slot: cycle_slot }: Match,
         (model_id, rows, row_bytes): (ModelId, u32, u64),
         (proposal, shed): (Proposal, u32),
         effects: &mut Effects,
@@ -254,8 +254,8 @@ impl Router {
         }
         if let Some(lane) = self.lane_mut(lane_id) {
             lane.holding.push(slot);
-            if let Some((round, turn)) = lane.round.as_mut().zip(turn) {
-                round.started(turn, begins);
+            if let Some((round, cycle_slot)) = lane.round.as_mut().zip(cycle_slot) {
+                round.started(cycle_slot, begins);
             }
         }
         self.settle_lane(lane_id);
@@ -276,8 +276,8 @@ impl Router {
                 batch: id,
                 model: model_id,
                 lane: lane_id,
-                chosen: match turn {
-                    Some(_) => LaneChoice::Turn,
+                chosen: match cycle_slot {
+                    Some(_) => LaneChoice::Cycle,
                     None if only => LaneChoice::Only,
                     None => LaneChoice::SmallestFree,
                 },
@@ -302,12 +302,12 @@ impl Router {
             return;
         }
         let Some(Decision::Fire(proposal)) = self.decide(queue) else { return };
-        // Where models take turns, a lane given back early would not be this one's.
-        let lanes = pool.ends.iter().filter(|end| !pool.turns.contains(end.lane));
+        // A lane with a cycle that is freed early would run another model.
+        let lanes = pool.ends.iter().filter(|end| !pool.cycled.contains(end.lane));
         let running = lanes.filter_map(|end| self.lane(end.lane)).flat_map(|lane| &lane.holding);
         let running = running.filter_map(|&slot| Some((slot, self.batches.at(slot)?)));
         let own = queue.ready.map(|(class, priority, ..)| (class, priority));
-        // One recall at a time: until it is answered nobody knows what the lane will run next.
+        // One preemption at a time: what the lane runs next is unknown until it answers.
         let mut smallest: Option<(u32, u32)> = None;
         for (slot, batch) in running {
             if batch.preempted {

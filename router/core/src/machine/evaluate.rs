@@ -17,7 +17,7 @@ const PROBE_EVERY: u32 = 16;
 const DEFERRED_ASKED: usize = 32;
 
 impl Router {
-    /// Looks again at queues that changed in this turn or whose time has come.
+    /// Evaluates queues that changed during this event or that are due.
     pub(super) fn evaluate_due(&mut self, effects: &mut Effects) {
         if self.drain_until.is_some_and(|until| until <= self.now) {
             self.refuse_all_queued(effects);
@@ -43,7 +43,7 @@ impl Router {
 
     /// Drops what is hopeless, asks the policy, and files the queue under ready or under a time.
     fn evaluate(&mut self, slot: u32, effects: &mut Effects) {
-        self.give_up(slot, effects);
+        self.drop_hopeless(slot, effects);
         let Some(queue) = self.queues.get(slot) else { return };
         if queue.is_empty() {
             self.close_queue(slot, effects);
@@ -52,7 +52,7 @@ impl Router {
         let Some((head, model)) = self.head_of(queue) else { return };
         let Some(request) = self.requests.at(head.slot) else { return };
         let pool = queue.key.pool;
-        let mut evaluate_at = self.given_up_from(model, pool, request).min(self.promotion(queue, &head));
+        let mut evaluate_at = self.drop_time(model, pool, request).min(self.promotion(queue, &head));
         let ready = match self.decide(queue) {
             Some(Decision::Fire(proposal)) => Some(self.urgency(queue, &head, &proposal)),
             Some(Decision::Wait(until)) => {
@@ -85,7 +85,7 @@ impl Router {
         self.decide_within(queue, u32::MAX, self.next_lane_class(queue))
     }
 
-    /// The same where a batch may have so many rows only, on a lane of a lane_class.
+    /// The decision if a batch is limited to `rows` rows on a lane of `lane_class`.
     pub(super) fn decide_within(&self, queue: &Queue, rows: u32, lane_class: LaneClass) -> Option<Decision> {
         let (head, model) = self.head_of(queue)?;
         match self.first_in_time_on(queue, lane_class) {
@@ -164,8 +164,8 @@ impl Router {
         let oldest = queue.oldest().and_then(|slot| self.requests.at(slot));
         let (class, priority) =
             oldest.map_or((queue.key.class, Priority::Deadline), |oldest| self.priority(oldest));
-        let patient_until = head.arrived.after(self.config.best_effort_max_wait);
-        let rank = if queue.key.deadlines { proposal.rank } else { patient_until.0 };
+        let wait_until = head.arrived.after(self.config.best_effort_max_wait);
+        let rank = if queue.key.deadlines { proposal.rank } else { wait_until.0 };
         (class, priority, rank, head.sequence)
     }
 
@@ -188,18 +188,18 @@ impl Router {
 
     /// When waiting alone makes a queue more urgent.
     fn promotion(&self, queue: &Queue, head: &Waiting) -> Nanos {
-        let patience = match head.deadline {
+        let promotion = match head.deadline {
             Nanos::NEVER => Some(head.arrived.after(self.config.best_effort_max_wait)),
             _ => None,
         };
         let starved = queue.oldest();
         let starved = starved.and_then(|slot| self.requests.at(slot));
         let starved = starved.map(|oldest| oldest.arrived.after(self.config.starvation));
-        let ahead = [patience, starved].into_iter().flatten().filter(|&at| at > self.now);
+        let ahead = [promotion, starved].into_iter().flatten().filter(|&at| at > self.now);
         ahead.min().unwrap_or(Nanos::NEVER)
     }
 
-    fn give_up(&mut self, slot: u32, effects: &mut Effects) {
+    fn drop_hopeless(&mut self, slot: u32, effects: &mut Effects) {
         while let Some(head) = self.queues.get(slot).and_then(Queue::head).map(|head| head.slot) {
             let Some(request) = self.requests.at(head) else { return };
             let (id, model_id) = (request.id, request.model);
@@ -209,7 +209,7 @@ impl Router {
                 continue;
             }
             let Some(pool) = self.queues.get(slot).map(|queue| queue.key.pool) else { return };
-            let from = self.model(model_id).map(|model| self.given_up_from(model, pool, request));
+            let from = self.model(model_id).map(|model| self.drop_time(model, pool, request));
             let late = from.is_some_and(|from| from <= self.now);
             if !late || self.spare_as_probe(head, model_id) {
                 return;
@@ -237,7 +237,7 @@ impl Router {
         self.timers.remove(slot, &mut self.timer_positions);
         let Some(model_id) = self.queues.get(slot).map(|queue| queue.key.model) else { return };
         let Some(model) = self.model_mut(model_id) else { return };
-        // A queue may be noted as changed twice in a turn; only the first look finds it open.
+        // A queue may be listed twice for one event; only the first evaluation finds it open.
         if let Some(position) = model.queues.iter().position(|(_, open)| *open == slot) {
             model.queues.swap_remove(position);
             self.queues.close(slot);

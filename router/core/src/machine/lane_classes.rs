@@ -11,13 +11,13 @@ impl Router {
         self.lane(lane).map(|lane| lane.lane_class).unwrap_or_default()
     }
 
-    /// A ready queue and the lane for it, if there are both. Lanes whose models take turns are matched otherwise.
+    /// A ready queue and the lane for it, if there are both. Lanes with a cycle are matched by `cycle_match`.
     pub(super) fn first_match(&self, pool: &Pool) -> Option<(Urgency, u32, LaneId)> {
         if pool.only_lane_class().is_some() {
             return pool.first_match();
         }
         let (urgency, slot) = pool.ready.first()?;
-        let lane = self.fastest(self.queues.get(slot)?, pool).filter(|&lane| !pool.turns.contains(lane))?;
+        let lane = self.fastest(self.queues.get(slot)?, pool).filter(|&lane| !pool.cycled.contains(lane))?;
         Some((urgency, slot, lane))
     }
 
@@ -42,8 +42,8 @@ impl Router {
         self.fastest(self.queues.get(slot)?, pool).is_none().then_some((id, slot))
     }
 
-    /// The free lane on which the next batch of a queue would be done first: of those whose models take no turns, if one
-    /// is in time.
+    /// The free lane on which the next batch of a queue would end first. Lanes without a cycle are preferred if one of
+    /// them is in time.
     fn fastest(&self, queue: &Queue, pool: &Pool) -> Option<LaneId> {
         let (head, model) = self.head_of(queue)?;
         let time = |lane_class| {
@@ -52,7 +52,7 @@ impl Router {
         let lanes = pool.free.iter().map(|lane| (lane, self.lane_class_of(lane)));
         let in_time = lanes.filter(|&(_, lane_class)| self.first_in_time_on(queue, lane_class).is_some());
         let order =
-            |&(lane, lane_class): &(LaneId, LaneClass)| (pool.turns.contains(lane), time(lane_class), lane);
+            |&(lane, lane_class): &(LaneId, LaneClass)| (pool.cycled.contains(lane), time(lane_class), lane);
         in_time.min_by_key(order).map(|(lane, _)| lane)
     }
 

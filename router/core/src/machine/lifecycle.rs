@@ -87,12 +87,12 @@ impl Router {
         let now = self.now;
         let Some(entry) = self.lane_mut(lane) else { return };
         entry.pools.push(pool_id);
-        let (end, takes_turns, lane_class) = (entry.end, entry.round.is_some(), entry.lane_class);
+        let (end, has_cycle, lane_class) = (entry.end, entry.round.is_some(), entry.lane_class);
         if let Some(pool) = self.pools.get_mut(pool_id) {
             pool.load.was(now, pool.busy_share());
             pool.joined(lane, lane_class);
-            if takes_turns {
-                pool.turns.insert(lane);
+            if has_cycle {
+                pool.cycled.insert(lane);
             }
             pool.lane_is(now, lane, None, end);
         }
@@ -125,7 +125,7 @@ impl Router {
         self.plan_soon();
     }
 
-    /// A lane that is new, at rest or in no pool for the moment takes part, once those that it comes after are empty.
+    /// Adds a lane that is new, idle or currently in no pool. It gets work when the lanes that it follows are empty.
     pub(super) fn bring_up(&mut self, spec: &LaneSpec, after: &[LaneId]) {
         let index = spec.lane.0 as usize;
         if index >= self.lanes.len() {
@@ -148,7 +148,7 @@ impl Router {
         for pool in pools {
             self.join(spec.lane, pool);
             self.pool_changed(pool);
-            if self.pools.get(pool).is_some_and(|pool| !pool.turns.is_empty()) {
+            if self.pools.get(pool).is_some_and(|pool| !pool.cycled.is_empty()) {
                 self.size_batches(pool);
             }
         }
@@ -162,10 +162,10 @@ impl Router {
         let (pools, end, lane_class) = (std::mem::take(&mut lane.pools), lane.end.take(), lane.lane_class);
         for pool_id in pools {
             let Some(pool) = self.pools.get_mut(pool_id) else { continue };
-            let took_turns = !pool.turns.is_empty();
+            let had_cycles = !pool.cycled.is_empty();
             pool.forget(now, (id, lane_class), end);
             self.pool_changed(pool_id);
-            if took_turns {
+            if had_cycles {
                 self.size_batches(pool_id);
             }
         }
@@ -206,7 +206,7 @@ impl Router {
         self.retire_if_done(model, effects);
     }
 
-    /// Moves requests that were bound to a lane that is gone to others, and forgets the lane's own pool.
+    /// Moves requests that were bound to a removed lane to other lanes, and removes the lane's own pool.
     fn unbind(&mut self, own: u32, effects: &mut Effects) {
         let bound = |&(_, queue): &(u32, &Queue)| queue.key.pool == own;
         let slots: Vec<u32> = self.queues.iter().filter(bound).flat_map(|(_, queue)| queue.slots()).collect();

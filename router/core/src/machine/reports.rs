@@ -40,8 +40,8 @@ impl Router {
         self.idle_if_empty(lane, effects);
     }
 
-    /// The requests of a batch that was not run wait again; the queues are full to their bounds at most as before,
-    /// so nobody is refused for it.
+    /// The requests of a batch that did not run wait again. Queues do not exceed their bounds, because these requests
+    /// were counted before, so none is rejected.
     pub(super) fn batch_returned(&mut self, id: BatchId, effects: &mut Effects) {
         let Some(slot) = self.batches.slot_of(id) else { return };
         let Some((lane, model, _)) = self.take_off_lane(slot) else { return };
@@ -60,8 +60,8 @@ impl Router {
         self.idle_if_empty(lane, effects);
     }
 
-    /// What ran a batch is gone. One of its requests may have brought that about, and only running each alone tells
-    /// which; one that was there twice is not run a third time.
+    /// The lane that ran a batch failed. One of the requests may have caused it, and only running each alone tells
+    /// which. A request that was present at two failures is not run a third time.
     pub(super) fn batch_lost(&mut self, slot: u32, effects: &mut Effects) {
         let Some(model) = self.no_longer_in_flight(slot) else { return };
         let mut position = 0;
@@ -94,7 +94,7 @@ impl Router {
         Some(id)
     }
 
-    /// A request of a batch that gave no results waits again, unless its model has lost its last lane meanwhile.
+    /// A request of a batch without results waits again, unless its model has no lane left.
     fn wait_again(&mut self, slot: u32, without_lane: Reason, effects: &mut Effects) {
         let Some((id, model)) = self.requests.at(slot).map(|request| (request.id, request.model)) else {
             return;
@@ -164,7 +164,7 @@ impl Router {
         }
     }
 
-    /// Models that have fallen silent need no lanes and hold nobody to their objective any more.
+    /// Models without recent requests need no lanes, and their objective no longer affects other models.
     pub(super) fn forget_silent(&mut self) {
         if self.silent_at > self.now {
             return;
@@ -204,14 +204,14 @@ impl Router {
         let now = self.now;
         let Some(lane) = self.lane(id).filter(|lane| lane.is_active()) else { return };
         let last = lane.holding.last().and_then(|&slot| self.batches.at(slot));
-        let room = lane.holding.len() < lane.depth as usize;
+        let has_space = lane.holding.len() < lane.depth as usize;
         let own_end = last.map(|batch| batch.expected_end);
         let (end, evaluate_at) = match (self.lease_end(lane), own_end) {
             (Some(lease), own) => (Some(own.map_or(lease, |own| own.max(lease))), None),
             (None, None) => (None, None),
             (None, Some(end)) => {
                 let from = end.before(lane.ahead);
-                if room && from <= now { (None, None) } else { (Some(end), room.then_some(from)) }
+                if has_space && from <= now { (None, None) } else { (Some(end), has_space.then_some(from)) }
             }
         };
         match evaluate_at {

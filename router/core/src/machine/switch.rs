@@ -27,7 +27,7 @@ impl Router {
         for change in &switch.models {
             self.move_model(change);
         }
-        self.bring_bound_home();
+        self.return_unbound_queues();
         for &lane in &switch.drain {
             if let Some(own) = self.lane_mut(lane).and_then(|lane| lane.own_pool.take()) {
                 self.remove_pool(own);
@@ -199,19 +199,19 @@ impl Router {
     }
 
     /// Requests bound to a lane that rests, or that does not run their model any more, may run on any that does.
-    fn bring_bound_home(&mut self) {
+    fn return_unbound_queues(&mut self) {
         for index in 0..self.models.len() {
             let id = ModelId(u32::try_from(index).unwrap_or(u32::MAX));
-            let Some(home) = self.model(id).map(|model| model.pool) else { continue };
+            let Some(own_pool) = self.model(id).map(|model| model.pool) else { continue };
             let Some(model) = self.model(id) else { continue };
             let lost = |pool: u32| {
                 let lane = self.pools.get(pool).and_then(|pool| pool.up.first());
-                pool != home && !lane.is_some_and(|lane| self.runs_on(home, lane))
+                pool != own_pool && !lane.is_some_and(|lane| self.runs_on(own_pool, lane))
             };
             let lost: BTreeSet<u32> =
                 model.queues.iter().map(|(key, _)| key.pool).filter(|&pool| lost(pool)).collect();
             if !lost.is_empty() {
-                self.move_queues(id, |pool| lost.contains(&pool), home);
+                self.move_queues(id, |pool| lost.contains(&pool), own_pool);
             }
         }
     }

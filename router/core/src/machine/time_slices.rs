@@ -1,7 +1,7 @@
-//! Lanes whose models take turns.
+//! Lanes with a cycle: each model runs in its time slice.
 
 use crate::batch::{Decision, Proposal};
-use crate::cycle::Turn;
+use crate::cycle::SlotBatch;
 use crate::lane::Lane;
 use crate::machine::Router;
 use crate::queue::{Queue, Urgency};
@@ -12,35 +12,35 @@ use crate::{LaneClass, LaneId, ModelId, Nanos};
 pub(super) struct Match {
     pub queue: u32,
     pub lane: LaneId,
-    /// In which slot of the lane's cycle, if it has one and that has a slot for the model.
-    pub turn: Option<Turn>,
+    /// The slot of the lane's cycle. `None` if the lane has no cycle, or the cycle has no slot for the model.
+    pub slot: Option<SlotBatch>,
 }
 
 impl Router {
-    /// The first lane that is free, whose models take turns, and that may run something.
-    pub(super) fn turn_match(&self) -> Option<Match> {
+    /// The first free lane with a cycle that may run something.
+    pub(super) fn cycle_match(&self) -> Option<Match> {
         let pools = self.noted.iter().filter_map(|&pool| self.pools.get(pool));
         let pools = pools.filter(|pool| pool.ready.first().is_some());
-        let free = pools.flat_map(|pool| pool.turns.iter().filter(|&lane| pool.free.contains(lane)));
-        free.filter_map(|lane| self.whose_turn(lane)).min_by_key(|found| found.lane)
+        let free = pools.flat_map(|pool| pool.cycled.iter().filter(|&lane| pool.free.contains(lane)));
+        free.filter_map(|lane| self.next_on_cycle(lane)).min_by_key(|found| found.lane)
     }
 
-    fn whose_turn(&self, id: LaneId) -> Option<Match> {
+    fn next_on_cycle(&self, id: LaneId) -> Option<Match> {
         let lane = self.lane(id)?;
         let round = lane.round.as_ref()?;
         let ready = |model: ModelId| self.most_urgent_of(model, lane);
-        let turn = round.turn(
+        let next = round.next_slot(
             self.begins_on(id),
             |slot| ready(slot.model),
             |slot, &queue| self.time_within(queue, slot.rows, lane.lane_class),
         );
-        if let Some((turn, queue)) = turn {
-            return Some(Match { queue, lane: id, turn: Some(turn) });
+        if let Some((slot, queue)) = next {
+            return Some(Match { queue, lane: id, slot: Some(slot) });
         }
-        // No slot's model is ready, so whatever is has none.
+        // No model with a slot is ready, so every ready queue belongs to a model without one.
         let first = lane.pools.iter().filter_map(|&pool| self.pools.get(pool)?.ready.first());
         let first = first.filter(|&(_, queue)| self.is_in_time_on(queue, lane.lane_class)).min();
-        first.map(|(_, queue)| Match { queue, lane: id, turn: None })
+        first.map(|(_, queue)| Match { queue, lane: id, slot: None })
     }
 
     fn most_urgent_of(&self, model: ModelId, lane: &Lane) -> Option<u32> {
@@ -50,7 +50,7 @@ impl Router {
         ready.min().map(|(_, slot): (Urgency, u32)| slot)
     }
 
-    /// Time that the next batch of a queue should take if it may have so many rows.
+    /// Time that the next batch of a queue should take if it may have `rows` rows.
     fn time_within(&self, queue: u32, rows: u32, lane_class: LaneClass) -> Nanos {
         let Some(queue) = self.queues.get(queue) else { return Nanos::ZERO };
         let Some(model) = self.model(queue.key.model) else { return Nanos::ZERO };
@@ -60,12 +60,12 @@ impl Router {
         model.costs.on(lane_class).expected(take, queue.row_bytes()).unwrap_or_default()
     }
 
-    /// What the policy would start if a batch may have so many rows.
+    /// What the policy would start if a batch may have `rows` rows.
     pub(super) fn shot_within(&self, queue: &Queue, rows: u32, lane_class: LaneClass) -> Option<Proposal> {
         let limited = |proposal: Proposal| Proposal { take: proposal.take.min(rows), ..proposal };
         match self.decide_within(queue, rows, lane_class) {
             Some(Decision::Fire(proposal)) => Some(limited(proposal)),
-            // It is filed as ready by what it may start elsewhere, and would be again.
+            // The queue is ready because of another lane class, and would become ready again.
             _ => match self.decide(queue) {
                 Some(Decision::Fire(proposal)) => self.in_time_within(queue, limited(proposal), lane_class),
                 _ => None,
@@ -80,7 +80,7 @@ impl Router {
         for (model_id, model) in (0..).map(ModelId).zip(&mut self.models) {
             let Some(model) = model.as_mut().filter(|model| model.pool == id) else { continue };
             model.largest = model.max_batch;
-            if !pool.turns.is_empty() {
+            if !pool.cycled.is_empty() {
                 let cycle = |lane: LaneId| lanes.get(lane.0 as usize)?.as_ref()?.round.as_ref();
                 let rows = |lane| cycle(lane).and_then(|round| round.cycle.rows_of(model_id));
                 let rows = pool.up.iter().map(|lane| rows(lane).unwrap_or(model.max_batch));

@@ -13,7 +13,7 @@ use crate::Nanos;
 
 /// Rows a second that a model is planned for at least, so that it has a lane when its first request comes.
 const RATE_LEAST: f64 = 0.1;
-/// A batch of so many rows more than a whole number is that number.
+/// Row counts that exceed a whole number by less than this are rounded down to it.
 const ROWS_ROUNDED: f64 = 1e-3;
 /// Rates are scaled down to fit with a precision of 1 in 2 to the power of this.
 const SCALE_STEPS: u32 = 8;
@@ -27,7 +27,7 @@ pub struct Demand<'a> {
     pub slo: Nanos,
     /// Largest batch in rows, at least 1.
     pub max_batch: u32,
-    /// Time of a batch of so many rows; zero while unknown.
+    /// Time of a batch by its rows; zero while unknown.
     pub time: &'a dyn Fn(u32) -> Nanos,
 }
 
@@ -104,8 +104,8 @@ pub fn pack(demands: &[Demand<'_>]) -> Vec<Node> {
     packed(demands, 1.0)
 }
 
-/// So many lanes, all of them used: what does not fit is scaled down, all rates alike, and what is left over is
-/// given to those that have the most to do. Nothing only if there is no demand or no lane.
+/// Packs the demands onto exactly `lanes` lanes. If they do not fit, all rates are scaled down by the same factor;
+/// leftover lanes go to the nodes with the highest load. Empty only without demands or lanes.
 pub fn fit(demands: &[Demand<'_>], lanes: usize) -> Vec<Node> {
     if demands.is_empty() || lanes == 0 {
         return Vec::new();
@@ -144,9 +144,9 @@ fn packed(demands: &[Demand<'_>], scale: f64) -> Vec<Node> {
     let mut shared: Vec<Node> = Vec::new();
     for residue in residues {
         // Batches shrink when cycles do, and smaller batches cost more a row, so occupancies add up at least.
-        let room = |node: &&mut Node| node.occupancy() + residue.occupancy() <= 1.0 + f64::EPSILON;
+        let fits = |node: &&mut Node| node.occupancy() + residue.occupancy() <= 1.0 + f64::EPSILON;
         let merged =
-            shared.iter_mut().filter(room).filter_map(|node| Some((merge(demands, node, &residue)?, node)));
+            shared.iter_mut().filter(fits).filter_map(|node| Some((merge(demands, node, &residue)?, node)));
         let best =
             merged.reduce(|best, next| if next.0.occupancy() > best.0.occupancy() { next } else { best });
         match best {

@@ -38,7 +38,7 @@ fn a_lane_takes_the_planned_batch_or_what_there_is() {
 }
 
 #[test]
-fn heads_that_would_shrink_the_batch_are_given_up() {
+fn requests_that_would_shrink_the_batch_are_dropped() {
     let policy = nexus(None, &[(0, 100.0, 4)]);
     let proposal = decided(&policy, 0, &scene(&[5_500, 5_900, 6_100, 7_000, 8_000, 9_000, 9_000])).unwrap();
     assert_eq!((proposal.skip, proposal.take), (2, 4), "L(4) is 6 ms");
@@ -100,7 +100,7 @@ fn the_model_that_ran_longest_ago_on_the_lane_is_next() {
         Assignment { lane: LaneId(1), rate: 2.0, batch: 4 },
         Assignment { lane: LaneId(0), rate: 1.0, batch: 4 },
     ]);
-    assert_eq!(rank(&one), 7, "a new plan does not forget whose turn it is");
+    assert_eq!(rank(&one), 7, "a new plan keeps the position in the round");
 }
 
 #[test]

@@ -117,17 +117,17 @@ fn what_makes_no_sense_changes_nothing_and_says_what_is_wrong() {
 }
 
 #[test]
-fn a_lane_that_others_come_after_does_not_come_back_beside_them() {
+fn a_lane_that_others_follow_does_not_return_while_they_run() {
     let mut router = router("deadline");
     let models = vec![to(0, &[1]), to(1, &[1])];
     let first = Switch { up: vec![up(1, &[0])], drain: vec![LaneId(0)], models };
     assert_eq!(feed(&mut router, 1, Event::Switch(&first)), [Effect::Switched, Effect::LaneIdle(LaneId(0))]);
-    let beside = Switch { up: vec![up(0, &[])], ..Switch::default() };
+    let returning = Switch { up: vec![up(0, &[])], ..Switch::default() };
     let refusal = SwitchRefusal::AfterActive { lane: LaneId(1), after: LaneId(0) };
-    assert_eq!(feed(&mut router, 2, Event::Switch(&beside)), [Effect::SwitchRefused(refusal)]);
+    assert_eq!(feed(&mut router, 2, Event::Switch(&returning)), [Effect::SwitchRefused(refusal)]);
     feed(&mut router, 3, Event::LaneDown(LaneId(0)));
     assert_eq!(
-        feed(&mut router, 4, Event::Switch(&beside)),
+        feed(&mut router, 4, Event::Switch(&returning)),
         [Effect::Switched],
         "another lane of that number"
     );
@@ -165,7 +165,7 @@ fn switching_forth_and_back_leaves_nothing_behind() {
                     running.extend(arrive(&mut router, now, slot, model));
                 }
                 running.extend(feed(&mut router, now, Event::Switch(switch)));
-                // One batch of the plan before ends after the switch, the others when their turn comes.
+                // One batch of the plan before ends after the switch, the others later.
                 while let Some(effect) = running.pop() {
                     if let Effect::Dispatch { lane, batch, .. } = effect {
                         let done = Event::BatchDone(BatchReport { lane, batch, ok: true });
@@ -196,7 +196,7 @@ fn queues_that_meet_keep_the_order_of_deadlines_and_of_arrival() {
     }
     // Every other request is bound to the lane, as a planning policy does.
     let own = router.pool_of_lane(LaneId(0), ModelId(0)).unwrap();
-    let (key, home) = router.model(ModelId(0)).unwrap().queues[0];
+    let (key, queue) = router.model(ModelId(0)).unwrap().queues[0];
     for slot in [3, 5, 7] {
         router.unqueue(slot);
         let bound = QueueKey { pool: own, ..key };
@@ -213,7 +213,7 @@ fn queues_that_meet_keep_the_order_of_deadlines_and_of_arrival() {
         router.queued_bytes += 64;
     }
     router.check().unwrap();
-    assert_eq!(router.queues.get(home).unwrap().len(), 3);
+    assert_eq!(router.queues.get(queue).unwrap().len(), 3);
     let switch = Switch { up: vec![up(2, &[0])], drain: vec![LaneId(0)], models: vec![to(0, &[2])] };
     assert_eq!(feed(&mut router, 9, Event::Switch(&switch)), [Effect::Switched]);
     let model = router.model(ModelId(0)).unwrap();
