@@ -1,4 +1,4 @@
-//! The server's interface as this client uses it: who it is, what its models take, what it has run.
+//! The server's API as this client uses it: metadata, inference, statistics.
 
 use std::time::Duration;
 
@@ -15,18 +15,18 @@ use crate::outcome::Outcome;
 use crate::statistics::Statistics;
 use crate::target::{Endpoint, Protocol, Tensors};
 
-/// Length of the JSON part of a body with binary tensors behind it.
+/// Header with the length of the JSON part of a body that also has binary tensors.
 const JSON_LENGTH: HeaderName = HeaderName::from_static("inference-header-content-length");
 const SERVICE: &str = "/inference.GRPCInferenceService";
-/// Bytes before a gRPC message: whether it is compressed, and its length.
+/// Length of the prefix of a gRPC message: a flag for compression, and the length of the message.
 const PREFIX: usize = 5;
 
-/// Bounds on what a server answers.
+/// Upper bounds on what a server sends.
 pub(crate) fn limits() -> Limits {
     Limits { body_bytes: 256 << 20, tensor_bytes: 256 << 20, ..Limits::default() }
 }
 
-/// Requests and answers in the words of one protocol.
+/// Requests and answers of one protocol.
 #[derive(Clone, Debug)]
 pub(crate) struct Api {
     authority: String,
@@ -35,7 +35,7 @@ pub(crate) struct Api {
     timeout: Duration,
 }
 
-/// Nobody is told.
+/// Ignores all notifications.
 pub(crate) struct Unwatched;
 
 impl Watch for Unwatched {
@@ -44,7 +44,7 @@ impl Watch for Unwatched {
 }
 
 impl Api {
-    /// `timeout` is how long an answer is waited for that is no inference.
+    /// `timeout` is how long to wait for answers other than inference.
     pub fn new(endpoint: &Endpoint, tensors: Tensors, timeout: Duration) -> Self {
         Self { authority: endpoint.authority.clone(), protocol: endpoint.protocol, tensors, timeout }
     }
@@ -54,7 +54,7 @@ impl Api {
         self.protocol != Protocol::Grpc && self.tensors == Tensors::Binary
     }
 
-    /// An inference request as it goes over the wire.
+    /// An inference request as it is sent.
     pub fn infer(&self, request: &InferRequest) -> Result<Wire, String> {
         let model = encoded(&request.model_name);
         match self.protocol {
@@ -80,7 +80,7 @@ impl Api {
         }
     }
 
-    /// How the server ended a request; what it answered if it did.
+    /// The outcome of a request, and the response if there is one.
     pub fn answer(&self, reply: &Reply) -> Result<InferResponse, Outcome> {
         match self.protocol {
             Protocol::Grpc => {
@@ -113,7 +113,7 @@ impl Api {
         Some((reply.body.slice(..length), tail))
     }
 
-    /// Who the server is.
+    /// The server's metadata.
     pub async fn server(&self, connections: &Connections) -> Result<ServerMetadata, String> {
         match self.protocol {
             Protocol::Grpc => {
@@ -125,7 +125,7 @@ impl Api {
         }
     }
 
-    /// What a model takes and gives.
+    /// The metadata of a model.
     pub async fn model(&self, connections: &Connections, model: &str) -> Result<ModelMetadata, String> {
         match self.protocol {
             Protocol::Grpc => {
@@ -140,7 +140,7 @@ impl Api {
         }
     }
 
-    /// What the server has counted of a model so far: the statistics extension, which not every server speaks.
+    /// The statistics of a model so far. Not every server has this extension.
     pub async fn statistics(&self, connections: &Connections, model: &str) -> Result<Statistics, String> {
         match self.protocol {
             Protocol::Grpc => {
@@ -166,7 +166,7 @@ impl Api {
             return Err(said(&outcome));
         }
         serde_json::from_slice(&reply.body)
-            .map_err(|error| format!("{path}: this is not the Open Inference Protocol: {error}"))
+            .map_err(|error| format!("{path}: expected the Open Inference Protocol: {error}"))
     }
 
     async fn told(&self, connections: &Connections, wire: &Wire) -> Result<Reply, String> {
@@ -224,12 +224,12 @@ fn json_length(reply: &Reply) -> Result<Option<usize>, String> {
 fn message<M: Message + Default>(body: &Bytes) -> Result<M, String> {
     let (prefix, _) = body.split_at_checked(PREFIX).ok_or("an answer without a message")?;
     if prefix.first() != Some(&0) {
-        return Err("a compressed message, which was not asked for".to_owned());
+        return Err("expected an uncompressed message, got a compressed one".to_owned());
     }
-    M::decode(body.slice(PREFIX..)).map_err(|error| format!("a message that cannot be read: {error}"))
+    M::decode(body.slice(PREFIX..)).map_err(|error| format!("cannot read a message: {error}"))
 }
 
-/// An outcome in words.
+/// An outcome as text.
 pub(crate) fn said(outcome: &Outcome) -> String {
     match outcome {
         Outcome::Answered => "answered".to_owned(),
@@ -240,7 +240,7 @@ pub(crate) fn said(outcome: &Outcome) -> String {
     }
 }
 
-/// A name as a part of a path.
+/// A name as a path segment.
 fn encoded(name: &str) -> String {
     let mut path = String::with_capacity(name.len());
     for byte in name.bytes() {

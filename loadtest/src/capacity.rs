@@ -1,4 +1,4 @@
-//! The highest rate that a live server holds.
+//! The highest rate that a live server sustains.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -6,22 +6,24 @@ use std::sync::atomic::AtomicBool;
 use sim::{Capacity, Search, Trial};
 use workload::{Extent, Stages, Workload};
 
+use crate::collector::Live;
+use crate::drive::Drive;
 use crate::error::LoadError;
 use crate::report::Report;
-use crate::session::{Drive, Live, Session};
+use crate::session::Session;
 
-/// Runs of one rate at most.
+/// Upper bound on runs at one rate.
 const RUNS_MAX: u64 = 3;
-/// Attainment so far below what is asked for that no other run can mend it.
+/// Attainment that is too far below the required one for another run to change the result.
 const HOPELESS: f64 = 0.05;
 
-/// How the search goes: the trial that runs, the rates so far, and the run itself.
+/// Progress of the search: the current trial, the rates so far, and the run itself.
 pub type Watch<'a> = dyn FnMut(&[Trial], f64, &Live) + 'a;
 
 impl Session {
-    /// Looks for the highest multiple of the workload's rate at which enough answers are right and in time: runs of
-    /// `time` nanoseconds, warm-up included, the first of each rate with the same seed. The report is that of the run at the highest rate that
-    /// held, or of the last one if none did, or if somebody stopped the search.
+    /// Searches for the highest multiple of the workload's rate at which enough answers are correct and in time. Runs take
+    /// `time` nanoseconds including the warm-up; the first run at each rate has the same seed. The report is that of the
+    /// run at the highest sustained rate. If no rate was sustained or the search was stopped, it is that of the last run.
     pub fn capacity(
         &self,
         workload: &Workload,
@@ -73,8 +75,8 @@ impl Session {
         Ok(report)
     }
 
-    /// One rate: a run, and more with other seeds while the answer is near, all of them counted together; a run in
-    /// which this client could not keep up says nothing and is made again.
+    /// Tests one rate with a run, and with more runs with other seeds while the result is close; all count together. A run
+    /// in which this client could not keep up is repeated.
     fn attempt(
         &self,
         workload: &Workload,
@@ -107,7 +109,7 @@ impl Session {
     }
 }
 
-/// One rate that was tried, with the report of its last run.
+/// A rate that was tested, with the report of its last run.
 struct Attempt {
     trial: Trial,
     report: Report,

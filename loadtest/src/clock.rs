@@ -1,4 +1,4 @@
-//! Time of a run: nanoseconds since the first request could be due, and an alarm that is not a millisecond late.
+//! Time of a run in nanoseconds since the first request could be due, and a precise alarm.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -9,14 +9,14 @@ use rustix::time::{
 };
 use tokio::io::unix::AsyncFd;
 
-/// The same for all threads of a run.
+/// The clock of a run, the same for all threads.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     start: Instant,
 }
 
 impl Clock {
-    /// Nanosecond 0 is so far ahead.
+    /// A clock whose nanosecond 0 is `lead` ahead.
     pub fn starting_in(lead: Duration) -> Self {
         let now = Instant::now();
         Self { start: now.checked_add(lead).unwrap_or(now) }
@@ -27,14 +27,14 @@ impl Clock {
         u64::try_from(Instant::now().saturating_duration_since(self.start).as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// How long until then.
+    /// Time left until a nanosecond.
     fn until(&self, at: u64) -> Duration {
         let at = self.start.checked_add(Duration::from_nanos(at)).unwrap_or(self.start);
         at.saturating_duration_since(Instant::now())
     }
 }
 
-/// Wakes at a nanosecond; the timer of an async runtime is only good to a millisecond.
+/// Wakes at a nanosecond. The timer of an async runtime is only precise to a millisecond.
 #[derive(Debug)]
 pub(crate) struct Alarm {
     clock: Clock,
@@ -47,13 +47,13 @@ impl Alarm {
     pub fn new(clock: Clock) -> io::Result<Self> {
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
         let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
-        // SAFETY: the descriptor is owned by what watches it, is the same as long as that lives, and is closed by its
-        // drop only, after it was taken off the watch list.
+        // SAFETY: the descriptor is owned by its watcher, does not change while that lives, and is closed only by its
+        // drop, after it was removed from the watch list.
         let timer = unsafe { AsyncFd::register(timer) }?;
         Ok(Self { clock, timer })
     }
 
-    /// Waits until then; not at all if it has passed.
+    /// Waits until a nanosecond. Returns immediately if it has passed.
     pub async fn wait(&self, at: u64) -> io::Result<()> {
         let span = self.clock.until(at);
         if span.is_zero() {

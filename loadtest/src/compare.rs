@@ -7,12 +7,11 @@
 //! the variance of each figure is taken from the run's seconds by *batch means*: the seconds are joined to 10 to 30
 //! batches of equal length, of 5 seconds or more where the run is long enough, and the batches, not the requests, are
 //! the sample (B. Schmeiser, "Batch size effects in the analysis of simulation output", Operations Research 30(3),
-//! 1982). Neighbouring batches that still resemble one another count as fewer, by their correlation (M. Bartlett,
+//! 1982). Adjacent batches that are still correlated count as fewer (M. Bartlett,
 //! "Some aspects of the time-correlation problem", Journal of the Royal Statistical Society 98(3), 1935; corrected for
-//! few batches: F. Marriott and J. Pope, "Bias in the estimation of autocorrelations", Biometrika 41(3), 1954). Where
-//! the load followed the same course in both runs, the batches are compared in pairs, so that what the load itself
-//! does from second to second is no noise (common random numbers: A. Law, "Simulation Modeling and Analysis", ch. 11);
-//! otherwise the degrees of freedom are Welch's.
+//! few batches: F. Marriott and J. Pope, "Bias in the estimation of autocorrelations", Biometrika 41(3), 1954). If the
+//! load had the same course in both runs, the batches are compared in pairs, so that variation of the load itself
+//! is not noise (common random numbers: A. Law, "Simulation Modeling and Analysis", ch. 11);
 //!
 //! * *Goodput, attainment, refusals* are counts a second.
 //! * A *percentile* is uncertain by its rank: by how much the share of answers that are slower varies from batch to
@@ -48,7 +47,7 @@ mod text;
 use serde::Serialize;
 
 use crate::report::Report;
-use crate::story;
+use crate::summary;
 use difference::Ruler;
 pub use metric::Metric;
 
@@ -111,7 +110,7 @@ pub enum Verdict {
     Worse,
     /// Too few seconds, or too few requests.
     TooShort,
-    /// There is one value a run, of which nobody knows how much it varies.
+    /// There is one value per run, so its variation is unknown.
     Unknown,
 }
 
@@ -125,7 +124,7 @@ pub fn compare(a: &Report, b: &Report) -> Comparison {
         rows.extend(ruler.model(&one.name, (&one.figures, &other.figures)));
     }
     let warnings = [("a", a), ("b", b)].into_iter().flat_map(|(name, report)| {
-        story::warnings(report).into_iter().map(move |warning| format!("{name}: {warning}"))
+        summary::warnings(report).into_iter().map(move |warning| format!("{name}: {warning}"))
     });
     Comparison {
         a: side(a),
@@ -138,7 +137,7 @@ pub fn compare(a: &Report, b: &Report) -> Comparison {
 }
 
 fn side(report: &Report) -> Side {
-    Side { workload: report.workload.clone(), server: story::server(report), drive: story::drive(report) }
+    Side { workload: report.workload.clone(), server: summary::server(report), drive: summary::drive(report) }
 }
 
 fn processor_time(a: &Report, b: &Report) -> Row {

@@ -1,4 +1,4 @@
-//! Why a run cannot start, or cannot go on.
+//! Errors of a run.
 
 use std::io;
 
@@ -8,42 +8,42 @@ use workload::WorkloadError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
-    /// The workload, or its stages.
+    /// The workload or its stages are invalid.
     #[error(transparent)]
     Workload(#[from] WorkloadError),
-    /// The address.
+    /// The address is invalid.
     #[error(transparent)]
     Endpoint(#[from] crate::target::BadEndpoint),
-    /// An option.
+    /// An option is invalid.
     #[error("{option}: {problem}")]
     Option {
-        /// Which one.
+        /// The option.
         option: String,
-        /// What was wrong, and what would be right.
+        /// What was wrong, and what is expected.
         problem: String,
     },
     /// The server does not answer, or not in the protocol.
     #[error("{url}: {problem}")]
     Server {
-        /// Where it was looked for.
+        /// The server's address.
         url: String,
         /// What went wrong.
         problem: String,
     },
-    /// A model is not there, or does not take what would be sent.
+    /// The server does not have a model, or does not accept its requests.
     #[error("model `{model}`: {problem}")]
     Model {
-        /// What the server calls it.
+        /// The server's name of the model.
         model: String,
-        /// What went wrong, and what would be right.
+        /// What went wrong, and what is expected.
         problem: String,
     },
-    /// This machine refused something that a run needs.
+    /// A system call that a run needs failed.
     #[error("cannot {what}: {error}")]
     System {
-        /// What was to be done.
+        /// What was attempted.
         what: &'static str,
-        /// What the system said.
+        /// The error of the system.
         error: io::Error,
     },
     /// A sending thread ended without its results.

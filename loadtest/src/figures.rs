@@ -1,10 +1,10 @@
-//! From counts to what a report says.
+//! Converts counts into the figures of a report.
 
 use crate::keeping_up;
 use crate::record::{SecondTally, Tally, Times};
 use crate::report::{Figures, Latency, Second};
 
-/// Requests that were under way when somebody stopped the run.
+/// The reason of requests that were in flight when the run was stopped.
 const UNANSWERED: &str = "unanswered_when_stopped";
 
 /// Microseconds as milliseconds.
@@ -17,7 +17,7 @@ pub(crate) fn seconds(nanos: u64) -> f64 {
     nanos as f64 / 1e9
 }
 
-/// A histogram as text; empty for one with more values than the format can say.
+/// A histogram as text; empty if it has more values than the format can represent.
 fn text(times: &Times) -> String {
     crate::histogram::encode(times).unwrap_or_default()
 }
@@ -38,7 +38,7 @@ pub(crate) fn latency(times: &Option<Times>) -> Option<Latency> {
     })
 }
 
-/// The figures of counts that were made over so many seconds.
+/// The figures of counts over `seconds`.
 pub(crate) fn figures(tally: &Tally, over_s: f64) -> Figures {
     let ended = tally.answered + tally.refused.values().sum::<u64>() + tally.failed.values().sum::<u64>();
     let mut failed = tally.failed.clone();
@@ -61,7 +61,7 @@ pub(crate) fn figures(tally: &Tally, over_s: f64) -> Figures {
     }
 }
 
-/// `allowed` is by how many nanoseconds a request may be sent late, `keep` asks for the histogram.
+/// `allowed` is how late a request may be sent, in nanoseconds. `keep` adds the histogram.
 pub(crate) fn second(t: u64, tally: &SecondTally, allowed: u64, keep: bool) -> Second {
     let quantile = |times: &Option<Times>, quantile| {
         times.as_ref().filter(|times| !times.is_empty()).map(|times| times.value_at_quantile(quantile))

@@ -12,7 +12,7 @@ use crate::report::{
     BatchSize, Client, Driven, FORMAT, Figures, ModelFigures, Report, Second, StageFigures, Target,
 };
 
-/// A server and a load, both made up.
+/// A synthetic server and load.
 #[derive(Clone, Debug)]
 pub(crate) struct Draw {
     /// Of the arrivals: two draws with the same have the same load.

@@ -1,8 +1,8 @@
 //! Latencies as an interval log of HdrHistogram, which its viewers and libraries in many languages read.
 //!
-//! One interval a second, where the run kept its seconds' histograms, and then an interval for each model over the
-//! time that the report's figures are about, tagged with the model's name. Values are microseconds from when a request
-//! was due to the end of its right answer.
+//! It has one interval per second if the run kept the histograms of its seconds. One interval per model follows, over the
+//! time that the report's figures cover, tagged with the model's name. Values are microseconds from the time a request
+//! was due to the end of its correct answer.
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -15,20 +15,22 @@ use jiff::Timestamp;
 use crate::histogram::decode;
 use crate::report::Report;
 
-/// Microseconds in a millisecond: the log shows each interval's longest time in milliseconds.
+/// Microseconds per millisecond: the log shows each interval's longest time in milliseconds.
 const DIVISOR: f64 = 1e3;
 
 /// Writes the log.
 ///
 /// # Errors
-/// If `to` cannot be written, or a histogram of the report is damaged.
+/// `to` cannot be written, or a histogram of the report is damaged.
 pub fn write(report: &Report, mut to: impl Write) -> io::Result<()> {
     let mut serializer = V2DeflateSerializer::new();
     let mut builder = IntervalLogWriterBuilder::new();
     builder
         .add_comment("[Histogram log format version 1.3]")
         .add_comment(&format!("[{} at {}]", report.workload, report.target.url))
-        .add_comment("[latency in microseconds, from when a request was due to the end of its right answer]")
+        .add_comment(
+            "[latency in microseconds, from when a request was due to the end of its correct answer]",
+        )
         .with_max_value_divisor(DIVISOR);
     if let Ok(start) = report.started.parse::<Timestamp>() {
         let start = SystemTime::from(start);
@@ -55,7 +57,7 @@ pub fn write(report: &Report, mut to: impl Write) -> io::Result<()> {
     to.flush()
 }
 
-/// A model's name without what would end a tag, or a line: escaped as in a URL, so that no two names become one.
+/// A model's name, with the characters that would end a tag or a line escaped as in a URL, so that names stay different.
 fn tag(name: &str) -> String {
     let mut tag = String::with_capacity(name.len());
     for letter in name.chars() {

@@ -1,7 +1,7 @@
-//! HDR histograms as text, the way all HdrHistogram implementations exchange them: V2, deflated, base64.
+//! HDR histograms as text, in the exchange format of all HdrHistogram implementations: V2, deflated, base64.
 //!
-//! Ours count microseconds. Reading is bounded: a header that promises more than a histogram of times can hold is an
-//! error before anything is allocated for it.
+//! Ours count microseconds. Reading is bounded: the library allocates what a header claims, so a header that claims more
+//! than a histogram of times needs is refused first.
 
 use std::io::Read as _;
 
@@ -11,18 +11,18 @@ use flate2::read::ZlibDecoder;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Deserializer, Serializer as _, V2DeflateSerializer};
 
-/// Significant digits from which on a histogram is larger than ours ever are.
+/// More significant digits than ours ever have are refused.
 const DIGITS_MAX: u32 = 3;
-/// Longest time that a histogram may have room for, in microseconds: nine years.
+/// Largest time range of a histogram, in microseconds: nine years.
 const HIGH_MAX: u64 = 1 << 48;
-/// Most bytes of a histogram before they are deflated.
+/// Upper bound on the bytes of a histogram after inflation.
 const BYTES_MAX: u64 = 1 << 20;
 /// Cookie and length before the deflated part.
 const OUTER_HEADER: usize = 8;
 /// Cookie, length, offset, digits, lowest, highest, ratio (HdrHistogram's V2 encoding).
 const INNER_HEADER: usize = 40;
 
-/// Why a text is not a histogram of times.
+/// A text is not a histogram of times.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not an HDR histogram (V2, deflated, base64): {0}")]
 pub struct BadHistogram(String);
@@ -30,7 +30,7 @@ pub struct BadHistogram(String);
 /// The histogram as text.
 ///
 /// # Errors
-/// If it holds more values than the format can say.
+/// It holds more values than the format can represent.
 pub fn encode(histogram: &Histogram<u64>) -> Result<String, BadHistogram> {
     let mut bytes = Vec::new();
     V2DeflateSerializer::new()
@@ -39,13 +39,13 @@ pub fn encode(histogram: &Histogram<u64>) -> Result<String, BadHistogram> {
     Ok(STANDARD.encode(bytes))
 }
 
-/// The histogram that [`encode`], or another implementation of HdrHistogram, made the text from.
+/// The histogram of a text that [`encode`], or another implementation of HdrHistogram, wrote.
 ///
 /// # Errors
-/// If it is not one, or has room for more than times of nine years to three digits.
+/// It is not a histogram, or its range exceeds nine years or three digits.
 pub fn decode(text: &str) -> Result<Histogram<u64>, BadHistogram> {
     let bytes = STANDARD.decode(text).map_err(|error| bad(&error.to_string()))?;
-    let deflated = bytes.get(OUTER_HEADER..).ok_or_else(|| bad("its header is cut off"))?;
+    let deflated = bytes.get(OUTER_HEADER..).ok_or_else(|| bad("its header is truncated"))?;
     let mut plain = Vec::new();
     let read = ZlibDecoder::new(deflated).take(BYTES_MAX + 1).read_to_end(&mut plain);
     read.map_err(|error| bad(&error.to_string()))?;
@@ -53,24 +53,24 @@ pub fn decode(text: &str) -> Result<Histogram<u64>, BadHistogram> {
     Deserializer::new().deserialize(&mut plain.as_slice()).map_err(|error| bad(&error.to_string()))
 }
 
-/// What must hold before memory is spent on it.
+/// Checks the header before memory is allocated for it.
 fn check(plain: &[u8]) -> Result<(), BadHistogram> {
-    let cut = || bad("its header is cut off");
+    let truncated = || bad("its header is truncated");
     let short = |at: usize| {
         let bytes = plain.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
-        bytes.map(u32::from_be_bytes).ok_or_else(cut)
+        bytes.map(u32::from_be_bytes).ok_or_else(truncated)
     };
     let high = plain.get(24..32).and_then(|bytes| bytes.try_into().ok()).map(u64::from_be_bytes);
-    let (length, digits, high) = (short(4)?, short(12)?, high.ok_or_else(cut)?);
-    let counts = plain.len().checked_sub(INNER_HEADER).ok_or_else(cut)?;
+    let (length, digits, high) = (short(4)?, short(12)?, high.ok_or_else(truncated)?);
+    let counts = plain.len().checked_sub(INNER_HEADER).ok_or_else(truncated)?;
     if plain.len() as u64 > BYTES_MAX || u64::from(length) != counts as u64 {
-        return Err(bad("its length is not what its header says"));
+        return Err(bad("its length differs from its header"));
     }
     if digits > DIGITS_MAX {
-        return Err(bad(&format!("it has {digits} digits, at most {DIGITS_MAX}")));
+        return Err(bad(&format!("expected at most {DIGITS_MAX} digits, got {digits}")));
     }
     if high > HIGH_MAX {
-        return Err(bad("it has room for more than nine years"));
+        return Err(bad("its range exceeds nine years"));
     }
     Ok(())
 }
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_back() {
+    fn a_histogram_survives_a_round_trip() {
         for values in [vec![], vec![1], vec![1_000, 25_000, 60_000_000]] {
             let histogram = filled(&values);
             let back = decode(&encode(&histogram).unwrap()).unwrap();
@@ -103,25 +103,30 @@ mod tests {
     }
 
     #[test]
-    fn what_is_none_is_said() {
+    fn other_text_is_refused() {
         for (text, why) in [
             ("*", "Invalid symbol"),
-            ("AAAA", "header is cut off"),
+            ("AAAA", "header is truncated"),
             ("HISTFAAAAAB4nA==", "incomplete deflate stream"),
         ] {
             let error = decode(text).unwrap_err().to_string();
             assert!(error.starts_with("not an HDR histogram") && error.contains(why), "{text}: {error}");
         }
         let fine = Histogram::<u64>::new_with_bounds(1, 1_000_000, 4).unwrap();
-        assert!(decode(&encode(&fine).unwrap()).unwrap_err().to_string().contains("4 digits, at most 3"));
+        assert!(
+            decode(&encode(&fine).unwrap())
+                .unwrap_err()
+                .to_string()
+                .contains("expected at most 3 digits, got 4")
+        );
         let wide = Histogram::<u64>::new_with_bounds(1, u64::MAX / 2, 3).unwrap();
         assert!(decode(&encode(&wide).unwrap()).unwrap_err().to_string().contains("nine years"));
     }
 
     proptest! {
-        /// Never a panic, never much memory, whatever the file says.
+        /// No header causes a panic or a large allocation.
         #[test]
-        fn any_header_is_survived(header in prop::collection::vec(any::<u8>(), 0..64), digits in 0..6_u32, high in any::<u64>()) {
+        fn any_header_is_handled(header in prop::collection::vec(any::<u8>(), 0..64), digits in 0..6_u32, high in any::<u64>()) {
             let mut plain = header;
             plain.resize(64, 0);
             plain[..4].copy_from_slice(&0x1c84_9303_u32.to_be_bytes());

@@ -1,19 +1,19 @@
-//! Whether this client kept up, so that what was measured is the server's doing and not its own.
+//! Whether this client kept up, so that the figures describe the server.
 //!
-//! Latency counts from when a request was due. A client that sends late adds its own delay to every answer, so a
-//! second in which it did is not a measurement of the server. Requests that waited for a free connection do not count:
-//! it is the server that keeps connections busy.
+//! Latency counts from the time a request was due. A client that sends late adds its own delay to every answer, so a second
+//! in which it did so does not measure the server. Requests that waited for a free connection do not count, because the
+//! server keeps the connections busy.
 
 use crate::record::{SLO_STEPS, SecondTally};
 
 /// Share of the tightest objective that the client may add.
 const SHARE: f64 = 0.05;
-/// Nanoseconds that are always allowed: the grain of an ordinary machine's scheduling.
+/// Nanoseconds that are always allowed: the scheduling granularity of an ordinary machine.
 const ALLOWED: u64 = 2_000_000;
 /// Share of a second's requests that may be sent later.
 const QUANTILE: f64 = 0.99;
 
-/// Nanoseconds after which a request is sent too late, by the tightest objective of the workload.
+/// The delay in nanoseconds above which a request is sent too late, from the workload's tightest objective.
 pub(crate) fn allowed(slo_min: u64) -> u64 {
     ((slo_min as f64 * SHARE) as u64).max(ALLOWED)
 }
@@ -21,7 +21,7 @@ pub(crate) fn allowed(slo_min: u64) -> u64 {
 /// Whether the client kept up in a second.
 pub(crate) fn kept_up(second: &SecondTally, allowed: u64) -> bool {
     let Some(errors) = &second.send_error else { return true };
-    // A handful of requests is judged by all but one of them: a single hiccup is no overload.
+    // With few requests, one may be late: a single delay is not overload.
     let count = errors.len();
     let late = errors.count_between(allowed / 1_000 + 1, u64::MAX);
     late <= ((count as f64 * (1.0 - QUANTILE)) as u64).max(1)

@@ -1,18 +1,18 @@
-//! Tessera's load generator: requests at times that were fixed beforehand, over HTTP and gRPC, from the same workload
-//! files as the simulator.
+//! Tessera's load generator: sends requests at predetermined times over HTTP and gRPC, from the same workload files as
+//! the simulator.
 //!
-//! Latency counts from when a request was *due*, not from when it was sent, so a server (or a client) that stalls
-//! cannot hide its own stall: the omission that is usual otherwise is called coordinated omission (G. Tene, "How NOT
-//! to Measure Latency", 2013).
+//! Latency counts from the time a request was *due*, not from when it was sent. A server or a client that stalls therefore
+//! cannot hide the stall. Otherwise it would: this is coordinated omission (G. Tene, "How NOT to Measure Latency", 2013).
 
 mod api;
 mod capacity;
 mod clock;
+mod collector;
 pub mod compare;
 mod connection;
+mod drive;
 mod error;
 mod figures;
-mod gathered;
 pub mod hdr_log;
 mod histogram;
 mod keeping_up;
@@ -26,7 +26,7 @@ pub mod seconds_csv;
 mod sender;
 mod session;
 mod statistics;
-mod story;
+mod summary;
 pub mod table;
 mod target;
 mod timing;
@@ -36,10 +36,12 @@ mod values;
 mod fixture;
 
 pub use capacity::Watch;
+pub use collector::Live;
+pub use drive::Drive;
 pub use error::LoadError;
 pub use payload::{Payloads, Samples};
 pub use report::Report;
-pub use session::{Drive, Live, Session, Settings};
+pub use session::{Session, Settings};
 pub use target::{BadEndpoint, Endpoint, Protocol, Tensors};
 pub use timing::Timing;
 

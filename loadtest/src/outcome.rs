@@ -1,4 +1,4 @@
-//! How a request ended, from what came back: right, refused or failed.
+//! The outcome of a request: answered correctly, rejected or failed.
 
 use http::{HeaderMap, StatusCode};
 use oip::metadata::ErrorBody;
@@ -8,17 +8,17 @@ use crate::connection::{Failure, Reply};
 /// How a request ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// With the right answer.
+    /// With the correct answer.
     Answered,
-    /// The server refused it for its own good: too busy, draining, or too late.
+    /// The server rejected it under overload: too busy, draining, or too late.
     Refused { reason: String, said: String },
-    /// In another way.
+    /// It failed in another way.
     Failed { reason: String, said: String },
 }
 
-/// Where our server, unlike others, tells a machine why.
+/// The header in which our server gives the reason.
 const REASON: &str = "x-tessera-reason";
-/// Bytes of a message that are kept.
+/// Upper bound on the bytes of a message.
 const SAID_MAX: usize = 500;
 
 /// gRPC codes by number, as the protocol names them.
@@ -43,17 +43,17 @@ const GRPC_CODES: [&str; 17] = [
 ];
 
 impl Outcome {
-    /// An answer that is not what it should be.
+    /// The answer is wrong.
     pub fn wrong(said: String) -> Self {
         Self::Failed { reason: "wrong_answer".to_owned(), said }
     }
 
-    /// Nothing came back.
+    /// There is no response.
     pub fn of_failure(failure: &Failure) -> Self {
         Self::Failed { reason: failure.word().to_owned(), said: failure.to_string() }
     }
 
-    /// What a REST server says of the request; none if it answered.
+    /// The outcome of a REST response; none if it is an answer.
     pub fn of_http(reply: &Reply) -> Option<Self> {
         if reply.status == StatusCode::OK {
             return None;
@@ -71,7 +71,7 @@ impl Outcome {
         Some(Self::no(&reply.headers, or, busy.contains(&reply.status), said))
     }
 
-    /// What a gRPC server says of the request; none if it answered.
+    /// The outcome of a gRPC response; none if it is an answer.
     pub fn of_grpc(reply: &Reply) -> Option<Self> {
         let Some(code) = reply.headers.get("grpc-status") else {
             let said = format!("http status {} and no grpc-status", reply.status);

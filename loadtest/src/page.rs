@@ -12,7 +12,7 @@ use std::fmt::Write as _;
 use sim::page::{Reference, Series, document, escape, figure, number, percent};
 
 use crate::report::{Driven, Report};
-use crate::story;
+use crate::summary;
 
 /// A picture with its words.
 struct View {
@@ -75,11 +75,11 @@ fn opening(report: &Report) -> String {
         let (half, most) = (number(latency.p50_ms), number(latency.p99_ms));
         let _ = write!(verdict, " Half of the answers took at most {half} ms, 99 % at most {most} ms.");
     }
-    if let Some(capacity) = story::capacity(report) {
+    if let Some(capacity) = summary::capacity(report) {
         let _ = write!(verdict, " Capacity: {capacity}.");
     }
     let mut text = format!("<p class=\"verdict\">{}</p>\n", escape(&verdict));
-    for warning in story::warnings(report) {
+    for warning in summary::warnings(report) {
         let _ = writeln!(text, "<p class=\"note\"><strong>Warning:</strong> {}.</p>", escape(&warning));
     }
     text
@@ -90,7 +90,7 @@ fn setting(report: &Report, command: &str) -> String {
         1 => "One model".to_owned(),
         count => format!("{} models", number(count as f64)),
     };
-    let slo = match story::shared_slo(report) {
+    let slo = match summary::shared_slo(report) {
         Some(slo) => format!("SLO {} ms", number(slo)),
         None => "each with its own SLO".to_owned(),
     };
@@ -110,8 +110,8 @@ fn setting(report: &Report, command: &str) -> String {
          <p class=\"soft\">A request is good when its right answer comes within its model's SLO, the latency \
          objective. Goodput counts good answers a second; attainment is their share of all requests that were due, \
          refused and failed ones included.</p>\n",
-        escape(&story::server(report)),
-        escape(&story::drive(report)),
+        escape(&summary::server(report)),
+        escape(&summary::drive(report)),
         escape(command)
     )
 }
@@ -120,7 +120,7 @@ fn closing(report: &Report) -> String {
     format!(
         "<footer><p>Made by tessera {}. The client that measured: {}.</p></footer>\n",
         escape(&report.version),
-        escape(&story::client(report))
+        escape(&summary::client(report))
     )
 }
 

@@ -1,4 +1,4 @@
-//! What is sent for each model of a workload: requests made beforehand, and what their answers must look like.
+//! What is sent for each model of a workload: prepared requests, and how to check the answers.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use crate::error::LoadError;
 use crate::outcome::Outcome;
 use crate::payload::{Payload, Payloads};
 
-/// JSON parts of right answers to requests of so many rows that are kept for comparison.
+/// Upper bound on the JSON parts of correct answers that are kept for comparison, per number of rows.
 const HEADS_MAX: usize = 8;
 
 /// A request, ready to be sent.
@@ -25,13 +25,13 @@ pub(crate) struct Ready {
     expected: Option<Arc<Vec<Tensor>>>,
 }
 
-/// One model: what is sent, and what must come back. Shared by all threads.
+/// One model: its requests and the expected answers. Shared by all threads.
 #[derive(Clone, Debug)]
 pub(crate) struct ModelPlan {
     metadata: ModelMetadata,
     /// By rows.
     requests: BTreeMap<u32, Vec<Ready>>,
-    /// Largest distance between a value and the expected one, absolute or relative to it.
+    /// Largest absolute or relative difference between a value and the expected one.
     tolerance: f64,
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct ModelPlan {
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
     next: Cell<usize>,
-    /// By rows of the request: the right answer to one of other rows is a wrong one.
+    /// By rows of the request: the correct answer to another number of rows is wrong.
     right: RefCell<BTreeMap<u32, Vec<(Bytes, usize)>>>,
 }
 
@@ -71,21 +71,21 @@ impl ModelPlan {
         Ok(Self { metadata, requests, tolerance })
     }
 
-    /// The first request of every number of rows, to see whether the server takes them.
+    /// The first request of every number of rows, to test whether the server accepts them.
     pub fn probes(&self) -> impl Iterator<Item = &Ready> {
         self.requests.values().filter_map(|requests| requests.first())
     }
 
-    /// The next request of so many rows; in turn, so that all of them are sent.
+    /// The next request with `rows` rows; all of them are sent in rotation.
     pub fn next(&self, rows: u32, memory: &Memory) -> Option<&Ready> {
         let requests = self.requests.get(&rows)?;
-        let turn = memory.next.get();
-        memory.next.set(turn.wrapping_add(1));
-        requests.get(turn % requests.len().max(1))
+        let number = memory.next.get();
+        memory.next.set(number.wrapping_add(1));
+        requests.get(number % requests.len().max(1))
     }
 
-    /// How a request ended that this came back for.
-    pub fn judge(&self, api: &Api, ready: &Ready, reply: &Reply, memory: &Memory) -> Outcome {
+    /// The outcome of a request with this reply.
+    pub fn outcome(&self, api: &Api, ready: &Ready, reply: &Reply, memory: &Memory) -> Outcome {
         let head = api.head(reply);
         if ready.expected.is_none()
             && let Some(head) = &head
@@ -112,7 +112,10 @@ impl ModelPlan {
 
     fn check(&self, ready: &Ready, response: &InferResponse) -> Result<(), String> {
         if response.model_name != self.metadata.name {
-            return Err(format!("an answer of model `{}`", response.model_name));
+            return Err(format!(
+                "expected an answer of `{}`, got one of `{}`",
+                self.metadata.name, response.model_name
+            ));
         }
         let output = |name: &str| {
             let found = response.outputs.iter().map(|(tensor, _)| tensor).find(|tensor| tensor.name == name);

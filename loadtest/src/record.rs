@@ -1,5 +1,5 @@
-//! What one thread counts while it sends. HOT PATH: a few additions an answer, nothing allocated once every histogram
-//! has grown to the latencies that occur.
+//! The counts of one sending thread. HOT PATH: a few additions per answer, and no allocation once the histograms cover the
+//! latencies that occur.
 
 use std::collections::BTreeMap;
 
@@ -11,44 +11,44 @@ use crate::timing::Timing;
 /// Nanoseconds of a second.
 pub(crate) const SECOND: u64 = 1_000_000_000;
 
-/// Thousandths of an SLO that latencies are counted in.
+/// Resolution of latencies relative to the SLO: thousandths.
 pub(crate) const SLO_STEPS: u64 = 1_000;
 
-/// Models from which on their histograms are kept to two digits.
+/// Number of models above which their histograms have two digits.
 const MANY_MODELS: usize = 100;
 
-/// Requests whose timings one thread keeps.
+/// Upper bound on the timings that one thread keeps.
 const TIMINGS_MAX: usize = 1_000_000;
 
-/// Different reasons that are told apart, so that a server cannot fill the memory with its words.
+/// Upper bound on different reasons, so that a server cannot fill the memory with them.
 const REASONS_MAX: usize = 64;
 
 /// A request that was due.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Due {
-    /// Number of its model.
+    /// Index of its model.
     pub model: u32,
-    /// Number of its stage.
+    /// Index of its stage.
     pub stage: u32,
     /// Nanoseconds from the start of the run.
     pub at: u64,
 }
 
-/// How long things took, in microseconds.
+/// Durations in microseconds.
 pub(crate) type Times = Histogram<u64>;
 
-/// An empty histogram that grows; to so many digits.
+/// An empty histogram that grows, with this precision in digits.
 pub(crate) fn times(digits: u8) -> Option<Times> {
     Histogram::new(digits).ok()
 }
 
-/// Adds a time in nanoseconds, as microseconds rounded up: nothing takes no time.
+/// Adds a time in nanoseconds, as microseconds rounded up and at least 1.
 fn put(histogram: &mut Option<Times>, digits: u8, nanos: u64) {
     if histogram.is_none() {
         *histogram = times(digits);
     }
     if let Some(histogram) = histogram {
-        // Grows by itself, so nothing is out of range.
+        // Grows by itself, so no value is out of range.
         let _ = histogram.record(nanos.div_ceil(1_000).max(1));
     }
 }
@@ -58,12 +58,12 @@ pub(crate) fn merge(into: &mut Option<Times>, from: &Option<Times>) {
     match (into.as_mut(), from) {
         (_, None) => {}
         (None, Some(_)) => into.clone_from(from),
-        // Grows by itself, so nothing is out of range.
+        // Grows by itself, so no value is out of range.
         (Some(into), Some(from)) => drop(into.add(from)),
     }
 }
 
-/// Counts of a model, or of a stage.
+/// Counts of a model or of a stage.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tally {
     pub offered: u64,
@@ -119,16 +119,16 @@ impl SecondTally {
     }
 }
 
-/// What a model's answers are measured by.
+/// The objective of a model.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Objective {
-    /// Nanoseconds.
+    /// Latency objective in nanoseconds.
     pub slo: u64,
-    /// Whether a later answer is worth nothing.
+    /// Whether a later answer does not count.
     pub deadline: bool,
 }
 
-/// Everything that one thread counted.
+/// All counts of one thread.
 #[derive(Debug)]
 pub(crate) struct Record {
     /// Nanoseconds from the start that tallies leave out.
@@ -137,21 +137,21 @@ pub(crate) struct Record {
     digits: u8,
     second_digits: u8,
     pub models: Vec<Tally>,
-    /// Empty where there is but one.
+    /// Empty for a single stage.
     pub stages: Vec<Tally>,
-    /// By seconds from the start; those that were taken are gone.
+    /// By seconds from the start, without those that were taken.
     pub seconds: BTreeMap<u64, SecondTally>,
     pub send_error: Option<Times>,
     pub held: u64,
     pub in_flight: u64,
-    /// What was said first with each reason.
+    /// The first message of each reason.
     pub said: BTreeMap<String, String>,
-    /// Of single requests after the warm-up, if that was asked for.
+    /// Timings of single requests after the warm-up, if they are kept.
     pub timings: Option<Vec<Timing>>,
 }
 
 impl Record {
-    /// `stages` is their number; `keep` asks for seconds to three digits.
+    /// `stages` is their number. With `keep`, seconds have three digits.
     pub fn new(objectives: Vec<Objective>, stages: usize, warmup: u64, keep: bool) -> Self {
         let digits = if objectives.len() > MANY_MODELS { 2 } else { 3 };
         Self {
@@ -191,7 +191,7 @@ impl Record {
         self.tallies(due).for_each(|tally| tally.offered += 1);
     }
 
-    /// It was taken in hand so many nanoseconds later.
+    /// Records that it was started `late` nanoseconds after it was due.
     pub fn begun(&mut self, due: Due, late: u64) {
         put(&mut self.second(due).send_error, 2, late);
         if self.counts(due) {
@@ -199,7 +199,7 @@ impl Record {
         }
     }
 
-    /// It ended so many nanoseconds after it was due, and after it was sent.
+    /// Records that it ended, `latency` nanoseconds after it was due and `service` after it was sent.
     pub fn ended(&mut self, due: Due, outcome: Outcome, latency: u64, service: u64) {
         self.in_flight = self.in_flight.saturating_sub(1);
         match outcome {
@@ -242,7 +242,7 @@ impl Record {
         }
     }
 
-    /// Where the time of an answered request went.
+    /// Records where the time of an answered request was spent.
     pub fn timing(&mut self, due: Due, timing: Option<Timing>) {
         let counts = self.counts(due);
         if let (Some(timings), Some(timing)) = (&mut self.timings, timing)
@@ -253,7 +253,7 @@ impl Record {
         }
     }
 
-    /// The word that is counted; what was said with it first is kept.
+    /// The reason to count. Keeps its first message.
     fn reason(&mut self, reason: String, said: String) -> String {
         if self.said.contains_key(&reason) {
             return reason;
@@ -265,10 +265,10 @@ impl Record {
         reason
     }
 
-    /// Gives the seconds before that one away: nothing of them is under way any more.
+    /// Takes the seconds before `before`, in which no request is in flight any more.
     pub fn take_seconds(&mut self, before: u64) -> BTreeMap<u64, SecondTally> {
-        let kept = self.seconds.split_off(&before);
-        std::mem::replace(&mut self.seconds, kept)
+        let rest = self.seconds.split_off(&before);
+        std::mem::replace(&mut self.seconds, rest)
     }
 }
 
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn the_warm_up_is_in_seconds_and_stages_and_not_in_the_figures() {
+    fn the_warm_up_counts_in_seconds_and_stages_only() {
         let mut record = record();
         for at in [0, SECOND, 2 * SECOND] {
             record.due(due(0, at));

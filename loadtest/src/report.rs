@@ -1,5 +1,4 @@
-//! What a run against a live server found. Written as JSON by `tessera load --json`, read back by
-//! `tessera load compare`.
+//! The report of a run against a live server. `tessera load --json` writes it as JSON, `tessera load compare` reads it.
 
 mod read;
 
@@ -10,16 +9,16 @@ pub use sim::Capacity;
 
 pub use read::{FORMAT, ReadError};
 
-/// A run against a live server. Times are milliseconds or seconds as the names say, rates are a second.
+/// A run against a live server. Times are in milliseconds or seconds as the names say; rates are per second.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// Layout of this document; 1.
+    /// Version of the layout; 1.
     pub format: u32,
     /// Version of the program that measured.
     pub version: String,
     /// Name of the workload.
     pub workload: String,
-    /// What all chance derived from.
+    /// The seed of all randomness.
     pub seed: u64,
     /// What was measured.
     pub target: Target,
@@ -27,11 +26,11 @@ pub struct Report {
     pub driven: Driven,
     /// When the first request was due, UTC, RFC 3339.
     pub started: String,
-    /// Seconds at the start that the figures leave out.
+    /// Seconds of warm-up, which the figures leave out.
     pub warmup_s: f64,
-    /// Seconds that the figures are about: from the end of the warm-up until the last request was due.
+    /// Seconds that the figures cover: from the end of the warm-up until the last request was due.
     pub measured_s: f64,
-    /// Whether somebody stopped the run before its end; the figures are about the time until then.
+    /// Whether the run was stopped early. The figures cover the time until then.
     pub interrupted: bool,
     /// All models together.
     pub total: Figures,
@@ -39,17 +38,17 @@ pub struct Report {
     pub models: Vec<ModelFigures>,
     /// The stages of an open loop, warm-up included.
     pub stages: Vec<StageFigures>,
-    /// One for each second from the start on, warm-up included.
+    /// One per second from the start, including the warm-up.
     pub seconds: Vec<Second>,
     /// Whether this client could keep up.
     pub client: Client,
-    /// The highest rate that held, if it was looked for; the figures are then those of the run at that rate.
+    /// The highest sustained rate, if it was searched. The figures are then those of the run at that rate.
     #[serde(default)]
     pub capacity: Option<Capacity>,
-    /// What the server, or this client, said first with each reason of a refusal or a failure.
+    /// The first message for each reason of a rejection or a failure, from the server or this client.
     #[serde(default)]
     pub said: BTreeMap<String, String>,
-    /// Where the time of single requests after the warm-up went; kept only if that was asked for, of servers that tell
+    /// Where the time of single requests after the warm-up was spent. Kept only on request, and only of servers that report
     /// it.
     #[serde(skip)]
     pub timings: Vec<crate::timing::Timing>,
@@ -58,13 +57,13 @@ pub struct Report {
 /// The server that was measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Target {
-    /// Where it was reached.
+    /// Its address.
     pub url: String,
     /// `http`, `http2` or `grpc`.
     pub protocol: String,
     /// How tensors travelled: `binary` or `json`.
     pub tensors: String,
-    /// What it calls itself, with its version; empty if it does not say.
+    /// Its name and version; empty if it does not report them.
     pub server: String,
 }
 
@@ -72,61 +71,61 @@ pub struct Target {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "loop")]
 pub enum Driven {
-    /// At times that were fixed beforehand, whatever the server did. Latency counts from these times.
+    /// At predetermined times, independent of the server. Latency counts from these times.
     Open,
-    /// The next as soon as one was answered. Says nothing about how a server stands more clients.
+    /// Each when another one was answered. Does not show how a server copes with more clients.
     Closed {
         /// Requests in flight.
         concurrency: u32,
     },
 }
 
-/// Requests, answers and latencies. Requests count at the time when they were due.
+/// Requests, answers and latencies. Requests count at the time they were due.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
     /// Requests that were due.
     pub offered: u64,
-    /// Right answers.
+    /// Correct answers.
     pub answered: u64,
-    /// Right answers in time.
+    /// Correct answers in time.
     pub good: u64,
-    /// Requests that the server refused for its own good (429, 503, 504 and their gRPC counterparts), by its reason.
+    /// Requests that the server rejected under overload (429, 503, 504 and their gRPC counterparts), by its reason.
     pub refused: BTreeMap<String, u64>,
-    /// Requests that failed in another way, by what happened: no connection, no answer in time, a client's error, an
-    /// answer that was not what the model's metadata or the expected values say.
+    /// Requests that failed in another way, by reason: no connection, no answer in time, a client's error, or an answer that
+    /// contradicts the model's metadata or the expected values.
     pub failed: BTreeMap<String, u64>,
-    /// Requests a second that were due.
+    /// Requests per second that were due.
     pub offered_rate: f64,
-    /// Right answers in time a second.
+    /// Correct answers in time per second.
     pub goodput: f64,
     /// Good by offered, 0 to 1; 1 if nothing was offered.
     pub attainment: f64,
-    /// From when a request was due to the end of its right answer; none without right answers.
+    /// From the time a request was due to the end of its correct answer; none without correct answers.
     pub latency: Option<Latency>,
-    /// From when a request was sent to the end of its right answer.
+    /// From the time a request was sent to the end of its correct answer.
     pub service: Option<Latency>,
-    /// From when a request was due to the end of its refusal.
+    /// From the time a request was due to the end of its rejection.
     pub refusal: Option<Latency>,
 }
 
-/// A distribution of times, exact to three digits.
+/// A distribution of times in milliseconds, precise to three digits.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
-    /// How many.
+    /// Number of values.
     pub count: u64,
-    /// Mean.
+    /// Mean, in milliseconds.
     pub mean_ms: f64,
-    /// Half take at most this long.
+    /// 50th percentile (median).
     pub p50_ms: f64,
-    /// 90 % take at most this long.
+    /// 90th percentile.
     pub p90_ms: f64,
-    /// 95 % take at most this long.
+    /// 95th percentile.
     pub p95_ms: f64,
-    /// 99 % take at most this long.
+    /// 99th percentile.
     pub p99_ms: f64,
-    /// 99.9 % take at most this long.
+    /// 99.9th percentile.
     pub p99_9_ms: f64,
-    /// The longest.
+    /// The longest time.
     pub max_ms: f64,
     /// All of it, in microseconds: an HDR histogram (V2, deflated, base64).
     pub histogram: String,
@@ -135,25 +134,25 @@ pub struct Latency {
 /// One model of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ModelFigures {
-    /// What the workload calls it.
+    /// Its name in the workload.
     pub name: String,
-    /// What the server calls it.
+    /// Its name on the server.
     pub served_as: String,
-    /// Milliseconds that an answer may take.
+    /// Latency objective in milliseconds.
     pub slo_ms: f64,
     /// Its requests.
     pub figures: Figures,
     /// Batches by size, from the server's own statistics; empty if it has none.
     pub batches: Vec<BatchSize>,
-    /// Where the time of answered requests went, by the server's own statistics; none if it has none.
+    /// Where the time of answered requests was spent, from the server's own statistics; none if it has none.
     #[serde(default)]
     pub server: Option<ServerTimes>,
 }
 
-/// Where a server says that the time of the requests went which it answered. Means, in milliseconds.
+/// Where a server spent the time of answered requests, as means in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ServerTimes {
-    /// Requests that it answered, those of the warm-up included.
+    /// Requests that it answered, including the warm-up.
     pub requests: u64,
     /// From arrival to answer.
     pub total_ms: f64,
@@ -170,13 +169,13 @@ pub struct ServerTimes {
 /// Batches of one size that a server ran.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BatchSize {
-    /// Rows.
+    /// Rows per batch.
     pub rows: u64,
-    /// Batches.
+    /// Number of batches.
     pub batches: u64,
-    /// Mean time that the model took for one.
+    /// Mean time of a batch in the model, in milliseconds.
     pub compute_ms: f64,
-    /// Mean time that it took beside: hand-over to the model and back, gathering and dealing out of rows.
+    /// Mean time of a batch outside the model: hand-over, gathering and scattering of rows.
     #[serde(default)]
     pub overhead_ms: f64,
 }
@@ -203,54 +202,53 @@ pub struct Second {
     pub t: u64,
     /// Requests that were due.
     pub offered: u64,
-    /// Of these, answered rightly.
+    /// Of these, answered correctly.
     pub answered: u64,
-    /// Of these, answered rightly and in time.
+    /// Of these, answered correctly and in time.
     pub good: u64,
-    /// Of these, refused by the server for its own good.
+    /// Of these, rejected by the server under overload.
     pub refused: u64,
     /// Of these, failed in another way.
     pub failed: u64,
-    /// Half of the right answers took at most so long; none without right answers.
+    /// Median of the correct answers, in milliseconds; none without correct answers.
     pub p50_ms: Option<f64>,
-    /// 90 % of the right answers took at most so long.
+    /// 90th percentile of the correct answers.
     #[serde(default)]
     pub p90_ms: Option<f64>,
-    /// 99 % of the right answers took at most so long.
+    /// 99th percentile of the correct answers.
     pub p99_ms: Option<f64>,
-    /// Mean of the right answers.
+    /// Mean of the correct answers.
     #[serde(default)]
     pub mean_ms: Option<f64>,
-    /// 99 % of the right answers took at most this multiple of their model's SLO.
+    /// 99th percentile of the correct answers, in multiples of their model's SLO.
     pub p99_of_slo: Option<f64>,
-    /// 99 % of the requests were sent at most so long after they were due, waits for a free connection left out; none
-    /// if nothing was sent.
+    /// 99th percentile of the delay between due and sent, without waits for a free connection; none if nothing was sent.
     pub send_error_p99_ms: Option<f64>,
-    /// Whether this client kept up, so that the second is the server's.
+    /// Whether this client kept up, so that the second describes the server.
     pub kept_up: bool,
-    /// Latencies of its right answers, as in [`Latency::histogram`], for the HDR log; kept only if that was asked for.
+    /// Latencies of its correct answers, as in [`Latency::histogram`], for the HDR log; kept only on request.
     #[serde(skip)]
     pub histogram: Option<String>,
 }
 
-/// What is known of the client that measured.
+/// The client that measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Client {
-    /// Threads that sent.
+    /// Number of sending threads.
     pub threads: u32,
-    /// Connections that were opened.
+    /// Number of connections that were opened.
     pub connections: u64,
     /// Requests that were due and had to wait because every allowed connection was busy. The wait is part of their
     /// latency.
     pub held: u64,
-    /// How long after they were due requests were sent, waits for a free connection left out.
+    /// Delay between due and sent, without waits for a free connection.
     pub send_error: Option<Latency>,
     /// Share of the sending threads' time that they were busy, 0 to 1.
     pub busy: f64,
-    /// Processor time a request, in microseconds, of the sending threads.
+    /// Processor time of the sending threads per request, in microseconds.
     pub cpu_us: f64,
-    /// When this client first could not keep up, UTC, RFC 3339: from then on results are not the server's.
+    /// When this client first failed to keep up, UTC, RFC 3339. Later results do not describe the server.
     pub late_from: Option<String>,
-    /// Seconds in which it could not.
+    /// Number of seconds in which it failed to keep up.
     pub late_seconds: u64,
 }

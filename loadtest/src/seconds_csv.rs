@@ -1,4 +1,4 @@
-//! A run second by second, for spreadsheets and plotting programs.
+//! A run by seconds, for spreadsheets and plotting programs.
 
 use std::io::{self, Write};
 
@@ -25,7 +25,7 @@ const HEADER: [&str; 14] = [
 /// the second in which they were due. Cells without a value are empty.
 ///
 /// # Errors
-/// If `to` cannot be written.
+/// `to` cannot be written.
 pub fn write(report: &Report, to: impl Write) -> io::Result<()> {
     let mut rows = csv::Writer::from_writer(to);
     rows.write_record(HEADER)?;

@@ -1,4 +1,4 @@
-//! One sending thread: takes requests when they are due, sends them, judges what comes back. HOT PATH.
+//! One sending thread: starts requests when they are due, sends them, and checks the answers. HOT PATH.
 
 use std::cell::Cell;
 use std::io;
@@ -18,19 +18,19 @@ use crate::plan::{Memory, ModelPlan};
 use crate::record::{Due, Record};
 use crate::timing::Timing;
 
-/// Requests that one thread has under way at most; what is due beyond waits, and its wait is part of its latency.
+/// Upper bound on requests in flight per thread. Requests beyond it wait, and the wait is part of their latency.
 const IN_FLIGHT_MAX: usize = 200_000;
-/// Nanoseconds between two looks at what is due, at least: how late a request may be sent for the sake of a rate of
-/// more than ten thousand a second on one thread.
+/// Shortest interval between checks for due requests, in nanoseconds. A request may be sent this much late, so that one
+/// thread can send more than ten thousand per second.
 const GRAIN: u64 = 100_000;
-/// Requests that are started in a row before answers are looked at.
+/// Requests that are started in a row before answers are processed.
 const BURST: usize = 64;
-/// How often a sender that waits looks whether it shall stop.
-const GLANCE: Duration = Duration::from_millis(100);
-/// How long answers are waited for once a run is stopped.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// How often a waiting sender checks whether to stop.
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
+/// How long a stopped run waits for answers.
+const STOP_WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// A request of the workload with the stage that it belongs to.
+/// A request of the workload and its stage.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timed {
     pub offered: Offered,
@@ -47,7 +47,7 @@ pub(crate) struct Shared {
     pub keep_timings: bool,
 }
 
-/// One thread's half of a run.
+/// The sending part of one thread.
 pub(crate) struct Sender {
     shared: Arc<Shared>,
     connections: Connections,
@@ -55,11 +55,11 @@ pub(crate) struct Sender {
     clock: Clock,
     memories: Vec<Memory>,
     in_flight: Cell<usize>,
-    /// A request ended.
+    /// Notified when a request ends.
     ended: Notify,
 }
 
-/// What a thread has to say at its end, beside its record.
+/// What a thread reports at its end, in addition to its record.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spent {
     pub connections: u64,
@@ -69,7 +69,7 @@ pub(crate) struct Spent {
     pub sending: u64,
 }
 
-/// A request under way, as its record sees it.
+/// Observes one request in flight.
 struct Under<'a> {
     sender: &'a Sender,
     sent: Cell<u64>,
@@ -97,7 +97,7 @@ impl Sender {
         Rc::new(Self { shared, connections, record, clock, memories, in_flight, ended })
     }
 
-    /// Nobody panics while it holds the lock; if it happened, counts would still be counts.
+    /// No code panics while it holds the lock. If it did, the counts would still be valid.
     fn record(&self) -> MutexGuard<'_, Record> {
         self.record.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -106,10 +106,10 @@ impl Sender {
         self.shared.stop.load(Ordering::Relaxed)
     }
 
-    /// Sends every request when it is due, whatever became of the others.
+    /// Sends every request when it is due, independent of the others.
     pub async fn open_loop(self: &Rc<Self>, requests: impl Iterator<Item = Timed>) -> io::Result<Spent> {
         let alarm = Alarm::new(self.clock)?;
-        let glance = u64::try_from(GLANCE.as_nanos()).unwrap_or(u64::MAX);
+        let interval = u64::try_from(CHECK_INTERVAL.as_nanos()).unwrap_or(u64::MAX);
         let (mut burst, mut woken) = (0, 0_u64);
         for Timed { offered, stage } in requests {
             let mut held = false;
@@ -117,13 +117,13 @@ impl Sender {
                 burst = 0;
                 // Waking for each of many requests would cost more than sending them.
                 let next = offered.at.max(woken.saturating_add(GRAIN));
-                alarm.wait(next.min(self.clock.now().saturating_add(glance))).await?;
+                alarm.wait(next.min(self.clock.now().saturating_add(interval))).await?;
                 woken = self.clock.now();
             }
             while self.in_flight.get() >= IN_FLIGHT_MAX && !self.stopped() {
                 held = true;
-                // Woken by an answer; the time is for a server that gives none.
-                let _ = tokio::time::timeout(GLANCE, self.ended.notified()).await;
+                // Woken by an answer; the timeout is for a server that sends none.
+                let _ = tokio::time::timeout(CHECK_INTERVAL, self.ended.notified()).await;
             }
             if self.stopped() {
                 break;
@@ -148,7 +148,7 @@ impl Sender {
         Ok(self.spent(sending))
     }
 
-    /// Keeps `concurrency` requests under way until the time is over: the mix of the workload, not its times.
+    /// Keeps `concurrency` requests in flight until `until`: the mix of the workload without its times.
     pub async fn closed_loop(
         self: &Rc<Self>,
         requests: impl Iterator<Item = Timed>,
@@ -156,14 +156,14 @@ impl Sender {
         until: u64,
     ) -> io::Result<Spent> {
         if concurrency == 0 {
-            // More threads than requests under way: this one has none to send.
+            // There are more threads than requests in flight.
             return Ok(self.spent(0));
         }
         Alarm::new(self.clock)?.wait(0).await?;
         for Timed { offered, .. } in requests {
             while self.in_flight.get() >= concurrency && !self.stopped() && self.clock.now() < until {
-                // Woken by an answer; the time is for a server that gives none.
-                let _ = tokio::time::timeout(GLANCE, self.ended.notified()).await;
+                // Woken by an answer; the timeout is for a server that sends none.
+                let _ = tokio::time::timeout(CHECK_INTERVAL, self.ended.notified()).await;
             }
             let now = self.clock.now();
             if now >= until || self.stopped() {
@@ -180,13 +180,12 @@ impl Sender {
         Ok(self.spent(sending))
     }
 
-    /// Waits for what is under way: nothing is for longer than the timeout, and for a run that is stopped nobody waits
-    /// long.
+    /// Waits for requests in flight. Each ends within the timeout; a stopped run waits at most [`STOP_WAIT_MAX`].
     async fn finish(&self) {
-        let mut patience = PATIENCE;
-        while self.in_flight.get() > 0 && !patience.is_zero() {
-            if tokio::time::timeout(GLANCE, self.ended.notified()).await.is_err() && self.stopped() {
-                patience = patience.saturating_sub(GLANCE);
+        let mut left = STOP_WAIT_MAX;
+        while self.in_flight.get() > 0 && !left.is_zero() {
+            if tokio::time::timeout(CHECK_INTERVAL, self.ended.notified()).await.is_err() && self.stopped() {
+                left = left.saturating_sub(CHECK_INTERVAL);
             }
         }
     }
@@ -218,7 +217,7 @@ impl Sender {
                     if self.shared.keep_timings {
                         timing = Timing::read(&reply.headers, due.model, latency);
                     }
-                    plan.judge(&self.shared.api, ready, &reply, memory)
+                    plan.outcome(&self.shared.api, ready, &reply, memory)
                 }
                 Ok(Err(failure)) => Outcome::of_failure(&failure),
                 Err(_) => Outcome::of_failure(&Failure::TimedOut),

@@ -1,4 +1,4 @@
-//! A run: asks the server what its models take, sends from as many threads as were asked for, gathers what they count.
+//! A run: reads the server's metadata, sends from several threads, and collects their records.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -10,13 +10,14 @@ use std::{io, thread};
 
 use tokio::runtime::Builder;
 use tokio::task::LocalSet;
-use workload::{Arrivals, Extent, Stages, Workload};
+use workload::{Arrivals, Extent, Workload};
 
 use crate::api::{self, Api};
 use crate::clock::Clock;
+use crate::collector::{Collector, Live};
 use crate::connection::Connections;
+use crate::drive::Drive;
 use crate::error::LoadError;
-use crate::gathered::Gathered;
 use crate::outcome::Outcome;
 use crate::payload::Payloads;
 use crate::plan::{Memory, ModelPlan};
@@ -26,80 +27,41 @@ use crate::sender::{Sender, Shared, Spent, Timed};
 use crate::statistics::Statistics;
 use crate::target::{Endpoint, Protocol, Tensors};
 
-/// Between the start of the threads and the first request that may be due.
+/// Time between the start of the threads and the first request.
 const LEAD: Duration = Duration::from_millis(50);
-/// Between two looks at how a run goes.
-const GLANCE: Duration = Duration::from_millis(500);
-/// How a REST server says that it takes tensors as they lie in memory.
+/// Interval between progress reports.
+const LIVE_INTERVAL: Duration = Duration::from_millis(500);
+/// The name of the binary tensor extension in a server's metadata.
 const BINARY_EXTENSION: &str = "binary_tensor_data";
-/// Tasks that a sending thread runs before it looks at its sockets and its alarm.
+/// Tasks that a sending thread runs before it polls its sockets and its alarm.
 const EVENT_INTERVAL: u32 = 16;
 
-/// How a server is spoken to.
+/// How a server is measured.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where it is.
+    /// Address and protocol.
     pub endpoint: Endpoint,
-    /// How tensors travel.
+    /// Encoding of tensors.
     pub tensors: Tensors,
-    /// What the server calls models that the workload calls otherwise.
+    /// The server's names of models, where they differ from the workload's.
     pub names: BTreeMap<String, String>,
-    /// How payloads are made.
+    /// How payloads are generated.
     pub payloads: Payloads,
-    /// Largest distance between a value and the expected one, absolute or relative to it.
+    /// Largest absolute or relative difference between a value and the expected one.
     pub tolerance: f64,
-    /// Connections at most, over all threads.
+    /// Upper bound on connections, over all threads.
     pub connections: u32,
-    /// Threads that send, at least 1.
+    /// Number of sending threads, at least 1.
     pub threads: u32,
-    /// How long an answer is waited for.
+    /// How long to wait for an answer.
     pub timeout: Duration,
-    /// Whether the latencies of each second are kept whole, for an HDR log.
+    /// Whether to keep the latency histogram of each second, for an HDR log.
     pub keep_seconds: bool,
-    /// Whether [`Report::timings`] is filled.
+    /// Whether to fill [`Report::timings`].
     pub keep_timings: bool,
 }
 
-/// How requests are sent.
-#[derive(Clone, Debug)]
-pub enum Drive {
-    /// When they are due: the workload's times, stretched by stages.
-    Open(Stages),
-    /// So many under way at all times, for so many nanoseconds.
-    Closed {
-        /// Requests under way.
-        concurrency: u32,
-        /// Nanoseconds.
-        time: u64,
-    },
-}
-
-/// How a run goes.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Live {
-    /// Seconds since the first request could be due.
-    pub elapsed_s: f64,
-    /// Seconds that the run takes; none if it ends by a number of requests.
-    pub total_s: Option<f64>,
-    /// Requests that were due in the last full second.
-    pub rate: u64,
-    /// Of these, answered in time.
-    pub good: u64,
-    /// 99 % of that second's answers took at most so many milliseconds.
-    pub p99_ms: Option<f64>,
-    /// The same in multiples of the SLO.
-    pub p99_of_slo: Option<f64>,
-    /// Requests that the server refused so far.
-    pub refused: u64,
-    /// Requests that failed so far.
-    pub failed: u64,
-    /// Requests under way.
-    pub in_flight: u64,
-    /// Whether this client kept up in the last full second.
-    pub kept_up: bool,
-}
-
-/// A server that has been asked what its models take.
+/// A server whose models are known.
 #[derive(Debug)]
 pub struct Session {
     settings: Settings,
@@ -111,13 +73,13 @@ pub struct Session {
 }
 
 impl Session {
-    /// Asks the server about every model of a workload, makes payloads, and sends one of each.
+    /// Reads the metadata of every model of a workload, generates payloads, and sends one of each.
     ///
     /// # Errors
-    /// If the server cannot be reached, speaks otherwise, does not have a model, or does not answer it rightly.
+    /// The server cannot be reached, has another protocol, lacks a model, or returns a wrong result.
     pub fn open(workload: &Workload, settings: Settings) -> Result<Self, LoadError> {
         if settings.endpoint.protocol == Protocol::Grpc && settings.tensors == Tensors::Json {
-            let problem = "tensors do not travel as JSON over gRPC: expected binary";
+            let problem = "gRPC: expected binary tensors, got JSON";
             return Err(LoadError::option("--tensors", problem));
         }
         let address = settings.endpoint.resolve()?;
@@ -161,7 +123,7 @@ impl Session {
             for ready in plan.probes() {
                 let exchange = connections.exchange(&ready.wire, &api::Unwatched);
                 let outcome = match tokio::time::timeout(self.settings.timeout, exchange).await {
-                    Ok(Ok(reply)) => plan.judge(&self.api, ready, &reply, &Memory::default()),
+                    Ok(Ok(reply)) => plan.outcome(&self.api, ready, &reply, &Memory::default()),
                     Ok(Err(failure)) => Outcome::of_failure(&failure),
                     Err(_) => Outcome::of_failure(&crate::connection::Failure::TimedOut),
                 };
@@ -180,8 +142,8 @@ impl Session {
         Ok(())
     }
 
-    /// Sends the requests of a workload, which must have the models that the session was opened for. `stop` ends
-    /// the run early, `live` is called about twice a second.
+    /// Sends the requests of a workload, which must have the models that the session was opened for. `stop` ends the run
+    /// early. `live` is called about twice a second.
     pub fn run(
         &self,
         workload: &Workload,
@@ -235,15 +197,15 @@ impl Session {
             thread.start(channel.clone())?;
         }
         drop(channel);
-        let mut gathered = Gathered::new(workload, self.settings.timeout, self.settings.keep_seconds);
+        let mut collector = Collector::new(workload, self.settings.timeout, self.settings.keep_seconds);
         let watching = Watching { results, records: &records, shared: &shared, stop, clock };
-        let (spent, interrupted) = watching.until_the_end(&mut gathered, drive, live)?;
+        let (spent, interrupted) = watching.until_the_end(&mut collector, drive, live)?;
         let after = self.statistics()?;
         let counted = after.iter().zip(&before).map(|told| match told {
             (Some(after), Some(before)) => after.since(before),
             _ => Statistics::default(),
         });
-        let mut report = gathered.report(&records, &spent, drive, interrupted, started);
+        let mut report = collector.report(&records, &spent, drive, interrupted, started);
         report.target = crate::report::Target {
             url: self.settings.endpoint.to_string(),
             protocol: self.settings.endpoint.protocol.as_str().to_owned(),
@@ -258,7 +220,7 @@ impl Session {
         Ok(report)
     }
 
-    /// What the server has counted of each model so far; none where it does not say, or not in time.
+    /// The statistics of each model so far; none if the server has none, or does not answer in time.
     fn statistics(&self) -> Result<Vec<Option<Statistics>>, LoadError> {
         block_on(async {
             let connections = Connections::new(&self.settings.endpoint, self.address, 1);
@@ -275,7 +237,7 @@ impl Session {
     }
 }
 
-/// What the server calls each model of a workload.
+/// The server's name of each model of a workload.
 fn served_as(workload: &Workload, settings: &Settings) -> Result<Vec<String>, LoadError> {
     for name in settings.names.keys() {
         if !workload.models.iter().any(|model| model.name == *name || model.group == *name) {
@@ -315,8 +277,8 @@ struct Thread {
 impl Thread {
     fn start(self, channel: Channel<io::Result<Spent>>) -> Result<(), LoadError> {
         let work = move || {
-            // Nobody listens any more only if the run has failed for another reason.
-            let _ = channel.send(self.send());
+            // Fails only if the run has failed for another reason.
+            let _closed = channel.send(self.send());
         };
         let started = thread::Builder::new().name("sender".to_owned()).spawn(work);
         started.map(drop).map_err(|error| LoadError::system("start a sending thread", error))
@@ -355,10 +317,10 @@ struct Watching<'a> {
 }
 
 impl Watching<'_> {
-    /// Gathers until every thread is done; also says whether somebody stopped the run.
+    /// Collects until every thread has ended. Also returns whether the run was stopped.
     fn until_the_end(
         &self,
-        gathered: &mut Gathered,
+        collector: &mut Collector,
         drive: &Drive,
         live: &mut dyn FnMut(&Live),
     ) -> Result<(Vec<Spent>, bool), LoadError> {
@@ -367,7 +329,7 @@ impl Watching<'_> {
         let mut interrupted = false;
         let mut ended = 0;
         while ended < self.records.len() {
-            match self.results.recv_timeout(GLANCE) {
+            match self.results.recv_timeout(LIVE_INTERVAL) {
                 Ok(Ok(one)) => {
                     spent.push(one);
                     ended += 1;
@@ -386,9 +348,9 @@ impl Watching<'_> {
             }
             for record in self.records {
                 let mut record = record.lock().unwrap_or_else(PoisonError::into_inner);
-                gathered.take(&mut record, self.clock.now());
+                collector.take(&mut record, self.clock.now());
             }
-            live(&gathered.live(self.records, self.clock.now() / SECOND, self.clock.now(), drive));
+            live(&collector.live(self.records, self.clock.now() / SECOND, self.clock.now(), drive));
         }
         match failed {
             Some(error) => Err(error),

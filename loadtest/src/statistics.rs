@@ -1,4 +1,4 @@
-//! What a server counts itself, as the statistics extension tells it.
+//! A server's own counts, from the statistics extension.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use crate::report::{BatchSize, ServerTimes};
 
-/// How often something was done, and the nanoseconds that it took together.
+/// A number of operations, and their total time in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub(crate) struct Sum {
     #[serde(default)]
@@ -36,7 +36,7 @@ impl From<Option<proto::StatisticDuration>> for Sum {
     }
 }
 
-/// Where time went.
+/// Counts by phase of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 struct Parts {
@@ -67,7 +67,7 @@ pub(crate) struct Statistics {
     batches: BTreeMap<u64, Parts>,
 }
 
-/// The REST form.
+/// The counts of a REST response.
 #[derive(Deserialize)]
 pub(crate) struct Body {
     #[serde(default)]
@@ -131,7 +131,7 @@ impl Statistics {
         statistics
     }
 
-    /// What was counted after `before`.
+    /// What was counted since `before`.
     pub fn since(&self, before: &Self) -> Self {
         let batches = self.batches.iter().map(|(&rows, &after)| {
             let before = before.batches.get(&rows).copied().unwrap_or_default();
@@ -152,7 +152,7 @@ impl Statistics {
         ran.map(of).collect()
     }
 
-    /// Where the time of requests went; none if none was answered.
+    /// Where the time of requests was spent; none if none was answered.
     pub fn times(&self) -> Option<ServerTimes> {
         let parts = self.requests;
         (parts.success.count > 0).then(|| ServerTimes {

@@ -6,17 +6,18 @@ use comfy_table::{Cell, CellAlignment, Color, Table, presets};
 use sim::page::{number, percent};
 
 use crate::report::{Figures, Latency, Report};
-use crate::story;
+use crate::summary;
 
-/// Models that have a row of their own.
+/// Upper bound on models with their own row.
 const MODELS_MAX: usize = 50;
-/// Reasons that are listed.
+/// Upper bound on reasons.
 const REASONS_MAX: usize = 12;
 
-/// What was measured, a row for each model, why requests were not answered, batches, how the client itself fared and
-/// what is to be known before the figures are believed. Lines end in a line feed; ANSI colours only if asked for.
+/// The report: a row per model, why requests were not answered, batches, the client, and warnings. Lines end in a line
+/// feed. ANSI colours are used only with `colour`.
 pub fn text(report: &Report, colour: bool) -> String {
-    let mut text = format!("{}: {}\n{}\n\n", report.workload, story::server(report), story::drive(report));
+    let mut text =
+        format!("{}: {}\n{}\n\n", report.workload, summary::server(report), summary::drive(report));
     text.push_str(&models(report, colour));
     let reasons = reasons(report, colour);
     if !reasons.is_empty() {
@@ -26,11 +27,11 @@ pub fn text(report: &Report, colour: bool) -> String {
     if !batches.is_empty() {
         let _ = write!(text, "\n{batches}");
     }
-    if let Some(capacity) = story::capacity(report) {
+    if let Some(capacity) = summary::capacity(report) {
         let _ = write!(text, "\ncapacity: {capacity}\n");
     }
-    let _ = writeln!(text, "\nclient: {}", story::client(report));
-    for warning in story::warnings(report) {
+    let _ = writeln!(text, "\nclient: {}", summary::client(report));
+    for warning in summary::warnings(report) {
         let _ = if colour {
             writeln!(text, "\x1b[1;33mwarning:\x1b[0m {warning}")
         } else {
@@ -62,7 +63,7 @@ fn models(report: &Report, colour: bool) -> String {
         .map(|model| row(&model.name, number(model.slo_ms), &model.figures))
         .collect();
     if report.models.len() != 1 {
-        let slo = story::shared_slo(report).map_or_else(|| "-".to_owned(), number);
+        let slo = summary::shared_slo(report).map_or_else(|| "-".to_owned(), number);
         rows.push(row("all", slo, &report.total));
     }
     let mut text = table(&header, rows, colour);
@@ -73,11 +74,11 @@ fn models(report: &Report, colour: bool) -> String {
 }
 
 fn row(name: &str, slo: String, figures: &Figures) -> Vec<Cell> {
-    let kept = if figures.attainment >= story::KEPT { Color::DarkGreen } else { Color::DarkRed };
+    let kept = if figures.attainment >= summary::KEPT { Color::DarkGreen } else { Color::DarkRed };
     let latency = |pick: fn(&Latency) -> f64| {
         Cell::new(figures.latency.as_ref().map_or_else(|| "-".to_owned(), |latency| number(pick(latency))))
     };
-    let (refused, failed) = story::unanswered(figures);
+    let (refused, failed) = summary::unanswered(figures);
     let failed_cell = Cell::new(number(failed as f64));
     vec![
         Cell::new(name),
@@ -96,7 +97,7 @@ fn row(name: &str, slo: String, figures: &Figures) -> Vec<Cell> {
 }
 
 fn reasons(report: &Report, colour: bool) -> String {
-    let reasons = story::reasons(report);
+    let reasons = summary::reasons(report);
     if reasons.is_empty() {
         return String::new();
     }
@@ -122,7 +123,7 @@ fn batches(report: &Report, colour: bool) -> String {
         .iter()
         .take(MODELS_MAX)
         .filter_map(|model| {
-            let (count, rows, time) = story::batches(model)?;
+            let (count, rows, time) = summary::batches(model)?;
             let figures = [number(count as f64), number(rows), number(time)];
             Some([model.name.clone()].into_iter().chain(figures).map(Cell::new).collect())
         })
@@ -167,7 +168,7 @@ mod tests {
             "refused: deadline unmeetable",
             "the server's batches",
             "client: 1 thread, 31.00 % of the time busy, 21.5 us",
-            "warning: the run was stopped before its end",
+            "warning: the run was stopped early",
         ] {
             assert!(plain.contains(told), "{told}\n{plain}");
         }

@@ -1,4 +1,4 @@
-//! Where the server is, and how it is spoken to.
+//! Address, protocol and encoding of the server.
 
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs as _};
@@ -11,12 +11,12 @@ pub enum Protocol {
     Http,
     /// REST over HTTP/2 without TLS: many requests on a connection.
     Http2,
-    /// gRPC.
+    /// gRPC, with many requests on a connection.
     Grpc,
 }
 
 impl Protocol {
-    /// The word for it in options and reports.
+    /// The name in options and reports.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Http => "http",
@@ -26,17 +26,17 @@ impl Protocol {
     }
 }
 
-/// How tensors travel.
+/// Encoding of tensors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tensors {
-    /// As they lie in memory: the binary tensor extension over REST, `raw_input_contents` over gRPC.
+    /// Raw bytes: the binary tensor extension over REST, `raw_input_contents` over gRPC.
     Binary,
     /// As JSON over REST, as `contents` over gRPC.
     Json,
 }
 
 impl Tensors {
-    /// The word for it in options and reports.
+    /// The name in options and reports.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Binary => "binary",
@@ -45,16 +45,16 @@ impl Tensors {
     }
 }
 
-/// A server and the protocol it is spoken to.
+/// A server and its protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
-    /// Host and port as they were given.
+    /// Host and port as given.
     pub authority: String,
     /// How requests travel.
     pub protocol: Protocol,
 }
 
-/// What is wrong with an address.
+/// An address is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{given}`: {problem}")]
 pub struct BadEndpoint {
@@ -73,12 +73,12 @@ impl FromStr for Endpoint {
             "http" => (Protocol::Http, 8000),
             "http2" | "h2c" => (Protocol::Http2, 8000),
             "grpc" => (Protocol::Grpc, 8001),
-            "https" | "grpcs" => return Err(wrong("TLS is not spoken: expected http, http2 or grpc")),
+            "https" | "grpcs" => return Err(wrong("expected http, http2 or grpc: TLS is not supported")),
             _ => return Err(wrong("expected http://HOST:PORT, http2://HOST:PORT or grpc://HOST:PORT")),
         };
         let authority = rest.strip_suffix('/').unwrap_or(rest);
         if authority.is_empty() || authority.contains(['/', '?', '#', '@']) {
-            return Err(wrong("expected a host and a port, and nothing behind them"));
+            return Err(wrong("expected only a host and a port"));
         }
         let has_port = authority.rsplit_once(':').is_some_and(|(host, port)| {
             port.parse::<u16>().is_ok() && (host.starts_with('[') || !host.contains(':'))
@@ -95,7 +95,7 @@ impl fmt::Display for Endpoint {
 }
 
 impl Endpoint {
-    /// Looks the host up.
+    /// Resolves the host.
     pub fn resolve(&self) -> Result<SocketAddr, BadEndpoint> {
         let wrong = |problem: String| BadEndpoint { given: self.to_string(), problem };
         let mut found = self
@@ -118,9 +118,9 @@ mod tests {
         assert_eq!(shown("grpc://localhost").unwrap(), "grpc://localhost:8001");
         assert_eq!(shown("h2c://[::1]:80/").unwrap(), "http2://[::1]:80");
         for (given, problem) in [
-            ("https://a", "TLS is not spoken"),
+            ("https://a", "TLS is not supported"),
             ("ftp://a", "expected http://HOST:PORT"),
-            ("http://a/v2", "nothing behind them"),
+            ("http://a/v2", "only a host and a port"),
             ("http://", "expected a host"),
         ] {
             let error = shown(given).unwrap_err().to_string();

@@ -1,4 +1,4 @@
-//! Where the time of single requests went: our server tells it with every answer.
+//! Where the time of single requests was spent, which our server reports with every answer.
 
 use http::HeaderMap;
 
@@ -9,23 +9,23 @@ const COMPUTE: &str = "x-tessera-compute-us";
 /// Rows of the batch that a request was in.
 const ROWS: &str = "x-tessera-batch-rows";
 
-/// Where the time of one answered request went. Nanoseconds.
+/// Where the time of one answered request was spent, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// Number of its model in the workload.
+    /// Index of its model in the workload.
     pub model: u32,
-    /// Rows of the batch that it was in.
+    /// Rows of its batch.
     pub batch_rows: u32,
     /// Between the queue and the model.
     pub wait: u64,
     /// In the model.
     pub compute: u64,
-    /// From when it was due until its client had the answer, less the queue, the wait and the model.
+    /// The rest of the time from when it was due until its client had the answer.
     pub outside: u64,
 }
 
 impl Timing {
-    /// As the headers of an answer tell it; none if they do not. `latency` is in nanoseconds.
+    /// Timing from the headers of an answer; none without them. `latency` is in nanoseconds.
     pub(crate) fn read(headers: &HeaderMap, model: u32, latency: u64) -> Option<Self> {
         let number = |name: &str| headers.get(name)?.to_str().ok()?.parse::<u64>().ok();
         let nanos = |name: &str| Some(number(name)?.saturating_mul(1_000));

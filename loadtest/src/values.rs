@@ -1,10 +1,10 @@
-//! Whether two tensors say the same.
+//! Comparison of tensors.
 
 use half::{bf16, f16};
 use oip::{Datatype, Tensor};
 
-/// Compares element by element: whole numbers and strings exactly, others to within `tolerance`, absolute or relative
-/// to the expected value, whichever is more.
+/// Compares element by element: integers and strings exactly, others within `tolerance`, absolute or relative to the
+/// expected value, whichever is larger.
 pub(crate) fn compare(expected: &Tensor, found: &Tensor, tolerance: f64) -> Result<(), String> {
     if expected.datatype != found.datatype {
         return Err(format!("expected {}, got {}", expected.datatype, found.datatype));

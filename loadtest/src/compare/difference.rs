@@ -16,7 +16,7 @@ const REQUESTS_MIN: u64 = 1_000;
 const BATCHES: (usize, usize) = (10, 30);
 /// Seconds of a batch where the run is long enough.
 const BATCH_SECONDS: usize = 5;
-/// Correlation of neighbouring batches beyond which nothing can be told any more.
+/// Correlation of adjacent batches above which no interval can be given.
 const LIKENESS_MAX: f64 = 0.8;
 /// Good answers of one run, where the other has none at all, that are no chance.
 const CLEAR: u64 = 10;
@@ -173,7 +173,7 @@ fn apart(a: &Influence, b: &Influence) -> Spread {
     Spread { variance, freedom }
 }
 
-/// The variance of the mean of a sequence whose neighbours depend on one another, from the means of its batches.
+/// The variance of the mean of a sequence with dependent values, from the means of its batches.
 fn batch_means(values: &[f64]) -> Spread {
     let wanted = (values.len() / BATCH_SECONDS).clamp(BATCHES.0, BATCHES.1);
     let length = (values.len() / wanted).max(1);
@@ -183,11 +183,11 @@ fn batch_means(values: &[f64]) -> Spread {
     let centre = means.iter().sum::<f64>() / count.max(1.0);
     let squares: f64 = means.iter().map(|mean| (mean - centre) * (mean - centre)).sum();
     let freedom = (count - 1.0).max(1.0);
-    let neighbours: f64 =
+    let products: f64 =
         means.iter().zip(means.iter().skip(1)).map(|(one, next)| (one - centre) * (next - centre)).sum();
     // Batches that still depend on one another are worth fewer independent ones; a correlation of few values comes out
     // too low by as much as is added here (Marriott and Pope).
-    let likeness = if squares > 0.0 { neighbours / squares } else { 0.0 };
+    let likeness = if squares > 0.0 { products / squares } else { 0.0 };
     let likeness = (likeness + (1.0 + 4.0 * likeness) / count.max(1.0)).clamp(0.0, LIKENESS_MAX);
     let worth = (1.0 - likeness) / (1.0 + likeness);
     Spread { variance: squares / freedom / count.max(1.0) / worth, freedom }
@@ -216,7 +216,7 @@ mod tests {
             assert_eq!(batch_means(&values).freedom, f64::from(batches - 1), "{seconds} seconds");
         }
         let alternating: Vec<f64> = (0..100).map(|place| f64::from(place % 5) - 2.0).collect();
-        assert!(batch_means(&alternating).variance < 1e-12, "what evens out within a batch is no noise");
+        assert!(batch_means(&alternating).variance < 1e-12, "variation within a batch cancels out");
         let constant = batch_means(&[3.0; 40]);
         assert_eq!(constant.variance, 0.0);
     }

@@ -74,7 +74,7 @@ fn slope(histogram: &Histogram<u64>, share: f64) -> Option<f64> {
 pub(super) struct Influence {
     /// In the order of the seconds; the mean is 0.
     pub(super) seconds: Vec<f64>,
-    /// What turns it into the logarithm of the figure.
+    /// Converts it into the logarithm of the figure.
     pub(super) slope: f64,
 }
 

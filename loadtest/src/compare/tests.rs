@@ -149,7 +149,7 @@ fn another_load_is_said_on_top() {
 }
 
 #[test]
-fn nothing_at_all_is_no_ratio() {
+fn empty_runs_have_no_ratio() {
     let a = Draw::default().report();
     let mut b = a.clone();
     b.total.good = 0;

@@ -27,7 +27,7 @@ pub(crate) struct Pool {
     address: SocketAddr,
     limit: usize,
     connections: RefCell<Vec<Rc<Connection>>>,
-    /// Connections that are being made: they will have room.
+    /// Connections that are being opened and will have free streams.
     opening: Cell<usize>,
     /// A stream ended, a connection opened or ended.
     changed: Notify,
@@ -42,7 +42,7 @@ struct Connection {
 }
 
 impl Connection {
-    fn has_room(&self) -> bool {
+    fn has_free_stream(&self) -> bool {
         !self.broken.get() && self.in_flight.get() < self.sender.current_max_send_streams()
     }
 }
@@ -67,7 +67,7 @@ impl Drop for Slot<'_> {
     }
 }
 
-/// Counts a connection that is being made, also if whoever makes it gives up.
+/// Counts a connection that is being opened, even if its opener is cancelled.
 struct Opening<'a>(&'a Pool);
 
 impl<'a> Opening<'a> {
@@ -126,8 +126,8 @@ impl Pool {
             let least = {
                 let mut connections = self.connections.borrow_mut();
                 connections.retain(|connection| !connection.broken.get());
-                let with_room = connections.iter().filter(|connection| connection.has_room());
-                with_room.min_by_key(|connection| connection.in_flight.get()).cloned()
+                let available = connections.iter().filter(|connection| connection.has_free_stream());
+                available.min_by_key(|connection| connection.in_flight.get()).cloned()
             };
             if let Some(connection) = least {
                 return Ok(Slot::new(self, connection));
@@ -157,7 +157,7 @@ impl Pool {
             .handshake(stream)
             .await
             .map_err(|error| Failure::Connect(error.to_string()))?;
-        // What the server sends first is how many streams it takes; whoever sends more at once is turned away.
+        // The server's first frame says how many streams it accepts; more would be rejected.
         poll_fn(|context| match Pin::new(&mut connection).poll(context) {
             Poll::Ready(Err(error)) => Poll::Ready(Err(Failure::Connect(error.to_string()))),
             Poll::Ready(Ok(())) => Poll::Ready(Err(Failure::Connect("closed at once".to_owned()))),

@@ -55,7 +55,7 @@ impl Failure {
     }
 }
 
-/// What is told of an exchange beside its result.
+/// Is notified of the progress of an exchange.
 pub(crate) trait Watch {
     /// Every allowed connection was busy, so the request waits for one.
     fn held(&self);

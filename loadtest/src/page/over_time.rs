@@ -4,7 +4,7 @@ use sim::page::{Plot, Reference, Series};
 
 use super::View;
 use crate::report::{Report, Second};
-use crate::story;
+use crate::summary;
 
 /// Points of a line; a longer run has several seconds in one.
 const POINTS_MAX: usize = 1_200;
@@ -78,7 +78,7 @@ fn plot(report: &Report, title: &str, vertical: &str, series: Vec<Series>) -> Pl
 /// Percentiles of each second, in milliseconds where one SLO holds for all, else in SLOs.
 pub(super) fn latency(report: &Report) -> Option<View> {
     let p99 = |value: fn(&Second) -> Option<f64>| line(report, "p99", Some(1), worst(value));
-    let (title, unit, slo, series) = match story::shared_slo(report) {
+    let (title, unit, slo, series) = match summary::shared_slo(report) {
         Some(slo) => {
             let p50 = line(report, "p50", Some(0), worst(|second| second.p50_ms));
             let title = "Latency of the answers to each second's requests";

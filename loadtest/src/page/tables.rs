@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use sim::page::{escape, number, percent};
 
 use crate::report::{Figures, Latency, Report};
-use crate::story;
+use crate::summary;
 
 /// Models that are listed one by one.
 const MODELS_MAX: usize = 50;
@@ -23,7 +23,7 @@ pub(super) fn results(report: &Report) -> String {
         text.push_str(&row(&model.name, &number(model.slo_ms), &model.figures, ""));
     }
     if report.models.len() != 1 {
-        let slo = story::shared_slo(report).map_or_else(|| "-".to_owned(), number);
+        let slo = summary::shared_slo(report).map_or_else(|| "-".to_owned(), number);
         text.push_str(&row("all", &slo, &report.total, " class=\"first\""));
     }
     text.push_str("</tbody></table></div>\n");
@@ -41,8 +41,8 @@ fn row(name: &str, slo: &str, figures: &Figures, class: &str) -> String {
     let latency = |pick: fn(&Latency) -> f64| {
         figures.latency.as_ref().map_or_else(|| "-".to_owned(), |latency| number(pick(latency)))
     };
-    let kept = if figures.attainment >= story::KEPT { "good" } else { "bad" };
-    let (refused, failed) = story::unanswered(figures);
+    let kept = if figures.attainment >= summary::KEPT { "good" } else { "bad" };
+    let (refused, failed) = summary::unanswered(figures);
     let failed_class = if failed > 0 { " class=\"bad\"" } else { "" };
     let mut text = format!(
         "<tr{class}><td>{}</td><td>{slo}</td><td>{}</td><td>{}</td><td class=\"{kept}\">{}</td>",

@@ -24,7 +24,7 @@ fn a_page_tells_the_whole_story_and_needs_nothing_else() {
         "pair: a run against tessera 0.1.0",
         "requests a second were answered within their latency objective (85.10 %)",
         "<strong>Warning:</strong> this client could not keep up: results from 13:02:10 UTC",
-        "the run was stopped before its end",
+        "the run was stopped early",
         "3 models (each with its own SLO) on tessera 0.1.0 at",
         "Driven by an open loop, 578 requests a second for 56 s",
         "tessera load pair.toml --report out.html",
@@ -88,7 +88,7 @@ fn a_closed_loop_is_told_for_what_it_is() {
     sound(&html);
     assert!(
         html.contains("Driven by a closed loop, 16 requests in flight")
-            && html.contains("nothing about more clients")
+            && html.contains("not that with more clients")
     );
 }
 
@@ -129,7 +129,7 @@ fn a_search_for_the_capacity_shows_what_it_tried() {
     sound(&html);
     assert!(
         html.contains(
-            "Capacity: 812 requests a second, the highest rate that held (99.20 % within the SLO)."
+            "Capacity: 812 requests a second, the highest sustained rate (99.20 % within the SLO)."
         )
     );
     assert!(

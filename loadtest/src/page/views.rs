@@ -8,7 +8,7 @@ use super::columns::{Column, Columns};
 use super::over_time;
 use crate::histogram::decode;
 use crate::report::{Latency, ModelFigures, Report};
-use crate::story;
+use crate::summary;
 
 /// Models with a line of their own.
 const LINES_MAX: usize = 8;
@@ -74,7 +74,7 @@ fn percentiles(report: &Report) -> Option<View> {
         .into_iter()
         .chain([(0.999_99, "99.999"), (0.999_999, "99.9999")]);
     let (level, beyond) =
-        story::shared_slo(report).map(|slo| super::slo_line(slo, "ms", &series)).unwrap_or_default();
+        summary::shared_slo(report).map(|slo| super::slo_line(slo, "ms", &series)).unwrap_or_default();
     let some = match report.models.len() {
         all if all > LINES_MAX => format!(" The first {LINES_MAX} of {all} models."),
         _ => String::new(),
@@ -141,7 +141,7 @@ fn stages(report: &Report) -> Option<View> {
 
 fn reasons(report: &Report) -> Option<View> {
     let offered = report.total.offered.max(1) as f64;
-    let reasons = story::reasons(report);
+    let reasons = summary::reasons(report);
     let bars = reasons.iter().take(REASONS_MAX).map(|reason| {
         let (kind, colour) = if reason.refused { ("refused", 3) } else { ("failed", 1) };
         let count = reason.requests as f64;
@@ -173,7 +173,7 @@ fn batches(report: &Report) -> Option<View> {
         .models
         .iter()
         .enumerate()
-        .filter_map(|(place, model)| Some((place, model, story::batches(model)?)))
+        .filter_map(|(place, model)| Some((place, model, summary::batches(model)?)))
         .collect();
     if told.is_empty() {
         return None;

@@ -15,7 +15,7 @@ const TENSOR_BYTES_MAX: u64 = 64 << 20;
 /// Letters of a generated string.
 const STRING_BYTES: usize = 8;
 
-/// A request of so many rows.
+/// A request with `rows` rows.
 pub(super) fn request(
     payloads: &Payloads,
     metadata: &ModelMetadata,

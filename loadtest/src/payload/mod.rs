@@ -60,7 +60,7 @@ impl Payloads {
         }
     }
 
-    /// Requests of so many rows for a model that the server describes as `metadata`; at least one.
+    /// Requests of `rows` rows for a model that the server describes as `metadata`; at least one.
     pub(crate) fn of(
         &self,
         metadata: &ModelMetadata,

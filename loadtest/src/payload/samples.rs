@@ -61,7 +61,7 @@ impl Samples {
         Ok(Self { name: name.to_owned(), samples })
     }
 
-    /// Those of so many rows.
+    /// The samples with `rows` rows.
     pub(super) fn of(&self, model: &str, rows: u32) -> Result<Vec<Payload>, LoadError> {
         let fitting = self.samples.iter().filter(|sample| sample.rows == u64::from(rows));
         let payloads = fitting.map(|sample| Payload {

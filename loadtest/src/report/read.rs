@@ -21,7 +21,7 @@ pub enum ReadError {
     #[error("not JSON: {0}")]
     Json(String),
     /// It is another document of ours, or none of ours.
-    #[error("this is {found}, expected a report that `tessera load --json` wrote")]
+    #[error("expected a report that `tessera load --json` wrote, got {found}")]
     Other {
         /// What it is.
         found: &'static str,
@@ -64,15 +64,17 @@ impl Report {
     pub fn read(text: &str) -> Result<Self, ReadError> {
         let kind = match serde_json::from_str::<Kind>(text) {
             Ok(kind) => kind,
-            Err(error) if error.is_data() => return Err(ReadError::Other { found: "no object" }),
+            Err(error) if error.is_data() => {
+                return Err(ReadError::Other { found: "a value that is not an object" });
+            }
             Err(error) => return Err(ReadError::Json(error.to_string())),
         };
         match kind {
             Kind { policies: Some(_), .. } => {
-                return Err(ReadError::Other { found: "what `tessera simulate --json` wrote" });
+                return Err(ReadError::Other { found: "the output of `tessera simulate --json`" });
             }
             Kind { rows: Some(_), target: None, .. } => {
-                return Err(ReadError::Other { found: "what `tessera load compare --json` wrote" });
+                return Err(ReadError::Other { found: "the output of `tessera load compare --json`" });
             }
             Kind { format: None, .. } => {
                 return Err(ReadError::Other { found: "an object without `format`" });
@@ -179,13 +181,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_report_is_said_to_be_what_it_is() {
+    fn other_files_are_refused_by_what_they_are() {
         for (text, said) in [
             ("hello", "not JSON: expected value at line 1 column 1"),
-            ("[1]", "this is no object, expected a report that `tessera load --json` wrote"),
-            ("{}", "this is an object without `format`, expected"),
-            (r#"{"workload":"a","policies":[]}"#, "this is what `tessera simulate --json` wrote, expected"),
-            (r#"{"format":1,"rows":[]}"#, "this is what `tessera load compare --json` wrote, expected"),
+            ("[1]", "expected a report that `tessera load --json` wrote, got a value that is not an object"),
+            ("{}", "got an object without `format`"),
+            (r#"{"workload":"a","policies":[]}"#, "got the output of `tessera simulate --json`"),
+            (r#"{"format":1,"rows":[]}"#, "got the output of `tessera load compare --json`"),
             (r#"{"format":2}"#, "format: this program reads 1, the file has 2"),
             (r#"{"format":"1"}"#, "format: invalid type: string \"1\", expected u32"),
             (r#"{"format":1}"#, "missing field `version`"),

@@ -46,12 +46,7 @@ fn cases() -> Vec<Case> {
             || Act::Response(|r| r.outputs[0].0.name = "z".into()),
             "no output `y`",
         ),
-        wrong(
-            "other model",
-            &PROTOCOLS,
-            || Act::Response(|r| r.model_name = "n".into()),
-            "an answer of model `n`",
-        ),
+        wrong("other model", &PROTOCOLS, || Act::Response(|r| r.model_name = "n".into()), "got one of `n`"),
         wrong("truncated", &REST, || Act::Raw(|a| a.body.truncate(a.body.len() - 3)), "outputs[0]"),
         wrong(
             "no header length",
@@ -89,7 +84,7 @@ fn cases() -> Vec<Case> {
             "compressed",
             &[Grpc],
             || Act::Raw(|a| a.body = [&[1], &a.body[1..]].concat().into()),
-            "a compressed message, which was not asked for",
+            "expected an uncompressed message",
         ),
         wrong("no message", &[Grpc], || Act::Raw(|a| a.body.clear()), "an answer without a message"),
         wrong(
@@ -139,7 +134,7 @@ fn what_is_wrong_from_the_start_ends_the_run_before_it_begins() {
                 "{}, {protocol:?}: {error}",
                 case.name
             );
-            // This server does not say that it takes binary tensors, so that may be it.
+            // This server does not report the binary tensor extension, which may be the reason.
             assert_eq!(error.ends_with("try --tensors json"), protocol != Grpc, "{error}");
             assert_eq!(server.inferences().len(), 1);
         }
@@ -212,11 +207,11 @@ fn tensors_travel_as_json_too() {
     let server = Server::inferring(Grpc, |_| Act::Right);
     let settings = Settings { tensors: Tensors::Json, ..support::settings(&server) };
     let error = support::run(&server, &workload, settings).unwrap_err().to_string();
-    assert_eq!(error, "--tensors: tensors do not travel as JSON over gRPC: expected binary");
+    assert_eq!(error, "--tensors: gRPC: expected binary tensors, got JSON");
 }
 
 #[test]
-fn what_is_given_for_nothing_is_a_mistake() {
+fn values_for_an_unknown_model_are_refused() {
     let workload = support::even("100ms", 100.0);
     let server = Server::inferring(Http, |_| Act::Right);
     let line = r#"{"inputs":[{"name":"x","datatype":"FP32","shape":[1,4],"data":[1,2,3,4]}]}"#;
@@ -240,7 +235,7 @@ fn what_is_given_for_nothing_is_a_mistake() {
 }
 
 #[test]
-fn a_server_that_is_no_inference_server_is_told_to_be_none() {
+fn a_server_of_another_kind_is_refused() {
     let workload = support::even("100ms", 100.0);
     let page = |what| {
         move |call: &crate::server::Call| {
@@ -252,10 +247,10 @@ fn a_server_that_is_no_inference_server_is_told_to_be_none() {
         }
     };
     for (protocol, what, said) in [
-        (Http, What::Server, "/v2: this is not the Open Inference Protocol"),
-        (Http2, What::Server, "/v2: this is not the Open Inference Protocol"),
+        (Http, What::Server, "/v2: expected the Open Inference Protocol"),
+        (Http2, What::Server, "/v2: expected the Open Inference Protocol"),
         (Grpc, What::Server, "not_grpc: http status 200 OK and no grpc-status"),
-        (Http, What::Model, "model `m`: /v2/models/m: this is not the Open Inference Protocol"),
+        (Http, What::Model, "model `m`: /v2/models/m: expected the Open Inference Protocol"),
         (Grpc, What::Model, "model `m`: not_grpc"),
     ] {
         let server = Server::start(protocol, page(what));

@@ -54,7 +54,7 @@ fn full_connections_are_joined_by_others_up_to_the_limit_and_then_requests_wait(
                 What::Infer => hold(),
                 _ => Act::Right,
             });
-            // Whoever asks whether the server answers comes before the others.
+            // The first request tests whether the server answers.
             let report = burst(&server, 100, connections);
             assert_all_answered(&report);
             assert_eq!(report.total.offered, 100);
@@ -127,7 +127,7 @@ fn a_connection_that_ends_behind_every_answer_is_replaced() {
 }
 
 #[test]
-fn a_polite_end_of_a_connection_fails_nobody() {
+fn a_graceful_end_of_a_connection_fails_no_request() {
     // What a load balancer or a server with a maximum age of connections does all the time.
     for protocol in [Http2, Grpc] {
         let server =
@@ -142,7 +142,7 @@ fn a_polite_end_of_a_connection_fails_nobody() {
 #[test]
 fn a_connection_that_breaks_fails_what_was_on_it_and_nothing_else() {
     for protocol in PROTOCOLS {
-        for act in [|| Act::Close, || Act::Cut, || Act::Reset] {
+        for act in [|| Act::Close, || Act::Truncated, || Act::Reset] {
             let server = Server::inferring(
                 protocol,
                 move |call| if call.number % 10 == 9 { act() } else { Act::Right },

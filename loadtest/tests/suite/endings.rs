@@ -94,7 +94,7 @@ fn answers_that_never_come_are_counted() {
 }
 
 #[test]
-fn an_answer_without_end_is_given_up() {
+fn an_endless_answer_times_out() {
     let server = Server::inferring(Protocol::Http, |call| match call.number {
         0 => Act::Right,
         _ => Act::Raw(|answer| answer.body = vec![b' '; (256 << 20) + 1].into()),

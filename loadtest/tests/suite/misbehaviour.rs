@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use crate::server::{Act, Answer, Server};
 use crate::support;
 
-/// Something a server may do, and whether the request may count as answered then, or must.
+/// Something that a server may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Deed {
     Right,
@@ -20,15 +20,15 @@ enum Deed {
     Garbage,
     Busy,
     Close,
-    Cut,
+    Truncated,
     Reset,
     Never,
 }
 
-use Deed::{Busy, Chunks, Close, Continued, Cut, Garbage, Last, Never, Pieces, Reset, Right, Wrong};
+use Deed::{Busy, Chunks, Close, Continued, Garbage, Last, Never, Pieces, Reset, Right, Truncated, Wrong};
 
 const DEEDS: [Deed; 12] =
-    [Right, Pieces, Chunks, Continued, Last, Wrong, Garbage, Busy, Close, Cut, Reset, Never];
+    [Right, Pieces, Chunks, Continued, Last, Wrong, Garbage, Busy, Close, Truncated, Reset, Never];
 
 fn act(deed: Deed, protocol: Protocol) -> Act {
     match deed {
@@ -42,7 +42,7 @@ fn act(deed: Deed, protocol: Protocol) -> Act {
         Busy if protocol == Protocol::Grpc => Act::Raw(|answer| *answer = Answer::grpc_status(14, "busy")),
         Busy => Act::Raw(|answer| *answer = Answer::json(503, "busy")),
         Close => Act::Close,
-        Cut => Act::Cut,
+        Truncated => Act::Truncated,
         Reset => Act::Reset,
         Never => Act::Never,
     }
@@ -68,7 +68,7 @@ proptest! {
             timeout: Duration::from_millis(150),
             ..support::settings(&server)
         };
-        // Whoever does wrong at once is refused at once; then nothing is to be counted.
+        // A server that misbehaves at the first request is refused, and there is no report.
         let first = [Right, Pieces, Chunks, Continued, Last, Busy].contains(&deeds[0]);
         let session = match Session::open(&workload, settings) {
             Ok(session) => session,

@@ -1,4 +1,4 @@
-//! What is sent is what the workload says, whoever sends it.
+//! The requests are those of the workload, with any number of threads.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ rows = 4
 priority = 2
 ";
 
-/// How often each model was asked for so many rows.
+/// Number of requests by model and rows.
 fn asked(server: &Server) -> BTreeMap<(String, u32), u64> {
     let mut counts = BTreeMap::new();
     for call in server.inferences() {

@@ -1,4 +1,4 @@
-//! What a server refuses for its own good is no failure, and what a client does wrong is no refusal.
+//! A rejection under overload does not count as a failure, and a client error does not count as a rejection.
 
 use loadtest::Protocol::{Grpc, Http, Http2};
 

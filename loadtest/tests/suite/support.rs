@@ -94,7 +94,7 @@ pub fn times(latency: &Latency) -> Histogram<u64> {
     Deserializer::new().deserialize(&mut bytes.as_slice()).unwrap()
 }
 
-/// Answers that took at least so many milliseconds, by the histogram of the report.
+/// Number of answers that took at least this many milliseconds, from the histogram of the report.
 pub fn slower(latency: &Latency, millis: u64) -> u64 {
     times(latency).count_between(millis * 1_000, u64::MAX)
 }

@@ -25,7 +25,9 @@ pub async fn serve(mut stream: TcpStream, shared: &Shared) -> io::Result<()> {
             Act::Behind(gate) => gate.pass().await,
             Act::Last => return stream.write_all(&written).await,
             Act::Close => return Ok(()),
-            Act::Cut => return stream.write_all(&written[..written.len() - answer.body.len() / 2 - 1]).await,
+            Act::Truncated => {
+                return stream.write_all(&written[..written.len() - answer.body.len() / 2 - 1]).await;
+            }
             Act::Reset => return stream.set_zero_linger(),
             Act::Never => std::future::pending().await,
         }

@@ -32,7 +32,7 @@ pub async fn serve(stream: TcpStream, shared: Arc<Shared>) -> Result<(), h2::Err
                 let Some(accepted) = accepted else { return Ok(()) };
                 let (request, respond) = accepted?;
                 let (shared, tell) = (Arc::clone(&shared), tell.clone());
-                // A client that goes away is no fault.
+                // A client may disconnect.
                 tokio::task::spawn_local(async move { drop(answer(request, respond, &shared, &tell).await) });
             }
             Some(end) = told.recv() => match end {
@@ -66,7 +66,7 @@ async fn answer(
             let _ = tell.send(End::Abrupt);
             return std::future::pending().await;
         }
-        Act::Cut => {
+        Act::Truncated => {
             let mut body = respond.send_response(head(&answer), false)?;
             body.send_data(answer.body.slice(..answer.body.len() / 2), false)?;
             body.send_reset(Reason::INTERNAL_ERROR);

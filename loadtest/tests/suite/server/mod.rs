@@ -38,31 +38,31 @@ pub struct Call {
 
 /// What to do with a request.
 pub enum Act {
-    /// The right answer: every tensor comes back as it is, as output `y`.
+    /// The correct answer: every tensor is returned unchanged, as output `y`.
     Right,
-    /// The right answer with something wrong in it.
+    /// The correct answer with a changed response.
     Response(fn(&mut InferResponse)),
-    /// The right answer with something wrong in how it is written.
+    /// The correct answer with a changed encoding.
     Raw(fn(&mut Answer)),
-    /// The right answer, so many bytes at a time.
+    /// The correct answer, this many bytes at a time.
     Pieces(usize),
-    /// The right answer in chunks (HTTP/1.1) or frames of so many bytes.
+    /// The correct answer in chunks (HTTP/1.1) or frames of this many bytes.
     Chunks(usize),
-    /// The right answer behind a `100 Continue`.
+    /// The correct answer after a `100 Continue`.
     Continued,
-    /// The right answer at that time.
+    /// The correct answer at this time.
     At(Instant),
-    /// The right answer when the gate is open.
+    /// The correct answer when the gate is open.
     Behind(Gate),
-    /// The right answer, and the end of the connection: without a word (HTTP/1.1), with a GOAWAY (HTTP/2).
+    /// The correct answer, and the end of the connection: without notice (HTTP/1.1), with a GOAWAY (HTTP/2).
     Last,
     /// The end of the connection instead of an answer.
     Close,
     /// Half an answer and the end of the connection.
-    Cut,
+    Truncated,
     /// A reset of the connection (HTTP/1.1) or of the stream (HTTP/2) instead of an answer.
     Reset,
-    /// Nothing, ever.
+    /// No answer.
     Never,
 }
 
@@ -132,7 +132,7 @@ impl Server {
         Self::start(protocol, move |call| if call.what == What::Infer { infer(call) } else { Act::Right })
     }
 
-    /// The same with so many streams on an HTTP/2 connection.
+    /// The same with this many streams on an HTTP/2 connection.
     pub fn limited(
         protocol: Protocol,
         streams: Option<u32>,
@@ -200,7 +200,7 @@ async fn accept(listener: std::net::TcpListener, shared: Arc<Shared>) {
         stream.set_nodelay(true).unwrap();
         shared.connections.fetch_add(1, Ordering::Relaxed);
         let shared = Arc::clone(&shared);
-        // A client that goes away is no fault.
+        // A client may disconnect.
         tokio::task::spawn_local(async move {
             match shared.protocol {
                 Protocol::Http => drop(http1::serve(stream, &shared).await),

@@ -1,35 +1,59 @@
-//! What the threads of a run counted, put together.
+//! Combines the records of a run's threads.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use jiff::Timestamp;
-use workload::{Extent, Workload};
-
+use crate::drive::Drive;
 use crate::figures;
 use crate::keeping_up;
 use crate::record::{Record, SECOND, SecondTally, Tally, merge};
 use crate::report::{Client, Driven, ModelFigures, Report, Second, StageFigures, Target};
 use crate::sender::Spent;
-use crate::session::{Drive, Live};
+use jiff::Timestamp;
+use workload::{Extent, Workload};
 
-/// Layout of [`Report`].
+/// Version of the layout of [`Report`].
 const FORMAT: u32 = 1;
 
+/// Progress of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Live {
+    /// Seconds since the first request could be due.
+    pub elapsed_s: f64,
+    /// Length of the run in seconds; none if it ends by a number of requests.
+    pub total_s: Option<f64>,
+    /// Requests that were due in the last full second.
+    pub rate: u64,
+    /// Of these, answered in time.
+    pub good: u64,
+    /// The 99th percentile of that second's latencies.
+    pub p99_ms: Option<f64>,
+    /// The same in multiples of the SLO.
+    pub p99_of_slo: Option<f64>,
+    /// Requests that the server has rejected so far.
+    pub refused: u64,
+    /// Requests that have failed so far.
+    pub failed: u64,
+    /// Requests in flight.
+    pub in_flight: u64,
+    /// Whether this client kept up in the last full second.
+    pub kept_up: bool,
+}
+
 #[derive(Debug)]
-pub(crate) struct Gathered {
+pub(crate) struct Collector {
     workload: Workload,
-    /// Seconds in which something may still be under way.
+    /// Seconds with requests that may still be in flight.
     open: BTreeMap<u64, SecondTally>,
     closed: Vec<Second>,
-    /// Whole seconds after which nothing of a second is under way.
+    /// Seconds after which no request of a second is in flight any more.
     settled_after: u64,
     allowed: u64,
     keep: bool,
 }
 
-impl Gathered {
+impl Collector {
     pub fn new(workload: &Workload, timeout: Duration, keep: bool) -> Self {
         let slo_min = workload.models.iter().map(|model| model.slo).min().unwrap_or(u64::MAX);
         Self {
@@ -42,7 +66,7 @@ impl Gathered {
         }
     }
 
-    /// Takes the seconds of a thread that are over; closes those of which nothing is under way.
+    /// Takes the seconds of a thread in which no request is in flight any more.
     pub fn take(&mut self, record: &mut Record, now: u64) {
         let over = (now / SECOND).saturating_sub(self.settled_after);
         self.add(record.take_seconds(over));
@@ -54,7 +78,7 @@ impl Gathered {
         }
     }
 
-    /// How the run goes, by the second before the one called `t`.
+    /// Progress of the run, from the second before `t`.
     pub fn live(&self, records: &[Arc<Mutex<Record>>], t: u64, now: u64, drive: &Drive) -> Live {
         let mut last = SecondTally::default();
         let mut live = Live { kept_up: true, ..Live::default() };
@@ -87,7 +111,7 @@ impl Gathered {
         }
     }
 
-    /// The whole report, less who was measured and what it says of itself.
+    /// The report, without the server and its own statistics.
     pub fn report(
         mut self,
         records: &[Arc<Mutex<Record>>],
@@ -149,7 +173,7 @@ impl Gathered {
         }
     }
 
-    /// Nanoseconds from the start of the run until no more was due.
+    /// Nanoseconds from the start of the run until the last request was due.
     fn end(&self, spent: &[Spent], drive: &Drive, interrupted: bool) -> u64 {
         let sent = spent.iter().map(|spent| spent.sending).max().unwrap_or(0);
         match (drive, self.workload.extent) {
@@ -218,7 +242,7 @@ fn stage_figures(tallies: &[Tally], drive: &Drive, end: u64) -> Vec<StageFigures
     told
 }
 
-/// UTC, RFC 3339; empty for a clock that is set to a time beyond the calendar.
+/// UTC, RFC 3339; empty for a time beyond the calendar.
 fn time_of_day(started: SystemTime, seconds: u64) -> String {
     let at = started.checked_add(Duration::from_secs(seconds));
     let stamp = at.and_then(|at| Timestamp::try_from(at).ok());

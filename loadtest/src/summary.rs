@@ -1,4 +1,4 @@
-//! A report in words, for the terminal and the page alike.
+//! A report as text, for the terminal and the page.
 
 use std::fmt::Write as _;
 
@@ -7,14 +7,14 @@ use sim::page::{number, percent};
 
 use crate::report::{Driven, Figures, ModelFigures, Report};
 
-/// Attainment from which a model keeps its promise.
+/// Attainment from which a model counts as meeting its objective.
 pub(crate) const KEPT: f64 = 0.99;
-/// Letters of a server's name, of a reason, and of what was said with it.
+/// Upper bounds on the characters of a server's name, of a reason, and of its message.
 const NAME_MAX: usize = 80;
 const REASON_MAX: usize = 60;
 const SAID_MAX: usize = 120;
 
-/// Which server was measured, and how it was spoken to.
+/// The server that was measured, and the protocol.
 pub(crate) fn server(report: &Report) -> String {
     let target = &report.target;
     let protocol = match target.protocol.as_str() {
@@ -45,7 +45,7 @@ pub(crate) fn drive(report: &Report) -> String {
     text
 }
 
-/// Whether this client is to be trusted, in figures.
+/// Figures that show whether this client kept up.
 pub(crate) fn client(report: &Report) -> String {
     let client = &report.client;
     let mut text = format!(
@@ -62,7 +62,7 @@ pub(crate) fn client(report: &Report) -> String {
     text
 }
 
-/// What a reader must know before the figures are believed.
+/// What a reader must know about the figures.
 pub(crate) fn warnings(report: &Report) -> Vec<String> {
     let client = &report.client;
     let mut all = Vec::new();
@@ -70,25 +70,25 @@ pub(crate) fn warnings(report: &Report) -> Vec<String> {
         let from = moment(from, "%H:%M:%S UTC");
         let seconds = counted(client.late_seconds, "second");
         all.push(format!(
-            "this client could not keep up: results from {from} are not the server's ({seconds} of them)"
+            "this client could not keep up: results from {from} do not describe the server ({seconds} of them)"
         ));
     }
     if report.interrupted {
         let after = number(report.measured_s);
-        all.push(format!("the run was stopped before its end: figures are about the first {after} s"));
+        all.push(format!("the run was stopped early: the figures cover the first {after} s"));
     }
     if client.held > 0 {
         let held = counted(client.held, "request");
         all.push(format!(
-            "{held} had to wait because every allowed connection was busy: the wait is part of the latency, and \
-             more connections would say how the server itself fares"
+            "{held} had to wait because every allowed connection was busy: the wait is part of the latency, and more \
+              connections would show the latency of the server itself"
         ));
     }
     if let Driven::Closed { concurrency } = report.driven {
         let loops = counted(u64::from(concurrency), "request");
         all.push(format!(
-            "a closed loop waits for a slow server and so asks it less: this says how {loops} in flight fare, and \
-             nothing about more clients"
+            "a closed loop sends less to a slow server: this shows the latency with {loops} in flight, not that with more \
+              clients"
         ));
     }
     all
@@ -97,16 +97,16 @@ pub(crate) fn warnings(report: &Report) -> Vec<String> {
 /// Requests that were not answered, for one reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Unanswered {
-    /// Whether the server refused them for its own good; otherwise they failed.
+    /// Whether the server rejected them under overload; otherwise they failed.
     pub(crate) refused: bool,
-    /// The reason, in words.
+    /// The reason as text.
     pub(crate) reason: String,
     pub(crate) requests: u64,
-    /// What was said with the first one; empty if nothing.
+    /// The message of the first one; empty without a message.
     pub(crate) said: String,
 }
 
-/// Why requests were not answered, the most frequent reason first.
+/// Why requests were not answered, most frequent reason first.
 pub(crate) fn reasons(report: &Report) -> Vec<Unanswered> {
     let figures = &report.total;
     let of = |refused: bool| {
@@ -123,30 +123,30 @@ pub(crate) fn reasons(report: &Report) -> Vec<Unanswered> {
     all
 }
 
-/// Text that came from elsewhere, without what would control a terminal, and no longer than so many letters.
+/// Text from elsewhere, without control characters and truncated to `letters` characters.
 pub(crate) fn shown(text: &str, letters: usize) -> String {
     let clean = text.chars().map(|letter| if letter.is_control() { ' ' } else { letter });
     let short: String = clean.clone().take(letters).collect();
     if clean.count() > letters { format!("{short}...") } else { short }
 }
 
-/// The highest rate that held, in words; none if it was not looked for.
+/// The highest sustained rate as text; none if it was not searched.
 pub(crate) fn capacity(report: &Report) -> Option<String> {
     let capacity = report.capacity.as_ref()?;
     if capacity.rate <= 0.0 {
-        return Some("no rate that was tried had 99 % of its requests answered within the SLO".to_owned());
+        return Some("no tested rate had 99 % of its requests answered within the SLO".to_owned());
     }
     let (rate, attainment) = (number(capacity.rate), percent(capacity.attainment));
-    let open = if capacity.settled { "" } else { "; the search ended before it was certain of more" };
-    Some(format!("{rate} requests a second, the highest rate that held ({attainment} within the SLO){open}"))
+    let open = if capacity.settled { "" } else { "; the search ended before the result was certain" };
+    Some(format!("{rate} requests a second, the highest sustained rate ({attainment} within the SLO){open}"))
 }
 
-/// Refused requests and failed ones.
+/// Numbers of rejected and of failed requests.
 pub(crate) fn unanswered(figures: &Figures) -> (u64, u64) {
     (figures.refused.values().sum(), figures.failed.values().sum())
 }
 
-/// Batches, rows a batch and milliseconds a batch; none if the server told nothing.
+/// Number of batches, rows per batch and milliseconds per batch; none if the server has no statistics.
 pub(crate) fn batches(model: &ModelFigures) -> Option<(u64, f64, f64)> {
     let count: u64 = model.batches.iter().map(|size| size.batches).sum();
     let rows: f64 = model.batches.iter().map(|size| size.rows as f64 * size.batches as f64).sum();
@@ -154,13 +154,13 @@ pub(crate) fn batches(model: &ModelFigures) -> Option<(u64, f64, f64)> {
     (count > 0).then(|| (count, rows / count as f64, time / count as f64))
 }
 
-/// The SLO that all models share, in milliseconds; none if they differ.
+/// The SLO in milliseconds if all models share it.
 pub(crate) fn shared_slo(report: &Report) -> Option<f64> {
     let first = report.models.first()?.slo_ms;
     report.models.iter().all(|model| (model.slo_ms - first).abs() < f64::EPSILON).then_some(first)
 }
 
-/// An RFC 3339 time in another form; as it is if it is none.
+/// Formats an RFC 3339 time; other text is returned unchanged.
 fn moment(text: &str, form: &str) -> String {
     text.parse::<Timestamp>().map_or_else(|_| text.to_owned(), |time| time.strftime(form).to_string())
 }
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn trouble_is_told() {
+    fn problems_are_warnings() {
         let mut report = fixture::plain();
         report.interrupted = true;
         report.driven = Driven::Closed { concurrency: 32 };
@@ -197,10 +197,10 @@ mod tests {
         report.client.late_seconds = 1;
         let all = warnings(&report).join("\n");
         for said in [
-            "this client could not keep up: results from 13:02:10 UTC are not the server's (1 second of them)",
-            "stopped before its end: figures are about the first 30 s",
+            "this client could not keep up: results from 13:02:10 UTC do not describe the server (1 second of them)",
+            "stopped early: the figures cover the first 30 s",
             "1,234 requests had to wait because every allowed connection was busy",
-            "how 32 requests in flight fare, and nothing about more clients",
+            "with 32 requests in flight, not that with more clients",
         ] {
             assert!(all.contains(said), "{said}: {all}");
         }
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn reasons_come_by_number() {
+    fn reasons_are_sorted_by_frequency() {
         let mut report = fixture::idle();
         report.total.refused.insert("deadline_unmeetable".to_owned(), 3);
         report.total.refused.insert("never".to_owned(), 0);
