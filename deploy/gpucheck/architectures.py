@@ -1,8 +1,8 @@
-"""Eight well-known architectures in plain torch, with random weights: what they compute is that of their papers, and speed does
-not depend on weights. Nothing beside torch is needed.
+"""Eight well-known architectures in plain torch with random weights. They compute what their papers describe, and their speed
+does not depend on the weights. Only torch is needed.
 
-Every one takes one input with the batch in front and is written with calls that export to few and common operators: shapes are
-constants but for the batch, so that no arithmetic on shapes is left to the CPU."""
+Each takes one input whose first dimension is the batch, and uses calls that export to few and common operators. All other
+dimensions are constants, so no arithmetic on shapes remains for the CPU."""
 
 import torch
 from torch import nn
@@ -102,7 +102,7 @@ class Inception(nn.Module):
 
 
 def googlenet():
-    """Szegedy et al., 2014, with norms and without the heads that only training uses: 3 x 224 x 224."""
+    """Szegedy et al., 2014, with norms and without the heads that are only used in training: 3 x 224 x 224."""
     pool = nn.MaxPool2d(3, 2, 1)
     return nn.Sequential(
         unit(3, 64, 7, 2), pool, unit(64, 64, 1), unit(64, 192, 3), pool,
@@ -142,7 +142,7 @@ def densenet161():
 
 
 class SsdMobilenet(nn.Module):
-    """Liu et al., 2015, on MobileNet (Howard et al., 2017), up to its heads: what comes after picks boxes on the host.
+    """Liu et al., 2015, on MobileNet (Howard et al., 2017), up to its heads; boxes are selected on the host.
     3 x 300 x 300; 1,917 boxes and 91 classes."""
 
     def __init__(self):
@@ -170,7 +170,7 @@ class SsdMobilenet(nn.Module):
         places, classes = [], []
         for stage, place, kind in zip(self.stages, self.places, self.classes):
             x = stage(x)
-            # The batch is what is left: sizes of images are constants.
+            # The batch is inferred: image sizes are constants.
             boxes = int(x.shape[2]) * int(x.shape[3]) * (place.out_channels // 4)
             places.append(place(x).permute(0, 2, 3, 1).reshape(-1, boxes, 4))
             classes.append(kind(x).permute(0, 2, 3, 1).reshape(-1, boxes, 91))
@@ -213,7 +213,7 @@ class Bert(nn.Module):
         return self.layers(self.norm(self.word(x) + self.place))
 
 
-# What makes each, and the shape of a row; a tuple that begins with "words" is of whole numbers.
+# Constructor and shape of a row; a tuple that starts with "words" has integers.
 MODELS = {
     "lenet": (lenet, (1, 28, 28)),
     "resnet50": (resnet50, (3, 224, 224)),

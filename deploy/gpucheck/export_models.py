@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Exports eight well-known architectures with random weights as ONNX with a free batch dimension, and what torch answers to
-random inputs. How fast a model runs does not depend on its weights.
+"""Exports eight well-known architectures with random weights as ONNX with a free batch dimension, and torch's outputs for
+random inputs. The speed of a model does not depend on its weights.
 
     python3 export_models.py models [--only resnet50,lenet]
 
-For each a folder: model.onnx, reference.json, and the tensors that it names as raw little-endian files. Models that are
-there already are left alone. Needs torch and nothing else: no torchvision, no onnx, no network."""
+Each gets a folder with model.onnx, reference.json, and the tensors named there as raw little-endian files. Existing models are
+not exported again. Needs only torch: no torchvision, no onnx, no network."""
 
 import argparse
 import json
@@ -22,22 +22,22 @@ ROWS = 2
 SETTLING_ROWS = 8
 SEED = 6
 OPSET = 17
-# An answer may differ so many times as much as the one with factors rounded as a GPU rounds them, by norms.
+# Tolerance, as a multiple of the difference caused by rounding factors as a GPU does, by norms.
 ROUNDINGS = 4
 TOLERANCE_MIN = 0.002
 TYPES = {torch.float32: "FP32", torch.int64: "INT64"}
 
 
 def settle(net, inputs):
-    """Random weights blow values up or let them vanish until nothing can be compared: convolutions keep their variance, and
-    norms are fitted to data."""
+    """Makes random weights comparable: with plain ones, values explode or vanish. Convolutions keep the variance, and norms
+    are fitted to data."""
     for module in net.modules():
         if isinstance(module, torch.nn.Conv2d):
             torch.nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
     norms = [module for module in net.modules() if isinstance(module, torch.nn.BatchNorm2d)]
     for norm in norms:
         norm.momentum = None
-        # Most values then pass the activation that follows: what is cut off at zero makes small differences grow from layer to
+        # Most values then pass the following activation. Values clipped at zero would amplify small differences from layer to
         # layer, which training would have prevented.
         norm.bias.fill_(2.0)
     if norms:
@@ -47,14 +47,14 @@ def settle(net, inputs):
 
 
 def rounded(tensor):
-    """Factors as a GPU takes them (TF32): 10 bits of mantissa."""
+    """Rounds factors as a GPU does (TF32): 10 bits of mantissa."""
     bits = tensor.contiguous().view(torch.int32)
     return ((bits + 0x1000) & ~0x1FFF).view(torch.float32)
 
 
 def tolerance(net, inputs, outputs):
-    """How far answers may be off: how much rounding changes is the network's own, some grow it with every layer. Leaves the
-    net with rounded weights."""
+    """The tolerance of outputs. The effect of rounding depends on the network; some amplify it in every layer. Leaves the
+    network with rounded weights."""
     for module in net.modules():
         if isinstance(module, (torch.nn.Conv2d, torch.nn.Linear)):
             module.weight.copy_(rounded(module.weight))
@@ -67,14 +67,14 @@ def tolerance(net, inputs, outputs):
 
 def stored(folder, kind, number, name, tensor):
     file = f"{kind}{number}.bin"
-    # A copy of its own: a part of another tensor would be written as all of that.
+    # A copy, because a view would be written as the whole tensor.
     tensor = tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
     (folder / file).write_bytes(bytes(tensor.untyped_storage()))
     return {"name": name, "datatype": TYPES[tensor.dtype], "shape": list(tensor.shape), "file": file}
 
 
 def without_onnx():
-    """The exporter asks for the package `onnx` only to add functions that a model was given; these models have none."""
+    """Runs without the package `onnx`, which the exporter only needs for models with custom functions."""
     try:
         import onnx  # noqa: F401
     except ImportError:
@@ -88,7 +88,7 @@ def without_onnx():
 
 
 def write(net, inputs, names, file):
-    """The older of torch's two exporters: the newer one needs packages that torch does not bring."""
+    """Exports with the older of torch's two exporters, because the newer one needs packages that torch does not install."""
     without_onnx()
     free = {name: {0: "batch"} for name in ["x", *names]}
     with warnings.catch_warnings():
@@ -142,7 +142,7 @@ def main():
         half_done.mkdir(parents=True)
         try:
             export(name, half_done)
-        except Exception as error:  # one model that a version of torch cannot export must not keep the others back
+        except Exception as error:  # a model that a version of torch cannot export must not stop the others
             said = (str(error) or "no reason given").splitlines()[0]
             print(f"{name}: {type(error).__name__}: {said}", file=sys.stderr)
             shutil.rmtree(half_done)

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Finds the CUDA libraries that ONNX Runtime's provider needs: those of torch, which are Python packages.
+"""Finds the CUDA libraries that ONNX Runtime's provider needs in torch's Python packages.
 
     python3 find_libraries.py lib/needs
 
-Prints folders for LD_LIBRARY_PATH. Where a library is missing one line on standard error says which, and whether it is there
-in another version: then the archive was packed for another CUDA than this machine's torch brings."""
+Prints folders for LD_LIBRARY_PATH. If a library is missing, one line on standard error names it and any other version that was
+found. In that case the archive was packed for another CUDA version than that of this machine's torch."""
 
 import ctypes
 import glob
@@ -31,12 +31,12 @@ def loads(name):
 
 
 def version(name):
-    """The number after `.so.`, as a word."""
+    """The text after `.so.`."""
     return re.sub(r".*\.so\.", "", name)
 
 
 def missing(needs, places):
-    """For each library that is not there, its name and the versions of it that are."""
+    """For each missing library, its name and the versions that were found."""
     def there(name):
         return any(os.path.exists(os.path.join(place, name)) for place in places) or loads(name)
 
@@ -49,25 +49,25 @@ def missing(needs, places):
 
 def complaint(absent):
     name, others = next(((name, others) for name, others in absent if others), absent[0])
-    # The runtime library has the number of CUDA itself.
+    # The version of the runtime library is that of CUDA.
     runtime = next((version(name) for name, _ in absent if name.startswith("libcudart.")), None)
     if others and runtime:
         return (
-            f"{name} was not found, {', '.join(others)} was: this archive is for CUDA {runtime} and this machine's torch brings "
-            f"another: pack again with `--cuda {version(others[0])}`; models will not load"
+            f"expected {name}, found {', '.join(others)}: this archive is for CUDA {runtime}, this machine's torch for another "
+            f"version: pack again with `--cuda {version(others[0])}`; models will not load"
         )
     names = ", ".join(name for name, _ in absent)
-    return f"{names}: not found in Python packages or by the loader: expected those that torch brings; models will not load"
+    return f"{names}: not found in Python packages or by the loader: expected those that torch installs; models will not load"
 
 
 def main():
     if len(sys.argv) != 2:
-        sys.exit(f"usage: {sys.argv[0]} FILE, with the name of a library a line")
+        sys.exit(f"usage: {sys.argv[0]} FILE, with the name of a library per line")
     needs = pathlib.Path(sys.argv[1]).read_text().split()
     places = folders()
     print(":".join(places))
-    beside = os.environ.get("LD_LIBRARY_PATH", "").split(":")
-    absent = list(missing(needs, [*places, *filter(None, beside)]))
+    inherited = os.environ.get("LD_LIBRARY_PATH", "").split(":")
+    absent = list(missing(needs, [*places, *filter(None, inherited)]))
     if absent:
         print(complaint(absent), file=sys.stderr)
 

@@ -1,9 +1,10 @@
-"""Keeps one architecture's code of a library's CUDA kernels.
+"""Keeps a library's CUDA kernels for one architecture only.
 
-A library with kernels has a section `.nv_fatbin`: regions of a header and parts, each part the code of some kernels for one
-architecture, as text for the driver's compiler or as machine code; text is kept only where there is no machine code of the
-architecture in the same region. Parts are packed with LZ4 (CUDA 12) or zstd (CUDA 13). Parts that are kept move to the front of their region, the size in the region's header shrinks, and
-the rest becomes zeros, which pack to nothing. No byte outside the section moves, so that nothing else changes."""
+A library with kernels has a section `.nv_fatbin` of regions, each with a header and parts. A part is the code of some kernels
+for one architecture, as text for the driver's compiler or as machine code. Text is kept only if the region has no machine
+code for the architecture. Parts are compressed with LZ4 (CUDA 12) or zstd (CUDA 13). Kept parts move to the front of their
+region, the size in the region's header is reduced, and the rest becomes zeros, which compress well. No byte outside the section
+moves, so nothing else changes."""
 
 import dataclasses
 import re
@@ -13,13 +14,13 @@ import sys
 MAGIC = 0xBA55ED50
 MACHINE_CODE = 2
 ZSTD = b"\x28\xb5\x2f\xfd"
-# Fused operators that only large language models use; the models that gpucheck exports have none of them.
+# Fused operators that only large language models use; no exported model has one.
 LANGUAGE_MODELS = r"(?i)flash|paged|moe|fpA_intB|weight_only|GroupQuery|mamba|LinearAttention|rotary|matmul_?n_?bits|4bit|int4|fp4"
 
 
 @dataclasses.dataclass
 class Kept:
-    """How many parts there are, and how many were kept."""
+    """Number of parts, and of those that were kept."""
 
     entries: int = 0
     kept: int = 0
@@ -42,11 +43,11 @@ def section(library, name):
         end = library.index(b"\0", names + start)
         if library[names + start : end] == name:
             return offset, size
-    raise ValueError(f"expected a section {name.decode()}, got none")
+    raise ValueError(f"expected a section `{name.decode()}`")
 
 
 def needed(library):
-    """Names of the libraries that a library is linked with."""
+    """Names of the libraries that this one is linked with."""
     at, size = section(library, b".dynamic")
     names, _ = section(library, b".dynstr")
     found = []
@@ -58,10 +59,10 @@ def needed(library):
 
 
 def kernels(header, part):
-    """Names of the kernels in a part of machine code; empty where it does not say."""
+    """Names of the kernels in a part of machine code; empty if it has none."""
     (packed,) = struct.unpack_from("<I", header, 16)
     if part[:4] == ZSTD:
-        import zstandard  # not of the standard library, as lz4; `pack` fetches both where they are missing
+        import zstandard  # like lz4 not in the standard library; `pack` installs missing ones
 
         part = zstandard.ZstdDecompressor().decompressobj().decompress(part)
     elif packed:
@@ -73,7 +74,7 @@ def kernels(header, part):
 
 
 def parts(library, region, region_end):
-    """Offset, length, header's length and kind of the parts of a region, and the architecture they are for."""
+    """Offset, length, header length, kind and architecture of the parts of a region."""
     part = region
     while part < region_end:
         kind, _, header, size = struct.unpack_from("<HHIQ", library, part)
@@ -85,7 +86,7 @@ def parts(library, region, region_end):
 
 
 def trim(path, architecture, without):
-    """Trims a library in place. Parts all of whose kernels match `without` are dropped too; nothing matches ''."""
+    """Trims a library in place. Parts whose kernels all match `without` are dropped too; '' matches nothing."""
     library = bytearray(path.read_bytes())
     unwanted = re.compile(without.encode()) if without else None
     start, size = section(library, b".nv_fatbin")

@@ -111,7 +111,7 @@ fn a_gpu_is_described_and_not_used_unasked() {
         let (verdict, detail) =
             diagnosis(&["--set", "devices.gpus=auto", "--set", "devices.gpu_backend=cuda-mps"]);
         assert_eq!(verdict, "problem");
-        assert!(detail.contains("backend `cuda-mps` cannot be had: no MPS control daemon"), "{detail}");
+        assert!(detail.contains("backend `cuda-mps` is not available: no MPS control daemon"), "{detail}");
     });
 }
 

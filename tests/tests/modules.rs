@@ -17,6 +17,7 @@ use cargo_metadata::{MetadataCommand, TargetKind};
 use module_graph::Modules;
 
 /// Crates whose circles are still to be broken. Shrinks to nothing.
+const EXEMPT: &[&str] = &["gpulet", "gpulet-core", "router-core", "sim", "workload"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()

@@ -1,10 +1,10 @@
-//! What the parts of a GPU did between two moments: NVIDIA's GPU performance monitoring (GPM), on Hopper and later.
+//! Activity of the parts of a GPU between two moments: NVIDIA's GPU performance monitoring (GPM), on Hopper and later.
 //!
-//! Utilisation as every GPU gives it is the time in which *some* kernel ran, on however many SMs. These readings say how
-//! many SMs had work, how full those were, and how much of the memory's bandwidth was used. They are of the whole GPU:
-//! gpulets are not told apart.
+//! The utilisation that every GPU reports is the time in which *some* kernel ran, on any number of SMs. These readings
+//! say how many SMs were active, how full they were, and how much of the memory bandwidth was used. They cover the whole
+//! GPU and do not distinguish gpulets.
 //!
-//! **\[open\]**, to be read off a GPU: whether the driver lets a process without privileges sample.
+//! **\[open\]**, to be checked on a GPU: whether the driver lets an unprivileged process sample.
 
 use std::collections::BTreeMap;
 
@@ -19,52 +19,50 @@ use crate::readings::Monitor;
 /// In the order of the fields of [`Activity`].
 const METRICS: [GpmMetricId; 3] = [GpmMetricId::SmUtil, GpmMetricId::SmOccupancy, GpmMetricId::DramBwUtil];
 
-/// What a GPU did between two readings; shares are from 0 to 1. `None`: this GPU does not say.
+/// Activity of a GPU between two readings. Shares are from 0 to 1; none if the GPU does not report the value.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Activity {
-    /// Share of the SMs that had work, in the mean over time.
+    /// Share of the SMs that were active, averaged over time.
     pub sm_active: Option<f64>,
-    /// Warps at work over the most that fit on all SMs.
+    /// Resident warps divided by the most that fit on all SMs.
     pub sm_occupancy: Option<f64>,
-    /// Share of the memory's bandwidth that was used.
+    /// Share of the memory bandwidth that was used.
     pub memory_bandwidth: Option<f64>,
 }
 
-/// Why a GPU does not say what its parts do.
+/// Why a GPU's activity is unknown.
 #[derive(Debug, thiserror::Error)]
 pub enum NoActivity {
-    /// It has no such readings.
-    #[error(
-        "no GPU performance monitoring (GPM): expected a GPU of Hopper (9.0) or later that MIG did not cut"
-    )]
+    /// The GPU has no GPM.
+    #[error("no GPU performance monitoring (GPM): expected a GPU of Hopper (9.0) or later without MIG")]
     Unsupported,
-    /// The library does not give them.
+    /// The library failed.
     #[error("no GPU performance monitoring (GPM): {0}")]
     Library(NvmlError),
-    /// The library does not know the GPU.
+    /// The library does not list the GPU.
     #[error("no GPU performance monitoring (GPM): the management library lists no GPU `{0}`")]
     Unknown(String),
 }
 
 impl Monitor {
-    /// Starts to watch what the parts of GPUs do.
+    /// Starts to watch the activity of GPUs.
     pub fn activity(&self) -> ActivityWatch<'_> {
         ActivityWatch { library: self.library(), last: BTreeMap::new() }
     }
 }
 
-/// Samples of GPUs, each compared with the one before it.
+/// Samples of GPUs, each compared with the previous one.
 pub struct ActivityWatch<'a> {
     library: &'a Nvml,
-    /// By GPU.
+    /// The last sample, by UUID.
     last: BTreeMap<String, GpmSample<'a>>,
 }
 
 impl ActivityWatch<'_> {
-    /// What the GPU of this name (`GPU-...`) did since it was last asked about; none the first time.
+    /// Activity of the GPU with this UUID (`GPU-...`) since the last call for it; none the first time.
     ///
     /// # Errors
-    /// Why that is not known; it may be asked again.
+    /// Why it is unknown. The call may be repeated.
     pub fn since_last(&mut self, uuid: &str) -> Result<Option<Activity>, NoActivity> {
         let sample = sample(&self.gpu(uuid)?)?;
         let Some(before) = self.last.insert(uuid.to_owned(), sample) else { return Ok(None) };

@@ -1,10 +1,9 @@
 //! Which way of sharing a GPU is used, and why.
 //!
-//! Settings of the GPU are read and never changed: whether MIG is on and whether an MPS daemon runs is somebody
-//! else's decision.
+//! Settings of the GPU are read and never changed: operators decide whether MIG is on and whether an MPS daemon runs.
 //!
-//! **\[open\]**, to be read off a machine with MPS: that the control daemon's folder holds a file
-//! `nvidia-cuda-mps-control.pid` with the number of a process of that name.
+//! **\[open\]**, to be checked on a machine with MPS: that the control daemon's folder has a file
+//! `nvidia-cuda-mps-control.pid` with the id of a process of that name.
 
 use std::fmt;
 use std::path::Path;
@@ -15,35 +14,35 @@ use serde::Serialize;
 
 use crate::probe::Found;
 
-/// Where the MPS control daemon keeps its files, if [`MPS_FOLDER_VARIABLE`] does not say otherwise.
+/// Where the MPS control daemon keeps its files by default.
 pub const MPS_FOLDER: &str = "/tmp/nvidia-mps";
 
-/// The variable that tells clients of MPS, and this program, where the daemon keeps its files.
+/// The environment variable that says where the MPS control daemon keeps its files.
 pub const MPS_FOLDER_VARIABLE: &str = "CUDA_MPS_PIPE_DIRECTORY";
 
-/// The variable with the share of the SMs that a process may use under MPS, in percent. The driver reads it when the
-/// process makes its first context, and the share is the process's for life.
+/// The environment variable with the share of the SMs that a process may use under MPS, in percent. The driver reads it
+/// when the process creates its first context, and the share never changes.
 pub const MPS_SHARE_VARIABLE: &str = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE";
 
-/// Ways of sharing a GPU.
+/// A way of sharing a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Backend {
-    /// An instance that the GPU was cut into before; a device of its own.
+    /// A MIG instance, which is a device of its own.
     Mig,
     /// Gpulets are green contexts.
     CudaGreen,
     /// Gpulets are processes under an MPS daemon, each with a share of the SMs.
     CudaMps,
-    /// One gpulet with the whole device, shared by time.
+    /// One gpulet with the whole device, which other processes may share by time.
     CudaStream,
 }
 
 impl Backend {
-    /// All of them, in the order of preference.
+    /// All backends, in the order of preference.
     pub const ALL: [Self; 4] = [Self::Mig, Self::CudaGreen, Self::CudaMps, Self::CudaStream];
 
-    /// The word that configuration and [`DeviceInfo`](gpulet::DeviceInfo) use.
+    /// The name in configuration and in [`DeviceInfo`](gpulet::DeviceInfo).
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Mig => "mig",
@@ -53,8 +52,8 @@ impl Backend {
         }
     }
 
-    /// What a device shared so promises, all of its gpulets being in one process (for MPS: one gpulet a process). A
-    /// fault poisons that process; who puts devices into processes of their own says so instead.
+    /// What the device guarantees if all of its gpulets are in one process (with MPS: one gpulet per process). A fault
+    /// then ends that process; `gpulet-worker` adapts this for devices in worker processes.
     pub fn guarantees(self) -> Guarantees {
         let shared = Guarantees {
             compute: Compute::None,
@@ -76,7 +75,7 @@ impl Backend {
                 ..shared
             },
             Self::CudaGreen => Guarantees { compute: Compute::Exclusive, resize: Resize::Live, ..shared },
-            // One client's fault ends all clients of the daemon on that GPU.
+            // A fault of one client ends all clients of the daemon on that GPU.
             Self::CudaMps => Guarantees {
                 compute: Compute::UpperBound,
                 resize: Resize::NewProcess,
@@ -94,7 +93,7 @@ impl fmt::Display for Backend {
     }
 }
 
-/// A word that is no backend.
+/// A name is not that of a backend.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown GPU backend `{0}`: expected `mig`, `cuda-green`, `cuda-mps` or `cuda-stream`")]
 pub struct UnknownBackend(String);
@@ -102,33 +101,31 @@ pub struct UnknownBackend(String);
 impl FromStr for Backend {
     type Err = UnknownBackend;
 
-    fn from_str(word: &str) -> Result<Self, UnknownBackend> {
-        let found = Self::ALL.into_iter().find(|backend| backend.as_str() == word);
-        found.ok_or_else(|| UnknownBackend(word.chars().take(64).collect()))
+    fn from_str(name: &str) -> Result<Self, UnknownBackend> {
+        let found = Self::ALL.into_iter().find(|backend| backend.as_str() == name);
+        found.ok_or_else(|| UnknownBackend(name.chars().take(64).collect()))
     }
 }
 
-/// Why there is no MPS daemon to use.
+/// Why no MPS daemon can be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no MPS control daemon: {0}")]
 pub struct MpsAbsent(String);
 
-/// Whether an MPS control daemon runs that keeps its files in this folder; asked of files only.
+/// Checks that an MPS control daemon runs that keeps its files in this folder. Reads files only.
 ///
 /// # Errors
-/// What speaks against it.
+/// Why it does not.
 pub fn mps_daemon(folder: &Path) -> Result<(), MpsAbsent> {
     daemon_in(folder, Path::new("/proc"))
 }
 
 fn daemon_in(folder: &Path, processes: &Path) -> Result<(), MpsAbsent> {
     let file = folder.join("nvidia-cuda-mps-control.pid");
-    let said = std::fs::read_to_string(&file)
+    let text = std::fs::read_to_string(&file)
         .map_err(|error| MpsAbsent(format!("{}: {}", file.display(), error.kind())))?;
-    let number: u32 = said
-        .trim()
-        .parse()
-        .map_err(|_| MpsAbsent(format!("{}: expected the number of a process", file.display())))?;
+    let number: u32 =
+        text.trim().parse().map_err(|_| MpsAbsent(format!("{}: expected a process id", file.display())))?;
     let name = std::fs::read_to_string(processes.join(number.to_string()).join("comm"))
         .map_err(|_| MpsAbsent(format!("process {number}, which {} names, has ended", file.display())))?;
     if name.starts_with("nvidia-cuda-mps") {
@@ -137,52 +134,52 @@ fn daemon_in(folder: &Path, processes: &Path) -> Result<(), MpsAbsent> {
     Err(MpsAbsent(format!("process {number}, which {} names, is `{}`", file.display(), name.trim())))
 }
 
-/// A backend that was chosen, and what spoke against the ones before it.
+/// The chosen backend, and why preferred ones were not chosen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice {
-    /// The one.
+    /// The chosen backend.
     pub backend: Backend,
-    /// Preferred ones that cannot be had, each with the reason.
+    /// Preferred backends that are not available, each with the reason.
     pub passed_over: Vec<(Backend, String)>,
 }
 
-/// A backend that an operator asked for and that cannot be had.
+/// The backend that an operator chose is not available.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("gpu{ordinal}: backend `{backend}` cannot be had: {reason}")]
+#[error("gpu{ordinal}: backend `{backend}` is not available: {reason}")]
 pub struct BackendError {
     /// The driver's number for the GPU.
     pub ordinal: i32,
     /// The backend.
     pub backend: Backend,
-    /// Why.
+    /// Why it is not available.
     pub reason: String,
 }
 
-/// Chooses for a GPU: MIG if it is an instance, else green contexts if the driver has them, else MPS if its daemon
-/// answers, else streams. A `forced` backend is taken or refused.
+/// Chooses the backend of a GPU: MIG if it is an instance, else green contexts if the driver supports them, else MPS if
+/// its daemon runs, else streams. A `forced` backend is used or refused.
 ///
 /// # Errors
-/// If the forced one cannot be had.
+/// The forced backend is not available.
 pub fn choose(
     found: &Found,
     mps: &Result<(), MpsAbsent>,
     forced: Option<Backend>,
 ) -> Result<Choice, BackendError> {
-    let against = |backend| match backend {
-        Backend::Mig => (!found.mig).then(|| "the GPU is no MIG instance".to_owned()),
+    let obstacle = |backend| match backend {
+        Backend::Mig => (!found.mig).then(|| "the GPU is not a MIG instance".to_owned()),
         Backend::CudaGreen => found.green.as_ref().err().map(ToString::to_string),
         Backend::CudaMps => mps.as_ref().err().map(ToString::to_string),
         Backend::CudaStream => None,
     };
     if let Some(backend) = forced {
-        return match against(backend) {
+        return match obstacle(backend) {
             None => Ok(Choice { backend, passed_over: Vec::new() }),
             Some(reason) => Err(BackendError { ordinal: found.ordinal, backend, reason }),
         };
     }
     let mut passed_over = Vec::new();
     for backend in Backend::ALL {
-        match against(backend) {
+        match obstacle(backend) {
             None => return Ok(Choice { backend, passed_over }),
             Some(reason) => passed_over.push((backend, reason)),
         }
@@ -218,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn the_best_that_can_be_had_is_taken() {
+    fn the_most_preferred_available_backend_is_chosen() {
         let backend = |found: &Found, mps| choose(found, mps, None).unwrap().backend;
         assert_eq!(backend(&found(true, Ok(())), &Ok(())), Backend::Mig);
         assert_eq!(backend(&found(false, Ok(())), &Ok(())), Backend::CudaGreen);
@@ -227,13 +224,13 @@ mod tests {
     }
 
     #[test]
-    fn what_was_passed_over_says_why() {
+    fn passed_over_backends_have_a_reason() {
         let choice = choose(&found(false, old()), &absent(), None).unwrap();
         let reasons: Vec<_> = choice.passed_over.iter().map(|(_, reason)| reason.as_str()).collect();
         assert_eq!(
             reasons,
             [
-                "the GPU is no MIG instance",
+                "the GPU is not a MIG instance",
                 "driver 12.2 has no streams in green contexts: expected 12.5 or later",
                 "no MPS control daemon: no file",
             ]
@@ -241,11 +238,11 @@ mod tests {
     }
 
     #[test]
-    fn an_operators_word_is_taken_or_refused() {
+    fn a_forced_backend_is_used_or_refused() {
         let forced = choose(&found(true, Ok(())), &absent(), Some(Backend::CudaGreen)).unwrap();
         assert_eq!(forced.backend, Backend::CudaGreen);
         let refused = choose(&found(false, Ok(())), &absent(), Some(Backend::CudaMps)).unwrap_err();
-        let text = "gpu1: backend `cuda-mps` cannot be had: no MPS control daemon: no file";
+        let text = "gpu1: backend `cuda-mps` is not available: no MPS control daemon: no file";
         assert_eq!(refused.to_string(), text);
         for backend in Backend::ALL {
             assert_eq!(backend.as_str().parse(), Ok(backend));
@@ -254,14 +251,14 @@ mod tests {
     }
 
     #[test]
-    fn a_daemon_is_one_that_lives() {
+    fn a_daemon_counts_only_while_its_process_runs() {
         let folder = tempfile::tempdir().unwrap();
         let processes = tempfile::tempdir().unwrap();
         let asked = || daemon_in(folder.path(), processes.path()).map_err(|absent| absent.to_string());
         assert!(asked().unwrap_err().contains("entity not found"));
         let file = folder.path().join("nvidia-cuda-mps-control.pid");
         std::fs::write(&file, "many").unwrap();
-        assert!(asked().unwrap_err().contains("expected the number of a process"));
+        assert!(asked().unwrap_err().contains("expected a process id"));
         std::fs::write(&file, "17\n").unwrap();
         assert!(asked().unwrap_err().contains("process 17, which"));
         std::fs::create_dir(processes.path().join("17")).unwrap();

@@ -1,4 +1,4 @@
-//! Whether a new context can do anything: bytes go to the device and back on its stream, and an event comes.
+//! Checks that a new context works: bytes go to the device and back on its stream, and an event completes.
 
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ const BYTES: usize = 4096;
 pub(crate) enum CheckError {
     #[error(transparent)]
     Driver(#[from] DriverError),
-    #[error("bytes came back from the device other than they went")]
+    #[error("the device returned other bytes than were sent")]
     Bytes,
 }
 
-/// Buffers for the check, allocated once: to allocate can wait for all work on the device.
+/// Buffers for the check, allocated once, because allocating can wait for all work on the device.
 pub(crate) struct Check {
     host: PinnedBuffer,
     device: DeviceBuffer,

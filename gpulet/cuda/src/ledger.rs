@@ -1,9 +1,9 @@
-//! Who has how much of a device's memory, in our books: nothing but these keeps gpulets from taking each other's.
+//! The memory ledger of a device: the only thing that keeps gpulets from taking each other's memory.
 //!
-//! The device's bytes hold what was taken before the first model (contexts, libraries, other processes), the weights
-//! of every model once, an arena for every session, and a reserve. Weights are counted once as long as sessions share
-//! them; that they do is measured when the second session of a model is loaded, and a model whose second session
-//! takes a tenth of the weights or more is counted for every session from then on.
+//! The device's memory holds what was in use before the first model (contexts, libraries, other processes), the weights
+//! of every model once, an arena per session, and a reserve. Weights count once while sessions share them. Whether they
+//! do is measured when the second session of a model is loaded: if it takes a tenth of the weights or more, they count
+//! per session from then on.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,79 +11,79 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use models::{ContentHash, ModelFiles};
 use serde::Serialize;
 
-/// Least reserve, in bytes.
+/// Minimum reserve, in bytes.
 const RESERVE_MIN: u64 = 1 << 30;
-/// The reserve is one part of so many of the whole.
+/// The reserve is the total divided by this.
 const RESERVE_PART: u64 = 20;
-/// The second session of a model shares its weights if it takes less than one part of so many of them.
+/// The second session of a model shares its weights if it takes less than the weights divided by this.
 const UNSHARED_PART: u64 = 10;
 
-/// Bytes that a session is expected to take on the device.
+/// Device memory that a session is expected to take, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Need {
-    /// Weights: taken once a model.
+    /// Weights, once per model.
     pub weights: u64,
     /// Working memory of one session at its largest batch.
     pub arena: u64,
 }
 
-/// What a device has.
+/// The memory of a device, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
     /// All of it.
     pub total: u64,
-    /// Taken before the first model was loaded.
+    /// In use before the first model was loaded.
     pub base: u64,
-    /// Kept free: a twentieth, at least 1 GiB.
+    /// Kept free: a twentieth of the total, at least 1 GiB.
     pub reserve: u64,
 }
 
 impl Budget {
-    /// Of a device with so many bytes, so many of them free before the first model is loaded.
+    /// The budget of a device with `total` bytes, of which `free` are free before the first model is loaded.
     pub fn new(total: u64, free: u64) -> Self {
         let reserve = (total / RESERVE_PART).max(RESERVE_MIN);
         Self { total, base: total.saturating_sub(free), reserve }
     }
 
-    /// Bytes that models may take.
+    /// Bytes available to models.
     pub fn usable(self) -> u64 {
         self.total.saturating_sub(self.base).saturating_sub(self.reserve)
     }
 }
 
-/// The books of a device.
+/// The state of a ledger, in bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MemoryState {
-    /// Bytes of the device.
+    /// The device's total.
     pub total: u64,
-    /// Bytes taken before the first model.
+    /// In use before the first model.
     pub base: u64,
-    /// Bytes of weights, each model's once, or once a session where sessions do not share them.
+    /// Weights: once per model, or once per session where sessions do not share them.
     pub weights: u64,
-    /// Bytes of sessions beside their weights.
+    /// What sessions take in addition to weights.
     pub arenas: u64,
-    /// Bytes kept free.
+    /// Kept free.
     pub reserve: u64,
-    /// Models whose sessions were found not to share their weights.
+    /// Models whose sessions do not share their weights.
     pub unshared: Vec<String>,
 }
 
-/// A session that does not fit.
+/// A session does not fit.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "model `{model}`: needs {} on the device, and {} of {} are left (taken before: {}, weights: {}, arenas: {}, kept \
-     free: {})",
+    "model `{model}`: needs {}, and {} of {} on the device are available (in use before: {}, weights: {}, arenas: {}, \
+      reserve: {})",
     size(*.needed), size(*.left), size(.state.total), size(.state.base), size(.state.weights), size(.state.arenas),
     size(.state.reserve)
 )]
 pub struct MemoryRefusal {
-    /// Model by name.
+    /// The model's name.
     pub model: String,
-    /// Bytes that it needs beside what is counted already.
+    /// Bytes that it needs in addition to what is counted already.
     pub needed: u64,
-    /// Bytes that models may still take.
+    /// Bytes that are still available to models.
     pub left: u64,
-    /// The books.
+    /// The ledger.
     pub state: MemoryState,
 }
 
@@ -123,19 +123,19 @@ struct Held {
     arenas: u64,
 }
 
-/// Keeps the books.
+/// Counts the memory that sessions take.
 pub struct Ledger {
     budget: Budget,
     held: Mutex<Held>,
 }
 
 impl Ledger {
-    /// Books of a device that holds no model yet.
+    /// The ledger of a device that holds no model yet.
     pub fn new(budget: Budget) -> Arc<Self> {
         Arc::new(Self { budget, held: Mutex::default() })
     }
 
-    /// The device's memory.
+    /// The memory of the device.
     pub fn budget(&self) -> Budget {
         self.budget
     }
@@ -156,15 +156,15 @@ impl Ledger {
         }
     }
 
-    /// The books as they are.
+    /// The current state.
     pub fn state(&self) -> MemoryState {
         self.state_of(&self.held())
     }
 
-    /// Books a session; it is counted until the lease is dropped.
+    /// Enters a session, which counts until the lease is dropped.
     ///
     /// # Errors
-    /// If it does not fit.
+    /// The session does not fit.
     pub fn admit(self: &Arc<Self>, files: &ModelFiles, need: Need) -> Result<Lease, MemoryRefusal> {
         let key = Key::of(files);
         let mut held = self.held();
@@ -184,7 +184,7 @@ impl Ledger {
     }
 }
 
-/// A booked session.
+/// A session in the ledger.
 pub struct Lease {
     ledger: Arc<Ledger>,
     key: Key,
@@ -193,20 +193,20 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// Corrects the books by what the device's memory really shrank while the session was made. A first session's
-    /// growth beyond the weights is its arena; a further one that takes a tenth of the weights or more shares nothing.
-    /// Returns whether this session was found not to share weights that it should.
-    pub fn measured(&mut self, grown: u64) -> bool {
+    /// Corrects the ledger by the growth of the device's memory while the session was made. If the first session of a
+    /// model grows beyond the weights, the excess is its arena. A later session that takes a tenth of the weights or more
+    /// does not share them. Returns whether this was found now.
+    pub fn measured(&mut self, growth: u64) -> bool {
         let mut held = self.ledger.held();
         let Some(weights) = held.weights.get_mut(&self.key) else { return false };
-        let beyond = grown.saturating_sub(weights.bytes);
-        let found_unshared = !self.first && weights.shared && grown > weights.bytes / UNSHARED_PART;
+        let beyond = growth.saturating_sub(weights.bytes);
+        let found_unshared = !self.first && weights.shared && growth > weights.bytes / UNSHARED_PART;
         if found_unshared {
             weights.shared = false;
         }
         let arena = match self.first || !weights.shared {
             true => self.arena.max(beyond),
-            false => self.arena.max(grown),
+            false => self.arena.max(growth),
         };
         held.arenas = held.arenas.saturating_sub(self.arena).saturating_add(arena);
         self.arena = arena;
@@ -248,60 +248,60 @@ mod tests {
         Need { weights: weights * GIB, arena: arena * GIB }
     }
 
-    /// 80 GiB, 2 of them taken, 4 kept free.
-    fn books() -> Arc<Ledger> {
+    /// 80 GiB, of which 2 are in use and 4 are the reserve.
+    fn ledger() -> Arc<Ledger> {
         Ledger::new(Budget::new(80 * GIB, 78 * GIB))
     }
 
     #[test]
-    fn a_small_device_keeps_a_whole_gibibyte() {
+    fn the_reserve_is_at_least_one_gibibyte() {
         assert_eq!(Budget::new(8 * GIB, 8 * GIB).usable(), 7 * GIB);
         assert_eq!(Budget::new(80 * GIB, 78 * GIB).usable(), 74 * GIB);
     }
 
     #[test]
-    fn weights_are_counted_once_and_arenas_each() {
-        let books = books();
-        let first = books.admit(&model("a"), need(20, 1)).unwrap();
-        let second = books.admit(&model("a"), need(20, 1)).unwrap();
-        let _other = books.admit(&model("b"), need(10, 2)).unwrap();
-        assert_eq!((books.state().weights, books.state().arenas), (30 * GIB, 4 * GIB));
+    fn weights_count_once_and_arenas_per_session() {
+        let ledger = ledger();
+        let first = ledger.admit(&model("a"), need(20, 1)).unwrap();
+        let second = ledger.admit(&model("a"), need(20, 1)).unwrap();
+        let _other = ledger.admit(&model("b"), need(10, 2)).unwrap();
+        assert_eq!((ledger.state().weights, ledger.state().arenas), (30 * GIB, 4 * GIB));
         drop(first);
-        assert_eq!((books.state().weights, books.state().arenas), (30 * GIB, 3 * GIB));
+        assert_eq!((ledger.state().weights, ledger.state().arenas), (30 * GIB, 3 * GIB));
         drop(second);
-        assert_eq!((books.state().weights, books.state().arenas), (10 * GIB, 2 * GIB));
+        assert_eq!((ledger.state().weights, ledger.state().arenas), (10 * GIB, 2 * GIB));
     }
 
     #[test]
-    fn a_model_that_does_not_fit_is_refused_with_the_books() {
-        let books = books();
-        let _kept = books.admit(&model("a"), need(70, 2)).unwrap();
-        let refused = books.admit(&model("b"), need(2, 1)).err().unwrap();
+    fn a_model_that_does_not_fit_is_refused_with_the_state_of_the_ledger() {
+        let ledger = ledger();
+        let _large = ledger.admit(&model("a"), need(70, 2)).unwrap();
+        let refused = ledger.admit(&model("b"), need(2, 1)).err().unwrap();
         assert_eq!(
             refused.to_string(),
-            "model `b`: needs 3072 MiB on the device, and 2048 MiB of 81920 MiB are left (taken before: 2048 MiB, \
-             weights: 71680 MiB, arenas: 2048 MiB, kept free: 4096 MiB)"
+            "model `b`: needs 3072 MiB, and 2048 MiB of 81920 MiB on the device are available (in use before: 2048 MiB, \
+             weights: 71680 MiB, arenas: 2048 MiB, reserve: 4096 MiB)"
         );
-        assert_eq!(books.state().weights, 70 * GIB, "a refused model leaves nothing in the books");
-        assert!(books.admit(&model("a"), need(70, 2)).is_ok(), "its weights are there already");
+        assert_eq!(ledger.state().weights, 70 * GIB, "a refused model does not count");
+        assert!(ledger.admit(&model("a"), need(70, 2)).is_ok(), "its weights are loaded already");
     }
 
     #[test]
-    fn a_second_session_that_takes_its_own_weights_is_found_and_counted() {
-        let books = books();
-        let mut first = books.admit(&model("a"), need(10, 0)).unwrap();
+    fn a_second_session_with_its_own_weights_is_detected_and_counted() {
+        let ledger = ledger();
+        let mut first = ledger.admit(&model("a"), need(10, 0)).unwrap();
         assert!(!first.measured(12 * GIB));
-        assert_eq!(books.state().arenas, 2 * GIB);
-        let mut second = books.admit(&model("a"), need(10, 0)).unwrap();
-        assert!(!second.measured(GIB / 2), "half a gibibyte is no second copy of ten");
+        assert_eq!(ledger.state().arenas, 2 * GIB);
+        let mut second = ledger.admit(&model("a"), need(10, 0)).unwrap();
+        assert!(!second.measured(GIB / 2), "half a gibibyte cannot be another copy of ten");
         drop(second);
-        let mut second = books.admit(&model("a"), need(10, 0)).unwrap();
+        let mut second = ledger.admit(&model("a"), need(10, 0)).unwrap();
         assert!(second.measured(11 * GIB));
-        let state = books.state();
+        let state = ledger.state();
         assert_eq!((state.weights, state.arenas, state.unshared), (20 * GIB, 3 * GIB, vec!["a".to_owned()]));
         drop(first);
-        assert_eq!(books.state().weights, 10 * GIB);
+        assert_eq!(ledger.state().weights, 10 * GIB);
         drop(second);
-        assert_eq!((books.state().weights, books.state().arenas), (0, 0));
+        assert_eq!((ledger.state().weights, ledger.state().arenas), (0, 0));
     }
 }

@@ -1,4 +1,4 @@
-//! Who makes sessions for gpulets: an engine that takes a stream.
+//! What makes sessions for gpulets: an engine that runs on a given stream.
 
 use std::sync::Arc;
 
@@ -7,11 +7,11 @@ use models::engine::Session;
 use models::{LoadOptions, ModelFiles};
 
 use crate::driver::Stream;
+use crate::gpulet::Gpulet;
 use crate::ledger::Need;
-use crate::partition::Gpulet;
 use crate::units::UnitRange;
 
-/// The stream of a gpulet, for an engine to run on. The gpulet stays open as long as one of these exists.
+/// The stream of a gpulet, for an engine to run on. It keeps the gpulet open.
 #[derive(Clone)]
 pub struct StreamRef {
     gpulet: Arc<Gpulet>,
@@ -24,16 +24,16 @@ impl StreamRef {
 
     /// The driver's number for the device.
     pub fn device(&self) -> i32 {
-        self.gpulet.device().ordinal()
+        self.gpulet.ordinal()
     }
 
-    /// The stream as libraries take it (`CUstream`, which is `cudaStream_t`). All work of a session must name it: what
-    /// goes to the null stream runs on every SM of the device.
+    /// The stream as libraries take it (`CUstream`, which is `cudaStream_t`). All work of a session must use it: work on
+    /// the null stream runs on every SM of the device.
     pub fn address(&self) -> usize {
         self.gpulet.stream().address()
     }
 
-    /// The stream for kernels of our own.
+    /// The stream, for our own kernels.
     pub fn stream(&self) -> &Stream {
         self.gpulet.stream()
     }
@@ -43,7 +43,7 @@ impl StreamRef {
         self.gpulet.units()
     }
 
-    /// SMs that the driver gave it.
+    /// SMs that the driver assigned to the gpulet.
     pub fn sms(&self) -> u32 {
         self.gpulet.sms()
     }
@@ -51,10 +51,11 @@ impl StreamRef {
 
 /// Makes sessions that run on a given stream.
 pub trait SessionMaker: Send + Sync {
-    /// Makes a session, whose every run is over when it returns. One is made at a time on a device.
+    /// Makes a session whose `run` returns only after its work has finished. Called for one session at a time per
+    /// device.
     ///
     /// # Errors
-    /// Names the model and says what was wrong.
+    /// Names the model and the problem.
     fn make(
         &self,
         files: &ModelFiles,
@@ -62,8 +63,8 @@ pub trait SessionMaker: Send + Sync {
         stream: StreamRef,
     ) -> Result<Box<dyn Session>, DeviceError>;
 
-    /// Device memory that a session is expected to take; what it does take is measured afterwards. Where nothing else
-    /// is known a model's weights are its file, and an arena is not foreseen.
+    /// Device memory that a session is expected to take. What it really takes is measured afterwards. By default the
+    /// weights have the size of the file, and the arena is unknown.
     fn need(&self, files: &ModelFiles, options: &LoadOptions) -> Need {
         let _ = options;
         Need { weights: u64::try_from(files.bytes.len()).unwrap_or(u64::MAX), arena: 0 }

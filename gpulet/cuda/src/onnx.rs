@@ -1,9 +1,12 @@
-//! Sessions of ONNX Runtime's CUDA provider on gpulets.
+//! ONNX Runtime's CUDA provider on gpulets.
 //!
-//! **\[open\]**, by the tests that are ignored without a GPU: that a session stays on its gpulet's SMs; that it answers
-//! as one on the CPU; that a second session of a model takes less than a tenth of its weights.
+//! **\[open\]**, for the tests that are ignored without a GPU: that a session stays on its gpulet's SMs; that it returns
+//! the same results as on the CPU; that a second session of a model takes less than a tenth of its weights.
 
-#![expect(unsafe_code, reason = "the engine is vouched for the stream; each use says why it is sound")]
+#![expect(
+    unsafe_code,
+    reason = "the engine trusts the stream that it is lent; each use says why it is sound"
+)]
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -18,27 +21,27 @@ use crate::driver::{DeviceBuffer, DriverError, PinnedBuffer};
 use crate::ledger::Need;
 use crate::maker::{SessionMaker, StreamRef};
 
-/// Whether models may use cuDNN. It may refuse a green context's stream, for it compares the stream's context with
-/// that of its own handle.
+/// Whether models may use cuDNN. cuDNN may refuse the stream of a green context, because it compares the stream's context
+/// with that of its own handle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Cudnn {
-    /// They use it, and one that it refuses is loaded without it.
+    /// They use it; a model that cuDNN refuses is loaded without it.
     #[default]
     IfItRuns,
-    /// They use it, and one that it refuses is not loaded.
+    /// They use it; a model that cuDNN refuses is not loaded.
     Always,
-    /// They do not: the runtime has kernels of its own for some of what it does.
+    /// They do not use it: the runtime has its own kernels for some operators.
     Never,
 }
 
 /// How models run on GPUs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OnnxOptions {
-    /// Bytes of the device that one session's arena may have; `None`: what the device's books leave.
+    /// Upper bound on the bytes of one session's arena; none: what the ledger leaves.
     pub arena_bytes_max: Option<u64>,
-    /// Whether products of 32-bit floats may be rounded to 10 bits of mantissa, which is several times as fast.
+    /// Whether products of 32-bit floats may be rounded to 10 bits of mantissa (TF32), which is several times faster.
     pub tf32: bool,
-    /// Whether convolutions are laid out with channels last.
+    /// Whether convolutions use the channels-last layout.
     pub prefer_nhwc: bool,
     /// Whether models may use cuDNN.
     pub cudnn: Cudnn,
@@ -47,14 +50,14 @@ pub struct OnnxOptions {
 }
 
 impl Default for OnnxOptions {
-    /// TF32, as the exporting frameworks compute convolutions; cuDNN if it runs; shared weights.
+    /// TF32, as frameworks compute convolutions by default; cuDNN where it works; shared weights.
     fn default() -> Self {
         let cudnn = Cudnn::IfItRuns;
         Self { arena_bytes_max: None, tf32: true, prefer_nhwc: false, cudnn, share_weights: true }
     }
 }
 
-/// Makes sessions of ONNX models with the runtime that a [`Loader`] found. One serves any number of devices.
+/// Makes sessions of ONNX models with the runtime that a [`Loader`] found. One maker serves any number of devices.
 pub struct OnnxMaker {
     loader: Arc<Loader>,
     options: OnnxOptions,
@@ -63,7 +66,7 @@ pub struct OnnxMaker {
 }
 
 impl OnnxMaker {
-    /// A maker whose loader should have a runtime with the CUDA provider; each load says so if it has not.
+    /// A maker for this loader. If its runtime has no CUDA provider, each load fails with an error that says so.
     pub fn new(loader: Arc<Loader>, options: OnnxOptions) -> Self {
         Self { loader, options, weights: Mutex::default() }
     }
@@ -96,31 +99,31 @@ impl SessionMaker for OnnxMaker {
         with_or_without_cudnn(self.options.cudnn, load).map_err(DeviceError)
     }
 
-    /// Weights are the file and what lies beside it.
+    /// Weights are the file and the other files of its folder.
     fn need(&self, files: &ModelFiles, _options: &LoadOptions) -> Need {
         let file = u64::try_from(files.bytes.len()).unwrap_or(u64::MAX);
-        let beside = files.folder().map_or(0, |folder| bytes_beside(folder, "model.onnx"));
-        Need { weights: file.saturating_add(beside), arena: 0 }
+        let external = files.folder().map_or(0, |folder| bytes_except(folder, "model.onnx"));
+        Need { weights: file.saturating_add(external), arena: 0 }
     }
 }
 
-/// Loads as it may be loaded; a refusal by cuDNN names what is left to try.
+/// Loads with or without cuDNN as configured. If cuDNN refuses, the error names the alternatives.
 fn with_or_without_cudnn<T>(cudnn: Cudnn, load: impl Fn(bool) -> Result<T, String>) -> Result<T, String> {
     let refusal = match load(cudnn != Cudnn::Never) {
         Err(refusal) if cudnn == Cudnn::IfItRuns && refusal.contains("CUDNN") => refusal,
         loaded => return loaded,
     };
-    tracing::warn!("cuDNN does not run on this gpulet, so the model is loaded without it: {refusal}");
+    tracing::warn!("cuDNN does not work on this gpulet, so the model is loaded without it: {refusal}");
     load(false).map_err(|without| {
         format!(
-            "{refusal}; nor without cuDNN: {without}; `devices.gpu_backend` can be `cuda-mps`, where its daemon runs, or \
-             `cuda-stream`"
+            "{refusal}; without cuDNN: {without}; other values of `devices.gpu_backend` are `cuda-mps`, which needs its \
+             daemon, and `cuda-stream`"
         )
     })
 }
 
-/// Bytes of the files of a folder but one.
-fn bytes_beside(folder: &Path, file: &str) -> u64 {
+/// Bytes of the files of a folder except `file`.
+fn bytes_except(folder: &Path, file: &str) -> u64 {
     let entries = std::fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
     let others = entries.filter(|entry| entry.file_name() != file);
     others
@@ -130,12 +133,12 @@ fn bytes_beside(folder: &Path, file: &str) -> u64 {
         .sum()
 }
 
-/// Lends an engine the stream of a gpulet, which stays open as long as what this gives exists.
+/// Lends an engine the stream of a gpulet, which stays open while the result exists.
 pub fn lend(stream: StreamRef) -> Arc<dyn CudaStream> {
     Arc::new(Lent(stream))
 }
 
-/// A gpulet's stream, as the engine takes it.
+/// The stream of a gpulet, as the engine takes it.
 struct Lent(StreamRef);
 
 struct Pinned(PinnedBuffer);
@@ -156,7 +159,7 @@ impl HostBytes for Pinned {
     }
 }
 
-// SAFETY: the driver allocated so many bytes there, which only dropping the buffer frees.
+// SAFETY: the driver allocated this many bytes there, and only dropping the buffer frees them.
 unsafe impl DeviceBytes for OnDevice {
     fn address(&self) -> usize {
         // Device addresses are those of a 64-bit process.
@@ -168,9 +171,9 @@ unsafe impl DeviceBytes for OnDevice {
     }
 }
 
-// SAFETY: a `StreamRef` keeps its gpulet, and with it the stream, which belongs to the device's primary context.
-// `settle` gives `Ok` only when the driver says that all work on the stream is over; where it gives an error, what the
-// stream was to do has failed and touches nothing any more.
+// SAFETY: a `StreamRef` keeps its gpulet open, and with it the stream, which belongs to the device's primary context.
+// `finish` returns `Ok` only when the driver says that all work on the stream has finished; after an error, the work on
+// the stream has failed and accesses no memory any more.
 unsafe impl CudaStream for Lent {
     fn device(&self) -> i32 {
         self.0.device()
@@ -191,17 +194,17 @@ unsafe impl CudaStream for Lent {
     }
 
     unsafe fn copy_in(&self, from: &[u8], to: usize) -> Result<(), CudaFault> {
-        // SAFETY: as the caller vouches.
+        // SAFETY: as the caller ensures.
         unsafe { self.0.stream().queue_copy_in(from, to as u64) }.map_err(fault)
     }
 
     unsafe fn copy_out(&self, from: usize, to: &mut [u8]) -> Result<(), CudaFault> {
-        // SAFETY: as the caller vouches.
+        // SAFETY: as the caller ensures.
         unsafe { self.0.stream().queue_copy_out(from as u64, to) }.map_err(fault)
     }
 
     fn wait(&self) -> Result<(), CudaFault> {
-        self.0.stream().settle().map_err(fault)
+        self.0.stream().finish().map_err(fault)
     }
 }
 
@@ -213,7 +216,7 @@ mod tests {
 
     const MISMATCH: &str = "CUDNN failure 3007: CUDNN_STATUS_BAD_PARAM_STREAM_MISMATCH (running Conv node)";
 
-    /// Loads where cuDNN refuses, and without it where `without` says; what was tried.
+    /// Loads with these results with and without cuDNN. Returns the result and what was tried.
     fn tried(
         cudnn: Cudnn,
         with: Result<u32, &str>,
@@ -238,13 +241,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_to_try_is_named() {
+    fn the_error_names_the_alternatives() {
         let (loaded, _) = tried(Cudnn::IfItRuns, Err(MISMATCH), Err("NOT_IMPLEMENTED: Conv"));
-        let said = loaded.unwrap_err();
+        let error = loaded.unwrap_err();
         assert!(
-            said.starts_with(MISMATCH) && said.contains("nor without cuDNN: NOT_IMPLEMENTED: Conv"),
-            "{said}"
+            error.starts_with(MISMATCH) && error.contains("; without cuDNN: NOT_IMPLEMENTED: Conv"),
+            "{error}"
         );
-        assert!(said.contains("`cuda-mps`") && said.ends_with("`cuda-stream`"), "{said}");
+        assert!(error.contains("`cuda-mps`") && error.ends_with("`cuda-stream`"), "{error}");
     }
 }

@@ -1,7 +1,7 @@
-//! What NVIDIA GPUs there are, looked up in an order in which every absence is an answer and none is a crash.
+//! Finds NVIDIA GPUs. Every missing part is an error that names it.
 //!
-//! **\[open\]**, to be read off a GPU: that a MIG instance is told by the word `MIG` in its name. The driver shows a
-//! process at most one instance, and shows no other GPU then.
+//! **\[open\]**, to be checked on a GPU: that the name of a MIG instance contains the word `MIG`. The driver shows a
+//! process at most one instance, and no other GPU then.
 
 use serde::Serialize;
 
@@ -15,46 +15,46 @@ const NO_DEVICE: u32 = 100;
 /// Why no GPU can be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProbeError {
-    /// No driver to talk to.
+    /// The driver is missing.
     #[error(transparent)]
     Library(#[from] LibraryError),
-    /// The driver does not start.
+    /// The driver does not initialise.
     #[error("the NVIDIA driver does not start: {0}")]
     Start(DriverError),
-    /// It started and sees no GPU.
+    /// The driver sees no GPU.
     #[error("the NVIDIA driver sees no GPU (`CUDA_VISIBLE_DEVICES` and containers can hide them)")]
     NoDevice,
-    /// It sees one and cannot say what it is.
+    /// The driver cannot describe a GPU.
     #[error("gpu{ordinal}: {error}")]
     Device {
         /// The driver's number for the GPU.
         ordinal: i32,
-        /// What the driver said.
+        /// The error of the driver.
         error: DriverError,
     },
 }
 
-/// Why a driver cannot cut a GPU into green contexts.
+/// Why a driver does not support green contexts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
 #[serde(rename_all = "snake_case")]
 pub enum GreenMissing {
-    /// It is too old.
+    /// The driver is too old.
     #[error("driver {} has no streams in green contexts: expected 12.5 or later", dotted(*.version))]
     Old {
         /// Version as the driver gives it.
         version: u32,
     },
-    /// It says that it is new enough, and lacks calls.
+    /// The driver is new enough but lacks calls.
     #[error("driver {} lacks {}", dotted(*.version), .calls.join(", "))]
     Calls {
         /// Version as the driver gives it.
         version: u32,
-        /// The calls.
+        /// The missing calls.
         calls: Vec<&'static str>,
     },
 }
 
-/// A version as people write it: 12050 is `12.5`.
+/// A driver version in the usual form: 12050 is `12.5`.
 pub fn dotted(version: u32) -> String {
     format!("{}.{}", version / 1000, version % 1000 / 10)
 }
@@ -70,22 +70,22 @@ pub struct Found {
     pub uuid: String,
     /// Compute capability, major and minor.
     pub capability: (u32, u32),
-    /// SMs.
+    /// Number of SMs.
     pub sms: u32,
     /// Bytes of memory.
     pub memory_bytes: u64,
-    /// Driver version as the driver gives it: 13000 is 13.0.
+    /// The driver's version: 13000 is 13.0.
     pub driver_version: u32,
-    /// Whether it can be cut into green contexts, or why not.
+    /// Whether it can be split into green contexts, or why not.
     pub green: Result<(), GreenMissing>,
-    /// Whether it is an instance of a larger GPU.
+    /// Whether it is a MIG instance.
     pub mig: bool,
 }
 
-/// Finds the GPUs, in the driver's order. Touches none of them: no context is made.
+/// Lists the GPUs, in the driver's order. Creates no context.
 ///
 /// # Errors
-/// The first thing that is absent.
+/// The first part that is missing.
 pub fn probe() -> Result<Vec<Found>, ProbeError> {
     let driver = Driver::load()?;
     let version = driver.version().map_err(ProbeError::Start)?;
@@ -98,10 +98,10 @@ pub fn probe() -> Result<Vec<Found>, ProbeError> {
         return Err(ProbeError::NoDevice);
     }
     let green = green(driver, version);
-    let describe = |ordinal| {
-        look_at(driver, ordinal, version, &green).map_err(|error| ProbeError::Device { ordinal, error })
+    let find = |ordinal| {
+        describe(driver, ordinal, version, &green).map_err(|error| ProbeError::Device { ordinal, error })
     };
-    (0..count).map(describe).collect()
+    (0..count).map(find).collect()
 }
 
 fn green(driver: &Driver, version: u32) -> Result<(), GreenMissing> {
@@ -112,7 +112,7 @@ fn green(driver: &Driver, version: u32) -> Result<(), GreenMissing> {
     if calls.is_empty() { Ok(()) } else { Err(GreenMissing::Calls { version, calls: calls.to_vec() }) }
 }
 
-fn look_at(
+fn describe(
     driver: &Driver,
     ordinal: i32,
     version: u32,
@@ -123,7 +123,7 @@ fn look_at(
     let mig = name.split_whitespace().any(|word| word == "MIG");
     Ok(Found {
         ordinal,
-        uuid: written(driver.device_uuid(device)?, mig),
+        uuid: uuid_text(driver.device_uuid(device)?, mig),
         capability: driver.capability(device)?,
         sms: driver.sm_count(device)?,
         memory_bytes: driver.total_memory(device)?,
@@ -134,8 +134,8 @@ fn look_at(
     })
 }
 
-/// A UUID as NVIDIA's tools write it.
-fn written(uuid: [u8; 16], mig: bool) -> String {
+/// A UUID in the form of NVIDIA's tools.
+fn uuid_text(uuid: [u8; 16], mig: bool) -> String {
     let mut text = String::from(if mig { "MIG" } else { "GPU" });
     for (index, byte) in uuid.iter().enumerate() {
         if matches!(index, 0 | 4 | 6 | 8 | 10) {
@@ -151,12 +151,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_and_uuids_are_written_as_the_vendor_does() {
+    fn versions_and_uuids_have_the_vendors_form() {
         assert_eq!(
             (dotted(12_050), dotted(13_000), dotted(12_090)),
             ("12.5".into(), "13.0".into(), "12.9".into())
         );
         let uuid = std::array::from_fn(|byte| u8::try_from(byte).unwrap());
-        assert_eq!(written(uuid, false), "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f");
+        assert_eq!(uuid_text(uuid, false), "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f");
     }
 }

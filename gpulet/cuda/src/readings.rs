@@ -1,4 +1,4 @@
-//! What a GPU says of itself through NVIDIA's management library: read, never set.
+//! Readings of GPUs from NVIDIA's management library (NVML). Nothing is ever set.
 
 use nvml_wrapper::bitmasks::device::ThrottleReasons;
 use nvml_wrapper::enum_wrappers::device::{Clock, TemperatureSensor};
@@ -9,53 +9,53 @@ use serde::Serialize;
 /// Why nothing can be read.
 #[derive(Debug, thiserror::Error)]
 pub enum MonitorError {
-    /// The library is not there, or does not start.
+    /// The library is missing or does not initialise.
     #[error("no NVIDIA management library (libnvidia-ml.so.1): {0}")]
     Library(NvmlError),
-    /// It does not say how many GPUs there are.
+    /// The library does not list the GPUs.
     #[error("the NVIDIA management library does not list its GPUs: {0}")]
     List(NvmlError),
 }
 
-/// A part that a GPU was cut into by MIG.
+/// A MIG instance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Instance {
-    /// As `CUDA_VISIBLE_DEVICES` takes it.
+    /// The value for `CUDA_VISIBLE_DEVICES`.
     pub uuid: String,
-    /// As profiles call devices like it.
+    /// The name of its device type in profiles.
     pub name: String,
-    /// Bytes of memory.
+    /// Memory, in bytes.
     pub memory_bytes: Option<u64>,
 }
 
-/// One GPU at one moment. `None`: this GPU does not say.
+/// Readings of one GPU at one moment. None where the GPU does not report a value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Readings {
-    /// As `nvidia-smi -L` writes it; the same as [`Found::uuid`](crate::Found::uuid) where it is no instance.
+    /// As `nvidia-smi -L` writes it; equal to [`Found::uuid`](crate::Found::uuid) unless that is a MIG instance.
     pub uuid: Option<String>,
-    /// As profiles call GPUs like it.
+    /// The name of its device type in profiles.
     pub name: Option<String>,
-    /// Time in which some kernel ran, in percent; says nothing of how many SMs it used.
+    /// Time in which some kernel ran, in percent, on any number of SMs.
     pub busy_percent: Option<u32>,
     /// Time in which memory was read or written, in percent.
     pub memory_busy_percent: Option<u32>,
-    /// Bytes taken, by whomever.
+    /// Memory in use by all processes, in bytes.
     pub memory_used_bytes: Option<u64>,
-    /// Bytes of memory.
+    /// Memory, in bytes.
     pub memory_total_bytes: Option<u64>,
     /// Clock of the SMs.
     pub clock_sm_mhz: Option<u32>,
     /// Clock of the memory.
     pub clock_memory_mhz: Option<u32>,
-    /// Why clocks are lower than they could be, in NVIDIA's words. An idle GPU gives a reason too.
+    /// Why clocks are lower than possible, by NVIDIA's names. An idle GPU has a reason too.
     pub throttle_reasons: Option<Vec<&'static str>>,
-    /// Power drawn.
+    /// Power draw.
     pub power_milliwatts: Option<u32>,
     /// Temperature of the chip.
     pub temperature_celsius: Option<u32>,
     /// Whether MIG is on.
     pub mig: bool,
-    /// The instances that MIG made.
+    /// The MIG instances.
     pub instances: Vec<Instance>,
 }
 
@@ -68,7 +68,7 @@ impl Monitor {
     /// Loads the management library.
     ///
     /// # Errors
-    /// If there is none, or it does not start.
+    /// The library is missing or does not initialise.
     pub fn open() -> Result<Self, MonitorError> {
         Ok(Self { library: Nvml::init().map_err(MonitorError::Library)? })
     }
@@ -77,11 +77,11 @@ impl Monitor {
         &self.library
     }
 
-    /// What every GPU says now, in the library's order, which `CUDA_VISIBLE_DEVICES` does not change. One that cannot
-    /// be asked is left out.
+    /// Reads every GPU, in the library's order, which `CUDA_VISIBLE_DEVICES` does not change. A GPU that does not answer
+    /// is left out.
     ///
     /// # Errors
-    /// If the GPUs cannot be listed.
+    /// The GPUs cannot be listed.
     pub fn read(&self) -> Result<Vec<Readings>, MonitorError> {
         let count = self.library.device_count().map_err(MonitorError::List)?;
         Ok((0..count)
@@ -104,7 +104,7 @@ fn read(gpu: &Device<'_>) -> Readings {
         memory_total_bytes: memory.as_ref().map(|memory| memory.total),
         clock_sm_mhz: gpu.clock_info(Clock::SM).ok(),
         clock_memory_mhz: gpu.clock_info(Clock::Memory).ok(),
-        throttle_reasons: gpu.current_throttle_reasons().ok().map(words),
+        throttle_reasons: gpu.current_throttle_reasons().ok().map(names),
         power_milliwatts: gpu.power_usage().ok(),
         temperature_celsius: gpu.temperature(TemperatureSensor::Gpu).ok(),
         mig,
@@ -115,11 +115,11 @@ fn read(gpu: &Device<'_>) -> Readings {
 /// `NVML_DEVICE_MIG_ENABLE`.
 const MIG_ENABLED: u32 = 1;
 
-fn words(reasons: ThrottleReasons) -> Vec<&'static str> {
+fn names(reasons: ThrottleReasons) -> Vec<&'static str> {
     reasons.iter_names().map(|(name, _)| name).collect()
 }
 
-/// The places for instances that hold one.
+/// The existing instances; not every index has one.
 fn instances(gpu: &Device<'_>) -> Vec<Instance> {
     let places = 0..gpu.mig_device_count().unwrap_or(0);
     let found = places.filter_map(|index| gpu.mig_device_by_index(index).ok());
@@ -138,10 +138,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reasons_are_words() {
+    fn throttle_reasons_have_names() {
         let reasons = ThrottleReasons::SW_POWER_CAP | ThrottleReasons::GPU_IDLE;
-        let mut words = words(reasons);
-        words.sort_unstable();
-        assert_eq!(words, ["GPU_IDLE", "SW_POWER_CAP"]);
+        let mut names = names(reasons);
+        names.sort_unstable();
+        assert_eq!(names, ["GPU_IDLE", "SW_POWER_CAP"]);
     }
 }

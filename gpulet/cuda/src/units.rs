@@ -1,24 +1,23 @@
-//! Units: what a gpulet's share of a GPU is counted in. Numbers only; nothing here talks to a driver.
+//! Units, in which a gpulet's share of a GPU is counted. Nothing here calls the driver.
 //!
-//! A GPU is split once into groups of SMs that the hardware can schedule together, and what is left over. Each group
-//! is a unit. Which units a gpulet has decides everything else: how many SMs it is given, and whether the left-over
-//! ones are its own. Equal unit ranges are therefore equal gpulets, so that profiles hold and contexts can be reused.
+//! A GPU is split once into groups of SMs that the hardware can schedule together, and a remainder. Each group is a
+//! unit. The units of a gpulet determine everything else: how many SMs it has, and whether it has the remainder too.
+//! Equal unit ranges are therefore equal gpulets, so profiles stay valid and contexts can be reused.
 
 use std::fmt;
 use std::ops::Range;
 
-/// In which steps a GPU can be cut.
+/// The steps in which a GPU can be split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Granularity {
-    /// Fewest SMs of a part.
+    /// Fewest SMs of a group.
     pub min: u32,
-    /// Parts are multiples of so many SMs.
+    /// Groups have a multiple of this number of SMs.
     pub align: u32,
 }
 
 impl Granularity {
-    /// As the driver says, or, where it says nothing, as the generations of GPUs have it (`capability` is major,
-    /// minor).
+    /// The driver's values, or those of the GPU's generation if the driver reports zeros. `capability` is major, minor.
     pub fn of(min: u32, align: u32, capability: (u32, u32)) -> Self {
         if min > 0 && align > 0 {
             return Self { min, align };
@@ -31,27 +30,27 @@ impl Granularity {
         }
     }
 
-    /// SMs of a unit: the smallest part that can be had.
+    /// SMs of a unit, the smallest possible group.
     pub fn unit_sms(self) -> u32 {
         let align = self.align.max(1);
         self.min.max(align).checked_next_multiple_of(align).unwrap_or(u32::MAX)
     }
 }
 
-/// Sizes in percent are multiples of this: finer ones differ by fewer SMs than the driver rounds to.
+/// Sizes in percent are multiples of this. Finer ones differ by less than the driver's rounding.
 const PERCENT_STEP: u32 = 5;
 
-/// A GPU that is too small to be cut.
+/// A GPU is too small for one unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the device has {sms} SMs, and a gpulet of it needs at least {least}")]
+#[error("the device has {sms} SMs: expected at least {least}")]
 pub struct GridError {
-    /// SMs that it has.
+    /// SMs of the device.
     pub sms: u32,
     /// SMs of a unit.
     pub least: u32,
 }
 
-/// Neighbouring units of one device.
+/// Consecutive units of one device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UnitRange {
     first: u32,
@@ -64,7 +63,7 @@ impl UnitRange {
         self.first
     }
 
-    /// How many.
+    /// The number of units.
     pub fn count(self) -> u32 {
         self.count
     }
@@ -74,12 +73,7 @@ impl UnitRange {
         self.first.saturating_add(self.count)
     }
 
-    /// Whether some unit is in both.
-    pub fn overlaps(self, other: Self) -> bool {
-        self.first < other.end() && other.first < self.end()
-    }
-
-    /// Places in a list of all units.
+    /// Indices into a list of all units.
     pub(crate) fn indices(self) -> Range<usize> {
         let place = |unit| usize::try_from(unit).unwrap_or(usize::MAX);
         place(self.first)..place(self.end())
@@ -95,13 +89,13 @@ impl fmt::Display for UnitRange {
     }
 }
 
-/// Units that a device does not have.
+/// A range is not within the units of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{count} units from unit {first} on: expected at least 1, and no unit beyond the last, {}", .units - 1)]
 pub struct NoSuchUnits {
-    /// First unit asked for.
+    /// First unit of the range.
     pub first: u32,
-    /// How many were asked for.
+    /// Length of the range.
     pub count: u32,
     /// Units of the device, 1 or more.
     pub units: u32,
@@ -113,29 +107,29 @@ pub struct Grid {
     /// SMs of each unit; never empty.
     units: Vec<u32>,
     remainder: u32,
-    /// Sizes are multiples of so many units.
+    /// Sizes are multiples of this number of units.
     step: u32,
 }
 
 impl Grid {
-    /// From the groups that a split gave and what it left over. `None`: there are none.
+    /// A grid from the SMs of each group and those of the remainder. None without groups.
     pub fn new(unit_sms: &[u32], remainder: u32) -> Option<Self> {
         let sound = !unit_sms.is_empty() && u32::try_from(unit_sms.len()).is_ok();
         sound.then(|| Self { units: unit_sms.to_vec(), remainder, step: 1 })
     }
 
-    /// A hundred units, each a hundredth of the SMs, for ways of sharing that count in percent. Where SMs do not go
-    /// round, some units have one more than others.
+    /// A hundred units of about one percent of the SMs each. If their number is not a multiple of 100, some units have
+    /// one SM more than others.
     pub fn in_percent(sms: u32) -> Self {
         let before = |unit: u32| sms.saturating_mul(unit) / 100;
         let units = (0..100).map(|unit| before(unit + 1) - before(unit)).collect();
         Self { units, remainder: 0, step: PERCENT_STEP }
     }
 
-    /// What a split of so many SMs gives where they lie well: fewer groups and a larger remainder are possible.
+    /// The grid that an ideal split gives. A real split may have fewer groups and a larger remainder.
     ///
     /// # Errors
-    /// If there are fewer SMs than one unit has.
+    /// There are fewer SMs than one unit has.
     pub fn planned(sms: u32, granularity: Granularity) -> Result<Self, GridError> {
         let least = granularity.unit_sms();
         let groups = sms.checked_div(least).unwrap_or(0);
@@ -143,7 +137,7 @@ impl Grid {
         Self::new(&units, sms % least).ok_or(GridError { sms, least })
     }
 
-    /// How many units there are.
+    /// The number of units.
     pub fn units(&self) -> u32 {
         u32::try_from(self.units.len()).unwrap_or(u32::MAX)
     }
@@ -153,7 +147,7 @@ impl Grid {
         self.remainder
     }
 
-    /// Units that a gpulet may have: any number, or multiples of some where units are percent.
+    /// Sizes that a gpulet may have, in units.
     pub fn sizes(&self) -> Vec<u32> {
         (1..=self.units()).filter(|units| units.is_multiple_of(self.step)).collect()
     }
@@ -163,10 +157,10 @@ impl Grid {
         UnitRange { first: 0, count: self.units() }
     }
 
-    /// Some units.
+    /// A range of units.
     ///
     /// # Errors
-    /// If there are none of them, or some are beyond the last.
+    /// The range is empty or exceeds the last unit.
     pub fn range(&self, first: u32, count: u32) -> Result<UnitRange, NoSuchUnits> {
         let fits = count > 0 && first.checked_add(count).is_some_and(|end| end <= self.units());
         if fits {
@@ -176,36 +170,15 @@ impl Grid {
         }
     }
 
-    /// Whether a gpulet on these units has the remainder too. It carries no promise of scheduling blocks together, so
-    /// that only the largest gpulet is to have it; one with more than half of the units is the largest whatever the
-    /// others are, and there cannot be two.
+    /// Whether a gpulet on these units has the remainder too. Blocks on the remainder may not be scheduled together, so
+    /// only the largest gpulet gets it: the one with more than half of the units, if there is one.
     pub fn takes_remainder(&self, range: UnitRange) -> bool {
         self.remainder > 0 && range.count > self.units() - range.count.min(self.units())
     }
 
-    /// SMs that a gpulet on these units is to have.
+    /// SMs of a gpulet on these units.
     pub fn sms(&self, range: UnitRange) -> u32 {
         let own: u32 = self.units.get(range.indices()).unwrap_or(&[]).iter().sum();
         if self.takes_remainder(range) { own + self.remainder } else { own }
-    }
-
-    /// Free units for a gpulet of this size. Blocks that begin at a multiple of their size (rounded up to a power of
-    /// two) come first, and of those the one whose neighbourhood is fullest: few distinct ranges come to be used, and
-    /// large blocks stay whole. `None`: there are not so many free units side by side.
-    pub fn place(&self, count: u32, taken: &[UnitRange]) -> Option<UnitRange> {
-        let step = count.checked_next_power_of_two()?;
-        let free = |range: &UnitRange| !taken.iter().any(|other| other.overlaps(*range));
-        let last = self.units().checked_sub(count).filter(|_| count > 0)?;
-        let ranges = || (0..=last).map(|first| UnitRange { first, count }).filter(free);
-        let aligned = ranges().filter(|range| range.first % step == 0);
-        let neighbours = |range: &UnitRange| {
-            let block = range.first - range.first % step.saturating_mul(2);
-            let around = UnitRange { first: block, count: step.saturating_mul(2) };
-            taken.iter().filter(|other| other.overlaps(around)).count()
-        };
-        let fullest = |best: UnitRange, next: UnitRange| {
-            if neighbours(&next) > neighbours(&best) { next } else { best }
-        };
-        aligned.reduce(fullest).or_else(|| ranges().next())
     }
 }

@@ -4,28 +4,28 @@ use std::path::PathBuf;
 
 use clap::Parser;
 
-use crate::question::{self, Question};
+use crate::check::{self, Check};
 
-/// What a child of the program is to do.
+/// What a child process does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Errand {
-    /// Ask a question.
-    Ask(Question),
-    /// Run a batch on each of two gpulets, then a kernel that faults on the first.
+pub enum Task {
+    /// Runs a check.
+    Check(Check),
+    /// Runs a batch on each of two gpulets, then a kernel that faults on the first.
     Fault,
-    /// Ask a table for an entry beyond its end.
+    /// Requests entries beyond the end of a table.
     Index,
-    /// Ask of models what `libraries` asks, in a process that has a share of the GPU under MPS.
+    /// Runs the models of the `libraries` check with a share of the GPU under MPS.
     Share,
-    /// Run one batch: how long a process takes from its start to that is what a restart costs.
+    /// Runs one batch: from process start to its end is the cost of a restart.
     Health,
 }
 
-impl Errand {
-    /// The word for it.
-    pub fn word(self) -> &'static str {
+impl Task {
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
         match self {
-            Self::Ask(question) => question.word(),
+            Self::Check(check) => check.name(),
             Self::Fault => "fault",
             Self::Index => "index",
             Self::Share => "share",
@@ -34,59 +34,59 @@ impl Errand {
     }
 }
 
-impl std::str::FromStr for Errand {
+impl std::str::FromStr for Task {
     type Err = String;
 
-    fn from_str(word: &str) -> Result<Self, String> {
-        let questions = Question::ALL.into_iter().map(Self::Ask);
-        let mut all = questions.chain([Self::Fault, Self::Index, Self::Share, Self::Health]);
-        all.find(|errand| errand.word() == word).ok_or_else(|| format!("unknown errand `{word}`"))
+    fn from_str(name: &str) -> Result<Self, String> {
+        let checks = Check::ALL.into_iter().map(Self::Check);
+        let mut all = checks.chain([Self::Fault, Self::Index, Self::Share, Self::Health]);
+        all.find(|task| task.name() == name).ok_or_else(|| format!("unknown task `{name}`"))
     }
 }
 
-/// Asks an NVIDIA GPU what gpulets on it can do.
+/// Checks what gpulets can do on an NVIDIA GPU.
 ///
-/// One JSON line an answer on standard output, progress on standard error. No setting of the GPU is changed. Every
-/// question is asked by a process of its own, which is ended when its time is over.
+/// Writes one JSON line per fact to standard output, and progress to standard error. Changes no setting of the GPU. Every
+/// check runs in its own process, which is killed when its time is over.
 #[derive(Clone, Debug, Parser)]
-#[command(version, after_help = question::table(), max_term_width = 110)]
+#[command(version, after_help = check::table(), max_term_width = 110)]
 pub struct Arguments {
-    /// Questions to ask, in this order.
+    /// Checks to run, in this order.
     #[arg(required_unless_present_any = ["all", "probe", "child"], conflicts_with_all = ["all", "probe"])]
-    pub questions: Vec<Question>,
-    /// All questions, in less than 8 minutes.
+    pub checks: Vec<Check>,
+    /// Runs all checks, in less than 8 minutes.
     #[arg(long)]
     pub all: bool,
-    /// Only says which GPU there is.
+    /// Only reports the GPU.
     #[arg(long, conflicts_with = "all")]
     pub probe: bool,
-    /// Which GPU, by the driver's number.
+    /// The GPU, by the driver's number.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub device: u32,
-    /// A file that the lines are appended to as well.
+    /// A file to append the lines to as well.
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
-    /// Folder with a folder for each model: `model.onnx` and, to be compared with, `reference.json`.
+    /// Folder with a folder per model: `model.onnx` and, to compare results, `reference.json`.
     #[arg(long, value_name = "FOLDER", default_value = "models")]
     pub models: PathBuf,
     /// Profile file that `profile` appends to and `mix` plans with.
     #[arg(long, value_name = "FILE", default_value = "gpucheck-profile.jsonl")]
     pub profiles: PathBuf,
-    /// ONNX Runtime with a CUDA provider; without it `libonnxruntime.so` is looked for as the server does.
+    /// ONNX Runtime with a CUDA provider; by default `libonnxruntime.so` is searched as the server does.
     #[arg(long, value_name = "FILE", env = "ORT_DYLIB_PATH")]
     pub onnxruntime: Option<PathBuf>,
-    /// Seconds for each question, in place of its own.
+    /// Seconds per check, instead of its own time.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub seconds: Option<u64>,
-    /// What this process does for another one of this program.
+    /// What this process does as a child of another one.
     #[arg(long, hide = true)]
-    pub child: Option<Errand>,
+    pub child: Option<Task>,
 }
 
 impl Arguments {
-    /// The questions to ask, in order.
-    pub fn asked(&self) -> Vec<Question> {
-        if self.all { Question::ALL.to_vec() } else { self.questions.clone() }
+    /// The checks to run, in order.
+    pub fn checks(&self) -> Vec<Check> {
+        if self.all { Check::ALL.to_vec() } else { self.checks.clone() }
     }
 }
 
@@ -99,10 +99,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_is_said_in_one_way() {
-        assert_eq!(parsed("facts mix --device 1").unwrap().asked(), [Question::Facts, Question::Mix]);
-        assert_eq!(parsed("--all").unwrap().asked(), Question::ALL);
-        assert!(parsed("--probe").unwrap().asked().is_empty());
+    fn checks_are_chosen_by_name_or_with_all() {
+        assert_eq!(parsed("facts mix --device 1").unwrap().checks(), [Check::Facts, Check::Mix]);
+        assert_eq!(parsed("--all").unwrap().checks(), Check::ALL);
+        assert!(parsed("--probe").unwrap().checks().is_empty());
         for misuse in [
             "",
             "--all facts",
@@ -117,12 +117,10 @@ mod tests {
     }
 
     #[test]
-    fn errands_are_told_by_their_words() {
-        for errand in
-            [Errand::Ask(Question::Resize), Errand::Fault, Errand::Index, Errand::Share, Errand::Health]
-        {
-            assert_eq!(errand.word().parse(), Ok(errand));
+    fn tasks_are_parsed_by_name() {
+        for task in [Task::Check(Check::Resize), Task::Fault, Task::Index, Task::Share, Task::Health] {
+            assert_eq!(task.name().parse(), Ok(task));
         }
-        assert!("speed".parse::<Errand>().is_err());
+        assert!("speed".parse::<Task>().is_err());
     }
 }

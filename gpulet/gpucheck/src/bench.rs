@@ -1,4 +1,4 @@
-//! What a question is asked with: the GPU, the time that is left, and who listens.
+//! What a check works with: the GPU, the remaining time, and the report.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,52 +6,53 @@ use std::time::{Duration, Instant};
 
 use gpulet::{Device, DeviceError, Partition, PartitionSpec, PartitionWatch};
 use gpulet_cuda::driver::{Driver, DriverError, LibraryError, Primary, SplitError};
-use gpulet_cuda::{Backend, CudaDevice, CudaOptions, Cudnn, Found};
+use gpulet_cuda::{Backend, CudaDevice, CudaOptions, Cudnn, Found, probe};
 use models::engine::{RunError, Session};
 use models::{LoadOptions, ModelFiles};
 
-use crate::answer::Answers;
 use crate::arguments::Arguments;
+use crate::exit;
 use crate::makers::{Engine, Makers};
+use crate::report::Report;
 
-/// Why a question was given up.
+/// Why a check was aborted.
 #[derive(Debug, thiserror::Error)]
 pub enum Stop {
-    /// The driver.
+    /// The driver failed.
     #[error(transparent)]
     Driver(#[from] DriverError),
-    /// No driver.
+    /// There is no driver.
     #[error(transparent)]
     Library(#[from] LibraryError),
-    /// The GPU cannot be cut.
+    /// The GPU cannot be split.
     #[error(transparent)]
     Split(#[from] SplitError),
-    /// A gpulet.
+    /// A gpulet could not be opened or loaded.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// A batch.
+    /// A batch failed.
     #[error(transparent)]
     Run(#[from] RunError),
-    /// Anything else.
+    /// Any other reason.
     #[error("{0}")]
     Other(String),
 }
 
-/// What a question is asked with.
+/// What a check works with.
 pub struct Bench<'a> {
     /// The GPU.
     pub found: Found,
-    /// Where answers go.
-    pub answers: Answers<'a>,
-    /// When everything must be said.
+    /// Takes the facts.
+    pub report: Report<'a>,
+    /// When the check must end.
     pub until: Instant,
-    /// What runs models, or what is missing for that.
+    /// Runs models; an error says what is missing.
     pub engine: Engine,
     /// Folder of the models.
     pub models: PathBuf,
     /// Profile file.
     pub profiles: PathBuf,
-    /// ONNX Runtime as the command line names it, for processes of this program.
+    /// ONNX Runtime from the command line, for child processes.
     pub onnxruntime: Option<PathBuf>,
 }
 
@@ -61,36 +62,36 @@ impl Bench<'_> {
         Instant::now() >= self.until
     }
 
-    /// Time that is left.
+    /// Remaining time.
     pub fn left(&self) -> Duration {
         self.until.saturating_duration_since(Instant::now())
     }
 
-    /// The moment when so much of what is left will be over.
+    /// The moment when `share` (0 to 1) of the remaining time will have passed.
     pub fn after(&self, share: f64) -> Instant {
         Instant::now() + self.left().mul_f64(share.clamp(0.0, 1.0))
     }
 
-    /// The GPU's primary context, beside whoever else has it.
+    /// The GPU's primary context, shared with its other users.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver failed.
     pub fn primary(&self) -> Result<Arc<Primary>, Stop> {
         Ok(Primary::retain(Driver::load()?, self.found.ordinal)?)
     }
 
-    /// The GPU as a device that is shared in a way.
+    /// The GPU as a device of this backend.
     ///
     /// # Errors
-    /// What it lacks.
+    /// The backend is not available, or the driver failed.
     pub fn take(&self, backend: Backend, options: &CudaOptions) -> Result<CudaDevice, Stop> {
         self.take_with(backend, Cudnn::IfItRuns, options)
     }
 
-    /// The same, with models that may use cuDNN so.
+    /// Like [`take`](Self::take), with this use of cuDNN.
     ///
     /// # Errors
-    /// What it lacks.
+    /// The backend is not available, or the driver failed.
     pub fn take_with(
         &self,
         backend: Backend,
@@ -101,18 +102,18 @@ impl Bench<'_> {
         Ok(CudaDevice::take(&self.found, backend, makers, options)?)
     }
 
-    /// The GPU cut into green contexts.
+    /// The GPU with green contexts.
     ///
     /// # Errors
-    /// What it lacks.
-    pub fn cut(&self) -> Result<CudaDevice, Stop> {
+    /// Green contexts are not available, or the driver failed.
+    pub fn green(&self) -> Result<CudaDevice, Stop> {
         self.take(Backend::CudaGreen, &CudaOptions::default())
     }
 
-    /// The command line of a process of this program that asks the same GPU about the same models.
+    /// The command line of a child process for the same GPU and models.
     pub fn arguments(&self) -> Arguments {
         Arguments {
-            questions: Vec::new(),
+            checks: Vec::new(),
             all: false,
             probe: false,
             device: u32::try_from(self.found.ordinal).unwrap_or(0),
@@ -125,24 +126,35 @@ impl Bench<'_> {
         }
     }
 
-    /// Says for people what is being done.
+    /// Prints progress.
     pub fn tell(&self, what: &str) {
         eprintln!("  {what}");
     }
 }
 
-/// Hears of lost gpulets.
-#[derive(Default)]
-pub struct Losses(Mutex<Vec<(u32, String)>>);
+/// The GPU with this number of the driver.
+///
+/// # Errors
+/// Exit code and reason.
+pub(crate) fn find_gpu(device: u32) -> Result<Found, (u8, String)> {
+    let all = probe().map_err(|error| (exit::NO_GPU, error.to_string()))?;
+    let count = all.len();
+    let found = all.into_iter().find(|gpu| u32::try_from(gpu.ordinal) == Ok(device));
+    found.ok_or_else(|| (exit::MISUSE, format!("--device: expected a number below {count}, got `{device}`")))
+}
 
-impl Losses {
-    /// Lanes that were lost, and why.
-    pub fn heard(&self) -> Vec<(u32, String)> {
+/// Records failed gpulets.
+#[derive(Default)]
+pub struct Failures(Mutex<Vec<(u32, String)>>);
+
+impl Failures {
+    /// Lanes that failed, and why.
+    pub fn all(&self) -> Vec<(u32, String)> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-impl PartitionWatch for Losses {
+impl PartitionWatch for Failures {
     fn failed(&self, lane: u32, reason: &str) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push((lane, reason.to_owned()));
     }
@@ -150,33 +162,33 @@ impl PartitionWatch for Losses {
 
 /// A session, and the gpulet that it keeps open.
 pub struct Open {
-    /// The session; ends first.
+    /// The session; dropped first.
     pub session: Box<dyn Session>,
     /// The gpulet.
     pub partition: Arc<dyn Partition>,
 }
 
-/// Opens a gpulet on `units` units from `first` on.
+/// Opens a gpulet of `units` units from `first` on.
 ///
 /// # Errors
-/// What the device says.
+/// The device refused.
 pub fn open(device: &CudaDevice, first: u32, units: u32) -> Result<Arc<dyn Partition>, DeviceError> {
-    device.open(&PartitionSpec { lane: first, first_unit: first, units }, Arc::new(Losses::default()))
+    device.open(&PartitionSpec { lane: first, first_unit: first, units }, Arc::new(Failures::default()))
 }
 
 /// Opens a gpulet with one session of a kernel.
 ///
 /// # Errors
-/// What the device says.
+/// The device refused.
 pub fn serve(device: &CudaDevice, files: &ModelFiles, first: u32, units: u32) -> Result<Open, DeviceError> {
     serve_rows(device, files, (first, units), 1)
 }
 
-/// Opens a gpulet with one session of a model, whose batches have at most so many rows: a new session runs every size
+/// Opens a gpulet with one session of a model, whose batches have at most `rows` rows: a new session runs every size
 /// once, which takes time.
 ///
 /// # Errors
-/// What the device says.
+/// The device refused.
 pub fn serve_rows(
     device: &CudaDevice,
     files: &ModelFiles,
@@ -188,7 +200,7 @@ pub fn serve_rows(
     Ok(Open { session, partition })
 }
 
-/// Options of a model whose batches have at most so many rows.
+/// Load options of a model whose batches have at most `rows` rows.
 pub fn at_most(rows: u32) -> LoadOptions {
     LoadOptions { max_batch: Some(rows), ..LoadOptions::default() }
 }

@@ -1,80 +1,50 @@
-//! The process that asks: it has the GPU, and may be ended at any time.
+//! The child process, which uses the GPU and may be killed at any time.
 
 use std::io;
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use gpulet_cuda::{ENVIRONMENT, Found, MPS_SHARE_VARIABLE, probe};
+use gpulet_cuda::Found;
 
-use crate::answer::{Answers, Fact};
-use crate::arguments::{Arguments, Errand};
-use crate::bench::{Bench, Stop};
+use crate::arguments::{Arguments, Task};
+use crate::bench::{Bench, Stop, find_gpu};
+use crate::check::Check;
+use crate::checks;
 use crate::exit;
 use crate::makers::{self, Engine};
-use crate::question::{MPS_SHARE, Question, ask_with_share};
+use crate::report::{Fact, Report};
 
-/// A child of this program that runs an errand, its answers to be read. Variables that must be there before a GPU is
-/// taken are set for it.
-pub(crate) fn command(errand: Errand, arguments: &Arguments, time: Duration) -> io::Result<Command> {
-    let mut command = Command::new(std::env::current_exe()?);
-    command.args(["--child", errand.word()]);
-    command.args(["--device", &arguments.device.to_string()]);
-    command.args(["--seconds", &time.as_secs().max(1).to_string()]);
-    command.arg("--models").arg(&arguments.models).arg("--profiles").arg(&arguments.profiles);
-    if let Some(library) = &arguments.onnxruntime {
-        command.arg("--onnxruntime").arg(library);
-    }
-    if errand == Errand::Share {
-        command.env(MPS_SHARE_VARIABLE, MPS_SHARE.to_string());
-    }
-    command.envs(ENVIRONMENT).stdin(Stdio::null()).stdout(Stdio::piped());
-    Ok(command)
-}
-
-/// The GPU that is asked.
+/// Runs a task in this process and returns its exit code.
 ///
 /// # Errors
-/// Exit code and what to tell.
-pub(crate) fn find(device: u32) -> Result<Found, (u8, String)> {
-    let all = probe().map_err(|absent| (exit::NO_GPU, absent.to_string()))?;
-    let count = all.len();
-    let wanted = all.into_iter().find(|gpu| u32::try_from(gpu.ordinal) == Ok(device));
-    wanted.ok_or_else(|| (exit::MISUSE, format!("--device {device}: expected a number below {count}")))
-}
-
-/// Runs an errand in this process and gives its exit code.
-///
-/// # Errors
-/// A misuse.
-pub fn ask(errand: Errand, arguments: &Arguments) -> Result<u8, String> {
+/// The command line is wrong.
+pub fn run(task: Task, arguments: &Arguments) -> Result<u8, String> {
     let mut stdout = io::stdout();
-    let found = match find(arguments.device) {
+    let found = match find_gpu(arguments.device) {
         Ok(found) => found,
-        Err((exit::MISUSE, said)) => return Err(said),
-        Err((code, said)) => {
-            eprintln!("gpucheck: {said}");
+        Err((exit::MISUSE, problem)) => return Err(problem),
+        Err((code, problem)) => {
+            eprintln!("gpucheck: {problem}");
             return Ok(code);
         }
     };
     let engine = |needed| match needed {
         true => makers::onnx(arguments.onnxruntime.as_deref()),
-        false => Err("is asked without models".to_owned()),
+        false => Err("this check needs no models".to_owned()),
     };
-    let mut answers = Answers::new(&mut stdout);
-    match errand {
-        Errand::Ask(question) => {
-            let mut bench =
-                bench(found, engine(question.needs_models()), arguments, answers, question.time());
-            Ok(ended(question.ask(&mut bench), question.word(), &mut bench.answers))
+    let mut report = Report::new(&mut stdout);
+    match task {
+        Task::Check(check) => {
+            let mut bench = bench(found, engine(check.needs_models()), arguments, report, check.time());
+            Ok(ended(checks::run(check, &mut bench), check.name(), &mut bench.report))
         }
-        Errand::Share => {
-            let time = Question::Libraries.time();
-            let mut bench = bench(found, engine(true), arguments, answers, time);
-            Ok(ended(ask_with_share(&mut bench), "libraries.share", &mut bench.answers))
+        Task::Share => {
+            let time = Check::Libraries.time();
+            let mut bench = bench(found, engine(true), arguments, report, time);
+            Ok(ended(checks::share_task(&mut bench), "libraries.share", &mut bench.report))
         }
-        Errand::Fault => Ok(crate::question::suffer(&found, &mut answers)),
-        Errand::Index => Ok(crate::question::look_beyond(&found, &engine(true), &mut answers)),
-        Errand::Health => Ok(crate::question::recover(&found)),
+        Task::Fault => Ok(checks::fault_task(&found, &mut report)),
+        Task::Index => Ok(checks::index_task(&found, &engine(true), &mut report)),
+        Task::Health => Ok(checks::health_task(&found)),
     }
 }
 
@@ -82,12 +52,12 @@ fn bench<'a>(
     found: Found,
     engine: Engine,
     arguments: &Arguments,
-    answers: Answers<'a>,
+    report: Report<'a>,
     time: Duration,
 ) -> Bench<'a> {
     Bench {
         found,
-        answers,
+        report,
         until: Instant::now() + arguments.seconds.map_or(time, Duration::from_secs),
         engine,
         models: arguments.models.clone(),
@@ -96,11 +66,11 @@ fn bench<'a>(
     }
 }
 
-/// Says how a question was given up, if it was. The exit code.
-fn ended(asked: Result<(), Stop>, word: &str, answers: &mut Answers<'_>) -> u8 {
-    if let Err(stop) = asked {
-        let fact = Fact::new(format!("{word}.given_up"), "10.4");
-        answers.say(&fact.ok(false).detail(stop.to_string()));
+/// Reports an aborted check and returns the exit code.
+fn ended(result: Result<(), Stop>, name: &str, report: &mut Report<'_>) -> u8 {
+    if let Err(stop) = result {
+        let fact = Fact::new(format!("{name}.aborted"), "10.4");
+        report.add(&fact.ok(false).detail(stop.to_string()));
     }
-    if answers.failed() == 0 { exit::ANSWERED } else { exit::FAILED }
+    if report.failed() == 0 { exit::SUCCESS } else { exit::FAILED }
 }

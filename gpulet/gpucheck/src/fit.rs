@@ -1,9 +1,9 @@
-//! Models of interference, fitted to measured pairs: which predicts best what it was not fitted to.
+//! Models of interference, fitted to measured pairs, and which of them predicts unseen pairs best.
 //!
 //! Two regressions are fitted: the gpulet paper's on both sides' use of cache and bandwidth, and `contention` with the
-//! terms that pairs of this kind know (a constant and the neighbours' cache traffic; nobody reads a batch's power or
-//! counts its kernels here). Terms that the pairs do not tell apart are left out. Each is judged by pairs of models that
-//! it never saw, and both by what believing in no interference at all errs on the same pairs.
+//! terms that pairs of this kind have (a constant and the cache traffic of co-located batches; a batch's power and its
+//! number of kernels are not measured here). Terms that the pairs cannot separate are left out. Each regression is
+//! cross-validated on pairs of models that it was not fitted to, and compared with assuming no interference.
 
 use std::collections::BTreeMap;
 
@@ -14,12 +14,12 @@ use gpulet_core::interference::{
 use gpulet_core::profile::Profile;
 use serde_json::{Value, json};
 
-use crate::pairs::{Beside, KernelSide, Pair};
+use crate::pairs::{KernelSide, Other, Pair};
 
-/// A term below this everywhere says nothing.
+/// A term whose values are all below this carries no information.
 const NOTHING: f64 = 1e-9;
 
-/// What is fitted.
+/// A kind of regression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Regression {
     Gpulet,
@@ -29,17 +29,17 @@ enum Regression {
 impl Regression {
     const ALL: [Self; 2] = [Self::Gpulet, Self::Contention];
 
-    fn word(self) -> &'static str {
+    fn name(self) -> &'static str {
         match self {
             Self::Gpulet => "gpulet",
             Self::Contention => "contention",
         }
     }
 
-    /// Which terms are tried together, the most first.
+    /// Sets of terms to try, largest first.
     fn attempts(self) -> &'static [&'static [usize]] {
         match self {
-            // Own cache, other's cache, own bandwidth, other's bandwidth, constant.
+            // Own cache, other cache, own bandwidth, other bandwidth, constant.
             Self::Gpulet => &[&[0, 1, 2, 3, 4], &[1, 3, 4], &[3, 4], &[1, 4], &[4]],
             // Constant, cache, power, launches.
             Self::Contention => &[&[0, 1], &[0]],
@@ -65,22 +65,22 @@ impl Regression {
     }
 }
 
-/// A regression that was fitted.
+/// A fitted regression.
 #[derive(Clone, Debug)]
 pub(crate) struct Fit {
     regression: Regression,
     pub(crate) coefficients: Vec<f64>,
     samples: usize,
-    /// On what it was fitted to.
+    /// Errors on the samples it was fitted to.
     fitted: Errors,
-    /// On rows that were left out, and on pairs of models that were.
+    /// Errors on rows and on pairs of models that were left out of the fit.
     by_row: Errors,
     pub(crate) by_pair: Errors,
 }
 
 impl Fit {
-    pub(crate) fn word(&self) -> &'static str {
-        self.regression.word()
+    pub(crate) fn name(&self) -> &'static str {
+        self.regression.name()
     }
 
     pub(crate) fn to_json(&self, none: &Errors) -> Value {
@@ -93,16 +93,16 @@ impl Fit {
     }
 }
 
-/// What came of fitting.
+/// The fits.
 pub(crate) struct Fits {
-    /// By the regression's word; where there is none, why.
+    /// By the regression's name; an error says why there is no fit.
     pub(crate) fits: Vec<(&'static str, Result<Fit, String>)>,
-    /// Of believing that neighbours change nothing; none without pairs.
+    /// Errors of assuming no interference; none without pairs.
     pub(crate) none: Option<Errors>,
 }
 
 impl Fits {
-    /// The best on pairs of models that it never saw; none where believing in nothing is better.
+    /// The best fit on unseen pairs of models; none if assuming no interference is better.
     pub(crate) fn best(&self) -> Option<&Fit> {
         let none = self.none?;
         let known = self.fits.iter().filter_map(|(_, fit)| fit.as_ref().ok());
@@ -110,7 +110,7 @@ impl Fits {
         (best.by_pair.mean_pct < none.mean_pct).then_some(best)
     }
 
-    /// What a plan is made with.
+    /// The model of interference for a plan.
     pub(crate) fn interference(&self) -> Interference {
         match self.best() {
             Some(fit) => fit.regression.interference(&fit.coefficients),
@@ -124,12 +124,12 @@ pub(crate) fn fit<'a>(pairs: &[Pair], profiles: impl IntoIterator<Item = &'a Pro
     let profiles: BTreeMap<&str, &Profile> =
         profiles.into_iter().map(|profile| (profile.model(), profile)).collect();
     let known: Vec<Known<'_>> = pairs.iter().filter_map(|pair| Known::of(pair, &profiles)).collect();
-    let fits = Regression::ALL.map(|regression| (regression.word(), fitted(regression, &known)));
+    let fits = Regression::ALL.map(|regression| (regression.name(), fitted(regression, &known)));
     let plain: Vec<Sample> = known.iter().map(|known| known.sample(vec![1.0], 0)).collect();
     Fits { fits: fits.into_iter().collect(), none: errors(&plain, &[1.0]) }
 }
 
-/// A pair whose sides are understood.
+/// A pair whose loads are known.
 struct Known<'a> {
     pair: &'a Pair,
     own: Runner<'a>,
@@ -140,13 +140,13 @@ impl<'a> Known<'a> {
     fn of(pair: &'a Pair, profiles: &BTreeMap<&str, &'a Profile>) -> Option<Self> {
         let runner = |side: &crate::pairs::Side| {
             let profile = *profiles.get(side.model.as_str())?;
-            // Without these, what it takes of shared parts is not known.
+            // Without these, its use of shared resources is unknown.
             profile.utilisation(side.rows)?;
             Some(Runner { profile, batch: side.rows, units: side.units })
         };
-        let other = match &pair.beside {
-            Beside::Batch(side) => Load::of(&runner(side)?),
-            Beside::Kernel(kernel) => load(kernel, pair.units_total),
+        let other = match &pair.other {
+            Other::Batch(side) => Load::of(&runner(side)?),
+            Other::Kernel(kernel) => load(kernel, pair.units_total),
         };
         Some(Self { pair, own: runner(&pair.own)?, other })
     }
@@ -156,7 +156,7 @@ impl<'a> Known<'a> {
     }
 }
 
-/// A kernel as [`Load::of`] would see a batch that takes as much.
+/// A kernel as [`Load::of`] describes a batch that uses as much.
 fn load(kernel: &KernelSide, units_total: u32) -> Load {
     let running = f64::from(kernel.duty_pct.min(100)) / 100.0;
     let (cache, bandwidth) = (kernel.cache * running, kernel.bandwidth * running);
@@ -177,7 +177,7 @@ fn fitted(regression: Regression, known: &[Known<'_>]) -> Result<Fit, String> {
     );
     let says_something =
         |term: &usize| all.iter().any(|terms| terms.get(*term).is_some_and(|value| value.abs() > NOTHING));
-    let mut why = format!("{} samples: expected more that tell all terms apart", known.len());
+    let mut why = format!("{} samples: expected more, to separate all terms", known.len());
     for attempt in regression.attempts() {
         let terms: Vec<usize> = attempt.iter().copied().filter(says_something).collect();
         let samples = |folds: &[u32]| -> Vec<Sample> {
@@ -185,7 +185,7 @@ fn fitted(regression: Regression, known: &[Known<'_>]) -> Result<Fit, String> {
             let each = known.iter().zip(&all).zip(folds);
             each.map(|((known, values), fold)| known.sample(of(values), *fold)).collect()
         };
-        match judged(&samples(&rows), &samples(&pairs)) {
+        match assessed(&samples(&rows), &samples(&pairs)) {
             Ok((weights, [fitted, by_row, by_pair])) => {
                 let length = all.first().map_or(0, Vec::len);
                 let weight = |term| terms.iter().zip(&weights).find(|(of, _)| **of == term);
@@ -199,8 +199,8 @@ fn fitted(regression: Regression, known: &[Known<'_>]) -> Result<Fit, String> {
     Err(why)
 }
 
-/// Weights, and errors on all samples, on rows left out and on pairs left out.
-fn judged(by_row: &[Sample], by_pair: &[Sample]) -> Result<(Vec<f64>, [Errors; 3]), String> {
+/// Coefficients, and errors on all samples, on left-out rows and on left-out pairs.
+fn assessed(by_row: &[Sample], by_pair: &[Sample]) -> Result<(Vec<f64>, [Errors; 3]), String> {
     let said = |error: FitError| error.to_string();
     let none = || "expected at least two pairs of models".to_owned();
     let weights = least_squares(by_row).map_err(said)?;
@@ -210,7 +210,7 @@ fn judged(by_row: &[Sample], by_pair: &[Sample]) -> Result<(Vec<f64>, [Errors; 3
     Ok((weights, [fitted, row, pair]))
 }
 
-/// Numbers for names, the same for the same.
+/// Equal names get equal numbers.
 fn folds<T: Ord>(names: impl Iterator<Item = T>) -> Vec<u32> {
     let mut known: BTreeMap<T, u32> = BTreeMap::new();
     names
@@ -259,7 +259,7 @@ mod tests {
         Load::of(&Runner { profile, batch: side.rows, units: side.units })
     }
 
-    /// Every two models, rows and shares, as `factor` has it.
+    /// All pairs of models, rows and shares, with this factor.
     fn pairs(factor: impl Fn(&crate::pairs::Side, &crate::pairs::Side) -> f64) -> Vec<Pair> {
         let mut all = Vec::new();
         for (own, ..) in MODELS {
@@ -267,7 +267,7 @@ mod tests {
                 for (rows, units, other_rows) in [(1, 8, 8), (8, 8, 8), (8, 4, 1), (1, 4, 1)] {
                     let (own, other) = (side(own, rows, units), side(other, other_rows, 8));
                     let factor = factor(&own, &other);
-                    all.push(pair(own, Beside::Batch(other), factor));
+                    all.push(pair(own, Other::Batch(other), factor));
                 }
             }
         }
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_planted_regression_is_found_and_believed() {
+    fn a_planted_regression_is_found() {
         let profiles = profiles();
         let planted = |own: &crate::pairs::Side, other: &crate::pairs::Side| {
             let terms = Gpulet::terms(&load_of(&profiles, own), &load_of(&profiles, other));
@@ -283,7 +283,7 @@ mod tests {
         };
         let fits = fit(&pairs(planted), &profiles);
         let best = fits.best().unwrap();
-        assert_eq!(best.word(), "gpulet");
+        assert_eq!(best.name(), "gpulet");
         for (found, planted) in best.coefficients.iter().zip(PLANTED.coefficients) {
             assert!((found - planted).abs() < 1e-6, "{:?}", best.coefficients);
         }
@@ -292,27 +292,27 @@ mod tests {
     }
 
     #[test]
-    fn a_cost_that_depends_on_nothing_is_a_constant_and_noise_is_not_believed() {
+    fn a_constant_cost_is_found_and_noise_is_not() {
         let profiles = profiles();
         let fits = fit(&pairs(|_, _| 1.2), &profiles);
         let best = fits.best().unwrap();
         let own = Runner { profile: &profiles[0], batch: 8, units: 8 };
-        let beside = Load::of(&Runner { profile: &profiles[1], batch: 8, units: 8 });
-        let predicted = fits.interference().slowdown(&own, &[&[beside]]);
+        let co_located = Load::of(&Runner { profile: &profiles[1], batch: 8, units: 8 });
+        let predicted = fits.interference().slowdown(&own, &[&[co_located]]);
         assert!((predicted - 1.2).abs() < 1e-6 && best.by_pair.mean_pct < 1e-6, "{predicted}");
         assert_eq!(fit(&pairs(|_, _| 1.0), &profiles).interference().name(), "none");
     }
 
     #[test]
-    fn terms_that_pairs_do_not_tell_apart_are_left_out() {
+    fn terms_that_pairs_cannot_separate_are_left_out() {
         let profiles = profiles();
-        // One share, one size, one neighbour: only a constant is to be had.
+        // One share, one size, one kernel: only a constant can be fitted.
         let kernel = |duty_pct| {
             let word = "stream".to_owned();
-            Beside::Kernel(KernelSide { word, units: 8, duty_pct, cache: 0.0, bandwidth: 0.0 })
+            Other::Kernel(KernelSide { name: word, units: 8, duty_pct, cache: 0.0, bandwidth: 0.0 })
         };
-        let beside = |duty| pair(side("a", 8, 8), kernel(duty), 1.1);
-        let few = fit(&[beside(50), beside(100)], &profiles);
+        let measured = |duty| pair(side("a", 8, 8), kernel(duty), 1.1);
+        let few = fit(&[measured(50), measured(100)], &profiles);
         let gpulet = few.fits[0].1.as_ref().unwrap();
         assert_eq!(gpulet.coefficients[..4], [0.0; 4]);
         assert!((gpulet.coefficients[4] - 1.1).abs() < 1e-9, "{:?}", gpulet.coefficients);
@@ -320,13 +320,13 @@ mod tests {
         for (_, fit) in fit(&[], &profiles).fits {
             assert!(fit.unwrap_err().starts_with("samples: expected more than "));
         }
-        assert!(fit(&[beside(50)], &[]).none.is_none(), "nothing is known of its model");
+        assert!(fit(&[measured(50)], &[]).none.is_none(), "its model has no profile");
     }
 
     #[test]
-    fn a_kernel_is_as_much_of_a_neighbour_as_it_runs() {
+    fn the_load_of_a_kernel_is_proportional_to_its_duty() {
         let word = "stream".to_owned();
-        let kernel = KernelSide { word, units: 4, duty_pct: 50, cache: 0.4, bandwidth: 0.8 };
+        let kernel = KernelSide { name: word, units: 4, duty_pct: 50, cache: 0.4, bandwidth: 0.8 };
         let load = load(&kernel, 16);
         assert_eq!((load.cache_scaled, load.bandwidth_scaled, load.cache_pct), (0.05, 0.1, 40.0));
     }

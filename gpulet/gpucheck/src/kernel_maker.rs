@@ -1,4 +1,4 @@
-//! Sessions that run a kernel of ours in place of a model: work whose amount, place and answer are known.
+//! Sessions that run one of our kernels in place of a model: work of known amount, place and result.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
@@ -12,31 +12,32 @@ use oip::{Datatype, Shape, Tensor};
 
 use crate::kernels::Kernels;
 
-/// Bytes of each of a streamer's two buffers: more than the last cache of any GPU, so that it is memory that it uses.
+/// Bytes of each of the two buffers of [`Work::Stream`]: more than the last-level cache of any GPU.
 pub const STREAM_BYTES: usize = 256 << 20;
-/// Bytes of each of the two buffers that stay in the last cache of a large GPU (40 MiB on Ampere, 50 on Hopper).
+/// Bytes of each of the two buffers of [`Work::Cache`]: both fit into the last-level cache of a large GPU (40 MiB on
+/// Ampere, 50 MiB on Hopper).
 const CACHE_BYTES: usize = 8 << 20;
 
-/// What a session does.
+/// What a session does, as often as the batch's amount says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// Says which SMs it runs on, and holds all threads of each for so many microseconds, four times over.
+    /// Reports the SMs that it runs on, and holds all threads of each for `amount` microseconds, four times.
     Trace,
-    /// Takes so many steps of a generator: computes, and its answer can be checked.
+    /// Computes `amount` steps of a generator, whose result can be checked.
     Compute,
-    /// Copies [`STREAM_BYTES`] so many times.
+    /// Copies [`STREAM_BYTES`] `amount` times.
     Stream,
-    /// Copies so many times what stays in the last cache.
+    /// Copies a buffer that stays in the last-level cache `amount` times.
     Cache,
-    /// Writes where nothing is, whatever the amount.
+    /// Writes to an unmapped address, whatever the amount.
     Fault,
 }
 
 impl Work {
     const ALL: [Self; 5] = [Self::Trace, Self::Compute, Self::Stream, Self::Cache, Self::Fault];
 
-    /// The word for it.
-    pub fn word(self) -> &'static str {
+    /// Its name.
+    pub fn name(self) -> &'static str {
         match self {
             Self::Trace => "trace",
             Self::Compute => "compute",
@@ -46,17 +47,17 @@ impl Work {
         }
     }
 
-    /// As a model.
+    /// The kernel as a model.
     ///
     /// # Errors
-    /// Never: the words are names.
+    /// Never: all names are valid.
     pub fn files(self) -> Result<ModelFiles, DeviceError> {
-        let name = ModelName::new(self.word()).map_err(|error| DeviceError(error.to_string()))?;
-        Ok(ModelFiles::from_bytes(name, Version(1), Format::Synthetic, self.word().as_bytes().to_vec()))
+        let name = ModelName::new(self.name()).map_err(|error| DeviceError(error.to_string()))?;
+        Ok(ModelFiles::from_bytes(name, Version(1), Format::Synthetic, self.name().as_bytes().to_vec()))
     }
 }
 
-/// A batch of so much work.
+/// A batch with this amount of work.
 pub fn amount(amount: u32) -> Batch {
     let data = amount.to_le_bytes().to_vec().into();
     let shape = Shape::from_extents(&[1]);
@@ -64,13 +65,13 @@ pub fn amount(amount: u32) -> Batch {
     Batch { inputs: vec![Some(tensor)], rows: 1 }
 }
 
-/// The words of a session's answer.
+/// The words of a session's output.
 pub fn words(outputs: &[Tensor]) -> Vec<u32> {
     let bytes = outputs.first().map_or(&[][..], |output| &output.data);
     bytes.chunks_exact(4).filter_map(|word| word.try_into().ok()).map(u32::from_le_bytes).collect()
 }
 
-/// What so many rounds of [`Work::Compute`] make of a block's number: steps are put together by doubling.
+/// The result of [`Work::Compute`] for a block's number after `rounds` steps; steps are combined by doubling.
 pub fn computed(block: u32, mut rounds: u32) -> u32 {
     let (mut factor, mut summand, mut value) = (1_664_525_u32, 1_013_904_223_u32, block);
     while rounds > 0 {
@@ -84,13 +85,13 @@ pub fn computed(block: u32, mut rounds: u32) -> u32 {
     value
 }
 
-/// Whether an answer of [`Work::Compute`] is the right one.
+/// Whether the output of [`Work::Compute`] is correct.
 pub fn is_computed(answer: &[u32], rounds: u32) -> bool {
     let mut blocks = (0_u32..).zip(answer);
     !answer.is_empty() && blocks.all(|(block, word)| *word == computed(block, rounds))
 }
 
-/// Makes these sessions. The kernels are loaded as long as some session of them exists.
+/// Makes sessions of kernels. The kernels stay loaded while a session uses them.
 #[derive(Default)]
 pub struct KernelMaker {
     loaded: Mutex<Weak<Kernels>>,
@@ -157,18 +158,18 @@ impl SessionMaker for KernelMaker {
     ) -> Result<Box<dyn Session>, DeviceError> {
         let failed = |why: String| DeviceError(format!("model `{}`: {why}", files.name));
         let word = files.name.as_str();
-        let work = Work::ALL.into_iter().find(|work| work.word() == word);
-        let work = work.ok_or_else(|| failed("is no kernel".to_owned()))?;
+        let work = Work::ALL.into_iter().find(|work| work.name() == word);
+        let work = work.ok_or_else(|| failed("expected the name of a kernel".to_owned()))?;
         Ok(Box::new(self.session(work, stream).map_err(|error| failed(error.to_string()))?))
     }
 
-    /// Their buffers are counted as they are measured: nothing is shared.
+    /// Nothing is expected: their buffers are counted when they are measured.
     fn need(&self, _files: &ModelFiles, _options: &LoadOptions) -> Need {
         Need { weights: 0, arena: 0 }
     }
 }
 
-/// The order of the fields is the order in which they end.
+/// Fields drop in this order.
 struct KernelSession {
     work: Work,
     blocks: u32,

@@ -1,4 +1,4 @@
-//! Kernels of our own, as safe calls: each is over when its call returns.
+//! Our own kernels as safe calls, each of which returns when the kernel has finished.
 
 #![expect(unsafe_code, reason = "kernels are launched by address; each use says why it is sound")]
 
@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use gpulet_cuda::driver::{DeviceBuffer, DriverError, Event, Kernel, Module, Primary, Stream};
 
-/// The text, with the zero that ends it for the driver.
+/// The PTX text, with a terminating zero for the driver.
 const PTX: &str = concat!(include_str!("kernels.ptx"), "\0");
 
-/// An address that nobody has: the first page is never mapped.
+/// An address that is never mapped: it is in the first page.
 const NOWHERE: u64 = 0x10;
 
-/// Threads of a block that fills half of an SM.
+/// Threads of a block that takes half of an SM.
 const THREADS_FULL: u32 = 1024;
-/// Threads of a block that computes or copies.
+/// Threads of a block of the other kernels.
 const THREADS: u32 = 512;
 
 /// The kernels, loaded on one device.
@@ -27,7 +27,7 @@ pub(crate) struct Kernels {
 }
 
 impl Kernels {
-    /// Loads them.
+    /// Loads the kernels.
     pub(crate) fn load(primary: &std::sync::Arc<Primary>) -> Result<Self, DriverError> {
         let module = Module::load(primary, CStr::from_bytes_until_nul(PTX.as_bytes()).unwrap_or_default())?;
         Ok(Self {
@@ -38,7 +38,7 @@ impl Kernels {
         })
     }
 
-    /// A block for each word of `out` writes the number of its SM there, and stays on it for so long.
+    /// One block per word of `out` writes the number of its SM there, and holds the SM for `hold`.
     pub(crate) fn record_sms(
         &self,
         stream: &Stream,
@@ -48,13 +48,13 @@ impl Kernels {
     ) -> Result<(), DriverError> {
         let hold = u64::try_from(hold.as_nanos()).unwrap_or(u64::MAX);
         let blocks = words(out);
-        // SAFETY: an address and a number, as the text says; block n writes word n of a buffer that is borrowed until
-        // the kernel is waited for.
+        // SAFETY: an address and a number, as the text declares; block n writes word n of a buffer that is borrowed until
+        // the kernel has finished.
         unsafe { stream.launch(&self.record_sms, blocks, THREADS_FULL, &[out.address(), hold]) }?;
         over(stream, done)
     }
 
-    /// A block for each word of `out` computes, and writes what came of it.
+    /// One block per word of `out` computes `rounds` steps and writes the result.
     pub(crate) fn work(
         &self,
         stream: &Stream,
@@ -68,7 +68,7 @@ impl Kernels {
         over(stream, done)
     }
 
-    /// Copies as many bytes as both have, so many times in a row, on so many blocks.
+    /// Copies as many bytes as both buffers have, `passes` times, with `blocks` blocks.
     pub(crate) fn copy(
         &self,
         stream: &Stream,
@@ -79,8 +79,8 @@ impl Kernels {
         let count = u64::try_from(from.len().min(to.len()) / 16).unwrap_or(0);
         let arguments = [from.address(), to.address(), count];
         for _ in 0..passes {
-            // SAFETY: two addresses and a count of words of 16 bytes, as the text says, that both have; both are
-            // borrowed until the kernels are waited for.
+            // SAFETY: two addresses and a count of words of 16 bytes, as the text declares, which both buffers have; both
+            // are borrowed until the kernels have finished.
             let launched = unsafe { stream.launch(&self.copy_words, blocks, THREADS, &arguments) };
             if let Err(error) = launched {
                 let _ = stream.wait();
@@ -90,9 +90,9 @@ impl Kernels {
         over(stream, done)
     }
 
-    /// Writes where nothing is: a fault that ends everything of this process on the device.
+    /// Writes to an unmapped address: a fault that ends all work of this process on the device.
     pub(crate) fn fault(&self, stream: &Stream, done: &Event) -> Result<(), DriverError> {
-        // SAFETY: an address, as the text says. It is nobody's, so that nothing is written.
+        // SAFETY: an address, as the text declares. It is not mapped, so nothing is written.
         unsafe { stream.launch(&self.poke, 1, 1, &[NOWHERE]) }?;
         over(stream, done)
     }
@@ -102,7 +102,7 @@ fn words(buffer: &DeviceBuffer) -> u32 {
     u32::try_from(buffer.len() / size_of::<u32>()).unwrap_or(0)
 }
 
-/// Waits until nothing launched here uses what was borrowed for it: the stream's end where the event fails.
+/// Waits until launched kernels have finished, or the device failed, so that their buffers are free again.
 fn over(stream: &Stream, done: &Event) -> Result<(), DriverError> {
     stream.record(done).and_then(|()| done.wait()).inspect_err(|_| {
         let _ = stream.wait();

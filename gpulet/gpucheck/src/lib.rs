@@ -1,37 +1,38 @@
-//! Asks an NVIDIA GPU what gpulets on it can do: one question a subcommand, one JSON line an answer.
+//! Checks what gpulets can do on an NVIDIA GPU: one subcommand per check, one JSON line per fact.
 //!
-//! Made for a machine that has a GPU and nothing else: one binary, models beside it. Whoever starts it is a process
-//! that touches no GPU; every question is asked by a child of it, which a fault or a hang ends and which is ended when
-//! its time is over. What is asked and why is in `docs/gpu.md`.
+//! Made for a machine that has a GPU and nothing else: one binary, with models next to it. The process that the user
+//! starts touches no GPU. It runs every check in a child process, which a fault or a hang may end and which is killed when
+//! its time is over. `docs/gpu.md` says what is checked and why.
 
-pub mod answer;
 pub mod arguments;
 pub mod bench;
-mod child;
+pub mod check;
+pub mod checks;
+pub mod child;
 mod fit;
 pub mod kernel_maker;
 mod kernels;
 mod makers;
-mod pace;
 mod pairs;
-pub mod question;
+pub mod report;
 mod spread;
 mod subject;
 pub mod supervision;
+mod tasks;
+mod timing;
 
-pub use child::ask;
 pub use makers::{Engine, Makers, onnx};
 
 /// Exit codes of the program.
 pub mod exit {
-    /// Everything was asked; what could not be asked says why.
-    pub const ANSWERED: u8 = 0;
-    /// A check failed.
+    /// All checks ran; facts without a value say why.
+    pub const SUCCESS: u8 = 0;
+    /// A fact is not as required.
     pub const FAILED: u8 = 1;
-    /// The command line makes no sense.
+    /// The command line is wrong.
     pub const MISUSE: u8 = 2;
-    /// There is no GPU to ask.
+    /// There is no GPU to check.
     pub const NO_GPU: u8 = 3;
-    /// Of a child whose device is lost.
-    pub const LOST: u8 = 4;
+    /// In a child: the device failed.
+    pub const DEVICE_FAILED: u8 = 4;
 }

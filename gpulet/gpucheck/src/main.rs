@@ -4,18 +4,18 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use gpucheck::arguments::Arguments;
-use gpucheck::{ask, exit, supervision};
+use gpucheck::{child, exit, supervision};
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let code = match arguments.child {
-        Some(errand) => ask(errand, &arguments),
+        Some(task) => child::run(task, &arguments),
         None => supervision::supervise(&arguments, &mut std::io::stdout()),
     };
     match code {
         Ok(code) => ExitCode::from(code),
-        Err(misuse) => {
-            eprintln!("gpucheck: {misuse}");
+        Err(problem) => {
+            eprintln!("gpucheck: {problem}");
             ExitCode::from(exit::MISUSE)
         }
     }

@@ -1,4 +1,4 @@
-//! Who makes sessions: kernels of ours, and models where there is an engine for them.
+//! What makes sessions: our kernels, and models if there is an engine for them.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -11,28 +11,28 @@ use models::{Format, LoadOptions, Loader, ModelFiles};
 
 use crate::kernel_maker::KernelMaker;
 
-/// Engines for models, by how they may use cuDNN; or what is missing for one.
+/// Makes makers of model sessions by the use of cuDNN; an error says what is missing.
 pub type Engine = Result<Arc<dyn Fn(Cudnn) -> Arc<dyn SessionMaker> + Send + Sync>, String>;
 
-/// What the CUDA provider is in, beside the library that loads it.
+/// The library with the CUDA provider, next to the one that loads it.
 const PROVIDER: &str = "libonnxruntime_providers_cuda.so";
 
-/// The library that models run with, once it is loaded.
+/// The library that runs models, after it was loaded.
 static LIBRARY: OnceLock<String> = OnceLock::new();
 
-/// The engine for ONNX models on GPUs: ONNX Runtime, if it is found with its CUDA provider.
+/// The engine for ONNX models on GPUs: ONNX Runtime, if it has its CUDA provider.
 pub fn onnx(library: Option<&Path>) -> Engine {
     let environment = Environment {
         path: std::env::var_os("PATH"),
         virtual_env: std::env::var_os("VIRTUAL_ENV").map(PathBuf::from),
-        // An argument takes its place.
+        // The argument takes its place.
         ort_dylib_path: None,
     };
     let library = discover(library, &environment).map_err(|missing| missing.to_string())?;
     let provider = library.path.with_file_name(PROVIDER);
     if !provider.exists() {
         let (path, folder) = (library.path.display(), provider.display());
-        return Err(format!("{path}: no CUDA provider beside it: expected {folder}, as in onnxruntime-gpu"));
+        return Err(format!("{path}: no CUDA provider: expected {folder}, as in onnxruntime-gpu"));
     }
     let _ = LIBRARY.set(format!("ONNX Runtime {} with its CUDA provider, TF32", library.version));
     let loader = Arc::new(Loader::new(Ok(library)));
@@ -42,19 +42,19 @@ pub fn onnx(library: Option<&Path>) -> Engine {
     }))
 }
 
-/// The library that runs models, for people; none where none is loaded.
+/// Describes the library that runs models; none before one is loaded.
 pub(crate) fn library() -> Option<&'static str> {
     LIBRARY.get().map(String::as_str)
 }
 
-/// Both kinds.
+/// Makes sessions of kernels and of models.
 pub struct Makers {
     kernels: KernelMaker,
     onnx: Result<Arc<dyn SessionMaker>, String>,
 }
 
 impl Makers {
-    /// With an engine for models, or without.
+    /// Makers with this engine for models.
     pub fn new(engine: &Engine, cudnn: Cudnn) -> Self {
         let onnx = engine.as_ref().map(|engine| engine(cudnn)).map_err(Clone::clone);
         Self { kernels: KernelMaker::default(), onnx }

@@ -1,4 +1,4 @@
-//! The models that are asked about: a folder for each, as the export script writes them.
+//! The models under test: a folder per model, as the export script writes them.
 
 use std::fs;
 use std::path::Path;
@@ -11,12 +11,12 @@ use serde::Deserialize;
 
 use crate::bench::{Bench, Stop};
 
-/// Bytes of made-up inputs at most.
+/// Upper bound on the bytes of synthetic inputs.
 const INPUT_BYTES_MAX: usize = 256 << 20;
-/// Models at most.
+/// Upper bound on models.
 const SUBJECTS_MAX: usize = 64;
 
-/// A tensor of the reference, its elements in a file beside it.
+/// A tensor of the reference, whose elements are in a file.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Stored {
@@ -26,7 +26,7 @@ struct Stored {
     file: String,
 }
 
-/// `reference.json`: what the framework that exported the model answered.
+/// `reference.json`: inputs, and the outputs of the framework that exported the model.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Reference {
@@ -36,18 +36,18 @@ struct Reference {
     outputs: Vec<Stored>,
 }
 
-/// Inputs and the answer to them.
+/// Inputs and the expected outputs.
 pub(crate) struct Known {
     pub(crate) batch: Batch,
     pub(crate) outputs: Vec<Tensor>,
-    /// Norm of the difference over the norm of the answer, at most.
+    /// Upper bound on the norm of the difference divided by the norm of the output.
     pub(crate) tolerance: f64,
 }
 
-/// A model.
+/// A model under test.
 pub(crate) struct Subject {
     pub(crate) files: ModelFiles,
-    /// What it must answer; none where nobody said.
+    /// Expected outputs, if there is a reference.
     pub(crate) known: Option<Known>,
     samples: OnceLock<Option<SampleInputs>>,
 }
@@ -57,13 +57,13 @@ impl Subject {
         self.files.name.as_str()
     }
 
-    /// A batch of so many rows that the model accepts.
+    /// A batch of `rows` rows that the model accepts.
     pub(crate) fn batch(&self, session: &mut dyn Session, rows: u32) -> Result<Batch, Stop> {
         let samples = self.samples.get_or_init(|| SampleInputs::of(session));
         let batches = samples.as_ref().and_then(|samples| samples.batches(rows, 1, INPUT_BYTES_MAX));
         let batch = batches.and_then(|batches| batches.into_iter().next());
         batch.ok_or_else(|| {
-            Stop::Other(format!("model `{}`: no made-up input of {rows} rows runs", self.name()))
+            Stop::Other(format!("model `{}`: no synthetic input of {rows} rows runs", self.name()))
         })
     }
 
@@ -114,7 +114,7 @@ fn tensor(folder: &Path, stored: &Stored) -> Result<Tensor, String> {
     Ok(Tensor { name: stored.name.clone(), datatype, shape, data: data.into() })
 }
 
-/// The models in a folder, in the order of their names.
+/// The models in a folder, sorted by name.
 fn read_all(folder: &Path) -> Result<Vec<Subject>, String> {
     let entries = fs::read_dir(folder).map_err(|error| format!("--models {}: {error}", folder.display()))?;
     let mut folders: Vec<_> = entries
@@ -130,23 +130,23 @@ fn read_all(folder: &Path) -> Result<Vec<Subject>, String> {
     folders.iter().map(|path| Subject::read(path)).collect()
 }
 
-/// The models, if they can be run here on green contexts; else says what is missing.
-pub(crate) fn ready(bench: &mut Bench<'_>, fact: &str, question: &str) -> Option<Vec<Subject>> {
+/// The models, if they can run on green contexts here. Reports what is missing otherwise.
+pub(crate) fn ready(bench: &mut Bench<'_>, fact: &str, section: &str) -> Option<Vec<Subject>> {
     if let Err(missing) = &bench.found.green {
         let missing = missing.to_string();
-        bench.answers.skip(fact, question, missing);
+        bench.report.skip(fact, section, missing);
         return None;
     }
-    ready_anyhow(bench, fact, question)
+    ready_on_any_backend(bench, fact, section)
 }
 
-/// The models, if they can be run here in any way; else says what is missing.
-pub(crate) fn ready_anyhow(bench: &mut Bench<'_>, fact: &str, question: &str) -> Option<Vec<Subject>> {
+/// The models, if they can run here on any backend. Reports what is missing otherwise.
+pub(crate) fn ready_on_any_backend(bench: &mut Bench<'_>, fact: &str, section: &str) -> Option<Vec<Subject>> {
     let engine = bench.engine.as_ref().map(drop).map_err(Clone::clone);
     match engine.and_then(|()| read_all(&bench.models)) {
         Ok(subjects) => Some(subjects),
         Err(missing) => {
-            bench.answers.skip(fact, question, missing);
+            bench.report.skip(fact, section, missing);
             None
         }
     }

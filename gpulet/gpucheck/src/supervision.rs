@@ -1,100 +1,20 @@
-//! The process that asks nothing itself: it starts a child for each question, passes its answers on, and ends it when
-//! its time is over. A kernel that runs cannot be called back, and a fault poisons a process; neither reaches this one.
+//! The parent process, which touches no GPU: it runs each check in a child process and writes the facts of all.
 
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ExitStatus};
-use std::sync::mpsc::{self, RecvTimeoutError};
-use std::time::{Duration, Instant};
+use std::io::Write;
+use std::time::Duration;
 
 use gpulet_cuda::{Found, dotted};
 use serde_json::json;
 
-use crate::answer::{Answers, Fact};
-use crate::arguments::{Arguments, Errand};
-use crate::question::{GRACE, Question};
-use crate::{child, exit};
+use crate::arguments::{Arguments, Task};
+use crate::bench::find_gpu;
+use crate::check::Check;
+use crate::exit;
+use crate::report::{Fact, Report};
+use crate::tasks::run_task;
 
-/// What became of a child.
-pub(crate) struct Ended {
-    /// How it ended; none: it was ended, for its time was over.
-    pub(crate) status: Option<ExitStatus>,
-    /// From its start to its end.
-    pub(crate) took: Duration,
-}
-
-impl Ended {
-    /// Its exit code; none where it was ended or died.
-    pub(crate) fn code(&self) -> Option<i32> {
-        self.status?.code()
-    }
-}
-
-/// Runs a child for at most so long, and hears each answer as it comes. Lines that are no answers go to standard error.
-///
-/// # Errors
-/// If it cannot be started.
-pub(crate) fn attend(
-    errand: Errand,
-    arguments: &Arguments,
-    time: Duration,
-    mut hear: impl FnMut(Fact),
-) -> Result<Ended, String> {
-    let begun = Instant::now();
-    let started = child::command(errand, arguments, time).and_then(|mut command| command.spawn());
-    let mut process =
-        started.map_err(|error| format!("cannot start a process for `{}`: {error}", errand.word()))?;
-    let lines = listen(&mut process);
-    let until = begun + time + GRACE;
-    let status = loop {
-        match lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
-            Ok(line) => match serde_json::from_str(&line) {
-                Ok(fact) => hear(fact),
-                Err(_) => eprintln!("  {line}"),
-            },
-            Err(RecvTimeoutError::Timeout) => {
-                // It may have ended just now; then there is nothing to end.
-                let _ = process.kill();
-                let _ = process.wait();
-                break None;
-            }
-            Err(RecvTimeoutError::Disconnected) => break wait(&mut process, until),
-        }
-    };
-    Ok(Ended { status, took: begun.elapsed() })
-}
-
-/// Lines that a child writes, until it closes its end.
-fn listen(process: &mut Child) -> mpsc::Receiver<String> {
-    let (sender, lines) = mpsc::channel();
-    let output = process.stdout.take();
-    std::thread::spawn(move || {
-        let lines = output.map(|output| BufReader::new(output).lines());
-        for line in lines.into_iter().flatten().map_while(Result::ok) {
-            if sender.send(line).is_err() {
-                break;
-            }
-        }
-    });
-    lines
-}
-
-/// Waits for a child that says nothing more: it is about to end, or hangs in its destructors.
-fn wait(process: &mut Child, until: Instant) -> Option<ExitStatus> {
-    loop {
-        match process.try_wait() {
-            Ok(Some(status)) => return Some(status),
-            Ok(None) if Instant::now() < until => std::thread::sleep(Duration::from_millis(1)),
-            Ok(None) | Err(_) => {
-                let _ = process.kill();
-                let _ = process.wait();
-                return None;
-            }
-        }
-    }
-}
-
-/// Standard output, and a file beside it.
+/// Standard output and a file.
 struct Both<'a> {
     first: &'a mut (dyn Write + Send),
     second: Option<File>,
@@ -114,10 +34,10 @@ impl Write for Both<'_> {
     }
 }
 
-/// Asks what the command line says and gives the exit code.
+/// Runs the checks of the command line and returns the exit code.
 ///
 /// # Errors
-/// A misuse: a device that is not there, a file that cannot be written.
+/// The command line is wrong: the device does not exist, or a file cannot be written.
 pub fn supervise(arguments: &Arguments, stdout: &mut (dyn Write + Send)) -> Result<u8, String> {
     let open = |path| OpenOptions::new().create(true).append(true).open(path);
     let second = arguments.out.as_ref().map(|path| {
@@ -126,53 +46,53 @@ pub fn supervise(arguments: &Arguments, stdout: &mut (dyn Write + Send)) -> Resu
         })
     });
     let mut both = Both { first: stdout, second: second.transpose()? };
-    let mut answers = Answers::new(&mut both);
-    let found = match child::find(arguments.device) {
+    let mut report = Report::new(&mut both);
+    let found = match find_gpu(arguments.device) {
         Ok(found) => found,
-        Err((exit::NO_GPU, absent)) => {
-            eprintln!("gpucheck: {absent}");
-            answers.say(&Fact::new("gpucheck.probe", "3").ok(false).detail(absent));
+        Err((exit::NO_GPU, problem)) => {
+            eprintln!("gpucheck: {problem}");
+            report.add(&Fact::new("gpucheck.probe", "3").ok(false).detail(problem));
             return Ok(exit::NO_GPU);
         }
         Err((_, misuse)) => return Err(misuse),
     };
-    introduce(&mut answers, &found);
+    report_device(&mut report, &found);
     if arguments.probe {
-        return Ok(exit::ANSWERED);
+        return Ok(exit::SUCCESS);
     }
-    for question in arguments.asked() {
-        attend_to(question, arguments, &mut answers)?;
+    for check in arguments.checks() {
+        run_check(check, arguments, &mut report)?;
     }
-    let (count, failed, unasked) = (answers.count(), answers.failed(), answers.unasked());
-    eprintln!("{count} answers: {failed} not as they must be, {unasked} not asked");
-    Ok(if failed == 0 { exit::ANSWERED } else { exit::FAILED })
+    let (count, failed, skipped) = (report.count(), report.failed(), report.skipped());
+    eprintln!("{count} facts: {failed} not as required, {skipped} not checked");
+    Ok(if failed == 0 { exit::SUCCESS } else { exit::FAILED })
 }
 
-/// Which GPU all that follows is about.
-fn introduce(answers: &mut Answers<'_>, found: &Found) {
+/// Reports the GPU that all other facts are about.
+fn report_device(report: &mut Report<'_>, found: &Found) {
     let driver = dotted(found.driver_version);
     eprintln!("gpu{}: {}, {} SMs, driver {driver}", found.ordinal, found.name, found.sms);
     let detail = json!({
         "uuid": found.uuid, "sms": found.sms, "memory_bytes": found.memory_bytes, "driver": driver,
         "capability": found.capability, "mig": found.mig, "version": env!("CARGO_PKG_VERSION"),
     });
-    answers.say(&Fact::new("gpucheck.device", "3").value(found.name.as_str()).detail(detail));
+    report.add(&Fact::new("gpucheck.device", "3").value(found.name.as_str()).detail(detail));
 }
 
-fn attend_to(question: Question, arguments: &Arguments, answers: &mut Answers<'_>) -> Result<(), String> {
-    let time = arguments.seconds.map_or(question.time(), Duration::from_secs);
-    eprintln!("{} (at most {} s)", question.word(), time.as_secs());
-    let ended = attend(Errand::Ask(question), arguments, time, |fact| answers.say(&fact))?;
+fn run_check(check: Check, arguments: &Arguments, report: &mut Report<'_>) -> Result<(), String> {
+    let time = arguments.seconds.map_or(check.time(), Duration::from_secs);
+    eprintln!("{} (at most {} s)", check.name(), time.as_secs());
+    let ended = run_task(Task::Check(check), arguments, time, |fact| report.add(&fact))?;
     let code = ended.code().and_then(|code| u8::try_from(code).ok());
-    let well = matches!(code, Some(exit::ANSWERED | exit::FAILED));
-    let how = match (&ended.status, well) {
+    let completed = matches!(code, Some(exit::SUCCESS | exit::FAILED));
+    let how = match (&ended.status, completed) {
         (_, true) => "ended by itself".to_owned(),
         (Some(status), false) => format!("died: {status}"),
-        (None, _) => "was ended: its time was over".to_owned(),
+        (None, _) => "killed: its time was over".to_owned(),
     };
     let took = ended.took.as_secs_f64();
     eprintln!("  {how} after {took:.1} s");
-    let fact = Fact::new(format!("{}.ended", question.word()), "10.4").value(took).unit("s");
-    answers.say(&fact.ok(well).detail(how));
+    let fact = Fact::new(format!("{}.ended", check.name()), "10.4").value(took).unit("s");
+    report.add(&fact.ok(completed).detail(how));
     Ok(())
 }

@@ -1,57 +1,56 @@
-//! What the driver says when it cannot.
+//! Errors of the driver.
 
 use serde::Serialize;
 
-/// How much is broken, and thereby what is to be done about it. A request's own mistake is not among them: the driver
-/// never sees one, the engine refuses it first.
+/// What an error affects. A client's mistake is not among these: the engine refuses it before the driver sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ErrorClass {
-    /// What one batch needed: less of it, or a larger gpulet, may do.
+    /// The batch: a smaller batch or a larger gpulet may work.
     Batch,
-    /// This gpulet: nothing more is sent to it.
+    /// The gpulet: it gets no more work.
     Gpulet,
-    /// The device for this process: every later call fails as well, and only another process gets well.
+    /// The device, for this process: every later call fails too, and only a new process can use the device.
     Sticky,
-    /// The machine: the device cannot be used until somebody repairs something.
+    /// The machine: the device cannot be used until an operator repairs something.
     Machine,
 }
 
 impl ErrorClass {
-    /// The class of a code of the driver (`CUresult`). Codes that nobody knows yet are the gpulet's: it is given up,
-    /// and the device if its next gpulet fails too.
+    /// The class of a `CUresult` of the driver. An unknown code fails only the gpulet; if its cause is the device, the
+    /// next gpulet fails too.
     pub fn of(code: u32) -> Self {
         match code {
-            // Out of memory, of launch resources, of room for a cooperative grid or a cluster.
+            // Out of memory, of launch resources, of space for a cooperative grid or a cluster.
             2 | 701 | 720 | 912 => Self::Batch,
-            // Uncorrectable memory or link, contained faults, context destroyed, every kind of faulted kernel, timeouts,
-            // a fault of a neighbour under MPS, an external device, a thread or process that the driver has given up.
+            // Uncorrectable memory or link errors, contained faults, destroyed context, faulted kernels, timeouts, a
+            // fault of another MPS client, an external device, a thread or process that the driver abandoned.
             4 | 214 | 220 | 226 | 700 | 702 | 709 | 710 | 714..=719 | 721 | 806 | 810 | 911 | 999 => {
                 Self::Sticky
             }
-            // No driver, no device, not licensed, not matching, exclusive to another, no MPS server.
+            // No driver, no device, no licence, versions that do not match, exclusive to another process, no MPS server.
             3 | 34 | 36 | 46 | 100..=102 | 802..=805 | 807..=809 => Self::Machine,
             _ => Self::Gpulet,
         }
     }
 }
 
-/// A call that failed.
+/// A call failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{call}: {name} ({code})")]
 pub struct DriverError {
-    /// Which call.
+    /// The call.
     pub call: &'static str,
-    /// The driver's number for it.
+    /// The driver's code.
     pub code: u32,
-    /// The driver's name for it.
+    /// The driver's name for the code.
     pub name: String,
-    /// How much is broken.
+    /// What the error affects.
     pub class: ErrorClass,
 }
 
 impl DriverError {
-    /// Whether nothing on this device will ever work again in this process.
+    /// Whether this process can never use the device again.
     pub fn is_sticky(&self) -> bool {
         self.class == ErrorClass::Sticky
     }
@@ -62,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fault_ends_the_process_and_a_lack_of_memory_does_not() {
+    fn faults_are_sticky_and_a_lack_of_memory_is_not() {
         for code in [700, 716, 715, 710, 719, 214, 999] {
             assert_eq!(ErrorClass::of(code), ErrorClass::Sticky, "{code}");
         }

@@ -1,4 +1,4 @@
-//! SM resources, split once; descriptors joined from them; green contexts on them.
+//! SM resources, split once; descriptors that join them; green contexts on them.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -7,7 +7,7 @@ use super::primary::Primary;
 use super::sys::{self, CUdevResourceDesc, CUgreenCtx, Resource};
 use crate::units::{Granularity, Grid, GridError, UnitRange};
 
-/// Some SMs, as one call of the driver gave them.
+/// Some SMs, as the driver returned them.
 #[derive(Clone, Copy)]
 pub struct SmResource {
     raw: Resource,
@@ -19,7 +19,7 @@ impl SmResource {
         raw.sms().map(|(sms, ..)| Self { raw, sms })
     }
 
-    /// How many.
+    /// The number of SMs.
     pub fn sms(&self) -> u32 {
         self.sms
     }
@@ -28,18 +28,18 @@ impl SmResource {
 /// Why a device could not be split into units.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SplitError {
-    /// The driver refused.
+    /// The driver failed.
     #[error(transparent)]
     Driver(#[from] DriverError),
-    /// Nothing useful comes of it.
+    /// The device is too small.
     #[error(transparent)]
     Grid(#[from] GridError),
-    /// It was split before.
-    #[error("the device is split already: a second split would give the same SMs again")]
+    /// The device was split before.
+    #[error("the device is already split: a second split would assign the same SMs again")]
     Again,
 }
 
-/// A device's units: the parts of the one split that is ever made of it.
+/// The units of a device: the groups of its only split.
 pub struct Split {
     primary: Arc<Primary>,
     units: Vec<SmResource>,
@@ -48,12 +48,12 @@ pub struct Split {
 }
 
 impl Split {
-    /// Splits the device into as many units as it has. `capability` (major, minor) says what a unit is where the driver
-    /// does not, as those before 13.0. Without co-scheduling units are of 2 SMs, and kernels that need clusters of
-    /// blocks cannot run.
+    /// Splits the device into as many units as possible. `capability` (major, minor) determines the size of a unit where
+    /// the driver does not report it, as before 13.0. Without co-scheduling a unit has 2 SMs, and kernels that need
+    /// clusters of blocks cannot run.
     ///
     /// # Errors
-    /// Where the driver refuses, the device is too small for two units, or it was split before.
+    /// The driver failed, the device is too small for a unit, or it was split before.
     pub fn once(
         primary: &Arc<Primary>,
         capability: (u32, u32),
@@ -83,15 +83,15 @@ impl Split {
         Ok(Self { primary: Arc::clone(primary), units, remainder, grid })
     }
 
-    /// The units as numbers.
+    /// The units and their SMs.
     pub fn grid(&self) -> &Grid {
         &self.grid
     }
 
-    /// Joins the resources of a gpulet's units, and the remainder if it is the gpulet's.
+    /// Joins the resources of a gpulet's units, and the remainder if the gpulet gets it.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver failed.
     pub fn describe(&self, range: UnitRange) -> Result<Descriptor, DriverError> {
         let units = self.units.get(range.indices()).unwrap_or(&[]);
         let remainder = self.remainder.iter().filter(|_| self.grid.takes_remainder(range));
@@ -101,7 +101,7 @@ impl Split {
     }
 }
 
-/// SMs joined for one green context.
+/// Joined SMs for one green context.
 pub struct Descriptor {
     raw: CUdevResourceDesc,
     primary: Arc<Primary>,
@@ -109,7 +109,7 @@ pub struct Descriptor {
 
 struct Raw(CUgreenCtx);
 
-// SAFETY: the driver wants one thread at a time, not always the same one; the mutex around it sees to that.
+// SAFETY: the driver allows one thread at a time, which need not be the same one; the mutex around it ensures that.
 unsafe impl Send for Raw {}
 
 /// A context whose work runs on its own SMs only.
@@ -120,23 +120,23 @@ pub struct GreenContext {
 }
 
 impl GreenContext {
-    /// Makes one and reads back how many SMs it was given, which may differ from what was asked for.
+    /// Creates one and reads back how many SMs it has, which may differ from what was requested.
     ///
     /// # Errors
-    /// What the driver says; nothing is left then.
+    /// The driver failed; nothing is left behind.
     pub fn create(descriptor: Descriptor) -> Result<Arc<Self>, DriverError> {
         let Descriptor { raw, primary } = descriptor;
         let driver = primary.driver();
-        // SAFETY: the driver gave the descriptor, and the context holds a share of the primary one.
+        // SAFETY: the driver returned the descriptor, and the context keeps the primary one alive.
         let context = unsafe { driver.create_green(raw, primary.device()) }?;
         let mut green = Self { raw: Mutex::new(Raw(context)), sms: 0, primary };
-        // SAFETY: the context is alive, and nobody else knows it yet.
+        // SAFETY: the context is alive, and no other code has it yet.
         let granted = unsafe { driver.green_resource(context) }?;
         green.sms = granted.sms().map_or(0, |(sms, ..)| sms);
         Ok(Arc::new(green))
     }
 
-    /// SMs that it was given.
+    /// SMs that the driver assigned.
     pub fn sms(&self) -> u32 {
         self.sms
     }
@@ -145,7 +145,7 @@ impl GreenContext {
         &self.primary
     }
 
-    /// Runs a call on the handle while no other thread does.
+    /// Makes a call with the handle while no other thread uses it.
     pub(super) fn with<T>(&self, call: impl FnOnce(CUgreenCtx) -> T) -> T {
         call(self.lock().0)
     }
@@ -157,7 +157,7 @@ impl GreenContext {
 
 impl Drop for GreenContext {
     fn drop(&mut self) {
-        // SAFETY: its streams held shares of this and are destroyed. An error at the end is of no use to anybody.
+        // SAFETY: its streams kept this alive, so they are destroyed. An error here cannot be handled.
         let _ = self.with(|context| unsafe { self.primary.driver().destroy_green(context) });
     }
 }

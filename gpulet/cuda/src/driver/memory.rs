@@ -1,4 +1,4 @@
-//! Buffers on the device, and pinned ones on the host that it copies from at full speed.
+//! Buffers on the device, and pinned buffers on the host, from which the device copies at full speed.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use super::error::DriverError;
 use super::primary::Primary;
 use super::sys::CUdeviceptr;
 
-/// Bytes on the device, of no defined value at first.
+/// Uninitialised bytes on the device.
 pub struct DeviceBuffer {
     address: CUdeviceptr,
     length: usize,
@@ -15,27 +15,27 @@ pub struct DeviceBuffer {
 }
 
 impl DeviceBuffer {
-    /// Allocates, which may wait for all work on the device: never while it serves. No bytes are an error.
+    /// Allocates, which may wait for all work on the device: never while serving. A length of zero is an error.
     ///
     /// # Errors
-    /// Out of memory, or what else the driver says.
+    /// The driver failed, for example because it is out of memory.
     pub fn allocate(primary: &Arc<Primary>, length: usize) -> Result<Self, DriverError> {
         primary.enter()?;
         let address = primary.driver().allocate(length)?;
         Ok(Self { address, length, primary: Arc::clone(primary) })
     }
 
-    /// Bytes.
+    /// Length in bytes.
     pub fn len(&self) -> usize {
         self.length
     }
 
-    /// Never: no bytes cannot be allocated.
+    /// Always false: a buffer of zero bytes cannot be allocated.
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }
 
-    /// Where it lies on the device. It means nothing once this is dropped.
+    /// Its address on the device. Meaningless after this is dropped.
     pub fn address(&self) -> CUdeviceptr {
         self.address
     }
@@ -43,53 +43,53 @@ impl DeviceBuffer {
 
 impl Drop for DeviceBuffer {
     fn drop(&mut self) {
-        // SAFETY: allocated by us; copies borrow it until they are done. An error at the end is of no use to anybody.
+        // SAFETY: we allocated it, and copies borrow it until they are done. An error here cannot be handled.
         let _ = self.primary.enter().and_then(|()| unsafe { self.primary.driver().free(self.address) });
     }
 }
 
-/// Pinned bytes on the host, zero at first.
+/// Pinned bytes on the host, zeroed at first.
 pub struct PinnedBuffer {
     place: *mut u8,
     length: usize,
     primary: Arc<Primary>,
 }
 
-// SAFETY: it owns its bytes, which are plain memory, and hands them out under Rust's borrowing rules.
+// SAFETY: it owns its bytes, which are plain memory, and lends them under Rust's borrowing rules.
 unsafe impl Send for PinnedBuffer {}
 // SAFETY: as above.
 unsafe impl Sync for PinnedBuffer {}
 
 impl PinnedBuffer {
-    /// Allocates, which may wait for all work on the device: never while it serves. No bytes are an error.
+    /// Allocates, which may wait for all work on the device: never while serving. A length of zero is an error.
     ///
     /// # Errors
-    /// Out of memory, or what else the driver says.
+    /// The driver failed, for example because it is out of memory.
     pub fn allocate(primary: &Arc<Primary>, length: usize) -> Result<Self, DriverError> {
         primary.enter()?;
         let place = primary.driver().allocate_pinned(length)?.cast::<u8>();
-        // SAFETY: so many bytes were allocated there, for us alone.
+        // SAFETY: `length` bytes were allocated there, only for us.
         unsafe { place.write_bytes(0, length) };
         Ok(Self { place, length, primary: Arc::clone(primary) })
     }
 
-    /// Bytes.
+    /// Length in bytes.
     pub fn len(&self) -> usize {
         self.length
     }
 
-    /// Never: no bytes cannot be allocated.
+    /// Always false: a buffer of zero bytes cannot be allocated.
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }
 
     /// The bytes.
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: so many bytes lie there, written at least once, and nobody writes while this is borrowed.
+        // SAFETY: `length` initialised bytes are there, and no code writes to them while they are borrowed.
         unsafe { std::slice::from_raw_parts(self.place, self.length) }
     }
 
-    /// The bytes, to be written.
+    /// The bytes, mutably.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: as above, and this is the only borrow.
         unsafe { std::slice::from_raw_parts_mut(self.place, self.length) }
@@ -107,7 +107,7 @@ impl PinnedBuffer {
 impl Drop for PinnedBuffer {
     fn drop(&mut self) {
         let place = self.place.cast();
-        // SAFETY: allocated by us; copies borrow it until they are done. An error at the end is of no use to anybody.
+        // SAFETY: we allocated it, and copies borrow it until they are done. An error here cannot be handled.
         let _ = self.primary.enter().and_then(|()| unsafe { self.primary.driver().free_pinned(place) });
     }
 }

@@ -1,18 +1,18 @@
-//! The NVIDIA driver, in three layers: the library and the types of its calls (`sys`), one function a call that gives
-//! a `Result` (`result`), and owned things that cannot be used wrongly (`safe`). All `unsafe` of the
-//! crate is here, but for the engine's traits (`onnx`), which ask to be vouched for a stream.
+//! The NVIDIA driver, in three layers: the library and the types of its calls (`sys`), one function per call that returns
+//! a `Result` (`result`), and safe types that own what they create. All `unsafe` code of the crate is here, except for
+//! the engine's traits (`onnx`).
 //!
 //! cudarc's own functions are not called: they end the process where a symbol is missing, and they return an enum,
-//! which is undefined behaviour as soon as a newer driver has a code that the enum has not. Its types are used, and
+//! which is undefined behaviour if a newer driver returns a code that the enum does not have. Its types are used, and
 //! the compiler checks our table of calls against its signatures.
 //!
-//! The driver's rules about order are kept by ownership. A stream owns a share of its context, a context a share of
-//! the primary one: whatever is dropped first, streams end before contexts and contexts before the device. No handle
-//! leaves this module but a stream's address, for libraries that need it.
+//! Ownership enforces the driver's order of destruction. A stream keeps its context alive, and a context the primary
+//! one: streams end before contexts and contexts before the device, in whatever order they are dropped. The only handle
+//! that leaves this module is a stream's address, for libraries that need it.
 //!
-//! **\[open\]**, to be read off a GPU: whether an event of the primary context may be recorded on a green stream.
-//! [`Stream::record`] tries, and where it is refused records through the green context, which is the same because a
-//! gpulet has one stream.
+//! **\[open\]**, to be checked on a GPU: whether an event of the primary context may be recorded on a green stream.
+//! [`Stream::record`] tries it. If the driver refuses, it records through the green context, which is equivalent because
+//! a gpulet has one stream.
 
 #![expect(unsafe_code, reason = "a C library is called; each use says why it is sound")]
 

@@ -1,4 +1,4 @@
-//! The primary context of a device: what every library in this process shares.
+//! The primary context of a device, which all libraries of this process share.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,7 +7,7 @@ use super::error::DriverError;
 use super::result::Driver;
 use super::sys::{CUcontext, CUdevice};
 
-/// Priorities that streams of a device may have; smaller numbers are more urgent.
+/// The range of stream priorities of a device; smaller numbers are more urgent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamPriorities {
     /// The largest number.
@@ -17,13 +17,13 @@ pub struct StreamPriorities {
 }
 
 impl StreamPriorities {
-    /// The nearest number that a stream may have.
+    /// The nearest number within the range.
     pub fn nearest(self, priority: i32) -> i32 {
         priority.clamp(self.greatest.min(self.least), self.least.max(self.greatest))
     }
 }
 
-/// A retained primary context. Released when the last thing made from it is dropped.
+/// A retained primary context. Released when everything created from it is dropped.
 pub struct Primary {
     driver: &'static Driver,
     ordinal: i32,
@@ -32,7 +32,7 @@ pub struct Primary {
     split: AtomicBool,
 }
 
-// SAFETY: the driver lets any thread use a context, several at once included; the pointer is never followed by us.
+// SAFETY: the driver lets any threads use a context at the same time; we never follow the pointer.
 unsafe impl Send for Primary {}
 // SAFETY: as above.
 unsafe impl Sync for Primary {}
@@ -41,7 +41,7 @@ impl Primary {
     /// Retains the context of the device with this ordinal. The driver must be initialised.
     ///
     /// # Errors
-    /// What the driver says: no such device, no memory for its context, a device that another process has alone.
+    /// The driver failed: no such device, no memory for its context, or another process uses the device exclusively.
     pub fn retain(driver: &'static Driver, ordinal: i32) -> Result<Arc<Self>, DriverError> {
         let device = driver.device(ordinal)?;
         let context = driver.retain_primary(device)?;
@@ -55,34 +55,33 @@ impl Primary {
         self.ordinal
     }
 
-    /// Makes the context current for the calling thread. Calls that make things need that; no other context is ever
-    /// made current, so that it is not taken back.
+    /// Makes the context current for the calling thread, which calls that create something require. No other context is
+    /// ever current, so nothing has to be restored.
     pub(super) fn enter(&self) -> Result<(), DriverError> {
-        // SAFETY: the context is retained as long as this exists.
+        // SAFETY: the context is retained while this exists.
         unsafe { self.driver.set_current(self.context) }
     }
 
-    /// Free bytes and all bytes of the device, those of other processes counted as taken.
+    /// Free and total bytes of the device. Memory of other processes is not free.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver failed.
     pub fn memory(&self) -> Result<(u64, u64), DriverError> {
         self.enter()?;
         self.driver.memory()
     }
 
-    /// Priorities that its streams may have.
+    /// The range of stream priorities.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver failed.
     pub fn stream_priorities(&self) -> Result<StreamPriorities, DriverError> {
         self.enter()?;
         let (least, greatest) = self.driver.priority_range()?;
         Ok(StreamPriorities { least, greatest })
     }
 
-    /// Whether this is the first time that somebody asks to split the device; a second split would give the same SMs
-    /// again.
+    /// Whether this is the first call: a second split of the device would assign the same SMs again.
     pub(super) fn may_split(&self) -> bool {
         !self.split.swap(true, Ordering::AcqRel)
     }
@@ -98,8 +97,8 @@ impl Primary {
 
 impl Drop for Primary {
     fn drop(&mut self) {
-        // SAFETY: retained once by us, and everything made from it held a share of this and is gone. An error at the
-        // end is of no use to anybody.
+        // SAFETY: we retained it once, and everything created from it kept this alive and is dropped. An error here
+        // cannot be handled.
         let _ = unsafe { self.driver.release_primary(self.device) };
     }
 }

@@ -1,7 +1,7 @@
-//! One function a call: the driver's number becomes a [`DriverError`], what it writes becomes what is returned.
+//! One function per call: the driver's code becomes a [`DriverError`], and what it writes becomes the return value.
 //!
-//! A function is `unsafe` where it takes handles or addresses, which the driver believes: whoever calls it vouches
-//! that they are alive.
+//! A function is `unsafe` if it takes handles or addresses, which the driver does not check: the caller must ensure that
+//! they are alive.
 
 use std::ffi::{CStr, c_char};
 use std::sync::OnceLock;
@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use super::error::{DriverError, ErrorClass};
 use super::sys::{self, Base, Code, Green, Kernels};
 
-/// Why there is no driver to talk to.
+/// Why the driver cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LibraryError {
     /// No library of the driver's names was found.
@@ -17,12 +17,12 @@ pub enum LibraryError {
         "no NVIDIA driver: libcuda.so.1 was not found (is the driver installed, and visible in this container?)"
     )]
     Missing,
-    /// A library was found that lacks calls which every driver has.
+    /// A library was found that lacks calls which every supported driver has.
     #[error("the NVIDIA driver library lacks {}: it is too old or not the driver's", .0.join(", "))]
     Symbols(Vec<&'static str>),
 }
 
-/// The loaded driver. There is one a process, and it stays.
+/// The loaded driver. A process loads it once and never unloads it.
 pub struct Driver {
     base: Base,
     green: Result<Green, Vec<&'static str>>,
@@ -30,10 +30,10 @@ pub struct Driver {
     error_name: Option<sys::ErrorName>,
 }
 
-/// Answer of a call.
+/// The result of a call.
 pub(super) type Answer<T> = Result<T, DriverError>;
 
-/// Makes a call of a table and turns its number into an error that names it.
+/// Makes a call of a table and converts its code into an error that names the call.
 macro_rules! call {
     ($driver:ident, $table:expr, $name:ident($($argument:expr),*)) => {{
         let code = ($table.$name)($($argument),*);
@@ -48,7 +48,7 @@ mod memory;
 mod streams;
 
 impl Driver {
-    /// Loads the library and looks its calls up; the first answer is kept for the process's life.
+    /// Loads the library and resolves its calls. The result is kept for the life of the process.
     ///
     /// # Errors
     /// What is missing.
@@ -63,7 +63,7 @@ impl Driver {
         loaded.as_ref().map_err(Clone::clone)
     }
 
-    /// Calls for green contexts that the driver lacks; empty: it has them all.
+    /// Calls for green contexts that the driver lacks; empty if it has all of them.
     pub fn missing_green_calls(&self) -> &[&'static str] {
         self.green.as_ref().err().map_or(&[], Vec::as_slice)
     }
@@ -83,9 +83,9 @@ impl Driver {
             let _ = unsafe { error_name(code, &raw mut name) };
         }
         if name.is_null() {
-            return "a code without a name".to_owned();
+            return "unnamed error".to_owned();
         }
-        // SAFETY: not null, so the driver gave one of its constant strings.
+        // SAFETY: not null, so the driver returned one of its constant strings.
         unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned()
     }
 
@@ -102,12 +102,12 @@ fn lacking(missing: &[&'static str], what: &'static str) -> DriverError {
     DriverError {
         call: missing.first().copied().unwrap_or(what),
         code: 0,
-        name: "the driver lacks it".to_owned(),
+        name: "the driver does not have it".to_owned(),
         class: ErrorClass::Machine,
     }
 }
 
-/// Whether a recording was refused because of the contexts of the event and the stream.
+/// Whether the driver refused to record because the event and the stream have different contexts.
 pub(super) fn is_of_other_context(error: &DriverError) -> bool {
     matches!(error.code, sys::INVALID_CONTEXT | sys::INVALID_HANDLE)
 }

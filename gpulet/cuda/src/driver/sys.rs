@@ -1,4 +1,4 @@
-//! cudarc's types, its handle on the library, and the table of the calls that we make.
+//! cudarc's types, its handle of the library, and the table of the calls that we make.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -9,10 +9,10 @@ pub(super) use cuda::{
     CUcontext, CUdevResourceDesc, CUdevice, CUdeviceptr, CUevent, CUfunction, CUgreenCtx, CUmodule, CUstream,
 };
 
-/// A `CUresult` as a number: a newer driver may have codes that no enum of ours has.
+/// A `CUresult` as a number: a newer driver may return codes that no enum has.
 pub(super) type Code = u32;
 
-/// The library's handle; `None`: there is no library. It stays loaded from then on.
+/// The library; none if there is no driver. It is never unloaded.
 pub(super) fn library() -> Option<&'static Library> {
     // SAFETY: loading runs the library's initialisers. It is the system's driver, which every program that uses a
     // GPU loads under these names.
@@ -32,7 +32,7 @@ macro_rules! table {
         $(const _: unsafe fn($($kind),*) -> cuda::CUresult = cuda::$symbol;)*
 
         impl $table {
-            /// Looks every symbol up; the names of those that are missing.
+            /// Resolves every symbol. The error lists those that are missing.
             #[expect(non_snake_case, reason = "the driver's names")]
             pub(super) fn resolve(library: &Library) -> Result<Self, Vec<&'static str>> {
                 let mut missing = Vec::new();
@@ -59,17 +59,17 @@ macro_rules! table {
     };
 }
 
-/// `cuGetErrorName`, by the number of the code: cudarc's signature wants an enum that may lack it.
+/// `cuGetErrorName` with the code as a number: cudarc's signature takes an enum that may lack it.
 pub(super) type ErrorName = unsafe extern "C" fn(Code, *mut *const c_char) -> Code;
 
-/// Looks `cuGetErrorName` up; errors have numbers in place of names without it.
+/// Resolves `cuGetErrorName`. Without it, errors have codes but no names.
 pub(super) fn error_name(library: &Library) -> Option<ErrorName> {
-    // SAFETY: the type is the one of the driver's header, with the enum as the number that it is.
+    // SAFETY: the type is that of the driver's header, with the enum as its number.
     unsafe { library.get::<ErrorName>("cuGetErrorName\0") }.ok().map(|found| *found)
 }
 
 table! {
-    /// Calls that every driver of these years has.
+    /// Calls that every supported driver has.
     Base {
         cuInit(c_uint);
         cuDriverGetVersion(*mut c_int);
@@ -103,7 +103,7 @@ table! {
 }
 
 table! {
-    /// Calls of drivers with green contexts and streams in them: 12.5 and later.
+    /// Calls for green contexts with streams: 12.5 and later.
     Green {
         cuDeviceGetDevResource(CUdevice, *mut cuda::CUdevResource, cuda::CUdevResourceType);
         cuDevSmResourceSplitByCount(
@@ -124,7 +124,7 @@ table! {
 }
 
 table! {
-    /// Calls for kernels of our own, which measure GPUs: serving needs none of them.
+    /// Calls for our own kernels, which measure GPUs. Serving does not need them.
     Kernels {
         cuModuleLoadData(*mut CUmodule, *const c_void);
         cuModuleUnload(CUmodule);
@@ -145,14 +145,14 @@ table! {
     }
 }
 
-/// A `CUdevResource` that the driver filled in. Its type field may hold a number that the bindings' enum does not
-/// have, so that it is never read as one.
+/// A `CUdevResource` that the driver filled in. Its type field may hold a number that the bindings' enum does not have,
+/// so it is never read as the enum.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub(super) struct Resource(std::mem::MaybeUninit<cuda::CUdevResource>);
 
 impl Resource {
-    /// All zeros: no resource.
+    /// All zeros.
     pub(super) const NONE: Self = Self(std::mem::MaybeUninit::zeroed());
 
     pub(super) fn as_mut_ptr(&mut self) -> *mut cuda::CUdevResource {
@@ -163,10 +163,10 @@ impl Resource {
         self.0.as_ptr()
     }
 
-    /// SMs, fewest SMs of a part, and what parts are multiples of; `None`: it holds no SMs.
+    /// SMs, fewest SMs of a group, and what groups are multiples of; none if it holds no SMs.
     pub(super) fn sms(&self) -> Option<(u32, u32, u32)> {
-        // SAFETY: every byte was zero or was written by the driver; the type is read as the number that it is, and
-        // any bytes are numbers.
+        // SAFETY: every byte was zero or was written by the driver. The type is read as a number, for which any bytes
+        // are valid.
         let (kind, sm) = unsafe {
             let kind = (&raw const (*self.0.as_ptr()).type_).cast::<u32>().read();
             (kind, (*self.0.as_ptr()).__bindgen_anon_1.sm)
@@ -183,12 +183,12 @@ pub(super) use cuda::CUdevice_attribute::{
 };
 pub(super) use cuda::{CUdevice_attribute, CUuuid};
 
-/// `CU_GREEN_CTX_DEFAULT_STREAM`, which drivers up to 13.0 insist on.
+/// `CU_GREEN_CTX_DEFAULT_STREAM`, which drivers up to 13.0 require.
 pub(super) const GREEN_DEFAULT_STREAM: c_uint =
     cuda::CUgreenCtxCreate_flags::CU_GREEN_CTX_DEFAULT_STREAM as c_uint;
 /// `CU_STREAM_NON_BLOCKING`: never waits for the null stream.
 pub(super) const NON_BLOCKING: c_uint = cuda::CUstream_flags::CU_STREAM_NON_BLOCKING as c_uint;
-/// `CU_EVENT_DISABLE_TIMING`: cheaper to record and to ask.
+/// `CU_EVENT_DISABLE_TIMING`: makes recording and querying cheaper.
 pub(super) const DISABLE_TIMING: c_uint = cuda::CUevent_flags::CU_EVENT_DISABLE_TIMING as c_uint;
 /// `CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING`.
 pub(super) const IGNORE_COSCHEDULING: c_uint =
@@ -199,5 +199,5 @@ pub(super) const SUCCESS: Code = 0;
 pub(super) const INVALID_CONTEXT: Code = 201;
 /// `CUDA_ERROR_INVALID_HANDLE`.
 pub(super) const INVALID_HANDLE: Code = 400;
-/// `CUDA_ERROR_NOT_READY`: not an error, the work goes on.
+/// `CUDA_ERROR_NOT_READY`: not an error; the work still runs.
 pub(super) const NOT_READY: Code = 600;

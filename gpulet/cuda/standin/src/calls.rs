@@ -1,4 +1,4 @@
-//! The driver's functions by their C names. Each notes its call, looks at its pointers, and asks the machine.
+//! The driver's functions by their C names. Each counts the call, checks its pointers, and calls the machine.
 
 #![expect(
     unsafe_code,
@@ -21,7 +21,7 @@ thread_local! {
     static CURRENT: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Runs something on the machine of this process.
+/// Runs `work` on the machine of this process.
 pub(crate) fn with_machine<T>(work: impl FnOnce(&mut Machine) -> T) -> T {
     static MACHINE: OnceLock<Mutex<Machine>> = OnceLock::new();
     let machine = MACHINE.get_or_init(|| {
@@ -48,22 +48,22 @@ fn answer(call: &str, work: impl FnOnce(&mut Machine, usize) -> Answer<()>) -> c
     result.err().unwrap_or(SUCCESS)
 }
 
-/// Writes a result where the caller wants it.
+/// Writes a result to the caller's pointer.
 pub(crate) fn give<T>(place: *mut T, value: T) -> Answer<()> {
     if place.is_null() {
         return Err(INVALID_VALUE);
     }
-    // SAFETY: the caller of a driver's function gives a place for the result; null was looked for.
+    // SAFETY: the caller of a driver's function provides space for the result; null was refused.
     unsafe { place.write(value) };
     Ok(())
 }
 
-/// A handle as the pointer that the driver's types are.
+/// A handle as a pointer, like the driver's types.
 fn handle(value: usize) -> *mut c_void {
     std::ptr::without_provenance_mut(value)
 }
 
-/// Defines the driver's functions; the body sees the machine and the thread's context.
+/// Defines functions of the driver; the body gets the machine and the thread's current context.
 macro_rules! driver {
     ($(fn $name:ident($($argument:ident: $kind:ty),* $(,)?) |$machine:ident, $current:ident| $body:expr;)*) => {
         $(
@@ -101,9 +101,9 @@ driver! {
     };
     fn cuDeviceGetName(name: *mut c_char, length: c_int, device: c_int) |machine, current| {
         machine.gpu(device)?;
-        let room = usize::try_from(length).unwrap_or(0).checked_sub(1).ok_or(INVALID_VALUE)?;
+        let length = usize::try_from(length).unwrap_or(0).checked_sub(1).ok_or(INVALID_VALUE)?;
         let text = machine.shape.name.replace('_', " ");
-        for (index, byte) in text.bytes().take(room).chain([0]).enumerate() {
+        for (index, byte) in text.bytes().take(length).chain([0]).enumerate() {
             give(name.wrapping_add(index).cast(), byte)?;
         }
         Ok(())
@@ -162,9 +162,9 @@ driver! {
         if input.is_null() || count.is_null() {
             return Err(INVALID_VALUE);
         }
-        // SAFETY: not null; the caller gives a resource and a number, as the driver's header asks.
-        let (whole, room) = unsafe { (*input, *count) };
-        let (found, rest) = machine.split(&whole, (!parts.is_null()).then_some(room), flags, least)?;
+        // SAFETY: not null; the caller passes a resource and a number, as the driver's header requires.
+        let (whole, length) = unsafe { (*input, *count) };
+        let (found, rest) = machine.split(&whole, (!parts.is_null()).then_some(length), flags, least)?;
         if !parts.is_null() {
             for (index, part) in found.iter().enumerate() {
                 give(parts.wrapping_add(index), *part)?;
@@ -180,7 +180,7 @@ driver! {
         if parts.is_null() || count == 0 {
             return Err(INVALID_VALUE);
         }
-        // SAFETY: not null, and the caller says that so many lie there.
+        // SAFETY: not null, and the caller says that this many are there.
         let parts = unsafe { std::slice::from_raw_parts(parts, usize::try_from(count).unwrap_or(0)) };
         let described = machine.describe(parts)?;
         give(descriptor, handle(described))
@@ -224,7 +224,7 @@ driver! {
         if image.is_null() {
             return Err(INVALID_VALUE);
         }
-        // SAFETY: not null; an image that is PTX text ends with a zero.
+        // SAFETY: not null; an image that is PTX text has a terminating zero.
         let text = unsafe { CStr::from_ptr(image) }.to_string_lossy();
         let loaded = machine.module_load(current, &text)?;
         give(module, handle(loaded))
@@ -235,7 +235,7 @@ driver! {
         if name.is_null() {
             return Err(INVALID_VALUE);
         }
-        // SAFETY: not null; names end with a zero.
+        // SAFETY: not null; names have a terminating zero.
         let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
         let found = machine.function(module.addr(), &name)?;
         give(function, handle(found))
@@ -259,7 +259,7 @@ driver! {
         let kernel = machine.kernel(function.addr())?;
         let mut arguments = Vec::new();
         for index in 0..kernel.parameters() {
-            // SAFETY: the caller gives a place for each parameter of the kernel; the stand-in's are of 8 bytes each.
+            // SAFETY: the caller passes a pointer per parameter of the kernel; those of the stand-in have 8 bytes each.
             arguments.push(unsafe { parameters.wrapping_add(index).read().cast::<u64>().read() });
         }
         machine.launch(kernel, (blocks, threads), &arguments, stream.addr())
@@ -282,7 +282,7 @@ driver! {
             return Err(INVALID_VALUE);
         }
         let to = machine.device_bytes("cuMemcpyHtoDAsync", usize::try_from(to).unwrap_or(0), bytes)?;
-        // SAFETY: not null, and the caller says that so many bytes lie there; a buffer of ours is not the caller's.
+        // SAFETY: not null, and the caller says that this many bytes are there; our buffers are not the caller's.
         to.copy_from_slice(unsafe { std::slice::from_raw_parts(from.cast(), bytes) });
         Ok(())
     };
@@ -292,7 +292,7 @@ driver! {
             return Err(INVALID_VALUE);
         }
         let from = machine.device_bytes("cuMemcpyDtoHAsync", usize::try_from(from).unwrap_or(0), bytes)?;
-        // SAFETY: not null, and the caller says that so many bytes may be written; a buffer of ours is not the caller's.
+        // SAFETY: not null, and the caller says that this many bytes may be written; our buffers are not the caller's.
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to.cast(), bytes) };
         Ok(())
     };

@@ -1,4 +1,4 @@
-//! The driver's answers that the stand-in gives (`cuda.h`, `CUresult`).
+//! Codes that the stand-in returns (`cuda.h`, `CUresult`).
 
 pub(crate) const SUCCESS: u32 = 0;
 pub(crate) const INVALID_VALUE: u32 = 1;
@@ -15,10 +15,10 @@ pub(crate) const ILLEGAL_ADDRESS: u32 = 700;
 pub(crate) const INVALID_RESOURCE_TYPE: u32 = 914;
 pub(crate) const INVALID_RESOURCE_CONFIGURATION: u32 = 915;
 
-/// Codes after which every call of the process gives the same one.
+/// Sticky codes: after one of these, every call of the process returns it.
 pub(crate) const STICKY: &[u32] = &[4, 214, 220, 700, 702, 710, 714, 715, 716, 717, 718, 719];
 
-/// Names of codes, each with the zero that ends it in C.
+/// Names of codes, each with a terminating zero for C.
 pub(crate) const NAMES: &[(u32, &str)] = &[
     (SUCCESS, "CUDA_SUCCESS\0"),
     (INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE\0"),

@@ -1,4 +1,4 @@
-//! The tests' side: looks into the stand-in that the process under test has loaded, and tells it what to do.
+//! The tests' side: inspects the stand-in that the process under test has loaded, and controls it.
 
 #![expect(unsafe_code, reason = "symbols of a library are called by their C types")]
 
@@ -6,7 +6,7 @@ use std::ffi::CString;
 
 use libloading::Library;
 
-/// Kinds of things that a driver gives and wants back.
+/// Kinds of objects that a driver creates and expects to be destroyed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Kind {
@@ -14,15 +14,15 @@ pub enum Kind {
     Primary = 0,
     /// Green contexts.
     Green = 1,
-    /// Streams.
+    /// Streams, of green and of primary contexts.
     Stream = 2,
-    /// Events.
+    /// Events, recorded or not.
     Event = 3,
     /// Buffers in device memory.
     Buffer = 4,
     /// Pinned buffers.
     Pinned = 5,
-    /// Starts of the management library.
+    /// Initialisations of the management library.
     Management = 6,
     /// Loaded modules.
     Module = 7,
@@ -31,7 +31,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 9] = [
         Self::Primary,
         Self::Green,
@@ -50,7 +50,7 @@ impl Kind {
 #[error("the driver library is not the stand-in: {0}")]
 pub struct NotStandin(#[from] libloading::Error);
 
-/// A stand-in that this process has loaded by the driver's name.
+/// A stand-in that this process has loaded under the driver's name.
 pub struct Control {
     fail: unsafe extern "C" fn(*const std::ffi::c_char, u64, u32),
     heal: extern "C" fn(),
@@ -64,9 +64,9 @@ pub struct Control {
 }
 
 impl Control {
-    /// Finds `libcuda.so` as the program does and looks for the stand-in's switches in it.
+    /// Finds `libcuda.so` as the program under test does, and resolves the stand-in's hooks in it.
     pub fn open() -> Result<Self, NotStandin> {
-        // SAFETY: the stand-in runs nothing when it is loaded; the types are those of `switches.rs`.
+        // SAFETY: loading the stand-in runs no code; the types are those of `hooks.rs`.
         unsafe {
             let library = Library::new("libcuda.so")?;
             Ok(Self {
@@ -83,62 +83,62 @@ impl Control {
         }
     }
 
-    /// Makes a call (`cuGreenCtxCreate`) fail with a code at its n-th use from now on; 1 is the next.
+    /// Makes the `nth` next call of a function (`cuGreenCtxCreate`) fail with a code; 1 is the next call.
     pub fn fail(&self, call: &str, nth: u64, code: u32) {
         let call = CString::new(call).unwrap_or_default();
         // SAFETY: the string ends with a zero and outlives the call.
         unsafe { (self.fail)(call.as_ptr(), nth, code) }
     }
 
-    /// Forgets faults that were told and have not come, and a sticky one that came.
+    /// Cancels failures that have not happened yet, and clears a sticky error.
     pub fn heal(&self) {
         (self.heal)();
     }
 
-    /// How often a call was made.
+    /// How often a function was called.
     pub fn calls(&self, call: &str) -> u64 {
         let call = CString::new(call).unwrap_or_default();
         // SAFETY: the string ends with a zero and outlives the call.
         unsafe { (self.calls)(call.as_ptr()) }
     }
 
-    /// How many things of a kind exist.
+    /// How many objects of a kind exist.
     pub fn alive(&self, kind: Kind) -> u64 {
         (self.alive)(kind as u32)
     }
 
-    /// Everything that exists, as a list of kinds and counts without zeros.
+    /// All existing objects, as kinds and counts above zero.
     pub fn everything(&self) -> Vec<(Kind, u64)> {
         let counts = Kind::ALL.map(|kind| (kind, self.alive(kind)));
         counts.into_iter().filter(|(_, count)| *count > 0).collect()
     }
 
-    /// Rules of the driver that were broken so far, in words.
+    /// Violations of the driver's rules so far.
     pub fn violations(&self) -> Vec<String> {
         // SAFETY: null is allowed and writes nothing.
         let length = unsafe { (self.violations)(std::ptr::null_mut(), 0) };
         let mut bytes = vec![0; length];
-        // SAFETY: so many bytes may be written.
+        // SAFETY: `length` bytes may be written.
         unsafe { (self.violations)(bytes.as_mut_ptr(), bytes.len()) };
         String::from_utf8_lossy(&bytes).lines().map(str::to_owned).collect()
     }
 
-    /// Says that work is in flight on a stream, or that it ended.
+    /// Sets whether work is in flight on a stream.
     pub fn hold(&self, stream: usize, busy: bool) {
         (self.hold)(stream, busy);
     }
 
-    /// Takes device memory from every GPU, as a library does that loads a model, or gives it back.
+    /// Takes device memory from every GPU (`taken`), as a library does that loads a model, or frees it.
     pub fn occupy(&self, bytes: u64, taken: bool) {
         (self.occupy)(bytes, taken);
     }
 
-    /// Numbers of the SMs that a stream's work may use.
+    /// Numbers of the SMs that the work of a stream may use.
     pub fn stream_sms(&self, stream: usize) -> Vec<u32> {
         // SAFETY: null is allowed and writes nothing.
         let length = unsafe { (self.stream_sms)(stream, std::ptr::null_mut(), 0) };
         let mut sms = vec![0; length];
-        // SAFETY: so many numbers may be written.
+        // SAFETY: `length` numbers may be written.
         unsafe { (self.stream_sms)(stream, sms.as_mut_ptr(), sms.len()) };
         sms
     }

@@ -1,5 +1,5 @@
-//! The management library's GPU performance monitoring: samples, and what lies between two of them. GPUs before Hopper
-//! (capability 9.0) do not have it.
+//! The management library's GPU performance monitoring (GPM): samples, and metrics between two of them. GPUs before
+//! Hopper (capability 9.0) do not have it.
 
 #![expect(
     unsafe_code,
@@ -12,10 +12,10 @@ use crate::calls::give;
 use crate::machine::{Answer, Machine};
 use crate::management::{INVALID_ARGUMENT, NOT_SUPPORTED, Part, management};
 
-/// The least capability that has it, times ten.
+/// The least capability with GPM, times ten.
 const CAPABILITY_MIN: u32 = 90;
 
-/// Number of a metric, and what it always is, in percent: SMs with a warp, warps of all that fit, bandwidth to memory.
+/// Numbers of metrics and their constant values in percent: active SMs, occupancy of the SMs, memory bandwidth.
 const METRICS: [(c_uint, f64); 3] = [(2, 42.0), (3, 18.5), (10, 27.0)];
 
 /// `nvmlGpmSupport_t`.
@@ -34,7 +34,7 @@ pub struct Metric {
     names: [*mut c_void; 3],
 }
 
-/// `nvmlGpmMetricsGet_t` up to its first metric; the others follow.
+/// `nvmlGpmMetricsGet_t` up to its first metric; the other metrics follow in memory.
 #[repr(C)]
 pub struct Request {
     version: c_uint,
@@ -50,7 +50,7 @@ fn gpu(machine: &Machine, device: *mut c_void) -> Answer<usize> {
     }
 }
 
-/// Whether the two samples are of one GPU, the second one later.
+/// Whether both samples are of the same GPU and the second one is later.
 fn are_in_order(machine: &Machine, samples: [*mut c_void; 2]) -> bool {
     let [first, second] = samples.map(|sample| machine.samples.get(&sample.addr()).copied().flatten());
     first.zip(second).is_some_and(|((of, earlier), (same, later))| of == same && earlier < later)
@@ -74,7 +74,7 @@ management! {
         match machine.samples.remove(&sample.addr()) {
             Some(_) => Ok(()),
             None => {
-                machine.broken("nvmlGpmSampleFree with no sample".to_owned(), 0);
+                machine.broken("nvmlGpmSampleFree without a sample".to_owned(), 0);
                 Err(INVALID_ARGUMENT)
             }
         }
@@ -94,7 +94,7 @@ management! {
         if request.is_null() {
             return Err(INVALID_ARGUMENT);
         }
-        // SAFETY: not null; the caller gives a request of the library's type, of which this is the beginning.
+        // SAFETY: not null; the caller passes a request of the library's type, which starts like this.
         let (count, samples, first) =
             unsafe { ((*request).count, (*request).samples, &raw mut (*request).first) };
         if !are_in_order(machine, samples) {
@@ -102,7 +102,7 @@ management! {
             return Err(INVALID_ARGUMENT);
         }
         for at in 0..usize::try_from(count).unwrap_or(0) {
-            // SAFETY: the request has so many metrics, one after the other.
+            // SAFETY: the request has `count` metrics, one after the other.
             let metric = unsafe { &mut *first.add(at) };
             let known = METRICS.iter().find(|(id, _)| *id == metric.id);
             (metric.result, metric.value) = known.map_or((NOT_SUPPORTED, 0.0), |(_, value)| (0, *value));

@@ -1,23 +1,9 @@
-//! Kernels that are known by name: those with which GPUs are measured. They do at launch what they would do on a GPU.
+//! The kernels with which GPUs are measured, by name. They do at launch what they would do on a GPU.
 //!
-//! A module is its text, and has the kernels that the text names as entries. What a kernel of another name does is not
-//! known here, so there is none.
+//! A module is its text and has the kernels that the text declares as entries. Kernels with other names do not exist.
 
 use crate::codes::{ILLEGAL_ADDRESS, INVALID_HANDLE, INVALID_PTX, INVALID_VALUE, NOT_FOUND};
-use crate::machine::{Answer, Machine};
-
-/// A kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kernel {
-    /// Each block writes the number of its SM.
-    RecordSms,
-    /// Each block writes what so many steps of a generator make of its number.
-    Work,
-    /// Copies words of 16 bytes.
-    CopyWords,
-    /// Writes to an address.
-    Poke,
-}
+use crate::machine::{Answer, Kernel, Machine};
 
 impl Kernel {
     const ALL: [(&str, Self); 4] = [
@@ -27,7 +13,7 @@ impl Kernel {
         ("poke", Self::Poke),
     ];
 
-    /// How many it takes.
+    /// The number of parameters.
     pub(crate) fn parameters(self) -> usize {
         match self {
             Self::RecordSms | Self::Work => 2,
@@ -37,7 +23,7 @@ impl Kernel {
     }
 }
 
-/// What `rounds` steps of the generator make of a number: steps are put together by doubling.
+/// The generator's value after `rounds` steps from `start`; steps are combined by doubling.
 fn stepped(start: u32, mut rounds: u64) -> u32 {
     let (mut factor, mut summand) = (1_664_525_u32, 1_013_904_223_u32);
     let mut value = start;
@@ -67,7 +53,7 @@ impl Machine {
         if self.modules.remove(&module).is_none() {
             return Err(self.unknown("cuModuleUnload", "module", module));
         }
-        self.bury(module);
+        self.destroyed(module);
         self.kernels.retain(|_, (of, _)| *of != module);
         Ok(())
     }
@@ -86,7 +72,7 @@ impl Machine {
 
     pub(crate) fn kernel(&mut self, function: usize) -> Answer<Kernel> {
         let found = self.kernels.get(&function).map(|(_, kernel)| *kernel);
-        found.ok_or_else(|| self.broken("launch of no kernel".to_owned(), INVALID_HANDLE))
+        found.ok_or_else(|| self.broken("launch of an unknown kernel".to_owned(), INVALID_HANDLE))
     }
 
     pub(crate) fn launch(
@@ -126,7 +112,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Large buffers are counted and no more: there is nothing to copy.
+    /// Large buffers have no content, so there is nothing to copy.
     fn copy_words(&mut self, from: usize, to: usize, words: Option<u64>) -> Answer<()> {
         let length = words.and_then(|words| usize::try_from(words).ok()?.checked_mul(16));
         let length = length.ok_or(INVALID_VALUE)?;
@@ -156,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn steps_put_together_are_the_steps() {
+    fn combined_steps_equal_single_steps() {
         for rounds in 0..70 {
             let one_by_one = (0..rounds)
                 .fold(17_u32, |value, _| value.wrapping_mul(1_664_525).wrapping_add(1_013_904_223));

@@ -1,19 +1,20 @@
-//! A driver library in plain memory, for tests of devices on machines without a GPU.
+//! A fake CUDA driver library in memory, for tests on machines without a GPU.
 //!
-//! Built as a shared library it has the C names of the driver and keeps SM resources, contexts, streams, events and
-//! memory in tables. It is stricter than a driver: a call out of order, a handle used after it was destroyed, a
-//! stream that outlives its context, or a second split of a device is answered with an error *and* written down,
-//! so that a test fails even where the code under test ignores errors. Any call can be told to fail. The management
-//! library's names are there too, for readings of the same GPUs.
+//! As a shared library it exports the C functions of the driver and keeps SM resources, contexts, streams, events and
+//! memory in tables. It is stricter than the driver: a call out of order, a destroyed handle, a stream that outlives its
+//! context, or a second split of a device returns an error *and* is recorded as a violation, so a test fails even if the
+//! code under test ignores errors. Any call can be made to fail. The functions of the management library (NVML) are
+//! there too, with readings of the same GPUs.
 //!
-//! As a Rust library it is the tests' side of that: [`with_driver`] runs a test in a process whose driver it is.
-//! What a real driver does, the stand-in only states as it is documented; that its statements are true is what the
-//! tests that need a GPU are for.
+//! As a Rust library it is the tests' side: [`with_driver`] runs a test in a process that loads the stand-in as its
+//! driver. The stand-in behaves as the driver is documented; tests that need a GPU confirm that the documentation is
+//! true.
 
 mod calls;
 mod codes;
 mod control;
 mod gpm;
+mod hooks;
 mod kernels;
 mod machine;
 mod management;
@@ -22,7 +23,6 @@ mod resources;
 mod shape;
 mod stage;
 mod streams;
-mod switches;
 
 pub use control::{Control, Kind, NotStandin};
 pub use shape::{BadShape, Shape};

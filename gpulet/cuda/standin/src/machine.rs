@@ -1,12 +1,11 @@
-//! The driver's state and its rules: which calls are counted, told to fail, or out of order.
+//! The driver's state and rules: which calls are counted, made to fail, or out of order.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::codes::{INVALID_CONTEXT, INVALID_DEVICE, INVALID_HANDLE, NO_DEVICE, NOT_INITIALIZED, STICKY};
-use crate::kernels::Kernel;
 use crate::shape::Shape;
 
-/// What a call gives, or the driver's code.
+/// The result of a call, or the driver's code.
 pub(crate) type Answer<T> = Result<T, u32>;
 
 /// Calls that may come before `cuInit`.
@@ -18,13 +17,13 @@ struct Fault {
     code: u32,
 }
 
-/// One GPU.
+/// A GPU.
 #[derive(Default)]
 pub(crate) struct Gpu {
     /// Handle of the primary context, while it is retained.
     pub primary: Option<usize>,
     pub retained: u32,
-    /// Number of the split call that gave resources; 0: none yet.
+    /// Number of the split call that created resources; 0 before the first.
     pub split: u32,
     pub used_bytes: u64,
 }
@@ -41,9 +40,9 @@ pub(crate) struct Green {
 
 pub(crate) struct Stream {
     pub gpu: usize,
-    /// The green context that it belongs to; `None`: the primary one.
+    /// The green context of the stream; none for the primary context.
     pub green: Option<usize>,
-    /// Whether work is in flight on it, because a test says so.
+    /// Whether a test keeps work in flight on it.
     pub busy: bool,
 }
 
@@ -53,15 +52,28 @@ pub(crate) struct Event {
     pub after: Option<usize>,
 }
 
-/// Bytes on the GPU or pinned ones.
+/// Bytes on the GPU, or pinned bytes.
 pub(crate) struct Buffer {
     pub gpu: usize,
     pub bytes: u64,
-    /// What can be copied to; large buffers are counted and no more.
+    /// Its content; none for large buffers, which are only counted.
     pub held: Option<Box<[u8]>>,
 }
 
-/// Everything.
+/// A kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kernel {
+    /// Each block writes the number of its SM.
+    RecordSms,
+    /// Each block starts a generator at its number and writes the value after some steps.
+    Work,
+    /// Copies words of 16 bytes.
+    CopyWords,
+    /// Writes to an address.
+    Poke,
+}
+
+/// The whole state.
 pub(crate) struct Machine {
     pub shape: Shape,
     initialised: bool,
@@ -71,7 +83,7 @@ pub(crate) struct Machine {
     violations: Vec<String>,
     handles: usize,
     pub splits: u32,
-    /// How often the management library was started and not ended.
+    /// Initialisations of the management library minus shutdowns.
     pub management: u32,
     pub gpus: Vec<Gpu>,
     pub descriptors: BTreeMap<usize, Descriptor>,
@@ -80,13 +92,13 @@ pub(crate) struct Machine {
     pub events: BTreeMap<usize, Event>,
     pub buffers: BTreeMap<usize, Buffer>,
     pub pinned: BTreeMap<usize, Buffer>,
-    /// Text of the loaded modules.
+    /// Texts of the loaded modules.
     pub modules: BTreeMap<usize, String>,
     pub kernels: BTreeMap<usize, (usize, Kernel)>,
-    /// The management library's samples: GPU and which sample of all it is, once there is one in it.
+    /// The management library's samples: GPU and number of the sample; none for an empty sample.
     pub samples: BTreeMap<usize, Option<(usize, u64)>>,
     /// Handles that were destroyed.
-    buried: BTreeSet<usize>,
+    destroyed: BTreeSet<usize>,
 }
 
 impl Machine {
@@ -112,17 +124,17 @@ impl Machine {
             modules: BTreeMap::new(),
             kernels: BTreeMap::new(),
             samples: BTreeMap::new(),
-            buried: BTreeSet::new(),
+            destroyed: BTreeSet::new(),
         }
     }
 
-    /// Counts a call and answers for it where it was told to fail.
+    /// Counts a call. An error if the call was made to fail.
     fn note(&mut self, call: &str) -> Answer<()> {
         *self.calls.entry(call.to_owned()).or_default() += 1;
         let fired = self.faults.iter_mut().position(|fault| {
-            let meant = fault.call == call;
-            fault.left = fault.left.saturating_sub(u64::from(meant));
-            meant && fault.left == 0
+            let matches = fault.call == call;
+            fault.left = fault.left.saturating_sub(u64::from(matches));
+            matches && fault.left == 0
         });
         match fired {
             Some(fired) => Err(self.faults.remove(fired).code),
@@ -130,7 +142,7 @@ impl Machine {
         }
     }
 
-    /// Begins a call of the management library; no code: it was not started.
+    /// Starts a call of the management library. An error without a code: the library was not initialised.
     pub(crate) fn enter_management(&mut self, call: &str) -> Result<(), Option<u32>> {
         self.note(call).map_err(Some)?;
         if self.management == 0 && call != "nvmlInit_v2" {
@@ -140,7 +152,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Begins a call: counts it, and answers for it where it was told to fail or cannot be made now.
+    /// Starts a call: counts it. An error if the call was made to fail or is not allowed now.
     pub(crate) fn enter(&mut self, call: &str) -> Answer<()> {
         if let Err(code) = self.note(call) {
             if STICKY.contains(&code) {
@@ -160,7 +172,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Notes that a rule was broken and gives the code for it.
+    /// Records a violation and returns its code.
     pub(crate) fn broken(&mut self, rule: String, code: u32) -> u32 {
         self.violations.push(rule);
         code
@@ -177,7 +189,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Makes the call fail with `code` at its `nth` use from now on, 1 being the next.
+    /// Makes the `nth` next use of a call fail with `code`; 1 is the next one.
     pub(crate) fn fail(&mut self, call: &str, nth: u64, code: u32) {
         self.faults.push(Fault { call: call.to_owned(), left: nth.max(1), code });
     }
@@ -187,7 +199,7 @@ impl Machine {
         self.sticky = Some(code);
     }
 
-    /// Forgets faults that were told and have not come, and a sticky one that came.
+    /// Cancels failures that have not happened yet, and clears a sticky error.
     pub(crate) fn heal(&mut self) {
         self.faults.clear();
         self.sticky = None;
@@ -206,14 +218,14 @@ impl Machine {
         0x7a00_0000_0000 + self.handles * 16
     }
 
-    /// Remembers a handle that must not come again.
-    pub(crate) fn bury(&mut self, handle: usize) {
-        self.buried.insert(handle);
+    /// Remembers a handle that must not be used again.
+    pub(crate) fn destroyed(&mut self, handle: usize) {
+        self.destroyed.insert(handle);
     }
 
-    /// The code for a handle that is none, and a violation.
+    /// Records the use of an invalid handle and returns its code.
     pub(crate) fn unknown(&mut self, call: &str, what: &str, handle: usize) -> u32 {
-        let how = if self.buried.contains(&handle) { "that was destroyed" } else { "that never was" };
+        let how = if self.destroyed.contains(&handle) { "that was destroyed" } else { "that never existed" };
         self.broken(format!("{call} with a {what} {how}"), INVALID_HANDLE)
     }
 
@@ -253,7 +265,9 @@ impl Machine {
         let bytes = self.shape.context_bytes;
         let gpu = self.gpus.get_mut(index).ok_or(INVALID_DEVICE)?;
         let Some(primary) = gpu.primary.filter(|_| gpu.retained > 0) else {
-            return Err(self.broken("primary context released once too often".to_owned(), INVALID_CONTEXT));
+            return Err(
+                self.broken("primary context released more often than retained".to_owned(), INVALID_CONTEXT)
+            );
         };
         gpu.retained -= 1;
         if gpu.retained > 0 {
@@ -262,7 +276,7 @@ impl Machine {
         gpu.primary = None;
         gpu.split = 0;
         gpu.used_bytes = gpu.used_bytes.saturating_sub(bytes);
-        self.bury(primary);
+        self.destroyed(primary);
         for (what, count) in left_over {
             if count > 0 {
                 self.broken(format!("primary context released before {count} {what}"), INVALID_CONTEXT);
@@ -276,7 +290,7 @@ impl Machine {
         if known { Ok(()) } else { Err(self.unknown("cuCtxSetCurrent", "context", context)) }
     }
 
-    /// Things of a kind that exist; the kinds are numbered as in [`Kind`](crate::Kind).
+    /// How many objects of a kind exist; kinds have the numbers of [`Kind`](crate::Kind).
     pub(crate) fn alive(&self, kind: u32) -> usize {
         match kind {
             0 => self.gpus.iter().filter(|gpu| gpu.primary.is_some()).count(),

@@ -1,5 +1,4 @@
-//! The management library's functions by their C names, of the GPUs that the driver's side has: what is read there and
-//! nothing that sets anything.
+//! The management library's functions by their C names, for the GPUs of the driver: those that read. None sets anything.
 
 #![expect(
     unsafe_code,
@@ -20,7 +19,7 @@ pub(crate) const INVALID_ARGUMENT: u32 = 2;
 pub(crate) const NOT_SUPPORTED: u32 = 3;
 /// `NVML_ERROR_NOT_FOUND`.
 const NOT_FOUND: u32 = 6;
-/// Places for instances on a GPU that can be cut.
+/// Indices of instances on a GPU with MIG.
 const INSTANCE_PLACES: u32 = 7;
 
 /// `nvmlMemory_v2_t`.
@@ -40,7 +39,7 @@ pub struct Utilization {
     memory: c_uint,
 }
 
-/// A GPU or an instance on the first one; handles are numbers, none of them zero.
+/// A GPU, or an instance of the first one. Handles are numbers above zero.
 #[derive(Clone, Copy)]
 pub(crate) enum Part {
     Gpu(usize),
@@ -81,8 +80,8 @@ impl Part {
     }
 }
 
-fn text(place: *mut c_char, room: c_uint, text: &str) -> Answer<()> {
-    if usize::try_from(room).unwrap_or(0) <= text.len() {
+fn text(place: *mut c_char, length: c_uint, text: &str) -> Answer<()> {
+    if usize::try_from(length).unwrap_or(0) <= text.len() {
         return Err(INVALID_ARGUMENT);
     }
     text.bytes()
@@ -99,7 +98,7 @@ pub(crate) fn answer(call: &str, work: impl FnOnce(&mut Machine) -> Answer<()>) 
     result.err().unwrap_or(0)
 }
 
-/// Defines the library's functions; the body sees the machine.
+/// Defines functions of the library; the body gets the machine.
 macro_rules! management {
     ($(fn $name:ident($($argument:ident: $kind:ty),* $(,)?) |$machine:ident| $body:expr;)*) => {
         $(
@@ -125,8 +124,8 @@ management! {
         machine.management = machine.management.saturating_sub(1);
         Ok(())
     };
-    fn nvmlSystemGetDriverVersion(version: *mut c_char, room: c_uint) |machine| {
-        text(version, room, &format!("{}.0", machine.shape.driver / 20))
+    fn nvmlSystemGetDriverVersion(version: *mut c_char, length: c_uint) |machine| {
+        text(version, length, &format!("{}.0", machine.shape.driver / 20))
     };
     fn nvmlDeviceGetCount_v2(count: *mut c_uint) |machine| {
         give(count, c_uint::try_from(machine.gpus.len()).unwrap_or(0))
@@ -138,11 +137,11 @@ management! {
         }
         give(device, std::ptr::without_provenance_mut(index + 1))
     };
-    fn nvmlDeviceGetUUID(device: *mut c_void, uuid: *mut c_char, room: c_uint) |_machine| {
-        text(uuid, room, &Part::of(device)?.uuid())
+    fn nvmlDeviceGetUUID(device: *mut c_void, uuid: *mut c_char, length: c_uint) |_machine| {
+        text(uuid, length, &Part::of(device)?.uuid())
     };
-    fn nvmlDeviceGetName(device: *mut c_void, name: *mut c_char, room: c_uint) |machine| {
-        text(name, room, &Part::of(device)?.name(machine))
+    fn nvmlDeviceGetName(device: *mut c_void, name: *mut c_char, length: c_uint) |machine| {
+        text(name, length, &Part::of(device)?.name(machine))
     };
     fn nvmlDeviceGetMemoryInfo_v2(device: *mut c_void, memory: *mut Memory) |machine| {
         let (total, used) = Part::of(device)?.memory(machine);
@@ -164,7 +163,7 @@ management! {
     };
     fn nvmlDeviceGetCurrentClocksThrottleReasons(device: *mut c_void, reasons: *mut u64) |_machine| {
         Part::of(device)?;
-        // The cap on power, and a bit that nobody has named yet.
+        // The power cap, and a bit that has no name yet.
         give(reasons, 0x4 | 1 << 60)
     };
     fn nvmlDeviceGetPowerUsage(device: *mut c_void, _milliwatts: *mut c_uint) |_machine| {
@@ -188,7 +187,7 @@ management! {
     fn nvmlDeviceGetMigDeviceHandleByIndex(device: *mut c_void, place: c_uint, instance: *mut *mut c_void)
     |machine| {
         Part::of(device)?;
-        // Instances lie in every other place, as they do once some were removed.
+        // Every second index has an instance, as after some were removed.
         if !place.is_multiple_of(2) || place / 2 >= machine.shape.instances {
             return Err(NOT_FOUND);
         }

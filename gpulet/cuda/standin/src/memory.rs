@@ -1,9 +1,9 @@
-//! Device memory that is host memory, counted against the size of the GPU.
+//! Device memory, kept in host memory and counted against the size of the GPU.
 
 use crate::codes::{INVALID_VALUE, OUT_OF_MEMORY};
 use crate::machine::{Answer, Buffer, Machine};
 
-/// Largest buffer that really exists; a larger one is counted only, and nothing can be copied to it.
+/// Largest buffer with content. A larger one is only counted, and copies to it fail.
 const HELD_MAX: u64 = 16 << 20;
 
 fn held(bytes: u64) -> Option<Box<[u8]>> {
@@ -37,18 +37,18 @@ impl Machine {
     }
 
     pub(crate) fn free(&mut self, address: usize) -> Answer<()> {
-        let Some(gone) = self.buffers.remove(&address) else {
+        let Some(freed) = self.buffers.remove(&address) else {
             return Err(
-                self.broken("cuMemFree of what was not allocated, or was freed".to_owned(), INVALID_VALUE)
+                self.broken("cuMemFree of an address that is not allocated".to_owned(), INVALID_VALUE)
             );
         };
-        if let Some(gpu) = self.gpus.get_mut(gone.gpu) {
-            gpu.used_bytes = gpu.used_bytes.saturating_sub(gone.bytes);
+        if let Some(gpu) = self.gpus.get_mut(freed.gpu) {
+            gpu.used_bytes = gpu.used_bytes.saturating_sub(freed.bytes);
         }
         Ok(())
     }
 
-    /// Bytes that some library beside the driver's caller takes (`true`) or gives back.
+    /// Takes bytes as another library would (`taken`), or frees them.
     pub(crate) fn occupy(&mut self, bytes: u64, taken: bool) {
         for gpu in &mut self.gpus {
             gpu.used_bytes = if taken {
@@ -59,7 +59,7 @@ impl Machine {
         }
     }
 
-    /// Pinned memory: its address, which the caller writes to.
+    /// Pins memory and returns its address, to which the caller writes.
     pub(crate) fn pin(&mut self, current: usize, bytes: u64) -> Answer<usize> {
         let gpu = self.current_gpu("cuMemHostAlloc", current)?;
         let Some(mut held) = held(bytes).filter(|_| bytes > 0) else { return Err(OUT_OF_MEMORY) };
@@ -71,11 +71,13 @@ impl Machine {
     pub(crate) fn unpin(&mut self, address: usize) -> Answer<()> {
         match self.pinned.remove(&address) {
             Some(_) => Ok(()),
-            None => Err(self.broken("cuMemFreeHost of what was not pinned".to_owned(), INVALID_VALUE)),
+            None => {
+                Err(self.broken("cuMemFreeHost of an address that is not pinned".to_owned(), INVALID_VALUE))
+            }
         }
     }
 
-    /// The bytes of a buffer from an address inside it.
+    /// The bytes of a buffer from an address within it.
     pub(crate) fn device_bytes(&mut self, call: &str, address: usize, length: usize) -> Answer<&mut [u8]> {
         let start = self
             .buffers
@@ -93,7 +95,7 @@ impl Machine {
         held.and_then(|held| held.get_mut(range)).ok_or(INVALID_VALUE)
     }
 
-    /// Whether a copy may be made on a stream now.
+    /// Checks that a copy may use this stream.
     pub(crate) fn copies_on(&mut self, call: &str, stream: usize) -> Answer<()> {
         if stream == 0 {
             return Err(self.broken(format!("{call} on the null stream, which uses every SM"), INVALID_VALUE));

@@ -1,4 +1,4 @@
-//! SM resources: read once, split once, joined into descriptors, made into green contexts.
+//! SM resources: read and split once, joined into descriptors, and used for green contexts.
 
 use std::collections::BTreeSet;
 
@@ -17,14 +17,14 @@ const NON_BLOCKING: u32 = 1;
 const IGNORE_COSCHEDULING: u32 = 1;
 const MAGIC: u32 = 0x5353_4d31;
 
-/// A `CUdevResource` of 13.0 whose inner bytes are ours.
+/// A `CUdevResource` of 13.0 with our own content in its opaque bytes.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Resource {
     pub(crate) kind: u32,
     magic: u32,
     gpu: u32,
-    /// The split call that it comes from; 0: the whole device.
+    /// The split call that created it; 0 for the whole device.
     split: u32,
     first: u32,
     inner: [u32; 19],
@@ -34,7 +34,7 @@ pub struct Resource {
     rest: [u32; 9],
 }
 
-const _: () = assert!(size_of::<Resource>() == 144, "as large as the driver's");
+const _: () = assert!(size_of::<Resource>() == 144, "the size of the driver's type");
 
 impl Resource {
     const NONE: Self = Self {
@@ -73,8 +73,8 @@ impl Machine {
         Ok(self.resource(gpu, 0, 0, self.shape.sms))
     }
 
-    /// The groups that a split into so many of at least `least` SMs gives, and the remainder. With no `wanted` it is
-    /// a question only: nothing counts as split.
+    /// The groups and the remainder of a split into `wanted` groups of at least `least` SMs. Without `wanted` it only
+    /// counts groups, and the device does not count as split.
     pub(crate) fn split(
         &mut self,
         input: &Resource,
@@ -84,7 +84,7 @@ impl Machine {
     ) -> Answer<(Vec<Resource>, Resource)> {
         if input.magic != MAGIC || input.kind != TYPE_SM {
             return Err(
-                self.broken("split of something that is no SM resource".to_owned(), INVALID_RESOURCE_TYPE)
+                self.broken("split of a resource that does not hold SMs".to_owned(), INVALID_RESOURCE_TYPE)
             );
         }
         let (min, align) = match flags {
@@ -108,7 +108,7 @@ impl Machine {
             let Some(state) = self.gpus.get_mut(gpu) else { return Err(INVALID_VALUE) };
             let before = std::mem::replace(&mut state.split, call);
             if before > 0 && input.split == 0 {
-                self.broken("the whole device was split twice: the parts overlap".to_owned(), 0);
+                self.broken("the whole device was split twice: the groups overlap".to_owned(), 0);
             }
         }
         let call = self.splits;
@@ -121,16 +121,16 @@ impl Machine {
     pub(crate) fn describe(&mut self, parts: &[Resource]) -> Answer<usize> {
         let Some(first) = parts.first() else { return Err(INVALID_VALUE) };
         if parts.iter().any(|part| part.magic != MAGIC || part.kind != TYPE_SM) {
-            return Err(self.broken("descriptor of no SM resource".to_owned(), INVALID_RESOURCE_TYPE));
+            return Err(self.broken("descriptor of a resource without SMs".to_owned(), INVALID_RESOURCE_TYPE));
         }
         if parts.iter().any(|part| part.split != first.split || part.gpu != first.gpu) {
-            let rule = "descriptor of parts of different splits".to_owned();
+            let rule = "descriptor of groups of different splits".to_owned();
             return Err(self.broken(rule, INVALID_RESOURCE_CONFIGURATION));
         }
         let mut sms = BTreeSet::new();
         for sm in parts.iter().flat_map(Resource::sms) {
             if !sms.insert(sm) {
-                let rule = format!("descriptor that names SM {sm} twice");
+                let rule = format!("descriptor that contains SM {sm} twice");
                 return Err(self.broken(rule, INVALID_RESOURCE_CONFIGURATION));
             }
         }
@@ -143,7 +143,7 @@ impl Machine {
     pub(crate) fn green_create(&mut self, descriptor: usize, device: i32, flags: u32) -> Answer<usize> {
         let gpu = self.gpu(device)?;
         if flags != DEFAULT_STREAM {
-            let rule = format!("green context with flags {flags} in place of the default stream's");
+            let rule = format!("green context with flags {flags}: expected the default stream's");
             return Err(self.broken(rule, INVALID_VALUE));
         }
         if self.gpus.get(gpu).is_none_or(|gpu| gpu.primary.is_none()) {
@@ -170,7 +170,7 @@ impl Machine {
         if self.greens.remove(&green).is_none() {
             return Err(self.unknown("cuGreenCtxDestroy", "green context", green));
         }
-        self.bury(green);
+        self.destroyed(green);
         let streams = self.streams.values().filter(|stream| stream.green == Some(green)).count();
         if streams > 0 {
             let rule = format!("green context destroyed before {streams} of its streams");
@@ -204,7 +204,7 @@ impl Machine {
         Ok(handle)
     }
 
-    /// SMs that a stream's work may use.
+    /// SMs that the work of a stream may use.
     pub(crate) fn stream_sms(&self, stream: usize) -> Option<BTreeSet<u32>> {
         let stream = self.streams.get(&stream)?;
         match stream.green {

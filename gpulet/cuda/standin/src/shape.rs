@@ -1,38 +1,38 @@
-//! What GPUs the stand-in pretends to have.
+//! The GPUs that the stand-in simulates.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// The GPUs and the driver, as a test wants them.
+/// The GPUs and the driver of a test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// GPUs, all alike.
+    /// Number of GPUs, all alike.
     pub devices: u32,
-    /// SMs of each.
+    /// SMs of each GPU.
     pub sms: u32,
-    /// Fewest SMs of a partition.
+    /// Fewest SMs of a group.
     pub min: u32,
-    /// Partitions are multiples of so many SMs.
+    /// Groups have a multiple of this number of SMs.
     pub align: u32,
-    /// Bound on the groups that a split gives, as clusters that lie badly have it; 0: as many as the SMs allow.
+    /// Most groups of a split, as if clusters were fragmented; 0: no limit.
     pub groups_max: u32,
-    /// Driver version as `cuDriverGetVersion` gives it: 13000 is 13.0.
+    /// Driver version as `cuDriverGetVersion` returns it: 13000 is 13.0.
     pub driver: u32,
     /// Compute capability times ten: 90 is 9.0.
     pub capability: u32,
-    /// Bytes of memory of each GPU.
+    /// Memory of each GPU, in bytes.
     pub memory_bytes: u64,
-    /// Bytes that the primary context takes.
+    /// Memory of a primary context, in bytes.
     pub context_bytes: u64,
-    /// Name of the GPUs; no spaces, they are written as underscores.
+    /// Name of the GPUs, with underscores for spaces.
     pub name: String,
     /// Whether an event of the primary context may be recorded on a stream of a green context.
     pub primary_events: bool,
-    /// Whether the SM resource names its granularity, as drivers from 13.0 on do.
+    /// Whether the SM resource reports its granularity, as drivers from 13.0 on do.
     pub granularity: bool,
-    /// Instances that MIG made of the first GPU, as the management library lists them; 0: MIG is off.
+    /// MIG instances of the first GPU; 0: MIG is off.
     pub instances: u32,
-    /// Green contexts that may exist at once; 0: any number.
+    /// Most green contexts at the same time; 0: no limit.
     pub greens_max: u32,
 }
 
@@ -59,9 +59,9 @@ impl Default for Shape {
 }
 
 impl Shape {
-    /// One GPU of so many SMs, cut in multiples of `align` and no less than `min`.
+    /// One GPU with this number of SMs, in groups of a multiple of `align` and at least `min`.
     #[must_use]
-    pub fn cut(sms: u32, min: u32, align: u32) -> Self {
+    pub fn with_sms(sms: u32, min: u32, align: u32) -> Self {
         Self { sms, min, align, ..Self::default() }
     }
 }
@@ -90,9 +90,9 @@ impl fmt::Display for Shape {
     }
 }
 
-/// A word that says nothing of a shape.
+/// A setting is not one of a shape.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}`: expected words such as `sms=132`")]
+#[error("expected a setting such as `sms=132`, got `{0}`")]
 pub struct BadShape(String);
 
 impl FromStr for Shape {
@@ -138,13 +138,18 @@ mod tests {
 
     #[test]
     fn a_shape_survives_the_environment() {
-        let shape =
-            Shape { devices: 2, primary_events: false, instances: 2, greens_max: 3, ..Shape::cut(108, 4, 2) };
+        let shape = Shape {
+            devices: 2,
+            primary_events: false,
+            instances: 2,
+            greens_max: 3,
+            ..Shape::with_sms(108, 4, 2)
+        };
         assert_eq!(shape.to_string().parse(), Ok(shape));
     }
 
     #[test]
-    fn a_word_that_says_nothing_is_named() {
+    fn an_unknown_setting_is_refused() {
         assert_eq!("sms=12 colour=red".parse::<Shape>(), Err(BadShape("colour=red".to_owned())));
     }
 }

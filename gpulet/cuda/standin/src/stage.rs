@@ -11,27 +11,27 @@ use std::process::Command;
 use crate::calls::SHAPE_VARIABLE;
 use crate::{Control, Shape};
 
-/// Set in the process that has the stand-in.
+/// Set in the process that loads the stand-in.
 const CHILD_VARIABLE: &str = "CUDA_STANDIN_CHILD";
-/// Names by which programs look for the driver and for the management library.
+/// Names under which programs load the driver and the management library.
 const NAMES: [&str; 3] = ["libcuda.so", "libcuda.so.1", "libnvidia-ml.so.1"];
 
-/// What lies where the driver library is looked for.
+/// The driver library of a test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Driver {
-    /// The stand-in, with GPUs of a shape.
+    /// The stand-in, with these GPUs.
     Standin(Shape),
-    /// The stand-in without some of its symbols, as an older driver.
+    /// The stand-in without some of its symbols, like an older driver.
     Without(Shape, Vec<String>),
-    /// Files of the driver's names that are no libraries.
+    /// Files with the driver's names that are not libraries.
     Broken,
 }
 
-/// Runs `body` in a process of its own in which the driver is as said. To be called first and once in a test whose
-/// full name is `test`, as `cargo test -- --list` shows it.
+/// Runs `body` in its own process with this driver. Must be the first call of the test whose full name is `test`, as
+/// `cargo test -- --list` shows it, and called only once.
 ///
 /// # Panics
-/// Where the test failed in its process, or no test has that name.
+/// The test failed in its process, or no test has that name.
 #[expect(clippy::panic, reason = "a test fails by panicking, and this is called by tests only")]
 pub fn staged(test: &str, driver: &Driver, body: impl FnOnce()) {
     if std::env::var_os(CHILD_VARIABLE).is_some() {
@@ -40,15 +40,15 @@ pub fn staged(test: &str, driver: &Driver, body: impl FnOnce()) {
     }
     match rerun(test, driver) {
         Ok(None) => {}
-        Ok(Some(output)) => panic!("`{test}` failed beside the stand-in:\n{output}"),
-        Err(problem) => panic!("`{test}` could not be run beside the stand-in: {problem}"),
+        Ok(Some(output)) => panic!("`{test}` failed with the stand-in:\n{output}"),
+        Err(problem) => panic!("`{test}` could not be run with the stand-in: {problem}"),
     }
 }
 
-/// As [`staged`], and what the body did must have broken no rule of the driver and left nothing behind.
+/// Like [`staged`] with the stand-in. The body must not violate a rule of the driver or leave objects behind.
 ///
 /// # Panics
-/// As [`staged`], and where a rule was broken or something is left.
+/// Like [`staged`], and if a rule was violated or an object is left.
 #[expect(clippy::panic, reason = "a test fails by panicking, and this is called by tests only")]
 pub fn with_driver(test: &str, shape: Shape, body: impl FnOnce(&Control)) {
     staged(test, &Driver::Standin(shape), || {
@@ -57,12 +57,12 @@ pub fn with_driver(test: &str, shape: Shape, body: impl FnOnce(&Control)) {
             Err(problem) => panic!("{problem}"),
         };
         body(&control);
-        assert_eq!(control.violations(), Vec::<String>::new(), "rules of the driver were broken");
-        assert_eq!(control.everything(), Vec::new(), "left behind");
+        assert_eq!(control.violations(), Vec::<String>::new(), "rules of the driver were violated");
+        assert_eq!(control.everything(), Vec::new(), "objects were left behind");
     });
 }
 
-/// Runs the test beside the stand-in; what it printed if it failed.
+/// Runs the test with the stand-in. Returns the output if it failed.
 fn rerun(test: &str, driver: &Driver) -> io::Result<Option<String>> {
     let folder = tempfile::tempdir()?;
     place(driver, folder.path())?;
@@ -81,19 +81,19 @@ fn rerun(test: &str, driver: &Driver) -> io::Result<Option<String>> {
         .env(SHAPE_VARIABLE, shape)
         .env(CHILD_VARIABLE, "1")
         .output()?;
-    let said = String::from_utf8_lossy(&output.stdout);
-    if output.status.success() && said.contains(" 1 passed;") {
+    let printed = String::from_utf8_lossy(&output.stdout);
+    if output.status.success() && printed.contains(" 1 passed;") {
         return Ok(None);
     }
-    Ok(Some(format!("{}\n{said}\n{}", output.status, String::from_utf8_lossy(&output.stderr))))
+    Ok(Some(format!("{}\n{printed}\n{}", output.status, String::from_utf8_lossy(&output.stderr))))
 }
 
-/// Where cargo puts the library: beside the test's executable.
+/// The library, which cargo puts next to the test's executable.
 fn library() -> io::Result<PathBuf> {
     let executable = std::env::current_exe()?;
     let folders = executable.ancestors().skip(1).take(2);
     let found = folders.map(|folder| folder.join("libcuda_standin.so")).find(|path| path.exists());
-    found.ok_or_else(|| io::Error::other(format!("no libcuda_standin.so beside {}", executable.display())))
+    found.ok_or_else(|| io::Error::other(format!("no libcuda_standin.so next to {}", executable.display())))
 }
 
 fn place(driver: &Driver, folder: &Path) -> io::Result<()> {
@@ -112,8 +112,8 @@ fn place(driver: &Driver, folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Renames symbols in the bytes of a library. The loader finds a symbol by the hash of its name and then compares
-/// the name, so that neither the old one nor the new one can be found.
+/// Renames symbols in the bytes of a library. The loader finds a symbol by the hash of its name and then compares the
+/// name, so neither the old nor the new name is found.
 fn without(mut library: Vec<u8>, symbols: &[String]) -> Vec<u8> {
     for symbol in symbols {
         let name: Vec<u8> = std::iter::once(0).chain(symbol.bytes()).chain([0]).collect();

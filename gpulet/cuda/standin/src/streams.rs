@@ -1,4 +1,4 @@
-//! Streams and events. Work ends at once, unless a test holds the stream that it is on.
+//! Streams and events. Work finishes immediately, unless a test holds its stream.
 
 use crate::codes::{INVALID_HANDLE, INVALID_VALUE, NOT_READY};
 use crate::machine::{Answer, Event, Machine, Stream};
@@ -15,11 +15,11 @@ impl Machine {
     }
 
     pub(crate) fn stream_destroy(&mut self, stream: usize) -> Answer<()> {
-        let Some(gone) = self.streams.remove(&stream) else {
+        let Some(destroyed) = self.streams.remove(&stream) else {
             return Err(self.unknown("cuStreamDestroy", "stream", stream));
         };
-        self.bury(stream);
-        if gone.busy {
+        self.destroyed(stream);
+        if destroyed.busy {
             self.broken("stream destroyed with work in flight".to_owned(), 0);
         }
         Ok(())
@@ -36,7 +36,7 @@ impl Machine {
         if self.stream("cuStreamQuery", stream)?.busy { Err(NOT_READY) } else { Ok(()) }
     }
 
-    /// A real driver would wait; work that a test holds would never end, so that to wait for it is a mistake.
+    /// A real driver would wait. Work that a test holds would never finish, so waiting for it is a violation.
     pub(crate) fn stream_synchronize(&mut self, stream: usize) -> Answer<()> {
         if self.stream("cuStreamSynchronize", stream)?.busy {
             return Err(self.broken("waited for a stream that a test holds".to_owned(), NOT_READY));
@@ -44,7 +44,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Says that work is in flight on a stream, or that it ended.
+    /// Sets whether work is in flight on a stream.
     pub(crate) fn hold(&mut self, stream: usize, busy: bool) {
         if let Some(stream) = self.streams.get_mut(&stream) {
             stream.busy = busy;
@@ -104,7 +104,7 @@ impl Machine {
         if self.events.remove(&event).is_none() {
             return Err(self.unknown("cuEventDestroy", "event", event));
         }
-        self.bury(event);
+        self.destroyed(event);
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! Gpulets that are closed: in any order, under work, and kept for later.
+//! Closing gpulets: in any order, with work in flight, and with idle contexts.
 
 use std::any::Any;
 
@@ -9,7 +9,7 @@ use models::LoadOptions;
 
 use crate::stage::{model, open, serve, sms_of, take};
 
-/// Every order of `count` things.
+/// Every order of `count` objects.
 fn orders(count: usize) -> Vec<Vec<usize>> {
     if count == 0 {
         return vec![Vec::new()];
@@ -24,8 +24,8 @@ fn orders(count: usize) -> Vec<Vec<usize>> {
 }
 
 #[test]
-fn in_whatever_order_owners_let_go_streams_end_before_contexts() {
-    let test = "closing::in_whatever_order_owners_let_go_streams_end_before_contexts";
+fn streams_end_before_contexts_in_whatever_order_owners_are_dropped() {
+    let test = "closing::streams_end_before_contexts_in_whatever_order_owners_are_dropped";
     with_driver(test, Shape::default(), |control| {
         for kept in [0, 8] {
             for order in orders(5) {
@@ -64,8 +64,8 @@ fn a_session_alone_keeps_its_gpulet_open() {
 }
 
 #[test]
-fn contexts_of_resting_plans_are_used_again() {
-    with_driver("closing::contexts_of_resting_plans_are_used_again", Shape::default(), |control| {
+fn idle_contexts_are_reused() {
+    with_driver("closing::idle_contexts_are_reused", Shape::default(), |control| {
         let (device, _) = take(&CudaOptions::default());
         for _ in 0..50 {
             let plan_a = [open(&device, 0, 0, 8), open(&device, 1, 8, 8)];
@@ -79,55 +79,55 @@ fn contexts_of_resting_plans_are_used_again() {
 }
 
 #[test]
-fn no_more_contexts_rest_than_allowed_and_the_oldest_go_first() {
-    let test = "closing::no_more_contexts_rest_than_allowed_and_the_oldest_go_first";
+fn the_oldest_idle_contexts_beyond_the_bound_are_dropped() {
+    let test = "closing::the_oldest_idle_contexts_beyond_the_bound_are_dropped";
     with_driver(test, Shape::default(), |control| {
         let (device, _) = take(&CudaOptions { idle_contexts: 2, ..CudaOptions::default() });
         for unit in [0, 1, 2, 3] {
             drop(open(&device, 0, unit, 1));
         }
-        let resting: Vec<_> = device.resting().iter().map(|units| units.first()).collect();
-        assert_eq!((resting, control.alive(Kind::Green)), (vec![2, 3], 2));
+        let idle: Vec<_> = device.idle_contexts().iter().map(|units| units.first()).collect();
+        assert_eq!((idle, control.alive(Kind::Green)), (vec![2, 3], 2));
         drop(open(&device, 0, 2, 1));
         drop(open(&device, 0, 9, 1));
-        let resting: Vec<_> = device.resting().iter().map(|units| units.first()).collect();
-        assert_eq!(resting, [2, 9], "the one that was used last stays");
+        let idle: Vec<_> = device.idle_contexts().iter().map(|units| units.first()).collect();
+        assert_eq!(idle, [2, 9], "the most recently used one stays");
     });
 }
 
 #[test]
-fn where_contexts_run_out_resting_ones_are_given_up() {
+fn idle_contexts_are_dropped_when_the_driver_allows_no_more() {
     let shape = Shape { greens_max: 3, ..Shape::default() };
-    with_driver("closing::where_contexts_run_out_resting_ones_are_given_up", shape, |_| {
+    with_driver("closing::idle_contexts_are_dropped_when_the_driver_allows_no_more", shape, |_| {
         let (device, _) = take(&CudaOptions::default());
         drop((open(&device, 0, 0, 1), open(&device, 1, 1, 1), open(&device, 2, 2, 1)));
         let open_ones = [open(&device, 3, 3, 4), open(&device, 4, 7, 4), open(&device, 5, 11, 4)];
-        assert_eq!(device.resting(), []);
+        assert_eq!(device.idle_contexts(), []);
         let spec = crate::stage::spec(6, 15, 1);
-        let refused = device.open(&spec, crate::stage::Ears::new()).err().unwrap();
+        let refused = device.open(&spec, crate::stage::Failures::new()).err().unwrap();
         assert_eq!(
             refused.to_string(),
             "gpu0: gpulet 6: unit 15: cuGreenCtxCreate: CUDA_ERROR_OUT_OF_MEMORY (2)"
         );
         drop(open_ones);
-        assert_eq!(device.resting().len(), 3, "gpulets that ran are untouched by the refusal");
+        assert_eq!(device.idle_contexts().len(), 3, "the refusal does not affect open gpulets");
     });
 }
 
 #[test]
-fn a_context_is_never_destroyed_under_its_work_and_nobody_waits_for_it() {
-    let test = "closing::a_context_is_never_destroyed_under_its_work_and_nobody_waits_for_it";
+fn a_context_with_work_in_flight_is_neither_destroyed_nor_waited_for() {
+    let test = "closing::a_context_with_work_in_flight_is_neither_destroyed_nor_waited_for";
     with_driver(test, Shape::default(), |control| {
         let (device, tracer) = take(&CudaOptions::default());
         let gpulet = open(&device, 0, 0, 4);
         let stream = tracer.stream_of(&*gpulet);
         control.hold(stream, true);
         drop(gpulet);
-        assert_eq!((control.alive(Kind::Green), device.resting().len()), (1, 0));
+        assert_eq!((control.alive(Kind::Green), device.idle_contexts().len()), (1, 0));
         let (_gpulet, mut session) = serve(&device, 1, 0, 4);
-        assert_eq!(sms_of(&mut *session).len(), 32, "a new gpulet on the same units does not wait either");
+        assert_eq!(sms_of(&mut *session).len(), 32, "a new gpulet on the same units does not wait for it");
         control.hold(stream, false);
         drop(open(&device, 2, 8, 1));
-        assert!(device.resting().iter().any(|units| (units.first(), units.count()) == (0, 4)));
+        assert!(device.idle_contexts().iter().any(|units| (units.first(), units.count()) == (0, 4)));
     });
 }

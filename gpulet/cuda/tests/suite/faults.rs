@@ -1,4 +1,4 @@
-//! Calls that fail: nothing is left behind, nothing else is harmed, and what is lost is said once.
+//! Failing calls: they leave nothing behind, affect nothing else, and a failure of the device is reported once.
 
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ use gpulet_cuda::{Backend, CudaDevice, CudaOptions, probe};
 use models::LoadOptions;
 use models::engine::RunError;
 
-use crate::stage::{Ears, Tracer, batch, model, open, serve, sms_of, spec, take};
+use crate::stage::{Failures, Tracer, batch, model, open, serve, sms_of, spec, take};
 
-/// Calls by which a device is taken and a gpulet opened; those that give things back are not told to fail, for what
-/// they fail to give back nobody can.
+/// Calls that take a device and open a gpulet. Calls that free something are left out, because what they fail to free
+/// cannot be freed.
 const CALLS: &[&str] = &[
     "cuDeviceGet",
     "cuDevicePrimaryCtxRetain",
@@ -34,13 +34,13 @@ const CALLS: &[&str] = &[
     "cuMemcpyDtoHAsync_v2",
 ];
 
-/// Takes the device, opens a gpulet, loads a model and runs it; what went wrong.
+/// Takes the device, opens a gpulet, loads a model and runs it. Returns what failed.
 fn serve_once() -> Result<(), String> {
     let found = probe().map_err(|error| error.to_string())?.remove(0);
     let maker = Arc::new(Tracer::default());
     let device = CudaDevice::take(&found, Backend::CudaGreen, maker, &CudaOptions::default())
         .map_err(|error| error.to_string())?;
-    let gpulet = device.open(&spec(0, 0, 4), Ears::new()).map_err(|error| error.to_string())?;
+    let gpulet = device.open(&spec(0, 0, 4), Failures::new()).map_err(|error| error.to_string())?;
     let session = gpulet.load(&model("m"), &LoadOptions::default());
     sms_of(&mut *session.map_err(|error| error.to_string())?);
     Ok(())
@@ -58,7 +58,7 @@ fn each_failing_call_leaves_nothing_behind() {
         let mut failures = 0;
         for (call, uses) in uses_of_each_call(control) {
             assert!(uses > 0, "{call} is not used");
-            // What comes last sets the context for giving back, which cannot fail for a reason.
+            // The last use sets the context for freeing, whose failure is ignored.
             let uses = if call == "cuCtxSetCurrent" { 4 } else { uses };
             for nth in 1..=uses {
                 for code in [2, 999, 424_242] {
@@ -78,45 +78,45 @@ fn each_failing_call_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_gpulet_that_cannot_be_opened_harms_no_other() {
-    with_driver("faults::a_gpulet_that_cannot_be_opened_harms_no_other", Shape::default(), |control| {
+fn a_gpulet_that_cannot_be_opened_affects_no_other() {
+    with_driver("faults::a_gpulet_that_cannot_be_opened_affects_no_other", Shape::default(), |control| {
         let (device, _) = take(&CudaOptions::default());
         let (_gpulet, mut session) = serve(&device, 0, 0, 4);
         for call in
             ["cuDevResourceGenerateDesc", "cuGreenCtxCreate", "cuGreenCtxStreamCreate", "cuEventRecord"]
         {
             control.fail(call, 1, 1);
-            let ears = Ears::new();
-            let refused = device.open(&spec(1, 4, 4), Arc::clone(&ears) as _).err().unwrap();
+            let failures = Failures::new();
+            let refused = device.open(&spec(1, 4, 4), Arc::clone(&failures) as _).err().unwrap();
             assert_eq!(
                 refused.to_string(),
                 format!("gpu0: gpulet 1: units 4 to 7: {call}: CUDA_ERROR_INVALID_VALUE (1)")
             );
-            assert_eq!((control.alive(Kind::Green), ears.heard().len()), (1, 0));
+            assert_eq!((control.alive(Kind::Green), failures.all().len()), (1, 0));
             assert_eq!(sms_of(&mut *session).len(), 32);
         }
     });
 }
 
 #[test]
-fn an_engine_that_fails_fails_its_batch_and_nothing_else() {
-    with_driver("faults::an_engine_that_fails_fails_its_batch_and_nothing_else", Shape::default(), |_| {
+fn a_failing_engine_fails_only_its_batch() {
+    with_driver("faults::a_failing_engine_fails_only_its_batch", Shape::default(), |_| {
         let (device, _) = take(&CudaOptions::default());
         let (_gpulet, mut session) = serve(&device, 0, 0, 4);
         assert_eq!(session.run(&batch(true)), Err(RunError::Engine("planted".to_owned())));
         assert_eq!(sms_of(&mut *session).len(), 32);
-        assert_eq!(device.lost(), None);
+        assert_eq!(device.failure(), None);
     });
 }
 
 #[test]
-fn a_fault_ends_every_gpulet_and_each_hears_of_it_once() {
-    with_driver("faults::a_fault_ends_every_gpulet_and_each_hears_of_it_once", Shape::default(), |control| {
+fn a_fault_ends_every_gpulet_and_each_is_told_once() {
+    with_driver("faults::a_fault_ends_every_gpulet_and_each_is_told_once", Shape::default(), |control| {
         let (device, _) = take(&CudaOptions::default());
-        let ears = Ears::new();
-        let closed = device.open(&spec(1, 0, 2), Arc::clone(&ears) as _).unwrap();
-        let first = device.open(&spec(2, 0, 8), Arc::clone(&ears) as _).unwrap();
-        let second = device.open(&spec(3, 8, 8), Arc::clone(&ears) as _).unwrap();
+        let failures = Failures::new();
+        let closed = device.open(&spec(1, 0, 2), Arc::clone(&failures) as _).unwrap();
+        let first = device.open(&spec(2, 0, 8), Arc::clone(&failures) as _).unwrap();
+        let second = device.open(&spec(3, 8, 8), Arc::clone(&failures) as _).unwrap();
         drop(closed);
         let mut sessions =
             [&first, &second].map(|gpulet| gpulet.load(&model("m"), &LoadOptions::default()).unwrap());
@@ -124,40 +124,40 @@ fn a_fault_ends_every_gpulet_and_each_hears_of_it_once() {
         control.fail("cuStreamQuery", 1, 700);
         let lost = sessions[0].run(&batch(true)).unwrap_err();
         let reason =
-            "gpu0 is lost: cuStreamQuery: CUDA_ERROR_ILLEGAL_ADDRESS (700) while a batch ran: planted"
+            "gpu0 failed: cuStreamQuery: CUDA_ERROR_ILLEGAL_ADDRESS (700) while a batch ran: planted"
                 .to_owned();
         assert_eq!(lost, RunError::Lost(reason.clone()));
-        assert_eq!(ears.heard(), [(2, reason.clone()), (3, reason.clone())]);
+        assert_eq!(failures.all(), [(2, reason.clone()), (3, reason.clone())]);
 
         assert_eq!(
             sessions[1].run(&batch(false)),
             Err(RunError::Lost(reason.clone())),
-            "a neighbour's batch too"
+            "batches of co-located gpulets too"
         );
-        let refused = device.open(&spec(4, 0, 1), Ears::new()).err().unwrap();
+        let refused = device.open(&spec(4, 0, 1), Failures::new()).err().unwrap();
         assert_eq!(refused.to_string(), format!("gpu0: gpulet 4: {reason}"));
         let unloaded = second.load(&model("n"), &LoadOptions::default()).err().unwrap();
         assert_eq!(unloaded.to_string(), format!("model `n`: {reason}"));
-        assert_eq!((device.lost(), ears.heard().len()), (Some(reason), 2));
+        assert_eq!((device.failure(), failures.all().len()), (Some(reason), 2));
         control.heal();
     });
 }
 
 #[test]
-fn a_fault_while_opening_is_the_devices() {
-    let test = "faults::a_fault_while_opening_is_the_devices";
+fn a_fault_while_opening_fails_the_device() {
+    let test = "faults::a_fault_while_opening_fails_the_device";
     staged(test, &Driver::Standin(Shape::default()), || {
-        // What was made cannot be given back after a fault: it is not looked for here.
+        // After a fault, objects cannot be destroyed, so this does not check for objects left behind.
         let control = Control::open().unwrap();
         let (device, _) = take(&CudaOptions::default());
-        let ears = Ears::new();
-        let _open = device.open(&spec(5, 0, 2), Arc::clone(&ears) as _).unwrap();
+        let failures = Failures::new();
+        let _open = device.open(&spec(5, 0, 2), Arc::clone(&failures) as _).unwrap();
         control.fail("cuEventSynchronize", 1, 719);
-        let refused = device.open(&spec(6, 2, 2), Arc::clone(&ears) as _).err().unwrap();
+        let refused = device.open(&spec(6, 2, 2), Arc::clone(&failures) as _).err().unwrap();
         control.heal();
-        let said = "cuEventSynchronize: CUDA_ERROR_LAUNCH_FAILED (719)";
-        assert_eq!(refused.to_string(), format!("gpu0: gpulet 6: units 2 to 3: {said}"));
-        assert_eq!(ears.heard(), [(5, format!("gpu0 is lost: {said}"))]);
+        let cause = "cuEventSynchronize: CUDA_ERROR_LAUNCH_FAILED (719)";
+        assert_eq!(refused.to_string(), format!("gpu0: gpulet 6: units 2 to 3: {cause}"));
+        assert_eq!(failures.all(), [(5, format!("gpu0 failed: {cause}"))]);
     });
 }
 
@@ -165,17 +165,17 @@ fn a_fault_while_opening_is_the_devices() {
 fn a_fault_is_noticed_when_a_gpulet_is_closed() {
     let test = "faults::a_fault_is_noticed_when_a_gpulet_is_closed";
     staged(test, &Driver::Standin(Shape::default()), || {
-        // What was made cannot be given back after a fault: it is not looked for here.
+        // After a fault, objects cannot be destroyed, so this does not check for objects left behind.
         let control = Control::open().unwrap();
         let (device, _) = take(&CudaOptions::default());
-        let ears = Ears::new();
-        let _other = device.open(&spec(1, 0, 2), Arc::clone(&ears) as _).unwrap();
+        let failures = Failures::new();
+        let _other = device.open(&spec(1, 0, 2), Arc::clone(&failures) as _).unwrap();
         let closing = open(&device, 2, 2, 2);
         control.fail("cuStreamQuery", 1, 214);
         drop(closing);
         control.heal();
-        let reason = "gpu0 is lost: cuStreamQuery: CUDA_ERROR_ECC_UNCORRECTABLE (214)".to_owned();
-        assert_eq!(ears.heard(), [(1, reason)]);
+        let reason = "gpu0 failed: cuStreamQuery: CUDA_ERROR_ECC_UNCORRECTABLE (214)".to_owned();
+        assert_eq!(failures.all(), [(1, reason)]);
     });
 }
 

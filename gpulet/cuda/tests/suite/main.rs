@@ -1,4 +1,4 @@
-//! The crate beside a driver in plain memory; each test has a process of its own (see `cuda_standin`).
+//! The crate with a fake driver. Each test runs in its own process (see `cuda_standin`).
 
 #![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 

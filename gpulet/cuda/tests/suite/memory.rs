@@ -1,4 +1,4 @@
-//! What models take of the device, and what happens when it is too much.
+//! Memory that models take of the device, and refusals when there is not enough.
 
 use std::sync::atomic::Ordering;
 
@@ -15,8 +15,9 @@ fn need(weights: u64, arena: u64) -> Option<Need> {
 }
 
 #[test]
-fn a_model_too_large_is_refused_and_running_ones_run_on() {
-    with_driver("memory::a_model_too_large_is_refused_and_running_ones_run_on", Shape::default(), |_| {
+fn a_model_that_is_too_large_is_refused_and_running_ones_keep_running() {
+    let test = "memory::a_model_that_is_too_large_is_refused_and_running_ones_keep_running";
+    with_driver(test, Shape::default(), |_| {
         let (device, tracer) = take(&CudaOptions::default());
         *tracer.needs.lock().unwrap() = need(60, 2);
         let (gpulet, mut session) = serve(&device, 0, 0, 4);
@@ -24,8 +25,8 @@ fn a_model_too_large_is_refused_and_running_ones_run_on() {
         let refused = gpulet.load(&model("large"), &LoadOptions::default()).err().unwrap();
         assert!(
             refused.to_string().starts_with(
-                "gpu0: model `large`: needs 14336 MiB on the device, and 13824 MiB of 81920 MiB are left (taken \
-                 before: 513 MiB, weights: 61440 MiB, arenas: 2048 MiB, kept free: 4096 MiB)"
+                "gpu0: model `large`: needs 14336 MiB, and 13824 MiB of 81920 MiB on the device are available (in use \
+                 before: 513 MiB, weights: 61440 MiB, arenas: 2048 MiB, reserve: 4096 MiB)"
             ),
             "{refused}"
         );
@@ -33,45 +34,41 @@ fn a_model_too_large_is_refused_and_running_ones_run_on() {
         drop(session);
         assert!(
             gpulet.load(&model("large"), &LoadOptions::default()).is_ok(),
-            "it fits once the other is gone"
+            "it fits after the other session was dropped"
         );
     });
 }
 
 #[test]
-fn weights_are_counted_once_however_many_gpulets_run_a_model() {
-    with_driver(
-        "memory::weights_are_counted_once_however_many_gpulets_run_a_model",
-        Shape::default(),
-        |_| {
-            let (device, tracer) = take(&CudaOptions::default());
-            *tracer.needs.lock().unwrap() = need(30, 1);
-            tracer.takes.store(31 * GIB, Ordering::Relaxed);
-            let first = serve(&device, 0, 0, 4);
-            tracer.takes.store(GIB, Ordering::Relaxed);
-            let second = serve(&device, 1, 4, 4);
-            let third = serve(&device, 2, 8, 4);
-            let books = device.memory();
-            assert_eq!((books.weights, books.arenas, books.unshared), (30 * GIB, 3 * GIB, Vec::new()));
-            drop((first, third));
-            assert_eq!(device.memory().weights, 30 * GIB);
-            drop(second);
-            assert_eq!((device.memory().weights, device.memory().arenas), (0, 0));
-        },
-    );
+fn weights_count_once_for_any_number_of_gpulets() {
+    with_driver("memory::weights_count_once_for_any_number_of_gpulets", Shape::default(), |_| {
+        let (device, tracer) = take(&CudaOptions::default());
+        *tracer.needs.lock().unwrap() = need(30, 1);
+        tracer.takes.store(31 * GIB, Ordering::Relaxed);
+        let first = serve(&device, 0, 0, 4);
+        tracer.takes.store(GIB, Ordering::Relaxed);
+        let second = serve(&device, 1, 4, 4);
+        let third = serve(&device, 2, 8, 4);
+        let ledger = device.memory();
+        assert_eq!((ledger.weights, ledger.arenas, ledger.unshared), (30 * GIB, 3 * GIB, Vec::new()));
+        drop((first, third));
+        assert_eq!(device.memory().weights, 30 * GIB);
+        drop(second);
+        assert_eq!((device.memory().weights, device.memory().arenas), (0, 0));
+    });
 }
 
 #[test]
-fn a_model_whose_sessions_share_nothing_is_found_out_and_counted_so() {
-    let test = "memory::a_model_whose_sessions_share_nothing_is_found_out_and_counted_so";
+fn a_model_whose_sessions_share_nothing_is_detected_and_counted_per_session() {
+    let test = "memory::a_model_whose_sessions_share_nothing_is_detected_and_counted_per_session";
     with_driver(test, Shape::default(), |_| {
         let (device, tracer) = take(&CudaOptions::default());
         *tracer.needs.lock().unwrap() = need(20, 1);
         tracer.takes.store(20 * GIB, Ordering::Relaxed);
         let first = serve(&device, 0, 0, 4);
         let second = serve(&device, 1, 4, 4);
-        let books = device.memory();
-        assert_eq!((books.weights, books.unshared), (40 * GIB, vec!["m".to_owned()]));
+        let ledger = device.memory();
+        assert_eq!((ledger.weights, ledger.unshared), (40 * GIB, vec!["m".to_owned()]));
         let third = serve(&device, 2, 8, 4);
         let gpulet = open(&device, 3, 12, 4);
         let refused = gpulet.load(&model("m"), &LoadOptions::default()).err().unwrap().to_string();
@@ -97,23 +94,23 @@ fn a_session_that_cannot_be_made_is_not_counted() {
             assert_eq!(refused.to_string(), expected);
         }
         assert_eq!((device.memory().weights, device.memory().arenas), (0, 0));
-        assert_eq!(control.alive(Kind::Green), 1, "the gpulet is as it was");
+        assert_eq!(control.alive(Kind::Green), 1, "the gpulet stays open");
         assert!(gpulet.load(&model("m"), &LoadOptions::default()).is_ok());
     });
 }
 
 #[test]
-fn plans_that_come_and_go_leave_the_memory_as_it_was() {
-    with_driver("memory::plans_that_come_and_go_leave_the_memory_as_it_was", Shape::default(), |control| {
+fn repeated_plans_leave_the_memory_unchanged() {
+    with_driver("memory::repeated_plans_leave_the_memory_unchanged", Shape::default(), |control| {
         let (device, tracer) = take(&CudaOptions::default());
         tracer.takes.store(GIB, Ordering::Relaxed);
-        let (books, things) = (device.memory(), control.alive(Kind::Buffer));
+        let (ledger, buffers) = (device.memory(), control.alive(Kind::Buffer));
         for round in 0..200 {
             let size = 1 + round % 7;
             let sessions: Vec<_> = (0..2).map(|lane| serve(&device, lane, lane * size, size)).collect();
             drop(sessions);
         }
-        assert_eq!((device.memory(), control.alive(Kind::Buffer)), (books, things));
-        assert!(control.alive(Kind::Green) <= 8, "as many as may rest");
+        assert_eq!((device.memory(), control.alive(Kind::Buffer)), (ledger, buffers));
+        assert!(control.alive(Kind::Green) <= 8, "at most the bound on idle contexts");
     });
 }

@@ -1,4 +1,4 @@
-//! What GPUs say of themselves.
+//! Readings of GPUs.
 
 use cuda_standin::{Driver, Kind, Shape, staged, with_driver};
 use gpulet_cuda::{CudaOptions, Monitor, probe};
@@ -6,8 +6,8 @@ use gpulet_cuda::{CudaOptions, Monitor, probe};
 use crate::stage::take;
 
 #[test]
-fn a_machine_without_the_management_library_is_told_so() {
-    let test = "monitoring::a_machine_without_the_management_library_is_told_so";
+fn a_missing_management_library_is_named() {
+    let test = "monitoring::a_missing_management_library_is_named";
     staged(test, &Driver::Broken, || {
         let said = Monitor::open().err().unwrap().to_string();
         assert!(said.starts_with("no NVIDIA management library (libnvidia-ml.so.1): "), "{said}");
@@ -16,15 +16,19 @@ fn a_machine_without_the_management_library_is_told_so() {
 }
 
 #[test]
-fn a_gpu_is_read_and_what_it_does_not_say_is_left_out() {
+fn a_gpu_is_read_and_unsupported_values_are_left_out() {
     let shape = Shape { devices: 2, name: "NVIDIA H100 80GB HBM3".to_owned(), ..Shape::default() };
-    with_driver("monitoring::a_gpu_is_read_and_what_it_does_not_say_is_left_out", shape, |_| {
+    with_driver("monitoring::a_gpu_is_read_and_unsupported_values_are_left_out", shape, |_| {
         let (device, _) = take(&CudaOptions::default());
         let monitor = Monitor::open().unwrap();
         let readings = monitor.read().unwrap();
         assert_eq!(readings.len(), 2);
         let first = &readings[0];
-        assert_eq!(first.uuid.as_deref(), Some(probe().unwrap()[0].uuid.as_str()), "one GPU by one name");
+        assert_eq!(
+            first.uuid.as_deref(),
+            Some(probe().unwrap()[0].uuid.as_str()),
+            "the same name as the driver's"
+        );
         assert_eq!((first.busy_percent, first.memory_busy_percent), (Some(37), Some(12)));
         assert_eq!((first.clock_sm_mhz, first.clock_memory_mhz), (Some(1755), Some(2619)));
         assert_eq!(first.throttle_reasons, Some(vec!["SW_POWER_CAP"]));
@@ -50,9 +54,9 @@ fn instances_are_listed() {
 }
 
 #[test]
-fn gpus_that_cannot_be_asked_are_left_out() {
+fn gpus_that_do_not_answer_are_left_out() {
     let shape = Shape { devices: 2, ..Shape::default() };
-    with_driver("monitoring::gpus_that_cannot_be_asked_are_left_out", shape, |control| {
+    with_driver("monitoring::gpus_that_do_not_answer_are_left_out", shape, |control| {
         let monitor = Monitor::open().unwrap();
         control.fail("nvmlDeviceGetHandleByIndex_v2", 1, 15);
         assert_eq!(monitor.read().unwrap().len(), 1);
@@ -65,14 +69,14 @@ fn gpus_that_cannot_be_asked_are_left_out() {
 }
 
 #[test]
-fn what_the_parts_of_a_gpu_did_is_read_between_two_moments() {
+fn activity_is_read_between_two_samples() {
     let shape = Shape { devices: 2, ..Shape::default() };
-    with_driver("monitoring::what_the_parts_of_a_gpu_did_is_read_between_two_moments", shape, |control| {
+    with_driver("monitoring::activity_is_read_between_two_samples", shape, |control| {
         let monitor = Monitor::open().unwrap();
         let uuids: Vec<String> = monitor.read().unwrap().into_iter().filter_map(|gpu| gpu.uuid).collect();
         let mut activity = monitor.activity();
         for uuid in &uuids {
-            assert_eq!(activity.since_last(uuid).unwrap(), None, "one moment alone says nothing");
+            assert_eq!(activity.since_last(uuid).unwrap(), None, "there is only one sample");
         }
         for _ in 0..3 {
             for uuid in &uuids {
@@ -81,24 +85,24 @@ fn what_the_parts_of_a_gpu_did_is_read_between_two_moments() {
                 assert_eq!(shares, (Some(0.42), Some(0.185), Some(0.27)));
             }
         }
-        assert_eq!(control.alive(Kind::Sample), 2, "one is kept of each GPU");
+        assert_eq!(control.alive(Kind::Sample), 2, "one per GPU is kept");
         control.fail("nvmlGpmSampleGet", 1, 999);
         let said = activity.since_last(&uuids[0]).err().unwrap().to_string();
         assert!(said.starts_with("no GPU performance monitoring (GPM): "), "{said}");
-        assert!(activity.since_last(&uuids[0]).unwrap().is_some(), "it may be asked again");
+        assert!(activity.since_last(&uuids[0]).unwrap().is_some(), "the call may be repeated");
         drop(activity);
         assert_eq!(control.alive(Kind::Sample), 0);
     });
 }
 
 #[test]
-fn a_gpu_without_performance_monitoring_says_so_in_one_line() {
+fn a_gpu_without_performance_monitoring_is_refused_in_one_line() {
     let shape = Shape { capability: 80, ..Shape::default() };
-    with_driver("monitoring::a_gpu_without_performance_monitoring_says_so_in_one_line", shape, |_| {
+    with_driver("monitoring::a_gpu_without_performance_monitoring_is_refused_in_one_line", shape, |_| {
         let monitor = Monitor::open().unwrap();
         let uuid = probe().unwrap()[0].uuid.clone();
         let said = |uuid: &str| monitor.activity().since_last(uuid).err().unwrap().to_string();
-        let expected = "expected a GPU of Hopper (9.0) or later that MIG did not cut";
+        let expected = "expected a GPU of Hopper (9.0) or later without MIG";
         assert_eq!(said(&uuid), format!("no GPU performance monitoring (GPM): {expected}"));
         assert!(said("GPU-0").ends_with("lists no GPU `GPU-0`"), "{}", said("GPU-0"));
     });

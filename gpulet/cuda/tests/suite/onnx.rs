@@ -1,5 +1,5 @@
-//! ONNX models on gpulets: what the engine is lent, what it says where the provider is missing; and on a GPU, that it
-//! answers as on the CPU.
+//! ONNX models on gpulets: what the engine is lent, errors where the provider is missing, and on a GPU, results that
+//! equal those of the CPU.
 
 #![expect(unsafe_code, reason = "copies to addresses of the device; each says why it is sound")]
 
@@ -15,17 +15,17 @@ use models::engine::{Batch, RunError, Session};
 use models::{Format, LoadOptions, Loader, ModelFiles, ModelName, Signature, Version};
 use oip::{Datatype, Tensor};
 
-use crate::stage::{Ears, Tracer, spec};
+use crate::stage::{Failures, Tracer, spec};
 
-/// Sends bytes to the device and back on every stream that it is given.
-struct Postman;
+/// Sends bytes to the device and back on every stream that it gets.
+struct RoundTrip;
 
-fn goes_round(stream: &dyn CudaStream) -> bool {
+fn round_trip_works(stream: &dyn CudaStream) -> bool {
     let sent: Vec<u8> = (0..5000_u32).map(|index| (index % 251) as u8).collect();
     let mut host = stream.host_bytes(sent.len()).unwrap();
     let device = stream.device_bytes(sent.len()).unwrap();
     host.bytes_mut().copy_from_slice(&sent);
-    // SAFETY: both have so many bytes, and are left alone until the stream is waited for.
+    // SAFETY: both have this many bytes, and are not accessed until the stream was waited for.
     unsafe { stream.copy_in(host.bytes(), device.address()) }.unwrap();
     stream.wait().unwrap();
     host.bytes_mut().fill(0);
@@ -35,7 +35,7 @@ fn goes_round(stream: &dyn CudaStream) -> bool {
     device.length() == sent.len() && host.bytes() == sent
 }
 
-impl SessionMaker for Postman {
+impl SessionMaker for RoundTrip {
     fn make(
         &self,
         files: &ModelFiles,
@@ -45,8 +45,8 @@ impl SessionMaker for Postman {
         let lent = lend(stream.clone());
         assert_eq!((lent.device(), lent.address()), (stream.device(), stream.address()));
         // Lanes run on other threads than those that load.
-        let came = std::thread::scope(|scope| scope.spawn(|| goes_round(lent.as_ref())).join().unwrap());
-        assert!(came && goes_round(lent.as_ref()));
+        let works = || round_trip_works(lent.as_ref());
+        assert!(std::thread::scope(|scope| scope.spawn(works).join().unwrap()) && works());
         Tracer::default().make(files, options, stream)
     }
 }
@@ -59,13 +59,13 @@ fn device(maker: Arc<dyn SessionMaker>) -> CudaDevice {
 #[test]
 fn a_gpulet_lends_its_stream_and_memory() {
     with_driver("onnx::a_gpulet_lends_its_stream_and_memory", Shape::default(), |_| {
-        let device = device(Arc::new(Postman));
-        let gpulet = device.open(&spec(0, 0, 2), Ears::new()).unwrap();
+        let device = device(Arc::new(RoundTrip));
+        let gpulet = device.open(&spec(0, 0, 2), Failures::new()).unwrap();
         drop(gpulet.load(&crate::stage::model("m"), &LoadOptions::default()).unwrap());
     });
 }
 
-/// Makes sessions whose engine says that the device is lost, which the stream knows nothing of.
+/// Makes sessions whose engine reports that the device failed, although the stream does not.
 struct Doomed;
 
 struct DoomedSession(Box<dyn Session>);
@@ -96,18 +96,18 @@ impl Session for DoomedSession {
 }
 
 #[test]
-fn an_engine_that_says_the_device_is_lost_is_believed() {
-    with_driver("onnx::an_engine_that_says_the_device_is_lost_is_believed", Shape::default(), |_| {
+fn an_engine_that_reports_a_failed_device_is_trusted() {
+    with_driver("onnx::an_engine_that_reports_a_failed_device_is_trusted", Shape::default(), |_| {
         let device = device(Arc::new(Doomed));
-        let ears = Ears::new();
-        let gpulet = device.open(&spec(3, 0, 2), Arc::clone(&ears) as _).unwrap();
+        let failures = Failures::new();
+        let gpulet = device.open(&spec(3, 0, 2), Arc::clone(&failures) as _).unwrap();
         let mut session = gpulet.load(&crate::stage::model("m"), &LoadOptions::default()).unwrap();
-        let reason = "gpu0 is lost: CUDA failure 700: an illegal memory access was encountered".to_owned();
+        let reason = "gpu0 failed: CUDA failure 700: an illegal memory access was encountered".to_owned();
         for _ in 0..2 {
             let said = session.run(&crate::stage::batch(false)).unwrap_err();
             assert_eq!(said, RunError::Lost(reason.clone()));
         }
-        assert_eq!((device.lost(), ears.heard()), (Some(reason.clone()), vec![(3, reason)]));
+        assert_eq!((device.failure(), failures.all()), (Some(reason.clone()), vec![(3, reason)]));
     });
 }
 
@@ -130,18 +130,18 @@ fn digits() -> ModelFiles {
 }
 
 #[test]
-fn a_runtime_that_cannot_is_one_line_and_harms_nothing() {
-    with_driver("onnx::a_runtime_that_cannot_is_one_line_and_harms_nothing", Shape::default(), |_| {
+fn a_missing_runtime_is_one_line_and_affects_nothing_else() {
+    with_driver("onnx::a_missing_runtime_is_one_line_and_affects_nothing_else", Shape::default(), |_| {
         let maker = OnnxMaker::new(Arc::new(Loader::without_ort()), OnnxOptions::default());
         let device = device(Arc::new(maker));
-        let gpulet = device.open(&spec(0, 0, 2), Ears::new()).unwrap();
+        let gpulet = device.open(&spec(0, 0, 2), Failures::new()).unwrap();
         let said = gpulet.load(&digits(), &LoadOptions::default()).err().unwrap().to_string();
         let expected =
             "model `digits` version 1: engine `ort`: no ONNX Runtime library: configuration: is switched off";
         assert_eq!(said, expected);
         let state = device.memory();
-        assert_eq!((state.weights, state.arenas), (0, 0), "nothing is booked for it");
-        assert_eq!(device.lost(), None);
+        assert_eq!((state.weights, state.arenas), (0, 0), "the ledger does not count it");
+        assert_eq!(device.failure(), None);
     });
 }
 
@@ -157,7 +157,7 @@ fn a_runtime_for_cpus_says_what_is_missing() {
             Ok(_) => {}
         }
         let device = device(Arc::new(OnnxMaker::new(Arc::new(loader), OnnxOptions::default())));
-        let gpulet = device.open(&spec(0, 0, 2), Ears::new()).unwrap();
+        let gpulet = device.open(&spec(0, 0, 2), Failures::new()).unwrap();
         let said = gpulet.load(&digits(), &LoadOptions::default()).err().unwrap().to_string();
         let expected = "this ONNX Runtime has no CUDA provider: expected the one of onnxruntime-gpu";
         assert_eq!(said, format!("model `digits` version 1: engine `ort`: {expected}"));
@@ -165,7 +165,7 @@ fn a_runtime_for_cpus_says_what_is_missing() {
 }
 
 #[test]
-fn weights_beside_the_file_are_expected_on_the_device_too() {
+fn weights_in_other_files_of_the_folder_count_too() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("model.onnx"), vec![0; 100]).unwrap();
     std::fs::write(folder.path().join("weights.bin"), vec![0; 5000]).unwrap();
@@ -177,7 +177,7 @@ fn weights_beside_the_file_are_expected_on_the_device_too() {
     assert_eq!(maker.need(&files, &LoadOptions::default()).weights, 5100);
 }
 
-/// The GPU that can be cut, and a runtime for it; says what is missing.
+/// A GPU that supports green contexts, and a runtime for it. Prints what is missing.
 fn on_a_gpu() -> Option<(CudaDevice, Arc<Loader>)> {
     let found = match probe() {
         Ok(found) => found.into_iter().find(|gpu| gpu.green.is_ok()),
@@ -187,7 +187,7 @@ fn on_a_gpu() -> Option<(CudaDevice, Arc<Loader>)> {
         }
     };
     let Some(found) = found else {
-        println!("skipped: no GPU here can be cut into green contexts");
+        println!("skipped: no GPU here supports green contexts");
         return None;
     };
     let loader = Arc::new(loader());
@@ -230,7 +230,7 @@ fn a_model_answers_on_gpulets_as_on_the_cpu() {
     let Some((device, loader)) = on_a_gpu() else { return };
     let mut cpu = loader.load(&digits(), &LoadOptions::default()).unwrap();
     let gpulets: Vec<_> =
-        (0..2).map(|lane| device.open(&spec(lane, lane * 2, 2), Ears::new()).unwrap()).collect();
+        (0..2).map(|lane| device.open(&spec(lane, lane * 2, 2), Failures::new()).unwrap()).collect();
     for gpulet in &gpulets {
         let mut session = gpulet.load(&digits(), &LoadOptions::default()).unwrap();
         for rows in [1, 3, 32, 2] {
@@ -246,7 +246,7 @@ fn a_model_answers_on_gpulets_as_on_the_cpu() {
             }
         }
     }
-    assert_eq!(device.lost(), None);
+    assert_eq!(device.failure(), None);
 }
 
 #[test]
@@ -259,7 +259,7 @@ fn sessions_that_come_and_go_leave_nothing_on_the_device() {
         readings.into_iter().find(|gpu| gpu.uuid.as_deref() == Some(&found.uuid))?.memory_used_bytes
     };
     let round = || {
-        let gpulet = device.open(&spec(0, 0, 2), Ears::new()).unwrap();
+        let gpulet = device.open(&spec(0, 0, 2), Failures::new()).unwrap();
         let mut session = gpulet.load(&digits(), &LoadOptions::default()).unwrap();
         let batch = batch_of(session.as_ref(), 8);
         session.run(&batch).unwrap();

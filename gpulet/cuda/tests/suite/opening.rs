@@ -1,4 +1,4 @@
-//! What a gpulet gets.
+//! Opening gpulets: the SMs they get, and refusals.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use gpulet::{Capacity, Compute, Device, FaultDomain, Resize};
 use gpulet_cuda::{Backend, CudaDevice, CudaOptions, probe};
 use models::LoadOptions;
 
-use crate::stage::{Ears, Tracer, model, open, serve, sms_of, spec, take};
+use crate::stage::{Failures, Tracer, model, open, serve, sms_of, spec, take};
 
 #[test]
 fn three_units_of_132_sms_are_24_of_its_own() {
@@ -36,19 +36,22 @@ fn the_device_says_what_it_is() {
             info.memory_bytes <= total - base - reserve
                 && info.memory_bytes > total - base - reserve - (1 << 20)
         );
-        let promises = info.guarantees;
-        assert_eq!((promises.compute, promises.memory_capacity), (Compute::Exclusive, Capacity::Accounted));
-        assert_eq!((promises.fault_domain, promises.resize), (FaultDomain::Process, Resize::Live));
-        assert!(promises.overlap);
+        let guarantees = info.guarantees;
+        assert_eq!(
+            (guarantees.compute, guarantees.memory_capacity),
+            (Compute::Exclusive, Capacity::Accounted)
+        );
+        assert_eq!((guarantees.fault_domain, guarantees.resize), (FaultDomain::Process, Resize::Live));
+        assert!(guarantees.overlap);
     });
 }
 
 #[test]
-fn units_that_are_not_there_are_refused() {
-    with_driver("opening::units_that_are_not_there_are_refused", Shape::default(), |control| {
+fn units_beyond_the_last_are_refused() {
+    with_driver("opening::units_beyond_the_last_are_refused", Shape::default(), |control| {
         let (device, _) = take(&CudaOptions::default());
         for (first, count) in [(14, 3), (16, 1), (0, 0), (0, 17), (u32::MAX, 2), (1, u32::MAX)] {
-            let refused = device.open(&spec(7, first, count), Ears::new()).err().unwrap();
+            let refused = device.open(&spec(7, first, count), Failures::new()).err().unwrap();
             let expected = format!(
                 "gpu0: gpulet 7: {count} units from unit {first} on: expected at least 1, and no unit beyond the last, 15"
             );
@@ -65,7 +68,7 @@ fn the_device_is_split_once() {
         for lane in 0..8 {
             drop(open(&device, lane, lane, 8));
         }
-        assert_eq!(control.calls("cuDevSmResourceSplitByCount"), 2, "one question and one split");
+        assert_eq!(control.calls("cuDevSmResourceSplitByCount"), 2, "one to count groups and one split");
         let found = probe().unwrap().remove(0);
         let again = CudaDevice::take(
             &found,
@@ -76,13 +79,13 @@ fn the_device_is_split_once() {
         assert_eq!(again.err().unwrap().to_string(), "gpu0: this process uses the device already");
         drop(device);
         let (device, _) = take(&CudaOptions::default());
-        assert_eq!(device.info().units, 16, "and can be taken again once it was given back");
+        assert_eq!(device.info().units, 16, "it can be taken again after it was dropped");
     });
 }
 
 #[test]
-fn gpulets_of_two_plans_stand_on_the_same_units() {
-    with_driver("opening::gpulets_of_two_plans_stand_on_the_same_units", Shape::default(), |_| {
+fn gpulets_of_two_plans_may_be_open_on_the_same_units() {
+    with_driver("opening::gpulets_of_two_plans_may_be_open_on_the_same_units", Shape::default(), |_| {
         let (device, _) = take(&CudaOptions::default());
         let (_old, mut old) = serve(&device, 0, 0, 8);
         let (_new, mut new) = serve(&device, 1, 4, 8);
@@ -94,49 +97,49 @@ fn gpulets_of_two_plans_stand_on_the_same_units() {
 }
 
 #[test]
-fn a_driver_that_names_no_granularity_is_cut_as_its_generation_is() {
+fn without_the_drivers_granularity_units_are_those_of_the_generation() {
     let shape = Shape { granularity: false, driver: 12_050, ..Shape::default() };
-    with_driver("opening::a_driver_that_names_no_granularity_is_cut_as_its_generation_is", shape, |_| {
+    with_driver("opening::without_the_drivers_granularity_units_are_those_of_the_generation", shape, |_| {
         let (device, _) = take(&CudaOptions::default());
         assert_eq!((device.info().units, device.grid().remainder()), (16, 4));
     });
 }
 
 #[test]
-fn a_driver_that_refuses_our_events_on_green_streams_serves_as_well() {
+fn a_driver_that_refuses_primary_events_on_green_streams_works_too() {
     let shape = Shape { primary_events: false, ..Shape::default() };
     with_driver(
-        "opening::a_driver_that_refuses_our_events_on_green_streams_serves_as_well",
+        "opening::a_driver_that_refuses_primary_events_on_green_streams_works_too",
         shape,
         |control| {
             let (device, _) = take(&CudaOptions::default());
             let (_gpulet, mut session) = serve(&device, 0, 0, 2);
             assert_eq!(sms_of(&mut *session).len(), 16);
             assert!(control.calls("cuGreenCtxRecordEvent") > 0);
-            assert_eq!(control.calls("cuEventRecord"), 1, "it is asked for once a stream");
+            assert_eq!(control.calls("cuEventRecord"), 1, "it is tried once per stream");
         },
     );
 }
 
 #[test]
-fn a_gpu_too_small_to_cut_is_named() {
-    with_driver("opening::a_gpu_too_small_to_cut_is_named", Shape::cut(6, 8, 8), |_| {
+fn a_gpu_that_is_too_small_to_split_is_refused() {
+    with_driver("opening::a_gpu_that_is_too_small_to_split_is_refused", Shape::with_sms(6, 8, 8), |_| {
         let found = probe().unwrap().remove(0);
         let maker = || Arc::new(Tracer::default());
         let options = CudaOptions::default();
         let refused = CudaDevice::take(&found, Backend::CudaGreen, maker(), &options).err().unwrap();
-        assert_eq!(refused.to_string(), "gpu0: the device has 6 SMs, and a gpulet of it needs at least 8");
+        assert_eq!(refused.to_string(), "gpu0: the device has 6 SMs: expected at least 8");
         let whole = CudaDevice::take(&found, Backend::CudaStream, maker(), &options).unwrap();
         assert_eq!((whole.info().backend, whole.info().units), ("cuda-stream", 1));
-        let gpulet = whole.open(&spec(0, 0, 1), Ears::new()).unwrap();
+        let gpulet = whole.open(&spec(0, 0, 1), Failures::new()).unwrap();
         let mut session = gpulet.load(&model("m"), &LoadOptions::default()).unwrap();
         assert_eq!(sms_of(&mut *session).len(), 6);
     });
 }
 
 #[test]
-fn small_units_can_be_asked_for() {
-    with_driver("opening::small_units_can_be_asked_for", Shape::default(), |_| {
+fn units_can_be_small() {
+    with_driver("opening::units_can_be_small", Shape::default(), |_| {
         let (device, _) = take(&CudaOptions { ignore_coscheduling: true, ..CudaOptions::default() });
         assert_eq!((device.info().units, device.grid().remainder()), (66, 0));
         let (_gpulet, mut session) = serve(&device, 0, 5, 1);
@@ -145,8 +148,8 @@ fn small_units_can_be_asked_for() {
 }
 
 #[test]
-fn what_gpulets_did_can_be_read() {
-    with_driver("opening::what_gpulets_did_can_be_read", Shape::default(), |_| {
+fn gpulets_have_readings() {
+    with_driver("opening::gpulets_have_readings", Shape::default(), |_| {
         let (device, _) = take(&CudaOptions::default());
         let (_gpulet, mut session) = serve(&device, 9, 2, 4);
         for _ in 0..3 {

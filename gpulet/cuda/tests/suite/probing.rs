@@ -1,29 +1,29 @@
-//! Every absence is one line, and none is a crash.
+//! Everything that can be missing has an error of one line, and nothing crashes.
 
 use cuda_standin::{Driver, Shape, staged, with_driver};
 use gpulet_cuda::{Backend, GreenMissing, ProbeError, choose, mps_daemon, probe};
 
-fn said(result: Result<impl std::fmt::Debug, ProbeError>) -> String {
+fn error(result: Result<impl std::fmt::Debug, ProbeError>) -> String {
     result.unwrap_err().to_string()
 }
 
 #[test]
-fn a_machine_without_a_driver_is_told_so() {
-    staged("probing::a_machine_without_a_driver_is_told_so", &Driver::Broken, || {
+fn a_missing_driver_is_named() {
+    staged("probing::a_missing_driver_is_named", &Driver::Broken, || {
         let expected = "no NVIDIA driver: libcuda.so.1 was not found (is the driver installed, and visible in this \
                         container?)";
-        assert_eq!(said(probe()), expected);
-        assert_eq!(said(probe()), expected, "asked again");
+        assert_eq!(error(probe()), expected);
+        assert_eq!(error(probe()), expected, "the second call too");
     });
 }
 
 #[test]
-fn a_library_that_lacks_a_call_is_told_so() {
+fn a_library_that_lacks_calls_is_refused() {
     let lacking = ["cuMemAlloc_v2", "cuDeviceGetUuid_v2"].map(str::to_owned).to_vec();
     let driver = Driver::Without(Shape::default(), lacking);
-    staged("probing::a_library_that_lacks_a_call_is_told_so", &driver, || {
+    staged("probing::a_library_that_lacks_calls_is_refused", &driver, || {
         assert_eq!(
-            said(probe()),
+            error(probe()),
             "the NVIDIA driver library lacks cuDeviceGetUuid_v2, cuMemAlloc_v2: it is too old or not the driver's"
         );
     });
@@ -46,9 +46,9 @@ fn an_old_driver_still_has_streams() {
 }
 
 #[test]
-fn a_driver_that_lacks_what_its_version_has_is_found_out() {
+fn a_driver_that_lacks_calls_of_its_version_is_detected() {
     let driver = Driver::Without(Shape::default(), vec!["cuGreenCtxStreamCreate".to_owned()]);
-    staged("probing::a_driver_that_lacks_what_its_version_has_is_found_out", &driver, || {
+    staged("probing::a_driver_that_lacks_calls_of_its_version_is_detected", &driver, || {
         let missing = probe().unwrap().remove(0).green.unwrap_err();
         let calls = vec!["cuGreenCtxStreamCreate"];
         assert_eq!(missing, GreenMissing::Calls { version: 13_000, calls });
@@ -57,9 +57,9 @@ fn a_driver_that_lacks_what_its_version_has_is_found_out() {
 }
 
 #[test]
-fn a_driver_without_a_gpu_is_told_so() {
+fn a_machine_without_a_gpu_is_refused() {
     let shape = Shape { devices: 0, ..Shape::default() };
-    with_driver("probing::a_driver_without_a_gpu_is_told_so", shape, |_| {
+    with_driver("probing::a_machine_without_a_gpu_is_refused", shape, |_| {
         assert_eq!(probe().unwrap_err(), ProbeError::NoDevice);
     });
 }
@@ -69,11 +69,11 @@ fn a_driver_that_does_not_start_says_why() {
     with_driver("probing::a_driver_that_does_not_start_says_why", Shape::default(), |control| {
         control.fail("cuInit", 1, 803);
         let expected = "the NVIDIA driver does not start: cuInit: CUDA_ERROR_SYSTEM_DRIVER_MISMATCH (803)";
-        assert_eq!(said(probe()), expected);
+        assert_eq!(error(probe()), expected);
         control.fail("cuInit", 1, 123_456);
-        let expected = "the NVIDIA driver does not start: cuInit: a code without a name (123456)";
-        assert_eq!(said(probe()), expected);
-        assert_eq!(probe().unwrap().len(), 1, "and it can be asked again");
+        let expected = "the NVIDIA driver does not start: cuInit: unnamed error (123456)";
+        assert_eq!(error(probe()), expected);
+        assert_eq!(probe().unwrap().len(), 1, "the next call succeeds");
     });
 }
 
@@ -82,15 +82,15 @@ fn a_gpu_that_cannot_be_described_is_named() {
     let shape = Shape { devices: 2, ..Shape::default() };
     with_driver("probing::a_gpu_that_cannot_be_described_is_named", shape, |control| {
         control.fail("cuDeviceTotalMem_v2", 2, 999);
-        assert_eq!(said(probe()), "gpu1: cuDeviceTotalMem_v2: CUDA_ERROR_UNKNOWN (999)");
+        assert_eq!(error(probe()), "gpu1: cuDeviceTotalMem_v2: CUDA_ERROR_UNKNOWN (999)");
         control.heal();
     });
 }
 
 #[test]
-fn every_gpu_is_described_and_none_is_touched() {
+fn every_gpu_is_described_without_creating_a_context() {
     let shape = Shape { devices: 2, name: "NVIDIA H100 80GB HBM3".to_owned(), ..Shape::default() };
-    with_driver("probing::every_gpu_is_described_and_none_is_touched", shape, |control| {
+    with_driver("probing::every_gpu_is_described_without_creating_a_context", shape, |control| {
         let found = probe().unwrap();
         assert_eq!(found.len(), 2);
         let second = &found[1];

@@ -1,4 +1,4 @@
-//! What cannot be had is refused in one line that says what, and gpulets that run go on as if nobody had asked.
+//! Every refusal is one line with the reason, and does not affect running gpulets.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,39 +9,39 @@ use gpulet_cuda::{CudaDevice, CudaOptions, MemoryState, Need};
 use models::LoadOptions;
 use models::engine::{RunError, Session};
 
-use crate::stage::{Ears, Tracer, batch, model, sms_of, spec, take};
+use crate::stage::{Failures, Tracer, batch, model, sms_of, spec, take};
 
-/// A gpulet that serves while others are refused.
+/// A gpulet that serves while other requests are refused.
 struct Running {
     device: CudaDevice,
     tracer: Arc<Tracer>,
-    ears: Arc<Ears>,
+    failures: Arc<Failures>,
     _gpulet: Arc<dyn Partition>,
     session: Box<dyn Session>,
-    books: MemoryState,
+    ledger: MemoryState,
 }
 
 impl Running {
     fn start() -> Self {
         let (device, tracer) = take(&CudaOptions::default());
-        let ears = Ears::new();
-        let gpulet = device.open(&spec(0, 0, 4), Arc::clone(&ears) as _).unwrap();
+        let failures = Failures::new();
+        let gpulet = device.open(&spec(0, 0, 4), Arc::clone(&failures) as _).unwrap();
         let session = gpulet.load(&model("m"), &LoadOptions::default()).unwrap();
-        let books = device.memory();
-        Self { device, tracer, ears, _gpulet: gpulet, session, books }
+        let ledger = device.memory();
+        Self { device, tracer, failures, _gpulet: gpulet, session, ledger }
     }
 
-    /// It runs on the same SMs, nobody told it anything, nothing is booked and nothing was left.
+    /// It runs on the same SMs, was told of no failure, and the ledger and the contexts are unchanged.
     fn is_untouched(&mut self, control: &Control, after: &str) {
         assert_eq!(sms_of(self.session.as_mut()), (0..32).collect::<Vec<_>>(), "{after}");
-        assert_eq!((self.ears.heard(), self.device.lost()), (Vec::new(), None), "{after}");
-        assert_eq!(self.device.memory(), self.books, "{after}");
-        let resting = u64::try_from(self.device.resting().len()).unwrap();
-        assert_eq!(control.alive(Kind::Green) - resting, 1, "{after}");
+        assert_eq!((self.failures.all(), self.device.failure()), (Vec::new(), None), "{after}");
+        assert_eq!(self.device.memory(), self.ledger, "{after}");
+        let idle = u64::try_from(self.device.idle_contexts().len()).unwrap();
+        assert_eq!(control.alive(Kind::Green) - idle, 1, "{after}");
     }
 
     fn open(&self, units: u32) -> Result<Arc<dyn Partition>, String> {
-        self.device.open(&spec(1, 8, units), Ears::new()).map_err(|error| error.to_string())
+        self.device.open(&spec(1, 8, units), Failures::new()).map_err(|error| error.to_string())
     }
 
     fn load(&self) -> String {
@@ -58,22 +58,19 @@ fn a_model_too_large_for_the_device() {
         let mut running = Running::start();
         *running.tracer.needs.lock().unwrap() = Some(Need { weights: 100 << 30, arena: 1 << 30 });
         let refused = running.load();
-        assert!(
-            refused.starts_with("gpu0: model `other`: needs 103424 MiB on the device, and "),
-            "{refused}"
-        );
+        assert!(refused.starts_with("gpu0: model `other`: needs 103424 MiB, and "), "{refused}");
         running.is_untouched(control, &refused);
     });
 }
 
 #[test]
-fn an_operator_that_falls_to_the_cpu() {
-    with_driver("refusals::an_operator_that_falls_to_the_cpu", Shape::default(), |control| {
+fn an_operator_that_runs_on_the_cpu() {
+    with_driver("refusals::an_operator_that_runs_on_the_cpu", Shape::default(), |control| {
         let mut running = Running::start();
-        let said = "node `c` (Conv) would run on CPUExecutionProvider: expected every heavy operator on CUDAExecutionProvider";
-        *running.tracer.breaks.lock().unwrap() = Some(said.to_owned());
-        assert_eq!(running.load(), format!("model `other`: {said}"));
-        running.is_untouched(control, said);
+        let error = "node `c` (Conv) would run on CPUExecutionProvider: expected every heavy operator on CUDAExecutionProvider";
+        *running.tracer.breaks.lock().unwrap() = Some(error.to_owned());
+        assert_eq!(running.load(), format!("model `other`: {error}"));
+        running.is_untouched(control, error);
     });
 }
 
@@ -105,31 +102,31 @@ fn memory_that_runs_out_while_a_gpulet_is_prepared() {
             );
             running.is_untouched(control, call);
         }
-        let said = "CUDA failure 2: out of memory";
-        *running.tracer.breaks.lock().unwrap() = Some(said.to_owned());
+        let error = "CUDA failure 2: out of memory";
+        *running.tracer.breaks.lock().unwrap() = Some(error.to_owned());
         running.tracer.takes.store(1 << 30, Ordering::Relaxed);
-        assert_eq!(running.load(), format!("model `other`: {said}"));
-        running.is_untouched(control, said);
+        assert_eq!(running.load(), format!("model `other`: {error}"));
+        running.is_untouched(control, error);
     });
 }
 
 #[test]
-fn a_driver_that_vanishes_is_told_once_and_nothing_hangs() {
-    let test = "refusals::a_driver_that_vanishes_is_told_once_and_nothing_hangs";
+fn a_driver_that_shuts_down_is_reported_once_and_nothing_hangs() {
+    let test = "refusals::a_driver_that_shuts_down_is_reported_once_and_nothing_hangs";
     staged(test, &Driver::Standin(Shape::default()), || {
-        // What was made cannot be given back to a driver that is gone: it is not looked for here.
+        // Objects of a driver that shut down cannot be destroyed, so this does not check for objects left behind.
         let control = Control::open().unwrap();
         let mut running = Running::start();
-        // As when its module is unloaded, or the process's driver was shut down.
+        // As when its module is unloaded.
         control.fail("cuStreamQuery", 1, 4);
         let lost = running.session.run(&batch(true)).unwrap_err();
         let reason =
-            "gpu0 is lost: cuStreamQuery: CUDA_ERROR_DEINITIALIZED (4) while a batch ran: planted".to_owned();
+            "gpu0 failed: cuStreamQuery: CUDA_ERROR_DEINITIALIZED (4) while a batch ran: planted".to_owned();
         assert_eq!(lost, RunError::Lost(reason.clone()));
-        assert_eq!(running.ears.heard(), [(0, reason.clone())]);
+        assert_eq!(running.failures.all(), [(0, reason.clone())]);
         control.heal();
         assert_eq!(running.open(4).err(), Some(format!("gpu0: gpulet 1: {reason}")));
         assert_eq!(running.session.run(&batch(false)), Err(RunError::Lost(reason.clone())));
-        assert_eq!(running.ears.heard().len(), 1, "told once");
+        assert_eq!(running.failures.all().len(), 1, "told once");
     });
 }

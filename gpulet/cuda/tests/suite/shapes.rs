@@ -1,4 +1,4 @@
-//! GPUs of other sizes, each cut, opened at every size, and given back whole.
+//! GPUs of other sizes: each is split, opened at every size, and freed completely.
 
 use cuda_standin::{Shape, with_driver};
 use gpulet::Device;
@@ -6,9 +6,9 @@ use gpulet_cuda::CudaOptions;
 
 use crate::stage::{serve, sms_of, take};
 
-/// Opens a gpulet of every size, beside another on all other units: no SM is in both, and all are in one of them or in
-/// the remainder.
-fn cut(test: &str, shape: Shape, units: u32, unit_sms: u32, remainder: u32) {
+/// Opens a gpulet of every size and another one on all other units. No SM is in both, and every SM is in one of them or
+/// in the remainder.
+fn split(test: &str, shape: Shape, units: u32, unit_sms: u32, remainder: u32) {
     let total = shape.sms;
     with_driver(test, shape, |_| {
         let (device, _) = take(&CudaOptions { idle_contexts: 0, ..CudaOptions::default() });
@@ -33,42 +33,42 @@ fn cut(test: &str, shape: Shape, units: u32, unit_sms: u32, remainder: u32) {
 
 #[test]
 fn of_132_sms_in_eights() {
-    cut("shapes::of_132_sms_in_eights", Shape::cut(132, 8, 8), 16, 8, 4);
+    split("shapes::of_132_sms_in_eights", Shape::with_sms(132, 8, 8), 16, 8, 4);
 }
 
 #[test]
 fn of_108_sms_in_fours() {
-    let shape = Shape { capability: 80, ..Shape::cut(108, 4, 2) };
-    cut("shapes::of_108_sms_in_fours", shape, 27, 4, 0);
+    let shape = Shape { capability: 80, ..Shape::with_sms(108, 4, 2) };
+    split("shapes::of_108_sms_in_fours", shape, 27, 4, 0);
 }
 
 #[test]
 fn of_142_sms_in_fours() {
-    cut("shapes::of_142_sms_in_fours", Shape { capability: 89, ..Shape::cut(142, 4, 2) }, 35, 4, 2);
+    split("shapes::of_142_sms_in_fours", Shape { capability: 89, ..Shape::with_sms(142, 4, 2) }, 35, 4, 2);
 }
 
 #[test]
 fn of_40_sms_in_twos() {
-    cut("shapes::of_40_sms_in_twos", Shape { capability: 75, ..Shape::cut(40, 2, 2) }, 20, 2, 0);
+    split("shapes::of_40_sms_in_twos", Shape { capability: 75, ..Shape::with_sms(40, 2, 2) }, 20, 2, 0);
 }
 
 #[test]
 fn of_an_odd_number_of_sms() {
-    cut("shapes::of_an_odd_number_of_sms", Shape::cut(37, 4, 2), 9, 4, 1);
+    split("shapes::of_an_odd_number_of_sms", Shape::with_sms(37, 4, 2), 9, 4, 1);
 }
 
 #[test]
-fn of_a_least_size_that_is_no_multiple() {
-    cut("shapes::of_a_least_size_that_is_no_multiple", Shape::cut(50, 5, 4), 6, 8, 2);
+fn of_a_least_size_that_is_not_a_multiple() {
+    split("shapes::of_a_least_size_that_is_not_a_multiple", Shape::with_sms(50, 5, 4), 6, 8, 2);
 }
 
 #[test]
 fn of_a_single_unit() {
-    cut("shapes::of_a_single_unit", Shape::cut(14, 8, 8), 1, 8, 6);
+    split("shapes::of_a_single_unit", Shape::with_sms(14, 8, 8), 1, 8, 6);
 }
 
 #[test]
-fn of_clusters_that_lie_badly() {
-    let shape = Shape { groups_max: 14, ..Shape::cut(132, 8, 8) };
-    cut("shapes::of_clusters_that_lie_badly", shape, 14, 8, 20);
+fn of_fragmented_clusters() {
+    let shape = Shape { groups_max: 14, ..Shape::with_sms(132, 8, 8) };
+    split("shapes::of_fragmented_clusters", shape, 14, 8, 20);
 }

@@ -1,5 +1,5 @@
-//! Gpulets as processes with a share of the SMs under MPS: the process has the share, and a gpulet of another size is
-//! refused there.
+//! Gpulets as processes with a share of the SMs under MPS. The share belongs to the process, which refuses gpulets of
+//! other sizes.
 
 use std::sync::Arc;
 
@@ -9,9 +9,9 @@ use gpulet_cuda::{Backend, CudaDevice, CudaOptions, Grid, probe};
 use models::LoadOptions;
 use proptest::prelude::*;
 
-use crate::stage::{Ears, Tracer, model, sms_of, spec};
+use crate::stage::{Failures, Tracer, model, sms_of, spec};
 
-/// The first GPU in a process that was given so many percent of it.
+/// The first GPU, in a process with this percentage of it.
 fn with_share(mps_share: Option<u32>) -> CudaDevice {
     let found = probe().unwrap().remove(0);
     let options = CudaOptions { mps_share, ..CudaOptions::default() };
@@ -25,22 +25,22 @@ fn units_are_percent_and_sizes_are_steps_of_five() {
         let info = device.info();
         assert_eq!((info.backend, info.units), ("cuda-mps", 100));
         assert_eq!((info.sizes.first(), info.sizes.last(), info.sizes.len()), (Some(&5), Some(&100), 20));
-        let promised = info.guarantees;
-        assert_eq!((promised.compute, promised.resize), (Compute::UpperBound, Resize::NewProcess));
-        assert_eq!(promised.fault_domain, FaultDomain::Device, "one client's fault ends all of them");
+        let guarantees = info.guarantees;
+        assert_eq!((guarantees.compute, guarantees.resize), (Compute::UpperBound, Resize::NewProcess));
+        assert_eq!(guarantees.fault_domain, FaultDomain::Device, "a fault of one client ends all of them");
     });
 }
 
 #[test]
-fn a_gpulet_has_the_share_that_its_process_was_given_or_is_refused() {
-    let test = "shares::a_gpulet_has_the_share_that_its_process_was_given_or_is_refused";
-    // Unlike the driver, the stand-in heeds no share: it says which SMs there are, not which are used.
+fn a_gpulet_of_another_size_than_the_process_share_is_refused() {
+    let test = "shares::a_gpulet_of_another_size_than_the_process_share_is_refused";
+    // Unlike the driver, the stand-in ignores the share: it reports all SMs.
     with_driver(test, Shape::default(), |_| {
         for (given, asked, refusal) in
             [(Some(40), 40, None), (Some(40), 60, Some("a share of 40 %")), (None, 60, Some("no share"))]
         {
             let device = with_share(given);
-            let opened = device.open(&spec(3, 20, asked), Ears::new());
+            let opened = device.open(&spec(3, 20, asked), Failures::new());
             let Some(has) = refusal else {
                 let session = opened.unwrap().load(&model("m"), &LoadOptions::default());
                 drop(session.unwrap());
@@ -61,7 +61,7 @@ fn a_gpulet_has_the_share_that_its_process_was_given_or_is_refused() {
 fn a_gpulet_of_the_whole_gpu_runs() {
     with_driver("shares::a_gpulet_of_the_whole_gpu_runs", Shape::default(), |_| {
         let device = with_share(Some(100));
-        let gpulet = device.open(&spec(0, 0, 100), Ears::new()).unwrap();
+        let gpulet = device.open(&spec(0, 0, 100), Failures::new()).unwrap();
         let mut session = gpulet.load(&model("m"), &LoadOptions::default()).unwrap();
         assert_eq!(sms_of(session.as_mut()).len(), 132);
     });
@@ -69,11 +69,11 @@ fn a_gpulet_of_the_whole_gpu_runs() {
 
 proptest! {
     #[test]
-    fn shares_beside_each_other_are_all_sms_and_no_more(sms in 1_u32..300, cuts in prop::collection::vec(1_u32..100, 0..8)) {
+    fn consecutive_shares_have_all_sms_once(sms in 1_u32..300, inner in prop::collection::vec(1_u32..100, 0..8)) {
         let grid = Grid::in_percent(sms);
         prop_assert_eq!((grid.units(), grid.sms(grid.whole())), (100, sms));
         let mut borders = vec![0, 100];
-        borders.extend(cuts);
+        borders.extend(inner);
         borders.sort_unstable();
         borders.dedup();
         let shares: Vec<_> = borders.windows(2).map(|pair| grid.range(pair[0], pair[1] - pair[0]).unwrap()).collect();

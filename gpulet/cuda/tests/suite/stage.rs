@@ -1,4 +1,4 @@
-//! What tests share: devices on the stand-in, an engine that says where it ran, ears for lost gpulets.
+//! Shared by the tests: devices on the stand-in, an engine that reports where it ran, and a watch.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -10,36 +10,36 @@ use models::engine::{Batch, RunError, Session};
 use models::{Dim, Format, LoadOptions, ModelFiles, ModelName, Signature, TensorSpec, Version};
 use oip::{Datatype, Shape, Tensor};
 
-/// Hears of lost gpulets.
+/// A watch that records failed gpulets.
 #[derive(Default)]
-pub struct Ears(Mutex<Vec<(u32, String)>>);
+pub struct Failures(Mutex<Vec<(u32, String)>>);
 
-impl Ears {
+impl Failures {
     pub fn new() -> Arc<Self> {
         Arc::new(Self::default())
     }
 
-    pub fn heard(&self) -> Vec<(u32, String)> {
+    pub fn all(&self) -> Vec<(u32, String)> {
         self.0.lock().unwrap().clone()
     }
 }
 
-impl PartitionWatch for Ears {
+impl PartitionWatch for Failures {
     fn failed(&self, lane: u32, reason: &str) {
         self.0.lock().unwrap().push((lane, reason.to_owned()));
     }
 }
 
-/// Makes sessions that answer with the numbers of the SMs that their stream may use.
+/// Makes sessions that return the numbers of the SMs that their stream may use.
 #[derive(Default)]
 pub struct Tracer {
-    /// Bytes that the next sessions take on the device as they are made.
+    /// Device memory that the next sessions take, in bytes.
     pub takes: AtomicU64,
-    /// What a run or a load fails with.
+    /// Error of the next loads; none if they succeed.
     pub breaks: Mutex<Option<String>>,
-    /// What sessions are expected to take; `None`: the length of the file.
+    /// Expected memory of sessions; none: the length of the file.
     pub needs: Mutex<Option<Need>>,
-    /// Stream of the last session.
+    /// Address of the last session's stream.
     pub last_stream: AtomicUsize,
 }
 
@@ -50,8 +50,8 @@ impl SessionMaker for Tracer {
         _options: &LoadOptions,
         stream: StreamRef,
     ) -> Result<Box<dyn Session>, DeviceError> {
-        if let Some(said) = self.breaks.lock().unwrap().clone() {
-            return Err(DeviceError(format!("model `{}`: {said}", files.name)));
+        if let Some(error) = self.breaks.lock().unwrap().clone() {
+            return Err(DeviceError(format!("model `{}`: {error}", files.name)));
         }
         self.last_stream.store(stream.address(), Ordering::Relaxed);
         let takes = self.takes.load(Ordering::Relaxed);
@@ -116,7 +116,7 @@ impl Drop for Traced {
     }
 }
 
-/// A batch that runs, or one that fails.
+/// A batch that succeeds or fails.
 pub fn batch(fails: bool) -> Batch {
     let data = vec![u8::from(fails)].into();
     let tensor = Tensor {
@@ -128,7 +128,7 @@ pub fn batch(fails: bool) -> Batch {
     Batch { inputs: vec![Some(tensor)], rows: 1 }
 }
 
-/// SMs that a batch on this session runs on.
+/// SMs on which a batch of this session runs.
 pub fn sms_of(session: &mut dyn Session) -> Vec<u32> {
     let outputs = session.run(&batch(false)).unwrap();
     outputs[0].data.chunks_exact(4).map(|sm| u32::from_le_bytes(sm.try_into().unwrap())).collect()
@@ -139,7 +139,7 @@ pub fn model(name: &str) -> ModelFiles {
     ModelFiles::from_bytes(name.clone(), Version(1), Format::Synthetic, name.as_str().as_bytes().to_vec())
 }
 
-/// The first GPU of the stand-in, cut into green contexts.
+/// The first GPU of the stand-in, with green contexts.
 pub fn take(options: &CudaOptions) -> (CudaDevice, Arc<Tracer>) {
     let tracer = Arc::new(Tracer::default());
     let found = probe().unwrap().remove(0);
@@ -151,12 +151,12 @@ pub fn spec(lane: u32, first_unit: u32, units: u32) -> PartitionSpec {
     PartitionSpec { lane, first_unit, units }
 }
 
-/// Opens a gpulet that nobody watches.
+/// Opens a gpulet without looking at its watch.
 pub fn open(device: &CudaDevice, lane: u32, first_unit: u32, units: u32) -> Arc<dyn Partition> {
-    device.open(&spec(lane, first_unit, units), Ears::new()).unwrap()
+    device.open(&spec(lane, first_unit, units), Failures::new()).unwrap()
 }
 
-/// Opens a gpulet and loads a session for it; both.
+/// Opens a gpulet and loads a session for it.
 pub fn serve(
     device: &CudaDevice,
     lane: u32,
@@ -169,7 +169,7 @@ pub fn serve(
 }
 
 impl Tracer {
-    /// Address of a gpulet's stream, as the last session that was made there had it.
+    /// Address of a gpulet's stream, from a session that is loaded for this.
     pub fn stream_of(&self, gpulet: &dyn Partition) -> usize {
         drop(gpulet.load(&model("where"), &LoadOptions::default()).unwrap());
         self.last_stream.load(Ordering::Relaxed)

@@ -1,4 +1,4 @@
-//! An engine for tests: sessions that give their input back, after a time and with memory as a test wants it.
+//! An engine for tests: sessions that return their input, with configurable time and memory.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,16 +11,16 @@ use models::engine::{Batch, RunError, Session};
 use models::{Dim, LoadOptions, ModelFiles, Signature, TensorSpec};
 use oip::{Datatype, Tensor};
 
-/// Makes sessions that give back what they are given.
+/// Makes sessions that return their input.
 #[derive(Default)]
 pub struct Echo {
-    /// Time of a batch on one unit, and of each row; a batch sleeps, so that other lanes have the processor.
+    /// Time of a batch on one unit, and of each row. A batch sleeps, so that other lanes get the cores.
     pub takes: (Duration, Duration),
-    /// Bytes that the first session of all takes, and every further one.
+    /// Device memory of the first session, and of every later one.
     pub memory: (u64, u64),
-    /// Whether there was one.
+    /// Whether a session was made.
     pub made: AtomicBool,
-    /// Added to every number of an answer.
+    /// Added to every number of the output.
     pub wrong_by: f32,
 }
 
@@ -51,13 +51,13 @@ impl SessionMaker for Echo {
     }
 }
 
-/// The engine as the questions take it.
+/// The engine in the form that checks take.
 pub fn engine(echo: Echo) -> gpucheck::Engine {
     let echo: Arc<dyn SessionMaker> = Arc::new(echo);
     Ok(Arc::new(move |_| Arc::clone(&echo)))
 }
 
-/// An engine whose sessions run on gpulets of the whole device alone, or where cuDNN is not used.
+/// An engine that refuses green contexts, cuDNN, or both.
 pub fn engine_that_refuses(green: bool, cudnn: bool) -> gpucheck::Engine {
     Ok(Arc::new(move |use_of_cudnn| {
         let refused = cudnn && use_of_cudnn != Cudnn::Never;
@@ -78,7 +78,7 @@ impl SessionMaker for Refusing {
         options: &LoadOptions,
         stream: StreamRef,
     ) -> Result<Box<dyn Session>, DeviceError> {
-        // A stream on all SMs is no green context's here.
+        // Here, a stream on all SMs does not belong to a green context.
         if (self.green || self.cudnn) && stream.sms() < 132 {
             let why = "CUDNN failure 3007: CUDNN_STATUS_BAD_PARAM_STREAM_MISMATCH";
             return Err(DeviceError(format!("model `{}`: {why}", files.name)));

@@ -1,9 +1,9 @@
-//! The questions beside a driver in plain memory, and the program as a person starts it.
+//! The checks with a fake driver, and the program as a user starts it.
 
 #![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 mod engine;
-mod models_asked;
+mod kernel_checks;
+mod model_checks;
 mod program;
-mod questions;
 mod stage;

@@ -1,36 +1,40 @@
-//! What tests share: a question asked in this process, and the program in one of its own.
+//! Shared by the tests: a check in this process, and the program in its own.
 
 use std::path::Path;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-use gpucheck::answer::{Answers, Fact};
 use gpucheck::bench::{Bench, Stop};
-use gpucheck::question::Question;
+use gpucheck::check::Check;
+use gpucheck::checks;
+use gpucheck::report::{Fact, Report};
 use gpulet_cuda::probe;
 
-/// Asks a question of the first GPU; what it said.
-pub fn asked(question: Question, engine: gpucheck::Engine, folder: &Path, time: Duration) -> Vec<Fact> {
+/// Runs a check on the first GPU and returns its facts.
+pub fn checked(check: Check, engine: gpucheck::Engine, folder: &Path, time: Duration) -> Vec<Fact> {
     let mut lines: Vec<u8> = Vec::new();
-    let result: Result<(), Stop> = question.ask(&mut Bench {
-        found: probe().unwrap().remove(0),
-        answers: Answers::new(&mut lines),
-        until: Instant::now() + time,
-        engine,
-        models: folder.join("models"),
-        profiles: folder.join("profiles.jsonl"),
-        onnxruntime: None,
-    });
+    let result: Result<(), Stop> = checks::run(
+        check,
+        &mut Bench {
+            found: probe().unwrap().remove(0),
+            report: Report::new(&mut lines),
+            until: Instant::now() + time,
+            engine,
+            models: folder.join("models"),
+            profiles: folder.join("profiles.jsonl"),
+            onnxruntime: None,
+        },
+    );
     result.unwrap();
     facts(&lines)
 }
 
-/// Without models.
-pub fn kernels_asked(question: Question, time: Duration) -> Vec<Fact> {
-    asked(question, Err("no engine in this test".to_owned()), Path::new("/nonexistent"), time)
+/// Runs a check without models.
+pub fn checked_without_models(check: Check, time: Duration) -> Vec<Fact> {
+    checked(check, Err("no engine in this test".to_owned()), Path::new("/nonexistent"), time)
 }
 
-/// The lines as facts; every one of them must be one.
+/// The lines as facts; fails on any other line.
 pub fn facts(lines: &[u8]) -> Vec<Fact> {
     let text = std::str::from_utf8(lines).unwrap();
     text.lines()
@@ -42,7 +46,7 @@ pub fn fact<'a>(facts: &'a [Fact], name: &str) -> &'a Fact {
     facts.iter().find(|fact| fact.fact == name).unwrap_or_else(|| panic!("no `{name}` in {facts:#?}"))
 }
 
-/// Everything that is said to be wrong.
+/// Facts that are not as required.
 pub fn wrong(facts: &[Fact]) -> Vec<&Fact> {
     facts.iter().filter(|fact| fact.ok == Some(false)).collect()
 }
@@ -54,6 +58,6 @@ pub fn program(folder: &Path, words: &[&str]) -> Output {
     command.output().unwrap()
 }
 
-pub fn said(output: &Output) -> String {
+pub fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }

@@ -28,7 +28,7 @@ impl Driver {
         Ok(count)
     }
 
-    /// `cuDeviceGet`: the handle for an ordinal. Handles of devices are numbers that are always looked at.
+    /// `cuDeviceGet`: the handle of an ordinal. Handles of devices are numbers, which the driver checks.
     pub(crate) fn device(&self, ordinal: i32) -> Answer<CUdevice> {
         let mut device = 0;
         // SAFETY: writes one number there.
@@ -39,14 +39,14 @@ impl Driver {
     /// `cuDeviceGetName`.
     pub(crate) fn device_name(&self, device: CUdevice) -> Answer<String> {
         let mut name = [0_u8; 256];
-        let room = c_int::try_from(name.len()).unwrap_or(0);
-        // SAFETY: writes no more than the room that it is told.
-        unsafe { call!(self, self.base, cuDeviceGetName(name.as_mut_ptr().cast(), room, device)) }?;
+        let length = c_int::try_from(name.len()).unwrap_or(0);
+        // SAFETY: writes at most `length` bytes.
+        unsafe { call!(self, self.base, cuDeviceGetName(name.as_mut_ptr().cast(), length, device)) }?;
         let text = CStr::from_bytes_until_nul(&name).unwrap_or_default();
         Ok(text.to_string_lossy().into_owned())
     }
 
-    /// `cuDeviceGetUuid`: of the MIG instance where the device is one.
+    /// `cuDeviceGetUuid`: of the MIG instance if the device is one.
     pub(crate) fn device_uuid(&self, device: CUdevice) -> Answer<[u8; 16]> {
         let mut uuid = sys::CUuuid { bytes: [0; 16] };
         // SAFETY: writes sixteen bytes there.
@@ -61,7 +61,7 @@ impl Driver {
         Ok(u32::try_from(value).unwrap_or(0))
     }
 
-    /// `cuDeviceGetAttribute`: how many SMs the device has.
+    /// `cuDeviceGetAttribute`: number of SMs.
     pub(crate) fn sm_count(&self, device: CUdevice) -> Answer<u32> {
         self.attribute(sys::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device)
     }
@@ -80,7 +80,7 @@ impl Driver {
         Ok(u64::try_from(bytes).unwrap_or(u64::MAX))
     }
 
-    /// `cuDevicePrimaryCtxRetain`: to be released as often.
+    /// `cuDevicePrimaryCtxRetain`: needs as many releases.
     pub(in crate::driver) fn retain_primary(&self, device: CUdevice) -> Answer<CUcontext> {
         let mut context = std::ptr::null_mut();
         // SAFETY: writes one pointer there.
@@ -91,9 +91,9 @@ impl Driver {
     /// `cuDevicePrimaryCtxRelease`.
     ///
     /// # Safety
-    /// It was retained, and if this is the last time, nothing of it is used afterwards.
+    /// The context was retained, and nothing of it is used after the last release.
     pub(in crate::driver) unsafe fn release_primary(&self, device: CUdevice) -> Answer<()> {
-        // SAFETY: as the caller vouches.
+        // SAFETY: as the caller ensures.
         unsafe { call!(self, self.base, cuDevicePrimaryCtxRelease_v2(device)) }
     }
 
@@ -102,7 +102,7 @@ impl Driver {
     /// # Safety
     /// The context is retained.
     pub(in crate::driver) unsafe fn set_current(&self, context: CUcontext) -> Answer<()> {
-        // SAFETY: as the caller vouches.
+        // SAFETY: as the caller ensures.
         unsafe { call!(self, self.base, cuCtxSetCurrent(context)) }
     }
 

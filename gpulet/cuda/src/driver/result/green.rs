@@ -16,19 +16,19 @@ impl Driver {
         Ok(resource)
     }
 
-    /// `cuDevSmResourceSplitByCount` as a question: how many groups of at least `least` SMs there would be.
+    /// `cuDevSmResourceSplitByCount` without a target: the number of groups of at least `least` SMs.
     pub(in crate::driver) fn count_groups(&self, whole: &Resource, flags: c_uint, least: u32) -> Answer<u32> {
         let green = self.green()?;
         let mut groups: c_uint = 0;
         let (none, whole) = (std::ptr::null_mut(), whole.as_ptr());
-        // SAFETY: without a place for groups it writes their number and nothing else.
+        // SAFETY: without a target for groups it writes their number and nothing else.
         unsafe {
             call!(self, green, cuDevSmResourceSplitByCount(none, &raw mut groups, whole, none, flags, least))
         }?;
         Ok(groups)
     }
 
-    /// `cuDevSmResourceSplitByCount`: at most `groups` groups, and what is left.
+    /// `cuDevSmResourceSplitByCount`: at most `groups` groups, and the remainder.
     pub(in crate::driver) fn split(
         &self,
         whole: &Resource,
@@ -37,11 +37,11 @@ impl Driver {
         least: u32,
     ) -> Answer<(Vec<Resource>, Resource)> {
         let green = self.green()?;
-        let room = usize::try_from(groups).unwrap_or(0);
-        let mut parts = vec![Resource::NONE; room];
+        let count = usize::try_from(groups).unwrap_or(0);
+        let mut parts = vec![Resource::NONE; count];
         let mut remainder = Resource::NONE;
         let mut made: c_uint = groups;
-        // SAFETY: there is room for as many groups as `made` says; `Resource` is the driver's type and nothing more.
+        // SAFETY: `parts` has space for `made` groups; `Resource` has the layout of the driver's type.
         unsafe {
             let place = parts.as_mut_ptr().cast();
             let rest = remainder.as_mut_ptr();
@@ -52,12 +52,12 @@ impl Driver {
         Ok((parts, remainder))
     }
 
-    /// `cuDevResourceGenerateDesc`. Descriptors are never given back: the driver has no call for it.
+    /// `cuDevResourceGenerateDesc`. Descriptors are never freed: the driver has no call for it.
     pub(in crate::driver) fn describe(&self, mut parts: Vec<Resource>) -> Answer<CUdevResourceDesc> {
         let green = self.green()?;
         let count = c_uint::try_from(parts.len()).unwrap_or(0);
         let mut descriptor = std::ptr::null_mut();
-        // SAFETY: so many resources lie there, and it writes one pointer.
+        // SAFETY: `count` resources are there, and it writes one pointer.
         unsafe {
             let parts = parts.as_mut_ptr().cast();
             call!(self, green, cuDevResourceGenerateDesc(&raw mut descriptor, parts, count))
@@ -68,7 +68,7 @@ impl Driver {
     /// `cuGreenCtxCreate`, with the flag that is mandatory up to 13.0.
     ///
     /// # Safety
-    /// The descriptor is the driver's, and the device's primary context is retained until the green one is destroyed.
+    /// The descriptor came from the driver, and the device's primary context is retained until this one is destroyed.
     pub(in crate::driver) unsafe fn create_green(
         &self,
         descriptor: CUdevResourceDesc,
@@ -77,7 +77,7 @@ impl Driver {
         let green = self.green()?;
         let mut context = std::ptr::null_mut();
         let flags = sys::GREEN_DEFAULT_STREAM;
-        // SAFETY: as the caller vouches; writes one pointer.
+        // SAFETY: as the caller ensures; writes one pointer.
         unsafe { call!(self, green, cuGreenCtxCreate(&raw mut context, descriptor, device, flags)) }?;
         Ok(context)
     }
@@ -85,10 +85,10 @@ impl Driver {
     /// `cuGreenCtxDestroy`.
     ///
     /// # Safety
-    /// The context is alive and nobody uses it or its streams afterwards.
+    /// The context is alive, and neither it nor its streams are used afterwards.
     pub(in crate::driver) unsafe fn destroy_green(&self, context: CUgreenCtx) -> Answer<()> {
         let green = self.green()?;
-        // SAFETY: as the caller vouches.
+        // SAFETY: as the caller ensures.
         unsafe { call!(self, green, cuGreenCtxDestroy(context)) }
     }
 
@@ -100,7 +100,7 @@ impl Driver {
         let green = self.green()?;
         let mut resource = Resource::NONE;
         let place = resource.as_mut_ptr();
-        // SAFETY: as the caller vouches; writes one resource.
+        // SAFETY: as the caller ensures; writes one resource.
         unsafe {
             call!(self, green, cuGreenCtxGetDevResource(context, place, sys::CU_DEV_RESOURCE_TYPE_SM))
         }?;
@@ -110,7 +110,7 @@ impl Driver {
     /// `cuGreenCtxStreamCreate`: a stream that never waits for the null stream.
     ///
     /// # Safety
-    /// The context is alive, and stays so until the stream is destroyed.
+    /// The context is alive until the stream is destroyed.
     pub(in crate::driver) unsafe fn create_green_stream(
         &self,
         context: CUgreenCtx,
@@ -119,7 +119,7 @@ impl Driver {
         let green = self.green()?;
         let mut stream = std::ptr::null_mut();
         let flags = sys::NON_BLOCKING;
-        // SAFETY: as the caller vouches; writes one pointer.
+        // SAFETY: as the caller ensures; writes one pointer.
         unsafe { call!(self, green, cuGreenCtxStreamCreate(&raw mut stream, context, flags, priority)) }?;
         Ok(stream)
     }
@@ -130,7 +130,7 @@ impl Driver {
     /// Both are alive, and no other thread uses the context.
     pub(in crate::driver) unsafe fn record_green(&self, context: CUgreenCtx, event: CUevent) -> Answer<()> {
         let green = self.green()?;
-        // SAFETY: as the caller vouches.
+        // SAFETY: as the caller ensures.
         unsafe { call!(self, green, cuGreenCtxRecordEvent(context, event)) }
     }
 }

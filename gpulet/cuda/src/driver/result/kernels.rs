@@ -11,7 +11,7 @@ impl Driver {
         let kernels = self.kernels()?;
         let mut module = std::ptr::null_mut();
         let text = ptx.as_ptr().cast::<c_void>();
-        // SAFETY: the text ends with a zero, as the driver wants it; writes one pointer.
+        // SAFETY: the text ends with a zero byte, as the driver requires; writes one pointer.
         unsafe { call!(self, kernels, cuModuleLoadData(&raw mut module, text)) }?;
         Ok(module)
     }
@@ -19,10 +19,10 @@ impl Driver {
     /// `cuModuleUnload`.
     ///
     /// # Safety
-    /// The module is loaded, and nothing of it runs or is used afterwards.
+    /// The module is loaded, and none of its kernels runs or is used afterwards.
     pub(in crate::driver) unsafe fn unload_module(&self, module: CUmodule) -> Answer<()> {
         let kernels = self.kernels()?;
-        // SAFETY: as the caller vouches.
+        // SAFETY: as the caller ensures.
         unsafe { call!(self, kernels, cuModuleUnload(module)) }
     }
 
@@ -33,7 +33,7 @@ impl Driver {
     pub(in crate::driver) unsafe fn function(&self, module: CUmodule, name: &CStr) -> Answer<CUfunction> {
         let kernels = self.kernels()?;
         let mut function = std::ptr::null_mut();
-        // SAFETY: as the caller vouches; writes one pointer.
+        // SAFETY: as the caller ensures; writes one pointer.
         unsafe { call!(self, kernels, cuModuleGetFunction(&raw mut function, module, name.as_ptr())) }?;
         Ok(function)
     }
@@ -41,8 +41,8 @@ impl Driver {
     /// `cuLaunchKernel` of `blocks` blocks of `threads` threads each, in one dimension.
     ///
     /// # Safety
-    /// The function and the stream are alive, the arguments are those that the kernel takes, and what it does with
-    /// them is sound until it has ended.
+    /// The function and the stream are alive, the arguments match the kernel's parameters, and what the kernel does with
+    /// them is sound until it has finished.
     pub(in crate::driver) unsafe fn launch(
         &self,
         function: CUfunction,
@@ -55,7 +55,7 @@ impl Driver {
         let mut places: Vec<*mut c_void> = arguments.iter().map(place).collect();
         let places = places.as_mut_ptr();
         let none = std::ptr::null_mut();
-        // SAFETY: as the caller vouches; the driver reads the arguments before it returns.
+        // SAFETY: as the caller ensures; the driver reads the arguments before it returns.
         unsafe {
             call!(
                 self,

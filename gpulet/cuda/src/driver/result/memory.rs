@@ -17,9 +17,9 @@ impl Driver {
     /// `cuMemFree`. May wait for all work on the device.
     ///
     /// # Safety
-    /// It was allocated, and nothing uses it afterwards.
+    /// It was allocated by this call's counterpart, and nothing uses it afterwards.
     pub(in crate::driver) unsafe fn free(&self, address: CUdeviceptr) -> Answer<()> {
-        // SAFETY: as the caller vouches.
+        // SAFETY: as the caller ensures.
         unsafe { call!(self, self.base, cuMemFree_v2(address)) }
     }
 
@@ -34,16 +34,16 @@ impl Driver {
     /// `cuMemFreeHost`.
     ///
     /// # Safety
-    /// It was allocated so, and nothing uses it afterwards.
+    /// It was allocated by this call's counterpart, and nothing uses it afterwards.
     pub(in crate::driver) unsafe fn free_pinned(&self, place: *mut c_void) -> Answer<()> {
-        // SAFETY: as the caller vouches.
+        // SAFETY: as the caller ensures.
         unsafe { call!(self, self.base, cuMemFreeHost(place)) }
     }
 
     /// `cuMemcpyHtoDAsync`.
     ///
     /// # Safety
-    /// All are alive and large enough, and nobody writes to either side until the stream has done it.
+    /// All are alive and large enough, and no code writes to either side until the stream has copied it.
     pub(in crate::driver) unsafe fn copy_in(
         &self,
         to: CUdeviceptr,
@@ -51,14 +51,14 @@ impl Driver {
         bytes: usize,
         stream: CUstream,
     ) -> Answer<()> {
-        // SAFETY: as the caller vouches.
+        // SAFETY: as the caller ensures.
         unsafe { call!(self, self.base, cuMemcpyHtoDAsync_v2(to, from, bytes, stream)) }
     }
 
     /// `cuMemcpyDtoHAsync`.
     ///
     /// # Safety
-    /// All are alive and large enough, and nobody uses the host's side until the stream has done it.
+    /// All are alive and large enough, and no code uses the host's side until the stream has copied it.
     pub(in crate::driver) unsafe fn copy_out(
         &self,
         to: *mut c_void,
@@ -66,7 +66,7 @@ impl Driver {
         bytes: usize,
         stream: CUstream,
     ) -> Answer<()> {
-        // SAFETY: as the caller vouches.
+        // SAFETY: as the caller ensures.
         unsafe { call!(self, self.base, cuMemcpyDtoHAsync_v2(to, from, bytes, stream)) }
     }
 }

@@ -14,34 +14,34 @@ impl Driver {
         Ok(stream)
     }
 
-    /// `cuStreamDestroy`: work in flight ends by itself.
+    /// `cuStreamDestroy`. Work in flight still finishes.
     ///
     /// # Safety
-    /// The stream is alive and nobody uses it afterwards.
+    /// The stream is alive, and not used afterwards.
     pub(in crate::driver) unsafe fn destroy_stream(&self, stream: CUstream) -> Answer<()> {
-        // SAFETY: as the caller vouches.
+        // SAFETY: as the caller ensures.
         unsafe { call!(self, self.base, cuStreamDestroy_v2(stream)) }
     }
 
-    /// `cuStreamQuery`: whether all work on it has ended.
+    /// `cuStreamQuery`: whether all work on it has finished.
     ///
     /// # Safety
     /// The stream is alive.
     pub(in crate::driver) unsafe fn stream_is_idle(&self, stream: CUstream) -> Answer<bool> {
-        // SAFETY: as the caller vouches.
+        // SAFETY: as the caller ensures.
         self.ready("cuStreamQuery", unsafe { (self.base.cuStreamQuery)(stream) })
     }
 
-    /// `cuStreamSynchronize`: waits.
+    /// `cuStreamSynchronize`: waits for all work on it.
     ///
     /// # Safety
     /// The stream is alive.
     pub(in crate::driver) unsafe fn wait_for_stream(&self, stream: CUstream) -> Answer<()> {
-        // SAFETY: as the caller vouches.
+        // SAFETY: as the caller ensures.
         unsafe { call!(self, self.base, cuStreamSynchronize(stream)) }
     }
 
-    /// `cuEventCreate` in the current context, without a clock.
+    /// `cuEventCreate` in the current context, without timing.
     pub(in crate::driver) fn create_event(&self) -> Answer<CUevent> {
         let mut event = std::ptr::null_mut();
         // SAFETY: writes one pointer there.
@@ -52,9 +52,9 @@ impl Driver {
     /// `cuEventDestroy`.
     ///
     /// # Safety
-    /// The event is alive and nobody uses it afterwards.
+    /// The event is alive, and not used afterwards.
     pub(in crate::driver) unsafe fn destroy_event(&self, event: CUevent) -> Answer<()> {
-        // SAFETY: as the caller vouches.
+        // SAFETY: as the caller ensures.
         unsafe { call!(self, self.base, cuEventDestroy_v2(event)) }
     }
 
@@ -63,25 +63,25 @@ impl Driver {
     /// # Safety
     /// Both are alive.
     pub(in crate::driver) unsafe fn record(&self, event: CUevent, stream: CUstream) -> Answer<()> {
-        // SAFETY: as the caller vouches.
+        // SAFETY: as the caller ensures.
         unsafe { call!(self, self.base, cuEventRecord(event, stream)) }
     }
 
-    /// `cuEventQuery`: whether the work before it has ended.
+    /// `cuEventQuery`: whether the work before it has finished.
     ///
     /// # Safety
     /// The event is alive.
-    pub(in crate::driver) unsafe fn event_has_come(&self, event: CUevent) -> Answer<bool> {
-        // SAFETY: as the caller vouches.
+    pub(in crate::driver) unsafe fn event_is_done(&self, event: CUevent) -> Answer<bool> {
+        // SAFETY: as the caller ensures.
         self.ready("cuEventQuery", unsafe { (self.base.cuEventQuery)(event) })
     }
 
-    /// `cuEventSynchronize`: waits.
+    /// `cuEventSynchronize`: waits for the work before it.
     ///
     /// # Safety
     /// The event is alive.
     pub(in crate::driver) unsafe fn wait_for_event(&self, event: CUevent) -> Answer<()> {
-        // SAFETY: as the caller vouches.
+        // SAFETY: as the caller ensures.
         unsafe { call!(self, self.base, cuEventSynchronize(event)) }
     }
 

@@ -1,11 +1,11 @@
-//! Times of batches by model, rows and units, as a profile file that plans are made with; and what neighbours change.
+//! Times of batches by model, rows and units, as a profile file for plans; and how contention changes them.
 //!
-//! Models lie on one half of the GPU and on the other by turns, and each stays there until the next one is measured: so
-//! two of them run beside each other without another session being loaded. What was measured beside something goes to a
-//! file of its own, and models of interference are fitted to it.
+//! Models alternate between the two halves of the GPU, and each stays there until the next one was measured, so that two
+//! of them run at the same time without loading another session. Measurements under contention go to their own file, and
+//! models of interference are fitted to them.
 
 mod cell;
-mod neighbours;
+mod contention;
 mod pairing;
 mod pressure;
 
@@ -22,19 +22,19 @@ use gpulet_cuda::{CudaDevice, Monitor, Readings, dotted};
 use models::engine::Session;
 use serde_json::json;
 
-use crate::answer::Fact;
 use crate::bench::{Bench, Open, Stop, serve_rows};
 use crate::fit::fit;
 use crate::pairs::{self, Pair};
+use crate::report::Fact;
 use crate::subject::{Subject, ready};
-use neighbours::{Half, KernelUse};
-use pairing::{Alone, Kept};
+use contention::{Half, KernelUse};
+use pairing::{Alone, Previous};
 
-/// Rows that are measured first, on every share; then the others as time allows.
+/// Rows that are measured first, on every share; the others follow as time allows.
 const ROWS_FIRST: [u32; 3] = [1, 8, 32];
 const ROWS_THEN: [u32; 3] = [4, 16, 2];
 const ROWS_MAX: u32 = 32;
-/// Shares that are measured however long it takes: all units and half of them.
+/// Shares that are always measured: all units, and half of them.
 const SHARES_MIN: usize = 2;
 
 /// What a profile is measured with.
@@ -42,51 +42,51 @@ struct Tools<'a> {
     device: &'a CudaDevice,
     primary: &'a Primary,
     monitor: Option<&'a Monitor>,
-    /// What the kernels take that models are measured beside; none where there is no room for a neighbour.
+    /// What the co-located kernels use; empty on a device with one unit.
     kernels: KernelUse,
 }
 
-pub(super) fn ask(bench: &mut Bench<'_>) -> Result<(), Stop> {
+pub(super) fn run(bench: &mut Bench<'_>) -> Result<(), Stop> {
     let Some(subjects) = ready(bench, "profile.models", "8") else { return Ok(()) };
-    let device = bench.cut()?;
+    let device = bench.green()?;
     let primary = bench.primary()?;
     let monitor = Monitor::open().ok();
     let (units, half) = (device.info().units, device.info().units / 2);
     let kernels = match half {
         0 => Ok(KernelUse::new()),
-        half => neighbours::kernels(&device, (0, half), (half, units - half)),
+        half => contention::kernels(&device, (0, half), (half, units - half)),
     };
     let kernels = kernels.unwrap_or_else(|stop| {
         let fact = Fact::new("profile.kernels", "8").ok(false);
-        bench.answers.say(&fact.detail(stop.to_string()));
+        bench.report.add(&fact.detail(stop.to_string()));
         KernelUse::new()
     });
     let tools = Tools { device: &device, primary: &primary, monitor: monitor.as_ref(), kernels };
-    let mut kept: Option<Kept<'_>> = None;
+    let mut previous: Option<Previous<'_>> = None;
     for (place, subject) in subjects.iter().enumerate() {
         let until = bench.after(1.0 / (subjects.len() - place) as f64);
         bench.tell(subject.name());
-        let mirrored = kept.as_ref().is_some_and(|kept| !kept.mirrored);
+        let mirrored = previous.as_ref().is_some_and(|previous| !previous.mirrored);
         let mut model = Model { subject, mirrored, lines: Vec::new(), pairs: Vec::new() };
-        match model.measure(bench, &tools, kept.as_mut(), until) {
-            Ok(half) => kept = half.or(kept),
+        match model.measure(bench, &tools, previous.as_mut(), until) {
+            Ok(half) => previous = half.or(previous),
             Err(stop) => {
                 let fact = Fact::new(format!("profile.{}_cells", subject.name()), "8");
-                bench.answers.say(&fact.ok(false).detail(stop.to_string()));
+                bench.report.add(&fact.ok(false).detail(stop.to_string()));
                 continue;
             }
         }
         keep(bench, subject, &model.lines)?;
-        pairs::append(&pairs::beside(&bench.profiles), &model.pairs).map_err(Stop::Other)?;
+        pairs::append(&pairs::file_for(&bench.profiles), &model.pairs).map_err(Stop::Other)?;
     }
-    drop(kept);
+    drop(previous);
     fitted(bench, units)
 }
 
-/// Fits what can be fitted to everything that was measured on this device.
+/// Fits the regressions to all pairs of this device.
 fn fitted(bench: &mut Bench<'_>, units: u32) -> Result<(), Stop> {
     let name = bench.found.name.clone();
-    let pairs = pairs::read(&pairs::beside(&bench.profiles), &name, units).map_err(Stop::Other)?;
+    let pairs = pairs::read(&pairs::file_for(&bench.profiles), &name, units).map_err(Stop::Other)?;
     let text = std::fs::read_to_string(&bench.profiles).unwrap_or_default();
     let profiles = Profile::read(&text).map_err(|error| Stop::Other(error.to_string()))?;
     let own = profiles.iter().filter(|profile| profile.device() == name && profile.units_total() == units);
@@ -96,16 +96,16 @@ fn fitted(bench: &mut Bench<'_>, units: u32) -> Result<(), Stop> {
         match (fit, &fits.none) {
             (Ok(fit), Some(none)) => {
                 let fact = Fact::new(fact, "8").value(fit.by_pair.mean_pct).unit("%");
-                bench.answers.say(&fact.detail(fit.to_json(none)));
+                bench.report.add(&fact.detail(fit.to_json(none)));
             }
-            (Err(why), _) => bench.answers.skip(fact, "8", why.as_str()),
+            (Err(why), _) => bench.report.skip(fact, "8", why.as_str()),
             (Ok(_), None) => {}
         }
     }
     Ok(())
 }
 
-/// Writes the lines of a model if they are a profile.
+/// Writes the lines of a model if they are a valid profile.
 fn keep(bench: &mut Bench<'_>, subject: &Subject, lines: &[Line]) -> Result<(), Stop> {
     let text: Result<String, _> =
         lines.iter().map(|line| serde_json::to_string(line).map(|line| line + "\n")).collect();
@@ -117,11 +117,11 @@ fn keep(bench: &mut Bench<'_>, subject: &Subject, lines: &[Line]) -> Result<(), 
             append(&bench.profiles, &text).map_err(Stop::Other)?;
             let repairs: usize = profiles.iter().map(|profile| profile.repairs().len()).sum();
             let file = bench.profiles.display().to_string();
-            bench.answers.say(
+            bench.report.add(
                 &fact.ok(cells > 0).detail(json!({"file": file, "contradicting": repairs, "lines": lines})),
             );
         }
-        Err(error) => bench.answers.say(&fact.ok(false).detail(error.to_string())),
+        Err(error) => bench.report.add(&fact.ok(false).detail(error.to_string())),
     }
     Ok(())
 }
@@ -132,7 +132,7 @@ fn append(path: &Path, text: &str) -> Result<(), String> {
     written.map_err(|error| format!("--profiles {}: {error}", path.display()))
 }
 
-/// All units first, for objectives are multiples of the time on them; then from the largest share down.
+/// All units first, because objectives are multiples of the time on them; then from the largest share down.
 fn shares(units: u32) -> Vec<u32> {
     let mut shares = vec![units];
     let steps = [units / 2, units / 4, units / 8, 1, units * 3 / 4, 3, 6];
@@ -147,28 +147,28 @@ fn shares(units: u32) -> Vec<u32> {
 /// A model that is being measured.
 struct Model<'a> {
     subject: &'a Subject,
-    /// Whether its smaller shares lie at the end of the GPU.
+    /// Whether its smaller shares are at the end of the GPU.
     mirrored: bool,
     lines: Vec<Line>,
     pairs: Vec<Pair>,
 }
 
 impl<'a> Model<'a> {
-    /// Measures it, beside the one that was kept too; it is kept on half of the GPU in its place.
+    /// Measures the model, also with the previous one. Returns it on half of the GPU, to be the next previous one.
     fn measure(
         &mut self,
         bench: &mut Bench<'_>,
         tools: &Tools<'_>,
-        mut other: Option<&mut Kept<'_>>,
+        mut other: Option<&mut Previous<'_>>,
         until: Instant,
-    ) -> Result<Option<Kept<'a>>, Stop> {
+    ) -> Result<Option<Previous<'a>>, Stop> {
         let units = tools.device.info().units;
         let weights = u64::try_from(self.subject.files.bytes.len()).unwrap_or(u64::MAX);
-        // The one before stays until the next is there, and with it the weights that sessions share.
+        // The previous session stays until the next one is loaded, and keeps the shared weights.
         let mut before_this: Option<Open> = None;
-        let (mut kept, mut whole) = (None, Alone::new());
+        let (mut previous, mut whole) = (None, Alone::new());
         for (at, share) in shares(units).into_iter().enumerate() {
-            // No plan does without the first shares; the finer ones are left out where time is short.
+            // A plan needs the first shares. Finer ones are left out if time is short.
             if at >= SHARES_MIN && Instant::now() >= until {
                 break;
             }
@@ -193,38 +193,38 @@ impl<'a> Model<'a> {
                 let rest = if self.mirrored { (0, units - share) } else { (share, units - share) };
                 let half = Half { subject: self.subject, session: &mut *session, units: share, rest };
                 let measured =
-                    neighbours::measure(bench, tools.device, half, (&alone, &whole), &tools.kernels);
+                    contention::measure(bench, tools.device, half, (&alone, &whole), &tools.kernels);
                 if let Some(measured) = self.or_tell(bench, measured) {
                     self.pairs.extend(measured.pairs);
                     self.lines.extend(measured.used.into_iter().map(Line::Utilisation));
                 }
             }
-            if let Some(kept) = other.as_deref_mut().filter(|kept| share + kept.units <= units) {
+            if let Some(previous) = other.as_deref_mut().filter(|previous| share + previous.units <= units) {
                 let pairs =
-                    pairing::measure(bench, (self.subject, &mut *session, share, &alone), kept, units);
+                    pairing::measure(bench, (self.subject, &mut *session, share, &alone), previous, units);
                 self.pairs.extend(self.or_tell(bench, pairs).into_iter().flatten());
             }
             if share == units / 2 {
                 let (subject, mirrored) = (self.subject, self.mirrored);
-                kept = Some(Kept { subject, open: gpulet, units: share, mirrored, alone });
+                previous = Some(Previous { subject, open: gpulet, units: share, mirrored, alone });
             } else {
                 drop(before_this.replace(gpulet));
             }
         }
-        Ok(kept)
+        Ok(previous)
     }
 
-    /// What neighbours do may be left open: the times alone are what no plan does without.
+    /// Contention may remain unknown, because plans only need solo times.
     fn or_tell<T>(&self, bench: &mut Bench<'_>, result: Result<T, Stop>) -> Option<T> {
         result
             .map_err(|stop| {
-                let fact = Fact::new(format!("profile.{}_neighbours", self.subject.name()), "8");
-                bench.answers.say(&fact.ok(false).detail(stop.to_string()));
+                let fact = Fact::new(format!("profile.{}_contention", self.subject.name()), "8");
+                bench.report.add(&fact.ok(false).detail(stop.to_string()));
             })
             .ok()
     }
 
-    /// Times on a share; what takes long is left out where time is short.
+    /// Times on a share. Sizes that take long are left out if time is short.
     fn cells(
         &mut self,
         bench: &mut Bench<'_>,
@@ -267,13 +267,13 @@ fn header(
     }
 }
 
-/// What the GPU says of itself.
+/// The readings of the GPU.
 fn own_readings(bench: &Bench<'_>, monitor: Option<&Monitor>) -> Option<Readings> {
     let readings = monitor.and_then(|monitor| monitor.read().ok())?;
     readings.into_iter().find(|gpu| gpu.uuid.as_deref() == Some(&bench.found.uuid))
 }
 
-/// Why times are not those of the full clock; none where nothing lowers it but idleness or somebody's setting.
+/// Why the clock was lowered; none if only for idleness or by a setting.
 fn lowered(readings: Option<Readings>) -> Option<String> {
     const HARMLESS: [&str; 3] = ["NONE", "GPU_IDLE", "APPLICATIONS_CLOCKS_SETTING"];
     let reasons = readings?.throttle_reasons?;
@@ -281,7 +281,7 @@ fn lowered(readings: Option<Readings>) -> Option<String> {
     (!reasons.is_empty()).then(|| format!("clocks were lowered: {}", reasons.join(" ")))
 }
 
-/// What the times depend on beside the model and the device.
+/// What the times depend on, apart from the model and the device.
 fn note(bench: &Bench<'_>, monitor: Option<&Monitor>) -> String {
     let own = own_readings(bench, monitor);
     let clock = own.as_ref().and_then(|gpu| gpu.clock_sm_mhz);
@@ -290,8 +290,8 @@ fn note(bench: &Bench<'_>, monitor: Option<&Monitor>) -> String {
     let reasons = if reasons.is_empty() { String::new() } else { format!(" ({reasons})") };
     let library = crate::makers::library().unwrap_or("no ONNX Runtime");
     format!(
-        "gpucheck {}: driver {}, {library}, {} SMs{clock}{reasons}; made-up inputs, copies to and from the device \
-         included, nothing beside it",
+        "gpucheck {}: driver {}, {library}, {} SMs{clock}{reasons}; synthetic inputs, copies to and from the device \
+          included, solo",
         env!("CARGO_PKG_VERSION"),
         dotted(bench.found.driver_version),
         bench.found.sms

@@ -1,18 +1,18 @@
-//! Questions about models, with an engine that gives inputs back.
+//! Checks of models, with an engine that returns its inputs.
 
 use std::path::Path;
 use std::time::Duration;
 
 use cuda_standin::{Shape, with_driver};
-use gpucheck::question::Question;
+use gpucheck::check::Check;
 use gpulet_core::profile::{Profile, Quantile};
 
 use crate::engine::{Echo, engine, engine_that_refuses};
-use crate::stage::{asked, fact, wrong};
+use crate::stage::{checked, fact, wrong};
 
 const TIME: Duration = Duration::from_secs(8);
 
-/// A folder with models; the echo of [1, 2, 3, 4] is known of each.
+/// A folder with models, each with the echo of [1, 2, 3, 4] as reference.
 fn models(names: &[&str]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     for name in names {
@@ -36,26 +36,26 @@ fn slow() -> Echo {
 }
 
 #[test]
-fn right_answers_are_told_from_wrong_ones() {
-    with_driver("models_asked::right_answers_are_told_from_wrong_ones", Shape::default(), |_| {
+fn wrong_results_are_detected() {
+    with_driver("model_checks::wrong_results_are_detected", Shape::default(), |_| {
         let folder = models(&["net"]);
-        let facts = asked(Question::Libraries, engine(slow()), folder.path(), TIME);
+        let facts = checked(Check::Libraries, engine(slow()), folder.path(), TIME);
         assert_eq!(fact(&facts, "libraries.net_difference").value, 0.0);
         assert_eq!(fact(&facts, "libraries.net_loads").detail["engine"], "echo");
         assert!(wrong(&facts).is_empty(), "{facts:#?}");
         let off = engine(Echo { wrong_by: 0.1, ..slow() });
-        let facts = asked(Question::Libraries, off, folder.path(), TIME);
+        let facts = checked(Check::Libraries, off, folder.path(), TIME);
         assert_eq!(fact(&facts, "libraries.net_difference").ok, Some(false));
     });
 }
 
 #[test]
 fn a_model_that_cudnn_refuses_is_tried_in_the_other_ways_in_order() {
-    let test = "models_asked::a_model_that_cudnn_refuses_is_tried_in_the_other_ways_in_order";
+    let test = "model_checks::a_model_that_cudnn_refuses_is_tried_in_the_other_ways_in_order";
     with_driver(test, Shape::default(), |_| {
         let folder = models(&["net"]);
         let ask =
-            |green, cudnn| asked(Question::Libraries, engine_that_refuses(green, cudnn), folder.path(), TIME);
+            |green, cudnn| checked(Check::Libraries, engine_that_refuses(green, cudnn), folder.path(), TIME);
         let facts = ask(false, false);
         assert_eq!(fact(&facts, "libraries.way").value, "cuda-green");
         assert!(facts.iter().all(|fact| !fact.fact.contains("_without_cudnn")), "nothing else is tried");
@@ -83,9 +83,9 @@ fn a_model_that_cudnn_refuses_is_tried_in_the_other_ways_in_order() {
 #[test]
 fn an_old_driver_still_has_streams() {
     let shape = Shape { driver: 12_020, ..Shape::default() };
-    with_driver("models_asked::an_old_driver_still_has_streams", shape, |_| {
+    with_driver("model_checks::an_old_driver_still_has_streams", shape, |_| {
         let folder = models(&["net"]);
-        let facts = asked(Question::Libraries, engine(slow()), folder.path(), TIME);
+        let facts = checked(Check::Libraries, engine(slow()), folder.path(), TIME);
         let why = "driver 12.2 has no streams in green contexts: expected 12.5 or later";
         assert_eq!(fact(&facts, "libraries.models").detail, why);
         assert_eq!(fact(&facts, "libraries.way").value, "cuda-stream");
@@ -95,10 +95,10 @@ fn an_old_driver_still_has_streams() {
 
 #[test]
 fn a_broken_reference_is_named() {
-    with_driver("models_asked::a_broken_reference_is_named", Shape::default(), |_| {
+    with_driver("model_checks::a_broken_reference_is_named", Shape::default(), |_| {
         let folder = models(&["net"]);
         std::fs::write(folder.path().join("models/net/numbers.bin"), [0; 7]).unwrap();
-        let facts = asked(Question::Libraries, engine(slow()), folder.path(), TIME);
+        let facts = checked(Check::Libraries, engine(slow()), folder.path(), TIME);
         let why = fact(&facts, "libraries.models").detail.as_str().unwrap();
         assert!(why.ends_with("`x`: numbers.bin: expected 16 bytes, got 7"), "{why}");
     });
@@ -106,32 +106,32 @@ fn a_broken_reference_is_named() {
 
 #[test]
 fn a_second_session_with_weights_of_its_own_is_found() {
-    with_driver("models_asked::a_second_session_with_weights_of_its_own_is_found", Shape::default(), |_| {
+    with_driver("model_checks::a_second_session_with_weights_of_its_own_is_found", Shape::default(), |_| {
         let folder = models(&["net", "small"]);
         std::fs::write(folder.path().join("models/net/model.onnx"), vec![7; 32 << 20]).unwrap();
         let shared = engine(Echo { memory: (32 << 20, 1 << 20), ..Echo::default() });
-        let facts = asked(Question::Sharing, shared, folder.path(), TIME);
+        let facts = checked(Check::Sharing, shared, folder.path(), TIME);
         let name = "sharing.net_second_over_weights";
         assert_eq!(fact(&facts, name).detail["weights_bytes"], 32 << 20);
         let apart = engine(Echo { memory: (32 << 20, 32 << 20), ..Echo::default() });
-        let facts = asked(Question::Sharing, apart, folder.path(), TIME);
+        let facts = checked(Check::Sharing, apart, folder.path(), TIME);
         assert_eq!((fact(&facts, name).value.as_f64(), fact(&facts, name).ok), (Some(1.0), Some(false)));
-        assert_eq!(fact(&facts, name).detail["booked_as_unshared"], true);
+        assert_eq!(fact(&facts, name).detail["counted_as_unshared"], true);
         let small = fact(&facts, "sharing.small_second_over_weights");
-        assert_eq!(small.ok, None, "a tenth of its weights is less than a device gives");
+        assert_eq!(small.ok, None, "a tenth of its weights is below the granularity of device memory");
     });
 }
 
 #[test]
 fn models_are_profiled() {
-    with_driver("models_asked::models_are_profiled", Shape::default(), |_| {
+    with_driver("model_checks::models_are_profiled", Shape::default(), |_| {
         let folder = models(&["one", "two"]);
-        let facts = asked(Question::Profile, engine(slow()), folder.path(), TIME);
+        let facts = checked(Check::Profile, engine(slow()), folder.path(), TIME);
         assert!(wrong(&facts).is_empty(), "{facts:#?}");
-        for neighbour in ["compute_at_100", "stream_at_50", "stream_at_100"] {
-            let beside = fact(&facts, &format!("profile.one_beside_{neighbour}"));
-            assert_eq!((&beside.detail["units"], &beside.detail["rows"]), (&8.into(), &8.into()));
-            assert!(beside.detail["neighbour_batches"].as_u64().unwrap() > 0, "{beside:?}");
+        for co_located in ["compute_at_100", "stream_at_50", "stream_at_100"] {
+            let measured = fact(&facts, &format!("profile.one_with_{co_located}"));
+            assert_eq!((&measured.detail["units"], &measured.detail["rows"]), (&8.into(), &8.into()));
+            assert!(measured.detail["other_batches"].as_u64().unwrap() > 0, "{measured:?}");
         }
         // The stand-in's power is capped.
         let doubt = &fact(&facts, "profile.one_cells").detail["lines"][1]["cell"]["doubt"];
@@ -141,24 +141,24 @@ fn models_are_profiled() {
         );
         profile_is_sound(&folder.path().join("profiles.jsonl"));
         pairs_are_sound(&folder.path().join("profiles.pairs.jsonl"));
-        assert_eq!(fact(&facts, "profile.two_on_8_beside_one").detail.as_array().unwrap().len(), 8);
+        assert_eq!(fact(&facts, "profile.two_on_8_with_one").detail.as_array().unwrap().len(), 8);
         for regression in ["gpulet", "contention"] {
             let fit = fact(&facts, &format!("profile.interference_{regression}"));
-            // Sleeping sessions disturb nobody: that there is an answer is all that can be asked.
+            // Sleeping sessions do not interfere, so the values are arbitrary.
             let samples = fit.detail["samples"].as_u64();
             assert!(samples.is_some_and(|samples| samples >= 14) || fit.value.is_null(), "{fit:?}");
         }
     });
 }
 
-/// Both models beside three kernels, and beside each other on halves in four sizes, each of them measured.
+/// Checks that both models were measured with three kernels, and with each other on halves in four sizes.
 fn pairs_are_sound(file: &Path) {
     let text = std::fs::read_to_string(file).unwrap();
     let lines: Vec<serde_json::Value> =
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let count = |own: &str, kind: &str| {
         let halves = lines.iter().filter(|line| line["own"]["units"] == 8);
-        halves.filter(|line| line["own"]["model"] == own && !line["beside"][kind].is_null()).count()
+        halves.filter(|line| line["own"]["model"] == own && !line["other"][kind].is_null()).count()
     };
     for model in ["one", "two"] {
         assert_eq!(count(model, "kernel"), 3, "{text}");
@@ -166,7 +166,7 @@ fn pairs_are_sound(file: &Path) {
     }
 }
 
-/// The echo's times, so that the plan does not depend on how busy the machine is.
+/// A profile with the echo's times, so that the plan does not depend on the load of the machine.
 fn written_profile(model: &str, echo: &Echo) -> String {
     let header = serde_json::json!({"profile": {
         "version": 1, "model": model, "device": "Stand-in GPU", "engine": "echo", "source": "typed_in",
@@ -186,18 +186,18 @@ fn written_profile(model: &str, echo: &Echo) -> String {
 }
 
 #[test]
-fn models_are_mixed_in_every_way() {
-    with_driver("models_asked::models_are_mixed_in_every_way", Shape::default(), |_| {
+fn capacity_is_measured_in_every_arm() {
+    with_driver("model_checks::capacity_is_measured_in_every_arm", Shape::default(), |_| {
         let folder = models(&["one", "two"]);
         let echo = Echo { takes: (Duration::from_millis(80), Duration::from_millis(8)), ..Echo::default() };
         let profiles = written_profile("one", &echo) + &written_profile("two", &echo);
         std::fs::write(folder.path().join("profiles.jsonl"), profiles).unwrap();
-        let facts = asked(Question::Mix, engine(echo), folder.path(), Duration::from_secs(16));
+        let facts = checked(Check::Mix, engine(echo), folder.path(), Duration::from_secs(16));
         for arm in ["plan", "time_sharing", "streams", "equal_split"] {
             let capacity = fact(&facts, &format!("mix.capacity_{arm}"));
             assert_eq!(capacity.unit.as_deref(), Some("requests/s"), "{capacity:?}");
             let trials = capacity.detail["trials"].as_array().unwrap();
-            // What share was in time is this machine's affair.
+            // The attainment depends on this machine.
             let shares = trials.iter().map(|trial| trial["attainment"].as_f64().unwrap());
             assert!(
                 !trials.is_empty() && shares.clone().all(|share| (0.0..=1.0).contains(&share)),
@@ -207,16 +207,13 @@ fn models_are_mixed_in_every_way() {
         assert!(fact(&facts, "mix.capacity_plan").detail["planned_for_load"].as_f64().unwrap() > 0.0);
         assert_eq!(fact(&facts, "mix.interference").value, "none", "no pair was measured");
         let paper = fact(&facts, "mix.gpulet_paper_capacity").detail.as_str().unwrap();
-        assert!(
-            paper.ends_with("wants these too: lenet, googlenet, resnet50, ssd_mobilenet, vgg16"),
-            "{paper}"
-        );
+        assert!(paper.ends_with("also needs: lenet, googlenet, resnet50, ssd_mobilenet, vgg16"), "{paper}");
     });
 }
 
 #[test]
-fn the_gpulet_papers_table_is_asked_where_its_models_are() {
-    let test = "models_asked::the_gpulet_papers_table_is_asked_where_its_models_are";
+fn the_gpulet_papers_table_is_measured_if_its_models_exist() {
+    let test = "model_checks::the_gpulet_papers_table_is_measured_if_its_models_exist";
     with_driver(test, Shape::default(), |_| {
         let names = ["lenet", "googlenet", "resnet50", "ssd_mobilenet", "vgg16"];
         let folder = models(&names);
@@ -225,10 +222,10 @@ fn the_gpulet_papers_table_is_asked_where_its_models_are() {
         std::fs::write(folder.path().join("profiles.jsonl"), profiles).unwrap();
         let pairs: String = names.iter().flat_map(|own| names.iter().map(|other| pair(own, other))).collect();
         std::fs::write(folder.path().join("profiles.pairs.jsonl"), pairs).unwrap();
-        let facts = asked(Question::Mix, engine(echo), folder.path(), Duration::from_secs(12));
-        let believed = fact(&facts, "mix.interference");
-        assert_ne!(believed.value, "none", "neighbours cost 10 % in every pair: {believed:?}");
-        assert!(believed.detail["pairs_of_models_left_out"]["mean_pct"].as_f64().unwrap() < 0.1);
+        let facts = checked(Check::Mix, engine(echo), folder.path(), Duration::from_secs(12));
+        let fitted = fact(&facts, "mix.interference");
+        assert_ne!(fitted.value, "none", "every pair is 10 % slower: {fitted:?}");
+        assert!(fitted.detail["pairs_of_models_left_out"]["mean_pct"].as_f64().unwrap() < 0.1);
         for arm in ["plan", "time_sharing"] {
             let capacity = fact(&facts, &format!("mix.gpulet_paper_capacity_{arm}"));
             assert_eq!(capacity.unit.as_deref(), Some("requests/s"), "{capacity:?}");
@@ -246,7 +243,7 @@ fn with_use(profile: String) -> String {
 fn pair(own: &str, other: &str) -> String {
     let side = |model: &str| serde_json::json!({"model": model, "rows": 8, "units": 8});
     let pair = serde_json::json!({
-        "device": "Stand-in GPU", "units_total": 16, "own": side(own), "beside": {"batch": side(other)},
+        "device": "Stand-in GPU", "units_total": 16, "own": side(own), "other": {"batch": side(other)},
         "factor": 1.1, "p99_factor": 1.1, "runs": 50,
     });
     pair.to_string() + "\n"
@@ -263,21 +260,25 @@ fn profile_is_sound(file: &Path) {
         );
         assert!(header.note.contains("driver 13.0"), "{}", header.note);
         let time = |rows, units| profile.latency_us(Quantile::P50, rows, units).unwrap();
-        assert!(time(32, 16) >= 80_000.0 / 16.0, "the echo takes at least that");
-        // Finer shares are measured as time allows, which is this machine's affair.
+        assert!(time(32, 16) >= 80_000.0 / 16.0, "the least time of the echo");
+        // Finer shares are measured as time allows, which depends on this machine.
         assert!(time(1, 8) > time(1, 16) && time(32, 8) > time(1, 8));
         assert_eq!(profile.weights_bytes(), Some(1 << 20));
-        assert!(profile.utilisation(8).is_some(), "what it takes of shared parts was measured");
+        assert!(profile.utilisation(8).is_some(), "its use of shared resources was measured");
     }
 }
 
 #[test]
-fn a_mix_without_profiles_says_what_makes_them() {
-    with_driver("models_asked::a_mix_without_profiles_says_what_makes_them", Shape::default(), |_| {
+fn a_mix_without_profiles_says_how_to_measure_them() {
+    with_driver("model_checks::a_mix_without_profiles_says_how_to_measure_them", Shape::default(), |_| {
         let folder = models(&["one"]);
-        let facts = asked(Question::Mix, engine(slow()), folder.path(), TIME);
+        let facts = checked(Check::Mix, engine(slow()), folder.path(), TIME);
         assert!(
-            fact(&facts, "mix.capacity").detail.as_str().unwrap().ends_with("`gpucheck profile` makes them")
+            fact(&facts, "mix.capacity")
+                .detail
+                .as_str()
+                .unwrap()
+                .ends_with("`gpucheck profile` measures them")
         );
     });
 }

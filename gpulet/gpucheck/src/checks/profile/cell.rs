@@ -5,21 +5,21 @@ use std::time::{Duration, Instant};
 use gpulet_core::profile::Cell;
 use models::engine::{Batch, RunError, Session};
 
-use crate::pace::times;
 use crate::spread::Spread;
+use crate::timing::times;
 
-/// Runs whose median is compared with those of the windows before.
+/// Runs of a window, whose medians are compared.
 const WINDOW: usize = 3;
-/// Windows whose medians must agree.
+/// Consecutive windows whose medians must agree.
 const AGREEING: usize = 3;
-/// Within which they agree.
+/// Largest relative difference of medians that agree.
 const APART_MAX: f64 = 0.03;
 /// Longest warm-up.
 const WARM_MAX: Duration = Duration::from_millis(300);
-/// Time for the runs that count, and how many they are at least and at most.
+/// Time for the measured runs, and their least and greatest number.
 const TIME: Duration = Duration::from_millis(250);
 const RUNS: (usize, usize) = (5, 1_000);
-/// Fewer runs than these say little about the slow ones among them.
+/// With fewer runs, the slow percentiles are doubtful.
 const RUNS_ENOUGH: usize = 20;
 
 /// Measures batches of `rows` rows on `units` units.
@@ -49,7 +49,7 @@ pub(super) fn measured(
     })
 }
 
-/// Whether the times settled.
+/// Runs until the times settle. Returns whether they did.
 fn warm(session: &mut dyn Session, batch: &Batch) -> Result<bool, RunError> {
     let until = Instant::now() + WARM_MAX;
     let mut medians: Vec<f64> = Vec::new();

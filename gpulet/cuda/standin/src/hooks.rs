@@ -1,4 +1,4 @@
-//! What tests reach of the machine: C functions beside the driver's, called through [`Control`](crate::Control).
+//! Hooks for tests: C functions in addition to the driver's, called through [`Control`](crate::Control).
 
 #![expect(unsafe_code, reason = "these are C functions: they are exported by name and use pointers")]
 
@@ -6,84 +6,84 @@ use std::ffi::{CStr, c_char};
 
 use crate::calls::with_machine;
 
-/// The text behind a pointer; nothing for null or for what is no text.
+/// The text at a pointer; empty for null.
 fn text(place: *const c_char) -> String {
     if place.is_null() {
         return String::new();
     }
-    // SAFETY: not null; `Control` gives a string that ends with a zero.
+    // SAFETY: not null; `Control` passes a string with a terminating zero.
     unsafe { CStr::from_ptr(place) }.to_string_lossy().into_owned()
 }
 
-/// Makes a call fail with a code at its n-th use from now on.
+/// Makes the `nth` next use of a call fail with a code.
 ///
 /// # Safety
-/// `call` is null or a string that ends with a zero.
+/// `call` is null or a string with a terminating zero.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn standin_fail(call: *const c_char, nth: u64, code: u32) {
     let call = text(call);
     with_machine(|machine| machine.fail(&call, nth, code));
 }
 
-/// Forgets faults.
+/// Cancels failures that have not happened yet, and clears a sticky error.
 #[unsafe(no_mangle)]
 pub extern "C" fn standin_heal() {
     with_machine(crate::machine::Machine::heal);
 }
 
-/// How often a call was made.
+/// How often a function was called.
 ///
 /// # Safety
-/// `call` is null or a string that ends with a zero.
+/// `call` is null or a string with a terminating zero.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn standin_calls(call: *const c_char) -> u64 {
     let call = text(call);
     with_machine(|machine| machine.count(&call))
 }
 
-/// How many things of a kind exist.
+/// How many objects of a kind exist.
 #[unsafe(no_mangle)]
 pub extern "C" fn standin_alive(kind: u32) -> u64 {
     with_machine(|machine| u64::try_from(machine.alive(kind)).unwrap_or(u64::MAX))
 }
 
-/// Writes the broken rules, one a line, and gives the length of all of them.
+/// Writes the violations, one per line, and returns their full length.
 ///
 /// # Safety
-/// `room` bytes may be written at `place`, or it is null.
+/// `capacity` bytes may be written at `place`, or it is null.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn standin_violations(place: *mut u8, room: usize) -> usize {
+pub unsafe extern "C" fn standin_violations(place: *mut u8, capacity: usize) -> usize {
     let all = with_machine(|machine| machine.violations());
     if !place.is_null() {
-        // SAFETY: no more than the room that the caller says is there.
-        unsafe { std::ptr::copy_nonoverlapping(all.as_ptr(), place, all.len().min(room)) };
+        // SAFETY: at most `capacity` bytes, which the caller provides.
+        unsafe { std::ptr::copy_nonoverlapping(all.as_ptr(), place, all.len().min(capacity)) };
     }
     all.len()
 }
 
-/// Says that work is in flight on a stream, or that it ended.
+/// Sets whether work is in flight on a stream.
 #[unsafe(no_mangle)]
 pub extern "C" fn standin_hold(stream: usize, busy: bool) {
     with_machine(|machine| machine.hold(stream, busy));
 }
 
-/// Takes device memory from every GPU as a library would, or gives it back.
+/// Takes device memory from every GPU (`taken`), as a library would, or frees it.
 #[unsafe(no_mangle)]
 pub extern "C" fn standin_occupy(bytes: u64, taken: bool) {
     with_machine(|machine| machine.occupy(bytes, taken));
 }
 
-/// Writes the numbers of the SMs that a stream's work may use and gives how many they are; 0 for no such stream.
+/// Writes the numbers of the SMs that the work of a stream may use, and returns their count; 0 for an unknown stream.
 ///
 /// # Safety
-/// `room` numbers may be written at `place`, or it is null.
+/// `capacity` numbers may be written at `place`, or it is null.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn standin_stream_sms(stream: usize, place: *mut u32, room: usize) -> usize {
+pub unsafe extern "C" fn standin_stream_sms(stream: usize, place: *mut u32, capacity: usize) -> usize {
     let sms: Vec<u32> =
         with_machine(|machine| machine.stream_sms(stream)).unwrap_or_default().into_iter().collect();
     if !place.is_null() {
-        // SAFETY: no more than the room that the caller says is there.
-        unsafe { std::ptr::copy_nonoverlapping(sms.as_ptr(), place, sms.len().min(room)) };
+        // SAFETY: at most `capacity` numbers, which the caller provides.
+        unsafe { std::ptr::copy_nonoverlapping(sms.as_ptr(), place, sms.len().min(capacity)) };
     }
     sms.len()
 }

@@ -1,4 +1,4 @@
-//! A lane: the thread of a gpulet, its queues, and what it did.
+//! A lane: the thread of a gpulet, its queues, and its results.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -10,13 +10,13 @@ use gpulet_core::profile::Quantile;
 use gpulet_cuda::CudaDevice;
 use models::engine::{Batch, RunError, Session};
 
-use super::arm::{Place, Turn};
-use super::capacity::Mix;
+use super::arm::{Place, Slot};
+use super::offer::Mix;
 use crate::bench::{Stop, at_most, open};
 
-/// Part of a new ratio of measured to expected time in what is remembered of it.
+/// Weight of a new sample in the average ratio of measured to expected time.
 const LEARNING: f64 = 0.1;
-/// No neighbour is believed to slow a batch more.
+/// Upper bound on a predicted slowdown.
 const SLOWER_MAX: f64 = 100.0;
 
 /// A batch size that was warmed up.
@@ -27,58 +27,61 @@ struct Size {
     predicted: Predicted,
 }
 
-/// What a plan may believe of the 99th percentile of a batch's times.
+/// Predictions of the 99th percentile of a batch's times.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Predicted {
-    /// As it is alone.
+    /// Without other gpulets.
     pub(super) alone: Duration,
-    /// As it is beside these neighbours, by the model of interference.
-    pub(super) beside: Duration,
+    /// Co-located, by the model of interference.
+    pub(super) co_located: Duration,
 }
 
-/// A model on a lane. The session ends first.
+/// A model on a lane. The session is dropped first.
 pub(super) struct Served {
     session: Box<dyn Session>,
     pub(super) model: usize,
     pub(super) weight: f64,
     sizes: BTreeMap<u32, Size>,
-    /// How much longer batches take than expected.
+    /// Average ratio of measured to expected time.
     stretch: f64,
-    /// Times of batches by rows, since it was last looked.
+    /// Times of batches by rows, since they were last taken.
     times: BTreeMap<u32, Vec<Duration>>,
     pub(super) in_time: u64,
 }
 
 impl Served {
-    /// Loads and warms up; the largest sizes that the profile does not know are left out.
+    /// Loads and warms up a session. Sizes beyond the profile are left out.
     fn load(
         partition: &Arc<dyn Partition>,
         mix: &Mix<'_>,
-        (turn, units): (&Turn, u32),
-        neighbours: &Neighbours,
+        (slot, units): (&Slot, u32),
+        co_located: &Neighbours,
     ) -> Result<Self, Stop> {
-        let missing = || Stop::Other(format!("no model number {} was asked about", turn.model));
-        let subject = mix.subjects.get(turn.model).ok_or_else(missing)?;
-        let demand = mix.demands.models.get(turn.model).ok_or_else(missing)?;
-        let mut session = partition.load(&subject.files, &at_most(turn.rows_max))?;
+        let missing = || Stop::Other(format!("there is no model number {}", slot.model));
+        let subject = mix.subjects.get(slot.model).ok_or_else(missing)?;
+        let demand = mix.demands.models.get(slot.model).ok_or_else(missing)?;
+        let mut session = partition.load(&subject.files, &at_most(slot.rows_max))?;
         let mut sizes = BTreeMap::new();
         let powers = (0..=5).map(|power| 1_u32 << power);
-        for rows in powers.filter(|rows| *rows <= turn.rows_max) {
+        for rows in powers.filter(|rows| *rows <= slot.rows_max) {
             let known = |quantile| demand.time(quantile, rows, units);
             let Some((expected, alone)) = known(Quantile::P95).zip(known(Quantile::P99)) else { break };
             let own = Runner { profile: &demand.profile, batch: rows, units };
-            let factor = mix.interference.slowdown_beside(&own, neighbours);
-            let beside = alone.mul_f64(factor.clamp(1.0, SLOWER_MAX));
+            let factor = mix.interference.slowdown_beside(&own, co_located);
+            let slowed = alone.mul_f64(factor.clamp(1.0, SLOWER_MAX));
             let batch = subject.batch(session.as_mut(), rows)?;
             for _ in 0..3 {
                 session.run(&batch)?;
             }
-            sizes.insert(rows, Size { batch, expected, predicted: Predicted { alone, beside } });
+            sizes.insert(rows, Size { batch, expected, predicted: Predicted { alone, co_located: slowed } });
         }
         if sizes.is_empty() {
-            return Err(Stop::Other(format!("the profile of `{}` knows no batch on {units} units", subject.name())));
+            return Err(Stop::Other(format!(
+                "the profile of `{}` has no batch on {units} units",
+                subject.name()
+            )));
         }
-        let (model, weight, times) = (turn.model, turn.weight, BTreeMap::new());
+        let (model, weight, times) = (slot.model, slot.weight, BTreeMap::new());
         Ok(Self { session, model, weight, sizes, stretch: 1.0, times, in_time: 0 })
     }
 
@@ -86,12 +89,12 @@ impl Served {
         size.expected.mul_f64(self.stretch.clamp(1.0, 100.0))
     }
 
-    /// Time that the smallest batch takes.
+    /// Expected time of the smallest batch.
     fn least(&self) -> Duration {
         self.sizes.values().next().map_or(Duration::ZERO, |size| self.stretched(size))
     }
 
-    /// Rows of the largest batch of those that wait that ends by then.
+    /// Rows of the largest batch of the waiting requests that ends within `left`.
     fn rows(&self, waiting: usize, left: Duration) -> u32 {
         let fits = |(rows, size): (&u32, &Size)| {
             let enough = usize::try_from(*rows).is_ok_and(|rows| rows <= waiting);
@@ -113,7 +116,7 @@ impl Served {
         Ok(())
     }
 
-    /// For each size, what was predicted and the times that were measured.
+    /// For each size, the predictions and the measured times.
     pub(super) fn taken(&mut self) -> Vec<(Predicted, Vec<Duration>)> {
         let times = std::mem::take(&mut self.times);
         times
@@ -123,7 +126,7 @@ impl Served {
     }
 }
 
-/// Deadlines of the requests that wait, by the lane's models.
+/// Deadlines of waiting requests, by the lane's models.
 #[derive(Default)]
 struct Waiting {
     queues: Vec<VecDeque<Instant>>,
@@ -154,19 +157,19 @@ impl Mailbox {
         self.arrived.notify_one();
     }
 
-    /// Nothing more comes.
+    /// No more requests follow.
     pub(super) fn close(&self) {
         self.lock().closed = true;
         self.arrived.notify_one();
     }
 
-    /// The next batch: which model, and the deadlines of its requests. None: nothing waits and nothing comes.
+    /// The next batch: the model, and the deadlines of its requests. None after the last one.
     fn next(&self, models: &[Served]) -> Option<(usize, u32, Vec<Instant>)> {
         let mut waiting = self.lock();
         loop {
             let now = Instant::now();
             for (queue, served) in waiting.queues.iter_mut().zip(models) {
-                // What cannot be in time any more is let go: it would only make others late.
+                // Drop requests that would be late: they would only delay others.
                 while queue.front().is_some_and(|due| *due < now + served.least()) {
                     queue.pop_front();
                 }
@@ -187,7 +190,7 @@ impl Mailbox {
     }
 }
 
-/// A gpulet with its models. The sessions end before the gpulet.
+/// A gpulet with its models. The sessions are dropped before the gpulet.
 pub(super) struct Lane {
     pub(super) models: Vec<Served>,
     _partition: Arc<dyn Partition>,
@@ -198,17 +201,17 @@ impl Lane {
         device: &CudaDevice,
         place: &Place,
         mix: &Mix<'_>,
-        neighbours: &Neighbours,
+        co_located: &Neighbours,
     ) -> Result<Self, Stop> {
         let partition = open(device, place.first, place.units)?;
         let mut models = Vec::new();
-        for turn in &place.turns {
-            models.push(Served::load(&partition, mix, (turn, place.as_units), neighbours)?);
+        for slot in &place.slots {
+            models.push(Served::load(&partition, mix, (slot, place.as_units), co_located)?);
         }
         Ok(Self { models, _partition: partition })
     }
 
-    /// Runs what comes until nothing comes any more.
+    /// Runs batches until the mailbox is closed and empty.
     pub(super) fn serve(&mut self, mailbox: &Mailbox) -> Result<(), RunError> {
         while let Some((at, rows, due)) = mailbox.next(&self.models) {
             if let Some(served) = self.models.get_mut(at) {

@@ -1,4 +1,4 @@
-//! What a fault takes with it, and how soon another process serves.
+//! What a fault ends, and how long it takes until another process serves.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,31 +10,31 @@ use models::{Format, LoadOptions, ModelFiles, ModelName, Version};
 use oip::{Datatype, Shape, Tensor};
 use serde_json::json;
 
-use crate::answer::{Answers, Fact};
-use crate::arguments::{Arguments, Errand};
-use crate::bench::{Bench, Losses, Stop, serve};
+use crate::arguments::{Arguments, Task};
+use crate::bench::{Bench, Failures, Stop, serve};
+use crate::check::GRACE;
 use crate::exit;
 use crate::kernel_maker::{Work, amount, is_computed, words};
 use crate::makers::{Engine, Makers};
-use crate::question::GRACE;
-use crate::supervision::attend;
+use crate::report::{Fact, Report};
+use crate::tasks::run_task;
 
-/// Steps of the batches whose answers are looked at.
+/// Steps of the batches whose results are checked.
 const ROUNDS: u32 = 10_000;
-/// Time for a process that is to fault or to serve once.
-const PATIENCE: Duration = Duration::from_secs(8);
-/// Time for a process that loads an engine before it asks.
-const ENGINE_PATIENCE: Duration = Duration::from_secs(12);
-/// Processes started to see how long that takes.
+/// Time for a process that faults or serves once.
+const TASK_TIMEOUT: Duration = Duration::from_secs(8);
+/// Time for a process that loads an engine first.
+const ENGINE_TASK_TIMEOUT: Duration = Duration::from_secs(12);
+/// Processes started to measure a restart.
 const RESTARTS: usize = 3;
 
-pub(super) fn ask(bench: &mut Bench<'_>) -> Result<(), Stop> {
+pub(super) fn run(bench: &mut Bench<'_>) -> Result<(), Stop> {
     if let Err(missing) = &bench.found.green {
         let missing = missing.to_string();
-        bench.answers.skip("faults.spread", "9", missing);
+        bench.report.skip("faults.spread", "9", missing);
         return Ok(());
     }
-    let device = bench.cut()?;
+    let device = bench.green()?;
     let mut bystander = serve(&device, &Work::Compute.files()?, 0, 1)?;
     let well = |session: &mut dyn Session| {
         let answer = session.run(&amount(ROUNDS)).map(|outputs| words(&outputs));
@@ -42,58 +42,58 @@ pub(super) fn ask(bench: &mut Bench<'_>) -> Result<(), Stop> {
     };
     let before = well(bystander.session.as_mut())?;
     let arguments = bench.arguments();
-    let answers = &mut bench.answers;
+    let report = &mut bench.report;
     let ended =
-        attend(Errand::Fault, &arguments, PATIENCE, |fact| answers.say(&fact)).map_err(Stop::Other)?;
+        run_task(Task::Fault, &arguments, TASK_TIMEOUT, |fact| report.add(&fact)).map_err(Stop::Other)?;
     let code = ended.code();
     let fact =
         Fact::new("faults.exit_code", "9").value(code).detail(json!({"took_s": ended.took.as_secs_f64()}));
-    bench.answers.say(&fact.ok(code == Some(i32::from(exit::LOST))));
+    bench.report.add(&fact.ok(code == Some(i32::from(exit::DEVICE_FAILED))));
     let after = well(bystander.session.as_mut());
     let fact = Fact::new("faults.other_process_serves_on", "9").value(matches!(after, Ok(true)));
     let detail = after.as_ref().err().map(ToString::to_string);
-    bench.answers.say(&fact.ok(before && matches!(after, Ok(true))).detail(detail));
+    bench.report.add(&fact.ok(before && matches!(after, Ok(true))).detail(detail));
     index(bench, &arguments)?;
     restarts(bench, &arguments)
 }
 
-/// What a client's index does that no table has: on the CPU it is refused.
+/// The effect of an index beyond a table, as a client may send it. On the CPU it is refused.
 fn index(bench: &mut Bench<'_>, arguments: &Arguments) -> Result<(), Stop> {
     let name = "faults.index_beyond_a_table";
     if let Err(missing) = &bench.engine {
         let missing = missing.clone();
-        bench.answers.skip(name, "4.3", missing);
+        bench.report.skip(name, "4.3", missing);
         return Ok(());
     }
     let time = bench.left().saturating_sub(GRACE);
     let mut said = false;
-    let answers = &mut bench.answers;
-    let ended = attend(Errand::Index, arguments, ENGINE_PATIENCE.min(time), |fact| {
+    let report = &mut bench.report;
+    let ended = run_task(Task::Index, arguments, ENGINE_TASK_TIMEOUT.min(time), |fact| {
         said |= fact.fact == name;
-        answers.say(&fact);
+        report.add(&fact);
     });
     let code = ended.map_err(Stop::Other)?.code();
     if !said {
         let fact = Fact::new(name, "4.3").value("its process ended").ok(false);
-        bench.answers.say(&fact.detail(json!({"exit_code": code})));
+        bench.report.add(&fact.detail(json!({"exit_code": code})));
     }
     Ok(())
 }
 
 /// `y = table[x]` with 16 entries.
 const TABLE: &[u8] = include_bytes!("gather.onnx");
-/// Indices that no table has: just beyond this one, and beyond all memory.
+/// Indices beyond the table: the next one, and one beyond all memory.
 const BEYOND: [i64; 2] = [16, 1 << 40];
 
-/// A child that asks a table for entries that it has not; its exit code.
-pub(crate) fn look_beyond(found: &Found, engine: &Engine, answers: &mut Answers<'_>) -> u8 {
+/// The task that requests entries beyond a table. Returns its exit code.
+pub(crate) fn index_task(found: &Found, engine: &Engine, report: &mut Report<'_>) -> u8 {
     match beyond(found, engine) {
         Ok(fact) => {
-            answers.say(&fact);
-            exit::ANSWERED
+            report.add(&fact);
+            exit::SUCCESS
         }
         Err(stop) => {
-            answers.say(&Fact::new("faults.index_beyond_a_table", "4.3").detail(stop.to_string()));
+            report.add(&Fact::new("faults.index_beyond_a_table", "4.3").detail(stop.to_string()));
             exit::FAILED
         }
     }
@@ -121,7 +121,7 @@ fn beyond(found: &Found, engine: &Engine) -> Result<Fact, Stop> {
                 said.push(format!("{index}: an answer"));
             }
             Err(RunError::Lost(reason)) => {
-                worst = "the device is lost";
+                worst = "the device failed";
                 said.push(format!("{index}: {reason}"));
                 break;
             }
@@ -137,27 +137,27 @@ fn beyond(found: &Found, engine: &Engine) -> Result<Fact, Stop> {
 fn restarts(bench: &mut Bench<'_>, arguments: &Arguments) -> Result<(), Stop> {
     let mut shortest: Option<Duration> = None;
     for _ in 0..RESTARTS {
-        // A process that is ended late must not outlive this one.
-        let time = PATIENCE.min(bench.left().saturating_sub(GRACE));
+        // A process that is killed late must not outlive this one.
+        let time = TASK_TIMEOUT.min(bench.left().saturating_sub(GRACE));
         if time.is_zero() {
             break;
         }
-        let ended = attend(Errand::Health, arguments, time, drop).map_err(Stop::Other)?;
-        if ended.code() != Some(i32::from(exit::ANSWERED)) {
+        let ended = run_task(Task::Health, arguments, time, drop).map_err(Stop::Other)?;
+        if ended.code() != Some(i32::from(exit::SUCCESS)) {
             let fact = Fact::new("faults.restart", "9").ok(false).unit("ms");
-            bench.answers.say(&fact.detail(format!("a new process did not serve: {:?}", ended.status)));
+            bench.report.add(&fact.detail(format!("a new process did not serve: {:?}", ended.status)));
             return Ok(());
         }
         shortest = Some(shortest.map_or(ended.took, |known| known.min(ended.took)));
     }
     let Some(took) = shortest else {
-        bench.answers.skip("faults.restart", "9", "no time was left");
+        bench.report.skip("faults.restart", "9", "no time was left");
         return Ok(());
     };
     let fact = Fact::new("faults.restart", "9").value(took.as_secs_f64() * 1e3).unit("ms").ok(true);
-    bench
-        .answers
-        .say(&fact.detail("from the start of a process to its end after one right batch, the best of three"));
+    bench.report.add(
+        &fact.detail("from the start of a process to its end after one correct batch, the best of three"),
+    );
     Ok(())
 }
 
@@ -166,8 +166,8 @@ fn take(found: &Found) -> Result<CudaDevice, Stop> {
     Ok(CudaDevice::take(found, Backend::CudaGreen, makers, &CudaOptions::default())?)
 }
 
-/// A child that serves once; its exit code.
-pub(crate) fn recover(found: &Found) -> u8 {
+/// The task that serves once. Returns its exit code.
+pub(crate) fn health_task(found: &Found) -> u8 {
     let serves = || -> Result<bool, Stop> {
         let device = take(found)?;
         let mut gpulet = serve(&device, &Work::Compute.files()?, 0, 1)?;
@@ -175,7 +175,7 @@ pub(crate) fn recover(found: &Found) -> u8 {
         Ok(is_computed(&answer, ROUNDS))
     };
     match serves() {
-        Ok(true) => exit::ANSWERED,
+        Ok(true) => exit::SUCCESS,
         Ok(false) => exit::FAILED,
         Err(stop) => {
             eprintln!("  {stop}");
@@ -184,41 +184,41 @@ pub(crate) fn recover(found: &Found) -> u8 {
     }
 }
 
-/// A child that faults on one of two gpulets, and says what became of both; its exit code.
-pub(crate) fn suffer(found: &Found, answers: &mut Answers<'_>) -> u8 {
-    match faulted(found, answers) {
-        Ok(true) => exit::LOST,
+/// The task that faults on one of two gpulets and reports what happens to both. Returns its exit code.
+pub(crate) fn fault_task(found: &Found, report: &mut Report<'_>) -> u8 {
+    match faulted(found, report) {
+        Ok(true) => exit::DEVICE_FAILED,
         Ok(false) => exit::FAILED,
         Err(stop) => {
-            answers.say(&Fact::new("faults.planting", "9").ok(false).detail(stop.to_string()));
+            report.add(&Fact::new("faults.planting", "9").ok(false).detail(stop.to_string()));
             exit::FAILED
         }
     }
 }
 
-fn faulted(found: &Found, answers: &mut Answers<'_>) -> Result<bool, Stop> {
+fn faulted(found: &Found, report: &mut Report<'_>) -> Result<bool, Stop> {
     let device = take(found)?;
-    let losses = Arc::new(Losses::default());
+    let failures = Arc::new(Failures::default());
     let open = |lane, first_unit| -> Result<Arc<dyn Partition>, Stop> {
-        Ok(device.open(&PartitionSpec { lane, first_unit, units: 1 }, Arc::clone(&losses) as _)?)
+        Ok(device.open(&PartitionSpec { lane, first_unit, units: 1 }, Arc::clone(&failures) as _)?)
     };
     let last = device.info().units.saturating_sub(1);
     let (one, other) = (open(0, 0)?, open(1, last)?);
     let options = LoadOptions::default();
     let mut culprit = one.load(&Work::Fault.files()?, &options)?;
-    let mut neighbour = other.load(&Work::Compute.files()?, &options)?;
-    let well = words(&neighbour.run(&amount(ROUNDS))?);
-    answers.say(&Fact::new("faults.before", "9").value(true).ok(is_computed(&well, ROUNDS)));
+    let mut co_located = other.load(&Work::Compute.files()?, &options)?;
+    let well = words(&co_located.run(&amount(ROUNDS))?);
+    report.add(&Fact::new("faults.before", "9").value(true).ok(is_computed(&well, ROUNDS)));
     let own = culprit.run(&amount(0));
     let lost = matches!(own, Err(RunError::Lost(_)));
     let said = own.err().map(|error| error.to_string());
-    answers.say(&Fact::new("faults.own_batch_is_lost", "9").value(lost).ok(lost).detail(said));
-    let beside = neighbour.run(&amount(ROUNDS));
-    let lost_too = matches!(beside, Err(RunError::Lost(_)));
-    let said = beside.err().map(|error| error.to_string());
+    report.add(&Fact::new("faults.own_batch_is_lost", "9").value(lost).ok(lost).detail(said));
+    let other = co_located.run(&amount(ROUNDS));
+    let lost_too = matches!(other, Err(RunError::Lost(_)));
+    let said = other.err().map(|error| error.to_string());
     let fact = Fact::new("faults.gpulet_of_the_same_process_is_lost", "9").value(lost_too);
-    answers.say(&fact.ok(lost_too).detail(said));
-    let heard = losses.heard().len();
-    answers.say(&Fact::new("faults.gpulets_told", "9").value(heard).ok(heard == 2).detail(device.lost()));
+    report.add(&fact.ok(lost_too).detail(said));
+    let told = failures.all().len();
+    report.add(&Fact::new("faults.gpulets_told", "9").value(told).ok(told == 2).detail(device.failure()));
     Ok(lost && lost_too)
 }

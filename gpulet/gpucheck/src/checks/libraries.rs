@@ -1,5 +1,5 @@
-//! Models on gpulets: do they load there, do they answer rightly, and do they keep to the gpulet's SMs? A model that does
-//! not run on a green context's stream is tried in the other ways that there are, in the order of the fallbacks.
+//! Models on gpulets: whether they load, return correct results, and stay on the gpulet's SMs. A model that does not run
+//! on the stream of a green context is tried in the other ways, in the order of the fallbacks.
 
 use std::time::{Duration, Instant};
 
@@ -11,24 +11,21 @@ use models::engine::Session;
 use oip::{Datatype, Tensor};
 use serde_json::json;
 
-use crate::answer::Fact;
-use crate::arguments::Errand;
+use crate::arguments::Task;
 use crate::bench::{Bench, Stop, serve, serve_rows};
+use crate::check::GRACE;
 use crate::exit;
 use crate::kernel_maker::{Work, amount};
-use crate::pace::{Neighbour, beside, times};
-use crate::question::GRACE;
+use crate::report::Fact;
 use crate::spread::Spread;
-use crate::subject::{Known, Subject, ready_anyhow};
-use crate::supervision::attend;
+use crate::subject::{Known, Subject, ready_on_any_backend};
+use crate::tasks::{MPS_SHARE, run_task};
+use crate::timing::{CoLocated, times, under_contention};
 
-/// Batches behind a model's time.
+/// Batches per model.
 const RUNS: usize = 20;
 
-/// Part of the GPU for a process under MPS, in percent.
-pub(crate) const MPS_SHARE: u32 = 50;
-
-/// A way of running models; what one refuses is tried with the next.
+/// A way of running models. A model that one refuses is tried with the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Green,
@@ -40,7 +37,7 @@ enum Way {
 impl Way {
     const ALL: [Self; 4] = [Self::Green, Self::GreenWithoutCudnn, Self::Mps, Self::Streams];
 
-    fn word(self) -> &'static str {
+    fn name(self) -> &'static str {
         match self {
             Self::Green => "cuda-green",
             Self::GreenWithoutCudnn => "cuda-green without cuDNN",
@@ -49,7 +46,7 @@ impl Way {
         }
     }
 
-    /// What facts are called beside those of the first way.
+    /// Suffix of the names of its facts.
     fn suffix(self) -> &'static str {
         match self {
             Self::Green => "",
@@ -70,7 +67,7 @@ impl Way {
         bench.take_with(backend, cudnn, &CudaOptions { mps_share: share, ..CudaOptions::default() })
     }
 
-    /// Units of the gpulet that models run on.
+    /// Units of the gpulet for models.
     fn units(self, device: &CudaDevice) -> u32 {
         match self {
             Self::Green | Self::GreenWithoutCudnn => (device.info().units / 2).max(1),
@@ -80,8 +77,8 @@ impl Way {
     }
 }
 
-pub(super) fn ask(bench: &mut Bench<'_>) -> Result<(), Stop> {
-    let Some(subjects) = ready_anyhow(bench, "libraries.models", "4.3") else { return Ok(()) };
+pub(super) fn run(bench: &mut Bench<'_>) -> Result<(), Stop> {
+    let Some(subjects) = ready_on_any_backend(bench, "libraries.models", "4.3") else { return Ok(()) };
     let mut left: Vec<&Subject> = subjects.iter().collect();
     let mut found: Vec<(Way, Vec<String>)> = Vec::new();
     for way in Way::ALL {
@@ -90,7 +87,7 @@ pub(super) fn ask(bench: &mut Bench<'_>) -> Result<(), Stop> {
         }
         let run = match missing(bench, way) {
             Some(missing) => {
-                bench.answers.skip(format!("libraries.models{}", way.suffix()), "4.3", missing);
+                bench.report.skip(format!("libraries.models{}", way.suffix()), "4.3", missing);
                 Vec::new()
             }
             None if way == Way::Mps => under_mps(bench)?,
@@ -100,16 +97,16 @@ pub(super) fn ask(bench: &mut Bench<'_>) -> Result<(), Stop> {
         found.push((way, run));
     }
     // The last way that some model needed.
-    let way = found.iter().rev().find(|(_, run)| !run.is_empty()).map(|(way, _)| way.word());
-    let by_way = found.iter().map(|(way, run)| (way.word().to_owned(), json!(run)));
+    let way = found.iter().rev().find(|(_, run)| !run.is_empty()).map(|(way, _)| way.name());
+    let by_way = found.iter().map(|(way, run)| (way.name().to_owned(), json!(run)));
     let fact = Fact::new("libraries.way", "4.3").value(way).ok(left.is_empty());
     let none: Vec<&str> = left.iter().map(|subject| subject.name()).collect();
     let by_way: serde_json::Map<String, serde_json::Value> = by_way.collect();
-    bench.answers.say(&fact.detail(json!({"models": by_way, "no_way": none})));
+    bench.report.add(&fact.detail(json!({"models": by_way, "no_way": none})));
     Ok(())
 }
 
-/// What is in the way of trying a way at all.
+/// Why a way cannot be tried.
 fn missing(bench: &Bench<'_>, way: Way) -> Option<String> {
     match way {
         Way::Green | Way::GreenWithoutCudnn => bench.found.green.as_ref().err().map(ToString::to_string),
@@ -121,45 +118,44 @@ fn missing(bench: &Bench<'_>, way: Way) -> Option<String> {
     }
 }
 
-/// A share under MPS is a process's: one that has it tries all models. Names of those that ran.
+/// Runs all models in a process with a share of the GPU, because a share under MPS belongs to a process. Returns the
+/// names of those that ran.
 fn under_mps(bench: &mut Bench<'_>) -> Result<Vec<String>, Stop> {
     let (arguments, time) = (bench.arguments(), bench.left().saturating_sub(GRACE));
-    let (answers, mut run) = (&mut bench.answers, Vec::new());
+    let (report, mut run) = (&mut bench.report, Vec::new());
     let (start, end) = ("libraries.", format!("_loads{}", Way::Mps.suffix()));
-    let hear = |fact: Fact| {
+    let on_fact = |fact: Fact| {
         let name = fact.fact.strip_prefix(start).and_then(|rest| rest.strip_suffix(end.as_str()));
         if let (Some(name), Some(true)) = (name, fact.value.as_bool()) {
             run.push(name.to_owned());
         }
-        answers.say(&fact);
+        report.add(&fact);
     };
-    let ended = attend(Errand::Share, &arguments, time, hear).map_err(Stop::Other)?;
-    let well = [exit::ANSWERED, exit::FAILED].map(|code| Some(i32::from(code)));
+    let ended = run_task(Task::Share, &arguments, time, on_fact).map_err(Stop::Other)?;
+    let well = [exit::SUCCESS, exit::FAILED].map(|code| Some(i32::from(code)));
     if !well.contains(&ended.code()) {
         let fact = Fact::new("libraries.process_under_mps", "4.3").value(ended.code()).ok(false);
-        bench.answers.say(&fact.detail("a process with a share of the GPU did not come to its end"));
+        bench.report.add(&fact.detail("a process with a share of the GPU did not end normally"));
     }
     Ok(run)
 }
 
-/// What a process with a share of the GPU does: tries all models.
+/// The task of a process with a share of the GPU: runs all models.
 ///
 /// # Errors
-/// What the GPU lacks.
-pub(crate) fn ask_with_share(bench: &mut Bench<'_>) -> Result<(), Stop> {
-    let Some(subjects) = ready_anyhow(bench, "libraries.models_under_mps", "4.3") else { return Ok(()) };
+/// The driver failed.
+pub(crate) fn share_task(bench: &mut Bench<'_>) -> Result<(), Stop> {
+    let Some(subjects) = ready_on_any_backend(bench, "libraries.models_under_mps", "4.3") else {
+        return Ok(());
+    };
     try_way(bench, Way::Mps, &subjects.iter().collect::<Vec<_>>()).map(drop)
 }
 
-/// Names of the models that ran.
+/// Runs models and returns the names of those that ran.
 fn try_way(bench: &mut Bench<'_>, way: Way, subjects: &[&Subject]) -> Result<Vec<String>, Stop> {
     let device = way.device(bench)?;
     if way == Way::Green && device.info().units < 2 {
-        bench.answers.skip(
-            "libraries.models",
-            "4.3",
-            "the device has one unit: expected a gpulet and a rest",
-        );
+        bench.report.skip("libraries.models", "4.3", "the device has one unit: expected a gpulet and a rest");
         return Ok(Vec::new());
     }
     let mut run = Vec::new();
@@ -167,15 +163,15 @@ fn try_way(bench: &mut Bench<'_>, way: Way, subjects: &[&Subject]) -> Result<Vec
         let until = bench.after(1.0 / (subjects.len() - place) as f64);
         let name = subject.name();
         if bench.is_over() {
-            bench.answers.skip(format!("libraries.{name}{}", way.suffix()), "4.3", "no time was left");
+            bench.report.skip(format!("libraries.{name}{}", way.suffix()), "4.3", "no time was left");
             continue;
         }
-        bench.tell(&format!("{name}, {}", way.word()));
+        bench.tell(&format!("{name}, {}", way.name()));
         match look_at(bench, &device, (subject, way), until) {
             Ok(()) => run.push(name.to_owned()),
             Err(stop) => {
                 let fact = Fact::new(format!("libraries.{name}_loads{}", way.suffix()), "4.3");
-                bench.answers.say(&fact.value(false).ok(false).detail(stop.to_string()));
+                bench.report.add(&fact.value(false).ok(false).detail(stop.to_string()));
             }
         }
     }
@@ -197,15 +193,13 @@ fn look_at(
     let batch = subject.batch(session, 1)?;
     session.run(&batch)?;
     let fact = Fact::new(format!("libraries.{}_loads{suffix}", subject.name()), "4.3").value(true).ok(true);
-    bench
-        .answers
-        .say(&fact.detail(json!({"engine": session.engine(), "load_ms": loaded, "way": way.word()})));
+    bench.report.add(&fact.detail(json!({"engine": session.engine(), "load_ms": loaded, "way": way.name()})));
     answers(bench, (subject, way), session)?;
     let measured = times(session, &batch, (3, RUNS), until)?;
     let Some(alone) = Spread::of(&measured) else { return Ok(()) };
     let name = format!("libraries.{}_batch_1{suffix}", subject.name());
     let fact = Fact::new(name, "4.3").value(alone.median()).unit("us");
-    bench.answers.say(&fact.detail(json!({"units": units, "us": alone.to_json()})));
+    bench.report.add(&fact.detail(json!({"units": units, "us": alone.to_json()})));
     match way {
         Way::Green | Way::GreenWithoutCudnn => {
             keeps_to_its_sms(bench, device, (subject, session, way), alone.median())
@@ -221,13 +215,13 @@ fn answers(
 ) -> Result<(), Stop> {
     let name = format!("libraries.{}_difference{}", subject.name(), way.suffix());
     let Some(known) = &subject.known else {
-        bench.answers.skip(name, "4.3", "no `reference.json` beside the model");
+        bench.report.skip(name, "4.3", "the model's folder has no `reference.json`");
         return Ok(());
     };
     let outputs = session.run(&known.batch)?;
     let worst = worst_difference(known, &outputs).map_err(Stop::Other)?;
     let fact = Fact::new(name, "4.3").value(worst).ok(worst <= known.tolerance);
-    bench.answers.say(&fact.detail(json!({"tolerance": known.tolerance, "rows": known.batch.rows})));
+    bench.report.add(&fact.detail(json!({"tolerance": known.tolerance, "rows": known.batch.rows})));
     Ok(())
 }
 
@@ -264,8 +258,8 @@ fn difference(wanted: &Tensor, given: &Tensor) -> Result<f64, String> {
     Ok(apart / norm(&mut wanted_numbers.iter().copied()).max(1e-12))
 }
 
-/// All threads of all other SMs are held while a batch runs: one that needed any of them would wait until they are let
-/// go. Held for much longer than a batch takes.
+/// Holds all threads of all other SMs while a batch runs, for much longer than a batch takes. A batch that needs any of
+/// these SMs has to wait until they are released.
 fn keeps_to_its_sms(
     bench: &mut Bench<'_>,
     device: &CudaDevice,
@@ -278,16 +272,17 @@ fn keeps_to_its_sms(
     let hold = amount(hold_us as u32);
     rest.session.run(&amount(1))?;
     let batch = subject.batch(session, 1)?;
-    let mut neighbour = Neighbour { session: rest.session.as_mut(), batch: hold, duty: 100 };
-    let (measured, meanwhile) = beside(&mut neighbour, || times(session, &batch, (3, 5), Instant::now()))?;
+    let mut co_located = CoLocated { session: rest.session.as_mut(), batch: hold, duty: 100 };
+    let (measured, other_runs) =
+        under_contention(&mut co_located, || times(session, &batch, (3, 5), Instant::now()))?;
     let Some(held) = Spread::of(&measured) else { return Ok(()) };
-    let holding = meanwhile.busy / u32::try_from(meanwhile.batches.max(1)).unwrap_or(1);
+    let holding = other_runs.busy / u32::try_from(other_runs.batches.max(1)).unwrap_or(1);
     let kept = held.median() < holding.as_secs_f64() * 1e6 / 2.0;
     let fact = Fact::new(format!("libraries.{}_keeps_to_its_sms{}", subject.name(), way.suffix()), "4.3");
     let fact = fact.value(kept);
-    // Where holding takes no time, as on a stand-in, nothing was held.
+    // On the stand-in holding takes no time.
     let fact = if holding >= Duration::from_millis(5) { fact.ok(kept) } else { fact };
-    let detail = json!({"alone_us": alone_us, "beside_held_sms_us": held.to_json(), "held_ms": holding.as_secs_f64() * 1e3});
-    bench.answers.say(&fact.detail(detail));
+    let detail = json!({"solo_us": alone_us, "with_held_sms_us": held.to_json(), "held_ms": holding.as_secs_f64() * 1e3});
+    bench.report.add(&fact.detail(detail));
     Ok(())
 }

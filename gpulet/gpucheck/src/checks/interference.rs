@@ -1,4 +1,4 @@
-//! What computing and copying gpulets do to each other, the neighbour at half and at full load.
+//! How computing and copying kernels slow each other, with the other one at half and at full load.
 
 use std::time::Duration;
 
@@ -6,30 +6,34 @@ use gpulet::Device;
 use gpulet_cuda::CudaDevice;
 use serde_json::json;
 
-use crate::answer::Fact;
 use crate::bench::{Bench, Stop, serve};
 use crate::kernel_maker::{STREAM_BYTES, Work, amount};
-use crate::pace::{Neighbour, amount_for, beside, times};
+use crate::report::Fact;
 use crate::spread::Spread;
+use crate::timing::{CoLocated, amount_for, times, under_contention};
 
 const WORKS: [Work; 2] = [Work::Compute, Work::Stream];
 const DUTIES: [u32; 2] = [50, 100];
-/// Length of the batch that is measured.
+/// Length of the measured batch.
 const OWN: Duration = Duration::from_millis(1);
-/// Length of the neighbour's.
+/// Length of the other kernel's batch.
 const OTHER: Duration = Duration::from_millis(3);
 
-pub(super) fn ask(bench: &mut Bench<'_>) -> Result<(), Stop> {
+pub(super) fn run(bench: &mut Bench<'_>) -> Result<(), Stop> {
     if let Err(missing) = &bench.found.green {
         let missing = missing.to_string();
-        bench.answers.skip("interference.bandwidth", "8", missing);
+        bench.report.skip("interference.bandwidth", "8", missing);
         return Ok(());
     }
-    let device = bench.cut()?;
+    let device = bench.green()?;
     let units = device.info().units;
     bandwidth(bench, &device)?;
     if units < 2 {
-        bench.answers.skip("interference.slowdown", "8", "the device has one unit: expected room for a neighbour");
+        bench.report.skip(
+            "interference.slowdown",
+            "8",
+            "the device has one unit: expected units for a second gpulet",
+        );
         return Ok(());
     }
     let shares = [units / 2, units / 4, units - units / 4];
@@ -41,13 +45,13 @@ pub(super) fn ask(bench: &mut Bench<'_>) -> Result<(), Stop> {
             if own_units == 0 || bench.is_over() {
                 continue;
             }
-            beside_all(bench, &device, (work, own_units), until)?;
+            all_combinations(bench, &device, (work, own_units), until)?;
         }
     }
     Ok(())
 }
 
-/// How few units can use all of the memory's bandwidth?
+/// Bandwidth by units: how few units can use all of the memory bandwidth.
 fn bandwidth(bench: &mut Bench<'_>, device: &CudaDevice) -> Result<(), Stop> {
     let all = device.info().units;
     let sizes = [1, 2, 3, 4, 6, 8, 12, all];
@@ -64,12 +68,12 @@ fn bandwidth(bench: &mut Bench<'_>, device: &CudaDevice) -> Result<(), Stop> {
         let rate = bytes / (spread.median() * 1e-6).max(1e-12) / 1e9;
         let sms = device.grid().range(0, units).map_or(0, |range| device.grid().sms(range));
         let fact = Fact::new(format!("interference.bandwidth_{units}_units"), "8").value(rate).unit("GB/s");
-        bench.answers.say(&fact.detail(json!({"sms": sms, "units": units, "read_and_written": true})));
+        bench.report.add(&fact.detail(json!({"sms": sms, "units": units, "read_and_written": true})));
     }
     Ok(())
 }
 
-fn beside_all(
+fn all_combinations(
     bench: &mut Bench<'_>,
     device: &CudaDevice,
     (work, units): (Work, u32),
@@ -78,28 +82,28 @@ fn beside_all(
     let others = device.info().units - units;
     let mut own = serve(device, &work.files()?, 0, units)?;
     let batch = amount(amount_for(own.session.as_mut(), OWN)?);
-    // One part of the time alone, one beside each neighbour.
+    // One part of the time solo, and one for each combination.
     let part = until.saturating_duration_since(std::time::Instant::now()) / 5;
     let measured_until = || std::time::Instant::now() + part;
     let measured = times(own.session.as_mut(), &batch, (50, 1_000), measured_until())?;
     let Some(alone) = Spread::of(&measured) else { return Ok(()) };
-    for neighbour_work in WORKS {
-        let mut other = serve(device, &neighbour_work.files()?, units, others)?;
+    for other_work in WORKS {
+        let mut other = serve(device, &other_work.files()?, units, others)?;
         let load = amount(amount_for(other.session.as_mut(), OTHER)?);
         for duty in DUTIES {
             let session = other.session.as_mut();
-            let mut neighbour = Neighbour { session, batch: load.clone(), duty };
+            let mut co_located = CoLocated { session, batch: load.clone(), duty };
             let run = || times(own.session.as_mut(), &batch, (50, 1_000), measured_until());
-            let (measured, meanwhile) = beside(&mut neighbour, run)?;
+            let (measured, other_runs) = under_contention(&mut co_located, run)?;
             let Some(spread) = Spread::of(&measured) else { continue };
-            let (own_word, other_word) = (work.word(), neighbour_work.word());
-            let name = format!("interference.{own_word}_{units}_beside_{other_word}_{others}_at_{duty}");
+            let (own_word, other_word) = (work.name(), other_work.name());
+            let name = format!("interference.{own_word}_{units}_with_{other_word}_{others}_at_{duty}");
             let fact = Fact::new(name, "8").value(spread.median() / alone.median().max(1e-9));
-            bench.answers.say(&fact.detail(json!({
-                "own": own_word, "own_units": units, "neighbour": other_word, "neighbour_units": others,
-                "neighbour_duty_pct": duty, "neighbour_batches": meanwhile.batches,
-                "p99_over_alone": spread.p99() / alone.p99().max(1e-9),
-                "alone_us": alone.to_json(), "beside_us": spread.to_json(),
+            bench.report.add(&fact.detail(json!({
+                "own": own_word, "own_units": units, "other": other_word, "other_units": others,
+                "other_duty_pct": duty, "other_batches": other_runs.batches,
+                "p99_over_solo": spread.p99() / alone.p99().max(1e-9),
+                "solo_us": alone.to_json(), "co_located_us": spread.to_json(),
             })));
         }
     }

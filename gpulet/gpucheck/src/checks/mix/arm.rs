@@ -1,4 +1,4 @@
-//! Who runs where: the ways of sharing a GPU that are compared.
+//! The arms: ways of sharing a GPU that are compared.
 
 use std::sync::Arc;
 
@@ -11,33 +11,33 @@ use gpulet_cuda::Backend;
 use super::offer::Demands;
 use crate::bench::{Bench, Stop};
 
-/// Traffic that a plan has room for over what it is made for: what neighbours do is known in the mean.
-const HEAD_ROOM: f64 = 1.05;
-/// Loads between which a plan is looked for.
+/// Headroom of a plan over the traffic that it is made for, because interference is known only on average.
+const HEADROOM: f64 = 1.05;
+/// Range of loads for plans.
 const LOADS: (f64, f64) = (0.01, 50.0);
-/// Halvings of that.
+/// Bisections of that range.
 const HALVINGS: u32 = 12;
 
 /// A way of sharing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Arm {
-    /// Gpulets as our planner lays them out for the highest load that it finds a plan for.
+    /// Gpulets as our planner places them, for the highest load that has a plan.
     Plan,
-    /// One stream on the whole GPU, models by turns.
-    Turns,
-    /// A stream for each model, all on the whole GPU.
+    /// One stream on the whole GPU, one batch at a time.
+    TimeSharing,
+    /// A stream per model, all on the whole GPU.
     Streams,
-    /// A gpulet for each model, all of the same size.
+    /// A gpulet per model, all of the same size.
     Equal,
 }
 
 impl Arm {
-    pub(super) const ALL: [Self; 4] = [Self::Plan, Self::Turns, Self::Streams, Self::Equal];
+    pub(super) const ALL: [Self; 4] = [Self::Plan, Self::TimeSharing, Self::Streams, Self::Equal];
 
-    pub(super) fn word(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Self::Plan => "plan",
-            Self::Turns => "time_sharing",
+            Self::TimeSharing => "time_sharing",
             Self::Streams => "streams",
             Self::Equal => "equal_split",
         }
@@ -45,11 +45,11 @@ impl Arm {
 }
 
 /// A model on a gpulet.
-pub(super) struct Turn {
-    /// Number of the model.
+pub(super) struct Slot {
+    /// Index of the model.
     pub(super) model: usize,
     pub(super) rows_max: u32,
-    /// Part of the model's requests that come here, of any sum.
+    /// Share of the model's requests, relative to the sum of all shares.
     pub(super) weight: f64,
 }
 
@@ -57,21 +57,21 @@ pub(super) struct Turn {
 pub(super) struct Place {
     pub(super) first: u32,
     pub(super) units: u32,
-    /// Units whose profile says how long its batches take.
+    /// Units at which the profile gives the time of its batches.
     pub(super) as_units: u32,
-    pub(super) turns: Vec<Turn>,
+    pub(super) slots: Vec<Slot>,
 }
 
 /// Gpulets of one GPU.
 pub(super) struct Arrangement {
     pub(super) backend: Backend,
     pub(super) places: Vec<Place>,
-    /// Load that it was made for; none where load made no difference.
+    /// Load that it was planned for; none if it does not depend on the load.
     pub(super) planned: Option<f64>,
 }
 
 impl Arrangement {
-    /// `interference` is what the plan believes of neighbours.
+    /// `interference` is the model for the plan.
     pub(super) fn of(
         arm: Arm,
         bench: &Bench<'_>,
@@ -82,15 +82,13 @@ impl Arrangement {
             first: 0,
             units: 1,
             as_units: demands.units,
-            turns: models.into_iter().map(|model| turn(demands, model)).collect(),
+            slots: models.into_iter().map(|model| slot(demands, model)).collect(),
         };
         let all = 0..demands.models.len();
         match arm {
-            Arm::Turns => Ok(Self {
-                backend: Backend::CudaStream,
-                places: vec![whole(all.collect())],
-                planned: None,
-            }),
+            Arm::TimeSharing => {
+                Ok(Self { backend: Backend::CudaStream, places: vec![whole(all.collect())], planned: None })
+            }
             Arm::Streams => Ok(Self {
                 backend: Backend::CudaStream,
                 places: all.map(|model| whole(vec![model])).collect(),
@@ -101,51 +99,50 @@ impl Arrangement {
         }
     }
 
-    /// What runs beside a gpulet, each neighbour whichever of its largest batches is worst.
-    pub(super) fn beside(&self, own: usize, demands: &Demands) -> Neighbours {
-        let load = |place: &Place, turn: &Turn| {
-            let profile = &demands.models.get(turn.model)?.profile;
-            Some(Load::of(&Runner { profile, batch: turn.rows_max, units: place.as_units }))
+    /// What is co-located with a gpulet; of each other gpulet the batch that is worst.
+    pub(super) fn co_located(&self, own: usize, demands: &Demands) -> Neighbours {
+        let load = |place: &Place, slot: &Slot| {
+            let profile = &demands.models.get(slot.model)?.profile;
+            Some(Load::of(&Runner { profile, batch: slot.rows_max, units: place.as_units }))
         };
         let others = self.places.iter().enumerate().filter(|(at, _)| *at != own);
         let loads: Vec<Vec<Load>> = others
-            .map(|(_, place)| place.turns.iter().filter_map(|turn| load(place, turn)).collect())
+            .map(|(_, place)| place.slots.iter().filter_map(|slot| load(place, slot)).collect())
             .collect();
         Neighbours::of(loads.iter().map(Vec::as_slice))
     }
 }
 
-fn turn(demands: &Demands, model: usize) -> Turn {
+fn slot(demands: &Demands, model: usize) -> Slot {
     let rows_max = demands.models.get(model).map_or(1, |demand| demand.rows_max);
-    Turn { model, rows_max, weight: 1.0 }
+    Slot { model, rows_max, weight: 1.0 }
 }
 
 fn equal(demands: &Demands) -> Result<Arrangement, Stop> {
     let count = u32::try_from(demands.models.len()).unwrap_or(u32::MAX).max(1);
     let units = demands.units / count;
     if units == 0 {
-        return Err(Stop::Other(format!("expected a unit for each of {count} models, the GPU has {}", demands.units)));
+        return Err(Stop::Other(format!(
+            "expected a unit for each of {count} models, the GPU has {}",
+            demands.units
+        )));
     }
     let places = (0..demands.models.len()).zip(0_u32..).map(|(model, number)| Place {
         first: number * units,
         units,
         as_units: units,
-        turns: vec![turn(demands, model)],
+        slots: vec![slot(demands, model)],
     });
     Ok(Arrangement { backend: Backend::CudaGreen, places: places.collect(), planned: None })
 }
 
-/// The plan for the highest load that there is one for.
-fn planned(
-    bench: &Bench<'_>,
-    demands: &Demands,
-    interference: &Interference,
-) -> Result<Arrangement, Stop> {
+/// The plan for the highest load that has one.
+fn planned(bench: &Bench<'_>, demands: &Demands, interference: &Interference) -> Result<Arrangement, Stop> {
     let (mut low, mut high) = LOADS;
-    let refused = |error: String| Stop::Other(format!("no plan even at a load of {low}: {error}"));
+    let refused = |error: String| Stop::Other(format!("no plan, even at a load of {low}: {error}"));
     let mut plan = place(bench, demands, low, interference).map_err(refused)?;
     for _ in 0..HALVINGS {
-        // By factors, not by differences: loads differ by orders of magnitude from model mix to model mix.
+        // Geometric, because loads differ by orders of magnitude between mixes.
         let middle = (low * high).sqrt();
         match place(bench, demands, middle, interference) {
             Ok(found) => (plan, low) = (found, middle),
@@ -156,10 +153,14 @@ fn planned(
         first: gpulet.first_unit,
         units: gpulet.units,
         as_units: gpulet.units,
-        turns: gpulet.slots.iter().filter_map(|slot| {
-            let model = demands.models.iter().position(|demand| demand.name == slot.workload)?;
-            Some(Turn { model, rows_max: slot.batch, weight: slot.rate.max(1e-9) })
-        }).collect(),
+        slots: gpulet
+            .slots
+            .iter()
+            .filter_map(|slot| {
+                let model = demands.models.iter().position(|demand| demand.name == slot.workload)?;
+                Some(Slot { model, rows_max: slot.batch, weight: slot.rate.max(1e-9) })
+            })
+            .collect(),
     });
     Ok(Arrangement { backend: Backend::CudaGreen, places: places.collect(), planned: Some(low) })
 }
@@ -193,7 +194,7 @@ fn place(
         not_with: Vec::new(),
         slo_us: demand.slo.as_secs_f64() * 1e6,
         rate: demand.rate * load,
-        head_room: HEAD_ROOM,
+        head_room: HEADROOM,
         replicas_min: 1,
         batch_max: demand.profile.batches().1.max(1),
     });

@@ -1,41 +1,39 @@
-//! The highest load at which 99 % of the requests are answered in time, looked for by trials in real time.
+//! The highest load at which 99 % of the requests are answered in time, found by trials in real time.
 
 use std::time::{Duration, Instant};
 
-use gpulet_core::interference::Interference;
 use gpulet_cuda::CudaOptions;
 use models::engine::RunError;
 use serde_json::{Value, json};
 
 use super::arm::Arrangement;
 use super::lane::{Lane, Mailbox, Predicted};
-use super::offer::Demands;
+use super::offer::{Demands, Mix};
 use crate::bench::{Bench, Stop};
 use crate::spread::Spread;
-use crate::subject::Subject;
 
-/// Part of the requests that must be answered in time.
+/// Required attainment.
 const ATTAINMENT: f64 = 0.99;
-/// Length of a trial.
+/// Shortest and longest trial.
 const LENGTH: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(2));
-/// Step between loads until one is too low and one too high.
+/// Factor between loads until one is too low and one is too high.
 const STEP: f64 = 1.6;
-/// Times behind a percentile that is compared.
+/// Least number of times for a percentile that is compared.
 const TIMES_MIN: usize = 20;
 
-/// What came of a trial.
+/// The result of a trial.
 struct Trial {
     load: f64,
     attainment: f64,
-    /// By model: offered and answered in time.
+    /// By model: requests offered, and answered in time.
     models: Vec<(u64, u64)>,
-    /// By model and batch size: predicted 99th percentiles and the times.
+    /// By model and batch size: predicted 99th percentiles, and the times.
     times: Vec<(Predicted, Vec<Duration>)>,
 }
 
 /// The capacity of an arm.
 pub(super) struct Capacity {
-    /// Load; 0 where no trial went well.
+    /// Load; 0 if no trial had the required attainment.
     pub(super) load: f64,
     planned: Option<f64>,
     trials: Vec<Trial>,
@@ -46,7 +44,7 @@ impl Capacity {
         self.trials.iter().find(|trial| trial.load == self.load)
     }
 
-    /// Median error of the predicted 99th percentiles at capacity; none where too few batches ran.
+    /// Median error of the predicted 99th percentiles at capacity; none if too few batches ran.
     pub(super) fn prediction_error(&self, of: fn(&Predicted) -> Duration) -> Option<f64> {
         let enough = self.best()?.times.iter().filter(|(_, times)| times.len() >= TIMES_MIN);
         let errors = enough.filter_map(|(predicted, times)| {
@@ -57,7 +55,8 @@ impl Capacity {
     }
 
     pub(super) fn to_json(&self, demands: &Demands) -> Value {
-        let trials = self.trials.iter().map(|trial| json!({"load": trial.load, "attainment": trial.attainment}));
+        let trials =
+            self.trials.iter().map(|trial| json!({"load": trial.load, "attainment": trial.attainment}));
         let models = self.best().map(|trial| &trial.models).into_iter().flatten().zip(&demands.models);
         let models = models.map(|((offered, in_time), demand)| {
             json!({
@@ -71,16 +70,7 @@ impl Capacity {
     }
 }
 
-/// Who asks for what, and what is believed of neighbours.
-pub(super) struct Mix<'a> {
-    pub(super) subjects: Vec<&'a Subject>,
-    pub(super) demands: Demands,
-    pub(super) interference: Interference,
-    /// Trials of an arm, at most.
-    pub(super) trials: u32,
-}
-
-/// Opens the gpulets and looks for the capacity.
+/// Opens the gpulets and searches for the capacity.
 pub(super) fn search(
     bench: &Bench<'_>,
     mix: &Mix<'_>,
@@ -91,7 +81,7 @@ pub(super) fn search(
     let demands = &mix.demands;
     let places = arrangement.places.iter().enumerate();
     let lanes: Result<Vec<_>, _> = places
-        .map(|(at, place)| Lane::open(&device, place, mix, &arrangement.beside(at, demands)))
+        .map(|(at, place)| Lane::open(&device, place, mix, &arrangement.co_located(at, demands)))
         .collect();
     let mut lanes = lanes?;
     let left = until.saturating_duration_since(Instant::now());
@@ -104,7 +94,11 @@ pub(super) fn search(
         let well = trial.attainment >= ATTAINMENT;
         bench.tell(&format!("load {load:.3}: {:.2} % in time", trial.attainment * 100.0));
         trials.push(trial);
-        if well { low = Some(load) } else { high = Some(load) }
+        if well {
+            low = Some(load)
+        } else {
+            high = Some(load)
+        }
         load = match (low, high) {
             (Some(low), Some(high)) => (low * high).sqrt(),
             (Some(low), None) => low * STEP,
@@ -117,9 +111,9 @@ pub(super) fn search(
     Ok(Capacity { load: low.unwrap_or(0.0), planned: arrangement.planned, trials })
 }
 
-/// Where a model's requests go: its lanes by turns, each as often as its weight says.
+/// The lanes of a model's requests, each used in proportion to its weight.
 struct Route {
-    /// Lane, queue there, weight, requests that it was sent.
+    /// Lane, queue, weight, and requests so far.
     ways: Vec<(usize, usize, f64, f64)>,
 }
 
@@ -153,13 +147,15 @@ fn try_load(lanes: &mut [Lane], demands: &Demands, load: f64, length: Duration) 
             let at = begun + Duration::from_nanos(request.at);
             wait_until(at);
             let model = usize::try_from(request.model).unwrap_or(usize::MAX);
-            let (Some(demand), Some(route)) = (demands.models.get(model), routes.get_mut(model)) else { continue };
+            let (Some(demand), Some(route)) = (demands.models.get(model), routes.get_mut(model)) else {
+                continue;
+            };
             if let Some(count) = counts.get_mut(model) {
                 count.0 += 1;
             }
             let way = route.next().and_then(|(lane, queue)| Some((mailboxes.get(lane)?, queue)));
             if let Some((mailbox, queue)) = way {
-                // From when it was to come: an offerer that is late must not hide it.
+                // The deadline counts from the planned arrival, so a late sender does not hide its delay.
                 mailbox.put(queue, at + demand.slo);
             }
         }
@@ -179,13 +175,13 @@ fn try_load(lanes: &mut [Lane], demands: &Demands, load: f64, length: Duration) 
     Ok(Trial { load, attainment, models: counts, times })
 }
 
-/// Sleeps most of the way, for sleeping is not exact.
+/// Sleeps until shortly before `at`, because sleeping is not exact, and yields for the rest.
 fn wait_until(at: Instant) {
     let left = at.saturating_duration_since(Instant::now());
     if let Some(most) = left.checked_sub(Duration::from_micros(150)) {
         std::thread::sleep(most);
     }
     while Instant::now() < at {
-        std::hint::spin_loop();
+        std::thread::yield_now();
     }
 }

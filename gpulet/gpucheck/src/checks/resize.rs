@@ -1,4 +1,4 @@
-//! Plan changes under load: two gpulets whose border moves, each with a lane that runs batch after batch.
+//! Plan changes under load: the border between two gpulets moves while each has a lane that runs continuously.
 
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
@@ -8,41 +8,42 @@ use gpulet_cuda::{Backend, CudaDevice, CudaOptions};
 use models::engine::{Batch, RunError};
 use serde_json::json;
 
-use crate::answer::Fact;
 use crate::bench::{Bench, Open, Stop, serve};
 use crate::kernel_maker::{Work, amount, is_computed, words};
-use crate::pace::amount_for;
+use crate::report::Fact;
 use crate::spread::Spread;
+use crate::timing::amount_for;
 
-/// Plan changes.
+/// Number of plan changes.
 const CHANGES: usize = 1_000;
 /// Length of the lanes' batches.
 const BATCH: Duration = Duration::from_micros(300);
-/// Longest time of reduced capacity of a plan change.
+/// Limit on the time of reduced capacity of a plan change.
 const DIP_MAX: Duration = Duration::from_millis(50);
-/// Device memory that may be missing afterwards: the driver keeps some for itself.
+/// Device memory that may be missing afterwards, which the driver keeps for itself.
 const LEFT_BEHIND_MAX: u64 = 16 << 20;
 
-pub(super) fn ask(bench: &mut Bench<'_>) -> Result<(), Stop> {
+pub(super) fn run(bench: &mut Bench<'_>) -> Result<(), Stop> {
     if let Err(missing) = &bench.found.green {
         let missing = missing.to_string();
-        bench.answers.skip("resize.changes", "10.5", missing);
+        bench.report.skip("resize.changes", "10.5", missing);
         return Ok(());
     }
-    // Nothing of a closed gpulet is kept, so that every change pays for its contexts and none is counted as left behind.
-    let device = bench.take(Backend::CudaGreen, &CudaOptions { idle_contexts: 0, ..CudaOptions::default() })?;
+    // No idle contexts, so that every change includes creating its contexts and none counts as left behind.
+    let device =
+        bench.take(Backend::CudaGreen, &CudaOptions { idle_contexts: 0, ..CudaOptions::default() })?;
     if device.info().units < 2 {
-        bench.answers.skip("resize.changes", "10.5", "the device has one unit: expected two gpulets");
+        bench.report.skip("resize.changes", "10.5", "the device has one unit: expected two gpulets");
         return Ok(());
     }
     let primary = bench.primary()?;
-    // What the driver needs for kernels at all is no gpulet's.
+    // Memory that the driver needs for any kernel is not left behind.
     warm(&device)?;
     let (before, _) = primary.memory()?;
     change_and_run(bench, &device)?;
     let left = before.saturating_sub(primary.memory()?.0);
     let fact = Fact::new("resize.memory_left_behind", "10.5").value(left).unit("bytes");
-    bench.answers.say(&fact.ok(left <= LEFT_BEHIND_MAX));
+    bench.report.add(&fact.ok(left <= LEFT_BEHIND_MAX));
     Ok(())
 }
 
@@ -51,20 +52,20 @@ fn warm(device: &CudaDevice) -> Result<(), Stop> {
     Ok(())
 }
 
-/// A batch that a lane ran.
+/// A batch of a lane.
 struct Ran {
     ended: Instant,
     right: bool,
 }
 
-/// What a lane did.
+/// The batches of a lane.
 #[derive(Default)]
 struct Log {
     batches: Vec<Ran>,
     failed: Vec<String>,
 }
 
-/// Runs batches until nobody can send another gpulet; takes a new one between two batches and hands the old one back.
+/// Runs batches until the sender of gpulets is dropped. Replaces its gpulet between two batches and returns the old one.
 fn lane(mut open: Open, batch: &Batch, rounds: u32, next: &Receiver<Open>, old: &Sender<Open>) -> Log {
     let mut log = Log::default();
     loop {
@@ -82,9 +83,9 @@ fn lane(mut open: Open, batch: &Batch, rounds: u32, next: &Receiver<Open>, old: 
         }
         match next.try_recv() {
             Ok(new) => {
-                // Whoever changes plans destroys it: to do so here would be time of the lane.
-                let gone = std::mem::replace(&mut open, new);
-                if old.send(gone).is_err() {
+                // The sender drops it, because that would take time of the lane.
+                let replaced = std::mem::replace(&mut open, new);
+                if old.send(replaced).is_err() {
                     return log;
                 }
             }
@@ -94,7 +95,7 @@ fn lane(mut open: Open, batch: &Batch, rounds: u32, next: &Receiver<Open>, old: 
     }
 }
 
-/// One side of the border as whoever changes plans sees it.
+/// One side of the border, as the code that changes plans sees it.
 struct Side {
     next: Sender<Open>,
     old: Receiver<Open>,
@@ -103,11 +104,11 @@ struct Side {
 /// Times of plan changes.
 #[derive(Default)]
 struct Changes {
-    /// Opening, loading and warming both gpulets.
+    /// Opening, loading and warming up both gpulets.
     prepare: Vec<Duration>,
-    /// Until both lanes run on the new ones.
+    /// Until both lanes run on the new gpulets.
     switch: Vec<Duration>,
-    /// Closing both old ones.
+    /// Closing both old gpulets.
     close: Vec<Duration>,
 }
 
@@ -128,13 +129,13 @@ fn change(
     let begun = Instant::now();
     let new = [prepared(device, 0, border, batch)?, prepared(device, border, units - border, batch)?];
     let ready = Instant::now();
-    let gone = || Stop::Other("a lane has ended".to_owned());
+    let ended = || Stop::Other("a lane has ended".to_owned());
     for (side, open) in sides.iter().zip(new) {
-        side.next.send(open).map_err(|_| gone())?;
+        side.next.send(open).map_err(|_| ended())?;
     }
     let mut old = Vec::new();
     for side in sides {
-        old.push(side.old.recv().map_err(|_| gone())?);
+        old.push(side.old.recv().map_err(|_| ended())?);
     }
     let switched = Instant::now();
     drop(old);
@@ -164,7 +165,7 @@ fn change_and_run(bench: &mut Bench<'_>, device: &CudaDevice) -> Result<(), Stop
                 (Side { next, old }, running)
             })
             .unzip();
-        // What the lanes do while nothing changes is what the rest is held against.
+        // The lanes without changes are the baseline.
         std::thread::sleep(quiet);
         let from = Instant::now();
         let result = match <[Side; 2]>::try_from(sides) {
@@ -178,7 +179,7 @@ fn change_and_run(bench: &mut Bench<'_>, device: &CudaDevice) -> Result<(), Stop
     result
 }
 
-/// Moves the border to and fro over all places in a fixed order.
+/// Moves the border over all places in a fixed order.
 fn all_changes(
     device: &CudaDevice,
     batch: &Batch,
@@ -187,7 +188,7 @@ fn all_changes(
     changes: &mut Changes,
 ) -> Result<(), Stop> {
     let places = device.info().units - 1;
-    // A stride without a common divisor with most counts: near and far moves, every place in turn.
+    // A stride without a common divisor with most counts gives near and far moves and visits every place.
     for number in 0..CHANGES {
         if Instant::now() >= until {
             break;
@@ -201,27 +202,27 @@ fn all_changes(
 fn report(bench: &mut Bench<'_>, changes: &Changes, logs: &[Log], from: Instant) {
     let done = changes.close.len();
     let fact = Fact::new("resize.changes", "10.5").value(done).ok(done == CHANGES);
-    bench.answers.say(&fact.detail(json!({"wanted": CHANGES})));
+    bench.report.add(&fact.detail(json!({"wanted": CHANGES})));
     let failed: Vec<&String> = logs.iter().flat_map(|log| &log.failed).collect();
     let lost = failed.len() + 2_usize.saturating_sub(logs.len());
     let fact = Fact::new("resize.batches_lost", "10.5").value(lost).ok(lost == 0);
-    bench.answers.say(&fact.detail(failed.first().map(|first| first.as_str())));
+    bench.report.add(&fact.detail(failed.first().map(|first| first.as_str())));
     let all: usize = logs.iter().map(|log| log.batches.len()).sum();
     let wrong = logs.iter().flat_map(|log| &log.batches).filter(|ran| !ran.right).count();
     let fact = Fact::new("resize.batches_wrong", "10.5").value(wrong).ok(wrong == 0 && all > 0);
-    bench.answers.say(&fact.detail(json!({"batches": all})));
+    bench.report.add(&fact.detail(json!({"batches": all})));
     for (what, times) in
         [("prepare", &changes.prepare), ("switch", &changes.switch), ("close", &changes.close)]
     {
         if let Some(spread) = Spread::of(times) {
             let fact = Fact::new(format!("resize.{what}"), "6").value(spread.median()).unit("us");
-            bench.answers.say(&fact.detail(spread.to_json()));
+            bench.report.add(&fact.detail(spread.to_json()));
         }
     }
     dips(bench, logs, from);
 }
 
-/// Gaps between the ends of a lane's batches: what a request that came at the worst moment waited longer.
+/// Gaps between the ends of a lane's batches: the additional delay of a request that arrives at the worst moment.
 fn dips(bench: &mut Bench<'_>, logs: &[Log], from: Instant) {
     let (mut quiet, mut busy) = (Vec::new(), Vec::new());
     for log in logs {
@@ -234,7 +235,9 @@ fn dips(bench: &mut Bench<'_>, logs: &[Log], from: Instant) {
     let worst = busy.percentile(100) - quiet.median();
     let fact = Fact::new("resize.longest_reduced_capacity", "6").value(worst).unit("us");
     let fact = fact.ok(worst < DIP_MAX.as_secs_f64() * 1e6);
-    bench.answers.say(&fact.detail(json!({"gap_us_before": quiet.to_json(), "gap_us_while_changing": busy.to_json()})));
+    bench.report.add(
+        &fact.detail(json!({"gap_us_before": quiet.to_json(), "gap_us_while_changing": busy.to_json()})),
+    );
     let share = quiet.median() / busy.median().max(1e-9);
-    bench.answers.say(&Fact::new("resize.capacity_while_changing", "6").value(share));
+    bench.report.add(&Fact::new("resize.capacity_while_changing", "6").value(share));
 }

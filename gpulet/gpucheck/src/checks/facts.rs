@@ -1,4 +1,4 @@
-//! The GPU and its units; what a green context costs; which rules events and priorities follow.
+//! The GPU and its units, the cost of a green context, and the rules of events and priorities.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,30 +8,30 @@ use gpulet_cuda::driver::{Event, GreenContext, Primary, Split, Stream};
 use gpulet_cuda::{Backend, CudaOptions, Monitor, UnitRange, dotted};
 use serde_json::json;
 
-use crate::answer::Fact;
 use crate::bench::{Bench, Stop, serve};
 use crate::kernel_maker::{Work, amount};
-use crate::pace::{amount_for, times};
+use crate::report::Fact;
 use crate::spread::Spread;
+use crate::timing::{amount_for, times};
 
-/// Contexts made and unmade to see what that costs.
+/// Contexts created and destroyed to measure the cost.
 const ROUNDS: usize = 50;
-/// Contexts that are kept alive at most.
+/// Upper bound on contexts that exist at once.
 const ALIVE_MAX: usize = 256;
-/// Length of a batch while the GPU's parts are watched, and for how long they are.
+/// Length of a batch while activity is measured, and how long that takes.
 const WORK: Duration = Duration::from_millis(5);
 const WATCHED: Duration = Duration::from_millis(500);
 
-pub(super) fn ask(bench: &mut Bench<'_>) -> Result<(), Stop> {
+pub(super) fn run(bench: &mut Bench<'_>) -> Result<(), Stop> {
     driver(bench);
     let primary = bench.primary()?;
     priorities(bench, &primary)?;
     if let Err(stop) = activity(bench) {
-        bench.answers.skip("facts.sm_active", "8", stop.to_string());
+        bench.report.skip("facts.sm_active", "8", stop.to_string());
     }
     if let Err(missing) = &bench.found.green {
         let missing = missing.to_string();
-        bench.answers.skip("facts.units", "4.2.2", missing);
+        bench.report.skip("facts.units", "4.2.2", missing);
         return Ok(());
     }
     let split = Split::once(&primary, bench.found.capability, false)?;
@@ -46,21 +46,21 @@ fn driver(bench: &mut Bench<'_>) {
     let found = &bench.found;
     let detail = json!({"capability": found.capability, "mig": found.mig, "uuid": found.uuid});
     let driver = Fact::new("facts.driver", "3").value(dotted(found.driver_version)).detail(detail);
-    bench.answers.say(&driver.ok(found.green.is_ok()));
+    bench.report.add(&driver.ok(found.green.is_ok()));
     let connections = std::env::var("CUDA_DEVICE_MAX_CONNECTIONS").ok();
     let fact = Fact::new("facts.connections", "11.6").ok(connections.as_deref() == Some("32"));
-    bench.answers.say(&fact.value(connections));
+    bench.report.add(&fact.value(connections));
     match Monitor::open().and_then(|monitor| monitor.read()) {
         Ok(readings) => {
             let of = readings.into_iter().find(|gpu| gpu.uuid.as_deref() == Some(&bench.found.uuid));
             let detail = serde_json::to_value(&of).unwrap_or_default();
-            bench.answers.say(&Fact::new("facts.management", "3").value(of.is_some()).detail(detail));
+            bench.report.add(&Fact::new("facts.management", "3").value(of.is_some()).detail(detail));
         }
-        Err(absent) => bench.answers.skip("facts.management", "3", absent.to_string()),
+        Err(absent) => bench.report.skip("facts.management", "3", absent.to_string()),
     }
 }
 
-/// What the parts of the GPU do while a kernel computes on all of it.
+/// The GPU's activity while a kernel computes on all SMs.
 fn activity(bench: &mut Bench<'_>) -> Result<(), Stop> {
     let device = bench.take(Backend::CudaStream, &CudaOptions::default())?;
     let mut gpulet = serve(&device, &Work::Compute.files()?, 0, device.info().units)?;
@@ -73,14 +73,14 @@ fn activity(bench: &mut Bench<'_>) -> Result<(), Stop> {
     let read = watch.since_last(&bench.found.uuid).map_err(|error| absent(&error))?;
     let active = read.and_then(|read| read.sm_active);
     let detail = json!({"while": "a kernel computes on all SMs", "batches": ran.len(), "read": read});
-    bench.answers.say(&Fact::new("facts.sm_active", "8").value(active).detail(detail));
+    bench.report.add(&Fact::new("facts.sm_active", "8").value(active).detail(detail));
     Ok(())
 }
 
 fn priorities(bench: &mut Bench<'_>, primary: &Arc<Primary>) -> Result<(), Stop> {
     let range = primary.stream_priorities()?;
     let value = json!([range.least, range.greatest]);
-    bench.answers.say(&Fact::new("facts.priorities", "4.2.4").value(value).ok(range.greatest <= range.least));
+    bench.report.add(&Fact::new("facts.priorities", "4.2.4").value(value).ok(range.greatest <= range.least));
     Ok(())
 }
 
@@ -90,36 +90,36 @@ fn units(bench: &mut Bench<'_>, split: &Split) {
     let each: Vec<u32> = each.collect();
     let sum: u32 = each.iter().sum::<u32>() + grid.remainder();
     let fact = Fact::new("facts.units", "4.2.2").value(grid.units());
-    bench.answers.say(&fact.detail(json!({"sms_each": each})).ok(sum == bench.found.sms));
-    bench.answers.say(&Fact::new("facts.remainder", "4.2.2").value(grid.remainder()).unit("SMs"));
+    bench.report.add(&fact.detail(json!({"sms_each": each})).ok(sum == bench.found.sms));
+    bench.report.add(&Fact::new("facts.remainder", "4.2.2").value(grid.remainder()).unit("SMs"));
 }
 
-/// A context of every size: is it given what was asked for?
+/// Whether a context of each size has the SMs that were requested.
 fn granted(bench: &mut Bench<'_>, split: &Split) -> Result<(), Stop> {
     let grid = split.grid();
     let mut differing = Vec::new();
     for count in grid.sizes() {
-        let range = grid.range(0, count).map_err(|none| Stop::Other(none.to_string()))?;
+        let range = grid.range(0, count).map_err(|error| Stop::Other(error.to_string()))?;
         let sms = GreenContext::create(split.describe(range)?)?.sms();
         if sms != grid.sms(range) {
             differing.push(json!({"units": count, "asked": grid.sms(range), "granted": sms}));
         }
     }
     let fact = Fact::new("facts.granted_as_asked", "11.2").value(differing.is_empty());
-    bench.answers.say(&fact.ok(differing.is_empty()).detail(differing));
+    bench.report.add(&fact.ok(differing.is_empty()).detail(differing));
     Ok(())
 }
 
-/// The fallback makes either answer a good one; what must not be is that neither way works.
+/// Either result is acceptable because of the fallback. One of the two ways must work.
 fn events(bench: &mut Bench<'_>, primary: &Arc<Primary>, split: &Split) -> Result<(), Stop> {
     let (_, stream) = make(split, half(split)?)?;
     let event = Event::create(primary)?;
-    let came = stream.record(&event).and_then(|()| event.wait()).and_then(|()| event.has_come());
+    let done = stream.record(&event).and_then(|()| event.wait()).and_then(|()| event.is_done());
     let direct = !stream.records_by_context();
     let how = if direct { "on the stream" } else { "through the green context only" };
     let fact = Fact::new("facts.primary_event_on_green_stream", "4.2.6").value(direct);
-    bench.answers.say(&match came {
-        Ok(came) => fact.ok(came).detail(how),
+    bench.report.add(&match done {
+        Ok(done) => fact.ok(done).detail(how),
         Err(error) => fact.ok(false).detail(error.to_string()),
     });
     Ok(())
@@ -127,7 +127,7 @@ fn events(bench: &mut Bench<'_>, primary: &Arc<Primary>, split: &Split) -> Resul
 
 fn half(split: &Split) -> Result<UnitRange, Stop> {
     let units = split.grid().units();
-    split.grid().range(0, (units / 2).max(1)).map_err(|none| Stop::Other(none.to_string()))
+    split.grid().range(0, (units / 2).max(1)).map_err(|error| Stop::Other(error.to_string()))
 }
 
 fn make(split: &Split, range: UnitRange) -> Result<(Arc<GreenContext>, Stream), Stop> {
@@ -153,20 +153,20 @@ fn costs(bench: &mut Bench<'_>, split: &Split) -> Result<(), Stop> {
     for (what, times) in [("create", &contexts), ("stream", &streams), ("destroy", &ends)] {
         if let Some(spread) = Spread::of(times) {
             let fact = Fact::new(format!("facts.green_{what}"), "4.2").value(spread.median()).unit("us");
-            bench.answers.say(&fact.detail(spread.to_json()));
+            bench.report.add(&fact.detail(spread.to_json()));
         }
     }
     Ok(())
 }
 
-/// Makes contexts until the driver refuses, or there are enough of them.
+/// Creates contexts until the driver refuses, or the bound is reached.
 fn alive(bench: &mut Bench<'_>, primary: &Arc<Primary>, split: &Split) -> Result<(), Stop> {
     let grid = split.grid();
     let (before, _) = primary.memory()?;
     let (mut kept, mut refusal) = (Vec::new(), None);
     while kept.len() < ALIVE_MAX && !bench.is_over() {
         let unit = u32::try_from(kept.len()).unwrap_or(0) % grid.units();
-        let range = grid.range(unit, 1).map_err(|none| Stop::Other(none.to_string()))?;
+        let range = grid.range(unit, 1).map_err(|error| Stop::Other(error.to_string()))?;
         match make(split, range) {
             Ok(made) => kept.push(made),
             Err(refused) => {
@@ -177,15 +177,15 @@ fn alive(bench: &mut Bench<'_>, primary: &Arc<Primary>, split: &Split) -> Result
     }
     let taken = before.saturating_sub(primary.memory()?.0);
     let each = taken as f64 / kept.len().max(1) as f64;
-    // Every unit its own gpulet, twice over while a plan changes.
+    // Every unit is a gpulet, twice while a plan changes.
     let enough = kept.len() >= usize::try_from(grid.units()).unwrap_or(usize::MAX).saturating_mul(2);
-    let bound = refusal.unwrap_or_else(|| format!("no more than {ALIVE_MAX} were tried"));
+    let bound = refusal.unwrap_or_else(|| format!("the bound of {ALIVE_MAX} was reached"));
     let fact = Fact::new("facts.green_alive", "4.2").value(kept.len()).detail(bound);
-    bench.answers.say(&fact.ok(enough));
-    bench.answers.say(&Fact::new("facts.green_memory_each", "7").value(each).unit("bytes"));
+    bench.report.add(&fact.ok(enough));
+    bench.report.add(&Fact::new("facts.green_memory_each", "7").value(each).unit("bytes"));
     drop(kept);
     let left = before.saturating_sub(primary.memory()?.0);
     let fact = Fact::new("facts.green_memory_left_behind", "10.5").value(left).unit("bytes");
-    bench.answers.say(&fact.ok(left <= 16 << 20));
+    bench.report.add(&fact.ok(left <= 16 << 20));
     Ok(())
 }
