@@ -12,9 +12,9 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use gpulet_core::check::check;
 use gpulet_core::placement::{Exact, Policy};
 use gpulet_core::problem::{Problem, Workload};
+use gpulet_core::validate::validate;
 
 #[expect(dead_code, reason = "tests need more of it")]
 #[path = "../tests/suite/support.rs"]
@@ -61,9 +61,9 @@ fn measure(name: &str, problem: &Problem, policy: &str, runs: u32) {
     let (time, plan) = shortest(runs, || chosen.place(black_box(problem)));
     match plan {
         Ok(plan) => {
-            let judged = check(problem, &plan);
-            let sound = if judged.is_sound() { "sound" } else { "UNSOUND" };
-            println!("{name:24} {policy:12} {time:>12.2?} {:5} devices, {sound}", judged.devices_used);
+            let validated = validate(problem, &plan);
+            let sound = if validated.is_sound() { "sound" } else { "UNSOUND" };
+            println!("{name:24} {policy:12} {time:>12.2?} {:5} devices, {sound}", validated.devices_used);
         }
         Err(infeasible) => println!("{name:24} {policy:12} {time:>12.2?} {infeasible}"),
     }

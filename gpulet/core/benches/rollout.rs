@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use gpulet_core::interference::{Interference, NoInterference};
 use gpulet_core::plan::{Gpulet, Plan, Slot};
-use gpulet_core::problem::{Device, DeviceKind, Problem, Workload};
+use gpulet_core::problem::{Device, DeviceType, Problem, Workload};
 use gpulet_core::profile::Profile;
 use gpulet_core::rollout::{Effect, Event, Proposal, Rollout, RolloutOptions};
 
@@ -28,7 +28,7 @@ const MODEL: &str = r#"{"profile":{"version":1,"model":"m","device":"gpu","engin
 
 /// So many workloads, two gpulets a device.
 fn problem(count: usize, memory_bytes: u64) -> Problem {
-    let kind = Arc::new(DeviceKind {
+    let kind = Arc::new(DeviceType {
         name: "gpu".to_owned(),
         units: 8,
         sizes: (1..=8).collect(),
@@ -38,7 +38,7 @@ fn problem(count: usize, memory_bytes: u64) -> Problem {
     });
     let device = |at| Device {
         name: format!("gpu{at:05}"),
-        kind: Arc::clone(&kind),
+        device_type: Arc::clone(&kind),
         memory_bytes,
         fault_domain: format!("gpu{at:05}"),
         cost: 1.0,
@@ -50,7 +50,7 @@ fn problem(count: usize, memory_bytes: u64) -> Problem {
         not_with: Vec::new(),
         slo_us: 1e6,
         rate: 10.0,
-        head_room: 1.0,
+        headroom: 1.0,
         replicas_min: 0,
         batch_max: 8,
     };

@@ -35,13 +35,14 @@ use self::operator_plan::OperatorPlan;
 pub use self::operator_plan::{AcceptedPlan, InForce, PlanRejected};
 pub use self::plan_request::{PlanRequest, PlanResponse, Proposed};
 pub use self::planning::{InitialGpulet, Model, Planned, PlanningInputs, Targets};
-use crate::check::check;
+use crate::validate::validate;
 use crate::id::ProposalId;
 use crate::plan::Plan;
 use crate::problem::Problem;
 use crate::rollout::{self, OptionsError, Outcome, Rollout, RolloutOptions};
 use crate::scaling::Autoscaler;
 use crate::time::Micros;
+use crate::validate::validate;
 
 /// After a plan that could not be made or carried out, another is thought of no sooner; microseconds.
 const PAUSE: Micros = Micros(10_000_000);
@@ -278,7 +279,7 @@ impl Controller {
     fn judge(&mut self, plan: &Plan) {
         let Some(problem) = &self.problem else { return };
         self.capacity.clear();
-        for slot in check(problem, plan).slots {
+        for slot in validate(problem, plan).slots {
             *self.capacity.entry(slot.workload).or_default() += slot.capacity;
         }
     }

@@ -4,34 +4,34 @@
 //! not fix latency. Every model here answers with one factor on the latency alone; planners and the judge of plans
 //! ask the same one. A closed list, by name, and each says what it needs a profile to know.
 
+mod co_located;
 mod contention;
+mod exposure;
 mod fit;
 mod gpulet;
 mod igniter;
 mod learned;
 mod learner;
 mod load;
-mod met;
-mod neighbours;
 mod none;
 
 use crate::profile::Profile;
 
+pub use self::co_located::CoLocated;
 pub use self::contention::{Contention, TERMS};
+pub use self::exposure::Exposure;
 pub use self::fit::{Errors, FitError, Sample, cross_validated, errors, least_squares};
 pub use self::gpulet::Gpulet;
 pub use self::igniter::{DevicePower, Igniter};
 pub use self::learned::{Estimate, Learned};
 pub use self::learner::Learner;
 pub use self::load::Load;
-pub use self::met::Met;
-pub use self::neighbours::Neighbours;
 pub use self::none::NoInterference;
 
 /// A batch that runs on a share of a device.
 #[derive(Clone, Copy, Debug)]
 pub struct Runner<'a> {
-    /// What is known about its model on this kind of device.
+    /// What is known about its model on this device type.
     pub profile: &'a Profile,
     /// Rows.
     pub batch: u32,
@@ -88,7 +88,7 @@ macro_rules! models {
 }
 
 models![
-    /// Neighbours change nothing.
+    /// CoLocated change nothing.
     NoInterference,
     /// The regression of the gpulet paper, with the coefficients given.
     Gpulet,
@@ -104,11 +104,11 @@ impl Interference {
     /// The largest factor on the latency of `own` while each neighbour runs whichever of its batches is worst: one
     /// inner list a neighbour, of the loads that take turns there. At least 1.
     pub fn slowdown(&self, own: &Runner<'_>, neighbours: &[&[Load]]) -> f64 {
-        self.slowdown_beside(own, &Neighbours::of(neighbours.iter().copied()))
+        self.slowdown_with(own, &CoLocated::of(neighbours.iter().copied()))
     }
 
     /// The same of neighbours that are asked about often.
-    pub fn slowdown_beside(&self, own: &Runner<'_>, neighbours: &Neighbours) -> f64 {
+    pub fn slowdown_with(&self, own: &Runner<'_>, neighbours: &CoLocated) -> f64 {
         neighbours.cases().fold(1.0, |worst, beside| worst.max(self.beside(own, beside)))
     }
 }

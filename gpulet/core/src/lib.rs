@@ -13,7 +13,6 @@
 
 #![forbid(unsafe_code)]
 
-pub mod check;
 pub mod control;
 pub mod id;
 pub mod interference;
@@ -25,6 +24,7 @@ pub mod rollout;
 pub mod scaling;
 pub mod supervision;
 pub mod time;
+pub mod validate;
 pub mod warm_pool;
 
 #[cfg(doctest)]

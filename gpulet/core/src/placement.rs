@@ -2,7 +2,7 @@
 //!
 //! A policy turns a [`Problem`] into a [`Plan`] or says that it cannot. What all of them keep to, because nothing
 //! else would be a plan: legal shares, memory, tenants, replicas, and the objectives under the problem's model of
-//! interference as far as the published algorithm knows it. Whether they succeeded is for [`crate::check`] to say.
+//! interference as far as the published algorithm knows it. Whether they succeeded is for [`crate::validate`] to say.
 
 mod demand;
 mod infeasible;
@@ -14,7 +14,7 @@ mod site;
 use std::fmt;
 
 use self::demand::Unplaced;
-pub use self::infeasible::{Infeasible, Lack, Mend};
+pub use self::infeasible::{Infeasible, Remedy, Shortage};
 use crate::plan::Plan;
 use crate::problem::Problem;
 
@@ -102,7 +102,7 @@ impl Policy {
 
 impl Policy {
     /// Whether its gpulets own their units in windows of time. Lanes keep no windows: such plans are for comparison.
-    pub fn plans_windows(&self) -> bool {
+    pub fn plans_time_windows(&self) -> bool {
         matches!(self, Self::FastGshare(_))
     }
 }

@@ -23,7 +23,7 @@ const SLO_MAX_US: f64 = 3.6e9;
 /// What all devices of one kind have in common.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct DeviceKind {
+pub struct DeviceType {
     /// Name, as profiles call it.
     pub name: String,
     /// Units of the whole device, the smallest shares that it can give.
@@ -38,7 +38,7 @@ pub struct DeviceKind {
     pub gpulet_bytes: u64,
 }
 
-impl DeviceKind {
+impl DeviceType {
     /// The smallest legal size of at least so many units; none if even the largest is smaller.
     pub fn size_for(&self, units: u32) -> Option<u32> {
         self.sizes.get(self.sizes.partition_point(|size| *size < units)).copied()
@@ -56,7 +56,7 @@ pub struct Device {
     /// Name, as plans call it.
     pub name: String,
     /// What it can do.
-    pub kind: Arc<DeviceKind>,
+    pub device_type: Arc<DeviceType>,
     /// Bytes that may be planned with, a reserve already taken off.
     pub memory_bytes: u64,
     /// What fails together with it: devices with the same name share a fate.
@@ -81,7 +81,7 @@ pub struct Workload {
     /// Requests a second.
     pub rate: f64,
     /// Rate to plan for over the rate that is; at least 1.
-    pub head_room: f64,
+    pub headroom: f64,
     /// Fault domains that it must be in at least; 0 lets a workload without load go.
     pub replicas_min: u32,
     /// Rows a batch at most.
@@ -91,7 +91,7 @@ pub struct Workload {
 impl Workload {
     /// Requests a second that a plan must serve.
     pub fn wanted(&self) -> f64 {
-        self.rate * self.head_room
+        self.rate * self.headroom
     }
 
     /// Whether it has to be placed at all.
@@ -134,22 +134,25 @@ fn fault<T>(field: String, problem: impl Into<String>) -> Result<T, ProblemError
 }
 
 fn check_device(device: &Device) -> Result<(), ProblemError> {
-    let kind = &device.kind;
+    let device_type = &device.device_type;
     let field = |name: &str| format!("devices.{}.{name}", device.name);
-    if !(1..=UNITS_MAX).contains(&kind.units) {
-        return fault(field("kind.units"), format!("expected 1 to {UNITS_MAX}, got {}", kind.units));
-    }
-    let legal = kind.sizes.first().is_some_and(|size| *size > 0)
-        && kind.sizes.windows(2).all(|pair| pair.first() < pair.last())
-        && kind.sizes.last().is_some_and(|size| *size <= kind.units);
-    if !legal {
+    if !(1..=UNITS_MAX).contains(&device_type.units) {
         return fault(
-            field("kind.sizes"),
-            format!("expected ascending sizes from 1 to {} units", kind.units),
+            field("device_type.units"),
+            format!("expected 1 to {UNITS_MAX}, got {}", device_type.units),
         );
     }
-    if kind.gpulets_max == 0 {
-        return fault(field("kind.gpulets_max"), "expected at least 1, got 0");
+    let legal = device_type.sizes.first().is_some_and(|size| *size > 0)
+        && device_type.sizes.windows(2).all(|pair| pair.first() < pair.last())
+        && device_type.sizes.last().is_some_and(|size| *size <= device_type.units);
+    if !legal {
+        return fault(
+            field("device_type.sizes"),
+            format!("expected ascending sizes from 1 to {} units", device_type.units),
+        );
+    }
+    if device_type.gpulets_max == 0 {
+        return fault(field("device_type.gpulets_max"), "expected at least 1, got 0");
     }
     if !(device.cost >= 0.0 && device.cost <= AMOUNT_MAX) {
         return fault(field("cost"), format!("expected 0 to {AMOUNT_MAX}, got {}", device.cost));
@@ -167,8 +170,8 @@ fn check_workload(workload: &Workload) -> Result<(), ProblemError> {
     if !(workload.rate >= 0.0 && workload.rate <= AMOUNT_MAX) {
         return fault(field("rate"), format!("expected 0 to {AMOUNT_MAX} a second, got {}", workload.rate));
     }
-    if !(workload.head_room >= 1.0 && workload.head_room <= 1e3) {
-        return fault(field("head_room"), format!("expected 1 to 1000, got {}", workload.head_room));
+    if !(workload.headroom >= 1.0 && workload.headroom <= 1e3) {
+        return fault(field("headroom"), format!("expected 1 to 1000, got {}", workload.headroom));
     }
     if workload.replicas_min > REPLICAS_MAX {
         let problem = format!("expected at most {REPLICAS_MAX}, got {}", workload.replicas_min);
@@ -195,7 +198,7 @@ impl Problem {
     ///
     /// # Errors
     /// [`ProblemError`] where a name is used twice, a number is out of range, two profiles speak of the same model
-    /// and kind of device, a profile lacks what the interference model needs, or no device knows a workload's model.
+    /// and device type, a profile lacks what the interference model needs, or no device knows a workload's model.
     pub fn new(
         devices: Vec<Device>,
         workloads: Vec<Workload>,
@@ -210,21 +213,26 @@ impl Problem {
         distinct("workloads", workloads.iter().map(|workload| workload.name.as_str()))?;
         devices.iter().try_for_each(check_device)?;
         workloads.iter().try_for_each(check_workload)?;
-        let mut kinds: BTreeMap<&str, &DeviceKind> = BTreeMap::new();
+        let mut device_types: BTreeMap<&str, &DeviceType> = BTreeMap::new();
         for device in &devices {
-            let known = kinds.entry(&device.kind.name).or_insert(&device.kind);
-            if **known != *device.kind {
-                let problem = format!("kind `{}` is described in two ways", device.kind.name);
-                return fault(format!("devices.{}.kind", device.name), problem);
+            let known = device_types.entry(&device.device_type.name).or_insert(&device.device_type);
+            if **known != *device.device_type {
+                let problem = format!("device_type `{}` is described in two ways", device.device_type.name);
+                return fault(format!("devices.{}.device_type", device.name), problem);
             }
         }
         let mut table: BTreeMap<String, BTreeMap<String, Profile>> = BTreeMap::new();
         for profile in profiles {
             let field = format!("profiles.{}.{}", profile.model(), profile.device());
-            if let Some(kind) = kinds.get(profile.device()).filter(|kind| kind.units != profile.units_total())
+            if let Some(device_type) = device_types
+                .get(profile.device())
+                .filter(|device_type| device_type.units != profile.units_total())
             {
-                let problem =
-                    format!("expected {} units like the device, got {}", kind.units, profile.units_total());
+                let problem = format!(
+                    "expected {} units like the device, got {}",
+                    device_type.units,
+                    profile.units_total()
+                );
                 return fault(field, problem);
             }
             if let Some(lacking) = interference.lacks(&profile) {
@@ -232,13 +240,15 @@ impl Problem {
             }
             let devices = table.entry(profile.model().to_owned()).or_default();
             if devices.insert(profile.device().to_owned(), profile).is_some() {
-                return fault(field, "expected one profile of a model on a kind of device, got two");
+                return fault(field, "expected one profile of a model on a device type, got two");
             }
         }
         for workload in &workloads {
             let known = table.get(&workload.model);
             if !devices.is_empty()
-                && !kinds.keys().any(|kind| known.is_some_and(|known| known.contains_key(*kind)))
+                && !device_types
+                    .keys()
+                    .any(|device_type| known.is_some_and(|known| known.contains_key(*device_type)))
             {
                 let problem = format!(
                     "no profile of `{}` on any of the devices, run `tessera profile`",
@@ -266,9 +276,9 @@ impl Problem {
     }
 
     /// Plans for lanes that run whenever they have something: no gpulet may own its units for a part of the time only. Says
-    /// nothing to a policy that plans nothing else ([`crate::placement::Policy::plans_windows`]).
+    /// nothing to a policy that plans nothing else ([`crate::placement::Policy::plans_time_windows`]).
     #[must_use]
-    pub fn without_windows(mut self) -> Self {
+    pub fn without_time_windows(mut self) -> Self {
         self.windows = false;
         self
     }
@@ -320,7 +330,7 @@ impl Problem {
     }
 
     /// Whether gpulets may own their units for a part of the time only.
-    pub fn allows_windows(&self) -> bool {
+    pub fn allows_time_windows(&self) -> bool {
         self.windows
     }
 
@@ -329,16 +339,16 @@ impl Problem {
         self.current.as_ref()
     }
 
-    /// What is known of the workload's model on that kind of device.
-    pub fn profile(&self, workload: &Workload, kind: &DeviceKind) -> Option<&Profile> {
-        self.profiles.get(&workload.model)?.get(&kind.name)
+    /// What is known of the workload's model on that device type.
+    pub fn profile(&self, workload: &Workload, device_type: &DeviceType) -> Option<&Profile> {
+        self.profiles.get(&workload.model)?.get(&device_type.name)
     }
 
     /// Microseconds of a batch alone on so many units, at the quantile that is planned with.
     ///
     /// # Errors
     /// [`Outside`] where the profile has no answer.
-    pub fn alone_us(&self, profile: &Profile, batch: u32, units: u32) -> Result<f64, Outside> {
+    pub fn solo_us(&self, profile: &Profile, batch: u32, units: u32) -> Result<f64, Outside> {
         profile.latency_us(self.quantile, batch, units)
     }
 }

@@ -18,7 +18,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 pub use self::coefficients::Coefficients;
-pub use self::file::{ArenaLine, Cell, Header, Line, Neighbour, NeighbourLine, Source, UtilisationLine};
+pub use self::file::{Aggressor, ArenaLine, Cell, ContentionLine, Header, Line, Source, UtilisationLine};
 pub use self::reading::{CELLS_MAX, PROFILES_MAX, ProfileError, UNITS_MAX};
 use self::surface::Surface;
 
@@ -47,7 +47,7 @@ pub enum Quantile {
 pub struct Outside {
     /// The model.
     pub model: String,
-    /// The kind of device.
+    /// The device type.
     pub device: String,
     /// Rows asked about.
     pub batch: u32,
@@ -90,14 +90,14 @@ enum Times {
     Analytic,
 }
 
-/// One model on one kind of device under one engine. Read with [`Profile::read`], or made of its lines.
+/// One model on one device type under one engine. Read with [`Profile::read`], or made of its lines.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Profile {
     header: Header,
     cells: Vec<Cell>,
     arenas: Vec<ArenaLine>,
     utilisation: Vec<UtilisationLine>,
-    neighbours: Vec<NeighbourLine>,
+    contention: Vec<ContentionLine>,
     coefficients: Option<Coefficients>,
     times: Times,
     repairs: Vec<Repair>,
@@ -109,7 +109,7 @@ impl Profile {
         &self.header.model
     }
 
-    /// The kind of device that it was profiled on.
+    /// The device type that it was profiled on.
     pub fn device(&self) -> &str {
         &self.header.device
     }

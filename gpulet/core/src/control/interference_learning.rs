@@ -1,7 +1,7 @@
 //! What neighbours on a device do to each other, learned from the batches that ran, and when plans believe it.
 //!
 //! At each look the time of the batches of each gpulet and model is held against what the profile says alone, beside what
-//! the other gpulets of the device ran meanwhile and for how much of the time ([`Met`]). Batches that had nothing beside
+//! the other gpulets of the device ran meanwhile and for how much of the time ([`Exposure`]). Batches that had nothing beside
 //! them say how far the profile itself is off here, which is no neighbour's doing and is left out of account.
 
 use std::collections::BTreeMap;
@@ -11,7 +11,9 @@ use serde::Serialize;
 
 use super::{Controller, ModelLoad, PlanningInputs};
 use crate::id::{GpuletId, ModelId};
-use crate::interference::{Contention, Errors, Interference, Learned, Learner, Load, Met, Runner, TERMS};
+use crate::interference::{
+    Contention, Errors, Exposure, Interference, Learned, Learner, Load, Runner, TERMS,
+};
 use crate::plan::Gpulet;
 use crate::problem::{Device, Problem};
 use crate::profile::{Profile, Quantile};
@@ -50,7 +52,7 @@ pub struct BatchTotals {
     pub time_us: Micros,
 }
 
-/// What neighbours on a kind of device were seen to do to each other.
+/// What neighbours on a device type were seen to do to each other.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct InterferenceEntry {
     /// Kind of device.
@@ -95,7 +97,7 @@ struct Sum {
     /// What the profile says of them alone.
     alone_us: f64,
     /// Weighted by that.
-    met: Met,
+    met: Exposure,
 }
 
 /// Batches of one size in one period.
@@ -116,7 +118,7 @@ struct Off {
 
 type Totals = BTreeMap<(GpuletId, ModelId, u32), (u64, Micros)>;
 
-/// What was learned, of each kind of device.
+/// What was learned, of each device type.
 #[derive(Debug, Default)]
 pub(super) struct InterferenceLearning {
     at_us: Micros,
@@ -124,7 +126,7 @@ pub(super) struct InterferenceLearning {
     in_force: Option<Vec<GpuletId>>,
     before: Totals,
     sums: BTreeMap<(GpuletId, ModelId), Sum>,
-    /// By kind of device, units and model.
+    /// By device type, units and model.
     off: BTreeMap<(String, u32, ModelId), Off>,
     learners: BTreeMap<String, Learner>,
 }
@@ -188,7 +190,7 @@ impl InterferenceLearning {
             let time_us = now.1.0.checked_sub(before.1.0)? as f64;
             let looked = models.iter().find(|looked| looked.seen.number == number)?;
             let profiles: &[Profile] = looked.model.profiles.as_deref().unwrap_or_default();
-            let profile = profiles.iter().find(|profile| profile.device() == device.kind.name)?;
+            let profile = profiles.iter().find(|profile| profile.device() == device.device_type.name)?;
             let alone_us = profile.latency_us(Quantile::P50, rows, gpulet.units).ok()? * batches as f64;
             Some(Run {
                 number,
@@ -208,7 +210,7 @@ impl InterferenceLearning {
             (Load::mean(&turns), busy_us / elapsed_us)
         });
         let loads: Vec<(Load, f64)> = loads.collect();
-        let kind = &device.kind.name;
+        let kind = &device.device_type.name;
         let learner = self.learners.entry(kind.clone());
         let learner = learner.or_insert_with(|| Learner::new(&Contention::NONE, QUANTILE));
         for (at, (id, runs)) in runs.iter().enumerate() {
@@ -219,7 +221,7 @@ impl InterferenceLearning {
                 sum.batches = sum.batches.saturating_add(run.batches);
                 sum.time_us += run.time_us;
                 sum.alone_us += run.alone_us;
-                sum.met.add(&learner.met(&run.own, &neighbours), run.alone_us);
+                sum.met.add(&learner.exposure(&run.own, &neighbours), run.alone_us);
             }
             for run in runs {
                 let Some(sum) = self.sums.get_mut(&(*id, run.number)) else { continue };
@@ -253,7 +255,7 @@ impl Off {
 }
 
 impl Controller {
-    /// What was learned of neighbours, by kind of device.
+    /// What was learned of neighbours, by device type.
     pub fn interference(&self) -> Vec<InterferenceEntry> {
         let entry = |(kind, learner): (&String, &Learner)| InterferenceEntry {
             device_type: kind.clone(),
@@ -320,7 +322,7 @@ impl Controller {
 fn slots<'a>(problem: &'a Problem, device: &Device, gpulet: &Gpulet) -> Vec<(Runner<'a>, Load)> {
     let runner = |slot: &crate::plan::Slot| {
         let workload = problem.workloads().iter().find(|workload| workload.name == slot.workload)?;
-        let profile = problem.profile(workload, &device.kind)?;
+        let profile = problem.profile(workload, &device.device_type)?;
         let runner = Runner { profile, batch: slot.batch, units: gpulet.units };
         Some((runner, Load::of(&runner)))
     };

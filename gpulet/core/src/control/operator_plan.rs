@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use super::Planned;
-use crate::check::check;
 use crate::id::{Epoch, ProposalId};
 use crate::plan::Plan;
 use crate::problem::Problem;
 use crate::rollout::{Outcome, Proposal, ProposalError};
+use crate::validate::validate;
 
 /// An operator's plan that may be tried.
 #[derive(Clone, Debug, PartialEq)]
@@ -88,7 +88,8 @@ impl OperatorPlan {
         let held_before = self.asked.remove(&proposal)?;
         let answer = match outcome {
             Outcome::Done | Outcome::Unchanged => {
-                let violations = problem.map(|problem| check(problem, plan).violations).unwrap_or_default();
+                let violations =
+                    problem.map(|problem| validate(problem, plan).violations).unwrap_or_default();
                 let violations = violations.iter().map(ToString::to_string).collect();
                 Ok(InForce { epoch, changed: *outcome == Outcome::Done, violations })
             }

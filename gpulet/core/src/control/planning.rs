@@ -38,7 +38,7 @@ pub struct Model {
     pub slo_us: f64,
     /// Rows a batch at most; no more than every profile knows are planned with.
     pub batch_max: u32,
-    /// What is known of it on each kind of device, one each; or why nothing is.
+    /// What is known of it on each device type, one each; or why nothing is.
     pub profiles: Result<Arc<[Profile]>, String>,
     /// Microseconds to load it.
     pub load_us: Micros,
@@ -159,7 +159,7 @@ impl PlanningInputs {
                 not_with: Vec::new(),
                 slo_us: model.slo_us,
                 rate: if unplaced { 0.0 } else { target * share },
-                head_room: 1.0,
+                headroom: 1.0,
                 replicas_min: u32::from(!unplaced),
                 batch_max: model.batch_max.clamp(1, largest.max(1)),
             });
@@ -170,7 +170,7 @@ impl PlanningInputs {
         let problem = Problem::new(self.devices.clone(), workloads, profiles, self.interference.clone());
         // Lanes keep no windows: they run whenever they have something.
         let problem =
-            problem.map_err(|error| error.to_string())?.at_quantile(self.quantile).without_windows();
+            problem.map_err(|error| error.to_string())?.at_quantile(self.quantile).without_time_windows();
         Ok(match current {
             Some(plan) => problem.from_current(plan.clone()),
             None => problem,

@@ -7,7 +7,7 @@ use crate::id::ModelId;
 use crate::interference::{Interference, NoInterference};
 use crate::placement::Policy;
 use crate::plan::{Gpulet, Slot};
-use crate::problem::{Device, DeviceKind};
+use crate::problem::{Device, DeviceType};
 use crate::profile::{Cell, Header, Line, Profile, Quantile, Source};
 use crate::rollout::{Effect as Said, Event as Happened, Step, Switch};
 use crate::time::Micros;
@@ -56,7 +56,7 @@ fn model(name: &str) -> Model {
 }
 
 fn inputs(devices: usize) -> PlanningInputs {
-    let kind = Arc::new(DeviceKind {
+    let kind = Arc::new(DeviceType {
         name: "toy".to_owned(),
         units: 2,
         sizes: vec![1, 2],
@@ -67,7 +67,7 @@ fn inputs(devices: usize) -> PlanningInputs {
     let name = |at| format!("toy-{at}");
     let device = |at| Device {
         name: name(at),
-        kind: Arc::clone(&kind),
+        device_type: Arc::clone(&kind),
         memory_bytes: 1 << 30,
         fault_domain: name(at),
         cost: 1.0,
@@ -339,7 +339,7 @@ fn plans_for_lanes_have_no_windows_even_where_those_would_be_cheapest() {
     let targets = Targets { rates: BTreeMap::from(rates), ..Targets::default() };
     let mut inputs = inputs(3);
     for device in &mut inputs.devices {
-        device.kind = Arc::new(DeviceKind { gpulets_max: 8, ..(*device.kind).clone() });
+        device.device_type = Arc::new(DeviceType { gpulets_max: 8, ..(*device.device_type).clone() });
     }
     let planned = inputs.plan(&models, &targets, None).unwrap();
     assert!(!has_windows(&planned.plan) && planned.share == 1.0, "{planned:?}");

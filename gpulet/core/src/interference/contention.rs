@@ -23,7 +23,7 @@ pub struct Contention {
 }
 
 impl Contention {
-    /// Neighbours change nothing, on a device of which nothing is known: what learning starts from.
+    /// CoLocated change nothing, on a device of which nothing is known: what learning starts from.
     pub const NONE: Self = Self { coefficients: [1.0, 0.0, 0.0, 0.0], power: DevicePower::UNKNOWN };
 
     /// Fitted to the 607 pairs on a V100, see the tests for how.

@@ -5,7 +5,7 @@ use super::{Load, Runner, Slowdown};
 use crate::profile::Profile;
 
 /// Factor = own cache + other cache + own bandwidth + other bandwidth, each use times the share of units, + constant;
-/// beside several neighbours, that of the worst. Coefficients belong to one kind of device and one software stack:
+/// beside several neighbours, that of the worst. Coefficients belong to one device type and one software stack:
 /// those published for an RTX 3080 are nearly constant, so fit your own.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Gpulet {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::{Load, Runner, Slowdown};
 use crate::profile::Profile;
 
-/// Power, clock and launch figures of a kind of device.
+/// Power, clock and launch figures of a device type.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DevicePower {
     /// Watts above which the clock falls.
@@ -44,10 +44,10 @@ impl DevicePower {
     };
 }
 
-/// iGniter's model, one set of figures a kind of device.
+/// iGniter's model, one set of figures a device type.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Igniter {
-    /// By kind of device.
+    /// By device type.
     pub devices: BTreeMap<String, DevicePower>,
 }
 

@@ -1,10 +1,10 @@
-//! What a [`super::Learner`] of each kind of device has learned, to plan with: it stays as it is while a plan is made.
+//! What a [`super::Learner`] of each device type has learned, to plan with: it stays as it is while a plan is made.
 
 use std::collections::BTreeMap;
 
 use super::contention::TERMS;
+use super::exposure::dot;
 use super::learner::FACTOR_MAX;
-use super::met::dot;
 use super::{Contention, DevicePower, Load, Runner, Slowdown};
 use crate::profile::Profile;
 
@@ -37,21 +37,21 @@ impl Estimate {
     }
 }
 
-/// What was learned of each kind of device. On kinds of which nothing was, neighbours change nothing.
+/// What was learned of each device type. On device_types of which nothing was, neighbours change nothing.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Learned {
-    kinds: BTreeMap<String, Estimate>,
+    device_types: BTreeMap<String, Estimate>,
 }
 
 impl Learned {
-    /// Of these kinds of device.
-    pub fn of(kinds: impl IntoIterator<Item = (String, Estimate)>) -> Self {
-        Self { kinds: kinds.into_iter().collect() }
+    /// Of these device types.
+    pub fn of(device_types: impl IntoIterator<Item = (String, Estimate)>) -> Self {
+        Self { device_types: device_types.into_iter().collect() }
     }
 
-    /// What was learned of a kind of device.
-    pub fn kind(&self, name: &str) -> Option<&Estimate> {
-        self.kinds.get(name)
+    /// What was learned of a device type.
+    pub fn device_type(&self, name: &str) -> Option<&Estimate> {
+        self.device_types.get(name)
     }
 }
 
@@ -64,6 +64,6 @@ impl Slowdown for Learned {
     }
 
     fn slowdown(&self, own: &Runner<'_>, beside: &[Load]) -> f64 {
-        self.kinds.get(own.profile.device()).map_or(1.0, |estimate| estimate.slowdown(own, beside))
+        self.device_types.get(own.profile.device()).map_or(1.0, |estimate| estimate.slowdown(own, beside))
     }
 }

@@ -3,13 +3,13 @@
 //! observed.
 //!
 //! Forgetting is directional (Kulhavý and Kárný, IFAC World Congress 1984): what an observation says nothing about is
-//! known as well after it as before. So terms that a kind of device never shows (cache use without utilisation lines,
+//! known as well after it as before. So terms that a device type never shows (cache use without utilisation lines,
 //! power without figures) keep the weight that they began with, and the others go on learning.
 
 use super::contention::TERMS;
+use super::exposure::dot;
 use super::fit::{Errors, summary};
-use super::met::dot;
-use super::{Contention, DevicePower, Estimate, Load, Met, Runner};
+use super::{Contention, DevicePower, Estimate, Exposure, Load, Runner};
 
 /// Surprises and errors that are remembered.
 const WINDOW: usize = 256;
@@ -33,7 +33,7 @@ const SHARE_MIN: f64 = 0.05;
 /// The same for what is remembered as a surprise.
 const SHARE_TOLD: f64 = 0.2;
 
-/// Weights, what is known about them, and recent surprises. Belongs to one kind of device.
+/// Weights, what is known about them, and recent surprises. Belongs to one device type.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Learner {
     power: DevicePower,
@@ -113,9 +113,9 @@ impl Learner {
         self.estimate().expected(own, beside)
     }
 
-    /// What batches meet beside neighbours that are busy for a part of the time, see [`Met::partly`].
-    pub fn met(&self, own: &Runner<'_>, neighbours: &[(Load, f64)]) -> Met {
-        Met::partly(&self.power, own, neighbours)
+    /// What batches meet beside neighbours that are busy for a part of the time, see [`Exposure::partly`].
+    pub fn exposure(&self, own: &Runner<'_>, neighbours: &[(Load, f64)]) -> Exposure {
+        Exposure::partly(&self.power, own, neighbours)
     }
 
     /// A batch that ran beside these loads took `factor` times its latency alone. Factors that no neighbour causes
@@ -123,7 +123,7 @@ impl Learner {
     pub fn observe(&mut self, own: &Runner<'_>, beside: &[Load], factor: f64) {
         if !beside.is_empty() {
             let terms = Contention::terms(&self.power, own, beside);
-            self.observe_mean(&Met { terms, share: 1.0 }, factor);
+            self.observe_mean(&Exposure { terms, share: 1.0 }, factor);
         }
     }
 
@@ -132,8 +132,8 @@ impl Learner {
     /// The mean of the factors is linear in the means of the terms, and those of batches alone are 1, so means are as good
     /// to learn from as single batches, and less noisy. Not learned from: factors as of [`Learner::observe`], and batches
     /// of which fewer than 1 in 20 had a neighbour.
-    pub fn observe_mean(&mut self, met: &Met, factor: f64) {
-        let Met { terms, share } = met;
+    pub fn observe_mean(&mut self, met: &Exposure, factor: f64) {
+        let Exposure { terms, share } = met;
         let sound = terms.iter().all(|term| term.abs() <= TERM_MAX) && *share >= SHARE_MIN && *share <= 1.0;
         if !sound || !(1.0 / FACTOR_MAX..=FACTOR_MAX).contains(&factor) {
             return;
@@ -178,7 +178,7 @@ impl Learner {
         }
     }
 
-    fn remember(&mut self, met: &Met, factor: f64) {
+    fn remember(&mut self, met: &Exposure, factor: f64) {
         if self.observations <= SETTLING || met.share < SHARE_TOLD {
             return;
         }

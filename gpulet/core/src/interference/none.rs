@@ -3,7 +3,7 @@
 use super::{Load, Runner, Slowdown};
 use crate::profile::Profile;
 
-/// Neighbours change nothing.
+/// CoLocated change nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NoInterference;
 

@@ -1,7 +1,7 @@
 //! Workloads as planners take them: in parts that must not share a fate, with the batches and shares that would do.
 
 use crate::interference::Runner;
-use crate::problem::{DeviceKind, Problem, Workload};
+use crate::problem::{DeviceType, Problem, Workload};
 use crate::profile::Profile;
 
 /// Part of a limit that a sum of floating-point numbers may be beyond it.
@@ -49,19 +49,19 @@ impl<'a> Part<'a> {
         Self { rate, ..self }
     }
 
-    /// What is known of it on that kind of device.
-    pub fn on(self, problem: &'a Problem, kind: &'a DeviceKind) -> Option<Fit<'a>> {
-        let profile = problem.profile(self.workload, kind)?;
+    /// What is known of it on that device type.
+    pub fn on(self, problem: &'a Problem, device_type: &'a DeviceType) -> Option<Fit<'a>> {
+        let profile = problem.profile(self.workload, device_type)?;
         let batch_max = self.workload.batch_max.min(profile.batches().1);
-        (batch_max > 0).then_some(Fit { problem, kind, profile, batch_max })
+        (batch_max > 0).then_some(Fit { problem, device_type, profile, batch_max })
     }
 }
 
-/// A workload on a kind of device, alone.
+/// A workload on a device type, alone.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fit<'a> {
     pub problem: &'a Problem,
-    pub kind: &'a DeviceKind,
+    pub device_type: &'a DeviceType,
     pub profile: &'a Profile,
     /// The largest batch that is known and allowed.
     pub batch_max: u32,
@@ -70,12 +70,12 @@ pub(super) struct Fit<'a> {
 impl Fit<'_> {
     /// Microseconds of a batch as profiled; none where nothing is known.
     pub fn profiled_us(&self, batch: u32, units: u32) -> Option<f64> {
-        self.problem.alone_us(self.profile, batch, units).ok()
+        self.problem.solo_us(self.profile, batch, units).ok()
     }
 
     /// Microseconds of a batch that has the device to itself; none where nothing is known. A single batch can reach
     /// the power cap by itself.
-    pub fn alone_us(&self, batch: u32, units: u32) -> Option<f64> {
+    pub fn solo_us(&self, batch: u32, units: u32) -> Option<f64> {
         let runner = Runner { profile: self.profile, batch, units };
         Some(self.profiled_us(batch, units)? * self.problem.interference().slowdown(&runner, &[]))
     }
@@ -84,7 +84,7 @@ impl Fit<'_> {
     /// one is refused, so what is asked must be harder the larger the batch.
     pub fn largest_batch(&self, units: u32, accepts: impl Fn(u32, f64) -> bool) -> Option<(u32, f64)> {
         let taken = |batch| {
-            let time = self.alone_us(batch, units)?;
+            let time = self.solo_us(batch, units)?;
             accepts(batch, time).then_some((batch, time))
         };
         let mut best = taken(1)?;
@@ -101,10 +101,10 @@ impl Fit<'_> {
 
     /// The smallest legal size on which a batch alone takes at most so long.
     pub fn smallest_size(&self, batch: u32, within_us: f64) -> Option<u32> {
-        let fits = |size: u32| self.alone_us(batch, size).is_some_and(|time| time <= within_us);
-        let sizes = &self.kind.sizes;
+        let fits = |size: u32| self.solo_us(batch, size).is_some_and(|time| time <= within_us);
+        let sizes = &self.device_type.sizes;
         // Small shares may lie outside what was measured; beyond them, time only falls.
-        let known = sizes.iter().position(|size| self.alone_us(batch, *size).is_some())?;
+        let known = sizes.iter().position(|size| self.solo_us(batch, *size).is_some())?;
         let (unknown, known) = sizes.split_at(known);
         let at = known.partition_point(|size| !fits(*size));
         debug_assert!(unknown.iter().all(|size| !fits(*size)), "a size is unknown and fits");

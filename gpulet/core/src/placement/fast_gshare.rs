@@ -45,7 +45,7 @@ fn length_us(quota: u32, period_us: f64) -> f64 {
 /// Every shape that keeps the objective, with the largest batch that does.
 fn shapes(fit: &Fit<'_>, part: &Part<'_>, period_us: f64) -> Vec<Shape> {
     let mut found = Vec::new();
-    for units in &fit.kind.sizes {
+    for units in &fit.device_type.sizes {
         for quota in 1..=PARTS {
             let length = length_us(quota, period_us);
             let worst = |time: f64| (period_us - length + 3.0 * time).min(period_us + time);
@@ -106,7 +106,7 @@ pub(super) fn filled(problem: &Problem, period_us: Option<f64>) -> Result<Floor<
         let mut floor = Floor::new(problem);
         let mut pods: Vec<(Part<'_>, Shape)> = Vec::new();
         for part in parts(problem) {
-            let fits = problem.devices().iter().filter_map(|device| part.on(problem, &device.kind));
+            let fits = problem.devices().iter().filter_map(|device| part.on(problem, &device.device_type));
             let chosen = fits.filter_map(|fit| replicas(&fit, &part, period_us)).next();
             let chosen = chosen.ok_or_else(|| Unplaced::of(part.workload))?;
             pods.extend(chosen.into_iter().map(|shape| (part, shape)));
@@ -124,7 +124,7 @@ pub(super) fn filled(problem: &Problem, period_us: Option<f64>) -> Result<Floor<
                 continue;
             }
             let opened = floor.candidates(&part).find_map(|device: &Device| {
-                let space = Space::new(PARTS, device.kind.units);
+                let space = Space::new(PARTS, device.device_type.units);
                 let site = Site { device, lanes: Vec::new() };
                 let (taken, lanes) = joined(&floor, &space, &site, part, &shape, period_us)?;
                 Some((device, space, taken, lanes))
@@ -149,7 +149,7 @@ fn joined<'a>(
     if !floor.admits(site.device, &part) {
         return None;
     }
-    let fit = part.on(floor.problem, &site.device.kind)?;
+    let fit = part.on(floor.problem, &site.device.device_type)?;
     let taken = space.find(shape.quota, shape.units)?;
     let mut trial = site.clone();
     trial.lanes.push(lane(fit, part, shape, taken, period_us));

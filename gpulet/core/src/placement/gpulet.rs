@@ -37,27 +37,27 @@ fn saturated_rate(fit: &Fit<'_>, part: &Part<'_>, units: u32) -> f64 {
 /// The size after which more units help least compared with before: the largest drop of the slope.
 fn knee(fit: &Fit<'_>, part: &Part<'_>) -> Option<u32> {
     let mut points = vec![(0.0, 0.0)];
-    points.extend(fit.kind.sizes.iter().map(|size| (f64::from(*size), saturated_rate(fit, part, *size))));
+    points.extend(fit.device_type.sizes.iter().map(|size| (f64::from(*size), saturated_rate(fit, part, *size))));
     let slope = |pair: &[(f64, f64)]| match pair {
         [(x0, y0), (x1, y1)] => (y1 - y0) / (x1 - x0),
         _ => 0.0,
     };
     let slopes: Vec<f64> = points.windows(2).map(slope).collect();
     let mut best: Option<(f64, u32)> = None;
-    for (pair, size) in slopes.windows(2).zip(&fit.kind.sizes) {
+    for (pair, size) in slopes.windows(2).zip(&fit.device_type.sizes) {
         let [before, after] = pair else { continue };
         let drop = before - after;
         if drop > 0.0 && saturated_rate(fit, part, *size) > 0.0 && best.is_none_or(|(most, _)| drop > most) {
             best = Some((drop, *size));
         }
     }
-    best.map(|(_, size)| size).or(fit.kind.sizes.last().copied())
+    best.map(|(_, size)| size).or(fit.device_type.sizes.last().copied())
 }
 
 /// The size to look for: the knee, or less if less serves the whole rate, or more if the knee serves nothing.
 fn size_wanted(fit: &Fit<'_>, part: &Part<'_>) -> Option<u32> {
     let knee = knee(fit, part)?;
-    let sizes = fit.kind.sizes.iter().copied();
+    let sizes = fit.device_type.sizes.iter().copied();
     let required = sizes.clone().find(|size| {
         let rate = saturated_rate(fit, part, *size);
         rate > 0.0 && rate >= part.rate
@@ -72,7 +72,7 @@ fn size_wanted(fit: &Fit<'_>, part: &Part<'_>) -> Option<u32> {
 /// The device with the part on a gpulet of that size, in the largest batch that is in time for all; and the rate
 /// that it serves there.
 fn fitted<'a>(problem: &'a Problem, site: &Site<'a>, part: Part<'a>, units: u32) -> Option<(f64, Site<'a>)> {
-    let fit = part.on(problem, &site.device.kind)?;
+    let fit = part.on(problem, &site.device.device_type)?;
     let (largest, _) = fit.largest_batch(units, |_, time| 2.0 * time <= part.workload.slo_us * (1.0 + SLACK))?;
     (1..=largest).rev().find_map(|batch| {
         let mut trial = site.clone();
@@ -95,15 +95,15 @@ fn best_fit<'a>(floor: &mut Floor<'a>, part: Part<'a>) -> Option<f64> {
     let mut shares: Vec<(f64, usize, u32)> = Vec::new();
     let mut sizes: BTreeMap<&str, Option<u32>> = BTreeMap::new();
     for (at, site) in floor.sites.iter().enumerate() {
-        let kind = &site.device.kind;
+        let device_type = &site.device.device_type;
         if site.lanes.len() >= LANES_MAX || !floor.admits(site.device, &part) {
             continue;
         }
-        let wanted = || part.on(problem, kind).and_then(|fit| size_wanted(&fit, &part));
-        let wanted = *sizes.entry(&kind.name).or_insert_with(wanted);
-        let (Some(free), Some(wanted)) = (kind.size_within(site.units_free()), wanted) else { continue };
+        let wanted = || part.on(problem, device_type).and_then(|fit| size_wanted(&fit, &part));
+        let wanted = *sizes.entry(&device_type.name).or_insert_with(wanted);
+        let (Some(free), Some(wanted)) = (device_type.size_within(site.units_free()), wanted) else { continue };
         if free >= wanted {
-            shares.push((f64::from(free) / f64::from(kind.units), at, free));
+            shares.push((f64::from(free) / f64::from(device_type.units), at, free));
         }
     }
     shares.sort_by(|left, right| left.0.total_cmp(&right.0));
@@ -116,7 +116,7 @@ fn best_fit<'a>(floor: &mut Floor<'a>, part: Part<'a>) -> Option<f64> {
         return Some(rate);
     }
     let opened = floor.candidates(&part).find_map(|device| {
-        let wanted = size_wanted(&part.on(problem, &device.kind)?, &part)?;
+        let wanted = size_wanted(&part.on(problem, &device.device_type)?, &part)?;
         fitted(problem, &Site { device, lanes: Vec::new() }, part, wanted)
     });
     let (rate, site) = opened?;
@@ -127,12 +127,12 @@ fn best_fit<'a>(floor: &mut Floor<'a>, part: Part<'a>) -> Option<f64> {
 /// A lane with one more slot in its cycle, in the longest cycle that keeps every objective; none if there is none.
 fn shared<'a>(problem: &'a Problem, site: &Site<'a>, at: usize, part: Part<'a>) -> Option<Site<'a>> {
     let lane = site.lanes.get(at)?;
-    let fit = part.on(problem, &site.device.kind)?;
+    let fit = part.on(problem, &site.device.device_type)?;
     let own = |piece: &Piece<'_>| piece.part.workload.name == part.workload.name;
     if lane.pieces.len() >= SLOTS_MAX || lane.pieces.iter().any(own) {
         return None;
     }
-    let longest = part.workload.slo_us - fit.alone_us(1, lane.units)?;
+    let longest = part.workload.slo_us - fit.solo_us(1, lane.units)?;
     let (batch_max, _) = fit.largest_batch(lane.units, |_, time| 2.0 * time <= part.workload.slo_us)?;
     // The part sets the cycle, as in the paper; one too light to gather a row takes what its objective leaves.
     (1..=batch_max).rev().find_map(|batch| {

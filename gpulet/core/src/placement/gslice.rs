@@ -1,7 +1,7 @@
 //! GSLICE (Dhakal et al., SoCC 2020), as two independent re-implementations have it: each model's share and batch
 //! are hunted for by feedback, in proportion to how far latency and throughput are from what is wanted.
 //!
-//! Here the feedback is the profile's, and the hunt happens before the plan is carried out. Neighbours are not looked
+//! Here the feedback is the profile's, and the hunt happens before the plan is carried out. CoLocated are not looked
 //! at, so its plans may be late beside them: it is here to be compared with. Devices are filled first fit, largest
 //! share first.
 
@@ -31,18 +31,18 @@ struct Tuned<'a> {
 
 /// Whether the part is in time and served by itself.
 fn suffices(fit: &Fit<'_>, part: &Part<'_>, batch: u32, units: u32) -> bool {
-    fit.alone_us(batch, units).is_some_and(|time| {
+    fit.solo_us(batch, units).is_some_and(|time| {
         2.0 * time <= part.workload.slo_us * (1.0 + SLACK) && part.rate * time <= 1e6 * f64::from(batch) * (1.0 + SLACK)
     })
 }
 
 fn tuned<'a>(problem: &'a Problem, part: Part<'a>, device: &'a Device) -> Option<Tuned<'a>> {
-    let fit = part.on(problem, &device.kind)?;
-    let (least, most) = (*device.kind.sizes.first()?, *device.kind.sizes.last()?);
+    let fit = part.on(problem, &device.device_type)?;
+    let (least, most) = (*device.device_type.sizes.first()?, *device.device_type.sizes.last()?);
     let size = |share: f64| {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share is from 0 to 1")]
-        let units = (share * f64::from(device.kind.units)).ceil() as u32;
-        device.kind.size_for(units).unwrap_or(most).max(least)
+        let units = (share * f64::from(device.device_type.units)).ceil() as u32;
+        device.device_type.size_for(units).unwrap_or(most).max(least)
     };
     let (mut share, mut batch) = (START, 1_u32);
     let mut best: Option<Tuned<'a>> = None;
@@ -51,7 +51,7 @@ fn tuned<'a>(problem: &'a Problem, part: Part<'a>, device: &'a Device) -> Option
         if suffices(&fit, &part, batch, units) && best.is_none_or(|best| units < best.units) {
             best = Some(Tuned { piece: Piece { part, fit, batch }, units });
         }
-        let Some(time) = fit.alone_us(batch, units) else { break };
+        let Some(time) = fit.solo_us(batch, units) else { break };
         let slo = part.workload.slo_us;
         let latency_slack = slo - 2.0 * time;
         let throughput = 1e6 * f64::from(batch) / time;
@@ -72,7 +72,7 @@ fn tuned<'a>(problem: &'a Problem, part: Part<'a>, device: &'a Device) -> Option
     }
     // A hunt that never came to rest gets the least that would have done.
     best.or_else(|| {
-        let sizes = device.kind.sizes.iter().copied();
+        let sizes = device.device_type.sizes.iter().copied();
         let mut known = sizes.filter_map(|units| {
             let (batch, _) = fit.largest_batch(units, |_, time| 2.0 * time <= part.workload.slo_us)?;
             suffices(&fit, &part, batch, units).then_some(Tuned { piece: Piece { part, fit, batch }, units })
@@ -83,8 +83,8 @@ fn tuned<'a>(problem: &'a Problem, part: Part<'a>, device: &'a Device) -> Option
 
 /// The largest part of the rate that a whole device serves.
 fn whole<'a>(problem: &'a Problem, part: Part<'a>, device: &'a Device) -> Option<Tuned<'a>> {
-    let fit = part.on(problem, &device.kind)?;
-    let units = *device.kind.sizes.last()?;
+    let fit = part.on(problem, &device.device_type)?;
+    let units = *device.device_type.sizes.last()?;
     let (batch, time) = fit.largest_batch(units, |_, time| 2.0 * time <= part.workload.slo_us)?;
     let rate = (1e6 * f64::from(batch) / time).min(part.rate);
     Some(Tuned { piece: Piece { part: part.at_rate(rate), fit, batch }, units })
@@ -118,7 +118,7 @@ impl Placement for Gslice {
                 part = part.at_rate(rest);
             }
         }
-        let share = |tuned: &Tuned<'_>| f64::from(tuned.units) / f64::from(tuned.piece.fit.kind.units);
+        let share = |tuned: &Tuned<'_>| f64::from(tuned.units) / f64::from(tuned.piece.fit.device_type.units);
         shared.sort_by(|left, right| share(right).total_cmp(&share(left)));
         for found in shared {
             join(&mut floor, found.piece.part)?;

@@ -8,7 +8,7 @@ use super::Placement;
 use super::demand::{Fit, Part, Unplaced, parts};
 use super::site::{Floor, Lane, Piece, Site};
 use crate::plan::Plan;
-use crate::problem::{Device, DeviceKind, Problem};
+use crate::problem::{Device, DeviceType, Problem};
 
 /// Part of its throughput that a device given to one workload alone is trusted with, as in the released code.
 const DEDICATED_USE: f64 = 0.9;
@@ -26,14 +26,14 @@ struct Start<'a> {
 
 impl Start<'_> {
     fn share(&self) -> f64 {
-        f64::from(self.units) / f64::from(self.piece.fit.kind.units)
+        f64::from(self.units) / f64::from(self.piece.fit.device_type.units)
     }
 }
 
 /// The batch that gathers in half the objective, the copy-in overlapped, and the least share that runs it in the
 /// other half; none if not even the whole device does.
-fn start<'a>(problem: &'a Problem, part: Part<'a>, kind: &'a DeviceKind) -> Option<Start<'a>> {
-    let fit = part.on(problem, kind)?;
+fn start<'a>(problem: &'a Problem, part: Part<'a>, device_type: &'a DeviceType) -> Option<Start<'a>> {
+    let fit = part.on(problem, device_type)?;
     let half = part.workload.slo_us / 2.0;
     let gathered = half / (1.0 + part.rate * fit.profile.load_us(1) / 1e6);
     let batch = Fit::rows_in(part.rate, gathered).min(fit.batch_max);
@@ -50,8 +50,8 @@ fn most_us(piece: &Piece<'_>) -> f64 {
 
 /// A whole device for a part, and the rate that it is trusted with.
 fn whole<'a>(problem: &'a Problem, part: Part<'a>, device: &'a Device) -> Option<(Piece<'a>, u32)> {
-    let fit = part.on(problem, &device.kind)?;
-    let units = *device.kind.sizes.last()?;
+    let fit = part.on(problem, &device.device_type)?;
+    let units = *device.device_type.sizes.last()?;
     let (batch, time) = fit.largest_batch(units, |_, time| 2.0 * time < part.workload.slo_us)?;
     let throughput = 1e6 * f64::from(batch) / (time - fit.profile.load_us(batch));
     let rate = (DEDICATED_USE * throughput).min(part.rate);
@@ -66,11 +66,11 @@ fn settled<'a>(problem: &Problem, mut site: Site<'a>) -> Option<Site<'a>> {
         }
         let times = site.times_us(problem)?;
         let mut grown = false;
-        let kind = &site.device.kind;
+        let device_type = &site.device.device_type;
         for (lane, times) in site.lanes.iter_mut().zip(times) {
             let late = lane.pieces.iter().zip(times).any(|(piece, time)| time > most_us(piece));
             if late {
-                lane.units = kind.size_for(lane.units.saturating_add(1))?;
+                lane.units = device_type.size_for(lane.units.saturating_add(1))?;
                 grown = true;
             }
         }
@@ -97,7 +97,7 @@ pub(super) fn filled(problem: &Problem) -> Result<Floor<'_>, Unplaced> {
     for mut part in parts(problem) {
         loop {
             let first = floor.candidates(&part).next().ok_or_else(|| Unplaced::of(part.workload))?;
-            if let Some(start) = start(problem, part, &first.kind) {
+            if let Some(start) = start(problem, part, &first.device_type) {
                 shared.push(start);
                 break;
             }
@@ -127,12 +127,12 @@ fn join<'a>(floor: &mut Floor<'a>, part: Part<'a>, dedicated: usize) -> Result<(
         if !floor.admits(site.device, &part) {
             continue;
         }
-        let Some(start) = start(problem, part, &site.device.kind) else { continue };
+        let Some(start) = start(problem, part, &site.device.device_type) else { continue };
         let mut trial = site.clone();
         trial.lanes.push(Lane::dedicated(start.piece, start.units));
         let Some(trial) = settled(problem, trial) else { continue };
         let growth = f64::from(trial.units_used().saturating_sub(site.units_used()));
-        let growth = growth / f64::from(site.device.kind.units);
+        let growth = growth / f64::from(site.device.device_type.units);
         if best.as_ref().is_none_or(|(least, ..)| growth < *least) {
             best = Some((growth, at, trial));
         }
@@ -142,7 +142,7 @@ fn join<'a>(floor: &mut Floor<'a>, part: Part<'a>, dedicated: usize) -> Result<(
         return Ok(());
     }
     let opened = floor.candidates(&part).find_map(|device| {
-        let start = start(problem, part, &device.kind)?;
+        let start = start(problem, part, &device.device_type)?;
         let lanes = vec![Lane::dedicated(start.piece, start.units)];
         Some((device, settled(problem, Site { device, lanes })?))
     });

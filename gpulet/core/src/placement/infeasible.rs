@@ -17,7 +17,7 @@ const TRIALS_SIZE_MAX: usize = 512;
 /// What a workload lacks.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Lack {
+pub enum Shortage {
     /// Even a batch of one on the largest share cannot be answered within the objective.
     Time {
         /// Microseconds from arrival to answer at worst, on the fastest device: two batches of one.
@@ -49,7 +49,7 @@ pub enum Lack {
 /// The cheapest thing that would mend it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Mend {
+pub enum Remedy {
     /// A longer objective.
     Slo {
         /// At least so many microseconds.
@@ -68,7 +68,7 @@ pub enum Mend {
     /// More devices.
     Devices {
         /// The kind that mends it for the least cost.
-        kind: String,
+        device_type: String,
         /// How many more.
         more: usize,
     },
@@ -82,31 +82,33 @@ pub struct Infeasible {
     /// Its name.
     pub workload: String,
     /// What it lacks.
-    pub lacks: Lack,
+    pub shortage: Shortage,
     /// What would mend it.
-    pub mend: Mend,
+    pub remedy: Remedy,
 }
 
 impl fmt::Display for Infeasible {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "workload `{}`: ", self.workload)?;
-        match &self.lacks {
-            Lack::Time { fastest_us, slo_us } => write!(
+        match &self.shortage {
+            Shortage::Time { fastest_us, slo_us } => write!(
                 f,
                 "answered after {fastest_us:.0} us at best (two batches of one on the largest share), its objective is {slo_us:.0} us"
             ),
-            Lack::Memory { needed, has } => write!(f, "needs {needed} bytes, the largest device has {has}"),
-            Lack::FaultDomains { needs, has } => {
+            Shortage::Memory { needed, has } => {
+                write!(f, "needs {needed} bytes, the largest device has {has}")
+            }
+            Shortage::FaultDomains { needs, has } => {
                 write!(f, "must be in {needs} fault domains, the devices are in {has}")
             }
-            Lack::Devices { has } => write!(f, "found no room on {has} devices"),
+            Shortage::Devices { has } => write!(f, "found no room on {has} devices"),
         }?;
-        match &self.mend {
-            Mend::Slo { slo_us } => write!(f, "; set its slo to at least {slo_us:.0} us"),
-            Mend::Memory { bytes } => write!(f, "; add a device with at least {bytes} bytes"),
-            Mend::FaultDomains { needs } => write!(f, "; have {needs} fault domains or fewer replicas"),
-            Mend::Devices { kind, more } => write!(f, "; add {more} of `{kind}`"),
-            Mend::Unknown => f.write_str("; lower its rate or add devices"),
+        match &self.remedy {
+            Remedy::Slo { slo_us } => write!(f, "; set its slo to at least {slo_us:.0} us"),
+            Remedy::Memory { bytes } => write!(f, "; add a device with at least {bytes} bytes"),
+            Remedy::FaultDomains { needs } => write!(f, "; have {needs} fault domains or fewer replicas"),
+            Remedy::Devices { device_type, more } => write!(f, "; add {more} of `{device_type}`"),
+            Remedy::Unknown => f.write_str("; lower its rate or add devices"),
         }
     }
 }
@@ -116,58 +118,64 @@ impl Infeasible {
     pub(super) fn explain(problem: &Problem, unplaced: &Unplaced, places: impl Fn(&Problem) -> bool) -> Self {
         let workload = problem.workloads().iter().find(|workload| workload.name == unplaced.workload);
         let alone = workload.and_then(|workload| lacks_alone(problem, workload));
-        let (lacks, mend) = alone.unwrap_or_else(|| {
-            (Lack::Devices { has: problem.devices().len() }, more_devices(problem, places))
+        let (shortage, remedy) = alone.unwrap_or_else(|| {
+            (Shortage::Devices { has: problem.devices().len() }, more_devices(problem, places))
         });
-        Self { workload: unplaced.workload.clone(), lacks, mend }
+        Self { workload: unplaced.workload.clone(), shortage, remedy }
     }
 }
 
 /// What would be lacking even if the workload were the only one.
-fn lacks_alone(problem: &Problem, workload: &Workload) -> Option<(Lack, Mend)> {
-    let kinds = || {
-        problem.devices().iter().filter_map(|device| Some((device, problem.profile(workload, &device.kind)?)))
+fn lacks_alone(problem: &Problem, workload: &Workload) -> Option<(Shortage, Remedy)> {
+    let device_types = || {
+        problem
+            .devices()
+            .iter()
+            .filter_map(|device| Some((device, problem.profile(workload, &device.device_type)?)))
     };
-    let fastest =
-        kinds().filter_map(|(device, profile)| problem.alone_us(profile, 1, *device.kind.sizes.last()?).ok());
+    let fastest = device_types()
+        .filter_map(|(device, profile)| problem.solo_us(profile, 1, *device.device_type.sizes.last()?).ok());
     let fastest_us = 2.0 * fastest.reduce(f64::min)?;
     let slo_us = workload.slo_us;
     if fastest_us > slo_us {
-        return Some((Lack::Time { fastest_us, slo_us }, Mend::Slo { slo_us: fastest_us }));
+        return Some((Shortage::Time { fastest_us, slo_us }, Remedy::Slo { slo_us: fastest_us }));
     }
-    let room = kinds().map(|(device, profile)| {
-        let kind = &device.kind;
-        let parts =
-            [kind.gpulet_bytes, profile.weights_bytes().unwrap_or(0), profile.arena_bytes(1).unwrap_or(0)];
-        let needed = parts.iter().fold(kind.base_bytes, |sum, bytes| sum.saturating_add(*bytes));
+    let room = device_types().map(|(device, profile)| {
+        let device_type = &device.device_type;
+        let parts = [
+            device_type.gpulet_bytes,
+            profile.weights_bytes().unwrap_or(0),
+            profile.arena_bytes(1).unwrap_or(0),
+        ];
+        let needed = parts.iter().fold(device_type.base_bytes, |sum, bytes| sum.saturating_add(*bytes));
         (needed, device.memory_bytes)
     });
     let short =
         room.min_by_key(|(needed, has)| needed.saturating_sub(*has)).filter(|(needed, has)| needed > has);
     if let Some((needed, has)) = short {
-        return Some((Lack::Memory { needed, has }, Mend::Memory { bytes: needed }));
+        return Some((Shortage::Memory { needed, has }, Remedy::Memory { bytes: needed }));
     }
-    let domains: BTreeSet<&str> = kinds().map(|(device, _)| device.fault_domain.as_str()).collect();
+    let domains: BTreeSet<&str> = device_types().map(|(device, _)| device.fault_domain.as_str()).collect();
     let needs = workload.replicas_min;
     let too_few = u32::try_from(domains.len()).is_ok_and(|has| has < needs);
-    too_few.then_some((Lack::FaultDomains { needs, has: domains.len() }, Mend::FaultDomains { needs }))
+    too_few.then_some((Shortage::FaultDomains { needs, has: domains.len() }, Remedy::FaultDomains { needs }))
 }
 
 /// The number of devices of one kind that lets the policy find a plan for the least cost.
-fn more_devices(problem: &Problem, places: impl Fn(&Problem) -> bool) -> Mend {
+fn more_devices(problem: &Problem, places: impl Fn(&Problem) -> bool) -> Remedy {
     let mut best: Option<(f64, String, usize)> = None;
-    let mut kinds: Vec<&Device> = Vec::new();
+    let mut device_types: Vec<&Device> = Vec::new();
     for device in problem.devices() {
-        if kinds.iter().all(|known| known.kind.name != device.kind.name) {
-            kinds.push(device);
+        if device_types.iter().all(|known| known.device_type.name != device.device_type.name) {
+            device_types.push(device);
         }
     }
     let small = parts(problem).len().max(problem.devices().len()) <= TRIALS_SIZE_MAX;
-    for pattern in kinds.into_iter().filter(|_| small) {
+    for pattern in device_types.into_iter().filter(|_| small) {
         let enough = |more: usize| {
             let added = (0..more).map(|at| Device {
                 name: format!("{}+{at}", pattern.name),
-                kind: Arc::clone(&pattern.kind),
+                device_type: Arc::clone(&pattern.device_type),
                 memory_bytes: pattern.memory_bytes,
                 fault_domain: format!("{}+{at}", pattern.name),
                 cost: pattern.cost,
@@ -189,8 +197,8 @@ fn more_devices(problem: &Problem, places: impl Fn(&Problem) -> bool) -> Mend {
         }
         let cost = pattern.cost * f64::from(u32::try_from(high).unwrap_or(u32::MAX));
         if best.as_ref().is_none_or(|(least, ..)| cost < *least) {
-            best = Some((cost, pattern.kind.name.clone(), high));
+            best = Some((cost, pattern.device_type.name.clone(), high));
         }
     }
-    best.map_or(Mend::Unknown, |(_, kind, more)| Mend::Devices { kind, more })
+    best.map_or(Remedy::Unknown, |(_, device_type, more)| Remedy::Devices { device_type, more })
 }

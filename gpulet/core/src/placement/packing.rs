@@ -5,7 +5,7 @@
 
 use super::demand::{Fit, Part, SLACK};
 use super::site::{Lane, Piece, Site};
-use crate::interference::{Load, Neighbours, Runner};
+use crate::interference::{CoLocated, Load, Runner};
 use crate::problem::Problem;
 
 /// Rounds until shares and batches rest; they grow in all but a few, so devices of many units may need many.
@@ -18,18 +18,18 @@ const ROOM_MAX: f64 = 64.0;
 pub(super) const SLOTS_MAX: usize = 16;
 
 /// Time of a batch beside neighbours; none where the profile has no answer.
-fn time_us(problem: &Problem, fit: &Fit<'_>, batch: u32, units: u32, neighbours: &Neighbours) -> Option<f64> {
+fn time_us(problem: &Problem, fit: &Fit<'_>, batch: u32, units: u32, neighbours: &CoLocated) -> Option<f64> {
     let alone = fit.profiled_us(batch, units)?;
     let own = Runner { profile: fit.profile, batch, units };
-    Some(alone * problem.interference().slowdown_beside(&own, neighbours))
+    Some(alone * problem.interference().slowdown_with(&own, neighbours))
 }
 
 /// The smallest batch that keeps up with the rate, if it runs twice within the objective.
-fn keeping_up(problem: &Problem, piece: &Piece<'_>, units: u32, neighbours: &Neighbours) -> Option<u32> {
+fn keeping_up(problem: &Problem, piece: &Piece<'_>, units: u32, neighbours: &CoLocated) -> Option<u32> {
     let Piece { part, fit, .. } = piece;
     for batch in 1..=fit.batch_max {
         let keeps_up = |time: f64| part.rate * (time - fit.profile.load_us(batch)) <= 1e6 * f64::from(batch);
-        // Neighbours only add to the time alone, which is quicker to look up.
+        // CoLocated only add to the time alone, which is quicker to look up.
         let alone = fit.profiled_us(batch, units)?;
         if 2.0 * alone > part.workload.slo_us * (1.0 + SLACK) {
             return None;
@@ -50,7 +50,7 @@ fn keeping_up(problem: &Problem, piece: &Piece<'_>, units: u32, neighbours: &Nei
 
 /// The longest cycle in which the piece keeps its objective: what arrives in a cycle is its batch, and the longer the
 /// cycle, the larger that is.
-fn longest_us(problem: &Problem, piece: &Piece<'_>, units: u32, neighbours: &Neighbours) -> Option<f64> {
+fn longest_us(problem: &Problem, piece: &Piece<'_>, units: u32, neighbours: &CoLocated) -> Option<f64> {
     let Piece { part, fit, .. } = piece;
     let left_us = |batch: u32| Some(part.workload.slo_us - time_us(problem, fit, batch, units, neighbours)?);
     // A batch of one more row is needed as soon as a cycle is longer than the rows before it take to arrive.
@@ -72,7 +72,7 @@ fn longest_us(problem: &Problem, piece: &Piece<'_>, units: u32, neighbours: &Nei
 
 /// The longest cycle that keeps every objective, if all turns fit into it: the longer, the larger the batches and
 /// the less each request costs.
-fn cycle(problem: &Problem, lane: &Lane<'_>, units: u32, neighbours: &Neighbours) -> Option<(f64, Vec<u32>)> {
+fn cycle(problem: &Problem, lane: &Lane<'_>, units: u32, neighbours: &CoLocated) -> Option<(f64, Vec<u32>)> {
     let mut duty_us = f64::INFINITY;
     for piece in &lane.pieces {
         duty_us = duty_us.min(longest_us(problem, piece, units, neighbours)?);
@@ -92,7 +92,7 @@ fn cycle(problem: &Problem, lane: &Lane<'_>, units: u32, neighbours: &Neighbours
 }
 
 /// The cycle with most room for all its rates to grow together beside the neighbours, on the units that the lane has.
-pub(super) fn roomiest(problem: &Problem, lane: &mut Lane<'_>, neighbours: &Neighbours) {
+pub(super) fn roomiest(problem: &Problem, lane: &mut Lane<'_>, neighbours: &CoLocated) {
     let tuned = |times: f64| {
         let mut grown = lane.clone();
         grown.pieces.iter_mut().for_each(|piece| piece.part.rate *= times);
@@ -117,7 +117,7 @@ pub(super) fn roomiest(problem: &Problem, lane: &mut Lane<'_>, neighbours: &Neig
 }
 
 /// Batches, and the cycle if there are several, on so many units; whether there are any.
-fn tune_at(problem: &Problem, lane: &mut Lane<'_>, units: u32, neighbours: &Neighbours) -> bool {
+fn tune_at(problem: &Problem, lane: &mut Lane<'_>, units: u32, neighbours: &CoLocated) -> bool {
     if let [piece] = &mut lane.pieces[..] {
         let Some(batch) = keeping_up(problem, piece, units, neighbours) else { return false };
         piece.batch = batch;
@@ -134,18 +134,18 @@ fn tune_at(problem: &Problem, lane: &mut Lane<'_>, units: u32, neighbours: &Neig
 /// The site with the least shares, from those it has on, that keep everybody in time; none if they come to more than
 /// `most` units.
 pub(super) fn settled<'a>(problem: &Problem, mut site: Site<'a>, most: u32) -> Option<Site<'a>> {
-    let kind = &site.device.kind;
+    let device_type = &site.device.device_type;
     let mut loads: Vec<Vec<Load>> = site.lanes.iter().map(Lane::loads).collect();
     for _ in 0..ROUNDS {
         let mut changed = false;
         for at in 0..site.lanes.len() {
-            let room = most.min(kind.units).checked_sub(site.units_used())?;
+            let room = most.min(device_type.units).checked_sub(site.units_used())?;
             let others = loads.iter().enumerate().filter(|(other, _)| *other != at);
-            let neighbours = Neighbours::of(others.map(|(_, loads)| loads.as_slice()));
+            let neighbours = CoLocated::of(others.map(|(_, loads)| loads.as_slice()));
             let lane = site.lanes.get_mut(at)?;
-            let from = kind.sizes.partition_point(|size| *size < lane.units);
-            let to = kind.sizes.partition_point(|size| *size <= lane.units.saturating_add(room));
-            let sizes = kind.sizes.get(from..to)?;
+            let from = device_type.sizes.partition_point(|size| *size < lane.units);
+            let to = device_type.sizes.partition_point(|size| *size <= lane.units.saturating_add(room));
+            let sizes = device_type.sizes.get(from..to)?;
             let before = lane.clone();
             least_of(sizes, |size| tune_at(problem, lane, size, &neighbours))?;
             if !alike(&before, lane) {
@@ -196,8 +196,8 @@ pub(super) fn beside<'a>(
     part: Part<'a>,
     most: u32,
 ) -> Option<Site<'a>> {
-    let fit = part.on(problem, &site.device.kind)?;
-    let least = *site.device.kind.sizes.first()?;
+    let fit = part.on(problem, &site.device.device_type)?;
+    let least = *site.device.device_type.sizes.first()?;
     if site.units_free() < least {
         return None;
     }
@@ -214,7 +214,7 @@ pub(super) fn within<'a>(
     part: Part<'a>,
     most: u32,
 ) -> Option<Site<'a>> {
-    let fit = part.on(problem, &site.device.kind)?;
+    let fit = part.on(problem, &site.device.device_type)?;
     let mut trial = site.clone();
     let joined = trial.lanes.get_mut(lane)?;
     let held = |piece: &Piece<'_>| piece.part.workload.name == part.workload.name;
@@ -231,7 +231,7 @@ pub(super) fn alone<'a>(
     device: &'a crate::problem::Device,
     part: Part<'a>,
 ) -> Option<Site<'a>> {
-    beside(problem, &Site { device, lanes: Vec::new() }, part, device.kind.units)
+    beside(problem, &Site { device, lanes: Vec::new() }, part, device.device_type.units)
 }
 
 /// The largest part of a rate that a whole device serves by itself, in the batch that serves most.
@@ -240,8 +240,8 @@ pub(super) fn saturating<'a>(
     device: &'a crate::problem::Device,
     part: Part<'a>,
 ) -> Option<Site<'a>> {
-    let fit = part.on(problem, &device.kind)?;
-    let units = *device.kind.sizes.last()?;
+    let fit = part.on(problem, &device.device_type)?;
+    let units = *device.device_type.sizes.last()?;
     let (batch, time) =
         fit.largest_batch(units, |_, time| 2.0 * time <= part.workload.slo_us * (1.0 + SLACK))?;
     let rate = (1e6 * f64::from(batch) / (time - fit.profile.load_us(batch))).min(part.rate);

@@ -44,22 +44,22 @@ pub(super) struct Sized<'a> {
 
 /// The cheapest device of each kind.
 pub(super) fn cheapest_of_kinds(problem: &Problem) -> Vec<&Device> {
-    let mut kinds: Vec<&Device> = Vec::new();
+    let mut device_types: Vec<&Device> = Vec::new();
     for device in problem.devices() {
-        match kinds.iter_mut().find(|known| known.kind.name == device.kind.name) {
+        match device_types.iter_mut().find(|known| known.device_type.name == device.device_type.name) {
             Some(known) if device.cost < known.cost => *known = device,
             Some(_) => {}
-            None => kinds.push(device),
+            None => device_types.push(device),
         }
     }
-    kinds
+    device_types
 }
 
 /// The least cost that the part's share of one of these devices stands for; infinite if none serves it.
-pub(super) fn price<'a>(problem: &'a Problem, kinds: &[&'a Device], part: Part<'a>) -> f64 {
-    let prices = kinds.iter().filter_map(|device| {
+pub(super) fn price<'a>(problem: &'a Problem, device_types: &[&'a Device], part: Part<'a>) -> f64 {
+    let prices = device_types.iter().filter_map(|device| {
         let site = alone(problem, device, part)?;
-        Some(f64::from(site.units_used()) / f64::from(device.kind.units) * device.cost)
+        Some(f64::from(site.units_used()) / f64::from(device.device_type.units) * device.cost)
     });
     prices.fold(f64::INFINITY, f64::min)
 }
@@ -68,11 +68,11 @@ pub(super) fn price<'a>(problem: &'a Problem, kinds: &[&'a Device], part: Part<'
 /// first.
 pub(super) fn sized<'a>(floor: &mut Floor<'a>, parts: Vec<Part<'a>>) -> Result<Vec<Sized<'a>>, Unplaced> {
     let problem = floor.problem;
-    let kinds = cheapest_of_kinds(problem);
+    let device_types = cheapest_of_kinds(problem);
     let mut found = Vec::new();
     for mut part in parts {
         loop {
-            let price = price(problem, &kinds, part);
+            let price = price(problem, &device_types, part);
             if price.is_finite() {
                 found.push(Sized { part, price });
                 break;
@@ -202,7 +202,7 @@ impl<'a> Walk<'a, '_> {
         } else {
             let open = floor.sites.iter().skip(self.fixed);
             open.map(|site| {
-                site.device.cost * f64::from(site.units_free()) / f64::from(site.device.kind.units)
+                site.device.cost * f64::from(site.units_free()) / f64::from(site.device.device_type.units)
             })
             .sum()
         };
@@ -238,17 +238,21 @@ impl<'a> Walk<'a, '_> {
             if !floor.admits(site.device, &part) {
                 continue;
             }
-            offer(Some(at), site.lanes.len(), beside(problem, site, part, site.device.kind.units));
+            offer(Some(at), site.lanes.len(), beside(problem, site, part, site.device.device_type.units));
             let lanes = if self.limits.cycles { site.lanes.len() } else { 0 };
             for lane in 0..lanes {
-                offer(Some(at), site.lanes.len(), within(problem, site, lane, part, site.device.kind.units));
+                offer(
+                    Some(at),
+                    site.lanes.len(),
+                    within(problem, site, lane, part, site.device.device_type.units),
+                );
             }
         }
         let mut seen: Vec<(&str, u64, u64, bool)> = Vec::new();
         for device in floor.candidates(&part) {
             // Devices of one sort are the same choice, unless they share a fate with one in use.
             let apart = !floor.sites.iter().any(|site| site.device.fault_domain == device.fault_domain);
-            let sort = (device.kind.name.as_str(), device.cost.to_bits(), device.memory_bytes, apart);
+            let sort = (device.device_type.name.as_str(), device.cost.to_bits(), device.memory_bytes, apart);
             if !seen.contains(&sort) {
                 seen.push(sort);
                 offer(None, 0, alone(problem, device, part));

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::demand::{Fit, Part, SLACK};
-use crate::interference::{Load, Neighbours, Runner};
+use crate::interference::{CoLocated, Load, Runner};
 use crate::plan::{Gpulet, Plan, Slot, Window};
 use crate::problem::{Device, Problem};
 
@@ -82,25 +82,25 @@ impl<'a> Site<'a> {
     }
 
     pub fn units_free(&self) -> u32 {
-        self.device.kind.units.saturating_sub(self.units_used())
+        self.device.device_type.units.saturating_sub(self.units_used())
     }
 
     /// Whether shares, their number and memory are within what the device has.
     pub fn fits(&self) -> bool {
-        let kind = &self.device.kind;
+        let device_type = &self.device.device_type;
         let lanes = u32::try_from(self.lanes.len()).unwrap_or(u32::MAX);
         let side_by_side = self.lanes.iter().all(|lane| lane.placed.is_none());
-        (!side_by_side || self.units_used() <= kind.units)
-            && lanes <= kind.gpulets_max
+        (!side_by_side || self.units_used() <= device_type.units)
+            && lanes <= device_type.gpulets_max
             && self.memory() <= u128::from(self.device.memory_bytes)
     }
 
     fn memory(&self) -> u128 {
-        let kind = &self.device.kind;
+        let device_type = &self.device.device_type;
         let mut models = BTreeSet::new();
-        let mut bytes = u128::from(kind.base_bytes);
+        let mut bytes = u128::from(device_type.base_bytes);
         for lane in &self.lanes {
-            bytes += u128::from(kind.gpulet_bytes);
+            bytes += u128::from(device_type.gpulet_bytes);
             for piece in &lane.pieces {
                 bytes += u128::from(piece.fit.profile.arena_bytes(piece.batch).unwrap_or(0));
                 if models.insert(piece.fit.profile.model()) {
@@ -117,10 +117,10 @@ impl<'a> Site<'a> {
         let lanes = self.lanes.iter().enumerate().map(|(at, lane)| {
             let others = loads.iter().zip(&self.lanes).enumerate();
             let others = others.filter(|(other, (_, beside))| *other != at && together(lane, beside));
-            let neighbours = Neighbours::of(others.map(|(_, (loads, _))| loads.as_slice()));
+            let neighbours = CoLocated::of(others.map(|(_, (loads, _))| loads.as_slice()));
             let time = |piece: &Piece<'_>| {
                 let alone = piece.fit.profiled_us(piece.batch, lane.units)?;
-                Some(alone * problem.interference().slowdown_beside(&piece.runner(lane.units), &neighbours))
+                Some(alone * problem.interference().slowdown_with(&piece.runner(lane.units), &neighbours))
             };
             lane.pieces.iter().map(time).collect()
         });
@@ -128,12 +128,12 @@ impl<'a> Site<'a> {
     }
 
     /// What every lane but one runs that ever runs at the same time.
-    pub fn beside(&self, at: usize) -> Neighbours {
+    pub fn beside(&self, at: usize) -> CoLocated {
         let others = self.lanes.iter().enumerate().filter(|(other, beside)| {
             *other != at && self.lanes.get(at).is_some_and(|lane| together(lane, beside))
         });
         let loads: Vec<Vec<Load>> = others.map(|(_, other)| other.loads()).collect();
-        Neighbours::of(loads.iter().map(Vec::as_slice))
+        CoLocated::of(loads.iter().map(Vec::as_slice))
     }
 
     /// Whether every piece would be in time and served, by the times given.

@@ -25,7 +25,7 @@ struct Turn<'a> {
 }
 
 fn whole(device: &Device) -> u32 {
-    device.kind.sizes.last().copied().unwrap_or(0)
+    device.device_type.sizes.last().copied().unwrap_or(0)
 }
 
 /// The largest batch that runs twice within the objective, and its time.
@@ -35,10 +35,10 @@ fn saturated(fit: &Fit<'_>, part: &Part<'_>, units: u32) -> Option<(u32, f64)> {
 
 /// The turn of a leftover that has a device to itself.
 fn turn<'a>(problem: &'a Problem, part: Part<'a>, device: &'a Device) -> Option<Turn<'a>> {
-    let fit = part.on(problem, &device.kind)?;
+    let fit = part.on(problem, &device.device_type)?;
     let slo_us = part.workload.slo_us;
     let gather = |batch: u32| 1e6 * f64::from(batch) / part.rate;
-    let light_us = fit.alone_us(1, whole(device))?;
+    let light_us = fit.solo_us(1, whole(device))?;
     let (batch, time_us) = if gather(1) + light_us > slo_us {
         // Too light to gather even one row in time: one a cycle is all there will be.
         (1, light_us)
@@ -109,12 +109,12 @@ pub(super) fn filled(problem: &Problem) -> Result<Floor<'_>, Unplaced> {
 /// Gives whole devices to a part while it fills them; what is left.
 fn saturate<'a>(floor: &mut Floor<'a>, mut part: Part<'a>) -> Result<Part<'a>, Unplaced> {
     loop {
-        let Some(device) = floor.candidates(&part).find(|device| part.on(floor.problem, &device.kind).is_some()) else {
+        let Some(device) = floor.candidates(&part).find(|device| part.on(floor.problem, &device.device_type).is_some()) else {
             return Ok(part);
         };
         let units = whole(device);
         let unplaced = || Unplaced::of(part.workload);
-        let fit = part.on(floor.problem, &device.kind).ok_or_else(unplaced)?;
+        let fit = part.on(floor.problem, &device.device_type).ok_or_else(unplaced)?;
         let (batch, time) = saturated(&fit, &part, units).ok_or_else(unplaced)?;
         let throughput = 1e6 * f64::from(batch) / time;
         if part.rate < throughput * (1.0 - SLACK) {

@@ -31,7 +31,7 @@ use super::demand::{Part, Unplaced, parts};
 use super::search::{Limits, search, sized};
 use super::site::Floor;
 use super::{fast_gshare, gpulet, igniter, temporal};
-use crate::check::check;
+use crate::validate::validate;
 use crate::plan::Plan;
 use crate::problem::Problem;
 
@@ -65,13 +65,13 @@ pub struct Tessera;
 struct Candidate {
     plan: Plan,
     cost: f64,
-    head_room: f64,
+    headroom: f64,
 }
 
-fn judged(problem: &Problem, plan: Plan) -> Option<Candidate> {
-    let judgement = check(problem, &plan);
-    let head_room = judgement.head_room(problem).unwrap_or(f64::INFINITY);
-    judgement.is_sound().then_some(Candidate { plan, cost: judgement.cost, head_room })
+fn validated(problem: &Problem, plan: Plan) -> Option<Candidate> {
+    let validation = validate(problem, &plan);
+    let headroom = validation.headroom(problem).unwrap_or(f64::INFINITY);
+    validation.is_sound().then_some(Candidate { plan, cost: validation.cost, headroom })
 }
 
 fn floors(problem: &Problem) -> Result<Vec<Floor<'_>>, Unplaced> {
@@ -87,7 +87,7 @@ fn floors(problem: &Problem) -> Result<Vec<Floor<'_>>, Unplaced> {
     }
     if count <= PUBLISHED_MAX {
         floors.extend(gpulet::filled(problem));
-        if problem.allows_windows() {
+        if problem.allows_time_windows() {
             floors.extend(fast_gshare::filled(problem, None));
         }
         let efficient = efficiency::efficient(problem, &wanted);
@@ -135,12 +135,12 @@ fn continued(problem: &Problem) -> Option<Continued> {
     };
     // Where rates fell and no device is saved, nothing needs to be done at all.
     if repaired.suffices && !saves() {
-        let current = problem.current().and_then(|current| judged(problem, current.clone()));
+        let current = problem.current().and_then(|current| validated(problem, current.clone()));
         if let Some(current) = current {
             return Some(Continued { candidate: current, stands: repaired.stands, few, rising: false });
         }
     }
-    let plan = judged(problem, repaired.plan(true)).or_else(|| judged(problem, repaired.plan(false)));
+    let plan = validated(problem, repaired.plan(true)).or_else(|| validated(problem, repaired.plan(false)));
     let Repaired { stands, rising, .. } = repaired;
     plan.map(|candidate| Continued { candidate, stands, few, rising })
 }
@@ -199,7 +199,7 @@ fn finished(problem: &Problem, mut floor: Floor<'_>) -> Option<Candidate> {
     let tight = floor.clone();
     stretch::stretched(&mut floor, |_| true);
     familiar::named(&mut floor);
-    judged(problem, floor.plan()).or_else(|| judged(problem, tight.plan()))
+    validated(problem, floor.plan()).or_else(|| validated(problem, tight.plan()))
 }
 
 impl Placement for Tessera {

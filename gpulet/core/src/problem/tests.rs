@@ -2,8 +2,8 @@ use super::*;
 use crate::interference::{DevicePower, Igniter, NoInterference};
 use crate::profile::{Cell, Header, Line, Source};
 
-fn kind(units: u32) -> Arc<DeviceKind> {
-    Arc::new(DeviceKind {
+fn device_type(units: u32) -> Arc<DeviceType> {
+    Arc::new(DeviceType {
         name: "d".to_owned(),
         units,
         sizes: vec![1, 2, units],
@@ -14,7 +14,13 @@ fn kind(units: u32) -> Arc<DeviceKind> {
 }
 
 fn device(name: &str) -> Device {
-    Device { name: name.to_owned(), kind: kind(4), memory_bytes: 0, fault_domain: name.to_owned(), cost: 1.0 }
+    Device {
+        name: name.to_owned(),
+        device_type: device_type(4),
+        memory_bytes: 0,
+        fault_domain: name.to_owned(),
+        cost: 1.0,
+    }
 }
 
 fn workload(name: &str) -> Workload {
@@ -25,7 +31,7 @@ fn workload(name: &str) -> Workload {
         not_with: Vec::new(),
         slo_us: 100.0,
         rate: 1.0,
-        head_room: 1.0,
+        headroom: 1.0,
         replicas_min: 1,
         batch_max: 8,
     }
@@ -74,7 +80,7 @@ fn mistakes_are_named() {
         "workloads.w.slo_us: expected above 0 and at most 3600000000 microseconds, got 0"
     );
     assert!(of(|w| w.rate = f64::NAN).starts_with("workloads.w.rate: expected 0 to"));
-    assert_eq!(of(|w| w.head_room = 0.5), "workloads.w.head_room: expected 1 to 1000, got 0.5");
+    assert_eq!(of(|w| w.headroom = 0.5), "workloads.w.headroom: expected 1 to 1000, got 0.5");
     assert_eq!(of(|w| w.batch_max = 0), "workloads.w.batch_max: expected at least 1, got 0");
     assert_eq!(
         of(|w| w.model = "x".to_owned()),
@@ -83,14 +89,14 @@ fn mistakes_are_named() {
     let twice = told(vec![device("a"), device("a")], vec![], vec![]);
     assert_eq!(twice, "devices.a: expected names that are not empty and differ");
     let mut other = device("b");
-    other.kind = kind(8);
+    other.device_type = device_type(8);
     assert_eq!(
         told(vec![device("a"), other], vec![], vec![]),
-        "devices.b.kind: kind `d` is described in two ways"
+        "devices.b.device_type: device_type `d` is described in two ways"
     );
     let two = told(vec![device("a")], vec![workload("w")], vec![profile(), profile()]);
-    assert_eq!(two, "profiles.m.d: expected one profile of a model on a kind of device, got two");
-    let wide = Device { kind: kind(8), ..device("a") };
+    assert_eq!(two, "profiles.m.d: expected one profile of a model on a device type, got two");
+    let wide = Device { device_type: device_type(8), ..device("a") };
     assert_eq!(
         told(vec![wide], vec![], vec![profile()]),
         "profiles.m.d: expected 8 units like the device, got 4"
@@ -106,10 +112,13 @@ fn interference_says_what_a_profile_lacks() {
 
 #[test]
 fn sizes_are_rounded_to_legal_ones() {
-    let kind = kind(4);
-    assert_eq!([1, 2, 3, 4, 5].map(|units| kind.size_for(units)), [Some(1), Some(2), Some(4), Some(4), None]);
+    let device_type = device_type(4);
     assert_eq!(
-        [0, 1, 3, 4, 9].map(|units| kind.size_within(units)),
+        [1, 2, 3, 4, 5].map(|units| device_type.size_for(units)),
+        [Some(1), Some(2), Some(4), Some(4), None]
+    );
+    assert_eq!(
+        [0, 1, 3, 4, 9].map(|units| device_type.size_within(units)),
         [None, Some(1), Some(2), Some(4), Some(4)]
     );
 }

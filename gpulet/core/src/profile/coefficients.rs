@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What iGniter fits for one model on one kind of device. Time a batch of b rows is active on r percent of the
+/// What iGniter fits for one model on one device type. Time a batch of b rows is active on r percent of the
 /// device: (k1 b^2 + k2 b + k3) / (r + k4) + k5; power and cache use are linear in rows a second of active time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -94,7 +94,7 @@ pub struct UtilisationLine {
 /// What a synthetic neighbour does all the time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Neighbour {
+pub enum Aggressor {
     /// Computes, in registers.
     Compute,
     /// Goes through more memory than any cache holds.
@@ -105,15 +105,15 @@ pub enum Neighbour {
 /// pressure (Bubble-Up, Mars et al., MICRO 2011, section 3).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct NeighbourLine {
+pub struct ContentionLine {
     /// Rows.
     pub batch: u32,
     /// Units of the batch.
     pub units: u32,
     /// Which neighbour.
-    pub beside: Neighbour,
+    pub aggressor: Aggressor,
     /// Units of the neighbour.
-    pub beside_units: u32,
+    pub aggressor_units: u32,
     /// Median time beside it over the median alone.
     pub slowdown: f64,
     /// Time of the neighbour's work beside batches, one after the other, over its time alone.
@@ -135,7 +135,7 @@ pub enum Line {
     /// Use of shared parts by batches of a size.
     Utilisation(UtilisationLine),
     /// Beside a synthetic neighbour; a later line of the same batch, units and neighbour replaces it.
-    Neighbour(NeighbourLine),
+    Contention(ContentionLine),
     /// iGniter's coefficients.
     Coefficients(Coefficients),
 }

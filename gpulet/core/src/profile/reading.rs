@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::{
-    BATCH_MAX, Cell, Coefficients, Header, Line, Neighbour, NeighbourLine, Outside, Profile, Quantile,
+    Aggressor, BATCH_MAX, Cell, Coefficients, ContentionLine, Header, Line, Outside, Profile, Quantile,
     Repair, Surface, Times,
 };
 
@@ -95,22 +95,22 @@ fn check_cell(cell: &Cell, units_total: u32) -> Result<(), Fault> {
     Ok(())
 }
 
-fn check_neighbour(line: &NeighbourLine, units_total: u32) -> Result<(), Fault> {
-    within("neighbour.batch", u64::from(line.batch), BATCH_MAX)?;
-    within("neighbour.units", u64::from(line.units), units_total)?;
+fn check_contention(line: &ContentionLine, units_total: u32) -> Result<(), Fault> {
+    within("contention.batch", u64::from(line.batch), BATCH_MAX)?;
+    within("contention.units", u64::from(line.units), units_total)?;
     let left = units_total.saturating_sub(line.units);
-    if !(1..=left).contains(&line.beside_units) {
+    if !(1..=left).contains(&line.aggressor_units) {
         let problem =
-            format!("expected 1 to {left}, the units beside the batch's, got {}", line.beside_units);
-        return Err(("neighbour.beside_units", problem));
+            format!("expected 1 to {left}, the units beside the batch's, got {}", line.aggressor_units);
+        return Err(("contention.aggressor_units", problem));
     }
-    for (field, factor) in [("neighbour.slowdown", line.slowdown), ("neighbour.pressure", line.pressure)] {
+    for (field, factor) in [("contention.slowdown", line.slowdown), ("contention.pressure", line.pressure)] {
         if !(factor > 0.0 && factor <= SLOWDOWN_MAX) {
             return Err((field, format!("expected above 0 and at most {SLOWDOWN_MAX}, got {factor}")));
         }
     }
     if line.count == 0 {
-        return Err(("neighbour.count", "expected at least 1 run, got 0".to_owned()));
+        return Err(("contention.count", "expected at least 1 run, got 0".to_owned()));
     }
     Ok(())
 }
@@ -121,7 +121,7 @@ struct Draft {
     cells: BTreeMap<(u32, u32), Cell>,
     arenas: BTreeMap<u32, super::ArenaLine>,
     utilisation: BTreeMap<u32, super::UtilisationLine>,
-    neighbours: BTreeMap<(u32, u32, Neighbour), NeighbourLine>,
+    contention: BTreeMap<(u32, u32, Aggressor), ContentionLine>,
     coefficients: Option<Coefficients>,
 }
 
@@ -133,7 +133,7 @@ impl Draft {
             cells: BTreeMap::new(),
             arenas: BTreeMap::new(),
             utilisation: BTreeMap::new(),
-            neighbours: BTreeMap::new(),
+            contention: BTreeMap::new(),
             coefficients: None,
         })
     }
@@ -163,11 +163,11 @@ impl Draft {
                 }
                 self.utilisation.insert(line.batch, line);
             }
-            Line::Neighbour(line) => {
-                check_neighbour(&line, self.header.units_total)?;
-                self.neighbours.insert((line.units, line.batch, line.beside), line);
-                if self.neighbours.len() > CELLS_MAX {
-                    return Err(("neighbour", format!("expected at most {CELLS_MAX} lines a profile")));
+            Line::Contention(line) => {
+                check_contention(&line, self.header.units_total)?;
+                self.contention.insert((line.units, line.batch, line.aggressor), line);
+                if self.contention.len() > CELLS_MAX {
+                    return Err(("contention", format!("expected at most {CELLS_MAX} lines a profile")));
                 }
             }
             Line::Coefficients(coefficients) => {
@@ -221,7 +221,7 @@ impl Draft {
             cells: self.cells.into_values().collect(),
             arenas: self.arenas.into_values().collect(),
             utilisation: self.utilisation.into_values().collect(),
-            neighbours: self.neighbours.into_values().collect(),
+            contention: self.contention.into_values().collect(),
             coefficients: self.coefficients,
             times,
             repairs,
@@ -301,7 +301,7 @@ impl Profile {
         lines.extend(self.cells.iter().cloned().map(Line::Cell));
         lines.extend(self.arenas.iter().copied().map(Line::Arena));
         lines.extend(self.utilisation.iter().copied().map(Line::Utilisation));
-        lines.extend(self.neighbours.iter().copied().map(Line::Neighbour));
+        lines.extend(self.contention.iter().copied().map(Line::Contention));
         lines.extend(self.coefficients.map(Line::Coefficients));
         lines
     }

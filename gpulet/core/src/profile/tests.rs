@@ -97,22 +97,22 @@ fn what_is_written_is_read_again() {
 
 #[test]
 fn what_was_measured_beside_a_neighbour_is_kept_and_replaced_by_the_same_measured_later() {
-    let line = |beside, slowdown| {
-        Line::Neighbour(NeighbourLine {
+    let line = |aggressor, slowdown| {
+        Line::Contention(ContentionLine {
             batch: 2,
             units: 4,
-            beside,
-            beside_units: 12,
+            aggressor,
+            aggressor_units: 12,
             slowdown,
             pressure: 1.02,
             count: 100,
         })
     };
     let (compute, stream, again) =
-        (line(Neighbour::Compute, 1.01), line(Neighbour::Stream, 1.3), line(Neighbour::Stream, 1.4));
+        (line(Aggressor::Compute, 1.01), line(Aggressor::Stream, 1.3), line(Aggressor::Stream, 1.4));
     let known = profile([cell(1, 4, 40.0), stream, compute.clone(), again.clone()]);
     let text = known.write().unwrap();
-    assert!(text.contains("{\"neighbour\":{\"batch\":2,\"units\":4,\"beside\":\"compute\""), "{text}");
+    assert!(text.contains("{\"contention\":{\"batch\":2,\"units\":4,\"aggressor\":\"compute\""), "{text}");
     let read = Profile::read(&text).unwrap().remove(0);
     assert_eq!(read, known);
     assert_eq!(read.lines()[2..], [compute, again]);
@@ -161,15 +161,15 @@ fn mistakes_are_named() {
             "line 2: cell.p50_us: expected above 0",
         ),
         (
-            "HEAD\n{\"neighbour\":{\"batch\":1,\"units\":15,\"beside\":\"stream\",\"beside_units\":2,\"slowdown\":1,\"pressure\":1,\"count\":1}}",
-            "line 2: neighbour.beside_units: expected 1 to 1, the units beside the batch's, got 2",
+            "HEAD\n{\"contention\":{\"batch\":1,\"units\":15,\"aggressor\":\"stream\",\"aggressor_units\":2,\"slowdown\":1,\"pressure\":1,\"count\":1}}",
+            "line 2: contention.aggressor_units: expected 1 to 1, the units beside the batch's, got 2",
         ),
         (
-            "HEAD\n{\"neighbour\":{\"batch\":1,\"units\":8,\"beside\":\"stream\",\"beside_units\":8,\"slowdown\":0,\"pressure\":1,\"count\":1}}",
-            "line 2: neighbour.slowdown: expected above 0 and at most 1000, got 0",
+            "HEAD\n{\"contention\":{\"batch\":1,\"units\":8,\"aggressor\":\"stream\",\"aggressor_units\":8,\"slowdown\":0,\"pressure\":1,\"count\":1}}",
+            "line 2: contention.slowdown: expected above 0 and at most 1000, got 0",
         ),
         (
-            "HEAD\n{\"neighbour\":{\"batch\":1,\"units\":8,\"beside\":\"noise\",\"beside_units\":8,\"slowdown\":1,\"pressure\":1,\"count\":1}}",
+            "HEAD\n{\"contention\":{\"batch\":1,\"units\":8,\"aggressor\":\"noise\",\"aggressor_units\":8,\"slowdown\":1,\"pressure\":1,\"count\":1}}",
             "line 2: line: expected a JSON object like {\"cell\": ...}: unknown variant `noise`, expected `compute` or `stream`",
         ),
         (

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::check::{Violation, check};
 use crate::plan::{Gpulet, Plan, Window};
 use crate::problem::Problem;
+use crate::validate::{Violation, validate};
 
 /// Gpulets of a plan at most.
 pub const GPULETS_MAX: usize = 65_536;
@@ -84,7 +84,7 @@ fn windows_meet(one: Option<Window>, other: Option<Window>) -> bool {
         return true;
     }
     // Ends that touch may differ in the last digits, for planners add windows up.
-    let slack = crate::check::TOLERANCE * one.period_us;
+    let slack = crate::validate::TOLERANCE * one.period_us;
     one.offset_us + slack < other.offset_us + other.length_us
         && other.offset_us + slack < one.offset_us + one.length_us
 }
@@ -139,17 +139,17 @@ impl Proposal {
         if plan.gpulets.len() > GPULETS_MAX {
             return Err(ProposalError::TooMany(plan.gpulets.len()));
         }
-        if let Some(violation) = check(problem, plan).violations.into_iter().find(is_impossible) {
+        if let Some(violation) = validate(problem, plan).violations.into_iter().find(is_impossible) {
             return Err(ProposalError::Impossible(Box::new(violation)));
         }
         let mut limits = BTreeMap::new();
         for device in problem.devices() {
-            let bytes = device.memory_bytes.saturating_sub(device.kind.base_bytes);
-            let gpulets = usize::try_from(device.kind.gpulets_max).unwrap_or(usize::MAX);
+            let bytes = device.memory_bytes.saturating_sub(device.device_type.base_bytes);
+            let gpulets = usize::try_from(device.device_type.gpulets_max).unwrap_or(usize::MAX);
             limits.insert(device.name.clone(), DeviceLimits { bytes, gpulets });
         }
         let kinds: BTreeMap<_, _> =
-            problem.devices().iter().map(|device| (device.name.as_str(), &device.kind)).collect();
+            problem.devices().iter().map(|device| (device.name.as_str(), &device.device_type)).collect();
         let workloads: BTreeMap<_, _> =
             problem.workloads().iter().map(|workload| (workload.name.as_str(), workload)).collect();
         let weigh = |gpulet: &Gpulet| {

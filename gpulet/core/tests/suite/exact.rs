@@ -1,8 +1,8 @@
 //! Proofs: iGniter's twelve, what ours is worth against them, and that they come back whatever is asked.
 
-use gpulet_core::check::check;
 use gpulet_core::placement::Exact;
 use gpulet_core::problem::Workload;
+use gpulet_core::validate::validate;
 use proptest::prelude::*;
 
 use crate::support::{igniter_problem, igniter_twelve, place_soundly, random_workloads};
@@ -13,8 +13,8 @@ fn six_gpus_for_the_twelve_are_proved_optimal() {
     let proved = Exact::default().prove(&problem).unwrap();
     println!("{} nodes, cost {}, at least {}", proved.nodes, proved.cost, proved.cost_least);
     assert_eq!((proved.cost, proved.cost_least, proved.gap()), (6.0, 6.0, 0.0));
-    let judgement = check(&problem, &proved.plan);
-    assert!(judgement.is_sound(), "{:?}", judgement.violations);
+    let validation = validate(&problem, &proved.plan);
+    assert!(validation.is_sound(), "{:?}", validation.violations);
 }
 
 /// A hundred workloads are far beyond proof: the search ends at its limit and says how far it came.
@@ -41,8 +41,8 @@ fn a_hundred_workloads_get_a_plan_and_an_honest_gap() {
     );
     assert!(!proved.complete && proved.nodes < Exact::default().nodes);
     assert!(proved.cost_least > 0.0 && proved.cost_least <= proved.cost && proved.gap() > 0.0);
-    let judgement = check(&problem, &proved.plan);
-    assert!(judgement.is_sound(), "{:?}", judgement.violations);
+    let validation = validate(&problem, &proved.plan);
+    assert!(validation.is_sound(), "{:?}", validation.violations);
 }
 
 proptest! {

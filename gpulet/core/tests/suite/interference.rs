@@ -117,7 +117,7 @@ fn contention_predicts_pairs_that_it_never_saw() {
     assert!(pair.mean_pct < validated(&pairs.samples(published, by_pair)).mean_pct);
 }
 
-/// What was learned, on the runner's kind of device.
+/// What was learned, on the runner's device type.
 fn learned_on(runner: &Runner<'_>, learner: &Learner) -> Interference {
     Interference::Learned(Learned::of([(runner.profile.device().to_owned(), learner.estimate())]))
 }

@@ -32,7 +32,7 @@ fn a_profile_that_knows_no_utilisation_teaches_what_a_neighbour_costs() {
     let mut learner = Learner::new(&Contention::NONE, 0.9);
     for _ in 0..40 {
         // Half of the batches have a neighbour, which makes them 1.4 times as long.
-        learner.observe_mean(&learner.met(&own, &[(load, 0.5)]), 1.2);
+        learner.observe_mean(&learner.exposure(&own, &[(load, 0.5)]), 1.2);
     }
     let expected = learner.expected(&own, &[load]);
     assert!((expected - 1.4).abs() < 0.04, "{expected}");
@@ -74,7 +74,7 @@ fn what_is_learned_of_parts_of_the_time_holds_for_all_of_it() {
         // One neighbour that runs either, or neither.
         let factor = 1.0 + turns.iter().map(|(load, busy)| busy * (truth(load) - 1.0)).sum::<f64>();
         let neighbour = (Load::mean(&turns), busy[0] + busy[1]);
-        learner.observe_mean(&learner.met(&own, &[neighbour]), factor);
+        learner.observe_mean(&learner.exposure(&own, &[neighbour]), factor);
     }
     for load in &loads {
         let (expected, truth) = (learner.expected(&own, &[*load]), truth(load));
@@ -89,11 +89,11 @@ fn two_neighbours_that_are_busy_now_and_then_are_met_as_often_as_chance_has_it()
     let own = Runner { profile: &profile, batch: 4, units: 10 };
     let load = Load::of(&own);
     let learner = Learner::new(&Contention::NONE, 0.9);
-    let met = learner.met(&own, &[(load, 0.5), (load, 0.5)]);
+    let met = learner.exposure(&own, &[(load, 0.5), (load, 0.5)]);
     assert!((met.share - 0.75).abs() < 1e-12, "{met:?}");
-    assert_eq!(learner.met(&own, &[]).share, 0.0);
-    assert_eq!(learner.met(&own, &[(load, 0.0)]).share, 0.0);
-    let all = learner.met(&own, &[(load, f64::INFINITY), (load, 7.0), (load, f64::NAN)]);
+    assert_eq!(learner.exposure(&own, &[]).share, 0.0);
+    assert_eq!(learner.exposure(&own, &[(load, 0.0)]).share, 0.0);
+    let all = learner.exposure(&own, &[(load, f64::INFINITY), (load, 7.0), (load, f64::NAN)]);
     assert_eq!(all.share, 1.0, "not more than always, and nonsense is never");
 }
 
@@ -132,7 +132,7 @@ proptest! {
         let learned = || {
             let mut learner = Learner::new(&Contention::V100, quantile);
             for (neighbours, factor) in &seen {
-                learner.observe_mean(&learner.met(&own, neighbours), *factor);
+                learner.observe_mean(&learner.exposure(&own, neighbours), *factor);
                 let loads: Vec<Load> = neighbours.iter().map(|(load, _)| *load).collect();
                 learner.observe(&own, &loads, *factor);
             }

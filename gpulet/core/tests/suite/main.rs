@@ -5,7 +5,6 @@
 #![expect(clippy::panic, reason = "a test fails by panicking")]
 #![expect(clippy::indexing_slicing, reason = "a test fails by panicking")]
 
-mod check;
 mod data;
 mod exact;
 mod igniter;
@@ -21,3 +20,4 @@ mod supervision;
 mod support;
 mod temporal;
 mod tessera;
+mod validate;

@@ -1,10 +1,10 @@
 //! All mixes of four models at four rates, on the complete public tables: how much of each mix a policy can carry.
 
-use gpulet_core::check::check;
 use gpulet_core::interference::{Gpulet, Interference, NoInterference};
 use gpulet_core::placement::{Gpulet as GpuletPolicy, Policy};
 use gpulet_core::problem::{Problem, Workload};
 use gpulet_core::profile::{Line, Profile, Quantile};
+use gpulet_core::validate::validate;
 
 use crate::data::{cell, count, number, rows, utilisation};
 use crate::support::{devices, fifths, header, workload};
@@ -64,7 +64,7 @@ fn problem(table: &Table, base: &[Workload], levels: [f64; 4], scale: f64) -> Pr
 }
 
 fn serves(policy: &Policy, problem: &Problem) -> bool {
-    policy.place(problem).is_ok_and(|plan| check(problem, &plan).is_sound())
+    policy.place(problem).is_ok_and(|plan| validate(problem, &plan).is_sound())
 }
 
 /// The largest power of `STEP` that the mix can be multiplied by, by halving; at least `from` if that is served.
@@ -112,7 +112,7 @@ fn compare(table: &Table, slack: f64) {
         }
         if let Ok(plan) = released.place(&at(0)) {
             claimed += 1;
-            broken += u32::from(!check(&at(0), &plan).is_sound());
+            broken += u32::from(!validate(&at(0), &plan).is_sound());
         }
         if let (Some(ours), [Some(temporal), Some(gpulet)]) = (ours, found) {
             sums.ours += STEP.powi(ours);

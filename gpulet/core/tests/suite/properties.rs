@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use gpulet_core::check::{Violation, check};
 use gpulet_core::interference::{Gpulet, Interference, NoInterference};
 use gpulet_core::placement::Policy;
 use gpulet_core::plan::Plan;
 use gpulet_core::problem::{Device, Problem, Workload};
 use gpulet_core::profile::{ArenaLine, Line, Profile, Utilisation, UtilisationLine};
+use gpulet_core::validate::{Violation, validate};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 
@@ -48,7 +48,7 @@ fn wanted(count: usize) -> impl Strategy<Value = Vec<Workload>> {
             tenant: format!("t{tenant}"),
             not_with: if tenant == 1 { vec!["t2".to_owned()] } else { Vec::new() },
             replicas_min,
-            head_room: 1.1,
+            headroom: 1.1,
             ..workload(&format!("m{at}"), slack * 8.0, rate)
         };
         all.into_iter().enumerate().map(of).collect()
@@ -61,8 +61,8 @@ fn random(interference: &Interference) -> impl Strategy<Value = Problem> + use<>
     (sized, 1_usize..24).prop_map(move |((models, workloads), gpus)| {
         let profiles =
             models.iter().enumerate().map(|(at, model)| profile(&format!("m{at}"), model)).collect();
-        let kind = Arc::new((*fifths()).clone());
-        let devices = devices(&kind, gpus)
+        let device_type = Arc::new((*fifths()).clone());
+        let devices = devices(&device_type, gpus)
             .into_iter()
             .enumerate()
             .map(|(at, device)| Device { fault_domain: format!("host{}", at / 2), ..device })
@@ -93,15 +93,15 @@ proptest! {
     #[test]
     fn without_interference_every_plan_is_sound(problem in random(&Interference::NoInterference(NoInterference))) {
         for (name, plan) in plans(&problem) {
-            let judgement = check(&problem, &plan);
-            prop_assert!(judgement.is_sound(), "{name}: {:#?}\n{plan:#?}", judgement.violations);
+            let validation = validate(&problem, &plan);
+            prop_assert!(validation.is_sound(), "{name}: {:#?}\n{plan:#?}", validation.violations);
         }
     }
 
     #[test]
     fn with_interference_careful_policies_stay_sound(problem in random(&Interference::Gpulet(Gpulet::RTX_2080_TI))) {
         for (name, plan) in plans(&problem) {
-            let mut violations = check(&problem, &plan).violations;
+            let mut violations = validate(&problem, &plan).violations;
             if !CAREFUL.contains(&name) {
                 violations.retain(|violation| !owed_to_neighbours(violation));
             }
@@ -125,8 +125,8 @@ proptest! {
         };
         let problem = igniter_problem(loads.iter().enumerate().map(of).collect(), 40);
         for (name, plan) in plans(&problem).into_iter().filter(|(name, _)| CAREFUL.contains(name)) {
-            let judgement = check(&problem, &plan);
-            prop_assert!(judgement.is_sound(), "{name}: {:#?}\n{plan:#?}", judgement.violations);
+            let validation = validate(&problem, &plan);
+            prop_assert!(validation.is_sound(), "{name}: {:#?}\n{plan:#?}", validation.violations);
         }
     }
 }

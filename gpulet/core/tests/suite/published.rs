@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use gpulet_core::check::{Violation, check};
 use gpulet_core::interference::{Gpulet as Regression, Interference, NoInterference};
 use gpulet_core::placement::{Gpulet, Policy};
-use gpulet_core::problem::{DeviceKind, Problem, Workload};
+use gpulet_core::problem::{DeviceType, Problem, Workload};
 use gpulet_core::profile::{Line, Profile, Utilisation, UtilisationLine};
+use gpulet_core::validate::{Violation, validate};
 
 use crate::support::{
     devices, fifths, header, igniter_problem, igniter_twelve, place, place_soundly, table, workload,
@@ -24,10 +24,10 @@ fn temporal_takes_seven_gpus_for_the_twelve() {
 #[test]
 fn gslice_takes_six_gpus_for_the_twelve_and_is_late() {
     let problem = igniter_problem(igniter_twelve(), 12);
-    let judgement = check(&problem, &place("gslice", &problem));
+    let validation = validate(&problem, &place("gslice", &problem));
     let late = |violation: &&Violation| matches!(violation, Violation::TooLate { .. });
-    let late = judgement.violations.iter().filter(late).count();
-    assert!(judgement.devices_used == 6 && late == 2, "{} devices, {late} late", judgement.devices_used);
+    let late = validation.violations.iter().filter(late).count();
+    assert!(validation.devices_used == 6 && late == 2, "{} devices, {late} late", validation.devices_used);
 }
 
 /// A model that half a device serves as fast as all of it, at 10 ms a batch of up to 10.
@@ -51,8 +51,8 @@ fn pair(used: f64, interference: Interference, rates: [f64; 2]) -> Problem {
 fn gpulet_halves_what_temporal_takes_where_models_fill_half() {
     let problem = pair(0.5, Interference::NoInterference(NoInterference), [1_000.0, 1_000.0]);
     assert_eq!(place_soundly("temporal", &problem).1.devices_used, 2);
-    let (plan, judgement) = place_soundly("gpulet", &problem);
-    assert_eq!(judgement.devices_used, 1, "{plan:#?}");
+    let (plan, validation) = place_soundly("gpulet", &problem);
+    assert_eq!(validation.devices_used, 1, "{plan:#?}");
     assert!(plan.gpulets.iter().all(|gpulet| gpulet.units == 50));
 }
 
@@ -68,11 +68,11 @@ fn gpulet_keeps_neighbours_apart_that_would_be_late() {
 #[test]
 fn gpulet_shares_in_time_what_finds_no_share() {
     let sizes = vec![100];
-    let kind = Arc::new(DeviceKind { sizes, ..(*fifths()).clone() });
+    let device_type = Arc::new(DeviceType { sizes, ..(*fifths()).clone() });
     let workloads: Vec<Workload> = ["a", "b"].map(|model| workload(model, 60.0, 100.0)).into();
     let profiles = vec![half_filling("a", 0.0), half_filling("b", 0.0)];
     let none = Interference::NoInterference(NoInterference);
-    let problem = Problem::new(devices(&kind, 1), workloads, profiles, none).unwrap();
+    let problem = Problem::new(devices(&device_type, 1), workloads, profiles, none).unwrap();
     let (plan, _) = place_soundly("gpulet", &problem);
     assert_eq!(plan.gpulets.len(), 1);
     assert_eq!(plan.gpulets[0].slots.len(), 2, "{plan:#?}");
@@ -88,11 +88,11 @@ fn the_released_gpulet_calls_late_plans_schedulable() {
     };
     let released = Policy::Gpulet(Gpulet { released: true });
     let relaxed = asked(40.0);
-    let judgement = check(&relaxed, &released.place(&relaxed).unwrap());
-    assert!(judgement.is_sound(), "{:?}", judgement.violations);
+    let validation = validate(&relaxed, &released.place(&relaxed).unwrap());
+    assert!(validation.is_sound(), "{:?}", validation.violations);
     let hasty = asked(19.0);
     assert!(Policy::named("gpulet").unwrap().place(&hasty).is_err());
-    let judgement = check(&hasty, &released.place(&hasty).unwrap());
-    let late = judgement.violations.iter().any(|violation| matches!(violation, Violation::TooLate { .. }));
-    assert!(late, "{judgement:?}");
+    let validation = validate(&hasty, &released.place(&hasty).unwrap());
+    let late = validation.violations.iter().any(|violation| matches!(violation, Violation::TooLate { .. }));
+    assert!(late, "{validation:?}");
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use gpulet_core::interference::{Interference, NoInterference};
 use gpulet_core::placement::Policy;
 use gpulet_core::plan::{Difference, Gpulet, Plan};
-use gpulet_core::problem::{DeviceKind, Problem, Workload};
+use gpulet_core::problem::{DeviceType, Problem, Workload};
 
 use crate::support::{
     changed_devices, devices, igniter_problem, igniter_profiles, igniter_twelve, place, place_soundly, v100,
@@ -37,8 +37,8 @@ fn devices_of<'a>(plan: &'a Plan, workload: &'a str) -> Vec<&'a str> {
 #[test]
 fn a_rate_that_rises_within_its_head_room_changes_its_rate_alone() {
     let problem = igniter_problem(eighty(), 80);
-    let (plan, judgement) = place_soundly("tessera", &problem);
-    let slot = judgement.slots.iter().find(|slot| slot.capacity > 1.05 * slot.rate).unwrap();
+    let (plan, validation) = place_soundly("tessera", &problem);
+    let slot = validation.slots.iter().find(|slot| slot.capacity > 1.05 * slot.rate).unwrap();
     let next = problem.from_current(plan.clone()).with_rate(&slot.workload, 1.04 * slot.rate).unwrap();
     let (next_plan, _) = place_soundly("tessera", &next);
     let difference = Difference::between(&plan, &next_plan);
@@ -135,17 +135,17 @@ fn plans_of_windows_and_cycles_are_continued_too() {
     for policy in Policy::NAMES {
         let (plan, _) = place_soundly(policy, &problem);
         let again = problem.clone().from_current(plan.clone());
-        let (next_plan, judgement) = place_soundly("tessera", &again);
-        if judgement.devices_used < plan.devices().len() {
+        let (next_plan, validation) = place_soundly("tessera", &again);
+        if validation.devices_used < plan.devices().len() {
             continue;
         }
         assert_eq!(next_plan, plan, "{policy}");
         continued.push(*policy);
         let changed = &problem.workloads()[7];
-        let (next_plan, judgement) =
+        let (next_plan, validation) =
             place_soundly("tessera", &again.with_rate(&changed.name, 3.0 * changed.rate).unwrap());
         let touched = changed_devices(&plan, &next_plan);
-        let fewer = judgement.devices_used < plan.devices().len();
+        let fewer = validation.devices_used < plan.devices().len();
         assert!(touched.len() <= 6 || fewer, "{policy}: {touched:?} of {}", plan.devices().len());
     }
     println!("continued as they were: {continued:?}");
@@ -218,14 +218,14 @@ fn who_shares_by_turns_gets_what_is_left_too() {
         ..one
     });
     let none = Interference::NoInterference(NoInterference);
-    let two = Arc::new(DeviceKind { gpulets_max: 2, ..(*v100()).clone() });
+    let two = Arc::new(DeviceType { gpulets_max: 2, ..(*v100()).clone() });
     let problem = Problem::new(devices(&two, 12), calm.collect(), igniter_profiles(), none).unwrap();
-    let (plan, judgement) = place_soundly("tessera", &problem);
+    let (plan, validation) = place_soundly("tessera", &problem);
     assert!(plan.gpulets.iter().any(|gpulet| gpulet.duty_us.is_some()), "{plan:#?}");
     for device in plan.devices() {
         let of_it = plan.gpulets.iter().filter(|gpulet| gpulet.device == device);
         assert_eq!(of_it.map(|gpulet| gpulet.units).sum::<u32>(), 40, "{device}\n{plan:#?}");
     }
-    let room = judgement.head_room(&problem).unwrap();
+    let room = validation.headroom(&problem).unwrap();
     assert!(room > 1.5, "{room}");
 }

@@ -320,11 +320,11 @@ fn ours_keeps_the_attainment_of_jittery_traffic_and_no_more() {
         let decision = world.step(HALF_SECOND, &[300 + jitter(at)]);
         planned += decision.targets[0].rate / 2.0;
     }
-    let (attainment, head_room) = (1.0 - world.lost / world.offered, planned / world.offered);
-    println!("attainment {attainment:.4} with {head_room:.3} times the demand");
+    let (attainment, headroom) = (1.0 - world.lost / world.offered, planned / world.offered);
+    println!("attainment {attainment:.4} with {headroom:.3} times the demand");
     // Uniform on 0.6 to 1.4 of the mean: 1 % is lost at 1.4 - sqrt(1.6 x 0.01) = 1.274 times it.
     assert!(attainment >= 0.99, "{attainment}");
-    assert!(head_room < 1.32, "{head_room}");
+    assert!(headroom < 1.32, "{headroom}");
 }
 
 /// A replica of the second takes a hundredth of a device, one of the first a whole one.
@@ -346,12 +346,12 @@ fn ours_spends_the_loss_allowed_where_it_saves_most() {
         planned += decision.targets[0].rate / 2.0;
     }
     let kept: Vec<f64> = world.each.iter().map(|(offered, lost)| 1.0 - lost / offered).collect();
-    let head_room = planned / world.each[0].0;
-    println!("attainment {kept:?}, head-room of the dear one {head_room:.3}");
+    let headroom = planned / world.each[0].0;
+    println!("attainment {kept:?}, head-room of the dear one {headroom:.3}");
     assert!(1.0 - world.lost / world.offered >= 0.99, "{kept:?}");
     assert!(kept[1] > 0.999 && (0.97..0.99).contains(&kept[0]), "{kept:?}");
     // Uniform on 0.6 to 1.4 of the mean: 1 % alone would be lost at 1.274 times it, 2 % at 1.221.
-    assert!(head_room < 1.27, "{head_room}");
+    assert!(headroom < 1.27, "{headroom}");
 }
 
 #[test]

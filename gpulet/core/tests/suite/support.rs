@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use gpulet_core::check::{Judgement, check};
 use gpulet_core::interference::{DevicePower, Igniter, Interference};
 use gpulet_core::placement::Policy;
 use gpulet_core::plan::{Difference, Plan};
-use gpulet_core::problem::{Device, DeviceKind, Problem, Workload};
+use gpulet_core::problem::{Device, DeviceType, Problem, Workload};
 use gpulet_core::profile::{Cell, Header, Line, Profile, Source};
+use gpulet_core::validate::{Validation, validate};
 use proptest::prelude::*;
 
 /// iGniter's four models on a V100, analytic; 40 units of 2.5 %.
@@ -21,8 +21,8 @@ pub fn igniter_profile(model: &str) -> Profile {
 }
 
 /// 40 units of 2.5 %, any number of them a gpulet.
-pub fn v100() -> Arc<DeviceKind> {
-    Arc::new(DeviceKind {
+pub fn v100() -> Arc<DeviceType> {
+    Arc::new(DeviceType {
         name: "v100".to_owned(),
         units: 40,
         sizes: (1..=40).collect(),
@@ -33,10 +33,10 @@ pub fn v100() -> Arc<DeviceKind> {
 }
 
 /// So many devices of a kind, each its own fault domain, with 16 GB.
-pub fn devices(kind: &Arc<DeviceKind>, count: usize) -> Vec<Device> {
+pub fn devices(device_type: &Arc<DeviceType>, count: usize) -> Vec<Device> {
     let of = |at| Device {
         name: format!("gpu{at:03}"),
-        kind: Arc::clone(kind),
+        device_type: Arc::clone(device_type),
         memory_bytes: 16_000_000_000,
         fault_domain: format!("gpu{at:03}"),
         cost: 1.0,
@@ -52,7 +52,7 @@ pub fn workload(model: &str, slo_ms: f64, rate: f64) -> Workload {
         not_with: Vec::new(),
         slo_us: 1e3 * slo_ms,
         rate,
-        head_room: 1.0,
+        headroom: 1.0,
         replicas_min: 1,
         batch_max: 32,
     }
@@ -112,12 +112,12 @@ pub fn place(policy: &str, problem: &Problem) -> Plan {
         .unwrap_or_else(|infeasible| panic!("{policy}: {infeasible}"))
 }
 
-/// Places and has it judged sound.
-pub fn place_soundly(policy: &str, problem: &Problem) -> (Plan, Judgement) {
+/// Places and has it validated sound.
+pub fn place_soundly(policy: &str, problem: &Problem) -> (Plan, Validation) {
     let plan = place(policy, problem);
-    let judgement = check(problem, &plan);
-    assert!(judgement.is_sound(), "{policy}: {:#?}\n{plan:#?}", judgement.violations);
-    (plan, judgement)
+    let validation = validate(problem, &plan);
+    assert!(validation.is_sound(), "{policy}: {:#?}\n{plan:#?}", validation.violations);
+    (plan, validation)
 }
 
 /// The devices on which two plans differ, in order.
@@ -129,19 +129,19 @@ pub fn changed_devices(before: &Plan, after: &Plan) -> Vec<String> {
     devices.into_iter().collect()
 }
 
-/// A kind of device that is shared in time only.
-pub fn whole_only() -> Arc<DeviceKind> {
-    let whole = DeviceKind { name: "whole".to_owned(), units: 1, sizes: vec![1], ..(*v100()).clone() };
+/// A device type that is shared in time only.
+pub fn whole_only() -> Arc<DeviceType> {
+    let whole = DeviceType { name: "whole".to_owned(), units: 1, sizes: vec![1], ..(*v100()).clone() };
     Arc::new(whole)
 }
 
 /// The gpulet paper's sizes, in percent.
-pub fn fifths() -> Arc<DeviceKind> {
+pub fn fifths() -> Arc<DeviceType> {
     let sizes = vec![20, 40, 50, 60, 80, 100];
-    Arc::new(DeviceKind { name: "fifths".to_owned(), units: 100, sizes, ..(*v100()).clone() })
+    Arc::new(DeviceType { name: "fifths".to_owned(), units: 100, sizes, ..(*v100()).clone() })
 }
 
-/// A profile typed in for a test, on the kind of device with so many units.
+/// A profile typed in for a test, on the device type with so many units.
 pub fn header(model: &str, units_total: u32) -> Header {
     Header {
         version: 1,

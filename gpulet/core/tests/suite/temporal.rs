@@ -41,15 +41,15 @@ fn a_and_b_share_a_cycle_of_125_ms_and_c_does_not_fit() {
     let a = workload("a", 200.0, 64.0);
     let (plan, _) = place_soundly("temporal", &problem(vec![a.clone(), workload("b", 250.0, 32.0)]));
     assert_eq!(cycles(&plan), [(Some(125.0), vec![("a-200", 8), ("b-250", 4)])]);
-    let (plan, judgement) = place_soundly("temporal", &problem(vec![a, workload("c", 250.0, 32.0)]));
-    assert_eq!(judgement.devices_used, 2, "{plan:#?}");
+    let (plan, validation) = place_soundly("temporal", &problem(vec![a, workload("c", 250.0, 32.0)]));
+    assert_eq!(validation.devices_used, 2, "{plan:#?}");
 }
 
 #[test]
 fn saturated_models_get_devices_of_their_own() {
     let both = vec![workload("a", 200.0, 160.0 + 64.0), workload("b", 250.0, 128.0 + 32.0)];
-    let (plan, judgement) = place_soundly("temporal", &problem(both));
-    assert_eq!(judgement.devices_used, 3);
+    let (plan, validation) = place_soundly("temporal", &problem(both));
+    assert_eq!(validation.devices_used, 3);
     let expected = [
         (None, vec![("a-200", 16)]),
         (None, vec![("b-250", 16)]),
@@ -61,8 +61,8 @@ fn saturated_models_get_devices_of_their_own() {
 #[test]
 fn light_models_share_a_device() {
     let light = ["a", "b", "c"].map(|model| workload(model, 250.0, 2.0));
-    let (plan, judgement) = place_soundly("temporal", &problem(light.to_vec()));
-    assert_eq!(judgement.devices_used, 1);
+    let (plan, validation) = place_soundly("temporal", &problem(light.to_vec()));
+    assert_eq!(validation.devices_used, 1);
     assert!(plan.gpulets[0].slots.iter().all(|slot| slot.batch == 1), "{plan:#?}");
 }
 

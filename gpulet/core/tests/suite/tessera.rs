@@ -1,10 +1,10 @@
 //! What our default promises against the published policies and against brute force.
 
-use gpulet_core::check::check;
 use gpulet_core::placement::Policy;
 use gpulet_core::plan::{Difference, Gpulet, Plan, Slot};
 use gpulet_core::problem::{Problem, Workload};
 use gpulet_core::profile::Quantile;
+use gpulet_core::validate::validate;
 use proptest::prelude::*;
 
 use crate::support::{
@@ -21,8 +21,8 @@ struct Choice {
 
 /// The four batches with the least shares that keep half the objective and the rate, alone.
 fn choices(problem: &Problem, workload: &Workload) -> Vec<Choice> {
-    let kind = v100();
-    let profile = problem.profile(workload, &kind).unwrap();
+    let device_type = v100();
+    let profile = problem.profile(workload, &device_type).unwrap();
     let mut found: Vec<Choice> = (1..=32)
         .filter_map(|batch| {
             let keeps = |units: &u32| {
@@ -46,10 +46,10 @@ fn together(problem: &Problem, chosen: &[(&Workload, Vec<Choice>)]) -> bool {
         let mut start: Vec<Choice> = chosen.iter().zip(&digits).map(|((_, all), at)| all[*at]).collect();
         while start.iter().map(|choice| choice.units).sum::<u32>() <= 40 {
             let plan = side_by_side(chosen, &start);
-            let judgement = check(problem, &plan);
+            let validation = validate(problem, &plan);
             let mut late = vec![false; start.len()];
             for (at, (workload, _)) in chosen.iter().enumerate() {
-                let slot = judgement.slots.iter().find(|slot| slot.workload == workload.name).unwrap();
+                let slot = validation.slots.iter().find(|slot| slot.workload == workload.name).unwrap();
                 late[at] = slot.worst_us > workload.slo_us || slot.capacity < workload.rate;
             }
             if !late.contains(&true) {
@@ -118,7 +118,7 @@ fn the_twelve_take_six_gpus_with_more_head_room_than_igniter() {
     let problem = igniter_problem(igniter_twelve(), 12);
     let (_, igniter) = place_soundly("igniter", &problem);
     let (plan, ours) = place_soundly("tessera", &problem);
-    let room = [&ours, &igniter].map(|judgement| judgement.head_room(&problem).unwrap());
+    let room = [&ours, &igniter].map(|validation| validation.headroom(&problem).unwrap());
     println!("head-room: ours {:.3}, igniter {:.3}", room[0], room[1]);
     assert_eq!((ours.devices_used, igniter.devices_used), (6, 6));
     assert!(room[0] > room[1], "ours {}, igniter {}\n{plan:#?}", room[0], room[1]);
@@ -147,12 +147,17 @@ fn replicas_live_apart_and_rivals_too() {
     let problem = igniter_problem(workloads, 16);
     for name in Policy::NAMES {
         let plan = place(name, &problem);
-        let judgement = check(&problem, &plan);
-        let held = |violation: &&gpulet_core::check::Violation| {
+        let validation = validate(&problem, &plan);
+        let held = |violation: &&gpulet_core::validate::Violation| {
             let text = violation.to_string();
             text.contains("fault domain")
         };
-        assert_eq!(judgement.violations.iter().filter(held).count(), 0, "{name}: {:?}", judgement.violations);
+        assert_eq!(
+            validation.violations.iter().filter(held).count(),
+            0,
+            "{name}: {:?}",
+            validation.violations
+        );
     }
 }
 
@@ -161,8 +166,8 @@ fn replicas_live_apart_and_rivals_too() {
 fn idle_workloads_that_must_be_ready_share_a_device() {
     let idle = (0..10).map(|at| Workload { name: format!("idle{at}"), ..workload("resnet50", 60.0, 0.0) });
     let problem = igniter_problem(igniter_three().into_iter().chain(idle).collect(), 4);
-    let (plan, judgement) = place_soundly("tessera", &problem);
-    assert!(judgement.devices_used <= 2, "{plan:#?}");
+    let (plan, validation) = place_soundly("tessera", &problem);
+    assert!(validation.devices_used <= 2, "{plan:#?}");
     let again = problem.from_current(plan.clone());
     assert_eq!(place("tessera", &again), plan);
 }
@@ -184,7 +189,7 @@ proptest! {
         let problem = igniter_problem(workloads, 60);
         let igniter = Policy::named("igniter").unwrap().place(&problem);
         if let Ok(igniter) = igniter {
-            let ours = check(&problem, &place("tessera", &problem));
+            let ours = validate(&problem, &place("tessera", &problem));
             prop_assert!(ours.is_sound(), "{:?}", ours.violations);
             prop_assert!(ours.devices_used <= igniter.devices().len());
         }
@@ -203,8 +208,8 @@ proptest! {
         let changed = &workloads[which % workloads.len()];
         let next = again.with_rate(&changed.name, factor * changed.rate).unwrap();
         let next_plan = place("tessera", &next);
-        let judgement = check(&next, &next_plan);
-        prop_assert!(judgement.is_sound(), "{:?}", judgement.violations);
+        let validation = validate(&next, &next_plan);
+        prop_assert!(validation.is_sound(), "{:?}", validation.violations);
         prop_assert_eq!(&place("tessera", &next.from_current(next_plan.clone())), &next_plan);
     }
 
@@ -217,12 +222,12 @@ proptest! {
         let many: Vec<Workload> = (0..copies).flat_map(of).collect();
         let problem = igniter_problem(many.clone(), 600);
         let Ok(plan) = Policy::default().place(&problem) else { return Ok(()) };
-        let judgement = check(&problem, &plan);
-        prop_assert!(judgement.is_sound(), "{:?}", judgement.violations);
+        let validation = validate(&problem, &plan);
+        prop_assert!(validation.is_sound(), "{:?}", validation.violations);
         let changed = &many[many.len() / 2];
         let next = problem.from_current(plan.clone()).with_rate(&changed.name, 0.5 * changed.rate).unwrap();
         let next_plan = place("tessera", &next);
-        prop_assert!(check(&next, &next_plan).is_sound());
+        prop_assert!(validate(&next, &next_plan).is_sound());
         let touched = changed_devices(&plan, &next_plan);
         // A device saved is worth moves.
         let (before, after) = (plan.devices().len(), next_plan.devices().len());
@@ -234,7 +239,7 @@ proptest! {
         let problem = igniter_problem(workloads, 8);
         if let Some(fewest) = fewest(&problem) {
             for name in ["tessera", "exact"] {
-                let devices = check(&problem, &place(name, &problem)).devices_used;
+                let devices = validate(&problem, &place(name, &problem)).devices_used;
                 prop_assert!(devices <= fewest, "{name}: {devices} devices, brute force {fewest}");
             }
         }
@@ -246,9 +251,9 @@ proptest! {
         let ours = Policy::default().place(&problem);
         for name in ["temporal", "gpulet", "igniter", "exact"] {
             let theirs = Policy::named(name).unwrap().place(&problem).ok();
-            let theirs = theirs.map(|plan| check(&problem, &plan)).filter(|judgement| judgement.is_sound());
+            let theirs = theirs.map(|plan| validate(&problem, &plan)).filter(|validation| validation.is_sound());
             if let Some(theirs) = theirs {
-                let ours = check(&problem, ours.as_ref().unwrap());
+                let ours = validate(&problem, ours.as_ref().unwrap());
                 prop_assert!(ours.is_sound() && ours.devices_used <= theirs.devices_used, "{name}");
             }
         }

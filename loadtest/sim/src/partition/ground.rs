@@ -7,7 +7,7 @@ use gpulet_core::control::{ControlOptions, InitialGpulet, Model, PlanningInputs,
 use gpulet_core::interference::{Interference, NoInterference, Runner};
 use gpulet_core::placement::Policy;
 use gpulet_core::plan::Plan;
-use gpulet_core::problem::{Device, DeviceKind};
+use gpulet_core::problem::{Device, DeviceType};
 use gpulet_core::profile::{Profile, Quantile, UNITS_MAX};
 use gpulet_core::rollout::RolloutOptions;
 use gpulet_core::scaling::SCALERS;
@@ -59,7 +59,7 @@ impl Ground {
         let start = |device: &Device| InitialGpulet {
             device: device.name.clone(),
             first_unit: 0,
-            units: device.kind.sizes.last().copied().unwrap_or(device.kind.units),
+            units: device.device_type.sizes.last().copied().unwrap_or(device.device_type.units),
         };
         let inputs = PlanningInputs {
             start: devices.iter().map(start).collect(),
@@ -108,11 +108,11 @@ impl Ground {
 
     /// The time of a batch times the part of the device that it takes, on every share that runs it in `longest`.
     fn device_times(&self, model: usize, rows: u32, longest: u64) -> impl Iterator<Item = u64> {
-        let kinds: BTreeMap<&str, &DeviceKind> = self
+        let kinds: BTreeMap<&str, &DeviceType> = self
             .inputs
             .devices
             .iter()
-            .map(|device| (device.kind.name.as_str(), device.kind.as_ref()))
+            .map(|device| (device.device_type.name.as_str(), device.device_type.as_ref()))
             .collect();
         let shares = kinds.into_values().flat_map(|kind| kind.sizes.iter().map(move |units| (kind, *units)));
         shares.filter_map(move |(kind, units)| {
@@ -122,9 +122,9 @@ impl Ground {
     }
 
     /// Kind of a device by its name.
-    pub(crate) fn kind_of(&self, device: &str) -> Option<&DeviceKind> {
+    pub(crate) fn kind_of(&self, device: &str) -> Option<&DeviceType> {
         let found = self.inputs.devices.iter().find(|known| known.name == device);
-        found.map(|device| device.kind.as_ref())
+        found.map(|device| device.device_type.as_ref())
     }
 
     /// What a batch of a model on so many units of a device is to its neighbours; none where nothing is known of it.
@@ -176,11 +176,11 @@ fn read_belief(word: &str) -> Result<bool, WorkloadError> {
 }
 
 fn read_policy(name: &str) -> Result<Policy, WorkloadError> {
-    let runs = |name: &&&str| Policy::named(name).is_some_and(|policy| !policy.plans_windows());
+    let runs = |name: &&&str| Policy::named(name).is_some_and(|policy| !policy.plans_time_windows());
     let known = || Policy::NAMES.iter().filter(runs).copied().collect::<Vec<_>>().join(", ");
     match Policy::named(name) {
         None => Err(fault("partition.policy", format!("expected one of {}, got `{name}`", known()))),
-        Some(policy) if policy.plans_windows() => {
+        Some(policy) if policy.plans_time_windows() => {
             let why = "plans windows of time, which lanes do not keep";
             Err(fault("partition.policy", format!("`{policy}` {why}: expected one of {}", known())))
         }
@@ -224,7 +224,7 @@ fn read_devices(section: &Devices, profiles: &[Profile]) -> Result<Vec<Device>, 
     if section.gpulets_max == 0 {
         return Err(fault(field("gpulets_max"), "expected at least 1, got 0"));
     }
-    let kind = Arc::new(DeviceKind {
+    let kind = Arc::new(DeviceType {
         name: section.kind.clone(),
         units,
         sizes,
@@ -233,7 +233,7 @@ fn read_devices(section: &Devices, profiles: &[Profile]) -> Result<Vec<Device>, 
         gpulet_bytes: section.gpulet_memory,
     });
     let device = |name: String| Device {
-        kind: Arc::clone(&kind),
+        device_type: Arc::clone(&kind),
         memory_bytes: section.memory,
         fault_domain: section.fault_domain.clone().unwrap_or_else(|| name.clone()),
         cost: section.cost,
@@ -255,8 +255,10 @@ fn read_models(
     devices: &[Device],
     profiles: &[Profile],
 ) -> Result<Vec<Model>, WorkloadError> {
-    let kinds: BTreeMap<&str, &DeviceKind> =
-        devices.iter().map(|device| (device.kind.name.as_str(), device.kind.as_ref())).collect();
+    let kinds: BTreeMap<&str, &DeviceType> = devices
+        .iter()
+        .map(|device| (device.device_type.name.as_str(), device.device_type.as_ref()))
+        .collect();
     let mut models: Vec<Model> = Vec::with_capacity(workload.models.len());
     for model in &workload.models {
         let field = |key: &str| format!("models.{}.{key}", model.group);

@@ -38,8 +38,8 @@ pub(crate) struct Homes {
 
 impl Homes {
     pub fn new(devices: &[Device]) -> Self {
-        let lanes_max = lane_plan::lanes_max(devices.iter().map(|device| device.kind.units), 0);
-        let idle = |device: &Device| (device.name.clone(), vec![None; device.kind.units as usize]);
+        let lanes_max = lane_plan::lanes_max(devices.iter().map(|device| device.device_type.units), 0);
+        let idle = |device: &Device| (device.name.clone(), vec![None; device.device_type.units as usize]);
         let working = devices.iter().map(idle).collect();
         Self { homes: BTreeMap::new(), by_gpulet: BTreeMap::new(), working, lanes_max }
     }
@@ -134,12 +134,12 @@ mod tests {
     use std::sync::Arc;
 
     use gpulet_core::id::Epoch;
-    use gpulet_core::problem::DeviceKind;
+    use gpulet_core::problem::DeviceType;
 
     use super::*;
 
     fn device() -> Device {
-        let kind = DeviceKind {
+        let kind = DeviceType {
             name: "toy".to_owned(),
             units: 4,
             sizes: vec![1, 2, 4],
@@ -149,7 +149,7 @@ mod tests {
         };
         Device {
             name: "toy-0".to_owned(),
-            kind: Arc::new(kind),
+            device_type: Arc::new(kind),
             memory_bytes: 1,
             fault_domain: "toy-0".to_owned(),
             cost: 1.0,

@@ -1,11 +1,11 @@
 //! Devices cut into gpulets while the simulation runs, by the control loop of the server.
 
-use gpulet_core::check::check;
 use gpulet_core::interference::{Interference, NoInterference};
 use gpulet_core::placement::Policy;
 use gpulet_core::plan::{Gpulet, Plan, Slot};
-use gpulet_core::problem::{Device, DeviceKind, Problem, Workload as Wanted};
+use gpulet_core::problem::{Device, DeviceType, Problem, Workload as Wanted};
 use gpulet_core::profile::Profile;
+use gpulet_core::validate::validate;
 use sim::{Report, Setup, SimError, Simulation};
 use workload::Workload;
 
@@ -193,7 +193,7 @@ fn planned(plan: &Plan, rates: [f64; 3], slos_ms: [f64; 3]) -> Workload {
 }
 
 fn problem(rates: [f64; 3], slos_ms: [f64; 3]) -> Problem {
-    let kind = std::sync::Arc::new(DeviceKind {
+    let kind = std::sync::Arc::new(DeviceType {
         name: "toy".to_owned(),
         units: 4,
         sizes: (1..=4).collect(),
@@ -203,7 +203,7 @@ fn problem(rates: [f64; 3], slos_ms: [f64; 3]) -> Problem {
     });
     let device = |at: u32| Device {
         name: format!("toy-{at}"),
-        kind: std::sync::Arc::clone(&kind),
+        device_type: std::sync::Arc::clone(&kind),
         memory_bytes: 16 << 30,
         fault_domain: format!("toy-{at}"),
         cost: 1.0,
@@ -215,7 +215,7 @@ fn problem(rates: [f64; 3], slos_ms: [f64; 3]) -> Problem {
         not_with: Vec::new(),
         slo_us: 1e3 * slo_ms,
         rate,
-        head_room: 1.0,
+        headroom: 1.0,
         replicas_min: 1,
         batch_max: 16,
     });
@@ -226,7 +226,7 @@ fn problem(rates: [f64; 3], slos_ms: [f64; 3]) -> Problem {
 
 /// The longest time to an answer that the judge predicts for each model.
 fn promises(problem: &Problem, plan: &Plan) -> [f64; 3] {
-    let judgement = check(problem, plan);
+    let judgement = validate(problem, plan);
     assert!(judgement.is_sound(), "{:?}", judgement.violations);
     MODELS.map(|(model, ..)| {
         let own = judgement.slots.iter().filter(|slot| slot.workload == model);

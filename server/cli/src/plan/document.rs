@@ -77,7 +77,7 @@ pub struct WorkloadSection {
     /// Requests a second.
     pub rate: f64,
     /// Rate to plan for over the rate that is; 1, if it is not said.
-    pub head_room: Option<f64>,
+    pub headroom: Option<f64>,
     /// Fault domains that it must be in at least; 1, if it is not said.
     pub replicas_min: Option<u32>,
     /// Rows a batch at most; as many as are profiled, if it is not said.

@@ -3,10 +3,10 @@
 //! Nothing here is taken from the planner. A gpulet is made smaller, with all else on its device as it is, until the
 //! judge objects; what it objects to is what binds.
 
-use gpulet_core::check::{Judgement, SlotPrediction, check};
 use gpulet_core::plan::{Gpulet, Plan};
 use gpulet_core::problem::{Device, Problem, Workload};
 use gpulet_core::profile::Profile;
+use gpulet_core::validate::{SlotPrediction, Validation, validate};
 use serde::Serialize;
 
 use super::reading::Question;
@@ -40,7 +40,7 @@ pub struct Attempt {
     /// The batch that comes closest, rows.
     pub batch: u32,
     /// Microseconds of that batch beside the neighbours.
-    pub beside_us: f64,
+    pub co_located_us: f64,
     /// Microseconds from arrival to answer at worst.
     pub worst_us: f64,
     /// Requests a second that it would serve.
@@ -100,7 +100,7 @@ struct Bench<'a> {
     device: &'a Device,
     problem: Problem,
     gpulets: Vec<Gpulet>,
-    judgement: Judgement,
+    judgement: Validation,
 }
 
 /// What came of a smaller share.
@@ -118,14 +118,14 @@ impl<'a> Bench<'a> {
         };
         let workloads: Vec<Workload> = question.problem.workloads().iter().filter(runs).cloned().collect();
         let known = |profile: &&Profile| {
-            profile.device() == device.kind.name
+            profile.device() == device.device_type.name
                 && workloads.iter().any(|workload| workload.model == profile.model())
         };
         let profiles = question.profiles.iter().filter(known).cloned().collect();
         let interference = question.problem.interference().clone();
         let problem = Problem::new(vec![device.clone()], workloads, profiles, interference).ok()?;
         let problem = problem.at_quantile(question.quantile);
-        let judgement = check(&problem, &Plan { gpulets: gpulets.clone() });
+        let judgement = validate(&problem, &Plan { gpulets: gpulets.clone() });
         let slots = gpulets.iter().map(|gpulet| gpulet.slots.len()).sum::<usize>();
         (slots > 0 && judgement.slots.len() == slots).then_some(Self { device, problem, gpulets, judgement })
     }
@@ -145,7 +145,7 @@ impl<'a> Bench<'a> {
         let gpulet = self.gpulets.get(at)?;
         let own = gpulet.slots.get(slot)?;
         let workload = self.workload(&own.workload)?;
-        let sizes = &self.device.kind.sizes;
+        let sizes = &self.device.device_type.sizes;
         let to = sizes.partition_point(|size| *size <= gpulet.units);
         let upto = sizes.get(..to)?;
         let fails = |units: u32, alone: bool| self.trial(at, slot, units, alone).lacks.is_some();
@@ -170,7 +170,7 @@ impl<'a> Bench<'a> {
             device: gpulet.device.clone(),
             first_unit: gpulet.first_unit,
             units: gpulet.units,
-            units_total: self.device.kind.units,
+            units_total: self.device.device_type.units,
             batch: own.batch,
             turns_with: names(&mut std::iter::once(gpulet)),
             beside: names(&mut others.map(|(_, gpulet)| gpulet)),
@@ -190,7 +190,7 @@ impl<'a> Bench<'a> {
         let Some(gpulet) = self.gpulets.get(at) else { return unknown };
         let Some(own) = gpulet.slots.get(slot) else { return unknown };
         let Some(workload) = self.workload(&own.workload) else { return unknown };
-        let Some(profile) = self.problem.profile(workload, &self.device.kind) else { return unknown };
+        let Some(profile) = self.problem.profile(workload, &self.device.device_type) else { return unknown };
         let dedicated = gpulet.duty_us.is_none() && gpulet.window.is_none();
         let batches =
             if dedicated { 1..=workload.batch_max.min(profile.batches().1) } else { own.batch..=own.batch };
@@ -241,21 +241,21 @@ impl<'a> Bench<'a> {
             (gpulets, self.gpulets.iter().take(at).map(|gpulet| gpulet.slots.len()).sum())
         };
         let wanted: usize = gpulets.iter().map(|gpulet| gpulet.slots.len()).sum();
-        let judgement = check(&self.problem, &Plan { gpulets });
+        let judgement = validate(&self.problem, &Plan { gpulets });
         if judgement.slots.len() != wanted {
             return None;
         }
         let own = judgement.slots.iter().skip(first).take(slots);
-        let turns_us = own.clone().map(|slot| slot.beside_us).sum();
+        let turns_us = own.clone().map(|slot| slot.co_located_us).sum();
         let found = own.clone().nth(slot)?;
         let crowded = judgement.violations.iter();
         let crowded = crowded
-            .filter(|violation| matches!(violation, gpulet_core::check::Violation::Memory { .. }))
+            .filter(|violation| matches!(violation, gpulet_core::validate::Violation::Memory { .. }))
             .count();
         let attempt = Attempt {
             units,
             batch,
-            beside_us: found.beside_us,
+            co_located_us: found.co_located_us,
             worst_us: found.worst_us,
             capacity: found.capacity,
         };

@@ -40,7 +40,7 @@ fn heading(workload: &Workload) -> String {
         number(workload.rate),
         format::time(workload.slo_us)
     );
-    if workload.head_room > 1.0 {
+    if workload.headroom > 1.0 {
         let _ = write!(text, ", planned for {}", number(workload.wanted()));
     }
     if workload.replicas_min > 1 {
@@ -66,15 +66,15 @@ fn paragraph(slot: &Explained, workload: &Workload) -> String {
         let _ = write!(text, ", by turns with {}", format::listed(&slot.turns_with));
     }
     text.push('\n');
-    let _ = write!(text, "  a full batch takes {} alone", format::time(predicted.alone_us));
+    let _ = write!(text, "  a full batch takes {} alone", format::time(predicted.solo_us));
     if slot.beside.is_empty() {
         text.push_str(", and there is nobody beside it");
     } else {
-        let more = predicted.beside_us / predicted.alone_us;
+        let more = predicted.co_located_us / predicted.solo_us;
         let _ = write!(
             text,
             ", {} beside {} (+{})",
-            format::time(predicted.beside_us),
+            format::time(predicted.co_located_us),
             format::listed(&slot.beside),
             format::growth(more)
         );
@@ -124,12 +124,12 @@ fn binding(slot: &Explained) -> String {
         Binding::Time if !attempt.worst_us.is_finite() => format!(
             "time binds: on {on} a batch of {} takes {}, which is longer than its window",
             attempt.batch,
-            format::time(attempt.beside_us)
+            format::time(attempt.co_located_us)
         ),
         Binding::Time => format!(
             "time binds: on {on} a batch of {} takes {}, so a request may wait {worst}",
             attempt.batch,
-            format::time(attempt.beside_us)
+            format::time(attempt.co_located_us)
         ),
         Binding::Rate => format!(
             "rate binds: on {on} no batch that is in time serves more than {} a second (batches of {}, answered after {worst})",
@@ -142,7 +142,7 @@ fn binding(slot: &Explained) -> String {
         ),
         Binding::Turns => format!(
             "turns bind: on {on} its turn would take {}, and all turns together more than the cycle",
-            format::time(attempt.beside_us)
+            format::time(attempt.co_located_us)
         ),
         Binding::Profile | Binding::Smallest => "nothing is known about smaller shares".to_owned(),
     }
@@ -158,7 +158,7 @@ fn devices(question: &Question, plan: &Plan) -> String {
         let side_by_side = gpulets.clone().all(|gpulet| gpulet.window.is_none());
         let units: u32 = gpulets.clone().map(|gpulet| gpulet.units).sum();
         let room = if side_by_side {
-            format!("{} of its units given away", format::share(units, device.kind.units))
+            format!("{} of its units given away", format::share(units, device.device_type.units))
         } else {
             format::counted(gpulets.count(), "window")
         };

@@ -1,10 +1,10 @@
 //! What a study found, for programs: one line of JSON, times in microseconds, rates a second.
 
-use gpulet_core::check::{SlotPrediction, Violation};
 use gpulet_core::placement::Infeasible;
 use gpulet_core::plan::Plan;
 use gpulet_core::problem::{Device, Workload};
 use gpulet_core::profile::{Quantile, Source};
+use gpulet_core::validate::{SlotPrediction, Violation};
 use serde::Serialize;
 
 use super::explain::Explained;
@@ -49,7 +49,7 @@ struct WorkloadLine<'a> {
     not_with: &'a [String],
     slo_us: f64,
     rate: f64,
-    head_room: f64,
+    headroom: f64,
     replicas_min: u32,
     batch_max: u32,
 }
@@ -135,8 +135,8 @@ pub fn json(
             .iter()
             .map(|device| DeviceLine {
                 name: &device.name,
-                kind: &device.kind.name,
-                units: device.kind.units,
+                kind: &device.device_type.name,
+                units: device.device_type.units,
                 fault_domain: &device.fault_domain,
                 cost: device.cost,
                 memory_bytes: device.memory_bytes,
@@ -172,7 +172,7 @@ impl<'a> From<&'a Workload> for WorkloadLine<'a> {
             not_with: &workload.not_with,
             slo_us: workload.slo_us,
             rate: workload.rate,
-            head_room: workload.head_room,
+            headroom: workload.headroom,
             replicas_min: workload.replicas_min,
             batch_max: workload.batch_max,
         }

@@ -5,9 +5,9 @@
 
 use std::fmt::Write as _;
 
-use gpulet_core::check::SlotPrediction;
 use gpulet_core::plan::{Gpulet, Slot};
 use gpulet_core::problem::{Device, Problem};
+use gpulet_core::validate::SlotPrediction;
 use sim::page::{COLOURS, PLOT, escape};
 
 use super::format;
@@ -141,7 +141,7 @@ impl Frame<'_> {
         let Self { x, y, width, device } = self;
         let by_time = gpulets.iter().any(|gpulet| gpulet.window.is_some());
         let units: u32 = gpulets.iter().map(|gpulet| gpulet.units).sum();
-        let given = if by_time { String::new() } else { format::share(units, device.kind.units) };
+        let given = if by_time { String::new() } else { format::share(units, device.device_type.units) };
         let mut cycles: Vec<f64> = gpulets
             .iter()
             .filter_map(|gpulet| gpulet.duty_us.or(gpulet.window.map(|window| window.period_us)))
@@ -191,10 +191,10 @@ impl Frame<'_> {
     fn draw_slot(&self, svg: &mut String, gpulet: &Gpulet, slot: &Slot, label: &Label<'_>) {
         let (from, to) = Self::stretch(gpulet, slot);
         let (from, to) = (from.clamp(0.0, 1.0), to.clamp(0.0, 1.0));
-        let unit = BOX / f64::from(self.device.kind.units.max(1));
+        let unit = BOX / f64::from(self.device.device_type.units.max(1));
         let (x, width) = (self.x + self.width * from, self.width * (to - from));
         let (y, height) = (self.y + unit * f64::from(gpulet.first_unit), unit * f64::from(gpulet.units));
-        let share = format::share(gpulet.units, self.device.kind.units);
+        let share = format::share(gpulet.units, self.device.device_type.units);
         let times = format!("{} of {}", format::ms(label.predicted.worst_us), format::time(label.slo_us));
         let detail = format!("{share}, batch {}, {times}", slot.batch);
         let _ = writeln!(

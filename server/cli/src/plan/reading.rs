@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use gpulet_core::interference::{Interference, NoInterference};
-use gpulet_core::problem::{DEVICES_MAX, Device, DeviceKind, Problem, ProblemError, Workload};
+use gpulet_core::problem::{DEVICES_MAX, Device, DeviceType, Problem, ProblemError, Workload};
 use gpulet_core::profile::{BATCH_MAX, Profile, Quantile, UNITS_MAX};
 use node::config::nearest;
 use node::files::read_text;
@@ -123,7 +123,7 @@ fn build(document: &Document, lines: &Lines, folder: &Path) -> Result<Question, 
     if workloads.is_empty() {
         return fault("workloads", "expected at least one section, like [workloads.resnet50]");
     }
-    let kinds: BTreeSet<&str> = devices.iter().map(|device| device.kind.name.as_str()).collect();
+    let kinds: BTreeSet<&str> = devices.iter().map(|device| device.device_type.name.as_str()).collect();
     let models: BTreeSet<&str> = workloads.iter().map(|workload| workload.model.as_str()).collect();
     let used = |profile: &Profile| kinds.contains(profile.device()) && models.contains(profile.model());
     let profiles: Vec<Profile> = all.iter().filter(|profile| used(profile)).cloned().collect();
@@ -187,7 +187,7 @@ fn read_devices(
     if !ascending || sizes.first().is_none_or(|least| *least == 0) || sizes.last() > Some(&units) {
         return fault(field("sizes"), format!("expected ascending numbers from 1 to {units}, got {sizes:?}"));
     }
-    let kind = Arc::new(DeviceKind {
+    let kind = Arc::new(DeviceType {
         name: kind.to_owned(),
         units,
         sizes,
@@ -199,7 +199,7 @@ fn read_devices(
     let device = |at: usize| {
         let own = if count == 1 { name.to_owned() } else { format!("{name}-{at:0width$}") };
         Device {
-            kind: Arc::clone(&kind),
+            device_type: Arc::clone(&kind),
             memory_bytes: section.memory.0,
             fault_domain: section.fault_domain.clone().unwrap_or_else(|| own.clone()),
             cost: section.cost.unwrap_or(1.0),
@@ -232,7 +232,7 @@ fn read_workload(
         not_with: section.not_with.clone(),
         slo_us,
         rate: section.rate,
-        head_room: section.head_room.unwrap_or(1.0),
+        headroom: section.headroom.unwrap_or(1.0),
         replicas_min: section.replicas_min.unwrap_or(1),
         batch_max: section.batch_max.unwrap_or(BATCH_MAX),
     })

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use gpulet_core::check::SlotPrediction;
-use gpulet_core::placement::{Infeasible, Lack, Mend};
+use gpulet_core::placement::{Infeasible, Remedy, Shortage};
 use gpulet_core::plan::{Gpulet, Plan};
 use gpulet_core::problem::{Device, Problem};
 use gpulet_core::profile::Source;
+use gpulet_core::validate::SlotPrediction;
 use node::output;
 use sim::page::number;
 
@@ -53,7 +53,7 @@ fn headline(question: &Question) -> String {
     let problem = &question.problem;
     let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
     for device in problem.devices() {
-        let count = kinds.entry(&device.kind.name).or_default();
+        let count = kinds.entry(&device.device_type.name).or_default();
         *count = count.saturating_add(1);
     }
     let kinds: Vec<String> = kinds.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
@@ -108,7 +108,7 @@ fn gpulets(question: &Question, planned: &Planned) -> String {
         let wanted = problem.workloads().iter().find(|workload| workload.name == slot.workload);
         let mut row = vec![
             if device.name == last { String::new() } else { device.name.clone() },
-            format::share(gpulet.units, device.kind.units),
+            format::share(gpulet.units, device.device_type.units),
             slot.workload.clone(),
             slot.batch.to_string(),
         ];
@@ -117,8 +117,8 @@ fn gpulets(question: &Question, planned: &Planned) -> String {
             row.push(format::turn(gpulet));
         }
         row.extend([
-            format::ms(predicted.alone_us),
-            format::ms(predicted.beside_us),
+            format::ms(predicted.solo_us),
+            format::ms(predicted.co_located_us),
             format::ms(predicted.worst_us),
             wanted.map_or_else(String::new, |workload| format::ms(workload.slo_us)),
             number(predicted.capacity),
@@ -254,45 +254,45 @@ pub fn notes(question: &Question, study: &Study) -> Vec<String> {
 
 /// Why there is no plan, with the key that would mend it.
 pub fn infeasible_words(infeasible: &Infeasible) -> String {
-    let Infeasible { workload, lacks, mend } = infeasible;
+    let Infeasible { workload, shortage: lacks, remedy: mend } = infeasible;
     let problem = match lacks {
-        Lack::Time { fastest_us, slo_us } => format!(
+        Shortage::Time { fastest_us, slo_us } => format!(
             "workloads.{workload}.slo: {} cannot be met, two batches of one row on the largest share take {}",
             format::time(*slo_us),
             format::time(*fastest_us)
         ),
-        Lack::Memory { needed, has } => format!(
+        Shortage::Memory { needed, has } => format!(
             "workloads.{workload}.model: needs {} of memory, the largest device has {}",
             format::bytes(*needed),
             format::bytes(*has)
         ),
-        Lack::FaultDomains { needs, has } => format!(
+        Shortage::FaultDomains { needs, has } => format!(
             "workloads.{workload}.replicas_min: must be in {needs} fault domains, its devices are in {has}"
         ),
-        Lack::Devices { has } => {
+        Shortage::Devices { has } => {
             format!("workloads.{workload}: found no room on {}", format::counted(*has, "device"))
         }
     };
     let mended = match mend {
-        Mend::Slo { slo_us } => format!("expected at least {}", format::time(*slo_us)),
-        Mend::Memory { bytes } => format!("expected a device with at least {}", format::bytes(*bytes)),
-        Mend::FaultDomains { needs } => format!("expected {needs} fault domains, or fewer replicas"),
-        Mend::Devices { kind, more } => format!("{more} more of `{kind}` would do"),
-        Mend::Unknown => "expected a lower rate, a longer objective, or more devices".to_owned(),
+        Remedy::Slo { slo_us } => format!("expected at least {}", format::time(*slo_us)),
+        Remedy::Memory { bytes } => format!("expected a device with at least {}", format::bytes(*bytes)),
+        Remedy::FaultDomains { needs } => format!("expected {needs} fault domains, or fewer replicas"),
+        Remedy::Devices { kind, more } => format!("{more} more of `{kind}` would do"),
+        Remedy::Unknown => "expected a lower rate, a longer objective, or more devices".to_owned(),
     };
     format!("{problem}; {mended}")
 }
 
 /// Memory of a device that a plan takes, as far as profiles know: base, gpulets, weights once a model, arenas.
 pub fn memory_bytes(problem: &Problem, plan: &Plan, device: &Device) -> u64 {
-    let mut bytes = device.kind.base_bytes;
+    let mut bytes = device.device_type.base_bytes;
     let mut models: Vec<&str> = Vec::new();
     for gpulet in plan.gpulets.iter().filter(|gpulet| gpulet.device == device.name) {
-        bytes = bytes.saturating_add(device.kind.gpulet_bytes);
+        bytes = bytes.saturating_add(device.device_type.gpulet_bytes);
         for slot in &gpulet.slots {
             let workload = problem.workloads().iter().find(|workload| workload.name == slot.workload);
             let Some(workload) = workload else { continue };
-            let Some(profile) = problem.profile(workload, &device.kind) else { continue };
+            let Some(profile) = problem.profile(workload, &device.device_type) else { continue };
             bytes = bytes.saturating_add(profile.arena_bytes(slot.batch).unwrap_or(0));
             if !models.contains(&profile.model()) {
                 models.push(profile.model());

@@ -4,11 +4,11 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use gpulet_core::check::{Judgement, check};
 use gpulet_core::interference::Runner;
 use gpulet_core::placement::{Exact, Infeasible, Policy};
 use gpulet_core::plan::Plan;
-use gpulet_core::problem::{Device, DeviceKind, Problem, Workload};
+use gpulet_core::problem::{Device, DeviceType, Problem, Workload};
+use gpulet_core::validate::{Validation, validate};
 use serde::Serialize;
 
 /// Growth of all rates up to which room is looked for.
@@ -54,7 +54,7 @@ pub struct Planned {
     /// The plan.
     pub plan: Plan,
     /// The judge's word.
-    pub judgement: Judgement,
+    pub judgement: Validation,
     /// Factor on all rates up to which the plan serves as it stands; none for an unsound plan or without load.
     pub growth_unchanged: Option<f64>,
     /// Factor on all rates up to which the policy needs no more devices, planned anew.
@@ -96,8 +96,8 @@ impl Planned {
     /// Places, and has it judged.
     fn find(problem: &Problem, policy: &Policy) -> Result<Self, Infeasible> {
         let plan = policy.place(problem)?;
-        let judgement = check(problem, &plan);
-        let growth_unchanged = judgement.head_room(problem).filter(|_| judgement.is_sound());
+        let judgement = validate(problem, &plan);
+        let growth_unchanged = judgement.headroom(problem).filter(|_| judgement.is_sound());
         let mut planned = Self { plan, judgement, growth_unchanged, growth_planned_anew: None };
         planned.growth_planned_anew = growth(problem, policy, &planned);
         Ok(planned)
@@ -159,7 +159,7 @@ fn with_spares(problem: &Problem, used: usize) -> Option<Problem> {
     let pattern = problem.devices().first()?;
     let spare = |at: usize| Device {
         name: format!("{}+{at}", pattern.name),
-        kind: Arc::clone(&pattern.kind),
+        device_type: Arc::clone(&pattern.device_type),
         memory_bytes: pattern.memory_bytes,
         fault_domain: format!("{}+{at}", pattern.name),
         cost: pattern.cost,
@@ -181,7 +181,7 @@ fn growth(problem: &Problem, policy: &Policy, planned: &Planned) -> Option<Growt
     let suffice = |growth: f64| {
         let Some(problem) = scaled(&roomy, 1.0 + growth) else { return false };
         let Ok(plan) = policy.place(&problem) else { return false };
-        let judgement = check(&problem, &plan);
+        let judgement = validate(&problem, &plan);
         judgement.is_sound() && judgement.devices_used <= used && judgement.cost <= cost * (1.0 + SLACK)
     };
     let (mut low, mut high) = (0.0, GROWTH_FIRST);
@@ -212,10 +212,10 @@ fn dedicated(problem: &Problem) -> Option<Dedicated> {
 /// Devices that the work alone fills. However a plan shares a device, a request that just misses a batch waits for
 /// it and its own, so a batch may take half the objective at most; and neighbours only ever add to its time.
 fn fluid(problem: &Problem) -> Option<f64> {
-    let mut kinds: Vec<&DeviceKind> = Vec::new();
+    let mut kinds: Vec<&DeviceType> = Vec::new();
     for device in problem.devices() {
-        if kinds.iter().all(|known| known.name != device.kind.name) {
-            kinds.push(&device.kind);
+        if kinds.iter().all(|known| known.name != device.device_type.name) {
+            kinds.push(&device.device_type);
         }
     }
     let mut lookups = 0_usize;
@@ -236,7 +236,7 @@ fn fluid(problem: &Problem) -> Option<f64> {
 fn seconds_least(
     problem: &Problem,
     workload: &Workload,
-    kind: &DeviceKind,
+    kind: &DeviceType,
     lookups: &mut usize,
 ) -> Option<f64> {
     let mut least = f64::INFINITY;
@@ -249,7 +249,7 @@ fn seconds_least(
             if *lookups > LOOKUPS_MAX {
                 return None;
             }
-            let Ok(time) = problem.alone_us(profile, batch, *units) else { continue };
+            let Ok(time) = problem.solo_us(profile, batch, *units) else { continue };
             let runner = Runner { profile, batch, units: *units };
             let time = time * problem.interference().slowdown(&runner, &[]);
             if 2.0 * time > workload.slo_us * (1.0 + SLACK) {

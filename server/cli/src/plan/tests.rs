@@ -241,7 +241,7 @@ fn memory_binds_where_larger_batches_have_no_room() {
         slots: vec![slot],
     };
     let plan = Plan::new(vec![gpulet]);
-    let judgement = gpulet_core::check::check(&question.problem, &plan);
+    let judgement = gpulet_core::validate::validate(&question.problem, &plan);
     assert!(judgement.is_sound(), "{:?}", judgement.violations);
     let explained = explain::explain(&question, &plan);
     let [only] = explained.as_slice() else { panic!("{explained:?}") };

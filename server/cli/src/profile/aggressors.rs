@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use gpulet_core::profile::Neighbour;
+use gpulet_core::profile::Aggressor;
 
 use super::Halt;
 
@@ -37,7 +37,7 @@ impl Aggressors {
     ///
     /// # Errors
     /// When a thread cannot be started, or not be pinned.
-    pub fn start(neighbour: Neighbour, cores: &[usize]) -> Result<Self, Halt> {
+    pub fn start(neighbour: Aggressor, cores: &[usize]) -> Result<Self, Halt> {
         let mut all = Self { end: Arc::default(), work: Vec::new(), threads: Vec::new() };
         let numbers = memory() / cores.len().max(1) / size_of::<u64>();
         let (tell, told) = std::sync::mpsc::channel();
@@ -48,13 +48,13 @@ impl Aggressors {
                 let pinned = gpulet::pin_this_thread(&[core]).map_err(|error| error.to_string());
                 let begin = pinned.is_ok();
                 let mut block =
-                    vec![1_u64; if neighbour == Neighbour::Stream && begin { numbers } else { 0 }];
+                    vec![1_u64; if neighbour == Aggressor::Stream && begin { numbers } else { 0 }];
                 // The receiver is dropped if another thread failed to start.
                 let _ = tell.send(pinned);
                 match neighbour {
                     _ if !begin => {}
-                    Neighbour::Compute => compute(&end, &own),
-                    Neighbour::Stream => stream(&mut block, &end, &own),
+                    Aggressor::Compute => compute(&end, &own),
+                    Aggressor::Stream => stream(&mut block, &end, &own),
                 }
             };
             let thread = thread::Builder::new().name(format!("aggressor-{core}")).spawn(run);
@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn aggressors_run_on_their_core_until_they_are_dropped() {
         let core = *gpulet::allowed_cores().unwrap().last().unwrap();
-        for neighbour in [Neighbour::Compute, Neighbour::Stream] {
+        for neighbour in [Aggressor::Compute, Aggressor::Stream] {
             let aggressors = Aggressors::start(neighbour, &[core]).unwrap();
             let work = Arc::clone(&aggressors.work[0]);
             while work.load(Ordering::Relaxed) < 3 {
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn an_aggressor_on_a_missing_core_is_refused_and_leaves_no_thread() {
-        let told = Aggressors::start(Neighbour::Stream, &[usize::MAX]).err();
+        let told = Aggressors::start(Aggressor::Stream, &[usize::MAX]).err();
         assert!(
             matches!(told, Some(Halt::Failed(reason)) if reason.starts_with("cannot start synthetic load"))
         );

@@ -306,7 +306,7 @@ fn arena_line(known: &[Line], batch: u32, bytes: u64) -> Option<Line> {
             Line::Profile(_)
             | Line::Cell(_)
             | Line::Utilisation(_)
-            | Line::Neighbour(_)
+            | Line::Contention(_)
             | Line::Coefficients(_) => None,
         })
     };

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use gpulet_core::profile::{Line, Neighbour, NeighbourLine, Utilisation, UtilisationLine};
+use gpulet_core::profile::{Aggressor, ContentionLine, Line, Utilisation, UtilisationLine};
 
 use super::Halt;
 use super::aggressors::Aggressors;
@@ -14,7 +14,7 @@ use super::repeat::Repeat;
 use super::subjects::Subject;
 
 /// Synthetic loads under which a batch is measured.
-pub const AGGRESSORS: [Neighbour; 2] = [Neighbour::Compute, Neighbour::Stream];
+pub const AGGRESSORS: [Aggressor; 2] = [Aggressor::Compute, Aggressor::Stream];
 /// Shortest and longest time for which the load's own pace is measured.
 const PACE_LEAST: Duration = Duration::from_millis(50);
 const PACE_MOST: Duration = Duration::from_secs(1);
@@ -26,7 +26,7 @@ const APART: f64 = 1.1;
 
 /// A measurement under one kind of load.
 struct Contended {
-    line: NeighbourLine,
+    line: ContentionLine,
     /// Share of the load's pace that the batches took.
     taken: f64,
 }
@@ -64,19 +64,19 @@ impl Bench<'_> {
                     let known = recorder.record.lines(model);
                     let faster =
                         || Some(p50_us(known, batch, units)? / p50_us(known, batch, self.machine.units())?);
-                    let of = |wanted| contended.iter().find(|found| found.line.beside == wanted);
+                    let of = |wanted| contended.iter().find(|found| found.line.aggressor == wanted);
                     let apart =
-                        of(Neighbour::Compute).is_some_and(|computed| computed.line.pressure <= APART);
+                        of(Aggressor::Compute).is_some_and(|computed| computed.line.pressure <= APART);
                     if filled >= FILLED && !apart {
                         recorder.findings.notes.insert(format!(
                             "{model}: it slows the computing load down more than {APART} times: the cores share more than memory, \
                              as hyper-threads do, or other processes use them; no utilisation lines"
                         ));
                     }
-                    let streamed = of(Neighbour::Stream).filter(|_| filled >= FILLED && apart);
+                    let streamed = of(Aggressor::Stream).filter(|_| filled >= FILLED && apart);
                     let used = streamed.zip(faster());
                     let mut lines: Vec<Line> =
-                        contended.iter().map(|found| Line::Neighbour(found.line)).collect();
+                        contended.iter().map(|found| Line::Contention(found.line)).collect();
                     lines.extend(used.map(|(streamed, faster)| utilisation(streamed, faster)));
                     recorder.record.add(&header, &lines).map_err(Halt::Lost)?;
                 }
@@ -95,7 +95,7 @@ impl Bench<'_> {
     /// Share of the streaming pace of all cores that these reach alone.
     fn filled(&self, others: &[usize]) -> Result<f64, Halt> {
         let pace = |cores: &[usize]| {
-            Aggressors::start(Neighbour::Stream, cores)?.pace_alone(self.pace_time(), self.stop)
+            Aggressors::start(Aggressor::Stream, cores)?.pace_alone(self.pace_time(), self.stop)
         };
         let (some, all) = (pace(others)?, pace(&self.machine.cores)?);
         Ok(if all > 0.0 { some / all } else { 0.0 })
@@ -138,11 +138,11 @@ impl Bench<'_> {
                     format!("batch {batch}: the synthetic load got no time: measure on an idle machine");
                 return Err(Halt::Failed(reason));
             }
-            let line = NeighbourLine {
+            let line = ContentionLine {
                 batch,
                 units,
-                beside,
-                beside_units: u32::try_from(others.len()).unwrap_or(u32::MAX),
+                aggressor: beside,
+                aggressor_units: u32::try_from(others.len()).unwrap_or(u32::MAX),
                 slowdown: measured.p50_us,
                 pressure: alone / pace,
                 count: measured.count as u64,
@@ -159,10 +159,10 @@ impl Bench<'_> {
 }
 
 /// Name of a kind of load.
-pub fn word(neighbour: Neighbour) -> &'static str {
+pub fn word(neighbour: Aggressor) -> &'static str {
     match neighbour {
-        Neighbour::Compute => "compute",
-        Neighbour::Stream => "stream",
+        Aggressor::Compute => "compute",
+        Aggressor::Stream => "stream",
     }
 }
 
@@ -191,11 +191,11 @@ mod tests {
 
     #[test]
     fn bandwidth_is_the_share_taken_of_a_load_that_saturated_it() {
-        let line = NeighbourLine {
+        let line = ContentionLine {
             batch: 4,
             units: 1,
-            beside: Neighbour::Stream,
-            beside_units: 3,
+            aggressor: Aggressor::Stream,
+            aggressor_units: 3,
             slowdown: 1.5,
             pressure: 1.25,
             count: 100,

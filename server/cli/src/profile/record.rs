@@ -10,7 +10,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use gpulet_core::profile::{Header, Line, Neighbour, Profile};
+use gpulet_core::profile::{Aggressor, Header, Line, Profile};
 use node::files::read_text;
 
 use super::machine::DEVICE;
@@ -64,16 +64,16 @@ impl Record {
             Line::Profile(_)
             | Line::Arena(_)
             | Line::Utilisation(_)
-            | Line::Neighbour(_)
+            | Line::Contention(_)
             | Line::Coefficients(_) => None,
         };
         self.lines(model).iter().filter_map(cell).collect()
     }
 
     /// The batches, cores and loads under which a model was measured.
-    pub fn contention(&self, model: &str) -> BTreeSet<(u32, u32, Neighbour)> {
+    pub fn contention(&self, model: &str) -> BTreeSet<(u32, u32, Aggressor)> {
         let line = |line: &Line| match line {
-            Line::Neighbour(line) => Some((line.batch, line.units, line.beside)),
+            Line::Contention(line) => Some((line.batch, line.units, line.aggressor)),
             Line::Profile(_)
             | Line::Cell(_)
             | Line::Arena(_)
@@ -156,7 +156,7 @@ fn header_of(line: &Line) -> Option<&Header> {
         Line::Cell(_)
         | Line::Arena(_)
         | Line::Utilisation(_)
-        | Line::Neighbour(_)
+        | Line::Contention(_)
         | Line::Coefficients(_) => None,
     }
 }

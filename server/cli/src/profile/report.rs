@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use gpulet_core::profile::{
-    ArenaLine, Cell, Header, Line, NeighbourLine, Profile, Utilisation, UtilisationLine,
+    ArenaLine, Cell, ContentionLine, Header, Line, Profile, Utilisation, UtilisationLine,
 };
 use node::output;
 use serde::Serialize;
@@ -54,7 +54,7 @@ pub struct ModelReport {
     pub arenas: Vec<ArenaLine>,
     /// Measurements under contention, by cores, batch and kind of load; empty without `--contention`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub contention: Vec<NeighbourLine>,
+    pub contention: Vec<ContentionLine>,
     /// Use of the memory by batch, where that is known.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub utilisation: Vec<UtilisationLine>,
@@ -175,7 +175,7 @@ impl Report {
                     model.header.model.clone(),
                     line.batch.to_string(),
                     line.units.to_string(),
-                    format!("{} on {}", word(line.beside), cores_words(line.beside_units)),
+                    format!("{} on {}", word(line.aggressor), cores_words(line.aggressor_units)),
                     format!("{:.3}", line.slowdown),
                     format!("{:.3}", line.pressure),
                     used.map_or_else(
@@ -212,8 +212,8 @@ impl ModelReport {
                 Line::Arena(arena) => {
                     arenas.insert(arena.batch, *arena);
                 }
-                Line::Neighbour(line) => {
-                    contention.insert((line.units, line.batch, line.beside), *line);
+                Line::Contention(line) => {
+                    contention.insert((line.units, line.batch, line.aggressor), *line);
                 }
                 Line::Utilisation(line) => {
                     utilisation.insert(line.batch, *line);

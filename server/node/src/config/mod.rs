@@ -274,13 +274,13 @@ impl Config {
             }
         }
         let partition = &self.partition;
-        let runs = |name: &&&str| Policy::named(name).is_some_and(|policy| !policy.plans_windows());
+        let runs = |name: &&&str| Policy::named(name).is_some_and(|policy| !policy.plans_time_windows());
         let known = || Policy::NAMES.iter().filter(runs).copied().collect::<Vec<&str>>().join(", ");
         match Policy::named(&partition.policy) {
             None => {
                 report("partition.policy", format!("`{}`: expected one of {}", partition.policy, known()))
             }
-            Some(policy) if partition.live && policy.plans_windows() => {
+            Some(policy) if partition.live && policy.plans_time_windows() => {
                 let why = "plans windows of time, which lanes do not keep";
                 report("partition.policy", format!("`{policy}`: {why}: expected one of {}", known()));
             }

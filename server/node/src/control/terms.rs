@@ -10,7 +10,7 @@ pub use gpulet_core::control::Targets;
 use gpulet_core::control::{self, InitialGpulet, Model};
 use gpulet_core::interference::{Interference, NoInterference};
 use gpulet_core::placement::Policy;
-use gpulet_core::problem::{Device, DeviceKind};
+use gpulet_core::problem::{Device, DeviceType};
 use gpulet_core::profile::{ArenaLine, BATCH_MAX, Cell, Header, Line, Profile, Quantile, Source};
 #[cfg(test)]
 use gpulet_core::{control::Planned, plan::Plan};
@@ -36,7 +36,7 @@ pub struct Terms {
 
 /// A device as a planner sees it.
 fn planned_with(info: &DeviceInfo) -> Device {
-    let kind = DeviceKind {
+    let kind = DeviceType {
         name: info.kind.clone(),
         units: info.units,
         sizes: info.sizes.clone(),
@@ -46,7 +46,7 @@ fn planned_with(info: &DeviceInfo) -> Device {
     };
     Device {
         name: info.name.clone(),
-        kind: Arc::new(kind),
+        device_type: Arc::new(kind),
         memory_bytes: info.memory_bytes,
         fault_domain: info.name.clone(),
         cost: 1.0,
@@ -157,7 +157,7 @@ fn held_by_each(profile: &Profile) -> Result<Profile, String> {
         match line {
             Line::Profile(header) => header.weights_bytes = None,
             Line::Arena(arena) => arena.bytes = arena.bytes.saturating_add(weights),
-            Line::Cell(_) | Line::Utilisation(_) | Line::Neighbour(_) | Line::Coefficients(_) => {}
+            Line::Cell(_) | Line::Utilisation(_) | Line::Contention(_) | Line::Coefficients(_) => {}
         }
     }
     if weights > 0 && !has_arenas {

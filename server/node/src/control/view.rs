@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use gpulet_core::check::check;
 use gpulet_core::control::{Controller, DecisionEntry, InterferenceEntry};
 use gpulet_core::id::Epoch;
 use gpulet_core::plan::{Gpulet, Plan};
@@ -10,6 +9,7 @@ use gpulet_core::problem::Problem;
 use gpulet_core::profile::Quantile;
 use gpulet_core::rollout::Entry;
 use gpulet_core::time::Micros;
+use gpulet_core::validate::validate;
 use serde::Serialize;
 
 use crate::catalog::{Kept, Loaded};
@@ -90,7 +90,7 @@ struct BatchRow {
 pub fn of(controller: &Controller, models: &[Arc<Loaded>], warm: Kept, now: Micros) -> View {
     let (rollout, latest, problem) = (controller.rollout(), controller.latest(), controller.problem());
     let plan = rollout.plan();
-    let slots = problem.map(|problem| check(problem, &plan).slots).unwrap_or_default();
+    let slots = problem.map(|problem| validate(problem, &plan).slots).unwrap_or_default();
     let row = |loaded: &Arc<Loaded>| {
         let known = latest.model(&loaded.name).cloned().unwrap_or_default();
         let own = || slots.iter().filter(|slot| slot.workload == loaded.name);
@@ -148,7 +148,7 @@ fn batches(loaded: &Loaded, problem: Option<&Problem>, place: Option<&Gpulet>) -
         problem.and_then(|problem| problem.workloads().iter().find(|known| known.name == loaded.name));
     let profile = problem.zip(workload).zip(place).and_then(|((problem, workload), place)| {
         let device = problem.devices().iter().find(|device| device.name == place.device)?;
-        problem.profile(workload, &device.kind)
+        problem.profile(workload, &device.device_type)
     });
     let predicted = |rows: u32| profile?.latency_us(Quantile::P50, rows, place?.units).ok();
     let row = |(rows, count, mean): (u32, u64, std::time::Duration)| BatchRow {

@@ -31,7 +31,7 @@ struct Wanted {
 }
 
 fn time_us(fit: &Fit<'_>, batch: u32, units: u32) -> Option<f64> {
-    Some(SAFETY * fit.alone_us(batch, units)?)
+    Some(SAFETY * fit.solo_us(batch, units)?)
 }
 
 /// The largest batch that runs twice within the objective, and 1 where even that does not.
@@ -46,10 +46,10 @@ fn saturated_rate(fit: &Fit<'_>, part: &Part<'_>, units: u32) -> f64 {
 
 /// The size with the largest marginal gain.
 fn knee(fit: &Fit<'_>, part: &Part<'_>) -> Option<u32> {
-    let mut last = *fit.kind.sizes.first()?;
+    let mut last = *fit.device_type.sizes.first()?;
     let mut best = (0.0, last);
     let mut reached = saturated_rate(fit, part, last);
-    for size in fit.kind.sizes.iter().skip(1) {
+    for size in fit.device_type.sizes.iter().skip(1) {
         let rate = saturated_rate(fit, part, *size);
         if rate < STEP * reached {
             continue;
@@ -91,12 +91,12 @@ fn residue(fit: &Fit<'_>, part: &Part<'_>, knee: u32, rate: f64) -> Option<Wante
         let duty = gather(batch).min(slo - time).max(time);
         (time + duty <= slo * LATE).then_some(Wanted { units, batch, duty_us: Some(duty), rate })
     };
-    let last = *fit.kind.sizes.last()?;
+    let last = *fit.device_type.sizes.last()?;
     let forced = || {
         let time = time_us(fit, 1, last)?;
         Some(Wanted { units: last, batch: 1, duty_us: Some(time), rate })
     };
-    fit.kind.sizes.iter().find_map(|units| fits(*units)).or_else(forced)
+    fit.device_type.sizes.iter().find_map(|units| fits(*units)).or_else(forced)
 }
 
 /// Whether everybody on the device is in time, as far as this code minds.
@@ -124,7 +124,7 @@ fn with<'a>(site: &Site<'a>, fit: Fit<'a>, part: Part<'a>, wanted: &Wanted, unit
 fn fit_in<'a>(floor: &mut Floor<'a>, part: Part<'a>, wanted: &Wanted) -> bool {
     let problem = floor.problem;
     let fresh = floor.candidates(&part).find_map(|device: &'a Device| {
-        let fit = part.on(problem, &device.kind)?;
+        let fit = part.on(problem, &device.device_type)?;
         let site = with(&Site { device, lanes: Vec::new() }, fit, part, wanted, wanted.units);
         tolerable(problem, &site).then_some(site)
     });
@@ -133,7 +133,7 @@ fn fit_in<'a>(floor: &mut Floor<'a>, part: Part<'a>, wanted: &Wanted) -> bool {
         return true;
     }
     let halves = floor.sites.iter().enumerate().filter_map(|(at, site)| {
-        let free = site.device.kind.size_within(site.units_free())?;
+        let free = site.device.device_type.size_within(site.units_free())?;
         let room = site.lanes.len() < LANES_MAX && free >= wanted.units && floor.admits(site.device, &part);
         room.then_some((free, at))
     });
@@ -141,7 +141,7 @@ fn fit_in<'a>(floor: &mut Floor<'a>, part: Part<'a>, wanted: &Wanted) -> bool {
     halves.sort_unstable();
     let found = halves.into_iter().find_map(|(free, at)| {
         let site = floor.sites.get(at)?;
-        let trial = with(site, part.on(problem, &site.device.kind)?, part, wanted, free);
+        let trial = with(site, part.on(problem, &site.device.device_type)?, part, wanted, free);
         tolerable(problem, &trial).then_some((at, trial))
     });
     let Some((at, site)) = found else { return false };
@@ -166,7 +166,7 @@ fn time_share<'a>(floor: &mut Floor<'a>, part: Part<'a>, wanted: &Wanted) -> boo
     lanes.sort_by(|left, right| right.0.total_cmp(&left.0));
     let found = lanes.into_iter().find_map(|(_, site_at, lane_at)| {
         let mut trial = floor.sites.get(site_at)?.clone();
-        let fit = part.on(problem, &trial.device.kind)?;
+        let fit = part.on(problem, &trial.device.device_type)?;
         let lane = trial.lanes.get_mut(lane_at)?;
         let duty_us = (1e6 * f64::from(wanted.batch) / wanted.rate).min(lane.duty_us?);
         lane.duty_us = Some(duty_us);
@@ -190,8 +190,8 @@ pub(super) fn place(problem: &Problem) -> Result<Plan, Unplaced> {
     ordered.sort_by(|left, right| weight(&left.1).total_cmp(&weight(&right.1)).then(right.0.cmp(&left.0)));
     for (_, part) in ordered {
         let unplaced = || Unplaced::of(part.workload);
-        let kinds = problem.devices().iter().filter_map(|device| part.on(problem, &device.kind));
-        let wanted = kinds.filter_map(|fit| estimate(&fit, &part)).next().ok_or_else(unplaced)?;
+        let device_types = problem.devices().iter().filter_map(|device| part.on(problem, &device.device_type));
+        let wanted = device_types.filter_map(|fit| estimate(&fit, &part)).next().ok_or_else(unplaced)?;
         for wanted in &wanted {
             let placed = fit_in(&mut floor, part, wanted) || time_share(&mut floor, part, wanted);
             if !placed {

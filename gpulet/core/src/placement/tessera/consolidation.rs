@@ -14,9 +14,9 @@ pub(super) fn shrunk<'a>(problem: &'a Problem, site: &Site<'a>) -> Option<Site<'
     if site.has_windows() {
         return site.is_sound(problem).then(|| site.clone());
     }
-    let least = *site.device.kind.sizes.first()?;
+    let least = *site.device.device_type.sizes.first()?;
     let lanes = site.lanes.iter().map(|lane| Lane { units: least, ..lane.clone() }).collect();
-    settled(problem, Site { device: site.device, lanes }, site.device.kind.units)
+    settled(problem, Site { device: site.device, lanes }, site.device.device_type.units)
 }
 
 /// The floor with all sites on the least shares that do and devices emptied that then can be; none if none can.
@@ -39,12 +39,12 @@ pub(super) fn least_used<'a: 'b, 'b>(sites: impl Iterator<Item = &'b Site<'a>>) 
 }
 
 /// Moves everything off a device if all of it finds room on others; their names, or none if it does not.
-pub(super) fn empty<'a>(floor: &mut Floor<'a>, kinds: &[&'a Device], name: &str) -> Option<Vec<&'a str>> {
+pub(super) fn empty<'a>(floor: &mut Floor<'a>, device_types: &[&'a Device], name: &str) -> Option<Vec<&'a str>> {
     let problem = floor.problem;
     let (at, site) = floor.sites.iter().enumerate().find(|(_, site)| site.device.name == name)?;
     let pieces = site.lanes.iter().flat_map(|lane| &lane.pieces).map(|piece| piece.part);
     let mut parts: Vec<Sized<'a>> =
-        pieces.map(|part| Sized { part, price: price(problem, kinds, part) }).collect();
+        pieces.map(|part| Sized { part, price: price(problem, device_types, part) }).collect();
     parts.sort_by(|left, right| right.price.total_cmp(&left.price));
     // Most devices cannot be emptied, and what needs most room says so first.
     least_growth(floor, parts.first()?, Some(at))?;
@@ -65,8 +65,8 @@ pub(super) fn emptied(floor: &mut Floor<'_>) {
     if floor.sites.iter().all(Site::has_windows) {
         return;
     }
-    let kinds = cheapest_of_kinds(floor.problem);
+    let device_types = cheapest_of_kinds(floor.problem);
     for name in least_used(floor.sites.iter()).into_iter().take(EMPTIED_MAX) {
-        empty(floor, &kinds, name);
+        empty(floor, &device_types, name);
     }
 }

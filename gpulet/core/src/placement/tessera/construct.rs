@@ -15,7 +15,7 @@ const CYCLES: usize = 4;
 
 /// How much of a device a site uses, weighed with what the device costs.
 pub(super) fn used(site: &Site<'_>) -> f64 {
-    site.device.cost.max(f64::MIN_POSITIVE) * f64::from(site.units_used()) / f64::from(site.device.kind.units)
+    site.device.cost.max(f64::MIN_POSITIVE) * f64::from(site.units_used()) / f64::from(site.device.device_type.units)
 }
 
 /// The device in use, but for one, on which the part makes shares grow least; its price is the least cost that its
@@ -40,7 +40,7 @@ pub(super) fn least_growth<'a>(
             best = Some((growth, at, trial));
         }
     };
-    let free = |site: &Site<'_>| f64::from(site.units_free()) / f64::from(site.device.kind.units);
+    let free = |site: &Site<'_>| f64::from(site.units_free()) / f64::from(site.device.device_type.units);
     let enough =
         |free: f64, site: &Site<'_>| free > 0.0 && free * site.device.cost >= sized.price * (1.0 - 1e-9);
     let roomy =
@@ -60,10 +60,10 @@ pub(super) fn least_growth<'a>(
 
 /// Units with which a site has grown by less than that cost; none if that is no growth.
 fn most_units(site: &Site<'_>, least: Option<f64>) -> Option<u32> {
-    let kind = &site.device.kind;
-    let Some(least) = least else { return Some(kind.units) };
-    let unit = site.device.cost.max(f64::MIN_POSITIVE) / f64::from(kind.units);
-    let more = (least / unit - 1e-9).ceil().clamp(0.0, f64::from(kind.units));
+    let device_type = &site.device.device_type;
+    let Some(least) = least else { return Some(device_type.units) };
+    let unit = site.device.cost.max(f64::MIN_POSITIVE) / f64::from(device_type.units);
+    let more = (least / unit - 1e-9).ceil().clamp(0.0, f64::from(device_type.units));
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to what fits")]
     let more = (more as u32).checked_sub(1)?;
     Some(site.units_used().saturating_add(more))
@@ -76,7 +76,7 @@ fn lightest<'a: 'b, 'b>(
     let mut lanes: Vec<(f64, usize, usize, &Site<'a>)> = Vec::new();
     for (at, site) in sites {
         lanes.extend(site.lanes.iter().enumerate().map(|(lane, held)| {
-            let units = f64::from(held.units) / f64::from(site.device.kind.units);
+            let units = f64::from(held.units) / f64::from(site.device.device_type.units);
             (held.busy() * units, at, lane, site)
         }));
     }
@@ -98,7 +98,7 @@ fn cheapest<'a>(floor: &Floor<'a>, part: Part<'a>) -> Option<Site<'a>> {
     let mut best: Option<(f64, Site<'a>)> = None;
     for device in floor.candidates(&part) {
         let same = |known: &&Device| {
-            known.kind.name == device.kind.name
+            known.device_type.name == device.device_type.name
                 && known.cost.to_bits() == device.cost.to_bits()
                 && known.memory_bytes == device.memory_bytes
         };

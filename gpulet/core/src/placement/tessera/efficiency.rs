@@ -9,8 +9,8 @@ const PIECES_MAX: usize = 4_096;
 
 /// Parts with what the gpulet serves alone that serves most for its share of a device.
 pub(super) fn efficient<'a>(problem: &'a Problem, parts: &[Part<'a>]) -> Vec<(Part<'a>, f64)> {
-    let kinds = cheapest_of_kinds(problem);
-    parts.iter().map(|part| (*part, efficient_rate(problem, &kinds, part).unwrap_or(part.rate))).collect()
+    let device_types = cheapest_of_kinds(problem);
+    parts.iter().map(|part| (*part, efficient_rate(problem, &device_types, part).unwrap_or(part.rate))).collect()
 }
 
 /// Parts cut into pieces of their most efficient size, where kernels do not fill larger ones; each piece is trusted
@@ -33,15 +33,15 @@ pub(super) fn cut<'a>(parts: &[(Part<'a>, f64)], trust: f64) -> Option<Vec<Part<
 }
 
 /// What the gpulet serves alone that serves most for its share of a device's cost.
-fn efficient_rate<'a>(problem: &'a Problem, kinds: &[&'a Device], part: &Part<'a>) -> Option<f64> {
+fn efficient_rate<'a>(problem: &'a Problem, device_types: &[&'a Device], part: &Part<'a>) -> Option<f64> {
     let mut best: Option<(f64, f64)> = None;
-    for device in kinds {
-        let Some(fit) = part.on(problem, &device.kind) else { continue };
-        for units in &device.kind.sizes {
+    for device in device_types {
+        let Some(fit) = part.on(problem, &device.device_type) else { continue };
+        for units in &device.device_type.sizes {
             let in_time = |_, time: f64| 2.0 * time <= part.workload.slo_us;
             let Some((batch, time)) = fit.largest_batch(*units, in_time) else { continue };
             let rate = 1e6 * f64::from(batch) / (time - fit.profile.load_us(batch));
-            let price = device.cost * f64::from(*units) / f64::from(device.kind.units);
+            let price = device.cost * f64::from(*units) / f64::from(device.device_type.units);
             if best.is_none_or(|(most, _)| rate / price > most) {
                 best = Some((rate / price, rate));
             }
@@ -53,12 +53,12 @@ fn efficient_rate<'a>(problem: &'a Problem, kinds: &[&'a Device], part: &Part<'a
 /// What no plan can undercut: every request in the batch and on the share in which it costs least, and devices without
 /// a gap.
 pub(super) fn least_cost_of_work(problem: &Problem, parts: &[Part<'_>]) -> f64 {
-    let kinds = cheapest_of_kinds(problem);
+    let device_types = cheapest_of_kinds(problem);
     let work = parts.iter().map(|part| {
-        let shares = kinds.iter().filter_map(|device| Some((device, part.on(problem, &device.kind)?)));
+        let shares = device_types.iter().filter_map(|device| Some((device, part.on(problem, &device.device_type)?)));
         let costs = shares.flat_map(|(device, fit)| {
-            device.kind.sizes.iter().map(move |units| {
-                let price = device.cost * f64::from(*units) / f64::from(device.kind.units);
+            device.device_type.sizes.iter().map(move |units| {
+                let price = device.cost * f64::from(*units) / f64::from(device.device_type.units);
                 price * least_us_a_row(&fit, *units, part.workload.slo_us)
             })
         });

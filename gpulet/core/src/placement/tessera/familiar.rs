@@ -30,7 +30,7 @@ pub(super) fn named(floor: &mut Floor<'_>) {
             .map(|piece| piece.part.workload.name.as_str())
             .collect();
         for (position, device) in devices.iter().enumerate().filter(|(_, device)| movable(device)) {
-            let alike = device.kind == site.device.kind
+            let alike = device.device_type == site.device.device_type
                 && device.memory_bytes == site.device.memory_bytes
                 && device.cost.to_bits() == site.device.cost.to_bits();
             let same = held.get(device.name.as_str()).map_or(0, |held| held.intersection(&names).count());

@@ -52,7 +52,7 @@ fn fewer<'a>(problem: &'a Problem, site: &Site<'a>) -> Option<Site<'a>> {
 
 /// The site with what some gpulets of one workload serve on so many alike.
 fn on<'a>(problem: &'a Problem, site: &Site<'a>, group: &[&Lane<'a>], count: usize) -> Option<Site<'a>> {
-    let least = *site.device.kind.sizes.first()?;
+    let least = *site.device.device_type.sizes.first()?;
     let mut piece = *group.first()?.pieces.first()?;
     let rate: f64 = group.iter().flat_map(|lane| &lane.pieces).map(|piece| piece.part.rate).sum();
     piece.part = piece.part.at_rate(rate / f64::from(u32::try_from(count).ok()?));
@@ -60,5 +60,5 @@ fn on<'a>(problem: &'a Problem, site: &Site<'a>, group: &[&Lane<'a>], count: usi
     let others = site.lanes.iter().filter(|lane| !group.iter().any(|joined| std::ptr::eq(*joined, *lane)));
     let mut lanes: Vec<Lane<'a>> = others.cloned().collect();
     lanes.extend(std::iter::repeat_n(Lane::dedicated(piece, least), count));
-    settled(problem, Site { device: site.device, lanes }, site.device.kind.units)
+    settled(problem, Site { device: site.device, lanes }, site.device.device_type.units)
 }

@@ -124,14 +124,14 @@ fn need(problem: &Problem, site: &Site<'_>, gpulets: &[&Gpulet]) -> Option<f64> 
     for ((lane, gpulet), times) in site.lanes.iter().zip(gpulets).zip(&times) {
         let mut busiest = 0.0_f64;
         for ((piece, slot), time) in lane.pieces.iter().zip(&gpulet.slots).zip(times) {
-            if *time > slot.budget_us * (1.0 + crate::check::TOLERANCE) {
+            if *time > slot.budget_us * (1.0 + crate::validate::TOLERANCE) {
                 return None;
             }
             busiest = busiest.max(lane.use_of(piece, *time));
         }
         used += busiest * f64::from(lane.units);
     }
-    Some(used / f64::from(site.device.kind.units))
+    Some(used / f64::from(site.device.device_type.units))
 }
 
 /// A site laid out anew with the parts that it has no room for: those that rise, if the others can stay, or all.
@@ -180,7 +180,7 @@ impl<'a> Repaired<'a> {
 
     /// Gives up devices that hold little, each for few moves; the plan in force costs so much.
     fn empty(&mut self, cost: f64) {
-        let kinds = cheapest_of_kinds(self.floor.problem);
+        let device_types = cheapest_of_kinds(self.floor.problem);
         for name in consolidation::least_used(self.floor.sites.iter()).into_iter().take(EMPTIED) {
             let more = self.floor.cost() > cost * (1.0 + SAME_COST);
             let worth = if more { MOVES_NOT_ONE_MORE } else { MOVES_A_DEVICE };
@@ -189,7 +189,7 @@ impl<'a> Repaired<'a> {
                 let moves = site.lanes.iter().map(|lane| lane.pieces.len()).sum::<usize>();
                 site.device.cost > 0.0 && u32::try_from(moves).is_ok_and(|moves| moves <= worth)
             });
-            if few && let Some(joined) = consolidation::empty(&mut self.floor, &kinds, name) {
+            if few && let Some(joined) = consolidation::empty(&mut self.floor, &device_types, name) {
                 self.touched.extend(joined);
                 self.touched.remove(name);
             }

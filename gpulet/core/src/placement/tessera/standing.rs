@@ -175,7 +175,7 @@ fn held<'a>(problem: &'a Problem, device: &'a Device, gpulets: Vec<Assigned<'a>>
         for (slot, part) in gpulet.slots.iter().zip(parts) {
             match part {
                 Some(part) => {
-                    pieces.push(Piece { part, fit: part.on(problem, &device.kind)?, batch: slot.batch });
+                    pieces.push(Piece { part, fit: part.on(problem, &device.device_type)?, batch: slot.batch });
                 }
                 None => held.whole = false,
             }

@@ -52,7 +52,7 @@ fn rebatched(problem: &Problem, site: &mut Site<'_>) {
             let Some(alone) = piece.fit.profiled_us(batch, units).filter(|alone| 2.0 * alone <= limit) else {
                 break;
             };
-            let time = alone * problem.interference().slowdown_beside(&own, &neighbours);
+            let time = alone * problem.interference().slowdown_with(&own, &neighbours);
             if 2.0 * time > limit {
                 break;
             }
@@ -70,7 +70,7 @@ fn rebatched(problem: &Problem, site: &mut Site<'_>) {
 /// The site with one lane on the first of some larger sizes that leaves it more room, and nobody with less who has no
 /// more than that one had.
 fn larger<'a>(problem: &Problem, site: &Site<'a>, rooms_now: &[f64], at: usize) -> Option<Site<'a>> {
-    let (sizes, free) = (&site.device.kind.sizes, site.units_free());
+    let (sizes, free) = (&site.device.device_type.sizes, site.units_free());
     let room = rooms_now.get(at)?;
     let before = site.lanes.get(at)?.units;
     let most = before.saturating_add(free);
@@ -124,12 +124,12 @@ fn patiently<'a>(problem: &Problem, site: &Site<'a>) -> Option<Site<'a>> {
 
 /// All shares larger in the same proportion.
 fn at_once<'a>(problem: &Problem, site: &Site<'a>) -> Option<Site<'a>> {
-    let kind = &site.device.kind;
+    let device_type = &site.device.device_type;
     let used = u64::from(site.units_used().max(1));
     let mut trial = site.clone();
     for lane in &mut trial.lanes {
-        let larger = u64::from(lane.units) * u64::from(kind.units) / used;
-        lane.units = kind.size_within(u32::try_from(larger).ok()?)?.max(lane.units);
+        let larger = u64::from(lane.units) * u64::from(device_type.units) / used;
+        lane.units = device_type.size_within(u32::try_from(larger).ok()?)?.max(lane.units);
     }
     rebatched(problem, &mut trial);
     let better = least_room(problem, &trial)? > least_room(problem, site)?;

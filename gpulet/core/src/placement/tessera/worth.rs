@@ -28,7 +28,7 @@ impl Candidate {
 
     /// Head-room, less what slivers must bring.
     fn room(&self) -> f64 {
-        self.head_room / (1.0 + ROOM_A_SLIVER * count(slivers(&self.plan)))
+        self.headroom / (1.0 + ROOM_A_SLIVER * count(slivers(&self.plan)))
     }
 
     /// Whether each device that it saves beside the plan in force continued costs no more loads than a device is worth.

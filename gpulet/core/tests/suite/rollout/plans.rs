@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use gpulet_core::interference::{Interference, NoInterference};
 use gpulet_core::plan::{Gpulet, Plan, Slot, Window};
-use gpulet_core::problem::{Device, DeviceKind, Problem, Workload};
+use gpulet_core::problem::{Device, DeviceType, Problem, Workload};
 use gpulet_core::profile::Profile;
 use gpulet_core::rollout::Proposal;
 
@@ -51,7 +51,7 @@ fn profile(model: &str) -> Profile {
 
 /// Five workloads of four models on three devices that hold so much.
 pub fn problem(memory_bytes: u64) -> Problem {
-    let kind = Arc::new(DeviceKind {
+    let kind = Arc::new(DeviceType {
         name: "emulated".to_owned(),
         units: UNITS,
         sizes: (1..=UNITS).collect(),
@@ -61,7 +61,7 @@ pub fn problem(memory_bytes: u64) -> Problem {
     });
     let device = |name: &&str| Device {
         name: (*name).to_owned(),
-        kind: Arc::clone(&kind),
+        device_type: Arc::clone(&kind),
         memory_bytes,
         fault_domain: (*name).to_owned(),
         cost: 1.0,
@@ -73,7 +73,7 @@ pub fn problem(memory_bytes: u64) -> Problem {
         not_with: Vec::new(),
         slo_us: 1e6,
         rate: 10.0,
-        head_room: 1.0,
+        headroom: 1.0,
         replicas_min: 0,
         batch_max: 8,
     };

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use gpulet_core::interference::{Interference, Load, Neighbours, Runner};
+use gpulet_core::interference::{CoLocated, Interference, Load, Runner};
 use gpulet_core::placement::Policy;
 use gpulet_core::plan::Plan;
-use gpulet_core::problem::{Device, DeviceKind, Problem, Workload};
+use gpulet_core::problem::{Device, DeviceType, Problem, Workload};
 use gpulet_cuda::Backend;
 
 use super::offer::Demands;
@@ -100,7 +100,7 @@ impl Arrangement {
     }
 
     /// What is co-located with a gpulet; of each other gpulet the batch that is worst.
-    pub(super) fn co_located(&self, own: usize, demands: &Demands) -> Neighbours {
+    pub(super) fn co_located(&self, own: usize, demands: &Demands) -> CoLocated {
         let load = |place: &Place, slot: &Slot| {
             let profile = &demands.models.get(slot.model)?.profile;
             Some(Load::of(&Runner { profile, batch: slot.rows_max, units: place.as_units }))
@@ -109,7 +109,7 @@ impl Arrangement {
         let loads: Vec<Vec<Load>> = others
             .map(|(_, place)| place.slots.iter().filter_map(|slot| load(place, slot)).collect())
             .collect();
-        Neighbours::of(loads.iter().map(Vec::as_slice))
+        CoLocated::of(loads.iter().map(Vec::as_slice))
     }
 }
 
@@ -172,7 +172,7 @@ fn place(
     interference: &Interference,
 ) -> Result<Plan, String> {
     let units = demands.units;
-    let kind = DeviceKind {
+    let kind = DeviceType {
         name: bench.found.name.clone(),
         units,
         sizes: (1..=units).collect(),
@@ -182,7 +182,7 @@ fn place(
     };
     let device = Device {
         name: format!("gpu{}", bench.found.ordinal),
-        kind: Arc::new(kind),
+        device_type: Arc::new(kind),
         memory_bytes: bench.found.memory_bytes / 10 * 9,
         fault_domain: "gpu".to_owned(),
         cost: 1.0,
@@ -194,7 +194,7 @@ fn place(
         not_with: Vec::new(),
         slo_us: demand.slo.as_secs_f64() * 1e6,
         rate: demand.rate * load,
-        head_room: HEADROOM,
+        headroom: HEADROOM,
         replicas_min: 1,
         batch_max: demand.profile.batches().1.max(1),
     });

@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use gpulet::Partition;
-use gpulet_core::interference::{Neighbours, Runner};
+use gpulet_core::interference::{CoLocated, Runner};
 use gpulet_core::profile::Quantile;
 use gpulet_cuda::CudaDevice;
 use models::engine::{Batch, RunError, Session};
@@ -55,7 +55,7 @@ impl Served {
         partition: &Arc<dyn Partition>,
         mix: &Mix<'_>,
         (slot, units): (&Slot, u32),
-        co_located: &Neighbours,
+        co_located: &CoLocated,
     ) -> Result<Self, Stop> {
         let missing = || Stop::Other(format!("there is no model number {}", slot.model));
         let subject = mix.subjects.get(slot.model).ok_or_else(missing)?;
@@ -67,7 +67,7 @@ impl Served {
             let known = |quantile| demand.time(quantile, rows, units);
             let Some((expected, alone)) = known(Quantile::P95).zip(known(Quantile::P99)) else { break };
             let own = Runner { profile: &demand.profile, batch: rows, units };
-            let factor = mix.interference.slowdown_beside(&own, co_located);
+            let factor = mix.interference.slowdown_with(&own, co_located);
             let slowed = alone.mul_f64(factor.clamp(1.0, SLOWER_MAX));
             let batch = subject.batch(session.as_mut(), rows)?;
             for _ in 0..3 {
@@ -201,7 +201,7 @@ impl Lane {
         device: &CudaDevice,
         place: &Place,
         mix: &Mix<'_>,
-        co_located: &Neighbours,
+        co_located: &CoLocated,
     ) -> Result<Self, Stop> {
         let partition = open(device, place.first, place.units)?;
         let mut models = Vec::new();

@@ -6,13 +6,13 @@ use super::{Contention, DevicePower, Load, Runner};
 /// Mean terms of [`Contention::terms`] over batches, 0 for those with nothing beside them, and the part of the batches
 /// that had something.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Met {
+pub struct Exposure {
     pub(super) terms: [f64; TERMS],
     /// From 0 to 1.
     pub share: f64,
 }
 
-impl Met {
+impl Exposure {
     /// What a batch meets beside neighbours: of each its mean load while it is busy, and for how much of the time that is,
     /// from 0 to 1.
     ///

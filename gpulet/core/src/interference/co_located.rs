@@ -4,13 +4,13 @@ use super::Load;
 
 /// The neighbours of a gpulet while each runs whichever of its batches is worst.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Neighbours {
+pub struct CoLocated {
     /// Of one neighbour the loads that take turns; of several, at least as much as any of a neighbour's loads.
     loads: Vec<Load>,
     by_turns: bool,
 }
 
-impl Neighbours {
+impl CoLocated {
     /// One inner list a neighbour, of the loads that take turns there.
     pub fn of<'a>(neighbours: impl IntoIterator<Item = &'a [Load]>) -> Self {
         let mut neighbours = neighbours.into_iter();

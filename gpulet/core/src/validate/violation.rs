@@ -78,7 +78,7 @@ pub enum Violation {
     },
     /// A batch takes longer than its slot's budget.
     #[error(
-        "workload `{workload}` on `{device}`: a batch takes {beside_us:.0} us beside its neighbours, its budget is {budget_us:.0} us"
+        "workload `{workload}` on `{device}`: a batch takes {co_located_us:.0} us beside its neighbours, its budget is {budget_us:.0} us"
     )]
     OverBudget {
         /// Which workload.
@@ -86,7 +86,7 @@ pub enum Violation {
         /// Where.
         device: String,
         /// Predicted time.
-        beside_us: f64,
+        co_located_us: f64,
         /// Budget.
         budget_us: f64,
     },

@@ -8,14 +8,14 @@
 //! arrives meanwhile must fit into the batch: r L <= b, r d <= b, or r P <= b times the batches in a window. L is
 //! the predicted time beside the worst that the neighbours ever run.
 
-mod judge;
+mod validator;
 mod violation;
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-pub use self::judge::check;
+pub use self::validator::validate;
 pub use self::violation::Violation;
 
 /// How far a sum of floating-point numbers may be beyond a limit, as a part of it.
@@ -31,9 +31,9 @@ pub struct SlotPrediction {
     /// Name of the workload.
     pub workload: String,
     /// Microseconds of a full batch with nothing beside it.
-    pub alone_us: f64,
+    pub solo_us: f64,
     /// Microseconds of a full batch beside the worst that the neighbours run.
-    pub beside_us: f64,
+    pub co_located_us: f64,
     /// Microseconds from arrival to answer at worst.
     pub worst_us: f64,
     /// Requests a second that the slot can serve.
@@ -44,7 +44,7 @@ pub struct SlotPrediction {
 
 /// Everything that is wrong with a plan, and what is predicted of it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Judgement {
+pub struct Validation {
     /// Empty for a sound plan.
     pub violations: Vec<Violation>,
     /// Of every slot whose workload and device exist, in the plan's order.
@@ -57,7 +57,7 @@ pub struct Judgement {
     pub memory_unknown: Vec<String>,
 }
 
-impl Judgement {
+impl Validation {
     /// Whether the plan holds all that was asked for.
     pub fn is_sound(&self) -> bool {
         self.violations.is_empty()
@@ -65,7 +65,7 @@ impl Judgement {
 
     /// The smallest capacity over wanted rate of all workloads with load: how much all rates may grow together
     /// before one is no longer served. None without load.
-    pub fn head_room(&self, problem: &crate::problem::Problem) -> Option<f64> {
+    pub fn headroom(&self, problem: &crate::problem::Problem) -> Option<f64> {
         let mut capacities: BTreeMap<&str, f64> = BTreeMap::new();
         for slot in &self.slots {
             *capacities.entry(&slot.workload).or_default() += slot.capacity;

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use gpulet_core::check::{Violation, check};
 use gpulet_core::interference::{Gpulet as Regression, Interference, NoInterference};
 use gpulet_core::plan::{Gpulet, Plan, Slot, Window};
-use gpulet_core::problem::{Device, DeviceKind, Problem, Workload};
+use gpulet_core::problem::{Device, DeviceType, Problem, Workload};
 use gpulet_core::profile::{ArenaLine, Line, Profile, Utilisation, UtilisationLine};
+use gpulet_core::validate::{Violation, validate};
 
 use crate::support::{devices, fifths, header, table, workload};
 
@@ -24,9 +24,9 @@ fn profile(model: &str) -> Profile {
 }
 
 fn problem_of(change: impl Fn(&mut Vec<Device>, &mut Vec<Workload>), interference: Interference) -> Problem {
-    let kind =
-        Arc::new(DeviceKind { base_bytes: 500_000_000, gpulet_bytes: 100_000_000, ..(*fifths()).clone() });
-    let mut devices = devices(&kind, 2);
+    let device_type =
+        Arc::new(DeviceType { base_bytes: 500_000_000, gpulet_bytes: 100_000_000, ..(*fifths()).clone() });
+    let mut devices = devices(&device_type, 2);
     devices.iter_mut().for_each(|device| device.memory_bytes = 4_700_000_000);
     let named =
         |model: &str, slo_ms, rate| Workload { name: model.to_owned(), ..workload(model, slo_ms, rate) };
@@ -62,19 +62,19 @@ fn spoilt(change: impl Fn(&mut Plan)) -> Vec<String> {
 }
 
 fn told(problem: &Problem, plan: &Plan) -> Vec<String> {
-    check(problem, plan).violations.iter().map(Violation::to_string).collect()
+    validate(problem, plan).violations.iter().map(Violation::to_string).collect()
 }
 
 #[test]
 fn a_sound_plan_is_described() {
-    let judgement = check(&problem(), &plan());
-    assert!(judgement.is_sound(), "{:?}", judgement.violations);
-    assert_eq!((judgement.devices_used, judgement.cost), (1, 1.0));
-    let [a, b] = &judgement.slots[..] else { panic!("{:?}", judgement.slots) };
-    assert_eq!((a.beside_us, a.worst_us, a.capacity), (10e3, 20e3, 800.0));
-    assert_eq!((b.beside_us, b.worst_us, b.capacity.round()), (10e3, 40e3, 267.0));
-    assert_eq!(judgement.head_room(&problem()), Some(1.0));
-    assert!(judgement.memory_unknown.is_empty());
+    let validation = validate(&problem(), &plan());
+    assert!(validation.is_sound(), "{:?}", validation.violations);
+    assert_eq!((validation.devices_used, validation.cost), (1, 1.0));
+    let [a, b] = &validation.slots[..] else { panic!("{:?}", validation.slots) };
+    assert_eq!((a.co_located_us, a.worst_us, a.capacity), (10e3, 20e3, 800.0));
+    assert_eq!((b.co_located_us, b.worst_us, b.capacity.round()), (10e3, 40e3, 267.0));
+    assert_eq!(validation.headroom(&problem()), Some(1.0));
+    assert!(validation.memory_unknown.is_empty());
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn neighbours_count() {
         gpulet("gpu000", 0, vec![slot("a", 800.0)]),
         gpulet("gpu001", 0, vec![slot("b", 200.0)]),
     ]);
-    assert!(check(&problem, &apart).is_sound());
+    assert!(validate(&problem, &apart).is_sound());
 }
 
 #[test]
@@ -184,7 +184,7 @@ fn memory_tenants_replicas_and_limits_are_kept() {
     let few = problem_of(
         |devices, _| {
             for device in devices {
-                device.kind = Arc::new(DeviceKind { gpulets_max: 1, ..(*device.kind).clone() });
+                device.device_type = Arc::new(DeviceType { gpulets_max: 1, ..(*device.device_type).clone() });
             }
         },
         none(),
@@ -209,9 +209,9 @@ fn windows_share_units_by_turns() {
         Interference::Gpulet(Regression { coefficients: [0.0, 9.0, 0.0, 0.0, 1.0] }),
     );
     let turns = Plan::new(vec![half(0.0, "a", 320.0), half(12.5e3, "b", 320.0)]);
-    let judgement = check(&easy, &turns);
-    assert!(judgement.is_sound(), "{:?}", judgement.violations);
-    assert_eq!((judgement.slots[0].worst_us, judgement.slots[0].capacity), (35e3, 320.0));
+    let validation = validate(&easy, &turns);
+    assert!(validation.is_sound(), "{:?}", validation.violations);
+    assert_eq!((validation.slots[0].worst_us, validation.slots[0].capacity), (35e3, 320.0));
     let clash = Plan::new(vec![half(0.0, "a", 320.0), half(12e3, "b", 320.0)]);
     assert!(
         told(&easy, &clash)

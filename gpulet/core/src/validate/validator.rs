@@ -2,18 +2,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Judgement, SlotPrediction, TOLERANCE, Violation};
+use super::{SlotPrediction, TOLERANCE, Validation, Violation};
 use crate::interference::{Load, Runner};
 use crate::plan::{Gpulet, Plan, Slot, Window};
 use crate::problem::{Device, Problem, Workload};
 
 /// Judges a plan.
-pub fn check(problem: &Problem, plan: &Plan) -> Judgement {
+pub fn validate(problem: &Problem, plan: &Plan) -> Validation {
     let devices: BTreeMap<&str, &Device> =
         problem.devices().iter().map(|device| (device.name.as_str(), device)).collect();
     let workloads: BTreeMap<&str, &Workload> =
         problem.workloads().iter().map(|workload| (workload.name.as_str(), workload)).collect();
-    let mut judge = Judge { problem, workloads, judgement: Judgement::default() };
+    let mut validator = Validator { problem, workloads, validation: Validation::default() };
     let mut by_device: BTreeMap<&str, Vec<&Gpulet>> = BTreeMap::new();
     for gpulet in &plan.gpulets {
         by_device.entry(&gpulet.device).or_default().push(gpulet);
@@ -22,30 +22,30 @@ pub fn check(problem: &Problem, plan: &Plan) -> Judgement {
     for (name, gpulets) in by_device {
         match devices.get(name) {
             Some(device) => held.push((device, gpulets)),
-            None => judge.violate(Violation::UnknownDevice { device: name.to_owned() }),
+            None => validator.violate(Violation::UnknownDevice { device: name.to_owned() }),
         }
     }
     for (device, gpulets) in &mut held {
-        judge.number(device, gpulets);
+        validator.number(device, gpulets);
     }
     for (device, gpulets) in &held {
-        judge.space(device, gpulets);
-        judge.memory(device, gpulets);
+        validator.space(device, gpulets);
+        validator.memory(device, gpulets);
         for gpulet in gpulets {
-            judge.schedule(device, gpulet, gpulets);
+            validator.schedule(device, gpulet, gpulets);
         }
-        judge.judgement.devices_used = judge.judgement.devices_used.saturating_add(1);
-        judge.judgement.cost += device.cost;
+        validator.validation.devices_used = validator.validation.devices_used.saturating_add(1);
+        validator.validation.cost += device.cost;
     }
-    judge.served(plan);
-    judge.fault_domains(&held);
-    judge.judgement
+    validator.served(plan);
+    validator.fault_domains(&held);
+    validator.validation
 }
 
-struct Judge<'a> {
+struct Validator<'a> {
     problem: &'a Problem,
     workloads: BTreeMap<&'a str, &'a Workload>,
-    judgement: Judgement,
+    validation: Validation,
 }
 
 /// Whether two stretches of time have an instant in common; those of different periods meet sooner or later.
@@ -63,14 +63,14 @@ fn above(value: f64, limit: f64) -> bool {
     value.is_nan() || value > limit * (1.0 + TOLERANCE)
 }
 
-impl<'a> Judge<'a> {
+impl<'a> Validator<'a> {
     fn violate(&mut self, violation: Violation) {
-        self.judgement.violations.push(violation);
+        self.validation.violations.push(violation);
     }
 
     /// Gpulets beyond the device's limit are a violation and not looked at further, for plans come from files too.
     fn number(&mut self, device: &Device, gpulets: &mut Vec<&Gpulet>) {
-        let most = device.kind.gpulets_max;
+        let most = device.device_type.gpulets_max;
         let limit = usize::try_from(most).unwrap_or(usize::MAX);
         if gpulets.len() > limit {
             let gpulets = gpulets.len();
@@ -80,16 +80,16 @@ impl<'a> Judge<'a> {
     }
 
     fn space(&mut self, device: &Device, gpulets: &[&Gpulet]) {
-        let kind = &device.kind;
+        let device_type = &device.device_type;
         for (at, gpulet) in gpulets.iter().enumerate() {
             let end = u64::from(gpulet.first_unit) + u64::from(gpulet.units);
-            if !kind.sizes.contains(&gpulet.units) || end > u64::from(kind.units) {
+            if !device_type.sizes.contains(&gpulet.units) || end > u64::from(device_type.units) {
                 self.violate(Violation::IllegalUnits {
                     device: device.name.clone(),
                     first_unit: gpulet.first_unit,
                     units: gpulet.units,
-                    legal: kind.sizes.clone(),
-                    total: kind.units,
+                    legal: device_type.sizes.clone(),
+                    total: device_type.units,
                 });
             }
             for other in gpulets.iter().skip(at.saturating_add(1)) {
@@ -108,15 +108,15 @@ impl<'a> Judge<'a> {
 
     fn memory(&mut self, device: &Device, gpulets: &[&Gpulet]) {
         let mut models: BTreeSet<&str> = BTreeSet::new();
-        let mut needed = u128::from(device.kind.base_bytes);
+        let mut needed = u128::from(device.device_type.base_bytes);
         for gpulet in gpulets {
-            needed += u128::from(device.kind.gpulet_bytes);
+            needed += u128::from(device.device_type.gpulet_bytes);
             for slot in &gpulet.slots {
                 let Some(workload) = self.workloads.get(slot.workload.as_str()) else { continue };
-                let Some(profile) = self.problem.profile(workload, &device.kind) else { continue };
+                let Some(profile) = self.problem.profile(workload, &device.device_type) else { continue };
                 let (weights, arena) = (profile.weights_bytes(), profile.arena_bytes(slot.batch));
                 if weights.is_none() || arena.is_none() {
-                    let unknown = &mut self.judgement.memory_unknown;
+                    let unknown = &mut self.validation.memory_unknown;
                     if !unknown.contains(&workload.model) {
                         unknown.push(workload.model.clone());
                     }
@@ -169,7 +169,7 @@ impl<'a> Judge<'a> {
 
     fn runner(&self, device: &Device, gpulet: &Gpulet, slot: &Slot) -> Option<Runner<'a>> {
         let workload = self.workloads.get(slot.workload.as_str())?;
-        let profile = self.problem.profile(workload, &device.kind)?;
+        let profile = self.problem.profile(workload, &device.device_type)?;
         profile.knows(slot.batch, gpulet.units).ok()?;
         Some(Runner { profile, batch: slot.batch, units: gpulet.units })
     }
@@ -211,11 +211,11 @@ impl<'a> Judge<'a> {
         let Some(wanted) = self.workloads.get(slot.workload.as_str()).copied() else {
             return self.violate(Violation::UnknownWorkload { workload, device: on });
         };
-        let Some(profile) = self.problem.profile(wanted, &device.kind) else {
-            let problem = format!("no profile of `{}` on `{}`", wanted.model, device.kind.name);
+        let Some(profile) = self.problem.profile(wanted, &device.device_type) else {
+            let problem = format!("no profile of `{}` on `{}`", wanted.model, device.device_type.name);
             return self.violate(Violation::Unprofiled { workload, device: on, problem });
         };
-        let alone_us = match self.problem.alone_us(profile, slot.batch, gpulet.units) {
+        let solo_us = match self.problem.solo_us(profile, slot.batch, gpulet.units) {
             Ok(time) => time,
             Err(outside) => {
                 return self.violate(Violation::Unprofiled {
@@ -235,12 +235,12 @@ impl<'a> Judge<'a> {
             });
         }
         let runner = Runner { profile, batch: slot.batch, units: gpulet.units };
-        let beside_us = alone_us * self.problem.interference().slowdown(&runner, neighbours);
-        let (worst_us, capacity) = promise(gpulet, slot, beside_us, profile.load_us(slot.batch));
-        if above(beside_us, slot.budget_us) {
+        let co_located_us = solo_us * self.problem.interference().slowdown(&runner, neighbours);
+        let (worst_us, capacity) = promise(gpulet, slot, co_located_us, profile.load_us(slot.batch));
+        if above(co_located_us, slot.budget_us) {
             let budget_us = slot.budget_us;
             let (workload, device) = (workload.clone(), on.clone());
-            self.violate(Violation::OverBudget { workload, device, beside_us, budget_us });
+            self.violate(Violation::OverBudget { workload, device, co_located_us, budget_us });
         }
         if above(worst_us, wanted.slo_us) {
             let (workload, device) = (workload.clone(), on.clone());
@@ -250,12 +250,12 @@ impl<'a> Judge<'a> {
             let (workload, device) = (workload.clone(), on.clone());
             self.violate(Violation::SlotOverloaded { workload, device, rate: slot.rate, capacity });
         }
-        self.judgement.slots.push(SlotPrediction {
+        self.validation.slots.push(SlotPrediction {
             device: on,
             first_unit: gpulet.first_unit,
             workload,
-            alone_us,
-            beside_us,
+            solo_us,
+            co_located_us,
             worst_us,
             capacity,
             rate: slot.rate,
@@ -290,7 +290,7 @@ impl<'a> Judge<'a> {
             let held: Vec<&&Workload> = held.values().collect();
             for (at, first) in held.iter().enumerate() {
                 for second in held.iter().skip(at.saturating_add(1)).filter(|second| first.excludes(second)) {
-                    self.judgement.violations.push(Violation::Tenants {
+                    self.validation.violations.push(Violation::Tenants {
                         fault_domain: (*fault_domain).to_owned(),
                         first: first.name.clone(),
                         second: second.name.clone(),
@@ -307,7 +307,7 @@ impl<'a> Judge<'a> {
             let has = counts.get(workload.name.as_str()).copied().unwrap_or(0);
             if u32::try_from(has).is_ok_and(|has| has < workload.replicas_min) {
                 let needs = workload.replicas_min;
-                self.judgement.violations.push(Violation::Replicas {
+                self.validation.violations.push(Violation::Replicas {
                     workload: workload.name.clone(),
                     has,
                     needs,
@@ -318,17 +318,17 @@ impl<'a> Judge<'a> {
 }
 
 /// Microseconds from arrival to answer at worst, and requests a second that can be served, of batches that take
-/// `beside_us`, the first `load_us` of which the batch before may still be running.
-fn promise(gpulet: &Gpulet, slot: &Slot, beside_us: f64, load_us: f64) -> (f64, f64) {
+/// `co_located_us`, the first `load_us` of which the batch before may still be running.
+fn promise(gpulet: &Gpulet, slot: &Slot, co_located_us: f64, load_us: f64) -> (f64, f64) {
     let rows = f64::from(slot.batch);
     match (gpulet.duty_us, gpulet.window) {
-        (Some(duty_us), _) => (duty_us + beside_us, 1e6 * rows / duty_us),
-        (None, None) => (2.0 * beside_us, 1e6 * rows / (beside_us - load_us)),
+        (Some(duty_us), _) => (duty_us + co_located_us, 1e6 * rows / duty_us),
+        (None, None) => (2.0 * co_located_us, 1e6 * rows / (co_located_us - load_us)),
         (None, Some(Window { period_us, length_us, .. })) => {
             // The unluckiest misses a batch after which no other fits into the window.
-            let gap = period_us - length_us + 3.0 * beside_us;
-            let batches = (length_us / beside_us * (1.0 + TOLERANCE)).floor();
-            let worst = if batches < 1.0 { f64::INFINITY } else { gap.min(period_us + beside_us) };
+            let gap = period_us - length_us + 3.0 * co_located_us;
+            let batches = (length_us / co_located_us * (1.0 + TOLERANCE)).floor();
+            let worst = if batches < 1.0 { f64::INFINITY } else { gap.min(period_us + co_located_us) };
             (worst, 1e6 * rows * batches / period_us)
         }
     }
