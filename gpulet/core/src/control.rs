@@ -35,7 +35,6 @@ use self::operator_plan::OperatorPlan;
 pub use self::operator_plan::{AcceptedPlan, InForce, PlanRejected};
 pub use self::plan_request::{PlanRequest, PlanResponse, Proposed};
 pub use self::planning::{InitialGpulet, Model, Planned, PlanningInputs, Targets};
-use crate::validate::validate;
 use crate::id::ProposalId;
 use crate::plan::Plan;
 use crate::problem::Problem;

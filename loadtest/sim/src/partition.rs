@@ -97,7 +97,8 @@ impl Partitioned {
         let controller = Controller::new(options, ground.inputs.clone())
             .map_err(|error| fault("partition", error.to_string()))?;
         let devices = &ground.inputs.devices;
-        let classes = LaneClasses::new(devices.iter().map(|one| (one.name.as_str(), one.device_type.name.as_str())));
+        let classes =
+            LaneClasses::new(devices.iter().map(|one| (one.name.as_str(), one.device_type.name.as_str())));
         Ok(Some(Self {
             controller,
             classes,
