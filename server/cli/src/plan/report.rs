@@ -277,7 +277,7 @@ pub fn infeasible_words(infeasible: &Infeasible) -> String {
         Remedy::Slo { slo_us } => format!("expected at least {}", format::time(*slo_us)),
         Remedy::Memory { bytes } => format!("expected a device with at least {}", format::bytes(*bytes)),
         Remedy::FaultDomains { needs } => format!("expected {needs} fault domains, or fewer replicas"),
-        Remedy::Devices { kind, more } => format!("{more} more of `{kind}` would do"),
+        Remedy::Devices { device_type, more } => format!("{more} more of `{device_type}` would do"),
         Remedy::Unknown => "expected a lower rate, a longer objective, or more devices".to_owned(),
     };
     format!("{problem}; {mended}")
