@@ -1,7 +1,7 @@
 //! What lanes can answer at best under even arrivals of one model: upper bounds to hold policies against.
 //!
 //! Each lane runs one batch after the other; a request that just missed one waits for the next batch to start
-//! somewhere, and then for its own. Both bounds are Symphony's (formulas preempted).
+//! somewhere, and then for its own. Both bounds are Symphony's (formulas from memory).
 
 use crate::Nanos;
 

@@ -34,7 +34,7 @@ pub(crate) struct Pool {
     pub lanes: ModelLanes,
     /// Lanes that are up.
     pub up: LaneSet,
-    /// How many of them there are of each lane_class.
+    /// How many of them there are of each lane class.
     pub lane_classes: SmallVec<[(LaneClass, u32); 1]>,
     /// Lanes that can take a batch; the smallest id is used first, so that the others may be given back.
     pub free: LaneSet,
@@ -129,7 +129,7 @@ impl Pool {
         }
     }
 
-    /// A lane of this lane_class takes part.
+    /// A lane of this lane class takes part.
     pub(crate) fn joined(&mut self, lane: LaneId, lane_class: LaneClass) {
         if self.up.insert(lane) {
             match self.lane_classes.iter_mut().find(|(known, _)| *known == lane_class) {
@@ -139,7 +139,7 @@ impl Pool {
         }
     }
 
-    /// The lane_class of all its lanes, if it is the same.
+    /// The lane class of all its lanes, if it is the same.
     pub(crate) fn only_lane_class(&self) -> Option<LaneClass> {
         match self.lane_classes.as_slice() {
             [] => Some(LaneClass::default()),

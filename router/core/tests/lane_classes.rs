@@ -108,7 +108,7 @@ impl World {
         }
     }
 
-    /// R8: only what would be too late on a lane of this lane_class is passed over; a prediction has a margin of a half at most.
+    /// R8: only what would be too late on a lane of this lane class is passed over; a prediction has a margin of a half at most.
     fn in_order(&mut self, lane_class: LaneClass, members: &[RequestId]) {
         self.started.extend(members);
         let last = members.iter().map(|member| self.deadlines[member]).max().unwrap();

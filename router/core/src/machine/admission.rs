@@ -230,7 +230,7 @@ impl Router {
     }
 }
 
-/// Time of a batch on the fastest lane_class of lane of a pool, nearly always not exceeded.
+/// Time of a batch on the fastest lane class of a pool, nearly always not exceeded.
 fn least_time(model: &Model, pool: &Pool, rows: u32, row_bytes: u64) -> Nanos {
     let time = |lane_class| model.costs.on(lane_class).cautious(rows, row_bytes);
     match pool.only_lane_class() {
@@ -250,6 +250,6 @@ fn row_time_of(model: &Model, pool: &Pool, row_bytes: u64) -> u64 {
         pool.lane_classes.iter().map(|&(lane_class, lanes)| (f64::from(lanes), time(lane_class) as f64));
     let (lanes, speed) =
         speeds.fold((0.0, 0.0), |(lanes, speed), (more, time)| (lanes + more, speed + more / time));
-    // What is not known on some lane_class (a time of 0) hides all, so that ignorance never refuses a request.
+    // An unknown time on some lane class (0) hides the others, so that a request is never rejected for lack of data.
     if speed.is_finite() && speed > 0.0 { (lanes / speed) as u64 } else { 0 }
 }

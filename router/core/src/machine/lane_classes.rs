@@ -56,7 +56,7 @@ impl Router {
         in_time.min_by_key(order).map(|(lane, _)| lane)
     }
 
-    /// The lane_class of lane that the next batch of a queue should run on: the free one that would be used, else the one that
+    /// The lane class that the next batch of a queue should run on: the free one that would be used, else the one that
     /// is free first.
     pub(super) fn next_lane_class(&self, queue: &Queue) -> LaneClass {
         let Some(pool) = self.pools.get(queue.key.pool) else { return LaneClass::default() };
@@ -68,8 +68,8 @@ impl Router {
         next.map(|lane| self.lane_class_of(lane)).unwrap_or_default()
     }
 
-    /// The first request of a queue, counted from 0, that would be in time on a free lane of a lane_class, if one would. Those
-    /// before it may be in time on a lane of another lane_class; where they are not, they are of no concern here.
+    /// The first request of a queue, counted from 0, that would be in time on a free lane of a lane class, if one would. Those
+    /// before it may be in time on a lane of another lane class, or on none.
     pub(super) fn first_in_time_on(&self, queue: &Queue, lane_class: LaneClass) -> Option<usize> {
         let mixed = self.pools.get(queue.key.pool).filter(|pool| pool.only_lane_class().is_none());
         let Some((pool, (head, model))) = mixed.zip(self.head_of(queue)) else { return Some(0) };
@@ -108,7 +108,7 @@ impl Router {
         Some(Proposal { skip: 0, take, rank: waiting.deadline.0, reason: StartReason::PassedOver })
     }
 
-    /// A batch that was thought of for another lane, no longer than a lane of this lane_class has time for.
+    /// A batch that was proposed for another lane, limited to what a lane of this class has time for.
     pub(super) fn in_time_within(
         &self,
         queue: &Queue,
@@ -128,7 +128,7 @@ impl Router {
         }
     }
 
-    /// Whether a ready queue has something to be started on a lane of a lane_class.
+    /// Whether a ready queue has something to be started on a lane of a lane class.
     pub(super) fn is_in_time_on(&self, slot: u32, lane_class: LaneClass) -> bool {
         self.queues.get(slot).is_some_and(|queue| self.first_in_time_on(queue, lane_class).is_some())
     }

@@ -2,8 +2,8 @@
 //!
 //! Nexus' two steps. *Saturate* gives a model whole lanes for as much of its rate as fills them at the largest batch
 //! `B` with `2 L(B) <= D`. *Residue* packs what is left over: alone, a residue of rate `r` runs batches of `b`, the
-//! largest with `(b - 1) / r + L(b) <= D`, once every `min(b / r, D - L(b))`, its mode cycle; two residues share a
-//! lane at the shorter of their cycles, with batches shrunk to what arrives in it (which is reason the packing is
+//! largest with `(b - 1) / r + L(b) <= D`, once every `min(b / r, D - L(b))`, its duty cycle; two residues share a
+//! lane at the shorter of their cycles, with batches shrunk to what arrives in it (which is why the packing is
 //! squishy), if the batches together fit in the cycle.
 
 use std::cmp::Reverse;
