@@ -141,9 +141,9 @@ fn without_a_driver_cores_serve_and_one_line_says_why() {
 }
 
 #[test]
-fn each_gpu_is_a_device_cut_in_units_and_in_a_process_of_its_own() {
+fn each_gpu_is_a_device_with_units_in_its_own_process() {
     let two = Shape { devices: 2, ..Shape::default() };
-    staged("each_gpu_is_a_device_cut_in_units_and_in_a_process_of_its_own", &Driver::Standin(two), || {
+    staged("each_gpu_is_a_device_with_units_in_its_own_process", &Driver::Standin(two), || {
         let announced = announcement();
         let devices = announced["devices"].as_array().unwrap();
         assert_eq!(devices.len(), 2, "{announced}");

@@ -129,7 +129,7 @@ fn only_the_allowed_arrows_exist() {
             assert!(may.contains(&used.as_str()), "forbidden arrow: {package} uses {used}");
         }
     }
-    assert_eq!(arrows.len(), ALLOWED.len(), "the list of arrows names a crate that is gone");
+    assert_eq!(arrows.len(), ALLOWED.len(), "the list of arrows names a crate that does not exist");
 }
 
 /// Crates that a serving binary must not link.

@@ -130,6 +130,6 @@ mod tests {
         let error = format!("{:#}", read(&folder.path().join("missing.toml")).unwrap_err());
         assert!(error.contains("missing.toml`: No such file"), "{error}");
         let error = read(folder.path()).unwrap_err().to_string();
-        assert!(error.ends_with("is no file"), "{error}");
+        assert!(error.ends_with("is not a file"), "{error}");
     }
 }
