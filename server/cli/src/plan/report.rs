@@ -244,9 +244,7 @@ pub fn notes(question: &Question, study: &Study) -> Vec<String> {
         ));
     }
     if !question.interference_said {
-        notes.push(
-            "interference is not set: the plan assumes no slowdown by co-located batches".to_owned(),
-        );
+        notes.push("interference is not set: the plan assumes no slowdown by co-located batches".to_owned());
     }
     let unknown = best(study).map(|(_, planned)| planned.judgement.memory_unknown.join(", "));
     if let Some(models) = unknown.filter(|models| !models.is_empty()) {

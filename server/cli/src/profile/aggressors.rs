@@ -1,5 +1,5 @@
-//! Synthetic load for contention: threads on cores of their own that compute, or stream through more memory than caches
-//! hold, and count their work.
+//! Synthetic load for contention: pinned threads that compute, or stream through more memory than the caches hold, and
+//! count their work.
 
 use std::fs;
 use std::hint::black_box;
@@ -69,7 +69,7 @@ impl Aggressors {
         Ok(all)
     }
 
-    /// Work done so far, in a unit of each kind of load.
+    /// Work done so far, in a unit specific to the type of load.
     fn work(&self) -> u64 {
         self.work.iter().map(|work| work.load(Ordering::Relaxed)).sum()
     }

@@ -1,7 +1,7 @@
 //! Measuring under contention: how much synthetic load slows a model down, and the model the load.
 //!
-//! Sensitivity and pressure after Bubble-Up (Mars et al., MICRO 2011), with two kinds of load on all cores that the batch
-//! does not use: one computes, one streams through memory.
+//! Sensitivity and pressure after Bubble-Up (Mars et al., MICRO 2011), with two types of load on all cores that the
+//! batch does not use: one computes, one streams through memory.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ const FILLED: f64 = 0.8;
 /// Largest slowdown of the computing load by a batch. Above it the cores share more than memory.
 const APART: f64 = 1.1;
 
-/// A measurement under one kind of load.
+/// A measurement under one type of load.
 struct Contended {
     line: ContentionLine,
     /// Share of the load's pace that the batches took.

@@ -279,9 +279,12 @@ fn the_page_and_the_plot_show_every_model() {
     let place = Place::new();
     let answer = place.go(&["--batches", "1,2"]).unwrap();
     let page = page::page(&answer);
-    for part in
-        ["steady: rows a second", "alone: time of a batch", "<td>steady</td>", "What batches and cores gain"]
-    {
+    for part in [
+        "steady: rows per second",
+        "alone: time of a batch",
+        "<td>steady</td>",
+        "What batches and cores gain",
+    ] {
         assert!(page.contains(part), "{part}");
     }
     assert!(!page.contains("NaN") && page.ends_with("</html>\n"));
