@@ -1,4 +1,4 @@
-//! The binary on machines with GPUs, whose driver is the stand-in: what is found, what is said, what is served.
+//! Tests of the binary on machines with GPUs, with the stand-in driver.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
@@ -13,7 +13,7 @@ use serde_json::Value;
 
 const TESSERA: &str = env!("CARGO_BIN_EXE_tessera");
 
-/// What `tessera doctor` says of GPUs.
+/// The finding of `tessera doctor` about GPUs.
 fn diagnosis(options: &[&str]) -> (String, String) {
     let set = ["--set", "server.http=127.0.0.1:0", "--set", "server.grpc=127.0.0.1:0"];
     let told = Command::new(TESSERA).args(["doctor", "--json"]).args(set).args(options).output().unwrap();
@@ -24,14 +24,14 @@ fn diagnosis(options: &[&str]) -> (String, String) {
     (word("verdict"), word("detail"))
 }
 
-/// A server that looks for GPUs; ended when it is dropped.
+/// A server with `devices.gpus = "auto"`. Dropping it ends the process.
 struct Server {
     process: Child,
     announced: Value,
 }
 
 impl Server {
-    /// With these settings more, and variables of its environment.
+    /// Starts a server with additional settings and environment variables.
     fn start(settings: &[&str], variables: &[(&str, &Path)]) -> Self {
         let here = "127.0.0.1:0";
         let mut command = Command::new(TESSERA);
@@ -44,7 +44,7 @@ impl Server {
         Self { announced: serde_json::from_str(&line).unwrap(), process }
     }
 
-    /// What `/metrics` says once it says `part`.
+    /// Waits until `/metrics` contains `part`, and returns its text.
     fn metrics(&self, part: &str) -> String {
         let address = self.announced["metrics"].as_str().unwrap().trim_start_matches("http://");
         let until = Instant::now() + Duration::from_secs(30);
@@ -60,7 +60,7 @@ impl Server {
         }
     }
 
-    /// Values of a variable in the environments of its workers.
+    /// Values of a variable in the environments of the server's workers.
     fn workers_have(&self, variable: &str) -> Vec<String> {
         let threads = std::fs::read_dir(format!("/proc/{}/task", self.process.id())).unwrap();
         let children =
@@ -77,7 +77,7 @@ impl Server {
         numbers.iter().filter_map(of).collect()
     }
 
-    /// Ends it; what it logged.
+    /// Ends the server and returns its log.
     fn log(mut self) -> String {
         self.process.kill().unwrap();
         let mut log = String::new();
@@ -88,13 +88,13 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have been ended before.
+        // The process may have exited already.
         let _ended = self.process.kill();
         self.process.wait().unwrap();
     }
 }
 
-/// The first line of a server that looks for GPUs, which is ended then.
+/// Starts a server, ends it, and returns its first line.
 fn announcement() -> Value {
     Server::start(&["server.log_level=error"], &[]).announced.clone()
 }
@@ -141,9 +141,9 @@ fn without_a_driver_cores_serve_and_one_line_says_why() {
 }
 
 #[test]
-fn each_gpu_is_a_device_cut_in_units_and_in_a_process_of_its_own() {
+fn each_gpu_is_a_device_with_units_in_its_own_process() {
     let two = Shape { devices: 2, ..Shape::default() };
-    staged("each_gpu_is_a_device_cut_in_units_and_in_a_process_of_its_own", &Driver::Standin(two), || {
+    staged("each_gpu_is_a_device_with_units_in_its_own_process", &Driver::Standin(two), || {
         let announced = announcement();
         let devices = announced["devices"].as_array().unwrap();
         assert_eq!(devices.len(), 2, "{announced}");
@@ -154,7 +154,7 @@ fn each_gpu_is_a_device_cut_in_units_and_in_a_process_of_its_own() {
             assert_eq!(device["guarantees"]["resize"], "live");
         }
         assert_eq!(announced["lanes"].as_array().unwrap().len(), 2);
-        // No engine here runs on a GPU: that is said of the model, and the server is not ready.
+        // No engine here runs on a GPU. The model's reason says so, and the server is not ready.
         assert_eq!(announced["ready"], false);
         let reason = announced["models"][0]["reason"].as_str().unwrap();
         assert!(reason.contains("CUDA") || reason.contains("ONNX Runtime"), "{reason}");
@@ -196,7 +196,7 @@ fn without_the_management_library_one_line_says_so_and_nothing_is_shown() {
     });
 }
 
-/// A process that has the name of MPS's control daemon, and the folder that names it.
+/// A process with the name of the MPS control daemon, and the folder that refers to it.
 struct Daemon {
     process: Child,
     folder: tempfile::TempDir,

@@ -55,7 +55,7 @@ MISTAKES = {
     "both": Mistake(("{workload}", "--model", "digits"), MISUSED, ("cannot be used with",)),
     "no_such_workload": Mistake(("{folder}/none.toml",), FAILED, ("cannot read", "none.toml")),
     "a_workload_with_a_typo": Mistake(("{typo}",), FAILED, ("typo.toml:5", "rte", "rate")),
-    "a_workload_that_is_a_folder": Mistake(("{folder}",), FAILED, ("is no file",)),
+    "a_workload_that_is_a_folder": Mistake(("{folder}",), FAILED, ("is not a file",)),
     "unknown_name_mapped": digits("--map", "other=digits", says=("--map", "no model `other`")),
     "half_a_mapping": digits("--map", "digits", code=MISUSED, says=("MODEL=NAME",)),
     "rows_that_the_model_cannot_take": Mistake(

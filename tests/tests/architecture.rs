@@ -1,4 +1,4 @@
-//! The shape of the house: who may use whom, how long files may be.
+//! Checks of the architecture: which crate may use which, and how long files may be.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use cargo_metadata::{DependencyKind, Metadata, MetadataCommand};
 
-/// Every arrow between our crates that is allowed (ARCHITECTURE.md).
+/// All allowed dependencies between our crates (ARCHITECTURE.md).
 const ALLOWED: &[(&str, &[&str])] = &[
     ("oip", &[]),
     ("invariant", &[]),
@@ -75,8 +75,8 @@ const PURE: &[(&str, &str)] = &[
     ("device-sections", "gpulet/sections"),
     ("workload", "loadtest/workload"),
 ];
-/// What they must not use: runtimes, sockets, files, clocks, ambient randomness (a generator that is given its
-/// seed is an ordinary value).
+/// What these crates must not use: runtimes, sockets, files, clocks, ambient randomness. A generator with an explicit
+/// seed is allowed.
 const IMPURE: &[&str] = &[
     "tokio",
     "axum",
@@ -129,7 +129,7 @@ fn only_the_allowed_arrows_exist() {
             assert!(may.contains(&used.as_str()), "forbidden arrow: {package} uses {used}");
         }
     }
-    assert_eq!(arrows.len(), ALLOWED.len(), "the list of arrows names a crate that is gone");
+    assert_eq!(arrows.len(), ALLOWED.len(), "the list of arrows names a crate that does not exist");
 }
 
 /// Crates that a serving binary must not link.

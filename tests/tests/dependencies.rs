@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use cargo_metadata::MetadataCommand;
 
-/// Dependencies that only generated code names.
+/// Dependencies that only generated code uses.
 const GENERATED: &[(&str, &str)] = &[("server", "prost"), ("server", "tonic-prost")];
 
 fn root() -> PathBuf {

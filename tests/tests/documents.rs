@@ -1,4 +1,4 @@
-//! Paths and links in the documents lead somewhere.
+//! Checks that paths and links in the documents exist.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

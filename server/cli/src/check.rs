@@ -1,4 +1,4 @@
-//! `tessera check`: everything that is wrong with a configuration and a repository, with its place.
+//! `tessera check`: lists all errors in a configuration and a repository, with their places.
 
 use std::process::ExitCode;
 
@@ -10,14 +10,14 @@ use node::output;
 use node::surroundings::Surroundings;
 use serde::Serialize;
 
-/// One thing that is wrong, or worth knowing.
+/// One error or note.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Remark {
     /// `error` or `note`.
     pub kind: &'static str,
-    /// Where: a key of the configuration or an entry of the repository.
+    /// A key of the configuration or an entry of the repository.
     pub place: String,
-    /// What, and what would be right.
+    /// What is wrong, and what is expected.
     pub message: String,
 }
 
@@ -36,7 +36,7 @@ struct Report<'a> {
     remarks: &'a [Remark],
 }
 
-/// Checks, and reports. Exit code 1 if something is wrong.
+/// Checks and prints the findings. Exit code 1 if there are errors.
 pub fn run(
     config: &Result<Config, Problems>,
     surroundings: &Surroundings,
@@ -142,7 +142,7 @@ fn check_model(
     }
 }
 
-/// The engine that loaded it, if it was to be loaded.
+/// The engine that loaded the model, if loading was requested.
 fn check_version(
     config: &Config,
     repository: &Repository,

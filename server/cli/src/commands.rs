@@ -75,10 +75,10 @@ pub enum Command {
     },
 }
 
-/// Does what a command says. `whole` is the command line that completions are for.
+/// Runs a command. `whole` is the command line for completions.
 ///
 /// # Errors
-/// Why it could not be done.
+/// The reason if the command fails.
 pub fn run(
     command: Command,
     surroundings: &Surroundings,

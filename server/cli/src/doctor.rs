@@ -1,4 +1,4 @@
-//! `tessera doctor`: what was found, what was not, and why; nothing is served and nothing is changed.
+//! `tessera doctor`: reports what was found, what was not, and why. It serves no requests and changes nothing.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -13,26 +13,26 @@ use node::surroundings::Surroundings;
 use node::{lanes, output};
 use serde::Serialize;
 
-/// How one finding is meant.
+/// The verdict of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// Found, and usable.
+    /// Found and usable.
     Ok,
-    /// Not there, and not needed.
+    /// Not found and not required.
     Absent,
-    /// Something will not work.
+    /// A problem that prevents something from working.
     Problem,
 }
 
 /// One finding.
 #[derive(Clone, Debug, Serialize)]
 pub struct Finding {
-    /// What was looked at.
+    /// The subject of the check.
     pub subject: &'static str,
-    /// What it means.
+    /// The verdict.
     pub verdict: Verdict,
-    /// What was found, or why not.
+    /// What was found, or why nothing was found.
     pub detail: String,
 }
 
@@ -47,7 +47,7 @@ struct Report<'a> {
     findings: &'a [Finding],
 }
 
-/// Looks, and reports. Exit code 1 if there is a problem.
+/// Checks the machine and prints the findings. Exit code 1 if there is a problem.
 pub fn run(
     config: &Result<Config, Problems>,
     surroundings: &Surroundings,
@@ -133,7 +133,7 @@ fn memory() -> Finding {
     finding("memory", Verdict::Ok, detail)
 }
 
-/// Asks the driver, as `devices.gpus = "auto"` would; no GPU is touched.
+/// Queries the driver like `devices.gpus = "auto"`, without using a GPU.
 fn nvidia(config: Option<&Config>, surroundings: &Surroundings) -> Finding {
     const SUBJECT: &str = "NVIDIA GPU";
     let found = match gpulet_cuda::probe() {
@@ -219,7 +219,7 @@ fn kibibytes(text: &str) -> Option<u64> {
     text.strip_suffix("kB")?.trim().parse().ok()
 }
 
-/// Cores' worth of time that cgroup v2 allows, if it limits.
+/// Number of cores that cgroup v2 allows, if it sets a limit.
 fn cgroup_cores() -> Option<f64> {
     let text = read("/sys/fs/cgroup/cpu.max")?;
     let (quota, period) = text.trim().split_once(' ')?;

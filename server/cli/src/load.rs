@@ -1,4 +1,4 @@
-//! `tessera load`: a workload against a live server.
+//! `tessera load`: sends a workload to a live server and measures the responses.
 
 pub mod arguments;
 pub mod interruption;
@@ -24,18 +24,18 @@ use arguments::{LoadAction, LoadArgs};
 use line::Line;
 use outputs::Outputs;
 
-/// Exit code of a run in which this client could not keep up.
+/// Exit code if the client could not keep up.
 const NOT_KEPT_UP: u8 = 3;
-/// Exit code of a run that was stopped from outside, as shells have it.
+/// Exit code after an interruption, as in shells.
 const INTERRUPTED: u8 = 130;
-/// Distance between a rate that held and one that did not.
+/// Precision of the capacity search, as a fraction of the rate.
 const CAPACITY_TOLERANCE: f64 = 0.02;
-/// Trials of a search for the capacity.
+/// Maximum number of trials of a capacity search.
 const TRIALS_MAX: u32 = 30;
-/// Largest report that is read back.
+/// Largest report to read for a comparison.
 const REPORT_BYTES: u64 = 1 << 30;
 
-/// Sends, measures, and answers.
+/// Sends the workload, measures, and prints the report.
 pub fn run(arguments: &LoadArgs, surroundings: &Surroundings) -> anyhow::Result<ExitCode> {
     if let Some(LoadAction::Compare { before, after, json }) = &arguments.action {
         return compare_files(before, after, *json, surroundings);

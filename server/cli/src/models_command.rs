@@ -1,4 +1,4 @@
-//! `tessera models`: list, load and unload on a running server, over its REST interface.
+//! `tessera models`: lists, loads and unloads models on a running server, over its REST interface.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -19,7 +19,7 @@ const TIMEOUT: Duration = Duration::from_secs(600);
 /// Largest response that is read.
 const ANSWER_BYTES: usize = 16 << 20;
 
-/// Asks the server and shows its answer.
+/// Queries the server and prints its response.
 pub fn run(arguments: &ModelsArgs) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -59,7 +59,7 @@ async fn control(arguments: &ModelsArgs, server: &str, model: &str, action: &str
     Ok(())
 }
 
-/// Loads a model on the server at that address.
+/// Loads a model on the server at this address.
 pub fn load(server: &str, model: &str) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let name: models::ModelName =

@@ -1,8 +1,7 @@
 //! `tessera parity`: the same workload through the simulator and through a live server on this machine, side by side.
 //!
-//! What the simulator knows of the server is measured beforehand, in runs of their own: the time of a request outside
-//! the scheduler, the time of a lane between two batches, and with real models how long their batches take. The run
-//! that is compared is neither of these.
+//! Separate runs measure the simulator's inputs first: the time of a request outside the scheduler, the time of a lane
+//! between two batches, and the batch times of real models. The comparison is another run.
 
 pub mod arguments;
 mod calibration;
@@ -28,10 +27,10 @@ use child::Child;
 use repository::Repository;
 use table::Parity;
 
-/// Exit code of a run in which the two differ by more than the goals.
+/// Exit code if the differences exceed the goals.
 const DIFFERENT: u8 = 3;
 
-/// Runs both, and prints them side by side.
+/// Runs both and prints the comparison.
 pub fn run(arguments: &ParityArgs, surroundings: &Surroundings) -> anyhow::Result<ExitCode> {
     let workload = reading::read(&arguments.workload)?.workload;
     let mut workload = reading::adapt(workload, arguments.rate_scale, arguments.lanes)?;
@@ -65,7 +64,7 @@ pub fn run(arguments: &ParityArgs, surroundings: &Surroundings) -> anyhow::Resul
     Ok(if parity.within() { ExitCode::SUCCESS } else { ExitCode::from(DIFFERENT) })
 }
 
-/// Measures what the simulator must know, which changes the workload, and then the workload.
+/// Calibrates the workload, then runs it on the server.
 fn measure(
     arguments: &ParityArgs,
     workload: &mut Workload,
@@ -92,7 +91,7 @@ fn endpoint(child: &Child, wire: Wire) -> Endpoint {
     Endpoint { authority: authority.clone(), protocol }
 }
 
-/// The router as the server sets it up.
+/// The router with the server's configuration.
 fn setup() -> anyhow::Result<Setup> {
     let policy = Policy::new(simulate::DEFAULT_POLICY, &BatchOptions::default())?;
     let limits = node::config::Limits::default();

@@ -1,6 +1,6 @@
-//! `tessera plan`: objectives, rates and profiles to gpulets, batches and the number of devices, with the reasons.
+//! `tessera plan`: computes gpulets, batch sizes and the number of devices from objectives, rates and profiles.
 //!
-//! The decisions are `gpulet-core`'s; what is said about a plan is the word of its judge, and not the planner's own.
+//! `gpulet-core` makes the decisions. The figures about a plan come from the validator, not from the planner.
 
 pub mod arguments;
 mod document;
@@ -23,10 +23,10 @@ use arguments::PlanArgs;
 use reading::Question;
 use study::Study;
 
-/// Exit code for a wrong command line or a file with a mistake, as for flags that nobody knows.
+/// Exit code for a wrong command line or an error in a file, the same as for unknown flags.
 const WRONG_USAGE: u8 = 2;
 
-/// Plans and answers.
+/// Plans, and prints the result.
 pub fn run(arguments: &PlanArgs) -> anyhow::Result<ExitCode> {
     let question = match reading::read(&arguments.problem, &arguments.devices) {
         Ok(question) => question,
@@ -46,7 +46,10 @@ pub fn run(arguments: &PlanArgs) -> anyhow::Result<ExitCode> {
                     output::line(&format!("picture: {}", path.display()));
                 }
             }
-            None => output::complain(&format!("`{}` is not written, for there is no plan", path.display())),
+            None => output::complain(&format!(
+                "--svg: cannot write `{}`: there is no plan to draw",
+                path.display()
+            )),
         }
     }
     let sound = report::best(&study).is_some_and(|(_, planned)| planned.judgement.is_sound());
@@ -80,7 +83,7 @@ fn answer(arguments: &PlanArgs, question: &Question, study: &Study) -> anyhow::R
     Ok(text)
 }
 
-/// The best plan as a picture; none without one.
+/// The best plan as a picture; `None` if there is no plan.
 fn drawn(question: &Question, study: &Study) -> Option<String> {
     let (entry, planned) = report::best(study)?;
     Some(picture::picture(question, entry.policy.name(), planned))

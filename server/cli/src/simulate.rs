@@ -1,4 +1,4 @@
-//! `tessera simulate`: a workload through the decision code in virtual time, for one policy or for all.
+//! `tessera simulate`: runs a workload through the decision code in virtual time, for one policy or all.
 
 pub mod arena;
 pub mod arguments;
@@ -25,7 +25,7 @@ use candidate::Candidate;
 use runs::Bar;
 use study::{Query, Study};
 
-/// The policy that is simulated unless another is named: the server's default.
+/// The default policy, the same as the server's.
 pub const DEFAULT_POLICY: &str = "deadline";
 
 /// Simulates and prints the report.
@@ -75,7 +75,7 @@ fn study(arguments: &SimulateArgs, show_bar: bool) -> anyhow::Result<Study> {
     Ok(found?)
 }
 
-/// Refuses unknown names of policies, and any where the workload has no devices.
+/// Rejects unknown names, and all names if the workload has no devices.
 fn check_words(
     flag: &str,
     words: &[String],
@@ -92,7 +92,7 @@ fn check_words(
     }
 }
 
-/// Every policy, each with every placement policy and scaler that was named.
+/// Combines every policy with every named placement policy and scaler.
 fn candidates(arguments: &SimulateArgs, workload: &workload::Workload) -> Result<Vec<Candidate>, String> {
     let batching = batching(arguments, workload)?;
     let words = |words: &[String]| match words {

@@ -1,4 +1,4 @@
-//! The command line of the tools alone.
+//! The command line of the tools, for tests.
 
 use clap::Parser;
 

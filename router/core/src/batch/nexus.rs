@@ -52,7 +52,7 @@ struct Assigned {
 impl BatchPolicy for Nexus {
     const NAME: &'static str = "nexus";
     const SUMMARY: &'static str =
-        "plans which models share which lanes in which batches; gives heads up to keep sizes";
+        "plans which models share which lanes in which batches; drops requests to keep batch sizes";
     const EPOCH: Option<Nanos> = Some(Nanos::from_millis(10_000));
 
     fn new(options: &BatchOptions) -> Result<Self, ConfigError> {

@@ -25,7 +25,7 @@ pub struct LoadArgs {
     /// One model instead of a workload file.
     #[arg(long, short, value_name = "NAME", conflicts_with = "workload", help_heading = "One model")]
     pub model: Option<String>,
-    /// Requests a second.
+    /// Requests per second.
     #[arg(
         long,
         value_name = "NUMBER",

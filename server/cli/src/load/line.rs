@@ -1,4 +1,4 @@
-//! The line that shows how a run goes: rate, p99 against the SLO, refusals.
+//! Progress line of a run: rate, p99 against the SLO, rejected requests.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use loadtest::Live;
@@ -12,23 +12,23 @@ const STEPS: u64 = 1_000;
 pub struct Line(ProgressBar);
 
 impl Line {
-    /// A line, or nothing if standard error is not a terminal.
+    /// Creates the line; it is hidden if standard error is not a terminal.
     pub fn new(shown: bool) -> Self {
         let target = if shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let bar = ProgressBar::with_draw_target(Some(STEPS), target);
-        // A template of literals: should it not parse, the default style serves.
+        // The template is constant. If it did not parse, the default style would be used.
         if let Ok(style) = ProgressStyle::with_template("{msg} {wide_bar}") {
             bar.set_style(style);
         }
         Self(bar)
     }
 
-    /// Says what is being done before anything is measured.
+    /// Shows the current activity before the first measurement.
     pub fn say(&self, what: &str) {
         self.0.set_message(what.to_owned());
     }
 
-    /// Shows the last full second. `before` is said first.
+    /// Shows the last full second, after the text `before`.
     pub fn show(&self, before: &str, live: &Live) {
         if let Some(total) = live.total_s.filter(|&total| total > 0.0) {
             self.0.set_position((STEPS as f64 * (live.elapsed_s / total).min(1.0)) as u64);

@@ -1,4 +1,4 @@
-//! From flags to what is sent: the workload, the stages, the settings of the client.
+//! Builds the workload, the stages and the client's settings from the flags.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -15,12 +15,12 @@ use workload::{Extent, Stages, Workload};
 use super::arguments::{ClientArgs, Encoding, LoadArgs, Process};
 use crate::simulate::reading;
 
-/// Duration and warm-up of a run of one model, unless they are given.
+/// Default duration and warm-up of a run with `--model`.
 const ONE_MODEL: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(1));
 /// Largest file of recorded requests.
 const SAMPLES_BYTES: u64 = 1 << 30;
 
-/// The workload that the flags ask for.
+/// Builds the workload from the flags.
 pub fn workload(arguments: &LoadArgs) -> anyhow::Result<Workload> {
     anyhow::ensure!(
         arguments.duration.is_none_or(|duration| nanos(duration) > 0),
@@ -58,7 +58,7 @@ pub fn workload(arguments: &LoadArgs) -> anyhow::Result<Workload> {
 fn one_model(arguments: &LoadArgs, model: &str) -> anyhow::Result<Workload> {
     anyhow::ensure!(
         arguments.rate > 0.0 && arguments.rate.is_finite(),
-        "--rate: expected more than 0 requests a second, got {}",
+        "--rate: expected more than 0 requests per second, got {}",
         arguments.rate
     );
     let (duration, warmup) = ONE_MODEL;
@@ -78,7 +78,7 @@ fn one_model(arguments: &LoadArgs, model: &str) -> anyhow::Result<Workload> {
     Workload::parse(&text, &mut files).map_err(|error| anyhow::anyhow!("--model: {}", error.problem))
 }
 
-/// How its requests are sent.
+/// Decides from the flags how requests are sent: in stages or in a closed loop.
 pub fn drive(arguments: &LoadArgs, workload: &Workload) -> anyhow::Result<Drive> {
     let time = match workload.extent {
         Extent::Time(time) => time,
@@ -94,7 +94,7 @@ pub fn drive(arguments: &LoadArgs, workload: &Workload) -> anyhow::Result<Drive>
     Ok(Drive::Open(stages?))
 }
 
-/// How the server is spoken to.
+/// Builds the client's settings from the flags.
 pub fn settings(arguments: &ClientArgs, endpoint: &Endpoint) -> anyhow::Result<Settings> {
     anyhow::ensure!(
         arguments.tolerance >= 0.0,
@@ -199,7 +199,7 @@ mod tests {
     #[test]
     fn faults_name_the_flag() {
         for (flags, said) in [
-            (&["-m", "m", "--rate", "0"][..], "--rate: expected more than 0 requests a second, got 0"),
+            (&["-m", "m", "--rate", "0"][..], "--rate: expected more than 0 requests per second, got 0"),
             (&["-m", "m", "--warmup", "10s"], "--warmup: 10s leaves nothing to measure: the run takes 10s"),
             (&["-m", "a b"], "--model: expected a name of at most 200 letters, digits, `-`, `_` and `.`"),
             (&["-m", "m", "--duration", "0s"], "--duration: expected more than 0s"),

@@ -15,18 +15,18 @@ use crate::simulate::reading;
 
 /// Duration of the run that measures the overhead of requests and batches, in nanoseconds.
 const REHEARSAL: u64 = 10_000_000_000;
-/// Of these, left out.
+/// Warm-up of that run, in nanoseconds.
 const REHEARSAL_WARMUP: u64 = 1_000_000_000;
-/// Added to the seed, so that the run that is compared is another one.
+/// Added to the seed, so that calibration and comparison send different requests.
 const OTHER_SEED: u64 = 0x9e37_79b9;
-/// Rows of the largest batch of a model whose profile does not say: the server's default.
+/// Default for the largest batch of a model: the server's default.
 const LARGEST: u32 = 64;
 /// More cannot be put into a workload.
 const VARIATION_MAX: f64 = 10.0;
 /// How long batches of one size are measured.
 const SIZE: Duration = Duration::from_millis(1_000);
 
-/// Puts into the workload what was measured: the overheads, and with `real` models their profiles.
+/// Adds the measured overheads to the workload, and with `real` models their profiles.
 pub fn measure(
     workload: &mut Workload,
     settings: &Settings,

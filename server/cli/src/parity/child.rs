@@ -1,4 +1,4 @@
-//! A server of our own, on free ports.
+//! Starts a server process on free ports.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{self, Command, Stdio};
@@ -10,10 +10,10 @@ use serde::Deserialize;
 use super::repository::Repository;
 use crate::models_command;
 
-/// Bytes of the line that a server announces itself with.
+/// Maximum bytes of the first line that a server prints.
 const ANNOUNCEMENT_BYTES: u64 = 16 << 20;
 
-/// A process that serves. Ended when it is dropped, too.
+/// A server process. Dropping it ends the process.
 #[derive(Debug)]
 pub struct Child {
     process: process::Child,
@@ -54,7 +54,7 @@ impl Child {
         }
         let mut process = command.stdout(Stdio::piped()).spawn().context("cannot start a server")?;
         let out = process.stdout.take();
-        // Ended by its drop if anything below fails.
+        // The drop ends the process if anything below fails.
         let mut child = Self { process, http: String::new(), grpc: String::new() };
         let mut line = String::new();
         let out = out.context("cannot read what the server says")?;
@@ -73,7 +73,7 @@ impl Child {
         Ok(child)
     }
 
-    /// Asks it to drain, and waits for its end.
+    /// Drains the server and waits for its exit.
     pub fn stop(mut self) -> anyhow::Result<()> {
         self.terminate();
         let status = self.process.wait().context("cannot wait for the server")?;
@@ -83,7 +83,7 @@ impl Child {
 
     fn terminate(&self) {
         if let Some(pid) = i32::try_from(self.process.id()).ok().and_then(Pid::from_raw) {
-            // It may have ended by itself.
+            // The process may have exited already.
             let _ = kill_process(pid, Signal::TERM);
         }
     }
@@ -93,7 +93,7 @@ impl Drop for Child {
     fn drop(&mut self) {
         if matches!(self.process.try_wait(), Ok(None)) {
             self.terminate();
-            // Nothing is left to be done about a process that cannot be waited for.
+            // There is no recovery if waiting for the process fails.
             let _ = self.process.wait();
         }
     }

@@ -1,4 +1,4 @@
-//! What the server of a comparison serves, and with which settings.
+//! The models and settings of the server in a comparison.
 
 use std::ffi::OsString;
 use std::fs;
@@ -15,14 +15,14 @@ use super::arguments::ParityArgs;
 /// Bytes of an element of a synthetic input.
 const ELEMENT: u64 = 4;
 
-/// A folder of models, and how a server is told to serve it.
+/// A folder of models, and the server's options for it.
 #[derive(Debug)]
 pub struct Repository {
     /// Options of `tessera serve`.
     pub options: Vec<OsString>,
-    /// Models that are loaded when the server is there; empty if it loads all by itself.
+    /// Models to load once the server has started; empty if the server loads all models.
     pub asked_for: Vec<String>,
-    /// Removed at the end of the comparison.
+    /// Temporary folder; removed at the end of the comparison.
     _folder: Option<TempDir>,
 }
 
@@ -47,7 +47,7 @@ impl Repository {
     /// The models of a folder, with its own configuration and the objectives of a workload.
     pub fn given(path: &Path, arguments: &ParityArgs, workload: &Workload) -> anyhow::Result<Self> {
         let mut options = options(path);
-        // A core for each lane and no more: what is left is for the network, and for the client that measures.
+        // One core for each lane. The network and the client use the others.
         let cores = gpulet::allowed_cores().context("cannot read the affinity mask")?;
         let lanes: Vec<String> =
             cores.iter().take(workload.lanes.count as usize).map(|core| format!("[{core}]")).collect();

@@ -1,4 +1,4 @@
-//! Simulated and measured, side by side.
+//! Table of simulated and measured figures.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -8,19 +8,19 @@ use serde::Serialize;
 use sim::page::{number, percent};
 use workload::Workload;
 
-/// Relative differences that are the goals.
+/// The goals, as relative differences.
 const GOODPUT: f64 = 0.02;
 const P50: f64 = 0.05;
 const P99: f64 = 0.10;
 
-/// A workload, simulated and measured.
+/// Simulated and measured figures of a workload.
 #[derive(Clone, Debug, Serialize)]
 pub struct Parity {
     workload: String,
     seed: u64,
     protocol: String,
     tensors: String,
-    /// Requests offered in the window, which both must agree on to the last one.
+    /// Offered requests in the measured window, the same in both.
     offered: Pair<u64>,
     /// Mean milliseconds of a request outside the scheduler and the lanes; the simulator was told the distribution.
     request_overhead_ms: f64,
@@ -28,7 +28,7 @@ pub struct Parity {
     batch_overhead_ms: f64,
     /// Milliseconds of batches by rows, as the simulator was told, of models whose times were measured.
     profiles: BTreeMap<String, BTreeMap<u32, f64>>,
-    /// When this client could not keep up, if it could not: then nothing here says anything of the server.
+    /// When the client could not keep up; `None` if it did. If set, the figures do not describe the server.
     late_from: Option<String>,
     models: Vec<Rows>,
 }
@@ -39,7 +39,7 @@ struct Pair<T> {
     measured: T,
 }
 
-/// The figures of a model, or of all together.
+/// The figures of one model, or of all models together.
 #[derive(Clone, Debug, Serialize)]
 struct Rows {
     name: String,
@@ -51,7 +51,7 @@ struct Row {
     figure: &'static str,
     simulated: f64,
     measured: f64,
-    /// Measured by simulated, less 1.
+    /// Measured divided by simulated, minus 1.
     difference: f64,
     goal: Option<f64>,
     within: bool,
@@ -72,7 +72,7 @@ impl Row {
 }
 
 impl Parity {
-    /// What a simulation and a run say of the same workload.
+    /// Compares a simulation and a run of the same workload.
     pub fn new(
         workload: &Workload,
         real: bool,
@@ -102,14 +102,14 @@ impl Parity {
         }
     }
 
-    /// Whether all of it together is within the goals.
+    /// Whether the figures of all models together are within the goals.
     pub fn within(&self) -> bool {
         let all = self.models.first();
         self.offered.simulated == self.offered.measured
             && all.is_some_and(|all| all.rows.iter().all(|row| row.within))
     }
 
-    /// For people.
+    /// Prints the comparison as text.
     pub fn text(&self) -> String {
         let mut text = format!(
             "{}, seed {}: {} requests, over {} with {} tensors\n\

@@ -20,7 +20,7 @@ pub struct Document {
     /// Which of the measured times to plan with.
     #[serde(default)]
     pub quantile: Quantile,
-    /// What neighbours do to each other; nothing, if it is not said.
+    /// How co-located batches slow each other down; not at all if unset.
     pub interference: Option<InterferenceSection>,
     /// Devices by name.
     #[serde(default)]
@@ -30,7 +30,7 @@ pub struct Document {
     pub workloads: BTreeMap<String, WorkloadSection>,
 }
 
-/// Paths from the file's folder on; the last part may have one `*`.
+/// Paths relative to the file's folder; the last component may contain one `*`.
 #[derive(Debug)]
 pub struct Paths(pub Vec<String>);
 
@@ -38,27 +38,27 @@ pub struct Paths(pub Vec<String>);
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeviceSection {
-    /// Kind of device, as profiles call it; the section's name, if it is not said.
+    /// Device type, as in profiles; the section's name if unset.
     pub kind: Option<String>,
-    /// How many there are; 1, if it is not said.
+    /// Number of devices; 1 if unset.
     pub count: Option<usize>,
-    /// The smallest shares that a device is cut into; as the profiles say, if the file does not.
+    /// Number of units of the device; from the profiles if unset.
     pub units: Option<u32>,
-    /// Sizes of gpulet in units, ascending; every number, if it is not said.
+    /// Allowed sizes of a gpulet in units, ascending; all sizes if unset.
     pub sizes: Option<Vec<u32>>,
-    /// Gpulets that may exist at once.
+    /// Maximum number of gpulets on one device.
     pub gpulets_max: Option<u32>,
-    /// Memory that may be planned with.
+    /// Memory available to plans.
     pub memory: Size,
-    /// Memory taken once a device.
+    /// Memory that each device takes once.
     #[serde(default = "nothing")]
     pub base_memory: Size,
-    /// Memory taken by each gpulet beside weights and arenas.
+    /// Memory that each gpulet takes in addition to weights and arenas.
     #[serde(default = "nothing")]
     pub gpulet_memory: Size,
-    /// What all of them fail with; each is one of its own, if it is not said.
+    /// Name of the domain in which all these devices fail together; one domain for each device if unset.
     pub fault_domain: Option<String>,
-    /// What using one costs, in any unit; 1, if it is not said.
+    /// Cost of one device, in any unit; 1 if unset.
     pub cost: Option<f64>,
 }
 
@@ -70,19 +70,19 @@ fn nothing() -> Size {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WorkloadSection {
-    /// Model, as profiles call it; the section's name, if it is not said.
+    /// Name of the model in the profiles; the section's name if unset.
     pub model: Option<String>,
-    /// Time from arrival to answer.
+    /// Time from arrival to response.
     pub slo: TimeSpan,
-    /// Requests a second.
+    /// Requests per second.
     pub rate: f64,
-    /// Rate to plan for over the rate that is; 1, if it is not said.
+    /// Planned rate divided by actual rate; 1 if unset.
     pub headroom: Option<f64>,
-    /// Fault domains that it must be in at least; 1, if it is not said.
+    /// Minimum number of fault domains; 1 if unset.
     pub replicas_min: Option<u32>,
-    /// Rows a batch at most; as many as are profiled, if it is not said.
+    /// Maximum rows of a batch; the largest profiled batch if unset.
     pub batch_max: Option<u32>,
-    /// Whose it is.
+    /// Owner of the workload; empty for no owner.
     #[serde(default)]
     pub tenant: String,
     /// Tenants whose workloads must not share a fault domain with it.

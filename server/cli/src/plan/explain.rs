@@ -1,7 +1,7 @@
-//! Why each workload has the share that it has: what the judge says of smaller ones.
+//! Explains the share of each workload: what the validator reports for smaller shares.
 //!
-//! Nothing here is taken from the planner. A gpulet is made smaller, with all else on its device as it is, until the
-//! judge objects; what it objects to is what binds.
+//! The explanation does not use the planner. It makes one gpulet smaller, with everything else on the device unchanged,
+//! until the validator reports a violation. That violation is the limit.
 
 use gpulet_core::plan::{Gpulet, Plan};
 use gpulet_core::problem::{Device, Problem, Workload};
@@ -11,39 +11,39 @@ use serde::Serialize;
 
 use super::reading::Question;
 
-/// Part of a limit that a sum of floating-point numbers may be beyond it.
+/// Relative tolerance for sums of floating-point numbers.
 const SLACK: f64 = 1e-9;
 
-/// What keeps a share from being smaller.
+/// The limit that prevents a smaller share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Binding {
-    /// No batch would be answered in time.
+    /// No batch meets the objective.
     Time,
-    /// No batch that is answered in time would serve the rate.
+    /// No batch that meets the objective serves the rate.
     Rate,
-    /// The batch that would be needed does not fit into the device's memory.
+    /// The required batch does not fit into the device's memory.
     Memory,
-    /// The turns of all who share the gpulet would not fit into its cycle.
+    /// The batches of all workloads in the gpulet take longer than its cycle.
     Turns,
-    /// Nothing is known about smaller shares.
+    /// The profile does not cover smaller shares.
     Profile,
-    /// The device gives no smaller share.
+    /// The device has no smaller share.
     Smallest,
 }
 
-/// A share that does not do.
+/// A share that does not suffice.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Attempt {
-    /// Units.
+    /// Size of the share in units of the device.
     pub units: u32,
-    /// The batch that comes closest, rows.
+    /// Rows of the batch that comes closest.
     pub batch: u32,
-    /// Microseconds of that batch beside the neighbours.
+    /// Microseconds of that batch under contention.
     pub co_located_us: f64,
-    /// Microseconds from arrival to answer at worst.
+    /// Worst-case microseconds from arrival to response.
     pub worst_us: f64,
-    /// Requests a second that it would serve.
+    /// Requests per second that it would serve.
     pub capacity: f64,
 }
 
@@ -60,23 +60,23 @@ pub struct Explained {
     pub units: u32,
     /// Units of the device.
     pub units_total: u32,
-    /// Rows a batch at most.
+    /// Maximum rows of a batch.
     pub batch: u32,
-    /// Workloads that take turns with it in the gpulet.
+    /// Other workloads that share the gpulet by time.
     pub turns_with: Vec<String>,
     /// Workloads on other gpulets of the device.
     pub beside: Vec<String>,
-    /// What the judge predicts.
+    /// What the validator predicts.
     pub predicted: SlotPrediction,
-    /// The objective, microseconds.
+    /// The objective in microseconds.
     pub slo_us: f64,
-    /// The least units that do; none if those that it has do not.
+    /// The fewest units that suffice; `None` if the planned ones do not.
     pub units_least: Option<u32>,
-    /// The least units that would do with the device to itself.
+    /// The fewest units that would suffice alone on the device; `None` if the planned ones would not.
     pub units_least_alone: Option<u32>,
-    /// What is wrong with fewer.
+    /// Why fewer units do not suffice.
     pub binds: Binding,
-    /// The next smaller share, where the device gives one of which something is known.
+    /// The next smaller share, if the device has one and the profile covers it.
     pub below: Option<Attempt>,
 }
 
@@ -95,7 +95,7 @@ pub fn explain(question: &Question, plan: &Plan) -> Vec<Explained> {
     explained
 }
 
-/// One device with what is on it, to try other shares on.
+/// One device with its gpulets, to try other shares.
 struct Bench<'a> {
     device: &'a Device,
     problem: Problem,
@@ -103,15 +103,15 @@ struct Bench<'a> {
     judgement: Validation,
 }
 
-/// What came of a smaller share.
+/// The result of trying a smaller share.
 struct Trial {
-    /// What is wrong with it; nothing if it does.
+    /// The limit that it exceeds; `None` if it suffices.
     lacks: Option<Binding>,
     attempt: Option<Attempt>,
 }
 
 impl<'a> Bench<'a> {
-    /// None for a device without gpulets, or with one that nothing can be predicted of.
+    /// Returns `None` for a device without gpulets, or with one that the validator cannot predict.
     fn new(question: &Question, device: &'a Device, gpulets: Vec<Gpulet>) -> Option<Self> {
         let runs = |workload: &&Workload| {
             gpulets.iter().flat_map(|gpulet| &gpulet.slots).any(|slot| slot.workload == workload.name)
@@ -183,8 +183,8 @@ impl<'a> Bench<'a> {
         })
     }
 
-    /// What the judge says of a slot whose gpulet has so many units. One that runs batch after batch may also take
-    /// another batch; in a cycle or a window batches follow from that.
+    /// What the validator reports for a slot whose gpulet has `units` units. A gpulet without cycle or window may also
+    /// use another batch size. With a cycle or window, the batch size stays as planned.
     fn trial(&self, at: usize, slot: usize, units: u32, alone: bool) -> Trial {
         let unknown = Trial { lacks: Some(Binding::Profile), attempt: None };
         let Some(gpulet) = self.gpulets.get(at) else { return unknown };
@@ -196,14 +196,14 @@ impl<'a> Bench<'a> {
             if dedicated { 1..=workload.batch_max.min(profile.batches().1) } else { own.batch..=own.batch };
         let (mut closest, mut late, mut crowded) = (None, None, None);
         for batch in batches {
-            let Some((attempt, turns_us, fits)) = self.attempt((at, slot), (units, batch), alone) else {
+            let Some((attempt, total_us, fits)) = self.attempt((at, slot), (units, batch), alone) else {
                 continue;
             };
             if attempt.worst_us > workload.slo_us * (1.0 + SLACK) {
                 late = Some(attempt);
                 break;
             }
-            if gpulet.duty_us.is_some_and(|duty| turns_us > duty * (1.0 + SLACK)) {
+            if gpulet.duty_us.is_some_and(|duty| total_us > duty * (1.0 + SLACK)) {
                 return Trial { lacks: Some(Binding::Turns), attempt: Some(attempt) };
             }
             let serves = attempt.capacity >= own.rate * (1.0 - SLACK);
@@ -221,8 +221,8 @@ impl<'a> Bench<'a> {
         found.map_or(unknown, |(lacks, attempt)| Trial { lacks: Some(lacks), attempt: Some(attempt) })
     }
 
-    /// The judge's prediction for other units and another batch, the turns of the whole gpulet, and whether the
-    /// device's memory suffices; none where nothing is known.
+    /// The validator's prediction for other units and another batch, the time of one batch of each slot of the gpulet,
+    /// and whether the device's memory suffices; `None` if the profile does not cover them.
     fn attempt(
         &self,
         (at, slot): (usize, usize),
@@ -246,7 +246,7 @@ impl<'a> Bench<'a> {
             return None;
         }
         let own = judgement.slots.iter().skip(first).take(slots);
-        let turns_us = own.clone().map(|slot| slot.co_located_us).sum();
+        let total_us = own.clone().map(|slot| slot.co_located_us).sum();
         let found = own.clone().nth(slot)?;
         let crowded = judgement.violations.iter();
         let crowded = crowded
@@ -259,6 +259,6 @@ impl<'a> Bench<'a> {
             worst_us: found.worst_us,
             capacity: found.capacity,
         };
-        Some((attempt, turns_us, crowded == 0))
+        Some((attempt, total_us, crowded == 0))
     }
 }

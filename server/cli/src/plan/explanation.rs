@@ -11,7 +11,7 @@ use super::format;
 use super::reading::Question;
 use super::report::memory_bytes;
 
-/// Every workload with its slots, then the devices.
+/// Explains every workload with its slots, then the devices.
 pub fn text(question: &Question, plan: &Plan, explained: &[Explained]) -> String {
     let mut text = String::new();
     for workload in question.problem.workloads() {
@@ -20,9 +20,9 @@ pub fn text(question: &Question, plan: &Plan, explained: &[Explained]) -> String
         let _ = writeln!(text, "\n{}", heading(workload));
         if slots.is_empty() {
             text.push_str(if workload.is_needed() {
-                "  has no place in this plan\n"
+                "  not placed\n"
             } else {
-                "  has no load and need not be anywhere (replicas_min = 0): not placed\n"
+                "  has no load and replicas_min = 0: not placed\n"
             });
         }
         for slot in slots {
@@ -35,7 +35,7 @@ pub fn text(question: &Question, plan: &Plan, explained: &[Explained]) -> String
 
 fn heading(workload: &Workload) -> String {
     let mut text = format!(
-        "{}: {} requests a second within {}",
+        "{}: {} requests per second within {}",
         workload.name,
         number(workload.rate),
         format::time(workload.slo_us)
@@ -60,20 +60,20 @@ fn paragraph(slot: &Explained, workload: &Workload) -> String {
         slot.batch
     );
     if (predicted.rate - workload.wanted()).abs() > 1e-6 * workload.wanted() {
-        let _ = write!(text, ", for {} a second of it", number(predicted.rate));
+        let _ = write!(text, ", for {} requests per second", number(predicted.rate));
     }
     if !slot.turns_with.is_empty() {
-        let _ = write!(text, ", by turns with {}", format::listed(&slot.turns_with));
+        let _ = write!(text, ", sharing time with {}", format::listed(&slot.turns_with));
     }
     text.push('\n');
-    let _ = write!(text, "  a full batch takes {} alone", format::time(predicted.solo_us));
+    let _ = write!(text, "  a full batch takes {} solo", format::time(predicted.solo_us));
     if slot.beside.is_empty() {
-        text.push_str(", and there is nobody beside it");
+        text.push_str(", without co-located models");
     } else {
         let more = predicted.co_located_us / predicted.solo_us;
         let _ = write!(
             text,
-            ", {} beside {} (+{})",
+            ", {} co-located with {} (+{})",
             format::time(predicted.co_located_us),
             format::listed(&slot.beside),
             format::growth(more)
@@ -81,7 +81,7 @@ fn paragraph(slot: &Explained, workload: &Workload) -> String {
     }
     let _ = writeln!(
         text,
-        ";\n  answered after {} at worst, {:.0} % of its objective; serves up to {} a second",
+        ";\n  answered within {} in the worst case, {:.0} % of its objective; serves up to {} per second",
         format::time(predicted.worst_us),
         (100.0 * predicted.worst_us / slot.slo_us).floor(),
         number(predicted.capacity)
@@ -91,60 +91,60 @@ fn paragraph(slot: &Explained, workload: &Workload) -> String {
     text
 }
 
-/// How much of the share is needed.
+/// Says how much of the share is needed.
 fn least(slot: &Explained) -> String {
     let Some(least) = slot.units_least else {
-        return "this share does not do".to_owned();
+        return "this share does not suffice".to_owned();
     };
     let shown = |units: u32| format::share(units, slot.units_total);
     let mut text = if least < slot.units && !slot.turns_with.is_empty() {
-        format!("its own turns need {}; the share is that of all who take turns", shown(least))
+        format!("needs {} for its own time slices; the share is for all models in the gpulet", shown(least))
     } else if least < slot.units {
-        format!("needs {}; the rest was left over, and is room to grow", shown(least))
+        format!("needs {}; the rest is headroom", shown(least))
     } else {
-        "needs all of that share".to_owned()
+        "needs the whole share".to_owned()
     };
     if let Some(alone) = slot.units_least_alone.filter(|alone| *alone < least) {
-        let _ = write!(text, "; with the device to itself {} would do", shown(alone));
+        let _ = write!(text, "; alone on the device, {} would suffice", shown(alone));
     }
     text
 }
 
-/// What is wrong with less.
+/// Says why the next smaller share does not suffice.
 fn binding(slot: &Explained) -> String {
     let share = |attempt: &Attempt| format::share(attempt.units, slot.units_total);
     let Some(attempt) = &slot.below else {
         return match slot.binds {
-            Binding::Profile => "nothing is known about smaller shares".to_owned(),
-            _ => "that is the smallest share that the device gives".to_owned(),
+            Binding::Profile => "the profile does not cover smaller shares".to_owned(),
+            _ => "this is the smallest share of the device".to_owned(),
         };
     };
     let (on, worst) = (share(attempt), format::time(attempt.worst_us));
     match slot.binds {
         Binding::Time if !attempt.worst_us.is_finite() => format!(
-            "time binds: on {on} a batch of {} takes {}, which is longer than its window",
+            "limited by time: on {on}, a batch of {} takes {}, longer than its window",
             attempt.batch,
             format::time(attempt.co_located_us)
         ),
         Binding::Time => format!(
-            "time binds: on {on} a batch of {} takes {}, so a request may wait {worst}",
+            "limited by time: on {on}, a batch of {} takes {}, so a request may take {worst}",
             attempt.batch,
             format::time(attempt.co_located_us)
         ),
         Binding::Rate => format!(
-            "rate binds: on {on} no batch that is in time serves more than {} a second (batches of {}, answered after {worst})",
+            "limited by rate: on {on}, no batch that meets the objective serves more than {} per second (batches of {}, answered within {worst})",
             number(attempt.capacity),
             attempt.batch
         ),
         Binding::Memory => format!(
-            "memory binds: on {on} it would need batches of {}, and the device has no memory for them",
+            "limited by memory: on {on}, it needs batches of {}, and the device has no memory for them",
             attempt.batch
         ),
         Binding::Turns => format!(
-            "turns bind: on {on} its turn would take {}, and all turns together more than the cycle",
+            "limited by cycle: on {on}, its batch takes {}, and one batch of each model takes longer than the cycle",
             format::time(attempt.co_located_us)
         ),
-        Binding::Profile | Binding::Smallest => "nothing is known about smaller shares".to_owned(),
+        Binding::Profile | Binding::Smallest => "the profile does not cover smaller shares".to_owned(),
     }
 }
 
@@ -154,16 +154,16 @@ fn devices(question: &Question, plan: &Plan) -> String {
     let devices = question.problem.devices().iter();
     for device in devices.filter(|device| used.contains(&device.name.as_str())) {
         let gpulets = plan.gpulets.iter().filter(|gpulet| gpulet.device == device.name);
-        // Gpulets that take turns in time own the same units.
-        let side_by_side = gpulets.clone().all(|gpulet| gpulet.window.is_none());
+        // Gpulets with windows share the same units by time.
+        let spatial = gpulets.clone().all(|gpulet| gpulet.window.is_none());
         let units: u32 = gpulets.clone().map(|gpulet| gpulet.units).sum();
-        let room = if side_by_side {
-            format!("{} of its units given away", format::share(units, device.device_type.units))
+        let allocated = if spatial {
+            format!("{} of its units allocated", format::share(units, device.device_type.units))
         } else {
             format::counted(gpulets.count(), "window")
         };
         let memory = memory_bytes(&question.problem, plan, device);
-        let _ = write!(text, "\n{}: {room}", device.name);
+        let _ = write!(text, "\n{}: {allocated}", device.name);
         if memory > 0 {
             let _ = write!(
                 text,

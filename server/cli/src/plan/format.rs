@@ -42,7 +42,7 @@ pub fn bytes(bytes: u64) -> String {
 /// A factor on rates as growth: 1.051 is 5.1 %.
 pub fn growth(factor: f64) -> String {
     let percent = (factor - 1.0) * 100.0;
-    // Below what a search by halves can tell from nothing.
+    // Below the resolution of the bisection.
     if percent.abs() < 0.05 {
         "0 %".to_owned()
     } else {
@@ -50,7 +50,7 @@ pub fn growth(factor: f64) -> String {
     }
 }
 
-/// When a gpulet runs.
+/// The part of the time in which a gpulet runs.
 pub fn turn(gpulet: &Gpulet) -> String {
     match (gpulet.duty_us, gpulet.window) {
         (Some(duty), _) => format!("every {}", time(duty)),

@@ -1,4 +1,4 @@
-//! What a study found, for programs: one line of JSON, times in microseconds, rates a second.
+//! The result of a study as one line of JSON. Times are in microseconds, rates in requests per second.
 
 use gpulet_core::placement::Infeasible;
 use gpulet_core::plan::Plan;
@@ -12,7 +12,7 @@ use super::reading::Question;
 use super::report::{best, infeasible_words, memory_bytes, notes};
 use super::study::{Entry, Growth, Least, Study};
 
-/// A study for programs.
+/// The JSON object of a study.
 #[derive(Serialize)]
 struct Answer<'a> {
     problem: &'a str,
@@ -22,9 +22,9 @@ struct Answer<'a> {
     workloads: Vec<WorkloadLine<'a>>,
     profiles: Vec<ProfileLine<'a>>,
     least: &'a Least,
-    /// The best first.
+    /// Policies with their plans, the best first.
     policies: Vec<PolicyLine<'a>>,
-    /// Of the best plan, where it was asked for.
+    /// Explanation of the best plan, with `--explain`.
     explained: Option<&'a [Explained]>,
     notes: Vec<String>,
 }
@@ -37,7 +37,7 @@ struct DeviceLine<'a> {
     fault_domain: &'a str,
     cost: f64,
     memory_bytes: u64,
-    /// By the best plan, as far as profiles know.
+    /// Memory that the best plan uses, as far as it is profiled.
     memory_bytes_planned: u64,
 }
 
@@ -71,19 +71,19 @@ struct PolicyLine<'a> {
     sound: bool,
     devices_used: Option<usize>,
     cost: Option<f64>,
-    /// Factor on all rates up to which the plan serves as it stands.
+    /// Factor on all rates up to which the unchanged plan suffices.
     growth_unchanged: Option<f64>,
-    /// The same, planned anew on as many devices.
+    /// The same for a new plan on as many devices.
     growth_planned_anew: Option<Growth>,
     violations: &'a [Violation],
-    /// The violations in words.
+    /// The violations as text.
     broken: Vec<String>,
-    /// Of each slot of the plan, in its order.
+    /// Predictions for the slots of the plan, in the plan's order.
     predicted: &'a [SlotPrediction],
     memory_unknown: &'a [String],
     plan: Option<&'a Plan>,
     infeasible: Option<&'a Infeasible>,
-    /// Why there is no plan, in words.
+    /// Why there is no plan, as text.
     why_not: Option<String>,
 }
 
@@ -114,7 +114,7 @@ impl<'a> From<&'a Entry> for PolicyLine<'a> {
 /// One line of JSON.
 ///
 /// # Errors
-/// None that a study can cause.
+/// Never for a valid study.
 pub fn json(
     question: &Question,
     study: &Study,

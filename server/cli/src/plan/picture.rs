@@ -1,7 +1,7 @@
-//! A plan as a picture: each device a box of share by time, each slot a box in it, models by colour.
+//! Draws a plan as SVG: one box of share by time for each device, one box in it for each slot, one colour per model.
 //!
-//! Names stand on a light tint of the model's colour, in the colour of all text, so that they can be read in the
-//! light and the dark scheme; the full colour is the stripe at the left.
+//! Names are drawn on a light tint of the model's colour, so that they are readable in the light and the dark scheme.
+//! The stripe at the left has the full colour.
 
 use std::fmt::Write as _;
 
@@ -19,7 +19,7 @@ const WIDTH: f64 = 1_000.0;
 const COLUMNS: usize = 3;
 /// Distance of the columns, with the marks of the right one.
 const GAP: f64 = 56.0;
-/// Room for the marks of the first column.
+/// Space for the marks of the first column.
 const LEFT: f64 = 36.0;
 const TOP: f64 = 56.0;
 /// Height of a device's box.
@@ -36,7 +36,7 @@ const STRIPE: f64 = 5.0;
 const KEYS_IN_LINE: usize = 5;
 const KEY_STEP: f64 = 20.0;
 
-/// What a plot's style sheet does not have.
+/// Styles in addition to those of plots.
 const STYLE: &str = "\
 svg.plot .tint{fill-opacity:.2}
 svg.plot .free{fill:var(--grid);fill-opacity:.5}
@@ -45,7 +45,7 @@ svg.plot text.label{fill:var(--ink);font-size:11px;stroke:none}
 svg.plot text.strong{font-weight:600}
 ";
 
-/// The picture as a file of its own. The same plan gives the same bytes.
+/// Draws a standalone SVG file. The same plan gives the same bytes.
 pub fn picture(question: &Question, policy: &str, planned: &Planned) -> String {
     let problem = &question.problem;
     let used = planned.plan.devices();
@@ -116,12 +116,12 @@ fn legend(svg: &mut String, models: &[&str], top: f64) {
     }
     let _ = writeln!(
         svg,
-        "<text x=\"0\" y=\"{:.1}\">height: share of the device; width: time; grey: given to nobody; times are from arrival to answer at worst, of the objective</text>",
+        "<text x=\"0\" y=\"{:.1}\">height: share of the device; width: time; grey: not allocated; times: worst case from arrival to response, of the objective</text>",
         top + KEY_STEP * models.len().div_ceil(KEYS_IN_LINE) as f64 + 14.0
     );
 }
 
-/// What a box says.
+/// The text and colour of a slot's box.
 struct Label<'a> {
     predicted: &'a SlotPrediction,
     slo_us: f64,
@@ -172,7 +172,7 @@ impl Frame<'_> {
         );
     }
 
-    /// Where in the cycle a slot runs, as shares of the cycle.
+    /// Start and end of a slot in its cycle, as fractions of the cycle.
     fn stretch(gpulet: &Gpulet, slot: &Slot) -> (f64, f64) {
         match (gpulet.duty_us, gpulet.window) {
             (Some(duty), _) => {
@@ -208,14 +208,14 @@ impl Frame<'_> {
             STRIPE.min(width),
             colour = label.colour,
         );
-        let room = width - STRIPE - 8.0;
+        let available = width - STRIPE - 8.0;
         let whole = format!("{}  {detail}", slot.workload);
-        let lines = if whole.chars().count() as f64 * LETTER <= room {
+        let lines = if whole.chars().count() as f64 * LETTER <= available {
             vec![whole]
         } else if height >= 2.0 * LINE + 2.0 {
-            [fitting(&slot.workload, room), fitting(&detail, room)].into_iter().flatten().collect()
+            [fitting(&slot.workload, available), fitting(&detail, available)].into_iter().flatten().collect()
         } else {
-            fitting(&slot.workload, room).into_iter().collect()
+            fitting(&slot.workload, available).into_iter().collect()
         };
         if height >= LINE - 2.0 {
             let middle = y + height / 2.0 + 4.0 - LINE * (lines.len().saturating_sub(1)) as f64 / 2.0;
@@ -233,12 +233,12 @@ impl Frame<'_> {
     }
 }
 
-/// The text, cut to a width; none where not even a few letters have room.
+/// Truncates text to a width; `None` if fewer than three letters fit.
 fn fitting(text: &str, width: f64) -> Option<String> {
     let letters = text.chars().count();
     if letters as f64 * LETTER <= width {
         return Some(text.to_owned());
     }
-    let room = (0..letters).take_while(|count| (*count as f64 + 2.0) * LETTER <= width).count();
-    (room >= 3).then(|| text.chars().take(room).chain(['…']).collect())
+    let fit = (0..letters).take_while(|count| (*count as f64 + 2.0) * LETTER <= width).count();
+    (fit >= 3).then(|| text.chars().take(fit).chain(['…']).collect())
 }

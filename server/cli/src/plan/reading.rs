@@ -1,4 +1,4 @@
-//! Problem files from disk, with the profiles that they name: everything is checked here, and every fault named.
+//! Reads and checks problem files and the profiles that they name. Errors name the file, the line and the key.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -19,30 +19,30 @@ use super::document::{DeviceSection, Document, Paths, WorkloadSection};
 const FILE_BYTES: u64 = 16 << 20;
 /// Longest name of a device or workload, letters.
 const NAME_MAX: usize = 128;
-/// Gpulets of a device where nothing else is said: what NVIDIA's MPS allows.
+/// Default for `gpulets_max`: the limit of NVIDIA MPS.
 const GPULETS_MAX: u32 = 48;
 /// The loosest objective: an hour, in microseconds.
 const SLO_MAX_US: f64 = 3.6e9;
 
-/// A problem with what its answer must tell about it.
+/// A problem, and what the report says about its inputs.
 #[derive(Clone, Debug)]
 pub struct Question {
-    /// The file's name without its ending.
+    /// Name of the file without its extension.
     pub name: String,
     /// The problem.
     pub problem: Problem,
-    /// Which of the measured times it plans with.
+    /// The quantile of the measured times to plan with.
     pub quantile: Quantile,
     /// The profiles that it uses, in the order of the files.
     pub profiles: Vec<Profile>,
-    /// Whether the file says what neighbours do to each other.
+    /// Whether the file sets the interference model.
     pub interference_said: bool,
 }
 
-/// Reads a problem; the profiles that it names are looked for from its folder on.
+/// Reads a problem. Paths of profiles are relative to its folder.
 ///
 /// # Errors
-/// The first thing that is wrong: the file, the line, the key, and what would be right.
+/// The first error: the file, the line, the key, and what is expected.
 pub fn read(path: &Path, counts: &[Count]) -> anyhow::Result<Question> {
     let text = read_text(path, FILE_BYTES)?;
     let shown = path.display().to_string();
@@ -61,12 +61,12 @@ pub fn read(path: &Path, counts: &[Count]) -> anyhow::Result<Question> {
     Ok(Question { name, ..question })
 }
 
-/// A fault in the problem file itself; its line is found later.
+/// An error in the problem file itself; the caller adds the line.
 fn fault<T>(field: impl Into<String>, problem: impl Into<String>) -> Result<T, WorkloadError> {
     Err(WorkloadError { file: String::new(), line: None, field: field.into(), problem: problem.into() })
 }
 
-/// Puts the numbers of devices that the command line gives in the place of the file's.
+/// Replaces the numbers of devices in the file by those on the command line.
 fn recount(document: &mut Document, counts: &[Count]) -> anyhow::Result<()> {
     for Count { section, devices } in counts {
         let names: Vec<String> = document.devices.keys().cloned().collect();
@@ -139,7 +139,7 @@ fn build(document: &Document, lines: &Lines, folder: &Path) -> Result<Question, 
     })
 }
 
-/// Sections as they stand in the file.
+/// Sections in the order of the file.
 fn in_order<'a, T>(
     table: &str,
     sections: &'a std::collections::BTreeMap<String, T>,
@@ -238,7 +238,7 @@ fn read_workload(
     })
 }
 
-/// What was meant, or what there is.
+/// Suggests the nearest known name, or lists all.
 fn known_words(word: &str, known: &BTreeSet<&str>) -> String {
     let known: Vec<&str> = known.iter().copied().collect();
     match nearest(word, &known) {
@@ -248,7 +248,7 @@ fn known_words(word: &str, known: &BTreeSet<&str>) -> String {
     }
 }
 
-/// A fault of the problem in the words of the file.
+/// Translates an error of the problem to the keys of the file.
 fn translated(error: ProblemError, sections: &[(String, String)]) -> WorkloadError {
     let ProblemError { field, problem } = error;
     let of_device = field.strip_prefix("devices.").and_then(|rest| {

@@ -1,4 +1,4 @@
-//! What a study found, as tables for people.
+//! Prints the result of a study as tables.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -15,8 +15,8 @@ use super::format;
 use super::reading::Question;
 use super::study::{Entry, Growth, Least, Planned, Study, same_cost};
 
-/// The study for people: the question, the policies side by side if there are several, the best plan, what it
-/// breaks, how much room is left, and what the figures rest on.
+/// Prints a study: the problem, a comparison if there are several policies, the best plan with its headroom and
+/// violations, and notes about the inputs.
 pub fn text(question: &Question, study: &Study) -> String {
     let mut text = format!("{}\n", headline(question));
     if study.entries.len() > 1 {
@@ -33,7 +33,7 @@ pub fn text(question: &Question, study: &Study) -> String {
         let _ = writeln!(text, "\n{}", needed(&question.problem, planned, &study.least));
         text.push_str(&room(&question.problem, planned));
         for violation in &planned.judgement.violations {
-            let _ = writeln!(text, "broken: {violation}");
+            let _ = writeln!(text, "violation: {violation}");
         }
     }
     for note in notes(question, study) {
@@ -48,27 +48,28 @@ pub fn best(study: &Study) -> Option<(&Entry, &Planned)> {
     Some((entry, entry.outcome.as_ref().ok()?))
 }
 
-/// What was asked, in a line.
+/// One line about the problem.
 fn headline(question: &Question) -> String {
     let problem = &question.problem;
-    let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut device_types: BTreeMap<&str, usize> = BTreeMap::new();
     for device in problem.devices() {
-        let count = kinds.entry(&device.device_type.name).or_default();
+        let count = device_types.entry(&device.device_type.name).or_default();
         *count = count.saturating_add(1);
     }
-    let kinds: Vec<String> = kinds.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
+    let device_types: Vec<String> =
+        device_types.iter().map(|(name, count)| format!("{count} {name}")).collect();
     format!(
         "{}: {} on {}, planned at {} with interference `{}`",
         question.name,
         format::counted(problem.workloads().len(), "workload"),
-        kinds.join(" and "),
+        device_types.join(" and "),
         question.quantile,
         problem.interference().name()
     )
 }
 
 fn compared(study: &Study) -> String {
-    let header = ["policy", "sound", "devices", "cost", "room as it stands", "planned anew", "broken"];
+    let header = ["policy", "sound", "devices", "cost", "headroom", "with a new plan", "violations"];
     let rows = study.entries.iter().map(|entry| {
         let mut row = vec![entry.policy.to_string()];
         match &entry.outcome {
@@ -76,13 +77,13 @@ fn compared(study: &Study) -> String {
             Ok(planned) => {
                 let judgement = &planned.judgement;
                 let factor = |growth: Growth| growth.factor;
-                let room = |factor: Option<f64>| factor.map_or_else(|| "-".to_owned(), format::growth);
+                let percent = |factor: Option<f64>| factor.map_or_else(|| "-".to_owned(), format::growth);
                 row.extend([
                     if judgement.is_sound() { "yes" } else { "no" }.to_owned(),
                     judgement.devices_used.to_string(),
                     number(judgement.cost),
-                    room(planned.growth_unchanged),
-                    room(planned.growth_planned_anew.map(factor)),
+                    percent(planned.growth_unchanged),
+                    percent(planned.growth_planned_anew.map(factor)),
                     judgement.violations.len().to_string(),
                 ]);
             }
@@ -92,16 +93,16 @@ fn compared(study: &Study) -> String {
     output::table(&header, rows)
 }
 
-/// Every slot of the plan, device by device.
+/// A table of all slots of the plan, by device.
 fn gpulets(question: &Question, planned: &Planned) -> String {
     let problem = &question.problem;
-    let in_turns =
+    let by_time =
         planned.plan.gpulets.iter().any(|gpulet| gpulet.duty_us.is_some() || gpulet.window.is_some());
     let mut header = vec!["device", "share", "workload", "batch"];
-    if in_turns {
-        header.push("turn");
+    if by_time {
+        header.push("time slice");
     }
-    header.extend(["alone ms", "beside ms", "worst ms", "SLO ms", "capacity/s", "rate/s"]);
+    header.extend(["solo ms", "co-located ms", "worst-case ms", "SLO ms", "capacity/s", "rate/s"]);
     let mut rows = Vec::new();
     let mut last = "";
     for (device, gpulet, slot, predicted) in slots(problem, planned) {
@@ -113,7 +114,7 @@ fn gpulets(question: &Question, planned: &Planned) -> String {
             slot.batch.to_string(),
         ];
         last = &device.name;
-        if in_turns {
+        if by_time {
             row.push(format::turn(gpulet));
         }
         row.extend([
@@ -129,14 +130,14 @@ fn gpulets(question: &Question, planned: &Planned) -> String {
     let mut text = output::table(&header, rows);
     let _ = writeln!(
         text,
-        "alone, beside: {} of a full batch, with nothing beside it and beside the worst that its neighbours run;\n\
-         worst: from arrival to answer, for a request that just misses a batch",
+        "solo, co-located: {} of a full batch, alone on the device and next to the most demanding batches of other gpulets;\n\
+         worst-case: from arrival to response, for a request that just misses a batch",
         question.quantile
     );
     text
 }
 
-/// Every slot that the judge could predict, with where it is.
+/// Every slot that the validator could predict, with its device and gpulet.
 pub fn slots<'a>(
     problem: &'a Problem,
     planned: &'a Planned,
@@ -148,7 +149,7 @@ pub fn slots<'a>(
         planned.plan.gpulets.iter().flat_map(|gpulet| gpulet.slots.iter().map(move |slot| (gpulet, slot)));
     all.filter_map(move |(gpulet, slot)| {
         let device = devices.get(gpulet.device.as_str())?;
-        // Slots that nothing is known of have no prediction; all others have, in the plan's order.
+        // Slots that the profile does not cover have no prediction. The others are in the plan's order.
         let predicted = predictions.next_if(|predicted| {
             predicted.device == gpulet.device
                 && predicted.first_unit == gpulet.first_unit
@@ -158,7 +159,7 @@ pub fn slots<'a>(
     })
 }
 
-/// How many devices, and how many fewer could do at all.
+/// How many devices the plan needs, and how many any plan needs.
 fn needed(problem: &Problem, planned: &Planned, least: &Least) -> String {
     let used = planned.judgement.devices_used;
     let mut text = format!("devices needed: {used} of {}", problem.devices().len());
@@ -167,7 +168,7 @@ fn needed(problem: &Problem, planned: &Planned, least: &Least) -> String {
         let _ = write!(text, ", cost {}", number(cost));
     }
     if !planned.judgement.is_sound() {
-        text.push_str("; the plan breaks promises, see below");
+        text.push_str("; the plan is not sound, see the violations below");
         return text;
     }
     let fluid = least.devices_fluid.map(|fluid| (fluid, (fluid - 1e-9).ceil()));
@@ -175,23 +176,23 @@ fn needed(problem: &Problem, planned: &Planned, least: &Least) -> String {
     let dedicated = least.dedicated.zip(step).map(|(found, step)| (found, (found.cost_least / step).round()));
     match (fluid, dedicated) {
         (Some((fluid, whole)), _) if used as f64 <= whole => {
-            let _ = write!(text, "; no plan does with fewer, for the work alone fills {fluid:.2}");
+            let _ = write!(text, "; no plan needs fewer: the work alone fills {fluid:.2}");
         }
         (fluid, Some((found, whole))) if used as f64 <= whole => {
             let _ = write!(
                 text,
-                "; no plan of one gpulet a workload, and whole devices for what is more, does with fewer (`exact`, {})",
+                "; no plan of whole devices plus at most one gpulet per workload needs fewer (`exact`, {})",
                 format::counted(usize::try_from(found.nodes).unwrap_or(usize::MAX), "step")
             );
             if let Some((fluid, _)) = fluid {
-                let _ = write!(text, ", the work alone fills {fluid:.2}");
+                let _ = write!(text, "; the work alone fills {fluid:.2}");
             }
         }
         (Some((fluid, whole)), _) => {
             let more = used as f64 - whole.max(1.0);
             let _ = write!(
                 text,
-                "; at most {} more than the optimum, for the work alone fills {fluid:.2}",
+                "; at most {} more than the optimum: the work alone fills {fluid:.2}",
                 number(more)
             );
         }
@@ -202,21 +203,21 @@ fn needed(problem: &Problem, planned: &Planned, least: &Least) -> String {
 
 fn room(problem: &Problem, planned: &Planned) -> String {
     let Some(unchanged) = planned.growth_unchanged else { return String::new() };
-    let mut text = format!("room: all rates may grow by {} as the plan stands", format::growth(unchanged));
-    if let Some(anew) = planned.growth_planned_anew {
+    let mut text = format!("headroom: all rates may grow by {} with this plan", format::growth(unchanged));
+    if let Some(replanned) = planned.growth_planned_anew {
         let next = planned.judgement.devices_used.saturating_add(1);
-        let growth = format::growth(anew.factor);
-        let more = if anew.at_bound { " or more" } else { "" };
-        let _ = write!(text, ", by {growth}{more} planned anew, before device {next} is needed");
+        let growth = format::growth(replanned.factor);
+        let more = if replanned.at_bound { " or more" } else { "" };
+        let _ = write!(text, ", by {growth}{more} with a new plan, before device {next} is needed");
         if next > problem.devices().len() {
-            text.push_str(", which is not there");
+            text.push_str(", which does not exist");
         }
     }
     text.push('\n');
     text
 }
 
-/// What a reader must know to trust the figures.
+/// Notes about the inputs on which the figures depend.
 pub fn notes(question: &Question, study: &Study) -> Vec<String> {
     let mut notes = Vec::new();
     let mut said: BTreeMap<(&str, &str, &str, &str), Vec<&str>> = BTreeMap::new();
@@ -236,26 +237,26 @@ pub fn notes(question: &Question, study: &Study) -> Vec<String> {
     }
     for profile in question.profiles.iter().filter(|profile| !profile.repairs().is_empty()) {
         notes.push(format!(
-            "profile of {} on {}: {} contradicted their neighbours and were evened out",
+            "profile of {} on {}: {} contradicted adjacent cells and were adjusted",
             profile.model(),
             profile.device(),
             format::counted(profile.repairs().len(), "time")
         ));
     }
     if !question.interference_said {
-        notes.push("interference is not set: neighbours are believed to change nothing".to_owned());
+        notes.push("interference is not set: the plan assumes no slowdown by co-located batches".to_owned());
     }
     let unknown = best(study).map(|(_, planned)| planned.judgement.memory_unknown.join(", "));
     if let Some(models) = unknown.filter(|models| !models.is_empty()) {
-        notes.push(format!("memory of {models} was never measured: whether it suffices is not known"));
+        notes.push(format!("memory of {models} was not measured: the plan may not fit"));
     }
     notes
 }
 
-/// Why there is no plan, with the key that would mend it.
+/// Why there is no plan, with the key to change.
 pub fn infeasible_words(infeasible: &Infeasible) -> String {
-    let Infeasible { workload, shortage: lacks, remedy: mend } = infeasible;
-    let problem = match lacks {
+    let Infeasible { workload, shortage, remedy } = infeasible;
+    let problem = match shortage {
         Shortage::Time { fastest_us, slo_us } => format!(
             "workloads.{workload}.slo: {} cannot be met, two batches of one row on the largest share take {}",
             format::time(*slo_us),
@@ -270,20 +271,20 @@ pub fn infeasible_words(infeasible: &Infeasible) -> String {
             "workloads.{workload}.replicas_min: must be in {needs} fault domains, its devices are in {has}"
         ),
         Shortage::Devices { has } => {
-            format!("workloads.{workload}: found no room on {}", format::counted(*has, "device"))
+            format!("workloads.{workload}: does not fit on {}", format::counted(*has, "device"))
         }
     };
-    let mended = match mend {
+    let expected = match remedy {
         Remedy::Slo { slo_us } => format!("expected at least {}", format::time(*slo_us)),
         Remedy::Memory { bytes } => format!("expected a device with at least {}", format::bytes(*bytes)),
         Remedy::FaultDomains { needs } => format!("expected {needs} fault domains, or fewer replicas"),
-        Remedy::Devices { device_type, more } => format!("{more} more of `{device_type}` would do"),
+        Remedy::Devices { device_type, more } => format!("expected {more} more of `{device_type}`"),
         Remedy::Unknown => "expected a lower rate, a longer objective, or more devices".to_owned(),
     };
-    format!("{problem}; {mended}")
+    format!("{problem}; {expected}")
 }
 
-/// Memory of a device that a plan takes, as far as profiles know: base, gpulets, weights once a model, arenas.
+/// Memory that a plan uses on a device, as far as it is profiled: base, gpulets, weights once per model, arenas.
 pub fn memory_bytes(problem: &Problem, plan: &Plan, device: &Device) -> u64 {
     let mut bytes = device.device_type.base_bytes;
     let mut models: Vec<&str> = Vec::new();

@@ -1,5 +1,4 @@
-//! What the policies make of a problem: plans, what the judge says of them, room to grow, and how much better a plan
-//! could be at all.
+//! Runs the policies on a problem: their plans, the validator's findings, the headroom, and a lower bound for any plan.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -11,53 +10,53 @@ use gpulet_core::problem::{Device, DeviceType, Problem, Workload};
 use gpulet_core::validate::{Validation, validate};
 use serde::Serialize;
 
-/// Growth of all rates up to which room is looked for.
+/// Largest growth of all rates for which headroom is searched.
 const GROWTH_MAX: f64 = 1_000.0;
-/// The first growth that is tried; doubled while the devices suffice.
+/// First growth to try; doubled while the devices suffice.
 const GROWTH_FIRST: f64 = 0.01;
-/// How exactly the room is found, as a part of the rates.
+/// Precision of the headroom, as a fraction of the rates.
 const GROWTH_STEP: f64 = 0.000_5;
-/// Workloads times devices up to which plans are made again for the room; beyond, each takes too long.
+/// Workloads times devices up to which the headroom of new plans is searched; larger problems take too long.
 const GROWTH_SIZE_MAX: usize = 250_000;
-/// Workloads up to which a search is made again and again.
+/// Workloads up to which the headroom of `exact` is searched.
 const SEARCHED_MAX: usize = 24;
-/// Workloads up to which a proof is looked for.
+/// Workloads up to which a proof is searched.
 const PROVED_MAX: usize = 64;
-/// Steps of the proof at most.
+/// Maximum steps of the proof.
 const PROOF_NODES: u64 = 5_000;
-/// Times that are looked up for the fluid bound at most.
+/// Maximum number of lookups for the fluid bound.
 const LOOKUPS_MAX: usize = 20_000_000;
-/// Part of a limit that a sum of floating-point numbers may be beyond it.
+/// Relative tolerance for sums of floating-point numbers.
 const SLACK: f64 = 1e-9;
 
-/// The policies on a problem, the best first.
+/// The results of all policies on a problem.
 #[derive(Clone, Debug)]
 pub struct Study {
-    /// Each policy with what came of it.
+    /// Each policy with its result, the best first.
     pub entries: Vec<Entry>,
-    /// What no plan can undercut.
+    /// Lower bounds for any plan.
     pub least: Least,
 }
 
-/// A policy and what came of it.
+/// A policy and its result.
 #[derive(Clone, Debug)]
 pub struct Entry {
     /// The policy.
     pub policy: Policy,
-    /// Its plan, or why there is none.
+    /// Its plan, or why it found no plan.
     pub outcome: Result<Planned, Infeasible>,
 }
 
-/// A plan with what the judge says.
+/// A plan with the validator's findings.
 #[derive(Clone, Debug)]
 pub struct Planned {
     /// The plan.
     pub plan: Plan,
-    /// The judge's word.
+    /// The validator's findings.
     pub judgement: Validation,
-    /// Factor on all rates up to which the plan serves as it stands; none for an unsound plan or without load.
+    /// Factor on all rates up to which the plan suffices; `None` for an unsound plan or without load.
     pub growth_unchanged: Option<f64>,
-    /// Factor on all rates up to which the policy needs no more devices, planned anew.
+    /// Factor on all rates up to which a new plan of the policy needs no more devices.
     pub growth_planned_anew: Option<Growth>,
 }
 
@@ -66,34 +65,33 @@ pub struct Planned {
 pub struct Growth {
     /// Factor on the rates.
     pub factor: f64,
-    /// Whether more was not tried.
+    /// Whether the search ended at its limit: the true factor may be larger.
     pub at_bound: bool,
 }
 
-/// What plans need at least.
+/// Lower bounds for the devices and the cost of plans.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Least {
-    /// Devices that the work alone fills, in the best batches that are in time on the best shares: no plan at all
-    /// needs fewer. None where it was too much to look up.
+    /// Devices that the work alone fills, in the best batches that meet the objectives on the best shares. No plan
+    /// needs fewer. `None` if the problem is too large.
     pub devices_fluid: Option<f64>,
-    /// What plans of the sort that `exact` searches cost at least.
+    /// Lower bound for the cost of plans that `exact` searches.
     pub dedicated: Option<Dedicated>,
 }
 
-/// What `exact` found about plans with one gpulet for each workload, and whole devices for what is more than one
-/// gpulet can serve.
+/// The result of `exact`: plans in which each workload gets whole devices plus at most one gpulet.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Dedicated {
-    /// Cost that none undercuts.
+    /// Lower bound for the cost.
     pub cost_least: f64,
     /// Steps of the search.
     pub nodes: u64,
-    /// Whether the search was followed to its end.
+    /// Whether the search was completed.
     pub complete: bool,
 }
 
 impl Planned {
-    /// Places, and has it judged.
+    /// Plans, and validates the plan.
     fn find(problem: &Problem, policy: &Policy) -> Result<Self, Infeasible> {
         let plan = policy.place(problem)?;
         let judgement = validate(problem, &plan);
@@ -104,14 +102,14 @@ impl Planned {
     }
 
     fn factor(&self) -> f64 {
-        let anew = self.growth_planned_anew.map(|growth| growth.factor);
-        anew.or(self.growth_unchanged).unwrap_or(0.0)
+        let replanned = self.growth_planned_anew.map(|growth| growth.factor);
+        replanned.or(self.growth_unchanged).unwrap_or(0.0)
     }
 }
 
 impl Entry {
-    /// Sound plans first, the cheapest of them first, of those as cheap the one with most room; then plans by what
-    /// they break; then policies without a plan.
+    /// Sound plans first, then unsound plans, then policies without a plan. Plans are ordered by number of violations,
+    /// then cost, then devices, then headroom.
     fn order(&self, other: &Self) -> Ordering {
         let class = |entry: &Self| match &entry.outcome {
             Ok(planned) if planned.judgement.is_sound() => 0,
@@ -129,7 +127,7 @@ impl Entry {
     }
 }
 
-/// Asks every policy.
+/// Runs every policy.
 pub fn study(problem: &Problem, policies: Vec<Policy>) -> Study {
     let entry = |policy: Policy| Entry { outcome: Planned::find(problem, &policy), policy };
     let mut entries: Vec<Entry> = policies.into_iter().map(entry).collect();
@@ -140,21 +138,21 @@ pub fn study(problem: &Problem, policies: Vec<Policy>) -> Study {
     Study { entries, least }
 }
 
-/// Whether all devices cost the same, and what.
+/// The cost of one device, if all devices cost the same.
 pub fn same_cost(problem: &Problem) -> Option<f64> {
     let first = problem.devices().first()?.cost;
     let same = problem.devices().iter().all(|device| device.cost.to_bits() == first.to_bits());
     (same && first > 0.0).then_some(first)
 }
 
-/// The same question with all rates times a factor.
+/// The same problem with all rates multiplied by a factor.
 fn scaled(problem: &Problem, factor: f64) -> Option<Problem> {
     let mut rates = problem.workloads().iter().map(|workload| (&workload.name, workload.rate * factor));
     rates.try_fold(problem.clone(), |problem, (name, rate)| problem.with_rate(name, rate).ok())
 }
 
-/// The same question with some more devices of the first sort, so that needing more than there are is seen by
-/// counting, and not by a search for what would mend it.
+/// The same problem with more devices of the first device's type. A plan that needs too many devices is then counted,
+/// without a search for a remedy.
 fn with_spares(problem: &Problem, used: usize) -> Option<Problem> {
     let pattern = problem.devices().first()?;
     let spare = |at: usize| Device {
@@ -168,7 +166,7 @@ fn with_spares(problem: &Problem, used: usize) -> Option<Problem> {
     problem.on(problem.devices().iter().cloned().chain(spares).collect()).ok()
 }
 
-/// How far all rates may grow before the policy needs more devices: doubling, then halving.
+/// How much all rates may grow before the policy needs more devices, by doubling, then bisection.
 fn growth(problem: &Problem, policy: &Policy, planned: &Planned) -> Option<Growth> {
     let loaded = problem.workloads().iter().any(|workload| workload.rate > 0.0);
     let size = problem.workloads().len().saturating_mul(problem.devices().len());
@@ -177,9 +175,9 @@ fn growth(problem: &Problem, policy: &Policy, planned: &Planned) -> Option<Growt
         return None;
     }
     let (used, cost) = (planned.judgement.devices_used, planned.judgement.cost);
-    let roomy = with_spares(problem, used)?;
+    let extended = with_spares(problem, used)?;
     let suffice = |growth: f64| {
-        let Some(problem) = scaled(&roomy, 1.0 + growth) else { return false };
+        let Some(problem) = scaled(&extended, 1.0 + growth) else { return false };
         let Ok(plan) = policy.place(&problem) else { return false };
         let judgement = validate(&problem, &plan);
         judgement.is_sound() && judgement.devices_used <= used && judgement.cost <= cost * (1.0 + SLACK)
@@ -209,8 +207,8 @@ fn dedicated(problem: &Problem) -> Option<Dedicated> {
     Some(Dedicated { cost_least, nodes: proved.nodes, complete: proved.complete })
 }
 
-/// Devices that the work alone fills. However a plan shares a device, a request that just misses a batch waits for
-/// it and its own, so a batch may take half the objective at most; and neighbours only ever add to its time.
+/// Devices that the work alone fills. In every plan, a request that just misses a batch waits for that batch and its
+/// own, so a batch may take at most half the objective. Co-located batches only add to its time.
 fn fluid(problem: &Problem) -> Option<f64> {
     let mut kinds: Vec<&DeviceType> = Vec::new();
     for device in problem.devices() {
@@ -232,7 +230,7 @@ fn fluid(problem: &Problem) -> Option<f64> {
     Some(devices)
 }
 
-/// Seconds of a whole device that a request of the workload takes at least; none after too many lookups.
+/// The fewest seconds of a whole device that a request of the workload takes; `None` after too many lookups.
 fn seconds_least(
     problem: &Problem,
     workload: &Workload,
@@ -255,7 +253,7 @@ fn seconds_least(
             if 2.0 * time > workload.slo_us * (1.0 + SLACK) {
                 break;
             }
-            // A batch's input may be copied in while the batch before still runs.
+            // The input of a batch may be copied while the previous batch runs.
             let busy = time - profile.load_us(batch);
             least = least.min(share * busy / (1e6 * f64::from(batch)));
         }

@@ -10,7 +10,7 @@ use serde_json::Value;
 const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../gpulet/core/examples/igniter-12.toml");
 const GOLDEN: &str = include_str!("golden/igniter-12.txt");
 
-/// Two models on four cores: 10 ms a row and 20 ms a row on one core, less on more.
+/// Two models on four cores: 10 ms and 20 ms per row on one core, less on more.
 const PROFILES: &str = r#"{"profile":{"version":1,"model":"light","device":"cpu","engine":"tract","source":"measured","note":"a test","units_total":4,"weights_bytes":1048576}}
 {"cell":{"batch":1,"units":1,"p50_us":9000,"p95_us":9500,"p99_us":10000,"count":200}}
 {"cell":{"batch":8,"units":1,"p50_us":40000,"p95_us":41000,"p99_us":42000,"count":200}}
@@ -111,8 +111,8 @@ fn the_published_twelve_need_six_gpus_and_that_is_proved() {
     let fluid = study.least.devices_fluid.unwrap();
     assert!(fluid > 4.0 && fluid < 5.42, "{fluid}: less than on whole devices, for small shares waste less");
     assert_eq!(study.least.dedicated.map(|found| (found.cost_least, found.complete)), Some((6.0, true)));
-    let anew = planned.growth_planned_anew.unwrap().factor;
-    assert!(anew >= planned.growth_unchanged.unwrap() && anew < 1.2, "{anew}");
+    let replanned = planned.growth_planned_anew.unwrap().factor;
+    assert!(replanned >= planned.growth_unchanged.unwrap() && replanned < 1.2, "{replanned}");
 }
 
 #[test]
@@ -143,17 +143,17 @@ fn all_policies_are_compared_and_the_best_comes_first() {
 }
 
 #[test]
-fn too_few_devices_are_no_plan_and_the_answer_says_what_would_mend_it() {
+fn too_few_devices_give_no_plan_and_the_report_names_the_remedy() {
     let few = arguments(EXAMPLE, &["--devices", "5"]);
     let text = answered(&few);
     assert!(text.contains("tessera: no plan: workloads."), "{text}");
-    assert!(text.contains(": found no room on 5 devices; 1 more of `v100` would do\n"), "{text}");
+    assert!(text.contains(": does not fit on 5 devices; expected 1 more of `v100`\n"), "{text}");
     assert_eq!(code(&few), format!("{:?}", ExitCode::FAILURE));
     let answer: Value =
         serde_json::from_str(&answered(&arguments(EXAMPLE, &["--devices", "v100=5", "--json"]))).unwrap();
     let line = &answer["policies"][0];
     assert_eq!((&line["sound"], &line["devices_used"]), (&false.into(), &Value::Null));
-    assert_eq!(line["infeasible"]["mend"]["devices"]["more"], 1);
+    assert_eq!(line["infeasible"]["remedy"]["devices"]["more"], 1);
     assert_eq!(answer["devices"].as_array().unwrap().len(), 5);
 }
 
@@ -177,21 +177,21 @@ fn devices_of_several_sections_are_planned_with_and_named() {
 }
 
 #[test]
-fn what_the_figures_rest_on_is_said() {
+fn notes_describe_the_inputs() {
     let text = Bench::new(&SMALL.replace("interference = \"none\"\n", "")).answer(&[]);
     for note in [
         "note: profiles of light on cpu (tract) are measured: a test\n",
         "note: profiles of heavy on cpu (tract) are synthesised\n",
-        "note: interference is not set: neighbours are believed to change nothing\n",
-        "note: memory of heavy was never measured: whether it suffices is not known\n",
+        "note: interference is not set: the plan assumes no slowdown by co-located batches\n",
+        "note: memory of heavy was not measured: the plan may not fit\n",
     ] {
         assert!(text.contains(note), "{note} in {text}");
     }
 }
 
-/// Every share that is called the least does, and the next smaller one does not, by the judge's own word.
+/// The validator accepts every share that an explanation calls the smallest, and rejects the next smaller one.
 #[test]
-fn explanations_hold_against_the_judge() {
+fn explanations_agree_with_the_validator() {
     let bench = Bench::new(&SMALL.replace("rate = 100", "rate = 300"));
     let small = bench.file("small.toml");
     for (file, policy) in
@@ -218,9 +218,9 @@ fn explanations_hold_against_the_judge() {
     }
 }
 
-/// On one core 3 rows a batch would serve the rate, whose arena is larger than the device.
+/// On one core, batches of 3 rows would serve the rate, but their arena is larger than the device.
 #[test]
-fn memory_binds_where_larger_batches_have_no_room() {
+fn shares_are_limited_by_memory_where_larger_batches_do_not_fit() {
     let arenas =
         "{\"arena\":{\"batch\":2,\"bytes\":1048576}}\n{\"arena\":{\"batch\":8,\"bytes\":1073741824}}";
     let profiles = PROFILES.replace("{\"arena\":{\"batch\":8,\"bytes\":1048576}}", arenas);
@@ -252,11 +252,11 @@ fn memory_binds_where_larger_batches_have_no_room() {
     let text = explanation::text(&question, &plan, &explained);
     assert!(
         text.contains(
-            "memory binds: on 25 % it would need batches of 3, and the device has no memory for them"
+            "limited by memory: on 25 %, it needs batches of 3, and the device has no memory for them"
         ),
         "{text}"
     );
-    assert!(text.contains("slow: 0 requests a second within 200 ms\n  has no load"), "{text}");
+    assert!(text.contains("slow: 0 requests per second within 200 ms\n  has no load"), "{text}");
 }
 
 /// Tags open and close in order, attributes are quoted, and nothing is left unescaped.
@@ -326,7 +326,7 @@ fn the_same_file_gives_the_same_bytes_and_the_picture_is_written() {
 }
 
 #[test]
-fn the_answer_for_programs_is_whole() {
+fn the_json_report_is_complete() {
     let answer = Bench::new(SMALL).json(&["--explain"]);
     assert_eq!(
         (&answer["problem"], &answer["interference"], &answer["quantile"]),

@@ -1,5 +1,5 @@
-//! Synthetic load for contention: threads on cores of their own that compute, or stream through more memory than caches
-//! hold, and count their work.
+//! Synthetic load for contention: pinned threads that compute, or stream through more memory than the caches hold, and
+//! count their work.
 
 use std::fs;
 use std::hint::black_box;
@@ -33,11 +33,11 @@ pub struct Aggressors {
 }
 
 impl Aggressors {
-    /// One thread on each of these cores, at work when this returns.
+    /// Starts one thread on each of these cores. All run when this returns.
     ///
     /// # Errors
-    /// When a thread cannot be started, or not be pinned.
-    pub fn start(neighbour: Aggressor, cores: &[usize]) -> Result<Self, Halt> {
+    /// When a thread cannot be started or pinned.
+    pub fn start(aggressor: Aggressor, cores: &[usize]) -> Result<Self, Halt> {
         let mut all = Self { end: Arc::default(), work: Vec::new(), threads: Vec::new() };
         let numbers = memory() / cores.len().max(1) / size_of::<u64>();
         let (tell, told) = std::sync::mpsc::channel();
@@ -48,10 +48,10 @@ impl Aggressors {
                 let pinned = gpulet::pin_this_thread(&[core]).map_err(|error| error.to_string());
                 let begin = pinned.is_ok();
                 let mut block =
-                    vec![1_u64; if neighbour == Aggressor::Stream && begin { numbers } else { 0 }];
+                    vec![1_u64; if aggressor == Aggressor::Stream && begin { numbers } else { 0 }];
                 // The receiver is dropped if another thread failed to start.
                 let _ = tell.send(pinned);
-                match neighbour {
+                match aggressor {
                     _ if !begin => {}
                     Aggressor::Compute => compute(&end, &own),
                     Aggressor::Stream => stream(&mut block, &end, &own),
@@ -69,7 +69,7 @@ impl Aggressors {
         Ok(all)
     }
 
-    /// Work done so far, in a unit of each kind of load.
+    /// Work done so far, in a unit specific to the type of load.
     fn work(&self) -> u64 {
         self.work.iter().map(|work| work.load(Ordering::Relaxed)).sum()
     }
@@ -170,8 +170,8 @@ mod tests {
     #[test]
     fn aggressors_run_on_their_core_until_they_are_dropped() {
         let core = *gpulet::allowed_cores().unwrap().last().unwrap();
-        for neighbour in [Aggressor::Compute, Aggressor::Stream] {
-            let aggressors = Aggressors::start(neighbour, &[core]).unwrap();
+        for aggressor in [Aggressor::Compute, Aggressor::Stream] {
+            let aggressors = Aggressors::start(aggressor, &[core]).unwrap();
             let work = Arc::clone(&aggressors.work[0]);
             while work.load(Ordering::Relaxed) < 3 {
                 thread::yield_now();

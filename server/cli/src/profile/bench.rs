@@ -1,4 +1,4 @@
-//! Measuring: a session pinned to its cores as a lane of `tessera serve` would be, one batch size after the other.
+//! Measures a session, pinned to its cores like a lane of `tessera serve`, one batch size after the other.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicBool;
@@ -66,9 +66,9 @@ pub struct Loaded {
     pub session: Box<dyn Session>,
     /// Its inputs.
     pub samples: SampleInputs,
-    /// Its threads; none where the kernel does not say how long they wait.
+    /// Its threads; `None` if the kernel does not report waits.
     pub waiting: Option<CpuWait>,
-    /// Memory of the process before a batch was run; none where the kernel does not say.
+    /// Memory of the process before the first batch; `None` if the kernel does not report it.
     idle: Option<u64>,
     weights: Option<u64>,
 }
@@ -186,7 +186,7 @@ impl Bench<'_> {
         })
     }
 
-    /// What is said of the profile of a model.
+    /// Header of the profile of a model.
     pub fn header(&self, subject: &Subject, loaded: &Loaded) -> Header {
         let engine = loaded.session.engine();
         let extent = loaded.samples.free_extent();
@@ -198,7 +198,7 @@ impl Bench<'_> {
         }
     }
 
-    /// What is known of a profile before the model is loaded.
+    /// The fields of the header that are known before the model is loaded.
     fn header_of(&self, subject: &Subject, engine: &str) -> Header {
         Header {
             version: 1,
@@ -257,7 +257,7 @@ impl Bench<'_> {
     }
 }
 
-/// A number of cores in words.
+/// A number of cores as text.
 pub fn cores_words(units: u32) -> String {
     if units == 1 { "1 core".to_owned() } else { format!("{units} cores") }
 }

@@ -1,7 +1,7 @@
 //! Measuring under contention: how much synthetic load slows a model down, and the model the load.
 //!
-//! Sensitivity and pressure after Bubble-Up (Mars et al., MICRO 2011), with two kinds of load on all cores that the batch
-//! does not use: one computes, one streams through memory.
+//! Sensitivity and pressure after Bubble-Up (Mars et al., MICRO 2011), with two types of load on all cores that the
+//! batch does not use: one computes, one streams through memory.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ const FILLED: f64 = 0.8;
 /// Largest slowdown of the computing load by a batch. Above it the cores share more than memory.
 const APART: f64 = 1.1;
 
-/// A measurement under one kind of load.
+/// A measurement under one type of load.
 struct Contended {
     line: ContentionLine,
     /// Share of the load's pace that the batches took.
@@ -122,13 +122,13 @@ impl Bench<'_> {
         let before = repeat.measure(usual, self.time, |_| {})?.p50_us;
         let mut found = Vec::with_capacity(AGGRESSORS.len());
         let steps = AGGRESSORS.len() as f64;
-        for (step, beside) in AGGRESSORS.into_iter().enumerate() {
+        for (step, aggressor) in AGGRESSORS.into_iter().enumerate() {
             recorder.bar.say(format!(
                 "{model}, batch {batch} on {} under {}",
                 cores_words(units),
-                word(beside)
+                word(aggressor)
             ));
-            let load = Aggressors::start(beside, others)?;
+            let load = Aggressors::start(aggressor, others)?;
             let alone = load.pace_alone(self.pace_time(), self.stop)?;
             let usual = repeat.warm_up(self.time)?;
             let show = |done: f64| recorder.bar.show((step as f64 + done) / steps);
@@ -141,7 +141,7 @@ impl Bench<'_> {
             let line = ContentionLine {
                 batch,
                 units,
-                aggressor: beside,
+                aggressor,
                 aggressor_units: u32::try_from(others.len()).unwrap_or(u32::MAX),
                 slowdown: measured.p50_us,
                 pressure: alone / pace,
@@ -158,9 +158,9 @@ impl Bench<'_> {
     }
 }
 
-/// Name of a kind of load.
-pub fn word(neighbour: Aggressor) -> &'static str {
-    match neighbour {
+/// Name of a type of synthetic load.
+pub fn word(aggressor: Aggressor) -> &'static str {
+    match aggressor {
         Aggressor::Compute => "compute",
         Aggressor::Stream => "stream",
     }

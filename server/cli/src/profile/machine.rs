@@ -1,24 +1,24 @@
-//! The device that is measured, this machine's cores, and what a profile says of it.
+//! The measured device: this machine's cores, and how profiles describe it.
 
 use std::fs;
 
 use anyhow::Context as _;
 use models::Loader;
 
-/// Kind of device of the profiles: one unit is a core.
+/// Device type of the profiles: one unit is a core.
 pub const DEVICE: &str = gpulet::CoresDevice::KIND;
 
-/// This machine, as far as a measurement depends on it.
+/// The properties of this machine on which measurements depend.
 #[derive(Clone, Debug)]
 pub struct Machine {
     /// Cores that this process may use, ascending.
     pub cores: Vec<usize>,
-    /// The processor's name and the kernel's version, for people, and so that times of two machines are not mixed.
+    /// Name of the processor and version of the kernel. Times of different machines are not mixed.
     pub words: String,
 }
 
 impl Machine {
-    /// The one that this runs on.
+    /// The machine on which this runs.
     ///
     /// # Errors
     /// When the kernel does not say which cores may be used.

@@ -1,4 +1,4 @@
-//! What was measured as pictures: a page for a browser, and one plot of all models.
+//! Plots of the measurements: an HTML page, and one plot of all models.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -8,7 +8,7 @@ use sim::page::{COLOURS, Plot, Series, document, escape, figure};
 use super::bench::cores_words;
 use super::report::{CONTENTION_HEADER, CellReport, HEADER, ModelReport, Report};
 
-/// The page. The same answer gives the same bytes.
+/// The HTML page. The same report gives the same bytes.
 pub fn page(answer: &Report) -> String {
     let mut body = format!("<p class=\"soft\">{}</p>\n", escape(&answer.headline()));
     for model in &answer.models {
@@ -30,7 +30,7 @@ pub fn page(answer: &Report) -> String {
         body.push_str(&figure(
             "What batches and cores gain",
             &gain(answer).element(),
-            "Rows a second of each model, as a multiple of its smallest batch on the fewest cores.",
+            "Rows per second of each model, as a multiple of its smallest batch on the fewest cores.",
         ));
     }
     for model in &answer.models {
@@ -41,8 +41,8 @@ pub fn page(answer: &Report) -> String {
             "99 of 100 batches were done by then. A plan must keep this, and the wait before it, within the objective.",
         ));
         body.push_str(&figure(
-            &format!("{name}: rows a second"),
-            &lines(model, "Rows a second", "rows/s", |cell| cell.rows_per_s).element(),
+            &format!("{name}: rows per second"),
+            &lines(model, "Rows per second", "rows/s", |cell| cell.rows_per_s).element(),
             "One batch after the other, at the median. Where the line is level, larger batches only cost time.",
         ));
     }
@@ -50,14 +50,14 @@ pub fn page(answer: &Report) -> String {
     document("Profiles", &body)
 }
 
-/// What batches and cores gain, all models in one plot.
+/// Plots the speed-up by batch size and cores, with all models in one plot.
 pub fn gain(answer: &Report) -> Plot {
     let cores: usize = answer.models.iter().map(|model| units(model).len()).sum();
     let mut series = Vec::new();
     for model in &answer.models {
         let Some(first) = model.cells.first().map(|cell| cell.rows_per_s) else { continue };
         let all = units(model);
-        // Too many lines cannot be told apart: then each model has one, on most cores.
+        // With too many lines, each model has one: on the most cores.
         let shown = all.iter().copied().skip(if cores > COLOURS { all.len().saturating_sub(1) } else { 0 });
         for units in shown {
             series.push(Series {
@@ -69,7 +69,7 @@ pub fn gain(answer: &Report) -> Plot {
         }
     }
     Plot {
-        title: "Rows a second, as a multiple of the smallest batch on the fewest cores".to_owned(),
+        title: "Rows per second, as a multiple of the smallest batch on the fewest cores".to_owned(),
         horizontal: "rows of a batch".to_owned(),
         vertical: "times".to_owned(),
         series,

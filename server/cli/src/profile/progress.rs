@@ -4,16 +4,16 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// Steps of the bar that a cell has.
+/// Steps of the bar for one cell.
 const STEPS: u64 = 1_000;
-/// Time between two looks at the clock's progress: drawing must not be felt by what is measured.
+/// Minimum time between two updates: drawing must not disturb the measurement.
 const PERIOD: Duration = Duration::from_millis(200);
 
 /// One line on standard error, if that is a terminal.
 #[derive(Debug)]
 pub struct Bar {
     line: ProgressBar,
-    /// Steps of the cell under way, and when they were last shown.
+    /// Steps of the current cell, and when they were last shown.
     cell: u64,
     shown: Instant,
 }
@@ -23,7 +23,7 @@ impl Bar {
     pub fn new(shown: bool) -> Self {
         let target = if shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let line = ProgressBar::with_draw_target(Some(0), target);
-        // A template of literals: should it not parse, the default style serves.
+        // The template is constant. If it did not parse, the default style would be used.
         if let Ok(style) = ProgressStyle::with_template("{msg:<44!} {wide_bar} {percent:>3} %  {eta:>4} left")
         {
             line.set_style(style);
@@ -36,7 +36,7 @@ impl Bar {
         self.line.inc_length(STEPS.saturating_mul(cells as u64));
     }
 
-    /// Shows what is being done.
+    /// Shows the current activity.
     pub fn say(&self, what: impl Into<String>) {
         self.line.set_message(what.into());
     }
@@ -49,7 +49,7 @@ impl Bar {
         self.cell = 0;
     }
 
-    /// Shows how much of the cell under way is done, from 0 to 1; not more often than can be seen.
+    /// Shows the progress of the current cell, from 0 to 1, at a limited frequency.
     pub fn show(&mut self, share: f64) {
         if self.shown.elapsed() < PERIOD {
             return;
@@ -58,7 +58,7 @@ impl Bar {
         self.advance((STEPS as f64 * share.clamp(0.0, 1.0)) as u64);
     }
 
-    /// A cell is done, or not needed.
+    /// Marks a cell as done or not needed.
     pub fn finish_cell(&mut self) {
         self.advance(STEPS);
         self.cell = 0;

@@ -46,13 +46,13 @@ impl Record {
         Ok(record)
     }
 
-    /// What is said of a model's profile on this machine's kind of device.
+    /// Header of a model's profile on this machine's device type.
     pub fn header(&self, model: &str) -> Option<&Header> {
         let lines = self.profiles.get(self.place(model)?)?;
         lines.first().and_then(header_of)
     }
 
-    /// Lines of a model's profile; none if it has none.
+    /// Lines of a model's profile; empty without profile.
     pub fn lines(&self, model: &str) -> &[Line] {
         self.place(model).and_then(|place| self.profiles.get(place)).map_or(&[], Vec::as_slice)
     }
@@ -83,7 +83,7 @@ impl Record {
         self.lines(model).iter().filter_map(line).collect()
     }
 
-    /// Takes models' profiles on this machine's kind of device out of the file.
+    /// Removes models' profiles on this machine's device type from the file.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -161,7 +161,7 @@ fn header_of(line: &Line) -> Option<&Header> {
     }
 }
 
-/// Opens a file for adding to it, alone.
+/// Opens a file to append, and locks it.
 fn lock(path: &Path) -> anyhow::Result<File> {
     let place = || format!("--out: cannot write `{}`", path.display());
     let file = OpenOptions::new().create(true).append(true).open(path).with_context(place)?;
@@ -186,8 +186,8 @@ fn text(lines: &[Line]) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// The text without half a line at its end, and without a profile there that has nothing but its first line: what a
-/// run leaves that was killed while it wrote.
+/// Removes an incomplete last line and a last profile without cells from the text. A run that was killed while it
+/// wrote leaves them.
 fn whole_lines(text: &str) -> String {
     let parsed = |line: &str| serde_json::from_str::<Line>(line).ok();
     let mut lines: Vec<&str> = text.lines().collect();
@@ -200,7 +200,7 @@ fn whole_lines(text: &str) -> String {
     lines.iter().flat_map(|line| [*line, "\n"]).collect()
 }
 
-/// What a profile was measured with that is not as it is now, in words.
+/// Lists the conditions under which a profile was measured that differ from the current ones.
 pub fn differences(found: &Header, now: &Header) -> Vec<String> {
     let short = |hash: &Option<String>| {
         hash.as_deref().map_or_else(|| "none".to_owned(), |hash| hash.chars().take(12).collect::<String>())

@@ -1,4 +1,4 @@
-//! The report: as a table, and as JSON.
+//! The report as tables and as JSON.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -18,7 +18,7 @@ use super::record::Record;
 use super::runs::Measured;
 use super::subjects::{Failure, Subject};
 
-/// Share of runs left out, or of waiting in those that were kept, from which on a cell is not to be trusted.
+/// Fraction of runs left out, or of waiting in counted runs, above which a cell is unreliable.
 const DISTURBED: f64 = 0.1;
 
 /// All requested cells that are in the file.
@@ -32,9 +32,9 @@ pub struct Report {
     pub units_total: u32,
     /// The processor and the kernel.
     pub machine: String,
-    /// Whether it was stopped early.
+    /// Whether the run was interrupted.
     pub interrupted: bool,
-    /// Models of which at least one cell is known, by name.
+    /// Models with at least one cell, by name.
     pub models: Vec<ModelReport>,
     /// Models that could not be measured completely.
     pub failed: Vec<Failure>,
@@ -52,10 +52,10 @@ pub struct ModelReport {
     pub cells: Vec<CellReport>,
     /// Memory of batches up to a size, in addition to the weights.
     pub arenas: Vec<ArenaLine>,
-    /// Measurements under contention, by cores, batch and kind of load; empty without `--contention`.
+    /// Measurements under contention, by cores, batch and type of load; empty without `--contention`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub contention: Vec<ContentionLine>,
-    /// Use of the memory by batch, where that is known.
+    /// Use of memory bandwidth by batch, if known.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub utilisation: Vec<UtilisationLine>,
 }
@@ -66,11 +66,11 @@ pub struct CellReport {
     /// As in the file.
     #[serde(flatten)]
     pub cell: Cell,
-    /// Rows a second, one batch after the other.
+    /// Rows per second, one batch after the other.
     pub rows_per_s: f64,
     /// Speed-up over the smallest measured number of cores.
     pub speed_up: f64,
-    /// Speed-up per core: 1 where twice the cores take half the time.
+    /// Speed-up per core: 1 if twice the cores take half the time.
     pub speed_up_per_core: f64,
     /// Whether it was warm before it was measured; `None` for a cell of an earlier run.
     pub settled: Option<bool>,
@@ -109,7 +109,7 @@ impl Report {
         }
     }
 
-    /// As text: every cell, the best of each model, and notes.
+    /// Prints every cell, the best of each model, and notes.
     pub fn text(&self) -> String {
         let mut text = format!("{}\n\n", self.headline());
         if !self.models.is_empty() {
@@ -133,7 +133,7 @@ impl Report {
         text
     }
 
-    /// What was measured where, in a line.
+    /// One line about the models and the machine.
     pub fn headline(&self) -> String {
         let models = match self.models.len() {
             1 => "1 model".to_owned(),
@@ -244,12 +244,12 @@ impl ModelReport {
         }
     }
 
-    /// The cell with the most rows a second; the first of several.
+    /// The cell with the most rows per second; the first if there are several.
     pub fn fastest(&self) -> Option<&CellReport> {
         self.cells.iter().reduce(|best, cell| if cell.rows_per_s > best.rows_per_s { cell } else { best })
     }
 
-    /// How many rows it does at best, and what it needs.
+    /// Describes the highest throughput and the memory of the model.
     pub fn best(&self) -> String {
         let mut words = match self.fastest() {
             Some(best) => format!(
@@ -275,7 +275,7 @@ fn mebibytes(bytes: u64) -> String {
     number(bytes as f64 / f64::from(1 << 20))
 }
 
-/// What is to be said of one cell.
+/// Notes on one cell.
 fn remarks((model, batch, units): &(String, u32, u32), measured: &Measured) -> Vec<String> {
     let place = format!("{model}, batch {batch} on {}", cores_words(*units));
     let mut remarks = Vec::new();
@@ -298,7 +298,7 @@ fn remarks((model, batch, units): &(String, u32, u32), measured: &Measured) -> V
     remarks
 }
 
-/// How many runs were left out, of all of this run of the command.
+/// Note on how many runs were left out, over all cells.
 fn left_out<'a>(measured: impl Iterator<Item = &'a Measured>) -> Option<String> {
     let (left_out, kept) = measured.fold((0_usize, 0_usize), |(left_out, kept), cell| {
         (left_out.saturating_add(cell.left_out), kept.saturating_add(cell.count))
@@ -314,7 +314,7 @@ fn left_out<'a>(measured: impl Iterator<Item = &'a Measured>) -> Option<String> 
     })
 }
 
-/// Cells that contradict each other, and how far what plans use is from them.
+/// Note on cells that contradict each other, and by how much plans adjust them.
 fn repairs(lines: &[Line]) -> Option<String> {
     let read = Profile::of_lines(lines.iter().cloned()).ok()?;
     let profile = read.first()?;

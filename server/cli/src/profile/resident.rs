@@ -1,22 +1,22 @@
-//! Memory of this process that lies in RAM, as the kernel counts it. Every answer is `None` where it does not.
+//! Resident memory of this process, as reported by the kernel. `None` if the kernel does not report it.
 
 use std::fs;
 
-/// What `clear_refs` takes to forget the highest value until now.
+/// Value for `clear_refs` that resets the peak.
 const FORGET_PEAK: &str = "5";
 
-/// Bytes now; large blocks that were freed and not given back count.
+/// Current bytes, including freed blocks that were not returned to the kernel.
 pub fn now() -> Option<u64> {
-    // The rollup counts pages; the status adds up counters of each core that lag behind.
+    // The rollup counts pages. The status sums counters of each core, which lag behind.
     value("/proc/self/smaps_rollup", "Rss:").or_else(|| value("/proc/self/status", "VmRSS:"))
 }
 
-/// Bytes of the program's own data now, without what is read from files as it is needed, such as its code.
+/// Current bytes of the program's data, without mapped files such as its code.
 pub fn own() -> Option<u64> {
     value("/proc/self/smaps_rollup", "Anonymous:").or_else(|| value("/proc/self/status", "RssAnon:"))
 }
 
-/// Most bytes since [`forget_peak`].
+/// Peak bytes since [`forget_peak`].
 pub fn peak() -> Option<u64> {
     value("/proc/self/status", "VmHWM:")
 }

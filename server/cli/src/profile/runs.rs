@@ -1,48 +1,48 @@
-//! When a cell is warm, when it has been run often enough, and its statistics. Without a clock: the caller passes the
-//! duration of each run.
+//! Decides when a cell is warm and has enough runs, and computes its statistics. It has no clock: the caller passes
+//! the duration of each run.
 
 use std::time::Duration;
 
-/// Successive medians that must agree before anything is measured.
+/// Number of successive medians that must agree before the measurement starts.
 const MEDIANS: usize = 3;
-/// How far those may be apart, as a share of the smallest.
+/// Allowed difference between those medians, as a fraction of the smallest.
 const AGREEMENT: f64 = 0.05;
-/// Runs and time behind a median of the warm-up; enough runs end it early.
+/// Runs and time for a median of the warm-up; enough runs end it early.
 const WINDOW_RUNS: usize = 3;
 const WINDOW_TIME: Duration = Duration::from_millis(10);
 const WINDOW_RUNS_MAX: usize = 1_000;
-/// Runs of a cell: at least, where they would take too long, and at most.
+/// Runs of a cell: usual minimum, minimum for slow cells, and maximum.
 const RUNS: usize = 100;
 const RUNS_SLOW: usize = 20;
 const RUNS_MAX: usize = 100_000;
-/// Times the asked-for time after which the smaller number of runs is enough, and after which any is.
+/// Multiples of the requested time after which the minimum for slow cells suffices, and after which any number does.
 const TIME_FACTOR_SLOW: u32 = 10;
 const TIME_FACTOR_MAX: u32 = 30;
-/// Times the asked-for time after which a cell that never settles is measured all the same.
+/// Multiple of the requested time after which a cell is measured even if its medians do not agree.
 const TIME_FACTOR_WARM_UP: u32 = 5;
-/// CpuWait beyond the usual that makes a run one that others disturbed: at least, and as a share of a run.
+/// CPU wait above the usual that marks a run as disturbed: minimum, and as a fraction of the run.
 const WAITED: Duration = Duration::from_micros(50);
 const WAITED_SHARE: f64 = 0.05;
 
 /// One run of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// From hand-over to answer.
+    /// Time from submission to result.
     pub took: Duration,
-    /// Time that its threads waited for cores during the run, in total; zero if unknown.
+    /// Total time that its threads waited for cores during the run; zero if unknown.
     pub waited: Duration,
 }
 
-/// What is usual for a warm cell.
+/// Usual run of a warm cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usual {
     /// Median of the last runs.
     pub run: Run,
-    /// Whether the medians agreed in the end.
+    /// Whether the last medians agreed.
     pub settled: bool,
 }
 
-/// The runs before those that count.
+/// The warm-up runs, which do not count.
 #[derive(Debug, Default)]
 pub struct WarmUp {
     window: Vec<Run>,
@@ -51,8 +51,8 @@ pub struct WarmUp {
 }
 
 impl WarmUp {
-    /// Takes a run; `passed` is the time since the first began, `time` what was asked for. Gives what is usual once
-    /// the cell is warm, or the time for that is over.
+    /// Adds a run. `passed` is the time since the first run began, `time` the requested time. Returns the usual run
+    /// once the cell is warm or its warm-up time is over.
     pub fn take(&mut self, run: Run, passed: Duration, time: Duration) -> Option<Usual> {
         self.window.push(run);
         self.in_window = self.in_window.saturating_add(run.took);
@@ -90,40 +90,40 @@ fn median(runs: &[Run]) -> Run {
 #[derive(Debug)]
 pub struct Runs {
     usual: Usual,
-    /// CpuWait from which on a run is left out.
+    /// CPU wait above which a run is left out.
     disturbed: Duration,
     kept: Vec<Duration>,
     kept_waited: Duration,
     left_out: usize,
 }
 
-/// How long a batch takes.
+/// Statistics of the duration of a batch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Measured {
-    /// Median, microseconds.
+    /// Median in microseconds.
     pub p50_us: f64,
-    /// 95th percentile, microseconds.
+    /// 95th percentile in microseconds.
     pub p95_us: f64,
-    /// 99th percentile, microseconds.
+    /// 99th percentile in microseconds.
     pub p99_us: f64,
-    /// Runs behind these.
+    /// Number of runs.
     pub count: usize,
-    /// Runs left out because others had their cores.
+    /// Number of runs left out because other processes used their cores.
     pub left_out: usize,
-    /// Time that threads waited for cores in the runs that count, as a share of these runs' time.
+    /// Time that threads waited for cores in the counted runs, as a fraction of their duration.
     pub waited: f64,
     /// Whether the medians of the warm-up agreed.
     pub settled: bool,
 }
 
 impl Runs {
-    /// Runs of a cell for which that is usual.
+    /// Starts counting, for a cell with this usual run.
     pub fn new(usual: Usual) -> Self {
         let disturbed = usual.run.waited + WAITED.max(usual.run.took.mul_f64(WAITED_SHARE));
         Self { usual, disturbed, kept: Vec::new(), kept_waited: Duration::ZERO, left_out: 0 }
     }
 
-    /// Takes a run.
+    /// Adds a run.
     pub fn take(&mut self, run: Run) {
         if run.waited > self.disturbed {
             self.left_out = self.left_out.saturating_add(1);
@@ -133,7 +133,7 @@ impl Runs {
         }
     }
 
-    /// How much is done `passed` after the first run began, from 0 to 1; 1 means enough.
+    /// Progress from 0 to 1, `passed` after the first run began; 1 means that the cell has enough runs.
     pub fn done(&self, passed: Duration, time: Duration) -> f64 {
         let kept = self.kept.len();
         if kept.saturating_add(self.left_out) >= RUNS_MAX || passed >= time.saturating_mul(TIME_FACTOR_MAX) {
@@ -145,14 +145,14 @@ impl Runs {
         fast.max(slow).min(1.0)
     }
 
-    /// What they say; `None`: not one was undisturbed.
+    /// Computes the statistics; `None` if all runs were disturbed.
     pub fn measured(mut self) -> Option<Measured> {
         self.kept.sort_unstable();
         let total: f64 = self.kept.iter().map(Duration::as_secs_f64).sum();
         let at = |share: f64| {
             let rank = (share * self.kept.len() as f64).ceil() as usize;
             let took = self.kept.get(rank.saturating_sub(1))?;
-            // Profiles hold times above zero.
+            // Times in profiles are above zero.
             Some(took.as_nanos().max(1) as f64 / 1e3)
         };
         Some(Measured {
@@ -168,12 +168,12 @@ impl Runs {
 }
 
 impl Measured {
-    /// Runs left out, as a share of all.
+    /// Runs left out, as a fraction of all runs.
     pub fn left_out_share(&self) -> f64 {
         self.left_out as f64 / self.count.saturating_add(self.left_out).max(1) as f64
     }
 
-    /// Whether there were fewer runs than a slow cell has.
+    /// Whether there were fewer runs than the minimum for slow cells.
     pub fn is_thin(&self) -> bool {
         self.count < RUNS_SLOW
     }

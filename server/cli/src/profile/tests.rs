@@ -279,9 +279,12 @@ fn the_page_and_the_plot_show_every_model() {
     let place = Place::new();
     let answer = place.go(&["--batches", "1,2"]).unwrap();
     let page = page::page(&answer);
-    for part in
-        ["steady: rows a second", "alone: time of a batch", "<td>steady</td>", "What batches and cores gain"]
-    {
+    for part in [
+        "steady: rows per second",
+        "alone: time of a batch",
+        "<td>steady</td>",
+        "What batches and cores gain",
+    ] {
         assert!(page.contains(part), "{part}");
     }
     assert!(!page.contains("NaN") && page.ends_with("</html>\n"));
@@ -302,7 +305,7 @@ fn batches_are_measured_under_contention_with_computing_and_streaming() {
         let known = answer.models.iter().find(|known| known.header.model == model).unwrap();
         let lines: Vec<_> =
             known.contention.iter().map(|line| (line.batch, line.units, line.aggressor)).collect();
-        let each = |batch: &u32| contention::AGGRESSORS.map(|neighbour| (*batch, 1, neighbour));
+        let each = |batch: &u32| contention::AGGRESSORS.map(|aggressor| (*batch, 1, aggressor));
         assert_eq!(lines, batches.iter().flat_map(each).collect::<Vec<_>>(), "{model}");
         for line in &known.contention {
             assert!(line.slowdown > 0.5 && line.pressure > 0.1 && line.count > 0, "{line:?}");

@@ -21,23 +21,23 @@ use burst::Recovery;
 
 /// Multiples of the rate at which each policy is run for the plots.
 const SCALES: [f64; 7] = [0.5, 0.7, 0.85, 0.95, 1.1, 1.4, 2.0];
-/// Seeds that a capacity is looked for with.
+/// Number of seeds for a capacity search.
 const CAPACITY_SEEDS: usize = 2;
 
-/// All about one workload.
+/// Results for one workload.
 struct Contest {
     study: Study,
-    /// Whether its traffic is the same at all times, so that there is one capacity.
+    /// Whether its traffic is constant. Only constant traffic has a capacity.
     stationary: bool,
-    /// After a burst, for each standing in its order; empty where there was no burst test.
+    /// Recovery from a burst for each standing, in the same order; empty without burst test.
     recoveries: Vec<Recoveries>,
 }
 
-/// What became of a policy after a burst on top of 90 % of a capacity.
+/// Recovery of a policy from a burst on top of 90 % of a capacity.
 struct Recoveries {
-    /// Of the default policy's.
+    /// At the capacity of the default policy.
     at_ours: Recovery,
-    /// Of its own.
+    /// At the policy's own capacity.
     at_own: Recovery,
 }
 
@@ -118,7 +118,7 @@ fn contest(path: &Path, arguments: &ArenaArgs, bar: &Bar) -> anyhow::Result<Cont
     Ok(Contest { study, stationary, recoveries })
 }
 
-/// Neither rates nor lanes change over time.
+/// Returns true if neither rates nor lanes change over time.
 fn is_stationary(workload: &Workload) -> bool {
     let steady = |process: &str| ["poisson", "uniform", "gamma"].contains(&process);
     workload.lanes.changes.is_empty() && workload.models.iter().all(|model| steady(model.process()))
@@ -148,7 +148,7 @@ fn recoveries(
     Ok(pairs.collect())
 }
 
-/// Attainment against offered rate: of each policy its best setting.
+/// Plots attainment against offered rate, for the best setting of each policy.
 fn plot(contest: &Contest) -> Plot {
     let study = &contest.study;
     let mut shown: Vec<&Standing> = Vec::new();

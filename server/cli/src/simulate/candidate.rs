@@ -1,4 +1,4 @@
-//! Policies as the command line names them, and the field that a comparison runs.
+//! Policies as named on the command line, and the settings that a comparison runs.
 
 use models::TimeSpan;
 use node::config::nearest;
@@ -7,17 +7,17 @@ use router_core::batch::{BatchOptions, DropMode, Policy};
 use sim::Setup;
 use workload::Workload;
 
-/// Names of the options, as they stand behind a policy's colon.
+/// Names of the options after a policy's colon.
 const OPTIONS: [&str; 3] = ["max_delay", "preferred", "drop"];
-/// Preferred sizes that the `triton` policy is tried with.
+/// Preferred batch sizes of the `triton` policy in a comparison.
 const PREFERRED: [u32; 3] = [4, 8, 16];
 
-/// A policy that takes part.
+/// A policy in a comparison.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Candidate {
-    /// How it is run; the label is what it was called.
+    /// Options and label of the policy.
     pub setup: Setup,
-    /// Number that its colour in plots is taken from.
+    /// Index of its colour in plots.
     pub colour: usize,
 }
 
@@ -80,12 +80,12 @@ fn read_options(text: &str) -> Result<BatchOptions, String> {
     Ok(options)
 }
 
-/// Every policy as published, and those that leave a choice with their other settings too:
+/// Every policy as published, and the other settings of policies that have some:
 ///
 /// * `triton`: no delay; a delay of half the SLO less the time of the largest batch (a request that just missed a
 ///   full batch waits for one and runs in the next); and each of the preferred sizes 4, 8 and 16 with a delay of
 ///   half the SLO less the time of such a batch. Settings hold for all models, so the least of the models' delays
-///   counts; those of zero are what no delay is, and are left out.
+///   counts; a delay of zero equals no delay and is left out.
 /// * `nexus`: early drop, and lazy drop (`drop=lazy`).
 pub fn field(workload: &Workload) -> Result<Vec<Candidate>, String> {
     let mut candidates: Vec<Candidate> = Vec::new();

@@ -1,4 +1,4 @@
-//! Devices that were needed: a table of the runs, and when their number changed.
+//! Table of the devices that runs used, and when their number changed.
 
 use node::output;
 use sim::page::{number, percent};
@@ -6,10 +6,10 @@ use sim::report::PartitionFigures;
 
 use super::study::Study;
 
-/// Changes of the number of devices that are told one by one.
+/// Maximum number of changes that are listed one by one.
 const STEPS_MAX: usize = 16;
 
-/// The table; empty for a workload without [partition].
+/// The table; empty for a workload without `[partition]`.
 pub fn text(study: &Study) -> String {
     let runs: Vec<(&str, &PartitionFigures)> = study
         .standings

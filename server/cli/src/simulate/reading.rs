@@ -1,4 +1,4 @@
-//! Workload files from disk, with the traces and profiles that they name.
+//! Reads workload files and the traces and profiles that they name.
 
 use std::path::Path;
 
@@ -33,7 +33,7 @@ pub fn parse(text: &str, path: &Path) -> Result<Workload, WorkloadError> {
         |name: &str| read_text(&folder.join(name), TRACE_BYTES).map_err(|error| format!("{error:#}"));
     let shown = path.display().to_string();
     let workload = Workload::parse(text, &mut files).map_err(|error| error.named(&shown))?;
-    // What only `gpulet-core` can read of it.
+    // The parts that `gpulet-core` reads.
     match sim::check(&workload) {
         Err(sim::SimError::Workload(mut fault)) if fault.file.is_empty() => {
             fault.line = Lines::of(text).find(&fault.field);
@@ -45,7 +45,7 @@ pub fn parse(text: &str, path: &Path) -> Result<Workload, WorkloadError> {
     }
 }
 
-/// Changes that the command line asks for.
+/// Changes from the command line.
 pub fn adapt(
     mut workload: Workload,
     rate_scale: Option<f64>,
@@ -130,6 +130,6 @@ mod tests {
         let error = format!("{:#}", read(&folder.path().join("missing.toml")).unwrap_err());
         assert!(error.contains("missing.toml`: No such file"), "{error}");
         let error = read(folder.path()).unwrap_err().to_string();
-        assert!(error.ends_with("is no file"), "{error}");
+        assert!(error.ends_with("is not a file"), "{error}");
     }
 }

@@ -1,4 +1,4 @@
-//! What a study found, as a table for people and as JSON for programs.
+//! Prints the result of a study as tables or as JSON.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -12,10 +12,10 @@ use workload::Extent;
 use super::devices;
 use super::study::{Standing, Study};
 
-/// Share of the answers that the column of latencies by SLO is about.
+/// Quantile of the latencies in the column `p99/SLO`.
 const TAIL: f64 = 0.99;
 
-/// The study for people: what was run, the policies from the best on, why requests were refused, the bound.
+/// Prints a study as text: the workload, the policies from the best on, rejected requests, the bound.
 pub fn text(study: &Study) -> String {
     let mut text = format!("{}\n\n", headline(study));
     text.push_str(&standings(study));
@@ -34,7 +34,7 @@ pub fn text(study: &Study) -> String {
     text
 }
 
-/// What was run, in a line.
+/// One line about the workload.
 pub fn headline(study: &Study) -> String {
     let workload = &study.workload;
     let models = match workload.models.len() {
@@ -112,7 +112,7 @@ fn standings(study: &Study) -> String {
     output::table(&header, rows)
 }
 
-/// What stands where there is no figure.
+/// Placeholder for a missing figure.
 pub fn dash() -> String {
     "-".to_owned()
 }
@@ -125,12 +125,12 @@ pub fn with_margin(estimate: Estimate, show: fn(f64) -> String) -> String {
     }
 }
 
-/// How many SLOs 99 % of the answers took at most.
+/// The 99th percentile of latency divided by the SLO.
 fn tail_of_slo(run: &Report) -> Option<f64> {
     run.latency_cdf.iter().find(|quantile| quantile.share >= TAIL).map(|quantile| quantile.of_slo)
 }
 
-/// Requests that were not answered in time, by outcome; empty if all were.
+/// Table of requests that missed their deadline, by outcome; empty if there are no such requests.
 fn endings(study: &Study) -> String {
     let runs: Vec<(&str, &Report)> = study
         .standings
@@ -180,7 +180,7 @@ fn bound(study: &Study) -> String {
     text
 }
 
-/// Where a bound comes from.
+/// How a bound was derived.
 pub fn bound_words(bound: &sim::Bound) -> &'static str {
     if bound.attainment >= 1.0 {
         "all offered requests fit into the lanes' time in batches of the best size (fluid bound)"
@@ -189,7 +189,7 @@ pub fn bound_words(bound: &sim::Bound) -> &'static str {
     }
 }
 
-/// The study for programs.
+/// The JSON object of a study.
 #[derive(Serialize)]
 struct Answer<'a> {
     workload: &'a str,

@@ -1,13 +1,13 @@
-//! Runs with a bar that shows how far they are.
+//! Simulation runs with a progress bar.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use sim::{Report, Setup, SimError, Simulation};
 use workload::Workload;
 
-/// Steps of the bar that a run has.
+/// Steps of the bar for one run.
 const STEPS: u64 = 1_000;
 
-/// How far the work has come, shown on standard error if that is a terminal.
+/// Progress on standard error, if that is a terminal.
 #[derive(Clone, Debug)]
 pub struct Bar(ProgressBar);
 
@@ -16,7 +16,7 @@ impl Bar {
     pub fn new(shown: bool) -> Self {
         let target = if shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let bar = ProgressBar::with_draw_target(Some(0), target);
-        // A template of literals: should it not parse, the default style serves.
+        // The template is constant. If it did not parse, the default style would be used.
         if let Ok(style) = ProgressStyle::with_template("{msg:<40!} {wide_bar} {percent:>3} %  {eta:>4} left")
         {
             bar.set_style(style);
@@ -29,12 +29,12 @@ impl Bar {
         self.0.inc_length(STEPS * runs as u64);
     }
 
-    /// Says what is being done.
+    /// Shows the current activity.
     pub fn say(&self, what: impl Into<String>) {
         self.0.set_message(what.into());
     }
 
-    /// One run, with its steps. A run that was expected counts in full at its end.
+    /// Performs one run and shows its steps. At its end, the run counts as complete.
     pub fn run(&self, workload: &Workload, setup: &Setup) -> Result<Report, SimError> {
         let mut shown = 0;
         let report = Simulation::new(workload, setup)?.run(&mut |progress| {
@@ -46,7 +46,7 @@ impl Bar {
         report
     }
 
-    /// Says that an expected run is not needed, or was done elsewhere.
+    /// Marks an expected run as complete: it is not needed, or was done elsewhere.
     pub fn skip(&self, runs: usize) {
         self.0.inc(STEPS * runs as u64);
     }

@@ -1,4 +1,4 @@
-//! What is asked of a workload, and all that is found: runs, rates, capacities, the bound.
+//! Runs a study of a workload: policies, rates, capacities, and the bound.
 
 use std::collections::BTreeMap;
 
@@ -9,47 +9,47 @@ use workload::Workload;
 use super::candidate::Candidate;
 use super::runs::Bar;
 
-/// Multiples of the workload's rate that show how a policy bears more and less traffic.
+/// Multiples of the workload's rate that show how a policy performs under more and less traffic.
 pub const SCALES: [f64; 12] = [0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.05, 1.1, 1.2, 1.4, 1.7, 2.0];
-/// Runs that finding a capacity takes, about; for the bar alone.
+/// Approximate number of runs of a capacity search, for the progress bar.
 const TRIALS: usize = 10;
 
-/// Error, in percent, of predictions without interference from which on interference is reported.
+/// Error of predictions without interference, in percent, above which interference is reported.
 const INTERFERENCE_REPORTED: f64 = 1.0;
 
 /// What to run.
 #[derive(Clone, Debug)]
 pub struct Query<'a> {
-    /// What is offered, to what.
+    /// Models, arrivals and devices.
     pub workload: &'a Workload,
-    /// Who takes part; at least one.
+    /// The policies to run; at least one.
     pub candidates: &'a [Candidate],
-    /// Seeds of every policy; the workload's and those after it.
+    /// Number of seeds for every policy: the workload's seed and the following ones.
     pub seeds: u64,
-    /// Multiples of the rate at which each is run too.
+    /// Multiples of the rate at which each policy also runs.
     pub scales: &'a [f64],
-    /// With how many of the seeds the capacity of each is looked for; with none it is not.
+    /// Number of seeds for the capacity search; 0 skips it.
     pub capacity_seeds: usize,
-    /// Runs at a time.
+    /// Maximum number of concurrent runs.
     pub threads: usize,
 }
 
 /// One policy's results.
 #[derive(Clone, Debug)]
 pub struct Standing {
-    /// What it was called.
+    /// Name of the policy with its options.
     pub label: String,
-    /// Number that its colour is taken from.
+    /// Index of its colour in plots.
     pub colour: usize,
-    /// One for each seed.
+    /// One report for each seed.
     pub reports: Vec<Report>,
-    /// Requests offered a second, mean over the seeds.
+    /// Offered requests per second, mean over the seeds.
     pub offered: f64,
-    /// Good answers a second.
+    /// Requests per second that were answered before their deadline.
     pub goodput: Estimate,
-    /// Good by offered, 0 to 1.
+    /// Goodput divided by offered load, 0 to 1.
     pub attainment: Estimate,
-    /// Requests offered a second and attainment, ascending, with the first seed.
+    /// Offered requests per second and attainment, ascending, with the first seed.
     pub sweep: Vec<(f64, f64)>,
     /// Highest rate with 99 % attainment.
     pub capacity: Option<Capacity>,
@@ -61,8 +61,8 @@ impl Standing {
         self.reports.first()
     }
 
-    /// Whether neither can be said to answer more: the 95 % confidence interval of the difference in goodput, seed by
-    /// seed, holds zero. Each seed offers both the very same requests, so what they share cancels out.
+    /// Whether the goodput does not differ significantly: the 95 % confidence interval of the difference, seed by seed,
+    /// contains zero. With the same seed, both policies receive the same requests.
     pub fn ties(&self, other: &Self) -> bool {
         let pairs = self.reports.iter().zip(&other.reports);
         let difference =
@@ -74,15 +74,15 @@ impl Standing {
 /// All results, the best policy first.
 #[derive(Clone, Debug)]
 pub struct Study {
-    /// What was offered, to what.
+    /// Models, arrivals and devices.
     pub workload: Workload,
-    /// Seeds that were run.
+    /// Number of seeds.
     pub seeds: Vec<u64>,
-    /// Policies by goodput; those of equal goodput in the order in which they were named.
+    /// Policies by goodput, then in the order of the command line.
     pub standings: Vec<Standing>,
-    /// What no policy can exceed; rates are means over the seeds.
+    /// Upper bound for every policy; rates are means over the seeds.
     pub bound: Bound,
-    /// What a reader must know to trust the figures.
+    /// Notes on the reliability of the figures.
     pub notes: Vec<String>,
 }
 
@@ -96,7 +96,7 @@ enum Found {
     Capacity(Capacity),
 }
 
-/// Runs all that is asked. The result does not depend on the number of threads.
+/// Runs the study. The result does not depend on the number of threads.
 pub fn run(query: &Query<'_>, bar: &Bar) -> Result<Study, SimError> {
     let first = query.workload.seed;
     let seeds: Vec<u64> = (0..query.seeds).map(|step| first.wrapping_add(step)).collect();
@@ -153,7 +153,7 @@ fn jobs<'a>(query: &Query<'a>, seeds: &[u64]) -> Result<Vec<Job<'a>>, SimError> 
     Ok(jobs)
 }
 
-/// Runs that the jobs come to, about.
+/// Approximate number of runs of all jobs.
 pub fn runs(query: &Query<'_>) -> usize {
     let capacity = if query.capacity_seeds > 0 { TRIALS } else { 0 };
     let seeds = usize::try_from(query.seeds).unwrap_or(usize::MAX);
@@ -197,7 +197,7 @@ fn sweep(reports: &[Report], others: &[Report]) -> Vec<(f64, f64)> {
     points
 }
 
-/// Runs that were stopped and searches that did not settle.
+/// Notes on stopped runs and on searches without result.
 fn notes(standings: &[Standing]) -> Vec<String> {
     let mut notes: BTreeMap<usize, String> = BTreeMap::new();
     for (place, standing) in standings.iter().enumerate() {

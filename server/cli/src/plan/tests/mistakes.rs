@@ -1,9 +1,9 @@
-//! What is wrong with a problem, or with the command line, is said with its place.
+//! Errors in a problem file or on the command line name their place.
 
 use super::*;
 
 #[test]
-fn a_problem_without_a_plan_names_what_is_lacking() {
+fn a_problem_without_a_plan_names_the_shortage() {
     for (from, to, said) in [
         (
             "slo = \"100ms\"",
@@ -29,7 +29,7 @@ fn a_problem_without_a_plan_names_what_is_lacking() {
 }
 
 #[test]
-fn mistakes_are_named_with_their_line_and_key() {
+fn errors_name_the_line_and_the_key() {
     for (from, to, said) in [
         ("[devices.cpu]", "[device.cpu]", "small.toml:4: device: unknown key, did you mean `devices`?"),
         ("memory", "memroy", "small.toml:6: devices.cpu.memroy: unknown key, did you mean `memory`?"),
@@ -84,8 +84,8 @@ fn mistakes_are_named_with_their_line_and_key() {
         ("rate = 100\n", "", "small.toml:8: workloads.light.rate: missing: this key has no default"),
         (
             "rate = 100\n",
-            "rate = 1\nhead_room = 0.5\n",
-            "small.toml:11: workloads.light.head_room: expected 1 to 1000, got 0.5",
+            "rate = 1\nheadroom = 0.5\n",
+            "small.toml:11: workloads.light.headroom: expected 1 to 1000, got 0.5",
         ),
         (
             "rate = 100\n",
@@ -195,13 +195,13 @@ fn mistakes_are_named_with_their_line_and_key() {
         ),
         (
             "profiles/*.jsonl",
-            "profiles/gone.jsonl",
-            "small.toml:1: profiles: cannot read `profiles/gone.jsonl`: No such file or directory (os error 2)",
+            "profiles/missing.jsonl",
+            "small.toml:1: profiles: cannot read `profiles/missing.jsonl`: No such file or directory (os error 2)",
         ),
         (
             "\"profiles/*.jsonl\"",
             "[\"profiles/cpu.jsonl\", \"profiles/*.jsonl\"]",
-            "small.toml:1: profiles.light.cpu: expected one profile of a model on a kind of device, got two",
+            "small.toml:1: profiles.light.cpu: expected one profile of a model on a device type, got two",
         ),
         ("rate = 100\n", "rate = \n", "small.toml:10: "),
     ] {
@@ -212,7 +212,7 @@ fn mistakes_are_named_with_their_line_and_key() {
 }
 
 #[test]
-fn files_and_flags_that_cannot_be_are_wrong_usage() {
+fn invalid_files_and_flags_are_wrong_usage() {
     let bench = Bench::new(SMALL);
     assert!(
         bench
@@ -228,8 +228,8 @@ fn files_and_flags_that_cannot_be_are_wrong_usage() {
         "{}",
         bench.mistake(&[])
     );
-    let gone = arguments(&bench.file("gone.toml"), &[]);
-    assert_eq!(code(&gone), format!("{:?}", ExitCode::from(2)));
+    let missing = arguments(&bench.file("missing.toml"), &[]);
+    assert_eq!(code(&missing), format!("{:?}", ExitCode::from(2)));
     for flags in [
         &["--policy", "tesera"][..],
         &["--compare", "--policy", "igniter"],

@@ -13,29 +13,29 @@ use workload::Workload;
 use crate::simulate::reading::{self, WorkloadFile};
 use crate::simulate::runs::Bar;
 
-/// Share of a capacity at which the burst comes.
+/// Rate before and after the burst, as a fraction of a capacity.
 pub const LOAD: f64 = 0.9;
 /// The burst, in seconds and multiples of the rate.
 pub const AT: f64 = 15.0;
-/// How long it lasts.
+/// Duration of the burst in seconds.
 pub const LASTS: f64 = 1.0;
-/// How many times the rate it is.
+/// Rate of the burst as a multiple of the rate.
 pub const FACTOR: f64 = 3.0;
-/// Seconds of the whole run.
+/// Duration of the run in seconds.
 const DURATION: f64 = 40.0;
-/// Seconds that are not counted.
+/// Warm-up in seconds; not counted.
 const WARMUP: f64 = 5.0;
-/// Seconds over which attainment is taken.
+/// Window of attainment in seconds.
 const WINDOW: f64 = 1.0;
-/// Attainment that is normal.
+/// Attainment that counts as recovered.
 const NORMAL: f64 = 0.99;
 
 /// How a policy recovers from a burst.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Recovery {
-    /// Seconds after the end of the burst until attainment was back at 99 % for good.
+    /// Seconds from the end of the burst until attainment stays at 99 % or more.
     After(f64),
-    /// Not until the end of the run, 24 s later.
+    /// No recovery until the end of the run, 24 s later.
     Never,
     /// Attainment was below 99 % even before the burst.
     Overloaded,
@@ -54,7 +54,7 @@ impl fmt::Display for Recovery {
     }
 }
 
-/// The workload with a burst of all its models; none if its arrivals are not Poisson.
+/// The workload with a burst of all its models; `None` if its arrivals are not Poisson.
 pub fn workload(file: &WorkloadFile, path: &Path) -> anyhow::Result<Option<Workload>> {
     if file.workload.models.iter().any(|model| model.process() != "poisson") {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! The arena's page.
+//! The Markdown page of the arena.
 
 use std::fmt::Write as _;
 
@@ -62,7 +62,7 @@ Policies run with their published settings and share one cost model, which learn
 - `nexus` runs with early drop, and with lazy drop (`drop=lazy`).
 ";
 
-/// The ranking on each workload, for people at a terminal.
+/// The ranking on each workload as text for a terminal.
 pub fn ranking(contests: &[Contest]) -> String {
     let rows = contests.iter().map(|contest| vec![contest.study.workload.name.clone(), order(contest)]);
     output::table(&["workload", "ranking by goodput"], rows)
