@@ -255,7 +255,11 @@ fn translated(error: ProblemError, sections: &[(String, String)]) -> WorkloadErr
         sections.iter().find_map(|(device, section)| {
             let key = rest.strip_prefix(device.as_str())?;
             let whole = key.is_empty() || key.starts_with('.');
-            whole.then(|| format!("devices.{section}{}", key.replace(".kind.", ".")))
+            let key = match key {
+                ".device_type" => ".kind".to_owned(),
+                _ => key.replace(".device_type.", "."),
+            };
+            whole.then(|| format!("devices.{section}{key}"))
         })
     });
     let of_objective = field.strip_suffix(".slo_us").map(|workload| format!("{workload}.slo"));
