@@ -34,7 +34,7 @@ pub struct Broken {
     pub seed: u64,
     /// Nanoseconds of virtual time.
     pub at: u64,
-    /// Events that the router was given up to then, the last one included.
+    /// Events that the router had processed by then, including the last one.
     pub event: u64,
     /// The last events and effects, oldest first, if the setup asked for them.
     pub trace: Vec<String>,

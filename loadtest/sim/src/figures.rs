@@ -61,7 +61,7 @@ pub(crate) struct Figures {
     pub expired: u64,
     pub failed: u64,
     pub refused: BTreeMap<Reason, u64>,
-    /// Nanoseconds.
+    /// Latencies of answered requests, in nanoseconds.
     pub latencies: Histogram<u64>,
     pub latency_sum: u128,
     pub latency_max: u64,
@@ -231,7 +231,7 @@ impl Figures {
         }
     }
 
-    /// So many lanes became busy and came up, negative for idle and down.
+    /// Counts `busy` more busy lanes and `up` more available lanes from `now` on. Negative values count fewer.
     pub(crate) fn lanes(&mut self, now: u64, busy: i32, up: i32) {
         let (from, to) = (self.lane_time.at, now.min(self.window.to));
         if to > from {

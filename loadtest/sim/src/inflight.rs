@@ -5,7 +5,7 @@ use router_core::{Nanos, RequestId};
 /// What is remembered of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
-    /// Nanoseconds.
+    /// Virtual time of the arrival, in nanoseconds.
     pub arrived: u64,
     pub deadline: Option<Nanos>,
     pub model: u32,

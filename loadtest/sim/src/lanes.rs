@@ -19,7 +19,7 @@ pub(crate) struct Held {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Running {
     pub held: Held,
-    /// Nanoseconds.
+    /// Virtual time at which the batch started, in nanoseconds.
     pub start: u64,
     pub end: u64,
 }
@@ -43,7 +43,7 @@ pub(crate) struct Lanes {
 }
 
 impl Lanes {
-    /// So many lanes, all down.
+    /// Creates `count` lanes, all down.
     pub(crate) fn new(count: u32, depth: u32) -> Self {
         let lanes = (0..count).map(|_| Lane::default()).collect();
         Self { lanes, depth, ends: BinaryHeap::with_capacity(count as usize) }
@@ -87,8 +87,8 @@ impl Lanes {
             self.start(lane, held, now, time());
             return Ok(true);
         }
-        let room = depth > 1 && entry.waiting.is_none();
-        Breach::unless(room, "R5", || {
+        let has_slot = depth > 1 && entry.waiting.is_none();
+        Breach::unless(has_slot, "R5", || {
             format!("{:?} was sent to lane {lane}, which holds {depth} already", held.batch)
         })?;
         entry.waiting = Some(held);
@@ -134,7 +134,7 @@ impl Lanes {
         Some((lane, self.lane_mut(lane)?.running.take()?))
     }
 
-    /// Takes a batch off its lane if it has not ended; what was running of it, if it was.
+    /// Removes a batch from its lane. Returns `None` if it has ended, and its `Running` entry if it was running.
     pub(crate) fn take_back(&mut self, lane: u32, batch: BatchId) -> Option<Option<Running>> {
         let lane = self.lane_mut(lane)?;
         if lane.waiting.take_if(|held| held.batch == batch).is_some() {

@@ -1,5 +1,5 @@
-//! A run, or a comparison of policies, as one HTML page for somebody who was not there: what was simulated, in
-//! words; who was best; pictures. No scripts, nothing from elsewhere: the file can be mailed.
+//! Renders a run, or a comparison of policies, as one HTML page. The page says what was simulated, which policy was
+//! best, and shows plots. It has no scripts and loads no other file, so it can be sent by mail.
 
 mod axis;
 mod document;

@@ -41,17 +41,17 @@ pub struct Report {
     pub goodput: f64,
     /// Good answers by requests offered, 0 to 1; 1 if none was offered.
     pub attainment: f64,
-    /// From arrival to answer, of those that were answered; none if nobody was.
+    /// Latency of the answered requests, from arrival to answer. `None` if no request was answered.
     pub latency_ms: Option<Latency>,
     /// Rows a batch, 0 without batches.
     pub mean_batch: f64,
     /// Batches that ran to their end.
     pub batches: u64,
-    /// Share of the time of the lanes that were up in which they worked, 0 to 1, lost work included.
+    /// Share of the time of available lanes in which they worked, 0 to 1, including lost work.
     pub lane_busy: f64,
-    /// Share of that time spent on batches that were recalled or whose lane went down, 0 to 1.
+    /// Share of the time of available lanes spent on batches that were preempted or failed with their lane, 0 to 1.
     pub lost_lane_time: f64,
-    /// Batches that were recalled before their end.
+    /// Batches that were preempted.
     pub preempted: u64,
     /// Batches that were on a lane when it went down.
     pub lost: u64,
@@ -67,20 +67,20 @@ pub struct Report {
     pub tenants: Vec<TenantFigures>,
     /// Figures over time, at most [`SERIES_MAX`], all buckets equally long; the warm-up is in it.
     pub series: Vec<Bucket>,
-    /// Latency over SLO, from the smallest to the largest, at 148 shares that are closer together in the tail; empty
-    /// if nobody was answered.
+    /// Latency over SLO, from the smallest to the largest, at 148 shares that are closer together in the tail. Empty
+    /// if no request was answered.
     pub latency_cdf: Vec<Quantile>,
     /// How many batches had how many rows, ascending in rows; sizes that did not occur are left out.
     pub batch_sizes: Vec<BatchSize>,
     /// Every batch of the first [`TIMELINE_LANES`] lanes in a short window in the middle of the run, by its end.
     pub lane_timeline: Vec<Span>,
-    /// Devices and gpulets, where the workload cuts devices.
+    /// Devices and gpulets. `None` if the workload has no devices.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub partition: Option<PartitionFigures>,
 }
 
-/// Devices that were cut into gpulets. A device counts while there is a gpulet on it, those included that are being made
-/// and those that are kept for a while as a way back.
+/// Figures about devices partitioned into gpulets. A device counts as used while a gpulet is open on it. That includes
+/// gpulets that are being opened and gpulets that stay open for a rollback.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PartitionFigures {
     /// Word of the placement policy.
@@ -115,7 +115,7 @@ pub struct PartitionFigures {
     pub steps: Vec<DeviceStep>,
     /// Gpulets that were in force, by device and place.
     pub gpulets: Vec<GpuletSpan>,
-    /// What neighbours on a device were seen to do to each other, by kind of device, at the end.
+    /// Interference observed on each device type, at the end of the run.
     pub interference: Vec<InterferenceEntry>,
     /// Why rates that are planned for moved, oldest first; the last 256.
     pub decisions: Vec<DecisionEntry>,
@@ -212,7 +212,7 @@ pub struct ModelFigures {
     pub good: u64,
     /// Good by offered, 0 to 1; 1 if none was offered.
     pub attainment: f64,
-    /// 99 % of its answers took at most so many milliseconds, to two digits; none if nobody was answered.
+    /// 99th-percentile latency in milliseconds, to two digits. `None` if no request was answered.
     pub p99_ms: Option<f64>,
     /// Rows a batch, 0 without batches.
     pub mean_batch: f64,
@@ -246,7 +246,7 @@ pub struct Bucket {
     pub mean_batch: f64,
     /// Lanes that worked, averaged over the stretch.
     pub busy_lanes: f64,
-    /// 99 % of the answers took at most so many milliseconds, to two digits; none if nobody was answered.
+    /// 99th-percentile latency in milliseconds, to two digits. `None` if no request was answered.
     pub p99_ms: Option<f64>,
 }
 
@@ -262,20 +262,20 @@ pub struct Quantile {
 /// How often a batch size occurred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct BatchSize {
-    /// Rows.
+    /// Number of rows of a batch.
     pub rows: u32,
-    /// Batches of so many.
+    /// Number of batches of this size.
     pub batches: u64,
 }
 
 /// A batch on a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Span {
-    /// Where.
+    /// Number of the lane, from 0.
     pub lane: u32,
     /// Number of the model in [`Report::models`].
     pub model: u32,
-    /// Rows.
+    /// Number of rows of the batch.
     pub rows: u32,
     /// Milliseconds from the start of the run to its start.
     pub from_ms: f64,
@@ -291,8 +291,8 @@ pub struct Span {
 pub enum SpanEnd {
     /// It gave results.
     Done,
-    /// It was recalled for another.
+    /// A more urgent batch preempted it.
     Preempted,
-    /// The lane went down.
+    /// Its lane failed.
     Lost,
 }

@@ -57,12 +57,12 @@ impl Part {
 #[derive(Clone, Debug)]
 pub(crate) struct Series {
     parts: Vec<Part>,
-    /// Nanoseconds.
+    /// Length of a bucket, in nanoseconds.
     width: u64,
 }
 
 impl Series {
-    /// For a run of about so many nanoseconds. All memory is taken here.
+    /// Creates the series of a run of about `expected` nanoseconds. It allocates all memory that it needs.
     pub(crate) fn new(expected: u64) -> Result<Self, CreationError> {
         let parts = (0..SERIES_MAX).map(|_| Part::new()).collect::<Result<_, _>>()?;
         Ok(Self { parts, width: round_up(expected / SERIES_AIM) })
@@ -118,7 +118,7 @@ impl Series {
         }
     }
 
-    /// So many lanes worked from one time to the other.
+    /// Counts `lanes` lanes as busy from `from` to `to`.
     pub(crate) fn busy(&mut self, mut from: u64, to: u64, lanes: u32) {
         while from < to {
             // Grown first, for the width may change by it.

@@ -1,4 +1,4 @@
-//! What is simulated beside the workload: the policy, and the bounds of the run.
+//! The setup of a run of a workload: the policy, and the bounds of the run.
 
 use gpulet_core::control::Model;
 use router_core::batch::{BatchOptions, Policy};
@@ -12,7 +12,7 @@ use workload::{Workload, WorkloadError};
 pub struct Setup {
     /// How batches are formed, for every model of the workload.
     pub policy: Policy,
-    /// Placement policy in place of the workload's, where that cuts devices.
+    /// Placement policy in place of the workload's. Without devices it has no effect.
     pub placement: Option<String>,
     /// Scaler in place of the workload's.
     pub scaling: Option<String>,

@@ -27,7 +27,7 @@ use crate::watch::{Trace, Watch};
 /// Events between two calls of the progress function.
 const PROGRESS_EVERY: u64 = 1 << 16;
 
-/// Events at one moment without an arrival: so many that something must be spinning.
+/// Events at one moment without an arrival. More are a breach: the core and its caller would loop forever.
 const SPIN_MAX: u64 = 1 << 20;
 
 /// How far a run has come.
@@ -51,11 +51,11 @@ pub struct Simulation {
     pub(crate) figures: Figures,
     pub(crate) digest: Digest,
     pub(crate) requests: InFlight,
-    /// Nanoseconds.
+    /// Virtual time, in nanoseconds.
     pub(crate) now: u64,
     pub(crate) events: u64,
     pub(crate) stopped: Option<Stopped>,
-    /// Where gpulets are cut from devices.
+    /// The control loop. `None` if the workload has no devices.
     pub(crate) partition: Option<Box<Partitioned>>,
     router: Router,
     effects: Effects,
@@ -66,7 +66,7 @@ pub struct Simulation {
     lanes: Lanes,
     /// Changes of lanes that are behind us.
     changes: usize,
-    /// Batches that the router wants back, in the order in which it said so.
+    /// Batches that the router preempted, in the order of its effects.
     recalls: VecDeque<(LaneId, BatchId)>,
     /// Events since time last passed.
     spins: u64,
@@ -88,7 +88,7 @@ enum Next {
 }
 
 impl Simulation {
-    /// At time zero, with every model loaded and every lane up; where gpulets are cut from devices, with a first plan in
+    /// Creates a simulation at time zero. Every model is loaded and every lane is up; with devices, a first plan is in
     /// force.
     ///
     /// # Errors
@@ -393,8 +393,8 @@ impl Simulation {
                 }
                 let (now, noise) = (self.now, &mut self.noise);
                 let held = Held { batch, model: model.0, rows };
-                let beside = |one: &Partitioned| one.time_beside(lane.0, held, &self.lanes);
-                let profiled = self.partition.as_deref().map(beside).transpose()?;
+                let predicted = |one: &Partitioned| one.time_beside(lane.0, held, &self.lanes);
+                let profiled = self.partition.as_deref().map(predicted).transpose()?;
                 let time = || match profiled {
                     Some(profiled) => noise.true_time(lane.0, model.0, profiled, now),
                     None => noise.time(lane.0, model.0, rows, now),

@@ -106,7 +106,7 @@ mod tests {
         assert_eq!(start(9, 1, &[]), Err("R9"));
         assert_eq!(start(9, 1, &[first]), Ok(()));
         assert_eq!(start(9, 2, &[second, first]), Err("R9"), "it runs already");
-        assert_eq!(start(9, 3, &[RequestId::new(7, 0)]), Err("R9"), "nobody knows it");
+        assert_eq!(start(9, 3, &[RequestId::new(7, 0)]), Err("R9"), "unknown request");
     }
 
     #[test]

@@ -85,7 +85,7 @@ pub(super) fn latency(report: &Report) -> Option<View> {
             (title, "ms", slo, vec![p99(|second| second.p99_ms), p50])
         }
         None => {
-            let title = "99 % of the answers to each second's requests came within so many SLOs";
+            let title = "99th-percentile latency of each second's requests, in multiples of the SLO";
             (title, "SLOs of the request's model", 1.0, vec![p99(|second| second.p99_of_slo)])
         }
     };

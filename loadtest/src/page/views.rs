@@ -80,7 +80,7 @@ fn percentiles(report: &Report) -> Option<View> {
         _ => String::new(),
     };
     let plot = Plot {
-        title: "So many percent of the answers took at most so long".to_owned(),
+        title: "Latency by percentile".to_owned(),
         horizontal: "percentile".to_owned(),
         vertical: "ms".to_owned(),
         series,

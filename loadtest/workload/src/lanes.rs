@@ -12,15 +12,14 @@ const STALLS_EVERY_MIN: u64 = 1_000_000;
 /// The lanes of a simulation. The load generator has a real server and ignores them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lanes {
-    /// How many, numbered from 0; where gpulets are cut from devices, as many as there are devices, each worth one that
-    /// is not cut.
+    /// Number of lanes, which are numbered from 0. For a workload with devices, the number of devices.
     pub count: u32,
     /// How true execution times differ from the profiles.
     pub noise: Noise,
-    /// What a lane takes between two batches beside the models' own time: hand-over to the lane and back, gathering and
-    /// dealing out of rows. Nothing in a simulation of the scheduler alone.
+    /// Overhead of a lane between two batches, in addition to the model's own time: hand-over to the lane and back, and
+    /// gathering and splitting rows. Zero in a simulation of the scheduler alone.
     pub overhead: Spans,
-    /// Lanes going and coming back, in order of time.
+    /// Failures and recoveries of lanes, in order of time.
     pub changes: Vec<LaneChange>,
 }
 
@@ -58,7 +57,7 @@ pub struct LaneChange {
 }
 
 impl Lanes {
-    /// `devices` are those that are cut, if there are any: then as many lanes.
+    /// Reads the section. `devices` is the number of devices to partition, which is then the number of lanes.
     pub(crate) fn read(section: &LanesSection, devices: Option<u32>) -> Result<Self, WorkloadError> {
         let count = section.count.or(devices).unwrap_or(1);
         if count == 0 || count > LANES_MAX {
@@ -129,7 +128,7 @@ fn read_failures(section: &LanesSection, count: u32) -> Result<Vec<LaneChange>, 
             return wrong("until", format!("expected a time after `from`, got {}", show(until)));
         }
         if downs.iter().any(|&(lane, other, end)| lane == failure.lane && from <= end && other <= until) {
-            return wrong("from", format!("lane {} is already gone then", failure.lane));
+            return wrong("from", format!("lane {} is already down at that time", failure.lane));
         }
         downs.push((failure.lane, from, until));
     }

@@ -28,7 +28,7 @@ pub struct ExecutionNoise {
 
 #[derive(Debug)]
 struct Truth {
-    /// None where batches of one size take differently long on different lanes, and whoever asks knows how long.
+    /// `None` if the time of a batch depends on its lane; the caller then passes the time.
     profile: Option<Profile>,
     factor: f64,
 }
@@ -59,10 +59,10 @@ impl ExecutionNoise {
         Self::on(workload, workload.lanes.count)
     }
 
-    /// The same on so many lanes.
+    /// Like [`ExecutionNoise::new`], on `lanes` lanes.
     ///
     /// # Errors
-    /// As [`ExecutionNoise::new`]; where gpulets are cut from devices, the workload need not say that.
+    /// As [`ExecutionNoise::new`]. A workload with devices need not say how long batches take.
     pub fn on(workload: &Workload, lanes: u32) -> Result<Self, WorkloadError> {
         let Noise { cv, bias, spread, stalls } = workload.lanes.noise;
         let seed = workload.seed;
@@ -93,7 +93,7 @@ impl ExecutionNoise {
         self.truth(model).map_or(1.0, |truth| truth.factor)
     }
 
-    /// Nanoseconds that a batch of so many rows takes when it starts at `now` on a lane; at least 1 for a batch
+    /// Nanoseconds that a batch of `rows` rows takes when it starts at `now` on a lane; at least 1 for a batch
     /// that has rows. Batches of a lane must come in order of `now`. A lane that the workload does not have works
     /// exactly as profiled; a model that it does not have takes no time.
     pub fn time(&mut self, lane: u32, model: u32, batch: u32, now: u64) -> u64 {

@@ -1,4 +1,4 @@
-//! Time that a server takes beside its models' own.
+//! Overhead of a server, in addition to the time of its models.
 
 use std::sync::Arc;
 

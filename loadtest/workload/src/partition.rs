@@ -1,7 +1,7 @@
-//! Devices that a simulation cuts into gpulets, in place of lanes that are all alike.
+//! Devices that a simulation partitions into gpulets, in place of identical lanes.
 //!
-//! What stands in other files is kept as text: profiles and plans are `gpulet-core`'s to read, which this crate does not
-//! know.
+//! The contents of other files are kept as text. `gpulet-core` reads profiles and plans; this crate does not depend on
+//! it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,13 +23,13 @@ const GPULETS_MAX: u32 = 48;
 /// Files that a workload may name at most.
 const FILES_MAX: usize = 256;
 
-/// Shortest time between two looks at the load.
+/// Shortest time between two ticks of the control loop, in nanoseconds.
 const PERIOD_MIN: u64 = 10_000_000;
 
 /// Longest time that an option may give: a day.
 const TIME_MAX: u64 = 86_400 * SECOND;
 
-/// What is cut, how, and by whom.
+/// The devices to partition, and the options of the control loop that does it.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Partition {
@@ -43,9 +43,9 @@ pub struct Partition {
     pub policy: String,
     /// Word of the scaler; not checked here.
     pub scaling: String,
-    /// What plans believe of neighbours on a device, in a word; not checked here.
+    /// What plans assume about interference: `learned` or `none`. Not checked here.
     pub interference: String,
-    /// Nanoseconds from one look at the load to the next.
+    /// Nanoseconds between two ticks of the control loop.
     pub period: u64,
     /// Nanoseconds that old gpulets are kept after a change.
     pub bake_time: u64,
@@ -76,7 +76,7 @@ pub struct Devices {
     pub kind: String,
     /// How many, at least 1.
     pub count: u32,
-    /// The smallest shares that one is cut into; none where profiles say it.
+    /// Units of one device. `None` takes the number from the profiles.
     pub units: Option<u32>,
     /// Sizes of gpulet in units; none for every number.
     pub sizes: Option<Vec<u32>>,
@@ -86,7 +86,7 @@ pub struct Devices {
     pub memory: u64,
     /// Bytes taken once a device.
     pub base_memory: u64,
-    /// Bytes taken by each gpulet beside weights and arenas.
+    /// Bytes that each gpulet takes, without weights and arenas.
     pub gpulet_memory: u64,
     /// What all of them fail with; none where each fails on its own.
     pub fault_domain: Option<String>,
@@ -158,7 +158,7 @@ impl Partition {
     }
 }
 
-/// What makes no sense beside devices.
+/// Rejects keys that contradict `[devices]`.
 fn check_others(document: &Document) -> Result<(), WorkloadError> {
     let together = |field: String, problem: &str| Err(WorkloadError::new(field, problem));
     if document.lanes.count.is_some() {

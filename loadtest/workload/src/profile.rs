@@ -17,8 +17,8 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// Nanoseconds that a batch of so many rows takes. Rows beyond [`Profile::max_batch`] run as further
-    /// batches, one after the other; a batch of none takes none.
+    /// Nanoseconds that a batch of `batch` rows takes. Rows beyond [`Profile::max_batch`] run as further
+    /// batches, one after the other. A batch of 0 rows takes no time.
     pub fn time(&self, batch: u32) -> u64 {
         let of = |rows: u32| {
             let position = usize::try_from(rows).ok().and_then(|rows| rows.checked_sub(1));

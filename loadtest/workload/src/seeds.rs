@@ -23,7 +23,7 @@ pub(crate) enum Purpose {
     Times,
     /// When a lane stalls.
     Stalls,
-    /// What is taken beside the models.
+    /// Overhead in addition to the models.
     Overhead,
 }
 

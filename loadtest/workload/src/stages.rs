@@ -118,9 +118,7 @@ impl FromStr for Stage {
         let Span(time) = Span::parse(time.trim()).map_err(|error| wrong(error.to_string()))?;
         let factor = |factor: &str| {
             let factor = factor.trim();
-            factor
-                .parse()
-                .map_err(|_| wrong(format!("`{factor}` is no number: expected a factor like `1.5`")))
+            factor.parse().map_err(|_| wrong(format!("expected a factor such as `1.5`, got `{factor}`")))
         };
         let (from, to) = factors.split_once("..").unwrap_or((factors, factors));
         let stage = Self { from: factor(from)?, to: factor(to)?, time };
@@ -201,7 +199,7 @@ impl Stages {
         Ok(Self { pieces, total, nominal })
     }
 
-    /// The workload as it is, for so many nanoseconds.
+    /// The unchanged workload, for `time` nanoseconds.
     ///
     /// # Errors
     /// Unless that is more than 0 and at most 400 days.

@@ -36,11 +36,11 @@ pub struct Workload {
     pub seed: u64,
     /// When the traffic ends.
     pub extent: Extent,
-    /// Nanoseconds at the start that whoever measures leaves out.
+    /// Nanoseconds at the start that are not measured.
     pub warmup: u64,
     /// What runs the batches of a simulation.
     pub lanes: Lanes,
-    /// Devices that a simulation cuts into gpulets; none where lanes stay as they are.
+    /// Devices that a simulation partitions into gpulets. `None` if its lanes are fixed.
     pub partition: Option<Partition>,
     /// Tenants by number; number 0 is `default`, to which requests belong that name no other.
     pub tenants: Vec<Tenant>,
@@ -51,9 +51,9 @@ pub struct Workload {
 /// When the traffic of a workload ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
-    /// After so many nanoseconds: requests arrive before, never at it.
+    /// After this many nanoseconds. Requests arrive before this time, never at it.
     Time(u64),
-    /// After so many requests of all models together.
+    /// After this many requests of all models together.
     Requests(u64),
 }
 
@@ -93,9 +93,9 @@ pub struct Model {
     pub tenants: Shares<u16>,
     /// Whether requests have a deadline; without, the SLO is reported and nothing more.
     pub deadline: bool,
-    /// What its requests take between their clients and the scheduler, there and back: network, decoding, encoding, turns
-    /// of event loops. Part of their latency, and not of their deadline, which the scheduler counts from when a request
-    /// reached it. Nothing in a simulation of the scheduler alone.
+    /// Overhead of a request between its client and the scheduler, both ways: network, decoding, encoding, event loops.
+    /// It is part of the latency but not of the deadline, which the scheduler counts from when a request reached it.
+    /// Zero in a simulation of the scheduler alone.
     pub overhead: Spans,
     pub(crate) process: Process,
 }
@@ -107,7 +107,7 @@ impl Model {
         self.process.rate() * SECOND as f64
     }
 
-    /// Requests expected in the first so many nanoseconds.
+    /// Requests expected in the first `time` nanoseconds.
     pub fn expected_requests(&self, time: u64) -> f64 {
         self.process.expected(time)
     }
@@ -156,7 +156,7 @@ impl Workload {
     /// The same workload at `factor` times the offered rate, every model alike.
     ///
     /// Processes keep their shape: the same bursts at the same times, more requests in each. Traces of counts are
-    /// sampled at the higher rate; traces of single requests are played so many times faster, and from the start
+    /// sampled at the higher rate; traces of single requests are played faster by this factor, and from the start
     /// again when they end (unless `repeat = false`). The same seed gives the same draws: a Poisson process of
     /// twice the rate is the same sequence in half the time.
     pub fn scaled(&self, factor: f64) -> Result<Self, WorkloadError> {
@@ -172,10 +172,10 @@ impl Workload {
         Ok(scaled)
     }
 
-    /// The same workload, ended after so many nanoseconds. The warm-up stays as it is.
+    /// The same workload, ended after `time` nanoseconds. The warm-up is unchanged.
     ///
     /// # Errors
-    /// If that is no time, more than [`DURATION_MAX`], or would offer more than [`REQUESTS_MAX`].
+    /// If `time` is 0, more than [`DURATION_MAX`], or would offer more than [`REQUESTS_MAX`].
     pub fn lasting(&self, time: u64) -> Result<Self, WorkloadError> {
         if !(1..=DURATION_MAX).contains(&time) {
             let problem = format!("expected more than 0 and at most 400d, got {}", show(time));

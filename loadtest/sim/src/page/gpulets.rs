@@ -1,4 +1,4 @@
-//! Plans over time: a row a device, a box a gpulet, as high as its share and as wide as it was in force.
+//! Draws plans over time: one row per device, one box per gpulet. Its height is its share, its width the time in force.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -73,7 +73,7 @@ pub(super) fn draw(figures: &PartitionFigures, models: &[&str]) -> Option<String
     Some(svg)
 }
 
-/// A gpulet: in stripes of the colours of its models, which take turns.
+/// Draws a gpulet as a box, with one stripe for each of its models.
 fn draw_box(svg: &mut String, axis: &Axis, (top, units): (f64, f64), span: &GpuletSpan, models: &[&str]) {
     let (from, to) = (axis.pixel(span.from_s), axis.pixel(span.to_s));
     let y = top + DEVICE * f64::from(span.first_unit) / units;
@@ -117,8 +117,8 @@ fn draw_box(svg: &mut String, axis: &Axis, (top, units): (f64, f64), span: &Gpul
 /// What the picture shows, in a sentence.
 pub(super) fn caption(figures: &PartitionFigures) -> String {
     let mut text = format!(
-        "A box is a gpulet, as high as its share of the device; stripes take turns. {} of {} devices at most, {} on \
-         average ({} device hours), {} tables in force.",
+        "A box is a gpulet; its height is its share of the device. The models of a striped box run one after \
+         another. {} of {} devices at most, {} on average ({} device hours), {} tables in force.",
         figures.devices_most,
         figures.devices,
         number(figures.devices_mean),

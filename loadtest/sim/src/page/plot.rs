@@ -1,5 +1,5 @@
-//! Lines over two axes as SVG. Written by hand because colours must follow the reader's light or dark scheme,
-//! which takes classes and a style sheet; plotting crates write colours into every element.
+//! Draws lines over two axes as SVG. No plotting crate is used: colours must follow the reader's light or dark scheme,
+//! which takes classes and a style sheet, and plotting crates write colours into every element.
 
 use std::fmt::Write as _;
 
@@ -30,7 +30,7 @@ pub struct Series {
     pub colour: Option<usize>,
     /// Drawn thicker than the others.
     pub strong: bool,
-    /// Horizontal and vertical value, ascending horizontally. A value that is no number interrupts the line.
+    /// Horizontal and vertical value, ascending horizontally. NaN interrupts the line.
     pub points: Vec<(f64, f64)>,
 }
 
@@ -39,7 +39,7 @@ pub struct Series {
 pub struct Reference {
     /// What it means; short.
     pub name: String,
-    /// Where.
+    /// Position on the axis.
     pub value: f64,
 }
 
@@ -279,7 +279,7 @@ fn draw_series(svg: &mut String, frame: &Frame, series: &Series, scattered: bool
         return;
     };
     let few = runs.iter().map(Vec::len).sum::<usize>() <= DOTS;
-    // A value without neighbours has no line: alone a dot shows it.
+    // A single value has no line: only a dot shows it.
     for (x, y) in runs.iter().filter(|run| few || scattered || run.len() == 1).flatten() {
         let _ = writeln!(
             svg,
@@ -295,7 +295,7 @@ fn draw_series(svg: &mut String, frame: &Frame, series: &Series, scattered: bool
     }
 }
 
-/// The part of a line between two upright edges, cut where it crosses them.
+/// The part of a line between two vertical edges, clipped where it crosses them.
 fn clipped(points: &[(f64, f64)], from: f64, to: f64) -> Vec<(f64, f64)> {
     let mut inside: Vec<(f64, f64)> = Vec::new();
     let mut previous: Option<(f64, f64)> = None;
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_is_none_interrupts_its_line() {
+    fn nan_interrupts_its_line() {
         let mut plot = plot();
         plot.series[0].points = vec![(0.0, 1.0), (1.0, 2.0), (2.0, f64::NAN), (3.0, 1.0), (10.0, 1.0)];
         let lines = |svg: &str| svg.matches("<title>deadline</title>").count();
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_cut_at_the_edges() {
+    fn lines_are_clipped_at_the_edges() {
         let line = [(0.0, 0.0), (2.0, 2.0), (10.0, 10.0)];
         assert_eq!(clipped(&line, 1.0, 4.0), [(1.0, 1.0), (2.0, 2.0), (4.0, 4.0)]);
         assert_eq!(clipped(&line, 3.0, 4.0), [(3.0, 3.0), (4.0, 4.0)]);

@@ -32,7 +32,7 @@ pub(super) fn results(page: &Page<'_>) -> String {
         "expired",
     ]);
     if preempted {
-        heads.push("recalled batches");
+        heads.push("preempted batches");
     }
     for head in heads {
         let _ = write!(text, "<th>{head}</th>");

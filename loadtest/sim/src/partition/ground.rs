@@ -127,15 +127,15 @@ impl Ground {
         found.map(|device| device.device_type.as_ref())
     }
 
-    /// What a batch of a model on so many units of a device is to its neighbours; none where nothing is known of it.
+    /// A batch of a model on `units` units of a device type, as input to interference. `None` without a profile.
     pub(crate) fn runner(&self, model: usize, kind: &str, units: u32, rows: u32) -> Option<Runner<'_>> {
         let profiles = self.models.get(model)?.profiles.as_deref().ok()?;
         let profile = profiles.iter().find(|profile| profile.device() == kind)?;
         Some(Runner { profile, batch: rows, units })
     }
 
-    /// Median nanoseconds of a batch of a model on so many units of a kind of device, larger batches than are known as
-    /// several; none where nothing is known there.
+    /// Median nanoseconds of a batch of a model on `units` units of a device type. A batch larger than the profile's
+    /// largest counts as several. `None` without a profile.
     pub(crate) fn time(&self, model: usize, kind: &str, units: u32, rows: u32) -> Option<u64> {
         let profiles = self.models.get(model)?.profiles.as_deref().ok()?;
         let profile = profiles.iter().find(|profile| profile.device() == kind)?;
@@ -166,7 +166,7 @@ fn options(partition: &Partition, setup: &Setup) -> Result<ControlOptions, Workl
     })
 }
 
-/// Whether plans believe what was learned of neighbours.
+/// Whether plans use the interference that was learned.
 fn read_belief(word: &str) -> Result<bool, WorkloadError> {
     match word {
         "learned" => Ok(true),

@@ -112,8 +112,8 @@ impl Record {
             };
             self.active.insert(active.id, span);
         }
-        for gone in before.into_values() {
-            self.end(now, gone);
+        for closed in before.into_values() {
+            self.end(now, closed);
         }
     }
 

@@ -84,7 +84,7 @@ impl Simulation {
         Ok(())
     }
 
-    /// One turn of the loop, and all that follows from it at this moment.
+    /// Processes one event of the control loop, and every event that follows from it at this moment.
     fn control(&mut self, event: Event) -> Result<(), Breach> {
         let mut events = VecDeque::from([event]);
         while let Some(event) = events.pop_front() {
@@ -146,8 +146,8 @@ impl Simulation {
             Step::Prepare { gpulet, model, .. } => (self.load_time(*gpulet, model), None),
             Step::Verify { gpulet, model, batch } => (self.verify_time(*gpulet, model, *batch), None),
             Step::CloseSession { gpulet, model } => {
-                let home = self.partition.as_mut().and_then(|one| one.homes.get_mut(*gpulet));
-                home.map(|home| home.sessions.remove(model));
+                let entry = self.partition.as_mut().and_then(|one| one.homes.get_mut(*gpulet));
+                entry.map(|entry| entry.sessions.remove(model));
                 (0, None)
             }
             Step::Shrink { .. } => (0, None),
@@ -167,7 +167,7 @@ impl Simulation {
         let Some(kind) = partition.ground.kind_of(device).map(|kind| kind.name.clone()) else {
             return (0, Some(format!("device `{device}` is not there")));
         };
-        let home = Home {
+        let entry = Home {
             gpulet,
             device: device.to_owned(),
             kind,
@@ -177,7 +177,7 @@ impl Simulation {
             is_up: false,
             sessions: std::collections::BTreeSet::new(),
         };
-        let lane = partition.homes.open(home);
+        let lane = partition.homes.open(entry);
         partition.record.uses(now, window, &partition.homes.devices());
         match lane {
             Ok(_) => (partition.ground.open, None),
@@ -188,30 +188,30 @@ impl Simulation {
     fn close(&mut self, gpulet: GpuletId) -> Result<(), Breach> {
         let (now, window) = (self.now, self.figures.window);
         let Some(partition) = &mut self.partition else { return Ok(()) };
-        let Some((lane, home)) = partition.homes.close(gpulet) else { return Ok(()) };
+        let Some((lane, entry)) = partition.homes.close(gpulet) else { return Ok(()) };
         partition.forget(lane);
         partition.record.uses(now, window, &partition.homes.devices());
         let (running, _) = self.lanes.go_down(lane);
         Breach::unless(running.is_none(), "G3", || format!("gpulet {gpulet} was closed while it worked"))?;
-        if home.is_up {
+        if entry.is_up {
             self.figures.lanes(now, 0, -1);
         }
-        if home.is_known { self.feed(router_core::Event::LaneDown(LaneId(lane))) } else { Ok(()) }
+        if entry.is_known { self.feed(router_core::Event::LaneDown(LaneId(lane))) } else { Ok(()) }
     }
 
     /// Nanoseconds to load a model onto a gpulet; none where it is loaded already.
     fn load_time(&mut self, gpulet: GpuletId, model: &str) -> u64 {
         let Some(partition) = &mut self.partition else { return 0 };
         let time = partition.ground.load.get(model).copied().unwrap_or(0);
-        let is_new = |home: &mut Home| home.sessions.insert(model.to_owned());
+        let is_new = |entry: &mut Home| entry.sessions.insert(model.to_owned());
         if partition.homes.get_mut(gpulet).is_some_and(is_new) { time } else { 0 }
     }
 
     /// Nanoseconds of one batch.
     fn verify_time(&mut self, gpulet: GpuletId, model: &str, batch: u32) -> u64 {
         let Some(partition) = &mut self.partition else { return 0 };
-        let Some(home) = partition.homes.get_mut(gpulet) else { return 0 };
-        let (kind, units) = (home.kind.clone(), home.units);
+        let Some(entry) = partition.homes.get_mut(gpulet) else { return 0 };
+        let (kind, units) = (entry.kind.clone(), entry.units);
         let number = partition.ground.models.iter().position(|known| known.model == model);
         number.and_then(|number| partition.ground.time(number, &kind, units, batch)).unwrap_or(0)
     }
@@ -238,9 +238,9 @@ impl Simulation {
         let mut newly = 0;
         for active in &switch.active {
             let Some(lane) = partition.homes.lane_of(active.id) else { continue };
-            let Some(home) = partition.homes.get_mut(active.id) else { continue };
-            newly += i32::from(!std::mem::replace(&mut home.is_up, true));
-            home.is_known = true;
+            let Some(entry) = partition.homes.get_mut(active.id) else { continue };
+            newly += i32::from(!std::mem::replace(&mut entry.is_up, true));
+            entry.is_known = true;
             self.lanes.come_up(lane);
         }
         self.figures.lanes(now, 0, newly);
@@ -267,9 +267,9 @@ impl Simulation {
     pub(super) fn lane_rests(&mut self, lane: LaneId) {
         let now = self.now;
         let Some(partition) = &mut self.partition else { return };
-        let Some(gpulet) = partition.homes.get(lane.0).map(|home| home.gpulet) else { return };
-        if let Some(home) = partition.homes.get_mut(gpulet)
-            && std::mem::take(&mut home.is_up)
+        let Some(gpulet) = partition.homes.get(lane.0).map(|entry| entry.gpulet) else { return };
+        if let Some(entry) = partition.homes.get_mut(gpulet)
+            && std::mem::take(&mut entry.is_up)
         {
             self.figures.lanes(now, 0, -1);
         }
