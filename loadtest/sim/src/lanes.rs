@@ -7,7 +7,7 @@ use router_core::BatchId;
 
 use crate::error::Breach;
 
-/// A batch that a lane holds.
+/// A batch that was sent to a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Held {
     pub batch: BatchId,
@@ -15,7 +15,7 @@ pub(crate) struct Held {
     pub rows: u32,
 }
 
-/// The batch that a lane works on.
+/// A running batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Running {
     pub held: Held,
@@ -59,7 +59,7 @@ impl Lanes {
         }
     }
 
-    /// Takes a lane down; what it ran and what waited, which are lost.
+    /// Fails a lane. Returns the running and the waiting batch, which are lost.
     pub(crate) fn go_down(&mut self, lane: u32) -> (Option<Running>, Option<Held>) {
         let Some(lane) = self.lane_mut(lane) else { return (None, None) };
         lane.up = false;
@@ -67,7 +67,7 @@ impl Lanes {
         (lane.running.take(), lane.waiting.take())
     }
 
-    /// Gives a lane a batch. If it is free, `time` says how long the batch takes and it starts; true then.
+    /// Sends a batch to a lane. On a free lane it starts, takes `time()` nanoseconds, and the result is true.
     pub(crate) fn give(
         &mut self,
         lane: u32,
@@ -103,7 +103,7 @@ impl Lanes {
         self.ends.push(Reverse((end, lane, epoch)));
     }
 
-    /// The batch that a lane works on.
+    /// The running batch of a lane.
     pub(crate) fn running(&self, lane: u32) -> Option<Held> {
         self.lanes.get(lane as usize)?.running.map(|running| running.held)
     }
@@ -127,7 +127,7 @@ impl Lanes {
         None
     }
 
-    /// The batch that ends next, and its lane, which is free then.
+    /// Ends the batch that ends next. Returns its lane, now free, and the batch.
     pub(crate) fn finish_next(&mut self) -> Option<(u32, Running)> {
         self.next_end()?;
         let Reverse((_, lane, _)) = self.ends.pop()?;

@@ -78,9 +78,9 @@ pub(crate) struct Partitioned {
     pub switched: Option<Result<(), String>>,
     /// Virtual time of the next tick of the control loop, in nanoseconds.
     pub look_at: u64,
-    /// By model.
+    /// Answered and failed requests, by model.
     pub counts: Vec<Counts>,
-    /// Batches and their nanoseconds by lane, model and rows.
+    /// Number of batches and the sum of their nanoseconds, by lane, model and rows.
     ran: BTreeMap<(u32, u32, u32), (u64, u64)>,
     pub record: Record,
 }
@@ -154,7 +154,7 @@ impl Partitioned {
         })
     }
 
-    /// A batch ended.
+    /// Counts a batch that ended.
     pub(crate) fn ended(&mut self, lane: u32, running: &Running) {
         self.homes.ends(lane);
         let sum = self.ran.entry((lane, running.held.model, running.held.rows)).or_default();
@@ -162,12 +162,12 @@ impl Partitioned {
         sum.1 += running.end - running.start;
     }
 
-    /// A lane is another gpulet from now on, or none.
+    /// Drops the batches of a lane whose gpulet was closed.
     pub(crate) fn forget(&mut self, lane: u32) {
         self.ran.retain(|(known, ..), _| *known != lane);
     }
 
-    /// All batches of gpulets that there are.
+    /// Totals of the batches of all open gpulets.
     pub(crate) fn ran(&self) -> Vec<BatchTotals> {
         let ran = self.ran.iter().filter_map(|(&(lane, number, rows), &(batches, time))| {
             let gpulet = self.homes.get(lane)?.gpulet;
@@ -182,7 +182,7 @@ impl Partitioned {
         ran.collect()
     }
 
-    /// A request ended.
+    /// Counts a request that ended.
     pub(crate) fn count(&mut self, now: u64, request: &Request, outcome: Outcome) {
         let Some(counts) = self.counts.get_mut(request.model as usize) else { return };
         if outcome == Outcome::Done {
@@ -194,7 +194,7 @@ impl Partitioned {
         }
     }
 
-    /// When a step is done or the controller's own time is up, nanoseconds, not before `now`.
+    /// When the next step completes or the controller's timer expires, in nanoseconds and not before `now`.
     pub(crate) fn next_step(&self, now: u64) -> Option<u64> {
         let due = self.due.keys().next().map(|(at, _)| *at);
         let wake = self.controller.next_wake().map(|wake| wake.0.saturating_mul(1_000));

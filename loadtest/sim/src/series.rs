@@ -1,4 +1,4 @@
-//! Figures over time: evenly long buckets from the start of a run, twice as long when there would be too many.
+//! Figures over time, in buckets of equal length. The length doubles when there would be too many buckets.
 
 use hdrhistogram::{CreationError, Histogram};
 use workload::DURATION_MAX;
@@ -96,21 +96,21 @@ impl Series {
         }
     }
 
-    /// A request that arrived then was answered.
+    /// Counts the answer to a request that arrived at that time.
     pub(crate) fn answered(&mut self, arrived: u64, latency: u64, good: bool) {
         let Some(part) = self.part(arrived) else { return };
         part.good += u64::from(good);
         part.latencies.saturating_record(latency / UNIT);
     }
 
-    /// A request that arrived then got no answer.
+    /// Counts a request that arrived at that time and was not answered.
     pub(crate) fn refused(&mut self, arrived: u64) {
         if let Some(part) = self.part(arrived) {
             part.refused += 1;
         }
     }
 
-    /// A batch that started then.
+    /// Counts a batch that started at that time.
     pub(crate) fn batch(&mut self, start: u64, rows: u32) {
         if let Some(part) = self.part(start) {
             part.rows += u64::from(rows);

@@ -203,8 +203,8 @@ fn refusals_under_overload_come_on_arrival() {
     }
 }
 
-/// Two lanes stall now and then. Batch times vary and the model gains nothing by batching. The load is below the capacity
-/// of the lanes, so requests delayed by a stall can still be answered and the router rejects none of them.
+/// Two lanes stall now and then. Batch times vary and the model gains nothing by batching. The load is below capacity.
+/// Requests delayed by a stall can still be answered, so the router rejects none of them.
 #[test]
 fn a_stall_is_not_an_overload() {
     let text = r#"

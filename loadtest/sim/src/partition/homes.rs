@@ -13,15 +13,15 @@ use crate::error::Breach;
 pub(crate) struct Home {
     pub gpulet: GpuletId,
     pub device: String,
-    /// As profiles call it.
+    /// Device type, as named in profiles.
     pub kind: String,
     pub first_unit: u32,
     pub units: u32,
-    /// The router knows its lane.
+    /// Whether the router knows its lane.
     pub is_known: bool,
-    /// The lane is counted among those that are up.
+    /// Whether its lane counts as available.
     pub is_up: bool,
-    /// Models that are loaded, as profiles call them.
+    /// Loaded models, as named in profiles.
     pub sessions: BTreeSet<String>,
 }
 
@@ -31,7 +31,7 @@ pub(crate) struct Homes {
     /// By lane.
     homes: BTreeMap<u32, Home>,
     by_gpulet: BTreeMap<GpuletId, u32>,
-    /// By device, the lane whose batch each unit works on.
+    /// For each device, the lane whose batch each unit runs.
     working: BTreeMap<String, Vec<Option<u32>>>,
     lanes_max: u32,
 }
@@ -44,7 +44,7 @@ impl Homes {
         Self { homes: BTreeMap::new(), by_gpulet: BTreeMap::new(), working, lanes_max }
     }
 
-    /// Lanes that there can be at once.
+    /// Upper bound on the number of lanes.
     pub fn lanes_max(&self) -> u32 {
         self.lanes_max
     }
@@ -61,7 +61,7 @@ impl Homes {
         self.homes.get_mut(self.by_gpulet.get(&gpulet)?)
     }
 
-    /// A new gpulet on the first free lane.
+    /// Opens a gpulet on the first free lane.
     ///
     /// # Errors
     /// If there is no free lane.
@@ -77,12 +77,12 @@ impl Homes {
         Some((lane, self.homes.remove(&lane)?))
     }
 
-    /// Devices that have a gpulet.
+    /// Devices with an open gpulet.
     pub fn devices(&self) -> BTreeSet<&str> {
         self.homes.values().map(|entry| entry.device.as_str()).collect()
     }
 
-    /// Lanes and gpulets of a device.
+    /// Busy lanes of a device, and their gpulets.
     pub fn on<'a>(&'a self, device: &str) -> impl Iterator<Item = (u32, &'a Home)> + use<'a> {
         let lanes = self.working.get(device).into_iter().flatten();
         let mut working: Vec<u32> = lanes.copied().flatten().collect();
@@ -112,7 +112,7 @@ impl Homes {
         Ok(())
     }
 
-    /// A lane's batch ended.
+    /// Marks the units of a lane as idle.
     pub fn ends(&mut self, lane: u32) {
         let Some(entry) = self.homes.get(&lane) else { return };
         for unit in units(&mut self.working, entry) {
