@@ -14,14 +14,14 @@ use sim::page::{Reference, Series, document, escape, figure, number, percent};
 use crate::report::{Driven, Report};
 use crate::summary;
 
-/// A picture with its words.
+/// A plot with its heading and caption.
 struct View {
     heading: &'static str,
     picture: String,
     caption: String,
 }
 
-/// The whole file; `command` is what makes such a report again. The same report gives the same bytes.
+/// Renders the whole file. `command` is the command that repeats the run. The same report gives the same bytes.
 pub fn html(report: &Report, command: &str) -> String {
     let mut body = opening(report);
     body.push_str(&setting(report, command));
@@ -62,7 +62,7 @@ fn slo_line(slo: f64, unit: &str, series: &[Series]) -> (Vec<Reference>, String)
     (vec![Reference { name: "SLO".to_owned(), value: slo }], String::new())
 }
 
-/// The result in a sentence, and what must be known before it is believed.
+/// The result in one sentence, and any warnings about it.
 fn opening(report: &Report) -> String {
     let total = &report.total;
     let mut verdict = format!(

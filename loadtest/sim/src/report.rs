@@ -176,7 +176,7 @@ impl Requests {
 /// Milliseconds from arrival to answer, to three digits but for `max` and `mean`, which are exact.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Latency {
-    /// Median.
+    /// 50th percentile, the median.
     pub p50: f64,
     /// 90th percentile.
     pub p90: f64,

@@ -1,4 +1,4 @@
-//! Amounts by name: a level bar each, the name to its left, the amount to its right.
+//! Bar charts: horizontal bars with the name on the left and the amount on the right.
 
 use std::fmt::Write as _;
 
@@ -18,7 +18,7 @@ const NAME_MAX: f64 = 320.0;
 pub(super) struct Bar {
     pub(super) name: String,
     pub(super) value: f64,
-    /// What stands behind it.
+    /// Label of the amount, to the right of the bar.
     pub(super) amount: String,
     /// Text of its tooltip; empty for no tooltip.
     pub(super) more: String,

@@ -16,7 +16,7 @@ const TOP: f64 = 32.0;
 /// Height of a device, and of the gap to the next.
 const DEVICE: f64 = 56.0;
 const GAP: f64 = 10.0;
-/// Devices that are drawn at most.
+/// Upper bound on the devices that are drawn.
 const DEVICES_MAX: usize = 24;
 /// Keys that stand in a line.
 const KEYS_IN_LINE: usize = 6;
@@ -24,7 +24,7 @@ const KEYS_IN_LINE: usize = 6;
 const LETTER: f64 = 7.0;
 const LINE: f64 = 13.0;
 
-/// The picture; none without gpulets. `models` are all names, in the order of the workload.
+/// Draws the plot. `None` without gpulets. `models` holds all names, in the order of the workload.
 pub(super) fn draw(figures: &PartitionFigures, models: &[&str]) -> Option<String> {
     let spans = &figures.gpulets;
     let to = spans.iter().map(|span| span.to_s).reduce(f64::max)?;
@@ -114,7 +114,7 @@ fn draw_box(svg: &mut String, axis: &Axis, (top, units): (f64, f64), span: &Gpul
     svg.push_str("</g>\n");
 }
 
-/// What the picture shows, in a sentence.
+/// The caption of the plot.
 pub(super) fn caption(figures: &PartitionFigures) -> String {
     let mut text = format!(
         "A box is a gpulet; its height is its share of the device. The models of a striped box run one after \

@@ -7,7 +7,7 @@ use workload::{Extent, Model, Workload};
 use super::markup::{escape, number, percent};
 use super::{Contender, Page};
 
-/// Groups of models that are described one by one.
+/// Upper bound on the groups of models that are listed.
 const GROUPS_MAX: usize = 40;
 const MILLISECOND: f64 = 1e6;
 const SECOND: f64 = 1e9;
@@ -45,7 +45,7 @@ fn verdict(page: &Page<'_>, best: &Contender<'_>) -> String {
     text
 }
 
-/// What was simulated and how to do it again.
+/// What was simulated, and the command that repeats it.
 pub(super) fn setting(page: &Page<'_>) -> String {
     let workload = page.workload;
     let mut text = String::from("<h2>What was simulated</h2>\n");
@@ -95,7 +95,7 @@ fn traffic(workload: &Workload) -> String {
     )
 }
 
-/// How lanes and predictions misbehave; empty if they do not.
+/// Noise, stalls and failures of lanes; empty without any.
 fn trouble(workload: &Workload) -> String {
     let noise = workload.lanes.noise;
     let mut parts = Vec::new();
@@ -167,7 +167,7 @@ fn groups(workload: &Workload) -> String {
     text
 }
 
-/// How to know that a second run was the same.
+/// Version of the program, and the digest that identifies the run.
 pub(super) fn closing(page: &Page<'_>) -> String {
     let mut text =
         format!("<footer><p>Made by tessera {}. The same command gives the same bytes", escape(page.version));

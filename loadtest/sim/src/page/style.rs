@@ -1,4 +1,4 @@
-//! Colours and type of pages and plots, in one place; light or dark as the reader's system is.
+//! Style sheets of pages and plots. They follow the reader's light or dark scheme.
 
 /// Colours of series: told apart in both schemes, and from the seventh on by dashes as well, from the thirteenth on by dots.
 pub const COLOURS: usize = 14;

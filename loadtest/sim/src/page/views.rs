@@ -1,4 +1,4 @@
-//! The pictures of a page, each with the words that it needs.
+//! The plots of a page, with headings and captions.
 
 use std::fmt::Write as _;
 
@@ -8,19 +8,19 @@ use super::plot::{Plot, Reference, Series};
 use super::timeline::{self, Bar};
 use super::{Contender, Page};
 
-/// How many SLOs wide the picture of latencies is.
+/// Width of the latency plot, in multiples of the SLO.
 const LATENCY_OF_SLO: f64 = 2.0;
 /// Policies other than the best whose lanes are drawn.
 const OTHER_LANES: usize = 3;
 
-/// A picture with its words.
+/// A plot with its heading and caption.
 pub(super) struct View {
     pub(super) heading: String,
     pub(super) picture: String,
     pub(super) caption: String,
 }
 
-/// All that there is data for.
+/// All plots that there is data for.
 pub(super) fn all(page: &Page<'_>) -> Vec<View> {
     let views =
         [sweep(page), latency(page), goodput_over_time(page), batches_over_time(page), batch_sizes(page)];
@@ -226,7 +226,7 @@ pub(super) fn gpulets(page: &Page<'_>) -> String {
     text
 }
 
-/// What lanes did for a moment, of the best policy and, folded away, of a few others.
+/// Batches on lanes in a short window, of the best policy and, folded away, of a few others.
 pub(super) fn lanes(page: &Page<'_>) -> String {
     let mut text = String::new();
     for (place, contender) in page.contenders.iter().take(1 + OTHER_LANES).enumerate() {
