@@ -291,7 +291,7 @@ pub struct Span {
 pub enum SpanEnd {
     /// It completed.
     Done,
-    /// A more urgent batch preempted it.
+    /// It was preempted.
     Preempted,
     /// Its lane failed.
     Lost,
