@@ -1,5 +1,5 @@
-//! A report as one HTML page for somebody who was not there: what was measured, in words; whether the figures can be
-//! believed; results; pictures. No scripts, nothing from elsewhere: the file can be mailed.
+//! Renders a report as one HTML page: what was measured, whether the figures can be trusted, results and plots.
+//! The page has no scripts and loads no other file, so it can be sent by mail.
 
 mod bars;
 mod columns;
@@ -14,14 +14,14 @@ use sim::page::{Reference, Series, document, escape, figure, number, percent};
 use crate::report::{Driven, Report};
 use crate::summary;
 
-/// A picture with its words.
+/// A plot with its heading and caption.
 struct View {
     heading: &'static str,
     picture: String,
     caption: String,
 }
 
-/// The whole file; `command` is what makes such a report again. The same report gives the same bytes.
+/// Renders the whole file. `command` is the command that repeats the run. The same report gives the same bytes.
 pub fn html(report: &Report, command: &str) -> String {
     let mut body = opening(report);
     body.push_str(&setting(report, command));
@@ -49,10 +49,10 @@ fn opened(title: &str, width: f64, height: f64) -> String {
     )
 }
 
-/// SLOs so many times higher than all times would press these to the ground of a picture.
+/// An SLO more than this many times the highest latency is not drawn: it would flatten the lines of the plot.
 const SLO_OF_HIGHEST_MAX: f64 = 5.0;
 
-/// The line of an SLO over lines that reach so high, in the same unit, or the words for why there is none.
+/// The reference line of an SLO in a plot of `series`, in the same unit, or a sentence that says why it is left out.
 fn slo_line(slo: f64, unit: &str, series: &[Series]) -> (Vec<Reference>, String) {
     let values = series.iter().flat_map(|series| &series.points).map(|point| point.1);
     let highest = values.filter(|value| value.is_finite()).fold(0.0, f64::max);
@@ -62,7 +62,7 @@ fn slo_line(slo: f64, unit: &str, series: &[Series]) -> (Vec<Reference>, String)
     (vec![Reference { name: "SLO".to_owned(), value: slo }], String::new())
 }
 
-/// The result in a sentence, and what must be known before it is believed.
+/// The result in one sentence, and any warnings about it.
 fn opening(report: &Report) -> String {
     let total = &report.total;
     let mut verdict = format!(

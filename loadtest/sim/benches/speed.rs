@@ -44,7 +44,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// `rate` requests a second of each of so many models.
+/// A workload of `models` models, each offered `rate` requests per second.
 fn workload(models: u32, lanes: u32, rate: f64, requests: u64) -> Workload {
     let text = format!(
         r#"

@@ -1,11 +1,11 @@
-//! A few runs at a time.
+//! Runs several jobs in parallel.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::error::SimError;
 
-/// Does all jobs, on at most so many threads; results in the order of the jobs. After the first error no more is
-/// begun.
+/// Runs all jobs on at most `threads` threads and returns the results in the order of the jobs. No job starts after the
+/// first error.
 pub fn abreast<J: Sync, T: Send>(
     threads: usize,
     jobs: &[J],

@@ -116,7 +116,7 @@ fn up_share(workload: &Workload) -> f64 {
         .map_or(1.0, |stalls| stalls.every as f64 / (stalls.every as f64 + stalls.time as f64).max(1.0))
 }
 
-/// Lane nanoseconds of a good answer to a request of so many rows, at least.
+/// The least lane time, in nanoseconds, that a good answer to a request of `rows` rows takes.
 fn cost(model: &Model, profile: &Profile, factor: f64, cv: f64, rows: u32) -> f64 {
     let sigma = libm::sqrt(libm::log(1.0 + cv * cv));
     let a_row = |batch: u32| {
@@ -229,7 +229,7 @@ impl Counts {
         best.last().copied().unwrap_or_default()
     }
 
-    /// Most good answers to the requests of some buckets with so many nanoseconds of lanes.
+    /// The most good answers to the requests of the buckets from `start` to `end` within `lane_time` nanoseconds.
     fn most(&self, kinds: &[Kind], start: usize, end: usize, mut lane_time: f64) -> f64 {
         let mut good = 0.0;
         for (kind, sums) in kinds.iter().zip(&self.sums) {
@@ -302,10 +302,10 @@ mod tests {
     }
 
     #[test]
-    fn what_lanes_cannot_do_while_they_are_gone_they_cannot_do_later() {
+    fn capacity_of_a_failed_lane_is_not_made_good_later() {
         let half = "[lanes]\ncount = 2\n[[lanes.failures]]\nlane = 0\nfrom = \"5s\"";
         let bound = bound(&one(700.0, half)).unwrap();
-        // 700 a second while both are there, then 400 of one, and what is left over is lost.
+        // 700 a second while both lanes run, then 400 on one lane; the rest is lost.
         assert!((bound.goodput - 550.0).abs() < 1.0 && bound.stretches > 1, "{bound:?}");
     }
 

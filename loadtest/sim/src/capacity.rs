@@ -1,4 +1,4 @@
-//! The highest rate that a policy can promise for.
+//! Searches the capacity of a policy: the highest rate with the required attainment.
 
 use serde::{Deserialize, Serialize};
 use workload::Workload;
@@ -8,14 +8,14 @@ use crate::error::SimError;
 use crate::setup::Setup;
 use crate::simulation::{Progress, Simulation};
 
-/// What is looked for, and how closely.
+/// The target and the precision of a search.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Search {
-    /// Share of the requests that must be answered well, 0 to 1.
+    /// Required attainment, 0 to 1.
     pub attainment: f64,
-    /// Largest relative distance between the rate found and one that was seen to be too high.
+    /// Largest relative distance between the result and a rate that failed.
     pub tolerance: f64,
-    /// Rates that are tried at most.
+    /// Upper bound on the number of trials.
     pub trials_max: u32,
 }
 
@@ -25,42 +25,42 @@ impl Default for Search {
     }
 }
 
-/// The highest rate that held, and how it was found.
+/// The highest rate with the required attainment, and the trials that found it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Capacity {
-    /// Requests a second that were offered then; 0 if no rate held.
+    /// Offered requests per second; 0 if every rate failed.
     pub rate: f64,
     /// The same as a multiple of the workload's own rate.
     pub scale: f64,
     /// Attainment at that rate, over all seeds.
     pub attainment: f64,
-    /// Whether the next rate that failed is within the tolerance; false when the trials were used up before.
+    /// Whether the next higher failed rate is within the tolerance. False if the search ran out of trials.
     pub settled: bool,
-    /// Every rate that was tried, in order.
+    /// All trials, in order.
     pub trials: Vec<Trial>,
 }
 
-/// One rate that was tried.
+/// A trial at one rate.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Trial {
     /// Multiple of the workload's own rate.
     pub scale: f64,
-    /// Requests a second that were offered.
+    /// Offered requests per second.
     pub rate: f64,
-    /// Good by offered over the seeds that were run.
+    /// Attainment over the seeds that were run.
     pub attainment: f64,
-    /// Whether that was enough.
+    /// Whether the attainment was sufficient.
     pub holds: bool,
 }
 
-/// Attainment so far below what is asked for that no other seed can mend it.
+/// Distance below the required attainment at which a trial fails without running further seeds.
 const HOPELESS: f64 = 0.05;
 
 /// Step between rates while the capacity is not yet between two of them.
 const STEP: f64 = 1.25;
 
-/// Looks for the highest multiple of the workload's rate at which the attainment, over all seeds together, is
-/// enough. Assumes that what holds at a rate holds below it. Each run is as long as the workload says.
+/// Searches the highest multiple of the workload's rate at which the attainment over all seeds is sufficient.
+/// It assumes that attainment does not rise with the rate. Each run has the length of the workload.
 pub fn capacity(
     workload: &Workload,
     setup: &Setup,
@@ -72,8 +72,8 @@ pub fn capacity(
 }
 
 impl Search {
-    /// Looks for the highest scale that holds, from `first` on: steps up or down until a scale that holds lies below
-    /// one that does not, then halves what is between them. `attempt` tries one.
+    /// Searches the highest scale that holds, starting at `first`. It steps up or down until one scale holds and a
+    /// higher one fails, then bisects. `attempt` runs one trial.
     pub fn run<E>(
         &self,
         first: f64,

@@ -1,4 +1,4 @@
-//! A digest of everything that happened, so that two runs can be told to be the same.
+//! A digest of all events and effects, to tell whether two runs are the same.
 
 use router_core::{Effect, Event};
 
@@ -14,7 +14,7 @@ impl Digest {
         self.0 = (self.0.rotate_left(23) ^ number).wrapping_mul(FACTOR);
     }
 
-    /// An event that the router is given.
+    /// Adds an event.
     pub(crate) fn event(&mut self, now: u64, event: &Event<'_>) {
         let (kind, what) = match event {
             Event::Arrive(arrival) => {
@@ -37,7 +37,7 @@ impl Digest {
         self.note(what);
     }
 
-    /// An effect that the router answers with.
+    /// Adds an effect.
     pub(crate) fn effect(&mut self, effect: &Effect) {
         let (kind, what, more) = match effect {
             Effect::Dispatch { lane, batch, rows, .. } => {

@@ -1,14 +1,14 @@
-//! Why a simulation could not be run, or what it found wrong with the core.
+//! Errors of a simulation: an invalid setup or workload, or a broken invariant of the core.
 
 use std::fmt;
 
 use router_core::ConfigError;
 use workload::WorkloadError;
 
-/// A simulation that did not come to its end.
+/// Why a simulation failed.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum SimError {
-    /// The setup cannot work.
+    /// The setup is invalid.
     #[error(transparent)]
     Setup(#[from] ConfigError),
     /// The workload cannot be offered at this rate.
@@ -19,22 +19,22 @@ pub enum SimError {
     Broken(#[from] Box<Broken>),
 }
 
-/// An invariant that does not hold, and how to see it again.
+/// A broken invariant, and how to reproduce it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Broken {
     /// R1 to R9.
     pub id: &'static str,
-    /// What was found.
+    /// Description of the breach.
     pub detail: String,
     /// Name of the workload.
     pub workload: String,
     /// Name of the policy.
     pub policy: String,
-    /// The seed that leads there.
+    /// Seed of the run.
     pub seed: u64,
     /// Nanoseconds of virtual time.
     pub at: u64,
-    /// Events that the router was given up to then, the last one included.
+    /// Events that the router had processed by then, including the last one.
     pub event: u64,
     /// The last events and effects, oldest first, if the setup asked for them.
     pub trace: Vec<String>,
@@ -53,7 +53,7 @@ impl fmt::Display for Broken {
 
 impl std::error::Error for Broken {}
 
-/// An invariant that does not hold, before it is known where.
+/// A broken invariant, before the run is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Breach {
     pub id: &'static str,
@@ -61,7 +61,7 @@ pub(crate) struct Breach {
 }
 
 impl Breach {
-    /// An error unless it holds.
+    /// Returns an error unless the invariant holds.
     pub(crate) fn unless(holds: bool, id: &'static str, detail: impl FnOnce() -> String) -> Result<(), Self> {
         if holds { Ok(()) } else { Err(Self { id, detail: detail() }) }
     }

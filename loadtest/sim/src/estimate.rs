@@ -29,7 +29,7 @@ fn student(freedom: usize) -> f64 {
 }
 
 impl Estimate {
-    /// Of these values; a mean of 0 if there are none.
+    /// Estimates the mean of `values`. The mean of no values is 0.
     pub fn of(values: &[f64]) -> Self {
         let count = values.len();
         let mean = values.iter().sum::<f64>() / count.max(1) as f64;

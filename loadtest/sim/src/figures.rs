@@ -1,4 +1,4 @@
-//! What is counted during a run.
+//! The counts of a run.
 
 use std::collections::BTreeMap;
 
@@ -53,7 +53,7 @@ pub(crate) struct ModelCount {
 #[derive(Clone, Debug)]
 pub(crate) struct Figures {
     pub window: Window,
-    /// Between a client and the router, there and back.
+    /// Overhead between a client and the router, both ways.
     overhead: RequestOverhead,
     pub offered: u64,
     pub good: u64,
@@ -61,16 +61,16 @@ pub(crate) struct Figures {
     pub expired: u64,
     pub failed: u64,
     pub refused: BTreeMap<Reason, u64>,
-    /// Nanoseconds.
+    /// Latencies of answered requests, in nanoseconds.
     pub latencies: Histogram<u64>,
     pub latency_sum: u128,
     pub latency_max: u64,
     /// In [`SLO_STEPS`] of the model's SLO.
     pub multiples: Histogram<u64>,
     pub models: Vec<ModelCount>,
-    /// Offered and good.
+    /// Offered and good requests, by tenant.
     pub tenants: Vec<(u64, u64)>,
-    /// Batches by rows.
+    /// Number of batches, by rows.
     pub batch_sizes: Vec<u64>,
     pub preempted: u64,
     pub lost: u64,
@@ -84,7 +84,7 @@ pub(crate) struct Figures {
 pub(crate) struct LaneTime {
     pub up: u128,
     pub busy: u128,
-    /// Part of `busy` that came to nothing.
+    /// Part of `busy` spent on batches that were preempted or failed.
     pub wasted: u128,
     lanes_up: u32,
     lanes_busy: u32,
@@ -136,7 +136,7 @@ impl Figures {
         self.models.get_mut(model as usize)
     }
 
-    /// A request came.
+    /// Counts an arrival.
     pub(crate) fn came(&mut self, request: &Request) {
         self.series.offered(request.arrived);
         if !self.window.contains(request.arrived) {
@@ -151,7 +151,7 @@ impl Figures {
         }
     }
 
-    /// A request ended.
+    /// Counts a request that ended.
     pub(crate) fn went(&mut self, now: u64, request: &Request, outcome: Outcome, reason: Reason) {
         if outcome == Outcome::Done {
             self.answered(now, request);
@@ -198,7 +198,7 @@ impl Figures {
         }
     }
 
-    /// A batch ended, one way or another.
+    /// Counts a batch that ended in any way.
     pub(crate) fn ran(&mut self, now: u64, lane: u32, running: &Running, end: SpanEnd) {
         let Running { held, start, .. } = *running;
         let (model, rows) = (held.model, held.rows);
@@ -231,7 +231,7 @@ impl Figures {
         }
     }
 
-    /// So many lanes became busy and came up, negative for idle and down.
+    /// Counts `busy` more busy lanes and `up` more available lanes from `now` on. Negative values count fewer.
     pub(crate) fn lanes(&mut self, now: u64, busy: i32, up: i32) {
         let (from, to) = (self.lane_time.at, now.min(self.window.to));
         if to > from {

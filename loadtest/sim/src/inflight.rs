@@ -1,11 +1,11 @@
-//! Requests between their arrival and their end: a slab whose slots are used again.
+//! Requests in flight, in a slab that reuses its slots.
 
 use router_core::{Nanos, RequestId};
 
-/// What is remembered of a request.
+/// A request in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
-    /// Nanoseconds.
+    /// Virtual time of the arrival, in nanoseconds.
     pub arrived: u64,
     pub deadline: Option<Nanos>,
     pub model: u32,
@@ -19,7 +19,7 @@ struct Entry {
     request: Option<Request>,
 }
 
-/// As many entries as there ever were unfinished requests at a time.
+/// The slab. It has as many entries as the peak number of unfinished requests.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct InFlight {
     entries: Vec<Entry>,

@@ -7,7 +7,7 @@ use router_core::BatchId;
 
 use crate::error::Breach;
 
-/// A batch that a lane holds.
+/// A batch that was sent to a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Held {
     pub batch: BatchId,
@@ -15,11 +15,11 @@ pub(crate) struct Held {
     pub rows: u32,
 }
 
-/// The batch that a lane works on.
+/// A running batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Running {
     pub held: Held,
-    /// Nanoseconds.
+    /// Virtual time at which the batch started, in nanoseconds.
     pub start: u64,
     pub end: u64,
 }
@@ -43,7 +43,7 @@ pub(crate) struct Lanes {
 }
 
 impl Lanes {
-    /// So many lanes, all down.
+    /// Creates `count` lanes, all down.
     pub(crate) fn new(count: u32, depth: u32) -> Self {
         let lanes = (0..count).map(|_| Lane::default()).collect();
         Self { lanes, depth, ends: BinaryHeap::with_capacity(count as usize) }
@@ -59,7 +59,7 @@ impl Lanes {
         }
     }
 
-    /// Takes a lane down; what it ran and what waited, which are lost.
+    /// Fails a lane. Returns the running and the waiting batch, which are lost.
     pub(crate) fn go_down(&mut self, lane: u32) -> (Option<Running>, Option<Held>) {
         let Some(lane) = self.lane_mut(lane) else { return (None, None) };
         lane.up = false;
@@ -67,7 +67,7 @@ impl Lanes {
         (lane.running.take(), lane.waiting.take())
     }
 
-    /// Gives a lane a batch. If it is free, `time` says how long the batch takes and it starts; true then.
+    /// Sends a batch to a lane. On a free lane it starts, takes `time()` nanoseconds, and the result is true.
     pub(crate) fn give(
         &mut self,
         lane: u32,
@@ -87,8 +87,8 @@ impl Lanes {
             self.start(lane, held, now, time());
             return Ok(true);
         }
-        let room = depth > 1 && entry.waiting.is_none();
-        Breach::unless(room, "R5", || {
+        let has_slot = depth > 1 && entry.waiting.is_none();
+        Breach::unless(has_slot, "R5", || {
             format!("{:?} was sent to lane {lane}, which holds {depth} already", held.batch)
         })?;
         entry.waiting = Some(held);
@@ -103,7 +103,7 @@ impl Lanes {
         self.ends.push(Reverse((end, lane, epoch)));
     }
 
-    /// The batch that a lane works on.
+    /// The running batch of a lane.
     pub(crate) fn running(&self, lane: u32) -> Option<Held> {
         self.lanes.get(lane as usize)?.running.map(|running| running.held)
     }
@@ -127,14 +127,14 @@ impl Lanes {
         None
     }
 
-    /// The batch that ends next, and its lane, which is free then.
+    /// Ends the batch that ends next. Returns its lane, now free, and the batch.
     pub(crate) fn finish_next(&mut self) -> Option<(u32, Running)> {
         self.next_end()?;
         let Reverse((_, lane, _)) = self.ends.pop()?;
         Some((lane, self.lane_mut(lane)?.running.take()?))
     }
 
-    /// Takes a batch off its lane if it has not ended; what was running of it, if it was.
+    /// Removes a batch from its lane. Returns `None` if it has ended, and its `Running` entry if it was running.
     pub(crate) fn take_back(&mut self, lane: u32, batch: BatchId) -> Option<Option<Running>> {
         let lane = self.lane_mut(lane)?;
         if lane.waiting.take_if(|held| held.batch == batch).is_some() {

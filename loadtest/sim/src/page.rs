@@ -1,5 +1,5 @@
-//! A run, or a comparison of policies, as one HTML page for somebody who was not there: what was simulated, in
-//! words; who was best; pictures. No scripts, nothing from elsewhere: the file can be mailed.
+//! Renders a run, or a comparison of policies, as one HTML page. The page says what was simulated, which policy was
+//! best, and shows plots. It has no scripts and loads no other file, so it can be sent by mail.
 
 mod axis;
 mod document;
@@ -22,20 +22,20 @@ use workload::Workload;
 use crate::estimate::Estimate;
 use crate::report::Report;
 
-/// All that a page tells.
+/// The contents of a page.
 #[derive(Clone, Debug)]
 pub struct Page<'a> {
     /// What was simulated.
     pub workload: &'a Workload,
-    /// The command that makes this page again.
+    /// The command that reproduces this page.
     pub command: &'a str,
     /// Version of the program.
     pub version: &'a str,
-    /// Good answers a second that no policy can exceed, mean over the seeds, and the words for where that comes from.
+    /// Upper bound on the goodput of any policy, mean over the seeds, and a description of its origin.
     pub bound: Option<(f64, String)>,
-    /// The policies, best first; at least one for a page that says anything.
+    /// The policies, best first.
     pub contenders: Vec<Contender<'a>>,
-    /// What a reader must know to trust the figures.
+    /// Notes that the reader needs to interpret the figures.
     pub notes: Vec<String>,
 }
 
@@ -44,9 +44,9 @@ pub struct Page<'a> {
 pub struct Contender<'a> {
     /// Its name, with its options.
     pub name: String,
-    /// Number that its colour is taken from: the same policy has the same on all pages.
+    /// Index of its colour. A policy has the same colour on all pages.
     pub colour: usize,
-    /// The run that pictures and distributions show.
+    /// The run that plots and distributions show.
     pub report: &'a Report,
     /// Requests offered a second, mean over the seeds.
     pub offered: f64,
@@ -54,14 +54,14 @@ pub struct Contender<'a> {
     pub goodput: Estimate,
     /// Good by offered, 0 to 1.
     pub attainment: Estimate,
-    /// Requests offered a second and attainment (0 to 1), ascending; empty if it was not asked for.
+    /// Offered rate and attainment (0 to 1), ascending by rate. Empty if it was not requested.
     pub sweep: Vec<(f64, f64)>,
-    /// Highest rate with an attainment of 99 %, if it was asked for.
+    /// Highest rate with an attainment of 99 %, if it was requested.
     pub capacity: Option<f64>,
 }
 
 impl Page<'_> {
-    /// The whole file. The same page gives the same bytes.
+    /// Renders the whole file. The same page gives the same bytes.
     pub fn html(&self) -> String {
         let mut body = story::opening(self);
         body.push_str(&story::setting(self));

@@ -1,8 +1,8 @@
-//! Devices that are cut into gpulets while the simulation runs: by the server's own control loop, in virtual time.
+//! Partitions devices into gpulets while the simulation runs. The server's own control loop decides, in virtual time.
 //!
-//! What decides is [`Controller`], unchanged. Here is what it works on: devices and profiles as the workload gives them
-//! ([`Ground`]), which lane is which gpulet ([`Homes`]), when steps are done, and what is told of it all
-//! ([`Record`]). How it is driven stands with the simulation.
+//! [`Controller`] runs unchanged. This module holds its environment: the devices and profiles of the workload
+//! ([`Ground`]), which lane belongs to which gpulet ([`Homes`]), when steps complete, and what is reported
+//! ([`Record`]). The simulation feeds its events.
 
 mod ground;
 mod homes;
@@ -26,8 +26,7 @@ use crate::inflight::Request;
 use crate::lanes::{Held, Lanes, Running};
 use crate::setup::Setup;
 
-/// Checks what a workload says of devices, profiles and plans, as far as that can be known before it is run. Nothing where
-/// it cuts no devices.
+/// Checks the devices, profiles and plan of a workload without running it. A workload without devices passes.
 ///
 /// # Errors
 /// [`SimError::Workload`]: the key, and what would be right.
@@ -35,8 +34,8 @@ pub fn check(workload: &Workload) -> Result<(), SimError> {
     Ok(Ground::new(workload, &Setup::default()).map(drop)?)
 }
 
-/// The workload as if a batch could always be cut to the share that costs least, and devices were lanes: what bounds it
-/// bounds every plan. The same where it cuts no devices.
+/// A relaxation of the workload: devices are lanes, and every batch runs on the share that costs least. A bound on its
+/// goodput bounds every plan. A workload without devices is returned unchanged.
 pub(crate) fn fluid(workload: &Workload) -> Result<Workload, SimError> {
     let Some(ground) = Ground::new(workload, &Setup::default())? else { return Ok(workload.clone()) };
     let mut fluid = workload.clone();
@@ -63,34 +62,34 @@ pub fn least_devices(workload: &Workload, from_ns: u64, to_ns: u64) -> Result<f6
     Ok(busy.sum::<f64>() / to_ns.saturating_sub(from_ns).max(1) as f64)
 }
 
-/// The control loop and its world.
+/// The control loop and its environment.
 #[derive(Debug)]
 pub(crate) struct Partitioned {
     pub controller: Controller,
     pub ground: Ground,
     pub classes: LaneClasses,
     pub homes: Homes,
-    /// What is told at what time, nanoseconds, in the order in which it was begun.
+    /// Future events by time in nanoseconds, then in the order in which they were scheduled.
     pub due: BTreeMap<(u64, u64), Event>,
     begun: u64,
-    /// What the router said just now.
+    /// Events from the router that the control loop has not processed yet.
     pub said: VecDeque<Event>,
-    /// Answer of the router to the table that it was given just now.
+    /// The router's answer to the last switch.
     pub switched: Option<Result<(), String>>,
-    /// Nanoseconds of the next look at the load.
+    /// Virtual time of the next tick of the control loop, in nanoseconds.
     pub look_at: u64,
-    /// By model.
+    /// Answered and failed requests, by model.
     pub counts: Vec<Counts>,
-    /// Batches and their nanoseconds by lane, model and rows.
+    /// Number of batches and the sum of their nanoseconds, by lane, model and rows.
     ran: BTreeMap<(u32, u32, u32), (u64, u64)>,
     pub record: Record,
 }
 
 impl Partitioned {
-    /// Of a workload that cuts devices; none where it does not.
+    /// Creates the control loop of a workload. Returns `None` if the workload has no devices.
     ///
     /// # Errors
-    /// What is wrong with its devices, profiles, plan or words.
+    /// If its devices, profiles, plan or options are invalid.
     pub(crate) fn new(workload: &Workload, setup: &Setup) -> Result<Option<Self>, SimError> {
         let Some(ground) = Ground::new(workload, setup)? else { return Ok(None) };
         let options = ground.options.clone();
@@ -115,47 +114,47 @@ impl Partitioned {
         }))
     }
 
-    /// Tells the controller of something at a time, nanoseconds.
+    /// Schedules an event of the controller at `at` nanoseconds.
     pub(crate) fn later(&mut self, at: u64, event: Event) {
         self.begun += 1;
         self.due.insert((at, self.begun), event);
     }
 
-    /// Nanoseconds of a batch on a lane beside what runs just now: the median, times what its neighbours make of it.
+    /// Nanoseconds that a batch takes on a lane: its median solo time, times the slowdown by co-located batches.
     pub(crate) fn time_beside(&self, lane: u32, held: Held, lanes: &Lanes) -> Result<u64, Breach> {
-        let alone = self.time(lane, held)?;
+        let solo = self.time(lane, held)?;
         let slowdown = self.slowdown(lane, held, lanes).unwrap_or(1.0);
-        Ok((alone as f64 * slowdown) as u64)
+        Ok((solo as f64 * slowdown) as u64)
     }
 
     fn slowdown(&self, lane: u32, held: Held, lanes: &Lanes) -> Option<f64> {
         let own = self.homes.get(lane)?;
         let interference = self.ground.interference.get(&own.device)?;
-        let runner = |home: &Home, held: Held| {
-            self.ground.runner(held.model as usize, &home.kind, home.units, held.rows)
+        let runner = |entry: &Home, held: Held| {
+            self.ground.runner(held.model as usize, &entry.kind, entry.units, held.rows)
         };
-        let beside = self.homes.on(&own.device).filter(|(other, _)| *other != lane);
-        let others = beside.filter_map(|(other, home)| runner(home, lanes.running(other)?));
+        let co_located = self.homes.on(&own.device).filter(|(other, _)| *other != lane);
+        let others = co_located.filter_map(|(other, entry)| runner(entry, lanes.running(other)?));
         Some(lane_plan::slowdown(interference, &runner(own, held)?, others))
     }
 
     /// Median nanoseconds of a batch on a lane.
     fn time(&self, lane: u32, held: Held) -> Result<u64, Breach> {
-        let home = self.homes.get(lane);
-        let time =
-            home.and_then(|home| self.ground.time(held.model as usize, &home.kind, home.units, held.rows));
+        let entry = self.homes.get(lane);
+        let time = entry
+            .and_then(|entry| self.ground.time(held.model as usize, &entry.kind, entry.units, held.rows));
         time.ok_or_else(|| {
-            let place =
-                home.map_or_else(String::new, |home| format!(" of {} units of `{}`", home.units, home.kind));
+            let place = entry
+                .map_or_else(String::new, |entry| format!(" of {} units of `{}`", entry.units, entry.kind));
             let detail = format!(
-                "nobody knows how long {} rows of model {} take on lane {lane}{place}",
+                "no profile gives the time of {} rows of model {} on lane {lane}{place}",
                 held.rows, held.model
             );
             Breach { id: "R5", detail }
         })
     }
 
-    /// A batch ended.
+    /// Counts a batch that ended.
     pub(crate) fn ended(&mut self, lane: u32, running: &Running) {
         self.homes.ends(lane);
         let sum = self.ran.entry((lane, running.held.model, running.held.rows)).or_default();
@@ -163,12 +162,12 @@ impl Partitioned {
         sum.1 += running.end - running.start;
     }
 
-    /// A lane is another gpulet from now on, or none.
+    /// Drops the batches of a lane whose gpulet was closed.
     pub(crate) fn forget(&mut self, lane: u32) {
         self.ran.retain(|(known, ..), _| *known != lane);
     }
 
-    /// All batches of gpulets that there are.
+    /// Totals of the batches of all open gpulets.
     pub(crate) fn ran(&self) -> Vec<BatchTotals> {
         let ran = self.ran.iter().filter_map(|(&(lane, number, rows), &(batches, time))| {
             let gpulet = self.homes.get(lane)?.gpulet;
@@ -183,7 +182,7 @@ impl Partitioned {
         ran.collect()
     }
 
-    /// A request ended.
+    /// Counts a request that ended.
     pub(crate) fn count(&mut self, now: u64, request: &Request, outcome: Outcome) {
         let Some(counts) = self.counts.get_mut(request.model as usize) else { return };
         if outcome == Outcome::Done {
@@ -195,7 +194,7 @@ impl Partitioned {
         }
     }
 
-    /// When a step is done or the controller's own time is up, nanoseconds, not before `now`.
+    /// When the next step completes or the controller's timer expires, in nanoseconds and not before `now`.
     pub(crate) fn next_step(&self, now: u64) -> Option<u64> {
         let due = self.due.keys().next().map(|(at, _)| *at);
         let wake = self.controller.next_wake().map(|wake| wake.0.saturating_mul(1_000));

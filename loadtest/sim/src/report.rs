@@ -1,4 +1,4 @@
-//! What a run was like, for tables, pages and programs. Field by field in this crate's README.
+//! The report of a run, for tables, pages and programs. This crate's README describes every field.
 //!
 //! Requests count by their arrival, from the end of the warm-up to the end of the traffic; those of the warm-up run
 //! but are not counted. Batches count by their start in that window.
@@ -8,16 +8,16 @@ use std::collections::BTreeMap;
 use gpulet_core::control::{DecisionEntry, InterferenceEntry};
 use serde::Serialize;
 
-/// Points of a time series at most.
+/// Upper bound on the points of a time series.
 pub const SERIES_MAX: usize = 200;
 
-/// Changes of the number of devices that a report tells at most.
+/// Upper bound on the changes of the number of devices in a report.
 pub const STEPS_MAX: usize = 2_000;
 
-/// Gpulets that a report tells at most.
+/// Upper bound on the gpulets in a report.
 pub const SPANS_MAX: usize = 4_000;
 
-/// Lanes whose batches a report shows one by one.
+/// Number of lanes whose batches a report lists.
 pub const TIMELINE_LANES: u32 = 16;
 
 /// One run: one workload, one policy, one seed.
@@ -27,7 +27,7 @@ pub struct Report {
     pub workload: String,
     /// Name of the policy, with its options where they differ from the default.
     pub policy: String,
-    /// What all chance derived from.
+    /// Seed of all randomness.
     pub seed: u64,
     /// Lanes of the workload.
     pub lanes: u32,
@@ -39,89 +39,89 @@ pub struct Report {
     pub offered_rate: f64,
     /// Good answers a second.
     pub goodput: f64,
-    /// Good answers by requests offered, 0 to 1; 1 if none was offered.
+    /// Good answers divided by requests offered, 0 to 1; 1 without requests.
     pub attainment: f64,
-    /// From arrival to answer, of those that were answered; none if nobody was.
+    /// Latency of the answered requests, from arrival to answer. `None` if no request was answered.
     pub latency_ms: Option<Latency>,
-    /// Rows a batch, 0 without batches.
+    /// Mean rows per batch; 0 without batches.
     pub mean_batch: f64,
-    /// Batches that ran to their end.
+    /// Batches that completed.
     pub batches: u64,
-    /// Share of the time of the lanes that were up in which they worked, 0 to 1, lost work included.
+    /// Share of the time of available lanes in which they worked, 0 to 1, including lost work.
     pub lane_busy: f64,
-    /// Share of that time spent on batches that were recalled or whose lane went down, 0 to 1.
+    /// Share of the time of available lanes spent on batches that were preempted or failed with their lane, 0 to 1.
     pub lost_lane_time: f64,
-    /// Batches that were recalled before their end.
+    /// Batches that were preempted.
     pub preempted: u64,
-    /// Batches that were on a lane when it went down.
+    /// Batches that failed with their lane.
     pub lost: u64,
-    /// Events that the router was given, warm-up included.
+    /// Events that the router processed, including the warm-up.
     pub events: u64,
     /// 64-bit digest of every event and effect in their order, 16 hexadecimal digits.
     pub hash: String,
-    /// Set when the run reached its bound before all was finished.
+    /// Where the run stopped, if it reached its bound on events.
     pub stopped: Option<Stopped>,
     /// Models in the order of the workload.
     pub models: Vec<ModelFigures>,
     /// Tenants in the order of the workload.
     pub tenants: Vec<TenantFigures>,
-    /// Figures over time, at most [`SERIES_MAX`], all buckets equally long; the warm-up is in it.
+    /// Figures over time, in at most [`SERIES_MAX`] buckets of equal length, including the warm-up.
     pub series: Vec<Bucket>,
-    /// Latency over SLO, from the smallest to the largest, at 148 shares that are closer together in the tail; empty
-    /// if nobody was answered.
+    /// Latency over SLO, from the smallest to the largest, at 148 shares that are closer together in the tail. Empty
+    /// if no request was answered.
     pub latency_cdf: Vec<Quantile>,
-    /// How many batches had how many rows, ascending in rows; sizes that did not occur are left out.
+    /// Number of batches by rows, ascending. Sizes that did not occur are left out.
     pub batch_sizes: Vec<BatchSize>,
     /// Every batch of the first [`TIMELINE_LANES`] lanes in a short window in the middle of the run, by its end.
     pub lane_timeline: Vec<Span>,
-    /// Devices and gpulets, where the workload cuts devices.
+    /// Devices and gpulets. `None` if the workload has no devices.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub partition: Option<PartitionFigures>,
 }
 
-/// Devices that were cut into gpulets. A device counts while there is a gpulet on it, those included that are being made
-/// and those that are kept for a while as a way back.
+/// Figures about devices partitioned into gpulets. A device counts as used while a gpulet is open on it. That includes
+/// gpulets that are being opened and gpulets that stay open for a rollback.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PartitionFigures {
-    /// Word of the placement policy.
+    /// Name of the placement policy.
     pub policy: String,
-    /// Word of the scaler.
+    /// Name of the scaler.
     pub scaling: String,
-    /// File of the plan that was in force all the time; none where plans followed the load.
+    /// File of the plan of the whole run. `None` if plans followed the load.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub plan: Option<String>,
-    /// Devices that there are.
+    /// Number of devices.
     pub devices: u32,
-    /// Devices used at once at most, inside the window, as all that follows.
+    /// Greatest number of devices used at once. Like the figures below, it counts inside the window.
     pub devices_most: u32,
-    /// Devices used on average.
+    /// Mean number of devices used.
     pub devices_mean: f64,
-    /// Seconds of devices used.
+    /// Device seconds used.
     pub device_seconds: f64,
-    /// The same, each times the cost of its device.
+    /// Device seconds used, each multiplied by the cost of its device.
     pub cost_seconds: f64,
-    /// Tables that came in force in the whole run, the first included.
+    /// Plans that came into force in the whole run, including the first.
     pub changes: u64,
-    /// Plans that were begun or wanted and did not come in force.
+    /// Plans that did not come into force.
     pub failures: u64,
-    /// Times at which there was no plan for the load for a reason that was news.
+    /// How often the planner found no plan for the load for a new reason.
     pub unplanned: u64,
-    /// Share of what was wanted that plans were made for, at least: below 1 where the devices were too few for it.
+    /// Least share of the planned rates that a plan served. Below 1 if there were too few devices.
     pub share_least: f64,
-    /// Why there was no plan, or why one did not come in force, the last time.
+    /// The last reason for which there was no plan, or a plan did not come into force.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
-    /// When the number of devices that are used changed, and to what.
+    /// Changes of the number of used devices.
     pub steps: Vec<DeviceStep>,
-    /// Gpulets that were in force, by device and place.
+    /// Gpulets that were in force, by device and first unit.
     pub gpulets: Vec<GpuletSpan>,
-    /// What neighbours on a device were seen to do to each other, by kind of device, at the end.
+    /// Interference observed on each device type, at the end of the run.
     pub interference: Vec<InterferenceEntry>,
-    /// Why rates that are planned for moved, oldest first; the last 256.
+    /// Reasons for changes of the planned rates, oldest first; the last 256.
     pub decisions: Vec<DecisionEntry>,
 }
 
-/// The number of devices that are used changed.
+/// A change of the number of used devices.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct DeviceStep {
     /// Seconds from the start of the run.
@@ -137,37 +137,37 @@ pub struct GpuletSpan {
     pub device: String,
     /// Its first unit.
     pub first_unit: u32,
-    /// How many units.
+    /// Number of units.
     pub units: u32,
-    /// What it ran, in turn.
+    /// Models that it ran.
     pub models: Vec<String>,
     /// Seconds from the start of the run.
     pub from_s: f64,
-    /// The same, of its end.
+    /// Seconds from the start of the run to its end.
     pub to_s: f64,
 }
 
 /// How requests ended. `offered` is the sum of all the others.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Requests {
-    /// All that arrived in the window.
+    /// Requests that arrived in the window.
     pub offered: u64,
     /// Answered by their deadline, or answered at all if they had none.
     pub good: u64,
     /// Answered after their deadline.
     pub late: u64,
-    /// Turned away, by the reason's word.
+    /// Rejected, by reason.
     pub refused: BTreeMap<String, u64>,
     /// Still queued when their deadline passed.
     pub expired: u64,
-    /// Started, but their lane went down.
+    /// Started, but their lane failed.
     pub failed: u64,
-    /// Neither when the run was stopped at its bound.
+    /// Unfinished when the run stopped at its bound.
     pub unfinished: u64,
 }
 
 impl Requests {
-    /// Turned away for whatever reason.
+    /// Number of rejected requests, for all reasons.
     pub fn refused_in_all(&self) -> u64 {
         self.refused.values().sum()
     }
@@ -176,21 +176,21 @@ impl Requests {
 /// Milliseconds from arrival to answer, to three digits but for `max` and `mean`, which are exact.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Latency {
-    /// Half take at most this long.
+    /// 50th percentile, the median.
     pub p50: f64,
-    /// 90 % take at most this long.
+    /// 90th percentile.
     pub p90: f64,
-    /// 99 % take at most this long.
+    /// 99th percentile.
     pub p99: f64,
-    /// 99.9 % take at most this long.
+    /// 99.9th percentile.
     pub p99_9: f64,
-    /// The longest.
+    /// Maximum, exact.
     pub max: f64,
-    /// The mean.
+    /// Mean, exact.
     pub mean: f64,
 }
 
-/// Where a run stopped that reached its bound.
+/// Where a run stopped because it reached its bound.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Stopped {
     /// Seconds of virtual time from the start of the run.
@@ -202,19 +202,19 @@ pub struct Stopped {
 /// One model of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ModelFigures {
-    /// What it is called.
+    /// Name, as in the workload.
     pub name: String,
-    /// Milliseconds that an answer may take.
+    /// Latency objective in milliseconds.
     pub slo_ms: f64,
-    /// Requests for it.
+    /// Requests that arrived for it.
     pub offered: u64,
     /// Its good answers.
     pub good: u64,
-    /// Good by offered, 0 to 1; 1 if none was offered.
+    /// Good answers divided by requests offered, 0 to 1; 1 without requests.
     pub attainment: f64,
-    /// 99 % of its answers took at most so many milliseconds, to two digits; none if nobody was answered.
+    /// 99th-percentile latency in milliseconds, to two digits. `None` if no request was answered.
     pub p99_ms: Option<f64>,
-    /// Rows a batch, 0 without batches.
+    /// Mean rows per batch; 0 without batches.
     pub mean_batch: f64,
     /// Requests offered a second.
     pub rate: f64,
@@ -223,30 +223,30 @@ pub struct ModelFigures {
 /// One tenant of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TenantFigures {
-    /// What it is called.
+    /// Name, as in the workload.
     pub name: String,
-    /// Its requests.
+    /// Requests that it sent.
     pub offered: u64,
     /// Its good answers.
     pub good: u64,
 }
 
-/// What happened in one stretch of time. Requests count where they arrived, batches where they started.
+/// Figures of one bucket of time. Requests count where they arrived, batches where they started.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Bucket {
-    /// Seconds from the start of the run to the start of the stretch.
+    /// Seconds from the start of the run to the start of the bucket.
     pub t: f64,
     /// Requests that arrived.
     pub offered: u64,
     /// Of those, answered in time.
     pub good: u64,
-    /// Of those, never answered: refused, expired or failed.
+    /// Of those, not answered: rejected, expired or failed.
     pub refused: u64,
-    /// Rows a batch, 0 without batches.
+    /// Mean rows per batch; 0 without batches.
     pub mean_batch: f64,
-    /// Lanes that worked, averaged over the stretch.
+    /// Mean number of busy lanes.
     pub busy_lanes: f64,
-    /// 99 % of the answers took at most so many milliseconds, to two digits; none if nobody was answered.
+    /// 99th-percentile latency in milliseconds, to two digits. `None` if no request was answered.
     pub p99_ms: Option<f64>,
 }
 
@@ -255,27 +255,27 @@ pub struct Bucket {
 pub struct Quantile {
     /// Share of the answers, 0 to 1.
     pub share: f64,
-    /// They took at most this multiple of their model's SLO.
+    /// Latency at this share, as a multiple of the model's SLO.
     pub of_slo: f64,
 }
 
 /// How often a batch size occurred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct BatchSize {
-    /// Rows.
+    /// Number of rows of a batch.
     pub rows: u32,
-    /// Batches of so many.
+    /// Number of batches of this size.
     pub batches: u64,
 }
 
 /// A batch on a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Span {
-    /// Where.
+    /// Number of the lane, from 0.
     pub lane: u32,
     /// Number of the model in [`Report::models`].
     pub model: u32,
-    /// Rows.
+    /// Number of rows of the batch.
     pub rows: u32,
     /// Milliseconds from the start of the run to its start.
     pub from_ms: f64,
@@ -289,10 +289,10 @@ pub struct Span {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SpanEnd {
-    /// It gave results.
+    /// It completed.
     Done,
-    /// It was recalled for another.
+    /// It was preempted.
     Preempted,
-    /// The lane went down.
+    /// Its lane failed.
     Lost,
 }

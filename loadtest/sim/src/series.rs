@@ -1,4 +1,4 @@
-//! Figures over time: evenly long buckets from the start of a run, twice as long when there would be too many.
+//! Figures over time, in buckets of equal length. The length doubles when there would be too many buckets.
 
 use hdrhistogram::{CreationError, Histogram};
 use workload::DURATION_MAX;
@@ -57,12 +57,12 @@ impl Part {
 #[derive(Clone, Debug)]
 pub(crate) struct Series {
     parts: Vec<Part>,
-    /// Nanoseconds.
+    /// Length of a bucket, in nanoseconds.
     width: u64,
 }
 
 impl Series {
-    /// For a run of about so many nanoseconds. All memory is taken here.
+    /// Creates the series of a run of about `expected` nanoseconds. It allocates all memory that it needs.
     pub(crate) fn new(expected: u64) -> Result<Self, CreationError> {
         let parts = (0..SERIES_MAX).map(|_| Part::new()).collect::<Result<_, _>>()?;
         Ok(Self { parts, width: round_up(expected / SERIES_AIM) })
@@ -96,21 +96,21 @@ impl Series {
         }
     }
 
-    /// A request that arrived then was answered.
+    /// Counts the answer to a request that arrived at that time.
     pub(crate) fn answered(&mut self, arrived: u64, latency: u64, good: bool) {
         let Some(part) = self.part(arrived) else { return };
         part.good += u64::from(good);
         part.latencies.saturating_record(latency / UNIT);
     }
 
-    /// A request that arrived then got no answer.
+    /// Counts a request that arrived at that time and was not answered.
     pub(crate) fn refused(&mut self, arrived: u64) {
         if let Some(part) = self.part(arrived) {
             part.refused += 1;
         }
     }
 
-    /// A batch that started then.
+    /// Counts a batch that started at that time.
     pub(crate) fn batch(&mut self, start: u64, rows: u32) {
         if let Some(part) = self.part(start) {
             part.rows += u64::from(rows);
@@ -118,7 +118,7 @@ impl Series {
         }
     }
 
-    /// So many lanes worked from one time to the other.
+    /// Counts `lanes` lanes as busy from `from` to `to`.
     pub(crate) fn busy(&mut self, mut from: u64, to: u64, lanes: u32) {
         while from < to {
             // Grown first, for the width may change by it.

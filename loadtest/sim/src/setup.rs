@@ -1,4 +1,4 @@
-//! What is simulated beside the workload: the policy, and the bounds of the run.
+//! The setup of a run of a workload: the policy, and the bounds of the run.
 
 use gpulet_core::control::Model;
 use router_core::batch::{BatchOptions, Policy};
@@ -10,30 +10,30 @@ use workload::{Workload, WorkloadError};
 /// How a workload is run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Setup {
-    /// How batches are formed, for every model of the workload.
+    /// Batching policy of every model.
     pub policy: Policy,
-    /// Placement policy in place of the workload's, where that cuts devices.
+    /// Placement policy in place of the workload's. Without devices it has no effect.
     pub placement: Option<String>,
     /// Scaler in place of the workload's.
     pub scaling: Option<String>,
-    /// What the policy is called in reports.
+    /// Name of the policy in reports.
     pub label: String,
     /// Whether every invariant is checked after every event. Costs time in proportion to all that is in flight, at
     /// each event.
     pub check: bool,
     /// Whether a broken invariant is reported with the events before it.
     pub trace: bool,
-    /// Events that the router is given at most; a run that needs more is stopped there and says so.
+    /// Upper bound on events. A run that needs more stops there, and its report says so.
     pub max_events: u64,
-    /// Unfinished requests at most; more are refused as `queue_full`.
+    /// Upper bound on unfinished requests. Further requests are rejected as `queue_full`.
     pub max_requests: u32,
-    /// Queued requests of one model and class at most; more are refused as `queue_full`.
+    /// Upper bound on queued requests of one model and class. Further requests are rejected as `queue_full`.
     pub queue_limit: u32,
-    /// Payload bytes of queued requests at most; more are refused as `memory_full`.
+    /// Upper bound on payload bytes of queued requests. Further requests are rejected as `memory_full`.
     pub queued_bytes_limit: u64,
-    /// Decisions that the router remembers.
+    /// Number of decisions that the router records.
     pub records: u32,
-    /// How long before a deadline the router wants to be done, as a server does whose timers are coarse.
+    /// How long before a deadline the router aims to finish. A server needs a margin because its timers are coarse.
     pub margin: Nanos,
 }
 
@@ -44,7 +44,7 @@ impl Default for Setup {
 }
 
 impl Setup {
-    /// A policy within bounds that a run at sensible rates does not reach.
+    /// Creates a setup with bounds that a run at reasonable rates does not reach.
     pub fn new(policy: Policy) -> Self {
         Self {
             label: policy.name().to_owned(),
@@ -62,18 +62,18 @@ impl Setup {
         }
     }
 
-    /// A policy by its word in the configuration.
+    /// Creates a setup from the name of a policy and its options.
     pub fn named(policy: &str, options: &BatchOptions) -> Result<Self, ConfigError> {
         Policy::new(policy, options).map(Self::new)
     }
 
-    /// The same under another name in reports.
+    /// Sets the name of the policy in reports.
     #[must_use]
     pub fn labelled(self, label: impl Into<String>) -> Self {
         Self { label: label.into(), ..self }
     }
 
-    /// The same with every invariant checked after every event.
+    /// Checks every invariant after every event.
     #[must_use]
     pub fn checked(self) -> Self {
         Self { check: true, trace: true, ..self }

@@ -1,7 +1,8 @@
-//! The engine: what happens next happens to the router, and what it answers is carried out.
+//! The event loop of the simulator. It feeds events to the router in order of time and carries out its effects.
 //!
-//! At one moment lanes that go or come back go first, then batches that end, then requests that arrive, then the
-//! router's own time. So a lane that is free just now is free for the request that arrives just now.
+//! Events at the same moment have a fixed order: failures and recoveries of lanes, batches that end, steps of the
+//! control loop, arrivals, ticks of the control loop, and the router's timer. A lane that becomes free at a moment can
+//! therefore run a request that arrives at that moment.
 
 mod control;
 
@@ -27,10 +28,10 @@ use crate::watch::{Trace, Watch};
 /// Events between two calls of the progress function.
 const PROGRESS_EVERY: u64 = 1 << 16;
 
-/// Events at one moment without an arrival: so many that something must be spinning.
+/// Events at one moment without an arrival. More are a breach: the core and its caller would loop forever.
 const SPIN_MAX: u64 = 1 << 20;
 
-/// How far a run has come.
+/// Progress of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Progress {
     /// Share of the traffic that has been offered, 0 to 1; an estimate.
@@ -39,11 +40,11 @@ pub struct Progress {
     pub virtual_seconds: f64,
     /// Requests offered.
     pub requests: u64,
-    /// Events that the router was given.
+    /// Events that the router has processed.
     pub events: u64,
 }
 
-/// A workload, a router and its lanes at a moment of virtual time.
+/// The state of a run: a workload, a router and its lanes at a moment of virtual time.
 #[derive(Debug)]
 pub struct Simulation {
     pub(crate) workload: Workload,
@@ -51,11 +52,11 @@ pub struct Simulation {
     pub(crate) figures: Figures,
     pub(crate) digest: Digest,
     pub(crate) requests: InFlight,
-    /// Nanoseconds.
+    /// Virtual time, in nanoseconds.
     pub(crate) now: u64,
     pub(crate) events: u64,
     pub(crate) stopped: Option<Stopped>,
-    /// Where gpulets are cut from devices.
+    /// The control loop. `None` if the workload has no devices.
     pub(crate) partition: Option<Box<Partitioned>>,
     router: Router,
     effects: Effects,
@@ -64,17 +65,17 @@ pub struct Simulation {
     offered: u64,
     noise: ExecutionNoise,
     lanes: Lanes,
-    /// Changes of lanes that are behind us.
+    /// Number of lane failures and recoveries that have happened.
     changes: usize,
-    /// Batches that the router wants back, in the order in which it said so.
+    /// Batches that the router preempted, in the order of its effects.
     recalls: VecDeque<(LaneId, BatchId)>,
-    /// Events since time last passed.
+    /// Events since virtual time last advanced.
     spins: u64,
     watch: Option<Watch>,
     trace: Option<Trace>,
 }
 
-/// What happens next.
+/// Sources of the next event, in their order at the same moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Next {
     Change,
@@ -82,13 +83,13 @@ enum Next {
     /// A step of the control loop is done.
     Step,
     Arrival,
-    /// The control loop looks at the load.
+    /// A tick of the control loop.
     Look,
     Wake,
 }
 
 impl Simulation {
-    /// At time zero, with every model loaded and every lane up; where gpulets are cut from devices, with a first plan in
+    /// Creates a simulation at time zero. Every model is loaded and every lane is up; with devices, a first plan is in
     /// force.
     ///
     /// # Errors
@@ -157,8 +158,8 @@ impl Simulation {
         Ok(())
     }
 
-    /// To the end of the traffic and of all that is in flight then, or to the bound on events. `progress` is called
-    /// now and then.
+    /// Runs until the traffic has ended and no request is in flight, or until the bound on events. Calls `progress`
+    /// from time to time.
     pub fn run(mut self, progress: &mut dyn FnMut(Progress)) -> Result<Report, SimError> {
         let outcome = self.run_to_end(progress);
         outcome.map_err(|breach| self.broken(breach))?;
@@ -177,7 +178,7 @@ impl Simulation {
                 self.figures.window.to = self.figures.window.to.min(self.now.saturating_add(1));
                 break;
             }
-            // Arrivals end by themselves; what only the router causes might go on for ever at one moment.
+            // Arrivals are finite. Events that the router causes could go on forever at one moment.
             if at > self.now || next == Next::Arrival {
                 self.spins = 0;
             }
@@ -195,7 +196,7 @@ impl Simulation {
         Breach::unless(holds, "R1", || format!("{left} requests never ended"))
     }
 
-    /// Lanes are there and idle from the last event to the end of the traffic.
+    /// Counts lanes as available and idle from the last event to the end of the traffic.
     fn idle_to_end(&mut self) {
         let end = if self.figures.window.to == u64::MAX { self.now } else { self.figures.window.to };
         while let Some(change) = self.change().filter(|change| change.at < end) {
@@ -218,7 +219,7 @@ impl Simulation {
         }
     }
 
-    /// What happens next, and when.
+    /// The next event and its time.
     fn next(&mut self) -> Result<Option<(u64, Next)>, Breach> {
         let change = self.change().map(|change| (change.at.max(self.now), Next::Change));
         let end = self.lanes.next_end().map(|at| (at, Next::End));
@@ -226,7 +227,7 @@ impl Simulation {
         let wake = self.router.next_wake().map(|at| (at.0, Next::Wake));
         let step = self.partition.as_ref().and_then(|one| one.next_step(self.now));
         let step = step.map(|at| (at, Next::Step));
-        // Looking alone ends no request: where nothing else is to come, one that waits still is lost.
+        // A tick alone ends no request. If only ticks remain, a request that still waits is lost.
         let looks = arrival.is_some() || end.is_some() || wake.is_some() || self.looks_on();
         let look = self.partition.as_ref().filter(|_| looks).map(|one| (one.look_at, Next::Look));
         if let Some((at, _)) = wake {
@@ -237,7 +238,7 @@ impl Simulation {
         Ok([change, end, step, arrival, look, wake].into_iter().flatten().min())
     }
 
-    /// Whether the control loop looks at the load once more before the traffic is over.
+    /// Whether the control loop ticks again before the traffic ends.
     fn looks_on(&self) -> bool {
         let end = self.figures.window.to;
         end != u64::MAX && self.partition.as_ref().is_some_and(|one| one.look_at < end)
@@ -305,7 +306,7 @@ impl Simulation {
         self.feed(Event::BatchDone(BatchReport { lane: LaneId(lane), batch: running.held.batch, ok: true }))
     }
 
-    /// A lane is done with a batch and goes on with the one that waits, if one does.
+    /// Frees a lane whose batch ended, and starts the batch that waits for the lane.
     fn free_lane(&mut self, lane: u32, batch: BatchId) {
         let (now, noise) = (self.now, &mut self.noise);
         if !self.lanes.start_next(lane, now, |held| noise.time(lane, held.model, held.rows, now)) {
@@ -362,7 +363,7 @@ impl Simulation {
         self.feed(Event::Arrive(arrival))
     }
 
-    /// Gives the router an event and does what it answers.
+    /// Feeds an event to the router and carries out its effects.
     fn feed(&mut self, event: Event<'_>) -> Result<(), Breach> {
         self.events += 1;
         self.spins += 1;
@@ -393,8 +394,8 @@ impl Simulation {
                 }
                 let (now, noise) = (self.now, &mut self.noise);
                 let held = Held { batch, model: model.0, rows };
-                let beside = |one: &Partitioned| one.time_beside(lane.0, held, &self.lanes);
-                let profiled = self.partition.as_deref().map(beside).transpose()?;
+                let predicted = |one: &Partitioned| one.time_beside(lane.0, held, &self.lanes);
+                let profiled = self.partition.as_deref().map(predicted).transpose()?;
                 let time = || match profiled {
                     Some(profiled) => noise.true_time(lane.0, model.0, profiled, now),
                     None => noise.time(lane.0, model.0, rows, now),

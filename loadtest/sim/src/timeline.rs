@@ -18,7 +18,7 @@ pub(crate) struct Timeline {
 }
 
 impl Timeline {
-    /// For a run of about so many nanoseconds. The window is measured in the median SLO of the models.
+    /// Creates the timeline of a run of about `expected` nanoseconds. Its window is a multiple of the median SLO.
     pub(crate) fn new(workload: &Workload, expected: u64) -> Self {
         let mut slos: Vec<u64> = workload.models.iter().map(|model| model.slo).collect();
         slos.sort_unstable();

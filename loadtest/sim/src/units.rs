@@ -6,12 +6,12 @@ pub(crate) const SECOND: u64 = 1_000_000_000;
 
 pub(crate) const MICROSECOND: u64 = 1_000;
 
-/// Seconds.
+/// Converts nanoseconds to seconds.
 pub(crate) fn seconds(nanos: u64) -> f64 {
     nanos as f64 / 1e9
 }
 
-/// Milliseconds.
+/// Converts nanoseconds to milliseconds.
 pub(crate) fn millis(nanos: u64) -> f64 {
     nanos as f64 / 1e6
 }

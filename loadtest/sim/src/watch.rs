@@ -1,4 +1,4 @@
-//! The invariants that speak of what comes out of the router: R1, R2 and R9; and the last things that happened.
+//! Checks the invariants of the router's effects, R1, R2 and R9, and keeps a trace of the last events.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Debug;
@@ -8,11 +8,11 @@ use router_core::{BatchId, Nanos, RequestId};
 use crate::error::Breach;
 use crate::inflight::InFlight;
 
-/// Batches that run and their requests.
+/// Running batches and their requests.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Watch {
     running: BTreeMap<BatchId, Vec<RequestId>>,
-    /// By slot: whether the request there is in a batch.
+    /// Whether the request of each slot is in a batch.
     started: Vec<bool>,
 }
 
@@ -60,7 +60,7 @@ impl Watch {
         self.mark(request, false);
     }
 
-    /// A batch ended, whatever way; the requests of it that are not finished wait again.
+    /// Removes a batch that ended in any way. Its unfinished requests are waiting again.
     pub(crate) fn ended(&mut self, batch: BatchId) {
         for member in self.running.remove(&batch).unwrap_or_default() {
             self.mark(member, false);
@@ -68,7 +68,7 @@ impl Watch {
     }
 }
 
-/// Lines that are kept.
+/// Number of lines that a trace keeps.
 const LINES: usize = 64;
 
 /// The last events and effects as text.
@@ -106,7 +106,7 @@ mod tests {
         assert_eq!(start(9, 1, &[]), Err("R9"));
         assert_eq!(start(9, 1, &[first]), Ok(()));
         assert_eq!(start(9, 2, &[second, first]), Err("R9"), "it runs already");
-        assert_eq!(start(9, 3, &[RequestId::new(7, 0)]), Err("R9"), "nobody knows it");
+        assert_eq!(start(9, 3, &[RequestId::new(7, 0)]), Err("R9"), "unknown request");
     }
 
     #[test]

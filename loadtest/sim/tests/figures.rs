@@ -10,7 +10,8 @@ use workload::Workload;
 const LANES: u32 = 8;
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=5;
 
-/// So many models whose batches of b take alpha b + beta milliseconds, all of them offered `rate` requests a second.
+/// `count` models whose batches of b rows take alpha b + beta milliseconds. The offered load is divided equally among
+/// them.
 #[derive(Clone, Copy)]
 struct Models {
     alpha: f64,
@@ -197,15 +198,15 @@ fn refusals_under_overload_come_on_arrival() {
             report.goodput,
             100.0 * late
         );
-        assert!(late <= late_at_most, "{shed} were given up only after they had waited");
+        assert!(late <= late_at_most, "{shed} were dropped only after they had waited");
         assert!(report.goodput >= 0.98 * 615.0);
     }
 }
 
-/// Two lanes whose model gains nothing by batches, whose times vary and which stall now and then, below what they can
-/// do: what the stalls leave behind may still be answered, so nobody is refused on suspicion.
+/// Two lanes stall now and then. Batch times vary and the model gains nothing by batching. The load is below capacity.
+/// Requests delayed by a stall can still be answered, so the router rejects none of them.
 #[test]
-fn a_stall_is_no_overload() {
+fn a_stall_is_not_an_overload() {
     let text = r#"
         name = "stalls"
         requests = 120_000

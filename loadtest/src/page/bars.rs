@@ -1,4 +1,4 @@
-//! Amounts by name: a level bar each, the name to its left, the amount to its right.
+//! Bar charts: horizontal bars with the name on the left and the amount on the right.
 
 use std::fmt::Write as _;
 
@@ -9,18 +9,18 @@ const TOP: f64 = 32.0;
 const ROW: f64 = 28.0;
 /// Width of an average letter.
 const LETTER: f64 = 6.8;
-/// Room for the amount behind the longest bar.
+/// Width of the amount behind the longest bar.
 const AMOUNT: f64 = 150.0;
-/// Room for the longest name.
+/// Greatest width of the names.
 const NAME_MAX: f64 = 320.0;
 
 /// One bar.
 pub(super) struct Bar {
     pub(super) name: String,
     pub(super) value: f64,
-    /// What stands behind it.
+    /// Label of the amount, to the right of the bar.
     pub(super) amount: String,
-    /// What is told to who points at it; empty for nothing.
+    /// Text of its tooltip; empty for no tooltip.
     pub(super) more: String,
     pub(super) colour: usize,
 }

@@ -1,4 +1,4 @@
-//! Amounts by number: an upright column each, side by side.
+//! Column charts.
 
 use std::fmt::Write as _;
 
@@ -11,19 +11,19 @@ const BOTTOM: f64 = 200.0;
 const HEIGHT: f64 = 246.0;
 /// Width of the widest column with its gap.
 const STEP_MAX: f64 = 64.0;
-/// Columns from which on not each is named.
+/// Number of columns above which only some are labelled.
 const NAMES_MAX: usize = 24;
 
 /// One column.
 pub(super) struct Column {
-    /// What stands under it.
+    /// Label below the column.
     pub(super) name: String,
     pub(super) value: f64,
-    /// What is told to who points at it.
+    /// Text of its tooltip.
     pub(super) more: String,
 }
 
-/// Columns over a level axis, with their words.
+/// A column chart with its labels.
 pub(super) struct Columns<'a> {
     pub(super) title: &'a str,
     pub(super) horizontal: &'a str,

@@ -1,4 +1,4 @@
-//! The pictures of what happened when.
+//! Plots over time.
 
 use sim::page::{Plot, Reference, Series};
 
@@ -6,7 +6,7 @@ use super::View;
 use crate::report::{Report, Second};
 use crate::summary;
 
-/// Points of a line; a longer run has several seconds in one.
+/// Upper bound on the points of a line. In a longer run, several seconds share a point.
 const POINTS_MAX: usize = 1_200;
 const SECONDS: &str = "seconds from the start of the run";
 
@@ -28,12 +28,12 @@ fn line(
     Series { name: name.to_owned(), colour, strong: false, points: points.collect() }
 }
 
-/// The worst of some seconds; none if none of them has a value.
+/// The worst value of some seconds. `None` without values.
 fn worst(value: impl Fn(&Second) -> Option<f64>) -> impl Fn(&[Second]) -> Option<f64> {
     move |seconds| seconds.iter().filter_map(&value).reduce(f64::max)
 }
 
-/// Requests a second of some seconds.
+/// Mean requests per second of some seconds.
 fn rate(count: impl Fn(&Second) -> u64) -> impl Fn(&[Second]) -> Option<f64> {
     move |seconds| {
         let sum: u64 = seconds.iter().map(&count).sum();
@@ -45,7 +45,7 @@ fn empty(series: &[Series]) -> bool {
     series.iter().all(|series| series.points.iter().filter(|point| point.1.is_finite()).count() < 2)
 }
 
-/// Moments that every picture shows.
+/// Moments that every plot marks.
 fn moments(report: &Report) -> Vec<Reference> {
     let mut moments = Vec::new();
     if report.warmup_s > 0.0 {
@@ -85,7 +85,7 @@ pub(super) fn latency(report: &Report) -> Option<View> {
             (title, "ms", slo, vec![p99(|second| second.p99_ms), p50])
         }
         None => {
-            let title = "99 % of the answers to each second's requests came within so many SLOs";
+            let title = "99th-percentile latency of each second's requests, in multiples of the SLO";
             (title, "SLOs of the request's model", 1.0, vec![p99(|second| second.p99_of_slo)])
         }
     };
@@ -101,7 +101,7 @@ pub(super) fn latency(report: &Report) -> Option<View> {
     Some(View { heading: "Latency over time", picture: plot.element(), caption: caption(report, &words) })
 }
 
-/// What was asked and what came back in time.
+/// Offered load and goodput.
 pub(super) fn goodput(report: &Report) -> Option<View> {
     let mut series = vec![
         line(report, "offered", None, rate(|second| second.offered)),
@@ -126,7 +126,7 @@ pub(super) fn goodput(report: &Report) -> Option<View> {
     })
 }
 
-/// How late this client was itself.
+/// How late this client sent requests.
 pub(super) fn send_error(report: &Report) -> Option<View> {
     let series = vec![line(report, "p99", Some(5), worst(|second| second.send_error_p99_ms))];
     if empty(&series) {

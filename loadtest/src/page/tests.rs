@@ -7,11 +7,11 @@ fn sound(html: &str) {
     }
     let elsewhere = html.matches("http").count() - html.matches("http://127.0.0.1:8000").count();
     assert_eq!(elsewhere, html.matches("xmlns=\"http://www.w3.org/2000/svg\"").count());
-    assert!(!html.contains("NaN") && !html.contains("inf\""), "no number that is none");
+    assert!(!html.contains("NaN") && !html.contains("inf\""), "every number is finite");
 }
 
 #[test]
-fn a_page_tells_the_whole_story_and_needs_nothing_else() {
+fn a_page_shows_every_result_and_needs_no_other_file() {
     let mut report = fixture::report();
     report.interrupted = true;
     report.client.late_from = Some("2026-11-21T13:02:10Z".to_owned());
@@ -29,9 +29,9 @@ fn a_page_tells_the_whole_story_and_needs_nothing_else() {
         "Driven by an open loop, 578 requests a second for 56 s",
         "tessera load pair.toml --report out.html",
         "<td>bert &lt;base&gt;</td>",
-        "So many percent of the answers took at most so long",
+        "Latency by percentile",
         ">99.9<",
-        "came within so many SLOs",
+        "in multiples of the SLO",
         "client too slow",
         "Requests a second",
         "Goodput against offered rate",
@@ -65,7 +65,7 @@ fn an_slo_far_above_all_times_does_not_flatten_them() {
 }
 
 #[test]
-fn many_models_are_cut_and_that_is_said() {
+fn a_long_list_of_models_is_shortened_and_the_page_says_so() {
     let mut report = fixture::plain();
     let model = report.models[0].clone();
     report.models = (0..60)

@@ -1,4 +1,4 @@
-//! The pictures of a page, each with the words that it needs.
+//! The plots of a page, with headings and captions.
 
 use sim::page::{Plot, Reference, Series, number, percent};
 
@@ -23,7 +23,7 @@ const REASONS_MAX: usize = 16;
 /// Points of a line of percentiles for each power of ten.
 const POINTS: usize = 32;
 
-/// All that there is data for.
+/// All plots that there is data for.
 pub(super) fn all(report: &Report) -> Vec<View> {
     let views = [
         percentiles(report),
@@ -80,7 +80,7 @@ fn percentiles(report: &Report) -> Option<View> {
         _ => String::new(),
     };
     let plot = Plot {
-        title: "So many percent of the answers took at most so long".to_owned(),
+        title: "Latency by percentile".to_owned(),
         horizontal: "percentile".to_owned(),
         vertical: "ms".to_owned(),
         series,

@@ -1,4 +1,4 @@
-//! The requests of all models in order of time.
+//! Merges the requests of all models in order of time.
 //!
 //! HOT PATH: a heap of one entry a model; no allocation after the first request.
 
@@ -11,24 +11,24 @@ use crate::shares::Shares;
 use crate::stream::Stream;
 use crate::workload::{DURATION_MAX, Extent, REQUESTS_MAX, Workload};
 
-/// A request that is offered.
+/// An offered request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offered {
-    /// Virtual nanoseconds from the start.
+    /// Virtual time from the start, in nanoseconds.
     pub at: u64,
     /// Number of the model in [`Workload::models`].
     pub model: u32,
     /// Number of the tenant in [`Workload::tenants`].
     pub tenant: u16,
-    /// Rows, at least 1.
+    /// Number of rows, at least 1.
     pub rows: u32,
 }
 
-/// The requests of a workload, ascending in time, models ascending among requests of the same nanosecond.
+/// The requests of a workload in order of time. Requests of the same nanosecond are in order of their models.
 ///
-/// A function of the workload and its seed. A model's requests depend on the seed, its name and its own section
-/// only. Ends as [`Workload::extent`] says, earlier when every trace without repetition has ended, and in any
-/// case at [`DURATION_MAX`].
+/// They depend only on the workload and its seed. A model's requests depend only on the seed, its name and its own
+/// section. The iterator ends at [`Workload::extent`], or earlier if every trace has ended and none repeats. It never
+/// goes beyond [`DURATION_MAX`].
 #[derive(Debug)]
 pub struct Arrivals {
     models: Vec<Source>,
@@ -46,7 +46,7 @@ struct Source {
 }
 
 impl Arrivals {
-    /// From the start of a workload.
+    /// Creates the arrivals of a workload, from its start.
     pub fn new(workload: &Workload) -> Self {
         let (horizon, left) = match workload.extent {
             Extent::Time(time) => (time.min(DURATION_MAX), REQUESTS_MAX),

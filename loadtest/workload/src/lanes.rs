@@ -1,4 +1,4 @@
-//! What runs the batches of a simulation: how many lanes, how they misbehave.
+//! The lanes of a simulation: their number, noise and failures.
 
 use crate::document::{LanesSection, NoiseSection};
 use crate::overhead::Spans;
@@ -6,21 +6,20 @@ use crate::spans::{Span, show};
 use crate::workload::LANES_MAX;
 use units::Fault as WorkloadError;
 
-/// Shortest time between stalls, so that a long idle time is passed in few steps.
+/// Shortest mean time between stalls in nanoseconds, so that few steps pass a long idle time.
 const STALLS_EVERY_MIN: u64 = 1_000_000;
 
 /// The lanes of a simulation. The load generator has a real server and ignores them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lanes {
-    /// How many, numbered from 0; where gpulets are cut from devices, as many as there are devices, each worth one that
-    /// is not cut.
+    /// Number of lanes, which are numbered from 0. For a workload with devices, the number of devices.
     pub count: u32,
     /// How true execution times differ from the profiles.
     pub noise: Noise,
-    /// What a lane takes between two batches beside the models' own time: hand-over to the lane and back, gathering and
-    /// dealing out of rows. Nothing in a simulation of the scheduler alone.
+    /// Overhead of a lane between two batches, in addition to the model's own time: hand-over to the lane and back, and
+    /// gathering and splitting rows. Zero in a simulation of the scheduler alone.
     pub overhead: Spans,
-    /// Lanes going and coming back, in order of time.
+    /// Failures and recoveries of lanes, in order of time.
     pub changes: Vec<LaneChange>,
 }
 
@@ -29,36 +28,36 @@ pub struct Lanes {
 pub struct Noise {
     /// Coefficient of variation of a lognormal factor of mean 1 on every batch; 0 for none.
     pub cv: f64,
-    /// Factor between every profile and the truth.
+    /// Factor between profiled and true times of every model.
     pub bias: f64,
-    /// Each model's truth differs from its profile by a fixed factor, drawn from 1 - spread to 1 + spread.
+    /// The true time of each model differs from its profile by a fixed factor, drawn from 1 - spread to 1 + spread.
     pub spread: f64,
-    /// Times at which a lane does nothing.
+    /// Stalls of lanes. `None` for no stalls.
     pub stalls: Option<Stalls>,
 }
 
-/// Stalls of a lane, which lengthen whatever runs there.
+/// Stalls of a lane. A stall lengthens the batch that runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stalls {
     /// Mean nanoseconds from the end of a stall to the start of the next, exponential, each lane on its own.
     pub every: u64,
-    /// Nanoseconds that each lasts.
+    /// Nanoseconds that each stall lasts.
     pub time: u64,
 }
 
-/// A lane goes or comes back.
+/// A failure or recovery of a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LaneChange {
-    /// Virtual nanoseconds from the start.
+    /// Virtual time from the start, in nanoseconds.
     pub at: u64,
     /// Number of the lane.
     pub lane: u32,
-    /// Whether it works from now on.
+    /// True for a recovery, false for a failure.
     pub up: bool,
 }
 
 impl Lanes {
-    /// `devices` are those that are cut, if there are any: then as many lanes.
+    /// Reads the section. `devices` is the number of devices to partition, which is then the number of lanes.
     pub(crate) fn read(section: &LanesSection, devices: Option<u32>) -> Result<Self, WorkloadError> {
         let count = section.count.or(devices).unwrap_or(1);
         if count == 0 || count > LANES_MAX {
@@ -129,7 +128,7 @@ fn read_failures(section: &LanesSection, count: u32) -> Result<Vec<LaneChange>, 
             return wrong("until", format!("expected a time after `from`, got {}", show(until)));
         }
         if downs.iter().any(|&(lane, other, end)| lane == failure.lane && from <= end && other <= until) {
-            return wrong("from", format!("lane {} is already gone then", failure.lane));
+            return wrong("from", format!("lane {} is already down at that time", failure.lane));
         }
         downs.push((failure.lane, from, until));
     }

@@ -1,12 +1,12 @@
-//! Workload files and the traffic that they stand for, without I/O.
+//! Workload files and the traffic that they describe, without I/O.
 //!
-//! A workload says which models there are, how fast a batch of each runs, what latency each promises and how
-//! requests for it arrive. The simulator replays it in virtual time, the load generator against a live server;
-//! both get the same arrivals, for they are a function of the file and its seed alone.
+//! A workload describes models, how fast their batches run, their latency objectives and how their requests arrive.
+//! The simulator replays it in virtual time, the load generator against a live server. Both get the same arrivals,
+//! which depend only on the file and its seed.
 //!
-//! Text comes in, and a closure that resolves the names of traces and profiles; the format is described in this
-//! crate's README. [`Arrivals`] yields what is offered, [`Stages`] ramp it, [`ExecutionNoise`] says how long batches
-//! truly take.
+//! The caller passes the text of the file and a closure that resolves the names of traces and profiles. This crate's
+//! README describes the format. [`Arrivals`] yields the requests, [`Stages`] change their rate, and [`ExecutionNoise`]
+//! gives the true execution times of batches.
 
 #![forbid(unsafe_code)]
 

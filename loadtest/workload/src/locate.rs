@@ -18,7 +18,7 @@ pub(crate) fn line_at(text: &str, byte: usize) -> u32 {
 }
 
 impl Lines {
-    /// Reads where each key of a document stands; nothing when it is no TOML.
+    /// Finds the line of each key of a document. Text that is not TOML has no keys.
     pub fn of(text: &str) -> Self {
         let mut places = Vec::new();
         if let Ok(table) = DeTable::parse(text) {

@@ -1,4 +1,4 @@
-//! How long batches truly take.
+//! True execution times of batches.
 
 use std::collections::VecDeque;
 
@@ -12,11 +12,10 @@ use crate::seeds::{Generator, Purpose, generator};
 use crate::workload::Workload;
 use units::Fault as WorkloadError;
 
-/// True times of lanes: the profile, wrong by a bias and by a factor a model, jittered batch by batch, with the server's
-/// overhead behind it, and held up by stalls.
+/// True execution times of batches: the profiled time, multiplied by a bias, a factor per model and noise per batch,
+/// plus the server's overhead and stalls.
 ///
-/// A lane's draws depend on the seed, its number and how many batches ran there, so that lanes do not disturb one
-/// another.
+/// The draws of a lane depend on the seed, its number and how many batches it ran, so lanes do not affect one another.
 #[derive(Debug)]
 pub struct ExecutionNoise {
     models: Vec<Truth>,
@@ -28,7 +27,7 @@ pub struct ExecutionNoise {
 
 #[derive(Debug)]
 struct Truth {
-    /// None where batches of one size take differently long on different lanes, and whoever asks knows how long.
+    /// `None` if the time of a batch depends on its lane; the caller then passes the time.
     profile: Option<Profile>,
     factor: f64,
 }
@@ -51,7 +50,7 @@ struct Lane {
 }
 
 impl ExecutionNoise {
-    /// For the models and lanes of a workload.
+    /// Creates the noise of the models and lanes of a workload.
     ///
     /// # Errors
     /// If the workload does not say how long batches of a model take.
@@ -59,10 +58,10 @@ impl ExecutionNoise {
         Self::on(workload, workload.lanes.count)
     }
 
-    /// The same on so many lanes.
+    /// Like [`ExecutionNoise::new`], on `lanes` lanes.
     ///
     /// # Errors
-    /// As [`ExecutionNoise::new`]; where gpulets are cut from devices, the workload need not say that.
+    /// As [`ExecutionNoise::new`]. A workload with devices need not say how long batches take.
     pub fn on(workload: &Workload, lanes: u32) -> Result<Self, WorkloadError> {
         let Noise { cv, bias, spread, stalls } = workload.lanes.noise;
         let seed = workload.seed;
@@ -88,12 +87,12 @@ impl ExecutionNoise {
         Ok(Self { models, lanes: lanes.collect(), jitter, stalls, overhead })
     }
 
-    /// Factor between a model's profile and its true mean time, without stalls; 1 for a model that there is not.
+    /// Factor between a model's profile and its true mean time, without stalls; 1 for an unknown model.
     pub fn factor(&self, model: u32) -> f64 {
         self.truth(model).map_or(1.0, |truth| truth.factor)
     }
 
-    /// Nanoseconds that a batch of so many rows takes when it starts at `now` on a lane; at least 1 for a batch
+    /// Nanoseconds that a batch of `rows` rows takes when it starts at `now` on a lane; at least 1 for a batch
     /// that has rows. Batches of a lane must come in order of `now`. A lane that the workload does not have works
     /// exactly as profiled; a model that it does not have takes no time.
     pub fn time(&mut self, lane: u32, model: u32, batch: u32, now: u64) -> u64 {
@@ -102,7 +101,7 @@ impl ExecutionNoise {
         self.true_time(lane, model, profiled, now)
     }
 
-    /// Nanoseconds that a batch takes of which a profile says `profiled`, as [`ExecutionNoise::time`].
+    /// Like [`ExecutionNoise::time`], for a batch that takes `profiled` nanoseconds by its profile.
     pub fn true_time(&mut self, lane: u32, model: u32, profiled: u64, now: u64) -> u64 {
         let Some(factor) = self.truth(model).map(|truth| truth.factor) else { return 0 };
         let lane = usize::try_from(lane).ok().and_then(|lane| self.lanes.get_mut(lane));
@@ -134,8 +133,8 @@ impl Jitter {
 impl Lane {
     /// Time that the work takes with the stalls that fall into it.
     ///
-    /// Stalls come on their own, whether or not the lane works, and stay drawn until they have passed: a batch
-    /// cut short leaves those behind it to the next.
+    /// Stalls do not depend on whether the lane works, and stay drawn until they have passed: a batch that ends
+    /// early leaves later stalls to the next batch.
     fn held_up(&mut self, stalls: Stalls, work: u64, now: u64) -> u64 {
         self.pending.retain(|start| start.saturating_add(stalls.time) > now);
         let mut finish = now.saturating_add(work);

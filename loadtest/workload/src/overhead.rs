@@ -1,4 +1,4 @@
-//! Time that a server takes beside its models' own.
+//! Overhead of a server, in addition to the time of its models.
 
 use std::sync::Arc;
 
@@ -10,24 +10,24 @@ use crate::spans::Span;
 use crate::workload::{Model, Workload};
 use units::Fault as WorkloadError;
 
-/// Points of a distribution at most.
+/// Upper bound on the points of a distribution.
 const POINTS_MAX: usize = 1_000;
 
-/// Shares at which samples are kept: closer together in the tail, which is what deadlines meet.
+/// Shares at which samples are kept. They are closer together in the tail, which decides whether deadlines are met.
 const SHARES: [f64; 16] =
     [0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.999, 1.0];
 
-/// A distribution of times: straight lines between points of share (0 to 1, ascending) and nanoseconds (not falling).
+/// A distribution of times, linear between points of share (0 to 1, ascending) and nanoseconds (not falling).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Spans(Arc<[(f64, u64)]>);
 
 impl Spans {
-    /// Always the same.
+    /// Creates a distribution with one value.
     pub fn constant(nanos: u64) -> Self {
         Self(Arc::new([(0.5, nanos)]))
     }
 
-    /// As these samples are distributed, in nanoseconds; nothing without any.
+    /// Creates the distribution of samples in nanoseconds. Without samples it is always 0.
     pub fn of_samples(mut samples: Vec<u64>) -> Self {
         samples.sort_unstable();
         let Some(last) = samples.len().checked_sub(1) else { return Self::default() };
@@ -97,12 +97,12 @@ pub(crate) enum SpansSection {
     Points(Vec<(f64, Span)>),
 }
 
-/// What requests take outside the scheduler; a function of the workload and its seed, each model on its own.
+/// Overhead of requests outside the scheduler, drawn per model. A function of the workload and its seed.
 #[derive(Clone, Debug)]
 pub struct RequestOverhead(Vec<(Spans, Generator)>);
 
 impl RequestOverhead {
-    /// Of a workload, from its start.
+    /// Creates the overhead of a workload, from its start.
     pub fn new(workload: &Workload) -> Self {
         let of = |model: &Model| {
             (model.overhead.clone(), generator(workload.seed, Purpose::Overhead, &model.name))
@@ -110,7 +110,7 @@ impl RequestOverhead {
         Self(workload.models.iter().map(of).collect())
     }
 
-    /// Nanoseconds of the next request of a model; none for a model that there is not.
+    /// Nanoseconds of overhead of a model's next request; 0 for an unknown model.
     pub fn draw(&mut self, model: u32) -> u64 {
         let model = usize::try_from(model).ok().and_then(|model| self.0.get_mut(model));
         model.map_or(0, |(spans, generator)| spans.draw(generator))

@@ -1,7 +1,7 @@
-//! Devices that a simulation cuts into gpulets, in place of lanes that are all alike.
+//! Devices that a simulation partitions into gpulets, in place of identical lanes.
 //!
-//! What stands in other files is kept as text: profiles and plans are `gpulet-core`'s to read, which this crate does not
-//! know.
+//! The contents of other files are kept as text. `gpulet-core` reads profiles and plans; this crate does not depend on
+//! it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,90 +14,90 @@ use crate::workload::Texts;
 use device_sections::InterferenceSection;
 use units::Fault as WorkloadError;
 
-/// Devices of a workload at most.
+/// Upper bound on the devices of a workload.
 pub const DEVICES_MAX: u32 = 1_024;
 
-/// Gpulets of a device where nothing else is said: what NVIDIA's MPS allows.
+/// Default upper bound on the gpulets of a device, which is the limit of NVIDIA's MPS.
 const GPULETS_MAX: u32 = 48;
 
-/// Files that a workload may name at most.
+/// Upper bound on the files that a workload names.
 const FILES_MAX: usize = 256;
 
-/// Shortest time between two looks at the load.
+/// Shortest time between two ticks of the control loop, in nanoseconds.
 const PERIOD_MIN: u64 = 10_000_000;
 
-/// Longest time that an option may give: a day.
+/// Longest time of an option, in nanoseconds: a day.
 const TIME_MAX: u64 = 86_400 * SECOND;
 
-/// What is cut, how, and by whom.
+/// The devices to partition, and the options of the control loop that does it.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Partition {
     /// Devices by section, in the order of the file; at least one.
     pub devices: Vec<Devices>,
-    /// Profile files: the name that the workload gives them, and their text.
+    /// Profile files.
     pub profiles: Vec<Named>,
-    /// A plan that is in force from the start to the end; none where plans follow the load.
+    /// The plan of the whole run. `None` if plans follow the load.
     pub plan: Option<Named>,
-    /// Word of the placement policy; not checked here.
+    /// Name of the placement policy. Not checked here.
     pub policy: String,
-    /// Word of the scaler; not checked here.
+    /// Name of the scaler. Not checked here.
     pub scaling: String,
-    /// What plans believe of neighbours on a device, in a word; not checked here.
+    /// What plans assume about interference: `learned` or `none`. Not checked here.
     pub interference: String,
-    /// Nanoseconds from one look at the load to the next.
+    /// Nanoseconds between two ticks of the control loop.
     pub period: u64,
-    /// Nanoseconds that old gpulets are kept after a change.
+    /// Nanoseconds that old gpulets stay open after a switch.
     pub bake_time: u64,
     /// Nanoseconds that loading one model on one gpulet may take.
     pub prepare_timeout: u64,
     /// Nanoseconds that opening a gpulet takes.
     pub open: u64,
-    /// Nanoseconds that loading a model onto a gpulet takes, where the model says nothing else.
+    /// Default nanoseconds that loading a model onto a gpulet takes. A model can override it.
     pub load: u64,
 }
 
 /// A file that a workload names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Named {
-    /// As the workload names it.
+    /// Name of the file in the workload.
     pub name: String,
-    /// What is in it.
+    /// Contents of the file.
     pub text: Arc<str>,
 }
 
-/// Devices that are alike.
+/// A group of identical devices.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Devices {
     /// Name of the section.
     pub name: String,
-    /// Kind, as profiles call it.
+    /// Device type, as named in profiles.
     pub kind: String,
-    /// How many, at least 1.
+    /// Number of devices, at least 1.
     pub count: u32,
-    /// The smallest shares that one is cut into; none where profiles say it.
+    /// Units of one device. `None` takes the number from the profiles.
     pub units: Option<u32>,
-    /// Sizes of gpulet in units; none for every number.
+    /// Allowed sizes of a gpulet, in units. `None` allows every size.
     pub sizes: Option<Vec<u32>>,
-    /// Gpulets at once on one.
+    /// Upper bound on the gpulets of one device.
     pub gpulets_max: u32,
-    /// Bytes of one that may be planned with.
+    /// Bytes of one device that plans may use.
     pub memory: u64,
-    /// Bytes taken once a device.
+    /// Bytes that a device takes once, whatever runs on it.
     pub base_memory: u64,
-    /// Bytes taken by each gpulet beside weights and arenas.
+    /// Bytes that each gpulet takes, without weights and arenas.
     pub gpulet_memory: u64,
-    /// What all of them fail with; none where each fails on its own.
+    /// Fault domain that all devices share. `None` if each device fails alone.
     pub fault_domain: Option<String>,
-    /// What using one costs, in any unit.
+    /// Cost of using one device, in any unit.
     pub cost: f64,
-    /// What batches on one do to each other; nothing where it is not said. Not checked here.
+    /// Interference on a device. `None` for no interference. Not checked here.
     pub interference: Option<InterferenceSection>,
 }
 
 impl Devices {
-    /// Names of the devices: the section's if it is one, else with numbers that sort, as `tessera plan` has them.
+    /// Names of the devices: the section's name for a single device, else with a number, as in `tessera plan`.
     pub fn names(&self) -> impl Iterator<Item = String> + '_ {
         let width = self.count.saturating_sub(1).to_string().len();
         (0..self.count).map(move |at| match self.count {
@@ -113,7 +113,7 @@ impl Partition {
         self.devices.iter().map(|devices| devices.count).fold(0, u32::saturating_add)
     }
 
-    /// Reads `[devices.NAME]` and `[partition]`; none where the workload has neither.
+    /// Reads `[devices.NAME]` and `[partition]`. Returns `None` if the workload has neither.
     pub(crate) fn read(
         document: &Document,
         lines: &Lines,
@@ -158,7 +158,7 @@ impl Partition {
     }
 }
 
-/// What makes no sense beside devices.
+/// Rejects keys that contradict `[devices]`.
 fn check_others(document: &Document) -> Result<(), WorkloadError> {
     let together = |field: String, problem: &str| Err(WorkloadError::new(field, problem));
     if document.lanes.count.is_some() {

@@ -141,8 +141,8 @@ impl Process {
             }
             Self::Diurnal { peak, low, period } => {
                 let swing = (1.0 - low) / 2.0;
-                let turns = TAU * time as f64 / *period as f64;
-                let wave = *period as f64 / TAU * libm::sin(turns);
+                let angle = TAU * time as f64 / *period as f64;
+                let wave = *period as f64 / TAU * libm::sin(angle);
                 peak * ((1.0 - swing) * time as f64 - swing * wave)
             }
             Self::Flash { rate, at, lasts, factor } => {

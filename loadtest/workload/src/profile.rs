@@ -1,4 +1,4 @@
-//! How long a batch of a model takes, as its owner believes.
+//! Profiles: the expected time of a batch of a model.
 
 use std::sync::Arc;
 
@@ -6,10 +6,10 @@ use crate::document::ProfileSection;
 use crate::spans::{Span, show};
 use units::Fault as WorkloadError;
 
-/// Rows that a batch may have at most; a time is kept for each.
+/// Upper bound on the rows of a batch. A profile keeps a time for each number of rows.
 pub(crate) const BATCH_MAX: u32 = 4_096;
 
-/// Times of batches of every size from 1 to the largest; never zero, never falling as batches grow.
+/// Times of batches of every size from 1 to the largest. Times are never zero and never fall as batches grow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Profile {
     /// Nanoseconds of a batch of 1, 2, ... rows.
@@ -17,8 +17,8 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// Nanoseconds that a batch of so many rows takes. Rows beyond [`Profile::max_batch`] run as further
-    /// batches, one after the other; a batch of none takes none.
+    /// Nanoseconds that a batch of `batch` rows takes. Rows beyond [`Profile::max_batch`] run as further
+    /// batches, one after the other. A batch of 0 rows takes no time.
     pub fn time(&self, batch: u32) -> u64 {
         let of = |rows: u32| {
             let position = usize::try_from(rows).ok().and_then(|rows| rows.checked_sub(1));
@@ -37,13 +37,13 @@ impl Profile {
         u32::try_from(self.times.len()).unwrap_or(u32::MAX).max(1)
     }
 
-    /// `alpha` nanoseconds a row and `beta` a batch.
+    /// Creates a profile of `alpha` nanoseconds per row plus `beta` nanoseconds per batch.
     fn linear(alpha: u64, beta: u64, max_batch: u32) -> Option<Self> {
         let time = |rows: u32| alpha.checked_mul(u64::from(rows))?.checked_add(beta);
         Some(Self { times: (1..=max_batch).map(time).collect::<Option<_>>()? })
     }
 
-    /// Straight lines between the points; a batch below the first takes as long as the first.
+    /// Interpolates linearly between points. A batch smaller than the first point takes as long as the first.
     fn table(points: &[(u32, u64)]) -> Self {
         let mut times = Vec::new();
         let mut previous: Option<(u32, u64)> = None;
@@ -114,10 +114,10 @@ impl Profile {
         })
     }
 
-    /// From points as they were measured: rows of a batch, ascending, and nanoseconds, which must not fall.
+    /// Creates a profile from measured points: rows of a batch, ascending, and nanoseconds, not falling.
     ///
     /// # Errors
-    /// Which point is unsound, and why.
+    /// Names the invalid point, and the reason.
     pub fn from_points(points: &[(u32, u64)]) -> Result<Self, WorkloadError> {
         let mut sound = Vec::new();
         for (position, &(rows, time)) in points.iter().enumerate() {

@@ -1,13 +1,13 @@
-//! One generator for each use of chance.
+//! Random generators, one for each purpose.
 //!
-//! A generator belongs to (seed, purpose, name), so that what one model or lane draws never moves another's: a
-//! model may be added, removed or moved in the file and the others' traffic stays the same to the byte.
+//! A generator belongs to a seed, a purpose and a name, so the draws of one model or lane do not affect another.
+//! Adding, removing or moving a model in the file leaves the traffic of the others unchanged.
 
 use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 use sha2::{Digest, Sha256};
 
-/// The generator used everywhere here: portable, its values part of its contract.
+/// The random generator. It is portable, and its values are part of its contract.
 pub(crate) type Generator = Xoshiro256PlusPlus;
 
 /// What a generator is for.
@@ -15,7 +15,7 @@ pub(crate) type Generator = Xoshiro256PlusPlus;
 pub(crate) enum Purpose {
     /// When requests of a model arrive.
     Arrivals,
-    /// What the requests of a model look like.
+    /// Rows and tenants of a model's requests.
     Requests,
     /// How far a model's true time lies from its profile.
     Spread,
@@ -23,7 +23,7 @@ pub(crate) enum Purpose {
     Times,
     /// When a lane stalls.
     Stalls,
-    /// What is taken beside the models.
+    /// Overhead in addition to the models.
     Overhead,
 }
 

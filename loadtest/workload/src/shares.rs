@@ -19,7 +19,7 @@ impl<T: Copy> Shares<T> {
         Self { choices: Arc::from([(value, 1.0, 1.0)]) }
     }
 
-    /// Weights need not add up to 1; none when there are none, or one is not a positive finite number.
+    /// Creates shares in proportion to weights. `None` without weights, or if a weight is not positive and finite.
     pub(crate) fn weighted(weights: &[(T, f64)]) -> Option<Self> {
         let total: f64 = weights.iter().map(|(_, weight)| weight).sum();
         let sound = weights.iter().all(|(_, weight)| *weight > 0.0) && total.is_finite();

@@ -1,8 +1,8 @@
-//! Traffic that grows, steps and falls while a workload is played.
+//! Stages: changes of the offered load while a workload is played.
 //!
-//! A workload has a time of its own, in which its requests are where its seed puts them. Stages say how fast that
-//! time passes: a factor of 2 makes the same requests arrive twice as fast. So a ramp changes the rate and nothing
-//! else; the same requests come in the same order, whatever the stages are.
+//! A workload has its own nominal time, in which the seed determines when requests arrive. Stages set how fast that
+//! time passes: at a factor of 2 the same requests arrive twice as fast. A ramp therefore changes only the rate. The
+//! same requests arrive in the same order under any stages.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,22 +12,22 @@ use crate::spans::{Span, show};
 use crate::workload::DURATION_MAX;
 use units::Fault as WorkloadError;
 
-/// Stages at most.
+/// Upper bound on the number of stages.
 const STAGES_MAX: usize = 1_000;
 
 /// Largest factor.
 const FACTOR_MAX: f64 = 1e6;
 
-/// A stretch of real time in which the factor goes from one value to another in a straight line.
+/// A period of real time in which the factor changes linearly from one value to another.
 ///
 /// As text: `10s:0..1` for a ramp, `30s:2` for a constant factor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stage {
     /// Multiple of the workload's rate at the start; 0 for a pause.
     pub from: f64,
-    /// The same at the end.
+    /// Multiple of the workload's rate at the end.
     pub to: f64,
-    /// Nanoseconds that it lasts.
+    /// Length in nanoseconds.
     pub time: u64,
 }
 
@@ -118,9 +118,7 @@ impl FromStr for Stage {
         let Span(time) = Span::parse(time.trim()).map_err(|error| wrong(error.to_string()))?;
         let factor = |factor: &str| {
             let factor = factor.trim();
-            factor
-                .parse()
-                .map_err(|_| wrong(format!("`{factor}` is no number: expected a factor like `1.5`")))
+            factor.parse().map_err(|_| wrong(format!("expected a factor such as `1.5`, got `{factor}`")))
         };
         let (from, to) = factors.split_once("..").unwrap_or((factors, factors));
         let stage = Self { from: factor(from)?, to: factor(to)?, time };
@@ -168,7 +166,7 @@ struct Piece {
 }
 
 impl Stages {
-    /// Stages in that order.
+    /// Creates a sequence of stages.
     ///
     /// # Errors
     /// Unless there are 1 to 1000 of them, with factors from 0 to a million, each longer than 0, at most 400 days
@@ -201,7 +199,7 @@ impl Stages {
         Ok(Self { pieces, total, nominal })
     }
 
-    /// The workload as it is, for so many nanoseconds.
+    /// The unchanged workload, for `time` nanoseconds.
     ///
     /// # Errors
     /// Unless that is more than 0 and at most 400 days.
@@ -209,23 +207,23 @@ impl Stages {
         Self::new(vec![Stage { from: 1.0, to: 1.0, time }])
     }
 
-    /// Real nanoseconds that they last together.
+    /// Total length in real time, in nanoseconds.
     pub fn total(&self) -> u64 {
         self.total
     }
 
-    /// Nanoseconds of the workload's own time that pass in them: how long the workload must be
-    /// ([`Workload::lasting`](crate::Workload::lasting)) for traffic to go on to the end.
+    /// Nanoseconds of the workload's nominal time that pass in all stages. A workload of this length
+    /// ([`Workload::lasting`](crate::Workload::lasting)) has traffic until the end.
     pub fn nominal(&self) -> u64 {
         self.nominal
     }
 
-    /// Number of the stage at a real time; the last one from the end on.
+    /// Number of the stage at a real time. From the end on, the last stage.
     pub fn stage_at(&self, at: u64) -> usize {
         self.pieces.partition_point(|piece| piece.begin <= at).saturating_sub(1)
     }
 
-    /// The factor at a real time; 0 from the end on.
+    /// The factor at a real time. From the end on, 0.
     pub fn factor_at(&self, at: u64) -> f64 {
         let piece = self.pieces.get(self.stage_at(at)).filter(|_| at < self.total);
         piece.map_or(0.0, |Piece { stage, begin, .. }| {
@@ -238,7 +236,7 @@ impl Stages {
         self.pieces.iter().map(|piece| &piece.stage)
     }
 
-    /// Nanoseconds of the workload's own time that have passed at a real time.
+    /// Nanoseconds of the workload's nominal time that have passed at a real time.
     pub fn nominal_at(&self, at: u64) -> u64 {
         let Some(piece) = self.pieces.get(self.stage_at(at)) else { return 0 };
         let within = at.saturating_sub(piece.begin);
@@ -249,8 +247,9 @@ impl Stages {
         piece.nominal_begin.saturating_add(passed).min(piece.nominal_end)
     }
 
-    /// The real time at which the workload's own time is `nominal`: the last nanosecond at which no more than that
-    /// has passed. None from the end on. Never falls as `nominal` grows; the same where the factor is always 1.
+    /// The real time at which the workload's nominal time is `nominal`: the last nanosecond at which no more than
+    /// `nominal` has passed. `None` from the end on. The result never falls as `nominal` grows, and equals `nominal` if
+    /// the factor is always 1.
     pub fn warp(&self, nominal: u64) -> Option<u64> {
         let piece = self.pieces.get(self.pieces.partition_point(|piece| piece.nominal_end <= nominal))?;
         Some(piece.begin.saturating_add(piece.stage.reaches(nominal - piece.nominal_begin)))

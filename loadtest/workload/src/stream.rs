@@ -24,7 +24,7 @@ pub(crate) struct Stream {
 enum Kind {
     /// Gaps of mean 1, in a time that runs as fast as the rate.
     Paced { gap: Gap, pace: Pace, first: bool },
-    /// Evenly spaced by so many nanoseconds.
+    /// Evenly spaced, `gap` nanoseconds apart.
     Even { gap: f64, first: bool },
     /// Candidates at the peak rate, each kept with the share of the peak that the rate has then.
     Thinned { peak: f64, low: f64, period: u64 },
@@ -193,11 +193,11 @@ impl Stream {
 fn pass(clock: &mut Clock, mut need: f64, pace: &mut Pace, generator: &mut Generator, horizon: u64) {
     while clock.at < horizon {
         let (rate, end) = pace.segment(clock.at, generator);
-        let room = ((end - clock.at) as f64 - clock.part) * rate;
-        if need < room {
+        let available = ((end - clock.at) as f64 - clock.part) * rate;
+        if need < available {
             return clock.advance(need / rate);
         }
-        need -= room.max(0.0);
+        need -= available.max(0.0);
         *clock = Clock { at: end, part: 0.0 };
     }
 }
@@ -205,8 +205,8 @@ fn pass(clock: &mut Clock, mut need: f64, pace: &mut Pace, generator: &mut Gener
 fn thin(clock: &mut Clock, peak: f64, low: f64, period: u64, generator: &mut Generator, horizon: u64) {
     while clock.at < horizon {
         clock.advance(exponential(generator) / peak);
-        let turn = (clock.at % period) as f64 / period as f64;
-        let share = low + (1.0 - low) * (1.0 - libm::cos(TAU * turn)) / 2.0;
+        let phase = (clock.at % period) as f64 / period as f64;
+        let share = low + (1.0 - low) * (1.0 - libm::cos(TAU * phase)) / 2.0;
         if generator.random::<f64>() < share {
             return;
         }

@@ -1,4 +1,4 @@
-//! A workload after reading: every number checked, every model expanded.
+//! A checked workload, with the copies of every model expanded.
 
 use std::sync::Arc;
 
@@ -12,37 +12,37 @@ use crate::shares::Shares;
 use crate::spans::{SECOND, show};
 use units::Fault as WorkloadError;
 
-/// Requests that a workload may offer at most.
+/// Upper bound on the requests of a workload.
 pub const REQUESTS_MAX: u64 = 10_000_000_000;
 
-/// Nanoseconds that a workload may last at most: 400 days.
+/// Longest duration of a workload, in nanoseconds: 400 days.
 pub const DURATION_MAX: u64 = 400 * 86_400 * SECOND;
 
-/// Models that a workload may have at most, copies counted.
+/// Upper bound on the models of a workload, including copies.
 pub const MODELS_MAX: usize = 10_000;
 
-/// Lanes that a workload may have at most.
+/// Upper bound on the lanes of a workload.
 pub const LANES_MAX: u32 = 65_536;
 
-/// Models, their traffic and what runs them. Made by [`Workload::parse`] only, so every invariant told here holds.
+/// Models, their traffic and the lanes that run them. Only [`Workload::parse`] creates it, so its invariants hold.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Workload {
-    /// What it is called.
+    /// Name of the workload.
     pub name: String,
-    /// What it is for, in a line.
+    /// Purpose, in one line.
     pub about: String,
-    /// What all chance derives from.
+    /// Seed of all randomness.
     pub seed: u64,
     /// When the traffic ends.
     pub extent: Extent,
-    /// Nanoseconds at the start that whoever measures leaves out.
+    /// Nanoseconds at the start that are not measured.
     pub warmup: u64,
-    /// What runs the batches of a simulation.
+    /// Lanes that run the batches of a simulation.
     pub lanes: Lanes,
-    /// Devices that a simulation cuts into gpulets; none where lanes stay as they are.
+    /// Devices that a simulation partitions into gpulets. `None` if its lanes are fixed.
     pub partition: Option<Partition>,
-    /// Tenants by number; number 0 is `default`, to which requests belong that name no other.
+    /// Tenants by number. Number 0 is `default`, the tenant of requests that name none.
     pub tenants: Vec<Tenant>,
     /// Models by number, in the order of the file, copies one after the other.
     pub models: Vec<Model>,
@@ -51,17 +51,17 @@ pub struct Workload {
 /// When the traffic of a workload ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
-    /// After so many nanoseconds: requests arrive before, never at it.
+    /// After this many nanoseconds. Requests arrive before this time, never at it.
     Time(u64),
-    /// After so many requests of all models together.
+    /// After this many requests of all models together.
     Requests(u64),
 }
 
-/// Who sends requests.
+/// A tenant of the workload, the owner of requests.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Tenant {
-    /// What it is called.
+    /// Name of the tenant.
     pub name: String,
     /// Its share of contended lanes, relative to the other tenants'.
     pub weight: f64,
@@ -71,19 +71,19 @@ pub struct Tenant {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Model {
-    /// What it is called: the key in the file, with a number when there are copies.
+    /// Name: the key in the file, with a number if there are copies.
     pub name: String,
     /// The key in the file.
     pub group: String,
-    /// What profiles of devices call it.
+    /// Name in the profiles of devices.
     pub model: String,
-    /// Nanoseconds that loading it onto a gpulet takes; none for what `[partition]` says.
+    /// Nanoseconds that loading it onto a gpulet takes. `None` for the value of `[partition]`.
     pub load: Option<u64>,
-    /// Nanoseconds that an answer may take.
+    /// Latency objective in nanoseconds.
     pub slo: u64,
-    /// How long batches take, as the scheduler is told; a live server needs none.
+    /// Batch times that the scheduler knows. A live server needs no profile.
     pub profile: Option<Profile>,
-    /// Rows of a request; never more than the largest batch, or than 4096 without a profile.
+    /// Rows of a request: at most the largest batch, or 4096 without a profile.
     pub rows: Shares<u32>,
     /// Bytes of a row.
     pub row_bytes: u64,
@@ -91,28 +91,28 @@ pub struct Model {
     pub priority: u8,
     /// Numbers of the tenants that send them.
     pub tenants: Shares<u16>,
-    /// Whether requests have a deadline; without, the SLO is reported and nothing more.
+    /// Whether requests have a deadline. Without a deadline the SLO only appears in reports.
     pub deadline: bool,
-    /// What its requests take between their clients and the scheduler, there and back: network, decoding, encoding, turns
-    /// of event loops. Part of their latency, and not of their deadline, which the scheduler counts from when a request
-    /// reached it. Nothing in a simulation of the scheduler alone.
+    /// Overhead of a request between its client and the scheduler, both ways: network, decoding, encoding, event loops.
+    /// It is part of the latency but not of the deadline, which the scheduler counts from when a request reached it.
+    /// Zero in a simulation of the scheduler alone.
     pub overhead: Spans,
     pub(crate) process: Process,
 }
 
 impl Model {
-    /// Requests a second in the long run. A flash crowd does not count, for it passes; a trace that does not
-    /// repeat counts as long as it lasts.
+    /// Requests per second in the long run. A flash crowd does not count because it passes. A trace that does not
+    /// repeat counts for its own length.
     pub fn mean_rate(&self) -> f64 {
         self.process.rate() * SECOND as f64
     }
 
-    /// Requests expected in the first so many nanoseconds.
+    /// Requests expected in the first `time` nanoseconds.
     pub fn expected_requests(&self, time: u64) -> f64 {
         self.process.expected(time)
     }
 
-    /// The profile, for those who cannot do without.
+    /// The profile, for callers that require one.
     ///
     /// # Errors
     /// If the workload gives none.
@@ -125,15 +125,15 @@ impl Model {
         })
     }
 
-    /// Word of the arrival process, as in the file.
+    /// Name of the arrival process, as in the file.
     pub fn process(&self) -> &'static str {
         self.process.word()
     }
 }
 
 impl Workload {
-    /// Reads a workload file. `files` gives the text of the traces and profiles that it names, as it names them,
-    /// and is asked once for each.
+    /// Reads a workload file. `files` returns the text of a trace or profile by the name that the workload uses. It is
+    /// called once for each name.
     pub fn parse(
         text: &str,
         files: &mut dyn FnMut(&str) -> Result<String, String>,
@@ -141,8 +141,8 @@ impl Workload {
         reading::read(text, files)
     }
 
-    /// Requests a second offered by all models together: over the duration, or in the long run for a workload
-    /// that ends by count.
+    /// Offered requests per second of all models: over the duration, or in the long run for a workload that ends by
+    /// count.
     pub fn mean_rate(&self) -> f64 {
         match self.extent {
             Extent::Time(time) => {
@@ -156,7 +156,7 @@ impl Workload {
     /// The same workload at `factor` times the offered rate, every model alike.
     ///
     /// Processes keep their shape: the same bursts at the same times, more requests in each. Traces of counts are
-    /// sampled at the higher rate; traces of single requests are played so many times faster, and from the start
+    /// sampled at the higher rate; traces of single requests are played faster by this factor, and from the start
     /// again when they end (unless `repeat = false`). The same seed gives the same draws: a Poisson process of
     /// twice the rate is the same sequence in half the time.
     pub fn scaled(&self, factor: f64) -> Result<Self, WorkloadError> {
@@ -172,10 +172,10 @@ impl Workload {
         Ok(scaled)
     }
 
-    /// The same workload, ended after so many nanoseconds. The warm-up stays as it is.
+    /// The same workload, ended after `time` nanoseconds. The warm-up is unchanged.
     ///
     /// # Errors
-    /// If that is no time, more than [`DURATION_MAX`], or would offer more than [`REQUESTS_MAX`].
+    /// If `time` is 0, more than [`DURATION_MAX`], or would offer more than [`REQUESTS_MAX`].
     pub fn lasting(&self, time: u64) -> Result<Self, WorkloadError> {
         if !(1..=DURATION_MAX).contains(&time) {
             let problem = format!("expected more than 0 and at most 400d, got {}", show(time));
@@ -186,12 +186,12 @@ impl Workload {
         Ok(lasting)
     }
 
-    /// The same workload with other draws.
+    /// The same workload with another seed.
     #[must_use]
     pub fn with_seed(&self, seed: u64) -> Self {
         Self { seed, ..self.clone() }
     }
 }
 
-/// Text of files by name, each asked for once.
+/// Text of files by name. Each name is resolved once.
 pub(crate) type Texts<'a> = dyn FnMut(&str) -> Result<Arc<str>, String> + 'a;

@@ -22,7 +22,7 @@ impl Axis {
         let to = if to.is_finite() && to > from { to } else { from + 1.0 };
         let step = round_step((to - from) / TICKS);
         let axis = Self { from: (from / step).floor() * step, to: (to / step).ceil() * step, step, pixels };
-        // A hair above a tick is no reason for a whole further step.
+        // A rounding error above a tick does not add a step.
         if axis.to - step >= to - step * 1e-6 { Self { to: axis.to - step, ..axis } } else { axis }
     }
 
@@ -78,7 +78,7 @@ fn decimals(step: f64) -> usize {
         .unwrap_or(6)
 }
 
-/// The smallest of 1, 2, 2.5, 5 times a power of ten that is no less.
+/// The smallest of 1, 2, 2.5 and 5 times a power of ten that is at least `least`.
 fn round_step(least: f64) -> f64 {
     let power = 10_f64.powf(least.log10().floor());
     [1.0, 2.0, 2.5, 5.0]

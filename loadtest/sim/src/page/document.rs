@@ -1,4 +1,4 @@
-//! What every page has around its content, so that all that Tessera writes for people looks alike.
+//! The frame of every HTML page of Tessera, so that all pages look alike.
 
 use super::markup::escape;
 use super::style;
@@ -17,7 +17,7 @@ pub fn document(title: &str, body: &str) -> String {
     )
 }
 
-/// A picture with its heading and the words that it needs: `picture` is markup, the others plain text.
+/// A plot with its heading and caption. `picture` is markup; the others are plain text.
 pub fn figure(heading: &str, picture: &str, caption: &str) -> String {
     format!(
         "<h2>{}</h2>\n<figure>\n{picture}<figcaption>{}</figcaption>\n</figure>\n",

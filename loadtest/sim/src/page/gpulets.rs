@@ -1,4 +1,4 @@
-//! Plans over time: a row a device, a box a gpulet, as high as its share and as wide as it was in force.
+//! Draws plans over time: one row per device, one box per gpulet. Its height is its share, its width the time in force.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -16,7 +16,7 @@ const TOP: f64 = 32.0;
 /// Height of a device, and of the gap to the next.
 const DEVICE: f64 = 56.0;
 const GAP: f64 = 10.0;
-/// Devices that are drawn at most.
+/// Upper bound on the devices that are drawn.
 const DEVICES_MAX: usize = 24;
 /// Keys that stand in a line.
 const KEYS_IN_LINE: usize = 6;
@@ -24,7 +24,7 @@ const KEYS_IN_LINE: usize = 6;
 const LETTER: f64 = 7.0;
 const LINE: f64 = 13.0;
 
-/// The picture; none without gpulets. `models` are all names, in the order of the workload.
+/// Draws the plot. `None` without gpulets. `models` holds all names, in the order of the workload.
 pub(super) fn draw(figures: &PartitionFigures, models: &[&str]) -> Option<String> {
     let spans = &figures.gpulets;
     let to = spans.iter().map(|span| span.to_s).reduce(f64::max)?;
@@ -73,7 +73,7 @@ pub(super) fn draw(figures: &PartitionFigures, models: &[&str]) -> Option<String
     Some(svg)
 }
 
-/// A gpulet: in stripes of the colours of its models, which take turns.
+/// Draws a gpulet as a box, with one stripe for each of its models.
 fn draw_box(svg: &mut String, axis: &Axis, (top, units): (f64, f64), span: &GpuletSpan, models: &[&str]) {
     let (from, to) = (axis.pixel(span.from_s), axis.pixel(span.to_s));
     let y = top + DEVICE * f64::from(span.first_unit) / units;
@@ -114,11 +114,11 @@ fn draw_box(svg: &mut String, axis: &Axis, (top, units): (f64, f64), span: &Gpul
     svg.push_str("</g>\n");
 }
 
-/// What the picture shows, in a sentence.
+/// The caption of the plot.
 pub(super) fn caption(figures: &PartitionFigures) -> String {
     let mut text = format!(
-        "A box is a gpulet, as high as its share of the device; stripes take turns. {} of {} devices at most, {} on \
-         average ({} device hours), {} tables in force.",
+        "A box is a gpulet; its height is its share of the device. The models of a striped box run one after \
+         another. {} of {} devices at most, {} on average ({} device hours), {} tables in force.",
         figures.devices_most,
         figures.devices,
         number(figures.devices_mean),

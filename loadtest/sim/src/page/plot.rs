@@ -1,5 +1,5 @@
-//! Lines over two axes as SVG. Written by hand because colours must follow the reader's light or dark scheme,
-//! which takes classes and a style sheet; plotting crates write colours into every element.
+//! Draws lines over two axes as SVG. No plotting crate is used: colours must follow the reader's light or dark scheme,
+//! which takes classes and a style sheet, and plotting crates write colours into every element.
 
 use std::fmt::Write as _;
 
@@ -14,9 +14,9 @@ const TOP: f64 = 40.0;
 const BOTTOM: f64 = 48.0;
 /// Width of an average letter at the size of keys.
 const LETTER: f64 = 7.2;
-/// Distance of the names of two upright lines.
+/// Distance between the names of two vertical lines.
 const ROW: f64 = 13.0;
-/// Distance of two keys.
+/// Distance between two keys.
 const KEY_STEP: f64 = 20.0;
 /// Most points of a line with a dot on each.
 const DOTS: usize = 40;
@@ -26,45 +26,45 @@ const DOTS: usize = 40;
 pub struct Series {
     /// Its key.
     pub name: String,
-    /// Which colour it has; none for the plain one of references.
+    /// Index of its colour. `None` for the colour of references.
     pub colour: Option<usize>,
-    /// Drawn thicker than the others.
+    /// Whether the line is thicker than the others.
     pub strong: bool,
-    /// Horizontal and vertical value, ascending horizontally. A value that is no number interrupts the line.
+    /// Horizontal and vertical value, ascending horizontally. NaN interrupts the line.
     pub points: Vec<(f64, f64)>,
 }
 
 /// A value with a line across the plot.
 #[derive(Clone, Debug)]
 pub struct Reference {
-    /// What it means; short.
+    /// Short label.
     pub name: String,
-    /// Where.
+    /// Position on the axis.
     pub value: f64,
 }
 
 /// Lines over two axes.
 #[derive(Clone, Debug, Default)]
 pub struct Plot {
-    /// What is to be seen.
+    /// Title of the plot.
     pub title: String,
-    /// The horizontal axis, with its unit.
+    /// Label of the horizontal axis, with its unit.
     pub horizontal: String,
-    /// The vertical axis, with its unit.
+    /// Label of the vertical axis, with its unit.
     pub vertical: String,
-    /// In the order of their keys.
+    /// Lines, in the order of their keys.
     pub series: Vec<Series>,
-    /// Upright lines.
+    /// Vertical reference lines.
     pub upright: Vec<Reference>,
-    /// Level lines.
+    /// Horizontal reference lines.
     pub level: Vec<Reference>,
-    /// Marks of the horizontal axis, for one that is not linear: where, and what stands there; from the data if empty.
+    /// Ticks of a horizontal axis that is not linear: position and label. If empty, ticks follow from the data.
     pub marks: Vec<(f64, String)>,
-    /// Whether coloured series are dots without lines between them: values that do not follow from one another.
+    /// Whether coloured series are dots without lines: for values that do not form a sequence.
     pub scattered: bool,
-    /// Range of the horizontal axis; from the data if none.
+    /// Range of the horizontal axis. `None` takes it from the data.
     pub across: Option<(f64, f64)>,
-    /// Range of the vertical axis; from 0 over the data if none.
+    /// Range of the vertical axis. `None` takes it from the data, starting at 0.
     pub up: Option<(f64, f64)>,
 }
 
@@ -215,7 +215,7 @@ impl Plot {
         }
     }
 
-    /// A key a line, to the right of the plot; one line alone is named by the title.
+    /// Draws one key per line, to the right of the plot. A single line needs none: the title names it.
     fn draw_keys(&self, svg: &mut String, frame: &Frame) {
         if self.series.len() < 2 {
             return;
@@ -279,7 +279,7 @@ fn draw_series(svg: &mut String, frame: &Frame, series: &Series, scattered: bool
         return;
     };
     let few = runs.iter().map(Vec::len).sum::<usize>() <= DOTS;
-    // A value without neighbours has no line: alone a dot shows it.
+    // A single value has no line: only a dot shows it.
     for (x, y) in runs.iter().filter(|run| few || scattered || run.len() == 1).flatten() {
         let _ = writeln!(
             svg,
@@ -295,7 +295,7 @@ fn draw_series(svg: &mut String, frame: &Frame, series: &Series, scattered: bool
     }
 }
 
-/// The part of a line between two upright edges, cut where it crosses them.
+/// The part of a line between two vertical edges, clipped where it crosses them.
 fn clipped(points: &[(f64, f64)], from: f64, to: f64) -> Vec<(f64, f64)> {
     let mut inside: Vec<(f64, f64)> = Vec::new();
     let mut previous: Option<(f64, f64)> = None;
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_is_none_interrupts_its_line() {
+    fn nan_interrupts_its_line() {
         let mut plot = plot();
         plot.series[0].points = vec![(0.0, 1.0), (1.0, 2.0), (2.0, f64::NAN), (3.0, 1.0), (10.0, 1.0)];
         let lines = |svg: &str| svg.matches("<title>deadline</title>").count();
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_cut_at_the_edges() {
+    fn lines_are_clipped_at_the_edges() {
         let line = [(0.0, 0.0), (2.0, 2.0), (10.0, 10.0)];
         assert_eq!(clipped(&line, 1.0, 4.0), [(1.0, 1.0), (2.0, 2.0), (4.0, 4.0)]);
         assert_eq!(clipped(&line, 3.0, 4.0), [(3.0, 3.0), (4.0, 4.0)]);

@@ -1,4 +1,4 @@
-//! The words of a page: what was simulated, who was best, how to read it.
+//! The text of a page: what was simulated, which policy was best, how to read the page.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use workload::{Extent, Model, Workload};
 use super::markup::{escape, number, percent};
 use super::{Contender, Page};
 
-/// Groups of models that are described one by one.
+/// Upper bound on the groups of models that are listed.
 const GROUPS_MAX: usize = 40;
 const MILLISECOND: f64 = 1e6;
 const SECOND: f64 = 1e9;
@@ -45,15 +45,15 @@ fn verdict(page: &Page<'_>, best: &Contender<'_>) -> String {
     text
 }
 
-/// What was simulated and how to do it again.
+/// What was simulated, and the command that repeats it.
 pub(super) fn setting(page: &Page<'_>) -> String {
     let workload = page.workload;
     let mut text = String::from("<h2>What was simulated</h2>\n");
     let lanes = workload.lanes.count;
     let on = match (&workload.partition, lanes) {
-        (Some(_), 1) => "1 device that is cut into gpulets (each runs one batch at a time)".to_owned(),
+        (Some(_), 1) => "1 device partitioned into gpulets (each runs one batch at a time)".to_owned(),
         (Some(_), lanes) => {
-            format!("{lanes} devices that are cut into gpulets (each runs one batch at a time)")
+            format!("{lanes} devices partitioned into gpulets (each runs one batch at a time)")
         }
         (None, 1) => "1 lane (a lane runs one batch at a time)".to_owned(),
         (None, lanes) => format!("{lanes} lanes (a lane runs one batch at a time)"),
@@ -95,7 +95,7 @@ fn traffic(workload: &Workload) -> String {
     )
 }
 
-/// How lanes and predictions misbehave; empty if they do not.
+/// Noise, stalls and failures of lanes; empty without any.
 fn trouble(workload: &Workload) -> String {
     let noise = workload.lanes.noise;
     let mut parts = Vec::new();
@@ -117,12 +117,12 @@ fn trouble(workload: &Workload) -> String {
         parts.push(format!("a lane stalls for {} ms every {} s on average", number(time), number(every)));
     }
     let changes = workload.lanes.changes.iter().take(8).map(|change| {
-        let what = if change.up { "is back" } else { "is gone" };
+        let what = if change.up { "recovers" } else { "fails" };
         format!("lane {} {what} at {} s", change.lane, number(change.at as f64 / SECOND))
     });
     parts.extend(changes);
     if workload.lanes.changes.len() > 8 {
-        parts.push("further lanes come and go".to_owned());
+        parts.push("further lanes fail and recover".to_owned());
     }
     if parts.is_empty() {
         String::new()
@@ -167,7 +167,7 @@ fn groups(workload: &Workload) -> String {
     text
 }
 
-/// How to know that a second run was the same.
+/// Version of the program, and the digest that identifies the run.
 pub(super) fn closing(page: &Page<'_>) -> String {
     let mut text =
         format!("<footer><p>Made by tessera {}. The same command gives the same bytes", escape(page.version));

@@ -1,4 +1,4 @@
-//! Colours and type of pages and plots, in one place; light or dark as the reader's system is.
+//! Style sheets of pages and plots. They follow the reader's light or dark scheme.
 
 /// Colours of series: told apart in both schemes, and from the seventh on by dashes as well, from the thirteenth on by dots.
 pub const COLOURS: usize = 14;
@@ -35,7 +35,7 @@ svg.plot .f8{fill:var(--c8)}svg.plot .f9{fill:var(--c9)}svg.plot .f10{fill:var(-
 svg.plot .f11{fill:var(--c11)}svg.plot .f12{fill:var(--c12)}svg.plot .f13{fill:var(--c13)}
 ";
 
-/// What a page needs beside its plots.
+/// Style sheet of a page, without that of its plots.
 pub(crate) const PAGE: &str = "\
 *{box-sizing:border-box}
 body{margin:0;background:var(--paper);color:var(--ink);font:16px/1.5 system-ui,-apple-system,'Segoe UI',\

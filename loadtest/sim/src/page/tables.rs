@@ -6,12 +6,12 @@ use super::markup::{escape, number, percent};
 use super::{Contender, Page};
 use crate::estimate::Estimate;
 
-/// Models that are listed one by one.
+/// Upper bound on the models that are listed.
 const MODELS_MAX: usize = 50;
-/// Attainment from which a policy keeps its promise.
+/// Attainment from which a policy meets its objectives.
 const KEPT: f64 = 0.99;
 
-/// Policies, best first.
+/// Table of the policies, best first.
 pub(super) fn results(page: &Page<'_>) -> String {
     let preempted = page.contenders.iter().any(|contender| contender.report.preempted > 0);
     let capacity = page.contenders.iter().any(|contender| contender.capacity.is_some());
@@ -32,7 +32,7 @@ pub(super) fn results(page: &Page<'_>) -> String {
         "expired",
     ]);
     if preempted {
-        heads.push("recalled batches");
+        heads.push("preempted batches");
     }
     for head in heads {
         let _ = write!(text, "<th>{head}</th>");
@@ -103,7 +103,7 @@ fn with_margin(estimate: Estimate, show: fn(f64) -> String) -> String {
     }
 }
 
-/// Why requests were refused, where any were.
+/// Table of the reasons for which requests were rejected.
 fn reasons(page: &Page<'_>) -> String {
     let mut words: Vec<&str> = page
         .contenders
@@ -136,7 +136,7 @@ fn reasons(page: &Page<'_>) -> String {
     text
 }
 
-/// Each model under the best policy.
+/// Table of the models under the best policy.
 pub(super) fn models(page: &Page<'_>) -> String {
     let Some(best) = page.contenders.first().filter(|best| best.report.models.len() > 1) else {
         return String::new();

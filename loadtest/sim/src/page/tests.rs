@@ -111,7 +111,7 @@ fn page<'a>(workload: &'a Workload, reports: &'a [(&'a str, Report)]) -> Page<'a
 }
 
 #[test]
-fn a_page_tells_the_whole_story_and_needs_nothing_else() {
+fn a_page_shows_every_result_and_needs_no_other_file() {
     let (workload, reports) =
         (workload(), [("deadline", report(1_790)), ("triton:max_delay=2ms", report(900))]);
     let html = page(&workload, &reports).html();
@@ -124,7 +124,7 @@ fn a_page_tells_the_whole_story_and_needs_nothing_else() {
         "Note: one run &lt;stopped&gt; early",
         "2 models on 2 lanes",
         "seed 7",
-        "lane 1 is gone at 3 s",
+        "lane 1 fails at 3 s",
         "from 0.80 to 1.20",
         "tessera simulate pair.toml --compare",
         "199 ± 1.50",
@@ -133,7 +133,7 @@ fn a_page_tells_the_whole_story_and_needs_nothing_else() {
         "Latency of all requests",
         "Rows a batch, over time",
         "Lanes under deadline",
-        "3 batches were recalled and 1 lost",
+        "3 batches were preempted and 1 lost",
         "<td>resnet-1</td>",
         "0123456789abcdef",
     ] {
@@ -143,7 +143,7 @@ fn a_page_tells_the_whole_story_and_needs_nothing_else() {
         assert!(!html.contains(outside), "{outside}");
     }
     assert_eq!(html.matches("http").count(), html.matches("xmlns=\"http://www.w3.org/2000/svg\"").count());
-    assert!(!html.contains("NaN") && !html.contains("inf\""), "no number that is none");
+    assert!(!html.contains("NaN") && !html.contains("inf\""), "every number is finite");
     assert_eq!(html, page(&workload, &reports).html());
 }
 

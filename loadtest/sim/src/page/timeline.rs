@@ -1,4 +1,4 @@
-//! What the lanes did in a short window: a row a lane, a box a batch.
+//! Draws the batches of lanes in a short window: one row per lane, one box per batch.
 
 use std::fmt::Write as _;
 
@@ -25,17 +25,17 @@ pub(crate) struct Bar<'a> {
     pub(crate) lane: u32,
     /// The model's name.
     pub(crate) model: &'a str,
-    /// Number that the model's colour is taken from.
+    /// Index of the model's colour.
     pub(crate) colour: usize,
     /// Rows in the batch.
     pub(crate) rows: u32,
-    /// Milliseconds from the start of the run.
+    /// Start, in milliseconds from the start of the run.
     pub(crate) from: f64,
-    /// The same, of its end.
+    /// End, in milliseconds from the start of the run.
     pub(crate) to: f64,
 }
 
-/// The window as an SVG element; none without batches.
+/// Draws the window as an SVG element. `None` without batches.
 pub(crate) fn draw(title: &str, bars: &[Bar<'_>]) -> Option<String> {
     let lanes = bars.iter().map(|bar| bar.lane).max()? + 1;
     let from = bars.iter().map(|bar| bar.from).fold(f64::INFINITY, f64::min);
@@ -78,7 +78,7 @@ pub(crate) fn draw(title: &str, bars: &[Bar<'_>]) -> Option<String> {
     Some(svg)
 }
 
-/// Times below a picture, and in words what they count.
+/// Draws the time axis below a plot, with its label.
 pub(super) fn draw_axis(svg: &mut String, axis: &Axis, bottom: f64, words: &str) {
     for tick in axis.ticks() {
         let at = axis.pixel(tick);

@@ -1,4 +1,4 @@
-//! The pictures of a page, each with the words that it needs.
+//! The plots of a page, with headings and captions.
 
 use std::fmt::Write as _;
 
@@ -8,19 +8,19 @@ use super::plot::{Plot, Reference, Series};
 use super::timeline::{self, Bar};
 use super::{Contender, Page};
 
-/// How many SLOs wide the picture of latencies is.
+/// Width of the latency plot, in multiples of the SLO.
 const LATENCY_OF_SLO: f64 = 2.0;
-/// Lanes' pictures beside the best policy's.
+/// Policies other than the best whose lanes are drawn.
 const OTHER_LANES: usize = 3;
 
-/// A picture with its words.
+/// A plot with its heading and caption.
 pub(super) struct View {
     pub(super) heading: String,
     pub(super) picture: String,
     pub(super) caption: String,
 }
 
-/// All that there is data for.
+/// All plots that there is data for.
 pub(super) fn all(page: &Page<'_>) -> Vec<View> {
     let views =
         [sweep(page), latency(page), goodput_over_time(page), batches_over_time(page), batch_sizes(page)];
@@ -76,7 +76,7 @@ fn latency(page: &Page<'_>) -> Option<View> {
         let quantiles = contender.report.latency_cdf.iter();
         let mut points: Vec<_> =
             quantiles.map(|quantile| (quantile.of_slo, quantile.share * answered * 100.0)).collect();
-        // Nobody is answered after the last one: the line goes on level.
+        // No request is answered after the last one: the line continues horizontally.
         points.extend(
             points.last().filter(|last| last.0 < LATENCY_OF_SLO).map(|last| (LATENCY_OF_SLO, last.1)),
         );
@@ -168,7 +168,7 @@ fn batch_sizes(page: &Page<'_>) -> Option<View> {
         return None;
     }
     let plot = Plot {
-        title: "Batches of at most so many rows".to_owned(),
+        title: "Cumulative distribution of batch sizes".to_owned(),
         horizontal: "rows in a batch".to_owned(),
         vertical: "batches, %".to_owned(),
         series,
@@ -202,7 +202,7 @@ fn over_time(
     series.iter().map(|bucket| (bucket.t, value(bucket, width))).collect()
 }
 
-/// Plans over time, where devices were cut: of the best policy and, folded away, of a few others.
+/// Plans over time on partitioned devices: of the best policy and, folded away, of a few others.
 pub(super) fn gpulets(page: &Page<'_>) -> String {
     let mut text = String::new();
     for (place, contender) in page.contenders.iter().take(1 + OTHER_LANES).enumerate() {
@@ -226,7 +226,7 @@ pub(super) fn gpulets(page: &Page<'_>) -> String {
     text
 }
 
-/// What lanes did for a moment, of the best policy and, folded away, of a few others.
+/// Batches on lanes in a short window, of the best policy and, folded away, of a few others.
 pub(super) fn lanes(page: &Page<'_>) -> String {
     let mut text = String::new();
     for (place, contender) in page.contenders.iter().take(1 + OTHER_LANES).enumerate() {
@@ -272,7 +272,7 @@ fn lost(contender: &Contender<'_>) -> String {
         return String::new();
     }
     format!(
-        " In the whole run {} batches were recalled and {} lost with their lane, {} of the lanes' time.",
+        " In the whole run {} batches were preempted and {} lost with their lane, {} of the lanes' time.",
         number(report.preempted as f64),
         number(report.lost as f64),
         super::markup::percent(report.lost_lane_time)

@@ -1,4 +1,4 @@
-//! Devices, models and inputs as a workload gives them: everything is checked here, and every fault named.
+//! Reads and checks the devices, models and planning inputs of a workload.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,18 +17,18 @@ use workload::{Devices, Named, Partition, Workload, WorkloadError};
 use crate::setup::Setup;
 use crate::units::MICROSECOND;
 
-/// All that a run of the control loop is made from.
+/// The inputs of the control loop.
 #[derive(Debug)]
 pub(crate) struct Ground {
     pub inputs: PlanningInputs,
     pub options: ControlOptions,
-    /// In the order of the workload.
+    /// Models, in the order of the workload.
     pub models: Vec<Model>,
-    /// What batches on a device do to each other, by its name; nothing where it is not said.
+    /// True interference by name of the device. A device without an entry has none.
     pub interference: BTreeMap<String, Interference>,
-    /// What is in force from the start to the end, if plans do not follow the load.
+    /// The plan of the whole run. `None` if plans follow the load.
     pub plan: Option<Plan>,
-    /// The name of its file.
+    /// Name of the plan's file.
     pub plan_name: Option<String>,
     /// Nanoseconds to open a gpulet.
     pub open: u64,
@@ -36,7 +36,7 @@ pub(crate) struct Ground {
     pub load: BTreeMap<String, u64>,
 }
 
-/// A fault in what the workload says or names.
+/// The error of a workload, or of a file that it names.
 pub(crate) fn fault(field: impl Into<String>, problem: impl Into<String>) -> WorkloadError {
     WorkloadError { file: String::new(), line: None, field: field.into(), problem: problem.into() }
 }
@@ -85,19 +85,19 @@ impl Ground {
         }))
     }
 
-    /// Device time of batches of a model at its least: of all shares of all kinds, the time of the batch times the share.
+    /// A profile with the least device time of each batch size: time multiplied by share, over all device types.
     pub(super) fn cheapest(&self, model: usize) -> Result<workload::Profile, WorkloadError> {
         let largest = self.models.get(model).map_or(1, |model| model.batch_max);
         let mut points: Vec<(u32, u64)> = Vec::new();
         for rows in 1..=largest {
-            // Times that fall where more rows are cheaper than fewer are no cheaper than those.
+            // A profile must not fall: a larger batch costs at least as much as a smaller one.
             let least = self.device_times(model, rows, u64::MAX).min().unwrap_or(1).max(1);
             points.push((rows, least.max(points.last().map_or(1, |(_, before)| *before))));
         }
         workload::Profile::from_points(&points)
     }
 
-    /// Nanoseconds of a whole device that a row costs at least, in batches that take at most `longest` nanoseconds.
+    /// The least device time per row, in nanoseconds, in batches that take at most `longest` nanoseconds.
     pub(super) fn least_time_per_row(&self, model: usize, longest: u64) -> f64 {
         let largest = self.models.get(model).map_or(1, |model| model.batch_max);
         let per_row = |rows: u32| {
@@ -106,7 +106,7 @@ impl Ground {
         (1..=largest).flat_map(per_row).fold(f64::INFINITY, f64::min)
     }
 
-    /// The time of a batch times the part of the device that it takes, on every share that runs it in `longest`.
+    /// Time of a batch multiplied by its share of the device, for every share on which it takes at most `longest`.
     fn device_times(&self, model: usize, rows: u32, longest: u64) -> impl Iterator<Item = u64> {
         let kinds: BTreeMap<&str, &DeviceType> = self
             .inputs
@@ -121,21 +121,21 @@ impl Ground {
         })
     }
 
-    /// Kind of a device by its name.
+    /// The device type of a device, by name.
     pub(crate) fn kind_of(&self, device: &str) -> Option<&DeviceType> {
         let found = self.inputs.devices.iter().find(|known| known.name == device);
         found.map(|device| device.device_type.as_ref())
     }
 
-    /// What a batch of a model on so many units of a device is to its neighbours; none where nothing is known of it.
+    /// A batch of a model on `units` units of a device type, as input to interference. `None` without a profile.
     pub(crate) fn runner(&self, model: usize, kind: &str, units: u32, rows: u32) -> Option<Runner<'_>> {
         let profiles = self.models.get(model)?.profiles.as_deref().ok()?;
         let profile = profiles.iter().find(|profile| profile.device() == kind)?;
         Some(Runner { profile, batch: rows, units })
     }
 
-    /// Median nanoseconds of a batch of a model on so many units of a kind of device, larger batches than are known as
-    /// several; none where nothing is known there.
+    /// Median nanoseconds of a batch of a model on `units` units of a device type. A batch larger than the profile's
+    /// largest counts as several. `None` without a profile.
     pub(crate) fn time(&self, model: usize, kind: &str, units: u32, rows: u32) -> Option<u64> {
         let profiles = self.models.get(model)?.profiles.as_deref().ok()?;
         let profile = profiles.iter().find(|profile| profile.device() == kind)?;
@@ -166,7 +166,7 @@ fn options(partition: &Partition, setup: &Setup) -> Result<ControlOptions, Workl
     })
 }
 
-/// Whether plans believe what was learned of neighbours.
+/// Whether plans use the interference that was learned.
 fn read_belief(word: &str) -> Result<bool, WorkloadError> {
     match word {
         "learned" => Ok(true),

@@ -1,4 +1,4 @@
-//! Which lane is which gpulet, what is loaded there, and which units work.
+//! Maps lanes to gpulets, and records loaded sessions and busy units.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,25 +13,25 @@ use crate::error::Breach;
 pub(crate) struct Home {
     pub gpulet: GpuletId,
     pub device: String,
-    /// As profiles call it.
+    /// Device type, as named in profiles.
     pub kind: String,
     pub first_unit: u32,
     pub units: u32,
-    /// The router knows its lane.
+    /// Whether the router knows its lane.
     pub is_known: bool,
-    /// The lane is counted among those that are up.
+    /// Whether its lane counts as available.
     pub is_up: bool,
-    /// Models that are loaded, as profiles call them.
+    /// Loaded models, as named in profiles.
     pub sessions: BTreeSet<String>,
 }
 
-/// All gpulets that there are.
+/// All open gpulets.
 #[derive(Clone, Debug)]
 pub(crate) struct Homes {
     /// By lane.
     homes: BTreeMap<u32, Home>,
     by_gpulet: BTreeMap<GpuletId, u32>,
-    /// By device, the lane whose batch each unit works on.
+    /// For each device, the lane whose batch each unit runs.
     working: BTreeMap<String, Vec<Option<u32>>>,
     lanes_max: u32,
 }
@@ -44,7 +44,7 @@ impl Homes {
         Self { homes: BTreeMap::new(), by_gpulet: BTreeMap::new(), working, lanes_max }
     }
 
-    /// Lanes that there can be at once.
+    /// Upper bound on the number of lanes.
     pub fn lanes_max(&self) -> u32 {
         self.lanes_max
     }
@@ -61,14 +61,14 @@ impl Homes {
         self.homes.get_mut(self.by_gpulet.get(&gpulet)?)
     }
 
-    /// A new gpulet on the first free lane.
+    /// Opens a gpulet on the first free lane.
     ///
     /// # Errors
     /// If there is no free lane.
-    pub fn open(&mut self, home: Home) -> Result<u32, LanesInUse> {
+    pub fn open(&mut self, entry: Home) -> Result<u32, LanesInUse> {
         let lane = lane_plan::free_lane(self.lanes_max, |lane| self.homes.contains_key(&lane))?;
-        self.by_gpulet.insert(home.gpulet, lane);
-        self.homes.insert(lane, home);
+        self.by_gpulet.insert(entry.gpulet, lane);
+        self.homes.insert(lane, entry);
         Ok(lane)
     }
 
@@ -77,12 +77,12 @@ impl Homes {
         Some((lane, self.homes.remove(&lane)?))
     }
 
-    /// Devices that have a gpulet.
+    /// Devices with an open gpulet.
     pub fn devices(&self) -> BTreeSet<&str> {
-        self.homes.values().map(|home| home.device.as_str()).collect()
+        self.homes.values().map(|entry| entry.device.as_str()).collect()
     }
 
-    /// Lanes and gpulets of a device.
+    /// Busy lanes of a device, and their gpulets.
     pub fn on<'a>(&'a self, device: &str) -> impl Iterator<Item = (u32, &'a Home)> + use<'a> {
         let lanes = self.working.get(device).into_iter().flatten();
         let mut working: Vec<u32> = lanes.copied().flatten().collect();
@@ -90,21 +90,21 @@ impl Homes {
         working.into_iter().filter_map(|lane| Some((lane, self.homes.get(&lane)?)))
     }
 
-    /// A lane begins a batch. A unit never works on two: whoever comes after another on its units waits for it.
+    /// Marks the units of a lane as busy. A unit works on one batch at a time, so a batch on a busy unit is a breach.
     pub fn begins(&mut self, lane: u32) -> Result<(), Breach> {
-        let Some(home) = self.homes.get(&lane) else {
+        let Some(entry) = self.homes.get(&lane) else {
             return Err(Breach {
                 id: "R5",
-                detail: format!("lane {lane} is no gpulet and was given a batch"),
+                detail: format!("a batch was sent to lane {lane}, which has no gpulet"),
             });
         };
-        for unit in units(&mut self.working, home) {
+        for unit in units(&mut self.working, entry) {
             if let Some(other) = unit.replace(lane) {
                 let detail = format!(
                     "lane {lane} began on units {} to {} of {} while lane {other} still worked there",
-                    home.first_unit,
-                    home.first_unit + home.units - 1,
-                    home.device
+                    entry.first_unit,
+                    entry.first_unit + entry.units - 1,
+                    entry.device
                 );
                 return Err(Breach { id: "R10", detail });
             }
@@ -112,10 +112,10 @@ impl Homes {
         Ok(())
     }
 
-    /// A lane's batch ended.
+    /// Marks the units of a lane as idle.
     pub fn ends(&mut self, lane: u32) {
-        let Some(home) = self.homes.get(&lane) else { return };
-        for unit in units(&mut self.working, home) {
+        let Some(entry) = self.homes.get(&lane) else { return };
+        for unit in units(&mut self.working, entry) {
             *unit = None;
         }
     }
@@ -123,10 +123,10 @@ impl Homes {
 
 fn units<'a>(
     working: &'a mut BTreeMap<String, Vec<Option<u32>>>,
-    home: &Home,
+    entry: &Home,
 ) -> impl Iterator<Item = &'a mut Option<u32>> + use<'a> {
-    let all = working.get_mut(&home.device).into_iter().flatten();
-    all.skip(home.first_unit as usize).take(home.units as usize)
+    let all = working.get_mut(&entry.device).into_iter().flatten();
+    all.skip(entry.first_unit as usize).take(entry.units as usize)
 }
 
 #[cfg(test)]
@@ -171,28 +171,28 @@ mod tests {
 
     #[test]
     fn a_unit_never_works_on_two_batches() {
-        let mut homes = Homes::new(&[device()]);
+        let mut lanes = Homes::new(&[device()]);
         let (left, right, all) =
-            (homes.open(home(1, 0, 2)), homes.open(home(2, 2, 2)), homes.open(home(3, 0, 4)));
+            (lanes.open(home(1, 0, 2)), lanes.open(home(2, 2, 2)), lanes.open(home(3, 0, 4)));
         assert_eq!((left, right, all), (Ok(0), Ok(1), Ok(2)));
-        homes.begins(0).unwrap();
-        homes.begins(1).unwrap();
-        homes.ends(0);
-        let breach = homes.begins(2).unwrap_err();
+        lanes.begins(0).unwrap();
+        lanes.begins(1).unwrap();
+        lanes.ends(0);
+        let breach = lanes.begins(2).unwrap_err();
         assert_eq!(breach.id, "R10");
         assert_eq!(breach.detail, "lane 2 began on units 0 to 3 of toy-0 while lane 1 still worked there");
-        assert_eq!(homes.begins(7).unwrap_err().id, "R5", "no gpulet");
+        assert_eq!(lanes.begins(7).unwrap_err().id, "R5", "no gpulet");
     }
 
     #[test]
     fn as_many_gpulets_can_be_open_as_on_a_server_and_their_lanes_are_used_again() {
-        let mut homes = Homes::new(&[device()]);
+        let mut lanes = Homes::new(&[device()]);
         for number in 0..16 {
-            assert!(homes.open(home(number, 0, 1)).is_ok());
+            assert!(lanes.open(home(number, 0, 1)).is_ok());
         }
-        assert!(homes.open(home(16, 0, 1)).is_err());
-        assert_eq!(homes.close(GpuletId { epoch: Epoch::default(), number: 3 }).unwrap().0, 3);
-        assert_eq!(homes.open(home(17, 0, 1)), Ok(3));
-        assert_eq!(homes.devices(), BTreeSet::from(["toy-0"]));
+        assert!(lanes.open(home(16, 0, 1)).is_err());
+        assert_eq!(lanes.close(GpuletId { epoch: Epoch::default(), number: 3 }).unwrap().0, 3);
+        assert_eq!(lanes.open(home(17, 0, 1)), Ok(3));
+        assert_eq!(lanes.devices(), BTreeSet::from(["toy-0"]));
     }
 }

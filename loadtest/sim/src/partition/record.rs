@@ -1,4 +1,4 @@
-//! What is told of devices and gpulets after a run.
+//! Counts devices and gpulets during a run, for the report.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use crate::figures::Window;
 use crate::report::{DeviceStep, GpuletSpan, PartitionFigures, SPANS_MAX, STEPS_MAX};
 use crate::units::seconds;
 
-/// Counts during a run; times are nanoseconds.
+/// Counts of a run. Times are in nanoseconds.
 #[derive(Clone, Debug)]
 pub(crate) struct Record {
     there_are: u32,
@@ -58,12 +58,12 @@ impl Record {
         }
     }
 
-    /// Devices are used from now on.
+    /// Records which devices are used from `now` on.
     pub fn uses(&mut self, now: u64, window: Window, devices: &BTreeSet<&str>) {
         self.pass(now, window);
         let used = u32::try_from(devices.len()).unwrap_or(u32::MAX);
         let step = DeviceStep { t: seconds(now), devices: used };
-        // Several gpulets come and go at one moment; what counts is what is left then.
+        // Several gpulets open and close at one moment. Only the last state of the moment counts.
         if let Some(last) = self.steps.last_mut().filter(|last| last.t >= step.t) {
             *last = step;
         } else if used != self.used && self.steps.len() < STEPS_MAX {
@@ -76,7 +76,7 @@ impl Record {
         }
     }
 
-    /// Time passes.
+    /// Adds device time up to `now`.
     pub fn pass(&mut self, now: u64, window: Window) {
         let (from, to) = (self.at.max(window.from), now.min(window.to));
         if to > from {
@@ -87,7 +87,7 @@ impl Record {
         self.at = self.at.max(now);
     }
 
-    /// A table came in force.
+    /// Records a plan that came into force.
     pub fn switched(&mut self, now: u64, switch: &Switch) {
         self.changes += 1;
         let mut before = std::mem::take(&mut self.active);
@@ -101,7 +101,7 @@ impl Record {
                 from_s: seconds(now),
                 to_s: seconds(now),
             };
-            // One that runs the same as before is the same box in a picture.
+            // A gpulet that runs the same models as before stays one box in the plot.
             let span = match before.remove(&active.id) {
                 Some(same) if same.models == span.models => same,
                 Some(other) => {
@@ -112,8 +112,8 @@ impl Record {
             };
             self.active.insert(active.id, span);
         }
-        for gone in before.into_values() {
-            self.end(now, gone);
+        for closed in before.into_values() {
+            self.end(now, closed);
         }
     }
 
@@ -123,18 +123,18 @@ impl Record {
         }
     }
 
-    /// A plan was made, or could not be.
+    /// Records the share of the planned rates that a plan serves.
     pub fn planned(&mut self, share: f64) {
         self.share_least = self.share_least.min(share);
     }
 
-    /// There was no plan for the load.
+    /// Records that the planner found no plan for the load.
     pub fn no_plan(&mut self, reason: &str) {
         self.unplanned += 1;
         self.no_plan = Some(reason.to_owned());
     }
 
-    /// A proposal ended.
+    /// Records the outcome of a rollout.
     pub fn ended(&mut self, outcome: &Outcome) {
         if let Some(reason) = outcome.reason() {
             self.failures += 1;
@@ -142,7 +142,7 @@ impl Record {
         }
     }
 
-    /// After the run, which ended then.
+    /// The figures of a run that ended at `end`.
     pub fn figures(
         &self,
         end: u64,

@@ -1,4 +1,4 @@
-//! The control loop in virtual time: when it looks, how long its steps take, and what it is told.
+//! The control loop in virtual time: when it ticks, how long its steps take, and which events it receives.
 
 use std::collections::VecDeque;
 
@@ -13,14 +13,14 @@ use crate::error::{Breach, SimError};
 use crate::partition::{Home, Partitioned};
 use crate::units::MICROSECOND;
 
-/// Why the loop cannot begin.
+/// The error of a control loop that cannot start.
 fn cannot_begin(field: &str, problem: String) -> SimError {
     let (file, line, field) = (String::new(), None, field.to_owned());
     SimError::Workload(workload::WorkloadError { file, line, field, problem })
 }
 
 impl Simulation {
-    /// Puts the plan in force that the run begins with: a fixed one, or every model on every device.
+    /// Applies the plan with which the run begins: a fixed plan, or one that the control loop makes.
     pub(super) fn begin_control(&mut self) -> Result<(), SimError> {
         let Some(partition) = &self.partition else { return Ok(()) };
         let refused = |why: PlanRejected| cannot_begin("partition.plan", why.to_string());
@@ -32,7 +32,7 @@ impl Simulation {
             None => self.look_of(partition),
         };
         self.control(first).map_err(|breach| self.broken(breach))?;
-        // What a server does before it is ready takes no time here.
+        // The first rollout takes no virtual time: a server completes it before it is ready.
         while let Some(((_, _), event)) = self.partition.as_mut().and_then(|one| one.due.pop_first()) {
             self.control(Event::Rollout(event)).map_err(|breach| self.broken(breach))?;
         }
@@ -45,7 +45,7 @@ impl Simulation {
         Ok(())
     }
 
-    /// A step is done, or the rollout's time is up.
+    /// Reports a completed step to the control loop, or ticks the rollout.
     pub(super) fn step_ends(&mut self) -> Result<(), Breach> {
         let now = self.now;
         let Some(partition) = &mut self.partition else { return Ok(()) };
@@ -56,7 +56,7 @@ impl Simulation {
         self.control(Event::Rollout(event))
     }
 
-    /// The loop looks at the load.
+    /// Reports the load to the control loop, and schedules the next tick.
     pub(super) fn look(&mut self) -> Result<(), Breach> {
         let Some(partition) = &mut self.partition else { return Ok(()) };
         let period = partition.ground.options.period_us.0.saturating_mul(MICROSECOND);
@@ -76,7 +76,7 @@ impl Simulation {
         Event::Load(LoadReport { models: looked.collect(), ran: partition.ran() })
     }
 
-    /// What the router said of lanes since: to be told at once.
+    /// Passes the router's events about lanes to the control loop immediately.
     pub(super) fn tell_control(&mut self) -> Result<(), Breach> {
         while let Some(event) = self.partition.as_mut().and_then(|one| one.said.pop_front()) {
             self.control(Event::Rollout(event))?;
@@ -84,7 +84,7 @@ impl Simulation {
         Ok(())
     }
 
-    /// One turn of the loop, and all that follows from it at this moment.
+    /// Processes one event of the control loop, and every event that follows from it at this moment.
     fn control(&mut self, event: Event) -> Result<(), Breach> {
         let mut events = VecDeque::from([event]);
         while let Some(event) = events.pop_front() {
@@ -130,7 +130,7 @@ impl Simulation {
         Ok(())
     }
 
-    /// Begins a step, and says when it will be done.
+    /// Starts a step and schedules its completion.
     fn step(&mut self, id: StepId, step: &Step) -> Result<(), Breach> {
         let now = self.now;
         let is_begun =
@@ -146,8 +146,8 @@ impl Simulation {
             Step::Prepare { gpulet, model, .. } => (self.load_time(*gpulet, model), None),
             Step::Verify { gpulet, model, batch } => (self.verify_time(*gpulet, model, *batch), None),
             Step::CloseSession { gpulet, model } => {
-                let home = self.partition.as_mut().and_then(|one| one.homes.get_mut(*gpulet));
-                home.map(|home| home.sessions.remove(model));
+                let entry = self.partition.as_mut().and_then(|one| one.homes.get_mut(*gpulet));
+                entry.map(|entry| entry.sessions.remove(model));
                 (0, None)
             }
             Step::Shrink { .. } => (0, None),
@@ -167,7 +167,7 @@ impl Simulation {
         let Some(kind) = partition.ground.kind_of(device).map(|kind| kind.name.clone()) else {
             return (0, Some(format!("device `{device}` is not there")));
         };
-        let home = Home {
+        let entry = Home {
             gpulet,
             device: device.to_owned(),
             kind,
@@ -177,7 +177,7 @@ impl Simulation {
             is_up: false,
             sessions: std::collections::BTreeSet::new(),
         };
-        let lane = partition.homes.open(home);
+        let lane = partition.homes.open(entry);
         partition.record.uses(now, window, &partition.homes.devices());
         match lane {
             Ok(_) => (partition.ground.open, None),
@@ -188,35 +188,35 @@ impl Simulation {
     fn close(&mut self, gpulet: GpuletId) -> Result<(), Breach> {
         let (now, window) = (self.now, self.figures.window);
         let Some(partition) = &mut self.partition else { return Ok(()) };
-        let Some((lane, home)) = partition.homes.close(gpulet) else { return Ok(()) };
+        let Some((lane, entry)) = partition.homes.close(gpulet) else { return Ok(()) };
         partition.forget(lane);
         partition.record.uses(now, window, &partition.homes.devices());
         let (running, _) = self.lanes.go_down(lane);
         Breach::unless(running.is_none(), "G3", || format!("gpulet {gpulet} was closed while it worked"))?;
-        if home.is_up {
+        if entry.is_up {
             self.figures.lanes(now, 0, -1);
         }
-        if home.is_known { self.feed(router_core::Event::LaneDown(LaneId(lane))) } else { Ok(()) }
+        if entry.is_known { self.feed(router_core::Event::LaneDown(LaneId(lane))) } else { Ok(()) }
     }
 
-    /// Nanoseconds to load a model onto a gpulet; none where it is loaded already.
+    /// Nanoseconds to load a model onto a gpulet; 0 if it is loaded already.
     fn load_time(&mut self, gpulet: GpuletId, model: &str) -> u64 {
         let Some(partition) = &mut self.partition else { return 0 };
         let time = partition.ground.load.get(model).copied().unwrap_or(0);
-        let is_new = |home: &mut Home| home.sessions.insert(model.to_owned());
+        let is_new = |entry: &mut Home| entry.sessions.insert(model.to_owned());
         if partition.homes.get_mut(gpulet).is_some_and(is_new) { time } else { 0 }
     }
 
-    /// Nanoseconds of one batch.
+    /// Nanoseconds that verifying a model with one batch takes.
     fn verify_time(&mut self, gpulet: GpuletId, model: &str, batch: u32) -> u64 {
         let Some(partition) = &mut self.partition else { return 0 };
-        let Some(home) = partition.homes.get_mut(gpulet) else { return 0 };
-        let (kind, units) = (home.kind.clone(), home.units);
+        let Some(entry) = partition.homes.get_mut(gpulet) else { return 0 };
+        let (kind, units) = (entry.kind.clone(), entry.units);
         let number = partition.ground.models.iter().position(|known| known.model == model);
         number.and_then(|number| partition.ground.time(number, &kind, units, batch)).unwrap_or(0)
     }
 
-    /// Gives the router a table, and says what it answered.
+    /// Switches the router to the lanes of a plan, and returns the outcome.
     fn switch(&mut self, switch: &Switch) -> Result<rollout::Event, Breach> {
         let now = self.now;
         let Some(partition) = &mut self.partition else { return Ok(rollout::Event::Tick) };
@@ -238,9 +238,9 @@ impl Simulation {
         let mut newly = 0;
         for active in &switch.active {
             let Some(lane) = partition.homes.lane_of(active.id) else { continue };
-            let Some(home) = partition.homes.get_mut(active.id) else { continue };
-            newly += i32::from(!std::mem::replace(&mut home.is_up, true));
-            home.is_known = true;
+            let Some(entry) = partition.homes.get_mut(active.id) else { continue };
+            newly += i32::from(!std::mem::replace(&mut entry.is_up, true));
+            entry.is_known = true;
             self.lanes.come_up(lane);
         }
         self.figures.lanes(now, 0, newly);
@@ -256,20 +256,20 @@ impl Simulation {
         })
     }
 
-    /// What the router says of the table that it was given just now.
+    /// Stores the router's answer to the last switch.
     pub(super) fn answer_switch(&mut self, answer: Result<(), String>) {
         if let Some(partition) = &mut self.partition {
             partition.switched = Some(answer);
         }
     }
 
-    /// A lane that rests holds nothing any more.
+    /// Records that a lane is drained: it holds no batch any more.
     pub(super) fn lane_rests(&mut self, lane: LaneId) {
         let now = self.now;
         let Some(partition) = &mut self.partition else { return };
-        let Some(gpulet) = partition.homes.get(lane.0).map(|home| home.gpulet) else { return };
-        if let Some(home) = partition.homes.get_mut(gpulet)
-            && std::mem::take(&mut home.is_up)
+        let Some(gpulet) = partition.homes.get(lane.0).map(|entry| entry.gpulet) else { return };
+        if let Some(entry) = partition.homes.get_mut(gpulet)
+            && std::mem::take(&mut entry.is_up)
         {
             self.figures.lanes(now, 0, -1);
         }

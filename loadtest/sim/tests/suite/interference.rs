@@ -1,4 +1,4 @@
-//! Devices on which neighbours cost something, and a control loop that does not know how much.
+//! Devices with interference between gpulets, and a control loop that has to learn it.
 
 use sim::report::PartitionFigures;
 use sim::{Report, Setup, SimError, Simulation};
@@ -43,7 +43,7 @@ fn parse(text: &str) -> Result<Workload, workload::WorkloadError> {
 fn steady(devices: &str, believed: &str, noise: &str) -> Workload {
     let text = format!(
         r#"
-        name = "beside"
+        name = "contention"
         seed = 11
         duration = "240s"
         warmup = "120s"
@@ -85,11 +85,11 @@ fn run(workload: &Workload) -> (Report, PartitionFigures) {
     (report, figures)
 }
 
-/// A neighbour costs a fifth, and up to 60 % more by how much it uses the memory.
+/// A co-located batch costs a fifth, and up to 60 % more the more it uses the memory.
 const COSTLY: &str = "interference = { model = \"gpulet\", coefficients = [0.0, 0.6, 0.0, 0.0, 1.2] }";
 
 #[test]
-fn what_is_learned_of_neighbours_predicts_them_and_keeps_the_objectives_that_ignorance_breaks() {
+fn learned_interference_predicts_latency_and_keeps_objectives_that_plans_without_it_miss() {
     let (ignorant, told) = run(&steady(COSTLY, "none", ""));
     let (report, figures) = run(&steady(COSTLY, "learned", ""));
     let [known] = figures.interference.as_slice() else { panic!("{figures:?}") };
@@ -105,17 +105,17 @@ fn what_is_learned_of_neighbours_predicts_them_and_keeps_the_objectives_that_ign
 }
 
 #[test]
-fn where_neighbours_cost_nothing_believing_what_is_learned_costs_nothing() {
+fn without_interference_plans_that_use_what_was_learned_cost_nothing() {
     let (learned, ignorant) = (run(&steady("", "learned", "")), run(&steady("", "none", "")));
     assert_eq!(learned.0.hash, ignorant.0.hash);
-    // Lanes that are slower than their profiles say are taken for slowed by neighbours, which errs on the safe side.
+    // The controller takes lanes slower than their profiles for lanes under contention, which errs on the safe side.
     let noise = "cv = 0.2\nspread = 0.1";
     let (learned, ignorant) = (run(&steady("", "learned", noise)), run(&steady("", "none", noise)));
     assert!(learned.0.attainment >= ignorant.0.attainment.min(0.99));
 }
 
 #[test]
-fn the_same_seed_gives_the_same_bytes_beside_neighbours_too() {
+fn the_same_seed_gives_the_same_bytes_under_contention() {
     let workload = steady(COSTLY, "learned", "cv = 0.05").lasting(60_000_000_000).unwrap();
     let once = try_run(&workload, &Setup::default()).unwrap();
     assert_eq!(once, try_run(&workload, &Setup::default()).unwrap());

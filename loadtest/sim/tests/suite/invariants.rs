@@ -1,4 +1,4 @@
-//! Random small workloads hold every invariant under every policy, lose nobody and exceed no bound.
+//! Random small workloads hold every invariant under every policy, lose no request and exceed no bound.
 
 use proptest::prelude::*;
 use sim::bound;

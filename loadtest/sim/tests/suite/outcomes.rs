@@ -1,4 +1,4 @@
-//! Timelines short enough to be worked out by hand. Policy `triton` takes what waits whenever a lane is free.
+//! Short timelines with outcomes computed manually. Policy `triton` starts a batch whenever a lane is free.
 
 use sim::report::{BatchSize, SpanEnd};
 
@@ -114,7 +114,7 @@ fn requests_without_a_deadline_are_good_whenever_they_are_answered() {
 
 /// Shepherd preempts a batch for one 3.03 times as large.
 #[test]
-fn a_batch_that_is_recalled_runs_again_and_its_time_is_lost() {
+fn a_preempted_batch_runs_again_and_its_time_is_lost() {
     let mut times = vec![0.0];
     times.extend([2.0; 7]);
     let report = run(&moments("40ms", "count = 1", &times), &checked("shepherd"));

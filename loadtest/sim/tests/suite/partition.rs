@@ -1,4 +1,4 @@
-//! Devices cut into gpulets while the simulation runs, by the control loop of the server.
+//! Devices that the control loop of the server partitions into gpulets while the simulation runs.
 
 use gpulet_core::interference::{Interference, NoInterference};
 use gpulet_core::placement::Policy;
@@ -224,7 +224,7 @@ fn problem(rates: [f64; 3], slos_ms: [f64; 3]) -> Problem {
     Problem::new(vec![device(0), device(1)], wanted.collect(), profiles, interference).unwrap()
 }
 
-/// The longest time to an answer that the judge predicts for each model.
+/// The longest time to an answer that the validator predicts for each model.
 fn promises(problem: &Problem, plan: &Plan) -> [f64; 3] {
     let judgement = validate(problem, plan);
     assert!(judgement.is_sound(), "{:?}", judgement.violations);
@@ -247,7 +247,7 @@ fn keeps_its_promise(plan: &Plan, rates: [f64; 3], slos_ms: [f64; 3]) {
             println!("{policy}: {} {:?} ms at p99, {promise:.1} ms promised", model.name, model.p99_ms);
         }
         if policy == "triton" {
-            // Which waits for nothing, as the promise assumes; others may use the time up to the deadline.
+            // `triton` never delays a batch, as the prediction assumes. Other policies may wait until the deadline.
             let worst = report.latency_ms.unwrap().max;
             let most = promises.iter().copied().fold(0.0, f64::max);
             assert!(worst <= most, "{worst} of {most} ms");
@@ -265,7 +265,7 @@ fn keeps_its_promise(plan: &Plan, rates: [f64; 3], slos_ms: [f64; 3]) {
 }
 
 #[test]
-fn a_plan_of_shares_keeps_what_its_judge_promises() {
+fn a_plan_of_shares_keeps_what_the_validator_predicts() {
     let (rates, slos) = ([100.0, 60.0, 150.0], [60.0, 120.0, 40.0]);
     let plan = Plan::new(vec![
         gpulet("toy-0", 0, 2, vec![slot("vision", 4, 20e3, 100.0)]),
@@ -276,7 +276,7 @@ fn a_plan_of_shares_keeps_what_its_judge_promises() {
 }
 
 #[test]
-fn a_plan_of_turns_keeps_what_its_judge_promises() {
+fn a_plan_of_time_slices_keeps_what_the_validator_predicts() {
     let (rates, slos) = ([60.0, 30.0, 80.0], [80.0, 120.0, 60.0]);
     let cycle =
         vec![slot("vision", 4, 10e3, 60.0), slot("speech", 2, 12e3, 30.0), slot("text", 4, 6e3, 80.0)];
@@ -284,7 +284,7 @@ fn a_plan_of_turns_keeps_what_its_judge_promises() {
 }
 
 #[test]
-fn what_a_policy_plans_keeps_what_its_judge_promises() {
+fn the_plan_of_a_policy_keeps_what_the_validator_predicts() {
     for (rates, slos) in [
         ([60.0, 30.0, 100.0], [60.0, 90.0, 40.0]),
         ([150.0, 20.0, 250.0], [50.0, 120.0, 30.0]),
@@ -314,7 +314,7 @@ fn mistakes_are_named_by_their_key() {
         ("count = 2", "count = 0", "workload.toml:4: devices.toy.count: expected 1 or more"),
         ("16GiB", "16", "workload.toml:5: devices.toy.memory: expected a size such as `16MiB`"),
         ("16GiB", "100MiB", "partition: no plan to begin with: device `toy-0`: 1016000000 bytes needed"),
-        ("toy.jsonl", "gone.jsonl", "workload.toml:7: partition.profiles: cannot read `gone.jsonl`"),
+        ("toy.jsonl", "missing.jsonl", "workload.toml:7: partition.profiles: cannot read `missing.jsonl`"),
         (
             "memory = ",
             "kind = \"tpu\"\nmemory = ",

@@ -31,7 +31,7 @@ fn traffic_that_grows_tenfold_within_half_a_minute_is_kept_up_with() {
     let phases = phases.map(|(from, to)| kept(&report, from, to));
     println!("{:.4} in all, {phases:.4?}, {:.2} devices on average", report.attainment, own.devices_mean);
     assert!(report.attainment >= 0.985, "{}", report.attainment);
-    assert!(phases[0] > 0.95, "nobody could know: {phases:?}");
+    assert!(phases[0] > 0.95, "the first rise is not predictable: {phases:?}");
     assert!(phases[1] >= 0.99 && phases[2] >= 0.99, "it was seen before: {phases:?}");
     assert!(phases[3] > 0.97, "{phases:?}");
     assert!(own.devices_mean < 3.2, "{}", own.devices_mean);

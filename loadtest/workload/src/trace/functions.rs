@@ -1,7 +1,7 @@
 //! The Azure Functions trace of 2019: invocations a minute of each function.
 //!
 //! Resampled as AlpaServe does (its repository, `alpa_serve/trace/trace.py`): functions without invocations are
-//! left out and the others dealt to the models ("stripe"), the minutes are cut in windows, each window has the
+//! left out and the others dealt to the models ("stripe"), the minutes are divided into windows, each window has the
 //! rate of its count, and gaps are gamma-distributed. Counts say nothing about gaps, so the coefficient of
 //! variation fitted to a window is that of a Poisson process, 1, times the given factor.
 //!
@@ -20,7 +20,7 @@ const HEADER: [&str; 4] = ["HashOwner", "HashApp", "HashFunction", "Trigger"];
 pub(crate) enum Chosen {
     /// One, counted from 1 in the order of the file.
     One(u32),
-    /// All that have invocations, dealt to so many models in turn.
+    /// All that have invocations, dealt to this many models in turn.
     Stripe(usize),
 }
 

@@ -46,7 +46,7 @@ impl Order {
     }
 }
 
-/// Deals requests to so many models in turn.
+/// Deals requests to `models` models in turn.
 pub(crate) fn deal(times: &[u64], models: usize, period: u64, repeat: bool) -> Vec<Listing> {
     let hand = |model: usize| times.iter().skip(model).step_by(models.max(1)).copied().collect();
     (0..models).map(|model| Listing { times: hand(model), period, repeat }).collect()

@@ -27,14 +27,14 @@ pub(crate) fn read(text: &str, claims: &Claims) -> Result<Timestamps, Fault> {
         let time = nanoseconds(seconds).map_err(|problem| at(format!("seconds: {problem}")))?;
         order.push(time).map_err(|problem| at(format!("seconds: {problem}")))?;
         let models = claims.get(name).ok_or_else(|| at(unclaimed(name, claims)))?;
-        let turn = match dealt.get_mut(name) {
-            Some(turn) => turn,
+        let count = match dealt.get_mut(name) {
+            Some(count) => count,
             None => dealt.entry(name.to_owned()).or_default(),
         };
-        if let Some(model) = models.get(*turn % models.len().max(1)) {
+        if let Some(model) = models.get(*count % models.len().max(1)) {
             times.entry(*model).or_default().push(time);
         }
-        *turn += 1;
+        *count += 1;
         Ok(())
     })?;
     let period = order.period().map_err(|problem| (None, problem))?;

@@ -143,7 +143,7 @@ fn twice_the_rate_is_twice_the_requests() {
 }
 
 #[test]
-fn factors_that_are_none_or_too_much_are_refused() {
+fn factors_that_are_not_positive_or_too_large_are_refused() {
     let workload = one("20s", "rate = 100.0", &[]);
     for factor in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e9] {
         assert!(workload.scaled(factor).is_err(), "{factor}");

@@ -90,11 +90,15 @@ fn a_stall_on_an_idle_lane_passes_unless_it_is_still_on() {
 fn a_batch_cut_short_leaves_later_stalls_to_the_next() {
     let workload = noisy("stalls = { every = \"10ms\", time = \"1ms\" }");
     let mut whole = ExecutionNoise::new(&workload).unwrap();
-    let mut cut = ExecutionNoise::new(&workload).unwrap();
+    let mut restarted = ExecutionNoise::new(&workload).unwrap();
     let expected = whole.time(0, 0, 32, 0);
     assert!(expected > 37 * MS, "{expected}");
-    cut.time(0, 0, 32, 0);
-    assert_eq!(cut.time(0, 0, 32, 0), expected, "started again at the same time, it meets the same stalls");
+    restarted.time(0, 0, 32, 0);
+    assert_eq!(
+        restarted.time(0, 0, 32, 0),
+        expected,
+        "started again at the same time, it meets the same stalls"
+    );
 }
 
 #[test]

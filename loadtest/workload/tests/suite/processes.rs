@@ -95,8 +95,8 @@ fn a_day_is_low_at_the_start_and_peaks_in_the_middle() {
     let counts = histogram(&times(&one("600s", text, &[])), 2 * SECOND, 30);
     let peak = 1_000.0 / 0.6 * 20.0;
     for (slice, count) in counts.iter().enumerate() {
-        let turn = std::f64::consts::TAU * (slice as f64 + 0.5) / 30.0;
-        let expected = peak * (0.2 + 0.8 * (1.0 - turn.cos()) / 2.0);
+        let phase = std::f64::consts::TAU * (slice as f64 + 0.5) / 30.0;
+        let expected = peak * (0.2 + 0.8 * (1.0 - phase.cos()) / 2.0);
         assert!(
             (count - expected).abs() < 4.0 * expected.sqrt() + 0.01 * expected,
             "{slice}: {count} {expected}"

@@ -269,7 +269,7 @@ fn each_fault_names_line_key_and_problem() {
         (
             "[tenants]",
             "[[lanes.failures]]\nlane = 3\nfrom = \"30s\"\n[tenants]",
-            "workload.toml:18: lanes.failures[1].from: lane 3 is already gone",
+            "workload.toml:18: lanes.failures[1].from: lane 3 is already down",
         ),
         ("count = 8", "count = 0", "workload.toml:6: lanes.count: expected 1 to 65536"),
         ("count = 8", "count = 65537", "workload.toml:6: lanes.count: expected 1 to 65536"),
@@ -391,9 +391,9 @@ fn a_file_is_asked_for_once() {
 
 proptest! {
     #[test]
-    fn no_text_makes_it_panic(cut in 0..SOUND.len(), garbage in "[\\PC\n]{0,12}", drop in 0_usize..40) {
-        let head: String = SOUND.chars().take(cut).collect();
-        let tail: String = SOUND.chars().skip(cut + drop).collect();
+    fn no_text_makes_it_panic(start in 0..SOUND.len(), garbage in "[\\PC\n]{0,12}", drop in 0_usize..40) {
+        let head: String = SOUND.chars().take(start).collect();
+        let tail: String = SOUND.chars().skip(start + drop).collect();
         let _ = try_parse(&format!("{head}{garbage}{tail}"), &[OWN]);
         let _ = try_parse(SOUND, &[("own.csv", &format!("seconds,model\n0,own\n{garbage}"))]);
     }

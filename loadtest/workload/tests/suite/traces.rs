@@ -31,7 +31,7 @@ fn timestamps_are_replayed_as_they_are_and_start_over_a_mean_gap_later() {
 }
 
 #[test]
-fn copies_take_turns_with_rows_of_their_models_name() {
+fn copies_share_the_rows_of_their_models_name_one_by_one() {
     let model = |name: &str, count: u32| {
         format!(
             "[models.{name}]\ncount = {count}\nslo = \"1s\"\n{}\narrivals = {{ process = \"trace\", format = \"timestamps\", file = \"t\", repeat = false }}\n",

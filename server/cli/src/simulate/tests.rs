@@ -294,7 +294,7 @@ fn devices_are_repartitioned_as_the_load_changes() {
     write_report(&study, "tessera simulate partitioned.toml", &page).unwrap();
     let page = std::fs::read_to_string(page).unwrap();
     assert!(
-        page.contains("Devices and their gpulets") && page.contains("2 devices that are cut into gpulets")
+        page.contains("Devices and their gpulets") && page.contains("2 devices partitioned into gpulets")
     );
 }
 
