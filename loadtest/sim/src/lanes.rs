@@ -135,7 +135,7 @@ impl Lanes {
     }
 
     /// Removes a batch from its lane. Returns `None` if it has ended, and its `Running` entry if it was running.
-    pub(crate) fn take_back(&mut self, lane: u32, batch: BatchId) -> Option<Option<Running>> {
+    pub(crate) fn preempt(&mut self, lane: u32, batch: BatchId) -> Option<Option<Running>> {
         let lane = self.lane_mut(lane)?;
         if lane.waiting.take_if(|held| held.batch == batch).is_some() {
             return Some(None);
@@ -174,8 +174,8 @@ mod tests {
         let mut lanes = Lanes::new(1, 1);
         lanes.come_up(0);
         lanes.give(0, held(1), 0, || 5).unwrap();
-        assert_eq!(lanes.take_back(0, BatchId(9)), None);
-        assert!(lanes.take_back(0, BatchId(1)).unwrap().is_some());
+        assert_eq!(lanes.preempt(0, BatchId(9)), None);
+        assert!(lanes.preempt(0, BatchId(1)).unwrap().is_some());
         lanes.give(0, held(2), 1, || 9).unwrap();
         assert_eq!(lanes.next_end(), Some(10));
         assert_eq!(lanes.go_down(0).0.unwrap().held, held(2));

@@ -3,10 +3,10 @@
 
 mod axis;
 mod document;
+mod explanation;
 mod gpulets;
 mod markup;
 mod plot;
-mod story;
 mod style;
 mod tables;
 mod timeline;
@@ -63,8 +63,8 @@ pub struct Contender<'a> {
 impl Page<'_> {
     /// Renders the whole file. The same page gives the same bytes.
     pub fn html(&self) -> String {
-        let mut body = story::opening(self);
-        body.push_str(&story::setting(self));
+        let mut body = explanation::opening(self);
+        body.push_str(&explanation::setting(self));
         body.push_str(&tables::results(self));
         for view in views::all(self) {
             body.push_str(&figure(&view.heading, &view.picture, &view.caption));
@@ -72,7 +72,7 @@ impl Page<'_> {
         body.push_str(&views::gpulets(self));
         body.push_str(&views::lanes(self));
         body.push_str(&tables::models(self));
-        body.push_str(&story::closing(self));
+        body.push_str(&explanation::closing(self));
         document(&format!("{}: {}", self.workload.name, self.subject()), &body)
     }
 

@@ -1,11 +1,11 @@
 //! Partitions devices into gpulets while the simulation runs. The server's own control loop decides, in virtual time.
 //!
 //! [`Controller`] runs unchanged. This module holds its environment: the devices and profiles of the workload
-//! ([`Ground`]), which lane belongs to which gpulet ([`Homes`]), when steps complete, and what is reported
+//! ([`ControlInputs`]), which lane belongs to which gpulet ([`OpenGpulets`]), when steps complete, and what is reported
 //! ([`Record`]). The simulation feeds its events.
 
-mod ground;
-mod homes;
+mod control_inputs;
+mod open_gpulets;
 mod record;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -18,8 +18,8 @@ use lane_plan::LaneClasses;
 use router_core::{Nanos, Outcome};
 use workload::Workload;
 
-pub(crate) use self::ground::{Ground, fault};
-pub(crate) use self::homes::{Home, Homes};
+pub(crate) use self::control_inputs::{ControlInputs, fault};
+pub(crate) use self::open_gpulets::{OpenGpulet, OpenGpulets};
 pub(crate) use self::record::Record;
 use crate::error::{Breach, SimError};
 use crate::inflight::Request;
@@ -31,17 +31,19 @@ use crate::setup::Setup;
 /// # Errors
 /// [`SimError::Workload`]: the key, and what would be right.
 pub fn check(workload: &Workload) -> Result<(), SimError> {
-    Ok(Ground::new(workload, &Setup::default()).map(drop)?)
+    Ok(ControlInputs::new(workload, &Setup::default()).map(drop)?)
 }
 
 /// A relaxation of the workload: devices are lanes, and every batch runs on the share that costs least. A bound on its
 /// goodput bounds every plan. A workload without devices is returned unchanged.
 pub(crate) fn fluid(workload: &Workload) -> Result<Workload, SimError> {
-    let Some(ground) = Ground::new(workload, &Setup::default())? else { return Ok(workload.clone()) };
+    let Some(control_inputs) = ControlInputs::new(workload, &Setup::default())? else {
+        return Ok(workload.clone());
+    };
     let mut fluid = workload.clone();
     fluid.partition = None;
     for (number, model) in fluid.models.iter_mut().enumerate() {
-        model.profile = Some(ground.cheapest(number)?);
+        model.profile = Some(control_inputs.cheapest(number)?);
     }
     Ok(fluid)
 }
@@ -52,12 +54,12 @@ pub(crate) fn fluid(workload: &Workload) -> Result<Workload, SimError> {
 /// # Errors
 /// [`SimError::Workload`]: the key, and what would be right; also for a workload without devices.
 pub fn least_devices(workload: &Workload, from_ns: u64, to_ns: u64) -> Result<f64, SimError> {
-    let Some(ground) = Ground::new(workload, &Setup::default())? else {
+    let Some(control_inputs) = ControlInputs::new(workload, &Setup::default())? else {
         return Err(fault("devices", "expected at least one section, like [devices.v100]").into());
     };
     let busy = workload.models.iter().enumerate().map(|(number, model)| {
         let requests = model.expected_requests(to_ns) - model.expected_requests(from_ns);
-        requests * ground.least_time_per_row(number, model.slo)
+        requests * control_inputs.least_time_per_row(number, model.slo)
     });
     Ok(busy.sum::<f64>() / to_ns.saturating_sub(from_ns).max(1) as f64)
 }
@@ -66,9 +68,9 @@ pub fn least_devices(workload: &Workload, from_ns: u64, to_ns: u64) -> Result<f6
 #[derive(Debug)]
 pub(crate) struct Partitioned {
     pub controller: Controller,
-    pub ground: Ground,
+    pub control_inputs: ControlInputs,
     pub classes: LaneClasses,
-    pub homes: Homes,
+    pub open_gpulets: OpenGpulets,
     /// Future events by time in nanoseconds, then in the order in which they were scheduled.
     pub due: BTreeMap<(u64, u64), Event>,
     begun: u64,
@@ -91,17 +93,17 @@ impl Partitioned {
     /// # Errors
     /// If its devices, profiles, plan or options are invalid.
     pub(crate) fn new(workload: &Workload, setup: &Setup) -> Result<Option<Self>, SimError> {
-        let Some(ground) = Ground::new(workload, setup)? else { return Ok(None) };
-        let options = ground.options.clone();
-        let controller = Controller::new(options, ground.inputs.clone())
+        let Some(control_inputs) = ControlInputs::new(workload, setup)? else { return Ok(None) };
+        let options = control_inputs.options.clone();
+        let controller = Controller::new(options, control_inputs.inputs.clone())
             .map_err(|error| fault("partition", error.to_string()))?;
-        let devices = &ground.inputs.devices;
+        let devices = &control_inputs.inputs.devices;
         let classes =
             LaneClasses::new(devices.iter().map(|one| (one.name.as_str(), one.device_type.name.as_str())));
         Ok(Some(Self {
             controller,
             classes,
-            homes: Homes::new(devices),
+            open_gpulets: OpenGpulets::new(devices),
             due: BTreeMap::new(),
             begun: 0,
             said: VecDeque::new(),
@@ -109,8 +111,8 @@ impl Partitioned {
             look_at: 0,
             counts: vec![Counts::default(); workload.models.len()],
             ran: BTreeMap::new(),
-            record: Record::new(workload, &ground),
-            ground,
+            record: Record::new(workload, &control_inputs),
+            control_inputs,
         }))
     }
 
@@ -121,28 +123,29 @@ impl Partitioned {
     }
 
     /// Nanoseconds that a batch takes on a lane: its median solo time, times the slowdown by co-located batches.
-    pub(crate) fn time_beside(&self, lane: u32, held: Held, lanes: &Lanes) -> Result<u64, Breach> {
+    pub(crate) fn co_located_time(&self, lane: u32, held: Held, lanes: &Lanes) -> Result<u64, Breach> {
         let solo = self.time(lane, held)?;
         let slowdown = self.slowdown(lane, held, lanes).unwrap_or(1.0);
         Ok((solo as f64 * slowdown) as u64)
     }
 
     fn slowdown(&self, lane: u32, held: Held, lanes: &Lanes) -> Option<f64> {
-        let own = self.homes.get(lane)?;
-        let interference = self.ground.interference.get(&own.device)?;
-        let runner = |entry: &Home, held: Held| {
-            self.ground.runner(held.model as usize, &entry.kind, entry.units, held.rows)
+        let own = self.open_gpulets.get(lane)?;
+        let interference = self.control_inputs.interference.get(&own.device)?;
+        let runner = |entry: &OpenGpulet, held: Held| {
+            self.control_inputs.runner(held.model as usize, &entry.kind, entry.units, held.rows)
         };
-        let co_located = self.homes.on(&own.device).filter(|(other, _)| *other != lane);
+        let co_located = self.open_gpulets.on(&own.device).filter(|(other, _)| *other != lane);
         let others = co_located.filter_map(|(other, entry)| runner(entry, lanes.running(other)?));
         Some(lane_plan::slowdown(interference, &runner(own, held)?, others))
     }
 
     /// Median nanoseconds of a batch on a lane.
     fn time(&self, lane: u32, held: Held) -> Result<u64, Breach> {
-        let entry = self.homes.get(lane);
-        let time = entry
-            .and_then(|entry| self.ground.time(held.model as usize, &entry.kind, entry.units, held.rows));
+        let entry = self.open_gpulets.get(lane);
+        let time = entry.and_then(|entry| {
+            self.control_inputs.time(held.model as usize, &entry.kind, entry.units, held.rows)
+        });
         time.ok_or_else(|| {
             let place = entry
                 .map_or_else(String::new, |entry| format!(" of {} units of `{}`", entry.units, entry.kind));
@@ -156,7 +159,7 @@ impl Partitioned {
 
     /// Counts a batch that ended.
     pub(crate) fn ended(&mut self, lane: u32, running: &Running) {
-        self.homes.ends(lane);
+        self.open_gpulets.ends(lane);
         let sum = self.ran.entry((lane, running.held.model, running.held.rows)).or_default();
         sum.0 += 1;
         sum.1 += running.end - running.start;
@@ -170,7 +173,7 @@ impl Partitioned {
     /// Totals of the batches of all open gpulets.
     pub(crate) fn ran(&self) -> Vec<BatchTotals> {
         let ran = self.ran.iter().filter_map(|(&(lane, number, rows), &(batches, time))| {
-            let gpulet = self.homes.get(lane)?.gpulet;
+            let gpulet = self.open_gpulets.get(lane)?.gpulet;
             Some(BatchTotals {
                 gpulet,
                 number: ModelId(number),

@@ -68,7 +68,7 @@ pub struct Simulation {
     /// Number of lane failures and recoveries that have happened.
     changes: usize,
     /// Batches that the router preempted, in the order of its effects.
-    recalls: VecDeque<(LaneId, BatchId)>,
+    preemptions: VecDeque<(LaneId, BatchId)>,
     /// Events since virtual time last advanced.
     spins: u64,
     watch: Option<Watch>,
@@ -97,7 +97,9 @@ impl Simulation {
     /// profiles allow no plan.
     pub fn new(workload: &Workload, setup: &Setup) -> Result<Self, SimError> {
         let partition = Partitioned::new(workload, setup)?.map(Box::new);
-        let known = partition.as_ref().map(|one| (one.homes.lanes_max(), one.ground.models.as_slice()));
+        let known = partition
+            .as_ref()
+            .map(|one| (one.open_gpulets.lanes_max(), one.control_inputs.models.as_slice()));
         let lanes = known.map_or(workload.lanes.count, |(lanes, _)| lanes);
         let depth = if known.is_some() { 1 } else { setup.depth() };
         let specs: Vec<ModelSpec> = match known {
@@ -134,7 +136,7 @@ impl Simulation {
             lanes: Lanes::new(lanes, depth),
             partition,
             changes: 0,
-            recalls: VecDeque::new(),
+            preemptions: VecDeque::new(),
             spins: 0,
             watch: setup.check.then(Watch::default),
             trace: setup.trace.then(Trace::default),
@@ -257,7 +259,7 @@ impl Simulation {
             Next::Arrival => self.request_arrives(),
             Next::Wake => self.feed(Event::Tick),
         }?;
-        while let Some((lane, batch)) = self.recalls.pop_front() {
+        while let Some((lane, batch)) = self.preemptions.pop_front() {
             self.give_back(lane, batch)?;
         }
         self.tell_control()
@@ -318,13 +320,13 @@ impl Simulation {
     }
 
     fn give_back(&mut self, lane: LaneId, batch: BatchId) -> Result<(), Breach> {
-        let Some(running) = self.lanes.take_back(lane.0, batch) else { return Ok(()) };
+        let Some(running) = self.lanes.preempt(lane.0, batch) else { return Ok(()) };
         self.figures.preempted += u64::from(self.figures.window.contains(self.now));
         match running {
             Some(running) => {
                 self.figures.ran(self.now, lane.0, &running, SpanEnd::Preempted);
                 if let Some(partition) = &mut self.partition {
-                    partition.homes.ends(lane.0);
+                    partition.open_gpulets.ends(lane.0);
                 }
                 self.free_lane(lane.0, batch);
             }
@@ -394,7 +396,7 @@ impl Simulation {
                 }
                 let (now, noise) = (self.now, &mut self.noise);
                 let held = Held { batch, model: model.0, rows };
-                let predicted = |one: &Partitioned| one.time_beside(lane.0, held, &self.lanes);
+                let predicted = |one: &Partitioned| one.co_located_time(lane.0, held, &self.lanes);
                 let profiled = self.partition.as_deref().map(predicted).transpose()?;
                 let time = || match profiled {
                     Some(profiled) => noise.true_time(lane.0, model.0, profiled, now),
@@ -403,7 +405,7 @@ impl Simulation {
                 if self.lanes.give(lane.0, held, now, time)? {
                     self.figures.lanes(now, 1, 0);
                     if let Some(partition) = &mut self.partition {
-                        partition.homes.begins(lane.0)?;
+                        partition.open_gpulets.begins(lane.0)?;
                     }
                 }
             }
@@ -423,7 +425,7 @@ impl Simulation {
                 }
             }
             Effect::Preempt { lane, batch } => {
-                self.recalls.push_back((lane, batch));
+                self.preemptions.push_back((lane, batch));
             }
             Effect::Switched => self.answer_switch(Ok(())),
             Effect::SwitchRefused(refusal) => self.answer_switch(Err(refusal.to_string())),

@@ -52,8 +52,8 @@ impl Simulation {
             lane_timeline: figures.timeline.spans().to_vec(),
             partition: self.partition.as_ref().map(|one| {
                 let end = if figures.window.to == u64::MAX { self.now } else { figures.window.to };
-                let terms = &one.ground.inputs;
-                let words = (terms.policy.name(), one.ground.options.scaling.as_str());
+                let terms = &one.control_inputs.inputs;
+                let words = (terms.policy.name(), one.control_inputs.options.scaling.as_str());
                 one.record.figures(end, figures.window, &one.controller, words)
             }),
         }

@@ -6,7 +6,7 @@ use gpulet_core::control::Controller;
 use gpulet_core::rollout::{GpuletId, Outcome, Switch};
 use workload::Workload;
 
-use super::Ground;
+use super::ControlInputs;
 use crate::figures::Window;
 use crate::report::{DeviceStep, GpuletSpan, PartitionFigures, SPANS_MAX, STEPS_MAX};
 use crate::units::seconds;
@@ -35,12 +35,12 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    pub fn new(workload: &Workload, ground: &Ground) -> Self {
-        let costs = ground.inputs.devices.iter().map(|device| (device.name.clone(), device.cost));
+    pub fn new(workload: &Workload, control_inputs: &ControlInputs) -> Self {
+        let costs = control_inputs.inputs.devices.iter().map(|device| (device.name.clone(), device.cost));
         Self {
             there_are: workload.lanes.count,
             costs: costs.collect(),
-            plan: ground.plan_name.clone(),
+            plan: control_inputs.plan_name.clone(),
             at: 0,
             used: 0,
             cost: 0.0,

@@ -10,7 +10,7 @@ use router_core::{LaneId, ModelId};
 
 use super::Simulation;
 use crate::error::{Breach, SimError};
-use crate::partition::{Home, Partitioned};
+use crate::partition::{OpenGpulet, Partitioned};
 use crate::units::MICROSECOND;
 
 /// The error of a control loop that cannot start.
@@ -24,9 +24,9 @@ impl Simulation {
     pub(super) fn begin_control(&mut self) -> Result<(), SimError> {
         let Some(partition) = &self.partition else { return Ok(()) };
         let refused = |why: PlanRejected| cannot_begin("partition.plan", why.to_string());
-        let first = match &partition.ground.plan {
+        let first = match &partition.control_inputs.plan {
             Some(plan) => {
-                let accepted = partition.controller.accept(&partition.ground.models, plan);
+                let accepted = partition.controller.accept(&partition.control_inputs.models, plan);
                 Event::OperatorPlan(accepted.map_err(refused)?)
             }
             None => self.look_of(partition),
@@ -37,7 +37,7 @@ impl Simulation {
             self.control(Event::Rollout(event)).map_err(|breach| self.broken(breach))?;
         }
         let Some(partition) = &mut self.partition else { return Ok(()) };
-        partition.look_at = partition.ground.options.period_us.0.saturating_mul(MICROSECOND);
+        partition.look_at = partition.control_inputs.options.period_us.0.saturating_mul(MICROSECOND);
         if partition.controller.rollout().epoch() == Epoch::default() {
             let reason = partition.controller.latest().problem().unwrap_or("no reason was given").to_owned();
             return Err(cannot_begin("partition", format!("no plan to begin with: {reason}")));
@@ -59,7 +59,7 @@ impl Simulation {
     /// Reports the load to the control loop, and schedules the next tick.
     pub(super) fn look(&mut self) -> Result<(), Breach> {
         let Some(partition) = &mut self.partition else { return Ok(()) };
-        let period = partition.ground.options.period_us.0.saturating_mul(MICROSECOND);
+        let period = partition.control_inputs.options.period_us.0.saturating_mul(MICROSECOND);
         partition.look_at = self.now.saturating_add(period);
         let Some(partition) = &self.partition else { return Ok(()) };
         let look = self.look_of(partition);
@@ -68,7 +68,7 @@ impl Simulation {
 
     fn look_of(&self, partition: &Partitioned) -> Event {
         let snapshot = self.router.snapshot();
-        let looked = (0..).zip(partition.ground.models.iter().zip(&partition.counts));
+        let looked = (0..).zip(partition.control_inputs.models.iter().zip(&partition.counts));
         let looked = looked.map(|(number, (model, counts))| {
             let seen = lane_plan::load_of(&snapshot, ModelId(number), *counts, 0);
             ModelLoad { model: model.clone(), seen }
@@ -146,7 +146,7 @@ impl Simulation {
             Step::Prepare { gpulet, model, .. } => (self.load_time(*gpulet, model), None),
             Step::Verify { gpulet, model, batch } => (self.verify_time(*gpulet, model, *batch), None),
             Step::CloseSession { gpulet, model } => {
-                let entry = self.partition.as_mut().and_then(|one| one.homes.get_mut(*gpulet));
+                let entry = self.partition.as_mut().and_then(|one| one.open_gpulets.get_mut(*gpulet));
                 entry.map(|entry| entry.sessions.remove(model));
                 (0, None)
             }
@@ -164,10 +164,10 @@ impl Simulation {
     fn open(&mut self, gpulet: GpuletId, device: &str, first_unit: u32, units: u32) -> (u64, Option<String>) {
         let (now, window) = (self.now, self.figures.window);
         let Some(partition) = &mut self.partition else { return (0, None) };
-        let Some(kind) = partition.ground.kind_of(device).map(|kind| kind.name.clone()) else {
+        let Some(kind) = partition.control_inputs.kind_of(device).map(|kind| kind.name.clone()) else {
             return (0, Some(format!("device `{device}` is not there")));
         };
-        let entry = Home {
+        let entry = OpenGpulet {
             gpulet,
             device: device.to_owned(),
             kind,
@@ -177,10 +177,10 @@ impl Simulation {
             is_up: false,
             sessions: std::collections::BTreeSet::new(),
         };
-        let lane = partition.homes.open(entry);
-        partition.record.uses(now, window, &partition.homes.devices());
+        let lane = partition.open_gpulets.open(entry);
+        partition.record.uses(now, window, &partition.open_gpulets.devices());
         match lane {
-            Ok(_) => (partition.ground.open, None),
+            Ok(_) => (partition.control_inputs.open, None),
             Err(error) => (0, Some(error.to_string())),
         }
     }
@@ -188,9 +188,9 @@ impl Simulation {
     fn close(&mut self, gpulet: GpuletId) -> Result<(), Breach> {
         let (now, window) = (self.now, self.figures.window);
         let Some(partition) = &mut self.partition else { return Ok(()) };
-        let Some((lane, entry)) = partition.homes.close(gpulet) else { return Ok(()) };
+        let Some((lane, entry)) = partition.open_gpulets.close(gpulet) else { return Ok(()) };
         partition.forget(lane);
-        partition.record.uses(now, window, &partition.homes.devices());
+        partition.record.uses(now, window, &partition.open_gpulets.devices());
         let (running, _) = self.lanes.go_down(lane);
         Breach::unless(running.is_none(), "G3", || format!("gpulet {gpulet} was closed while it worked"))?;
         if entry.is_up {
@@ -202,18 +202,18 @@ impl Simulation {
     /// Nanoseconds to load a model onto a gpulet; 0 if it is loaded already.
     fn load_time(&mut self, gpulet: GpuletId, model: &str) -> u64 {
         let Some(partition) = &mut self.partition else { return 0 };
-        let time = partition.ground.load.get(model).copied().unwrap_or(0);
-        let is_new = |entry: &mut Home| entry.sessions.insert(model.to_owned());
-        if partition.homes.get_mut(gpulet).is_some_and(is_new) { time } else { 0 }
+        let time = partition.control_inputs.load.get(model).copied().unwrap_or(0);
+        let is_new = |entry: &mut OpenGpulet| entry.sessions.insert(model.to_owned());
+        if partition.open_gpulets.get_mut(gpulet).is_some_and(is_new) { time } else { 0 }
     }
 
     /// Nanoseconds that verifying a model with one batch takes.
     fn verify_time(&mut self, gpulet: GpuletId, model: &str, batch: u32) -> u64 {
         let Some(partition) = &mut self.partition else { return 0 };
-        let Some(entry) = partition.homes.get_mut(gpulet) else { return 0 };
+        let Some(entry) = partition.open_gpulets.get_mut(gpulet) else { return 0 };
         let (kind, units) = (entry.kind.clone(), entry.units);
-        let number = partition.ground.models.iter().position(|known| known.model == model);
-        number.and_then(|number| partition.ground.time(number, &kind, units, batch)).unwrap_or(0)
+        let number = partition.control_inputs.models.iter().position(|known| known.model == model);
+        number.and_then(|number| partition.control_inputs.time(number, &kind, units, batch)).unwrap_or(0)
     }
 
     /// Switches the router to the lanes of a plan, and returns the outcome.
@@ -222,7 +222,7 @@ impl Simulation {
         let Some(partition) = &mut self.partition else { return Ok(rollout::Event::Tick) };
         let in_force = partition.controller.rollout().epoch();
         let failed = |reason: String| rollout::Event::SwitchFailed { epoch: switch.epoch, in_force, reason };
-        let known = (0..).zip(partition.ground.models.iter().zip(&self.workload.models));
+        let known = (0..).zip(partition.control_inputs.models.iter().zip(&self.workload.models));
         let versions: Vec<Version<'_>> = known
             .map(|(number, (model, of))| Version {
                 id: ModelId(number),
@@ -230,15 +230,15 @@ impl Simulation {
                 row_bytes: Some(of.row_bytes),
             })
             .collect();
-        let lane = |gpulet: GpuletId| partition.homes.lane_of(gpulet).map(LaneId);
+        let lane = |gpulet: GpuletId| partition.open_gpulets.lane_of(gpulet).map(LaneId);
         let lanes = match lane_plan::lanes_of(switch, lane, &versions, &mut partition.classes) {
             Ok(lanes) => lanes,
             Err(error) => return Ok(failed(error.to_string())),
         };
         let mut newly = 0;
         for active in &switch.active {
-            let Some(lane) = partition.homes.lane_of(active.id) else { continue };
-            let Some(entry) = partition.homes.get_mut(active.id) else { continue };
+            let Some(lane) = partition.open_gpulets.lane_of(active.id) else { continue };
+            let Some(entry) = partition.open_gpulets.get_mut(active.id) else { continue };
             newly += i32::from(!std::mem::replace(&mut entry.is_up, true));
             entry.is_known = true;
             self.lanes.come_up(lane);
@@ -267,8 +267,8 @@ impl Simulation {
     pub(super) fn lane_rests(&mut self, lane: LaneId) {
         let now = self.now;
         let Some(partition) = &mut self.partition else { return };
-        let Some(gpulet) = partition.homes.get(lane.0).map(|entry| entry.gpulet) else { return };
-        if let Some(entry) = partition.homes.get_mut(gpulet)
+        let Some(gpulet) = partition.open_gpulets.get(lane.0).map(|entry| entry.gpulet) else { return };
+        if let Some(entry) = partition.open_gpulets.get_mut(gpulet)
             && std::mem::take(&mut entry.is_up)
         {
             self.figures.lanes(now, 0, -1);

@@ -19,7 +19,7 @@ use crate::units::MICROSECOND;
 
 /// The inputs of the control loop.
 #[derive(Debug)]
-pub(crate) struct Ground {
+pub(crate) struct ControlInputs {
     pub inputs: PlanningInputs,
     pub options: ControlOptions,
     /// Models, in the order of the workload.
@@ -41,7 +41,7 @@ pub(crate) fn fault(field: impl Into<String>, problem: impl Into<String>) -> Wor
     WorkloadError { file: String::new(), line: None, field: field.into(), problem: problem.into() }
 }
 
-impl Ground {
+impl ControlInputs {
     pub(super) fn new(workload: &Workload, setup: &Setup) -> Result<Option<Self>, WorkloadError> {
         let Some(partition) = &workload.partition else { return Ok(None) };
         let profiles = read_profiles(&partition.profiles)?;

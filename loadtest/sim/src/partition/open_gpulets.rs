@@ -10,7 +10,7 @@ use crate::error::Breach;
 
 /// A gpulet and its lane.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Home {
+pub(crate) struct OpenGpulet {
     pub gpulet: GpuletId,
     pub device: String,
     /// Device type, as named in profiles.
@@ -27,21 +27,21 @@ pub(crate) struct Home {
 
 /// All open gpulets.
 #[derive(Clone, Debug)]
-pub(crate) struct Homes {
+pub(crate) struct OpenGpulets {
     /// By lane.
-    homes: BTreeMap<u32, Home>,
+    gpulets: BTreeMap<u32, OpenGpulet>,
     by_gpulet: BTreeMap<GpuletId, u32>,
     /// For each device, the lane whose batch each unit runs.
     working: BTreeMap<String, Vec<Option<u32>>>,
     lanes_max: u32,
 }
 
-impl Homes {
+impl OpenGpulets {
     pub fn new(devices: &[Device]) -> Self {
         let lanes_max = lane_plan::lanes_max(devices.iter().map(|device| device.device_type.units), 0);
         let idle = |device: &Device| (device.name.clone(), vec![None; device.device_type.units as usize]);
         let working = devices.iter().map(idle).collect();
-        Self { homes: BTreeMap::new(), by_gpulet: BTreeMap::new(), working, lanes_max }
+        Self { gpulets: BTreeMap::new(), by_gpulet: BTreeMap::new(), working, lanes_max }
     }
 
     /// Upper bound on the number of lanes.
@@ -53,46 +53,46 @@ impl Homes {
         self.by_gpulet.get(&gpulet).copied()
     }
 
-    pub fn get(&self, lane: u32) -> Option<&Home> {
-        self.homes.get(&lane)
+    pub fn get(&self, lane: u32) -> Option<&OpenGpulet> {
+        self.gpulets.get(&lane)
     }
 
-    pub fn get_mut(&mut self, gpulet: GpuletId) -> Option<&mut Home> {
-        self.homes.get_mut(self.by_gpulet.get(&gpulet)?)
+    pub fn get_mut(&mut self, gpulet: GpuletId) -> Option<&mut OpenGpulet> {
+        self.gpulets.get_mut(self.by_gpulet.get(&gpulet)?)
     }
 
     /// Opens a gpulet on the first free lane.
     ///
     /// # Errors
     /// If there is no free lane.
-    pub fn open(&mut self, entry: Home) -> Result<u32, LanesInUse> {
-        let lane = lane_plan::free_lane(self.lanes_max, |lane| self.homes.contains_key(&lane))?;
+    pub fn open(&mut self, entry: OpenGpulet) -> Result<u32, LanesInUse> {
+        let lane = lane_plan::free_lane(self.lanes_max, |lane| self.gpulets.contains_key(&lane))?;
         self.by_gpulet.insert(entry.gpulet, lane);
-        self.homes.insert(lane, entry);
+        self.gpulets.insert(lane, entry);
         Ok(lane)
     }
 
-    pub fn close(&mut self, gpulet: GpuletId) -> Option<(u32, Home)> {
+    pub fn close(&mut self, gpulet: GpuletId) -> Option<(u32, OpenGpulet)> {
         let lane = self.by_gpulet.remove(&gpulet)?;
-        Some((lane, self.homes.remove(&lane)?))
+        Some((lane, self.gpulets.remove(&lane)?))
     }
 
     /// Devices with an open gpulet.
     pub fn devices(&self) -> BTreeSet<&str> {
-        self.homes.values().map(|entry| entry.device.as_str()).collect()
+        self.gpulets.values().map(|entry| entry.device.as_str()).collect()
     }
 
     /// Busy lanes of a device, and their gpulets.
-    pub fn on<'a>(&'a self, device: &str) -> impl Iterator<Item = (u32, &'a Home)> + use<'a> {
+    pub fn on<'a>(&'a self, device: &str) -> impl Iterator<Item = (u32, &'a OpenGpulet)> + use<'a> {
         let lanes = self.working.get(device).into_iter().flatten();
         let mut working: Vec<u32> = lanes.copied().flatten().collect();
         working.dedup();
-        working.into_iter().filter_map(|lane| Some((lane, self.homes.get(&lane)?)))
+        working.into_iter().filter_map(|lane| Some((lane, self.gpulets.get(&lane)?)))
     }
 
     /// Marks the units of a lane as busy. A unit works on one batch at a time, so a batch on a busy unit is a breach.
     pub fn begins(&mut self, lane: u32) -> Result<(), Breach> {
-        let Some(entry) = self.homes.get(&lane) else {
+        let Some(entry) = self.gpulets.get(&lane) else {
             return Err(Breach {
                 id: "R5",
                 detail: format!("a batch was sent to lane {lane}, which has no gpulet"),
@@ -114,7 +114,7 @@ impl Homes {
 
     /// Marks the units of a lane as idle.
     pub fn ends(&mut self, lane: u32) {
-        let Some(entry) = self.homes.get(&lane) else { return };
+        let Some(entry) = self.gpulets.get(&lane) else { return };
         for unit in units(&mut self.working, entry) {
             *unit = None;
         }
@@ -123,7 +123,7 @@ impl Homes {
 
 fn units<'a>(
     working: &'a mut BTreeMap<String, Vec<Option<u32>>>,
-    entry: &Home,
+    entry: &OpenGpulet,
 ) -> impl Iterator<Item = &'a mut Option<u32>> + use<'a> {
     let all = working.get_mut(&entry.device).into_iter().flatten();
     all.skip(entry.first_unit as usize).take(entry.units as usize)
@@ -156,8 +156,8 @@ mod tests {
         }
     }
 
-    fn home(number: u64, first_unit: u32, units: u32) -> Home {
-        Home {
+    fn open_gpulet(number: u64, first_unit: u32, units: u32) -> OpenGpulet {
+        OpenGpulet {
             gpulet: GpuletId { epoch: Epoch::default(), number },
             device: "toy-0".to_owned(),
             kind: "toy".to_owned(),
@@ -171,9 +171,12 @@ mod tests {
 
     #[test]
     fn a_unit_never_works_on_two_batches() {
-        let mut lanes = Homes::new(&[device()]);
-        let (left, right, all) =
-            (lanes.open(home(1, 0, 2)), lanes.open(home(2, 2, 2)), lanes.open(home(3, 0, 4)));
+        let mut lanes = OpenGpulets::new(&[device()]);
+        let (left, right, all) = (
+            lanes.open(open_gpulet(1, 0, 2)),
+            lanes.open(open_gpulet(2, 2, 2)),
+            lanes.open(open_gpulet(3, 0, 4)),
+        );
         assert_eq!((left, right, all), (Ok(0), Ok(1), Ok(2)));
         lanes.begins(0).unwrap();
         lanes.begins(1).unwrap();
@@ -186,13 +189,13 @@ mod tests {
 
     #[test]
     fn as_many_gpulets_can_be_open_as_on_a_server_and_their_lanes_are_used_again() {
-        let mut lanes = Homes::new(&[device()]);
+        let mut lanes = OpenGpulets::new(&[device()]);
         for number in 0..16 {
-            assert!(lanes.open(home(number, 0, 1)).is_ok());
+            assert!(lanes.open(open_gpulet(number, 0, 1)).is_ok());
         }
-        assert!(lanes.open(home(16, 0, 1)).is_err());
+        assert!(lanes.open(open_gpulet(16, 0, 1)).is_err());
         assert_eq!(lanes.close(GpuletId { epoch: Epoch::default(), number: 3 }).unwrap().0, 3);
-        assert_eq!(lanes.open(home(17, 0, 1)), Ok(3));
+        assert_eq!(lanes.open(open_gpulet(17, 0, 1)), Ok(3));
         assert_eq!(lanes.devices(), BTreeSet::from(["toy-0"]));
     }
 }
