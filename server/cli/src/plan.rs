@@ -20,7 +20,7 @@ use gpulet_core::placement::Policy;
 use node::output;
 
 use arguments::PlanArgs;
-use reading::Question;
+use reading::PlanQuery;
 use study::Study;
 
 /// Exit code for a wrong command line or an error in a file, the same as for unknown flags.
@@ -28,17 +28,17 @@ const WRONG_USAGE: u8 = 2;
 
 /// Plans, and prints the result.
 pub fn run(arguments: &PlanArgs) -> anyhow::Result<ExitCode> {
-    let question = match reading::read(&arguments.problem, &arguments.devices) {
-        Ok(question) => question,
+    let query = match reading::read(&arguments.problem, &arguments.devices) {
+        Ok(query) => query,
         Err(error) => {
             output::complain(&format!("error: {error:#}"));
             return Ok(ExitCode::from(WRONG_USAGE));
         }
     };
-    let study = study::study(&question.problem, policies(arguments));
-    output::write(answer(arguments, &question, &study)?.as_bytes());
+    let study = study::study(&query.problem, policies(arguments));
+    output::write(answer(arguments, &query, &study)?.as_bytes());
     if let Some(path) = &arguments.svg {
-        match drawn(&question, &study) {
+        match drawn(&query, &study) {
             Some(svg) => {
                 std::fs::write(path, svg)
                     .with_context(|| format!("--svg: cannot write `{}`", path.display()))?;
@@ -52,7 +52,7 @@ pub fn run(arguments: &PlanArgs) -> anyhow::Result<ExitCode> {
             )),
         }
     }
-    let sound = report::best(&study).is_some_and(|(_, planned)| planned.judgement.is_sound());
+    let sound = report::best(&study).is_some_and(|(_, planned)| planned.validation.is_sound());
     Ok(if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -70,23 +70,23 @@ fn policies(arguments: &PlanArgs) -> Vec<Policy> {
     named(&mut names.into_iter())
 }
 
-fn answer(arguments: &PlanArgs, question: &Question, study: &Study) -> anyhow::Result<String> {
+fn answer(arguments: &PlanArgs, query: &PlanQuery, study: &Study) -> anyhow::Result<String> {
     let best = report::best(study).filter(|_| arguments.explain);
-    let explained = best.map(|(_, planned)| explain::explain(question, &planned.plan));
+    let explained = best.map(|(_, planned)| explain::explain(query, &planned.plan));
     if arguments.json {
-        return Ok(json::json(question, study, explained.as_deref())? + "\n");
+        return Ok(json::json(query, study, explained.as_deref())? + "\n");
     }
-    let mut text = report::text(question, study);
+    let mut text = report::text(query, study);
     if let (Some((_, planned)), Some(explained)) = (best, explained) {
-        text.push_str(&explanation::text(question, &planned.plan, &explained));
+        text.push_str(&explanation::text(query, &planned.plan, &explained));
     }
     Ok(text)
 }
 
 /// The best plan as a picture; `None` if there is no plan.
-fn drawn(question: &Question, study: &Study) -> Option<String> {
+fn drawn(query: &PlanQuery, study: &Study) -> Option<String> {
     let (entry, planned) = report::best(study)?;
-    Some(picture::picture(question, entry.policy.name(), planned))
+    Some(picture::picture(query, entry.policy.name(), planned))
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use gpulet_core::profile::Profile;
 use gpulet_core::validate::{SlotPrediction, Validation, validate};
 use serde::Serialize;
 
-use super::reading::Question;
+use super::reading::PlanQuery;
 
 /// Relative tolerance for sums of floating-point numbers.
 const SLACK: f64 = 1e-9;
@@ -25,7 +25,7 @@ pub enum Binding {
     /// The required batch does not fit into the device's memory.
     Memory,
     /// The batches of all workloads in the gpulet take longer than its cycle.
-    Turns,
+    TimeSlices,
     /// The profile does not cover smaller shares.
     Profile,
     /// The device has no smaller share.
@@ -63,9 +63,9 @@ pub struct Explained {
     /// Maximum rows of a batch.
     pub batch: u32,
     /// Other workloads that share the gpulet by time.
-    pub turns_with: Vec<String>,
+    pub shares_time_with: Vec<String>,
     /// Workloads on other gpulets of the device.
-    pub beside: Vec<String>,
+    pub co_located: Vec<String>,
     /// What the validator predicts.
     pub predicted: SlotPrediction,
     /// The objective in microseconds.
@@ -81,16 +81,16 @@ pub struct Explained {
 }
 
 /// Explains every slot of a plan, in the order of the problem's workloads.
-pub fn explain(question: &Question, plan: &Plan) -> Vec<Explained> {
+pub fn explain(query: &PlanQuery, plan: &Plan) -> Vec<Explained> {
     let mut explained = Vec::new();
-    for device in question.problem.devices() {
+    for device in query.problem.devices() {
         let gpulets: Vec<Gpulet> =
             plan.gpulets.iter().filter(|gpulet| gpulet.device == device.name).cloned().collect();
-        if let Some(bench) = Bench::new(question, device, gpulets) {
+        if let Some(bench) = Bench::new(query, device, gpulets) {
             explained.extend(bench.explain());
         }
     }
-    let place = |name: &str| question.problem.workloads().iter().position(|known| known.name == name);
+    let place = |name: &str| query.problem.workloads().iter().position(|known| known.name == name);
     explained.sort_by_key(|explained| place(&explained.workload));
     explained
 }
@@ -100,7 +100,7 @@ struct Bench<'a> {
     device: &'a Device,
     problem: Problem,
     gpulets: Vec<Gpulet>,
-    judgement: Validation,
+    validation: Validation,
 }
 
 /// The result of trying a smaller share.
@@ -112,22 +112,27 @@ struct Trial {
 
 impl<'a> Bench<'a> {
     /// Returns `None` for a device without gpulets, or with one that the validator cannot predict.
-    fn new(question: &Question, device: &'a Device, gpulets: Vec<Gpulet>) -> Option<Self> {
+    fn new(query: &PlanQuery, device: &'a Device, gpulets: Vec<Gpulet>) -> Option<Self> {
         let runs = |workload: &&Workload| {
             gpulets.iter().flat_map(|gpulet| &gpulet.slots).any(|slot| slot.workload == workload.name)
         };
-        let workloads: Vec<Workload> = question.problem.workloads().iter().filter(runs).cloned().collect();
+        let workloads: Vec<Workload> = query.problem.workloads().iter().filter(runs).cloned().collect();
         let known = |profile: &&Profile| {
             profile.device() == device.device_type.name
                 && workloads.iter().any(|workload| workload.model == profile.model())
         };
-        let profiles = question.profiles.iter().filter(known).cloned().collect();
-        let interference = question.problem.interference().clone();
+        let profiles = query.profiles.iter().filter(known).cloned().collect();
+        let interference = query.problem.interference().clone();
         let problem = Problem::new(vec![device.clone()], workloads, profiles, interference).ok()?;
-        let problem = problem.at_quantile(question.quantile);
-        let judgement = validate(&problem, &Plan { gpulets: gpulets.clone() });
+        let problem = problem.at_quantile(query.quantile);
+        let validation = validate(&problem, &Plan { gpulets: gpulets.clone() });
         let slots = gpulets.iter().map(|gpulet| gpulet.slots.len()).sum::<usize>();
-        (slots > 0 && judgement.slots.len() == slots).then_some(Self { device, problem, gpulets, judgement })
+        (slots > 0 && validation.slots.len() == slots).then_some(Self {
+            device,
+            problem,
+            gpulets,
+            validation,
+        })
     }
 
     fn workload(&self, name: &str) -> Option<&Workload> {
@@ -137,7 +142,7 @@ impl<'a> Bench<'a> {
     fn explain(&self) -> Vec<Explained> {
         let places = self.gpulets.iter().enumerate();
         let places = places.flat_map(|(at, gpulet)| (0..gpulet.slots.len()).map(move |slot| (at, slot)));
-        let explained = places.zip(&self.judgement.slots);
+        let explained = places.zip(&self.validation.slots);
         explained.filter_map(|((at, slot), predicted)| self.explain_slot(at, slot, predicted)).collect()
     }
 
@@ -172,8 +177,8 @@ impl<'a> Bench<'a> {
             units: gpulet.units,
             units_total: self.device.device_type.units,
             batch: own.batch,
-            turns_with: names(&mut std::iter::once(gpulet)),
-            beside: names(&mut others.map(|(_, gpulet)| gpulet)),
+            shares_time_with: names(&mut std::iter::once(gpulet)),
+            co_located: names(&mut others.map(|(_, gpulet)| gpulet)),
             predicted: predicted.clone(),
             slo_us: workload.slo_us,
             units_least: upto.get(first).copied(),
@@ -204,7 +209,7 @@ impl<'a> Bench<'a> {
                 break;
             }
             if gpulet.duty_us.is_some_and(|duty| total_us > duty * (1.0 + SLACK)) {
-                return Trial { lacks: Some(Binding::Turns), attempt: Some(attempt) };
+                return Trial { lacks: Some(Binding::TimeSlices), attempt: Some(attempt) };
             }
             let serves = attempt.capacity >= own.rate * (1.0 - SLACK);
             match (serves, fits) {
@@ -241,14 +246,14 @@ impl<'a> Bench<'a> {
             (gpulets, self.gpulets.iter().take(at).map(|gpulet| gpulet.slots.len()).sum())
         };
         let wanted: usize = gpulets.iter().map(|gpulet| gpulet.slots.len()).sum();
-        let judgement = validate(&self.problem, &Plan { gpulets });
-        if judgement.slots.len() != wanted {
+        let validation = validate(&self.problem, &Plan { gpulets });
+        if validation.slots.len() != wanted {
             return None;
         }
-        let own = judgement.slots.iter().skip(first).take(slots);
+        let own = validation.slots.iter().skip(first).take(slots);
         let total_us = own.clone().map(|slot| slot.co_located_us).sum();
         let found = own.clone().nth(slot)?;
-        let crowded = judgement.violations.iter();
+        let crowded = validation.violations.iter();
         let crowded = crowded
             .filter(|violation| matches!(violation, gpulet_core::validate::Violation::Memory { .. }))
             .count();

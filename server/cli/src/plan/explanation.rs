@@ -8,13 +8,13 @@ use sim::page::number;
 
 use super::explain::{Attempt, Binding, Explained};
 use super::format;
-use super::reading::Question;
+use super::reading::PlanQuery;
 use super::report::memory_bytes;
 
 /// Explains every workload with its slots, then the devices.
-pub fn text(question: &Question, plan: &Plan, explained: &[Explained]) -> String {
+pub fn text(query: &PlanQuery, plan: &Plan, explained: &[Explained]) -> String {
     let mut text = String::new();
-    for workload in question.problem.workloads() {
+    for workload in query.problem.workloads() {
         let slots: Vec<&Explained> =
             explained.iter().filter(|explained| explained.workload == workload.name).collect();
         let _ = writeln!(text, "\n{}", heading(workload));
@@ -29,7 +29,7 @@ pub fn text(question: &Question, plan: &Plan, explained: &[Explained]) -> String
             text.push_str(&paragraph(slot, workload));
         }
     }
-    text.push_str(&devices(question, plan));
+    text.push_str(&devices(query, plan));
     text
 }
 
@@ -62,12 +62,12 @@ fn paragraph(slot: &Explained, workload: &Workload) -> String {
     if (predicted.rate - workload.wanted()).abs() > 1e-6 * workload.wanted() {
         let _ = write!(text, ", for {} requests per second", number(predicted.rate));
     }
-    if !slot.turns_with.is_empty() {
-        let _ = write!(text, ", sharing time with {}", format::listed(&slot.turns_with));
+    if !slot.shares_time_with.is_empty() {
+        let _ = write!(text, ", sharing time with {}", format::listed(&slot.shares_time_with));
     }
     text.push('\n');
     let _ = write!(text, "  a full batch takes {} solo", format::time(predicted.solo_us));
-    if slot.beside.is_empty() {
+    if slot.co_located.is_empty() {
         text.push_str(", without co-located models");
     } else {
         let more = predicted.co_located_us / predicted.solo_us;
@@ -75,7 +75,7 @@ fn paragraph(slot: &Explained, workload: &Workload) -> String {
             text,
             ", {} co-located with {} (+{})",
             format::time(predicted.co_located_us),
-            format::listed(&slot.beside),
+            format::listed(&slot.co_located),
             format::growth(more)
         );
     }
@@ -97,7 +97,7 @@ fn least(slot: &Explained) -> String {
         return "this share does not suffice".to_owned();
     };
     let shown = |units: u32| format::share(units, slot.units_total);
-    let mut text = if least < slot.units && !slot.turns_with.is_empty() {
+    let mut text = if least < slot.units && !slot.shares_time_with.is_empty() {
         format!("needs {} for its own time slices; the share is for all models in the gpulet", shown(least))
     } else if least < slot.units {
         format!("needs {}; the rest is headroom", shown(least))
@@ -140,7 +140,7 @@ fn binding(slot: &Explained) -> String {
             "limited by memory: on {on}, it needs batches of {}, and the device has no memory for them",
             attempt.batch
         ),
-        Binding::Turns => format!(
+        Binding::TimeSlices => format!(
             "limited by cycle: on {on}, its batch takes {}, and one batch of each model takes longer than the cycle",
             format::time(attempt.co_located_us)
         ),
@@ -148,10 +148,10 @@ fn binding(slot: &Explained) -> String {
     }
 }
 
-fn devices(question: &Question, plan: &Plan) -> String {
+fn devices(query: &PlanQuery, plan: &Plan) -> String {
     let mut text = String::new();
     let used = plan.devices();
-    let devices = question.problem.devices().iter();
+    let devices = query.problem.devices().iter();
     for device in devices.filter(|device| used.contains(&device.name.as_str())) {
         let gpulets = plan.gpulets.iter().filter(|gpulet| gpulet.device == device.name);
         // Gpulets with windows share the same units by time.
@@ -162,7 +162,7 @@ fn devices(question: &Question, plan: &Plan) -> String {
         } else {
             format::counted(gpulets.count(), "window")
         };
-        let memory = memory_bytes(&question.problem, plan, device);
+        let memory = memory_bytes(&query.problem, plan, device);
         let _ = write!(text, "\n{}: {allocated}", device.name);
         if memory > 0 {
             let _ = write!(

@@ -51,7 +51,7 @@ pub fn growth(factor: f64) -> String {
 }
 
 /// The part of the time in which a gpulet runs.
-pub fn turn(gpulet: &Gpulet) -> String {
+pub fn time_slices(gpulet: &Gpulet) -> String {
     match (gpulet.duty_us, gpulet.window) {
         (Some(duty), _) => format!("every {}", time(duty)),
         (None, Some(window)) => format!(

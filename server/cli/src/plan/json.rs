@@ -8,7 +8,7 @@ use gpulet_core::validate::{SlotPrediction, Violation};
 use serde::Serialize;
 
 use super::explain::Explained;
-use super::reading::Question;
+use super::reading::PlanQuery;
 use super::report::{best, infeasible_words, memory_bytes, notes};
 use super::study::{Entry, Growth, Least, Study};
 
@@ -74,7 +74,7 @@ struct PolicyLine<'a> {
     /// Factor on all rates up to which the unchanged plan suffices.
     growth_unchanged: Option<f64>,
     /// The same for a new plan on as many devices.
-    growth_planned_anew: Option<Growth>,
+    growth_replanned: Option<Growth>,
     violations: &'a [Violation],
     /// The violations as text.
     broken: Vec<String>,
@@ -90,20 +90,20 @@ struct PolicyLine<'a> {
 impl<'a> From<&'a Entry> for PolicyLine<'a> {
     fn from(entry: &'a Entry) -> Self {
         let planned = entry.outcome.as_ref().ok();
-        let judgement = planned.map(|planned| &planned.judgement);
-        let violations = judgement.map_or(&[][..], |judgement| judgement.violations.as_slice());
+        let validation = planned.map(|planned| &planned.validation);
+        let violations = validation.map_or(&[][..], |validation| validation.violations.as_slice());
         Self {
             policy: entry.policy.name(),
             about: entry.policy.about(),
-            sound: judgement.is_some_and(|judgement| judgement.is_sound()),
-            devices_used: judgement.map(|judgement| judgement.devices_used),
-            cost: judgement.map(|judgement| judgement.cost),
+            sound: validation.is_some_and(|validation| validation.is_sound()),
+            devices_used: validation.map(|validation| validation.devices_used),
+            cost: validation.map(|validation| validation.cost),
             growth_unchanged: planned.and_then(|planned| planned.growth_unchanged),
-            growth_planned_anew: planned.and_then(|planned| planned.growth_planned_anew),
+            growth_replanned: planned.and_then(|planned| planned.growth_replanned),
             violations,
             broken: violations.iter().map(Violation::to_string).collect(),
-            predicted: judgement.map_or(&[][..], |judgement| judgement.slots.as_slice()),
-            memory_unknown: judgement.map_or(&[][..], |judgement| judgement.memory_unknown.as_slice()),
+            predicted: validation.map_or(&[][..], |validation| validation.slots.as_slice()),
+            memory_unknown: validation.map_or(&[][..], |validation| validation.memory_unknown.as_slice()),
             plan: planned.map(|planned| &planned.plan),
             infeasible: entry.outcome.as_ref().err(),
             why_not: entry.outcome.as_ref().err().map(infeasible_words),
@@ -116,19 +116,19 @@ impl<'a> From<&'a Entry> for PolicyLine<'a> {
 /// # Errors
 /// Never for a valid study.
 pub fn json(
-    question: &Question,
+    query: &PlanQuery,
     study: &Study,
     explained: Option<&[Explained]>,
 ) -> Result<String, serde_json::Error> {
-    let problem = &question.problem;
+    let problem = &query.problem;
     let plan = best(study).map(|(_, planned)| &planned.plan);
     let planned = |device: &Device| {
         let used = plan.filter(|plan| plan.gpulets.iter().any(|gpulet| gpulet.device == device.name));
         used.map_or(0, |plan| memory_bytes(problem, plan, device))
     };
     serde_json::to_string(&Answer {
-        problem: &question.name,
-        quantile: question.quantile,
+        problem: &query.name,
+        quantile: query.quantile,
         interference: problem.interference().name(),
         devices: problem
             .devices()
@@ -144,7 +144,7 @@ pub fn json(
             })
             .collect(),
         workloads: problem.workloads().iter().map(WorkloadLine::from).collect(),
-        profiles: question
+        profiles: query
             .profiles
             .iter()
             .map(|profile| ProfileLine {
@@ -159,7 +159,7 @@ pub fn json(
         least: &study.least,
         policies: study.entries.iter().map(PolicyLine::from).collect(),
         explained,
-        notes: notes(question, study),
+        notes: notes(query, study),
     })
 }
 

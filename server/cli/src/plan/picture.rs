@@ -11,7 +11,7 @@ use gpulet_core::validate::SlotPrediction;
 use sim::page::{COLOURS, PLOT, escape};
 
 use super::format;
-use super::reading::Question;
+use super::reading::PlanQuery;
 use super::report::slots;
 use super::study::Planned;
 
@@ -46,8 +46,8 @@ svg.plot text.strong{font-weight:600}
 ";
 
 /// Draws a standalone SVG file. The same plan gives the same bytes.
-pub fn picture(question: &Question, policy: &str, planned: &Planned) -> String {
-    let problem = &question.problem;
+pub fn picture(query: &PlanQuery, policy: &str, planned: &Planned) -> String {
+    let problem = &query.problem;
     let used = planned.plan.devices();
     let devices: Vec<&Device> =
         problem.devices().iter().filter(|device| used.contains(&device.name.as_str())).collect();
@@ -57,8 +57,8 @@ pub fn picture(question: &Question, policy: &str, planned: &Planned) -> String {
     let height = keys + KEY_STEP * models.len().div_ceil(KEYS_IN_LINE) as f64 + 28.0;
     let title = format!(
         "{}: {policy}, {} of {} needed",
-        question.name,
-        planned.judgement.devices_used,
+        query.name,
+        planned.validation.devices_used,
         format::counted(problem.devices().len(), "device")
     );
     let mut svg = format!(
@@ -204,7 +204,7 @@ impl Frame<'_> {
              <rect class=\"edge\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\"/>",
             escape(&slot.workload),
             detail,
-            format::turn(gpulet),
+            format::time_slices(gpulet),
             STRIPE.min(width),
             colour = label.colour,
         );

@@ -26,7 +26,7 @@ const SLO_MAX_US: f64 = 3.6e9;
 
 /// A problem, and what the report says about its inputs.
 #[derive(Clone, Debug)]
-pub struct Question {
+pub struct PlanQuery {
     /// Name of the file without its extension.
     pub name: String,
     /// The problem.
@@ -43,14 +43,14 @@ pub struct Question {
 ///
 /// # Errors
 /// The first error: the file, the line, the key, and what is expected.
-pub fn read(path: &Path, counts: &[Count]) -> anyhow::Result<Question> {
+pub fn read(path: &Path, counts: &[Count]) -> anyhow::Result<PlanQuery> {
     let text = read_text(path, FILE_BYTES)?;
     let shown = path.display().to_string();
     let mut document: Document = workload::parse_toml(&text).map_err(|fault| fault.named(&shown))?;
     recount(&mut document, counts)?;
     let lines = Lines::of(&text);
     let folder = path.parent().unwrap_or_else(|| Path::new(""));
-    let question = build(&document, &lines, folder).map_err(|mut fault| {
+    let query = build(&document, &lines, folder).map_err(|mut fault| {
         if fault.file.is_empty() {
             fault.line = lines.find(&fault.field);
             fault.file.clone_from(&shown);
@@ -58,7 +58,7 @@ pub fn read(path: &Path, counts: &[Count]) -> anyhow::Result<Question> {
         fault
     })?;
     let name = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
-    Ok(Question { name, ..question })
+    Ok(PlanQuery { name, ..query })
 }
 
 /// An error in the problem file itself; the caller adds the line.
@@ -96,7 +96,7 @@ fn read_profiles(paths: &Paths, folder: &Path) -> Result<Vec<Profile>, WorkloadE
     Ok(profiles)
 }
 
-fn build(document: &Document, lines: &Lines, folder: &Path) -> Result<Question, WorkloadError> {
+fn build(document: &Document, lines: &Lines, folder: &Path) -> Result<PlanQuery, WorkloadError> {
     let all = read_profiles(&document.profiles, folder)?;
     let interference = match &document.interference {
         Some(said) => device_sections::interference("interference", said)?,
@@ -130,7 +130,7 @@ fn build(document: &Document, lines: &Lines, folder: &Path) -> Result<Question, 
     let problem = Problem::new(devices, workloads, profiles.clone(), interference)
         .map_err(|error| translated(error, &sections))?
         .at_quantile(document.quantile);
-    Ok(Question {
+    Ok(PlanQuery {
         name: String::new(),
         problem,
         quantile: document.quantile,

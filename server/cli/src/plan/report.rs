@@ -12,13 +12,13 @@ use node::output;
 use sim::page::number;
 
 use super::format;
-use super::reading::Question;
+use super::reading::PlanQuery;
 use super::study::{Entry, Growth, Least, Planned, Study, same_cost};
 
 /// Prints a study: the problem, a comparison if there are several policies, the best plan with its headroom and
 /// violations, and notes about the inputs.
-pub fn text(question: &Question, study: &Study) -> String {
-    let mut text = format!("{}\n", headline(question));
+pub fn text(query: &PlanQuery, study: &Study) -> String {
+    let mut text = format!("{}\n", headline(query));
     if study.entries.len() > 1 {
         let _ = write!(text, "\n{}", compared(study));
     }
@@ -29,14 +29,14 @@ pub fn text(question: &Question, study: &Study) -> String {
     }
     if let Some((entry, planned)) = best(study) {
         let _ = writeln!(text, "\n{}: {}\n", entry.policy, entry.policy.about());
-        text.push_str(&gpulets(question, planned));
-        let _ = writeln!(text, "\n{}", needed(&question.problem, planned, &study.least));
-        text.push_str(&room(&question.problem, planned));
-        for violation in &planned.judgement.violations {
+        text.push_str(&gpulets(query, planned));
+        let _ = writeln!(text, "\n{}", needed(&query.problem, planned, &study.least));
+        text.push_str(&headroom(&query.problem, planned));
+        for violation in &planned.validation.violations {
             let _ = writeln!(text, "violation: {violation}");
         }
     }
-    for note in notes(question, study) {
+    for note in notes(query, study) {
         let _ = writeln!(text, "note: {note}");
     }
     text
@@ -49,8 +49,8 @@ pub fn best(study: &Study) -> Option<(&Entry, &Planned)> {
 }
 
 /// One line about the problem.
-fn headline(question: &Question) -> String {
-    let problem = &question.problem;
+fn headline(query: &PlanQuery) -> String {
+    let problem = &query.problem;
     let mut device_types: BTreeMap<&str, usize> = BTreeMap::new();
     for device in problem.devices() {
         let count = device_types.entry(&device.device_type.name).or_default();
@@ -60,10 +60,10 @@ fn headline(question: &Question) -> String {
         device_types.iter().map(|(name, count)| format!("{count} {name}")).collect();
     format!(
         "{}: {} on {}, planned at {} with interference `{}`",
-        question.name,
+        query.name,
         format::counted(problem.workloads().len(), "workload"),
         device_types.join(" and "),
-        question.quantile,
+        query.quantile,
         problem.interference().name()
     )
 }
@@ -75,16 +75,16 @@ fn compared(study: &Study) -> String {
         match &entry.outcome {
             Err(_) => row.extend(["no plan", "-", "-", "-", "-", "-"].map(str::to_owned)),
             Ok(planned) => {
-                let judgement = &planned.judgement;
+                let validation = &planned.validation;
                 let factor = |growth: Growth| growth.factor;
                 let percent = |factor: Option<f64>| factor.map_or_else(|| "-".to_owned(), format::growth);
                 row.extend([
-                    if judgement.is_sound() { "yes" } else { "no" }.to_owned(),
-                    judgement.devices_used.to_string(),
-                    number(judgement.cost),
+                    if validation.is_sound() { "yes" } else { "no" }.to_owned(),
+                    validation.devices_used.to_string(),
+                    number(validation.cost),
                     percent(planned.growth_unchanged),
-                    percent(planned.growth_planned_anew.map(factor)),
-                    judgement.violations.len().to_string(),
+                    percent(planned.growth_replanned.map(factor)),
+                    validation.violations.len().to_string(),
                 ]);
             }
         }
@@ -94,8 +94,8 @@ fn compared(study: &Study) -> String {
 }
 
 /// A table of all slots of the plan, by device.
-fn gpulets(question: &Question, planned: &Planned) -> String {
-    let problem = &question.problem;
+fn gpulets(query: &PlanQuery, planned: &Planned) -> String {
+    let problem = &query.problem;
     let by_time =
         planned.plan.gpulets.iter().any(|gpulet| gpulet.duty_us.is_some() || gpulet.window.is_some());
     let mut header = vec!["device", "share", "workload", "batch"];
@@ -115,7 +115,7 @@ fn gpulets(question: &Question, planned: &Planned) -> String {
         ];
         last = &device.name;
         if by_time {
-            row.push(format::turn(gpulet));
+            row.push(format::time_slices(gpulet));
         }
         row.extend([
             format::ms(predicted.solo_us),
@@ -132,7 +132,7 @@ fn gpulets(question: &Question, planned: &Planned) -> String {
         text,
         "solo, co-located: {} of a full batch, alone on the device and next to the most demanding batches of other gpulets;\n\
          worst-case: from arrival to response, for a request that just misses a batch",
-        question.quantile
+        query.quantile
     );
     text
 }
@@ -144,7 +144,7 @@ pub fn slots<'a>(
 ) -> impl Iterator<Item = (&'a Device, &'a Gpulet, &'a gpulet_core::plan::Slot, &'a SlotPrediction)> {
     let devices: BTreeMap<&str, &Device> =
         problem.devices().iter().map(|device| (device.name.as_str(), device)).collect();
-    let mut predictions = planned.judgement.slots.iter().peekable();
+    let mut predictions = planned.validation.slots.iter().peekable();
     let all =
         planned.plan.gpulets.iter().flat_map(|gpulet| gpulet.slots.iter().map(move |slot| (gpulet, slot)));
     all.filter_map(move |(gpulet, slot)| {
@@ -161,13 +161,13 @@ pub fn slots<'a>(
 
 /// How many devices the plan needs, and how many any plan needs.
 fn needed(problem: &Problem, planned: &Planned, least: &Least) -> String {
-    let used = planned.judgement.devices_used;
+    let used = planned.validation.devices_used;
     let mut text = format!("devices needed: {used} of {}", problem.devices().len());
-    let cost = planned.judgement.cost;
+    let cost = planned.validation.cost;
     if (cost - used as f64).abs() > 1e-9 {
         let _ = write!(text, ", cost {}", number(cost));
     }
-    if !planned.judgement.is_sound() {
+    if !planned.validation.is_sound() {
         text.push_str("; the plan is not sound, see the violations below");
         return text;
     }
@@ -201,11 +201,11 @@ fn needed(problem: &Problem, planned: &Planned, least: &Least) -> String {
     text
 }
 
-fn room(problem: &Problem, planned: &Planned) -> String {
+fn headroom(problem: &Problem, planned: &Planned) -> String {
     let Some(unchanged) = planned.growth_unchanged else { return String::new() };
     let mut text = format!("headroom: all rates may grow by {} with this plan", format::growth(unchanged));
-    if let Some(replanned) = planned.growth_planned_anew {
-        let next = planned.judgement.devices_used.saturating_add(1);
+    if let Some(replanned) = planned.growth_replanned {
+        let next = planned.validation.devices_used.saturating_add(1);
         let growth = format::growth(replanned.factor);
         let more = if replanned.at_bound { " or more" } else { "" };
         let _ = write!(text, ", by {growth}{more} with a new plan, before device {next} is needed");
@@ -218,10 +218,10 @@ fn room(problem: &Problem, planned: &Planned) -> String {
 }
 
 /// Notes about the inputs on which the figures depend.
-pub fn notes(question: &Question, study: &Study) -> Vec<String> {
+pub fn notes(query: &PlanQuery, study: &Study) -> Vec<String> {
     let mut notes = Vec::new();
     let mut said: BTreeMap<(&str, &str, &str, &str), Vec<&str>> = BTreeMap::new();
-    for profile in &question.profiles {
+    for profile in &query.profiles {
         let header = profile.header();
         let source = match header.source {
             Source::Measured => "measured",
@@ -235,7 +235,7 @@ pub fn notes(question: &Question, study: &Study) -> Vec<String> {
         let about = if note.is_empty() { String::new() } else { format!(": {note}") };
         notes.push(format!("profiles of {} on {device} ({engine}) are {source}{about}", models.join(", ")));
     }
-    for profile in question.profiles.iter().filter(|profile| !profile.repairs().is_empty()) {
+    for profile in query.profiles.iter().filter(|profile| !profile.repairs().is_empty()) {
         notes.push(format!(
             "profile of {} on {}: {} contradicted adjacent cells and were adjusted",
             profile.model(),
@@ -243,10 +243,10 @@ pub fn notes(question: &Question, study: &Study) -> Vec<String> {
             format::counted(profile.repairs().len(), "time")
         ));
     }
-    if !question.interference_said {
+    if !query.interference_said {
         notes.push("interference is not set: the plan assumes no slowdown by co-located batches".to_owned());
     }
-    let unknown = best(study).map(|(_, planned)| planned.judgement.memory_unknown.join(", "));
+    let unknown = best(study).map(|(_, planned)| planned.validation.memory_unknown.join(", "));
     if let Some(models) = unknown.filter(|models| !models.is_empty()) {
         notes.push(format!("memory of {models} was not measured: the plan may not fit"));
     }

@@ -53,11 +53,11 @@ pub struct Planned {
     /// The plan.
     pub plan: Plan,
     /// The validator's findings.
-    pub judgement: Validation,
+    pub validation: Validation,
     /// Factor on all rates up to which the plan suffices; `None` for an unsound plan or without load.
     pub growth_unchanged: Option<f64>,
     /// Factor on all rates up to which a new plan of the policy needs no more devices.
-    pub growth_planned_anew: Option<Growth>,
+    pub growth_replanned: Option<Growth>,
 }
 
 /// How far all rates may grow.
@@ -94,15 +94,15 @@ impl Planned {
     /// Plans, and validates the plan.
     fn find(problem: &Problem, policy: &Policy) -> Result<Self, Infeasible> {
         let plan = policy.place(problem)?;
-        let judgement = validate(problem, &plan);
-        let growth_unchanged = judgement.headroom(problem).filter(|_| judgement.is_sound());
-        let mut planned = Self { plan, judgement, growth_unchanged, growth_planned_anew: None };
-        planned.growth_planned_anew = growth(problem, policy, &planned);
+        let validation = validate(problem, &plan);
+        let growth_unchanged = validation.headroom(problem).filter(|_| validation.is_sound());
+        let mut planned = Self { plan, validation, growth_unchanged, growth_replanned: None };
+        planned.growth_replanned = growth(problem, policy, &planned);
         Ok(planned)
     }
 
     fn factor(&self) -> f64 {
-        let replanned = self.growth_planned_anew.map(|growth| growth.factor);
+        let replanned = self.growth_replanned.map(|growth| growth.factor);
         replanned.or(self.growth_unchanged).unwrap_or(0.0)
     }
 }
@@ -112,17 +112,17 @@ impl Entry {
     /// then cost, then devices, then headroom.
     fn order(&self, other: &Self) -> Ordering {
         let class = |entry: &Self| match &entry.outcome {
-            Ok(planned) if planned.judgement.is_sound() => 0,
+            Ok(planned) if planned.validation.is_sound() => 0,
             Ok(_) => 1,
             Err(_) => 2,
         };
         let by_class = class(self).cmp(&class(other));
         let (Ok(left), Ok(right)) = (&self.outcome, &other.outcome) else { return by_class };
-        let broken = |planned: &Planned| planned.judgement.violations.len();
+        let broken = |planned: &Planned| planned.validation.violations.len();
         by_class
             .then_with(|| broken(left).cmp(&broken(right)))
-            .then_with(|| left.judgement.cost.total_cmp(&right.judgement.cost))
-            .then_with(|| left.judgement.devices_used.cmp(&right.judgement.devices_used))
+            .then_with(|| left.validation.cost.total_cmp(&right.validation.cost))
+            .then_with(|| left.validation.devices_used.cmp(&right.validation.devices_used))
             .then_with(|| right.factor().total_cmp(&left.factor()))
     }
 }
@@ -171,16 +171,16 @@ fn growth(problem: &Problem, policy: &Policy, planned: &Planned) -> Option<Growt
     let loaded = problem.workloads().iter().any(|workload| workload.rate > 0.0);
     let size = problem.workloads().len().saturating_mul(problem.devices().len());
     let searches = matches!(policy, Policy::Exact(_)) && problem.workloads().len() > SEARCHED_MAX;
-    if !loaded || !planned.judgement.is_sound() || size > GROWTH_SIZE_MAX || searches {
+    if !loaded || !planned.validation.is_sound() || size > GROWTH_SIZE_MAX || searches {
         return None;
     }
-    let (used, cost) = (planned.judgement.devices_used, planned.judgement.cost);
+    let (used, cost) = (planned.validation.devices_used, planned.validation.cost);
     let extended = with_spares(problem, used)?;
     let suffice = |growth: f64| {
         let Some(problem) = scaled(&extended, 1.0 + growth) else { return false };
         let Ok(plan) = policy.place(&problem) else { return false };
-        let judgement = validate(&problem, &plan);
-        judgement.is_sound() && judgement.devices_used <= used && judgement.cost <= cost * (1.0 + SLACK)
+        let validation = validate(&problem, &plan);
+        validation.is_sound() && validation.devices_used <= used && validation.cost <= cost * (1.0 + SLACK)
     };
     let (mut low, mut high) = (0.0, GROWTH_FIRST);
     while suffice(high) {

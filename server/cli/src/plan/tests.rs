@@ -86,15 +86,15 @@ fn arguments(file: &str, flags: &[&str]) -> PlanArgs {
     }
 }
 
-fn studied(arguments: &PlanArgs) -> (Question, Study) {
-    let question = reading::read(&arguments.problem, &arguments.devices).unwrap();
-    let study = study::study(&question.problem, policies(arguments));
-    (question, study)
+fn studied(arguments: &PlanArgs) -> (PlanQuery, Study) {
+    let query = reading::read(&arguments.problem, &arguments.devices).unwrap();
+    let study = study::study(&query.problem, policies(arguments));
+    (query, study)
 }
 
 fn answered(arguments: &PlanArgs) -> String {
-    let (question, study) = studied(arguments);
-    answer(arguments, &question, &study).unwrap()
+    let (query, study) = studied(arguments);
+    answer(arguments, &query, &study).unwrap()
 }
 
 fn code(arguments: &PlanArgs) -> String {
@@ -105,13 +105,13 @@ fn code(arguments: &PlanArgs) -> String {
 fn the_published_twelve_need_six_gpus_and_that_is_proved() {
     let (_, study) = studied(&arguments(EXAMPLE, &[]));
     let (entry, planned) = report::best(&study).unwrap();
-    println!("{} {:?} {:?}", planned.judgement.devices_used, planned.growth_unchanged, study.least);
-    assert_eq!((entry.policy.name(), planned.judgement.devices_used), ("tessera", 6));
-    assert!(planned.judgement.is_sound());
+    println!("{} {:?} {:?}", planned.validation.devices_used, planned.growth_unchanged, study.least);
+    assert_eq!((entry.policy.name(), planned.validation.devices_used), ("tessera", 6));
+    assert!(planned.validation.is_sound());
     let fluid = study.least.devices_fluid.unwrap();
     assert!(fluid > 4.0 && fluid < 5.42, "{fluid}: less than on whole devices, for small shares waste less");
     assert_eq!(study.least.dedicated.map(|found| (found.cost_least, found.complete)), Some((6.0, true)));
-    let replanned = planned.growth_planned_anew.unwrap().factor;
+    let replanned = planned.growth_replanned.unwrap().factor;
     assert!(replanned >= planned.growth_unchanged.unwrap() && replanned < 1.2, "{replanned}");
 }
 
@@ -197,9 +197,9 @@ fn explanations_agree_with_the_validator() {
     for (file, policy) in
         [(EXAMPLE, "tessera"), (EXAMPLE, "igniter"), (EXAMPLE, "temporal"), (&small, "fast-gshare")]
     {
-        let (question, study) = studied(&arguments(file, &["--policy", policy]));
+        let (query, study) = studied(&arguments(file, &["--policy", policy]));
         let (_, planned) = report::best(&study).unwrap();
-        let explained = explain::explain(&question, &planned.plan);
+        let explained = explain::explain(&query, &planned.plan);
         let slots: usize = planned.plan.gpulets.iter().map(|gpulet| gpulet.slots.len()).sum();
         assert_eq!(explained.len(), slots, "{policy}");
         for slot in &explained {
@@ -211,7 +211,7 @@ fn explanations_agree_with_the_validator() {
             match slot.binds {
                 explain::Binding::Time => assert!(late, "{policy}: {slot:?}"),
                 explain::Binding::Rate => assert!(slow && !late, "{policy}: {slot:?}"),
-                explain::Binding::Turns => assert!(!late, "{policy}: {slot:?}"),
+                explain::Binding::TimeSlices => assert!(!late, "{policy}: {slot:?}"),
                 other => panic!("{policy}: {other:?} in {slot:?}"),
             }
         }
@@ -230,7 +230,7 @@ fn shares_are_limited_by_memory_where_larger_batches_do_not_fit() {
         .replace("rate = 20.5", "rate = 0\nreplicas_min = 0");
     let bench = Bench::new(&text);
     std::fs::write(bench.file("profiles/cpu.jsonl"), profiles).unwrap();
-    let question = reading::read(&bench.arguments(&[]).problem, &[]).unwrap();
+    let query = reading::read(&bench.arguments(&[]).problem, &[]).unwrap();
     let slot = Slot { workload: "light".to_owned(), batch: 1, budget_us: 50_000.0, rate: 150.0 };
     let gpulet = Gpulet {
         device: "cpu-0".to_owned(),
@@ -241,15 +241,15 @@ fn shares_are_limited_by_memory_where_larger_batches_do_not_fit() {
         slots: vec![slot],
     };
     let plan = Plan::new(vec![gpulet]);
-    let judgement = gpulet_core::validate::validate(&question.problem, &plan);
-    assert!(judgement.is_sound(), "{:?}", judgement.violations);
-    let explained = explain::explain(&question, &plan);
+    let validation = gpulet_core::validate::validate(&query.problem, &plan);
+    assert!(validation.is_sound(), "{:?}", validation.violations);
+    let explained = explain::explain(&query, &plan);
     let [only] = explained.as_slice() else { panic!("{explained:?}") };
     assert_eq!(
         (only.binds, only.units_least, only.below.unwrap().batch),
         (explain::Binding::Memory, Some(2), 3)
     );
-    let text = explanation::text(&question, &plan, &explained);
+    let text = explanation::text(&query, &plan, &explained);
     assert!(
         text.contains(
             "limited by memory: on 25 %, it needs batches of 3, and the device has no memory for them"
@@ -293,18 +293,18 @@ fn pictures_show_every_slot_once_and_are_well_formed() {
     for (file, policy) in
         [(EXAMPLE, "tessera"), (EXAMPLE, "temporal"), (&small, "temporal"), (&small, "fast-gshare")]
     {
-        let (question, study) = studied(&arguments(file, &["--policy", policy]));
+        let (query, study) = studied(&arguments(file, &["--policy", policy]));
         let (_, planned) = report::best(&study).unwrap();
-        let svg = drawn(&question, &study).unwrap();
+        let svg = drawn(&query, &study).unwrap();
         assert!(is_well_formed(&svg).unwrap() > 20);
         let slots: usize = planned.plan.gpulets.iter().map(|gpulet| gpulet.slots.len()).sum();
         assert_eq!(svg.matches("<g><title>").count(), slots, "{policy}");
-        assert!(svg.contains(&question.problem.workloads()[0].name) && !svg.contains("NaN"), "{policy}");
+        assert!(svg.contains(&query.problem.workloads()[0].name) && !svg.contains("NaN"), "{policy}");
         assert_eq!(svg.contains("one cycle of "), policy != "tessera", "{policy}");
     }
     let hostile = SMALL.replace("[workloads.slow]", "[workloads.\"<b>&'\"]");
-    let (question, study) = studied(&Bench::new(&hostile).arguments(&[]));
-    let svg = drawn(&question, &study).unwrap();
+    let (query, study) = studied(&Bench::new(&hostile).arguments(&[]));
+    let svg = drawn(&query, &study).unwrap();
     assert!(is_well_formed(&svg).is_ok() && svg.contains("&lt;b&gt;&amp;&#39;"), "{svg}");
     assert!(is_well_formed("<svg><g></svg>").is_err() && is_well_formed("<svg>a > b</svg>").is_err());
 }
@@ -340,7 +340,7 @@ fn the_json_report_is_complete() {
     assert_eq!(predicted.len(), 2);
     assert!(plan[0]["units"].as_u64().unwrap() >= 1 && line["growth_unchanged"].as_f64().unwrap() >= 1.0);
     assert!(
-        line["growth_planned_anew"]["factor"].as_f64().unwrap() >= line["growth_unchanged"].as_f64().unwrap()
+        line["growth_replanned"]["factor"].as_f64().unwrap() >= line["growth_unchanged"].as_f64().unwrap()
     );
     assert!(answer["least"]["devices_fluid"].as_f64().unwrap() > 0.0);
     assert!(answer["devices"][0]["memory_bytes_planned"].as_u64().unwrap() >= 2_097_152);
@@ -359,9 +359,6 @@ fn the_guide_shows_what_the_command_prints() {
     assert!(answered(&arguments(EXAMPLE, &[])).starts_with(plan));
     assert!(GOLDEN.contains(explained));
     assert!(answered(&arguments(EXAMPLE, &["--compare"])).contains(compared));
-    let (question, study) = studied(&arguments(EXAMPLE, &[]));
-    assert_eq!(
-        drawn(&question, &study).as_deref(),
-        Some(include_str!("../../../../docs/plan/igniter-12.svg"))
-    );
+    let (query, study) = studied(&arguments(EXAMPLE, &[]));
+    assert_eq!(drawn(&query, &study).as_deref(), Some(include_str!("../../../../docs/plan/igniter-12.svg")));
 }
