@@ -85,20 +85,20 @@ async fn client(node: Arc<Node>, model: &'static str, number: u64, seen: Arc<See
     }
 }
 
-/// Cores cut anywhere, every model somewhere, on gpulets of one or several models.
+/// A random partition of the cores. Every model has a gpulet, and gpulets run one or several models.
 fn random_plan(dice: &mut Dice, units: u32) -> Plan {
-    let mut cuts: Vec<(u32, u32)> = Vec::new();
+    let mut segments: Vec<(u32, u32)> = Vec::new();
     let mut first = 0;
     while first < units {
         let size = 1 + u32::try_from(dice.below(u64::from(units - first))).unwrap();
-        cuts.push((first, size));
+        segments.push((first, size));
         first += size;
     }
     let mut slots: BTreeMap<usize, Vec<Slot>> = BTreeMap::new();
     for (name, ..) in MODELS {
-        let home = usize::try_from(dice.below(cuts.len() as u64)).unwrap();
-        for at in 0..cuts.len() {
-            if at == home || dice.below(2) == 0 {
+        let required = usize::try_from(dice.below(segments.len() as u64)).unwrap();
+        for at in 0..segments.len() {
+            if at == required || dice.below(2) == 0 {
                 let batch = 1 + u32::try_from(dice.below(8)).unwrap();
                 let budget_us = 1_000.0 + dice.below(20_000) as f64;
                 slots.entry(at).or_default().push(Slot {
@@ -112,8 +112,8 @@ fn random_plan(dice: &mut Dice, units: u32) -> Plan {
     }
     let gpulets = slots.into_iter().map(|(at, slots)| Gpulet {
         device: "cpu0".to_owned(),
-        first_unit: cuts[at].0,
-        units: cuts[at].1,
+        first_unit: segments[at].0,
+        units: segments[at].1,
         window: None,
         duty_us: (slots.len() > 1).then(|| slots.iter().map(|slot| slot.budget_us).sum()),
         slots,
@@ -121,7 +121,7 @@ fn random_plan(dice: &mut Dice, units: u32) -> Plan {
     Plan::new(gpulets.collect())
 }
 
-/// Proposes a plan and goes on until nothing is under way.
+/// Proposes a plan and handles events until the rollout is idle.
 async fn change(shell: &mut Shell, proposal: Proposal) -> Outcome {
     let mut ended = None;
     let mut told = shell.turn(Event::Propose(proposal));
