@@ -1,6 +1,6 @@
-//! Random changes of gpulets, one after another, while every model is asked all the time.
+//! Random changes of gpulets, one after another, while every model receives requests continuously.
 //!
-//! The models are synthetic and the cores real: what is at stake is requests and lanes, not arithmetic.
+//! The models are synthetic and the cores are real: the tests cover requests and lanes, not arithmetic.
 
 mod faults;
 mod warm;
@@ -23,18 +23,18 @@ use crate::node::Node;
 use crate::supervisor::failures;
 use crate::testing::{self, add_model, ask};
 
-/// Changes that every run of the tests makes; the whole thousand is run by name (`--ignored`).
+/// Changes in every test run. The full thousand runs with `--ignored`.
 const CHANGES: usize = 60;
 const ALL_CHANGES: usize = 1_000;
-/// Clients of each model; each sends its next request when it has its answer.
+/// Clients per model. Each sends its next request after the response to the last.
 const CLIENTS: u64 = 3;
-/// A request that takes longer was not served well.
+/// Longest acceptable latency of a request.
 const SLO: Duration = Duration::from_secs(2);
 
-/// Models by name, microseconds of a batch and of each row.
+/// Models: name, microseconds per batch, microseconds per row.
 const MODELS: [(&str, u64, u64); 3] = [("a", 500, 200), ("b", 1_500, 500), ("c", 300, 100)];
 
-/// A sequence of numbers that looks random: xorshift64*.
+/// Pseudo-random numbers: xorshift64*.
 struct Dice(u64);
 
 impl Dice {
@@ -56,7 +56,7 @@ async fn serving(folder: &Path, cores: &[usize]) -> Arc<Node> {
     Arc::new(testing::serving(folder, cores, &[("partition.live", "true")]).await)
 }
 
-/// What clients saw.
+/// Results that clients received.
 #[derive(Default)]
 struct Seen {
     answered: AtomicU64,

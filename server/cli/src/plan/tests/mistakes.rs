@@ -155,7 +155,7 @@ fn mistakes_are_named_with_their_line_and_key() {
         (
             "\"none\"",
             "\"contention\"",
-            "small.toml:2: interference.power: model `contention` is that of one kind of device: expected one table like [interference.power.v100], got 0",
+            "small.toml:2: interference.power: model `contention` describes one device type: expected one table like [interference.power.v100], got 0",
         ),
         (
             "\"none\"",
