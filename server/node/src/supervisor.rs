@@ -23,7 +23,7 @@ use crate::devices::{Devices, Share};
 use crate::metrics::LaneMetrics;
 use crate::reason::{Reason, Refusal};
 
-/// Most commands of operators that wait.
+/// Capacity of the queue of operator commands.
 const COMMANDS: usize = 16;
 
 /// Reports to the supervisor. The channel is unbounded because a gpulet fails only once.
@@ -94,7 +94,7 @@ pub struct Supervisor {
     commands: mpsc::Sender<Command>,
 }
 
-/// What a supervisor is started with.
+/// Arguments of [`Supervisor::start`].
 pub struct SupervisorSetup {
     /// The models.
     pub catalog: Arc<Catalog>,

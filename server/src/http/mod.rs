@@ -54,7 +54,7 @@ impl HttpService {
         Self { front, router }
     }
 
-    /// Answers one request. Dropping the future cancels what it waits for.
+    /// Responds to one request. Dropping the future cancels the request.
     pub async fn answer<B>(self, request: Request<B>) -> Response<HttpBody>
     where
         B: Body<Data = Bytes> + Send + Unpin + 'static,

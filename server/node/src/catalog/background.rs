@@ -15,7 +15,7 @@ pub enum LoadPriority {
     Background,
 }
 
-/// Why work on a thread of its own has no result.
+/// Why work on a separate thread has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum ThreadError {
     /// The system could not start the thread.
