@@ -78,8 +78,8 @@ impl BackgroundLoads {
     }
 }
 
-/// Runs work on a new thread at normal priority: work during start-up, and short work under locks that batches also need,
-/// such as the allocator's. At background priority that work made batches wait for up to 154 ms.
+/// Runs work on a new thread at normal priority: work during start-up, and short work under locks that batches also
+/// need, such as the allocator's. At background priority that work made batches wait for up to 154 ms.
 pub async fn run<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, ThreadError> {
     let (done, result) = oneshot::channel();
     let thread = std::thread::Builder::new().name("tessera-load".to_owned());

@@ -1,8 +1,8 @@
 //! The models of this process: loading, replacing, unloading and finding them.
 //!
-//! A model is loaded, warmed up and measured while others serve, and replaces its old version in one step. The old version
-//! answers the requests that it accepted and is dropped. Requests hold a token of the version they use, so a version is taken
-//! from the router only after the last of them ended: a reload fails no request.
+//! A model is loaded, warmed up and measured while others serve, and replaces its old version in one step. The old
+//! version answers the requests that it accepted and is dropped. Requests hold a token of the version they use, so a
+//! version is removed from the router only after the last of them ended: a reload fails no request.
 
 mod activation;
 mod background;
