@@ -1,4 +1,4 @@
-//! Restarts failed lanes: removes them immediately, restarts them after a delay, and disables those that fail too often.
+//! Restarts failed lanes: removes them immediately, restarts them after a delay, and disables lanes that fail often.
 //!
 //! [`gpulet_core::supervision`] decides; this module has the clock, the lanes and the operator's commands. If
 //! gpulets follow the load, failed lanes are only removed: the next plan replaces them.
