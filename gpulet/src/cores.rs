@@ -11,7 +11,7 @@ use crate::device::{
     PartitionSpec, PartitionWatch, Resize, Sharing,
 };
 
-/// The kernel refused.
+/// The kernel rejected an affinity call.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CoreError {
     /// The affinity mask could not be read.
@@ -20,9 +20,9 @@ pub enum CoreError {
     /// A thread could not be pinned.
     #[error("cannot pin a thread to cores {cores:?}: {kind}")]
     Pin {
-        /// The cores asked for.
+        /// The requested cores.
         cores: Vec<usize>,
-        /// What the kernel said.
+        /// Error of the kernel.
         kind: std::io::ErrorKind,
     },
 }
@@ -33,7 +33,7 @@ pub fn allowed_cores() -> Result<Vec<usize>, CoreError> {
     Ok((0..CpuSet::MAX_CPU).filter(|&core| mask.is_set(core)).collect())
 }
 
-/// Keeps the calling thread on these cores from now on.
+/// Pins the calling thread to these cores.
 pub fn pin_this_thread(cores: &[usize]) -> Result<(), CoreError> {
     let mut mask = CpuSet::new();
     let refused = |kind| CoreError::Pin { cores: cores.to_vec(), kind };
@@ -46,7 +46,7 @@ pub fn pin_this_thread(cores: &[usize]) -> Result<(), CoreError> {
     sched_setaffinity(None, &mask).map_err(|errno| refused(errno.kind()))
 }
 
-/// Cores of this machine: a gpulet is a set of them, and a thread that stays there.
+/// Cores of this machine. A gpulet is a set of cores with a thread that is pinned to them.
 pub struct CoresDevice {
     info: DeviceInfo,
     cores: Vec<usize>,
@@ -56,10 +56,10 @@ pub struct CoresDevice {
 impl CoresDevice {
     /// Name of the backend.
     pub const BACKEND: &str = "cpu-cores";
-    /// As profiles call devices of this kind.
+    /// Device type in profiles.
     pub const KIND: &str = "cpu";
 
-    /// A device whose units are these cores, in this order.
+    /// Creates a device whose units are these cores, in this order.
     pub fn new(name: &str, cores: Vec<usize>, memory_bytes: u64, loader: Arc<Loader>) -> Self {
         let units = u32::try_from(cores.len()).unwrap_or(u32::MAX);
         let info = DeviceInfo {

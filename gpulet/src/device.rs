@@ -1,4 +1,4 @@
-//! Devices and the gpulets cut from them, whatever they are made of.
+//! Devices, and the gpulets that they are partitioned into.
 
 use std::sync::Arc;
 
@@ -6,113 +6,113 @@ use models::engine::Session;
 use models::{LoadOptions, ModelFiles};
 use serde::{Deserialize, Serialize};
 
-/// What keeps a gpulet's work on its own units.
+/// How a device isolates the units of a gpulet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Compute {
-    /// Nobody else's work runs there.
+    /// Only the gpulet's own work runs on its units.
     Exclusive,
-    /// It never has more than so many, and which they are is not said.
+    /// The gpulet never uses more than its number of units; the device chooses which.
     UpperBound,
-    /// The whole device, one at a time.
+    /// The gpulet has the whole device to itself during its time slice.
     TimeSlot,
-    /// Nothing.
+    /// Gpulets compete for all units.
     None,
 }
 
-/// Whether gpulets of one device feel each other in something.
+/// Whether gpulets of one device contend for a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Sharing {
-    /// They do not.
+    /// They do not contend for it.
     Isolated,
-    /// They do.
+    /// They contend for it.
     Shared,
 }
 
-/// Who keeps a gpulet within its bytes.
+/// Who enforces the memory limit of a gpulet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Capacity {
-    /// The device.
+    /// The device enforces it.
     Hard,
-    /// Whoever plans: nothing stops one that takes more.
+    /// The planner accounts for it; the device does not stop a gpulet that uses more.
     Accounted,
 }
 
-/// What a fault in one gpulet takes with it.
+/// What else a fault in one gpulet stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FaultDomain {
-    /// Nothing else.
+    /// Only the gpulet itself stops.
     Gpulet,
-    /// All gpulets of its device.
+    /// All gpulets of its device stop.
     Device,
-    /// The server.
+    /// The server process stops.
     Process,
 }
 
-/// What a gpulet of another size costs.
+/// What a change of a gpulet's size takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Resize {
-    /// It is made beside the old one, in the same process.
+    /// The new gpulet is created next to the old one, in the same process.
     Live,
-    /// A process.
+    /// The new gpulet needs a new process.
     NewProcess,
-    /// It cannot be had.
+    /// The size cannot change.
     Fixed,
 }
 
-/// What a device promises: plans are made from this and not from the name of what runs it.
+/// What a device guarantees. Plans depend on the guarantees and not on the name of the backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Guarantees {
-    /// Units.
+    /// How units are isolated.
     pub compute: Compute,
-    /// Bandwidth to memory.
+    /// Whether gpulets share memory bandwidth.
     pub memory_bandwidth: Sharing,
-    /// The last level of cache.
+    /// Whether gpulets share the last-level cache.
     pub cache: Sharing,
-    /// What moves tensors to the device and back.
+    /// Whether gpulets share the engines that copy tensors to and from the device.
     pub copy_engines: Sharing,
-    /// Bytes.
+    /// Who enforces memory limits.
     pub memory_capacity: Capacity,
-    /// Faults.
+    /// What a fault in a gpulet stops.
     pub fault_domain: FaultDomain,
-    /// Sizes.
+    /// What a change of size takes.
     pub resize: Resize,
-    /// Whether gpulets of an old and of a new plan may exist on the same units. That they do not run there at once is
-    /// the router's affair.
+    /// Whether gpulets of the old and the new plan may exist on the same units. The router ensures that they do not
+    /// run there at the same time.
     pub overlap: bool,
 }
 
-/// What is known of a device.
+/// Description of a device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DeviceInfo {
-    /// As plans call it: `cpu0`, `gpu0`.
+    /// Name in plans, for example `cpu0` or `gpu0`.
     pub name: String,
-    /// What runs it: `cpu-cores`, `emulated`, `cuda-green`.
+    /// Name of the backend, for example `cpu-cores`, `emulated` or `cuda-green`.
     pub backend: &'static str,
-    /// As profiles call devices like it.
+    /// Device type, as named in profiles.
     pub kind: String,
-    /// The smallest shares that it can give.
+    /// Number of units.
     pub units: u32,
-    /// Units that a gpulet may have, ascending.
+    /// Numbers of units that a gpulet may have, ascending.
     pub sizes: Vec<u32>,
-    /// Bytes that models may take.
+    /// Memory for models, in bytes.
     pub memory_bytes: u64,
-    /// What it promises.
+    /// What the device guarantees.
     pub guarantees: Guarantees,
 }
 
-/// Which gpulet of a device.
+/// Position of a gpulet on its device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartitionSpec {
-    /// Number of the lane that will run it.
+    /// Number of the lane that will run the gpulet.
     pub lane: u32,
-    /// Its first unit.
+    /// First unit of the gpulet.
     pub first_unit: u32,
-    /// How many it has.
+    /// Number of units.
     pub units: u32,
 }
 
@@ -121,30 +121,30 @@ pub struct PartitionSpec {
 #[error("{0}")]
 pub struct DeviceError(pub String);
 
-/// Where a session can run: sessions move between gpulets whose homes are equal.
+/// Where a session can run. Sessions can move between gpulets with equal core sets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CoreSet {
-    /// The device that holds its memory.
+    /// The device that holds the session's memory.
     pub device: String,
-    /// The cores that its threads stay on; empty where it has none of its own, so that any one core will do.
+    /// Cores to which the session's threads are pinned. Empty if it has no threads of its own and runs on any core.
     pub cores: Vec<usize>,
 }
 
-/// Hears of gpulets that can run nothing any more although nobody closed them.
+/// Receives failures of gpulets. A failed gpulet can no longer run batches, although it was not closed.
 pub trait PartitionWatch: Send + Sync + 'static {
-    /// Called once, from any thread; must not block.
+    /// Called once, from any thread. Must not block.
     fn failed(&self, lane: u32, reason: &str);
 }
 
-/// Something that gpulets are cut from.
+/// A device that can be partitioned into gpulets.
 pub trait Device: Send + Sync {
-    /// What is known of it.
+    /// Description of the device.
     fn info(&self) -> &DeviceInfo;
 
     /// Opens a gpulet. It is closed when its last handle and its last session are dropped.
     ///
     /// # Errors
-    /// Why it cannot be had; nothing of it is left then.
+    /// Says why the gpulet cannot be opened. A failed call leaves nothing behind.
     fn open(
         &self,
         spec: &PartitionSpec,
@@ -152,19 +152,19 @@ pub trait Device: Send + Sync {
     ) -> Result<Arc<dyn Partition>, DeviceError>;
 }
 
-/// A gpulet: loads sessions, which one thread then runs, one batch at a time.
+/// An open gpulet. It loads sessions; one thread runs them, one batch at a time.
 pub trait Partition: Send + Sync {
-    /// Cores that the thread which runs its sessions stays on; empty: wherever the kernel likes.
+    /// Cores to which the thread that runs the sessions is pinned. Empty if it is not pinned.
     fn cores(&self) -> &[usize];
 
-    /// Where the sessions that it loads can run; none where they end with it.
+    /// Where the loaded sessions can run. `None` if they end with the gpulet.
     fn core_set(&self) -> Option<CoreSet> {
         None
     }
 
-    /// Loads a model, on a thread that gives way to those that serve.
+    /// Loads a model, on a thread with background priority.
     ///
     /// # Errors
-    /// Names the model and says what was wrong.
+    /// Names the model and the cause.
     fn load(&self, files: &ModelFiles, options: &LoadOptions) -> Result<Box<dyn Session>, DeviceError>;
 }

@@ -1,7 +1,7 @@
-//! Devices that are not there: their batches take as long as profiles say, in real time, and their answers are zeros.
+//! Emulated devices: batches take as long as the profiles say, in real time, and their outputs are zeros.
 //!
-//! Everything around them is real: requests, queues, changes of gpulets. They stand for devices that are still to be
-//! bought, and for those that a machine which tests the server does not have.
+//! Everything else is real: requests, queues and rollouts. Emulated devices represent devices that are not bought yet,
+//! and devices that a test machine does not have.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,13 +15,13 @@ use crate::device::{
     PartitionWatch, Resize, Sharing,
 };
 
-/// How long batches take on a device of some kind.
+/// Batch times by device type.
 pub trait BatchTimes: Send + Sync + 'static {
-    /// Time of a batch of so many rows on so many units; none if nothing is known of the model on such a device.
+    /// Time of a batch of `rows` rows on `units` units. `None` if the model has no profile on this device type.
     fn time(&self, kind: &str, files: &ModelFiles, rows: u32, units: u32) -> Option<Duration>;
 
-    /// How many times as long a batch takes because these run beside it as it starts; at least 1.
-    fn slowdown(&self, _kind: &str, _own: &EmulatedBatch, _beside: &[EmulatedBatch]) -> f64 {
+    /// Slowdown of a batch by the batches that are co-located with it as it starts; at least 1.
+    fn slowdown(&self, _kind: &str, _own: &EmulatedBatch, _co_located: &[EmulatedBatch]) -> f64 {
         1.0
     }
 }
@@ -29,23 +29,23 @@ pub trait BatchTimes: Send + Sync + 'static {
 /// A batch that runs on a gpulet of an emulated device.
 #[derive(Clone, Debug)]
 pub struct EmulatedBatch {
-    /// Whose.
+    /// Files of the model.
     pub files: Arc<ModelFiles>,
-    /// Rows.
+    /// Rows of the batch.
     pub rows: u32,
     /// Units of the gpulet.
     pub units: u32,
 }
 
-/// The most that neighbours lengthen a batch.
+/// Upper limit of the slowdown by co-located batches.
 const SLOWDOWN_MAX: f64 = 1_000.0;
 
-/// What runs on a device until when, by lane.
+/// Running batches of a device and when they end, by lane.
 #[derive(Default)]
 struct Running(Mutex<BTreeMap<u32, (EmulatedBatch, Instant)>>);
 
 impl Running {
-    /// A lane starts a batch, which takes so long alone; how long it takes beside what runs just now.
+    /// Records the start of a batch that takes `alone` when solo. Returns its time under contention.
     fn starts(
         &self,
         lane: u32,
@@ -56,15 +56,15 @@ impl Running {
         let now = Instant::now();
         let mut running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         running.retain(|other, (_, until)| *other != lane && *until > now);
-        let beside: Vec<EmulatedBatch> = running.values().map(|(batch, _)| batch.clone()).collect();
-        let slowdown = times.slowdown(kind, &own, &beside).clamp(1.0, SLOWDOWN_MAX);
+        let co_located: Vec<EmulatedBatch> = running.values().map(|(batch, _)| batch.clone()).collect();
+        let slowdown = times.slowdown(kind, &own, &co_located).clamp(1.0, SLOWDOWN_MAX);
         let time = Duration::try_from_secs_f64(alone.as_secs_f64() * slowdown).unwrap_or(alone);
         running.insert(lane, (own, now + time));
         time
     }
 }
 
-/// A device that is emulated.
+/// An emulated device.
 pub struct EmulatedDevice {
     info: DeviceInfo,
     times: Arc<dyn BatchTimes>,
@@ -75,7 +75,7 @@ impl EmulatedDevice {
     /// Name of the backend.
     pub const BACKEND: &str = "emulated";
 
-    /// A device of a kind that these times know.
+    /// Creates a device of the type `kind`, with the batch times of that type.
     pub fn new(
         name: &str,
         kind: &str,
@@ -175,9 +175,9 @@ mod tests {
             known.then(|| Duration::from_micros(u64::from(8_000 * rows / units)))
         }
 
-        /// Half as long again for each row that runs beside it.
-        fn slowdown(&self, _: &str, _: &EmulatedBatch, beside: &[EmulatedBatch]) -> f64 {
-            1.0 + beside.iter().map(|batch| f64::from(batch.rows) / 2.0).sum::<f64>()
+        /// Half as long again for each co-located row.
+        fn slowdown(&self, _: &str, _: &EmulatedBatch, co_located: &[EmulatedBatch]) -> f64 {
+            1.0 + co_located.iter().map(|batch| f64::from(batch.rows) / 2.0).sum::<f64>()
         }
     }
 
@@ -189,12 +189,12 @@ mod tests {
             let batch = EmulatedBatch { files: Arc::clone(&own), rows, units: 1 };
             running.starts(lane, batch, alone, ("big", &PerRow))
         };
-        assert_eq!(starts(0, 2), alone, "nothing is beside it");
-        assert_eq!(starts(1, 1), alone * 2, "two rows are");
-        assert_eq!(starts(0, 2), alone * 3 / 2, "its own last batch is none of its neighbours");
+        assert_eq!(starts(0, 2), alone, "the batch is solo");
+        assert_eq!(starts(1, 1), alone * 2, "two rows are co-located");
+        assert_eq!(starts(0, 2), alone * 3 / 2, "the last batch of the same lane does not count");
         let short = EmulatedBatch { files: Arc::clone(&own), rows: 4, units: 1 };
         assert_eq!(running.starts(2, short, Duration::ZERO, ("big", &PerRow)), Duration::ZERO);
-        assert_eq!(starts(1, 1), alone * 2, "what has ended is beside nobody");
+        assert_eq!(starts(1, 1), alone * 2, "a batch that has ended does not count");
     }
 
     struct Nobody;

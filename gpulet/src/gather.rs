@@ -6,7 +6,7 @@ use oip::Tensor;
 
 use crate::lane::Member;
 
-/// Concatenates the members' inputs along dimension 0. A lone member's tensors are handed on as they are.
+/// Concatenates the members' inputs along dimension 0. A single member's tensors are passed on unchanged.
 pub(crate) fn gather(members: &[Member]) -> Result<Batch, String> {
     let rows = members.iter().map(|member| member.rows).sum();
     let [first, others @ ..] = members else { return Err("a batch without requests".to_owned()) };

@@ -1,4 +1,4 @@
-//! A lane's thread: takes batches in order, runs them on the sessions it owns, reports.
+//! The thread of a lane: takes batches in order, runs them on the sessions that it owns, and reports the results.
 //!
 //! Hot path: nothing here logs per batch or takes a lock.
 
@@ -18,52 +18,52 @@ use crate::device::Partition;
 use crate::gather::gather;
 use crate::scatter::scatter;
 
-/// What a lane runs and how much it may hold.
+/// Configuration of a lane.
 #[derive(Clone)]
 pub struct LaneConfig {
-    /// Its number; names its thread.
+    /// Number of the lane; part of its thread's name.
     pub id: u32,
-    /// Its gpulet; the thread stays on the cores that it names.
+    /// Gpulet of the lane; the thread is pinned to its cores.
     pub partition: Arc<dyn Partition>,
-    /// Commands that may wait for the thread.
+    /// Capacity of the command queue.
     pub mailbox: usize,
-    /// Which lanes it is as fast as: those of the same number. 0 where nothing is known.
+    /// Lane class: lanes with the same number are equally fast. 0 if unknown.
     pub kind: u32,
 }
 
 /// One request of a batch.
 #[derive(Clone, Debug)]
 pub struct Member {
-    /// One tensor an input of the model's signature.
+    /// One tensor per input of the model's signature.
     pub inputs: Vec<Option<Tensor>>,
-    /// Rows along dimension 0; 1 where the model has no batch dimension.
+    /// Rows along dimension 0; 1 if the model has no batch dimension.
     pub rows: u32,
 }
 
 /// A batch to run.
 #[derive(Debug)]
 pub struct LaneBatch {
-    /// Given back in the report.
+    /// Repeated in the report.
     pub token: u64,
-    /// Which installed session.
+    /// Model whose installed session runs the batch.
     pub model: u32,
-    /// Its requests, all of one shape.
+    /// Requests of the batch, all of one shape.
     pub members: Vec<Member>,
 }
 
-/// Why a batch gave no results.
+/// Why a batch failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BatchError {
     /// The engine refused the values or failed.
     #[error(transparent)]
     Run(#[from] RunError),
-    /// The batch could not be put together or taken apart, or the model is not installed here.
+    /// The batch could not be gathered or scattered, or the model is not installed on the lane.
     #[error("{0}")]
     Lane(String),
 }
 
 impl BatchError {
-    /// Whether what runs the lane is gone, and nothing was wrong with the batch.
+    /// Whether the lane failed, through no fault of the batch.
     pub fn is_lost(&self) -> bool {
         matches!(self, Self::Run(RunError::Lost(_)))
     }
@@ -74,30 +74,30 @@ impl BatchError {
 pub enum BatchOutcome {
     /// Outputs of each member, in signature order.
     Done(Vec<Vec<Tensor>>),
-    /// Nothing; the members come back so that they can be run again.
+    /// The batch failed. The members are returned so that they can run again.
     Failed(BatchError, Vec<Member>),
 }
 
-/// What a lane says of a batch.
+/// Report of a lane on one batch.
 #[derive(Debug)]
 pub struct LaneReport {
-    /// Which lane.
+    /// Number of the lane.
     pub lane: u32,
-    /// The batch's token.
+    /// Token of the batch.
     pub token: u64,
-    /// When the engine was done, or the lane gave up.
+    /// When the batch finished or failed.
     pub ended: Instant,
     /// Time in the engine.
     pub compute: Duration,
-    /// How it ended.
+    /// How the batch ended.
     pub outcome: BatchOutcome,
 }
 
-/// Who hears of batches; called on the lane's thread, must not block.
+/// Receives the reports of lanes. Called on the lane's thread; must not block.
 pub trait LaneSink: Send + Sync + 'static {
     /// A batch ended.
     fn report(&self, report: LaneReport);
-    /// The lane's thread ended although nobody asked it to.
+    /// The lane's thread ended without a request to stop.
     fn failed(&self, lane: u32);
 }
 
@@ -105,18 +105,18 @@ pub trait LaneSink: Send + Sync + 'static {
 #[derive(Debug, thiserror::Error)]
 #[error("cannot start the thread of lane {lane}: {cause}")]
 pub struct LaneError {
-    /// Which lane.
+    /// Number of the lane.
     pub lane: u32,
-    /// What the system said.
+    /// Error of the operating system.
     pub cause: std::io::Error,
 }
 
-/// The lane takes nothing more: its thread ended, or its mailbox is full although its depth says otherwise.
+/// The lane accepts no command: its thread has ended, or its mailbox is full although its depth should suffice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the lane is gone")]
+#[error("the lane's thread has ended or its mailbox is full")]
 pub struct LaneFailed;
 
-/// Gets the session that a lane held, if it held one.
+/// Receives the removed session, if the lane held one.
 type Removed = Box<dyn FnOnce(Option<Box<dyn Session>>) + Send>;
 
 enum Command {
@@ -126,7 +126,7 @@ enum Command {
     Stop,
 }
 
-/// Talks to a lane's thread. Dropping every handle ends the thread.
+/// Handle of a lane's thread. The thread ends when its last handle is dropped.
 #[derive(Clone)]
 pub struct LaneHandle {
     id: u32,
@@ -136,22 +136,22 @@ pub struct LaneHandle {
 }
 
 impl LaneHandle {
-    /// Its number.
+    /// Number of the lane.
     pub fn id(&self) -> u32 {
         self.id
     }
 
-    /// Which lanes it is as fast as, see [`LaneConfig::kind`].
+    /// Lane class, see [`LaneConfig::kind`].
     pub fn kind(&self) -> u32 {
         self.kind
     }
 
-    /// Its cores.
+    /// Cores to which the thread is pinned.
     pub fn cores(&self) -> &[usize] {
         self.partition.cores()
     }
 
-    /// Its gpulet.
+    /// Gpulet of the lane.
     pub fn partition(&self) -> &Arc<dyn Partition> {
         &self.partition
     }
@@ -161,13 +161,13 @@ impl LaneHandle {
         self.commands.try_send(Command::Run(batch)).map_err(|_| LaneFailed)
     }
 
-    /// Gives the lane a session; batches of `model` handed over later run on it. Waits for room in the mailbox.
+    /// Installs a session; later batches of `model` run on it. Waits while the mailbox is full.
     pub fn install(&self, model: u32, session: Box<dyn Session>) -> Result<(), LaneFailed> {
         self.commands.send(Command::Install(model, session)).map_err(|_| LaneFailed)
     }
 
-    /// Takes a session off the lane after the batches handed over before, and hands it to `removed` on the lane's
-    /// thread. To drop a session takes milliseconds, in which the lane runs nothing: `removed` is to pass it on.
+    /// Removes a session after all earlier batches, and passes it to `removed` on the lane's thread. Dropping a session
+    /// takes milliseconds and blocks the lane, so `removed` should send it to another thread.
     pub fn remove(
         &self,
         model: u32,
@@ -176,13 +176,13 @@ impl LaneHandle {
         self.commands.send(Command::Remove(model, Box::new(removed))).map_err(|_| LaneFailed)
     }
 
-    /// Ends the thread after the batches handed over before.
+    /// Ends the thread after all earlier batches.
     pub fn stop(&self) -> Result<(), LaneFailed> {
         self.commands.send(Command::Stop).map_err(|_| LaneFailed)
     }
 }
 
-/// Starts a lane's thread on its cores. A core that cannot be had is logged, not fatal.
+/// Starts a lane's thread, pinned to its cores. A failure to pin it is logged and not fatal.
 pub fn spawn_lane(config: LaneConfig, sink: Arc<dyn LaneSink>) -> Result<LaneHandle, LaneError> {
     let (commands, inbox) = bounded(config.mailbox.max(1));
     let LaneConfig { id, kind, .. } = config;
@@ -204,7 +204,7 @@ pub fn spawn_lane(config: LaneConfig, sink: Arc<dyn LaneSink>) -> Result<LaneHan
     Ok(handle)
 }
 
-/// Tells the sink when the thread unwinds, and gives back what was not begun: it can run elsewhere.
+/// Notifies the sink when the thread panics, and returns the batches that were not started: they can run elsewhere.
 struct Watch {
     lane: u32,
     sink: Arc<dyn LaneSink>,
@@ -235,7 +235,8 @@ struct Worker {
 }
 
 impl Worker {
-    /// Whoever watches is told before the sessions end, which takes time, and no command comes after that.
+    /// Runs commands until `Stop`. `watch` is dropped before the sessions: the sink is notified first, because dropping
+    /// sessions takes time.
     fn serve(mut self, mut watch: Watch) {
         while let Ok(command) = watch.inbox.recv() {
             match command {
@@ -413,7 +414,7 @@ mod tests {
         let BatchOutcome::Failed(error, members) = report.outcome else { panic!("it ran") };
         assert!(error.is_lost(), "it may run elsewhere: {error}");
         assert_eq!((report.token, members.len()), (5, 2));
-        assert_eq!(reports.recv().unwrap().unwrap_err(), 3, "the lane says that it is gone");
+        assert_eq!(reports.recv().unwrap().unwrap_err(), 3, "the lane reports its failure");
         assert!(reports.recv().is_err(), "its thread has ended, and its sessions with it");
         assert_eq!(lane.run(LaneBatch { token: 6, model: 7, members: vec![member(1)] }), Err(LaneFailed));
     }

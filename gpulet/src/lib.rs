@@ -1,5 +1,5 @@
-//! Devices, gpulets and lanes. A gpulet is a share of a device; a lane is the thread that runs one, batch after
-//! batch, on the sessions that were loaded for it.
+//! Devices, gpulets and lanes. A gpulet is a share of a device. A lane is the thread that runs batches on a gpulet, one
+//! at a time, with the sessions that were loaded for it.
 
 #![forbid(unsafe_code)]
 

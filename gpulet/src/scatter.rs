@@ -4,8 +4,8 @@ use oip::{Datatype, Tensor};
 
 use crate::lane::Member;
 
-/// Splits every output along dimension 0 by the members' rows; slices share the batch's memory. A lone member
-/// gets the outputs as they are.
+/// Splits every output along dimension 0 by the members' rows. Slices share the batch's memory. A single
+/// member gets the outputs unchanged.
 pub(crate) fn scatter(outputs: Vec<Tensor>, members: &[Member]) -> Result<Vec<Vec<Tensor>>, String> {
     if members.len() == 1 {
         return Ok(vec![outputs]);

@@ -18,7 +18,7 @@ pub const DEFAULT_MAX_BATCH: u32 = 64;
 /// their rounding to up to 0.3 % (measured: magika on ONNX Runtime); rows that mix go far beyond 1 %.
 pub(crate) const ROW_TOLERANCE: f64 = 1e-2;
 
-/// The largest batch that these shapes and options allow; an error when more was asked for.
+/// The largest batch that these shapes and options allow. Fails if the options require a larger one.
 pub(crate) fn max_batch(
     model: &str,
     inputs: &[GraphTensor],
@@ -46,7 +46,7 @@ pub(crate) fn check_request(files: &ModelFiles, wanted: u32, allowed: u32) -> Re
     Ok(())
 }
 
-/// The tensor that stands in the way of batching along dimension 0, in words.
+/// Describes the tensor that prevents batching along dimension 0.
 fn obstacle(inputs: &[GraphTensor], outputs: &[GraphTensor]) -> Option<String> {
     if inputs.is_empty() {
         return Some("it has no inputs".to_owned());

@@ -6,14 +6,14 @@ use bytes::{BufMut as _, Bytes, BytesMut};
 use node::reason::{Reason, Refusal};
 use oip::{Datatype, InferResponse, RequestedOutput, Shape, Tensor};
 
-/// Whether any requested output asks for classes.
+/// Whether any requested output is to be classified.
 pub fn is_asked_for(outputs: Option<&[RequestedOutput]>) -> bool {
     outputs.is_some_and(|outputs| {
         outputs.iter().any(|output| output.parameters.classification.is_some_and(|classes| classes > 0))
     })
 }
 
-/// Replaces each output that asks for classes by its top classes. If `batched`, dimension 0 is the batch and every row
+/// Replaces each classified output by its top classes. If `batched`, dimension 0 is the batch and every row
 /// is ranked separately. `labels` returns the labels of an output, if it has any.
 pub fn apply<'a>(
     response: &mut InferResponse,

@@ -118,7 +118,7 @@ impl Front {
         self.service.node.not_ready()
     }
 
-    /// True when the server takes requests and, under strict readiness, every model that was asked for is ready.
+    /// True when the server takes requests and, under strict readiness, every requested model is ready.
     pub fn ready(&self) -> bool {
         self.not_ready().is_none()
     }

@@ -75,7 +75,7 @@ const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
 /// HTTP/2: the next step of a large answer is made when this much of the last one is left to be written. Above it the
 /// task that sends the answer sleeps; below it every frame written wakes it.
 const SEND_BUFFER: usize = 32 * 1024;
-/// A peer that is silent this long is asked whether it is there.
+/// A silent peer is probed after this time.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 /// How long it has to answer.
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
@@ -85,7 +85,7 @@ const PING_TIMEOUT: Duration = Duration::from_secs(10);
 pub struct Listener {
     socket: TcpListener,
     slow_readers: Counter,
-    /// Where it listens; the port is known even if 0 was asked for.
+    /// Address of the listener, with the actual port if port 0 was configured.
     pub address: SocketAddr,
 }
 

@@ -106,7 +106,7 @@ fn allowed_rows(rows: u64, name: &str, max_batch: u32) -> Result<u32, Refusal> {
     }
 }
 
-/// Checks that every output asked for exists.
+/// Checks that every requested output exists.
 pub fn outputs(signature: &Signature, asked: Option<&[RequestedOutput]>) -> Result<(), Refusal> {
     let unknown = |asked: &&RequestedOutput| signature.outputs.iter().all(|spec| spec.name != asked.name);
     match asked.unwrap_or_default().iter().find(unknown) {

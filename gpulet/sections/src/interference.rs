@@ -1,4 +1,4 @@
-//! From an `interference` section to a model of interference.
+//! Creates an interference model from an `interference` section.
 
 use gpulet_core::interference::{Contention, DevicePower, Gpulet, Igniter, Interference, NoInterference};
 use gpulet_core::profile::Profile;
@@ -6,15 +6,15 @@ use units::{Fault, nearest};
 
 use crate::{InterferenceSection, PowerSection};
 
-/// The words that a file may use. The model that learns has nothing to learn from here.
+/// Names of interference models in files. The learned model is not among them: it needs measurements.
 const WORDS: [&str; 4] = ["none", "gpulet", "contention", "igniter"];
-/// Figures of any kind at most.
+/// Largest absolute value of a parameter.
 const FIGURE_MAX: f64 = 1e12;
 
-/// The model with its figures. `field` is the path of the section.
+/// Creates the model with its parameters. `field` is the path of the section.
 ///
 /// # Errors
-/// The key that is wrong, and what would be right; without file and line.
+/// Names the invalid key and the expected value, without file and line.
 pub fn interference(field: &str, section: &InterferenceSection) -> Result<Interference, Fault> {
     let section = Section { field, section };
     let power = section.powers()?;
@@ -31,7 +31,7 @@ pub fn interference(field: &str, section: &InterferenceSection) -> Result<Interf
         "contention" => {
             let [(_, power)] = power.as_slice() else {
                 let problem = format!(
-                    "model `contention` is that of one kind of device: expected one table like [{field}.power.v100], got {}",
+                    "model `contention` describes one device type: expected one table like [{field}.power.v100], got {}",
                     power.len()
                 );
                 return section.fault("power", problem);
@@ -52,10 +52,10 @@ pub fn interference(field: &str, section: &InterferenceSection) -> Result<Interf
     }
 }
 
-/// The model for devices of one type; refused if it needs what a profile on that type does not know.
+/// Creates the model for one device type. Fails if the model needs data that a profile for that type lacks.
 ///
 /// # Errors
-/// The key that is wrong, or what a profile lacks; without file and line.
+/// Names the invalid key, or what a profile lacks, without file and line.
 pub fn interference_on<'a>(
     field: &str,
     section: &InterferenceSection,

@@ -1,7 +1,7 @@
-//! What a file says about batches that run on the same device at the same time.
+//! The `interference` section of configuration files: how co-located batches slow each other down.
 //!
-//! `tessera serve`, `plan` and `simulate` read the same `interference` section, so all three refuse the same mistakes
-//! with the same words.
+//! `tessera serve`, `plan` and `simulate` read the same `interference` section, so all three reject the same errors
+//! with the same messages.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! The shape of an `interference` section.
+//! Syntax of an `interference` section.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,15 +7,15 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// `[interference]`: a word alone, or a table with the word as `model` and its figures. Nothing is checked here.
+/// `[interference]`: the name of a model, or a table with the name as `model` and its parameters. Not validated here.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct InterferenceSection {
-    /// Its word.
+    /// Name of the model.
     pub model: String,
-    /// Weights of its terms.
+    /// Weights of the model's terms.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub coefficients: Vec<f64>,
-    /// `[interference.power.KIND]`: what it must know of a kind of device.
+    /// `[interference.power.KIND]`: power and clock of each device type.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub power: BTreeMap<String, PowerSection>,
 }

@@ -26,7 +26,7 @@ pub struct ServerMetadata {
 pub struct ModelMetadata {
     /// Name of the model.
     pub name: String,
-    /// Versions that can be asked for.
+    /// Versions that requests can name.
     #[serde(default, deserialize_with = "or_default")]
     pub versions: Vec<String>,
     /// Format and engine, such as `onnxruntime_onnx`.

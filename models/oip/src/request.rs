@@ -68,7 +68,7 @@ pub struct OutputParameters {
     pub shared_memory: Option<SharedMemoryRef>,
 }
 
-/// One output that the client asked for.
+/// One output that the client requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestedOutput {
     /// Name in the model's signature.
@@ -90,7 +90,7 @@ pub struct InferRequest {
     pub parameters: Parameters,
     /// Inputs in the order they arrived; names are unique.
     pub inputs: Vec<InputTensor>,
-    /// Outputs asked for; `None` means all. Names are unique.
+    /// Requested outputs; `None` means all. Names are unique.
     pub outputs: Option<Vec<RequestedOutput>>,
     /// Binary tensor extension: default for outputs that do not say (`binary_data_output`).
     pub binary_output: bool,

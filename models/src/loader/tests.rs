@@ -190,7 +190,7 @@ fn a_file_cut_off_anywhere_does_not_load() {
 }
 
 #[test]
-fn a_named_library_that_is_none_is_reported() {
+fn a_configured_file_that_is_not_a_library_is_reported() {
     let library = std::path::Path::new("/bin/true");
     let missing = discover(Some(library), &Environment::default()).unwrap_err();
     assert_eq!(missing.tried.len(), 1);

@@ -1,7 +1,7 @@
-//! The control loop: looks at the load, says which rates to plan for, plans, and changes gpulets while they serve.
+//! The control loop: observes the load, chooses target rates, plans, and changes gpulets while they serve.
 //!
-//! All decisions are those of `gpulet_core::control`, which the simulator runs too; here are the clock, the lanes and the
-//! operator's word.
+//! `gpulet_core::control` makes all decisions, here and in the simulator. This module adds the clock, the lanes and the
+//! operator's commands.
 
 mod by_hand;
 mod layout;
@@ -36,24 +36,24 @@ use terms::Terms;
 pub use by_hand::PutInForce;
 pub use view::View;
 
-/// Operators' words that may wait.
+/// Capacity of the queue of operator commands.
 const COMMANDS: usize = 16;
 
-/// Talks to the control loop; clones share it.
+/// Handle of the control loop; clones share the loop.
 #[derive(Clone)]
 pub struct Control {
     commands: mpsc::Sender<Command>,
 }
 
-/// What a control loop is started with.
+/// Arguments of [`Control::start`].
 pub struct ControlSetup {
     /// `[partition]`.
     pub options: Partition,
     /// The models.
     pub catalog: Arc<Catalog>,
-    /// What they run on.
+    /// The devices that the models run on.
     pub devices: Arc<Devices>,
-    /// Where gpulets that are lost are told of.
+    /// Receives failures of gpulets.
     pub failures: Failures,
     /// The lanes that the server started with.
     pub lanes: Vec<LaneHandle>,
@@ -63,7 +63,7 @@ impl Control {
     /// Starts the loop; it ends with `stop`.
     ///
     /// # Errors
-    /// What is wrong with the options.
+    /// Says which option is invalid.
     pub fn start(setup: ControlSetup, stop: CancellationToken) -> anyhow::Result<Self> {
         let ControlSetup { options, catalog, devices, failures, lanes } = setup;
         let policy = Policy::named(&options.policy)
@@ -90,7 +90,7 @@ impl Control {
         Ok(Self { commands })
     }
 
-    /// The plan in force, what led to it, and what is predicted and measured.
+    /// The plan in force, the reasons for it, and predicted and measured latencies.
     ///
     /// # Errors
     /// When the server is stopping.
@@ -100,7 +100,7 @@ impl Control {
         answer.await.map(|view| *view).map_err(|_| stopping())
     }
 
-    /// Ends a change that is under way, if it is not in force yet, and begins no other until [`Control::thaw`].
+    /// Aborts a change that has not switched yet, and starts no other until [`Control::thaw`].
     ///
     /// # Errors
     /// When the server is stopping.
@@ -116,11 +116,12 @@ impl Control {
         self.tell(Command::Thaw).await
     }
 
-    /// Puts a plan of an operator's in force and returns when it is, for good; the load moves nothing from then on, until
+    /// Puts an operator plan in force, and returns after its bake time. The plan then stays, whatever the load, until
     /// [`Control::thaw`].
     ///
     /// # Errors
-    /// When it cannot be in force on these devices, something else is under way, or it failed; the plan before it stays.
+    /// When the plan does not fit the devices, another change is in progress, or the rollout failed. The previous plan
+    /// stays.
     pub async fn plan(&self, plan: Plan) -> Result<PutInForce, Refusal> {
         let (reply, answer) = oneshot::channel();
         self.tell(Command::Plan(plan, reply)).await?;

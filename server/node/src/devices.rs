@@ -1,4 +1,4 @@
-//! The devices of the configuration, and the gpulets of the start.
+//! The configured devices, and the initial gpulets.
 
 mod contended;
 mod failure_sink;
@@ -30,21 +30,21 @@ use gpulet_worker::WorkerScope;
 use gpus::Gpu;
 use worker::{Described, Worker};
 
-/// Most messages that wait for a lane's thread besides the router's one batch: installs and removals of sessions.
+/// Most commands that wait for a lane's thread in addition to one batch: installs and removals of sessions.
 const LANE_MAILBOX: usize = 64;
 
 /// A share of a device.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Share {
-    /// Which device, by name.
+    /// Name of the device.
     pub device: String,
-    /// Its first unit.
+    /// First unit of the share.
     pub first_unit: u32,
-    /// How many units.
+    /// Number of units.
     pub units: u32,
 }
 
-/// What models run on.
+/// The devices that models run on.
 pub struct Devices {
     all: Vec<Arc<dyn Device>>,
     start: Vec<Share>,
@@ -55,10 +55,10 @@ pub struct Devices {
 }
 
 impl Devices {
-    /// The devices that are configured; `core_sets` are those of the lanes where models run on cores.
+    /// Creates the configured devices. `core_sets` are the cores of each lane, if models run on cores.
     ///
     /// # Errors
-    /// Names the option and says what would be right.
+    /// Names the invalid option and says what would be right.
     pub fn of(config: &Config, core_sets: &[Vec<usize>], loader: Loader) -> anyhow::Result<Self> {
         let profiles = profiles::named("partition.profiles", &config.partition.profiles, Path::new(""))?;
         let ort_library = loader.ort.as_ref().ok().map(|library| library.path.clone());
@@ -100,13 +100,13 @@ impl Devices {
         Ok(Self { classes: lane_classes(&all), all, start, profiles, gpus })
     }
 
-    /// These devices, with these gpulets to start with and nothing known of any model.
+    /// Creates these devices with these initial gpulets, without profiles.
     #[cfg(test)]
     pub fn from_parts(all: Vec<Arc<dyn Device>>, start: Vec<Share>) -> Self {
         Self { classes: lane_classes(&all), all, start, profiles: Vec::new(), gpus: Vec::new() }
     }
 
-    /// The gpulets of the start. Each is a lane.
+    /// The initial gpulets. Each has a lane.
     pub fn start(&self) -> &[Share] {
         &self.start
     }
@@ -121,12 +121,12 @@ impl Devices {
         &self.gpus
     }
 
-    /// The classes of lanes on these devices.
+    /// The lane classes of these devices.
     pub fn classes(&self) -> MutexGuard<'_, LaneClasses> {
         self.classes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is known of models on devices of these kinds, from files.
+    /// Profiles of models on these device types, from files.
     pub fn profiles(&self) -> &[Profile] {
         &self.profiles
     }
@@ -141,7 +141,7 @@ impl Devices {
     /// Opens a gpulet and starts the thread that runs it.
     ///
     /// # Errors
-    /// Why it cannot be had.
+    /// Says why the gpulet cannot be opened.
     pub fn open(
         &self,
         lane: u32,
@@ -165,7 +165,7 @@ fn lane_classes(devices: &[Arc<dyn Device>]) -> Mutex<LaneClasses> {
     Mutex::new(LaneClasses::new(infos.map(|info| (info.name.as_str(), info.kind.as_str()))))
 }
 
-/// What devices of this process need.
+/// What devices in this process need.
 pub(crate) struct Own {
     loader: Arc<Loader>,
     profiles: Vec<Profile>,
@@ -173,7 +173,7 @@ pub(crate) struct Own {
 }
 
 impl Own {
-    /// For these models, with these times of emulated ones.
+    /// `loader` loads the models; `profiles` give the batch times of emulated devices.
     pub fn new(loader: Loader, profiles: Vec<Profile>) -> Self {
         Self { loader: Arc::new(loader), times: Arc::new(Profiled(profiles.clone())), profiles }
     }
@@ -185,7 +185,7 @@ impl Own {
             .map_or_else(|| Arc::clone(&self.times), |contended| Arc::new(contended) as Arc<dyn BatchTimes>)
     }
 
-    /// A device whose gpulets run in this process; none for one that only a process of its own may have.
+    /// Creates a device whose gpulets run in this process. `None` for a device that only a worker process may open.
     pub fn device(&self, described: &Described) -> Option<Arc<dyn Device>> {
         match described {
             Described::Cores { name, cores, memory_bytes, .. } => {
@@ -208,7 +208,7 @@ fn watched(described: &Described) -> Option<WatchedGpu> {
     Some(WatchedGpu { device: gpu.name.clone(), uuid: gpu.uuid.clone() })
 }
 
-/// GPUs, if they are wanted and there are any.
+/// GPUs of the machine, if they are configured and usable.
 fn gpus_of_machine(config: &Config) -> Option<Vec<Gpu>> {
     if config.devices.gpus == Gpus::Off {
         return None;
@@ -232,7 +232,7 @@ fn whole_gpus(found: Vec<Gpu>, ort_library: Option<&PathBuf>) -> Found {
     (found.into_iter().map(described).collect(), start)
 }
 
-/// All lanes' cores are one device. Where lanes share their cores, each has all of them.
+/// The cores of all lanes form one device. If lanes share cores, each lane has all of them.
 fn cores(shared: bool, core_sets: &[Vec<usize>], ort_library: Option<PathBuf>) -> anyhow::Result<Found> {
     const NAME: &str = "cpu0";
     let cores = match core_sets.first() {
@@ -288,8 +288,7 @@ fn emulate(entries: &[Emulated], profiles: &[Profile], files: &[String]) -> anyh
     Ok((devices, start))
 }
 
-/// The profile of a model on a kind of device, of those for its very files if some say which they are for; the last one
-/// counts.
+/// The profile of a model on a device type. Profiles with a hash must match the model's files. The last match counts.
 pub fn profile_of<'a>(profiles: &'a [Profile], kind: &str, model: &str, sha256: &str) -> Option<&'a Profile> {
     let same = |profile: &&Profile| {
         profile.model() == model
@@ -299,7 +298,7 @@ pub fn profile_of<'a>(profiles: &'a [Profile], kind: &str, model: &str, sha256: 
     profiles.iter().rfind(same)
 }
 
-/// Times of batches as profiles have them.
+/// Batch times from profiles.
 struct Profiled(Vec<Profile>);
 
 impl BatchTimes for Profiled {

@@ -22,7 +22,7 @@ use crate::metrics::{LaneMetrics, ViolationMetrics, WatchedGpu};
 use crate::reason::{Reason, Refusal};
 use crate::supervisor::{self, Failures, Supervisor, SupervisorSetup};
 
-/// What a node is started with.
+/// Arguments of [`Node::start`].
 pub struct Startup {
     /// The configuration.
     pub config: Config,
@@ -173,7 +173,7 @@ impl Node {
         &self.lanes
     }
 
-    /// What models run on.
+    /// The devices that models run on.
     pub fn devices(&self) -> &Arc<Devices> {
         &self.devices
     }
@@ -248,7 +248,7 @@ impl Node {
         detached(async move { catalog.load(&name, LoadPriority::Background).await }).await
     }
 
-    /// Unloads a model: no new requests, queued ones finish, memory is given back.
+    /// Unloads a model: no new requests, queued ones finish, and its memory is released.
     pub async fn unload(&self, name: &str) -> Result<(), Refusal> {
         let (catalog, name) = (Arc::clone(&self.catalog), name.to_owned());
         detached(async move { catalog.unload(&name).await }).await

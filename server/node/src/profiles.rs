@@ -1,4 +1,4 @@
-//! Profile files by the paths and patterns that name them.
+//! Reads profile files by path or pattern.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use crate::files::read_text;
 
 /// Largest profile file.
 const PROFILE_BYTES: u64 = 256 << 20;
-/// Profile files of a problem at most.
+/// Most profile files of a problem.
 const FILES_MAX: usize = 4_096;
 
 /// All profiles, in the order of the paths and, behind a `*`, of the names. `option` is where the paths stand.

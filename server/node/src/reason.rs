@@ -21,7 +21,7 @@ pub enum Reason {
     UnknownVersion,
     /// No such shared-memory region.
     UnknownRegion,
-    /// The path names nothing that this server offers.
+    /// The path is unknown.
     UnknownPath,
     /// The path exists and does not take this method.
     MethodNotAllowed,
@@ -31,7 +31,7 @@ pub enum Reason {
     HeaderTooLarge,
     /// The body did not arrive in time.
     SlowBody,
-    /// The client did not take its answer in time.
+    /// The client did not read its response in time.
     SlowReader,
     /// The queue of this model and class is full, or the memory for queued tensors is.
     QueueFull,
@@ -45,7 +45,7 @@ pub enum Reason {
     Draining,
     /// The model exists and is still loading, or is being unloaded.
     ModelNotReady,
-    /// The client left.
+    /// The client disconnected.
     Cancelled,
     /// The lane that ran the request died.
     LaneDied,
@@ -55,7 +55,7 @@ pub enum Reason {
     EngineFailed,
     /// An operator plan cannot be applied now.
     PlanRefused,
-    /// A model was asked for and its files or settings do not load.
+    /// The files or settings of a requested model cannot be loaded.
     LoadFailed,
     /// A bug in the server. Counted and logged.
     Internal,
@@ -138,7 +138,7 @@ pub struct Refusal {
     pub reason: Reason,
     /// What was wrong, where, and what would be right; lowercase, no full stop.
     pub message: String,
-    /// When trying again may help, if that is known.
+    /// Time after which a retry may succeed, if known.
     pub retry_after: Option<Duration>,
 }
 

@@ -1,7 +1,7 @@
-//! Restarts failed lanes: removes them immediately, restarts them after a delay, and disables lanes that fail too often.
+//! Restarts failed lanes: removes them immediately, restarts them after a delay, and disables lanes that fail often.
 //!
-//! [`gpulet_core::supervision`] decides; this module has the clock, the lanes and the operator's commands. Where gpulets
-//! follow the load, failed lanes are only removed: the next plan replaces them.
+//! [`gpulet_core::supervision`] decides; this module has the clock, the lanes and the operator's commands. If
+//! gpulets follow the load, failed lanes are only removed: the next plan replaces them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::devices::{Devices, Share};
 use crate::metrics::LaneMetrics;
 use crate::reason::{Reason, Refusal};
 
-/// Most commands of operators that wait.
+/// Capacity of the queue of operator commands.
 const COMMANDS: usize = 16;
 
 /// Reports to the supervisor. The channel is unbounded because a gpulet fails only once.
@@ -94,7 +94,7 @@ pub struct Supervisor {
     commands: mpsc::Sender<Command>,
 }
 
-/// What a supervisor is started with.
+/// Arguments of [`Supervisor::start`].
 pub struct SupervisorSetup {
     /// The models.
     pub catalog: Arc<Catalog>,

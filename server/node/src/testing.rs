@@ -1,4 +1,4 @@
-//! Nodes with synthetic models, and clients of theirs.
+//! Test nodes with synthetic models, and their clients.
 
 use std::path::Path;
 use std::time::Instant;
@@ -14,7 +14,7 @@ use crate::config::{Assignment, Config, Origin, Sources};
 use crate::node::{Node, Startup};
 use crate::reason::Refusal;
 
-/// Adds a synthetic model to a repository: it gives back the two numbers of each row.
+/// Adds a synthetic model to a repository: it returns the two numbers of each row.
 pub fn add_model(repository: &Path, name: &str, max_batch: u32, time: &str) {
     let version = repository.join(name).join("1");
     std::fs::create_dir_all(&version).unwrap();
@@ -41,7 +41,7 @@ pub async fn serving(repository: &Path, cores: &[usize], options: &[(&str, &str)
     node
 }
 
-/// Asks a model for its answer to one row; true if that is right.
+/// Sends one row to a model. Returns whether the response is correct.
 pub async fn ask(
     node: &Node,
     model: &str,

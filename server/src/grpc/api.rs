@@ -1,4 +1,4 @@
-//! The generated trait, method by method; every body is one line, what it does is elsewhere.
+//! Implements the generated trait. Every method is one line that calls the implementation.
 
 use std::sync::Arc;
 
@@ -191,7 +191,7 @@ impl GrpcInferenceService for Api {
         &self,
         request: Request<pb::CudaSharedMemoryUnregisterRequest>,
     ) -> Answer<pb::CudaSharedMemoryUnregisterResponse> {
-        // Nothing is ever registered, so the state that is asked for holds.
+        // No region is ever registered, so the requested state already holds.
         self.answer(&request, |_, _| Ok(pb::CudaSharedMemoryUnregisterResponse {}))
     }
 

@@ -19,13 +19,13 @@ use crate::timing_headers;
 /// Typed contents larger than this are converted off the async threads.
 const INLINE_BYTES: usize = 256 * 1024;
 
-/// An answer, where its time went, and what it holds of the budget for bodies.
+/// A response, its time by phase, and its share of the budget for bodies.
 pub struct Answer {
     /// To send.
     pub message: ModelInferResponse,
     /// To report.
     pub timing: Timing,
-    /// To be given back once the client has taken it; none if it is small.
+    /// Budget to release once the client has read the response. `None` if the response is small.
     pub held: Option<Reservation>,
 }
 
@@ -72,7 +72,7 @@ pub async fn answer(
     Ok(Answer { message, timing: answered.timing, held })
 }
 
-/// Rough size of what must be converted: raw contents are taken as they are.
+/// Approximate size of the contents to convert. Raw contents need no conversion.
 fn typed_bytes(message: &ModelInferRequest) -> usize {
     let contents = message.inputs.iter().filter_map(|input| input.contents.as_ref());
     contents

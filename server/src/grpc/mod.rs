@@ -93,7 +93,7 @@ pub fn service(
 }
 
 impl<V1: v1::ServerReflection, V1Alpha: v1alpha::ServerReflection> GrpcService<V1, V1Alpha> {
-    /// Answers one request. Dropping the future cancels what it waits for.
+    /// Responds to one request. Dropping the future cancels the request.
     pub async fn answer<B>(mut self, mut request: Request<B>) -> Response<Body>
     where
         B: HttpBody<Data = Bytes> + Send + Unpin + 'static,

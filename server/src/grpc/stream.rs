@@ -23,13 +23,13 @@ use crate::errors;
 use crate::front::Front;
 use crate::request_id;
 
-/// An answer, and what it holds of the budget for bodies.
+/// A response, and its share of the budget for bodies.
 type Outgoing = Result<(ModelStreamInferResponse, Option<Reservation>), Status>;
 
 /// What the client reads.
 pub struct Answers {
     outgoing: mpsc::Receiver<Outgoing>,
-    /// Takes over what the messages hold as they are encoded.
+    /// Takes over the budget of messages as they are encoded.
     holding: Holding,
 }
 
@@ -50,7 +50,7 @@ impl Stream for Answers {
     }
 }
 
-/// Response parameter that tells clients of decoupled models that a request has no more answers.
+/// Response parameter that marks the final response of a request to a decoupled model.
 const FINAL_RESPONSE: &str = "triton_final_response";
 
 /// Answers a stream.

@@ -1,7 +1,7 @@
 //! REST: the Open Inference Protocol v2 with its extensions, on hyper.
 //!
-//! Inference requests are matched first and without axum, because its matching and boxing cost more than decoding a small
-//! request. All other requests go through axum.
+//! Inference requests are matched first and without axum, because its matching and boxing cost more than decoding a
+//! small request. All other requests go through axum.
 
 pub mod body;
 mod compression;
@@ -54,7 +54,7 @@ impl HttpService {
         Self { front, router }
     }
 
-    /// Answers one request. Dropping the future cancels what it waits for.
+    /// Responds to one request. Dropping the future cancels the request.
     pub async fn answer<B>(self, request: Request<B>) -> Response<HttpBody>
     where
         B: Body<Data = Bytes> + Send + Unpin + 'static,

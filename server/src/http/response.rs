@@ -26,7 +26,7 @@ pub const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// Body of an HTTP response.
 pub enum HttpBody {
-    /// Chunks that are ready, sent as they are.
+    /// Chunks that are sent unchanged.
     Chunks {
         /// The first.
         head: Option<Bytes>,

@@ -84,7 +84,7 @@ pub async fn cuda_status() -> Result<Response, Refused> {
     rows(&[])
 }
 
-/// Nothing is ever registered, so the state that is asked for holds.
+/// No region is ever registered, so the requested state already holds.
 pub async fn cuda_unregister() -> Response {
     response::empty()
 }

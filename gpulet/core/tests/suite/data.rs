@@ -1,6 +1,6 @@
-//! Public measurements that may not be copied into this project. They are read from the folder that `TESSERA_DATA`
-//! names, else from `shared/data` beside the project; `cargo test -p gpulet-core --release -- --ignored` runs the
-//! tests that need them.
+//! Public measurements that must not be copied into this project. Tests read them from the folder that `TESSERA_DATA`
+//! names, or from `shared/data` next to the project. `cargo test -p gpulet-core --release -- --ignored` runs these
+//! tests.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,8 +13,8 @@ pub type Row = BTreeMap<String, String>;
 
 #[expect(clippy::disallowed_methods, reason = "the tests that need the data folder look for it")]
 fn folder() -> PathBuf {
-    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
-    std::env::var_os("TESSERA_DATA").map_or_else(beside, PathBuf::from)
+    let default = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
+    std::env::var_os("TESSERA_DATA").map_or_else(default, PathBuf::from)
 }
 
 pub fn rows(file: &str) -> Vec<Row> {

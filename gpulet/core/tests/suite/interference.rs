@@ -11,7 +11,7 @@ use gpulet_core::profile::{Profile, Quantile};
 use crate::data::{Row, count, measured_v100, number, rows};
 use crate::support::igniter_profile;
 
-/// One measured latency: who ran, beside whom, how much longer than alone.
+/// One measured latency: the model, the co-located model, and the slowdown.
 struct Measured {
     row: u32,
     pair: u32,
@@ -166,10 +166,10 @@ fn igniter_predicts_its_worked_example() {
             .collect();
         let others: Vec<&[Load]> = others.iter().map(Vec::as_slice).collect();
         let alone = own.profile.latency_us(Quantile::P99, own.batch, own.units).unwrap();
-        let beside_ms = alone * model.slowdown(own, &others) / 1e3;
+        let co_located_ms = alone * model.slowdown(own, &others) / 1e3;
         assert!(
-            (beside_ms - expected_ms).abs() < 0.006,
-            "{name}: {beside_ms} ms, published {expected_ms} ms"
+            (co_located_ms - expected_ms).abs() < 0.006,
+            "{name}: {co_located_ms} ms, published {expected_ms} ms"
         );
     }
 }
@@ -178,7 +178,7 @@ fn side(model: &str, batch: u32, units: u32) -> (Profile, u32, u32) {
     (igniter_profile(model), batch, units)
 }
 
-/// Three of the measured pairs (iGniter's repository, `v100_pairs.csv`): milliseconds beside and alone.
+/// Three of the measured pairs (iGniter's repository, `v100_pairs.csv`): co-located and solo milliseconds.
 #[test]
 fn contention_predicts_measured_pairs() {
     let table = [
@@ -187,11 +187,11 @@ fn contention_predicts_measured_pairs() {
         (side("alexnet", 2, 24), side("resnet50", 2, 16), 1.317_936, 1.146_473),
     ];
     let model = Interference::Contention(Contention::V100);
-    for (own, other, beside_ms, alone_ms) in table {
+    for (own, other, co_located_ms, alone_ms) in table {
         let runner = |side: &'_ (Profile, u32, u32)| -> Load {
             Load::of(&Runner { profile: &side.0, batch: side.1, units: side.2 })
         };
-        let measured = beside_ms / alone_ms;
+        let measured = co_located_ms / alone_ms;
         let predicted =
             model.slowdown(&Runner { profile: &own.0, batch: own.1, units: own.2 }, &[&[runner(&other)]]);
         assert!((predicted / measured - 1.0).abs() < 0.06, "predicted {predicted}, measured {measured}");
@@ -245,7 +245,7 @@ fn learning_follows_a_device_that_is_noisier_than_its_model_and_ignores_nonsense
 }
 
 #[test]
-fn nobody_beside_means_no_slowdown_and_more_beside_means_more() {
+fn a_solo_batch_has_no_slowdown_and_every_co_located_batch_adds_to_it() {
     let own = side("ssd", 4, 10);
     let runner = Runner { profile: &own.0, batch: own.1, units: own.2 };
     let others = [side("vgg19", 16, 10), side("alexnet", 32, 10), side("resnet50", 16, 10)];
@@ -258,13 +258,13 @@ fn nobody_beside_means_no_slowdown_and_more_beside_means_more() {
         assert_eq!(model.slowdown(&runner, &[]), 1.0);
         let mut before = 1.0;
         for count in 1..=loads.len() {
-            let turns: Vec<&[Load]> = loads[..count].chunks(1).collect();
-            let factor = model.slowdown(&runner, &turns);
-            assert!(factor > before, "{}: {factor} beside {count}", model.name());
+            let lanes: Vec<&[Load]> = loads[..count].chunks(1).collect();
+            let factor = model.slowdown(&runner, &lanes);
+            assert!(factor > before, "{}: {factor} with {count} co-located", model.name());
             before = factor;
         }
-        let by_turns = model.slowdown(&runner, &[&loads]);
-        let singly = loads.iter().map(|load| model.slowdown(&runner, &[&[*load]])).fold(1.0, f64::max);
-        assert_eq!(by_turns, singly, "one neighbour is as bad as the worst that it runs");
+        let in_one_cycle = model.slowdown(&runner, &[&loads]);
+        let solo = loads.iter().map(|load| model.slowdown(&runner, &[&[*load]])).fold(1.0, f64::max);
+        assert_eq!(in_one_cycle, solo, "a co-located gpulet counts as the worst model of its cycle");
     }
 }

@@ -1,4 +1,4 @@
-//! What learns from the batches that ran: right on average, bounded whatever it is told, and never done learning.
+//! The interference learner: accurate on average, bounded for any input, and always able to follow a change.
 
 use gpulet_core::interference::{Contention, Interference, Learned, Learner, Load, Runner};
 use gpulet_core::profile::Line;
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use crate::support::{header, igniter_profile, table};
 
-/// 10 ms a batch on half of the device, 5 ms on all of it; with how much of the memory it uses, if that is known.
+/// 10 ms per batch on half of the device, 5 ms on all of it, with its memory bandwidth utilisation if known.
 fn profile(bandwidth: Option<f64>) -> Profile {
     let mut lines = table(header("m", 2), [(1, 1, 10e3), (8, 1, 10e3), (1, 2, 5e3), (8, 2, 5e3)]).lines();
     if let Some(bandwidth) = bandwidth {
@@ -26,12 +26,12 @@ fn believed(profile: &Profile, learner: &Learner) -> Interference {
 }
 
 #[test]
-fn a_profile_that_knows_no_utilisation_teaches_what_a_neighbour_costs() {
+fn without_utilisation_in_the_profile_the_mean_slowdown_is_learned() {
     let profile = profile(None);
     let (own, load) = (half(&profile), Load::of(&half(&profile)));
     let mut learner = Learner::new(&Contention::NONE, 0.9);
     for _ in 0..40 {
-        // Half of the batches have a neighbour, which makes them 1.4 times as long.
+        // Half of the batches are co-located, and take 1.4 times as long.
         learner.observe_mean(&learner.exposure(&own, &[(load, 0.5)]), 1.2);
     }
     let expected = learner.expected(&own, &[load]);
@@ -53,7 +53,7 @@ fn it_follows_a_change_after_a_long_time_of_the_same() {
     (0..2_000).for_each(|_| learner.observe(&own, &[load], 1.5));
     let followed = learner.expected(&own, &[load]);
     assert!(followed > 1.45, "{followed}");
-    // A device whose profiles know utilisation by now: what was 0 for so long is learned as at the start.
+    // Once profiles know the utilisation, terms that were 0 for a long time are learned as at the start.
     let known = self::profile(Some(0.8));
     let (own, load) = (half(&known), Load::of(&half(&known)));
     (0..2_000).for_each(|_| learner.observe(&own, &[load], 1.8));
@@ -70,11 +70,11 @@ fn what_is_learned_of_parts_of_the_time_holds_for_all_of_it() {
     let mut learner = Learner::new(&Contention::NONE, 0.9);
     for at in 0..200_u32 {
         let busy = [0.1 + f64::from(at % 7) / 10.0, 0.1 + f64::from(at % 4) / 20.0];
-        let turns = [(loads[0], busy[0]), (loads[1], busy[1])];
-        // One neighbour that runs either, or neither.
-        let factor = 1.0 + turns.iter().map(|(load, busy)| busy * (truth(load) - 1.0)).sum::<f64>();
-        let neighbour = (Load::mean(&turns), busy[0] + busy[1]);
-        learner.observe_mean(&learner.exposure(&own, &[neighbour]), factor);
+        let cycle = [(loads[0], busy[0]), (loads[1], busy[1])];
+        // One co-located gpulet that runs either model, or is idle.
+        let factor = 1.0 + cycle.iter().map(|(load, busy)| busy * (truth(load) - 1.0)).sum::<f64>();
+        let co_located = (Load::mean(&cycle), busy[0] + busy[1]);
+        learner.observe_mean(&learner.exposure(&own, &[co_located]), factor);
     }
     for load in &loads {
         let (expected, truth) = (learner.expected(&own, &[*load]), truth(load));
@@ -84,7 +84,7 @@ fn what_is_learned_of_parts_of_the_time_holds_for_all_of_it() {
 }
 
 #[test]
-fn two_neighbours_that_are_busy_now_and_then_are_met_as_often_as_chance_has_it() {
+fn exposure_to_two_co_located_gpulets_combines_their_busy_shares() {
     let profile = igniter_profile("vgg19");
     let own = Runner { profile: &profile, batch: 4, units: 10 };
     let load = Load::of(&own);
@@ -94,7 +94,7 @@ fn two_neighbours_that_are_busy_now_and_then_are_met_as_often_as_chance_has_it()
     assert_eq!(learner.exposure(&own, &[]).share, 0.0);
     assert_eq!(learner.exposure(&own, &[(load, 0.0)]).share, 0.0);
     let all = learner.exposure(&own, &[(load, f64::INFINITY), (load, 7.0), (load, f64::NAN)]);
-    assert_eq!(all.share, 1.0, "not more than always, and nonsense is never");
+    assert_eq!(all.share, 1.0, "the share is at most 1, and invalid shares count as 0");
 }
 
 fn figure() -> impl Strategy<Value = f64> {
@@ -124,16 +124,16 @@ proptest! {
     #[test]
     fn whatever_is_observed_factors_stay_finite_and_weights_bounded(
         seen in prop::collection::vec((prop::collection::vec((any_load(), figure()), 0..4), figure()), 0..200),
-        beside in prop::collection::vec(any_load(), 1..4),
+        co_located in prop::collection::vec(any_load(), 1..4),
         quantile in figure(),
     ) {
         let profile = igniter_profile("resnet50");
         let own = Runner { profile: &profile, batch: 8, units: 20 };
         let learned = || {
             let mut learner = Learner::new(&Contention::V100, quantile);
-            for (neighbours, factor) in &seen {
-                learner.observe_mean(&learner.exposure(&own, neighbours), *factor);
-                let loads: Vec<Load> = neighbours.iter().map(|(load, _)| *load).collect();
+            for (loads, factor) in &seen {
+                learner.observe_mean(&learner.exposure(&own, loads), *factor);
+                let loads: Vec<Load> = loads.iter().map(|(load, _)| *load).collect();
                 learner.observe(&own, &loads, *factor);
             }
             learner
@@ -143,7 +143,7 @@ proptest! {
             prop_assert!((-10.0..=10.0).contains(&weight), "{:?}", learner);
         }
         prop_assert!((0.0..=10.0).contains(&learner.margin()), "{:?}", learner);
-        let slowdown = believed(&profile, &learner).slowdown(&own, &[&beside]);
+        let slowdown = believed(&profile, &learner).slowdown(&own, &[&co_located]);
         prop_assert!((1.0..=10.0).contains(&slowdown), "{slowdown}");
         prop_assert!(learner.errors().is_none_or(|errors| errors.max_pct.is_finite()));
         prop_assert_eq!(format!("{learner:?}"), format!("{:?}", learned()), "the same gives the same bytes");

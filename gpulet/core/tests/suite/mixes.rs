@@ -1,4 +1,4 @@
-//! All mixes of four models at four rates, on the complete public tables: how much of each mix a policy can carry.
+//! All mixes of four models at four rates, on the complete public tables: the capacity of each policy for each mix.
 
 use gpulet_core::interference::{Gpulet, Interference, NoInterference};
 use gpulet_core::placement::{Gpulet as GpuletPolicy, Policy};
@@ -9,11 +9,11 @@ use gpulet_core::validate::validate;
 use crate::data::{cell, count, number, rows, utilisation};
 use crate::support::{devices, fifths, header, workload};
 
-/// Rates of the mixes, relative to what a whole device serves of the model.
+/// Rates of the mixes, relative to the capacity of a whole device for the model.
 const LEVELS: [f64; 4] = [0.0, 0.25, 0.5, 1.0];
-/// Devices.
+/// Number of GPUs in every problem.
 const GPUS: usize = 2;
-/// Steps of the scale that a mix is multiplied by.
+/// Ratio between successive scales of a mix.
 const STEP: f64 = 1.02;
 
 struct Table {
@@ -42,7 +42,7 @@ fn table(name: &'static str, models: [&'static str; 4], coefficients: [f64; 5]) 
     }
 }
 
-/// Four models with objectives of so many times a batch of one alone, and what a device serves of each.
+/// Four models whose objective is `slack` times the solo latency of batch 1, at the capacity of one device.
 fn base(table: &Table, slack: f64) -> Vec<Workload> {
     let of = |profile: &Profile| {
         let slo_us = slack * profile.latency_us(Quantile::P99, 1, 100).unwrap();
@@ -67,7 +67,7 @@ fn serves(policy: &Policy, problem: &Problem) -> bool {
     policy.place(problem).is_ok_and(|plan| validate(problem, &plan).is_sound())
 }
 
-/// The largest power of `STEP` that the mix can be multiplied by, by halving; at least `from` if that is served.
+/// The largest power of `STEP` by which the mix can be scaled, by bisection; at least `from` if that is served.
 fn carried(policy: &Policy, at: impl Fn(i32) -> Problem, from: i32) -> Option<i32> {
     let serves = |power: i32| serves(policy, &at(power));
     let (mut low, mut high) = (from, 150);

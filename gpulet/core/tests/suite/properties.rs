@@ -1,4 +1,4 @@
-//! What holds of every policy on every problem.
+//! Properties of every policy on every problem.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use proptest::strategy::ValueTree;
 
 use crate::support::{devices, fifths, header, igniter_problem, table, workload};
 
-/// Policies that look at neighbours; the others may be late beside them.
+/// Policies that account for interference. The others may miss objectives under contention.
 const CAREFUL: &[&str] = &["tessera", "igniter", "temporal", "gpulet", "exact"];
 
 /// Time per row and per batch, and how much of the device a batch of 32 fills.
@@ -71,8 +71,8 @@ fn random(interference: &Interference) -> impl Strategy<Value = Problem> + use<>
     })
 }
 
-/// What a policy may be forgiven that does not look at neighbours.
-fn owed_to_neighbours(violation: &Violation) -> bool {
+/// Whether a policy that ignores interference may cause this violation.
+fn owed_to_interference(violation: &Violation) -> bool {
     matches!(
         violation,
         Violation::OverBudget { .. }
@@ -103,7 +103,7 @@ proptest! {
         for (name, plan) in plans(&problem) {
             let mut violations = validate(&problem, &plan).violations;
             if !CAREFUL.contains(&name) {
-                violations.retain(|violation| !owed_to_neighbours(violation));
+                violations.retain(|violation| !owed_to_interference(violation));
             }
             prop_assert!(violations.is_empty(), "{name}: {violations:#?}\n{plan:#?}");
         }
@@ -131,7 +131,7 @@ proptest! {
     }
 }
 
-/// Properties of plans that nobody makes would always hold.
+/// The properties above would hold trivially if the policies found no plans.
 #[test]
 fn every_policy_finds_plans_for_many_of_these_problems() {
     let mut runner = proptest::test_runner::TestRunner::deterministic();

@@ -1,4 +1,4 @@
-//! What publications say of their algorithms, as far as it can be asked without their testbeds.
+//! Published claims about the algorithms, as far as they can be verified without the authors' testbeds.
 
 use std::sync::Arc;
 
@@ -12,15 +12,15 @@ use crate::support::{
     devices, fifths, header, igniter_problem, igniter_twelve, place, place_soundly, table, workload,
 };
 
-/// Sharing in time only costs one GPU more than iGniter's six.
+/// Temporal sharing alone takes one GPU more than iGniter's six.
 #[test]
 fn temporal_takes_seven_gpus_for_the_twelve() {
     let problem = igniter_problem(igniter_twelve(), 12);
     assert_eq!(place_soundly("temporal", &problem).1.devices_used, 7);
 }
 
-/// iGniter's authors: GSLICE takes six GPUs too, and breaks three objectives, for it does not look at neighbours. Here
-/// it breaks two.
+/// iGniter's authors report that GSLICE also takes six GPUs, and misses three objectives because it ignores
+/// interference. Here it misses two.
 #[test]
 fn gslice_takes_six_gpus_for_the_twelve_and_is_late() {
     let problem = igniter_problem(igniter_twelve(), 12);
@@ -30,7 +30,7 @@ fn gslice_takes_six_gpus_for_the_twelve_and_is_late() {
     assert!(validation.devices_used == 6 && late == 2, "{} devices, {late} late", validation.devices_used);
 }
 
-/// A model that half a device serves as fast as all of it, at 10 ms a batch of up to 10.
+/// A model that is as fast on half a device as on all of it, at 10 ms per batch of up to 10.
 fn half_filling(model: &str, used: f64) -> Profile {
     let sizes = [(20, 25e3), (40, 12.5e3), (50, 10e3), (60, 10e3), (80, 10e3), (100, 10e3)];
     let cells = sizes.iter().flat_map(|(units, time)| [(1, *units, *time), (10, *units, *time)]);
@@ -46,7 +46,7 @@ fn pair(used: f64, interference: Interference, rates: [f64; 2]) -> Problem {
     Problem::new(devices(&fifths(), 4), workloads, profiles, interference).unwrap()
 }
 
-/// Two models that half a device is enough for: one device where temporal sharing needs two.
+/// Two models that each need half a device: they share one device, where temporal sharing needs two.
 #[test]
 fn gpulet_halves_what_temporal_takes_where_models_fill_half() {
     let problem = pair(0.5, Interference::NoInterference(NoInterference), [1_000.0, 1_000.0]);
@@ -56,15 +56,15 @@ fn gpulet_halves_what_temporal_takes_where_models_fill_half() {
     assert!(plan.gpulets.iter().all(|gpulet| gpulet.units == 50));
 }
 
-/// The same two beside each other would be late, so gpulet gives each a device.
+/// Co-located, these two models would miss their objectives, so gpulet gives each a device.
 #[test]
-fn gpulet_keeps_neighbours_apart_that_would_be_late() {
+fn gpulet_separates_models_that_would_be_late_co_located() {
     let noisy = Interference::Gpulet(Regression { coefficients: [0.0, 0.5, 0.0, 0.0, 1.0] });
     let problem = pair(0.5, noisy, [1_000.0, 1_000.0]);
     assert_eq!(place_soundly("gpulet", &problem).1.devices_used, 2);
 }
 
-/// A rate that the shares left over do not carry joins a gpulet in use as a slot of its cycle.
+/// A workload that the remaining shares cannot serve joins the cycle of an existing gpulet.
 #[test]
 fn gpulet_shares_in_time_what_finds_no_share() {
     let sizes = vec![100];
@@ -78,7 +78,7 @@ fn gpulet_shares_in_time_what_finds_no_share() {
     assert_eq!(plan.gpulets[0].slots.len(), 2, "{plan:#?}");
 }
 
-/// The released code forces a batch of one where even that breaks the objective, and calls that a plan.
+/// The released code forces batch 1 even where that misses the objective, and reports a plan.
 #[test]
 fn the_released_gpulet_calls_late_plans_schedulable() {
     let asked = |slo_ms: f64| {

@@ -1,4 +1,4 @@
-//! What a plan in force is worth: planning again moves what has to move, and little else.
+//! Planning from a plan in force: a new plan changes what has to change, and little else.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::support::{
     workload,
 };
 
-/// Eighty workloads, more than are searched for.
+/// Eighty workloads, more than the exhaustive search handles.
 fn eighty() -> Vec<Workload> {
     let spread = |at: u32, prime: u32| f64::from(at * prime % 80) / 80.0;
     let models = ["alexnet", "resnet50", "vgg19", "ssd"].into_iter().cycle();
@@ -23,7 +23,7 @@ fn eighty() -> Vec<Workload> {
     (0..80).zip(models).map(of).collect()
 }
 
-/// The problem with the plan in force and other rates.
+/// The problem with this plan in force and other rates.
 fn with_rates(problem: &Problem, plan: &Plan, rate: impl Fn(&Workload) -> f64) -> Problem {
     let workloads = problem.workloads().iter();
     let workloads = workloads.map(|workload| Workload { rate: rate(workload), ..workload.clone() }).collect();
@@ -35,7 +35,7 @@ fn devices_of<'a>(plan: &'a Plan, workload: &'a str) -> Vec<&'a str> {
 }
 
 #[test]
-fn a_rate_that_rises_within_its_head_room_changes_its_rate_alone() {
+fn a_rate_that_rises_within_its_headroom_changes_nothing_else() {
     let problem = igniter_problem(eighty(), 80);
     let (plan, validation) = place_soundly("tessera", &problem);
     let slot = validation.slots.iter().find(|slot| slot.capacity > 1.05 * slot.rate).unwrap();
@@ -72,9 +72,9 @@ fn a_rate_that_doubles_leaves_almost_all_devices_as_they_are() {
     }
 }
 
-/// Eighty workloads at half their rates, by and by: devices are given up, each for at most 16 moves.
+/// The rates of eighty workloads fall to half, step by step. Each released device takes at most 16 moves.
 #[test]
-fn devices_that_falling_rates_leave_nearly_empty_are_given_up() {
+fn nearly_empty_devices_are_released_as_rates_fall() {
     let problem = igniter_problem(eighty(), 80);
     let mut plan = place("tessera", &problem);
     let before = plan.devices().len();
@@ -96,7 +96,7 @@ fn devices_that_falling_rates_leave_nearly_empty_are_given_up() {
 }
 
 #[test]
-fn what_was_on_a_device_that_is_gone_moves_and_nothing_else() {
+fn only_workloads_of_a_removed_device_move() {
     let problem = igniter_problem(eighty(), 80);
     let plan = place("tessera", &problem);
     let lost = plan.devices()[3].to_owned();
@@ -116,7 +116,7 @@ fn what_was_on_a_device_that_is_gone_moves_and_nothing_else() {
     assert!(changed_devices(&plan, &next_plan).len() <= held.len() + 1);
 }
 
-/// Windows are laid out to the last unit, so they stay or go, but nobody is squeezed in between.
+/// Windows fill every unit of a device: they are kept or removed, but no workload is added between them.
 #[test]
 fn plans_of_windows_and_cycles_are_continued_too() {
     let calm = |copy: usize| {
@@ -152,7 +152,7 @@ fn plans_of_windows_and_cycles_are_continued_too() {
     assert!(continued.contains(&"fast-gshare") && continued.contains(&"temporal"), "{continued:?}");
 }
 
-/// Four models on V100s beside which nobody slows anybody, at a part of rates that fill four of them.
+/// Four models on V100s without interference, at `part` of the rates that fill four devices.
 fn four(part: f64) -> Problem {
     let peaks = [
         ("alexnet", 50.0, 3_600.0),
@@ -165,7 +165,7 @@ fn four(part: f64) -> Problem {
     Problem::new(devices(&v100(), 8), workloads.into(), igniter_profiles(), none).unwrap()
 }
 
-/// Models that are loaded to get from one plan to the next: all of every gpulet whose like is not there.
+/// Number of models that a change of plan loads: all models of every gpulet without a counterpart in the old plan.
 fn loads(before: &Plan, after: &Plan) -> usize {
     let difference = Difference::between(before, after);
     let names = |gpulet: &Gpulet| gpulet.slots.iter().map(|slot| slot.workload.clone()).collect::<Vec<_>>();
@@ -174,7 +174,7 @@ fn loads(before: &Plan, after: &Plan) -> usize {
     loaded.map(|gpulet| gpulet.slots.len()).sum()
 }
 
-/// Loads come one after another, and nothing of a plan serves before the last: a plan of slivers comes too late.
+/// Models load one after another, and a plan serves only after the last load: a plan of many small gpulets is too late.
 #[test]
 fn rates_that_grow_tenfold_take_few_loads_from_step_to_step_and_few_devices_more() {
     let mut plan = place("tessera", &four(0.1));
@@ -209,9 +209,9 @@ fn a_device_that_changes_gives_all_it_has() {
     }
 }
 
-/// Light models that share a gpulet by turns use what the device has for longer batches.
+/// Light models that share a gpulet in time use the remaining units of the device for larger batches.
 #[test]
-fn who_shares_by_turns_gets_what_is_left_too() {
+fn gpulets_with_cycles_get_the_remaining_units_too() {
     let calm = igniter_twelve().into_iter().map(|one| Workload {
         rate: 0.05 * one.rate,
         slo_us: 4.0 * one.slo_us,
@@ -226,6 +226,6 @@ fn who_shares_by_turns_gets_what_is_left_too() {
         let of_it = plan.gpulets.iter().filter(|gpulet| gpulet.device == device);
         assert_eq!(of_it.map(|gpulet| gpulet.units).sum::<u32>(), 40, "{device}\n{plan:#?}");
     }
-    let room = validation.headroom(&problem).unwrap();
-    assert!(room > 1.5, "{room}");
+    let headroom = validation.headroom(&problem).unwrap();
+    assert!(headroom > 1.5, "{headroom}");
 }

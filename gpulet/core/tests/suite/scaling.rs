@@ -47,7 +47,7 @@ impl Loop {
         Self { autoscaler, change_us, now_us: 0, capacity, coming: None, offered: 0.0, lost: 0.0, each }
     }
 
-    /// Lets some time pass with so many arrivals of each model.
+    /// Advances time by `step_us`, with this number of arrivals per model.
     fn step(&mut self, step_us: u64, arrivals: &[u64]) -> Decision {
         self.now_us += step_us;
         if let Some((_, capacity)) = self.coming.take_if(|(at_us, _)| *at_us <= self.now_us) {
@@ -221,7 +221,7 @@ fn steady(world: &mut Loop, seconds: u64, rate: u64) -> Decision {
     last.unwrap()
 }
 
-/// A server that begins under load must not be planned as if nobody came while its scaler has seen too little to judge.
+/// A server that starts under load must not be planned for a rate of zero while its scaler has few observations.
 #[test]
 fn ours_plans_for_what_comes_from_the_first_second_on() {
     let mut scaler = autoscaler("attainment", &[service(100.0, 4_000.0)], ScalingOptions::default(), 0.0);
@@ -240,7 +240,7 @@ fn ours_plans_for_what_comes_from_the_first_second_on() {
 }
 
 #[test]
-fn gpulet_plans_for_the_highest_mean_with_its_two_head_rooms() {
+fn gpulet_plans_for_the_highest_mean_with_both_margins() {
     let mut world = Loop::new("gpulet", &[service(50.0, 0.0)], ScalingOptions::default(), 1_000.0);
     let decision = steady(&mut world, 400, 400);
     assert!((decision.targets[0].rate - 480.0).abs() < 1.0, "{decision:?}");
@@ -261,12 +261,12 @@ fn gpulet_plans_for_the_highest_mean_with_its_two_head_rooms() {
 #[test]
 fn nanily_rounds_replicas_up() {
     let mut world = Loop::new("nanily", &[service(100.0, 0.0)], ScalingOptions::default(), 100.0);
-    let mut motives = Vec::new();
+    let mut reasons = Vec::new();
     for _ in 0..240 {
-        motives.push(world.step(HALF_SECOND, &[205]).targets[0].reason);
+        reasons.push(world.step(HALF_SECOND, &[205]).targets[0].reason);
     }
     assert_eq!(steady(&mut world, 1, 410).targets[0].rate, 500.0);
-    assert!(motives[230..].contains(&Reason::Replicas { replicas: 5, estimate: 410.0 }), "{motives:?}");
+    assert!(reasons[230..].contains(&Reason::Replicas { replicas: 5, estimate: 410.0 }), "{reasons:?}");
 }
 
 #[test]
@@ -290,7 +290,7 @@ fn static_plans_for_the_peak_whatever_comes() {
 }
 
 #[test]
-fn ours_needs_little_head_room_for_steady_traffic_and_follows_a_jump_within_a_change() {
+fn ours_needs_little_headroom_for_steady_traffic_and_follows_a_jump_within_a_change() {
     let mut world = Loop::new("attainment", &[service(100.0, 0.0)], ScalingOptions::default(), 5_000.0);
     let decision = steady(&mut world, 1_200, 1_000);
     let rate = decision.targets[0].rate;
@@ -347,7 +347,7 @@ fn ours_spends_the_loss_allowed_where_it_saves_most() {
     }
     let kept: Vec<f64> = world.each.iter().map(|(offered, lost)| 1.0 - lost / offered).collect();
     let headroom = planned / world.each[0].0;
-    println!("attainment {kept:?}, head-room of the dear one {headroom:.3}");
+    println!("attainment {kept:?}, headroom of the expensive model {headroom:.3}");
     assert!(1.0 - world.lost / world.offered >= 0.99, "{kept:?}");
     assert!(kept[1] > 0.999 && (0.97..0.99).contains(&kept[0]), "{kept:?}");
     // Uniform on 0.6 to 1.4 of the mean: 1 % alone would be lost at 1.274 times it, 2 % at 1.221.
@@ -355,7 +355,7 @@ fn ours_spends_the_loss_allowed_where_it_saves_most() {
 }
 
 #[test]
-fn ours_keeps_room_for_a_jump_where_it_costs_next_to_nothing_and_says_so() {
+fn ours_keeps_headroom_for_a_jump_where_it_is_cheap_and_reports_it() {
     let options = ScalingOptions {
         change_us: Micros::from_secs(12),
         cool_down_us: Micros::from_secs(24),
@@ -372,7 +372,7 @@ fn ours_keeps_room_for_a_jump_where_it_costs_next_to_nothing_and_says_so() {
     let lost = world.lost;
     world.step(HALF_SECOND, &[500, 1_500]);
     assert_eq!(world.lost, lost, "the jump is served at once");
-    // Once the plan of the start is forgotten, the highest rate seen is what there is room for.
+    // Once the initial plan is forgotten, the headroom covers the highest observed rate.
     let mut world = Loop::new("attainment", &dear_and_cheap(), options, 5_000.0);
     let jitter = |at: u32| u64::from(at.wrapping_mul(2_654_435_761) >> 8) * 400 / (1 << 24);
     let mut told = None;

@@ -42,7 +42,7 @@ fn options() -> impl Strategy<Value = SupervisionOptions> {
     )
 }
 
-/// What somebody who only sees events and effects knows.
+/// The state as derived from events and effects alone.
 #[derive(Default)]
 struct Witness {
     under_way: Option<Incarnation>,
@@ -64,7 +64,7 @@ impl Witness {
                 }
                 Effect::Restart { incarnation } => {
                     assert_eq!(self.under_way, None, "two restarts at once");
-                    assert!(!self.up && (!self.disabled || enabled), "a restart nobody wants");
+                    assert!(!self.up && (!self.disabled || enabled), "a restart while up or disabled");
                     let waited_us = now.since(self.down_us.unwrap());
                     assert!(waited_us >= options.backoff_us || enabled, "before its backoff");
                     if self.disabled {
@@ -96,7 +96,7 @@ impl Witness {
                 assert!(!self.up && !self.disabled && self.under_way.is_none());
                 assert!(until_us > now, "what is due is done");
                 assert!(until_us.since(now) <= options.backoff_max_us, "longer than the longest wait");
-                assert_eq!(supervision.next_wake(), Some(until_us), "somebody comes back to it");
+                assert_eq!(supervision.next_wake(), Some(until_us), "the next wake is the end of the wait");
             }
         }
     }
@@ -115,11 +115,11 @@ fn event(chance: &Chance, supervision: &Supervision) -> Event {
     }
 }
 
-fn play(options: SupervisionOptions, story: &[(u64, Chance)]) -> Vec<(Micros, Effect)> {
+fn play(options: SupervisionOptions, script: &[(u64, Chance)]) -> Vec<(Micros, Effect)> {
     let mut supervision = Supervision::new(options).unwrap();
     let mut witness = Witness { up: true, ..Witness::default() };
     let (mut now, mut log) = (Micros::ZERO, Vec::new());
-    for (passed_us, chance) in story {
+    for (passed_us, chance) in script {
         now = match (chance, supervision.next_wake()) {
             (Chance::Wake, Some(wake_us)) => wake_us.max(now),
             _ => now.after(Micros(*passed_us)),
@@ -142,9 +142,9 @@ fn play(options: SupervisionOptions, story: &[(u64, Chance)]) -> Vec<(Micros, Ef
 
 proptest! {
     #[test]
-    fn restarts_keep_their_distance_whatever_comes(options in options(), story in chances()) {
-        let log = play(options, &story);
-        prop_assert_eq!(&log, &play(options, &story), "the same events give the same effects");
+    fn restarts_keep_their_distance_whatever_comes(options in options(), script in chances()) {
+        let log = play(options, &script);
+        prop_assert_eq!(&log, &play(options, &script), "the same events give the same effects");
     }
 
     #[test]

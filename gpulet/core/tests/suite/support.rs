@@ -32,7 +32,7 @@ pub fn v100() -> Arc<DeviceType> {
     })
 }
 
-/// So many devices of a kind, each its own fault domain, with 16 GB.
+/// `count` devices of one type with 16 GB each. Each is its own fault domain.
 pub fn devices(device_type: &Arc<DeviceType>, count: usize) -> Vec<Device> {
     let of = |at| Device {
         name: format!("gpu{at:03}"),
@@ -141,7 +141,7 @@ pub fn fifths() -> Arc<DeviceType> {
     Arc::new(DeviceType { name: "fifths".to_owned(), units: 100, sizes, ..(*v100()).clone() })
 }
 
-/// A profile typed in for a test, on the device type with so many units.
+/// The header of a profile for tests, on the device type with `units_total` units.
 pub fn header(model: &str, units_total: u32) -> Header {
     Header {
         version: 1,

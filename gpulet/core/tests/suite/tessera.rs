@@ -39,7 +39,7 @@ fn choices(problem: &Problem, workload: &Workload) -> Vec<Choice> {
 }
 
 /// Whether these workloads fit on one device, each on a gpulet of its own: every combination of batches, shares grown
-/// from the least until the judge is content.
+/// from the least until the validator finds no violation.
 fn together(problem: &Problem, chosen: &[(&Workload, Vec<Choice>)]) -> bool {
     let mut digits = vec![0_usize; chosen.len()];
     loop {
@@ -114,14 +114,14 @@ fn fewest(problem: &Problem) -> Option<usize> {
 }
 
 #[test]
-fn the_twelve_take_six_gpus_with_more_head_room_than_igniter() {
+fn the_twelve_take_six_gpus_with_more_headroom_than_igniter() {
     let problem = igniter_problem(igniter_twelve(), 12);
     let (_, igniter) = place_soundly("igniter", &problem);
     let (plan, ours) = place_soundly("tessera", &problem);
-    let room = [&ours, &igniter].map(|validation| validation.headroom(&problem).unwrap());
-    println!("head-room: ours {:.3}, igniter {:.3}", room[0], room[1]);
+    let headroom = [&ours, &igniter].map(|validation| validation.headroom(&problem).unwrap());
+    println!("headroom: ours {:.3}, igniter {:.3}", headroom[0], headroom[1]);
     assert_eq!((ours.devices_used, igniter.devices_used), (6, 6));
-    assert!(room[0] > room[1], "ours {}, igniter {}\n{plan:#?}", room[0], room[1]);
+    assert!(headroom[0] > headroom[1], "ours {}, igniter {}\n{plan:#?}", headroom[0], headroom[1]);
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn replicas_live_apart_and_rivals_too() {
     }
 }
 
-/// Ready at once, though nobody asks: a neighbour counts as if it ran, so ten of them take a device.
+/// Idle workloads count as running in predictions of interference, so ten of them take a device.
 #[test]
 fn idle_workloads_that_must_be_ready_share_a_device() {
     let idle = (0..10).map(|at| Workload { name: format!("idle{at}"), ..workload("resnet50", 60.0, 0.0) });

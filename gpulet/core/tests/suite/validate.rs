@@ -1,4 +1,4 @@
-//! The judge of plans: a sound plan, and each way of spoiling it.
+//! The validator of plans: a sound plan, and every kind of violation.
 
 use std::sync::Arc;
 
@@ -78,10 +78,10 @@ fn a_sound_plan_is_described() {
 }
 
 #[test]
-fn every_way_of_spoiling_it_is_named_with_numbers() {
+fn every_violation_is_reported_with_numbers() {
     type Change = fn(&mut Plan);
     let table: [(Change, &[&str]); 14] = [
-        (|plan| plan.gpulets[0].device = "gone".to_owned(), &["device `gone`: unknown"]),
+        (|plan| plan.gpulets[0].device = "gpu999".to_owned(), &["device `gpu999`: unknown"]),
         (
             |plan| plan.gpulets[1].slots.push(Slot { workload: "x".to_owned(), ..slot("b", 0.0) }),
             &["workload `x` on `gpu000`: unknown"],
@@ -149,7 +149,7 @@ fn every_way_of_spoiling_it_is_named_with_numbers() {
 }
 
 #[test]
-fn neighbours_count() {
+fn interference_counts() {
     let interference = Interference::Gpulet(Regression { coefficients: [0.0, 0.4, 0.0, 0.0, 1.0] });
     let problem = problem_of(|_, _| {}, interference);
     let found = told(&problem, &plan());
@@ -193,7 +193,7 @@ fn memory_tenants_replicas_and_limits_are_kept() {
 }
 
 #[test]
-fn windows_share_units_by_turns() {
+fn windows_share_units_in_time() {
     let window = |offset_us| Some(Window { period_us: 25e3, offset_us, length_us: 12.5e3 });
     let half = |offset_us, name, rate| Gpulet {
         window: window(offset_us),
@@ -208,8 +208,8 @@ fn windows_share_units_by_turns() {
         },
         Interference::Gpulet(Regression { coefficients: [0.0, 9.0, 0.0, 0.0, 1.0] }),
     );
-    let turns = Plan::new(vec![half(0.0, "a", 320.0), half(12.5e3, "b", 320.0)]);
-    let validation = validate(&easy, &turns);
+    let alternating = Plan::new(vec![half(0.0, "a", 320.0), half(12.5e3, "b", 320.0)]);
+    let validation = validate(&easy, &alternating);
     assert!(validation.is_sound(), "{:?}", validation.violations);
     assert_eq!((validation.slots[0].worst_us, validation.slots[0].capacity), (35e3, 320.0));
     let clash = Plan::new(vec![half(0.0, "a", 320.0), half(12e3, "b", 320.0)]);

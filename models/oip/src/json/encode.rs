@@ -1,4 +1,4 @@
-//! [`InferResponse`] to a JSON body, followed by binary data where the client asked for it.
+//! [`InferResponse`] to a JSON body, followed by binary data if the client requested it.
 
 use bytes::Bytes;
 use serde::ser::{Serialize, SerializeMap, Serializer};
@@ -24,7 +24,7 @@ impl Encoded {
     }
 }
 
-/// Encodes an answer. Outputs that do not say how they are to be returned are binary if `binary_default`.
+/// Encodes a response. Outputs without a choice of encoding are binary if `binary_default`.
 ///
 /// # Errors
 /// [`ProtocolError::Unsupported`] for values that JSON cannot carry (NaN, infinities, strings that are not

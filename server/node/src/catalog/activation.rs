@@ -64,7 +64,7 @@ impl Activation {
         self.waiting.load(Ordering::SeqCst)
     }
 
-    /// Asks for a lane and returns when the version has one.
+    /// Requests a lane, and returns when the version has one.
     ///
     /// # Errors
     /// If it has no lane by the deadline or the timeout, or if too many requests wait.

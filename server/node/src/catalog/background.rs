@@ -15,7 +15,7 @@ pub enum LoadPriority {
     Background,
 }
 
-/// Why work on a thread of its own has no result.
+/// Why work on a separate thread has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum ThreadError {
     /// The system could not start the thread.
@@ -78,8 +78,8 @@ impl BackgroundLoads {
     }
 }
 
-/// Runs work on a new thread at normal priority: work during start-up, and short work under locks that batches also need,
-/// such as the allocator's. At background priority that work made batches wait for up to 154 ms.
+/// Runs work on a new thread at normal priority: work during start-up, and short work under locks that batches also
+/// need, such as the allocator's. At background priority that work made batches wait for up to 154 ms.
 pub async fn run<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, ThreadError> {
     let (done, result) = oneshot::channel();
     let thread = std::thread::Builder::new().name("tessera-load".to_owned());

@@ -1,8 +1,8 @@
 //! The models of this process: loading, replacing, unloading and finding them.
 //!
-//! A model is loaded, warmed up and measured while others serve, and replaces its old version in one step. The old version
-//! answers the requests that it accepted and is dropped. Requests hold a token of the version they use, so a version is taken
-//! from the router only after the last of them ended: a reload fails no request.
+//! A model is loaded, warmed up and measured while others serve, and replaces its old version in one step. The old
+//! version answers the requests that it accepted and is dropped. Requests hold a token of the version they use, so a
+//! version is removed from the router only after the last of them ended: a reload fails no request.
 
 mod activation;
 mod background;
@@ -57,7 +57,7 @@ pub struct Environment {
     pub settings: BTreeMap<String, ModelSettings>,
     /// Most sessions in the warm pool.
     pub warm_pool: usize,
-    /// Queued requests of a model that does not say.
+    /// Queue limit of models that do not set one.
     pub queue_limit: u32,
     /// Whether to keep Triton's metric names too.
     pub triton_names: bool,
@@ -133,7 +133,7 @@ pub struct Catalog {
     source: Source,
     environment: Environment,
     models: DashMap<String, Arc<Model>>,
-    /// Names that must be ready for the server to be: asked for and not unloaded.
+    /// Models that must be ready for the server to be ready: requested and not unloaded.
     wanted: Mutex<BTreeSet<String>>,
     ids: Mutex<Ids>,
     background: BackgroundLoads,
@@ -224,7 +224,7 @@ impl Catalog {
         }
     }
 
-    /// Every model of the repository, each of them wanted from now on.
+    /// Every model of the repository. All of them must be ready from now on.
     pub fn names_at_start(&self) -> Vec<String> {
         let names: Vec<_> = self.source.names().unwrap_or_default().into_keys().collect();
         names.iter().for_each(|name| self.want(name, true));

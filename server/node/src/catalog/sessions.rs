@@ -124,8 +124,8 @@ impl Catalog {
         Ok(())
     }
 
-    /// Runs the models of these lanes by priority only. A new version has no time slice in their cycles and would run only
-    /// when all others are idle. The next plan assigns time slices again.
+    /// Runs the models of these lanes by priority only. A new version has no time slice in their cycles and would run
+    /// only when all others are idle. The next plan assigns time slices again.
     pub(super) async fn suspend_time_slices(&self, lanes: impl Iterator<Item = &LaneHandle>) {
         let up = lanes.map(|lane| LaneUp { spec: spec(lane), after: Vec::new() }).collect();
         let switch = Switch { up, ..Switch::default() };

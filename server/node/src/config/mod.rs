@@ -33,7 +33,7 @@ pub use sections::{
     Repository, Server,
 };
 
-/// The shortest time between two looks at the load.
+/// Minimum of `partition.period` and `partition.idle`.
 const PERIOD_MIN: std::time::Duration = std::time::Duration::from_millis(100);
 
 /// The checked configuration of the process.
@@ -66,16 +66,16 @@ pub struct Effective {
     pub path: String,
     /// The section's header, quoted where TOML wants it.
     pub header: String,
-    /// As TOML; `None`: not set, the option decides by itself.
+    /// As TOML; `None`: not set, and the option has a dynamic default.
     pub value: Option<String>,
-    /// Who said so.
+    /// Where the value came from.
     pub origin: Origin,
 }
 
 /// Where a value came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// No source said anything.
+    /// The default, because no source sets the value.
     Default,
     /// A configuration file.
     File(PathBuf),
@@ -96,14 +96,14 @@ impl fmt::Display for Origin {
     }
 }
 
-/// One thing wrong with the configuration.
+/// One error in the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Full path of the key, or empty where the file as a whole is at fault.
+    /// Full path of the key, or empty if the file as a whole is invalid.
     pub path: String,
-    /// What is wrong and what would be right.
+    /// What is wrong, and what would be right.
     pub message: String,
-    /// Who said so.
+    /// Where the value came from.
     pub origin: Origin,
 }
 
@@ -122,13 +122,13 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Everything wrong with the configuration.
+/// All errors in the configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
 pub struct Problems(pub Vec<Problem>);
 
 impl Problems {
-    /// Writes each to standard error.
+    /// Writes all errors to standard error.
     pub fn report(&self) -> ExitCode {
         for problem in &self.0 {
             output::complain(&format!("error: {problem}"));
@@ -138,7 +138,7 @@ impl Problems {
 }
 
 impl Config {
-    /// Merges and checks all sources; every problem is listed, not only the first.
+    /// Merges and checks all sources; every error is listed, not only the first.
     pub fn load(sources: &Sources) -> Result<Self, Problems> {
         let merged = merge::merge(sources)?;
         let config = merged.into_config()?;
@@ -173,7 +173,7 @@ impl Config {
         self.server.shared_memory.unwrap_or(loopback)
     }
 
-    /// Values that are sound one by one and cannot hold together, or that types cannot rule out.
+    /// Checks combinations of values, and limits that types do not express.
     fn contradictions(&self) -> Vec<Problem> {
         let mut problems = Vec::new();
         let mut report = |path: &str, message: String| {

@@ -28,17 +28,17 @@ pub struct Server {
     /// it lets clients name memory objects of this machine.
     pub shared_memory: Option<bool>,
     /// Whether the server is ready only when all its models are, as with Triton's `--strict-readiness`. `false`: it is
-    /// ready as soon as it answers, whichever models are still loading or have failed.
+    /// ready as soon as it responds, even if models are still loading or have failed.
     pub strict_readiness: bool,
-    /// Least level that is logged: error, warn, info, debug, trace, or filters like `info,router=debug`.
+    /// Minimum level of logged events: error, warn, info, debug, trace, or filters like `info,router=debug`.
     pub log_level: String,
-    /// Shape of log lines on standard error: `auto` (`human` on a terminal, else `json`), `human` or `json`.
+    /// Format of log lines on standard error: `auto` (`human` on a terminal, else `json`), `human` or `json`.
     pub log_format: LogFormat,
     /// Threads for the network. Default: the number of cores, at most 4.
     pub threads: Option<NonZeroUsize>,
 }
 
-/// Shape of log lines.
+/// Format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LogFormat {
@@ -47,7 +47,7 @@ pub enum LogFormat {
     Auto,
     /// Text for people.
     Human,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
@@ -74,7 +74,7 @@ impl Default for Server {
 pub struct Repository {
     /// Folder of models (`<model>/<version>/model.onnx`, or `<model>.onnx`). Default: the embedded models.
     pub path: Option<PathBuf>,
-    /// `all`: load every model at start; `explicit`: only what `/v2/repository/models/M/load` asks for.
+    /// `all`: load every model at start; `explicit`: only models that `/v2/repository/models/M/load` requests.
     pub load: LoadMode,
     /// Engine of models that do not name one: `auto` (ONNX Runtime if its library is found, else tract),
     /// `tract`, `ort` or `synthetic`.
@@ -117,16 +117,16 @@ pub struct Lanes {
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Devices {
-    /// Devices that are not there, like `[{ kind = "v100", memory = "16GiB", count = 2 }]`, instead of the cores of
-    /// `[lanes]`. Batches take as long as `partition.profiles` say of that kind, and answers are zeros.
+    /// Emulated devices, such as `[{ kind = "v100", memory = "16GiB", count = 2 }]`, instead of the cores of `[lanes]`.
+    /// Batches take as long as `partition.profiles` say for that device type, and outputs are zeros.
     pub emulated: Vec<Emulated>,
-    /// `auto`: models run on the GPUs that are found, else on the cores of `[lanes]`. `off`: GPUs are not looked for.
+    /// `auto`: models run on the machine's GPUs, or without any, on the cores of `[lanes]`. `off`: GPUs are not used.
     pub gpus: Gpus,
-    /// How GPUs are shared: `mig`, `cuda-green`, `cuda-mps` or `cuda-stream`. Default: the first of these that can be had.
+    /// How GPUs are shared: `mig`, `cuda-green`, `cuda-mps` or `cuda-stream`. Default: the first available.
     pub gpu_backend: Option<String>,
-    /// `none`: models run in the server's own process. `process`: each lane's models run in a process of its own, so that
-    /// one that crashes or hangs takes no other lane's requests with it, and is started again. Models on a GPU always run
-    /// in a process of their own, one for each GPU.
+    /// `none`: models run in the server's own process. `process`: each lane's models run in a separate process,
+    /// which is restarted if it crashes or hangs; requests of other lanes are not affected. Models on a GPU always run
+    /// in a separate process, one per GPU.
     pub isolation: Isolation,
 }
 
@@ -134,14 +134,14 @@ pub struct Devices {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Gpus {
-    /// Not even looked for.
+    /// GPUs are not used.
     #[default]
     Off,
-    /// If there are any.
+    /// GPUs are used if the machine has any.
     Auto,
 }
 
-/// What shares a process with the server.
+/// Which models run in the server's process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Isolation {
@@ -156,18 +156,18 @@ pub enum Isolation {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Emulated {
-    /// Kind of device, as profiles call it.
+    /// Device type, as named in profiles.
     pub kind: String,
-    /// Memory of each for models.
+    /// Memory for models, per device.
     pub memory: Size,
-    /// How many.
+    /// Number of devices.
     #[serde(default = "one")]
     pub count: NonZeroUsize,
-    /// Sizes of gpulet in units, ascending; every number up to what the profiles say, if it is not said.
+    /// Sizes of gpulets in units, ascending. Default: every number up to the units of the profiles.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sizes: Option<Vec<u32>>,
-    /// What batches on one do to each other: a word, or a table as `[interference]` of `tessera plan`; nothing, if it is not
-    /// said. All gpulets are in this process then.
+    /// Interference between co-located batches: a model name, or a table like `[interference]` of `tessera plan`.
+    /// Default: no interference. If set, all gpulets run in the server's process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interference: Option<InterferenceSection>,
 }
@@ -176,19 +176,19 @@ fn one() -> NonZeroUsize {
     NonZeroUsize::MIN
 }
 
-/// `[limits]`: the bound of everything that a client can fill. Takes effect at start.
+/// `[limits]`: limits of all resources that clients use. Takes effect at start.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
     /// Bytes of one request body or gRPC message, also after decompression.
     pub body: Size,
-    /// Bytes of all request bodies, and of all answers over 16 KiB that their clients have not taken yet, held at once.
+    /// Bytes of all request bodies, and of all responses over 16 KiB that clients have not read yet.
     pub bodies: Size,
     /// Time for a body to arrive.
     #[serde(serialize_with = "units::text")]
     pub body_timeout: TimeSpan,
-    /// Time for a client to take the next 256 KiB of an answer, or what is left of it. After it the connection is closed;
-    /// over HTTP/2 and gRPC, if the rest of the connection is well, the stream is.
+    /// Time for a client to read the next 256 KiB of a response, or the rest of it. After it, the server closes the
+    /// connection, or over HTTP/2 and gRPC only the stream if other streams of the connection are healthy.
     #[serde(serialize_with = "units::text")]
     pub answer_timeout: TimeSpan,
     /// Open connections, for each of the three addresses.
@@ -214,7 +214,7 @@ pub struct Limits {
     pub parameters: NonZeroUsize,
     /// Bytes of a name or id.
     pub name: Size,
-    /// Nesting of JSON.
+    /// Nesting depth of JSON.
     pub json_depth: NonZeroUsize,
 }
 
@@ -271,8 +271,8 @@ pub struct Partition {
     /// Repartitions the devices as the load changes: number and size of gpulets, and their models. Off: lanes stay as
     /// `[lanes]` says.
     pub live: bool,
-    /// Files of `tessera profile`. The last part of a path may contain one `*`. Models without a profile are planned with
-    /// batch times measured while they are loaded.
+    /// Files of `tessera profile`. The last part of a path may contain one `*`. Models without a profile are planned
+    /// with batch times measured while they are loaded.
     pub profiles: Vec<String>,
     /// Placement policy, one of `tessera plan --policy`.
     pub policy: String,
@@ -280,8 +280,8 @@ pub struct Partition {
     pub scaling: String,
     /// Which slowdown by co-located batches plans expect: `learned` from batch times while the server runs, or `none`.
     pub interference: Interference,
-    /// A model without requests for this long loses its gpulets. The next request activates it and waits. Not set: every
-    /// model keeps a gpulet.
+    /// A model without requests for this long loses its gpulets. The next request activates it and waits. Not set:
+    /// every model keeps a gpulet.
     #[serde(serialize_with = "units::text_if")]
     pub idle: Option<TimeSpan>,
     /// Interval at which the load is measured and a new plan considered.

@@ -1,4 +1,4 @@
-//! A plan that an operator puts in force by hand: who waits for it, and the words of the answer.
+//! Operator plans: the requests that wait for them, and the responses.
 
 use std::collections::BTreeMap;
 
@@ -10,17 +10,17 @@ use tokio::sync::oneshot;
 
 use crate::reason::{Reason, Refusal};
 
-/// Where an operator waits for what becomes of a plan.
+/// Returns the result of an operator plan to the request that waits for it.
 pub type Reply = oneshot::Sender<Result<PutInForce, Refusal>>;
 
-/// Answer of `POST /v2/partition/plan`.
+/// Response of `POST /v2/partition/plan`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PutInForce {
-    /// Number of the table in force.
+    /// Epoch of the plan in force.
     epoch: Epoch,
-    /// Whether anything had to be changed.
+    /// Whether the plan changed any gpulet.
     changed: bool,
-    /// What the plan does not hold, by the profiles and for the rates that are planned for; empty for a sound one.
+    /// Violations of the plan, by the profiles and at the target rates. Empty for a sound plan.
     violations: Vec<String>,
 }
 
@@ -31,38 +31,38 @@ impl From<InForce> for PutInForce {
     }
 }
 
-/// Operators who wait, by the proposal's number: one may be under way and another wait for its end.
+/// Waiting requests by proposal. One proposal may be in progress while another waits for its end.
 #[derive(Default)]
 pub struct Waiting(BTreeMap<ProposalId, Reply>);
 
 impl Waiting {
-    /// A proposal of this number is an operator's.
+    /// Registers the request that waits for a proposal.
     pub fn begin(&mut self, proposal: ProposalId, reply: Reply) {
         self.0.insert(proposal, reply);
     }
 
-    /// A proposal ended.
+    /// Responds to the request that waits for this proposal, if there is one.
     pub fn ended(&mut self, proposal: ProposalId, answer: Result<InForce, Outcome>) {
         let Some(reply) = self.0.remove(&proposal) else { return };
         let answer = answer.map(PutInForce::from).map_err(|outcome| {
             refusal(&outcome.reason().unwrap_or_else(|| "another plan took its place".to_owned()))
         });
-        // Whoever asked may have left.
+        // The client may have disconnected.
         let _ = reply.send(answer);
     }
 }
 
-/// Tells whoever asked that the plan is not even tried.
+/// Tells the client that the plan was rejected.
 pub fn refuse(reply: Reply, refusal: Refusal) {
     let _ = reply.send(Err(refusal));
 }
 
-/// Not now, or not here.
+/// A refusal that says why the plan is not in force.
 pub fn refusal(why: &str) -> Refusal {
     Refusal::new(Reason::PlanRefused, format!("the plan is not in force: {why}"))
 }
 
-/// Why it is not even tried, for clients.
+/// Converts a rejected plan into a refusal for the client.
 pub fn not_accepted(why: PlanRejected) -> Refusal {
     match why {
         PlanRejected::Frozen => refusal("gpulets are frozen: POST /v2/partition/thaw first"),

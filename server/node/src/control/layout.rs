@@ -25,20 +25,20 @@ pub struct Layout {
     lanes: Mutex<Lanes>,
 }
 
-/// Held while a step of a gpulet is carried out: one that took too long is not cancelled, and those after it wait.
+/// Held during a step of a gpulet. A step that exceeds its time limit is not cancelled; later steps wait for it.
 type Turn = Arc<tokio::sync::Mutex<()>>;
 
 #[derive(Default)]
 struct Lanes {
     turns: BTreeMap<GpuletId, Turn>,
     by_gpulet: BTreeMap<GpuletId, LaneHandle>,
-    /// Lanes that the server started with and that are no gpulet yet.
+    /// Lanes that the server started with and that no gpulet uses yet.
     unclaimed: Vec<(Share, LaneHandle)>,
-    /// The table in force, and the numbers of the models that it was made for.
+    /// The table in force, and the versions that it was made for.
     in_force: Option<(Switch, Vec<ModelId>)>,
-    /// Sessions that are loaded and not verified, by gpulet and model number.
+    /// Sessions that are loaded but not verified, by gpulet and model number.
     staged: BTreeMap<(GpuletId, u32), Staged>,
-    /// Bytes by device that no gpulet takes.
+    /// Bytes that no gpulet uses, by device.
     free: BTreeMap<String, u64>,
 }
 
@@ -48,7 +48,7 @@ struct Staged {
 }
 
 impl Layout {
-    /// Of a server that runs on these lanes, the gpulets that the devices start with.
+    /// Creates the layout. `lanes` are the initial gpulets of the devices, in the same order.
     pub fn new(
         catalog: Arc<Catalog>,
         devices: Arc<Devices>,
@@ -71,7 +71,7 @@ impl Layout {
         lane.ok_or_else(|| format!("gpulet {gpulet} has no lane"))
     }
 
-    /// The lane that is the gpulet.
+    /// Number of the gpulet's lane.
     pub fn lane_number(&self, gpulet: GpuletId) -> Option<u32> {
         self.lanes().by_gpulet.get(&gpulet).map(LaneHandle::id)
     }
@@ -79,17 +79,17 @@ impl Layout {
     /// Carries out one step.
     ///
     /// # Errors
-    /// Why it could not be; nothing of it is left then.
+    /// Says why the step failed. A failed step leaves nothing behind.
     pub async fn carry_out(&self, step: &Step) -> Result<(), String> {
-        let turn = Arc::clone(self.lanes().turns.entry(step.gpulet()).or_default());
-        let _turn = turn.lock().await;
+        let lock = Arc::clone(self.lanes().turns.entry(step.gpulet()).or_default());
+        let _guard = lock.lock().await;
         match step {
             Step::Open { gpulet, device, first_unit, units } => {
                 self.open(*gpulet, &Share { device: device.clone(), first_unit: *first_unit, units: *units })
             }
             Step::Prepare { gpulet, model, batch } => self.prepare(*gpulet, model, *batch).await,
             Step::Verify { gpulet, model, .. } => self.verify(*gpulet, model).await,
-            // A session takes batches of any size, and gives back by itself what larger ones needed.
+            // A session accepts batches of any size, and releases the memory of larger batches by itself.
             Step::Shrink { .. } => Ok(()),
             Step::CloseSession { gpulet, model } => {
                 self.close_session(*gpulet, model).await;
@@ -119,7 +119,7 @@ impl Layout {
         Ok(())
     }
 
-    /// Loads every version of the model that serves and has no session there, for batches of some rows.
+    /// Loads every serving version of the model that has no session on the gpulet, for batches of `rows`.
     async fn prepare(&self, gpulet: GpuletId, model: &str, rows: u32) -> Result<(), String> {
         let lane = self.lane_of(gpulet)?;
         let versions = self.catalog.serving(model);
@@ -140,14 +140,14 @@ impl Layout {
         Ok(())
     }
 
-    /// The same for what is loaded and not verified.
+    /// Widens a session that is loaded but not verified. Returns whether there is one.
     fn widen_staged(&self, gpulet: GpuletId, loaded: &Loaded, rows: u32) -> bool {
         let mut lanes = self.lanes();
         let staged = lanes.staged.get_mut(&(gpulet, loaded.id.0));
         staged.map(|staged| staged.ready.rows = staged.ready.rows.max(rows)).is_some()
     }
 
-    /// Holds what was prepared against the known answer, and gives it to the lane.
+    /// Verifies prepared sessions against the known output, and installs them on the lane.
     async fn verify(&self, gpulet: GpuletId, model: &str) -> Result<(), String> {
         let lane = self.lane_of(gpulet)?;
         for Staged { loaded, ready } in self.unstaged(gpulet, model) {
@@ -179,14 +179,14 @@ impl Layout {
         }
     }
 
-    /// Keeps a session for plans to come, in memory that is free.
+    /// Moves a session to the warm pool, which is limited to free memory.
     async fn keep(&self, loaded: &Loaded, lane: &LaneHandle, ready: Ready) {
         let bytes = terms::session_bytes(&self.devices, loaded, ready.rows);
         self.catalog.keep_warm(loaded, lane, ready, bytes).await;
         self.make_room(lane).await;
     }
 
-    /// Drops what is kept where gpulets take its memory.
+    /// Shrinks the warm pool of the lane's device to the free memory.
     async fn make_room(&self, lane: &LaneHandle) {
         let Some(core_set) = lane.partition().core_set() else { return };
         let free = self.lanes().free.get(&core_set.device).copied();
@@ -195,8 +195,8 @@ impl Layout {
         }
     }
 
-    /// Hears how many bytes gpulets leave on a gpulet's device, where sessions may be kept. A step that ends late goes by
-    /// what was heard last.
+    /// Records how many bytes of the gpulet's device are free for warm sessions. A step that ends late uses the latest
+    /// value.
     pub fn leave_free(&self, gpulet: GpuletId, free_bytes: impl Fn(&str) -> Option<u64>) {
         let core_set = self.lane_of(gpulet).ok().and_then(|lane| lane.partition().core_set());
         let Some(CoreSet { device, .. }) = core_set else { return };
@@ -208,16 +208,16 @@ impl Layout {
     async fn close(&self, gpulet: GpuletId) {
         self.lanes().turns.remove(&gpulet);
         let Some(lane) = self.lanes().by_gpulet.remove(&gpulet) else { return };
-        // A lane that never was in force is not known there, and one that is gone has stopped.
+        // The router does not know a lane that was never in force, and a failed lane has already stopped.
         let _ = self.router.lane_down(LaneId(lane.id())).await;
         let _ = lane.stop();
     }
 
-    /// Returns once a gpulet that a switch put to rest holds nothing.
+    /// Returns once a gpulet that a switch drains is idle.
     pub async fn at_rest(&self, gpulet: GpuletId) {
         let lane = self.lane_number(gpulet);
         if let Some(lane) = lane {
-            // A lane that is gone holds nothing either.
+            // This returns for a failed lane too: it holds no batch.
             self.router.lane_idle(LaneId(lane)).await;
         }
     }
@@ -225,9 +225,9 @@ impl Layout {
     /// Puts a table in force: lanes, their cycles, and which models run where.
     ///
     /// # Errors
-    /// Why it is not in force.
+    /// Says why the table is not in force.
     pub async fn switch(&self, switch: &Switch) -> Result<(), String> {
-        // Lanes that are lost are not known any more, and are at rest as it is.
+        // The router no longer knows failed lanes. They need no draining.
         let snapshot = self.router.snapshot().await.ok_or("the router has ended")?;
         let known: BTreeSet<u32> = snapshot.lanes.iter().map(|lane| lane.lane.0).collect();
         let mut switch_of_lanes = self.lane_plan(switch)?;
@@ -244,7 +244,7 @@ impl Layout {
         for loaded in &serving {
             loaded.activation.set_active(switch.routes.iter().any(|route| route.workload == loaded.name));
         }
-        // What was loaded before there was a plan is no gpulet's that could be closed.
+        // Sessions that were loaded before the first plan belong to no gpulet, so no step closes them.
         for loaded in serving.iter().filter(|loaded| first && !loaded.activation.is_active()) {
             for lane in loaded.lanes() {
                 if let Some(ready) = self.catalog.take_off(loaded, &lane).await {
@@ -256,7 +256,7 @@ impl Layout {
         Ok(())
     }
 
-    /// Whether other versions serve than those that the table in force was made for: they take no turns.
+    /// Whether versions serve that the table in force was not made for. They get no time slices.
     pub fn is_stale(&self) -> bool {
         let lanes = self.lanes();
         let Some((_, known)) = &lanes.in_force else { return false };
@@ -264,10 +264,11 @@ impl Layout {
         serving.iter().any(|loaded| !known.contains(&loaded.id))
     }
 
-    /// Puts the table in force once more. No model may come or go meanwhile, and no change be under way.
+    /// Puts the table in force again, for the versions that serve now. The caller must prevent loads, unloads and
+    /// rollouts.
     ///
     /// # Errors
-    /// Why it is not in force; the one before is then.
+    /// Says why the table is not in force. The previous one then stays in force.
     pub async fn refresh(&self) -> Result<(), String> {
         let Some((mut switch, _)) = self.lanes().in_force.clone() else { return Ok(()) };
         switch.draining.clear();

@@ -1,4 +1,4 @@
-//! What was counted of the models, for the control loop.
+//! Counters of models, as input of the control loop.
 
 use std::collections::BTreeMap;
 
@@ -8,14 +8,14 @@ use router_core::Snapshot;
 
 use crate::catalog::Loaded;
 
-/// A version by now.
+/// Current counters of a version.
 pub fn seen(loaded: &Loaded, snapshot: &Snapshot) -> ModelCounts {
     let crate::catalog::Counts { rows, answered, late, failed } = loaded.statistics.counts();
     let counts = Counts { rows, answered, late, failed };
     lane_plan::load_of(snapshot, loaded.id, counts, u64::from(loaded.activation.waiting()))
 }
 
-/// Batches of a version on lanes that are gpulets.
+/// Batches of a version on lanes that belong to gpulets.
 pub fn ran(loaded: &Loaded, gpulets: &BTreeMap<u32, GpuletId>) -> Vec<BatchTotals> {
     let ran = loaded.statistics.lane_batches().into_iter().filter_map(|batches| {
         Some(BatchTotals {

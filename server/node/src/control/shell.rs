@@ -1,4 +1,4 @@
-//! The hands of the control loop: carry out what the rollout says, and tell what happened.
+//! The imperative shell of the control loop: carries out the effects of the rollout, and reports events to it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,24 +11,24 @@ use tokio::time::{Instant as TokioInstant, sleep_until};
 
 use super::layout::Layout;
 
-/// Events that may wait; steps come one at a time, and each gpulet rests once.
+/// Capacity of the event queue. Steps run one at a time, and each gpulet drains once.
 const EVENTS: usize = 1024;
 
-/// What the rollout says that is not for its hands.
+/// Effects that the control loop handles itself.
 #[derive(Debug)]
 pub enum Told {
     /// A proposal ended.
     Ended {
-        /// Its number.
+        /// Number of the proposal.
         proposal: ProposalId,
-        /// How.
+        /// How the proposal ended.
         outcome: Outcome,
     },
-    /// The plan in force is no longer what was asked for.
+    /// The plan in force is no longer the one that was proposed.
     PlanNeeded,
 }
 
-/// Lanes and sessions, and a clock.
+/// Carries out effects on lanes and sessions, and keeps the clock.
 pub struct Hands {
     layout: Arc<Layout>,
     begun: Instant,
@@ -37,36 +37,36 @@ pub struct Hands {
 }
 
 impl Hands {
-    /// On these lanes.
+    /// Creates a shell for the lanes of `layout`.
     pub fn new(layout: Arc<Layout>) -> Self {
         let (events, inbox) = mpsc::channel(EVENTS);
         Self { layout, begun: Instant::now(), events, inbox }
     }
 
-    /// Whether models were loaded anew since the table in force was made.
+    /// Whether models were reloaded since the table in force was made.
     pub fn is_stale(&self) -> bool {
         self.layout.is_stale()
     }
 
-    /// Puts the table in force again, for the models that there are now.
+    /// Puts the table in force again, for the versions that serve now.
     ///
     /// # Errors
-    /// Why it is not.
+    /// Says why the table is not in force.
     pub async fn refresh(&self) -> Result<(), String> {
         self.layout.refresh().await
     }
 
-    /// The lane that the gpulet is.
+    /// Number of the gpulet's lane.
     pub fn lane_number(&self, gpulet: GpuletId) -> Option<u32> {
         self.layout.lane_number(gpulet)
     }
 
-    /// Time since their start.
+    /// Time since the shell was created.
     pub fn now(&self) -> Micros {
         self.begun.elapsed().into()
     }
 
-    /// The next thing that happens by itself, time at the latest. Safe to be dropped and called again.
+    /// Waits for the next event, or until `wake`. Cancel-safe.
     pub async fn next(&mut self, wake: Option<Micros>) -> Event {
         let at = self.begun + Duration::from(wake.unwrap_or_default());
         tokio::select! {
@@ -75,12 +75,12 @@ impl Hands {
         }
     }
 
-    /// Whether a gpulet's lane ended.
+    /// Whether the gpulet's lane has ended.
     pub fn is_broken(&self, gpulet: GpuletId, is_up: impl Fn(u32) -> bool) -> bool {
         self.layout.lane_number(gpulet).is_some_and(|lane| !is_up(lane))
     }
 
-    /// Does what the rollout says.
+    /// Carries out an effect, or returns it for the control loop to handle.
     pub fn carry_out(&self, effect: Effect, rollout: &Rollout) -> Option<Told> {
         match effect {
             Effect::Step { id, step, .. } => {
@@ -105,7 +105,7 @@ impl Hands {
                 Ok(()) => Event::StepDone(id),
                 Err(reason) => Event::StepFailed { step: id, reason },
             };
-            // Nobody is left to tell when the server is stopping.
+            // The receiver no longer exists when the server is stopping.
             let _ = events.send(event).await;
         });
     }
@@ -132,7 +132,7 @@ async fn rest(layout: Arc<Layout>, gpulet: GpuletId, events: mpsc::Sender<Event>
     let _ = events.send(Event::Drained(gpulet)).await;
 }
 
-/// A rollout alone on real lanes, with nobody who makes plans: what tests of its hands need.
+/// A rollout on real lanes without a planner, for tests of the imperative shell.
 #[cfg(test)]
 pub struct Shell {
     rollout: Rollout,
@@ -141,22 +141,22 @@ pub struct Shell {
 
 #[cfg(test)]
 impl Shell {
-    /// With nothing in force.
+    /// Starts without a plan in force.
     pub fn new(rollout: Rollout, layout: Arc<Layout>) -> Self {
         Self { rollout, hands: Hands::new(layout) }
     }
 
-    /// The rollout, to be asked.
+    /// The state of the rollout.
     pub fn rollout(&self) -> &Rollout {
         &self.rollout
     }
 
-    /// The next thing that happens by itself.
+    /// Waits for the next event.
     pub async fn next(&mut self) -> Event {
         self.hands.next(self.rollout.next_wake()).await
     }
 
-    /// One turn of the rollout, and what follows from it.
+    /// Handles one event and carries out its effects.
     pub fn turn(&mut self, event: Event) -> Vec<Told> {
         let mut effects = Vec::new();
         self.rollout.handle(self.hands.now(), event, &mut effects);

@@ -1,4 +1,4 @@
-//! The task around the control loop: its clock, its lanes, and what it says to people.
+//! The task that runs the control loop: its clock, its lanes and its log messages.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::config::Partition;
 use crate::metrics::InterferenceMetrics;
 use crate::reason::Refusal;
 
-/// An operator's word.
+/// A command from an operator.
 pub enum Command {
     View(oneshot::Sender<Box<View>>),
     Plan(Plan, Reply),
@@ -40,7 +40,7 @@ pub struct Task {
     controller: Controller,
     interference: InterferenceMetrics,
     by_hand: Waiting,
-    /// Held while a change is under way.
+    /// Prevents loads and unloads while a change is in progress.
     held: Option<ModelsHeld>,
 }
 
@@ -91,7 +91,7 @@ impl Task {
             Command::View(reply) => {
                 let (warm, now) = (self.catalog.kept_warm(), self.hands.now());
                 let view = view::of(&self.controller, &self.models(), warm, now);
-                // Whoever asked may have left.
+                // The client may have disconnected.
                 let _ = reply.send(Box::new(view));
             }
             Command::Plan(plan, reply) => match self.accept(&plan) {
@@ -99,25 +99,25 @@ impl Task {
                     self.by_hand.begin(self.controller.rollout().proposals().next(), reply);
                     self.held = Some(held);
                     let question = self.turn(event);
-                    debug_assert!(question.is_none(), "a plan is asked for at a look only");
+                    debug_assert!(question.is_none(), "only load reports request a plan");
                 }
                 Err(refusal) => by_hand::refuse(reply, refusal),
             },
             Command::Freeze => self.rollout(rollout::Event::Freeze),
             Command::Thaw => {
                 let question = self.turn(Event::Thaw);
-                debug_assert!(question.is_none(), "a plan is asked for at a look only");
+                debug_assert!(question.is_none(), "only load reports request a plan");
             }
         }
     }
 
-    /// The version that unversioned requests get, of every model.
+    /// The version of every model that serves requests without a version.
     fn models(&self) -> Vec<Arc<Loaded>> {
         let names = self.catalog.serving_names();
         names.iter().filter_map(|name| self.catalog.serving(name).pop()).collect()
     }
 
-    /// Looks at the load, and has a plan made if that asks for it.
+    /// Reports the load to the controller, and makes a plan if the controller requests one.
     async fn look(&mut self) {
         let models = self.models();
         let Some(snapshot) = self.catalog.router().snapshot().await else { return };
@@ -133,7 +133,7 @@ impl Task {
         }
     }
 
-    /// What the lanes of gpulets in force ran so far.
+    /// Totals of the batches that active gpulets have run.
     fn ran(&self, models: &[Arc<Loaded>]) -> Vec<BatchTotals> {
         let active = self.controller.rollout().active();
         let gpulets: BTreeMap<u32, GpuletId> =
@@ -141,7 +141,7 @@ impl Task {
         models.iter().flat_map(|loaded| load::ran(loaded, &gpulets)).collect()
     }
 
-    /// What follows from models that were loaded anew, and what was predicted beside what is measured.
+    /// Updates the ratios of measured to predicted times, and puts the table in force again after models were reloaded.
     async fn refresh(&mut self, models: &[Arc<Loaded>]) {
         let plan = self.controller.rollout().plan();
         for loaded in models {
@@ -154,7 +154,7 @@ impl Task {
             && let Some(_held) = self.catalog.hold_models()
             && let Err(reason) = self.hands.refresh().await
         {
-            tracing::warn!(%reason, "models that were loaded anew take no turns yet");
+            tracing::warn!(%reason, "reloaded models get no time slices yet");
         }
     }
 
@@ -168,11 +168,11 @@ impl Task {
     }
 
     async fn plan(&mut self, question: Box<PlanRequest>) {
-        // A load under way would miss the lanes to come: after it.
+        // A load in progress would miss the new lanes: plan after it.
         let Some(held) = self.catalog.hold_models() else {
             let busy = question.refused(NoPlan::Busy);
             let again = self.turn(Event::Planned(busy));
-            debug_assert!(again.is_none(), "a plan is asked for at a look only");
+            debug_assert!(again.is_none(), "only load reports request a plan");
             return;
         };
         let unasked = question.refused(NoPlan::Busy);
@@ -182,25 +182,25 @@ impl Task {
         };
         self.held = Some(held);
         let again = self.turn(Event::Planned(answer));
-        debug_assert!(again.is_none(), "a plan is asked for at a look only");
+        debug_assert!(again.is_none(), "only load reports request a plan");
     }
 
-    /// What an operator's plan is put in force with.
+    /// Accepts an operator plan. Returns its event, and what prevents loads and unloads.
     fn accept(&mut self, plan: &Plan) -> Result<(Event, ModelsHeld), Refusal> {
         let models = self.terms.models(&self.models());
         let accepted = self.controller.accept(&models, plan).map_err(by_hand::not_accepted)?;
         let held = self.held.take().or_else(|| self.catalog.hold_models());
-        let held = held
-            .ok_or_else(|| by_hand::refusal("a model is loaded or unloaded just now: ask again after it"))?;
+        let held =
+            held.ok_or_else(|| by_hand::refusal("a model is being loaded or unloaded: retry afterwards"))?;
         Ok((Event::OperatorPlan(accepted), held))
     }
 
     fn rollout(&mut self, event: rollout::Event) {
         let question = self.turn(Event::Rollout(event));
-        debug_assert!(question.is_none(), "a plan is asked for at a look only");
+        debug_assert!(question.is_none(), "only load reports request a plan");
     }
 
-    /// One turn of the loop, and all that follows from it but a plan to be made.
+    /// Handles one event and carries out its effects. Returns a plan request for the caller to carry out.
     fn turn(&mut self, event: Event) -> Option<Box<PlanRequest>> {
         let (mut effects, mut question) = (Vec::new(), None);
         self.controller.handle(self.hands.now(), event, &mut effects);
@@ -215,13 +215,13 @@ impl Task {
                 }
                 Effect::OperatorPlanEnded { proposal, answer } => self.by_hand.ended(proposal, answer),
                 Effect::OperatorPlanReleased => {
-                    tracing::warn!("the plan that was put in force by hand cannot hold any more");
+                    tracing::warn!("the operator plan no longer holds and is released");
                 }
                 Effect::NoPlan { reason } => {
                     tracing::warn!(%reason, "no plan: gpulets stay as they are");
                 }
                 Effect::Evicted { models } => {
-                    tracing::warn!(?models, "memory is short: they give up their gpulets");
+                    tracing::warn!(?models, "memory is short: these models lose their gpulets");
                 }
             }
         }

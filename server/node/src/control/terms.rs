@@ -1,4 +1,4 @@
-//! What a plan is made for: the server's devices, the models that serve as workloads, and profiles of both.
+//! Inputs of planning: the server's devices, the serving models as workloads, and their profiles.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,23 +18,23 @@ use gpulet_core::{control::Planned, plan::Plan};
 use crate::catalog::Loaded;
 use crate::devices::{Devices, profile_of};
 
-/// Models without an objective are planned for as if theirs was this.
+/// Objective that plans assume for models without one.
 const SLO_UNSAID: Duration = Duration::from_secs(1);
-/// The 95th and 99th percentile of batch times of which only the shortest is known, over that one.
+/// Assumed 95th and 99th percentile of batch times, as multiples of the shortest measured time.
 const TAILS: (f64, f64) = (1.2, 1.5);
 
-/// What is known of a version on each kind of device, or why nothing is.
+/// Profiles of a version, one per device type, or the reason why they are unknown.
 pub type Known = Result<Arc<[Profile]>, String>;
 
-/// What stays the same from plan to plan.
+/// Inputs that stay the same from plan to plan.
 pub struct Terms {
     own: Arc<Devices>,
     terms: control::PlanningInputs,
-    /// By number: a version that is loaded anew has another. Those that are gone are forgotten at the next look.
+    /// Profiles by model number. A reloaded version has a new number; the next evaluation removes the old one.
     known: Mutex<BTreeMap<u32, Known>>,
 }
 
-/// A device as a planner sees it.
+/// The description of a device for the planner.
 fn planned_with(info: &DeviceInfo) -> Device {
     let kind = DeviceType {
         name: info.kind.clone(),
@@ -54,7 +54,7 @@ fn planned_with(info: &DeviceInfo) -> Device {
 }
 
 impl Terms {
-    /// Of these devices.
+    /// Creates the inputs for these devices.
     pub fn new(own: Arc<Devices>, policy: Policy) -> Self {
         let start = own.start().iter().map(|share| InitialGpulet {
             device: share.device.clone(),
@@ -71,7 +71,7 @@ impl Terms {
         Self { own, terms, known: Mutex::default() }
     }
 
-    /// For the control loop.
+    /// The inputs that do not depend on models.
     pub fn terms(&self) -> &control::PlanningInputs {
         &self.terms
     }
@@ -120,8 +120,8 @@ pub fn model(loaded: &Loaded, profiles: Known) -> Model {
     }
 }
 
-/// What is known of a model on each kind of device: a profile from the files; for cores else what was measured while it
-/// was loaded.
+/// Profiles of a model, one per device type. They come from the profile files; for cores without one, from measurements
+/// during the load.
 pub fn known_of(devices: &Devices, loaded: &Loaded) -> Known {
     let hash = loaded.hash.to_string();
     let kinds: BTreeMap<&str, u32> = devices.infos().map(|info| (info.kind.as_str(), info.units)).collect();
@@ -140,7 +140,7 @@ pub fn known_of(devices: &Devices, loaded: &Loaded) -> Known {
     Ok(known.into())
 }
 
-/// Bytes that a session on cores takes by its profile, prepared for batches of so many rows.
+/// Bytes of a session on cores that is prepared for batches of `rows`, by its profile.
 pub fn session_bytes(devices: &Devices, loaded: &Loaded, rows: u32) -> u64 {
     let known = known_of(devices, loaded).ok();
     let profile =
@@ -148,7 +148,7 @@ pub fn session_bytes(devices: &Devices, loaded: &Loaded, rows: u32) -> u64 {
     profile.and_then(|profile| profile.arena_bytes(rows)).unwrap_or(0)
 }
 
-/// The same with weights counted as part of what each gpulet needs: sessions on cores share none.
+/// Counts the weights as part of the memory of each gpulet, because sessions on cores do not share weights.
 fn held_by_each(profile: &Profile) -> Result<Profile, String> {
     let weights = profile.weights_bytes().unwrap_or(0);
     let has_arenas = profile.lines().iter().any(|line| matches!(line, Line::Arena(_)));
@@ -171,8 +171,8 @@ fn only(model: &str, lines: Vec<Line>) -> Result<Profile, String> {
     profiles.pop().ok_or_else(|| format!("model `{model}`: nothing measured"))
 }
 
-/// A profile from the shortest times on so many cores: fewer take in proportion longer, more are of no use. A session
-/// takes hardly less memory than its files.
+/// A profile from the shortest measured batch times. Fewer cores take proportionally longer, and more cores do not
+/// help. A session takes at least about as much memory as its files.
 fn synthesised(loaded: &Loaded, units: u32) -> Result<Profile, String> {
     let cores = loaded.measured_cores.clamp(1, units);
     let of_files = Header {

@@ -1,6 +1,6 @@
-//! Random changes of gpulets, one after another, while every model is asked all the time.
+//! Random changes of gpulets, one after another, while every model receives requests continuously.
 //!
-//! The models are synthetic and the cores real: what is at stake is requests and lanes, not arithmetic.
+//! The models are synthetic and the cores are real: the tests cover requests and lanes, not arithmetic.
 
 mod faults;
 mod warm;
@@ -23,18 +23,18 @@ use crate::node::Node;
 use crate::supervisor::failures;
 use crate::testing::{self, add_model, ask};
 
-/// Changes that every run of the tests makes; the whole thousand is run by name (`--ignored`).
+/// Changes in every test run. The full thousand runs with `--ignored`.
 const CHANGES: usize = 60;
 const ALL_CHANGES: usize = 1_000;
-/// Clients of each model; each sends its next request when it has its answer.
+/// Clients per model. Each sends its next request after the response to the last.
 const CLIENTS: u64 = 3;
-/// A request that takes longer was not served well.
+/// Longest acceptable latency of a request.
 const SLO: Duration = Duration::from_secs(2);
 
-/// Models by name, microseconds of a batch and of each row.
+/// Models: name, microseconds per batch, microseconds per row.
 const MODELS: [(&str, u64, u64); 3] = [("a", 500, 200), ("b", 1_500, 500), ("c", 300, 100)];
 
-/// A sequence of numbers that looks random: xorshift64*.
+/// Pseudo-random numbers: xorshift64*.
 struct Dice(u64);
 
 impl Dice {
@@ -56,7 +56,7 @@ async fn serving(folder: &Path, cores: &[usize]) -> Arc<Node> {
     Arc::new(testing::serving(folder, cores, &[("partition.live", "true")]).await)
 }
 
-/// What clients saw.
+/// Results that clients received.
 #[derive(Default)]
 struct Seen {
     answered: AtomicU64,
@@ -85,20 +85,20 @@ async fn client(node: Arc<Node>, model: &'static str, number: u64, seen: Arc<See
     }
 }
 
-/// Cores cut anywhere, every model somewhere, on gpulets of one or several models.
+/// A random partition of the cores. Every model has a gpulet, and gpulets run one or several models.
 fn random_plan(dice: &mut Dice, units: u32) -> Plan {
-    let mut cuts: Vec<(u32, u32)> = Vec::new();
+    let mut segments: Vec<(u32, u32)> = Vec::new();
     let mut first = 0;
     while first < units {
         let size = 1 + u32::try_from(dice.below(u64::from(units - first))).unwrap();
-        cuts.push((first, size));
+        segments.push((first, size));
         first += size;
     }
     let mut slots: BTreeMap<usize, Vec<Slot>> = BTreeMap::new();
     for (name, ..) in MODELS {
-        let home = usize::try_from(dice.below(cuts.len() as u64)).unwrap();
-        for at in 0..cuts.len() {
-            if at == home || dice.below(2) == 0 {
+        let required = usize::try_from(dice.below(segments.len() as u64)).unwrap();
+        for at in 0..segments.len() {
+            if at == required || dice.below(2) == 0 {
                 let batch = 1 + u32::try_from(dice.below(8)).unwrap();
                 let budget_us = 1_000.0 + dice.below(20_000) as f64;
                 slots.entry(at).or_default().push(Slot {
@@ -112,8 +112,8 @@ fn random_plan(dice: &mut Dice, units: u32) -> Plan {
     }
     let gpulets = slots.into_iter().map(|(at, slots)| Gpulet {
         device: "cpu0".to_owned(),
-        first_unit: cuts[at].0,
-        units: cuts[at].1,
+        first_unit: segments[at].0,
+        units: segments[at].1,
         window: None,
         duty_us: (slots.len() > 1).then(|| slots.iter().map(|slot| slot.budget_us).sum()),
         slots,
@@ -121,7 +121,7 @@ fn random_plan(dice: &mut Dice, units: u32) -> Plan {
     Plan::new(gpulets.collect())
 }
 
-/// Proposes a plan and goes on until nothing is under way.
+/// Proposes a plan and handles events until the rollout is idle.
 async fn change(shell: &mut Shell, proposal: Proposal) -> Outcome {
     let mut ended = None;
     let mut told = shell.turn(Event::Propose(proposal));

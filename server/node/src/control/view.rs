@@ -1,4 +1,4 @@
-//! What the control loop does, for people and programs: the plan, why it is so, and what is predicted and measured.
+//! The report of the control loop: the plan, the reasons for it, and predicted and measured latencies.
 
 use std::sync::Arc;
 
@@ -14,35 +14,35 @@ use serde::Serialize;
 
 use crate::catalog::{Kept, Loaded};
 
-/// Answer of `GET /v2/partition`.
+/// Response of `GET /v2/partition`.
 #[derive(Clone, Debug, Serialize)]
 pub struct View {
-    /// Seconds that the loop has run.
+    /// Seconds since the loop started.
     uptime_s: f64,
-    /// Whether an operator holds gpulets as they are.
+    /// Whether an operator has frozen the gpulets.
     frozen: bool,
-    /// Whether the plan in force is an operator's, and stays until `POST /v2/partition/thaw`.
+    /// Whether an operator plan is in force. It stays until `POST /v2/partition/thaw`.
     operator_plan: bool,
-    /// Whether a change is under way.
+    /// Whether a rollout is in progress.
     changing: bool,
-    /// Number of the table in force; 0 before the first.
+    /// Epoch of the plan in force; 0 before the first.
     epoch: Epoch,
-    /// Share of every target that the last plan was made for; below 1 where the device is too small for all.
+    /// Fraction of the target rates that the last plan serves; below 1 if the devices are too small.
     share: f64,
-    /// Why there is no plan for the load, if there is none.
+    /// Why the load has no plan. Absent if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<String>,
     /// The plan in force.
     gpulets: Vec<GpuletRow>,
     /// The models and their load.
     models: Vec<ModelRow>,
-    /// Sessions of closed gpulets that are kept for plans to come.
+    /// Warm pool: sessions of closed gpulets that stay loaded for the next plan.
     warm: Kept,
-    /// What neighbours on a device were seen to do to each other, by kind of device.
+    /// Measured slowdown of co-located batches, by device type.
     interference: Vec<InterferenceEntry>,
-    /// Why rates that are planned for moved, oldest first.
+    /// Reasons for changes of the target rates, oldest first.
     decisions: Vec<DecisionEntry>,
-    /// What was done, oldest first.
+    /// History of rollouts, oldest first.
     history: Vec<Entry>,
 }
 
@@ -56,22 +56,23 @@ struct GpuletRow {
 #[derive(Clone, Debug, Default, Serialize)]
 struct ModelRow {
     name: String,
-    /// Rows a second that arrived at the last look, and that are planned for.
+    /// Rows per second that arrived, at the last evaluation.
     rate: f64,
+    /// Rows per second that the plan must serve.
     target: f64,
-    /// Why that is planned for.
+    /// Reason for the target.
     reason: String,
-    /// Rows a second that the plan serves, by its prediction.
+    /// Rows per second that the plan is predicted to serve.
     capacity: f64,
-    /// Part of the requests answered within the objective at the last look.
+    /// Fraction of requests answered within the objective, at the last evaluation.
     #[serde(skip_serializing_if = "Option::is_none")]
     attainment: Option<f64>,
-    /// Longest time from arrival to answer that the plan predicts.
+    /// Predicted worst-case time from arrival to response, in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     predicted_worst_ms: Option<f64>,
-    /// Batch times as predicted and as measured.
+    /// Predicted and measured batch times.
     batches: Vec<BatchRow>,
-    /// All of the measured times over the predicted ones.
+    /// Sum of the measured batch times divided by the sum of the predicted ones.
     #[serde(skip_serializing_if = "Option::is_none")]
     measured_over_predicted: Option<f64>,
 }
@@ -81,12 +82,12 @@ struct BatchRow {
     rows: u32,
     count: u64,
     measured_mean_ms: f64,
-    /// Median that the profile predicts on the gpulet of the model; none outside of what was measured.
+    /// Median batch time on the model's gpulet, by its profile. Absent outside the measured range.
     #[serde(skip_serializing_if = "Option::is_none")]
     predicted_p50_ms: Option<f64>,
 }
 
-/// The state of things.
+/// Creates the report.
 pub fn of(controller: &Controller, models: &[Arc<Loaded>], warm: Kept, now: Micros) -> View {
     let (rollout, latest, problem) = (controller.rollout(), controller.latest(), controller.problem());
     let plan = rollout.plan();
@@ -128,7 +129,7 @@ pub fn of(controller: &Controller, models: &[Arc<Loaded>], warm: Kept, now: Micr
     }
 }
 
-/// What the batches of a model took over what the plan's profile predicts.
+/// Measured batch times of a model divided by those that its profile predicts.
 pub fn surprise(loaded: &Loaded, problem: Option<&Problem>, plan: &Plan) -> Option<f64> {
     let place = plan.slots_of(&loaded.name).map(|(gpulet, _)| gpulet).next();
     over_predicted(&batches(loaded, problem, place))

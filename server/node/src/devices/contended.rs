@@ -1,4 +1,4 @@
-//! Batch times of emulated devices under contention: the profile's time multiplied by the interference model's slowdown.
+//! Batch times of emulated devices under contention: the profile's time times the interference model's slowdown.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ impl ContendedTimes {
     /// Batch times by these profiles and a section that [`check`] accepted.
     ///
     /// # Errors
-    /// What is wrong with the section.
+    /// Says what is wrong with the section.
     pub fn new(profiles: Vec<Profile>, section: &InterferenceSection) -> Result<Self, String> {
         let interference =
             device_sections::interference("interference", section).map_err(|error| error.to_string())?;
@@ -46,10 +46,10 @@ impl BatchTimes for ContendedTimes {
     }
 }
 
-/// Checks what the configuration says of a kind of device; `field` is the path of the section.
+/// Checks the configuration of a device type; `field` is the path of the section.
 ///
 /// # Errors
-/// What is wrong, and what would be right.
+/// Says what is wrong, and what would be right.
 pub fn check(
     field: &str,
     section: &InterferenceSection,

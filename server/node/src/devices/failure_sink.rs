@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use gpulet::{LaneReport, LaneSink, PartitionWatch};
 
-/// Forwards a lane's reports, and tells the supervisor when its thread ended.
+/// Forwards a lane's reports, and notifies the supervisor when its thread ends unexpectedly.
 pub struct FailureSink {
     next: Arc<dyn LaneSink>,
     watch: Arc<dyn PartitionWatch>,

@@ -1,5 +1,5 @@
-//! The GPUs of this machine. Only worker processes use them, because a GPU fault destroys the process that uses the GPU and
-//! the server must keep its requests.
+//! The GPUs of this machine. Only worker processes use them, because a GPU fault destroys the process that uses the GPU
+//! and the server must keep its requests.
 
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
@@ -84,10 +84,10 @@ fn look_at(found: &Found, forced: Option<Backend>, mps: &Result<(), MpsAbsent>) 
     Ok(Gpu { ordinal, uuid, backend, passed_over, name, kind, units, sizes, memory_bytes })
 }
 
-/// Asks a worker process for the GPUs.
+/// Requests the GPUs of the machine from a worker process.
 ///
 /// # Errors
-/// Why no GPU can be used.
+/// Says why no GPU can be used.
 pub fn find(forced: Option<&str>) -> Looked {
     let mut command = Command::new("/proc/self/exe");
     command.args(["worker", "--describe"]).envs(ENVIRONMENT);

@@ -36,35 +36,35 @@ pub struct WorkerArgs {
 pub enum Described {
     /// Cores of this machine.
     Cores {
-        /// As plans call it.
+        /// Name in plans.
         name: String,
-        /// Its units.
+        /// Numbers of the cores.
         cores: Vec<usize>,
-        /// Bytes that models may take.
+        /// Memory for models, in bytes.
         memory_bytes: u64,
-        /// ONNX Runtime, where it was found.
+        /// Path of the ONNX Runtime library, if one was found.
         ort_library: Option<PathBuf>,
     },
     /// A GPU.
     Gpu {
         /// The GPU and its partitioning.
         gpu: Gpu,
-        /// ONNX Runtime, where it was found.
+        /// Path of the ONNX Runtime library, if one was found.
         ort_library: Option<PathBuf>,
     },
-    /// A device that is not there.
+    /// An emulated device.
     Emulated {
-        /// As plans call it.
+        /// Name in plans.
         name: String,
-        /// As profiles call it.
+        /// Device type in profiles.
         kind: String,
-        /// Units that a gpulet may have.
+        /// Numbers of units that a gpulet may have.
         sizes: Vec<u32>,
-        /// Bytes that models may take.
+        /// Memory for models, in bytes.
         memory_bytes: u64,
-        /// Files with the times of its batches.
+        /// Profile files with its batch times.
         profiles: Vec<String>,
-        /// What its batches do to each other.
+        /// Interference between its batches.
         interference: Option<InterferenceSection>,
     },
 }
@@ -83,7 +83,7 @@ impl Worker {
     }
 }
 
-/// The device in processes of their own.
+/// Creates the device in separate processes.
 pub(super) fn isolated(
     info: DeviceInfo,
     scope: WorkerScope,
@@ -97,7 +97,7 @@ pub(super) fn isolated(
     Ok(Arc::new(ProcessDevice::new(info, scope, command, description, Limits::default())?))
 }
 
-/// A GPU, all of whose gpulets are in one process, or each in its own where a share is a process's.
+/// A GPU. Its gpulets run in one process, or each in its own if the backend assigns shares to processes.
 pub(super) fn isolated_gpu(worker: Worker) -> Result<Arc<dyn Device>, DeviceError> {
     match &worker.device {
         Described::Gpu { gpu, .. } => {

@@ -52,7 +52,7 @@ impl FrontMetrics {
         }
     }
 
-    /// The counter behind [`refused`](Self::refused), for those who know neither requests nor reasons.
+    /// The counter behind [`refused`](Self::refused), for callers that have neither requests nor reasons.
     pub fn refusals(&self, transport: Transport, reason: Reason) -> Counter {
         self.of(transport).get(reason.index()).cloned().unwrap_or_else(Counter::noop)
     }

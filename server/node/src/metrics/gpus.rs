@@ -1,8 +1,8 @@
 //! Gauges of the GPUs that models run on, from NVIDIA's management library.
 //!
-//! A separate thread reads them once a second, so that a driver that hangs delays neither requests nor `/metrics`. Without
-//! the library there are no gauges, and the log says so once. A value that a GPU no longer reports becomes `NaN`, because
-//! the old number would look current.
+//! A separate thread reads them once a second, so that a driver that hangs delays neither requests nor `/metrics`.
+//! Without the library there are no gauges, and the log says so once. A value that a GPU no longer reports becomes
+//! `NaN`, because the old number would look current.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
@@ -65,15 +65,15 @@ pub fn watch(gpus: Vec<WatchedGpu>) -> Option<GpuWatch> {
     }
 }
 
-/// What the parts of GPUs do, of those that say.
+/// Activity of SMs and memory, for GPUs that report it.
 struct Parts<'a> {
     watch: ActivityWatch<'a>,
-    /// GPUs that do not say; each was logged once.
+    /// GPUs that do not report activity. Each was logged once.
     silent: BTreeSet<String>,
 }
 
 impl Parts<'_> {
-    /// Since the last time; none the first time, and where the GPU does not say.
+    /// Activity since the last call. `None` on the first call, and if the GPU does not report it.
     fn activity(&mut self, gpu: &WatchedGpu) -> Option<Activity> {
         match self.watch.since_last(&gpu.uuid) {
             Ok(activity) => {
@@ -90,7 +90,7 @@ impl Parts<'_> {
     }
 }
 
-/// Says once that readings fail, and once that they come again.
+/// Logs once that readings fail, and once that they work again.
 fn note(read: &Result<Vec<Readings>, MonitorError>, failing: &mut bool) {
     match (read, &failing) {
         (Err(error), false) => tracing::warn!(%error, "GPUs cannot be read"),
@@ -100,7 +100,7 @@ fn note(read: &Result<Vec<Readings>, MonitorError>, failing: &mut bool) {
     *failing = read.is_err();
 }
 
-/// What is said of a GPU, or of an instance: of that, only the memory is its own.
+/// Readings of a GPU or of a MIG instance. Only the memory is specific to the instance.
 fn of(readings: &[Readings], uuid: &str) -> Option<Readings> {
     readings.iter().find_map(|gpu| {
         if gpu.uuid.as_deref() == Some(uuid) {
@@ -148,7 +148,7 @@ impl GpuMetrics {
         }
     }
 
-    /// Sets them to what was read; none: it says nothing.
+    /// Sets the gauges to the readings. Missing values become `NaN`.
     pub fn set(&mut self, read: Option<&Readings>, activity: Option<Activity>) {
         let percent = read.and_then(|read| read.busy_percent);
         self.utilisation.set(percent.map_or(f64::NAN, |percent| f64::from(percent) / 100.0));
@@ -165,7 +165,7 @@ impl GpuMetrics {
         self.set_reasons(read.and_then(|read| read.throttle_reasons.as_deref()));
     }
 
-    /// A reason has a gauge from when it is first given: which there are is the library's affair, and they are few.
+    /// Creates the gauge of a reason when the library first reports it. The library has few reasons.
     fn set_reasons(&mut self, given: Option<&[&'static str]>) {
         for reason in given.unwrap_or_default() {
             self.throttled.entry(reason).or_insert_with(|| {

@@ -14,7 +14,7 @@ impl Chance {
         mixed ^ (mixed >> 31)
     }
 
-    /// From 0 to below `count`.
+    /// A number from 0 to `count - 1`.
     pub fn below(&mut self, count: u64) -> u64 {
         self.next() % count
     }
@@ -23,7 +23,7 @@ impl Chance {
         least + self.below(most - least + 1)
     }
 
-    /// True so many times out of a thousand.
+    /// True with a probability of `permille` in a thousand.
     pub fn hits(&mut self, permille: u64) -> bool {
         self.below(1_000) < permille
     }

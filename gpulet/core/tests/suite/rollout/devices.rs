@@ -167,8 +167,8 @@ impl Devices {
     /// No two gpulets run on one unit.
     pub fn assert_alone(&self, gpulet: GpuletId) {
         let body = &self.bodies[&gpulet];
-        for (other, beside) in &self.bodies {
-            let runs = *other != gpulet && beside.running.is_some() && beside.shares_units(body);
+        for (other, co_located) in &self.bodies {
+            let runs = *other != gpulet && co_located.running.is_some() && co_located.shares_units(body);
             assert!(!runs, "{gpulet} and {other} run on the same units");
         }
     }

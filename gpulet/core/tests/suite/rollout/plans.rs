@@ -123,7 +123,7 @@ fn random_segment(chance: &mut Chance, device: &str, first_unit: u32, units: u32
     }
 }
 
-/// Every device cut anew.
+/// A plan that repartitions every device at random.
 pub fn fresh(chance: &mut Chance) -> Plan {
     let mut gpulets = Vec::new();
     for device in DEVICES {
@@ -139,7 +139,7 @@ pub fn fresh(chance: &mut Chance) -> Plan {
     Plan::new(gpulets)
 }
 
-/// Everything moves on by one device.
+/// Every gpulet moves to the next device.
 pub fn moved_on(plan: Plan) -> Plan {
     let next = |name: &str| DEVICES[(DEVICES.iter().position(|known| *known == name).unwrap() + 1) % 3];
     let gpulets = plan.gpulets.into_iter();
@@ -147,7 +147,7 @@ pub fn moved_on(plan: Plan) -> Plan {
     Plan::new(moved.collect())
 }
 
-/// Another plan than that one, or the same: batches, places, devices or everything changed, or nothing left.
+/// A random successor of a plan: unchanged, empty, or with other batches, gpulets or devices.
 pub fn random(chance: &mut Chance, from: &Plan, problem: &Problem) -> (Plan, Proposal) {
     loop {
         let mut plan = from.clone();
@@ -167,7 +167,7 @@ pub fn random(chance: &mut Chance, from: &Plan, problem: &Problem) -> (Plan, Pro
             }
             6..9 => plan = moved_on(plan),
             9..12 => {
-                // One device is cut otherwise.
+                // One device is repartitioned.
                 let device = *chance.pick(&DEVICES).unwrap();
                 plan.gpulets.retain(|gpulet| gpulet.device != device);
                 plan.gpulets

@@ -1,4 +1,4 @@
-//! Short random sequences of events, made short by proptest where they break something.
+//! Short random sequences of events. Proptest shrinks those that fail.
 
 use gpulet_core::plan::Plan;
 use gpulet_core::rollout::{Effect, Epoch, Event, GpuletId, StepId, Switch};
@@ -8,20 +8,20 @@ use super::chance::Chance;
 use super::plans::{self, DEVICES, problem};
 use super::script::{Script, as_switch, outcomes};
 
-/// One thing that happens.
+/// One action of the environment.
 #[derive(Clone, Copy, Debug)]
 enum Move {
     Propose(u64),
     Answer {
         good: bool,
     },
-    /// Nobody answers, until a deadline or the end of bake_time.
+    /// No answer arrives before the next deadline or the end of the bake time.
     Silence,
-    /// A gpulet comes to rest, if one may.
-    Rest(u8),
+    /// A draining gpulet becomes idle, if there is one.
+    Drained(u8),
     Fault(u8),
     Late(u8),
-    Gone(u8),
+    DeviceRemoved(u8),
     Abort,
     Freeze,
     Thaw,
@@ -32,10 +32,10 @@ fn moves() -> impl Strategy<Value = Vec<Move>> {
         4 => any::<u64>().prop_map(Move::Propose),
         30 => prop::bool::weighted(0.9).prop_map(|good| Move::Answer { good }),
         4 => Just(Move::Silence),
-        6 => any::<u8>().prop_map(Move::Rest),
+        6 => any::<u8>().prop_map(Move::Drained),
         1 => any::<u8>().prop_map(Move::Fault),
         1 => any::<u8>().prop_map(Move::Late),
-        1 => any::<u8>().prop_map(Move::Gone),
+        1 => any::<u8>().prop_map(Move::DeviceRemoved),
         1 => Just(Move::Abort),
         1 => Just(Move::Freeze),
         1 => Just(Move::Thaw),
@@ -48,7 +48,7 @@ fn moves() -> impl Strategy<Value = Vec<Move>> {
 struct Waiting {
     step: Option<StepId>,
     switch: Option<Switch>,
-    resting: Vec<GpuletId>,
+    draining: Vec<GpuletId>,
     in_force: Epoch,
     ended: Vec<u64>,
 }
@@ -91,8 +91,8 @@ impl Run {
                 return self.tell(Event::SwitchFailed { epoch, in_force, reason: "no".to_owned() });
             }
             self.waiting.in_force = epoch;
-            self.waiting.resting.retain(|id| !switch.active.iter().any(|active| active.id == *id));
-            self.waiting.resting.extend(switch.draining);
+            self.waiting.draining.retain(|id| !switch.active.iter().any(|active| active.id == *id));
+            self.waiting.draining.extend(switch.draining);
             self.tell(Event::Switched { epoch });
         }
     }
@@ -114,9 +114,9 @@ impl Run {
                     self.note(&effects);
                 }
             }
-            Move::Rest(at) => {
-                if let Some(id) = self.pick(&self.waiting.resting, at) {
-                    self.waiting.resting.retain(|other| *other != id);
+            Move::Drained(at) => {
+                if let Some(id) = self.pick(&self.waiting.draining, at) {
+                    self.waiting.draining.retain(|other| *other != id);
                     self.tell(Event::Drained(id));
                 }
             }
@@ -130,7 +130,7 @@ impl Run {
                     self.tell(Event::Late { gpulet, reason });
                 }
             }
-            Move::Gone(at) => {
+            Move::DeviceRemoved(at) => {
                 let device = DEVICES[usize::from(at) % DEVICES.len()].to_owned();
                 self.tell(Event::DeviceRemoved { device, reason });
             }
@@ -140,7 +140,7 @@ impl Run {
         }
     }
 
-    /// From now on all goes well.
+    /// Completes everything in progress, without further failures.
     fn end(&mut self) {
         for _ in 0..2_000 {
             if self.script.machine.is_idle() {
@@ -149,10 +149,12 @@ impl Run {
             if self.waiting.step.is_some() || self.waiting.switch.is_some() {
                 self.answer(true);
             }
-            if !self.waiting.resting.is_empty() {
-                self.make(Move::Rest(0));
+            if !self.waiting.draining.is_empty() {
+                self.make(Move::Drained(0));
             }
-            if self.waiting.step.is_none() && self.waiting.switch.is_none() && self.waiting.resting.is_empty()
+            if self.waiting.step.is_none()
+                && self.waiting.switch.is_none()
+                && self.waiting.draining.is_empty()
             {
                 self.make(Move::Silence);
             }

@@ -1,4 +1,4 @@
-//! One story for each thing that can happen on the way from one plan to the next.
+//! One scenario for each event that can occur during a rollout.
 
 use gpulet_core::plan::Gpulet;
 use gpulet_core::rollout::{EntryKind, Epoch, Event, Outcome, ProposalId, Refusal};
@@ -18,7 +18,7 @@ fn no(step: gpulet_core::rollout::StepId) -> Event {
     Event::StepFailed { step, reason: "no".to_owned() }
 }
 
-/// A machine with that plan in force.
+/// A script with this plan in force.
 fn with(gpulets: Vec<Gpulet>) -> Script {
     let mut script = Script::new(problem(10_000));
     script.reach(gpulets);
@@ -127,7 +127,7 @@ fn a_step_past_its_deadline_has_failed_and_its_late_answer_changes_nothing() {
 }
 
 #[test]
-fn a_switch_says_who_rests_and_who_waits_for_whom() {
+fn a_switch_names_draining_gpulets_and_what_new_ones_wait_for() {
     let mut script = with(vec![see("gpu0", 0, 4, 2), ask("gpu0", 4, 4, 2)]);
     let effects = script.propose(vec![see("gpu0", 0, 2, 2), ask("gpu0", 2, 6, 2), see("gpu1", 0, 8, 2)]);
     let table = switch(&script.carry_out(effects));
@@ -142,7 +142,7 @@ fn a_slow_drain_is_told_once_and_waited_for() {
     let effects = script.propose(vec![see("gpu0", 0, 8, 2)]);
     let table = switch(&script.carry_out(effects));
     assert!(script.tell(Event::Switched { epoch: table.epoch }).is_empty());
-    assert!(script.wait().is_empty(), "the end of bake_time finds it still at work");
+    assert!(script.wait().is_empty(), "it still drains at the end of the bake time");
     assert_eq!(incidents(&script.wait()), 1);
     assert_eq!(script.machine.next_wake(), None);
     assert!(script.tell_after(60_000_000, Event::Tick).is_empty());
@@ -168,17 +168,17 @@ fn roll_back(trouble: Event) {
 }
 
 #[test]
-fn what_breaks_in_probation_is_switched_back() {
+fn a_fault_during_bake_time_is_rolled_back() {
     roll_back(Event::Fault { gpulet: id(1, 1), reason: "illegal address".to_owned() });
 }
 
 #[test]
-fn what_is_late_in_probation_is_switched_back() {
+fn lateness_during_bake_time_is_rolled_back() {
     roll_back(Event::Late { gpulet: id(1, 1), reason: "p99 80 ms of 50 ms".to_owned() });
 }
 
 #[test]
-fn after_probation_and_for_old_gpulets_there_is_no_way_back() {
+fn after_bake_time_and_for_old_gpulets_there_is_no_rollback() {
     let mut script = with(vec![see("gpu0", 0, 4, 2), ask("gpu1", 0, 4, 1)]);
     let late = |gpulet| Event::Late { gpulet, reason: "slow".to_owned() };
     assert!(script.tell(late(id(0, 1))).is_empty());
@@ -191,7 +191,7 @@ fn after_probation_and_for_old_gpulets_there_is_no_way_back() {
 }
 
 #[test]
-fn the_first_plan_is_not_given_up_for_nothing() {
+fn the_first_plan_stays_in_force_after_a_fault_without_a_rollback() {
     let mut script = Script::new(problem(10_000));
     let effects = script.propose(vec![see("gpu0", 0, 4, 2), ask("gpu1", 0, 4, 1)]);
     let table = switch(&script.carry_out(effects));
@@ -245,7 +245,7 @@ fn a_switch_without_an_answer_is_made_certain() {
     let back = switch(&script.wait());
     assert_eq!((back.epoch, back.is_rollback, &back.draining[..]), (Epoch(3), true, &[id(1, 1)][..]));
     assert!(script.tell(Event::Switched { epoch: Epoch(2) }).is_empty(), "too late");
-    // Nobody answers: asked again and again, told once.
+    // No answer: the switch is repeated, and one incident is reported.
     let mut told = 0;
     for epoch in (4..10).map(Epoch) {
         let effects = script.wait();
@@ -260,7 +260,7 @@ fn a_switch_without_an_answer_is_made_certain() {
 }
 
 #[test]
-fn a_way_back_that_fails_leaves_the_new_plan_in_force() {
+fn a_rollback_that_fails_leaves_the_new_plan_in_force() {
     let mut script = with(vec![see("gpu0", 0, 4, 2)]);
     let effects = script.propose(vec![see("gpu0", 0, 8, 2)]);
     let table = switch(&script.carry_out(effects));
@@ -287,7 +287,7 @@ fn a_plan_that_comes_before_the_switch_takes_over_what_it_can_use() {
     }
     assert_eq!(steps(&effects), ["prepare 1.2 bert 2"]);
     let (prepare, _) = step(&effects).unwrap();
-    // gpu0 stays as it is now, gpu1 is wanted for larger batches.
+    // The new plan keeps gpu0 as it is and needs larger batches on gpu1.
     assert!(script.propose(vec![see("gpu0", 0, 4, 2), ask("gpu1", 0, 4, 4)]).is_empty());
     let effects = script.tell(Event::StepDone(prepare));
     assert_eq!(outcomes(&effects), [(2, Outcome::Superseded)]);
@@ -320,7 +320,7 @@ fn a_plan_that_cannot_be_reached_does_not_take_over() {
     let mut script = Script::new(problem(600));
     script.reach(vec![gpulet("gpu0", 0, 4, vec![slot("rank", 1, 10.0)])]);
     let first = script.propose(vec![gpulet("gpu0", 0, 4, vec![slot("rank", 2, 10.0)])]);
-    // Two models of 350 bytes with what is there: too much, and `rank` has nowhere to go meanwhile.
+    // Two more models of 350 bytes do not fit, and `rank` has no other device to run on during the change.
     let whole = vec![slot("rank", 1, 10.0), slot("hear", 1, 10.0), slot("ask", 1, 10.0)];
     assert!(script.propose(vec![gpulet("gpu0", 0, 8, whole)]).is_empty());
     let all = script.carry_out(first);
@@ -353,21 +353,21 @@ fn an_operator_ends_a_change_before_its_switch_and_not_after_it() {
     assert_eq!(outcomes(&script.carry_out(effects)), [(4, Outcome::Done)]);
 }
 
-fn gone(device: &str) -> Event {
+fn removed(device: &str) -> Event {
     Event::DeviceRemoved { device: device.to_owned(), reason: "fell off the bus".to_owned() }
 }
 
 #[test]
 fn a_device_that_vanishes_takes_its_gpulets_along_and_the_rest_goes_on() {
     let mut script = with(vec![see("gpu0", 0, 4, 2), ask("gpu1", 0, 4, 2)]);
-    let effects = script.tell(gone("gpu1"));
+    let effects = script.tell(removed("gpu1"));
     assert!(needs_a_plan(&effects) && script.machine.is_idle());
     assert_eq!(script.ids(), ["0.1"]);
-    assert!(script.tell(gone("gpu2")).is_empty(), "nothing was there");
-    // Gone while something is prepared on it: the rest of the plan is carried out.
+    assert!(script.tell(removed("gpu2")).is_empty(), "nothing was there");
+    // Removed during a preparation on it: the other steps of the plan are carried out.
     let effects = script.propose(vec![see("gpu0", 0, 8, 2), ask("gpu1", 0, 4, 2)]);
     let (open, _) = step(&effects).unwrap();
-    assert!(needs_a_plan(&script.tell(gone("gpu1"))));
+    assert!(needs_a_plan(&script.tell(removed("gpu1"))));
     let effects = script.tell(Event::StepDone(open));
     let all = script.carry_out(effects);
     assert_eq!(switch(&all).active.len(), 1);
@@ -382,17 +382,17 @@ fn a_workload_does_not_follow_to_a_device_that_vanished() {
     let mut script = with(vec![see("gpu0", 0, 4, 2)]);
     let effects = script.propose(vec![see("gpu1", 0, 4, 2)]);
     assert_eq!(steps(&effects), ["open 1.1"]);
-    let effects = script.tell(gone("gpu1"));
+    let effects = script.tell(removed("gpu1"));
     assert!(
         matches!(&outcomes(&effects)[..], [(2, Outcome::Failed { reason })] if reason.contains("`see`")),
         "{effects:?}"
     );
     assert_eq!(script.ids(), ["0.1"]);
-    // In bake_time: it goes back.
+    // During the bake time: it is rolled back.
     let effects = script.propose(vec![see("gpu1", 0, 4, 2)]);
     let table = switch(&script.carry_out(effects));
     script.confirm(&table);
-    let back = switch(&script.tell(gone("gpu1")));
+    let back = switch(&script.tell(removed("gpu1")));
     assert!(back.is_rollback);
     let effects = script.tell(Event::Switched { epoch: back.epoch });
     assert!(matches!(&outcomes(&effects)[..], [(3, Outcome::RolledBack { .. })]));
@@ -405,7 +405,7 @@ fn a_plan_that_waits_for_a_device_that_vanished_is_refused() {
     let effects = script.propose(vec![see("gpu0", 0, 8, 2)]);
     script.carry_out(effects);
     script.propose(vec![see("gpu1", 0, 8, 2)]);
-    let effects = script.tell(gone("gpu1"));
+    let effects = script.tell(removed("gpu1"));
     let refusal = Refusal::DeviceRemoved { device: "gpu1".to_owned() };
     assert_eq!(outcomes(&effects), [(3, Outcome::Refused { refusal })]);
 }
@@ -427,7 +427,7 @@ fn what_cannot_be_closed_is_tried_again_and_then_written_off() {
     assert_eq!((incidents(&effects), outcomes(&effects)), (1, vec![(2, Outcome::Done)]));
     // 10 of the gpulet, 60 of the weights, 20 of the arena.
     assert_eq!(script.machine.snapshot().written_off_bytes, [("gpu0".to_owned(), 90)]);
-    script.tell(gone("gpu0"));
+    script.tell(removed("gpu0"));
     assert!(script.machine.snapshot().written_off_bytes.is_empty());
 }
 

@@ -1,4 +1,4 @@
-//! Drives the machine by hand, one event after the other.
+//! Drives the state machine one event at a time.
 
 use gpulet_core::plan::{Gpulet, Plan};
 use gpulet_core::problem::Problem;
@@ -18,7 +18,7 @@ impl Script {
         Self { machine: Rollout::new(RolloutOptions::default()).unwrap(), now: Micros::ZERO, problem }
     }
 
-    /// So much later, something happens.
+    /// Reports an event `span_us` later.
     pub fn tell_after(&mut self, span_us: u64, event: Event) -> Vec<Effect> {
         self.now = self.now.after(Micros(span_us));
         let mut effects = Vec::new();
@@ -40,7 +40,7 @@ impl Script {
         self.tell(Event::Propose(proposal))
     }
 
-    /// Answers steps as they come, until none is asked for; everything that was asked for, in order.
+    /// Completes steps until the machine requests no more. Returns all effects in order.
     pub fn carry_out(&mut self, mut effects: Vec<Effect>) -> Vec<Effect> {
         let mut all = Vec::new();
         while !effects.is_empty() {
@@ -53,7 +53,7 @@ impl Script {
         all
     }
 
-    /// Confirms a table, with all that rests at rest at once.
+    /// Confirms a switch; every draining gpulet is idle immediately.
     pub fn confirm(&mut self, switch: &Switch) -> Vec<Effect> {
         let mut effects = self.tell(Event::Switched { epoch: switch.epoch });
         for id in &switch.draining {
@@ -68,7 +68,7 @@ impl Script {
         self.tell_after(wake.since(self.now).0, Event::Tick)
     }
 
-    /// From a proposal to the end of its bake_time, with nothing going wrong; every effect in order.
+    /// Runs a proposal to the end of its bake time, without failures. Returns all effects in order.
     pub fn reach(&mut self, gpulets: Vec<Gpulet>) -> Vec<Effect> {
         let effects = self.propose(gpulets);
         let mut all = self.carry_out(effects);
@@ -91,7 +91,7 @@ impl Script {
     }
 }
 
-/// The step that is asked for, if one is.
+/// The last step in the effects, if there is one.
 pub fn step(effects: &[Effect]) -> Option<(StepId, Step)> {
     effects.iter().rev().find_map(|effect| match effect {
         Effect::Step { id, step, .. } => Some((*id, step.clone())),
@@ -106,7 +106,7 @@ pub fn as_switch(effect: &Effect) -> Option<&Switch> {
     }
 }
 
-/// The table that is asked for.
+/// The last switch in the effects.
 pub fn switch(effects: &[Effect]) -> Switch {
     effects.iter().rev().find_map(as_switch).unwrap().clone()
 }
@@ -119,7 +119,7 @@ pub fn outcomes(effects: &[Effect]) -> Vec<(u64, Outcome)> {
     effects.iter().filter_map(of).collect()
 }
 
-/// Steps in few words: `open 0.1`, `prepare 0.1 bert 4`.
+/// Steps as short text: `open 0.1`, `prepare 0.1 bert 4`.
 pub fn steps(effects: &[Effect]) -> Vec<String> {
     let of = |effect: &Effect| match effect {
         Effect::Step { step, .. } => Some(match step {

@@ -199,7 +199,7 @@ fn an_order_exists(from: &Plan, to: &Plan, memory_bytes: u64) -> bool {
     reached.contains(&all)
 }
 
-/// Two plans that each fit: cut otherwise, or moved on by a device with some of it cut otherwise.
+/// Two plans that each fit. The second repartitions devices, moves every gpulet to the next device, or both.
 fn pair(chance: &mut Chance, problem: &Problem) -> (Plan, Plan) {
     let sound = |plan: &Plan| {
         plan.gpulets.iter().all(|gpulet| gpulet.window.is_none()) && Proposal::new(plan, problem).is_ok()
@@ -210,8 +210,8 @@ fn pair(chance: &mut Chance, problem: &Problem) -> (Plan, Plan) {
         if chance.hits(500) {
             let device = *chance.pick(&DEVICES).unwrap();
             to.gpulets.retain(|gpulet| gpulet.device != device);
-            let cut = plans::fresh(chance).gpulets.into_iter().filter(|gpulet| gpulet.device == device);
-            to = Plan::new(to.gpulets.into_iter().chain(cut).collect());
+            let replaced = plans::fresh(chance).gpulets.into_iter().filter(|gpulet| gpulet.device == device);
+            to = Plan::new(to.gpulets.into_iter().chain(replaced).collect());
         }
         if from.gpulets.len() > 1 && sound(&from) && sound(&to) {
             return (from, to);

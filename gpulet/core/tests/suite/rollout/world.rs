@@ -1,5 +1,5 @@
-//! A world in virtual time: requests that arrive, gpulets that run them, a router that switches tables, and a shell
-//! that carries out what the machine asks for, or fails to.
+//! A simulation in virtual time: arriving requests, gpulets that run them, a router that switches tables, and a shell
+//! that carries out effects or fails to.
 
 mod accidents;
 
@@ -18,7 +18,7 @@ use super::chance::Chance;
 use super::devices::{Devices, Running};
 use super::plans::{self, WORKLOADS, problem};
 
-/// How often things go wrong, of a thousand.
+/// Failure rates, per thousand.
 #[derive(Clone, Copy)]
 pub struct Trouble {
     pub step_fails: u64,
@@ -26,7 +26,7 @@ pub struct Trouble {
     pub switch_fails: u64,
     pub switch_hangs: u64,
     pub batch_hangs: u64,
-    /// Of a thousand plan changes, those beside which a gpulet breaks or is late, a device goes, an operator acts.
+    /// Plan changes, per thousand, during which a gpulet fails or is late, a device is removed, or an operator acts.
     pub accident: u64,
 }
 
@@ -63,18 +63,19 @@ enum Due {
     BatchDone(GpuletId),
     Step(StepId, bool),
     Switch(Epoch, bool, bool),
-    /// The answer to a table that came in force long ago.
+    /// The late answer to a switch that already took effect.
     Answer(Epoch),
     Propose,
     Accident,
-    /// The gpulet breaks, or is late.
+    /// The gpulet fails.
     Fault(GpuletId),
+    /// The gpulet is late.
     Late(GpuletId),
     Thaw,
     Wake,
 }
 
-/// What became of requests and proposals.
+/// Counts of requests and proposals by outcome.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Tally {
     pub outcomes: BTreeMap<&'static str, u64>,
@@ -101,7 +102,7 @@ pub struct World {
     switches: BTreeMap<Epoch, (Switch, u64)>,
     epoch: Epoch,
     active: BTreeMap<GpuletId, (Gpulet, Vec<GpuletId>)>,
-    resting: BTreeSet<GpuletId>,
+    draining: BTreeSet<GpuletId>,
     queues: BTreeMap<String, VecDeque<u64>>,
     answers: Vec<u8>,
     plan: Plan,
@@ -125,7 +126,7 @@ pub fn model_of(workload: &str) -> &'static str {
 }
 
 impl World {
-    /// So many changes of plans to come.
+    /// Creates a world that proposes `changes` plans.
     pub fn new(seed: u64, memory_bytes: u64, trouble: Trouble, changes: u64) -> Self {
         let mut world = Self {
             machine: Rollout::new(options()).unwrap(),
@@ -142,7 +143,7 @@ impl World {
             switches: BTreeMap::new(),
             epoch: Epoch::default(),
             active: BTreeMap::new(),
-            resting: BTreeSet::new(),
+            draining: BTreeSet::new(),
             queues: BTreeMap::new(),
             answers: Vec::new(),
             plan: Plan::default(),
@@ -168,27 +169,27 @@ impl World {
         }
     }
 
-    /// Runs until all changes are through, then until every request is answered.
+    /// Runs until all changes have ended, then until every request is answered.
     pub fn run(&mut self) {
         while !(self.left == 0 && self.machine.is_idle()) {
-            self.turn();
+            self.process_next();
         }
         self.arriving = false;
         self.trouble = Trouble::NONE;
-        // A last plan, so that whatever waits finds a place or is refused.
+        // A last plan, so that waiting requests are served or refused.
         if self.machine.is_frozen() {
             self.tell(Event::Thaw);
         }
         self.left = 1;
         self.after(0, Due::Propose);
         while !self.dues.is_empty() {
-            self.turn();
+            self.process_next();
         }
         self.tally.seconds = self.now.0 / 1_000_000;
         assert!(self.machine.is_idle());
     }
 
-    fn turn(&mut self) {
+    fn process_next(&mut self) {
         let Reverse((at_us, _, due)) = self.dues.pop().unwrap();
         self.now = at_us;
         match due {
@@ -343,7 +344,7 @@ impl World {
             let in_force = self.epoch;
             self.tell(Event::SwitchFailed { epoch, in_force, reason: "the router said no".to_owned() });
         }
-        self.rest_and_run();
+        self.drain_and_run();
     }
 
     fn apply(&mut self, switch: Switch, losses: u64) {
@@ -375,13 +376,13 @@ impl World {
             );
             assert!(body.is_some() || losses < self.losses, "{} does not exist", active.id);
         }
-        self.resting.retain(|id| !switch.active.iter().any(|active| active.id == *id));
-        self.resting.extend(switch.draining.iter().copied().filter(exists));
+        self.draining.retain(|id| !switch.active.iter().any(|active| active.id == *id));
+        self.draining.extend(switch.draining.iter().copied().filter(exists));
         let active = switch.active.into_iter().filter(|active| exists(&active.id));
         self.active = active.map(|active| (active.id, (active.gpulet, active.after))).collect();
     }
 
-    /// Invariant G3, from what the world itself saw.
+    /// Checks invariant G3 on what the world observed.
     fn assert_capacity(&mut self, switch: &Switch, losses: u64) {
         let sound = |id: &GpuletId| self.devices.bodies.get(id).is_some_and(|body| !body.faulty);
         let now =
@@ -405,11 +406,11 @@ impl World {
         }
     }
 
-    /// Tells of gpulets that came to rest, and starts what may start.
-    fn rest_and_run(&mut self) {
-        let rested: Vec<GpuletId> = self.resting.iter().copied().filter(|id| !self.holds(*id)).collect();
-        for id in rested {
-            self.resting.remove(&id);
+    /// Reports gpulets that have drained, and starts batches on idle ones.
+    fn drain_and_run(&mut self) {
+        let drained: Vec<GpuletId> = self.draining.iter().copied().filter(|id| !self.holds(*id)).collect();
+        for id in drained {
+            self.draining.remove(&id);
             self.tell(Event::Drained(id));
         }
         for id in self.active.keys().copied().collect::<Vec<_>>() {
@@ -425,12 +426,12 @@ impl World {
         let (gpulet, after) = &self.active[&id];
         let body = &self.devices.bodies[&id];
         let waits = after.iter().any(|other| self.holds(*other));
-        // Windows take turns; here as soon as the other one is through.
-        let beside = self
+        // Windows alternate; in this world, one starts as soon as the other ends.
+        let co_located = self
             .active
             .keys()
             .any(|other| *other != id && self.holds(*other) && self.devices.bodies[other].shares_units(body));
-        if body.faulty || body.running.is_some() || waits || beside {
+        if body.faulty || body.running.is_some() || waits || co_located {
             return;
         }
         let waiting = |slot: &&gpulet_core::plan::Slot| {
@@ -457,7 +458,7 @@ impl World {
         self.tally.arrived += 1;
         if self.active.values().any(|(gpulet, _)| gpulet.slots.iter().any(|slot| slot.workload == workload)) {
             self.queues.entry(workload.to_owned()).or_default().push_back(request);
-            self.rest_and_run();
+            self.drain_and_run();
         } else {
             self.tally.refused += 1;
             self.answers[usize::try_from(request).unwrap()] += 1;
@@ -475,7 +476,7 @@ impl World {
             assert_eq!(*answers, 1, "request {request} was answered twice");
             self.tally.answered += 1;
         }
-        self.rest_and_run();
+        self.drain_and_run();
     }
 
     fn propose(&mut self) {
@@ -498,9 +499,9 @@ impl World {
         }
     }
 
-    /// Every request was answered, and once.
+    /// Asserts that every request was answered exactly once.
     pub fn assert_answered(&self) {
         let lost = self.answers.iter().filter(|answers| **answers != 1).count();
-        assert_eq!(lost, 0, "of {} requests so many were lost or answered twice", self.answers.len());
+        assert_eq!(lost, 0, "lost or answered twice, of {} requests", self.answers.len());
     }
 }

@@ -155,7 +155,7 @@ fn errors_name_the_line_and_the_key() {
         (
             "\"none\"",
             "\"contention\"",
-            "small.toml:2: interference.power: model `contention` is that of one kind of device: expected one table like [interference.power.v100], got 0",
+            "small.toml:2: interference.power: model `contention` describes one device type: expected one table like [interference.power.v100], got 0",
         ),
         (
             "\"none\"",

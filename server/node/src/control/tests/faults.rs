@@ -1,4 +1,4 @@
-//! Every step of a change may fail: the plan that was in force goes on serving, and nothing of the other is left.
+//! Every step of a rollout may fail: the plan in force continues to serve, and nothing of the new one remains.
 
 use gpulet_core::time::Micros;
 use std::sync::Mutex;
@@ -11,18 +11,18 @@ use oip::Tensor;
 use super::*;
 use crate::devices::{Devices, Share};
 
-/// What goes wrong with gpulets that are opened while it is set.
+/// Fault of gpulets that are opened while it is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
-    /// They cannot be opened.
+    /// Gpulets cannot be opened.
     Open,
-    /// They load no model.
+    /// Gpulets fail to load models.
     Load,
-    /// Sessions fail as they are warmed up.
+    /// Sessions fail during warm-up.
     WarmUp,
-    /// Sessions answer, and not what they should.
+    /// Sessions return wrong outputs.
     Wrong,
-    /// The process that loads a model panics.
+    /// Loading a model panics.
     Panic,
 }
 
@@ -34,7 +34,7 @@ const FAULTS: [(Fault, &str); 5] = [
     (Fault::Panic, "the engine panicked"),
 ];
 
-/// Cores on which one kind of thing can be made to go wrong.
+/// Cores with an injected fault.
 struct Faulty {
     inner: CoresDevice,
     fault: Arc<Mutex<Option<Fault>>>,
@@ -108,7 +108,7 @@ impl Session for FaultySession {
     }
 }
 
-/// One gpulet of all cores: nothing of it is there while each core is a gpulet.
+/// One gpulet of all cores. A plan of one gpulet per core has no part of it.
 fn merged(units: u32) -> Plan {
     let slot = |name: &str| Slot { workload: name.to_owned(), batch: 8, budget_us: 10_000.0, rate: 10.0 };
     let slots: Vec<Slot> = MODELS.iter().map(|(name, ..)| slot(name)).collect();

@@ -1,4 +1,4 @@
-//! Sessions that outlive their gpulets: one core whose models change again and again.
+//! Warm sessions: one core whose models change repeatedly.
 
 use gpulet::{CoresDevice, Device};
 use gpulet_core::time::Micros;
@@ -20,8 +20,8 @@ fn plan(models: &[&str]) -> Plan {
     Plan::new(vec![Gpulet { device, first_unit: 0, units: 1, window: None, duty_us, slots }])
 }
 
-/// What is kept after the core ran `a` and `b`, then `a` and `c`, in turn; and bytes that it has beyond the plan in force.
-/// Its memory is made from the bytes of each model.
+/// The warm pool after alternating plans of `a` with `b` and of `a` with `c`, and the bytes that the last plan leaves.
+/// `memory` computes the device's memory from the bytes of each model.
 async fn turns(memory: impl Fn(&BTreeMap<String, u64>) -> u64) -> (Kept, u64) {
     let folder = tempfile::tempdir().unwrap();
     repository(folder.path());
@@ -43,15 +43,15 @@ async fn turns(memory: impl Fn(&BTreeMap<String, u64>) -> u64) -> (Kept, u64) {
     let mut reach =
         async |plan: &Plan| change(&mut shell, Proposal::new(plan, &found.problem).unwrap()).await;
     assert_eq!(reach(&found.plan).await, Outcome::Done);
-    for turn in 0..TURNS {
-        let other = if turn % 2 == 0 { "b" } else { "c" };
-        assert_eq!(reach(&plan(&["a", other])).await, Outcome::Done, "turn {turn}");
+    for round in 0..TURNS {
+        let other = if round % 2 == 0 { "b" } else { "c" };
+        assert_eq!(reach(&plan(&["a", other])).await, Outcome::Done, "round {round}");
     }
     let kept = catalog.kept_warm();
     for (name, ..) in MODELS {
         catalog.unload(name).await.unwrap();
     }
-    assert_eq!(catalog.kept_warm().sessions, 0, "nothing is kept of models that are unloaded");
+    assert_eq!(catalog.kept_warm().sessions, 0, "unloaded models have no warm sessions");
     node.stop().await;
     (kept, memory - bytes["a"] - bytes["c"])
 }
@@ -59,14 +59,14 @@ async fn turns(memory: impl Fn(&BTreeMap<String, u64>) -> u64) -> (Kept, u64) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_plan_that_wants_what_another_had_loads_nothing() {
     let (kept, _) = turns(|_| u64::MAX).await;
-    // The first change needs a second session of both beside those that serve; from then on there are two of `a`, and
-    // enough of the others.
+    // The first change needs a second session of both models while the first ones serve. From then on there are two
+    // sessions of `a`, and enough of the others.
     assert_eq!((kept.loaded, kept.taken, kept.sessions), (2, 2 * (TURNS - 1), 3));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_kept_leaves_plans_their_memory() {
-    // As much as the first change needs, old and new sessions side by side.
+    // As much as the first change needs for old and new sessions.
     let (kept, beyond) = turns(|bytes| 2 * (bytes["a"] + bytes["b"]) + bytes["c"]).await;
     assert!(kept.bytes <= beyond, "{kept:?}, {beyond} bytes are left");
     assert!(kept.loaded > 2 && kept.taken > 0, "{kept:?}");

@@ -38,7 +38,7 @@ impl World {
                 self.after(2_000_000, Due::Thaw);
             }
         }
-        self.rest_and_run();
+        self.drain_and_run();
     }
 
     pub(super) fn fault(&mut self, gpulet: GpuletId) {
@@ -48,20 +48,20 @@ impl World {
         self.requeue(running);
         self.lost();
         self.tell(Event::Fault { gpulet, reason: "illegal address".to_owned() });
-        self.rest_and_run();
+        self.drain_and_run();
     }
 
     pub(super) fn lose_a_device(&mut self, reason: String) {
         let device = (*self.chance.pick(&plans::DEVICES).unwrap()).to_owned();
         let here = |body: &Body| body.device == device;
-        let gone: Vec<GpuletId> =
+        let removed: Vec<GpuletId> =
             self.devices.bodies.iter().filter(|(_, body)| here(body)).map(|(id, _)| *id).collect();
-        for id in gone {
+        for id in removed {
             let running = take(&mut self.devices.bodies.get_mut(&id).unwrap().running);
             self.requeue(running);
             self.devices.bodies.remove(&id);
             self.active.remove(&id);
-            self.resting.remove(&id);
+            self.draining.remove(&id);
         }
         drop(self.devices.warm.remove_where(|(own, _)| *own == device));
         self.lost();
