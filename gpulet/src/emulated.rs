@@ -197,9 +197,9 @@ mod tests {
         assert_eq!(starts(1, 1), alone * 2, "a batch that has ended does not count");
     }
 
-    struct Nobody;
+    struct NoWatch;
 
-    impl PartitionWatch for Nobody {
+    impl PartitionWatch for NoWatch {
         fn failed(&self, _lane: u32, _reason: &str) {}
     }
 
@@ -212,7 +212,7 @@ mod tests {
 
     fn open(first_unit: u32, units: u32) -> Result<Arc<dyn Partition>, DeviceError> {
         let device = EmulatedDevice::new("gpu0", "big", vec![1, 2, 4], 1 << 30, Arc::new(PerRow));
-        device.open(&PartitionSpec { lane: 0, first_unit, units }, Arc::new(Nobody))
+        device.open(&PartitionSpec { lane: 0, first_unit, units }, Arc::new(NoWatch))
     }
 
     #[test]

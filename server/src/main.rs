@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use clap::CommandFactory as _;
 use clap::{Parser, Subcommand};
 use node::devices::worker::{self, WorkerArgs};
+use node::environment::Environment;
 use node::output;
-use node::surroundings::Surroundings;
 use server::serve::{self, ServeArgs};
 
 /// Serve many models on few devices, each within its latency objective.
@@ -77,16 +77,16 @@ enum Command {
 
 fn main() -> ExitCode {
     models::give_back_large_blocks();
-    run(Cli::parse(), &Surroundings::read())
+    run(Cli::parse(), &Environment::read())
 }
 
 /// Does what the command line says. Exit codes: 0 done, 1 it found or met a problem, 2 wrong usage.
-fn run(cli: Cli, surroundings: &Surroundings) -> ExitCode {
+fn run(cli: Cli, environment: &Environment) -> ExitCode {
     let done = match cli.command.unwrap_or(Command::Serve(cli.serve)) {
-        Command::Serve(arguments) => serve::run(&arguments, surroundings),
-        Command::Worker(arguments) => return worker::run(&arguments, surroundings),
+        Command::Serve(arguments) => serve::run(&arguments, environment),
+        Command::Worker(arguments) => return worker::run(&arguments, environment),
         #[cfg(feature = "tools")]
-        Command::Tools(command) => cli::run(command, surroundings, Cli::command),
+        Command::Tools(command) => cli::run(command, environment, Cli::command),
     };
     done.unwrap_or_else(|error| {
         output::complain(&format!("error: {error:#}"));

@@ -8,9 +8,9 @@ use anyhow::Context as _;
 use clap::Args;
 use metrics_exporter_prometheus::PrometheusHandle;
 use node::config::{Config, ConfigArgs, configure};
+use node::environment::Environment;
 use node::metrics::Transport;
 use node::reason::Reason;
-use node::surroundings::Surroundings;
 use node::{Node, Startup, lanes, logs, metrics, output};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
@@ -50,8 +50,8 @@ pub struct ServeArgs {
 ///
 /// # Errors
 /// Why it cannot serve.
-pub fn run(arguments: &ServeArgs, surroundings: &Surroundings) -> anyhow::Result<ExitCode> {
-    let config = match configure(&arguments.config, surroundings) {
+pub fn run(arguments: &ServeArgs, environment: &Environment) -> anyhow::Result<ExitCode> {
+    let config = match configure(&arguments.config, environment) {
         Ok(config) => config,
         Err(problems) => return Ok(problems.report()),
     };
@@ -63,18 +63,18 @@ pub fn run(arguments: &ServeArgs, surroundings: &Surroundings) -> anyhow::Result
         output::write(b"the configuration is sound\n");
         return Ok(ExitCode::SUCCESS);
     }
-    logs::install(&config.server, surroundings.stderr_is_terminal)?;
-    until_signalled(config, surroundings, arguments.json)
+    logs::install(&config.server, environment.stderr_is_terminal)?;
+    until_signalled(config, environment, arguments.json)
 }
 
 /// Serves until a signal. Exit code 0 if every request was answered, 1 if some were not.
-fn until_signalled(config: Config, surroundings: &Surroundings, json: bool) -> anyhow::Result<ExitCode> {
+fn until_signalled(config: Config, environment: &Environment, json: bool) -> anyhow::Result<ExitCode> {
     let allowed = gpulet::allowed_cores().context("cannot read the affinity mask")?;
     let lanes = lanes::core_sets(&config.lanes, &allowed).map_err(anyhow::Error::msg)?;
     let threads =
         config.server.threads.map_or(allowed.len().min(NETWORK_THREADS), std::num::NonZeroUsize::get);
     raise_open_files();
-    let ort = models::engine::ort::discover(config.repository.ort_library.as_deref(), &surroundings.ort);
+    let ort = models::engine::ort::discover(config.repository.ort_library.as_deref(), &environment.ort);
     match &ort {
         Ok(library) => {
             tracing::info!(version = %library.version, path = %library.path.display(), "found ONNX Runtime")

@@ -6,8 +6,8 @@ use models::repository::{Found, Pbtxt, Repository};
 use models::{EffectiveConfig, EngineChoice, Loader, ModelName, ModelSettings, Version, inspect};
 use node::batching;
 use node::config::{Config, Problems};
+use node::environment::Environment;
 use node::output;
-use node::surroundings::Surroundings;
 use serde::Serialize;
 
 /// One error or note.
@@ -39,7 +39,7 @@ struct Report<'a> {
 /// Checks and prints the findings. Exit code 1 if there are errors.
 pub fn run(
     config: &Result<Config, Problems>,
-    surroundings: &Surroundings,
+    environment: &Environment,
     load: bool,
     json: bool,
 ) -> anyhow::Result<ExitCode> {
@@ -52,7 +52,7 @@ pub fn run(
                     .collect(),
             )
         }
-        Ok(config) => check(config, surroundings, load),
+        Ok(config) => check(config, environment, load),
     };
     let sound = remarks.iter().all(|remark| remark.kind != "error");
     if json {
@@ -72,7 +72,7 @@ pub fn run(
 }
 
 /// Number of models, and remarks about the repository and its models.
-fn check(config: &Config, surroundings: &Surroundings, load: bool) -> (usize, Vec<Remark>) {
+fn check(config: &Config, environment: &Environment, load: bool) -> (usize, Vec<Remark>) {
     let mut remarks = Vec::new();
     let Some(path) = &config.repository.path else {
         remarks.push(note("repository.path", "not set: the model in the binary is served"));
@@ -97,10 +97,7 @@ fn check(config: &Config, surroundings: &Surroundings, load: bool) -> (usize, Ve
         remarks.push(note(format!("models.{name}"), "the repository has no such model"));
     }
     let loader = load.then(|| {
-        Loader::new(models::engine::ort::discover(
-            config.repository.ort_library.as_deref(),
-            &surroundings.ort,
-        ))
+        Loader::new(models::engine::ort::discover(config.repository.ort_library.as_deref(), &environment.ort))
     });
     for (name, found) in &snapshot.models {
         let settings = config.models.get(name.as_str()).cloned().unwrap_or_default();
@@ -181,7 +178,7 @@ mod tests {
         prepare(folder.path());
         let text = format!("[repository]\npath = {:?}\n{settings}", folder.path());
         let sources = Sources { file: Some(("t.toml".into(), text)), ..Sources::default() };
-        check(&Config::load(&sources).unwrap(), &Surroundings::default(), load).1
+        check(&Config::load(&sources).unwrap(), &Environment::default(), load).1
     }
 
     fn bundled(root: &std::path::Path, name: &str, bytes: &[u8]) {

@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 use node::config::configure;
+use node::environment::Environment;
 use node::output;
-use node::surroundings::Surroundings;
 
 use crate::arguments::{CheckArgs, DoctorArgs, ModelsArgs};
 use crate::load::arguments::{LOAD_EXAMPLES, LoadArgs};
@@ -81,28 +81,28 @@ pub enum Command {
 /// The reason if the command fails.
 pub fn run(
     command: Command,
-    surroundings: &Surroundings,
+    environment: &Environment,
     whole: impl FnOnce() -> clap::Command,
 ) -> anyhow::Result<ExitCode> {
     match command {
         Command::Check(arguments) => {
-            let config = configure(&arguments.config, surroundings);
-            check::run(&config, surroundings, arguments.load, arguments.json)
+            let config = configure(&arguments.config, environment);
+            check::run(&config, environment, arguments.load, arguments.json)
         }
         Command::Doctor(arguments) => {
-            let config = configure(&arguments.config, surroundings);
-            doctor::run(&config, surroundings, arguments.json)
+            let config = configure(&arguments.config, environment);
+            doctor::run(&config, environment, arguments.json)
         }
         Command::Models(arguments) => models_command::run(&arguments),
-        Command::Profile(arguments) => match configure(&arguments.config, surroundings) {
-            Ok(config) => profile::run(&config, &arguments, surroundings),
+        Command::Profile(arguments) => match configure(&arguments.config, environment) {
+            Ok(config) => profile::run(&config, &arguments, environment),
             Err(problems) => Ok(problems.report()),
         },
         Command::Plan(arguments) => plan::run(&arguments),
-        Command::Simulate(arguments) => simulate::run(&arguments, surroundings),
-        Command::Arena(arguments) => simulate::arena::run(&arguments, surroundings),
-        Command::Load(arguments) => load::run(&arguments, surroundings),
-        Command::Parity(arguments) => parity::run(&arguments, surroundings),
+        Command::Simulate(arguments) => simulate::run(&arguments, environment),
+        Command::Arena(arguments) => simulate::arena::run(&arguments, environment),
+        Command::Load(arguments) => load::run(&arguments, environment),
+        Command::Parity(arguments) => parity::run(&arguments, environment),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut whole(), "tessera", &mut script);

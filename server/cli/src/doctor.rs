@@ -9,7 +9,7 @@ use gpulet_cuda::Backend;
 use models::repository::Repository;
 use node::config::{Config, Gpus, Problems};
 use node::devices::gpus::mps;
-use node::surroundings::Surroundings;
+use node::environment::Environment;
 use node::{lanes, output};
 use serde::Serialize;
 
@@ -50,10 +50,10 @@ struct Report<'a> {
 /// Checks the machine and prints the findings. Exit code 1 if there is a problem.
 pub fn run(
     config: &Result<Config, Problems>,
-    surroundings: &Surroundings,
+    environment: &Environment,
     json: bool,
 ) -> anyhow::Result<ExitCode> {
-    let findings = look(config, surroundings);
+    let findings = look(config, environment);
     let healthy = findings.iter().all(|finding| finding.verdict != Verdict::Problem);
     if json {
         let report = Report { version: env!("CARGO_PKG_VERSION"), healthy, findings: &findings };
@@ -72,7 +72,7 @@ pub fn run(
     Ok(if healthy { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn look(config: &Result<Config, Problems>, surroundings: &Surroundings) -> Vec<Finding> {
+fn look(config: &Result<Config, Problems>, environment: &Environment) -> Vec<Finding> {
     let mut findings = Vec::new();
     match config {
         Ok(_) => findings.push(finding("configuration", Verdict::Ok, "sound")),
@@ -85,9 +85,9 @@ fn look(config: &Result<Config, Problems>, surroundings: &Surroundings) -> Vec<F
     let config = config.as_ref().ok();
     findings.push(cores(config));
     findings.push(memory());
-    findings.push(nvidia(config, surroundings));
+    findings.push(nvidia(config, environment));
     findings.push(finding("engine tract", Verdict::Ok, "built in: runs most ONNX models"));
-    findings.push(ort(config, surroundings));
+    findings.push(ort(config, environment));
     findings.push(finding("engine synthetic", Verdict::Ok, "built in: takes as long as its profile says"));
     if let Some(config) = config {
         findings.push(repository(config));
@@ -134,14 +134,14 @@ fn memory() -> Finding {
 }
 
 /// Queries the driver like `devices.gpus = "auto"`, without using a GPU.
-fn nvidia(config: Option<&Config>, surroundings: &Surroundings) -> Finding {
+fn nvidia(config: Option<&Config>, environment: &Environment) -> Finding {
     const SUBJECT: &str = "NVIDIA GPU";
     let found = match gpulet_cuda::probe() {
         Ok(found) => found,
         Err(reason) => return finding(SUBJECT, Verdict::Absent, format!("{reason}: CPU cores serve")),
     };
     let forced = config.and_then(|config| config.devices.gpu_backend.as_deref()?.parse().ok());
-    let mps = mps(surroundings);
+    let mps = mps(environment);
     let mut lines = Vec::with_capacity(found.len());
     for gpu in &found {
         let (driver, memory) = (gpulet_cuda::dotted(gpu.driver_version), gpu.memory_bytes >> 20);
@@ -163,16 +163,16 @@ fn nvidia(config: Option<&Config>, surroundings: &Surroundings) -> Finding {
     finding(SUBJECT, Verdict::Ok, lines.join("; "))
 }
 
-fn ort(config: Option<&Config>, surroundings: &Surroundings) -> Finding {
+fn ort(config: Option<&Config>, environment: &Environment) -> Finding {
     let configured = config.and_then(|config| config.repository.ort_library.as_deref());
-    match models::engine::ort::discover(configured, &surroundings.ort) {
+    match models::engine::ort::discover(configured, &environment.ort) {
         Ok(library) => {
             let detail = format!("ONNX Runtime {} from {}", library.version, library.path.display());
             finding("engine ort", Verdict::Ok, detail)
         }
         Err(missing) => {
             // Only a library that was configured counts as missing.
-            let named = configured.is_some() || surroundings.ort.ort_dylib_path.is_some();
+            let named = configured.is_some() || environment.ort.ort_dylib_path.is_some();
             let verdict = if named { Verdict::Problem } else { Verdict::Absent };
             let hint = "; `pip install onnxruntime` (1.31 or later) gives one";
             finding("engine ort", verdict, format!("{missing}{hint}"))
@@ -238,7 +238,7 @@ mod tests {
         let file =
             format!("[server]\nhttp = \"{address}\"\ngrpc = \"127.0.0.1:0\"\nmetrics = \"127.0.0.1:0\"");
         let sources = Sources { file: Some(("t.toml".into(), file)), ..Sources::default() };
-        let findings = look(&Config::load(&sources), &Surroundings::default());
+        let findings = look(&Config::load(&sources), &Environment::default());
         let problems: Vec<_> =
             findings.iter().filter(|f| f.verdict == Verdict::Problem).map(|f| f.subject).collect();
         assert_eq!(problems, ["server.http"], "{findings:?}");
@@ -252,7 +252,7 @@ mod tests {
     #[test]
     fn a_broken_configuration_is_a_finding() {
         let sources = Sources { file: Some(("t.toml".into(), "[sever]".to_owned())), ..Sources::default() };
-        let findings = look(&Config::load(&sources), &Surroundings::default());
+        let findings = look(&Config::load(&sources), &Environment::default());
         assert!(
             findings.iter().any(|f| f.verdict == Verdict::Problem && f.detail.contains("server")),
             "{findings:?}"

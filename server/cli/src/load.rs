@@ -14,8 +14,8 @@ use std::sync::atomic::AtomicBool;
 use anyhow::Context as _;
 use loadtest::compare::compare;
 use loadtest::{Drive, Report, Session};
+use node::environment::Environment;
 use node::output;
-use node::surroundings::Surroundings;
 use sim::Search;
 use sim::page::number;
 use workload::{Extent, Workload};
@@ -36,9 +36,9 @@ const TRIALS_MAX: u32 = 30;
 const REPORT_BYTES: u64 = 1 << 30;
 
 /// Sends the workload, measures, and prints the report.
-pub fn run(arguments: &LoadArgs, surroundings: &Surroundings) -> anyhow::Result<ExitCode> {
+pub fn run(arguments: &LoadArgs, environment: &Environment) -> anyhow::Result<ExitCode> {
     if let Some(LoadAction::Compare { before, after, json }) = &arguments.action {
-        return compare_files(before, after, *json, surroundings);
+        return compare_files(before, after, *json, environment);
     }
     let workload = request::workload(arguments)?;
     let drive = request::drive(arguments, &workload)?;
@@ -46,14 +46,14 @@ pub fn run(arguments: &LoadArgs, surroundings: &Surroundings) -> anyhow::Result<
     settings.keep_seconds = arguments.hdr.is_some();
     let outputs = Outputs::open(arguments)?;
     let stop = interruption::flag()?;
-    let line = Line::new(surroundings.stderr_is_terminal);
+    let line = Line::new(environment.stderr_is_terminal);
     line.say(&format!("asking {}", arguments.url));
     let report = Session::open(&workload, settings)
         .map_err(anyhow::Error::from)
         .and_then(|session| measure(&session, arguments, &workload, &drive, &stop, &line));
     line.clear();
     let report = report?;
-    outputs.write(&report, &command(surroundings), surroundings.stdout_is_coloured)?;
+    outputs.write(&report, &command(environment), environment.stdout_is_coloured)?;
     Ok(exit_code(&report))
 }
 
@@ -98,8 +98,8 @@ fn exit_code(report: &Report) -> ExitCode {
 }
 
 /// The command line, to repeat the run.
-fn command(surroundings: &Surroundings) -> String {
-    let words = surroundings.command_line.iter().skip(1).map(|word| crate::simulate::quoted(word));
+fn command(environment: &Environment) -> String {
+    let words = environment.command_line.iter().skip(1).map(|word| crate::simulate::quoted(word));
     std::iter::once("tessera".to_owned()).chain(words).collect::<Vec<_>>().join(" ")
 }
 
@@ -107,7 +107,7 @@ fn compare_files(
     before: &Path,
     after: &Path,
     json: bool,
-    surroundings: &Surroundings,
+    environment: &Environment,
 ) -> anyhow::Result<ExitCode> {
     let read = |path: &Path| -> anyhow::Result<Report> {
         let text = node::files::read_text(path, REPORT_BYTES)?;
@@ -117,7 +117,7 @@ fn compare_files(
     if json {
         output::line(&serde_json::to_string(&comparison)?);
     } else {
-        output::write(comparison.text(surroundings.stdout_is_coloured).as_bytes());
+        output::write(comparison.text(environment.stdout_is_coloured).as_bytes());
     }
     Ok(ExitCode::SUCCESS)
 }

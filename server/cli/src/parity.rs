@@ -13,8 +13,8 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use loadtest::{Drive, Endpoint, Protocol, Report, Session, Settings};
+use node::environment::Environment;
 use node::output;
-use node::surroundings::Surroundings;
 use router_core::batch::{BatchOptions, Policy};
 use sim::{Setup, Simulation};
 use workload::{Extent, Stages, Workload};
@@ -31,7 +31,7 @@ use table::Parity;
 const DIFFERENT: u8 = 3;
 
 /// Runs both and prints the comparison.
-pub fn run(arguments: &ParityArgs, surroundings: &Surroundings) -> anyhow::Result<ExitCode> {
+pub fn run(arguments: &ParityArgs, environment: &Environment) -> anyhow::Result<ExitCode> {
     let workload = reading::read(&arguments.workload)?.workload;
     let mut workload = reading::adapt(workload, arguments.rate_scale, arguments.lanes)?;
     if !workload.lanes.changes.is_empty() || workload.lanes.noise.stalls.is_some() {
@@ -42,12 +42,12 @@ pub fn run(arguments: &ParityArgs, surroundings: &Surroundings) -> anyhow::Resul
         "{}: [devices]: not supported here: expected a workload with [lanes]",
         workload.name
     );
-    let line = Line::new(surroundings.stderr_is_terminal);
+    let line = Line::new(environment.stderr_is_terminal);
     let repository = match &arguments.repository {
         Some(path) => Repository::given(path, arguments, &workload)?,
         None => Repository::synthetic(&workload)?,
     };
-    let child = Child::start(&repository, &surroundings.command_line)?;
+    let child = Child::start(&repository, &environment.command_line)?;
     let settings = request::settings(&arguments.client, &endpoint(&child, arguments.protocol))?;
     let measured = measure(arguments, &mut workload, settings, &line);
     line.clear();

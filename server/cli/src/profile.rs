@@ -28,8 +28,8 @@ use models::Loader;
 use models::repository::Repository;
 use node::catalog::Source;
 use node::config::Config;
+use node::environment::Environment;
 use node::output;
-use node::surroundings::Surroundings;
 
 use crate::load::interruption;
 use arguments::ProfileArgs;
@@ -57,13 +57,9 @@ pub enum Halt {
 }
 
 /// Measures missing cells and prints the report.
-pub fn run(
-    config: &Config,
-    arguments: &ProfileArgs,
-    surroundings: &Surroundings,
-) -> anyhow::Result<ExitCode> {
+pub fn run(config: &Config, arguments: &ProfileArgs, environment: &Environment) -> anyhow::Result<ExitCode> {
     let stop = interruption::flag()?;
-    let answer = profile(config, arguments, surroundings, &stop)?;
+    let answer = profile(config, arguments, environment, &stop)?;
     if let Some(path) = &arguments.report {
         write(path, &page::page(&answer))?;
     }
@@ -90,7 +86,7 @@ pub fn run(
 fn profile(
     config: &Config,
     arguments: &ProfileArgs,
-    surroundings: &Surroundings,
+    environment: &Environment,
     stop: &AtomicBool,
 ) -> anyhow::Result<Report> {
     let machine = Machine::here()?;
@@ -101,7 +97,7 @@ fn profile(
         None => Source::Embedded,
     };
     let (subjects, mut failed) = subjects::gather(&source, config, &arguments.models, &arguments.batches)?;
-    let ort = models::engine::ort::discover(config.repository.ort_library.as_deref(), &surroundings.ort);
+    let ort = models::engine::ort::discover(config.repository.ort_library.as_deref(), &environment.ort);
     let loader = Loader::new(ort);
     let bench = Bench { source: &source, loader: &loader, machine: &machine, time: arguments.time.0, stop };
     let mut record = Record::open(&arguments.out)?;
@@ -114,7 +110,7 @@ fn profile(
             agrees.with_context(|| format!("`{}`: model `{}`", arguments.out.display(), subject.name))?;
         }
     }
-    let mut bar = Bar::new(surroundings.stderr_is_terminal);
+    let mut bar = Bar::new(environment.stderr_is_terminal);
     let mut findings = Findings::default();
     let mut recorder = Recorder { record: &mut record, bar: &mut bar, findings: &mut findings };
     let wanted = Wanted { cores: &cores, contention };

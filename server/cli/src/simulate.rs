@@ -16,8 +16,8 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use gpulet_core::placement::Policy;
 use gpulet_core::scaling::SCALERS;
+use node::environment::Environment;
 use node::output;
-use node::surroundings::Surroundings;
 use sim::page::{Contender, Page};
 
 use arguments::SimulateArgs;
@@ -29,8 +29,8 @@ use study::{Query, Study};
 pub const DEFAULT_POLICY: &str = "deadline";
 
 /// Simulates and prints the report.
-pub fn run(arguments: &SimulateArgs, surroundings: &Surroundings) -> anyhow::Result<ExitCode> {
-    let study = study(arguments, surroundings.stderr_is_terminal)?;
+pub fn run(arguments: &SimulateArgs, environment: &Environment) -> anyhow::Result<ExitCode> {
+    let study = study(arguments, environment.stderr_is_terminal)?;
     if let Some(path) = &arguments.report {
         write_report(&study, &command(arguments), path)?;
     }

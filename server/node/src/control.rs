@@ -3,9 +3,9 @@
 //! `gpulet_core::control` makes all decisions, here and in the simulator. This module adds the clock, the lanes and the
 //! operator's commands.
 
-mod by_hand;
 mod layout;
 mod load;
+mod operator_plan;
 mod shell;
 mod task;
 mod terms;
@@ -29,11 +29,11 @@ use crate::devices::Devices;
 use crate::reason::{Reason, Refusal};
 use crate::supervisor::Failures;
 use layout::Layout;
-use shell::Hands;
+use shell::EffectRunner;
 use task::{Command, Task};
 use terms::Terms;
 
-pub use by_hand::PutInForce;
+pub use operator_plan::PutInForce;
 pub use view::View;
 
 /// Capacity of the queue of operator commands.
@@ -85,7 +85,7 @@ impl Control {
         };
         let controller = Controller::new(control, terms.terms().clone())?;
         let (commands, words) = mpsc::channel(COMMANDS);
-        let task = Task::new(options, catalog, terms, Hands::new(layout), controller);
+        let task = Task::new(options, catalog, terms, EffectRunner::new(layout), controller);
         tokio::spawn(task.run(words, stop));
         Ok(Self { commands })
     }

@@ -7,6 +7,7 @@ pub mod catalog;
 pub mod config;
 mod control;
 pub mod devices;
+pub mod environment;
 pub mod files;
 pub mod lanes;
 pub mod logs;
@@ -16,7 +17,6 @@ pub mod output;
 pub mod profiles;
 pub mod reason;
 mod supervisor;
-pub mod surroundings;
 #[cfg(test)]
 mod testing;
 

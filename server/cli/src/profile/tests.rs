@@ -83,7 +83,7 @@ fn parse(words: &[&str]) -> ProfileArgs {
 
 fn go(arguments: &ProfileArgs, stop: &AtomicBool) -> anyhow::Result<Report> {
     let sources = Sources { flags: arguments.config.assignments(), ..Sources::default() };
-    profile(&Config::load(&sources).unwrap(), arguments, &Surroundings::default(), stop)
+    profile(&Config::load(&sources).unwrap(), arguments, &Environment::default(), stop)
 }
 
 fn key(model: &str, batch: u32) -> (String, u32, u32) {

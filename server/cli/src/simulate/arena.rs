@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
+use node::environment::Environment;
 use node::output;
-use node::surroundings::Surroundings;
 use sim::page::{Plot, Reference, Series};
 use workload::Workload;
 
@@ -42,9 +42,9 @@ struct Recoveries {
 }
 
 /// Runs every workload of the folder, and writes the page and its plots.
-pub fn run(arguments: &ArenaArgs, surroundings: &Surroundings) -> anyhow::Result<ExitCode> {
+pub fn run(arguments: &ArenaArgs, environment: &Environment) -> anyhow::Result<ExitCode> {
     let files = workloads(&arguments.workloads)?;
-    let bar = Bar::new(surroundings.stderr_is_terminal);
+    let bar = Bar::new(environment.stderr_is_terminal);
     let mut contests = Vec::new();
     for (number, path) in files.iter().enumerate() {
         bar.say(format!("{} of {}: {}", number + 1, files.len(), stem(path)));

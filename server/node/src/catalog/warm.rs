@@ -48,7 +48,7 @@ impl WarmSessions {
 
 /// Sessions in the warm pool, and where the sessions of gpulets came from since the server started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Kept {
+pub struct WarmPoolCounts {
     /// Number of sessions in the pool.
     pub sessions: usize,
     /// Their bytes, according to the profiles.
@@ -94,8 +94,8 @@ impl Catalog {
     }
 
     /// Counts of the pool.
-    pub fn kept_warm(&self) -> Kept {
+    pub fn warm_pool_counts(&self) -> WarmPoolCounts {
         let Counted { pool, taken, loaded } = &*self.warm.lock();
-        Kept { sessions: pool.len(), bytes: pool.all_bytes(), taken: *taken, loaded: *loaded }
+        WarmPoolCounts { sessions: pool.len(), bytes: pool.all_bytes(), taken: *taken, loaded: *loaded }
     }
 }

@@ -8,7 +8,7 @@ use clap::Args;
 
 use super::merge::{Assignment, Sources};
 use super::{Config, Origin, Problem, Problems};
-use crate::surroundings::Surroundings;
+use crate::environment::Environment;
 
 /// Name of the configuration file that a repository may hold.
 const REPOSITORY_CONFIG: &str = "tessera.toml";
@@ -94,8 +94,8 @@ impl ConfigArgs {
 }
 
 /// Reads all sources and merges them.
-pub fn configure(arguments: &ConfigArgs, surroundings: &Surroundings) -> Result<Config, Problems> {
-    let path = arguments.config.clone().or_else(|| repository_config(arguments, surroundings));
+pub fn configure(arguments: &ConfigArgs, environment: &Environment) -> Result<Config, Problems> {
+    let path = arguments.config.clone().or_else(|| repository_config(arguments, environment));
     let file = match path {
         None => None,
         Some(path) => Some(read_config(&path).map(|text| (path.clone(), text)).map_err(|error| {
@@ -108,19 +108,15 @@ pub fn configure(arguments: &ConfigArgs, surroundings: &Surroundings) -> Result<
     };
     Config::load(&Sources {
         file,
-        environment: surroundings.variables.clone(),
+        environment: environment.variables.clone(),
         flags: arguments.assignments(),
     })
 }
 
 /// A repository may bring the configuration of its models.
-fn repository_config(arguments: &ConfigArgs, surroundings: &Surroundings) -> Option<PathBuf> {
+fn repository_config(arguments: &ConfigArgs, environment: &Environment) -> Option<PathBuf> {
     let from_environment = || {
-        surroundings
-            .variables
-            .iter()
-            .find(|(name, _)| name == "TESSERA_REPOSITORY_PATH")
-            .map(|(_, path)| path)
+        environment.variables.iter().find(|(name, _)| name == "TESSERA_REPOSITORY_PATH").map(|(_, path)| path)
     };
     let repository = arguments.repository.as_ref().or_else(from_environment)?;
     let path = Path::new(repository).join(REPOSITORY_CONFIG);

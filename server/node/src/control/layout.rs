@@ -26,11 +26,11 @@ pub struct Layout {
 }
 
 /// Held during a step of a gpulet. A step that exceeds its time limit is not cancelled; later steps wait for it.
-type Turn = Arc<tokio::sync::Mutex<()>>;
+type StepLock = Arc<tokio::sync::Mutex<()>>;
 
 #[derive(Default)]
 struct Lanes {
-    turns: BTreeMap<GpuletId, Turn>,
+    step_locks: BTreeMap<GpuletId, StepLock>,
     by_gpulet: BTreeMap<GpuletId, LaneHandle>,
     /// Lanes that the server started with and that no gpulet uses yet.
     unclaimed: Vec<(Share, LaneHandle)>,
@@ -81,7 +81,7 @@ impl Layout {
     /// # Errors
     /// Says why the step failed. A failed step leaves nothing behind.
     pub async fn carry_out(&self, step: &Step) -> Result<(), String> {
-        let lock = Arc::clone(self.lanes().turns.entry(step.gpulet()).or_default());
+        let lock = Arc::clone(self.lanes().step_locks.entry(step.gpulet()).or_default());
         let _guard = lock.lock().await;
         match step {
             Step::Open { gpulet, device, first_unit, units } => {
@@ -130,7 +130,7 @@ impl Layout {
         for loaded in versions {
             if !loaded.widen(lane.id(), rows) && !self.widen_staged(gpulet, &loaded, rows) {
                 let kept = self.catalog.take_warm(&loaded, &lane, rows);
-                self.make_room(&lane).await;
+                self.free_memory_for(&lane).await;
                 let ready = self.catalog.prepare(&loaded, &lane, rows, kept).await?;
                 prepared.push(Staged { loaded, ready });
             }
@@ -183,11 +183,11 @@ impl Layout {
     async fn keep(&self, loaded: &Loaded, lane: &LaneHandle, ready: Ready) {
         let bytes = terms::session_bytes(&self.devices, loaded, ready.rows);
         self.catalog.keep_warm(loaded, lane, ready, bytes).await;
-        self.make_room(lane).await;
+        self.free_memory_for(lane).await;
     }
 
     /// Shrinks the warm pool of the lane's device to the free memory.
-    async fn make_room(&self, lane: &LaneHandle) {
+    async fn free_memory_for(&self, lane: &LaneHandle) {
         let Some(core_set) = lane.partition().core_set() else { return };
         let free = self.lanes().free.get(&core_set.device).copied();
         if let Some(free) = free {
@@ -206,7 +206,7 @@ impl Layout {
     }
 
     async fn close(&self, gpulet: GpuletId) {
-        self.lanes().turns.remove(&gpulet);
+        self.lanes().step_locks.remove(&gpulet);
         let Some(lane) = self.lanes().by_gpulet.remove(&gpulet) else { return };
         // The router does not know a lane that was never in force, and a failed lane has already stopped.
         let _ = self.router.lane_down(LaneId(lane.id())).await;
@@ -214,7 +214,7 @@ impl Layout {
     }
 
     /// Returns once a gpulet that a switch drains is idle.
-    pub async fn at_rest(&self, gpulet: GpuletId) {
+    pub async fn wait_until_idle(&self, gpulet: GpuletId) {
         let lane = self.lane_number(gpulet);
         if let Some(lane) = lane {
             // This returns for a failed lane too: it holds no batch.

@@ -16,7 +16,7 @@ const EVENTS: usize = 1024;
 
 /// Effects that the control loop handles itself.
 #[derive(Debug)]
-pub enum Told {
+pub enum Notice {
     /// A proposal ended.
     Ended {
         /// Number of the proposal.
@@ -29,14 +29,14 @@ pub enum Told {
 }
 
 /// Carries out effects on lanes and sessions, and keeps the clock.
-pub struct Hands {
+pub struct EffectRunner {
     layout: Arc<Layout>,
     begun: Instant,
     events: mpsc::Sender<Event>,
     inbox: mpsc::Receiver<Event>,
 }
 
-impl Hands {
+impl EffectRunner {
     /// Creates a shell for the lanes of `layout`.
     pub fn new(layout: Arc<Layout>) -> Self {
         let (events, inbox) = mpsc::channel(EVENTS);
@@ -81,18 +81,18 @@ impl Hands {
     }
 
     /// Carries out an effect, or returns it for the control loop to handle.
-    pub fn carry_out(&self, effect: Effect, rollout: &Rollout) -> Option<Told> {
+    pub fn carry_out(&self, effect: Effect, rollout: &Rollout) -> Option<Notice> {
         match effect {
             Effect::Step { id, step, .. } => {
                 self.layout.leave_free(step.gpulet(), |device| rollout.free_bytes(device));
                 self.step(id, step);
             }
             Effect::Switch { switch, .. } => self.switch(switch, rollout.epoch()),
-            Effect::Ended { proposal, outcome } => return Some(Told::Ended { proposal, outcome }),
+            Effect::Ended { proposal, outcome } => return Some(Notice::Ended { proposal, outcome }),
             Effect::Incident { reason } => tracing::warn!(%reason, "incident while gpulets were changed"),
             Effect::PlanNeeded { reason } => {
                 tracing::warn!(%reason, "another plan is needed");
-                return Some(Told::PlanNeeded);
+                return Some(Notice::PlanNeeded);
             }
         }
         None
@@ -128,7 +128,7 @@ impl Hands {
 }
 
 async fn rest(layout: Arc<Layout>, gpulet: GpuletId, events: mpsc::Sender<Event>) {
-    layout.at_rest(gpulet).await;
+    layout.wait_until_idle(gpulet).await;
     let _ = events.send(Event::Drained(gpulet)).await;
 }
 
@@ -136,14 +136,14 @@ async fn rest(layout: Arc<Layout>, gpulet: GpuletId, events: mpsc::Sender<Event>
 #[cfg(test)]
 pub struct Shell {
     rollout: Rollout,
-    hands: Hands,
+    runner: EffectRunner,
 }
 
 #[cfg(test)]
 impl Shell {
     /// Starts without a plan in force.
     pub fn new(rollout: Rollout, layout: Arc<Layout>) -> Self {
-        Self { rollout, hands: Hands::new(layout) }
+        Self { rollout, runner: EffectRunner::new(layout) }
     }
 
     /// The state of the rollout.
@@ -153,13 +153,13 @@ impl Shell {
 
     /// Waits for the next event.
     pub async fn next(&mut self) -> Event {
-        self.hands.next(self.rollout.next_wake()).await
+        self.runner.next(self.rollout.next_wake()).await
     }
 
     /// Handles one event and carries out its effects.
-    pub fn turn(&mut self, event: Event) -> Vec<Told> {
+    pub fn process(&mut self, event: Event) -> Vec<Notice> {
         let mut effects = Vec::new();
-        self.rollout.handle(self.hands.now(), event, &mut effects);
-        effects.into_iter().filter_map(|effect| self.hands.carry_out(effect, &self.rollout)).collect()
+        self.rollout.handle(self.runner.now(), event, &mut effects);
+        effects.into_iter().filter_map(|effect| self.runner.carry_out(effect, &self.rollout)).collect()
     }
 }

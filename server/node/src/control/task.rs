@@ -14,9 +14,9 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-use super::by_hand::{self, Reply, Waiting};
 use super::load;
-use super::shell::{Hands, Told};
+use super::operator_plan::{self, Reply, Waiting};
+use super::shell::{EffectRunner, Notice};
 use super::terms::Terms;
 use super::view::{self, View};
 use crate::catalog::{Catalog, Loaded, ModelsHeld};
@@ -36,10 +36,10 @@ pub struct Task {
     options: Partition,
     catalog: Arc<Catalog>,
     terms: Terms,
-    hands: Hands,
+    runner: EffectRunner,
     controller: Controller,
     interference: InterferenceMetrics,
-    by_hand: Waiting,
+    operator_plan: Waiting,
     /// Prevents loads and unloads while a change is in progress.
     held: Option<ModelsHeld>,
 }
@@ -49,17 +49,17 @@ impl Task {
         options: Partition,
         catalog: Arc<Catalog>,
         terms: Terms,
-        hands: Hands,
+        runner: EffectRunner,
         controller: Controller,
     ) -> Self {
         Self {
             options,
             catalog,
             terms,
-            hands,
+            runner,
             controller,
             interference: InterferenceMetrics::default(),
-            by_hand: Waiting::default(),
+            operator_plan: Waiting::default(),
             held: None,
         }
     }
@@ -75,7 +75,7 @@ impl Task {
             let wake = self.controller.next_wake();
             tokio::select! {
                 () = stop.cancelled() => return,
-                event = self.hands.next(wake) => self.rollout(event),
+                event = self.runner.next(wake) => self.rollout(event),
                 Some(command) = commands.recv() => self.command(command),
                 _ = ticks.tick() => self.look().await,
                 () = wanted.notified() => self.look().await,
@@ -89,23 +89,23 @@ impl Task {
     fn command(&mut self, command: Command) {
         match command {
             Command::View(reply) => {
-                let (warm, now) = (self.catalog.kept_warm(), self.hands.now());
+                let (warm, now) = (self.catalog.kept_warm(), self.runner.now());
                 let view = view::of(&self.controller, &self.models(), warm, now);
                 // The client may have disconnected.
                 let _ = reply.send(Box::new(view));
             }
             Command::Plan(plan, reply) => match self.accept(&plan) {
                 Ok((event, held)) => {
-                    self.by_hand.begin(self.controller.rollout().proposals().next(), reply);
+                    self.operator_plan.begin(self.controller.rollout().proposals().next(), reply);
                     self.held = Some(held);
-                    let question = self.turn(event);
+                    let question = self.process(event);
                     debug_assert!(question.is_none(), "only load reports request a plan");
                 }
-                Err(refusal) => by_hand::refuse(reply, refusal),
+                Err(refusal) => operator_plan::refuse(reply, refusal),
             },
             Command::Freeze => self.rollout(rollout::Event::Freeze),
             Command::Thaw => {
-                let question = self.turn(Event::Thaw);
+                let question = self.process(Event::Thaw);
                 debug_assert!(question.is_none(), "only load reports request a plan");
             }
         }
@@ -126,7 +126,7 @@ impl Task {
         let known = self.terms.models(&models).into_iter().zip(&models);
         let looked = known.map(|(model, loaded)| ModelLoad { model, seen: load::seen(loaded, &snapshot) });
         let look = LoadReport { models: looked.collect(), ran: self.ran(&models) };
-        let question = self.turn(Event::Load(look));
+        let question = self.process(Event::Load(look));
         self.interference.tell(&self.controller.interference());
         if let Some(question) = question {
             self.plan(question).await;
@@ -137,7 +137,7 @@ impl Task {
     fn ran(&self, models: &[Arc<Loaded>]) -> Vec<BatchTotals> {
         let active = self.controller.rollout().active();
         let gpulets: BTreeMap<u32, GpuletId> =
-            active.filter_map(|(gpulet, _)| Some((self.hands.lane_number(gpulet)?, gpulet))).collect();
+            active.filter_map(|(gpulet, _)| Some((self.runner.lane_number(gpulet)?, gpulet))).collect();
         models.iter().flat_map(|loaded| load::ran(loaded, &gpulets)).collect()
     }
 
@@ -150,9 +150,9 @@ impl Task {
             }
         }
         if self.controller.rollout().is_idle()
-            && self.hands.is_stale()
+            && self.runner.is_stale()
             && let Some(_held) = self.catalog.hold_models()
-            && let Err(reason) = self.hands.refresh().await
+            && let Err(reason) = self.runner.refresh().await
         {
             tracing::warn!(%reason, "reloaded models get no time slices yet");
         }
@@ -161,7 +161,7 @@ impl Task {
     fn report_broken(&mut self, snapshot: &Snapshot) {
         let is_up = |lane: u32| snapshot.lanes.iter().any(|known| known.lane.0 == lane);
         let mut active = self.controller.rollout().active().map(|(id, _)| id);
-        if let Some(gpulet) = active.find(|gpulet| self.hands.is_broken(*gpulet, is_up)) {
+        if let Some(gpulet) = active.find(|gpulet| self.runner.is_broken(*gpulet, is_up)) {
             drop(active);
             self.rollout(rollout::Event::Fault { gpulet, reason: "its lane ended".to_owned() });
         }
@@ -171,7 +171,7 @@ impl Task {
         // A load in progress would miss the new lanes: plan after it.
         let Some(held) = self.catalog.hold_models() else {
             let busy = question.refused(NoPlan::Busy);
-            let again = self.turn(Event::Planned(busy));
+            let again = self.process(Event::Planned(busy));
             debug_assert!(again.is_none(), "only load reports request a plan");
             return;
         };
@@ -181,39 +181,39 @@ impl Task {
             Err(error) => unasked.because(NoPlan::Impossible(error.to_string())),
         };
         self.held = Some(held);
-        let again = self.turn(Event::Planned(answer));
+        let again = self.process(Event::Planned(answer));
         debug_assert!(again.is_none(), "only load reports request a plan");
     }
 
     /// Accepts an operator plan. Returns its event, and what prevents loads and unloads.
     fn accept(&mut self, plan: &Plan) -> Result<(Event, ModelsHeld), Refusal> {
         let models = self.terms.models(&self.models());
-        let accepted = self.controller.accept(&models, plan).map_err(by_hand::not_accepted)?;
+        let accepted = self.controller.accept(&models, plan).map_err(operator_plan::not_accepted)?;
         let held = self.held.take().or_else(|| self.catalog.hold_models());
-        let held =
-            held.ok_or_else(|| by_hand::refusal("a model is being loaded or unloaded: retry afterwards"))?;
+        let held = held
+            .ok_or_else(|| operator_plan::refusal("a model is being loaded or unloaded: retry afterwards"))?;
         Ok((Event::OperatorPlan(accepted), held))
     }
 
     fn rollout(&mut self, event: rollout::Event) {
-        let question = self.turn(Event::Rollout(event));
+        let question = self.process(Event::Rollout(event));
         debug_assert!(question.is_none(), "only load reports request a plan");
     }
 
     /// Handles one event and carries out its effects. Returns a plan request for the caller to carry out.
-    fn turn(&mut self, event: Event) -> Option<Box<PlanRequest>> {
+    fn process(&mut self, event: Event) -> Option<Box<PlanRequest>> {
         let (mut effects, mut question) = (Vec::new(), None);
-        self.controller.handle(self.hands.now(), event, &mut effects);
+        self.controller.handle(self.runner.now(), event, &mut effects);
         for effect in effects {
             match effect {
                 Effect::Plan(asked) => question = Some(asked),
                 Effect::Rollout(effect) => {
-                    let told = self.hands.carry_out(effect, self.controller.rollout());
-                    if let Some(Told::Ended { proposal, outcome }) = told {
+                    let told = self.runner.carry_out(effect, self.controller.rollout());
+                    if let Some(Notice::Ended { proposal, outcome }) = told {
                         self.ended(proposal, &outcome);
                     }
                 }
-                Effect::OperatorPlanEnded { proposal, answer } => self.by_hand.ended(proposal, answer),
+                Effect::OperatorPlanEnded { proposal, answer } => self.operator_plan.ended(proposal, answer),
                 Effect::OperatorPlanReleased => {
                     tracing::warn!("the operator plan no longer holds and is released");
                 }

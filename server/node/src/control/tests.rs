@@ -17,7 +17,7 @@ use gpulet_core::rollout::{Event, Outcome, Proposal, Rollout, RolloutOptions};
 use gpulet_core::time::Micros;
 
 use super::layout::Layout;
-use super::shell::{Shell, Told};
+use super::shell::{Notice, Shell};
 use super::terms::{Targets, Terms};
 use crate::node::Node;
 use crate::supervisor::failures;
@@ -124,10 +124,10 @@ fn random_plan(dice: &mut Dice, units: u32) -> Plan {
 /// Proposes a plan and handles events until the rollout is idle.
 async fn change(shell: &mut Shell, proposal: Proposal) -> Outcome {
     let mut ended = None;
-    let mut told = shell.turn(Event::Propose(proposal));
+    let mut told = shell.process(Event::Propose(proposal));
     loop {
         for told in told.drain(..) {
-            if let Told::Ended { outcome, .. } = told {
+            if let Notice::Ended { outcome, .. } = told {
                 ended = Some(outcome);
             }
         }
@@ -137,7 +137,7 @@ async fn change(shell: &mut Shell, proposal: Proposal) -> Outcome {
             return outcome;
         }
         let event = shell.next().await;
-        told = shell.turn(event);
+        told = shell.process(event);
     }
 }
 

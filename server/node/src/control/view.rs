@@ -12,7 +12,7 @@ use gpulet_core::time::Micros;
 use gpulet_core::validate::validate;
 use serde::Serialize;
 
-use crate::catalog::{Kept, Loaded};
+use crate::catalog::{WarmPoolCounts, Loaded};
 
 /// Response of `GET /v2/partition`.
 #[derive(Clone, Debug, Serialize)]
@@ -37,7 +37,7 @@ pub struct View {
     /// The models and their load.
     models: Vec<ModelRow>,
     /// Warm pool: sessions of closed gpulets that stay loaded for the next plan.
-    warm: Kept,
+    warm: WarmPoolCounts,
     /// Measured slowdown of co-located batches, by device type.
     interference: Vec<InterferenceEntry>,
     /// Reasons for changes of the target rates, oldest first.
@@ -88,7 +88,7 @@ struct BatchRow {
 }
 
 /// Creates the report.
-pub fn of(controller: &Controller, models: &[Arc<Loaded>], warm: Kept, now: Micros) -> View {
+pub fn of(controller: &Controller, models: &[Arc<Loaded>], warm: WarmPoolCounts, now: Micros) -> View {
     let (rollout, latest, problem) = (controller.rollout(), controller.latest(), controller.problem());
     let plan = rollout.plan();
     let slots = problem.map(|problem| validate(problem, &plan).slots).unwrap_or_default();

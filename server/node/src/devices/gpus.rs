@@ -14,8 +14,8 @@ use models::Loader;
 use models::engine::ort::discover;
 use serde::{Deserialize, Serialize};
 
+use crate::environment::Environment;
 use crate::output;
-use crate::surroundings::Surroundings;
 
 /// Largest description of GPUs in bytes.
 const DESCRIPTION_BYTES: usize = 1 << 20;
@@ -47,8 +47,8 @@ pub struct Gpu {
 type Looked = Result<Vec<Gpu>, String>;
 
 /// Runs `tessera worker --describe`: examines every GPU and prints the result as JSON.
-pub fn describe(forced: Option<&str>, surroundings: &Surroundings) -> ExitCode {
-    match serde_json::to_string(&look(forced, surroundings)) {
+pub fn describe(forced: Option<&str>, environment: &Environment) -> ExitCode {
+    match serde_json::to_string(&look(forced, environment)) {
         Ok(text) => {
             output::line(&text);
             ExitCode::SUCCESS
@@ -61,14 +61,14 @@ pub fn describe(forced: Option<&str>, surroundings: &Surroundings) -> ExitCode {
 }
 
 /// Whether an MPS daemon runs where its clients search for it.
-pub fn mps(surroundings: &Surroundings) -> Result<(), MpsAbsent> {
-    mps_daemon(surroundings.variable(MPS_FOLDER_VARIABLE).unwrap_or(MPS_FOLDER).as_ref())
+pub fn mps(environment: &Environment) -> Result<(), MpsAbsent> {
+    mps_daemon(environment.variable(MPS_FOLDER_VARIABLE).unwrap_or(MPS_FOLDER).as_ref())
 }
 
-fn look(forced: Option<&str>, surroundings: &Surroundings) -> Looked {
+fn look(forced: Option<&str>, environment: &Environment) -> Looked {
     let forced = forced.map(str::parse::<Backend>).transpose().map_err(|error| error.to_string())?;
     let found = probe().map_err(|error| error.to_string())?;
-    let mps = mps(surroundings);
+    let mps = mps(environment);
     found.iter().map(|found| look_at(found, forced, &mps)).collect()
 }
 
@@ -130,7 +130,7 @@ pub fn info(gpu: &Gpu) -> Result<DeviceInfo, DeviceError> {
 pub fn take(
     gpu: &Gpu,
     ort_library: Option<&PathBuf>,
-    surroundings: &Surroundings,
+    environment: &Environment,
 ) -> Result<Arc<dyn Device>, DeviceError> {
     let refuse = |why: String| DeviceError(format!("{}: {why}", gpu.name));
     let found = probe().map_err(|error| refuse(error.to_string()))?;
@@ -138,8 +138,8 @@ pub fn take(
     let found = found
         .ok_or_else(|| refuse(format!("there is no `{}` of number {} any more", gpu.kind, gpu.ordinal)))?;
     let backend: Backend = gpu.backend.parse().map_err(|error| refuse(format!("{error}")))?;
-    let library = discover(ort_library.map(PathBuf::as_path), &surroundings.ort);
-    let mps_share = surroundings.variable(MPS_SHARE_VARIABLE).and_then(|share| share.parse().ok());
+    let library = discover(ort_library.map(PathBuf::as_path), &environment.ort);
+    let mps_share = environment.variable(MPS_SHARE_VARIABLE).and_then(|share| share.parse().ok());
     let options = CudaOptions { mps_share, ..CudaOptions::default() };
     let device = CudaDevice::take(found, backend, maker(Loader::new(library)), &options)?;
     Ok(Arc::new(device))

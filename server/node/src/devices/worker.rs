@@ -15,9 +15,9 @@ use serde::{Deserialize, Serialize};
 use super::Own;
 use super::gpus::{self, Gpu};
 use crate::config::Server;
+use crate::environment::Environment;
 use crate::logs;
 use crate::profiles;
-use crate::surroundings::Surroundings;
 
 /// Options of `worker`.
 #[derive(Args, Clone, Debug, Default)]
@@ -112,23 +112,23 @@ pub(super) fn isolated_gpu(worker: Worker) -> Result<Arc<dyn Device>, DeviceErro
 }
 
 /// Runs `tessera worker`: runs gpulets for the server that started it, or prints the GPUs.
-pub fn run(arguments: &WorkerArgs, surroundings: &Surroundings) -> ExitCode {
+pub fn run(arguments: &WorkerArgs, environment: &Environment) -> ExitCode {
     if arguments.describe {
-        return gpus::describe(arguments.backend.as_deref(), surroundings);
+        return gpus::describe(arguments.backend.as_deref(), environment);
     }
     serve(|hello: &Hello| {
         let refuse = |error: String| DeviceError(format!("worker: {error}"));
         let worker: Worker =
             serde_json::from_str(&hello.description).map_err(|error| refuse(error.to_string()))?;
-        logs::install(&worker.log, surroundings.stderr_is_terminal)
+        logs::install(&worker.log, environment.stderr_is_terminal)
             .map_err(|error| refuse(error.to_string()))?;
         let (loader, profiles) = match &worker.device {
             Described::Cores { ort_library: Some(path), .. } => {
-                (Loader::new(ort::discover(Some(path), &surroundings.ort)), Vec::new())
+                (Loader::new(ort::discover(Some(path), &environment.ort)), Vec::new())
             }
             Described::Cores { ort_library: None, .. } => (Loader::without_ort(), Vec::new()),
             Described::Gpu { gpu, ort_library } => {
-                return gpus::take(gpu, ort_library.as_ref(), surroundings);
+                return gpus::take(gpu, ort_library.as_ref(), environment);
             }
             Described::Emulated { profiles: files, .. } => {
                 let known = profiles::named("partition.profiles", files, Path::new(""));

@@ -8,7 +8,7 @@ fn arena(folder: &Path, threads: u16) -> anyhow::Result<(String, String)> {
         seeds: 2,
         threads: Some(threads),
     };
-    run(&arguments, &Surroundings::default())?;
+    run(&arguments, &Environment::default())?;
     let plot = arguments.out.with_extension("").join("small.svg");
     Ok((fs::read_to_string(&arguments.out)?, fs::read_to_string(plot)?))
 }

@@ -5,10 +5,10 @@ use gpulet_core::time::Micros;
 use models::Loader;
 
 use super::*;
-use crate::catalog::Kept;
+use crate::catalog::WarmPoolCounts;
 use crate::devices::{Devices, Share};
 
-const TURNS: u64 = 6;
+const CHANGES: u64 = 6;
 
 /// One gpulet of one core that runs these models.
 fn plan(models: &[&str]) -> Plan {
@@ -22,7 +22,7 @@ fn plan(models: &[&str]) -> Plan {
 
 /// The warm pool after alternating plans of `a` with `b` and of `a` with `c`, and the bytes that the last plan leaves.
 /// `memory` computes the device's memory from the bytes of each model.
-async fn turns(memory: impl Fn(&BTreeMap<String, u64>) -> u64) -> (Kept, u64) {
+async fn changes(memory: impl Fn(&BTreeMap<String, u64>) -> u64) -> (WarmPoolCounts, u64) {
     let folder = tempfile::tempdir().unwrap();
     repository(folder.path());
     let cores: Vec<usize> = gpulet::allowed_cores().unwrap().into_iter().take(1).collect();
@@ -43,31 +43,31 @@ async fn turns(memory: impl Fn(&BTreeMap<String, u64>) -> u64) -> (Kept, u64) {
     let mut reach =
         async |plan: &Plan| change(&mut shell, Proposal::new(plan, &found.problem).unwrap()).await;
     assert_eq!(reach(&found.plan).await, Outcome::Done);
-    for round in 0..TURNS {
+    for round in 0..CHANGES {
         let other = if round % 2 == 0 { "b" } else { "c" };
         assert_eq!(reach(&plan(&["a", other])).await, Outcome::Done, "round {round}");
     }
-    let kept = catalog.kept_warm();
+    let kept = catalog.warm_pool_counts();
     for (name, ..) in MODELS {
         catalog.unload(name).await.unwrap();
     }
-    assert_eq!(catalog.kept_warm().sessions, 0, "unloaded models have no warm sessions");
+    assert_eq!(catalog.warm_pool_counts().sessions, 0, "unloaded models have no warm sessions");
     node.stop().await;
     (kept, memory - bytes["a"] - bytes["c"])
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_plan_that_wants_what_another_had_loads_nothing() {
-    let (kept, _) = turns(|_| u64::MAX).await;
+    let (kept, _) = changes(|_| u64::MAX).await;
     // The first change needs a second session of both models while the first ones serve. From then on there are two
     // sessions of `a`, and enough of the others.
-    assert_eq!((kept.loaded, kept.taken, kept.sessions), (2, 2 * (TURNS - 1), 3));
+    assert_eq!((kept.loaded, kept.taken, kept.sessions), (2, 2 * (CHANGES - 1), 3));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_kept_leaves_plans_their_memory() {
     // As much as the first change needs for old and new sessions.
-    let (kept, beyond) = turns(|bytes| 2 * (bytes["a"] + bytes["b"]) + bytes["c"]).await;
+    let (kept, beyond) = changes(|bytes| 2 * (bytes["a"] + bytes["b"]) + bytes["c"]).await;
     assert!(kept.bytes <= beyond, "{kept:?}, {beyond} bytes are left");
     assert!(kept.loaded > 2 && kept.taken > 0, "{kept:?}");
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 /// Environment and terminal.
 #[derive(Clone, Debug, Default)]
-pub struct Surroundings {
+pub struct Environment {
     /// Environment variables that are valid UTF-8.
     pub variables: Vec<(String, String)>,
     /// Where ONNX Runtime is searched for.
@@ -19,7 +19,7 @@ pub struct Surroundings {
     pub command_line: Vec<String>,
 }
 
-impl Surroundings {
+impl Environment {
     /// The value of a variable, unless it is empty.
     pub fn variable(&self, name: &str) -> Option<&str> {
         let found = self.variables.iter().find(|(known, _)| known == name);
