@@ -1,12 +1,13 @@
-//! The control loop: looks at the load, says which rates to plan for, asks for plans, and changes gpulets while they
-//! serve.
+//! The control loop: evaluates the load, decides which rates to plan for, requests plans, and changes gpulets while
+//! they serve.
 //!
-//! [`Controller`] owns everything that decides: the scaler, the [`Rollout`], what was evicted, the pause after a failure,
-//! the operator's word. It takes `(now, event)` and appends effects; the server carries them out with lanes and threads,
-//! the simulator in virtual time, and both run the same code. Planning may take a while, so it is an effect too:
-//! [`Effect::Plan`] is a [`PlanRequest`], whose answer, wherever it was computed, comes back as [`Event::Planned`].
+//! [`Controller`] owns everything that decides: the scaler, the [`Rollout`], what was evicted, the pause after a
+//! failure, the operator's word. It takes `(now, event)` and appends effects; the server carries them out with lanes
+//! and threads, the simulator in virtual time, and both run the same code. Planning may take a while, so it is an
+//! effect too: [`Effect::Plan`] is a [`PlanRequest`], whose answer, wherever it was computed, comes back as
+//! [`Event::Planned`].
 //!
-//! Times are microseconds on whatever clock the caller has. Memory is bounded: by the models that are looked at, and a
+//! Times are microseconds on whatever clock the caller has. Memory is bounded: by the number of models, and a
 //! fixed number of remembered decisions.
 
 mod change_time;
@@ -51,11 +52,11 @@ const PAUSE: Micros = Micros(10_000_000);
 pub struct ControlOptions {
     /// Word of the scaler, of [`crate::scaling::SCALERS`].
     pub scaling: String,
-    /// Microseconds without a request after which a model gives up its gpulets; none keeps all of them.
+    /// Microseconds without a request after which a model is removed from its gpulets; without a value, models stay.
     pub idle_us: Option<Micros>,
-    /// Microseconds from one look at the load to the next.
+    /// Microseconds between two evaluations of the load.
     pub period_us: Micros,
-    /// Whether plans believe what was learned of neighbours, in place of what the inputs say. It is learned all the same.
+    /// Whether plans use the learned interference instead of that of the inputs. It is learned in both cases.
     pub uses_learned: bool,
     /// Deadlines and bounds of changes.
     pub rollout: RolloutOptions,
@@ -138,7 +139,8 @@ impl Controller {
         }
     }
 
-    /// When a [`rollout::Event::Tick`] is due if nothing else happens before; looks come at the caller's own pace.
+    /// When a [`rollout::Event::Tick`] is due if nothing else happens before. The caller decides when it sends
+    /// [`Event::Load`].
     pub fn next_wake(&self) -> Option<Micros> {
         self.rollout.next_wake()
     }
@@ -180,10 +182,10 @@ impl Controller {
         let is_wanted = number == self.questions && self.may_plan();
         match result {
             _ if !is_wanted => {}
-            Ok(Proposed { gone, again, planned, proposal, first }) => {
-                if !gone.is_empty() {
-                    effects.push(Effect::Evicted { models: gone.clone() });
-                    self.evicted.extend(gone);
+            Ok(Proposed { gone: evicted, again, planned, proposal, first }) => {
+                if !evicted.is_empty() {
+                    effects.push(Effect::Evicted { models: evicted.clone() });
+                    self.evicted.extend(evicted);
                 }
                 // After the plan that a server starts with comes one for its load.
                 self.replan = first || again;
@@ -227,7 +229,7 @@ impl Controller {
         self.not_before_us = Some(now.after(PAUSE));
     }
 
-    /// One turn of the rollout, and what follows from it here.
+    /// Passes one event to the rollout and handles the effects that concern the loop.
     fn turn(&mut self, now: Micros, event: rollout::Event, effects: &mut Vec<Effect>) {
         let mut said = Vec::new();
         self.rollout.handle(now, event, &mut said);

@@ -1,10 +1,13 @@
 //! How much capacity to ask planning for, as the load moves.
 //!
-//! A control loop observes each model every now and then and tells [`Autoscaler`]; what comes back are the rates to
-//! plan for, head-room included, with a reason in words. Scalers, one file and one word each, only wish; two rules
-//! stand above all of them and are kept here: no model's rate moves twice in opposite directions within the cool-down
-//! (G4), and models that nobody asks for leave the device step by step, until a request wakes them. Waking is no move
-//! of a rate and waits for no cool-down. Pure: time comes in with the observation, memory is bounded.
+//! A control loop reports its observations of each model to [`Autoscaler`], which returns the rates to plan for,
+//! headroom included, each with its reason. Each scaler is one file and only recommends rates. This module enforces two
+//! rules for all of them:
+//! - no model's rate moves twice in opposite directions within the cool-down (G4);
+//! - models without requests leave the device step by step, until a request wakes them. Waking does not count as a move
+//!   of the rate and does not wait for the cool-down.
+//!
+//! The module is pure: time is part of the observation. Its memory is bounded.
 
 mod candidates;
 mod eviction;
@@ -107,7 +110,7 @@ pub struct Observation<'a> {
 /// What to plan for, for one model.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Target {
-    /// Requests a second, head-room included; 0 for a model that is not on a device.
+    /// Requests a second, headroom included; 0 for a model that is not on a device.
     pub rate: f64,
     /// Where its weights should be.
     pub standby: Standby,
@@ -142,12 +145,12 @@ struct Seen {
     target: f64,
 }
 
-/// What every scaler is.
+/// What every scaler implements.
 trait Scaler: fmt::Debug {
-    /// A wish for each model in order: the target itself where nothing should change.
+    /// Recommends a rate for each model, in order: the target itself where nothing should change.
     fn recommend(&mut self, now: Micros, seen: &[Seen]) -> Vec<Recommendation>;
 
-    /// A change takes so many microseconds by now, from the decision to its effect.
+    /// Sets how long a change takes, from the decision to its effect.
     fn set_change_time(&mut self, _change_us: Micros) {}
 }
 
@@ -155,7 +158,7 @@ macro_rules! scalers {
     ($($module:ident::$scaler:ident = $name:literal, $about:literal);+ $(;)?) => {
         $(mod $module;)+
 
-        /// Every scaler: its word, and what it does in one line.
+        /// Every scaler: its name, and what it does in one line.
         pub const SCALERS: &[(&str, &str)] = &[$(($name, $about)),+];
 
         fn scaler(name: &str, services: &[Service], options: &ScalingOptions) -> Option<Box<dyn Scaler + Send>> {
@@ -169,8 +172,8 @@ macro_rules! scalers {
 
 scalers![
     attainment::Attainment = "attainment", "our default: the least capacity that is forecast to keep the attainment of all requests together";
-    gpulet::Gpulet = "gpulet", "highest mean rate of 30 s times 1.2 or 1.5, looked at every 20 s";
-    infaas::Infaas = "infaas", "as many replicas as the load of the last second requirements, and room for those that load";
+    gpulet::Gpulet = "gpulet", "highest mean rate of 30 s times 1.2 or 1.5, evaluated every 20 s";
+    infaas::Infaas = "infaas", "as many replicas as the load of the last second needs, with headroom for the time that further ones load";
     nanily::Nanily = "nanily", "predicted rate over the highest throughput of a replica, rounded up";
     fixed::Fixed = "static", "the peak, known beforehand, at all times";
 ];
@@ -212,7 +215,7 @@ impl Autoscaler {
     /// The scaler of that name, with the rates planned for now, requests a second and one for each service.
     ///
     /// # Errors
-    /// [`ScalingError`] for a name that is none, a number that makes no sense, or too many or few rates.
+    /// [`ScalingError`] for an unknown name, a number out of range, or the wrong number of rates.
     pub fn new(
         name: &str,
         services: &[Service],
@@ -250,13 +253,12 @@ impl Autoscaler {
         Ok(Self { scaler, name, kept: kept.collect(), options, last_us: Micros::ZERO })
     }
 
-    /// The word that names the scaler.
+    /// The name of the scaler.
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Changes take so many microseconds by now, from the decision to the effect: what was given at first is what is
-    /// believed until any was seen.
+    /// Sets how long a change takes, from the decision to its effect. The initial value is that of the options.
     pub fn set_change_time(&mut self, change_us: Micros) {
         self.scaler.set_change_time(change_us);
     }

@@ -1,4 +1,4 @@
-//! A look at the load: what it was, which gpulets are late, which rates to plan for, and whether to plan.
+//! Evaluates the load: what it was, which gpulets are late, which rates to plan for, and whether to plan.
 
 use super::{Controller, Effect, LoadReport, Model, ModelLoad, Scaling};
 use crate::control::plan_request::PlanRequest;

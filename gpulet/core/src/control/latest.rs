@@ -30,7 +30,7 @@ pub struct DecisionEntry {
     pub reason: String,
 }
 
-/// A model at the last look.
+/// A model at the last evaluation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ModelLatest {
     /// Requests a second that arrived.
@@ -58,7 +58,7 @@ pub struct Latest {
 }
 
 impl Latest {
-    /// A model at the last look.
+    /// The model at the last evaluation.
     pub fn model(&self, name: &str) -> Option<&ModelLatest> {
         self.models.get(name)
     }
@@ -73,7 +73,7 @@ impl Latest {
         self.share.unwrap_or(1.0)
     }
 
-    /// Why there is no plan for the load, if there is none.
+    /// Why the load has no plan, if planning failed.
     pub fn problem(&self) -> Option<&str> {
         self.problem.as_deref()
     }
@@ -91,7 +91,7 @@ impl Latest {
         self.models.get(model).is_some_and(|known| known.is_unplaced)
     }
 
-    /// The load was looked at, and rates to plan for were decided.
+    /// Records an evaluation of the load and the rates that were decided.
     pub(super) fn looked(&mut self, models: &[Model], observed: &[ModelObservation], decision: &Decision) {
         let seconds = decision.now.since(self.at_us).as_secs_f64();
         self.at_us = decision.now;

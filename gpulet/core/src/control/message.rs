@@ -27,7 +27,7 @@ pub struct LoadReport {
 /// Why there is no plan.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum NoPlan {
-    /// Models are loaded or unloaded just now: the plan is asked for again at the next look.
+    /// Models are loaded or unloaded just now: the plan is requested again at the next evaluation.
     #[error("models are loaded or unloaded just now")]
     Busy,
     /// In words; another is asked for after a pause.
@@ -38,7 +38,7 @@ pub enum NoPlan {
 /// What happened.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// The load was looked at: about once a period, and sooner where requests wait for a model without a place.
+    /// A report of the load: about once a period, and sooner where requests wait for a model without a gpulet.
     Load(LoadReport),
     /// The answer to a question.
     Planned(PlanResponse),
@@ -71,7 +71,7 @@ pub enum Effect {
         /// Why, in words.
         reason: String,
     },
-    /// Memory is short: these models give up their gpulets.
+    /// Memory is short: these models are evicted from their gpulets.
     Evicted {
         /// Their names.
         models: BTreeSet<String>,

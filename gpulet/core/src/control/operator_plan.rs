@@ -1,4 +1,4 @@
-//! A plan that an operator puts in force by hand, and that stays whatever the load does.
+//! A plan that an operator sets, and that stays in force whatever the load does.
 
 use std::collections::BTreeMap;
 
@@ -65,7 +65,7 @@ impl OperatorPlan {
         self.holds
     }
 
-    /// Plans may follow the load again.
+    /// Releases the operator's plan: plans follow the load again.
     pub fn give_up(&mut self) {
         self.holds = false;
     }
@@ -76,7 +76,7 @@ impl OperatorPlan {
         self.asked.is_empty() && std::mem::take(&mut self.holds)
     }
 
-    /// A proposal ended; `plan` is what is in force. What to tell whoever asked for it, if an operator did.
+    /// Handles the end of a proposal; `plan` is in force. Returns the answer for the operator, if one requested it.
     pub fn ended(
         &mut self,
         proposal: ProposalId,

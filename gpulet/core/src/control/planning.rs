@@ -104,9 +104,9 @@ impl Model {
 /// What to plan for.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Targets {
-    /// Requests a second by model, head-room included.
+    /// Requests a second by model, headroom included.
     pub rates: BTreeMap<String, f64>,
-    /// Models that need no place.
+    /// Models that get no gpulet.
     pub unplaced: BTreeSet<String>,
 }
 
@@ -124,20 +124,20 @@ pub struct Planned {
 /// What stays the same from plan to plan.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlanningInputs {
-    /// What plans are cut from.
+    /// Devices that plans partition.
     pub devices: Vec<Device>,
-    /// Gpulets that there are before the first plan.
+    /// Gpulets that exist before the first plan.
     pub start: Vec<InitialGpulet>,
-    /// Who says how.
+    /// The placement policy.
     pub policy: Policy,
-    /// What neighbours are believed to do to each other.
+    /// The interference that plans assume.
     pub interference: Interference,
     /// Which of the profiled times to plan with.
     pub quantile: Quantile,
 }
 
 impl PlanningInputs {
-    /// The question, with so much of every target.
+    /// The problem with `share` of every target.
     fn problem(
         &self,
         models: &[Model],
@@ -165,7 +165,7 @@ impl PlanningInputs {
             });
             profiles.extend(known.iter().map(|profile| ((profile.model(), profile.device()), profile)));
         }
-        // A lane holds one batch at a time, and what would be copied beside another counts in full.
+        // A lane holds one batch at a time, so copies do not overlap with another batch and count in full.
         let profiles = profiles.into_values().cloned().map(Profile::without_overlap).collect();
         let problem = Problem::new(self.devices.clone(), workloads, profiles, self.interference.clone());
         // Lanes keep no windows: they run whenever they have something.
@@ -180,7 +180,7 @@ impl PlanningInputs {
     /// A plan for these targets; where the devices are too small, for the largest share of all of them that they serve.
     ///
     /// # Errors
-    /// Why there is none even for next to nothing.
+    /// Why planning fails even for a target of 0.
     pub fn plan(
         &self,
         models: &[Model],
@@ -207,11 +207,11 @@ impl PlanningInputs {
         Ok(best)
     }
 
-    /// A plan without models that must go where memory is too short for all: the least valuable of those that may
-    /// leave and that nobody waits for, one after another. Says which they are.
+    /// A plan, and the models that it evicts because memory is too short for all. Evicts the least valuable model
+    /// first, one at a time, among those that may leave and that no request waits for.
     ///
     /// # Errors
-    /// Why there is none even without them.
+    /// Why planning fails even without those models.
     pub fn plan_without(
         &self,
         models: &[Model],
@@ -219,19 +219,19 @@ impl PlanningInputs {
         asked_us: &BTreeMap<String, Micros>,
         make: impl Fn(&Targets) -> Result<Planned, String>,
     ) -> Result<(Planned, BTreeSet<String>), String> {
-        let (mut targets, mut gone) = (targets.clone(), BTreeSet::new());
+        let (mut targets, mut evicted) = (targets.clone(), BTreeSet::new());
         loop {
             let reason = match make(&targets) {
-                Ok(planned) => return Ok((planned, gone)),
+                Ok(planned) => return Ok((planned, evicted)),
                 Err(reason) => reason,
             };
             let residents = models.iter().map(|model| model.resident(&targets, asked_us));
             let residents = residents.collect::<Result<Vec<Resident>, String>>()?;
-            // One at a time: how much room is wanted is known only to the planner.
+            // One at a time: only the planner knows how much memory is missing.
             let leaves = evict(&residents, 1).ok().and_then(|places| models.get(*places.first()?));
             let Some(leaves) = leaves else { return Err(reason) };
             targets.unplaced.insert(leaves.name.clone());
-            gone.insert(leaves.name.clone());
+            evicted.insert(leaves.name.clone());
         }
     }
 
@@ -274,16 +274,16 @@ impl PlanningInputs {
         targets: &Targets,
         plan: &Plan,
     ) -> Result<(Planned, Proposal), PlanRejected> {
-        let homeless =
+        let missing =
             models.iter().find(|model| !model.may_leave && plan.slots_of(&model.name).next().is_none());
-        if let Some(model) = homeless {
+        if let Some(model) = missing {
             let reason = format!("gpulets: model `{}` has no slot: expected one at least", model.name);
             return Err(PlanRejected::Malformed(reason));
         }
         if let Some(gpulet) = plan.gpulets.iter().find(|gpulet| gpulet.window.is_some()) {
             let (device, unit) = (&gpulet.device, gpulet.first_unit);
             let reason = format!(
-                "gpulets: `{device}` from unit {unit}: window: expected none: slots of one gpulet take turns instead"
+                "gpulets: `{device}` from unit {unit}: window: expected none, because the slots of one gpulet share its time"
             );
             return Err(PlanRejected::Malformed(reason));
         }

@@ -10,7 +10,7 @@ use crate::id::GpuletId;
 /// One thing that has to change.
 #[derive(Clone, Debug)]
 pub(super) enum Change {
-    /// A gpulet becomes active; it may exist already, existing for a plan that was replaced.
+    /// A gpulet becomes active. It may exist already, opened for a plan that was replaced.
     Add { sized: Arc<SizedGpulet>, existing: Option<GpuletId> },
     /// A gpulet goes.
     Remove(GpuletId),
@@ -22,7 +22,7 @@ pub(super) enum Change {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Changes {
     pub list: Vec<Change>,
-    /// Gpulets that were existing for another plan and that this one has no use for.
+    /// Gpulets that were opened for another plan and that this one does not use.
     pub unwanted: Vec<GpuletId>,
 }
 
@@ -48,9 +48,9 @@ impl<'a> Offer<'a> {
 }
 
 impl Changes {
-    /// Kept are gpulets of the same device and units that run the same models and did not break; one of the same
-    /// window is preferred. Whatever is known but not in the table was existing for a plan that was replaced, and serves
-    /// this one if it can.
+    /// Keeps gpulets of the same device and units that run the same models and did not fail, preferably of the same
+    /// window. A gpulet that is known but not in the table was opened for a plan that was replaced, and is reused if
+    /// possible.
     pub fn between(table: &Table, known: &BTreeMap<GpuletId, Known>, target: &[Arc<SizedGpulet>]) -> Self {
         let sound = |id: &GpuletId| known.get(id).is_some_and(|known| !known.faulty);
         let active = table.iter().filter(|(id, _)| sound(id));

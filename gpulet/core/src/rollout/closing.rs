@@ -78,7 +78,7 @@ impl Rollout {
         steps
     }
 
-    /// Tries again, and after some attempts goes on without.
+    /// Tries the step again. After [`RolloutOptions::attempts`](super::RolloutOptions::attempts), skips it.
     pub(super) fn close_failed(&mut self, mut closing: Closing, step: &Step, reason: String) {
         closing.tries = closing.tries.saturating_add(1);
         if closing.tries >= self.options.attempts {

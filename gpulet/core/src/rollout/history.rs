@@ -1,4 +1,4 @@
-//! What happened, in message and with times: bounded, oldest forgotten first.
+//! The history of a rollout: messages with times, bounded, oldest forgotten first.
 
 use std::collections::VecDeque;
 
@@ -30,11 +30,11 @@ pub enum EntryKind {
     Drained,
     /// Something that an operator should know of.
     Incident,
-    /// The way back was taken.
+    /// A plan was rolled back.
     RolledBack,
     /// A gpulet was closed.
     Closed,
-    /// A device was lost.
+    /// A device was removed.
     DeviceRemoved,
     /// An operator said something.
     Operator,
@@ -122,10 +122,10 @@ mod tests {
     }
 
     #[test]
-    fn long_reasons_are_cut_between_characters() {
+    fn long_reasons_are_truncated_between_characters() {
         assert_eq!(bounded("short".to_owned()), "short");
-        let cut = bounded("ü".repeat(2_000));
-        assert_eq!(cut.chars().count(), REASON_MAX + 3);
-        assert!(cut.ends_with("ü..."));
+        let truncated = bounded("ü".repeat(2_000));
+        assert_eq!(truncated.chars().count(), REASON_MAX + 3);
+        assert!(truncated.ends_with("ü..."));
     }
 }

@@ -17,8 +17,8 @@ pub enum BrokenInvariant {
     /// A gpulet is active that was not prepared and verified for its batches.
     #[error("gpulet {0} is active but not ready")]
     Unready(GpuletId),
-    /// A gpulet is active and goes to rest.
-    #[error("gpulet {0} is active and at rest")]
+    /// A gpulet is active and draining.
+    #[error("gpulet {0} is active and draining")]
     ActiveAtRest(GpuletId),
     /// Nothing is under way, but a gpulet exists that is not in force.
     #[error("gpulet {0} was left behind")]
@@ -52,13 +52,13 @@ impl Rollout {
             if known.drain.is_some() {
                 return Err(BrokenInvariant::ActiveAtRest(*id));
             }
-            let beside = devices.entry(known.device()).or_default();
-            for other in beside.iter() {
+            let earlier = devices.entry(known.device()).or_default();
+            for other in earlier.iter() {
                 if self.table.get(other).is_some_and(|other| collide(&other.gpulet, &sized.gpulet)) {
                     return Err(BrokenInvariant::Collision(*other, *id));
                 }
             }
-            beside.push(*id);
+            earlier.push(*id);
         }
         if matches!(self.phase, Phase::Idle) {
             let leaked = self.known.keys().find(|id| !self.table.contains_key(id));
@@ -73,7 +73,7 @@ impl Rollout {
         self.check_liveness()
     }
 
-    /// What is under way ends by an answer, by time, or by a gpulet that comes to rest.
+    /// What is under way ends by an answer, by time, or by a gpulet that finishes draining.
     fn check_liveness(&self) -> Result<(), BrokenInvariant> {
         let draining = |known: &Known| known.drain.is_some_and(|rest| !rest.drained);
         let moves = match &self.phase {

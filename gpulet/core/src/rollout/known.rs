@@ -1,4 +1,4 @@
-//! Gpulets that exist, or are being existing or closed, and what they hold.
+//! Gpulets that exist, or are being opened or closed, and what they hold.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ pub(super) struct Drain {
 /// A gpulet.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Known {
-    /// Where it is, and what it was existing for.
+    /// Where it is, and what it was opened for.
     pub sized: Arc<SizedGpulet>,
     pub sessions: BTreeMap<String, Held>,
     pub opened: bool,
@@ -55,7 +55,7 @@ impl Known {
                 .all(|(model, need)| self.sessions.get(model).is_some_and(|held| held.verified >= need.batch))
     }
 
-    /// Bytes beside weights.
+    /// Bytes without weights.
     pub fn own_bytes(&self) -> u64 {
         let arenas = self.sessions.values().map(|held| held.need.arena_bytes);
         arenas.fold(self.sized.own_bytes, u64::saturating_add)

@@ -13,55 +13,55 @@ use crate::time::Micros;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "step")]
 pub enum Step {
-    /// Make a gpulet beside those that run: context and queue.
+    /// Open a gpulet next to the running ones: create its context and queue.
     Open {
-        /// Its name from now on.
+        /// Name of the new gpulet.
         gpulet: GpuletId,
-        /// Where.
+        /// Device that it is opened on.
         device: String,
         /// Its first unit.
         first_unit: u32,
         /// How many units.
         units: u32,
     },
-    /// Load a model on a gpulet and warm it up for batches up to that size. The gpulet may be active, and the model
-    /// loaded there for smaller batches: then only the larger ones are new, and it goes on serving.
+    /// Load a model on a gpulet and warm it up for batches up to that size. The gpulet may be active, with the model
+    /// loaded for smaller batches: it then prepares only the larger ones and keeps serving.
     Prepare {
-        /// Where.
+        /// Gpulet that loads the model.
         gpulet: GpuletId,
-        /// What.
+        /// Model to load.
         model: String,
         /// Rows at most.
         batch: u32,
     },
     /// Run a known input and compare with the known output.
     Verify {
-        /// Where.
+        /// Gpulet that runs the input.
         gpulet: GpuletId,
-        /// What.
+        /// Model to verify.
         model: String,
         /// Rows at most.
         batch: u32,
     },
-    /// Give back what larger batches needed.
+    /// Free the memory that only larger batches need.
     Shrink {
-        /// Where.
+        /// Gpulet that holds the model.
         gpulet: GpuletId,
-        /// What.
+        /// Model to shrink.
         model: String,
         /// Rows at most from now on.
         batch: u32,
     },
     /// Drop a model from a gpulet that is not active.
     CloseSession {
-        /// Where.
+        /// Gpulet that holds the session.
         gpulet: GpuletId,
-        /// What.
+        /// Model of the session.
         model: String,
     },
-    /// End a gpulet that has no sessions left.
+    /// Close a gpulet that has no sessions left.
     Close {
-        /// Which.
+        /// Gpulet to close.
         gpulet: GpuletId,
     },
 }
@@ -87,7 +87,7 @@ pub struct Active {
     pub id: GpuletId,
     /// Where it is and what it runs.
     pub gpulet: Gpulet,
-    /// Gpulets at rest that have a unit in common with it: it is given no batch while one of them still holds one.
+    /// Draining gpulets that share a unit with it. It receives no batch while one of them still holds a batch.
     pub after: Vec<GpuletId>,
 }
 
@@ -113,15 +113,15 @@ pub struct Route {
     pub slots: Vec<RouteSlot>,
 }
 
-/// A new table for the router, to be put in force in one turn, or not at all. Requests that wait move to the new
-/// routes; batches in flight end where they are.
+/// A new table for the router, which applies it atomically or not at all. Waiting requests move to the new routes.
+/// Batches in flight finish where they are.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Switch {
     /// Its epoch. A table is never replaced by one of a lower epoch.
     pub epoch: Epoch,
     /// Number of the proposal that it is for.
     pub proposal: ProposalId,
-    /// Whether it leads back to the table before.
+    /// Whether it restores the previous table.
     pub is_rollback: bool,
     /// Every gpulet that takes batches from now on, by name.
     pub active: Vec<Active>,
@@ -141,9 +141,9 @@ pub enum Event {
     StepDone(StepId),
     /// A step could not be carried out, and nothing of it is left.
     StepFailed {
-        /// Which.
+        /// The step that failed.
         step: StepId,
-        /// Why, in message.
+        /// Why it failed.
         reason: String,
     },
     /// A table is in force.
@@ -157,31 +157,31 @@ pub enum Event {
         epoch: Epoch,
         /// The epoch that is in force.
         in_force: Epoch,
-        /// Why, in message.
+        /// Why the switch failed.
         reason: String,
     },
     /// A gpulet that takes no batches any more holds none. To be told before the answer to any later switch.
     Drained(GpuletId),
-    /// A gpulet broke and must not be used any more.
+    /// A gpulet failed and must not be used any more.
     Fault {
-        /// Which.
+        /// The gpulet that failed.
         gpulet: GpuletId,
-        /// What it did, in message.
+        /// What happened.
         reason: String,
     },
     /// A gpulet does not keep its latency bound. That counts during the baking of one that is new or runs otherwise
     /// than before, and changes nothing else.
     Late {
-        /// Which.
+        /// The gpulet that is late.
         gpulet: GpuletId,
-        /// What was measured, in message.
+        /// What was measured.
         reason: String,
     },
-    /// A device is gone with everything on it. If it comes back, it comes back empty, in a later proposal.
+    /// A device was removed with everything on it. If it returns, it is empty and belongs to a later proposal.
     DeviceRemoved {
         /// Its name.
         device: String,
-        /// Why, in message.
+        /// Why it was removed.
         reason: String,
     },
     /// An operator ends the change that is under way.
@@ -201,8 +201,8 @@ pub enum Refusal {
     /// An operator said so.
     #[error("plans are frozen by an operator")]
     Frozen,
-    /// A device that it uses is gone since.
-    #[error("device `{device}`: vanished after the plan was existing")]
+    /// A device that the plan uses was removed after the plan was made.
+    #[error("device `{device}`: removed after the plan was made")]
     DeviceRemoved {
         /// Its name.
         device: String,
@@ -253,30 +253,30 @@ pub enum Outcome {
     Unchanged,
     /// It was never begun.
     Refused {
-        /// Why.
+        /// Why it was refused.
         refusal: Refusal,
     },
     /// A later proposal took its place.
     Superseded,
-    /// It was given up before anything was switched.
+    /// It was abandoned before the first switch.
     Failed {
-        /// Why, in message.
+        /// Why it was abandoned.
         reason: String,
     },
-    /// It was switched to and back.
+    /// It was in force and was rolled back.
     RolledBack {
-        /// Why, in message.
+        /// Why it was rolled back.
         reason: String,
     },
     /// Only a part of it is in force.
     Stopped {
-        /// Why, in message.
+        /// Why it stopped.
         reason: String,
     },
 }
 
 impl Outcome {
-    /// Why the plan is not in force, in message; none where it is, or another took its place.
+    /// Why the plan is not in force; none where it is, or another took its place.
     pub fn reason(&self) -> Option<String> {
         match self {
             Self::Done | Self::Unchanged | Self::Superseded => None,
@@ -313,17 +313,17 @@ pub enum Effect {
     Ended {
         /// Its number.
         proposal: ProposalId,
-        /// How.
+        /// How it ended.
         outcome: Outcome,
     },
     /// Something that an operator should know of; the rollout goes on.
     Incident {
-        /// What, in message.
+        /// What happened.
         reason: String,
     },
     /// The plan in force is no longer what was asked for: make another.
     PlanNeeded {
-        /// Why, in message.
+        /// Why another plan is needed.
         reason: String,
     },
 }

@@ -25,11 +25,11 @@ pub struct RolloutOptions {
     pub switch_us: Micros,
     /// For a gpulet that gets no more batches to end those it has. Later is an incident, not a loss.
     pub drain_us: Micros,
-    /// For closing one session or one gpulet, or giving one arena back.
+    /// For closing one session or one gpulet, or freeing one arena.
     pub close_us: Micros,
-    /// How long the old gpulets are kept after a switch, so that there is a way back.
+    /// How long the old gpulets stay open after a switch, for a rollback.
     pub bake_us: Micros,
-    /// How often closing, or switching back, is tried before it is given up.
+    /// Attempts to close a session or gpulet, or to switch, before an incident is reported.
     pub attempts: u32,
     /// Entries of history that are kept; older ones are forgotten.
     pub history: usize,

@@ -25,7 +25,7 @@ pub(super) const ROUNDING: f64 = 1e-9;
 pub(super) struct Situation<'a> {
     pub table: &'a Table,
     pub known: &'a BTreeMap<GpuletId, Known>,
-    /// Bytes by device that were given up because they could not be freed.
+    /// Bytes by device that were written off because they could not be freed.
     pub written_off: &'a BTreeMap<String, u64>,
     /// Requests a second that each workload must keep.
     pub guaranteed: &'a BTreeMap<String, f64>,
@@ -81,12 +81,12 @@ impl<'a> Builder<'a> {
         let count = self.spaces.len();
         let at = *self.spaces.entry(device).or_insert(count);
         if at == self.state.spaces.len() {
-            let room = self.proposal.limits.get(device);
+            let limits = self.proposal.limits.get(device);
             let written_off = self.situation.written_off.get(device).copied().unwrap_or(0);
             self.state.spaces.push(Space {
                 device: device.to_owned(),
-                bytes: room.map_or(0, |room| room.bytes),
-                gpulets: room.map_or(0, |room| room.gpulets),
+                bytes: limits.map_or(0, |limits| limits.bytes),
+                gpulets: limits.map_or(0, |limits| limits.gpulets),
                 fixed: Load { own: u128::from(written_off), ..Load::default() },
                 items: Vec::new(),
             });
@@ -194,7 +194,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// A gpulet must not become active before those that it collides with have gone, or have changed their window.
+    /// A gpulet must not become active before those that it collides with are removed or have changed their window.
     fn bind(&mut self, list: &[Change]) {
         let table = self.situation.table;
         let before = |change: &Change| match change {

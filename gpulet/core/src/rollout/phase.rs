@@ -44,38 +44,38 @@ pub(super) struct Running {
     pub deadline_us: Micros,
 }
 
-/// New gpulets are existing beside those that run.
+/// New gpulets are opened next to the running ones.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Preparing {
     pub wave: Wave,
     pub steps: VecDeque<Step>,
     pub running: Option<Running>,
-    /// The wave must be thought of anew: what it was existing from has changed.
+    /// The wave must be planned again, because its starting point has changed.
     pub again: bool,
-    /// What it makes broke.
+    /// Why a gpulet of the wave failed, if one did.
     pub broken: Option<String>,
 }
 
-/// A table is asked for.
+/// A table was requested and is not confirmed yet.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Switching {
     pub wave: Wave,
-    /// Why it leads back, if it does.
+    /// Why it is a rollback, if it is one.
     pub back: Option<String>,
     pub epoch: Epoch,
     /// Epoch of the wave's own table.
     pub forward: Epoch,
     pub since_us: Micros,
     pub until_us: Micros,
-    /// Tables asked for since the way back was taken.
+    /// Tables requested since the rollback began.
     pub attempts: u32,
     /// The wave's own table was never confirmed.
     pub unconfirmed: bool,
-    /// Gpulets that came to rest before the table was confirmed.
+    /// Gpulets that drained before the table was confirmed.
     pub drained: BTreeSet<GpuletId>,
 }
 
-/// The new table is in force, and there is a way back.
+/// The new table is in force and can be rolled back.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Baking {
     pub wave: Wave,
@@ -89,7 +89,7 @@ pub(super) enum After {
     End(Outcome),
 }
 
-/// Gpulets that are not needed are closed, and arenas given back.
+/// Gpulets that are not needed are closed, and arenas are freed.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Closing {
     /// Gpulets that have to go; each is closed once it holds nothing.

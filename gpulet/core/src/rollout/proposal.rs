@@ -16,7 +16,7 @@ pub enum ProposalError {
     /// More gpulets than any plan may have.
     #[error("gpulets: expected at most {GPULETS_MAX}, got {0}")]
     TooMany(usize),
-    /// The judge found something that makes it impossible, not merely late.
+    /// The validator found a violation that makes the plan impossible, not merely late.
     #[error(transparent)]
     Impossible(Box<Violation>),
 }
@@ -47,7 +47,7 @@ impl Footprint {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct SizedGpulet {
     pub gpulet: Gpulet,
-    /// Bytes of the gpulet beside weights and arenas.
+    /// Bytes of the gpulet without weights and arenas.
     pub own_bytes: u64,
     /// By model.
     pub sessions: BTreeMap<String, Footprint>,

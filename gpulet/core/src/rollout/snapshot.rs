@@ -1,4 +1,4 @@
-//! What an operator may look at.
+//! The state of a rollout, for operators.
 
 use serde::Serialize;
 
@@ -11,13 +11,13 @@ use crate::plan::Gpulet;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GpuletState {
-    /// It is being existing.
+    /// It is being opened and loaded.
     Preparing,
     /// It takes batches.
     Active,
     /// It takes none any more but still holds some.
     Draining,
-    /// It holds nothing: a way back, or waiting to be closed.
+    /// It holds nothing: it is kept for a rollback, or waits to be closed.
     Idle,
 }
 
@@ -43,7 +43,7 @@ pub struct Snapshot {
     pub proposal: Option<ProposalId>,
     /// Number of the proposal that waits for it.
     pub waiting: Option<ProposalId>,
-    /// What is going on, in message.
+    /// The current phase, as a message.
     pub phase: String,
     /// Whether proposals are refused by an operator's word.
     pub frozen: bool,

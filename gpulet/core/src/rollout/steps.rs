@@ -8,7 +8,7 @@ use super::proposal::Footprint;
 use crate::id::{GpuletId, StepId};
 
 impl Rollout {
-    /// The next step of a wave, or its switch. Whatever came in between is looked at first: a step that is under way
+    /// The next step of a wave, or its switch. Events that came in between are handled first: a step that is under way
     /// ends before anything else begins.
     pub(super) fn prepare_on(&mut self, mut preparing: Preparing) -> bool {
         if preparing.running.is_some() {
@@ -62,7 +62,7 @@ impl Rollout {
                     let held = known.sessions.entry(model.clone()).or_default();
                     held.need = held.need.or(need);
                 }
-                // It may still happen after it was given up.
+                // The step may still be carried out after its deadline.
                 (Step::Shrink { model, batch, .. }, _) => {
                     if let Some(held) = known.sessions.get_mut(model) {
                         held.prepared = held.prepared.min(*batch);
@@ -139,7 +139,7 @@ impl Rollout {
         self.record(EntryKind::Failed, message.clone());
         match std::mem::take(&mut self.phase) {
             Phase::Preparing(preparing) => {
-                // A plan that waits may want what was existing so far.
+                // A plan that waits may reuse what was opened so far.
                 if self.waiting.is_some() {
                     let broken = Some(message);
                     self.phase = Phase::Preparing(Preparing { broken, ..preparing });

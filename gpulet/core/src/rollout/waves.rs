@@ -44,7 +44,7 @@ impl Rollout {
             Outcome::Unchanged => "was in force already".to_owned(),
             Outcome::Refused { refusal } => format!("refused: {refusal}"),
             Outcome::Superseded => "superseded by a later one".to_owned(),
-            Outcome::Failed { reason } => format!("given up, the plan before it stays: {reason}"),
+            Outcome::Failed { reason } => format!("failed, the previous plan stays in force: {reason}"),
             Outcome::RolledBack { reason } => format!("rolled back: {reason}"),
             Outcome::Stopped { reason } => format!("in force in part: {reason}"),
         };
@@ -122,7 +122,8 @@ impl Rollout {
         true
     }
 
-    /// What has to change, and in which waves. What was existing for another plan is given up where it is in the way.
+    /// What has to change, and in which waves. Gpulets that were opened for another plan are closed where they prevent
+    /// this one.
     fn order(
         &self,
         proposal: &Proposal,

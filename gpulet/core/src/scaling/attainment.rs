@@ -1,8 +1,9 @@
 //! Our own default: the least capacity that is forecast to keep the attainment of all requests together.
 //!
 //! Queues are short where objectives are: when one has grown, requests are lost already. So the question is asked
-//! ahead: of several ways to follow each model's demand ([`Candidates`](super::candidates::Candidates)), and of all multiples of
-//! them, which are the cheapest that lose no more than is allowed by the time that a change would have its effect?
+//! ahead: of several ways to follow each model's demand ([`Candidates`](super::candidates::Candidates)), and of all
+//! multiples of them, which are the cheapest that lose no more than is allowed by the time that a change would have its
+//! effect?
 //!
 //! **One price for all models.** The loss allowed is spent where it saves most: each model has the capacity that is
 //! exceeded as seldom as what a unit costs on devices over the price of a request lost, and the price is moved until
@@ -22,7 +23,7 @@ use super::requirement::{Requirement, Pricing, cost};
 use super::{Reason, Scaler, ScalingOptions, Seen, Service, Recommendation};
 use crate::time::Micros;
 
-/// Part of the loss allowed that is aimed at: the rest is for what nobody foresees.
+/// Part of the allowed loss that is the goal. The rest is a reserve for unforeseen jumps.
 const GOAL: f64 = 0.72;
 /// Loss expected of all models together: at first, at least and at most, in parts of the loss allowed.
 const EXPECTED: f64 = 0.45;
@@ -31,7 +32,7 @@ const EXPECTED_MAX: f64 = 0.85;
 /// How fast that follows what is really lost, a second.
 const GAIN: f64 = 0.3 / 600.0;
 /// Price of a request lost, in mean costs of the capacity for one a second: at first, at least and at most, and how
-/// fast it moves, as a logarithm a look.
+/// fast it moves, as a logarithm per evaluation.
 const PRICE: f64 = 30.0;
 const PRICE_MIN: f64 = 1.0;
 const PRICE_MAX: f64 = 1e5;
@@ -44,10 +45,10 @@ const NOTICED_S: f64 = 0.75;
 const TRIGGER: f64 = 0.5;
 /// How much less capacity all models must need together before any is given back.
 const WORTH_IT: f64 = 0.97;
-/// A model's own fall by less is no move: it saves next to nothing, and would forbid a rise for the cool-down.
+/// The smallest fall of a model's rate. A smaller one saves next to nothing, and forbids a rise for the cool-down.
 const LEAST_FALL: f64 = 0.06;
 
-/// Room over what comes while nothing is known of how it varies.
+/// Target over the observed rate while the variation of the rate is unknown.
 const FIRST: f64 = 1.25;
 
 #[derive(Debug)]
@@ -87,7 +88,7 @@ impl Attainment {
         }
     }
 
-    /// Corrects by what was really lost since the look before.
+    /// Corrects by what was really lost since the previous evaluation.
     fn correct(&mut self, now: Micros, seen: &[Seen]) {
         self.began_us.get_or_insert(now);
         let elapsed_us = if self.looks > 0 { now.since(self.observed_us) } else { Micros::ZERO };
@@ -116,7 +117,7 @@ impl Attainment {
         (self.change_s + NOTICED_S) / (JUMP_EVERY_S + elapsed_us.as_secs_f64())
     }
 
-    /// Finds what each model requirements at the price, and moves the price; whether capacity is lacking.
+    /// Finds what each model needs at the price, and moves the price. Returns whether capacity is lacking.
     fn weigh(&mut self, seen: &[Seen]) -> bool {
         let (goal, look, jump) = (self.goal, self.looks, self.jump());
         let (mut loss, mut demand) = (0.0, 0.0);
@@ -156,7 +157,7 @@ fn stay(seen: &Seen) -> Recommendation {
     Recommendation { rate: seen.target, reason: Reason::Steady }
 }
 
-/// Before there is anything to judge by: what comes must not find less than it is, and some room.
+/// The recommendation while there are too few samples: at least the observed rate, with headroom.
 fn first(need: &Requirement, seen: &Seen) -> Recommendation {
     let forecast = need.level();
     if forecast <= seen.target {

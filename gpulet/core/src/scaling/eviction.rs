@@ -1,4 +1,4 @@
-//! Which models leave a device's memory, or the host's, when another requirements room.
+//! Which models leave a device's memory, or the host's, when another model needs space.
 //!
 //! Least recently used alone treats a large model that loads in a moment like a small one that takes a minute. What a
 //! place in memory is worth is the time of loading that it saves: requests a second times the time of a load, a byte.
@@ -34,7 +34,7 @@ impl Resident {
     }
 }
 
-/// Even without all models that may leave there is too little room.
+/// Evicting every model that may leave does not free enough memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "memory: {wanted_bytes} bytes wanted, only {freed_bytes} can be freed without a model that is needed"
@@ -46,11 +46,11 @@ pub struct NotEnough {
     pub freed_bytes: u64,
 }
 
-/// Which of the models leave so that at least so many bytes go free: the least valuable, among equals the least
-/// recently asked for, and none without which the others still make room. Their places in the list, ascending.
+/// Selects the models to evict so that at least `wanted_bytes` become free. The least valuable models leave first,
+/// among equals the least recently requested, and no more than necessary. Returns their indices in the list, ascending.
 ///
 /// # Errors
-/// [`NotEnough`] where the models that are not needed do not have so many bytes; then none should leave.
+/// [`NotEnough`] where the models that are not needed hold fewer bytes; then none should leave.
 pub fn evict(residents: &[Resident], wanted_bytes: u64) -> Result<Vec<usize>, NotEnough> {
     let mut leaving: Vec<(usize, &Resident)> =
         residents.iter().enumerate().filter(|(_, resident)| !resident.is_needed).collect();

@@ -16,7 +16,7 @@ struct Bin {
     demand: f32,
 }
 
-/// Demand beside what was held for it, by their ratio; sums over time.
+/// Demand and the capacity that was held for it, summed over time by their ratio.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Losses {
     bins: Box<[Bin; BINS]>,
@@ -62,7 +62,7 @@ impl Losses {
         self.demand += weight * demand;
     }
 
-    /// Weighs all that was observed anew.
+    /// Scales the weight of all observations.
     pub(super) fn scale(&mut self, by: f64) {
         for bin in self.bins.iter_mut() {
             bin.held *= by as f32;
@@ -77,7 +77,7 @@ impl Losses {
         self.demand
     }
 
-    /// Part of the demand that was above so many times what was held.
+    /// Part of the demand that was above `times` what was held, from 0 to 1.
     pub(super) fn shortfall(&self, times: f64) -> f64 {
         let above = |bin: &Bin| (f64::from(bin.demand) - times * f64::from(bin.held)).max(0.0);
         let lost: f64 = self.bins.iter().map(above).sum();
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_demand_changes_nothing() {
+    fn an_invalid_demand_changes_nothing() {
         let mut losses = uniform();
         let before = losses.clone();
         for (demand, held) in

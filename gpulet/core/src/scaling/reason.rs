@@ -22,12 +22,12 @@ pub enum Reason {
         /// Attainment forecast with the capacity there is, from 0 to 1.
         attainment: f64,
     },
-    /// For so long as it looks back, less would have been enough.
+    /// Less capacity would have been enough for all the time that the scaler remembers.
     Falling {
         /// Rate forecast.
         forecast: f64,
     },
-    /// Room for the highest rate known costs less than what a jump to it would lose.
+    /// Capacity for the highest known rate costs less than a jump to it would lose.
     Insured {
         /// Highest rate of the last half-hour, or planned for at the start.
         highest: f64,
@@ -39,24 +39,24 @@ pub enum Reason {
     },
     /// The estimate left the plan behind.
     Above {
-        /// Rate estimated, without head-room.
+        /// Rate estimated, without headroom.
         estimate: f64,
     },
     /// The estimate fell well below the plan.
     Below {
-        /// Rate estimated, without head-room.
+        /// Rate estimated, without headroom.
         estimate: f64,
     },
-    /// So many replicas serve the estimate.
+    /// This number of replicas serves the estimate.
     Replicas {
-        /// How many.
+        /// Number of replicas.
         replicas: u64,
         /// Rate estimated.
         estimate: f64,
     },
-    /// One replica fewer would have been enough for so many looks in a row.
+    /// One replica fewer would have been enough for several evaluations in a row.
     Spare {
-        /// How many looks.
+        /// Number of evaluations.
         ticks: u32,
     },
     /// The rate moved the other way too shortly ago (G4).
@@ -66,7 +66,7 @@ pub enum Reason {
         /// Microseconds at which it may move.
         until_us: Micros,
     },
-    /// Nobody asked for the model for so long.
+    /// The model has had no request for some time.
     Idle {
         /// Microseconds without a request.
         idle_us: Micros,
@@ -95,7 +95,7 @@ impl fmt::Display for Reason {
             }
             Self::Insured { highest } => write!(
                 f,
-                "room for {highest:.1} requests a second, the highest rate known, costs less than a jump to it would lose"
+                "capacity for {highest:.1} requests a second, the highest rate known, costs less than a jump to it would lose"
             ),
             Self::Along { forecast } => {
                 write!(f, "others are planned again: {forecast:.1} requests a second are forecast")

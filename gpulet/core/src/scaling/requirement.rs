@@ -1,4 +1,4 @@
-//! What one model requirements, and what it has really lost.
+//! The capacity that one model needs, and what it has really lost.
 
 use super::candidates::Candidates;
 use super::{SAMPLE, Sampler, ScalingOptions, Seen, Service};
@@ -10,7 +10,8 @@ const LOSS_MAX: f64 = 3.0;
 const LOSS_WORST: f64 = 4.0;
 const LONG_S: f64 = 600.0;
 const FASTER: f64 = 10.0;
-/// Of a loss, in parts of the one allowed, so much counts as reason to go faster: a jump is no lack of head-room.
+/// The largest excess loss that speeds up the correction, in parts of the allowed loss. More is a jump, not a lack of
+/// headroom.
 const FASTER_UP_TO: f64 = 5.0;
 /// Correction, as a logarithm, that a second without any of the loss expected takes away, if that is the loss allowed:
 /// 3 % in ten minutes. A second with twice that lost gives it back.
@@ -19,11 +20,11 @@ const GAIN: f64 = 0.03 / 600.0;
 const CORRECTION: (f64, f64) = (-0.12, 2.5);
 /// What was planned for at the start counts as the highest rate known for half an hour.
 const PLANNED: Micros = Micros(1_800_000_000);
-/// Looks between two choices of a course, and between two of its multiple.
+/// Evaluations between two choices of a candidate, and between two choices of its multiple.
 const CHOICE_EVERY: u64 = 20;
 const MULTIPLE_EVERY: u64 = 4;
-/// Looks in a row that must find capacity lacking: the first one of a jump shows a part of it only, and whoever asks
-/// for that much has to wait for the change before asking for the rest.
+/// Evaluations in a row that must find capacity lacking. The first one of a jump shows only a part of it, and a change
+/// for that part would delay the change for the rest.
 pub(super) const CONFIRMED: u32 = 2;
 
 /// Lost and arrived, forgetting.
@@ -42,7 +43,7 @@ pub(super) struct Pricing {
     pub(super) jump: f64,
     /// Part of all requests that may be lost.
     pub(super) goal: f64,
-    /// Number of the look.
+    /// Number of the evaluation.
     pub(super) look: u64,
 }
 
@@ -53,7 +54,7 @@ pub(super) struct Requirement {
     /// What was planned for at the start, requests a second, and until when that counts.
     planned: Option<(f64, Micros)>,
     highest: f64,
-    /// How many times the course followed.
+    /// Multiple of the chosen candidate.
     times: Option<f64>,
     /// Requests a second.
     rate: f64,
@@ -62,7 +63,7 @@ pub(super) struct Requirement {
     is_insured: bool,
     correction: f64,
     long: Count,
-    /// Looks in a row that found capacity lacking.
+    /// Evaluations in a row that found capacity lacking.
     lacking: u32,
 }
 
@@ -111,7 +112,7 @@ impl Requirement {
         is_sample
     }
 
-    /// Corrects the need by what was lost of `arrived` requests in so many seconds; `loss` is a part of them.
+    /// Corrects the need by what was lost of `arrived` requests in `seconds`; `loss` is a part from 0 to 1.
     pub(super) fn correct(&mut self, seconds: f64, arrived: f64, loss: f64, goal: f64) {
         let kept = libm::exp(-seconds / LONG_S);
         self.long.lost = kept * self.long.lost + loss * arrived;
@@ -126,17 +127,17 @@ impl Requirement {
         self.correction = corrected.clamp(CORRECTION.0, CORRECTION.1);
     }
 
-    /// Finds what is needed on these terms. `number` is the model's: not all choose at the same look.
+    /// Finds what is needed on these terms. `number` is the model's, so that not all choose at the same evaluation.
     pub(super) fn weigh(&mut self, terms: &Pricing, number: u64, capacity: f64) {
         if !self.is_ready() {
             return;
         }
         let allowed = LOSS_MAX * terms.goal;
-        let turn = terms.look.wrapping_add(number);
-        if turn.is_multiple_of(CHOICE_EVERY) {
+        let evaluation = terms.look.wrapping_add(number);
+        if evaluation.is_multiple_of(CHOICE_EVERY) {
             self.candidates.choose(terms.tail, allowed);
         }
-        if turn.is_multiple_of(MULTIPLE_EVERY) || self.times.is_none() {
+        if evaluation.is_multiple_of(MULTIPLE_EVERY) || self.times.is_none() {
             let cheapest = self.candidates.cheapest(terms.tail, allowed);
             self.loss = cheapest.map_or(self.loss, |cheapest| cheapest.loss);
             self.times = cheapest.map(|cheapest| cheapest.times);

@@ -1,4 +1,4 @@
-//! Models that nobody asks for: from the device to host memory, from there to nothing, and back at the first request.
+//! Moves models without requests from the device to host memory, then unloads them. The first request brings them back.
 
 use std::fmt;
 
@@ -58,7 +58,7 @@ impl IdleTimer {
         self.standby
     }
 
-    /// Takes in whether anybody asked since the last time; gives the microseconds that nobody has.
+    /// Takes in whether a request came since the last observation. Returns the time without requests.
     pub(super) fn observe(&mut self, now: Micros, is_asked: bool) -> Micros {
         let asked_us = if is_asked { now } else { self.asked_us.unwrap_or(now) };
         self.asked_us = Some(asked_us);

@@ -63,7 +63,7 @@ pub enum Effect {
     Down {
         /// The life that ended.
         incarnation: Incarnation,
-        /// How.
+        /// How it ended.
         reason: String,
     },
     /// Start it again, and answer with [`Event::Restarted`] or [`Event::RestartFailed`]. No other restart is asked

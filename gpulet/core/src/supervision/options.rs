@@ -19,9 +19,9 @@ pub struct SupervisionOptions {
     pub backoff_max_us: Micros,
     /// After being up for so long, the next restart waits for `backoff_us` again.
     pub healthy_us: Micros,
-    /// So many deaths within `deaths_within_us` disable the domain.
+    /// Number of deaths within `deaths_within_us` that disables the domain.
     pub deaths_max: u16,
-    /// See `deaths_max`.
+    /// Microseconds in which deaths are counted; see `deaths_max`.
     pub deaths_within_us: Micros,
 }
 

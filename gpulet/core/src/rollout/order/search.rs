@@ -44,7 +44,7 @@ fn next(state: &State, done: &Subset) -> Option<Subset> {
     (wave.contains(&true) && state.is_legal(done, &wave)).then_some(wave)
 }
 
-/// The fewest waves that lead there, if any do and there are few enough changes to look at every order.
+/// The fewest waves that reach the plan, if any do and there are few enough changes to try every order.
 pub(super) fn exhaustive(state: &State) -> Option<Vec<Vec<usize>>> {
     let count = state.items.len();
     if count > SEARCHED_MAX {
