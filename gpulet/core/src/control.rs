@@ -1,11 +1,10 @@
 //! The control loop: evaluates the load, decides which rates to plan for, requests plans, and changes gpulets while
 //! they serve.
 //!
-//! [`Controller`] owns everything that decides: the scaler, the [`Rollout`], what was evicted, the pause after a
-//! failure, the operator's word. It takes `(now, event)` and appends effects; the server carries them out with lanes
-//! and threads, the simulator in virtual time, and both run the same code. Planning may take a while, so it is an
-//! effect too: [`Effect::Plan`] is a [`PlanRequest`], whose answer, wherever it was computed, comes back as
-//! [`Event::Planned`].
+//! [`Controller`] owns all decisions: the scaler, the [`Rollout`], evictions, the pause after a failure, and the
+//! operator's plan. It takes `(now, event)` and appends effects. The server carries them out with lanes and threads,
+//! the simulator in virtual time. Planning may take a while, so it is an effect too: [`Effect::Plan`] holds a
+//! [`PlanRequest`], which any thread may answer. The answer comes back as [`Event::Planned`].
 //!
 //! Times are microseconds on whatever clock the caller has. Memory is bounded: by the number of models, and a
 //! fixed number of remembered decisions.
@@ -44,13 +43,13 @@ use crate::scaling::Autoscaler;
 use crate::time::Micros;
 use crate::validate::validate;
 
-/// After a plan that could not be made or carried out, another is thought of no sooner; microseconds.
+/// Pause after a plan that could not be made or carried out; microseconds.
 const PAUSE: Micros = Micros(10_000_000);
 
-/// What a control loop is told once and for all.
+/// Options of a control loop.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ControlOptions {
-    /// Word of the scaler, of [`crate::scaling::SCALERS`].
+    /// Name of the scaler, one of [`crate::scaling::SCALERS`].
     pub scaling: String,
     /// Microseconds without a request after which a model is removed from its gpulets; without a value, models stay.
     pub idle_us: Option<Micros>,
@@ -62,14 +61,14 @@ pub struct ControlOptions {
     pub rollout: RolloutOptions,
 }
 
-/// The scaler with the models that it was made for.
+/// The scaler and the models that it was created for.
 #[derive(Debug)]
 struct Scaling {
     names: Vec<String>,
     scaler: Autoscaler,
 }
 
-/// All decisions of the loop, and nothing else.
+/// The decisions of the control loop.
 #[derive(Debug)]
 pub struct Controller {
     options: ControlOptions,
@@ -81,13 +80,13 @@ pub struct Controller {
     latest: Latest,
     /// Requests a second that the plan in force serves of each model.
     capacity: BTreeMap<String, f64>,
-    /// What the plan in force, or the one that is being carried out, was made for.
+    /// The problem of the plan in force, or of the one that is being carried out.
     problem: Option<Problem>,
     /// Another plan is needed, whatever the load does.
     replan: bool,
-    /// Questions asked so far; only the answer to the last one counts.
+    /// Plan requests so far; only the response to the last one counts.
     questions: u64,
-    /// Models that gave up their place to others, for want of memory.
+    /// Models that were evicted because memory is short.
     evicted: BTreeSet<String>,
     not_before_us: Option<Micros>,
     operator_plan: OperatorPlan,
@@ -95,7 +94,7 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// With nothing in force, on these inputs.
+    /// A controller with no plan in force.
     ///
     /// # Errors
     /// [`OptionsError`] where an option of the rollout is out of range.
@@ -120,7 +119,7 @@ impl Controller {
         })
     }
 
-    /// Takes an event in and appends what is to be done, in order.
+    /// Processes an event and appends its effects, in order.
     pub fn handle(&mut self, now: Micros, event: Event, effects: &mut Vec<Effect>) {
         match event {
             Event::Load(look) => self.look(now, look, effects),
@@ -145,30 +144,30 @@ impl Controller {
         self.rollout.next_wake()
     }
 
-    /// How gpulets change, to be asked.
+    /// The rollout, for queries.
     pub fn rollout(&self) -> &Rollout {
         &self.rollout
     }
 
-    /// What was seen and decided last.
+    /// The last observations and decisions.
     pub fn latest(&self) -> &Latest {
         &self.latest
     }
 
-    /// What the plan in force, or the one that is being carried out, was made for; none before the first.
+    /// The problem of the plan in force, or of the one that is being carried out; none before the first.
     pub fn problem(&self) -> Option<&Problem> {
         self.problem.as_ref()
     }
 
-    /// Whether an operator's plan holds, whatever the load does.
+    /// Whether an operator's plan is in force or being carried out, so that plans do not follow the load.
     pub fn has_operator_plan(&self) -> bool {
         self.operator_plan.holds()
     }
 
-    /// What an operator's plan would be put in force with.
+    /// Checks an operator's plan. The result is the argument of [`Event::OperatorPlan`].
     ///
     /// # Errors
-    /// [`PlanRejected`]: why it cannot be, now or ever.
+    /// [`PlanRejected`] when gpulets are frozen or the plan is invalid.
     pub fn accept(&self, models: &[Model], plan: &Plan) -> Result<AcceptedPlan, PlanRejected> {
         if self.rollout.is_frozen() {
             return Err(PlanRejected::Frozen);
@@ -176,7 +175,7 @@ impl Controller {
         self.inputs.operator_plan(models, &self.targets(), plan).map(|proposed| AcceptedPlan { proposed })
     }
 
-    /// The answer to a question came.
+    /// Handles the response to a plan request.
     fn planned(&mut self, now: Micros, answer: PlanResponse, effects: &mut Vec<Effect>) {
         let PlanResponse { number, result } = answer;
         let is_wanted = number == self.questions && self.may_plan();
@@ -187,7 +186,7 @@ impl Controller {
                     effects.push(Effect::Evicted { models: evicted.clone() });
                     self.evicted.extend(evicted);
                 }
-                // After the plan that a server starts with comes one for its load.
+                // The first plan of a server is followed by one for its load.
                 self.replan = first || again;
                 self.begin(now, (planned, proposal), effects);
             }

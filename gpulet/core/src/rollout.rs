@@ -56,12 +56,12 @@ pub use crate::id::{Epoch, GpuletId, ProposalId, StepId};
 use crate::plan::{Gpulet, Plan};
 use crate::time::Micros;
 
-/// The machine. It begins with an empty plan in force.
+/// The state machine of a rollout. It begins with an empty plan in force.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rollout {
     options: RolloutOptions,
     now: Micros,
-    /// Epoch of the last table that was asked for.
+    /// Epoch of the last requested table.
     last_epoch: Epoch,
     /// Epoch of the table in force.
     in_force: Epoch,
@@ -81,7 +81,7 @@ pub struct Rollout {
 }
 
 impl Rollout {
-    /// A machine without any gpulet.
+    /// A rollout without gpulets.
     ///
     /// # Errors
     /// [`OptionsError`] where an option is out of range.
@@ -108,8 +108,8 @@ impl Rollout {
         })
     }
 
-    /// Takes an event in and appends what is to be done, in order. Answers to steps and tables that are no longer
-    /// waited for change nothing. Time never runs backwards: an earlier `now` counts as the latest one.
+    /// Processes an event and appends its effects, in order. Answers to steps and tables that are no longer expected
+    /// change nothing. Time never runs backwards: an earlier `now` counts as the latest one.
     pub fn handle(&mut self, now: Micros, event: Event, effects: &mut Vec<Effect>) {
         self.now = self.now.max(now);
         self.expire();
@@ -152,7 +152,7 @@ impl Rollout {
         self.phase == Phase::Idle && self.waiting.is_none()
     }
 
-    /// Whether proposals are refused by an operator's word.
+    /// Whether an operator froze the rollout, so that proposals are refused.
     pub fn is_frozen(&self) -> bool {
         self.frozen
     }
@@ -195,7 +195,7 @@ impl Rollout {
         Some(limit.saturating_sub(taken))
     }
 
-    /// How many proposals came so far; the number of the last one.
+    /// Number of proposals so far, which is the number of the last one.
     pub fn proposals(&self) -> ProposalId {
         self.proposals
     }

@@ -20,20 +20,20 @@ pub use self::message::{Effect, Event, Incarnation, State, View};
 pub use self::options::{OptionsError, SupervisionOptions};
 use crate::time::Micros;
 
-/// Characters that are kept of a reason.
+/// Largest number of characters that are kept of a reason.
 const REASON_CHARS_MAX: usize = 600;
 
-/// The machine. It begins with a domain that is up.
+/// The state machine of a fault domain. It begins with a domain that is up.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Supervision {
     options: SupervisionOptions,
     now: Micros,
     state: State,
-    /// The last one that was asked for.
+    /// The last incarnation that was requested.
     incarnation: Incarnation,
     /// What the next restart waits for.
     backoff_us: Micros,
-    /// When it died, oldest first; no more than disable it.
+    /// Times of its deaths, oldest first; at most as many as disable it.
     deaths: VecDeque<Micros>,
     /// Why it died, or could not be restarted, the last time.
     reason: Option<String>,
@@ -57,8 +57,8 @@ impl Supervision {
         })
     }
 
-    /// Takes an event in and appends what is to be done, in order. Whatever is said of an earlier incarnation
-    /// changes nothing. Time never runs backwards: an earlier `now` counts as the latest one.
+    /// Processes an event and appends its effects, in order. Events of an earlier incarnation change nothing. Time
+    /// never runs backwards: an earlier `now` counts as the latest one.
     pub fn handle(&mut self, now: Micros, event: Event, effects: &mut Vec<Effect>) {
         self.now = self.now.max(now);
         match event {
@@ -93,17 +93,17 @@ impl Supervision {
         }
     }
 
-    /// Whether the domain may be given work. Where it may not, its capacity is zero.
+    /// Whether the domain accepts work. If not, its capacity is zero.
     pub fn is_up(&self) -> bool {
         matches!(self.state, State::Up { .. })
     }
 
-    /// The last incarnation that was asked for, or the first.
+    /// The last incarnation that was requested, or the first.
     pub fn incarnation(&self) -> Incarnation {
         self.incarnation
     }
 
-    /// For people.
+    /// The current state, for reports.
     pub fn view(&self) -> View {
         View {
             state: self.state,
@@ -122,7 +122,7 @@ impl Supervision {
         self.deaths.iter().copied().filter(move |died_us| now.since(*died_us) < window_us)
     }
 
-    /// A domain can die before its restart is told of: both words come from different threads.
+    /// A domain can die before its restart is reported, because the events come from different threads.
     fn died(&mut self, incarnation: Incarnation, reason: String, effects: &mut Vec<Effect>) {
         let lived_us = match self.state {
             State::Up { since_us } => self.now.since(since_us),
@@ -209,7 +209,7 @@ mod tests {
             self.after(passed_us, Event::Died { incarnation, reason: "killed by SIGKILL".to_owned() })
         }
 
-        /// Waits for the restart that is due; how long that took.
+        /// Waits for the restart that is due. Returns the wait in microseconds.
         fn waits(&mut self) -> u64 {
             let due = self.supervision.next_wake().unwrap();
             let wait = due.since(self.now).0;
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_death_that_is_heard_of_before_the_restart_is_not_forgotten() {
+    fn a_death_that_is_reported_before_the_restart_counts() {
         let mut domain = Story::new();
         domain.dies_after(SECOND);
         domain.waits();
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn words_of_an_earlier_incarnation_change_nothing() {
+    fn events_of_an_earlier_incarnation_change_nothing() {
         let mut domain = Story::new();
         let first = domain.supervision.incarnation();
         domain.dies_after(SECOND);

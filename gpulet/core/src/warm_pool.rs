@@ -51,8 +51,8 @@ impl<K: PartialEq, S> WarmPool<K, S> {
         self.sessions.drain(..excess).map(|warm| warm.session).collect()
     }
 
-    /// The session that needs least work to run batches of some rows: one that was prepared for as many, the smallest
-    /// of them; else the largest.
+    /// Takes the session that needs least work to run batches of `rows`: the smallest one that is prepared for as many,
+    /// or else the largest.
     pub fn take(&mut self, key: &K, rows: u32) -> Option<WarmSession<K, S>> {
         let fitting = self.sessions.iter().enumerate().filter(|(_, warm)| warm.key == *key);
         let work = |warm: &WarmSession<K, S>| (warm.rows < rows, warm.rows.abs_diff(rows));

@@ -20,35 +20,35 @@ use crate::profile::{Profile, Quantile};
 use crate::rollout::Rollout;
 use crate::time::Micros;
 
-/// Part of recent surprises that the margin covers. The percentile of the profile that is planned with covers how far
-/// single batches are apart; the margin is for what is wrong with means.
+/// Part of recent errors that the margin covers. The margin covers errors of mean times; the percentile of the profile
+/// that plans use covers the variation of single batches.
 const QUANTILE: f64 = 0.9;
-/// Batches of a gpulet and model that are one observation.
+/// Batches of a gpulet and model in one observation.
 const BATCHES: u64 = 32;
 /// Batches count as solo when they were co-located for less than this part of their time.
 const ALONE: f64 = 0.02;
 /// Solo observations that are remembered, as the weight of the last one.
 const ALONE_MEMORY: u32 = 32;
-/// How far a profile may be off by itself, either way.
+/// Largest correction of a profile, as a factor in either direction.
 const OFF_MAX: f64 = 2.0;
-/// Plans that are asked for anyway are made with what was learned last if that moves a factor of the plan in force by
-/// more; less would move gpulets for noise.
+/// A plan that is requested for another reason uses new estimates if they move a factor of the plan in force by more
+/// than this part. Smaller differences would move gpulets because of noise.
 const WORTH: f64 = 0.02;
-/// A plan is asked for because of what was learned if that moves a factor of the plan in force by more.
+/// New estimates alone cause a plan request if they move a factor of the plan in force by more than this part.
 const MATERIAL: f64 = 0.1;
 
-/// All batches of one size of a model that a gpulet ran, and those that others ran before on what it is now.
+/// Totals of the batches of one size that a gpulet ran of a model, including those of gpulets that it replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchTotals {
-    /// Which gpulet.
+    /// The gpulet that ran them.
     pub gpulet: GpuletId,
-    /// Number of the model, that of [`super::ModelCounts`].
+    /// Number of the model, as in [`super::ModelCounts`].
     pub number: ModelId,
-    /// Rows of each.
+    /// Rows per batch.
     pub rows: u32,
-    /// How many.
+    /// Number of batches.
     pub batches: u64,
-    /// Microseconds of all of them.
+    /// Total time of the batches.
     pub time_us: Micros,
 }
 
@@ -59,7 +59,7 @@ pub struct InterferenceEntry {
     pub device_type: String,
     /// Whether new plans use it.
     pub used_by_plans: bool,
-    /// Observations that were learned from.
+    /// Number of observations so far.
     pub observations: u64,
     /// Weights of the inputs of [`Contention::inputs`]: any co-located load; cache use of the co-located loads (1 =
     /// all); hundreds of watts above the cap; square root of own kernels a microsecond. The weighted sum is the factor
@@ -75,7 +75,7 @@ pub struct InterferenceEntry {
     pub error_uncorrected: Option<ErrorEntry>,
 }
 
-/// Relative error of the last 256 predictions at most, in percent.
+/// Relative error of the last predictions, at most 256, in percent.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct ErrorEntry {
     /// Mean, in percent.
@@ -119,7 +119,7 @@ struct Off {
 
 type Totals = BTreeMap<(GpuletId, ModelId, u32), (u64, Micros)>;
 
-/// What was learned, of each device type.
+/// The learned interference of each device type.
 #[derive(Debug, Default)]
 pub(super) struct InterferenceLearning {
     at_us: Micros,
@@ -174,7 +174,7 @@ impl InterferenceLearning {
         }
     }
 
-    /// What a gpulet ran since `before`, as far as its profiles know it.
+    /// The batches that a gpulet ran since `before`, of models with a profile.
     fn runs<'a>(
         &self,
         id: GpuletId,
@@ -278,7 +278,7 @@ impl Controller {
             && self.moved(&self.learning.learned()).is_some_and(|moved| moved > MATERIAL)
     }
 
-    /// Plans from now on with what was learned, unless that is next to nothing new for the plan in force.
+    /// Makes further plans use the current estimates, unless they hardly differ for the plan in force.
     pub(super) fn believe(&mut self) {
         if !self.options.uses_learned {
             return;

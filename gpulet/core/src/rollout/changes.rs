@@ -1,4 +1,4 @@
-//! What has to change for the table in force to become a plan.
+//! The changes from the table in force to a plan.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -7,18 +7,18 @@ use super::known::Known;
 use super::proposal::{Place, SizedGpulet};
 use crate::id::GpuletId;
 
-/// One thing that has to change.
+/// One change of a gpulet.
 #[derive(Clone, Debug)]
 pub(super) enum Change {
     /// A gpulet becomes active. It may exist already, opened for a plan that was replaced.
     Add { sized: Arc<SizedGpulet>, existing: Option<GpuletId> },
-    /// A gpulet goes.
+    /// A gpulet is removed.
     Remove(GpuletId),
-    /// A gpulet stays and runs its models otherwise.
+    /// A gpulet stays, with other batch sizes, rates or windows.
     Update(GpuletId, Arc<SizedGpulet>),
 }
 
-/// All of it.
+/// All changes of a plan.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Changes {
     pub list: Vec<Change>,
@@ -28,7 +28,7 @@ pub(super) struct Changes {
 
 pub(super) type Table = BTreeMap<GpuletId, Arc<SizedGpulet>>;
 
-/// Gpulets by place, of which each is taken once.
+/// Gpulets by place. Each is taken at most once.
 struct Offer<'a>(BTreeMap<Place<'a>, Vec<(GpuletId, &'a SizedGpulet)>>);
 
 impl<'a> Offer<'a> {

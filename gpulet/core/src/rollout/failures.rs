@@ -1,4 +1,4 @@
-//! What breaks by itself: gpulets, promises of latency, whole devices.
+//! Failures: gpulets that fail, gpulets that are late, and removed devices.
 
 use super::Rollout;
 use super::history::EntryKind;
@@ -71,7 +71,7 @@ impl Rollout {
                 preparing.again = true;
                 false
             }
-            // What was new there may still be served where it was before.
+            // Workloads that moved to this device may still be served by their old gpulets.
             Phase::Baking(Baking { wave, .. }) => {
                 let wave = wave.clone();
                 self.compare_rollback(&wave).1

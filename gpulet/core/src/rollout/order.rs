@@ -1,10 +1,12 @@
-//! In which order a plan is reached, where old and new gpulets do not fit into memory at once.
+//! The order of the changes where old and new gpulets do not fit into memory at once.
 //!
-//! A change is carried out in waves, each a whole round of preparing, switching and retiring. A wave is legal if the
-//! old gpulets and those that it adds fit into memory together, if no two gpulets that are active after it own a unit
-//! at the same time, and if after it each workload that serves is left with what it must keep (invariant G3). The
-//! order is found by taking all that is left and dropping from it until it is legal; what is dropped comes later. That
-//! can end in a blind alley, so few changes are searched in full before a plan is refused.
+//! A plan is carried out in waves, each with the phases of preparing, switching and closing. A wave is legal if:
+//! - the old gpulets and those that it adds fit into memory together;
+//! - no two gpulets that are active after it own a unit at the same time;
+//! - each workload keeps its guaranteed rate after it (invariant G3).
+//!
+//! The search starts with all remaining changes and postpones some until the wave is legal. This greedy search can fail
+//! although an order exists, so a small number of changes is searched exhaustively before a plan is refused.
 
 mod search;
 mod state;
@@ -21,7 +23,7 @@ use state::{Item, Load, Space, State};
 /// How far a sum of rates may fall below another by rounding, as a part of it.
 pub(super) const ROUNDING: f64 = 1e-9;
 
-/// What is there before the changes.
+/// The state before the changes.
 pub(super) struct Situation<'a> {
     pub table: &'a Table,
     pub known: &'a BTreeMap<GpuletId, Known>,
@@ -46,7 +48,7 @@ pub(super) fn waves(
     Ok(waves)
 }
 
-/// Names become numbers, gpulets become what they weigh and serve.
+/// Converts names to numbers, and gpulets to their memory and rates.
 struct Builder<'a> {
     situation: &'a Situation<'a>,
     proposal: &'a Proposal,

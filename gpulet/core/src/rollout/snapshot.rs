@@ -7,7 +7,7 @@ use super::phase::Phase;
 use crate::id::{Epoch, GpuletId, ProposalId};
 use crate::plan::Gpulet;
 
-/// What a gpulet is for at the moment.
+/// The state of a gpulet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GpuletState {
@@ -15,7 +15,7 @@ pub enum GpuletState {
     Preparing,
     /// It takes batches.
     Active,
-    /// It takes none any more but still holds some.
+    /// It takes no further batches but still holds some.
     Draining,
     /// It holds nothing: it is kept for a rollback, or waits to be closed.
     Idle,
@@ -26,15 +26,15 @@ pub enum GpuletState {
 pub struct GpuletView {
     /// Its name.
     pub id: GpuletId,
-    /// What it is for.
+    /// Its state.
     pub state: GpuletState,
-    /// Whether it broke.
+    /// Whether it failed.
     pub faulty: bool,
     /// Where it is and what it runs.
     pub gpulet: Gpulet,
 }
 
-/// The machine as it stands.
+/// The state of a rollout at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Snapshot {
     /// Epoch of the table in force.
@@ -45,7 +45,7 @@ pub struct Snapshot {
     pub waiting: Option<ProposalId>,
     /// The current phase, as a message.
     pub phase: String,
-    /// Whether proposals are refused by an operator's word.
+    /// Whether an operator froze the rollout, so that proposals are refused.
     pub frozen: bool,
     /// Bytes by device that could not be freed.
     pub written_off_bytes: Vec<(String, u64)>,
@@ -56,7 +56,7 @@ pub struct Snapshot {
 }
 
 impl Rollout {
-    /// What there is to see.
+    /// The current state, for reports.
     pub fn snapshot(&self) -> Snapshot {
         let view = |(id, known): (&GpuletId, &super::known::Known)| {
             let state = match (self.table.contains_key(id), known.drain) {

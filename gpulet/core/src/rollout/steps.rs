@@ -1,4 +1,4 @@
-//! Steps: asking for them one at a time, and what their answers change.
+//! Steps: requests them one at a time and handles their answers.
 
 use super::Rollout;
 use super::history::{EntryKind, span};
@@ -47,7 +47,7 @@ impl Rollout {
         false
     }
 
-    /// Asks for a step. What it takes counts from now on, for it may fail late.
+    /// Requests a step. Its memory counts from now on, because a step may fail late.
     pub(super) fn ask(&mut self, step: Step, need: Option<Footprint>) -> Running {
         let limit_us = match &step {
             Step::Open { .. } => self.options.open_us,
@@ -177,7 +177,7 @@ impl Rollout {
         }
     }
 
-    /// Counts as failed whatever is past its deadline, and tells of drains that take too long.
+    /// Fails what is past its deadline, and reports drains that take too long.
     pub(super) fn expire(&mut self) {
         let late = self.phase.running().filter(|running| running.deadline_us <= self.now);
         if let Some((id, since_us)) = late.map(|running| (running.id, running.since_us)) {

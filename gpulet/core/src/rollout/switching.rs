@@ -57,7 +57,7 @@ impl Rollout {
         self.phase = Phase::Switching(switching);
     }
 
-    /// Everything that the router needs to go from one table to another.
+    /// The switch from one table to another, for the router.
     fn table_effect(&self, from: &Table, to: &Table, is_rollback: bool) -> Switch {
         let rest = Self::only_in(from, to);
         let mut draining: BTreeMap<&str, Vec<GpuletId>> = BTreeMap::new();
@@ -100,7 +100,7 @@ impl Rollout {
         }
     }
 
-    /// The table that was asked for is in force.
+    /// Handles that the requested table is in force.
     fn in_force(&mut self, switching: Switching) {
         let Switching { wave, back, epoch, since_us, unconfirmed, drained, .. } = switching;
         self.in_force = epoch;

@@ -1,4 +1,4 @@
-//! What comes next: proposals, waves, the end.
+//! The sequence of a change: proposals, waves, and the end.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -73,7 +73,7 @@ impl Rollout {
         self.record(EntryKind::Operator, "plans are welcome again".to_owned());
     }
 
-    /// Goes on until something has to be waited for.
+    /// Advances until an answer, a time or a drain must be awaited.
     pub(super) fn advance(&mut self) {
         while match std::mem::take(&mut self.phase) {
             Phase::Idle => self.begin(),
@@ -100,7 +100,7 @@ impl Rollout {
         self.table.iter().filter(move |(id, _)| sound(id)).map(|(_, sized)| sized.as_ref())
     }
 
-    /// Makes the proposal that waits the target, unless it cannot be reached: then all stays as it is.
+    /// Makes the waiting proposal the target. If it is refused, nothing changes.
     pub(super) fn take_waiting(&mut self) -> bool {
         let Some((number, proposal)) = self.waiting.take() else { return false };
         let (now, then) = (served(self.healthy()), served(proposal.gpulets.iter().map(Arc::as_ref)));
@@ -247,7 +247,7 @@ impl Rollout {
         steps
     }
 
-    /// Ends the target where it is.
+    /// Ends the target in its current state.
     pub(super) fn abandon(&mut self, reason: String) {
         let outcome = match self.target.as_ref().map_or(0, |target| target.switched) {
             0 => Outcome::Failed { reason },

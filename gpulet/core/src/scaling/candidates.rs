@@ -1,14 +1,16 @@
-//! Ways to follow a model's demand, side by side, each with what it would have lost.
+//! Candidates: several ways to follow a model's demand, each with the loss that it would have caused.
 //!
-//! No single way suits all traffic: rates that jump once a minute are best followed at once, rates that jitter around a
-//! slow tide are best averaged, and where high rates come back without warning it is cheaper to keep a part of the
-//! highest at all times. So smoothers, with and without a damped trend, the highest of a while, and the latest but no
-//! less than some part of the highest all run side by side on what comes. Each is held for a while, as a plan is, and
-//! compared with the demand of the time at which a change asked for would have its effect. The cheapest is followed:
-//! capacity held plus requests lost at their price, over what is remembered.
+//! No single way suits all traffic. A rate that jumps once a minute is best followed at once. A rate that jitters
+//! around a slow tide is best averaged. Where high rates return without warning, it is cheaper to always keep a part of
+//! the highest one. The candidates are therefore:
+//! - smoothers, with and without a damped trend;
+//! - the latest rate, but at least some part, up to all, of the recent highest one.
 //!
-//! Should a quick smoother be so far above that its own errors do not explain that, demand has changed, and all
-//! follow.
+//! All candidates run on the same samples. The value of each is held for a while, as a plan is, and compared with the
+//! demand at the time when a change would have its effect. The scaler follows the cheapest candidate: capacity held
+//! plus requests lost at their price, over the remembered time.
+//!
+//! When a quick smoother is higher than its own errors explain, demand has changed, and all candidates follow it.
 
 use std::collections::VecDeque;
 
@@ -17,7 +19,7 @@ use super::level::Level;
 use super::losses::{Losses, Multiple};
 use crate::time::Micros;
 
-/// Samples ahead at most.
+/// Largest number of samples ahead.
 const HORIZON_MAX: usize = 240;
 /// Samples that losses are remembered over: an hour at half a second.
 const MEMORY: f64 = 7_200.0;
@@ -153,7 +155,8 @@ impl Candidates {
         if self.pending.len() >= self.horizon
             && let Some(held) = self.pending.pop_front()
         {
-            // Every other one in turn: it is what costs the most here, and each still sees all that is typical.
+            // Half of the candidates per sample, because this is the costliest part. Each still sees a typical
+            // selection.
             for (losses, held) in self.losses.iter_mut().zip(held).skip(self.seen % 2).step_by(2) {
                 losses.observe(sample + self.least, held + self.least, self.weight);
             }
@@ -198,7 +201,7 @@ impl Candidates {
         self.seen > self.horizon + HOLD_PARTS && self.seen > self.hold.part * HOLD_PARTS
     }
 
-    /// Requests a second that come, without jitter.
+    /// Rate that arrives, without jitter, requests a second.
     pub(super) fn level(&self) -> f64 {
         self.levels.get(USUAL).map_or(0.0, Level::value)
     }

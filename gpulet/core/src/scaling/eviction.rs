@@ -1,7 +1,7 @@
 //! Which models leave a device's memory, or the host's, when another model needs space.
 //!
-//! Least recently used alone treats a large model that loads in a moment like a small one that takes a minute. What a
-//! place in memory is worth is the time of loading that it saves: requests a second times the time of a load, a byte.
+//! A least-recently-used order treats a large model that loads in a moment like a small one that takes a minute. The
+//! value of a resident model is the loading time that it saves: requests a second times load time, per byte.
 
 use std::cmp::Ordering;
 
@@ -10,20 +10,20 @@ use crate::time::Micros;
 /// A model that is in memory.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Resident {
-    /// Bytes that go free if it leaves.
+    /// Bytes that its eviction frees.
     pub bytes: u64,
-    /// Requests a second, lately.
+    /// Recent rate, requests a second.
     pub rate: f64,
-    /// Microseconds to bring it back.
+    /// Time to load it again.
     pub load_us: Micros,
-    /// When it was last asked for, microseconds.
+    /// Time of its last request, microseconds.
     pub asked_us: Micros,
     /// Whether it serves or must stay for another reason, such as its minimum of replicas.
     pub is_needed: bool,
 }
 
 impl Resident {
-    /// Microseconds of loading that its being there saves, each second and for each byte.
+    /// Microseconds of loading that it saves, per second and byte.
     pub fn value(&self) -> f64 {
         let rate = if self.rate > 0.0 { self.rate } else { 0.0 };
         rate * self.load_us.0 as f64 / self.bytes.max(1) as f64
@@ -67,7 +67,7 @@ pub fn evict(residents: &[Resident], wanted_bytes: u64) -> Result<Vec<usize>, No
     if freed < wanted_bytes {
         return Err(NotEnough { wanted_bytes, freed_bytes: freed });
     }
-    // From the most valuable down: a small one that was taken before a large one may not be needed any more.
+    // From the most valuable down: a small model that was chosen before a large one may be unnecessary now.
     let mut places = Vec::new();
     for (place, resident) in chosen.into_iter().rev() {
         match freed.checked_sub(resident.bytes).filter(|left| *left >= wanted_bytes) {
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_valuable_leave_first_and_among_equals_the_longest_unasked() {
+    fn the_least_valuable_leave_first_and_among_equals_the_least_recently_requested() {
         let residents = [
             resident(100, 5.0, 1_000, 9),
             resident(100, 0.0, 1_000, 8),
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn none_leaves_in_vain_and_those_that_serve_stay() {
+    fn no_model_leaves_unnecessarily_and_serving_models_stay() {
         let mut residents = vec![resident(10, 0.0, 1, 1), resident(500, 0.5, 1, 2)];
         assert_eq!(evict(&residents, 400), Ok(vec![1]), "the ten bytes alone would not do, and add nothing");
         residents[1].is_needed = true;

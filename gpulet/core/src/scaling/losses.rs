@@ -24,13 +24,13 @@ pub(super) struct Losses {
     demand: f64,
 }
 
-/// How many times what is held to have.
+/// A multiple of the held capacity, with its loss and cost.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Multiple {
     pub(super) times: f64,
     /// Part of the demand that was above it.
     pub(super) loss: f64,
-    /// What was held times that, and what was lost by its price, in the weights of the samples.
+    /// Cost: the held capacity times `times`, plus the lost requests at their price, in the weights of the samples.
     pub(super) dear: f64,
 }
 
@@ -72,7 +72,7 @@ impl Losses {
         self.demand *= by;
     }
 
-    /// All the demand, in the weights of the samples.
+    /// Total demand, in the weights of the samples.
     pub(super) fn demand(&self) -> f64 {
         self.demand
     }

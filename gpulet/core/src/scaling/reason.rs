@@ -1,4 +1,4 @@
-//! Why a target is what it is, for people.
+//! The reasons of targets, for operators.
 
 use std::fmt;
 
@@ -11,15 +11,15 @@ use crate::time::Micros;
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
-    /// Nothing asks for a change.
+    /// The target stays, because the plan fits the load.
     Steady,
-    /// Planned for the peak, which is known.
+    /// The target is the known peak.
     Peak,
     /// The capacity is not forecast to keep the attainment.
     Rising {
         /// Rate forecast for when a change would have its effect.
         forecast: f64,
-        /// Attainment forecast with the capacity there is, from 0 to 1.
+        /// Attainment forecast with the current capacity, from 0 to 1.
         attainment: f64,
     },
     /// Less capacity would have been enough for all the time that the scaler remembers.
@@ -32,12 +32,12 @@ pub enum Reason {
         /// Highest rate of the last half-hour, or planned for at the start.
         highest: f64,
     },
-    /// Planned again with others, as forecast.
+    /// Other models are planned again, and this one follows its forecast.
     Along {
         /// Rate forecast.
         forecast: f64,
     },
-    /// The estimate left the plan behind.
+    /// The estimate rose above the plan.
     Above {
         /// Rate estimated, without headroom.
         estimate: f64,
@@ -59,7 +59,7 @@ pub enum Reason {
         /// Number of evaluations.
         ticks: u32,
     },
-    /// The rate moved the other way too shortly ago (G4).
+    /// The rate moved in the other direction within the cool-down (G4).
     CoolingDown {
         /// Rate that would be planned for.
         wanted: f64,

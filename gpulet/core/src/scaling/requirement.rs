@@ -4,9 +4,9 @@ use super::candidates::Candidates;
 use super::{SAMPLE, Sampler, ScalingOptions, Seen, Service};
 use crate::time::Micros;
 
-/// Part of its requests that a model may lose, in parts of the loss allowed in all.
+/// Largest loss of a model, in parts of the allowed loss of all models.
 const LOSS_MAX: f64 = 3.0;
-/// A model that in fact loses more, over [`LONG_S`], is helped faster.
+/// A model whose measured loss over [`LONG_S`] is larger is corrected faster; in parts of the allowed loss.
 const LOSS_WORST: f64 = 4.0;
 const LONG_S: f64 = 600.0;
 const FASTER: f64 = 10.0;
@@ -27,14 +27,14 @@ const MULTIPLE_EVERY: u64 = 4;
 /// for that part would delay the change for the rest.
 pub(super) const CONFIRMED: u32 = 2;
 
-/// Lost and arrived, forgetting.
+/// Lost and arrived requests, with exponential decay.
 #[derive(Clone, Copy, Debug, Default)]
 struct Count {
     lost: f64,
     arrived: f64,
 }
 
-/// What a unit of capacity of a model is worth.
+/// The terms on which a model's capacity is priced.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pricing {
     /// What it costs, in requests lost.
@@ -67,12 +67,12 @@ pub(super) struct Requirement {
     lacking: u32,
 }
 
-/// Samples that begin within a time.
+/// Number of samples that begin within a time.
 fn samples(time_us: Micros) -> u32 {
     u32::try_from(time_us.0.div_ceil(SAMPLE.0)).unwrap_or(u32::MAX)
 }
 
-/// Samples ahead at which a change that is asked for now has its effect.
+/// Number of samples until a change that is requested now has its effect.
 fn horizon(change_us: Micros) -> u32 {
     samples(change_us).saturating_add(1)
 }
@@ -99,7 +99,7 @@ impl Requirement {
         self.candidates.look_ahead(horizon(change_us));
     }
 
-    /// Takes in what arrived; whether that completes a sample.
+    /// Takes in the arrivals. Returns whether they complete a sample.
     pub(super) fn observe(&mut self, now: Micros, seen: &Seen) -> bool {
         let (planned, until_us) = *self.planned.get_or_insert((seen.target, now.after(PLANNED)));
         let mut is_sample = false;
@@ -117,7 +117,7 @@ impl Requirement {
         let kept = libm::exp(-seconds / LONG_S);
         self.long.lost = kept * self.long.lost + loss * arrived;
         self.long.arrived = kept * self.long.arrived + arrived;
-        // A moment with few requests says less than one with many.
+        // A period with few requests says less than one with many.
         let weight = (arrived / (self.candidates.level() * seconds).max(1.0)).min(4.0);
         let excess = (loss - self.loss.min(LOSS_MAX * goal)) / goal;
         let is_worst = self.long.lost > LOSS_WORST * goal * self.long.arrived;
@@ -187,17 +187,17 @@ impl Requirement {
         self.is_insured
     }
 
-    /// Requests a second that are needed.
+    /// Rate that is needed, requests a second.
     pub(super) fn rate(&self) -> f64 {
         self.rate
     }
 
-    /// Requests a second that come.
+    /// Rate that arrives, requests a second.
     pub(super) fn level(&self) -> f64 {
         self.candidates.level()
     }
 
-    /// Requests a second: the highest rate known.
+    /// The highest known rate, requests a second.
     pub(super) fn highest(&self) -> f64 {
         self.highest
     }

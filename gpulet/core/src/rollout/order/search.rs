@@ -1,13 +1,13 @@
-//! Looks for an order: quickly, and then, where few things change, in full.
+//! Searches an order: greedily, and then, for few changes, exhaustively.
 
 use std::collections::VecDeque;
 
 use super::state::{PutOff, State, Subset};
 
-/// Changes whose orders are searched in full at most: 3^10 waves.
+/// Largest number of changes for the exhaustive search: 3^10 waves.
 const SEARCHED_MAX: usize = 10;
 
-/// As much as can be done at once, again and again; where that ends in a blind alley, what had been done by then.
+/// Greedy search: each wave makes as many changes as possible. On failure, returns the changes that were made.
 pub(super) fn greedy(state: &State) -> Result<Vec<Vec<usize>>, Subset> {
     let count = state.items.len();
     let mut done: Subset = vec![false; count];
