@@ -1,12 +1,12 @@
-//! The control loop: looks at the load, says which rates to plan for, asks for plans, and changes gpulets while they
-//! serve.
+//! The control loop: evaluates the load, decides which rates to plan for, requests plans, and changes gpulets while
+//! they serve.
 //!
-//! [`Controller`] owns everything that decides: the scaler, the [`Rollout`], what was evicted, the pause after a failure,
-//! the operator's word. It takes `(now, event)` and appends effects; the server carries them out with lanes and threads,
-//! the simulator in virtual time, and both run the same code. Planning may take a while, so it is an effect too:
-//! [`Effect::Plan`] is a [`PlanRequest`], whose answer, wherever it was computed, comes back as [`Event::Planned`].
+//! [`Controller`] owns all decisions: the scaler, the [`Rollout`], evictions, the pause after a failure, and the
+//! operator's plan. It takes `(now, event)` and appends effects. The server carries them out with lanes and threads,
+//! the simulator in virtual time. Planning may take a while, so it is an effect too: [`Effect::Plan`] holds a
+//! [`PlanRequest`], which any thread may answer. The answer comes back as [`Event::Planned`].
 //!
-//! Times are microseconds on whatever clock the caller has. Memory is bounded: by the models that are looked at, and a
+//! Times are microseconds on whatever clock the caller has. Memory is bounded: by the number of models, and a
 //! fixed number of remembered decisions.
 
 mod change_time;
@@ -43,32 +43,32 @@ use crate::scaling::Autoscaler;
 use crate::time::Micros;
 use crate::validate::validate;
 
-/// After a plan that could not be made or carried out, another is thought of no sooner; microseconds.
+/// Pause after a plan that could not be made or carried out; microseconds.
 const PAUSE: Micros = Micros(10_000_000);
 
-/// What a control loop is told once and for all.
+/// Options of a control loop.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ControlOptions {
-    /// Word of the scaler, of [`crate::scaling::SCALERS`].
+    /// Name of the scaler, one of [`crate::scaling::SCALERS`].
     pub scaling: String,
-    /// Microseconds without a request after which a model gives up its gpulets; none keeps all of them.
+    /// Microseconds without a request after which a model is removed from its gpulets; without a value, models stay.
     pub idle_us: Option<Micros>,
-    /// Microseconds from one look at the load to the next.
+    /// Microseconds between two evaluations of the load.
     pub period_us: Micros,
-    /// Whether plans believe what was learned of neighbours, in place of what the inputs say. It is learned all the same.
+    /// Whether plans use the learned interference instead of that of the inputs. It is learned in both cases.
     pub uses_learned: bool,
     /// Deadlines and bounds of changes.
     pub rollout: RolloutOptions,
 }
 
-/// The scaler with the models that it was made for.
+/// The scaler and the models that it was created for.
 #[derive(Debug)]
 struct Scaling {
     names: Vec<String>,
     scaler: Autoscaler,
 }
 
-/// All decisions of the loop, and nothing else.
+/// The decisions of the control loop.
 #[derive(Debug)]
 pub struct Controller {
     options: ControlOptions,
@@ -80,13 +80,13 @@ pub struct Controller {
     latest: Latest,
     /// Requests a second that the plan in force serves of each model.
     capacity: BTreeMap<String, f64>,
-    /// What the plan in force, or the one that is being carried out, was made for.
+    /// The problem of the plan in force, or of the one that is being carried out.
     problem: Option<Problem>,
     /// Another plan is needed, whatever the load does.
     replan: bool,
-    /// Questions asked so far; only the answer to the last one counts.
+    /// Plan requests so far; only the response to the last one counts.
     questions: u64,
-    /// Models that gave up their place to others, for want of memory.
+    /// Models that were evicted because memory is short.
     evicted: BTreeSet<String>,
     not_before_us: Option<Micros>,
     operator_plan: OperatorPlan,
@@ -94,7 +94,7 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// With nothing in force, on these inputs.
+    /// A controller with no plan in force.
     ///
     /// # Errors
     /// [`OptionsError`] where an option of the rollout is out of range.
@@ -119,7 +119,7 @@ impl Controller {
         })
     }
 
-    /// Takes an event in and appends what is to be done, in order.
+    /// Processes an event and appends its effects, in order.
     pub fn handle(&mut self, now: Micros, event: Event, effects: &mut Vec<Effect>) {
         match event {
             Event::Load(look) => self.look(now, look, effects),
@@ -138,35 +138,36 @@ impl Controller {
         }
     }
 
-    /// When a [`rollout::Event::Tick`] is due if nothing else happens before; looks come at the caller's own pace.
+    /// When a [`rollout::Event::Tick`] is due if nothing else happens before. The caller decides when it sends
+    /// [`Event::Load`].
     pub fn next_wake(&self) -> Option<Micros> {
         self.rollout.next_wake()
     }
 
-    /// How gpulets change, to be asked.
+    /// The rollout, for queries.
     pub fn rollout(&self) -> &Rollout {
         &self.rollout
     }
 
-    /// What was seen and decided last.
+    /// The last observations and decisions.
     pub fn latest(&self) -> &Latest {
         &self.latest
     }
 
-    /// What the plan in force, or the one that is being carried out, was made for; none before the first.
+    /// The problem of the plan in force, or of the one that is being carried out; none before the first.
     pub fn problem(&self) -> Option<&Problem> {
         self.problem.as_ref()
     }
 
-    /// Whether an operator's plan holds, whatever the load does.
+    /// Whether an operator's plan is in force or being carried out, so that plans do not follow the load.
     pub fn has_operator_plan(&self) -> bool {
         self.operator_plan.holds()
     }
 
-    /// What an operator's plan would be put in force with.
+    /// Checks an operator's plan. The result is the argument of [`Event::OperatorPlan`].
     ///
     /// # Errors
-    /// [`PlanRejected`]: why it cannot be, now or ever.
+    /// [`PlanRejected`] when gpulets are frozen or the plan is invalid.
     pub fn accept(&self, models: &[Model], plan: &Plan) -> Result<AcceptedPlan, PlanRejected> {
         if self.rollout.is_frozen() {
             return Err(PlanRejected::Frozen);
@@ -174,18 +175,18 @@ impl Controller {
         self.inputs.operator_plan(models, &self.targets(), plan).map(|proposed| AcceptedPlan { proposed })
     }
 
-    /// The answer to a question came.
+    /// Handles the response to a plan request.
     fn planned(&mut self, now: Micros, answer: PlanResponse, effects: &mut Vec<Effect>) {
         let PlanResponse { number, result } = answer;
         let is_wanted = number == self.questions && self.may_plan();
         match result {
             _ if !is_wanted => {}
-            Ok(Proposed { gone, again, planned, proposal, first }) => {
-                if !gone.is_empty() {
-                    effects.push(Effect::Evicted { models: gone.clone() });
-                    self.evicted.extend(gone);
+            Ok(Proposed { gone: evicted, again, planned, proposal, first }) => {
+                if !evicted.is_empty() {
+                    effects.push(Effect::Evicted { models: evicted.clone() });
+                    self.evicted.extend(evicted);
                 }
-                // After the plan that a server starts with comes one for its load.
+                // The first plan of a server is followed by one for its load.
                 self.replan = first || again;
                 self.begin(now, (planned, proposal), effects);
             }
@@ -227,7 +228,7 @@ impl Controller {
         self.not_before_us = Some(now.after(PAUSE));
     }
 
-    /// One turn of the rollout, and what follows from it here.
+    /// Passes one event to the rollout and handles the effects that concern the loop.
     fn turn(&mut self, now: Micros, event: rollout::Event, effects: &mut Vec<Effect>) {
         let mut said = Vec::new();
         self.rollout.handle(now, event, &mut said);

@@ -1,26 +1,28 @@
-//! From one plan to the next without losing anything: which steps, in which order, and what if one of them fails.
+//! Replaces one plan by the next without losing requests: which steps, in which order, and what happens if one fails.
 //!
-//! The new gpulets of a plan are existing beside those that run, loaded, warmed and verified; then one table takes the
-//! place of another in one turn; the old gpulets end what they hold, are kept for a while as a way back, and are
-//! closed. Until that turn everything can be discarded, and after it everything can be switched back, so a step that
-//! fails costs nothing but time. Where old and new gpulets do not fit into memory together, the change is existing in
-//! waves, each a whole round of its own.
+//! A change has three phases:
+//! 1. The new gpulets are opened next to the running ones, loaded, warmed and verified.
+//! 2. The router switches from the old table to the new one atomically.
+//! 3. The old gpulets finish their batches, stay open during the bake time for a rollback, and are closed.
+//!
+//! Before the switch everything can be discarded, and after it the old table can be restored, so a failed step costs
+//! only time. Where old and new gpulets do not fit into memory together, the change runs in waves. Each wave has all
+//! three phases.
 //!
 //! [`Rollout`] decides and the shell carries out: it tells what happened ([`Event`]) and is told what to do
 //! ([`Effect`]), one step at a time. There is no clock here; times are microseconds on whatever clock the caller has.
 //!
 //! What holds at every moment, whatever fails:
 //! - one table is in force; when nothing is under way, the gpulets that exist are those of that table;
-//! - memory, by the profiles, fits on every device while old and new gpulets exist side by side;
+//! - memory, by the profiles, fits on every device while old and new gpulets exist at the same time;
 //! - each workload keeps at least the smaller of the rates that the old and the new plan serve (invariant G3). Rates
 //!   are those of the slots; the moment in which a new gpulet waits for an old one's last batch is not counted;
-//! - no two gpulets that are active own a unit at the same time, and an active one that shares units with one at
-//!   rest is given nothing before that one holds nothing.
+//! - no two active gpulets own a unit at the same time, and an active gpulet that shares units with a draining one
+//!   receives no batch until the draining one is idle.
 //!
-//! A device's limit on gpulets (`gpulets_max`) is held by those that are active; those that are being existing or closed
-//! beside them do not count.
+//! A device's limit on gpulets (`gpulets_max`) counts active gpulets, not those that are being opened or closed.
 //!
-//! What a loss takes away (a device that vanishes, a gpulet that breaks) is the exception to the third, and is told.
+//! A removed device or a failed gpulet is the exception to the third point, and is reported.
 
 mod changes;
 mod closing;
@@ -54,12 +56,12 @@ pub use crate::id::{Epoch, GpuletId, ProposalId, StepId};
 use crate::plan::{Gpulet, Plan};
 use crate::time::Micros;
 
-/// The machine. It begins with an empty plan in force.
+/// The state machine of a rollout. It begins with an empty plan in force.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rollout {
     options: RolloutOptions,
     now: Micros,
-    /// Epoch of the last table that was asked for.
+    /// Epoch of the last requested table.
     last_epoch: Epoch,
     /// Epoch of the table in force.
     in_force: Epoch,
@@ -79,7 +81,7 @@ pub struct Rollout {
 }
 
 impl Rollout {
-    /// A machine without any gpulet.
+    /// A rollout without gpulets.
     ///
     /// # Errors
     /// [`OptionsError`] where an option is out of range.
@@ -106,8 +108,8 @@ impl Rollout {
         })
     }
 
-    /// Takes an event in and appends what is to be done, in order. Answers to steps and tables that are no longer
-    /// waited for change nothing. Time never runs backwards: an earlier `now` counts as the latest one.
+    /// Processes an event and appends its effects, in order. Answers to steps and tables that are no longer expected
+    /// change nothing. Time never runs backwards: an earlier `now` counts as the latest one.
     pub fn handle(&mut self, now: Micros, event: Event, effects: &mut Vec<Effect>) {
         self.now = self.now.max(now);
         self.expire();
@@ -150,7 +152,7 @@ impl Rollout {
         self.phase == Phase::Idle && self.waiting.is_none()
     }
 
-    /// Whether proposals are refused by an operator's word.
+    /// Whether an operator froze the rollout, so that proposals are refused.
     pub fn is_frozen(&self) -> bool {
         self.frozen
     }
@@ -170,15 +172,15 @@ impl Rollout {
         self.table.iter().map(|(id, sized)| (*id, &sized.gpulet))
     }
 
-    /// Every gpulet that exists, is being existing or is being closed.
+    /// Every gpulet that exists, is being opened or is being closed.
     pub fn known(&self) -> impl Iterator<Item = GpuletId> {
         self.known.keys().copied()
     }
 
-    /// Bytes of a device that no gpulet takes, those that are being existing or closed included; none while no change is
-    /// under way. What is kept there beside gpulets must go where it takes more.
+    /// Bytes of a device that no gpulet takes, including gpulets that are being opened or closed; none while no change
+    /// is under way. A warm pool on the device must fit into them.
     pub fn free_bytes(&self, device: &str) -> Option<u64> {
-        let room = self.target.as_ref()?.proposal.limits.get(device).map_or(0, |room| room.bytes);
+        let limit = self.target.as_ref()?.proposal.limits.get(device).map_or(0, |limits| limits.bytes);
         let lost = self.written_off.get(device).copied().unwrap_or(0);
         let mut weights: BTreeMap<&str, u64> = BTreeMap::new();
         let mut taken = lost;
@@ -190,10 +192,10 @@ impl Rollout {
             }
         }
         let taken = weights.into_values().fold(taken, u64::saturating_add);
-        Some(room.saturating_sub(taken))
+        Some(limit.saturating_sub(taken))
     }
 
-    /// How many proposals came so far; the number of the last one.
+    /// Number of proposals so far, which is the number of the last one.
     pub fn proposals(&self) -> ProposalId {
         self.proposals
     }
@@ -218,7 +220,7 @@ impl Rollout {
     }
 
     fn place(&self, gpulet: GpuletId) -> String {
-        let place = self.known.get(&gpulet).map_or_else(|| "gone".to_owned(), Known::place);
+        let place = self.known.get(&gpulet).map_or_else(|| "removed".to_owned(), Known::place);
         format!("gpulet {gpulet} ({place})")
     }
 }

@@ -1,10 +1,13 @@
-//! How much capacity to ask planning for, as the load moves.
+//! Autoscaling: decides which rates to plan for as the load changes.
 //!
-//! A control loop observes each model every now and then and tells [`Autoscaler`]; what comes back are the rates to
-//! plan for, head-room included, with a reason in words. Scalers, one file and one word each, only wish; two rules
-//! stand above all of them and are kept here: no model's rate moves twice in opposite directions within the cool-down
-//! (G4), and models that nobody asks for leave the device step by step, until a request wakes them. Waking is no move
-//! of a rate and waits for no cool-down. Pure: time comes in with the observation, memory is bounded.
+//! A control loop reports its observations of each model to [`Autoscaler`], which returns the rates to plan for,
+//! headroom included, each with its reason. Each scaler is one file and only recommends rates. This module enforces two
+//! rules for all of them:
+//! - no model's rate moves twice in opposite directions within the cool-down (G4);
+//! - models without requests leave the device step by step, until a request wakes them. Waking does not count as a move
+//!   of the rate and does not wait for the cool-down.
+//!
+//! The module is pure: time is part of the observation. Its memory is bounded.
 
 mod candidates;
 mod eviction;
@@ -28,42 +31,42 @@ use self::standby::IdleTimer;
 pub use self::standby::{Standby, StandbyAfter};
 use crate::time::Micros;
 
-/// Microseconds between two samples of a rate, as gpulet has them.
+/// Microseconds between two samples of a rate, the same as in gpulet.
 pub const SAMPLE: Micros = Micros(500_000);
-/// Requests a second that a model on a device is planned for at least.
+/// Smallest planned rate of a model on a device, requests a second.
 const RATE_MIN: f64 = 1.0;
-/// Rates that differ by less, relatively, are the same.
+/// Relative difference below which two rates count as equal.
 const SAME_RATE: f64 = 1e-9;
 
-/// What is known of a model once and for all.
+/// The fixed properties of a model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Service {
     /// Name of the workload.
     pub name: String,
     /// Requests a second that one replica serves within the objective: its largest batch over its time.
     pub replica_rate: f64,
-    /// Part of a device that one replica fills, above 0; only how those of the models compare counts.
+    /// Part of a device that one replica fills, above 0. Only the ratios between models matter.
     pub replica_share: f64,
     /// Microseconds from weights in host memory to ready.
     pub warm_load_us: Micros,
-    /// Microseconds from nothing to ready.
+    /// Microseconds from unloaded to ready.
     pub cold_load_us: Micros,
-    /// Highest rate that will ever come, requests a second; only `static` asks.
+    /// Highest rate that will ever come, requests a second; only `static` uses it.
     pub peak_rate: f64,
-    /// Replicas that must be there at all times; a model with any is never unloaded.
+    /// Minimum number of replicas. A model with a minimum above 0 is never unloaded.
     pub replicas_min: u32,
 }
 
-/// What all scalers are told.
+/// The options of all scalers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScalingOptions {
     /// Part of the requests that must be answered within their objective, below 1.
     pub attainment: f64,
     /// Microseconds from a decision to its effect.
     pub change_us: Micros,
-    /// Microseconds in which a model's rate moves one way only.
+    /// Cool-down: microseconds in which a model's rate moves in one direction only.
     pub cool_down_us: Micros,
-    /// When models without requests are unloaded; none keeps all of them on their devices.
+    /// When models without requests are unloaded; without a value, models stay on their devices.
     pub standby: Option<StandbyAfter>,
 }
 
@@ -78,17 +81,17 @@ impl Default for ScalingOptions {
     }
 }
 
-/// What happened to a model since the observation before.
+/// What happened to a model since the previous observation.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ModelObservation {
     /// Requests that arrived, refused ones included.
     pub arrivals: u64,
-    /// Requests that wait now.
+    /// Requests that are queued now.
     pub queued: u64,
     /// Requests that were refused.
     pub refused: u64,
-    /// Part of the requests that ended which were answered within their objective, refused ones included, from 0 to
-    /// 1; none if none ended.
+    /// Part of the ended requests, refused ones included, that were answered within their objective, from 0 to 1; none
+    /// if no request ended.
     pub attainment: Option<f64>,
     /// Requests a second that the plan can serve: the one that is being carried out if there is one, else the one in
     /// force.
@@ -98,43 +101,43 @@ pub struct ModelObservation {
 /// What happened to all models, in the order of the services.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Observation<'a> {
-    /// Microseconds since whenever; never falls.
+    /// Time of the observation on the caller's clock; never decreases.
     pub now: Micros,
-    /// One for each service; those that are missing count as silent.
+    /// One observation per service. A missing one counts as no requests.
     pub models: &'a [ModelObservation],
 }
 
-/// What to plan for, for one model.
+/// The target of one model.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Target {
-    /// Requests a second, head-room included; 0 for a model that is not on a device.
+    /// Requests a second, headroom included; 0 for a model that is not on a device.
     pub rate: f64,
     /// Where its weights should be.
     pub standby: Standby,
-    /// Why, displayed in words.
+    /// Reason of the target; displayed as a sentence.
     pub reason: Reason,
 }
 
-/// What to plan for.
+/// The targets of all models.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Decision {
-    /// When, microseconds.
+    /// Time of the decision, microseconds.
     #[serde(rename = "now_us")]
     pub now: Micros,
-    /// Whether any target differs from the decision before, so that it is worth to plan again.
+    /// Whether a target differs from the previous decision, so that a new plan is useful.
     pub is_change: bool,
     /// One for each service, in order.
     pub targets: Vec<Target>,
 }
 
-/// What a scaler would have.
+/// The recommendation of a scaler for one model.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Recommendation {
     rate: f64,
     reason: Reason,
 }
 
-/// What a scaler sees of a model.
+/// The input of a scaler for one model.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Seen {
     observed: ModelObservation,
@@ -142,12 +145,12 @@ struct Seen {
     target: f64,
 }
 
-/// What every scaler is.
+/// What every scaler implements.
 trait Scaler: fmt::Debug {
-    /// A wish for each model in order: the target itself where nothing should change.
+    /// Recommends a rate for each model, in order: the target itself where nothing should change.
     fn recommend(&mut self, now: Micros, seen: &[Seen]) -> Vec<Recommendation>;
 
-    /// A change takes so many microseconds by now, from the decision to its effect.
+    /// Sets how long a change takes, from the decision to its effect.
     fn set_change_time(&mut self, _change_us: Micros) {}
 }
 
@@ -155,7 +158,7 @@ macro_rules! scalers {
     ($($module:ident::$scaler:ident = $name:literal, $about:literal);+ $(;)?) => {
         $(mod $module;)+
 
-        /// Every scaler: its word, and what it does in one line.
+        /// Every scaler: its name, and what it does in one line.
         pub const SCALERS: &[(&str, &str)] = &[$(($name, $about)),+];
 
         fn scaler(name: &str, services: &[Service], options: &ScalingOptions) -> Option<Box<dyn Scaler + Send>> {
@@ -169,8 +172,8 @@ macro_rules! scalers {
 
 scalers![
     attainment::Attainment = "attainment", "our default: the least capacity that is forecast to keep the attainment of all requests together";
-    gpulet::Gpulet = "gpulet", "highest mean rate of 30 s times 1.2 or 1.5, looked at every 20 s";
-    infaas::Infaas = "infaas", "as many replicas as the load of the last second requirements, and room for those that load";
+    gpulet::Gpulet = "gpulet", "highest mean rate of 30 s times 1.2 or 1.5, evaluated every 20 s";
+    infaas::Infaas = "infaas", "as many replicas as the load of the last second needs, with headroom for the time that further ones load";
     nanily::Nanily = "nanily", "predicted rate over the highest throughput of a replica, rounded up";
     fixed::Fixed = "static", "the peak, known beforehand, at all times";
 ];
@@ -198,7 +201,7 @@ struct Kept {
     idle: IdleTimer,
 }
 
-/// A scaler with what all of them have in common.
+/// A scaler with the rules that apply to all scalers.
 #[derive(Debug)]
 pub struct Autoscaler {
     scaler: Box<dyn Scaler + Send>,
@@ -209,10 +212,10 @@ pub struct Autoscaler {
 }
 
 impl Autoscaler {
-    /// The scaler of that name, with the rates planned for now, requests a second and one for each service.
+    /// Creates the scaler of that name. `planned` has the currently planned rate of each service, requests a second.
     ///
     /// # Errors
-    /// [`ScalingError`] for a name that is none, a number that makes no sense, or too many or few rates.
+    /// [`ScalingError`] for an unknown name, a number out of range, or the wrong number of rates.
     pub fn new(
         name: &str,
         services: &[Service],
@@ -250,18 +253,17 @@ impl Autoscaler {
         Ok(Self { scaler, name, kept: kept.collect(), options, last_us: Micros::ZERO })
     }
 
-    /// The word that names the scaler.
+    /// The name of the scaler.
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Changes take so many microseconds by now, from the decision to the effect: what was given at first is what is
-    /// believed until any was seen.
+    /// Sets how long a change takes, from the decision to its effect. The initial value is that of the options.
     pub fn set_change_time(&mut self, change_us: Micros) {
         self.scaler.set_change_time(change_us);
     }
 
-    /// What to plan for now. Time that goes backwards stands still.
+    /// Decides what to plan for. An earlier time than the previous one counts as the previous one.
     pub fn decide(&mut self, observation: &Observation<'_>) -> Decision {
         let now = observation.now.max(self.last_us);
         self.last_us = now;
@@ -313,7 +315,7 @@ impl Kept {
         }
     }
 
-    /// Moves the target as wished, if the cool-down has nothing against it.
+    /// Moves the target as recommended, unless the cool-down forbids it.
     fn moved(&mut self, now: Micros, wish: Recommendation, cool_down_us: Micros) -> Reason {
         let wanted = if is_rate(wish.rate) { wish.rate } else { self.target };
         if (wanted - self.target).abs() <= SAME_RATE * self.target {

@@ -1,12 +1,12 @@
-//! What dies is started again, but not at once and not for ever.
+//! Restarts fault domains that died, with a growing wait and a limit.
 //!
-//! One machine for each fault domain: a worker process, and with it all that runs in it. A domain that died has no
-//! capacity until it is up again. It is restarted after a wait that doubles with every death and every failed
-//! restart, and is short again after it was up for a while. A domain that dies too often is disabled: an operator has
-//! to look, for what kills it would only kill it again, and with it the batches that it is given.
+//! There is one state machine for each fault domain: a worker process with everything that runs in it. A domain that
+//! died has no capacity until it is up again. It is restarted after a wait that doubles with every death and every
+//! failed restart, and is short again after it was up for a while. A domain that dies too often is disabled: whatever
+//! killed it would kill it again, with its batches, so an operator must enable it.
 //!
-//! Deaths count towards being disabled, restarts that fail do not: a device that is away for an hour is tried every
-//! half minute and comes back by itself, and nothing was lost with the tries.
+//! Deaths count towards being disabled. Failed restarts do not, because they lose no requests: a device that is away
+//! for an hour is tried every half minute and comes back by itself.
 //!
 //! [`Supervision`] decides and the shell carries out: it tells what happened ([`Event`]) and is told what to do
 //! ([`Effect`]). There is no clock here; times are microseconds on whatever clock the caller has.
@@ -20,20 +20,20 @@ pub use self::message::{Effect, Event, Incarnation, State, View};
 pub use self::options::{OptionsError, SupervisionOptions};
 use crate::time::Micros;
 
-/// Characters that are kept of a reason.
+/// Largest number of characters that are kept of a reason.
 const REASON_CHARS_MAX: usize = 600;
 
-/// The machine. It begins with a domain that is up.
+/// The state machine of a fault domain. It begins with a domain that is up.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Supervision {
     options: SupervisionOptions,
     now: Micros,
     state: State,
-    /// The last one that was asked for.
+    /// The last incarnation that was requested.
     incarnation: Incarnation,
     /// What the next restart waits for.
     backoff_us: Micros,
-    /// When it died, oldest first; no more than disable it.
+    /// Times of its deaths, oldest first; at most as many as disable it.
     deaths: VecDeque<Micros>,
     /// Why it died, or could not be restarted, the last time.
     reason: Option<String>,
@@ -57,8 +57,8 @@ impl Supervision {
         })
     }
 
-    /// Takes an event in and appends what is to be done, in order. Whatever is said of an earlier incarnation
-    /// changes nothing. Time never runs backwards: an earlier `now` counts as the latest one.
+    /// Processes an event and appends its effects, in order. Events of an earlier incarnation change nothing. Time
+    /// never runs backwards: an earlier `now` counts as the latest one.
     pub fn handle(&mut self, now: Micros, event: Event, effects: &mut Vec<Effect>) {
         self.now = self.now.max(now);
         match event {
@@ -93,17 +93,17 @@ impl Supervision {
         }
     }
 
-    /// Whether the domain may be given work. Where it may not, its capacity is zero.
+    /// Whether the domain accepts work. If not, its capacity is zero.
     pub fn is_up(&self) -> bool {
         matches!(self.state, State::Up { .. })
     }
 
-    /// The last incarnation that was asked for, or the first.
+    /// The last incarnation that was requested, or the first.
     pub fn incarnation(&self) -> Incarnation {
         self.incarnation
     }
 
-    /// For people.
+    /// The current state, for reports.
     pub fn view(&self) -> View {
         View {
             state: self.state,
@@ -122,7 +122,7 @@ impl Supervision {
         self.deaths.iter().copied().filter(move |died_us| now.since(*died_us) < window_us)
     }
 
-    /// A domain can die before its restart is told of: both words come from different threads.
+    /// A domain can die before its restart is reported, because the events come from different threads.
     fn died(&mut self, incarnation: Incarnation, reason: String, effects: &mut Vec<Effect>) {
         let lived_us = match self.state {
             State::Up { since_us } => self.now.since(since_us),
@@ -209,7 +209,7 @@ mod tests {
             self.after(passed_us, Event::Died { incarnation, reason: "killed by SIGKILL".to_owned() })
         }
 
-        /// Waits for the restart that is due; how long that took.
+        /// Waits for the restart that is due. Returns the wait in microseconds.
         fn waits(&mut self) -> u64 {
             let due = self.supervision.next_wake().unwrap();
             let wait = due.since(self.now).0;
@@ -237,95 +237,95 @@ mod tests {
 
     #[test]
     fn a_domain_that_died_is_restarted_after_a_wait_and_has_no_capacity_before() {
-        let mut story = Story::new();
-        let effects = story.dies_after(5 * SECOND);
+        let mut domain = Story::new();
+        let effects = domain.dies_after(5 * SECOND);
         assert!(matches!(&effects[..], [Effect::Down { reason, .. }] if reason == "killed by SIGKILL"));
-        assert!(!story.supervision.is_up());
-        assert_eq!(story.waits(), 100_000);
-        story.restarts();
-        assert_eq!(story.supervision.next_wake(), None);
+        assert!(!domain.supervision.is_up());
+        assert_eq!(domain.waits(), 100_000);
+        domain.restarts();
+        assert_eq!(domain.supervision.next_wake(), None);
     }
 
     #[test]
     fn waits_double_to_the_longest_and_are_short_again_after_a_healthy_minute() {
-        let mut story = Story::new();
-        story.dies_after(SECOND);
+        let mut domain = Story::new();
+        domain.dies_after(SECOND);
         let mut waits = Vec::new();
         for _ in 0..11 {
-            waits.push(story.waits() / 1000);
-            story.fails();
+            waits.push(domain.waits() / 1000);
+            domain.fails();
         }
         assert_eq!(waits, [100, 200, 400, 800, 1600, 3200, 6400, 12_800, 25_600, 30_000, 30_000]);
-        assert_eq!(story.waits(), 30 * SECOND);
-        story.restarts();
-        story.dies_after(59 * SECOND);
-        assert_eq!(story.waits(), 30 * SECOND, "a minute was not over");
-        story.restarts();
-        story.now = story.now.after(Micros::from_secs(600));
-        story.dies_after(0);
-        assert_eq!(story.waits(), 100_000);
+        assert_eq!(domain.waits(), 30 * SECOND);
+        domain.restarts();
+        domain.dies_after(59 * SECOND);
+        assert_eq!(domain.waits(), 30 * SECOND, "a minute was not over");
+        domain.restarts();
+        domain.now = domain.now.after(Micros::from_secs(600));
+        domain.dies_after(0);
+        assert_eq!(domain.waits(), 100_000);
     }
 
     #[test]
     fn the_third_death_in_ten_minutes_disables_until_an_operator_enables() {
-        let mut story = Story::new();
+        let mut domain = Story::new();
         for _ in 0..2 {
-            story.dies_after(100 * SECOND);
-            story.waits();
-            story.restarts();
+            domain.dies_after(100 * SECOND);
+            domain.waits();
+            domain.restarts();
         }
-        let effects = story.dies_after(100 * SECOND);
+        let effects = domain.dies_after(100 * SECOND);
         assert!(matches!(&effects[..], [Effect::Down { .. }, Effect::Disabled { reason }]
             if reason.starts_with("died 3 times within 10.0 minutes")));
-        assert_eq!(story.supervision.next_wake(), None);
-        assert_eq!(story.after(9000 * SECOND, Event::Tick), []);
-        let effects = story.after(0, Event::Enable);
-        assert_eq!(effects, [Effect::Restart { incarnation: story.supervision.incarnation() }]);
-        story.restarts();
-        assert!(matches!(story.dies_after(SECOND)[..], [Effect::Down { .. }]), "old deaths are forgiven");
-        assert_eq!(story.waits(), 100_000);
+        assert_eq!(domain.supervision.next_wake(), None);
+        assert_eq!(domain.after(9000 * SECOND, Event::Tick), []);
+        let effects = domain.after(0, Event::Enable);
+        assert_eq!(effects, [Effect::Restart { incarnation: domain.supervision.incarnation() }]);
+        domain.restarts();
+        assert!(matches!(domain.dies_after(SECOND)[..], [Effect::Down { .. }]), "old deaths are forgiven");
+        assert_eq!(domain.waits(), 100_000);
     }
 
     #[test]
     fn deaths_that_lie_far_apart_disable_nothing() {
-        let mut story = Story::new();
+        let mut domain = Story::new();
         for _ in 0..9 {
-            assert!(matches!(story.dies_after(301 * SECOND)[..], [Effect::Down { .. }]));
-            story.waits();
-            story.restarts();
+            assert!(matches!(domain.dies_after(301 * SECOND)[..], [Effect::Down { .. }]));
+            domain.waits();
+            domain.restarts();
         }
-        assert_eq!(story.supervision.view().deaths, 2);
+        assert_eq!(domain.supervision.view().deaths, 2);
     }
 
     #[test]
-    fn a_death_that_is_heard_of_before_the_restart_is_not_forgotten() {
-        let mut story = Story::new();
-        story.dies_after(SECOND);
-        story.waits();
-        let incarnation = story.supervision.incarnation();
-        assert!(matches!(story.dies_after(1000)[..], [Effect::Down { .. }]));
-        assert_eq!(story.after(1, Event::Restarted { incarnation }), []);
-        assert!(!story.supervision.is_up());
-        assert_eq!(story.waits(), 200_000 - 1);
+    fn a_death_that_is_reported_before_the_restart_counts() {
+        let mut domain = Story::new();
+        domain.dies_after(SECOND);
+        domain.waits();
+        let incarnation = domain.supervision.incarnation();
+        assert!(matches!(domain.dies_after(1000)[..], [Effect::Down { .. }]));
+        assert_eq!(domain.after(1, Event::Restarted { incarnation }), []);
+        assert!(!domain.supervision.is_up());
+        assert_eq!(domain.waits(), 200_000 - 1);
     }
 
     #[test]
-    fn words_of_an_earlier_incarnation_change_nothing() {
-        let mut story = Story::new();
-        let first = story.supervision.incarnation();
-        story.dies_after(SECOND);
-        assert_eq!(story.after(0, Event::Died { incarnation: first, reason: "again".to_owned() }), []);
-        story.waits();
-        story.restarts();
+    fn events_of_an_earlier_incarnation_change_nothing() {
+        let mut domain = Story::new();
+        let first = domain.supervision.incarnation();
+        domain.dies_after(SECOND);
+        assert_eq!(domain.after(0, Event::Died { incarnation: first, reason: "again".to_owned() }), []);
+        domain.waits();
+        domain.restarts();
         for event in [
             Event::Died { incarnation: first, reason: "late".to_owned() },
             Event::Restarted { incarnation: first },
             Event::RestartFailed { incarnation: first, reason: "late".to_owned() },
             Event::Enable,
         ] {
-            assert_eq!(story.after(0, event), []);
-            assert!(story.supervision.is_up());
+            assert_eq!(domain.after(0, event), []);
+            assert!(domain.supervision.is_up());
         }
-        assert_eq!(story.supervision.view().reason.as_deref(), Some("killed by SIGKILL"));
+        assert_eq!(domain.supervision.view().reason.as_deref(), Some("killed by SIGKILL"));
     }
 }

@@ -1,16 +1,16 @@
-//! Sessions of gpulets that were closed, kept warm for plans to come in memory that no gpulet takes.
+//! Warm sessions of closed gpulets, kept for later plans in memory that no gpulet takes.
 //!
-//! A session that was loaded and warmed once costs nothing to be put on another gpulet of the same kind, while loading
-//! it anew on the cores that serve is what requests feel capacity of a change.
+//! A warm session moves to another gpulet of the same size and device type without loading. Loading a session again
+//! takes time on the cores that serve, and is the part of a change that delays requests.
 
 use std::collections::VecDeque;
 
-/// A session that nobody runs, and what it is.
+/// A session that no gpulet runs, and what it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WarmSession<K, S> {
-    /// Whose memory it takes.
+    /// Device whose memory it takes.
     pub device: String,
-    /// Of what it is a session, and where it can run.
+    /// The model that it runs, and where it can run.
     pub key: K,
     /// Rows of the largest batch that it was prepared for.
     pub rows: u32,
@@ -20,7 +20,7 @@ pub struct WarmSession<K, S> {
     pub session: S,
 }
 
-/// The sessions, longest kept first.
+/// Warm sessions, oldest first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WarmPool<K, S> {
     capacity: usize,
@@ -28,31 +28,31 @@ pub struct WarmPool<K, S> {
 }
 
 impl<K: PartialEq, S> WarmPool<K, S> {
-    /// Keeps `capacity` sessions at capacity.
+    /// A pool that keeps at most `capacity` sessions.
     pub fn new(capacity: usize) -> Self {
         Self { capacity, sessions: VecDeque::new() }
     }
 
-    /// How many it keeps.
+    /// Number of sessions.
     pub fn len(&self) -> usize {
         self.sessions.len()
     }
 
-    /// Whether it keeps none.
+    /// Whether the pool is empty.
     pub fn is_empty(&self) -> bool {
         self.sessions.is_empty()
     }
 
-    /// Keeps a session, and gives back those that are then too many, longest kept first.
-    #[must_use = "what is given back takes memory until it is dropped"]
+    /// Adds a session, and returns those that exceed the capacity, oldest first.
+    #[must_use = "returned sessions take memory until they are dropped"]
     pub fn insert(&mut self, warm: WarmSession<K, S>) -> Vec<S> {
         self.sessions.push_back(warm);
         let excess = self.sessions.len().saturating_sub(self.capacity);
         self.sessions.drain(..excess).map(|warm| warm.session).collect()
     }
 
-    /// The session that needs least work to run batches of some rows: one that was prepared for as many, the smallest
-    /// of them; else the largest.
+    /// Takes the session that needs least work to run batches of `rows`: the smallest one that is prepared for as many,
+    /// or else the largest.
     pub fn take(&mut self, key: &K, rows: u32) -> Option<WarmSession<K, S>> {
         let fitting = self.sessions.iter().enumerate().filter(|(_, warm)| warm.key == *key);
         let work = |warm: &WarmSession<K, S>| (warm.rows < rows, warm.rows.abs_diff(rows));
@@ -71,8 +71,8 @@ impl<K: PartialEq, S> WarmPool<K, S> {
         of_device.fold(0, |sum, warm| sum.saturating_add(warm.bytes))
     }
 
-    /// Leaves a device's sessions no more than some bytes, and gives back the others, longest kept first.
-    #[must_use = "what is given back takes memory until it is dropped"]
+    /// Removes sessions until those of a device take at most `bytes`, and returns them, oldest first.
+    #[must_use = "returned sessions take memory until they are dropped"]
     pub fn shrink_to(&mut self, device: &str, bytes: u64) -> Vec<S> {
         let mut taken = self.bytes(device);
         self.give_back(|warm| {
@@ -84,17 +84,17 @@ impl<K: PartialEq, S> WarmPool<K, S> {
         })
     }
 
-    /// Gives back what nobody will ask for any more.
-    #[must_use = "what is given back takes memory until it is dropped"]
-    pub fn remove_where(&mut self, is_gone: impl Fn(&K) -> bool) -> Vec<S> {
-        self.give_back(|warm| is_gone(&warm.key))
+    /// Removes the sessions whose key matches, and returns them.
+    #[must_use = "returned sessions take memory until they are dropped"]
+    pub fn remove_where(&mut self, matches: impl Fn(&K) -> bool) -> Vec<S> {
+        self.give_back(|warm| matches(&warm.key))
     }
 
     fn give_back(&mut self, mut goes: impl FnMut(&WarmSession<K, S>) -> bool) -> Vec<S> {
-        let (gone, kept): (VecDeque<_>, VecDeque<_>) =
+        let (removed, kept): (VecDeque<_>, VecDeque<_>) =
             std::mem::take(&mut self.sessions).into_iter().partition(|warm| goes(warm));
         self.sessions = kept;
-        gone.into_iter().map(|warm| warm.session).collect()
+        removed.into_iter().map(|warm| warm.session).collect()
     }
 }
 

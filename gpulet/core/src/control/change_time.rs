@@ -1,4 +1,4 @@
-//! How long changes take here: what a scaler has to look ahead by.
+//! How long changes take, which is how far ahead a scaler has to forecast.
 
 use crate::time::Micros;
 
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_mean_follows_what_changes_take_and_what_never_ended_counts_for_nothing() {
+    fn the_mean_follows_completed_changes_and_ignores_others() {
         let mut changing = ChangeTime::default();
         changing.ended(Micros(7));
         assert_eq!(changing.takes_us(), None);

@@ -1,4 +1,4 @@
-//! A look at the load: what it was, which gpulets are late, which rates to plan for, and whether to plan.
+//! Evaluates the load: what it was, which gpulets are late, which rates to plan for, and whether to plan.
 
 use super::{Controller, Effect, LoadReport, Model, ModelLoad, Scaling};
 use crate::control::plan_request::PlanRequest;
@@ -7,11 +7,11 @@ use crate::rollout;
 use crate::scaling::{Autoscaler, ModelObservation, Observation, ScalingOptions, Service, StandbyAfter};
 use crate::time::Micros;
 
-/// A model of whose answers fewer are in time although the plan serves all that is asked is not as predicted.
+/// Attainment below which a model is late although the plan has the capacity for its load.
 const LATE_BELOW: f64 = 0.5;
 
 impl Controller {
-    /// Looks at the load, and asks for a plan if that wants one.
+    /// Evaluates the load, and requests a plan if one is needed.
     pub(super) fn look(&mut self, now: Micros, look: LoadReport, effects: &mut Vec<Effect>) {
         let observed = self.watch.look(&look.models, &self.capacity);
         let has_learned = self.learn(now, &look.models, &look.ran);
@@ -47,7 +47,8 @@ impl Controller {
         }
     }
 
-    /// Tells the rollout of gpulets whose models miss their objectives although less is asked than the plan serves.
+    /// Reports gpulets to the rollout whose models miss their objectives although the load is below the plan's
+    /// capacity.
     fn report_late(
         &mut self,
         now: Micros,
@@ -74,7 +75,7 @@ impl Controller {
         }
     }
 
-    /// A scaler for the models that there are; the targets of those that it knew stay.
+    /// Creates a scaler for the current models. Known models keep their targets.
     fn rescale(&mut self, models: &[Model]) -> Result<(), String> {
         let same = |scaling: &Scaling| scaling.names.iter().eq(models.iter().map(|model| &model.name));
         if self.scaling.as_ref().is_some_and(same) {

@@ -1,8 +1,8 @@
-//! What neighbours on a device do to each other, learned from the batches that ran, and when plans believe it.
+//! Learns the interference between co-located gpulets from the batches that ran, and decides when plans use it.
 //!
-//! At each look the time of the batches of each gpulet and model is held against what the profile says alone, beside what
-//! the other gpulets of the device ran meanwhile and for how much of the time ([`Exposure`]). Batches that had nothing beside
-//! them say how far the profile itself is off here, which is no neighbour's doing and is left out of account.
+//! Each evaluation compares the batch times of each gpulet and model with the solo times of the profile. It relates the
+//! difference to what the other gpulets of the device ran, and for how much of the time ([`Exposure`]). Solo batches
+//! show the error of the profile itself, which is corrected first and does not count as interference.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,66 +20,67 @@ use crate::profile::{Profile, Quantile};
 use crate::rollout::Rollout;
 use crate::time::Micros;
 
-/// Part of recent surprises that the margin covers. The percentile of the profile that is planned with covers how far
-/// single batches are apart; the margin is for what is wrong with means.
+/// Part of recent errors that the margin covers. The margin covers errors of mean times; the percentile of the profile
+/// that plans use covers the variation of single batches.
 const QUANTILE: f64 = 0.9;
-/// Batches of a gpulet and model that are one observation.
+/// Batches of a gpulet and model in one observation.
 const BATCHES: u64 = 32;
-/// Batches of which fewer than this part had a neighbour ran alone.
+/// Batches count as solo when they were co-located for less than this part of their time.
 const ALONE: f64 = 0.02;
-/// Observations of batches alone that are remembered, as the weight of the last one.
+/// Solo observations that are remembered, as the weight of the last one.
 const ALONE_MEMORY: u32 = 32;
-/// How far a profile may be off by itself, either way.
+/// Largest correction of a profile, as a factor in either direction.
 const OFF_MAX: f64 = 2.0;
-/// Plans that are asked for anyway are made with what was learned last if that moves a factor of the plan in force by
-/// more; less would move gpulets for noise.
+/// A plan that is requested for another reason uses new estimates if they move a factor of the plan in force by more
+/// than this part. Smaller differences would move gpulets because of noise.
 const WORTH: f64 = 0.02;
-/// A plan is asked for because of what was learned if that moves a factor of the plan in force by more.
+/// New estimates alone cause a plan request if they move a factor of the plan in force by more than this part.
 const MATERIAL: f64 = 0.1;
 
-/// All batches of one size of a model that a gpulet ran, and those that others ran before on what it is now.
+/// Totals of the batches of one size that a gpulet ran of a model, including those of gpulets that it replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchTotals {
-    /// Which gpulet.
+    /// The gpulet that ran them.
     pub gpulet: GpuletId,
-    /// Number of the model, that of [`super::ModelCounts`].
+    /// Number of the model, as in [`super::ModelCounts`].
     pub number: ModelId,
-    /// Rows of each.
+    /// Rows per batch.
     pub rows: u32,
-    /// How many.
+    /// Number of batches.
     pub batches: u64,
-    /// Microseconds of all of them.
+    /// Total time of the batches.
     pub time_us: Micros,
 }
 
-/// What neighbours on a device type were seen to do to each other.
+/// The interference that was learned on a device type.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct InterferenceEntry {
-    /// Kind of device.
+    /// Device type.
     pub device_type: String,
-    /// Whether plans that are asked for now believe it.
+    /// Whether new plans use it.
     pub used_by_plans: bool,
-    /// Observations that were learned from.
+    /// Number of observations so far.
     pub observations: u64,
-    /// Of the inputs of [`Contention::inputs`]: there is a neighbour; cache use of the neighbours (1 = all); hundreds of watts
-    /// above the cap; square root of own kernels a microsecond. Their weighted sum is the factor on a batch's time alone.
+    /// Weights of the inputs of [`Contention::inputs`]: any co-located load; cache use of the co-located loads (1 =
+    /// all); hundreds of watts above the cap; square root of own kernels a microsecond. The weighted sum is the factor
+    /// on the solo time of a batch.
     pub weights: [f64; TERMS],
-    /// Part added to every factor, for what the weights do not explain.
+    /// Part added to every factor, for what the weights do not explain; 0 adds nothing.
     pub margin: f64,
-    /// Of batch times beside neighbours as predicted with what had been learned until then; none before the first.
+    /// Error of the predicted times of co-located batches, with what was learned before each; none before the first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<ErrorEntry>,
-    /// The same as if neighbours changed nothing.
+    /// The same error when predictions assume no interference.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error_uncorrected: Option<ErrorEntry>,
 }
 
-/// Relative error of the last 256 predictions at most, in percent.
+/// Relative error of the last predictions, at most 256, in percent.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct ErrorEntry {
-    /// Mean.
+    /// Mean, in percent.
     pub mean_pct: f64,
-    /// 90th percentile.
+    /// 90th percentile, in percent.
     pub p90_pct: f64,
 }
 
@@ -89,14 +90,14 @@ impl From<Errors> for ErrorEntry {
     }
 }
 
-/// What batches of a model on a gpulet took and met since the last observation.
+/// Batch times of a model on a gpulet, and their exposure, since the last observation.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sum {
     batches: u64,
     time_us: f64,
-    /// What the profile says of them alone.
+    /// Their solo time according to the profile.
     alone_us: f64,
-    /// Weighted by that.
+    /// Weighted by the solo time.
     met: Exposure,
 }
 
@@ -109,7 +110,7 @@ struct Run<'a> {
     alone_us: f64,
 }
 
-/// Time of batches alone over what the profile says, and how many observations say so.
+/// Measured solo time divided by the profiled one, and the number of observations.
 #[derive(Clone, Copy, Debug, Default)]
 struct Off {
     factor: f64,
@@ -118,11 +119,11 @@ struct Off {
 
 type Totals = BTreeMap<(GpuletId, ModelId, u32), (u64, Micros)>;
 
-/// What was learned, of each device type.
+/// The learned interference of each device type.
 #[derive(Debug, Default)]
 pub(super) struct InterferenceLearning {
     at_us: Micros,
-    /// Gpulets in force at the last look; none if they were being changed.
+    /// Gpulets in force at the last evaluation; none during a change.
     in_force: Option<Vec<GpuletId>>,
     before: Totals,
     sums: BTreeMap<(GpuletId, ModelId), Sum>,
@@ -132,14 +133,14 @@ pub(super) struct InterferenceLearning {
 }
 
 impl InterferenceLearning {
-    /// What is planned with: of each kind of which enough was seen.
+    /// What plans use: the interference on each device type with enough observations.
     fn learned(&self) -> Learned {
         let settled = self.learners.iter().filter(|(_, learner)| learner.is_settled());
         Learned::of(settled.map(|(kind, learner)| (kind.clone(), learner.estimate())))
     }
 
-    /// Takes in what ran since the last look. One that comes sooner than half a period is left for the next: batches count
-    /// when they end, so short spans say little about who was busy.
+    /// Takes in what ran since the last evaluation. One that comes sooner than half a period is left for the next:
+    /// batches count when they end, so short spans say little about which gpulets were busy.
     pub fn look(
         &mut self,
         (now, period_us): (Micros, Micros),
@@ -173,7 +174,7 @@ impl InterferenceLearning {
         }
     }
 
-    /// What a gpulet ran since `before`, as far as its profiles know it.
+    /// The batches that a gpulet ran since `before`, of models with a profile.
     fn runs<'a>(
         &self,
         id: GpuletId,
@@ -205,9 +206,9 @@ impl InterferenceLearning {
 
     fn learn(&mut self, device: &Device, runs: &[(GpuletId, Vec<Run<'_>>)], elapsed_us: f64) {
         let loads = runs.iter().map(|(_, runs)| {
-            let turns: Vec<(Load, f64)> = runs.iter().map(|run| (Load::of(&run.own), run.time_us)).collect();
-            let busy_us: f64 = turns.iter().map(|(_, time_us)| time_us).sum();
-            (Load::mean(&turns), busy_us / elapsed_us)
+            let loads: Vec<(Load, f64)> = runs.iter().map(|run| (Load::of(&run.own), run.time_us)).collect();
+            let busy_us: f64 = loads.iter().map(|(_, time_us)| time_us).sum();
+            (Load::mean(&loads), busy_us / elapsed_us)
         });
         let loads: Vec<(Load, f64)> = loads.collect();
         let kind = &device.device_type.name;
@@ -215,13 +216,13 @@ impl InterferenceLearning {
         let learner = learner.or_insert_with(|| Learner::new(&Contention::NONE, QUANTILE));
         for (at, (id, runs)) in runs.iter().enumerate() {
             let others = loads.iter().enumerate().filter(|(other, _)| *other != at);
-            let neighbours: Vec<(Load, f64)> = others.map(|(_, load)| *load).collect();
+            let co_located: Vec<(Load, f64)> = others.map(|(_, load)| *load).collect();
             for run in runs {
                 let sum = self.sums.entry((*id, run.number)).or_default();
                 sum.batches = sum.batches.saturating_add(run.batches);
                 sum.time_us += run.time_us;
                 sum.alone_us += run.alone_us;
-                sum.met.add(&learner.exposure(&run.own, &neighbours), run.alone_us);
+                sum.met.add(&learner.exposure(&run.own, &co_located), run.alone_us);
             }
             for run in runs {
                 let Some(sum) = self.sums.get_mut(&(*id, run.number)) else { continue };
@@ -248,14 +249,14 @@ impl Off {
         self.factor += step / f64::from(self.observations);
     }
 
-    /// Where nothing ran alone yet, the profile is believed.
+    /// The correction of the profile; 1 while no solo batch was observed.
     fn factor(&self) -> f64 {
         if self.observations == 0 { 1.0 } else { self.factor }
     }
 }
 
 impl Controller {
-    /// What was learned of neighbours, by device type.
+    /// The learned interference, by device type.
     pub fn interference(&self) -> Vec<InterferenceEntry> {
         let entry = |(kind, learner): (&String, &Learner)| InterferenceEntry {
             device_type: kind.clone(),
@@ -269,7 +270,7 @@ impl Controller {
         self.learning.learners.iter().map(entry).collect()
     }
 
-    /// Takes in what ran, and says whether that alone is worth a plan.
+    /// Takes in what ran, and returns whether that alone justifies a plan.
     pub(super) fn learn(&mut self, now: Micros, models: &[ModelLoad], ran: &[BatchTotals]) -> bool {
         let period_us = self.options.period_us;
         self.learning.look((now, period_us), models, ran, &self.inputs.devices, &self.rollout);
@@ -277,7 +278,7 @@ impl Controller {
             && self.moved(&self.learning.learned()).is_some_and(|moved| moved > MATERIAL)
     }
 
-    /// Plans from now on with what was learned, unless that is next to nothing new for the plan in force.
+    /// Makes further plans use the current estimates, unless they hardly differ for the plan in force.
     pub(super) fn believe(&mut self) {
         if !self.options.uses_learned {
             return;
@@ -289,8 +290,8 @@ impl Controller {
         }
     }
 
-    /// How far, relatively, factors of the plan in force are from those that it would be planned with now; none where no
-    /// gpulet has a neighbour.
+    /// Largest relative difference between the factors that the plan in force was made with and the current ones; none
+    /// where no gpulet is co-located with another.
     fn moved(&self, learned: &Learned) -> Option<f64> {
         let problem = self.problem.as_ref()?;
         let learned = Interference::Learned(learned.clone());

@@ -1,4 +1,4 @@
-//! What was seen and decided last, and why rates moved: bounded, oldest forgotten first.
+//! The last observations and decisions, and the reasons why rates moved: bounded, oldest forgotten first.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,45 +9,45 @@ use crate::rollout::Outcome;
 use crate::scaling::{Decision, ModelObservation, Standby};
 use crate::time::Micros;
 
-/// Decisions about rates that are remembered.
+/// Number of decisions that are remembered.
 const DECISIONS: usize = 256;
 
-/// Moves of a rate that are smaller, relatively, are not told of.
+/// Relative change of a rate below which it is not recorded.
 const WORTH_TELLING: f64 = 0.01;
 
-/// A rate that is planned for moved.
+/// A change of a model's planned rate.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DecisionEntry {
     /// Microseconds on the caller's clock.
     pub at_us: Micros,
-    /// Whose rate.
+    /// Name of the model.
     pub model: String,
-    /// Requests a second before.
+    /// Old rate, requests a second.
     pub from: f64,
-    /// Requests a second since.
+    /// New rate, requests a second.
     pub to: f64,
-    /// Why, in words.
+    /// Reason of the change.
     pub reason: String,
 }
 
-/// A model at the last look.
+/// A model at the last evaluation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ModelLatest {
     /// Requests a second that arrived.
     pub rate: f64,
     /// Requests a second that are planned for.
     pub target: f64,
-    /// Why those, in words.
+    /// Reason of the target.
     pub reason: String,
-    /// Part of the requests that ended which were answered in time; none if none ended.
+    /// Part of the ended requests that were answered in time, from 0 to 1; none if no request ended.
     pub attainment: Option<f64>,
-    /// Whether it needs no place.
+    /// Whether it gets no gpulet.
     pub is_unplaced: bool,
-    /// When it was last asked for, microseconds.
+    /// Time of its last request, microseconds.
     pub asked_us: Micros,
 }
 
-/// What was seen and decided last.
+/// The last observations and decisions.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Latest {
     at_us: Micros,
@@ -58,7 +58,7 @@ pub struct Latest {
 }
 
 impl Latest {
-    /// A model at the last look.
+    /// The model at the last evaluation.
     pub fn model(&self, name: &str) -> Option<&ModelLatest> {
         self.models.get(name)
     }
@@ -73,7 +73,7 @@ impl Latest {
         self.share.unwrap_or(1.0)
     }
 
-    /// Why there is no plan for the load, if there is none.
+    /// Why the load has no plan, if planning failed.
     pub fn problem(&self) -> Option<&str> {
         self.problem.as_deref()
     }
@@ -82,7 +82,7 @@ impl Latest {
         self.models.get(model).map(|known| known.target)
     }
 
-    /// When each model was last asked for, microseconds.
+    /// Time of each model's last request, microseconds.
     pub(super) fn asked_us(&self) -> BTreeMap<String, Micros> {
         self.models.iter().map(|(name, known)| (name.clone(), known.asked_us)).collect()
     }
@@ -91,7 +91,7 @@ impl Latest {
         self.models.get(model).is_some_and(|known| known.is_unplaced)
     }
 
-    /// The load was looked at, and rates to plan for were decided.
+    /// Records an evaluation of the load and the rates that were decided.
     pub(super) fn looked(&mut self, models: &[Model], observed: &[ModelObservation], decision: &Decision) {
         let seconds = decision.now.since(self.at_us).as_secs_f64();
         self.at_us = decision.now;
@@ -117,20 +117,20 @@ impl Latest {
         self.models = known;
     }
 
-    /// A plan was made, for so much of every target.
+    /// Records that a plan was made for `share` of every target.
     pub(super) fn planned(&mut self, share: f64) {
         self.share = Some(share);
         self.problem = None;
     }
 
-    /// No plan could be made; whether that is news.
+    /// Records that no plan could be made. Returns whether the reason is new.
     pub(super) fn cannot_plan(&mut self, reason: &str) -> bool {
         let news = self.problem.as_deref() != Some(reason);
         self.problem = Some(reason.to_owned());
         news
     }
 
-    /// A plan came in force, or not.
+    /// Records how a proposal ended.
     pub(super) fn ended(&mut self, outcome: &Outcome) {
         let reason = outcome.reason();
         if reason.is_some() {

@@ -1,4 +1,4 @@
-//! What the models' load was since the last look.
+//! The load of each model since the last evaluation.
 
 use std::collections::BTreeMap;
 
@@ -6,25 +6,25 @@ use super::ModelLoad;
 use crate::id::ModelId;
 use crate::scaling::ModelObservation;
 
-/// What became of a model's requests since it was loaded.
+/// Outcomes of a model's requests since it was loaded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Rows of answered ones.
+    /// Rows of the answered requests.
     pub rows: u64,
-    /// Answered.
+    /// Requests that were answered.
     pub answered: u64,
-    /// Of these, after their deadline.
+    /// Answered requests that missed their deadline.
     pub late: u64,
-    /// Without a result.
+    /// Requests that ended without a result.
     pub failed: u64,
 }
 
-/// What is counted of a model at one moment.
+/// The counters of a model at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ModelCounts {
-    /// Unlike another's; of a version that was loaded anew it is another, and counts from nothing.
+    /// Number of the loaded model. A reloaded version has another number, and its counts start at 0.
     pub number: ModelId,
-    /// What became of requests so far.
+    /// Outcomes of its requests so far.
     pub counts: Counts,
     /// Requests that wait for a lane.
     pub queued: u64,
@@ -40,15 +40,15 @@ impl ModelCounts {
     }
 }
 
-/// Counts at the last look, by model number.
+/// Counts at the last evaluation, by model number.
 #[derive(Debug, Default)]
 pub(super) struct LoadWatch {
     before: BTreeMap<ModelId, ModelCounts>,
 }
 
 impl LoadWatch {
-    /// What happened to each model since the last look, in their order. `capacity` is what the plan serves of each,
-    /// requests a second.
+    /// What happened to each model since the last evaluation, in their order. `capacity` is what the plan serves of
+    /// each, requests a second.
     pub fn look(&mut self, models: &[ModelLoad], capacity: &BTreeMap<String, f64>) -> Vec<ModelObservation> {
         let mut now = BTreeMap::new();
         let observed = models.iter().map(|ModelLoad { model, seen }| {
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_empties_is_no_arrival_and_silence_has_no_attainment() {
+    fn a_shrinking_queue_does_not_count_as_arrivals_and_silence_has_no_attainment() {
         let before = seen(100, 100, 0, 0, 30);
         assert_eq!(observation(before, seen(130, 130, 0, 0, 0), 1.0).arrivals, 0);
         let silent = observation(before, before, 1.0);

@@ -1,4 +1,4 @@
-//! What happens to the loop, and what it asks for.
+//! Events and effects of the control loop.
 
 use std::collections::BTreeSet;
 
@@ -6,12 +6,12 @@ use super::{AcceptedPlan, BatchTotals, InForce, Model, ModelCounts, PlanRequest,
 use crate::id::ProposalId;
 use crate::rollout::{self, Outcome};
 
-/// A model as it is just now.
+/// A model and its counters at one moment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelLoad {
-    /// What is known of it.
+    /// The model.
     pub model: Model,
-    /// What was counted of it.
+    /// Its counters.
     pub seen: ModelCounts,
 }
 
@@ -20,58 +20,58 @@ pub struct ModelLoad {
 pub struct LoadReport {
     /// Every model that takes requests.
     pub models: Vec<ModelLoad>,
-    /// What gpulets in force ran so far.
+    /// Totals of the batches that the gpulets in force ran so far.
     pub ran: Vec<BatchTotals>,
 }
 
-/// Why there is no plan.
+/// Why a plan request has no plan.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum NoPlan {
-    /// Models are loaded or unloaded just now: the plan is asked for again at the next look.
+    /// Models are loaded or unloaded just now: the plan is requested again at the next evaluation.
     #[error("models are loaded or unloaded just now")]
     Busy,
-    /// In words; another is asked for after a pause.
+    /// Planning failed, with the reason. The loop requests another plan after a pause.
     #[error("{0}")]
     Impossible(String),
 }
 
-/// What happened.
+/// What the control loop is told.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// The load was looked at: about once a period, and sooner where requests wait for a model without a place.
+    /// A report of the load: about once a period, and sooner where requests wait for a model without a gpulet.
     Load(LoadReport),
-    /// The answer to a question.
+    /// The response to a plan request.
     Planned(PlanResponse),
     /// An operator's plan, accepted by [`super::Controller::accept`] just before.
     OperatorPlan(AcceptedPlan),
     /// Plans follow the load again.
     Thaw,
-    /// Something of the rollout's: steps, switches, faults, time, and freezing.
+    /// An event of the rollout: steps, switches, faults, time, and freezing.
     Rollout(rollout::Event),
 }
 
-/// What the caller must do or know.
+/// What the caller must do, or should report.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
-    /// Find the answer ([`PlanRequest::answer`]), or why not now ([`PlanRequest::refused`]), and tell it.
+    /// Compute the plan ([`PlanRequest::answer`]) or refuse it ([`PlanRequest::refused`]), and send [`Event::Planned`].
     Plan(Box<PlanRequest>),
-    /// As the rollout says. That a proposal ended, or that another plan is needed, was taken in here already.
+    /// An effect of the rollout. The loop has already handled the end of a proposal and the need for another plan.
     Rollout(rollout::Effect),
     /// An operator's plan ended.
     OperatorPlanEnded {
         /// The proposal's number.
         proposal: ProposalId,
-        /// What became of it.
+        /// The plan in force, or why it is not.
         answer: Result<InForce, Outcome>,
     },
-    /// An operator's plan cannot hold any more, and others follow.
+    /// An operator's plan can no longer stay in force. Plans follow the load again.
     OperatorPlanReleased,
-    /// There is no plan, and gpulets stay as they are; told when the reason is news.
+    /// Planning failed, and gpulets stay as they are. Sent once per reason.
     NoPlan {
-        /// Why, in words.
+        /// Why planning failed.
         reason: String,
     },
-    /// Memory is short: these models give up their gpulets.
+    /// Memory is short: these models are evicted from their gpulets.
     Evicted {
         /// Their names.
         models: BTreeSet<String>,

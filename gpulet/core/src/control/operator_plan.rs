@@ -1,4 +1,4 @@
-//! A plan that an operator puts in force by hand, and that stays whatever the load does.
+//! A plan that an operator sets, and that stays in force whatever the load does.
 
 use std::collections::BTreeMap;
 
@@ -9,74 +9,72 @@ use crate::problem::Problem;
 use crate::rollout::{Outcome, Proposal, ProposalError};
 use crate::validate::validate;
 
-/// An operator's plan that may be tried.
+/// An operator's plan that passed all checks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AcceptedPlan {
     pub(super) proposed: (Planned, Proposal),
 }
 
-/// Why an operator's plan is not even tried.
+/// Why an operator's plan was rejected.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum PlanRejected {
-    /// Gpulets are frozen.
+    /// An operator froze the gpulets.
     #[error("gpulets are frozen")]
     Frozen,
-    /// It leaves out a model that has to be there, or asks for what lanes do not have: in words that name the key.
+    /// The plan lacks a required model, or uses a feature that lanes do not have. The message names the key.
     #[error("{0}")]
     Malformed(String),
-    /// There is nothing to hold it against: in words.
+    /// The plan cannot be checked, for example because a model has no profile.
     #[error("{0}")]
     Unknown(String),
-    /// It can never be in force on these devices.
+    /// The plan is impossible on these devices.
     #[error(transparent)]
     Impossible(#[from] ProposalError),
 }
 
-/// An operator's plan is in force.
+/// The result of an operator's plan that is in force.
 #[derive(Clone, Debug, PartialEq)]
 pub struct InForce {
-    /// Number of the table in force.
+    /// Epoch of the table in force.
     pub epoch: Epoch,
-    /// Whether anything had to be changed.
+    /// Whether the plan differs from the previous one.
     pub changed: bool,
-    /// What the plan does not hold, by the profiles and for the rates that are planned for, in words; empty for a sound
-    /// one.
+    /// Objectives and limits that the plan violates, by the profiles and at the planned rates; empty for a valid plan.
     pub violations: Vec<String>,
 }
 
-/// Whether an operator's plan holds, and which are on their way.
+/// Whether an operator's plan is in force, and which ones are being carried out.
 #[derive(Debug, Default)]
 pub(super) struct OperatorPlan {
     holds: bool,
-    /// By the proposal's number, whether a plan of an operator's was in force before: one may be under way and another
-    /// wait for its end.
+    /// By proposal, whether an operator's plan was in force before. One proposal may be under way while another waits.
     asked: BTreeMap<ProposalId, bool>,
 }
 
 impl OperatorPlan {
-    /// A proposal of this number is an operator's.
+    /// Records that the proposal is an operator's plan.
     pub fn begin(&mut self, proposal: ProposalId) {
         self.asked.insert(proposal, self.holds);
         self.holds = true;
     }
 
-    /// Whether plans stay as they are, whatever the load does.
+    /// Whether an operator's plan keeps plans from following the load.
     pub fn holds(&self) -> bool {
         self.holds
     }
 
-    /// Plans may follow the load again.
+    /// Releases the operator's plan: plans follow the load again.
     pub fn give_up(&mut self) {
         self.holds = false;
     }
 
-    /// The plan in force cannot hold any more, so that another is needed, unless an operator's is on its way. Says
-    /// whether it was an operator's.
+    /// Handles that the plan in force can no longer stay. Releases it unless another operator's plan is being carried
+    /// out. Returns whether an operator's plan was released.
     pub fn lost(&mut self) -> bool {
         self.asked.is_empty() && std::mem::take(&mut self.holds)
     }
 
-    /// A proposal ended; `plan` is what is in force. What to tell whoever asked for it, if an operator did.
+    /// Handles the end of a proposal; `plan` is in force. Returns the answer for the operator, if one requested it.
     pub fn ended(
         &mut self,
         proposal: ProposalId,

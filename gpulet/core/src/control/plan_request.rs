@@ -1,4 +1,4 @@
-//! A plan that is wanted: the question with all that is needed to answer it, on whatever thread.
+//! A request for a plan, with everything that a thread needs to compute it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use crate::plan::Plan;
 use crate::rollout::Proposal;
 use crate::time::Micros;
 
-/// A plan that is wanted.
+/// A request for a plan.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlanRequest {
     pub(super) number: u64,
@@ -19,11 +19,11 @@ pub struct PlanRequest {
     pub(super) current: Plan,
 }
 
-/// What came of a question.
+/// The result of a [`PlanRequest`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlanResponse {
     pub(super) number: u64,
-    /// The plan, or why there is none.
+    /// The plan, or the reason why planning failed.
     pub result: Result<Proposed, NoPlan>,
 }
 
@@ -32,18 +32,18 @@ pub struct PlanResponse {
 pub struct Proposed {
     /// The plan and what it was made for.
     pub planned: Planned,
-    /// The same, weighed.
+    /// The proposal of the plan, with the memory that it takes.
     pub proposal: Proposal,
-    /// Models that have to leave for it.
+    /// Models that are evicted for it.
     pub gone: BTreeSet<String>,
-    /// Whether it only makes room, and another has to follow.
+    /// Whether it only frees memory, so that another plan must follow.
     pub again: bool,
-    /// Whether it is the one that a server starts with.
+    /// Whether it is the first plan of the server.
     pub first: bool,
 }
 
 impl PlanResponse {
-    /// The same question came to nothing, and why.
+    /// The response to the same request with a failure instead.
     #[must_use]
     pub fn because(self, why: NoPlan) -> Self {
         Self { result: Err(why), ..self }
@@ -51,31 +51,31 @@ impl PlanResponse {
 }
 
 impl PlanRequest {
-    /// Finds the answer: the same question has the same answer. May take as long as the placement policy does.
+    /// Computes the plan. The result is deterministic. The duration is that of the placement policy.
     pub fn answer(self) -> PlanResponse {
         PlanResponse { number: self.number, result: self.proposed().map_err(NoPlan::Impossible) }
     }
 
-    /// It is not answered, and why.
+    /// A response without a plan, for the given reason.
     pub fn refused(&self, why: NoPlan) -> PlanResponse {
         PlanResponse { number: self.number, result: Err(why) }
     }
 
-    /// The plan that is in force while it is asked.
+    /// The plan in force when the request was made.
     pub fn current(&self) -> &Plan {
         &self.current
     }
 
     fn proposed(self) -> Result<Proposed, String> {
         let first = self.current.gpulets.is_empty();
-        let (planned, gone, again) = self.planned(first)?;
+        let (planned, evicted, again) = self.planned(first)?;
         let proposal = Proposal::new(&planned.plan, &planned.problem).map_err(|error| error.to_string())?;
-        Ok(Proposed { planned, proposal, gone, again, first })
+        Ok(Proposed { planned, proposal, gone: evicted, again, first })
     }
 
     fn planned(self, first: bool) -> Result<(Planned, BTreeSet<String>, bool), String> {
         let Self { inputs, models, targets, asked_us, current, .. } = self;
-        let (planned, gone) = inputs.plan_without(&models, &targets, &asked_us, |targets| {
+        let (planned, evicted) = inputs.plan_without(&models, &targets, &asked_us, |targets| {
             if !first {
                 return inputs.plan(&models, targets, Some(&current));
             }
@@ -83,15 +83,15 @@ impl PlanRequest {
             let fits = Proposal::new(&found.plan, &found.problem).map(drop);
             fits.map(|()| found).map_err(|error| error.to_string())
         })?;
-        // Old and new do not fit in together: first those leave, and who needs their room comes with the next plan.
-        if gone.iter().all(|name| current.slots_of(name).next().is_none()) {
-            return Ok((planned, gone, false));
+        // Old and new models do not fit together: this plan evicts, and the next one adds those that need the memory.
+        if evicted.iter().all(|name| current.slots_of(name).next().is_none()) {
+            return Ok((planned, evicted, false));
         }
-        let mut room = targets;
-        room.unplaced.extend(gone.iter().cloned());
-        let homeless = models.iter().filter(|model| !model.has_place);
-        room.unplaced.extend(homeless.map(|model| model.name.clone()));
-        let planned = inputs.plan(&models, &room, Some(&current))?;
-        Ok((planned, gone, true))
+        let mut remaining = targets;
+        remaining.unplaced.extend(evicted.iter().cloned());
+        let unplaced = models.iter().filter(|model| !model.has_place);
+        remaining.unplaced.extend(unplaced.map(|model| model.name.clone()));
+        let planned = inputs.plan(&models, &remaining, Some(&current))?;
+        Ok((planned, evicted, true))
     }
 }

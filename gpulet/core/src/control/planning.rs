@@ -1,4 +1,4 @@
-//! What a plan is made for: the devices, the models that serve as workloads, and profiles of both.
+//! The inputs of planning: the devices, the models as workloads, and their profiles.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,51 +13,53 @@ use crate::rollout::Proposal;
 use crate::scaling::{Resident, Service, evict};
 use crate::time::Micros;
 
-/// Halvings in the search for the largest load that can be planned for.
+/// Bisection steps in the search for the largest load with a plan.
 const HALVINGS: u32 = 8;
 
-/// A gpulet that there is before the first plan.
+/// A gpulet that exists before the first plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InitialGpulet {
     /// Name of the device.
     pub device: String,
     /// Its first unit.
     pub first_unit: u32,
-    /// How many units.
+    /// Number of units.
     pub units: u32,
 }
 
 /// A model that takes requests.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Model {
-    /// Name, as plans call it.
+    /// Name in plans.
     pub name: String,
-    /// Name, as profiles call it.
+    /// Name in profiles.
     pub model: String,
-    /// Microseconds from arrival to answer.
+    /// Objective: microseconds from arrival to answer.
     pub slo_us: f64,
-    /// Rows a batch at most; no more than every profile knows are planned with.
+    /// Rows per batch at most. Plans use no more than every profile covers.
     pub batch_max: u32,
-    /// What is known of it on each device type, one each; or why nothing is.
+    /// One profile per device type, or the reason why they are missing.
     pub profiles: Result<Arc<[Profile]>, String>,
-    /// Microseconds to load it.
+    /// Time to load it.
     pub load_us: Micros,
-    /// Whether it may lose its place while it serves.
+    /// Whether it may be evicted while it serves.
     pub may_leave: bool,
-    /// Whether requests wait for it to have a place.
+    /// Whether requests wait for it to get a gpulet.
     pub is_waited_for: bool,
-    /// Whether it has one.
+    /// Whether it has a gpulet.
     pub has_place: bool,
 }
 
 impl Model {
+    /// The profiles of the model.
+    ///
     /// # Errors
-    /// Why nothing is known of it.
+    /// Why it has no profile.
     fn known(&self) -> Result<&[Profile], String> {
         self.profiles.as_deref().map_err(Clone::clone)
     }
 
-    /// What a scaler must know of it.
+    /// The model as a service of a scaler.
     ///
     /// # Errors
     /// When there is no profile of it.
@@ -70,7 +72,7 @@ impl Model {
             };
             (1..=most).filter_map(rate).reduce(f64::max)
         };
-        // Of several kinds the slowest: a replica may be there.
+        // Of several device types the slowest: a replica may run there.
         let replica_rate = self.known()?.iter().filter_map(best).reduce(f64::min).unwrap_or(1.0);
         Ok(Service {
             name: self.name.clone(),
@@ -101,16 +103,16 @@ impl Model {
     }
 }
 
-/// What to plan for.
+/// Rates to plan for.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Targets {
-    /// Requests a second by model, head-room included.
+    /// Requests a second by model, headroom included.
     pub rates: BTreeMap<String, f64>,
-    /// Models that need no place.
+    /// Models that get no gpulet.
     pub unplaced: BTreeSet<String>,
 }
 
-/// A plan, and how much of what was wanted it serves.
+/// A plan, its problem, and the share of the targets that it serves.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Planned {
     /// What the plan was made for.
@@ -121,23 +123,23 @@ pub struct Planned {
     pub share: f64,
 }
 
-/// What stays the same from plan to plan.
+/// Inputs that all plans share.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlanningInputs {
-    /// What plans are cut from.
+    /// Devices that plans partition.
     pub devices: Vec<Device>,
-    /// Gpulets that there are before the first plan.
+    /// Gpulets that exist before the first plan.
     pub start: Vec<InitialGpulet>,
-    /// Who says how.
+    /// The placement policy.
     pub policy: Policy,
-    /// What neighbours are believed to do to each other.
+    /// The interference that plans assume.
     pub interference: Interference,
     /// Which of the profiled times to plan with.
     pub quantile: Quantile,
 }
 
 impl PlanningInputs {
-    /// The question, with so much of every target.
+    /// The problem with `share` of every target.
     fn problem(
         &self,
         models: &[Model],
@@ -165,10 +167,10 @@ impl PlanningInputs {
             });
             profiles.extend(known.iter().map(|profile| ((profile.model(), profile.device()), profile)));
         }
-        // A lane holds one batch at a time, and what would be copied beside another counts in full.
+        // A lane holds one batch at a time, so copies do not overlap with another batch and count in full.
         let profiles = profiles.into_values().cloned().map(Profile::without_overlap).collect();
         let problem = Problem::new(self.devices.clone(), workloads, profiles, self.interference.clone());
-        // Lanes keep no windows: they run whenever they have something.
+        // Lanes have no windows: they run whenever they have a batch.
         let problem =
             problem.map_err(|error| error.to_string())?.at_quantile(self.quantile).without_time_windows();
         Ok(match current {
@@ -180,7 +182,7 @@ impl PlanningInputs {
     /// A plan for these targets; where the devices are too small, for the largest share of all of them that they serve.
     ///
     /// # Errors
-    /// Why there is none even for next to nothing.
+    /// Why planning fails even for a target of 0.
     pub fn plan(
         &self,
         models: &[Model],
@@ -207,11 +209,11 @@ impl PlanningInputs {
         Ok(best)
     }
 
-    /// A plan without models that must go where memory is too short for all: the least valuable of those that may
-    /// leave and that nobody waits for, one after another. Says which they are.
+    /// A plan, and the models that it evicts because memory is too short for all. Evicts the least valuable model
+    /// first, one at a time, among those that may leave and that no request waits for.
     ///
     /// # Errors
-    /// Why there is none even without them.
+    /// Why planning fails even without those models.
     pub fn plan_without(
         &self,
         models: &[Model],
@@ -219,23 +221,23 @@ impl PlanningInputs {
         asked_us: &BTreeMap<String, Micros>,
         make: impl Fn(&Targets) -> Result<Planned, String>,
     ) -> Result<(Planned, BTreeSet<String>), String> {
-        let (mut targets, mut gone) = (targets.clone(), BTreeSet::new());
+        let (mut targets, mut evicted) = (targets.clone(), BTreeSet::new());
         loop {
             let reason = match make(&targets) {
-                Ok(planned) => return Ok((planned, gone)),
+                Ok(planned) => return Ok((planned, evicted)),
                 Err(reason) => reason,
             };
             let residents = models.iter().map(|model| model.resident(&targets, asked_us));
             let residents = residents.collect::<Result<Vec<Resident>, String>>()?;
-            // One at a time: how much room is wanted is known only to the planner.
+            // One at a time: only the planner knows how much memory is missing.
             let leaves = evict(&residents, 1).ok().and_then(|places| models.get(*places.first()?));
             let Some(leaves) = leaves else { return Err(reason) };
             targets.unplaced.insert(leaves.name.clone());
-            gone.insert(leaves.name.clone());
+            evicted.insert(leaves.name.clone());
         }
     }
 
-    /// The plan to start with: every model that is not unplaced on every gpulet that there is.
+    /// The first plan: every model that is not unplaced runs on every initial gpulet.
     ///
     /// # Errors
     /// When there is no profile of a model.
@@ -264,26 +266,26 @@ impl PlanningInputs {
         Ok(Planned { problem, plan, share: 1.0 })
     }
 
-    /// An operator's plan, for the rates that are planned for, weighed.
+    /// An operator's plan with its problem at the current targets, as a proposal.
     ///
     /// # Errors
-    /// What it names that is not there, and what it leaves out that has to be there.
+    /// The plan lacks a required model, uses windows, names something unknown, or is impossible.
     pub(super) fn operator_plan(
         &self,
         models: &[Model],
         targets: &Targets,
         plan: &Plan,
     ) -> Result<(Planned, Proposal), PlanRejected> {
-        let homeless =
+        let missing =
             models.iter().find(|model| !model.may_leave && plan.slots_of(&model.name).next().is_none());
-        if let Some(model) = homeless {
+        if let Some(model) = missing {
             let reason = format!("gpulets: model `{}` has no slot: expected one at least", model.name);
             return Err(PlanRejected::Malformed(reason));
         }
         if let Some(gpulet) = plan.gpulets.iter().find(|gpulet| gpulet.window.is_some()) {
             let (device, unit) = (&gpulet.device, gpulet.first_unit);
             let reason = format!(
-                "gpulets: `{device}` from unit {unit}: window: expected none: slots of one gpulet take turns instead"
+                "gpulets: `{device}` from unit {unit}: window: expected none, because the slots of one gpulet share its time"
             );
             return Err(PlanRejected::Malformed(reason));
         }

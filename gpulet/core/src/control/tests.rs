@@ -1,4 +1,4 @@
-//! The loop as its callers see it: looks go in, questions and tables come out.
+//! The loop as its callers see it: load reports go in, plan requests and routing tables come out.
 
 mod interference_learning;
 
@@ -19,7 +19,7 @@ fn profile(model: &str) -> Profile {
     profile_of(model, 10e3, 5e3)
 }
 
-/// A batch of up to 8 takes so many microseconds on one unit and on both.
+/// A batch of up to 8 takes `one` microseconds on one unit and `both` on two.
 fn profile_of(model: &str, one: f64, both: f64) -> Profile {
     let header = Header {
         version: 1,
@@ -87,7 +87,7 @@ struct Bench {
     now: Micros,
     arrived: BTreeMap<String, u64>,
     switches: Vec<Switch>,
-    /// What was told beside steps and switches.
+    /// Effects other than steps and switches.
     told: Vec<Effect>,
     /// Steps that fail, by the word of their model.
     fails: Option<&'static str>,
@@ -138,7 +138,7 @@ impl Bench {
         }
     }
 
-    /// A second later: so many more requests of each model came, and were answered in time.
+    /// Reports `rates` further requests of each model, answered in time, and advances the clock by one second.
     fn look(&mut self, rates: &[(&str, u64)]) {
         let looked = (0..).zip(rates).map(|(number, (name, rate))| {
             let all = self.arrived.entry((*name).to_owned()).or_default();
@@ -289,13 +289,13 @@ fn an_operators_plan_stays_until_it_is_thawed() {
 }
 
 #[test]
-fn a_plan_by_hand_that_cannot_be_is_refused_in_words() {
+fn an_impossible_operator_plan_is_rejected_with_the_reason() {
     let bench = Bench::new(1);
     let models = [model("a"), model("b")];
     let refused =
         |plan: Vec<Gpulet>| bench.controller.accept(&models, &Plan::new(plan)).unwrap_err().to_string();
-    let homeless = refused(vec![whole("toy-0", &["a"])]);
-    assert_eq!(homeless, "gpulets: model `b` has no slot: expected one at least");
+    let incomplete = refused(vec![whole("toy-0", &["a"])]);
+    assert_eq!(incomplete, "gpulets: model `b` has no slot: expected one at least");
     let elsewhere = refused(vec![whole("toy-7", &["a", "b"])]);
     assert!(elsewhere.contains("toy-7"), "{elsewhere}");
 }
@@ -318,7 +318,7 @@ fn an_answer_that_comes_too_late_changes_nothing() {
     bench.handle(Event::Planned(new.refused(NoPlan::Busy)));
     assert!(bench.switches.is_empty() && bench.told.is_empty());
     bench.look(&[("a", 1)]);
-    assert_eq!(bench.switches.len(), 1, "it is asked again at the next look");
+    assert_eq!(bench.switches.len(), 1, "it is requested again at the next evaluation");
 }
 
 #[test]

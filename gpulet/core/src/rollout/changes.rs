@@ -1,4 +1,4 @@
-//! What has to change for the table in force to become a plan.
+//! The changes from the table in force to a plan.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -7,28 +7,28 @@ use super::known::Known;
 use super::proposal::{Place, SizedGpulet};
 use crate::id::GpuletId;
 
-/// One thing that has to change.
+/// One change of a gpulet.
 #[derive(Clone, Debug)]
 pub(super) enum Change {
-    /// A gpulet becomes active; it may exist already, existing for a plan that was replaced.
+    /// A gpulet becomes active. It may exist already, opened for a plan that was replaced.
     Add { sized: Arc<SizedGpulet>, existing: Option<GpuletId> },
-    /// A gpulet goes.
+    /// A gpulet is removed.
     Remove(GpuletId),
-    /// A gpulet stays and runs its models otherwise.
+    /// A gpulet stays, with other batch sizes, rates or windows.
     Update(GpuletId, Arc<SizedGpulet>),
 }
 
-/// All of it.
+/// All changes of a plan.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Changes {
     pub list: Vec<Change>,
-    /// Gpulets that were existing for another plan and that this one has no use for.
+    /// Gpulets that were opened for another plan and that this one does not use.
     pub unwanted: Vec<GpuletId>,
 }
 
 pub(super) type Table = BTreeMap<GpuletId, Arc<SizedGpulet>>;
 
-/// Gpulets by place, of which each is taken once.
+/// Gpulets by place. Each is taken at most once.
 struct Offer<'a>(BTreeMap<Place<'a>, Vec<(GpuletId, &'a SizedGpulet)>>);
 
 impl<'a> Offer<'a> {
@@ -48,9 +48,9 @@ impl<'a> Offer<'a> {
 }
 
 impl Changes {
-    /// Kept are gpulets of the same device and units that run the same models and did not break; one of the same
-    /// window is preferred. Whatever is known but not in the table was existing for a plan that was replaced, and serves
-    /// this one if it can.
+    /// Keeps gpulets of the same device and units that run the same models and did not fail, preferably of the same
+    /// window. A gpulet that is known but not in the table was opened for a plan that was replaced, and is reused if
+    /// possible.
     pub fn between(table: &Table, known: &BTreeMap<GpuletId, Known>, target: &[Arc<SizedGpulet>]) -> Self {
         let sound = |id: &GpuletId| known.get(id).is_some_and(|known| !known.faulty);
         let active = table.iter().filter(|(id, _)| sound(id));

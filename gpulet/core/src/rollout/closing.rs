@@ -1,4 +1,4 @@
-//! Closing what is not needed any more: the sessions of a gpulet, then the gpulet, then arenas that became too large.
+//! Closes unneeded gpulets: their sessions, then the gpulets, then shrinks arenas that are too large.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -47,7 +47,7 @@ impl Rollout {
         false
     }
 
-    /// Steps for the first gpulet that holds nothing.
+    /// Steps that close the first idle gpulet.
     fn closing_steps(&self, leaving: &[GpuletId]) -> VecDeque<Step> {
         let idle = |known: &&Known| known.drain.is_none_or(|rest| rest.drained);
         let found = leaving.iter().find_map(|id| Some((*id, self.known.get(id).filter(idle)?)));
@@ -59,7 +59,7 @@ impl Rollout {
         steps
     }
 
-    /// Steps for active sessions that hold more than the table asks of them.
+    /// Steps that shrink active sessions to what the table needs.
     fn shrinking(&self, spared: &BTreeSet<(GpuletId, String)>) -> VecDeque<Step> {
         let mut steps = VecDeque::new();
         for (gpulet, sized) in &self.table {
@@ -78,7 +78,7 @@ impl Rollout {
         steps
     }
 
-    /// Tries again, and after some attempts goes on without.
+    /// Tries the step again. After [`RolloutOptions::attempts`](super::RolloutOptions::attempts), skips it.
     pub(super) fn close_failed(&mut self, mut closing: Closing, step: &Step, reason: String) {
         closing.tries = closing.tries.saturating_add(1);
         if closing.tries >= self.options.attempts {
@@ -102,7 +102,7 @@ impl Rollout {
         self.phase = Phase::Closing(closing);
     }
 
-    /// Forgets a gpulet that cannot be closed; what it holds stays counted until its device goes.
+    /// Forgets a gpulet that cannot be closed. Its memory stays counted until its device is removed.
     fn write_off(&mut self, gpulet: GpuletId, reason: &str) {
         let place = self.place(gpulet);
         let Some(known) = self.known.remove(&gpulet) else { return };

@@ -1,4 +1,4 @@
-//! What breaks by itself: gpulets, promises of latency, whole devices.
+//! Failures: gpulets that fail, gpulets that are late, and removed devices.
 
 use super::Rollout;
 use super::history::EntryKind;
@@ -49,15 +49,15 @@ impl Rollout {
             self.refuse(number, Refusal::DeviceRemoved { device: device.to_owned() });
         }
         let known = self.known.iter().filter(|(_, known)| known.device() == device);
-        let gone: Vec<GpuletId> = known.map(|(id, _)| *id).collect();
+        let removed: Vec<GpuletId> = known.map(|(id, _)| *id).collect();
         let wanted = self.target.as_ref().is_some_and(|target| target.proposal.uses(device));
-        if gone.is_empty() && !wanted {
+        if removed.is_empty() && !wanted {
             return;
         }
-        let message = format!("device `{device}` is gone with {} gpulets: {reason}", gone.len());
+        let message = format!("device `{device}` was removed with {} gpulets: {reason}", removed.len());
         self.record(EntryKind::DeviceRemoved, message.clone());
         self.effects.push(Effect::PlanNeeded { reason: message.clone() });
-        for id in &gone {
+        for id in &removed {
             self.known.remove(id);
             self.table.remove(id);
         }
@@ -65,13 +65,13 @@ impl Rollout {
             target.proposal.gpulets.retain(|sized| sized.gpulet.device != device);
             target.lost.get_or_insert_with(|| message.clone());
         }
-        self.forget(&gone);
+        self.forget(&removed);
         let gives = match &mut self.phase {
             Phase::Preparing(preparing) => {
                 preparing.again = true;
                 false
             }
-            // What was new there may still be served where it was before.
+            // Workloads that moved to this device may still be served by their old gpulets.
             Phase::Baking(Baking { wave, .. }) => {
                 let wave = wave.clone();
                 self.compare_rollback(&wave).1
@@ -83,25 +83,25 @@ impl Rollout {
         }
     }
 
-    fn forget(&mut self, gone: &[GpuletId]) {
-        let is_gone = |id: &GpuletId| gone.binary_search(id).is_ok();
+    fn forget(&mut self, removed: &[GpuletId]) {
+        let is_removed = |id: &GpuletId| removed.binary_search(id).is_ok();
         if let Some(wave) = self.phase.wave_mut() {
-            wave.before.retain(|id, _| !is_gone(id));
-            wave.after.retain(|id, _| !is_gone(id));
-            wave.fresh.retain(|id| !is_gone(id));
-            wave.touched.retain(|id| !is_gone(id));
+            wave.before.retain(|id, _| !is_removed(id));
+            wave.after.retain(|id, _| !is_removed(id));
+            wave.fresh.retain(|id| !is_removed(id));
+            wave.touched.retain(|id| !is_removed(id));
         }
         if let Some(running) = self.phase.running_mut() {
-            running.take_if(|running| is_gone(&running.step.gpulet()));
+            running.take_if(|running| is_removed(&running.step.gpulet()));
         }
         match &mut self.phase {
-            Phase::Preparing(preparing) => preparing.steps.retain(|step| !is_gone(&step.gpulet())),
+            Phase::Preparing(preparing) => preparing.steps.retain(|step| !is_removed(&step.gpulet())),
             Phase::Closing(closing) => {
                 if closing.running.is_none() {
                     closing.tries = 0;
                 }
-                closing.steps.retain(|step| !is_gone(&step.gpulet()));
-                closing.leaving.retain(|id| !is_gone(id));
+                closing.steps.retain(|step| !is_removed(&step.gpulet()));
+                closing.leaving.retain(|id| !is_removed(id));
             }
             Phase::Idle | Phase::Switching(_) | Phase::Baking(_) => {}
         }

@@ -1,4 +1,4 @@
-//! What happened, in message and with times: bounded, oldest forgotten first.
+//! The history of a rollout: messages with times, bounded, oldest forgotten first.
 
 use std::collections::VecDeque;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::id::ProposalId;
 use crate::time::Micros;
 
-/// Characters of a reason that came from outside.
+/// Characters that are kept of a reason from outside.
 const REASON_MAX: usize = 512;
 
 /// What an entry is about.
@@ -16,33 +16,33 @@ const REASON_MAX: usize = 512;
 pub enum EntryKind {
     /// A plan was proposed.
     Proposed,
-    /// A plan was not begun.
+    /// A plan was refused.
     Refused,
-    /// One of the waves of a plan began.
+    /// A wave of a plan began.
     Wave,
     /// A step was carried out.
     Step,
-    /// A step, or a switch, was not carried out.
+    /// A step or a switch failed.
     Failed,
-    /// A table came in force.
+    /// A table is in force.
     Switched,
-    /// A gpulet held nothing any more.
+    /// A gpulet finished its last batch.
     Drained,
-    /// Something that an operator should know of.
+    /// An incident that an operator should know.
     Incident,
-    /// The way back was taken.
+    /// A plan was rolled back.
     RolledBack,
     /// A gpulet was closed.
     Closed,
-    /// A device was lost.
+    /// A device was removed.
     DeviceRemoved,
-    /// An operator said something.
+    /// An operator sent a command.
     Operator,
     /// A proposal ended.
     Ended,
 }
 
-/// One thing that happened.
+/// One entry of the history.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     /// Microseconds on the caller's clock.
@@ -51,7 +51,7 @@ pub struct Entry {
     pub proposal: ProposalId,
     /// What it is about.
     pub kind: EntryKind,
-    /// For people.
+    /// Message for operators.
     pub message: String,
 }
 
@@ -88,7 +88,7 @@ impl History {
     }
 }
 
-/// As much of a reason from outside as is kept.
+/// Truncates a reason from outside to [`REASON_MAX`] characters.
 pub(super) fn bounded(mut reason: String) -> String {
     if let Some((end, _)) = reason.char_indices().nth(REASON_MAX) {
         reason.truncate(end);
@@ -97,7 +97,7 @@ pub(super) fn bounded(mut reason: String) -> String {
     reason
 }
 
-/// Microseconds for people.
+/// Formats a time for messages.
 pub(super) fn span(time: Micros) -> String {
     format!("{:?}", std::time::Duration::from(time))
 }
@@ -122,10 +122,10 @@ mod tests {
     }
 
     #[test]
-    fn long_reasons_are_cut_between_characters() {
+    fn long_reasons_are_truncated_between_characters() {
         assert_eq!(bounded("short".to_owned()), "short");
-        let cut = bounded("ü".repeat(2_000));
-        assert_eq!(cut.chars().count(), REASON_MAX + 3);
-        assert!(cut.ends_with("ü..."));
+        let truncated = bounded("ü".repeat(2_000));
+        assert_eq!(truncated.chars().count(), REASON_MAX + 3);
+        assert!(truncated.ends_with("ü..."));
     }
 }

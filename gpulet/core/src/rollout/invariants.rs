@@ -1,4 +1,4 @@
-//! What must hold after every event, by name.
+//! The invariants that hold after every event.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::phase::Phase;
 use super::proposal::collide;
 use crate::id::GpuletId;
 
-/// A promise that was broken: a fault in this code, never the shell's or an operator's.
+/// A broken invariant: a bug in this module, never a mistake of the shell or an operator.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BrokenInvariant {
     /// A gpulet of the table does not exist.
@@ -17,19 +17,19 @@ pub enum BrokenInvariant {
     /// A gpulet is active that was not prepared and verified for its batches.
     #[error("gpulet {0} is active but not ready")]
     Unready(GpuletId),
-    /// A gpulet is active and goes to rest.
-    #[error("gpulet {0} is active and at rest")]
+    /// A gpulet is active and draining.
+    #[error("gpulet {0} is active and draining")]
     ActiveAtRest(GpuletId),
-    /// Nothing is under way, but a gpulet exists that is not in force.
+    /// A gpulet that is not in force exists although no change is under way.
     #[error("gpulet {0} was left behind")]
     Leaked(GpuletId),
     /// Two active gpulets own a unit at the same time.
     #[error("gpulets {0} and {1} are active on the same units at the same time")]
     Collision(GpuletId, GpuletId),
-    /// Nothing is waited for, and yet something is under way.
+    /// A change is under way but does not wait for any event.
     #[error("stuck")]
     Stuck,
-    /// A plan is pursued while nothing is under way, or nothing is pursued while something is.
+    /// There is a target while no change is under way, or a change without a target.
     #[error("phase and target disagree")]
     Aimless,
     /// The history is longer than it may be.
@@ -38,10 +38,10 @@ pub enum BrokenInvariant {
 }
 
 impl Rollout {
-    /// Looks for broken promises. Linear in the number of gpulets but for those that share a device.
+    /// Checks all invariants. Linear in the number of gpulets, quadratic in those that share a device.
     ///
     /// # Errors
-    /// The first one that is found.
+    /// The first broken invariant.
     pub fn check(&self) -> Result<(), BrokenInvariant> {
         let mut devices: BTreeMap<&str, Vec<GpuletId>> = BTreeMap::new();
         for (id, sized) in &self.table {
@@ -52,13 +52,13 @@ impl Rollout {
             if known.drain.is_some() {
                 return Err(BrokenInvariant::ActiveAtRest(*id));
             }
-            let beside = devices.entry(known.device()).or_default();
-            for other in beside.iter() {
+            let earlier = devices.entry(known.device()).or_default();
+            for other in earlier.iter() {
                 if self.table.get(other).is_some_and(|other| collide(&other.gpulet, &sized.gpulet)) {
                     return Err(BrokenInvariant::Collision(*other, *id));
                 }
             }
-            beside.push(*id);
+            earlier.push(*id);
         }
         if matches!(self.phase, Phase::Idle) {
             let leaked = self.known.keys().find(|id| !self.table.contains_key(id));
@@ -73,7 +73,7 @@ impl Rollout {
         self.check_liveness()
     }
 
-    /// What is under way ends by an answer, by time, or by a gpulet that comes to rest.
+    /// Checks that a change under way waits for an answer, a time, or a gpulet that drains.
     fn check_liveness(&self) -> Result<(), BrokenInvariant> {
         let draining = |known: &Known| known.drain.is_some_and(|rest| !rest.drained);
         let moves = match &self.phase {

@@ -1,4 +1,4 @@
-//! Gpulets that exist, or are being existing or closed, and what they hold.
+//! Gpulets that exist, or are being opened or closed, and what they hold.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::time::Micros;
 /// A model on a gpulet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Held {
-    /// What it may take by now: counted from when its preparation was asked for.
+    /// Memory that it may take, counted from the request to prepare it.
     pub need: Footprint,
     /// Rows of the largest batch that it was prepared for; 0 while it is not.
     pub prepared: u32,
@@ -17,26 +17,26 @@ pub(super) struct Held {
     pub verified: u32,
 }
 
-/// A gpulet that gets no batches any more.
+/// The draining of a gpulet that receives no further batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Drain {
     pub since_us: Micros,
-    /// Later is an incident.
+    /// Deadline of the drain. Passing it is an incident.
     pub until_us: Micros,
-    /// It holds nothing any more.
+    /// Whether it finished its last batch.
     pub drained: bool,
-    /// The incident was told of.
+    /// Whether the incident was reported.
     pub reported: bool,
 }
 
 /// A gpulet.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Known {
-    /// Where it is, and what it was existing for.
+    /// Where it is, and what it was opened for.
     pub sized: Arc<SizedGpulet>,
     pub sessions: BTreeMap<String, Held>,
     pub opened: bool,
-    /// It broke; no plan keeps it.
+    /// It failed; no plan keeps it.
     pub faulty: bool,
     /// None before its first switch and while it is active.
     pub drain: Option<Drain>,
@@ -55,7 +55,7 @@ impl Known {
                 .all(|(model, need)| self.sessions.get(model).is_some_and(|held| held.verified >= need.batch))
     }
 
-    /// Bytes beside weights.
+    /// Bytes without weights.
     pub fn own_bytes(&self) -> u64 {
         let arenas = self.sessions.values().map(|held| held.need.arena_bytes);
         arenas.fold(self.sized.own_bytes, u64::saturating_add)
@@ -70,7 +70,7 @@ impl Known {
         &self.sized.gpulet.device
     }
 
-    /// Words for people: where it is.
+    /// Its device and units, for messages.
     pub fn place(&self) -> String {
         let gpulet = &self.sized.gpulet;
         let last = gpulet.first_unit.saturating_add(gpulet.units.saturating_sub(1));

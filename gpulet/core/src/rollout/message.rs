@@ -1,4 +1,4 @@
-//! What happens to a rollout, and what it asks for.
+//! Events and effects of a rollout.
 
 use serde::Serialize;
 
@@ -7,67 +7,66 @@ use crate::id::{Epoch, GpuletId, ProposalId, StepId};
 use crate::plan::Gpulet;
 use crate::time::Micros;
 
-/// A step for the shell. Steps come one at a time. A step that failed leaves things as they were; one that ran past
-/// its deadline is not cancelled, so closing what it works on must wait for it or end it. Closing what is not there
-/// is done at once.
+/// A step for the shell. Steps come one at a time. A failed step changes nothing. A step past its deadline is not
+/// cancelled, so closing its gpulet must wait for it or end it. Closing what does not exist succeeds immediately.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "step")]
 pub enum Step {
-    /// Make a gpulet beside those that run: context and queue.
+    /// Open a gpulet next to the running ones: create its context and queue.
     Open {
-        /// Its name from now on.
+        /// Name of the new gpulet.
         gpulet: GpuletId,
-        /// Where.
+        /// Device that it is opened on.
         device: String,
         /// Its first unit.
         first_unit: u32,
-        /// How many units.
+        /// Number of units.
         units: u32,
     },
-    /// Load a model on a gpulet and warm it up for batches up to that size. The gpulet may be active, and the model
-    /// loaded there for smaller batches: then only the larger ones are new, and it goes on serving.
+    /// Load a model on a gpulet and warm it up for batches up to that size. The gpulet may be active, with the model
+    /// loaded for smaller batches: it then prepares only the larger ones and keeps serving.
     Prepare {
-        /// Where.
+        /// Gpulet that loads the model.
         gpulet: GpuletId,
-        /// What.
+        /// Model to load.
         model: String,
-        /// Rows at most.
+        /// Rows of the largest batch.
         batch: u32,
     },
     /// Run a known input and compare with the known output.
     Verify {
-        /// Where.
+        /// Gpulet that runs the input.
         gpulet: GpuletId,
-        /// What.
+        /// Model to verify.
         model: String,
-        /// Rows at most.
+        /// Rows of the largest batch.
         batch: u32,
     },
-    /// Give back what larger batches needed.
+    /// Free the memory that only larger batches need.
     Shrink {
-        /// Where.
+        /// Gpulet that holds the model.
         gpulet: GpuletId,
-        /// What.
+        /// Model to shrink.
         model: String,
-        /// Rows at most from now on.
+        /// Rows of the largest batch from now on.
         batch: u32,
     },
-    /// Drop a model from a gpulet that is not active.
+    /// Close the session of a model on a gpulet that is not active.
     CloseSession {
-        /// Where.
+        /// Gpulet that holds the session.
         gpulet: GpuletId,
-        /// What.
+        /// Model of the session.
         model: String,
     },
-    /// End a gpulet that has no sessions left.
+    /// Close a gpulet that has no sessions left.
     Close {
-        /// Which.
+        /// Gpulet to close.
         gpulet: GpuletId,
     },
 }
 
 impl Step {
-    /// The gpulet that it is about.
+    /// The gpulet of the step.
     pub fn gpulet(&self) -> GpuletId {
         match self {
             Self::Open { gpulet, .. }
@@ -80,31 +79,31 @@ impl Step {
     }
 }
 
-/// A gpulet that takes batches from a switch on.
+/// A gpulet that is active after a switch.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Active {
     /// Its name.
     pub id: GpuletId,
     /// Where it is and what it runs.
     pub gpulet: Gpulet,
-    /// Gpulets at rest that have a unit in common with it: it is given no batch while one of them still holds one.
+    /// Draining gpulets that share a unit with it. It receives no batch while one of them still holds a batch.
     pub after: Vec<GpuletId>,
 }
 
-/// One of the places that serve a workload.
+/// One gpulet that serves a workload.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RouteSlot {
-    /// Which gpulet.
+    /// The gpulet.
     pub gpulet: GpuletId,
-    /// Rows a batch at most.
+    /// Rows of the largest batch.
     pub batch: u32,
     /// Microseconds that its batch may take.
     pub budget_us: f64,
-    /// Requests a second that are meant to go there.
+    /// Planned rate, requests a second.
     pub rate: f64,
 }
 
-/// Where the requests of a workload go.
+/// The gpulets that serve a workload.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Route {
     /// Its name.
@@ -113,37 +112,37 @@ pub struct Route {
     pub slots: Vec<RouteSlot>,
 }
 
-/// A new table for the router, to be put in force in one turn, or not at all. Requests that wait move to the new
-/// routes; batches in flight end where they are.
+/// A new table for the router, which applies it atomically or not at all. Waiting requests move to the new routes.
+/// Batches in flight finish where they are.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Switch {
     /// Its epoch. A table is never replaced by one of a lower epoch.
     pub epoch: Epoch,
     /// Number of the proposal that it is for.
     pub proposal: ProposalId,
-    /// Whether it leads back to the table before.
+    /// Whether it restores the previous table.
     pub is_rollback: bool,
     /// Every gpulet that takes batches from now on, by name.
     pub active: Vec<Active>,
-    /// Gpulets that take none from now on, by name. Each is told of with [`Event::Drained`] once it holds nothing, also
-    /// if it held nothing to begin with.
+    /// Gpulets that take no batches from now on, by name. The shell sends [`Event::Drained`] for each once it is idle,
+    /// even if it already was.
     pub draining: Vec<GpuletId>,
     /// Every workload that is served, by name.
     pub routes: Vec<Route>,
 }
 
-/// What happened. Events are told in the order in which they happened.
+/// What the rollout is told, in the order in which it happened.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// Another plan is wanted. Proposals are numbered from 1 as they come.
+    /// A plan was proposed. Proposals are numbered from 1 in order.
     Propose(Proposal),
     /// A step was carried out.
     StepDone(StepId),
-    /// A step could not be carried out, and nothing of it is left.
+    /// A step failed and left nothing behind.
     StepFailed {
-        /// Which.
+        /// The step that failed.
         step: StepId,
-        /// Why, in message.
+        /// Why it failed.
         reason: String,
     },
     /// A table is in force.
@@ -157,57 +156,57 @@ pub enum Event {
         epoch: Epoch,
         /// The epoch that is in force.
         in_force: Epoch,
-        /// Why, in message.
+        /// Why the switch failed.
         reason: String,
     },
-    /// A gpulet that takes no batches any more holds none. To be told before the answer to any later switch.
+    /// A draining gpulet is idle. The shell sends this before the answer to any later switch.
     Drained(GpuletId),
-    /// A gpulet broke and must not be used any more.
+    /// A gpulet failed and must not be used any more.
     Fault {
-        /// Which.
+        /// The gpulet that failed.
         gpulet: GpuletId,
-        /// What it did, in message.
+        /// What happened.
         reason: String,
     },
-    /// A gpulet does not keep its latency bound. That counts during the baking of one that is new or runs otherwise
-    /// than before, and changes nothing else.
+    /// A gpulet exceeds its latency bound. This matters only during the bake time of a gpulet that is new or was
+    /// changed.
     Late {
-        /// Which.
+        /// The gpulet that is late.
         gpulet: GpuletId,
-        /// What was measured, in message.
+        /// What was measured.
         reason: String,
     },
-    /// A device is gone with everything on it. If it comes back, it comes back empty, in a later proposal.
+    /// A device was removed with everything on it. If it returns, it is empty and belongs to a later proposal.
     DeviceRemoved {
         /// Its name.
         device: String,
-        /// Why, in message.
+        /// Why it was removed.
         reason: String,
     },
-    /// An operator ends the change that is under way.
+    /// An operator aborts the change that is under way.
     Abort,
-    /// An operator ends the change that is under way, and all others are refused until [`Event::Thaw`].
+    /// An operator aborts the change that is under way. Proposals are refused until [`Event::Thaw`].
     Freeze,
-    /// Proposals are welcome again.
+    /// An operator allows proposals again.
     Thaw,
-    /// Nothing but time.
+    /// Time passed.
     Tick,
 }
 
-/// Why a plan was not begun.
+/// Why a plan was refused.
 #[derive(Clone, Debug, PartialEq, Serialize, thiserror::Error)]
 #[serde(rename_all = "snake_case", tag = "refusal")]
 pub enum Refusal {
-    /// An operator said so.
+    /// An operator froze the rollout.
     #[error("plans are frozen by an operator")]
     Frozen,
-    /// A device that it uses is gone since.
-    #[error("device `{device}`: vanished after the plan was existing")]
+    /// A device that the plan uses was removed after the plan was made.
+    #[error("device `{device}`: removed after the plan was made")]
     DeviceRemoved {
         /// Its name.
         device: String,
     },
-    /// Old and new gpulets do not fit together, and there is no order in which they could follow one another.
+    /// Old and new gpulets do not fit together, and no order of steps avoids that.
     #[error(
         "device `{device}`: old and new gpulets together need {needed_bytes} bytes, there are {has_bytes}, and no order of steps fits"
     )]
@@ -231,14 +230,14 @@ pub enum Refusal {
         /// At most.
         most: usize,
     },
-    /// What is left of the plan would serve too little.
+    /// The remaining gpulets of the plan would serve too little.
     #[error("workload `{workload}`: {left} requests a second are left, expected at least {least}")]
     Capacity {
         /// Its name.
         workload: String,
         /// Requests a second that would be served.
         left: f64,
-        /// Requests a second that must be.
+        /// Requests a second that must be served.
         least: f64,
     },
 }
@@ -251,32 +250,32 @@ pub enum Outcome {
     Done,
     /// It was in force already.
     Unchanged,
-    /// It was never begun.
+    /// It was refused before it began.
     Refused {
-        /// Why.
+        /// Why it was refused.
         refusal: Refusal,
     },
     /// A later proposal took its place.
     Superseded,
-    /// It was given up before anything was switched.
+    /// It was abandoned before the first switch.
     Failed {
-        /// Why, in message.
+        /// Why it was abandoned.
         reason: String,
     },
-    /// It was switched to and back.
+    /// It was in force and was rolled back.
     RolledBack {
-        /// Why, in message.
+        /// Why it was rolled back.
         reason: String,
     },
     /// Only a part of it is in force.
     Stopped {
-        /// Why, in message.
+        /// Why it stopped.
         reason: String,
     },
 }
 
 impl Outcome {
-    /// Why the plan is not in force, in message; none where it is, or another took its place.
+    /// Why the plan is not in force; none where it is, or another took its place.
     pub fn reason(&self) -> Option<String> {
         match self {
             Self::Done | Self::Unchanged | Self::Superseded => None,
@@ -288,13 +287,13 @@ impl Outcome {
     }
 }
 
-/// What the shell must do or know.
+/// What the shell must do, or should report.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "effect")]
 pub enum Effect {
-    /// Carry out a step and tell: [`Event::StepDone`] or [`Event::StepFailed`].
+    /// Carry out a step, then send [`Event::StepDone`] or [`Event::StepFailed`].
     Step {
-        /// Name for the answer.
+        /// Identifies the step in the answer.
         id: StepId,
         /// What to do.
         #[serde(flatten)]
@@ -302,28 +301,28 @@ pub enum Effect {
         /// Microseconds on the caller's clock; later answers count as failure.
         deadline_us: Micros,
     },
-    /// Put a table in force and tell: [`Event::Switched`] or [`Event::SwitchFailed`].
+    /// Put a table in force, then send [`Event::Switched`] or [`Event::SwitchFailed`].
     Switch {
         /// The table.
         switch: Switch,
         /// Microseconds on the caller's clock; later answers count as failure.
         deadline_us: Micros,
     },
-    /// A proposal ended; told once for each.
+    /// A proposal ended; sent once for each.
     Ended {
         /// Its number.
         proposal: ProposalId,
-        /// How.
+        /// How it ended.
         outcome: Outcome,
     },
-    /// Something that an operator should know of; the rollout goes on.
+    /// An incident that an operator should know. The rollout continues.
     Incident {
-        /// What, in message.
+        /// What happened.
         reason: String,
     },
-    /// The plan in force is no longer what was asked for: make another.
+    /// The plan in force no longer matches its proposal: make another plan.
     PlanNeeded {
-        /// Why, in message.
+        /// Why another plan is needed.
         reason: String,
     },
 }

@@ -1,37 +1,37 @@
-//! How long a change may take, and how much of it is remembered.
+//! Time limits of a change, and the length of the history.
 
 use serde::{Deserialize, Serialize};
 
 use crate::time::Micros;
 
-/// The longest time that an option may give: a day.
+/// The longest time that an option may have: a day.
 const TIME_MAX: Micros = Micros(86_400_000_000);
-/// Attempts at most.
+/// Largest number of attempts.
 const ATTEMPTS_MAX: u32 = 100;
-/// Entries of history at most.
+/// Largest number of history entries.
 const HISTORY_MAX: usize = 100_000;
 
-/// Deadlines and bounds.
+/// Deadlines and bounds of a rollout.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RolloutOptions {
-    /// For opening a gpulet: its context and queue, no model.
+    /// Deadline for opening a gpulet: its context and queue, no model.
     pub open_us: Micros,
-    /// For loading and warming one model on one gpulet.
+    /// Deadline for loading and warming one model on one gpulet.
     pub prepare_us: Micros,
-    /// For running one known input.
+    /// Deadline for running one known input.
     pub verify_us: Micros,
-    /// For the router to take a new table.
+    /// Deadline for the router to apply a new table.
     pub switch_us: Micros,
-    /// For a gpulet that gets no more batches to end those it has. Later is an incident, not a loss.
+    /// Deadline for a draining gpulet to finish its batches. Passing it is an incident and loses no request.
     pub drain_us: Micros,
-    /// For closing one session or one gpulet, or giving one arena back.
+    /// Deadline for closing one session or one gpulet, or freeing one arena.
     pub close_us: Micros,
-    /// How long the old gpulets are kept after a switch, so that there is a way back.
+    /// How long the old gpulets stay open after a switch, for a rollback.
     pub bake_us: Micros,
-    /// How often closing, or switching back, is tried before it is given up.
+    /// Attempts to close a session or gpulet, or to switch, before an incident is reported.
     pub attempts: u32,
-    /// Entries of history that are kept; older ones are forgotten.
+    /// Number of history entries that are kept; older ones are removed.
     pub history: usize,
 }
 

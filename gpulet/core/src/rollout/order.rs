@@ -1,10 +1,12 @@
-//! In which order a plan is reached, where old and new gpulets do not fit into memory at once.
+//! The order of the changes where old and new gpulets do not fit into memory at once.
 //!
-//! A change is carried out in waves, each a whole round of preparing, switching and retiring. A wave is legal if the
-//! old gpulets and those that it adds fit into memory together, if no two gpulets that are active after it own a unit
-//! at the same time, and if after it each workload that serves is left with what it must keep (invariant G3). The
-//! order is found by taking all that is left and dropping from it until it is legal; what is dropped comes later. That
-//! can end in a blind alley, so few changes are searched in full before a plan is refused.
+//! A plan is carried out in waves, each with the phases of preparing, switching and closing. A wave is legal if:
+//! - the old gpulets and those that it adds fit into memory together;
+//! - no two gpulets that are active after it own a unit at the same time;
+//! - each workload keeps its guaranteed rate after it (invariant G3).
+//!
+//! The search starts with all remaining changes and postpones some until the wave is legal. This greedy search can fail
+//! although an order exists, so a small number of changes is searched exhaustively before a plan is refused.
 
 mod search;
 mod state;
@@ -21,11 +23,11 @@ use state::{Item, Load, Space, State};
 /// How far a sum of rates may fall below another by rounding, as a part of it.
 pub(super) const ROUNDING: f64 = 1e-9;
 
-/// What is there before the changes.
+/// The state before the changes.
 pub(super) struct Situation<'a> {
     pub table: &'a Table,
     pub known: &'a BTreeMap<GpuletId, Known>,
-    /// Bytes by device that were given up because they could not be freed.
+    /// Bytes by device that were written off because they could not be freed.
     pub written_off: &'a BTreeMap<String, u64>,
     /// Requests a second that each workload must keep.
     pub guaranteed: &'a BTreeMap<String, f64>,
@@ -46,7 +48,7 @@ pub(super) fn waves(
     Ok(waves)
 }
 
-/// Names become numbers, gpulets become what they weigh and serve.
+/// Converts names to numbers, and gpulets to their memory and rates.
 struct Builder<'a> {
     situation: &'a Situation<'a>,
     proposal: &'a Proposal,
@@ -81,12 +83,12 @@ impl<'a> Builder<'a> {
         let count = self.spaces.len();
         let at = *self.spaces.entry(device).or_insert(count);
         if at == self.state.spaces.len() {
-            let room = self.proposal.limits.get(device);
+            let limits = self.proposal.limits.get(device);
             let written_off = self.situation.written_off.get(device).copied().unwrap_or(0);
             self.state.spaces.push(Space {
                 device: device.to_owned(),
-                bytes: room.map_or(0, |room| room.bytes),
-                gpulets: room.map_or(0, |room| room.gpulets),
+                bytes: limits.map_or(0, |limits| limits.bytes),
+                gpulets: limits.map_or(0, |limits| limits.gpulets),
                 fixed: Load { own: u128::from(written_off), ..Load::default() },
                 items: Vec::new(),
             });
@@ -194,7 +196,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// A gpulet must not become active before those that it collides with have gone, or have changed their window.
+    /// A gpulet must not become active before those that it collides with are removed or have changed their window.
     fn bind(&mut self, list: &[Change]) {
         let table = self.situation.table;
         let before = |change: &Change| match change {

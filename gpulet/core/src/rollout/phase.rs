@@ -1,4 +1,4 @@
-//! Where a rollout is.
+//! The phases of a rollout.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -8,34 +8,34 @@ use super::proposal::Proposal;
 use crate::id::{Epoch, GpuletId, ProposalId, StepId};
 use crate::time::Micros;
 
-/// The plan that is being reached.
+/// The plan that is being carried out.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Target {
     pub number: ProposalId,
     pub proposal: Proposal,
-    /// Requests a second that each workload keeps whatever happens on the way.
+    /// Requests a second that each workload keeps during the whole change.
     pub guaranteed: BTreeMap<String, f64>,
     pub began_us: Micros,
-    /// Waves that are in force.
+    /// Number of waves in force.
     pub switched: u32,
-    /// No further wave begins.
+    /// Why no further wave begins, if none does.
     pub stop: Option<String>,
-    /// A device of the plan was lost on the way.
+    /// A device of the plan was removed during the change.
     pub lost: Option<String>,
 }
 
-/// One round of preparing, switching and retiring.
+/// One wave of preparing, switching and closing.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Wave {
     pub before: Table,
     pub after: Table,
     /// Gpulets that it makes active.
     pub fresh: Vec<GpuletId>,
-    /// Gpulets that run otherwise after it: those, and those that it changes.
+    /// Gpulets that the wave adds or changes.
     pub touched: BTreeSet<GpuletId>,
 }
 
-/// A step that was asked for.
+/// A step that was requested.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Running {
     pub id: StepId,
@@ -44,38 +44,38 @@ pub(super) struct Running {
     pub deadline_us: Micros,
 }
 
-/// New gpulets are existing beside those that run.
+/// New gpulets are opened next to the running ones.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Preparing {
     pub wave: Wave,
     pub steps: VecDeque<Step>,
     pub running: Option<Running>,
-    /// The wave must be thought of anew: what it was existing from has changed.
+    /// The wave must be planned again, because its starting point has changed.
     pub again: bool,
-    /// What it makes broke.
+    /// Why a gpulet of the wave failed, if one did.
     pub broken: Option<String>,
 }
 
-/// A table is asked for.
+/// A table was requested and is not confirmed yet.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Switching {
     pub wave: Wave,
-    /// Why it leads back, if it does.
+    /// Why it is a rollback, if it is one.
     pub back: Option<String>,
     pub epoch: Epoch,
     /// Epoch of the wave's own table.
     pub forward: Epoch,
     pub since_us: Micros,
     pub until_us: Micros,
-    /// Tables asked for since the way back was taken.
+    /// Tables requested since the rollback began.
     pub attempts: u32,
     /// The wave's own table was never confirmed.
     pub unconfirmed: bool,
-    /// Gpulets that came to rest before the table was confirmed.
+    /// Gpulets that drained before the table was confirmed.
     pub drained: BTreeSet<GpuletId>,
 }
 
-/// The new table is in force, and there is a way back.
+/// The new table is in force and can be rolled back.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Baking {
     pub wave: Wave,
@@ -89,14 +89,14 @@ pub(super) enum After {
     End(Outcome),
 }
 
-/// Gpulets that are not needed are closed, and arenas given back.
+/// Gpulets that are not needed are closed, and arenas are freed.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Closing {
-    /// Gpulets that have to go; each is closed once it holds nothing.
+    /// Gpulets to close, each as soon as it is idle.
     pub leaving: Vec<GpuletId>,
     pub steps: VecDeque<Step>,
     pub running: Option<Running>,
-    /// How often the step in front has failed.
+    /// Failed attempts of the first step.
     pub tries: u32,
     pub shrinks: bool,
     /// Sessions that could not be shrunk this time.

@@ -1,4 +1,4 @@
-//! A plan with everything that a rollout has to know about it: what its gpulets weigh, and what the devices hold.
+//! A plan with the memory that its gpulets take and the limits of the devices.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use crate::plan::{Gpulet, Plan, Window};
 use crate::problem::Problem;
 use crate::validate::{Violation, validate};
 
-/// Gpulets of a plan at most.
+/// Largest number of gpulets in a plan.
 pub const GPULETS_MAX: usize = 65_536;
 
 /// A plan that cannot be carried out on these devices.
@@ -16,7 +16,7 @@ pub enum ProposalError {
     /// More gpulets than any plan may have.
     #[error("gpulets: expected at most {GPULETS_MAX}, got {0}")]
     TooMany(usize),
-    /// The judge found something that makes it impossible, not merely late.
+    /// The validator found a violation that makes the plan impossible, not merely late.
     #[error(transparent)]
     Impossible(Box<Violation>),
 }
@@ -33,7 +33,7 @@ pub(super) struct Footprint {
 }
 
 impl Footprint {
-    /// DeviceLimits for either.
+    /// The larger of both, field by field.
     pub fn or(self, other: Self) -> Self {
         Self {
             batch: self.batch.max(other.batch),
@@ -47,7 +47,7 @@ impl Footprint {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct SizedGpulet {
     pub gpulet: Gpulet,
-    /// Bytes of the gpulet beside weights and arenas.
+    /// Bytes of the gpulet without weights and arenas.
     pub own_bytes: u64,
     /// By model.
     pub sessions: BTreeMap<String, Footprint>,
@@ -83,13 +83,13 @@ fn windows_meet(one: Option<Window>, other: Option<Window>) -> bool {
     if one.period_us.to_bits() != other.period_us.to_bits() {
         return true;
     }
-    // Ends that touch may differ in the last digits, for planners add windows up.
+    // Adjacent ends may differ in the last digits, because planners add windows up.
     let slack = crate::validate::TOLERANCE * one.period_us;
     one.offset_us + slack < other.offset_us + other.length_us
         && other.offset_us + slack < one.offset_us + one.length_us
 }
 
-/// DeviceLimits of a device.
+/// Limits of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct DeviceLimits {
     /// Bytes for gpulets: memory that may be planned with, less what the device takes for itself.
@@ -98,7 +98,7 @@ pub(super) struct DeviceLimits {
     pub gpulets: usize,
 }
 
-/// A plan that may be carried out, sized.
+/// A plan that can be carried out, with the memory that it takes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Proposal {
     pub(super) gpulets: Vec<Arc<SizedGpulet>>,
@@ -127,9 +127,8 @@ fn is_impossible(violation: &Violation) -> bool {
 }
 
 impl Proposal {
-    /// Weighs a plan by the profiles of a problem. Memory that was never measured counts as none. A plan that is late
-    /// or serves too little is not refused: it may still be better than the one in force, and that is the planner's
-    /// affair.
+    /// Computes the memory of a plan from the profiles of a problem. Unmeasured memory counts as 0. A plan that is late
+    /// or serves too little is accepted: it may still be better than the one in force, and the planner decides that.
     ///
     /// # Errors
     /// [`ProposalError`] for a plan that cannot be carried out: devices, workloads or batches that the problem does
@@ -177,7 +176,7 @@ impl Proposal {
         Plan::new(self.gpulets.iter().map(|sized| sized.gpulet.clone()).collect())
     }
 
-    /// Whether it has a gpulet there.
+    /// Whether it has a gpulet on the device.
     pub fn uses(&self, device: &str) -> bool {
         self.gpulets.iter().any(|sized| sized.gpulet.device == device)
     }

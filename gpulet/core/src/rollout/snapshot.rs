@@ -1,4 +1,4 @@
-//! What an operator may look at.
+//! The state of a rollout, for operators.
 
 use serde::Serialize;
 
@@ -7,17 +7,17 @@ use super::phase::Phase;
 use crate::id::{Epoch, GpuletId, ProposalId};
 use crate::plan::Gpulet;
 
-/// What a gpulet is for at the moment.
+/// The state of a gpulet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GpuletState {
-    /// It is being existing.
+    /// It is being opened and loaded.
     Preparing,
     /// It takes batches.
     Active,
-    /// It takes none any more but still holds some.
+    /// It takes no further batches but still holds some.
     Draining,
-    /// It holds nothing: a way back, or waiting to be closed.
+    /// It holds nothing: it is kept for a rollback, or waits to be closed.
     Idle,
 }
 
@@ -26,15 +26,15 @@ pub enum GpuletState {
 pub struct GpuletView {
     /// Its name.
     pub id: GpuletId,
-    /// What it is for.
+    /// Its state.
     pub state: GpuletState,
-    /// Whether it broke.
+    /// Whether it failed.
     pub faulty: bool,
     /// Where it is and what it runs.
     pub gpulet: Gpulet,
 }
 
-/// The machine as it stands.
+/// The state of a rollout at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Snapshot {
     /// Epoch of the table in force.
@@ -43,9 +43,9 @@ pub struct Snapshot {
     pub proposal: Option<ProposalId>,
     /// Number of the proposal that waits for it.
     pub waiting: Option<ProposalId>,
-    /// What is going on, in message.
+    /// The current phase, as a message.
     pub phase: String,
-    /// Whether proposals are refused by an operator's word.
+    /// Whether an operator froze the rollout, so that proposals are refused.
     pub frozen: bool,
     /// Bytes by device that could not be freed.
     pub written_off_bytes: Vec<(String, u64)>,
@@ -56,7 +56,7 @@ pub struct Snapshot {
 }
 
 impl Rollout {
-    /// What there is to see.
+    /// The current state, for reports.
     pub fn snapshot(&self) -> Snapshot {
         let view = |(id, known): (&GpuletId, &super::known::Known)| {
             let state = match (self.table.contains_key(id), known.drain) {

@@ -1,4 +1,4 @@
-//! Steps: asking for them one at a time, and what their answers change.
+//! Steps: requests them one at a time and handles their answers.
 
 use super::Rollout;
 use super::history::{EntryKind, span};
@@ -8,7 +8,7 @@ use super::proposal::Footprint;
 use crate::id::{GpuletId, StepId};
 
 impl Rollout {
-    /// The next step of a wave, or its switch. Whatever came in between is looked at first: a step that is under way
+    /// The next step of a wave, or its switch. Events that came in between are handled first: a step that is under way
     /// ends before anything else begins.
     pub(super) fn prepare_on(&mut self, mut preparing: Preparing) -> bool {
         if preparing.running.is_some() {
@@ -47,7 +47,7 @@ impl Rollout {
         false
     }
 
-    /// Asks for a step. What it takes counts from now on, for it may fail late.
+    /// Requests a step. Its memory counts from now on, because a step may fail late.
     pub(super) fn ask(&mut self, step: Step, need: Option<Footprint>) -> Running {
         let limit_us = match &step {
             Step::Open { .. } => self.options.open_us,
@@ -62,7 +62,7 @@ impl Rollout {
                     let held = known.sessions.entry(model.clone()).or_default();
                     held.need = held.need.or(need);
                 }
-                // It may still happen after it was given up.
+                // The step may still be carried out after its deadline.
                 (Step::Shrink { model, batch, .. }, _) => {
                     if let Some(held) = known.sessions.get_mut(model) {
                         held.prepared = held.prepared.min(*batch);
@@ -139,7 +139,7 @@ impl Rollout {
         self.record(EntryKind::Failed, message.clone());
         match std::mem::take(&mut self.phase) {
             Phase::Preparing(preparing) => {
-                // A plan that waits may want what was existing so far.
+                // A plan that waits may reuse what was opened so far.
                 if self.waiting.is_some() {
                     let broken = Some(message);
                     self.phase = Phase::Preparing(Preparing { broken, ..preparing });
@@ -177,7 +177,7 @@ impl Rollout {
         }
     }
 
-    /// Counts as failed whatever is past its deadline, and tells of drains that take too long.
+    /// Fails what is past its deadline, and reports drains that take too long.
     pub(super) fn expire(&mut self) {
         let late = self.phase.running().filter(|running| running.deadline_us <= self.now);
         if let Some((id, since_us)) = late.map(|running| (running.id, running.since_us)) {

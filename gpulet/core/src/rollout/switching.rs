@@ -1,4 +1,4 @@
-//! The switch, the rest of the old gpulets, baking, and the way back.
+//! The switch, the draining of the old gpulets, baking, and the rollback.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -57,21 +57,21 @@ impl Rollout {
         self.phase = Phase::Switching(switching);
     }
 
-    /// Everything that the router needs to go from one table to another.
+    /// The switch from one table to another, for the router.
     fn table_effect(&self, from: &Table, to: &Table, is_rollback: bool) -> Switch {
         let rest = Self::only_in(from, to);
-        let mut resting: BTreeMap<&str, Vec<GpuletId>> = BTreeMap::new();
+        let mut draining: BTreeMap<&str, Vec<GpuletId>> = BTreeMap::new();
         for (id, known) in self.known.iter().filter(|(id, _)| !to.contains_key(id)) {
             let holds = known.drain.is_some_and(|rest| !rest.drained) || rest.binary_search(id).is_ok();
             if holds {
-                resting.entry(known.device()).or_default().push(*id);
+                draining.entry(known.device()).or_default().push(*id);
             }
         }
         let mut routes: BTreeMap<&str, Vec<RouteSlot>> = BTreeMap::new();
         let mut active = Vec::with_capacity(to.len());
         for (id, sized) in to {
             let gpulet = &sized.gpulet;
-            let near = resting.get(gpulet.device.as_str()).into_iter().flatten();
+            let near = draining.get(gpulet.device.as_str()).into_iter().flatten();
             let shares = |other: &&GpuletId| {
                 self.known.get(other).is_some_and(|known| share_units(&known.sized.gpulet, gpulet))
             };
@@ -100,7 +100,7 @@ impl Rollout {
         }
     }
 
-    /// The table that was asked for is in force.
+    /// Handles that the requested table is in force.
     fn in_force(&mut self, switching: Switching) {
         let Switching { wave, back, epoch, since_us, unconfirmed, drained, .. } = switching;
         self.in_force = epoch;
@@ -108,9 +108,9 @@ impl Rollout {
         let (from, to) =
             if back.is_some() { (&wave.after, &wave.before) } else { (&wave.before, &wave.after) };
         self.take_table(from, to, &drained);
-        let (active, resting) = (to.len(), Self::only_in(from, to).len());
+        let (active, draining) = (to.len(), Self::only_in(from, to).len());
         let message =
-            format!("epoch {epoch} in force after {took}: {active} gpulets active, {resting} go to rest");
+            format!("epoch {epoch} in force after {took}: {active} gpulets active, {draining} draining");
         self.record(EntryKind::Switched, message);
         match back {
             Some(reason) => self.rolled_back(reason, unconfirmed),
@@ -172,12 +172,12 @@ impl Rollout {
             Some(why) if in_force == forward => self.rollback_failed(switching, why, reason),
             // The wave's own table never came in force, so its gpulets hold nothing.
             Some(why) if in_force < forward && switching.unconfirmed => self.rolled_back(why, true),
-            // An earlier table that leads back is in force, although its answer came too late.
+            // An earlier rollback is in force, although its answer came too late.
             Some(_) => self.in_force(Switching { epoch: in_force, ..switching }),
         }
     }
 
-    /// There is no way back: the new table stays.
+    /// The rollback failed: the new table stays.
     fn rollback_failed(&mut self, switching: Switching, why: String, reason: String) {
         let Switching { wave, forward, unconfirmed, drained, .. } = switching;
         self.in_force = forward;
@@ -191,8 +191,8 @@ impl Rollout {
         self.wind_up(Outcome::Stopped { reason: format!("{why}, and switching back failed: {reason}") });
     }
 
-    /// A table that nobody confirmed may be in force or not. Asking for the table before, under a higher epoch, makes
-    /// it certain; there is nothing better to do than to ask until somebody answers.
+    /// An unconfirmed table may be in force or not. The rollout requests the previous table, under a higher epoch,
+    /// until the shell answers.
     pub(super) fn expire_switch(&mut self) {
         let switching = match std::mem::take(&mut self.phase) {
             Phase::Switching(switching) if switching.until_us <= self.now => switching,
@@ -226,7 +226,7 @@ impl Rollout {
         let Some(rest) = known.drain.as_mut().filter(|rest| !rest.drained) else { return };
         rest.drained = true;
         let took = span(self.now.since(rest.since_us));
-        self.record(EntryKind::Drained, format!("{} at rest after {took}", self.place(gpulet)));
+        self.record(EntryKind::Drained, format!("{} idle after {took}", self.place(gpulet)));
     }
 
     pub(super) fn bake_on(&mut self, baking: Baking) -> bool {
@@ -234,14 +234,14 @@ impl Rollout {
             self.phase = Phase::Baking(baking);
             return false;
         }
-        let resting = self.known.iter().filter(|(_, known)| known.drain.is_some());
-        let leaving = resting.map(|(id, _)| *id).collect();
+        let draining = self.known.iter().filter(|(_, known)| known.drain.is_some());
+        let leaving = draining.map(|(id, _)| *id).collect();
         self.phase = Phase::Closing(Closing::new(leaving, true, After::NextWave));
         true
     }
 
-    /// Whether the way back takes from a workload something that it must keep, and whether it gives one back what it
-    /// must have. What broke serves nothing.
+    /// Whether a rollback takes guaranteed capacity from a workload, and whether it restores guaranteed capacity to
+    /// one. Failed gpulets have no capacity.
     pub(super) fn compare_rollback(&self, wave: &Wave) -> (bool, bool) {
         let Some(target) = &self.target else { return (false, false) };
         let rates = |table: &Table| {
@@ -259,8 +259,8 @@ impl Rollout {
         (takes, gives)
     }
 
-    /// Takes the way back, if there is one and it does not lead to less: to nothing at all, or to gpulets that are
-    /// broken or gone.
+    /// Rolls back, unless the previous table is empty or would serve less guaranteed load, for example because its
+    /// gpulets failed.
     pub(super) fn roll_back(&mut self, reason: String) {
         let baking = match std::mem::take(&mut self.phase) {
             Phase::Baking(baking) => baking,
@@ -269,7 +269,7 @@ impl Rollout {
         let (takes, _) = self.compare_rollback(&baking.wave);
         if baking.wave.before.is_empty() || takes {
             self.phase = Phase::Baking(baking);
-            let reason = format!("{reason}, and the way back leads to less");
+            let reason = format!("{reason}, and a rollback would serve less");
             self.record(EntryKind::Incident, reason.clone());
             return self.effects.push(Effect::PlanNeeded { reason });
         }

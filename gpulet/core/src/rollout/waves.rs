@@ -1,4 +1,4 @@
-//! What comes next: proposals, waves, the end.
+//! The sequence of a change: proposals, waves, and the end.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -44,7 +44,7 @@ impl Rollout {
             Outcome::Unchanged => "was in force already".to_owned(),
             Outcome::Refused { refusal } => format!("refused: {refusal}"),
             Outcome::Superseded => "superseded by a later one".to_owned(),
-            Outcome::Failed { reason } => format!("given up, the plan before it stays: {reason}"),
+            Outcome::Failed { reason } => format!("failed, the previous plan stays in force: {reason}"),
             Outcome::RolledBack { reason } => format!("rolled back: {reason}"),
             Outcome::Stopped { reason } => format!("in force in part: {reason}"),
         };
@@ -73,7 +73,7 @@ impl Rollout {
         self.record(EntryKind::Operator, "plans are welcome again".to_owned());
     }
 
-    /// Goes on until something has to be waited for.
+    /// Advances until an answer, a time or a drain must be awaited.
     pub(super) fn advance(&mut self) {
         while match std::mem::take(&mut self.phase) {
             Phase::Idle => self.begin(),
@@ -100,7 +100,7 @@ impl Rollout {
         self.table.iter().filter(move |(id, _)| sound(id)).map(|(_, sized)| sized.as_ref())
     }
 
-    /// Makes the proposal that waits the target, unless it cannot be reached: then all stays as it is.
+    /// Makes the waiting proposal the target. If it is refused, nothing changes.
     pub(super) fn take_waiting(&mut self) -> bool {
         let Some((number, proposal)) = self.waiting.take() else { return false };
         let (now, then) = (served(self.healthy()), served(proposal.gpulets.iter().map(Arc::as_ref)));
@@ -122,7 +122,8 @@ impl Rollout {
         true
     }
 
-    /// What has to change, and in which waves. What was existing for another plan is given up where it is in the way.
+    /// What has to change, and in which waves. Gpulets that were opened for another plan are closed where they prevent
+    /// this one.
     fn order(
         &self,
         proposal: &Proposal,
@@ -246,7 +247,7 @@ impl Rollout {
         steps
     }
 
-    /// Ends the target where it is.
+    /// Ends the target in its current state.
     pub(super) fn abandon(&mut self, reason: String) {
         let outcome = match self.target.as_ref().map_or(0, |target| target.switched) {
             0 => Outcome::Failed { reason },

@@ -1,53 +1,54 @@
-//! Our own default: the least capacity that is forecast to keep the attainment of all requests together.
+//! The default scaler: the least capacity that is forecast to keep the attainment of all requests together.
 //!
-//! Queues are short where objectives are: when one has grown, requests are lost already. So the question is asked
-//! ahead: of several ways to follow each model's demand ([`Candidates`](super::candidates::Candidates)), and of all multiples of
-//! them, which are the cheapest that lose no more than is allowed by the time that a change would have its effect?
+//! When a queue has grown, requests have already missed their objectives, so the scaler forecasts. It follows each
+//! model's demand in several ways ([`Candidates`](super::candidates::Candidates)). It selects the candidate and the
+//! multiple of it that cost least and lose no more than is allowed when a change has its effect.
 //!
-//! **One price for all models.** The loss allowed is spent where it saves most: each model has the capacity that is
-//! exceeded as seldom as what a unit costs on devices over the price of a request lost, and the price is moved until
-//! all together are expected to lose what may be lost. Models that are cheap to serve are hardly ever short, dear ones
-//! more often, but none is planned to lose over three times the loss allowed.
+//! **One price for all models.** The allowed loss is spent where it saves the most capacity. A lost request has one
+//! price for all models. The demand of a model may exceed its capacity for a part of the time: its cost of a unit of
+//! capacity, divided by the price. The scaler moves the price until the expected loss of all models is the allowed one.
+//! Models that are cheap to serve are rarely short of capacity, costly ones more often. No model is planned to lose
+//! more than three times the allowed loss.
 //!
-//! **Jumps that were never seen.** In the beginning it is taken for certain that the highest rate known (of the last
-//! half-hour, or planned for at the start) comes back from one moment to the next once in fifteen minutes, and the
-//! longer it does not the less. Where it costs less than what would be lost in the time of a change, capacity for it
-//! stands there at all times: for models that take next to nothing of a device.
+//! **Unseen jumps.** At first the scaler assumes that the highest known rate (of the last half-hour, or planned for at
+//! the start) returns suddenly once in fifteen minutes. The longer it does not return, the less likely a jump counts.
+//! Where capacity for the jump costs less than the requests lost during a change, the model always has that capacity.
+//! This is the case for models that need very little of a device.
 //!
-//! **What is really lost** corrects both: each model's capacity, and the loss that is expected of all; sums of the
-//! errors, as in conformal control (Angelopoulos, Candes and Tibshirani, NeurIPS 2023). Before that correction no need
-//! is above the highest rate known, unless the forecast is.
+//! **Measured loss** corrects both the capacity of each model and the expected loss of all models. The corrections are
+//! sums of the errors, as in conformal control (Angelopoulos, Candes and Tibshirani, NeurIPS 2023). Before the
+//! correction no need is above the highest known rate, unless the forecast is.
 
 use super::requirement::{Requirement, Pricing, cost};
 use super::{Reason, Scaler, ScalingOptions, Seen, Service, Recommendation};
 use crate::time::Micros;
 
-/// Part of the loss allowed that is aimed at: the rest is for what nobody foresees.
+/// Part of the allowed loss that is the goal. The rest is a reserve for unforeseen jumps.
 const GOAL: f64 = 0.72;
-/// Loss expected of all models together: at first, at least and at most, in parts of the loss allowed.
+/// Expected loss of all models together: initial, minimum and maximum, in parts of the allowed loss.
 const EXPECTED: f64 = 0.45;
 const EXPECTED_MIN: f64 = 0.1;
 const EXPECTED_MAX: f64 = 0.85;
-/// How fast that follows what is really lost, a second.
+/// How fast the expected loss follows the measured one, per second.
 const GAIN: f64 = 0.3 / 600.0;
 /// Price of a request lost, in mean costs of the capacity for one a second: at first, at least and at most, and how
-/// fast it moves, as a logarithm a look.
+/// fast it moves, as a logarithm per evaluation.
 const PRICE: f64 = 30.0;
 const PRICE_MIN: f64 = 1.0;
 const PRICE_MAX: f64 = 1e5;
 const PRICE_STEP: f64 = 0.2;
-/// Seconds in which the highest rate known comes back once, as was assumed before anything was seen.
+/// Seconds between two returns of the highest known rate, before any observation.
 const JUMP_EVERY_S: f64 = 900.0;
 /// Seconds from a jump to the decision.
 const NOTICED_S: f64 = 0.75;
-/// Loss forecast, above the one expected, that asks for a change; a part of the loss allowed.
+/// Forecast loss above the expected one that causes a change, as a part of the allowed loss.
 const TRIGGER: f64 = 0.5;
-/// How much less capacity all models must need together before any is given back.
+/// Part of the planned capacity below which the need of all models must fall before any capacity is released.
 const WORTH_IT: f64 = 0.97;
-/// A model's own fall by less is no move: it saves next to nothing, and would forbid a rise for the cool-down.
+/// The smallest fall of a model's rate. A smaller one saves next to nothing, and forbids a rise for the cool-down.
 const LEAST_FALL: f64 = 0.06;
 
-/// Room over what comes while nothing is known of how it varies.
+/// Target over the observed rate while the variation of the rate is unknown.
 const FIRST: f64 = 1.25;
 
 #[derive(Debug)]
@@ -87,7 +88,7 @@ impl Attainment {
         }
     }
 
-    /// Corrects by what was really lost since the look before.
+    /// Corrects by what was really lost since the previous evaluation.
     fn correct(&mut self, now: Micros, seen: &[Seen]) {
         self.began_us.get_or_insert(now);
         let elapsed_us = if self.looks > 0 { now.since(self.observed_us) } else { Micros::ZERO };
@@ -116,7 +117,7 @@ impl Attainment {
         (self.change_s + NOTICED_S) / (JUMP_EVERY_S + elapsed_us.as_secs_f64())
     }
 
-    /// Finds what each model requirements at the price, and moves the price; whether capacity is lacking.
+    /// Finds what each model needs at the price, and moves the price. Returns whether capacity is lacking.
     fn weigh(&mut self, seen: &[Seen]) -> bool {
         let (goal, look, jump) = (self.goal, self.looks, self.jump());
         let (mut loss, mut demand) = (0.0, 0.0);
@@ -156,7 +157,7 @@ fn stay(seen: &Seen) -> Recommendation {
     Recommendation { rate: seen.target, reason: Reason::Steady }
 }
 
-/// Before there is anything to judge by: what comes must not find less than it is, and some room.
+/// The recommendation while there are too few samples: at least the observed rate, with headroom.
 fn first(need: &Requirement, seen: &Seen) -> Recommendation {
     let forecast = need.level();
     if forecast <= seen.target {

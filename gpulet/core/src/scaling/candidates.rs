@@ -1,14 +1,16 @@
-//! Ways to follow a model's demand, side by side, each with what it would have lost.
+//! Candidates: several ways to follow a model's demand, each with the loss that it would have caused.
 //!
-//! No single way suits all traffic: rates that jump once a minute are best followed at once, rates that jitter around a
-//! slow tide are best averaged, and where high rates come back without warning it is cheaper to keep a part of the
-//! highest at all times. So smoothers, with and without a damped trend, the highest of a while, and the latest but no
-//! less than some part of the highest all run side by side on what comes. Each is held for a while, as a plan is, and
-//! compared with the demand of the time at which a change asked for would have its effect. The cheapest is followed:
-//! capacity held plus requests lost at their price, over what is remembered.
+//! No single way suits all traffic. A rate that jumps once a minute is best followed at once. A rate that jitters
+//! around a slow tide is best averaged. Where high rates return without warning, it is cheaper to always keep a part of
+//! the highest one. The candidates are therefore:
+//! - smoothers, with and without a damped trend;
+//! - the latest rate, but at least some part, up to all, of the recent highest one.
 //!
-//! Should a quick smoother be so far above that its own errors do not explain that, demand has changed, and all
-//! follow.
+//! All candidates run on the same samples. The value of each is held for a while, as a plan is, and compared with the
+//! demand at the time when a change would have its effect. The scaler follows the cheapest candidate: capacity held
+//! plus requests lost at their price, over the remembered time.
+//!
+//! When a quick smoother is higher than its own errors explain, demand has changed, and all candidates follow it.
 
 use std::collections::VecDeque;
 
@@ -17,7 +19,7 @@ use super::level::Level;
 use super::losses::{Losses, Multiple};
 use crate::time::Micros;
 
-/// Samples ahead at most.
+/// Largest number of samples ahead.
 const HORIZON_MAX: usize = 240;
 /// Samples that losses are remembered over: an hour at half a second.
 const MEMORY: f64 = 7_200.0;
@@ -25,9 +27,10 @@ const MEMORY: f64 = 7_200.0;
 const WEIGHT_MAX: f64 = 1e9;
 /// A quick smoother wins if demand below it has at most this probability by its own errors.
 const SURPRISE: f64 = 0.01;
-/// How much cheaper another course must be to be followed: choices that swing move capacity for nothing.
+/// How much cheaper another candidate must be to be followed. Without a margin, choices swing and move capacity
+/// needlessly.
 const BETTER: f64 = 0.99;
-/// Parts that the time to hold is cut into: it is held for so much of it longer at most.
+/// Parts that the hold time is divided into. A value is held for at most one part too long.
 const HOLD_PARTS: usize = 4;
 
 /// Samples that a level is averaged over, and whether it has a trend.
@@ -46,7 +49,7 @@ const CREST_SAMPLES: u32 = 3_600;
 const FLOORS: [&[f64]; 2] = [&[0.5, 0.7, 1.0], &[0.3, 0.5, 0.7, 0.85, 1.0]];
 const CANDIDATES: usize = 14;
 
-/// The highest of each course for a while: rows of as many as there are candidates.
+/// The recent maximum of each candidate: one row per part of the hold time.
 #[derive(Clone, Debug, PartialEq)]
 struct Hold {
     part: usize,
@@ -106,8 +109,8 @@ pub(super) struct Candidates {
 }
 
 impl Candidates {
-    /// So many samples ahead, from 1 to [`HORIZON_MAX`], each held for so many samples, at least [`HOLD_PARTS`]; a
-    /// sample stands for `period_us`.
+    /// Candidates that forecast `horizon` samples ahead, from 1 to [`HORIZON_MAX`], and hold each value for `hold`
+    /// samples, at least [`HOLD_PARTS`]. A sample stands for `period_us`.
     pub(super) fn new(horizon: u32, hold: u32, period_us: Micros) -> Self {
         let horizon = (horizon as usize).clamp(1, HORIZON_MAX);
         Self {
@@ -134,7 +137,7 @@ impl Candidates {
         }
     }
 
-    /// From now on so many samples ahead, from 1 to [`HORIZON_MAX`].
+    /// Sets how many samples ahead to forecast, from 1 to [`HORIZON_MAX`].
     pub(super) fn look_ahead(&mut self, horizon: u32) {
         self.horizon = (horizon as usize).clamp(1, HORIZON_MAX);
         self.lead = Level::lead(self.horizon);
@@ -152,7 +155,8 @@ impl Candidates {
         if self.pending.len() >= self.horizon
             && let Some(held) = self.pending.pop_front()
         {
-            // Every other one in turn: it is what costs the most here, and each still sees all that is typical.
+            // Half of the candidates per sample, because this is the costliest part. Each still sees a typical
+            // selection.
             for (losses, held) in self.losses.iter_mut().zip(held).skip(self.seen % 2).step_by(2) {
                 losses.observe(sample + self.least, held + self.least, self.weight);
             }
@@ -188,16 +192,16 @@ impl Candidates {
             let highest = window.value().max(self.peak);
             parts.iter().map(move |part| latest.max(part * highest))
         });
-        wishes.iter_mut().zip(levels.chain(floors)).for_each(|(wish, course)| *wish = course.max(surest));
+        wishes.iter_mut().zip(levels.chain(floors)).for_each(|(wish, rate)| *wish = rate.max(surest));
         wishes
     }
 
-    /// Whether there is anything to judge by.
+    /// Whether there are enough samples to choose a candidate.
     pub(super) fn is_ready(&self) -> bool {
         self.seen > self.horizon + HOLD_PARTS && self.seen > self.hold.part * HOLD_PARTS
     }
 
-    /// Requests a second that come, without jitter.
+    /// Rate that arrives, without jitter, requests a second.
     pub(super) fn level(&self) -> f64 {
         self.levels.get(USUAL).map_or(0.0, Level::value)
     }
@@ -217,7 +221,7 @@ impl Candidates {
         self.windows.last().map_or(0.0, MaxWindow::value).max(self.peak)
     }
 
-    /// What the course followed would have without being held.
+    /// The value of the chosen candidate without the hold.
     pub(super) fn wish(&self) -> f64 {
         self.wish.get(self.chosen).copied().unwrap_or(0.0)
     }
@@ -227,12 +231,12 @@ impl Candidates {
         self.losses.get(self.chosen).map_or(0.0, Losses::demand)
     }
 
-    /// The multiple of the course followed that is cheapest; `tail` and `allowed` as in [`Candidates::choose`].
+    /// The cheapest multiple of the chosen candidate; `tail` and `allowed` as in [`Candidates::choose`].
     pub(super) fn cheapest(&self, tail: f64, allowed: f64) -> Option<Multiple> {
         Some(self.losses.get(self.chosen)?.cheapest(tail, allowed))
     }
 
-    /// Requests a second that so many times the course followed stands for.
+    /// Requests a second at `times` the chosen candidate.
     pub(super) fn rate(&self, times: f64) -> f64 {
         let held = self.held.get(self.chosen).copied().unwrap_or(0.0);
         ((held + self.least) * times - self.least).max(0.0)
@@ -244,7 +248,7 @@ impl Candidates {
         self.losses.get(self.chosen).map_or(0.0, |losses| losses.shortfall(times))
     }
 
-    /// Follows the cheapest course from now on. `tail` is what a unit of capacity costs, in requests lost; `allowed`
+    /// Follows the cheapest candidate from now on. `tail` is what a unit of capacity costs, in requests lost; `allowed`
     /// the part of the demand that may be lost at most.
     pub(super) fn choose(&mut self, tail: f64, allowed: f64) {
         for (sure, losses) in self.sure.iter_mut().zip(&self.losses) {

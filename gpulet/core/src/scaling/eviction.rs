@@ -1,7 +1,7 @@
-//! Which models leave a device's memory, or the host's, when another requirements room.
+//! Which models leave a device's memory, or the host's, when another model needs space.
 //!
-//! Least recently used alone treats a large model that loads in a moment like a small one that takes a minute. What a
-//! place in memory is worth is the time of loading that it saves: requests a second times the time of a load, a byte.
+//! A least-recently-used order treats a large model that loads in a moment like a small one that takes a minute. The
+//! value of a resident model is the loading time that it saves: requests a second times load time, per byte.
 
 use std::cmp::Ordering;
 
@@ -10,20 +10,20 @@ use crate::time::Micros;
 /// A model that is in memory.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Resident {
-    /// Bytes that go free if it leaves.
+    /// Bytes that its eviction frees.
     pub bytes: u64,
-    /// Requests a second, lately.
+    /// Recent rate, requests a second.
     pub rate: f64,
-    /// Microseconds to bring it back.
+    /// Time to load it again.
     pub load_us: Micros,
-    /// When it was last asked for, microseconds.
+    /// Time of its last request, microseconds.
     pub asked_us: Micros,
     /// Whether it serves or must stay for another reason, such as its minimum of replicas.
     pub is_needed: bool,
 }
 
 impl Resident {
-    /// Microseconds of loading that its being there saves, each second and for each byte.
+    /// Microseconds of loading that it saves, per second and byte.
     pub fn value(&self) -> f64 {
         let rate = if self.rate > 0.0 { self.rate } else { 0.0 };
         rate * self.load_us.0 as f64 / self.bytes.max(1) as f64
@@ -34,7 +34,7 @@ impl Resident {
     }
 }
 
-/// Even without all models that may leave there is too little room.
+/// Evicting every model that may leave does not free enough memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "memory: {wanted_bytes} bytes wanted, only {freed_bytes} can be freed without a model that is needed"
@@ -46,11 +46,11 @@ pub struct NotEnough {
     pub freed_bytes: u64,
 }
 
-/// Which of the models leave so that at least so many bytes go free: the least valuable, among equals the least
-/// recently asked for, and none without which the others still make room. Their places in the list, ascending.
+/// Selects the models to evict so that at least `wanted_bytes` become free. The least valuable models leave first,
+/// among equals the least recently requested, and no more than necessary. Returns their indices in the list, ascending.
 ///
 /// # Errors
-/// [`NotEnough`] where the models that are not needed do not have so many bytes; then none should leave.
+/// [`NotEnough`] where the models that are not needed hold fewer bytes; then none should leave.
 pub fn evict(residents: &[Resident], wanted_bytes: u64) -> Result<Vec<usize>, NotEnough> {
     let mut leaving: Vec<(usize, &Resident)> =
         residents.iter().enumerate().filter(|(_, resident)| !resident.is_needed).collect();
@@ -67,7 +67,7 @@ pub fn evict(residents: &[Resident], wanted_bytes: u64) -> Result<Vec<usize>, No
     if freed < wanted_bytes {
         return Err(NotEnough { wanted_bytes, freed_bytes: freed });
     }
-    // From the most valuable down: a small one that was taken before a large one may not be needed any more.
+    // From the most valuable down: a small model that was chosen before a large one may be unnecessary now.
     let mut places = Vec::new();
     for (place, resident) in chosen.into_iter().rev() {
         match freed.checked_sub(resident.bytes).filter(|left| *left >= wanted_bytes) {
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_valuable_leave_first_and_among_equals_the_longest_unasked() {
+    fn the_least_valuable_leave_first_and_among_equals_the_least_recently_requested() {
         let residents = [
             resident(100, 5.0, 1_000, 9),
             resident(100, 0.0, 1_000, 8),
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn none_leaves_in_vain_and_those_that_serve_stay() {
+    fn no_model_leaves_unnecessarily_and_serving_models_stay() {
         let mut residents = vec![resident(10, 0.0, 1, 1), resident(500, 0.5, 1, 2)];
         assert_eq!(evict(&residents, 400), Ok(vec![1]), "the ten bytes alone would not do, and add nothing");
         residents[1].is_needed = true;

@@ -1,6 +1,7 @@
 //! Gpulet's online part (Choi et al., ATC 2022; constants of the released code, casys-kaist/glet): a mean rate sampled
-//! each half second, the highest of 30 s with head-room as target, and every epoch of 20 s a look at whether the plan
-//! still fits: a new one where any model's target is 5 % or 10 requests a second above it, or 10 % below.
+//! each half second, and the highest of 30 s with headroom as target. Every epoch of 20 s it checks whether the plan
+//! still fits. It asks for a new plan where a model's target is 5 % or 10 requests a second above the plan, or 10 %
+//! below.
 
 use super::{Ewma, MaxWindow, Reason, SAMPLE, Sampler, Scaler, ScalingOptions, Seen, Service, Recommendation};
 use crate::time::Micros;
@@ -8,12 +9,12 @@ use crate::time::Micros;
 const EPOCH: Micros = Micros(20_000_000);
 /// Samples of an epoch, over which the rate is averaged.
 const EPOCH_SAMPLES: u32 = 40;
-/// Samples of the 30 s that the target looks back.
+/// Samples in the 30 s that the target is the highest of.
 const WINDOW_SAMPLES: u32 = 60;
-/// Rates below are planned for with the larger head-room.
+/// Rates below this get the larger headroom; requests a second.
 const SMALL: f64 = 125.0;
-const HEAD_ROOM_SMALL: f64 = 1.5;
-const HEAD_ROOM: f64 = 1.2;
+const HEADROOM_SMALL: f64 = 1.5;
+const HEADROOM: f64 = 1.2;
 const ABOVE: f64 = 1.05;
 const ABOVE_BY: f64 = 10.0;
 const BELOW: f64 = 0.9;
@@ -43,7 +44,7 @@ impl Gpulet {
 }
 
 fn wanted(estimate: f64) -> f64 {
-    estimate * if estimate < SMALL { HEAD_ROOM_SMALL } else { HEAD_ROOM }
+    estimate * if estimate < SMALL { HEADROOM_SMALL } else { HEADROOM }
 }
 
 impl Scaler for Gpulet {

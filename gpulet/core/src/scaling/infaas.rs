@@ -1,17 +1,17 @@
-//! INFaaS' worker autoscaler (Romero et al., ATC 2021; constants of the released code, stanford-mast/INFaaS), looked
-//! at each second: replicas are added at once when the load exceeds what they serve less the room that those need
-//! which load meanwhile, and one is taken away when the others would have been enough twenty times in a row. Variants
-//! to upgrade to are not part of this: each model has one.
+//! INFaaS' worker autoscaler (Romero et al., ATC 2021; constants of the released code, stanford-mast/INFaaS), evaluated
+//! each second. It adds replicas at once when the load exceeds what the replicas serve, less headroom for the requests
+//! that arrive while further ones load. It removes one when the others would have been enough twenty times in a row.
+//! Variants to upgrade to are not part of this: each model has one.
 
 use super::{Reason, Scaler, ScalingOptions, Seen, Service, Recommendation};
 use crate::time::Micros;
 
 const PERIOD: Micros = Micros(1_000_000);
-/// Room for requests that come while a replica loads: this times load times milliseconds of loading.
+/// Headroom for requests that arrive while a replica loads: this times load times milliseconds of loading.
 const LOADING: f64 = 0.000_2;
-/// Looks in a row that must agree before a replica is taken away, on GPUs.
+/// Evaluations in a row that must agree before a replica is removed, on GPUs.
 const SPARE_TICKS: u32 = 20;
-/// A look with rounding errors only is no reason for a further replica.
+/// A shortage up to this part of a replica is a rounding error and adds no replica.
 const ROUNDING: f64 = 1e-6;
 
 #[derive(Debug)]

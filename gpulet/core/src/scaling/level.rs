@@ -12,7 +12,7 @@ pub(super) struct Level {
 }
 
 impl Level {
-    /// Averaged over so many samples.
+    /// An average over `samples` samples, with or without a trend.
     pub(super) fn new((samples, with_trend): (f64, bool)) -> Self {
         let weight = 2.0 / (samples + 1.0);
         Self { weight, trend_weight: if with_trend { weight / 4.0 } else { 0.0 }, level: None, trend: 0.0 }
@@ -34,7 +34,7 @@ impl Level {
         self.level.unwrap_or(0.0)
     }
 
-    /// What a trend of one a sample adds up to in so many samples.
+    /// What a trend of 1 per sample adds up to in that number of samples.
     pub(super) fn lead(samples: usize) -> f64 {
         let steps = (0..samples).scan(1.0, |step, _| {
             *step *= DAMPING;

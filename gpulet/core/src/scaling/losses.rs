@@ -16,7 +16,7 @@ struct Bin {
     demand: f32,
 }
 
-/// Demand beside what was held for it, by their ratio; sums over time.
+/// Demand and the capacity that was held for it, summed over time by their ratio.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Losses {
     bins: Box<[Bin; BINS]>,
@@ -24,13 +24,13 @@ pub(super) struct Losses {
     demand: f64,
 }
 
-/// How many times what is held to have.
+/// A multiple of the held capacity, with its loss and cost.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Multiple {
     pub(super) times: f64,
     /// Part of the demand that was above it.
     pub(super) loss: f64,
-    /// What was held times that, and what was lost by its price, in the weights of the samples.
+    /// Cost: the held capacity times `times`, plus the lost requests at their price, in the weights of the samples.
     pub(super) dear: f64,
 }
 
@@ -62,7 +62,7 @@ impl Losses {
         self.demand += weight * demand;
     }
 
-    /// Weighs all that was observed anew.
+    /// Scales the weight of all observations.
     pub(super) fn scale(&mut self, by: f64) {
         for bin in self.bins.iter_mut() {
             bin.held *= by as f32;
@@ -72,12 +72,12 @@ impl Losses {
         self.demand *= by;
     }
 
-    /// All the demand, in the weights of the samples.
+    /// Total demand, in the weights of the samples.
     pub(super) fn demand(&self) -> f64 {
         self.demand
     }
 
-    /// Part of the demand that was above so many times what was held.
+    /// Part of the demand that was above `times` what was held, from 0 to 1.
     pub(super) fn shortfall(&self, times: f64) -> f64 {
         let above = |bin: &Bin| (f64::from(bin.demand) - times * f64::from(bin.held)).max(0.0);
         let lost: f64 = self.bins.iter().map(above).sum();
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_demand_changes_nothing() {
+    fn an_invalid_demand_changes_nothing() {
         let mut losses = uniform();
         let before = losses.clone();
         for (demand, held) in

@@ -1,6 +1,6 @@
-//! Nanily's autoscaler (Tang et al., HPCC 2019): as many instances as the predicted rate requirements at the highest
-//! throughput that keeps the objective, R / throughput rounded up. Its predictor is not published in what could be
-//! read; here it is the mean over the last ten seconds, looked at each second.
+//! Nanily's autoscaler (Tang et al., HPCC 2019): as many instances as the predicted rate needs at the highest
+//! throughput that keeps the objective, R / throughput rounded up. The available publication does not
+//! describe its predictor; here it is the mean over the last ten seconds, evaluated each second.
 
 use super::{Ewma, Reason, SAMPLE, Sampler, Scaler, ScalingOptions, Seen, Service, Recommendation};
 use crate::time::Micros;

@@ -28,7 +28,7 @@ impl Ewma {
     }
 }
 
-/// The highest of the last so many samples; a constant number of steps a sample on average, never more than they are.
+/// The highest of the last samples. A sample takes constant time on average, and at most linear time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MaxWindow {
     samples: u64,
@@ -38,7 +38,7 @@ pub struct MaxWindow {
 }
 
 impl MaxWindow {
-    /// Over so many samples, at least one.
+    /// A window of `samples` samples, at least one.
     pub fn over(samples: u32) -> Self {
         Self { samples: u64::from(samples.max(1)), seen: 0, highest: VecDeque::new() }
     }

@@ -1,4 +1,4 @@
-//! Why a target is what it is, for people.
+//! The reasons of targets, for operators.
 
 use std::fmt;
 
@@ -11,62 +11,62 @@ use crate::time::Micros;
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
-    /// Nothing asks for a change.
+    /// The target stays, because the plan fits the load.
     Steady,
-    /// Planned for the peak, which is known.
+    /// The target is the known peak.
     Peak,
     /// The capacity is not forecast to keep the attainment.
     Rising {
         /// Rate forecast for when a change would have its effect.
         forecast: f64,
-        /// Attainment forecast with the capacity there is, from 0 to 1.
+        /// Attainment forecast with the current capacity, from 0 to 1.
         attainment: f64,
     },
-    /// For so long as it looks back, less would have been enough.
+    /// Less capacity would have been enough for all the time that the scaler remembers.
     Falling {
         /// Rate forecast.
         forecast: f64,
     },
-    /// Room for the highest rate known costs less than what a jump to it would lose.
+    /// Capacity for the highest known rate costs less than a jump to it would lose.
     Insured {
         /// Highest rate of the last half-hour, or planned for at the start.
         highest: f64,
     },
-    /// Planned again with others, as forecast.
+    /// Other models are planned again, and this one follows its forecast.
     Along {
         /// Rate forecast.
         forecast: f64,
     },
-    /// The estimate left the plan behind.
+    /// The estimate rose above the plan.
     Above {
-        /// Rate estimated, without head-room.
+        /// Rate estimated, without headroom.
         estimate: f64,
     },
     /// The estimate fell well below the plan.
     Below {
-        /// Rate estimated, without head-room.
+        /// Rate estimated, without headroom.
         estimate: f64,
     },
-    /// So many replicas serve the estimate.
+    /// This number of replicas serves the estimate.
     Replicas {
-        /// How many.
+        /// Number of replicas.
         replicas: u64,
         /// Rate estimated.
         estimate: f64,
     },
-    /// One replica fewer would have been enough for so many looks in a row.
+    /// One replica fewer would have been enough for several evaluations in a row.
     Spare {
-        /// How many looks.
+        /// Number of evaluations.
         ticks: u32,
     },
-    /// The rate moved the other way too shortly ago (G4).
+    /// The rate moved in the other direction within the cool-down (G4).
     CoolingDown {
         /// Rate that would be planned for.
         wanted: f64,
         /// Microseconds at which it may move.
         until_us: Micros,
     },
-    /// Nobody asked for the model for so long.
+    /// The model has had no request for some time.
     Idle {
         /// Microseconds without a request.
         idle_us: Micros,
@@ -95,7 +95,7 @@ impl fmt::Display for Reason {
             }
             Self::Insured { highest } => write!(
                 f,
-                "room for {highest:.1} requests a second, the highest rate known, costs less than a jump to it would lose"
+                "capacity for {highest:.1} requests a second, the highest rate known, costs less than a jump to it would lose"
             ),
             Self::Along { forecast } => {
                 write!(f, "others are planned again: {forecast:.1} requests a second are forecast")

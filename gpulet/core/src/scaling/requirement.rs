@@ -1,16 +1,17 @@
-//! What one model requirements, and what it has really lost.
+//! The capacity that one model needs, and what it has really lost.
 
 use super::candidates::Candidates;
 use super::{SAMPLE, Sampler, ScalingOptions, Seen, Service};
 use crate::time::Micros;
 
-/// Part of its requests that a model may lose, in parts of the loss allowed in all.
+/// Largest loss of a model, in parts of the allowed loss of all models.
 const LOSS_MAX: f64 = 3.0;
-/// A model that in fact loses more, over [`LONG_S`], is helped faster.
+/// A model whose measured loss over [`LONG_S`] is larger is corrected faster; in parts of the allowed loss.
 const LOSS_WORST: f64 = 4.0;
 const LONG_S: f64 = 600.0;
 const FASTER: f64 = 10.0;
-/// Of a loss, in parts of the one allowed, so much counts as reason to go faster: a jump is no lack of head-room.
+/// The largest excess loss that speeds up the correction, in parts of the allowed loss. More is a jump, not a lack of
+/// headroom.
 const FASTER_UP_TO: f64 = 5.0;
 /// Correction, as a logarithm, that a second without any of the loss expected takes away, if that is the loss allowed:
 /// 3 % in ten minutes. A second with twice that lost gives it back.
@@ -19,21 +20,21 @@ const GAIN: f64 = 0.03 / 600.0;
 const CORRECTION: (f64, f64) = (-0.12, 2.5);
 /// What was planned for at the start counts as the highest rate known for half an hour.
 const PLANNED: Micros = Micros(1_800_000_000);
-/// Looks between two choices of a course, and between two of its multiple.
+/// Evaluations between two choices of a candidate, and between two choices of its multiple.
 const CHOICE_EVERY: u64 = 20;
 const MULTIPLE_EVERY: u64 = 4;
-/// Looks in a row that must find capacity lacking: the first one of a jump shows a part of it only, and whoever asks
-/// for that much has to wait for the change before asking for the rest.
+/// Evaluations in a row that must find capacity lacking. The first one of a jump shows only a part of it, and a change
+/// for that part would delay the change for the rest.
 pub(super) const CONFIRMED: u32 = 2;
 
-/// Lost and arrived, forgetting.
+/// Lost and arrived requests, with exponential decay.
 #[derive(Clone, Copy, Debug, Default)]
 struct Count {
     lost: f64,
     arrived: f64,
 }
 
-/// What a unit of capacity of a model is worth.
+/// The terms on which a model's capacity is priced.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pricing {
     /// What it costs, in requests lost.
@@ -42,7 +43,7 @@ pub(super) struct Pricing {
     pub(super) jump: f64,
     /// Part of all requests that may be lost.
     pub(super) goal: f64,
-    /// Number of the look.
+    /// Number of the evaluation.
     pub(super) look: u64,
 }
 
@@ -53,7 +54,7 @@ pub(super) struct Requirement {
     /// What was planned for at the start, requests a second, and until when that counts.
     planned: Option<(f64, Micros)>,
     highest: f64,
-    /// How many times the course followed.
+    /// Multiple of the chosen candidate.
     times: Option<f64>,
     /// Requests a second.
     rate: f64,
@@ -62,16 +63,16 @@ pub(super) struct Requirement {
     is_insured: bool,
     correction: f64,
     long: Count,
-    /// Looks in a row that found capacity lacking.
+    /// Evaluations in a row that found capacity lacking.
     lacking: u32,
 }
 
-/// Samples that begin within a time.
+/// Number of samples that begin within a time.
 fn samples(time_us: Micros) -> u32 {
     u32::try_from(time_us.0.div_ceil(SAMPLE.0)).unwrap_or(u32::MAX)
 }
 
-/// Samples ahead at which a change that is asked for now has its effect.
+/// Number of samples until a change that is requested now has its effect.
 fn horizon(change_us: Micros) -> u32 {
     samples(change_us).saturating_add(1)
 }
@@ -98,7 +99,7 @@ impl Requirement {
         self.candidates.look_ahead(horizon(change_us));
     }
 
-    /// Takes in what arrived; whether that completes a sample.
+    /// Takes in the arrivals. Returns whether they complete a sample.
     pub(super) fn observe(&mut self, now: Micros, seen: &Seen) -> bool {
         let (planned, until_us) = *self.planned.get_or_insert((seen.target, now.after(PLANNED)));
         let mut is_sample = false;
@@ -111,12 +112,12 @@ impl Requirement {
         is_sample
     }
 
-    /// Corrects the need by what was lost of `arrived` requests in so many seconds; `loss` is a part of them.
+    /// Corrects the need by what was lost of `arrived` requests in `seconds`; `loss` is a part from 0 to 1.
     pub(super) fn correct(&mut self, seconds: f64, arrived: f64, loss: f64, goal: f64) {
         let kept = libm::exp(-seconds / LONG_S);
         self.long.lost = kept * self.long.lost + loss * arrived;
         self.long.arrived = kept * self.long.arrived + arrived;
-        // A moment with few requests says less than one with many.
+        // A period with few requests says less than one with many.
         let weight = (arrived / (self.candidates.level() * seconds).max(1.0)).min(4.0);
         let excess = (loss - self.loss.min(LOSS_MAX * goal)) / goal;
         let is_worst = self.long.lost > LOSS_WORST * goal * self.long.arrived;
@@ -126,17 +127,17 @@ impl Requirement {
         self.correction = corrected.clamp(CORRECTION.0, CORRECTION.1);
     }
 
-    /// Finds what is needed on these terms. `number` is the model's: not all choose at the same look.
+    /// Finds what is needed on these terms. `number` is the model's, so that not all choose at the same evaluation.
     pub(super) fn weigh(&mut self, terms: &Pricing, number: u64, capacity: f64) {
         if !self.is_ready() {
             return;
         }
         let allowed = LOSS_MAX * terms.goal;
-        let turn = terms.look.wrapping_add(number);
-        if turn.is_multiple_of(CHOICE_EVERY) {
+        let evaluation = terms.look.wrapping_add(number);
+        if evaluation.is_multiple_of(CHOICE_EVERY) {
             self.candidates.choose(terms.tail, allowed);
         }
-        if turn.is_multiple_of(MULTIPLE_EVERY) || self.times.is_none() {
+        if evaluation.is_multiple_of(MULTIPLE_EVERY) || self.times.is_none() {
             let cheapest = self.candidates.cheapest(terms.tail, allowed);
             self.loss = cheapest.map_or(self.loss, |cheapest| cheapest.loss);
             self.times = cheapest.map(|cheapest| cheapest.times);
@@ -186,17 +187,17 @@ impl Requirement {
         self.is_insured
     }
 
-    /// Requests a second that are needed.
+    /// Rate that is needed, requests a second.
     pub(super) fn rate(&self) -> f64 {
         self.rate
     }
 
-    /// Requests a second that come.
+    /// Rate that arrives, requests a second.
     pub(super) fn level(&self) -> f64 {
         self.candidates.level()
     }
 
-    /// Requests a second: the highest rate known.
+    /// The highest known rate, requests a second.
     pub(super) fn highest(&self) -> f64 {
         self.highest
     }

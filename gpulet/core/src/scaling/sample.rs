@@ -5,7 +5,7 @@ use crate::time::Micros;
 /// Samples that one observation gives at most: two minutes at the pace of gpulet. A longer silence says no more.
 const SAMPLES_MAX: u64 = 240;
 
-/// Turns arrivals since the last observation into one rate a period.
+/// Converts arrivals since the last observation into one rate per period.
 ///
 /// Observations need not be even: arrivals count as spread over the time since the observation before, so a gap
 /// gives as many samples as it has periods, and an early observation none. Time that goes backwards counts as no time.
@@ -36,7 +36,7 @@ impl Samples {
 }
 
 impl Sampler {
-    /// With so many microseconds a sample, at least one.
+    /// A sampler with one sample per `period_us`, at least 1 µs.
     pub fn new(period_us: Micros) -> Self {
         Self { period_us: period_us.max(Micros(1)), last_us: None, part_us: Micros::ZERO, part: 0.0 }
     }
@@ -78,7 +78,7 @@ mod tests {
     #[test]
     fn even_observations_give_a_sample_each() {
         let mut sampler = Sampler::new(Micros(500_000));
-        assert_eq!(sampler.observe(Micros(1_000_000), 77).iter().count(), 0, "nobody knows since when");
+        assert_eq!(sampler.observe(Micros(1_000_000), 77).iter().count(), 0, "the start is unknown");
         for at in 3..10 {
             let rates: Vec<f64> = sampler.observe(Micros(at * 500_000), at).iter().collect();
             assert_eq!(rates, [2.0 * at as f64]);

@@ -1,4 +1,4 @@
-//! Models that nobody asks for: from the device to host memory, from there to nothing, and back at the first request.
+//! Moves models without requests from the device to host memory, then unloads them. The first request brings them back.
 
 use std::fmt;
 
@@ -13,9 +13,9 @@ pub enum Standby {
     /// On a device.
     #[default]
     Ready,
-    /// In host memory: back within the time that a copy takes.
+    /// In host memory: ready within the time of a copy.
     Warm,
-    /// Nowhere: they have to be read and prepared again.
+    /// Unloaded: they must be read and prepared again.
     Cold,
 }
 
@@ -29,13 +29,13 @@ impl fmt::Display for Standby {
     }
 }
 
-/// When models without requests leave, microseconds since the last request.
+/// When models without requests leave memory, in microseconds since the last request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StandbyAfter {
-    /// The device.
+    /// When they leave the device.
     pub warm_us: Micros,
-    /// Host memory too; no earlier than the device.
+    /// When they also leave host memory; no earlier than the device.
     pub cold_us: Micros,
 }
 
@@ -43,13 +43,13 @@ pub struct StandbyAfter {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct IdleTimer {
     after: Option<StandbyAfter>,
-    /// When it was last asked for, or first seen.
+    /// Time of its last request, or of its first observation.
     asked_us: Option<Micros>,
     standby: Standby,
 }
 
 impl IdleTimer {
-    /// None for a model that is never unloaded.
+    /// A timer; without `after`, the model is never unloaded.
     pub(super) fn new(after: Option<StandbyAfter>) -> Self {
         Self { after, asked_us: None, standby: Standby::Ready }
     }
@@ -58,7 +58,7 @@ impl IdleTimer {
         self.standby
     }
 
-    /// Takes in whether anybody asked since the last time; gives the microseconds that nobody has.
+    /// Takes in whether a request came since the last observation. Returns the time without requests.
     pub(super) fn observe(&mut self, now: Micros, is_asked: bool) -> Micros {
         let asked_us = if is_asked { now } else { self.asked_us.unwrap_or(now) };
         self.asked_us = Some(asked_us);

@@ -1,4 +1,4 @@
-//! What happens to a fault domain, and what is asked for.
+//! Events and effects of a fault domain.
 
 use std::fmt;
 
@@ -6,15 +6,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::time::Micros;
 
-/// One life of a fault domain; never used twice.
+/// Number of one life of a fault domain; never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Incarnation(pub u64);
 
 impl Incarnation {
-    /// The one that was there before anything died.
+    /// The incarnation before the first death.
     pub const FIRST: Self = Self(0);
 
-    /// The one after it.
+    /// The next incarnation.
     #[must_use]
     pub fn next(self) -> Self {
         Self(self.0.saturating_add(1))
@@ -27,68 +27,68 @@ impl fmt::Display for Incarnation {
     }
 }
 
-/// What happened.
+/// What the supervision is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// It can run nothing any more.
+    /// The domain died and cannot run batches.
     Died {
-        /// Which life ended.
+        /// The life that ended.
         incarnation: Incarnation,
-        /// How, in words.
+        /// How it ended.
         reason: String,
     },
-    /// The restart that was asked for is done, and a batch ran.
+    /// The requested restart succeeded, and a batch ran.
     Restarted {
         /// The new life.
         incarnation: Incarnation,
     },
-    /// The restart that was asked for came to nothing, and nothing of it is left.
+    /// The requested restart failed and left nothing behind.
     RestartFailed {
         /// The life that was to begin.
         incarnation: Incarnation,
-        /// Why not, in words.
+        /// Why it failed.
         reason: String,
     },
-    /// An operator wants a disabled domain back: it is restarted at once, and its deaths are forgiven.
+    /// An operator enables a disabled domain. It is restarted at once, and its deaths no longer count.
     Enable,
     /// Time passed.
     Tick,
 }
 
-/// What the shell is to do.
+/// What the shell must do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "effect")]
 pub enum Effect {
-    /// Its capacity is zero from now on.
+    /// The domain is down. Its capacity is zero from now on.
     Down {
         /// The life that ended.
         incarnation: Incarnation,
-        /// How.
+        /// How it ended.
         reason: String,
     },
-    /// Start it again, and answer with [`Event::Restarted`] or [`Event::RestartFailed`]. No other restart is asked
-    /// for before the answer, unless it is heard that the new life ended.
+    /// Restart the domain, then send [`Event::Restarted`] or [`Event::RestartFailed`]. No other restart is requested
+    /// before the answer, unless the new life is reported dead.
     Restart {
         /// The life that is to begin.
         incarnation: Incarnation,
     },
-    /// Its capacity counts again.
+    /// The domain is up. Its capacity counts again.
     Up {
         /// The life that began.
         incarnation: Incarnation,
     },
-    /// It stays down until [`Event::Enable`].
+    /// The domain stays down until [`Event::Enable`].
     Disabled {
-        /// Why, and what is expected.
+        /// Why, and what the operator should do.
         reason: String,
     },
 }
 
-/// Where a fault domain stands.
+/// The state of a fault domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "state")]
 pub enum State {
-    /// It works.
+    /// It is up.
     Up {
         /// Since when, in microseconds.
         since_us: Micros,
@@ -104,10 +104,10 @@ pub enum State {
     Disabled,
 }
 
-/// What is known of a fault domain.
+/// A report about a fault domain.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct View {
-    /// Where it stands.
+    /// Its state.
     pub state: State,
     /// Its last life.
     pub incarnation: Incarnation,

@@ -1,27 +1,27 @@
-//! How long a restart waits, and how many deaths are too many.
+//! The waits before restarts, and the limit of deaths.
 
 use serde::{Deserialize, Serialize};
 
 use crate::time::Micros;
 
-/// The longest time that an option may give: a day.
+/// The longest time that an option may have: a day.
 const TIME_MAX: Micros = Micros(86_400_000_000);
-/// Deaths at most.
+/// Largest value of `deaths_max`.
 const DEATHS_MAX: u16 = 100;
 
-/// Waits and bounds.
+/// Waits and limits of restarts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SupervisionOptions {
-    /// What the first restart waits for; each further one waits twice as long as the one before.
+    /// Wait before the first restart. Each further restart waits twice as long as the previous one.
     pub backoff_us: Micros,
-    /// What a restart waits for at most.
+    /// Longest wait before a restart.
     pub backoff_max_us: Micros,
-    /// After being up for so long, the next restart waits for `backoff_us` again.
+    /// Uptime after which the next restart waits for `backoff_us` again.
     pub healthy_us: Micros,
-    /// So many deaths within `deaths_within_us` disable the domain.
+    /// Number of deaths within `deaths_within_us` that disables the domain.
     pub deaths_max: u16,
-    /// See `deaths_max`.
+    /// Microseconds in which deaths are counted; see `deaths_max`.
     pub deaths_within_us: Micros,
 }
 
@@ -37,15 +37,15 @@ impl Default for SupervisionOptions {
     }
 }
 
-/// An option that makes no sense: the field, and what would.
+/// An option that is out of range, and what is expected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: expected {expected}, got {got}")]
 pub struct OptionsError {
     /// The field, like `backoff_us`.
     pub field: &'static str,
-    /// What would be right.
+    /// The values that are allowed.
     pub expected: String,
-    /// What it was.
+    /// The value that was given.
     pub got: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What neighbours cost, learned while the loop runs.
+//! Interference, learned while the loop runs.
 
 use super::*;
 use crate::interference::{Load, Runner};
@@ -9,8 +9,8 @@ fn stiff(name: &str) -> Model {
     Model { profiles: Ok(Arc::from([profile_of(name, 10e3, 10e3)])), ..model(name) }
 }
 
-/// Two models on one device, where a batch beside another takes `factor` times as long as its profile says, and `off`
-/// times as long anyway.
+/// Two models on one device. A batch takes `off` times as long as its profile says, and `factor` times that while it is
+/// co-located with another.
 struct Pair {
     bench: Bench,
     factor: f64,
@@ -25,7 +25,7 @@ impl Pair {
         Self { bench, factor: 1.0, off: 1.0, totals: BTreeMap::new() }
     }
 
-    /// A second of so many rows of each, in batches of six.
+    /// One second with `rows` rows of each model, in batches of six.
     fn second(&mut self, rows: u64) {
         let alone_us = 10e3 * self.off;
         let active: Vec<(GpuletId, Gpulet)> =
@@ -33,10 +33,10 @@ impl Pair {
         for (id, gpulet) in &active {
             for slot in &gpulet.slots {
                 let batches = rows / 6;
-                let beside = active.iter().any(|(other, _)| other != id);
+                let co_located = active.iter().any(|(other, _)| other != id);
                 // Of each other's time, which grows by what they do to each other: b = n a (1 + b (f - 1)).
                 let idle = batches as f64 * alone_us / 1e6;
-                let busy = if beside { idle / (1.0 - idle * (self.factor - 1.0)) } else { 0.0 };
+                let busy = if co_located { idle / (1.0 - idle * (self.factor - 1.0)) } else { 0.0 };
                 let time_us = batches as f64 * alone_us * (1.0 + busy * (self.factor - 1.0));
                 let total = self.totals.entry((*id, number(&slot.workload))).or_default();
                 total.0 += batches;
@@ -94,7 +94,7 @@ fn number(name: &str) -> ModelId {
 }
 
 #[test]
-fn what_neighbours_cost_is_learned_and_planned_with() {
+fn interference_is_learned_and_used_by_plans() {
     let mut pair = Pair::new(true);
     pair.factor = 1.3;
     pair.seconds(120);
@@ -124,11 +124,11 @@ fn learning_asks_for_a_plan_only_where_it_matters() {
     assert!((planned - 1.4).abs() < 0.15, "{planned}");
     let asked = learning.plans_asked();
     learning.seconds(240);
-    assert!(learning.plans_asked() <= asked + 1, "it comes to rest");
+    assert!(learning.plans_asked() <= asked + 1, "it settles");
 }
 
 #[test]
-fn a_profile_that_is_off_by_itself_is_no_neighbours_doing() {
+fn an_error_of_the_profile_does_not_count_as_interference() {
     let mut pair = Pair::new(true);
     pair.off = 1.25;
     // One model after the other has the device to itself, on one unit, before they run side by side.

@@ -1,13 +1,13 @@
-//! Looks for an order: quickly, and then, where few things change, in full.
+//! Searches an order: greedily, and then, for few changes, exhaustively.
 
 use std::collections::VecDeque;
 
 use super::state::{PutOff, State, Subset};
 
-/// Changes whose orders are searched in full at most: 3^10 waves.
+/// Largest number of changes for the exhaustive search: 3^10 waves.
 const SEARCHED_MAX: usize = 10;
 
-/// As much as can be done at once, again and again; where that ends in a blind alley, what had been done by then.
+/// Greedy search: each wave makes as many changes as possible. On failure, returns the changes that were made.
 pub(super) fn greedy(state: &State) -> Result<Vec<Vec<usize>>, Subset> {
     let count = state.items.len();
     let mut done: Subset = vec![false; count];
@@ -44,7 +44,7 @@ fn next(state: &State, done: &Subset) -> Option<Subset> {
     (wave.contains(&true) && state.is_legal(done, &wave)).then_some(wave)
 }
 
-/// The fewest waves that lead there, if any do and there are few enough changes to look at every order.
+/// The fewest waves that reach the plan, if any do and there are few enough changes to try every order.
 pub(super) fn exhaustive(state: &State) -> Option<Vec<Vec<usize>>> {
     let count = state.items.len();
     if count > SEARCHED_MAX {

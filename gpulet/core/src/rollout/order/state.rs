@@ -1,4 +1,4 @@
-//! Changes as numbers: what devices hold and what workloads are served, with any subset of the changes existing.
+//! Changes as numbers: what devices hold and what workloads are served, with any subset of the changes made.
 
 use super::super::message::Refusal;
 use super::ROUNDING;
@@ -6,7 +6,7 @@ use super::ROUNDING;
 /// What gpulets take on a device.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Load {
-    /// Bytes beside weights.
+    /// Bytes without weights.
     pub own: u128,
     /// Bytes of weights by model, counted once a device.
     pub weights: Vec<(usize, u64)>,
@@ -79,7 +79,7 @@ pub(super) struct Space {
     pub items: Vec<usize>,
 }
 
-/// Which changes were existing, or are being existing.
+/// Which changes were made, or are being made.
 pub(super) type Subset = Vec<bool>;
 
 fn has(subset: &Subset, item: usize) -> bool {
@@ -95,7 +95,7 @@ pub(super) enum PutOff {
     Device,
 }
 
-/// All changes and what they are existing to.
+/// All changes, and the devices and workloads that they affect.
 #[derive(Clone, Debug, Default)]
 pub(super) struct State {
     pub items: Vec<Item>,
@@ -105,7 +105,7 @@ pub(super) struct State {
     pub levels: Vec<f64>,
     /// What each workload must keep.
     pub guaranteed: Vec<f64>,
-    /// The first may not be existing before the second.
+    /// The first may not be made before the second.
     pub bonds: Vec<(usize, usize)>,
 }
 

@@ -61,7 +61,7 @@ fn ramps_are_led() {
 
 /// Changes that take longer by now are asked for earlier, and those that take less no earlier than needed.
 #[test]
-fn what_is_looked_ahead_follows_the_time_that_changes_take() {
+fn the_horizon_follows_the_time_that_changes_take() {
     let ramp = |at: u32| f64::from((at % 2_000).min(2_000 - at % 2_000)) * 2.0 + 100.0;
     let led = |horizons: [u32; 2]| {
         let mut candidates = Candidates::new(horizons[0], 1, Micros(500_000));
