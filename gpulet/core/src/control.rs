@@ -130,11 +130,11 @@ impl Controller {
                 self.begin(now, accepted.proposed, effects);
             }
             Event::Thaw => {
-                self.operator_plan.give_up();
+                self.operator_plan.release();
                 self.replan = true;
-                self.turn(now, rollout::Event::Thaw, effects);
+                self.process(now, rollout::Event::Thaw, effects);
             }
-            Event::Rollout(event) => self.turn(now, event, effects),
+            Event::Rollout(event) => self.process(now, event, effects),
         }
     }
 
@@ -181,7 +181,7 @@ impl Controller {
         let is_wanted = number == self.questions && self.may_plan();
         match result {
             _ if !is_wanted => {}
-            Ok(Proposed { gone: evicted, again, planned, proposal, first }) => {
+            Ok(Proposed { evicted, again, planned, proposal, first }) => {
                 if !evicted.is_empty() {
                     effects.push(Effect::Evicted { models: evicted.clone() });
                     self.evicted.extend(evicted);
@@ -217,7 +217,7 @@ impl Controller {
         self.latest.planned(planned.share);
         self.problem = Some(planned.problem);
         self.change_time.begins(now);
-        self.turn(now, rollout::Event::Propose(proposal), effects);
+        self.process(now, rollout::Event::Propose(proposal), effects);
     }
 
     fn pause(&mut self, now: Micros, reason: String, effects: &mut Vec<Effect>) {
@@ -229,7 +229,7 @@ impl Controller {
     }
 
     /// Passes one event to the rollout and handles the effects that concern the loop.
-    fn turn(&mut self, now: Micros, event: rollout::Event, effects: &mut Vec<Effect>) {
+    fn process(&mut self, now: Micros, event: rollout::Event, effects: &mut Vec<Effect>) {
         let mut said = Vec::new();
         self.rollout.handle(now, event, &mut said);
         for effect in said {
@@ -257,7 +257,7 @@ impl Controller {
             self.change_time.ended(now);
         }
         let plan = self.rollout.plan();
-        self.judge(&plan);
+        self.check_outcome(&plan);
         self.latest.ended(outcome);
         let epoch = self.rollout.epoch();
         if let Some(answer) = self.operator_plan.ended(proposal, outcome, epoch, self.problem.as_ref(), &plan)
@@ -276,7 +276,7 @@ impl Controller {
         }
     }
 
-    fn judge(&mut self, plan: &Plan) {
+    fn check_outcome(&mut self, plan: &Plan) {
         let Some(problem) = &self.problem else { return };
         self.capacity.clear();
         for slot in validate(problem, plan).slots {

@@ -186,12 +186,12 @@ mod tests {
 
     const SECOND: u64 = 1_000_000;
 
-    struct Story {
+    struct Scenario {
         supervision: Supervision,
         now: Micros,
     }
 
-    impl Story {
+    impl Scenario {
         fn new() -> Self {
             let supervision = Supervision::new(SupervisionOptions::default()).unwrap();
             Self { supervision, now: Micros::ZERO }
@@ -237,7 +237,7 @@ mod tests {
 
     #[test]
     fn a_domain_that_died_is_restarted_after_a_wait_and_has_no_capacity_before() {
-        let mut domain = Story::new();
+        let mut domain = Scenario::new();
         let effects = domain.dies_after(5 * SECOND);
         assert!(matches!(&effects[..], [Effect::Down { reason, .. }] if reason == "killed by SIGKILL"));
         assert!(!domain.supervision.is_up());
@@ -248,7 +248,7 @@ mod tests {
 
     #[test]
     fn waits_double_to_the_longest_and_are_short_again_after_a_healthy_minute() {
-        let mut domain = Story::new();
+        let mut domain = Scenario::new();
         domain.dies_after(SECOND);
         let mut waits = Vec::new();
         for _ in 0..11 {
@@ -268,7 +268,7 @@ mod tests {
 
     #[test]
     fn the_third_death_in_ten_minutes_disables_until_an_operator_enables() {
-        let mut domain = Story::new();
+        let mut domain = Scenario::new();
         for _ in 0..2 {
             domain.dies_after(100 * SECOND);
             domain.waits();
@@ -288,7 +288,7 @@ mod tests {
 
     #[test]
     fn deaths_that_lie_far_apart_disable_nothing() {
-        let mut domain = Story::new();
+        let mut domain = Scenario::new();
         for _ in 0..9 {
             assert!(matches!(domain.dies_after(301 * SECOND)[..], [Effect::Down { .. }]));
             domain.waits();
@@ -299,7 +299,7 @@ mod tests {
 
     #[test]
     fn a_death_that_is_reported_before_the_restart_counts() {
-        let mut domain = Story::new();
+        let mut domain = Scenario::new();
         domain.dies_after(SECOND);
         domain.waits();
         let incarnation = domain.supervision.incarnation();
@@ -311,7 +311,7 @@ mod tests {
 
     #[test]
     fn events_of_an_earlier_incarnation_change_nothing() {
-        let mut domain = Story::new();
+        let mut domain = Scenario::new();
         let first = domain.supervision.incarnation();
         domain.dies_after(SECOND);
         assert_eq!(domain.after(0, Event::Died { incarnation: first, reason: "again".to_owned() }), []);

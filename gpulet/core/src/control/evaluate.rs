@@ -70,7 +70,7 @@ impl Controller {
             let late: Vec<_> = active.filter(|(_, gpulet)| serves(gpulet)).map(|(id, _)| id).collect();
             let reason = format!("{:.0} % of the answers of `{name}` in time", 100.0 * attainment);
             for gpulet in late {
-                self.turn(now, rollout::Event::Late { gpulet, reason: reason.clone() }, effects);
+                self.process(now, rollout::Event::Late { gpulet, reason: reason.clone() }, effects);
             }
         }
     }

@@ -64,7 +64,7 @@ impl OperatorPlan {
     }
 
     /// Releases the operator's plan: plans follow the load again.
-    pub fn give_up(&mut self) {
+    pub fn release(&mut self) {
         self.holds = false;
     }
 

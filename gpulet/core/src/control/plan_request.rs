@@ -35,7 +35,7 @@ pub struct Proposed {
     /// The proposal of the plan, with the memory that it takes.
     pub proposal: Proposal,
     /// Models that are evicted for it.
-    pub gone: BTreeSet<String>,
+    pub evicted: BTreeSet<String>,
     /// Whether it only frees memory, so that another plan must follow.
     pub again: bool,
     /// Whether it is the first plan of the server.
@@ -70,7 +70,7 @@ impl PlanRequest {
         let first = self.current.gpulets.is_empty();
         let (planned, evicted, again) = self.planned(first)?;
         let proposal = Proposal::new(&planned.plan, &planned.problem).map_err(|error| error.to_string())?;
-        Ok(Proposed { planned, proposal, gone: evicted, again, first })
+        Ok(Proposed { planned, proposal, evicted, again, first })
     }
 
     fn planned(self, first: bool) -> Result<(Planned, BTreeSet<String>, bool), String> {

@@ -19,7 +19,7 @@ pub enum BrokenInvariant {
     Unready(GpuletId),
     /// A gpulet is active and draining.
     #[error("gpulet {0} is active and draining")]
-    ActiveAtRest(GpuletId),
+    ActiveWhileDraining(GpuletId),
     /// A gpulet that is not in force exists although no change is under way.
     #[error("gpulet {0} was left behind")]
     Leaked(GpuletId),
@@ -50,7 +50,7 @@ impl Rollout {
                 return Err(BrokenInvariant::Unready(*id));
             }
             if known.drain.is_some() {
-                return Err(BrokenInvariant::ActiveAtRest(*id));
+                return Err(BrokenInvariant::ActiveWhileDraining(*id));
             }
             let earlier = devices.entry(known.device()).or_default();
             for other in earlier.iter() {

@@ -37,7 +37,7 @@ pub use sessions::ModelsHeld;
 pub use source::Source;
 pub use statistics::{Counts, LaneBatches};
 pub use version::Loaded;
-pub use warm::{WarmPoolCounts, Ready};
+pub use warm::{Ready, WarmPoolCounts};
 
 /// What a load needs besides the model's files.
 pub struct Environment {

@@ -89,7 +89,7 @@ impl Task {
     fn command(&mut self, command: Command) {
         match command {
             Command::View(reply) => {
-                let (warm, now) = (self.catalog.kept_warm(), self.runner.now());
+                let (warm, now) = (self.catalog.warm_pool_counts(), self.runner.now());
                 let view = view::of(&self.controller, &self.models(), warm, now);
                 // The client may have disconnected.
                 let _ = reply.send(Box::new(view));

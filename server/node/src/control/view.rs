@@ -12,7 +12,7 @@ use gpulet_core::time::Micros;
 use gpulet_core::validate::validate;
 use serde::Serialize;
 
-use crate::catalog::{WarmPoolCounts, Loaded};
+use crate::catalog::{Loaded, WarmPoolCounts};
 
 /// Response of `GET /v2/partition`.
 #[derive(Clone, Debug, Serialize)]
