@@ -4,9 +4,9 @@
 use super::{Load, Runner, Slowdown};
 use crate::profile::Profile;
 
-/// Factor = own cache + other cache + own bandwidth + other bandwidth, each use times the share of units, + constant;
-/// beside several neighbours, that of the worst. Coefficients belong to one device type and one software stack:
-/// those published for an RTX 3080 are nearly constant, so fit your own.
+/// Factor = own cache + other cache + own bandwidth + other bandwidth + constant. Each use is multiplied by the share
+/// of units. With several co-located loads, the worst one counts. Coefficients are valid for one device type and one
+/// software stack. Those published for an RTX 3080 are nearly constant, so fit your own.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Gpulet {
     /// Of own cache, other's cache, own bandwidth, other's bandwidth, and the constant.
@@ -21,7 +21,7 @@ impl Gpulet {
     pub const RTX_3080: Self =
         Self { coefficients: [-0.179_887, 0.038_409, 0.125_518, -0.056_482, 1.018_427] };
 
-    /// The regression's terms for one neighbour, in the order of the coefficients.
+    /// Returns the regression's terms for one co-located load, in the order of the coefficients.
     pub fn terms(own: &Load, other: &Load) -> [f64; 5] {
         [own.cache_scaled, other.cache_scaled, own.bandwidth_scaled, other.bandwidth_scaled, 1.0]
     }
@@ -37,11 +37,11 @@ impl Slowdown for Gpulet {
             .then(|| "utilisation lines (cache and bandwidth by batch)".to_owned())
     }
 
-    fn slowdown(&self, own: &Runner<'_>, beside: &[Load]) -> f64 {
+    fn slowdown(&self, own: &Runner<'_>, co_located: &[Load]) -> f64 {
         let mine = Load::of(own);
         let factor = |other: &Load| -> f64 {
             self.coefficients.iter().zip(Self::terms(&mine, other)).map(|(weight, term)| weight * term).sum()
         };
-        beside.iter().map(factor).fold(1.0, f64::max)
+        co_located.iter().map(factor).fold(1.0, f64::max)
     }
 }

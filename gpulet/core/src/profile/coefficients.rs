@@ -21,9 +21,9 @@ pub struct Coefficients {
     pub kernels: u32,
     /// Microseconds of launching them, alone on the device.
     pub launch_us: f64,
-    /// Microseconds to copy a row's answer back.
+    /// Microseconds to copy a row's output back.
     pub fetch_us_per_row: f64,
-    /// Part of active time added per percent of cache use of all neighbours.
+    /// Fraction of active time added per percent of cache use of all co-located batches.
     pub cache_sensitivity: f64,
     /// Watts per row a second of active time.
     pub power_w_per_row_s: f64,

@@ -96,7 +96,7 @@ fn what_is_written_is_read_again() {
 }
 
 #[test]
-fn what_was_measured_beside_a_neighbour_is_kept_and_replaced_by_the_same_measured_later() {
+fn later_contention_lines_replace_earlier_ones() {
     let line = |aggressor, slowdown| {
         Line::Contention(ContentionLine {
             batch: 2,
@@ -162,7 +162,7 @@ fn mistakes_are_named() {
         ),
         (
             "HEAD\n{\"contention\":{\"batch\":1,\"units\":15,\"aggressor\":\"stream\",\"aggressor_units\":2,\"slowdown\":1,\"pressure\":1,\"count\":1}}",
-            "line 2: contention.aggressor_units: expected 1 to 1, the units beside the batch's, got 2",
+            "line 2: contention.aggressor_units: expected 1 to 1, the units that the batch leaves, got 2",
         ),
         (
             "HEAD\n{\"contention\":{\"batch\":1,\"units\":8,\"aggressor\":\"stream\",\"aggressor_units\":8,\"slowdown\":0,\"pressure\":1,\"count\":1}}",
