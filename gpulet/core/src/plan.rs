@@ -39,7 +39,7 @@ pub struct Slot {
 pub struct Gpulet {
     /// Name of the device.
     pub device: String,
-    /// Its first unit.
+    /// First of its units.
     pub first_unit: u32,
     /// Number of its units.
     pub units: u32,

@@ -24,11 +24,11 @@ const SLO_MAX_US: f64 = 3.6e9;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeviceType {
-    /// Name, as profiles call it.
+    /// Name that profiles refer to.
     pub name: String,
-    /// Units of the whole device, the smallest shares that it can give.
+    /// Number of units of the whole device.
     pub units: u32,
-    /// Sizes of gpulet that the device allows, in units, ascending.
+    /// Legal gpulet sizes, in units, ascending.
     pub sizes: Vec<u32>,
     /// Largest number of gpulets at once.
     pub gpulets_max: u32,
@@ -53,7 +53,7 @@ impl DeviceType {
 /// One device.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Device {
-    /// Name, as plans call it.
+    /// Name that plans refer to.
     pub name: String,
     /// Type of the device.
     pub device_type: Arc<DeviceType>,
@@ -68,13 +68,13 @@ pub struct Device {
 /// One model with its objective and its load.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Workload {
-    /// Name, as plans call it.
+    /// Name that plans refer to.
     pub name: String,
-    /// Model, as profiles call it.
+    /// Name of its model, as in profiles.
     pub model: String,
     /// Tenant that owns it; empty for none in particular.
     pub tenant: String,
-    /// Tenants whose workloads must not share a fault domain with it.
+    /// Tenants whose workloads must not share a fault domain with this one.
     pub not_with: Vec<String>,
     /// Objective: microseconds from arrival to response.
     pub slo_us: f64,
@@ -110,9 +110,9 @@ impl Workload {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {problem}")]
 pub struct ProblemError {
-    /// The field, like `workloads.resnet.slo_us`.
+    /// Name of the field, such as `workloads.resnet.slo_us`.
     pub field: String,
-    /// What was wrong and what would be right.
+    /// What is wrong, and what would be valid.
     pub problem: String,
 }
 

@@ -45,9 +45,9 @@ pub enum Quantile {
     batches.0, batches.1, shares.0, shares.1
 )]
 pub struct Outside {
-    /// The model.
+    /// Name of the model.
     pub model: String,
-    /// The device type.
+    /// Name of the device type.
     pub device: String,
     /// Requested batch size, rows.
     pub batch: u32,
@@ -74,7 +74,7 @@ pub struct Repair {
     pub used_us: f64,
 }
 
-/// How much of a device's shared parts a batch of a model uses while it runs alone on all of it, from 0 to 1.
+/// Use of a device's shared parts by a batch that runs solo on the whole device, from 0 to 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Utilisation {
     /// Bandwidth of the last-level cache.
@@ -85,12 +85,13 @@ pub struct Utilisation {
 
 #[derive(Clone, Debug, PartialEq)]
 enum Times {
-    /// Of p50, p95 and p99.
+    /// Surfaces of p50, p95 and p99.
     Table(Box<[Surface; 3]>),
     Analytic,
 }
 
-/// One model on one device type under one engine. Read with [`Profile::read`], or made of its lines.
+/// One model on one device type under one engine. Created with [`Profile::read`] or
+/// [`Profile::of_lines`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Profile {
     header: Header,

@@ -49,9 +49,9 @@ pub struct Validation {
     pub violations: Vec<Violation>,
     /// Predictions for every slot whose workload and device exist, in the plan's order.
     pub slots: Vec<SlotPrediction>,
-    /// Devices that run something.
+    /// Number of devices that run something.
     pub devices_used: usize,
-    /// Sum of their costs.
+    /// Sum of the costs of these devices.
     pub cost: f64,
     /// Models whose memory was not measured and could not be checked.
     pub memory_unknown: Vec<String>,

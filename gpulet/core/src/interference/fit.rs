@@ -16,9 +16,9 @@ pub struct Sample {
 pub struct Errors {
     /// Mean error.
     pub mean_pct: f64,
-    /// 90th percentile.
+    /// 90th percentile of the errors.
     pub p90_pct: f64,
-    /// 95th percentile.
+    /// 95th percentile of the errors.
     pub p95_pct: f64,
     /// Largest error.
     pub max_pct: f64,

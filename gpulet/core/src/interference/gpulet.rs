@@ -1,5 +1,4 @@
-//! The pairwise linear regression of the gpulet paper (Choi et al., USENIX ATC 2022), as the authors' code evaluates
-//! it.
+//! The pairwise linear regression of the gpulet paper (Choi et al., USENIX ATC 2022), as in the authors' code.
 
 use super::{Load, Runner, Slowdown};
 use crate::profile::Profile;
@@ -9,15 +8,15 @@ use crate::profile::Profile;
 /// software stack. Those published for an RTX 3080 are nearly constant, so fit your own.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Gpulet {
-    /// Of own cache, other's cache, own bandwidth, other's bandwidth, and the constant.
+    /// Coefficients of own cache, other cache, own bandwidth, other bandwidth, and the constant.
     pub coefficients: [f64; 5],
 }
 
 impl Gpulet {
-    /// As published for an RTX 2080 Ti.
+    /// Coefficients published for an RTX 2080 Ti.
     pub const RTX_2080_TI: Self =
         Self { coefficients: [0.112_908, 0.715_960, 0.354_866, 0.088_204, 0.895_369] };
-    /// As published for an RTX 3080.
+    /// Coefficients published for an RTX 3080.
     pub const RTX_3080: Self =
         Self { coefficients: [-0.179_887, 0.038_409, 0.125_518, -0.056_482, 1.018_427] };
 

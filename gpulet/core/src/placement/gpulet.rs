@@ -1,4 +1,5 @@
-//! gpulet (Choi et al., USENIX ATC 2022): at most two gpulets a device, sized at the knee of throughput over share.
+//! gpulet (Choi et al., USENIX ATC 2022): at most two gpulets per device, sized at the knee of throughput
+//! over share.
 //!
 //! The heaviest model goes first. Its gpulet is as large as the knee, or as small as the remaining rate allows, and
 //! takes the smallest free share that holds it. An untouched device is split if needed. The gpulet is accepted if it

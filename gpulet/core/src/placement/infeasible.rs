@@ -50,22 +50,22 @@ pub enum Shortage {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Remedy {
-    /// A longer objective.
+    /// Set a longer objective.
     Slo {
         /// Least sufficient objective, microseconds.
         slo_us: f64,
     },
-    /// Devices with more memory.
+    /// Add a device with more memory.
     Memory {
         /// Least sufficient memory, bytes.
         bytes: u64,
     },
-    /// More fault domains, or fewer replicas.
+    /// Add fault domains, or request fewer replicas.
     FaultDomains {
         /// Least sufficient number of fault domains.
         needs: u32,
     },
-    /// More devices.
+    /// Add devices.
     Devices {
         /// Device type of the cheapest remedy.
         device_type: String,
@@ -81,7 +81,7 @@ pub enum Remedy {
 pub struct Infeasible {
     /// Name of the workload.
     pub workload: String,
-    /// What it lacks.
+    /// What the workload lacks.
     pub shortage: Shortage,
     /// What would make a plan possible.
     pub remedy: Remedy,

@@ -55,7 +55,7 @@ fn keeping_up(problem: &Problem, piece: &Piece<'_>, units: u32, co_located: &CoL
 fn longest_us(problem: &Problem, piece: &Piece<'_>, units: u32, co_located: &CoLocated) -> Option<f64> {
     let Piece { part, fit, .. } = piece;
     let left_us = |batch: u32| Some(part.workload.slo_us - time_us(problem, fit, batch, units, co_located)?);
-    // A batch of one more row is needed as soon as a cycle is longer than the rows before it take to arrive.
+    // One more row is needed as soon as a cycle is longer than the previous rows take to arrive.
     let reached = |batch: u32, left: f64| {
         left > 0.0 && (batch == 1 || f64::from(batch.saturating_sub(1)) * 1e6 < left * part.rate)
     };

@@ -171,7 +171,7 @@ struct Walk<'a, 'b> {
     step: Option<f64>,
     nodes: u64,
     looks: u64,
-    /// Whether a limit was reached.
+    /// Whether the search reached a limit.
     stopped: bool,
     best: Option<(f64, Floor<'a>)>,
     /// Number of sites that are whole devices of one part and accept no other part.
@@ -251,7 +251,7 @@ impl<'a> Walk<'a, '_> {
         }
         let mut seen: Vec<(&str, u64, u64, bool)> = Vec::new();
         for device in floor.candidates(&part) {
-            // Devices of one type are equivalent, unless they share a fault domain with a used device.
+            // Devices of one type, cost and memory are equivalent, unless they share a fault domain with a used device.
             let apart = !floor.sites.iter().any(|site| site.device.fault_domain == device.fault_domain);
             let sort = (device.device_type.name.as_str(), device.cost.to_bits(), device.memory_bytes, apart);
             if !seen.contains(&sort) {

@@ -1,4 +1,4 @@
-//! Devices while a planner fills them.
+//! The state of devices while a planner fills them.
 
 use std::collections::{BTreeMap, BTreeSet};
 

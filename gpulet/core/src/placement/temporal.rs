@@ -1,4 +1,4 @@
-//! Nexus (Shen et al., SOSP 2019): whole devices in time only, by squishy bin packing.
+//! Nexus (Shen et al., SOSP 2019): workloads share whole devices in time only, by squishy bin packing.
 //!
 //! A model gets whole devices while it saturates them with the largest batch that runs twice within its objective.
 //! Leftovers share devices in duty cycles. Merging two leftovers uses the shorter cycle, so batches shrink and no

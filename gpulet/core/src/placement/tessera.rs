@@ -50,7 +50,7 @@ const THOROUGH: Limits = Limits { nodes: 20_000, looks: 1_000_000, ..QUICK };
 const CYCLES: Limits = Limits { nodes: 200, cycles: true, ..QUICK };
 /// Fractions of its solo rate that a piece is planned with when parts are split. The remainder covers interference.
 const TRUST: &[f64] = &[1.0, 0.85];
-/// Cost relative to the lower bound up to which a plan is good enough to be improved.
+/// Cost relative to the cheapest candidate up to which the policy tries to empty a candidate's devices.
 const NEAR: f64 = 1.2;
 /// A large current plan is continued without alternatives while at most one in this many workloads has to move.
 const MOVED_OF: usize = 20;

@@ -69,7 +69,7 @@ fn told(devices: Vec<Device>, workloads: Vec<Workload>, profiles: Vec<Profile>) 
 }
 
 #[test]
-fn mistakes_are_named() {
+fn invalid_problems_name_the_field() {
     let of = |change: fn(&mut Workload)| {
         let mut changed = workload("w");
         change(&mut changed);
@@ -104,7 +104,7 @@ fn mistakes_are_named() {
 }
 
 #[test]
-fn interference_says_what_a_profile_lacks() {
+fn interference_reports_missing_profile_data() {
     let igniter = Interference::Igniter(Igniter { devices: [("d".to_owned(), DevicePower::V100)].into() });
     let error = Problem::new(vec![device("a")], vec![workload("w")], vec![profile()], igniter).unwrap_err();
     assert_eq!(error.to_string(), "profiles.m.d: interference model `igniter` needs a coefficients line");

@@ -11,26 +11,26 @@ use super::{Coefficients, Utilisation};
 pub enum Source {
     /// Measured on the named device.
     Measured,
-    /// From a publication; the note says which.
+    /// Copied from a publication, which the note names.
     TypedIn,
-    /// From coefficients or roofline figures; the note says how.
+    /// Computed from coefficients or roofline figures; the note describes the method.
     Synthesised,
 }
 
-/// What a profile says about itself.
+/// Description of a profile.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Header {
-    /// Version of the format, 1.
+    /// Version of the format; 1.
     pub version: u32,
     /// Name of the model.
     pub model: String,
-    /// SHA-256 of the model's files, hexadecimal; none where there is no file.
+    /// SHA-256 of the model's files, hexadecimal; `None` without files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model_sha256: Option<String>,
     /// Device type, a name that a problem's devices refer to.
     pub device: String,
-    /// Engine that ran it.
+    /// Engine that ran the model.
     pub engine: String,
     /// Where the times come from.
     pub source: Source,
@@ -39,7 +39,7 @@ pub struct Header {
     pub note: String,
     /// Units of the whole device.
     pub units_total: u32,
-    /// Bytes of weights, once a device.
+    /// Bytes of weights, once per device; `None` if they were not measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weights_bytes: Option<u64>,
     /// Microseconds to copy a row in, if that overlaps with the previous batch; else 0.
@@ -53,15 +53,15 @@ pub struct Header {
 pub struct Cell {
     /// Batch size, rows.
     pub batch: u32,
-    /// Units of the device.
+    /// Units of the share.
     pub units: u32,
-    /// Median, microseconds.
+    /// Median time, microseconds.
     pub p50_us: f64,
-    /// 95th percentile, microseconds.
+    /// 95th percentile of the time, microseconds.
     pub p95_us: f64,
-    /// 99th percentile, microseconds.
+    /// 99th percentile of the time, microseconds.
     pub p99_us: f64,
-    /// Runs behind these times, at least 1; weighs the cell where cells contradict each other.
+    /// Measured runs, at least 1. Weight of the cell where cells contradict each other.
     pub count: u64,
     /// Runs left out because other programs disturbed them; `None` if they were not counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -81,7 +81,7 @@ pub struct ArenaLine {
     pub bytes: u64,
 }
 
-/// Use of the device's shared parts, alone on the whole device.
+/// Use of the device's shared parts, solo on the whole device.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct UtilisationLine {
     /// Batch size, rows.
@@ -108,7 +108,7 @@ pub enum Aggressor {
 pub struct ContentionLine {
     /// Batch size, rows.
     pub batch: u32,
-    /// Units of the batch.
+    /// Units that the batch runs on.
     pub units: u32,
     /// Type of the synthetic load.
     pub aggressor: Aggressor,
@@ -126,13 +126,13 @@ pub struct ContentionLine {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Line {
-    /// Starts a profile.
+    /// The start of a profile.
     Profile(Header),
-    /// A measured cell; a later one of the same batch and units replaces it.
+    /// A measured cell. A later cell of the same batch and units replaces it.
     Cell(Cell),
-    /// Memory for batches of a size.
+    /// Memory for batches up to a size.
     Arena(ArenaLine),
-    /// Use of shared parts by batches of a size.
+    /// Use of shared parts by batches of one size.
     Utilisation(UtilisationLine),
     /// Times of batches co-located with a synthetic load. A later line of the same batch, units and load replaces it.
     Contention(ContentionLine),

@@ -28,9 +28,9 @@ const COUNT_MAX: u64 = 1_000_000;
 pub struct ProfileError {
     /// Line of the file, from 1; `None` for lines without a file.
     pub line: Option<usize>,
-    /// The field, like `cell.p50_us`.
+    /// Name of the field, such as `cell.p50_us`.
     pub field: String,
-    /// What was wrong and what would be right.
+    /// What is wrong, and what would be valid.
     pub problem: String,
 }
 
@@ -44,7 +44,7 @@ impl fmt::Display for ProfileError {
 }
 
 type Fault = (&'static str, String);
-/// One of a cell's times.
+/// Reads one of a cell's times.
 type TimeOf = fn(&Cell) -> f64;
 
 fn within(field: &'static str, value: u64, most: u32) -> Result<(), Fault> {

@@ -37,11 +37,11 @@ pub enum Violation {
     IllegalUnits {
         /// Name of the device.
         device: String,
-        /// First unit.
+        /// First unit of the gpulet.
         first_unit: u32,
         /// Number of units.
         units: u32,
-        /// Legal sizes.
+        /// Legal sizes, in units.
         legal: Vec<u32>,
         /// Units of the device.
         total: u32,
@@ -118,8 +118,10 @@ pub enum Violation {
         /// Objective, microseconds.
         slo_us: f64,
     },
-    /// More is sent to a slot than it can serve.
-    #[error("workload `{workload}` on `{device}`: sent {rate:.1} a second, can serve {capacity:.1}")]
+    /// The plan sends more to a slot than it can serve.
+    #[error(
+        "workload `{workload}` on `{device}`: sent {rate:.1} requests per second, can serve {capacity:.1}"
+    )]
     SlotOverloaded {
         /// Name of the workload.
         workload: String,
@@ -131,7 +133,7 @@ pub enum Violation {
         capacity: f64,
     },
     /// The plan serves less than the wanted rate.
-    #[error("workload `{workload}`: {served:.1} a second served, {wanted:.1} wanted")]
+    #[error("workload `{workload}`: serves {served:.1} requests per second, expected {wanted:.1}")]
     Unserved {
         /// Name of the workload.
         workload: String,
@@ -140,7 +142,7 @@ pub enum Violation {
         /// Rate times headroom, requests per second.
         wanted: f64,
     },
-    /// A batch above the workload's limit.
+    /// A batch size above the workload's limit.
     #[error("workload `{workload}` on `{device}`: batch {batch}, expected 1 to {most}")]
     BatchTooLarge {
         /// Name of the workload.
@@ -174,7 +176,7 @@ pub enum Violation {
         /// Name of the other workload.
         second: String,
     },
-    /// Too few fault domains hold a workload.
+    /// A workload is in too few fault domains.
     #[error("workload `{workload}`: in {has} fault domains, expected at least {needs}")]
     Replicas {
         /// Name of the workload.

@@ -119,11 +119,11 @@ fn every_way_of_spoiling_it_is_named_with_numbers() {
         ),
         (
             |plan| plan.gpulets[1].slots[0].batch = 5,
-            &["workload `b` on `gpu000`: sent 200.0 a second, can serve 166.7"],
+            &["workload `b` on `gpu000`: sent 200.0 requests per second, can serve 166.7"],
         ),
         (
             |plan| plan.gpulets[0].slots[0].rate = 700.0,
-            &["workload `a`: 700.0 a second served, 800.0 wanted"],
+            &["workload `a`: serves 700.0 requests per second, expected 800.0"],
         ),
         (
             |plan| plan.gpulets[1].slots[0].rate = f64::NAN,

@@ -25,7 +25,7 @@ const WANTED_MAX: usize = 4_096;
 struct Wanted {
     units: u32,
     batch: u32,
-    /// Cycle of a residue; none for a saturated gpulet.
+    /// Cycle of a residue, microseconds; `None` for a saturated gpulet.
     duty_us: Option<f64>,
     rate: f64,
 }

@@ -40,8 +40,8 @@ pub(super) fn least_used<'a: 'b, 'b>(sites: impl Iterator<Item = &'b Site<'a>>) 
     ordered.into_iter().map(|(_, name)| name).collect()
 }
 
-/// Moves everything off a device if all of it fits on others. Returns the names of those, or `None` if it does not
-/// fit.
+/// Moves everything off a device if all of it fits on others. Returns the names of the other devices, or `None`
+/// if it does not fit.
 pub(super) fn empty<'a>(floor: &mut Floor<'a>, device_types: &[&'a Device], name: &str) -> Option<Vec<&'a str>> {
     let problem = floor.problem;
     let (at, site) = floor.sites.iter().enumerate().find(|(_, site)| site.device.name == name)?;
@@ -49,7 +49,7 @@ pub(super) fn empty<'a>(floor: &mut Floor<'a>, device_types: &[&'a Device], name
     let mut parts: Vec<Sized<'a>> =
         pieces.map(|part| Sized { part, price: price(problem, device_types, part) }).collect();
     parts.sort_by(|left, right| right.price.total_cmp(&left.price));
-    // Most devices cannot be emptied, and the part that needs most space shows it first.
+    // Most devices cannot be emptied. The part that needs most space usually shows it.
     least_growth(floor, parts.first()?, Some(at))?;
     let mut trial = floor.clone();
     trial.close(at);
@@ -63,7 +63,7 @@ pub(super) fn empty<'a>(floor: &mut Floor<'a>, device_types: &[&'a Device], name
     Some(joined)
 }
 
-/// Empties devices, the least used first, as long as that succeeds.
+/// Tries to empty devices, the least used first.
 pub(super) fn emptied(floor: &mut Floor<'_>) {
     if floor.sites.iter().all(Site::has_windows) {
         return;

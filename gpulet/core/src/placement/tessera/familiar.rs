@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::super::site::Floor;
 use crate::problem::Device;
 
-/// Swaps devices of one type so that as many workloads as possible stay where the current plan has them. Devices that
-/// share a fault domain with others stay as they are, because the domain limits which workloads they may hold.
+/// Swaps devices of equal type, memory and cost so that as many workloads as possible stay where the current plan has
+/// them. Devices that share a fault domain with others stay as they are, because the domain limits which workloads
+/// they may hold.
 pub(super) fn named(floor: &mut Floor<'_>) {
     let Some(current) = floor.problem.current() else { return };
     let mut held: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();

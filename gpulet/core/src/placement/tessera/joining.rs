@@ -30,7 +30,7 @@ pub(super) fn join(floor: &mut Floor<'_>, takes: impl Fn(&str) -> bool) -> bool 
     any
 }
 
-/// Returns the site with as few gpulets per workload as possible, or `None` if no two can be joined.
+/// Returns the site with fewer gpulets of one workload, or `None` if no two can be joined.
 fn fewer<'a>(problem: &'a Problem, site: &Site<'a>) -> Option<Site<'a>> {
     let mut lanes: BTreeMap<(&str, u32), Vec<&Lane<'a>>> = BTreeMap::new();
     for lane in site.lanes.iter().filter(|lane| lane.duty_us.is_none()) {
