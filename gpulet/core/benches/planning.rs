@@ -1,5 +1,6 @@
-//! Time that policies take to plan: `cargo bench -p gpulet-core --bench planning [-- WORD]`, with a word the cases only
-//! whose line has it. One line a case; no thresholds, for machines differ.
+//! Measures how long each policy takes to plan: `cargo bench -p gpulet-core --bench planning [-- WORD]`. With a word,
+//! runs only the cases whose line contains it. Prints one line per case. There are no thresholds, because machines
+//! differ.
 
 #![expect(
     clippy::unwrap_used,
@@ -22,7 +23,8 @@ mod support;
 
 use support::{igniter_problem, igniter_twelve, workload};
 
-/// So many workloads whose objectives and rates are spread evenly, half of them light, on as many devices.
+/// Returns `count` workloads and `count` devices. Objectives and rates are spread evenly; half of the workloads are
+/// light.
 fn many(count: u32) -> Problem {
     let spread = |at: u32, prime: u32| f64::from(at.wrapping_mul(prime) % 1_000) / 1_000.0;
     let models = ["alexnet", "resnet50", "vgg19", "ssd"].into_iter().cycle();
@@ -34,7 +36,7 @@ fn many(count: u32) -> Problem {
     igniter_problem((0..count).zip(models).map(of).collect(), usize::try_from(count).unwrap())
 }
 
-/// The shortest time of several runs, for what else the machine does only adds to it.
+/// Returns the shortest time of several runs, because other activity on the machine only adds time.
 fn shortest<T>(runs: u32, run: impl Fn() -> T) -> (Duration, T) {
     let timed = || {
         let start = Instant::now();
@@ -47,7 +49,7 @@ fn shortest<T>(runs: u32, run: impl Fn() -> T) -> (Duration, T) {
     })
 }
 
-/// Whether the case was asked for.
+/// Returns whether the case was selected on the command line.
 fn wanted(name: &str, policy: &str) -> bool {
     let word = std::env::args().skip(1).find(|argument| !argument.starts_with("--"));
     word.is_none_or(|word| format!("{name} {policy}").contains(&word))

@@ -1,5 +1,5 @@
-//! Time that the rollout machine takes to decide: `cargo bench -p gpulet-core --bench rollout`. One line a case; no
-//! thresholds, for machines differ.
+//! Measures how long the rollout state machine takes to decide: `cargo bench -p gpulet-core --bench rollout`. Prints
+//! one line per case. There are no thresholds, because machines differ.
 
 #![expect(
     clippy::unwrap_used,
@@ -26,7 +26,7 @@ const MODEL: &str = r#"{"profile":{"version":1,"model":"m","device":"gpu","engin
 {"cell":{"batch":8,"units":8,"p50_us":900,"p95_us":900,"p99_us":900,"count":1}}
 {"arena":{"batch":8,"bytes":50}}"#;
 
-/// So many workloads, two gpulets a device.
+/// Returns a problem of `count` workloads, with two gpulets per device.
 fn problem(count: usize, memory_bytes: u64) -> Problem {
     let kind = Arc::new(DeviceType {
         name: "gpu".to_owned(),
@@ -60,7 +60,8 @@ fn problem(count: usize, memory_bytes: u64) -> Problem {
     Problem::new(devices, workloads, profiles, Interference::NoInterference(NoInterference)).unwrap()
 }
 
-/// The first of two gpulets of a device has so many of its eight units; workloads move on by so many places.
+/// Returns a plan in which the first of the two gpulets of each device has `first` of its eight units. Workloads are
+/// shifted by `moved` gpulets.
 fn plan(count: usize, first: u32, moved: usize) -> Plan {
     let gpulet = |at: usize| {
         let (first_unit, units) = if at.is_multiple_of(2) { (0, first) } else { (first, 8 - first) };
@@ -77,7 +78,7 @@ fn plan(count: usize, first: u32, moved: usize) -> Plan {
     Plan::new((0..count).map(gpulet).collect())
 }
 
-/// From a proposal to its end with a shell that takes no time; how many events it took.
+/// Runs from a proposal to its end with a shell that takes no time. Returns the number of events.
 fn reach(machine: &mut Rollout, now: &mut Micros, proposal: Proposal) -> u32 {
     let mut events = 1;
     let mut effects = Vec::new();
@@ -131,8 +132,8 @@ fn measure(name: &str, count: usize, memory_bytes: u64, moved: usize, runs: u32)
 }
 
 fn main() {
-    measure("12 workloads, recut", 12, 1_000_000, 0, 2_000);
+    measure("12 workloads, repartitioned", 12, 1_000_000, 0, 2_000);
     measure("12 workloads, moved", 12, 1_000_000, 2, 2_000);
     measure("12 workloads, moved in waves", 12, 550, 2, 500);
-    measure("1,000 workloads, recut", 1_000, 1_000_000, 0, 4);
+    measure("1,000 workloads, repartitioned", 1_000, 1_000_000, 0, 4);
 }

@@ -1,8 +1,8 @@
-//! How much longer a batch takes because of what runs beside it on the same device.
+//! Models how much longer a batch takes because of co-located batches on the same device.
 //!
-//! Nothing below a hardware partition isolates caches, memory bandwidth or power, so a share of the units alone does
-//! not fix latency. Every model here answers with one factor on the latency alone; planners and the judge of plans
-//! ask the same one. A closed list, by name, and each says what it needs a profile to know.
+//! Only a hardware partition isolates caches, memory bandwidth and power, so the latency of a batch depends on more
+//! than its share of the units. Every model here returns one factor on the solo latency. Planners and the validator
+//! use the same model. The models are a closed list, chosen by name, and each states what it needs from a profile.
 
 mod co_located;
 mod contention;
@@ -31,24 +31,25 @@ pub use self::none::NoInterference;
 /// A batch that runs on a share of a device.
 #[derive(Clone, Copy, Debug)]
 pub struct Runner<'a> {
-    /// What is known about its model on this device type.
+    /// Profile of its model on this device type.
     pub profile: &'a Profile,
-    /// Rows.
+    /// Batch size, rows.
     pub batch: u32,
-    /// Units of the device that it runs on.
+    /// Units of the device that the batch runs on.
     pub units: u32,
 }
 
-/// One model of interference.
+/// A model of interference.
 pub trait Slowdown {
-    /// The word that configurations choose it by.
+    /// Name in configurations.
     const NAME: &'static str;
 
-    /// What this model needs and the profile does not have; none if it has all.
+    /// Returns what this model needs and the profile lacks, or `None` if the profile has everything.
     fn lacks(&self, profile: &Profile) -> Option<String>;
 
-    /// Latency beside these loads over latency alone; at least 1, exactly finite.
-    fn slowdown(&self, own: &Runner<'_>, beside: &[Load]) -> f64;
+    /// Returns the co-located latency divided by the solo latency. Callers treat a factor below 1 as 1, and NaN as
+    /// infinite.
+    fn slowdown(&self, own: &Runner<'_>, co_located: &[Load]) -> f64;
 }
 
 macro_rules! models {
@@ -60,26 +61,26 @@ macro_rules! models {
         }
 
         impl Interference {
-            /// Every word that names a model.
+            /// Names of all models.
             pub const NAMES: &'static [&'static str] = &[$($variant::NAME),+];
 
-            /// The word that names this model.
+            /// Returns the name of this model.
             pub fn name(&self) -> &'static str {
                 match self {
                     $(Self::$variant(_) => $variant::NAME),+
                 }
             }
 
-            /// What this model needs and the profile does not have; none if it has all.
+            /// Returns what this model needs and the profile lacks, or `None` if the profile has everything.
             pub fn lacks(&self, profile: &Profile) -> Option<String> {
                 match self {
                     $(Self::$variant(model) => model.lacks(profile)),+
                 }
             }
 
-            fn beside(&self, own: &Runner<'_>, beside: &[Load]) -> f64 {
+            fn beside(&self, own: &Runner<'_>, co_located: &[Load]) -> f64 {
                 let factor = match self {
-                    $(Self::$variant(model) => model.slowdown(own, beside)),+
+                    $(Self::$variant(model) => model.slowdown(own, co_located)),+
                 };
                 if factor.is_finite() { factor.max(1.0) } else { f64::INFINITY }
             }
@@ -88,11 +89,11 @@ macro_rules! models {
 }
 
 models![
-    /// CoLocated change nothing.
+    /// Co-located batches have no effect.
     NoInterference,
-    /// The regression of the gpulet paper, with the coefficients given.
+    /// The regression of the gpulet paper, with the given coefficients.
     Gpulet,
-    /// Cache, power and launch delays, with coefficients fitted to pairs.
+    /// Cache, power and launch delays, with coefficients fitted to measured pairs.
     Contention,
     /// iGniter's analytic model.
     Igniter,
@@ -101,14 +102,14 @@ models![
 ];
 
 impl Interference {
-    /// The largest factor on the latency of `own` while each neighbour runs whichever of its batches is worst: one
-    /// inner list a neighbour, of the loads that take turns there. At least 1.
-    pub fn slowdown(&self, own: &Runner<'_>, neighbours: &[&[Load]]) -> f64 {
-        self.slowdown_with(own, &CoLocated::of(neighbours.iter().copied()))
+    /// Returns the largest factor on the latency of `own` while each co-located gpulet runs its worst batch. Each
+    /// inner list holds the loads of one gpulet, of which one runs at any time. The factor is at least 1.
+    pub fn slowdown(&self, own: &Runner<'_>, co_located: &[&[Load]]) -> f64 {
+        self.slowdown_with(own, &CoLocated::of(co_located.iter().copied()))
     }
 
-    /// The same of neighbours that are asked about often.
-    pub fn slowdown_with(&self, own: &Runner<'_>, neighbours: &CoLocated) -> f64 {
-        neighbours.cases().fold(1.0, |worst, beside| worst.max(self.beside(own, beside)))
+    /// Like [`Interference::slowdown`], for co-located loads that are used in several calls.
+    pub fn slowdown_with(&self, own: &Runner<'_>, co_located: &CoLocated) -> f64 {
+        co_located.cases().fold(1.0, |worst, case| worst.max(self.beside(own, case)))
     }
 }

@@ -1,15 +1,14 @@
-//! What hardware can do and who gets it, as pure functions.
+//! Decides how devices are shared, with pure functions.
 //!
-//! [`profile`] holds how long a batch takes on a share of a device, [`interference`] how much longer beside others,
-//! [`problem`] what is wanted, [`placement`] the policies that answer with a [`plan`], and [`check`] the judge that
-//! shares no code with them: a planner's own word that its plan meets the objectives is worth little. [`scaling`] says
-//! which rates to plan for as the load moves, [`rollout`] how to get from one plan to the next, [`control`] puts these
-//! together as one loop, [`warm_pool`] says which sessions outlive their gpulets, and [`supervision`] when what died is
-//! started again. No clock, no files, no threads, no randomness of its own: the same problem gives the same plan, byte
-//! for byte.
+//! [`profile`] holds how long a batch takes on a share of a device, and [`interference`] how much longer it takes
+//! under contention. [`problem`] describes devices and workloads. The policies in [`placement`] convert a problem
+//! into a [`plan`], and [`validate`] checks plans without sharing code with the policies. [`scaling`] chooses the
+//! rates to plan for, [`rollout`] replaces one plan by another, and [`control`] combines these in one loop.
+//! [`warm_pool`] decides which sessions outlive their gpulets, and [`supervision`] when to restart what failed. The
+//! crate uses no clock, files, threads or randomness. The same problem gives the same plan, byte for byte.
 //!
-//! Times are microseconds, rates are requests a second, memory is bytes, and a device's space is a whole number of
-//! units, the smallest share that it can give.
+//! Times are microseconds, rates are requests per second, and memory is bytes. The size of a share is a whole number
+//! of units, the smallest share that a device can give.
 
 #![forbid(unsafe_code)]
 

@@ -1,8 +1,8 @@
-//! Placement policies: who runs where, on which share, in which batches. One file and one word each.
+//! Placement policies decide which workload runs on which share, with which batch size. Each policy is one file.
 //!
-//! A policy turns a [`Problem`] into a [`Plan`] or says that it cannot. What all of them keep to, because nothing
-//! else would be a plan: legal shares, memory, tenants, replicas, and the objectives under the problem's model of
-//! interference as far as the published algorithm knows it. Whether they succeeded is for [`crate::validate`] to say.
+//! A policy converts a [`Problem`] into a [`Plan`], or reports that it cannot. Every policy respects legal shares,
+//! memory, tenants and replicas. It also respects the objectives under the problem's model of interference, as far as
+//! the published algorithm considers it. [`crate::validate`] checks the result.
 
 mod demand;
 mod infeasible;
@@ -18,14 +18,14 @@ pub use self::infeasible::{Infeasible, Remedy, Shortage};
 use crate::plan::Plan;
 use crate::problem::Problem;
 
-/// What every policy is.
+/// A placement policy.
 trait Placement {
-    /// The word that configurations choose it by.
+    /// Name in configurations.
     const NAME: &'static str;
-    /// For people, one line.
+    /// One-line description.
     const ABOUT: &'static str;
 
-    /// A plan, or the first workload that found no place.
+    /// Returns a plan, or the first workload that cannot be placed.
     fn place(&self, problem: &Problem) -> Result<Plan, Unplaced>;
 }
 
@@ -42,10 +42,10 @@ macro_rules! policies {
         }
 
         impl Policy {
-            /// Every word that names a policy.
+            /// Names of all policies.
             pub const NAMES: &'static [&'static str] = &[$($policy::NAME),+];
 
-            /// The policy of that name with its default options.
+            /// Returns the policy of that name with its default options.
             pub fn named(name: &str) -> Option<Self> {
                 $(if name == $policy::NAME {
                     return Some(Self::$policy($policy::default()));
@@ -53,14 +53,14 @@ macro_rules! policies {
                 None
             }
 
-            /// The word that names it.
+            /// Returns the name of the policy.
             pub fn name(&self) -> &'static str {
                 match self {
                     $(Self::$policy(_) => $policy::NAME),+
                 }
             }
 
-            /// What it does, in one line.
+            /// Returns a one-line description.
             pub fn about(&self) -> &'static str {
                 match self {
                     $(Self::$policy(_) => $policy::ABOUT),+
@@ -89,10 +89,10 @@ policies![
 pub use self::exact::Proved;
 
 impl Policy {
-    /// A plan for the problem; the same problem gives the same plan.
+    /// Plans the problem. The same problem gives the same plan.
     ///
     /// # Errors
-    /// [`Infeasible`] names the workload that found no place, what it lacks and the cheapest thing that would mend it.
+    /// [`Infeasible`] names the workload that cannot be placed, what it lacks, and the cheapest remedy.
     pub fn place(&self, problem: &Problem) -> Result<Plan, Infeasible> {
         self.try_place(problem).map_err(|unplaced| {
             Infeasible::explain(problem, &unplaced, |problem| self.try_place(problem).is_ok())
@@ -101,7 +101,8 @@ impl Policy {
 }
 
 impl Policy {
-    /// Whether its gpulets own their units in windows of time. Lanes keep no windows: such plans are for comparison.
+    /// Returns whether its gpulets own their units in time windows. Lanes do not enforce windows, so such plans are
+    /// for comparison only.
     pub fn plans_time_windows(&self) -> bool {
         matches!(self, Self::FastGshare(_))
     }

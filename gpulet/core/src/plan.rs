@@ -1,4 +1,5 @@
-//! Who gets which share of which device, when: the answer of a placement policy, and what the router runs.
+//! Which workload gets which share of which device, and when. Placement policies return a plan, and the router
+//! executes it.
 
 mod difference;
 
@@ -6,15 +7,15 @@ use serde::{Deserialize, Serialize};
 
 pub use self::difference::{Change, Difference};
 
-/// A recurring stretch of time that a gpulet owns its units for.
+/// A recurring time window in which a gpulet owns its units.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Window {
-    /// Microseconds after which it recurs.
+    /// Period after which it recurs, microseconds.
     pub period_us: f64,
-    /// Microseconds from the start of a period to its own.
+    /// Start of the window within its period, microseconds.
     pub offset_us: f64,
-    /// Microseconds that it lasts; a batch that would end after it is not started.
+    /// Length of the window, microseconds. A batch that would end after it is not started.
     pub length_us: f64,
 }
 
@@ -24,11 +25,11 @@ pub struct Window {
 pub struct Slot {
     /// Name of the workload.
     pub workload: String,
-    /// Rows a batch at most.
+    /// Largest batch size, rows.
     pub batch: u32,
-    /// Microseconds that its batch may take, neighbours included.
+    /// Microseconds that its batch may take under contention.
     pub budget_us: f64,
-    /// Requests a second that are sent here.
+    /// Requests per second that are sent here.
     pub rate: f64,
 }
 
@@ -38,17 +39,17 @@ pub struct Slot {
 pub struct Gpulet {
     /// Name of the device.
     pub device: String,
-    /// Its first unit.
+    /// First of its units.
     pub first_unit: u32,
-    /// How many units it has.
+    /// Number of its units.
     pub units: u32,
-    /// When it owns them; always, if there is none.
+    /// Time window in which it owns them; `None` means always.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window: Option<Window>,
-    /// Microseconds in which every slot gets its turn once; none where one slot runs batch after batch.
+    /// Microseconds in which every slot runs once; `None` if one slot runs batch after batch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duty_us: Option<f64>,
-    /// What it runs, in turn.
+    /// Workloads that it runs, in this order.
     pub slots: Vec<Slot>,
 }
 
@@ -61,7 +62,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Puts gpulets in order.
+    /// Creates a plan with its gpulets in order.
     pub fn new(mut gpulets: Vec<Gpulet>) -> Self {
         let offset = |gpulet: &Gpulet| gpulet.window.map_or(0.0, |window| window.offset_us);
         gpulets.sort_by(|left, right| {
@@ -72,7 +73,7 @@ impl Plan {
         Self { gpulets }
     }
 
-    /// Devices that run something, in order.
+    /// Returns the devices that run something, in order.
     pub fn devices(&self) -> Vec<&str> {
         let mut names: Vec<&str> = self.gpulets.iter().map(|gpulet| gpulet.device.as_str()).collect();
         names.sort_unstable();
@@ -80,7 +81,7 @@ impl Plan {
         names
     }
 
-    /// Slots of a workload with their gpulets.
+    /// Returns the slots of a workload with their gpulets.
     pub fn slots_of<'a>(&'a self, workload: &'a str) -> impl Iterator<Item = (&'a Gpulet, &'a Slot)> {
         self.gpulets
             .iter()

@@ -1,4 +1,4 @@
-//! What is wanted, and of which devices: the question that a placement policy answers.
+//! The input of a placement policy: devices, workloads, and what is known about them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,42 +9,42 @@ use crate::interference::Interference;
 use crate::plan::Plan;
 use crate::profile::{Outside, Profile, Quantile, UNITS_MAX};
 
-/// Devices at most.
+/// Largest number of devices.
 pub const DEVICES_MAX: usize = 16_384;
-/// Workloads at most.
+/// Largest number of workloads.
 pub const WORKLOADS_MAX: usize = 16_384;
-/// Replicas that a workload may ask for at most.
+/// Largest number of replicas that a workload may request.
 pub const REPLICAS_MAX: u32 = 64;
-/// Rates and costs at most.
+/// Largest rate and cost.
 const AMOUNT_MAX: f64 = 1e12;
-/// The loosest objective: an hour.
+/// Longest objective, microseconds: one hour.
 const SLO_MAX_US: f64 = 3.6e9;
 
-/// What all devices of one kind have in common.
+/// Properties that all devices of one type share.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeviceType {
-    /// Name, as profiles call it.
+    /// Name that profiles refer to.
     pub name: String,
-    /// Units of the whole device, the smallest shares that it can give.
+    /// Number of units of the whole device.
     pub units: u32,
-    /// Sizes of gpulet that the device allows, in units, ascending.
+    /// Legal gpulet sizes, in units, ascending.
     pub sizes: Vec<u32>,
-    /// Gpulets that may exist at once.
+    /// Largest number of gpulets at once.
     pub gpulets_max: u32,
-    /// Bytes taken once a device: context and libraries.
+    /// Bytes used once per device: context and libraries.
     pub base_bytes: u64,
-    /// Bytes taken by each gpulet beside weights and arenas.
+    /// Bytes used by each gpulet in addition to weights and arenas.
     pub gpulet_bytes: u64,
 }
 
 impl DeviceType {
-    /// The smallest legal size of at least so many units; none if even the largest is smaller.
+    /// Returns the smallest legal size of at least `units`, or `None` if even the largest is smaller.
     pub fn size_for(&self, units: u32) -> Option<u32> {
         self.sizes.get(self.sizes.partition_point(|size| *size < units)).copied()
     }
 
-    /// The largest legal size of at most so many units; none if even the smallest is larger.
+    /// Returns the largest legal size of at most `units`, or `None` if even the smallest is larger.
     pub fn size_within(&self, units: u32) -> Option<u32> {
         self.sizes.get(..self.sizes.partition_point(|size| *size <= units)).and_then(<[u32]>::last).copied()
     }
@@ -53,70 +53,70 @@ impl DeviceType {
 /// One device.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Device {
-    /// Name, as plans call it.
+    /// Name that plans refer to.
     pub name: String,
-    /// What it can do.
+    /// Type of the device.
     pub device_type: Arc<DeviceType>,
-    /// Bytes that may be planned with, a reserve already taken off.
+    /// Bytes available for planning, after the reserve.
     pub memory_bytes: u64,
-    /// What fails together with it: devices with the same name share a fate.
+    /// Fault domain. Devices with the same name fail together.
     pub fault_domain: String,
-    /// What using it costs, in any unit; planners prefer the cheaper of two that would do.
+    /// Cost of using it, in any unit. Planners prefer the cheaper of two sufficient devices.
     pub cost: f64,
 }
 
-/// One model with its promise and its load.
+/// One model with its objective and its load.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Workload {
-    /// Name, as plans call it.
+    /// Name that plans refer to.
     pub name: String,
-    /// Model, as profiles call it.
+    /// Name of its model, as in profiles.
     pub model: String,
-    /// Whose it is; empty for nobody's in particular.
+    /// Tenant that owns it; empty for none in particular.
     pub tenant: String,
-    /// Tenants whose workloads must not share a fault domain with it.
+    /// Tenants whose workloads must not share a fault domain with this one.
     pub not_with: Vec<String>,
-    /// Microseconds from arrival to answer.
+    /// Objective: microseconds from arrival to response.
     pub slo_us: f64,
-    /// Requests a second.
+    /// Requests per second.
     pub rate: f64,
-    /// Rate to plan for over the rate that is; at least 1.
+    /// Factor on the rate to plan for, at least 1.
     pub headroom: f64,
-    /// Fault domains that it must be in at least; 0 lets a workload without load go.
+    /// Least number of fault domains that it must be in; 0 allows removing a workload without load.
     pub replicas_min: u32,
-    /// Rows a batch at most.
+    /// Largest batch size, rows.
     pub batch_max: u32,
 }
 
 impl Workload {
-    /// Requests a second that a plan must serve.
+    /// Returns the requests per second that a plan must serve.
     pub fn wanted(&self) -> f64 {
         self.rate * self.headroom
     }
 
-    /// Whether it has to be placed at all.
+    /// Returns whether it must be placed.
     pub fn is_needed(&self) -> bool {
         self.rate > 0.0 || self.replicas_min > 0
     }
 
-    /// Whether the two must not share a fault domain.
+    /// Returns whether the two must not share a fault domain.
     pub fn excludes(&self, other: &Self) -> bool {
         let refuses = |own: &Self, other: &Self| own.not_with.contains(&other.tenant);
         (refuses(self, other) || refuses(other, self)) && self.name != other.name
     }
 }
 
-/// A problem that makes no sense: the field, and what would.
+/// An invalid problem: the field, and what would be valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {problem}")]
 pub struct ProblemError {
-    /// The field, like `workloads.resnet.slo_us`.
+    /// Name of the field, such as `workloads.resnet.slo_us`.
     pub field: String,
-    /// What was wrong and what would be right.
+    /// What is wrong, and what would be valid.
     pub problem: String,
 }
 
-/// Devices, workloads, and what is known about them. Only sound ones exist.
+/// Devices, workloads, profiles and a model of interference. Every value is valid.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Problem {
     devices: Vec<Device>,
@@ -194,11 +194,12 @@ fn distinct<'a>(what: &str, names: impl Iterator<Item = &'a str>) -> Result<(), 
 }
 
 impl Problem {
-    /// Puts a problem together: latencies at the 99th percentile, no plan in force.
+    /// Creates a problem that plans with latencies at the 99th percentile and has no plan in force.
     ///
     /// # Errors
-    /// [`ProblemError`] where a name is used twice, a number is out of range, two profiles speak of the same model
-    /// and device type, a profile lacks what the interference model needs, or no device knows a workload's model.
+    /// [`ProblemError`] if a name is used twice, a number is out of range, two profiles describe the same model and
+    /// device type, a profile lacks what the interference model needs, or no device has a profile of a workload's
+    /// model.
     pub fn new(
         devices: Vec<Device>,
         workloads: Vec<Workload>,
@@ -217,7 +218,8 @@ impl Problem {
         for device in &devices {
             let known = device_types.entry(&device.device_type.name).or_insert(&device.device_type);
             if **known != *device.device_type {
-                let problem = format!("device_type `{}` is described in two ways", device.device_type.name);
+                let problem =
+                    format!("expected one description of device type `{}`, got two", device.device_type.name);
                 return fault(format!("devices.{}.device_type", device.name), problem);
             }
         }
@@ -275,22 +277,22 @@ impl Problem {
         self
     }
 
-    /// Plans for lanes that run whenever they have something: no gpulet may own its units for a part of the time only. Says
-    /// nothing to a policy that plans nothing else ([`crate::placement::Policy::plans_time_windows`]).
+    /// Disallows time windows: every gpulet owns its units at all times. Has no effect on a policy that always plans
+    /// windows ([`crate::placement::Policy::plans_time_windows`]).
     #[must_use]
     pub fn without_time_windows(mut self) -> Self {
         self.windows = false;
         self
     }
 
-    /// Plans against a plan that is in force; policies that can will move little.
+    /// Plans against the plan in force. Policies that support it move little.
     #[must_use]
     pub fn from_current(mut self, plan: Plan) -> Self {
         self.current = Some(plan);
         self
     }
 
-    /// The same question about fewer, more or other devices.
+    /// Returns the same problem with other devices.
     ///
     /// # Errors
     /// As [`Problem::new`].
@@ -300,10 +302,10 @@ impl Problem {
         Ok(Self { quantile: self.quantile, windows: self.windows, current: self.current.clone(), ..next })
     }
 
-    /// The same question with another rate of one workload.
+    /// Returns the same problem with another rate of one workload.
     ///
     /// # Errors
-    /// As [`Problem::new`]; also where there is no such workload.
+    /// As [`Problem::new`], and if the workload does not exist.
     pub fn with_rate(mut self, workload: &str, rate: f64) -> Result<Self, ProblemError> {
         let found = self.workloads.iter_mut().find(|known| known.name == workload);
         let Some(found) = found else {
@@ -314,40 +316,40 @@ impl Problem {
         Ok(self)
     }
 
-    /// The devices, in the order in which planners take them where nothing else decides.
+    /// Returns the devices, in the order in which planners use them where nothing else decides.
     pub fn devices(&self) -> &[Device] {
         &self.devices
     }
 
-    /// The workloads.
+    /// Returns the workloads.
     pub fn workloads(&self) -> &[Workload] {
         &self.workloads
     }
 
-    /// The model of interference.
+    /// Returns the model of interference.
     pub fn interference(&self) -> &Interference {
         &self.interference
     }
 
-    /// Whether gpulets may own their units for a part of the time only.
+    /// Returns whether gpulets may own their units for a part of the time only.
     pub fn allows_time_windows(&self) -> bool {
         self.windows
     }
 
-    /// The plan in force.
+    /// Returns the plan in force.
     pub fn current(&self) -> Option<&Plan> {
         self.current.as_ref()
     }
 
-    /// What is known of the workload's model on that device type.
+    /// Returns the profile of the workload's model on that device type.
     pub fn profile(&self, workload: &Workload, device_type: &DeviceType) -> Option<&Profile> {
         self.profiles.get(&workload.model)?.get(&device_type.name)
     }
 
-    /// Microseconds of a batch alone on so many units, at the quantile that is planned with.
+    /// Returns the microseconds of a solo batch on `units` units, at the quantile of the problem.
     ///
     /// # Errors
-    /// [`Outside`] where the profile has no answer.
+    /// [`Outside`] if the batch or the units are outside the profile.
     pub fn solo_us(&self, profile: &Profile, batch: u32, units: u32) -> Result<f64, Outside> {
         profile.latency_us(self.quantile, batch, units)
     }

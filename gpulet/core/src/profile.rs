@@ -1,11 +1,11 @@
-//! How long a batch of a model takes on a share of a device, as measured, as typed in from a paper, or as
-//! synthesised; profiles say which.
+//! How long a batch of a model takes on a share of a device: measured, typed in from a paper, or synthesised. Each
+//! profile states its source.
 //!
-//! A profile is either a table of cells (batch, units) or the coefficients of iGniter's analytic model, or both: then
-//! the cells say how long a batch takes alone, and the coefficients what it does to its neighbours. Between cells
-//! time is linear in the batch and linear in one over the units: leaving out the middle one of three neighbouring
-//! partition sizes, that errs by 1.4 % and 1.9 % on the two complete public tables (V100 with TensorRT; PyTorch),
-//! against 7.6 % and 5.9 % for linear in units. Outside the measured hull there is no answer, only [`Outside`].
+//! A profile is a table of cells (batch, units), the coefficients of iGniter's analytic model, or both. With both,
+//! the cells give the solo time of a batch, and the coefficients its effect on co-located batches. Between cells,
+//! time is linear in the batch and in the reciprocal of the units. With the middle one of three adjacent partition
+//! sizes left out, this errs by 1.4 % and 1.9 % on the two complete public tables (V100 with TensorRT; PyTorch),
+//! compared with 7.6 % and 5.9 % for linear in units. Outside the measured range, the result is [`Outside`].
 
 mod coefficients;
 mod file;
@@ -22,36 +22,36 @@ pub use self::file::{Aggressor, ArenaLine, Cell, ContentionLine, Header, Line, S
 pub use self::reading::{CELLS_MAX, PROFILES_MAX, ProfileError, UNITS_MAX};
 use self::surface::Surface;
 
-/// The largest batch that a profile may speak of, in rows.
+/// Largest batch in a profile, rows.
 pub const BATCH_MAX: u32 = 4_096;
 
-/// Which of the measured times a plan is made with.
+/// Percentile of the measured times that a plan uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Quantile {
-    /// Half of the batches were done by then.
+    /// Half of the batches finish within this time.
     P50,
-    /// 95 % of the batches were done by then.
+    /// 95 % of the batches finish within this time.
     P95,
-    /// 99 % of the batches were done by then.
+    /// 99 % of the batches finish within this time.
     #[default]
     P99,
 }
 
-/// A question that a profile cannot answer: nothing was measured around that batch and share.
+/// A query outside a profile: nothing was measured around that batch and share.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "profile of `{model}` on `{device}`: nothing known about batch {batch} on {units} units, expected batch {} to {} and {} to {} units",
     batches.0, batches.1, shares.0, shares.1
 )]
 pub struct Outside {
-    /// The model.
+    /// Name of the model.
     pub model: String,
-    /// The device type.
+    /// Name of the device type.
     pub device: String,
-    /// Rows asked about.
+    /// Requested batch size, rows.
     pub batch: u32,
-    /// Units asked about.
+    /// Requested units.
     pub units: u32,
     /// Smallest and largest batch that was measured.
     pub batches: (u32, u32),
@@ -59,38 +59,39 @@ pub struct Outside {
     pub shares: (u32, u32),
 }
 
-/// A cell that contradicted its neighbours (more rows faster, or more units slower), and what is used in its place.
+/// A cell that contradicted adjacent cells (more rows faster, or more units slower), and the value used instead.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Repair {
-    /// Rows a batch.
+    /// Batch size, rows.
     pub batch: u32,
     /// Units of the device.
     pub units: u32,
-    /// Which of the cell's times.
+    /// Percentile that was repaired.
     pub quantile: Quantile,
-    /// As it stands in the file, microseconds.
+    /// Value in the file, microseconds.
     pub measured_us: f64,
-    /// As it is planned with, microseconds.
+    /// Value used for planning, microseconds.
     pub used_us: f64,
 }
 
-/// How much of a device's shared parts a batch of a model uses while it runs alone on all of it, from 0 to 1.
+/// Use of a device's shared parts by a batch that runs solo on the whole device, from 0 to 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Utilisation {
-    /// Of the bandwidth of the last-level cache.
+    /// Bandwidth of the last-level cache.
     pub cache: f64,
-    /// Of the memory bandwidth.
+    /// Memory bandwidth.
     pub bandwidth: f64,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 enum Times {
-    /// Of p50, p95 and p99.
+    /// Surfaces of p50, p95 and p99.
     Table(Box<[Surface; 3]>),
     Analytic,
 }
 
-/// One model on one device type under one engine. Read with [`Profile::read`], or made of its lines.
+/// One model on one device type under one engine. Created with [`Profile::read`] or
+/// [`Profile::of_lines`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Profile {
     header: Header,
@@ -104,41 +105,40 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// The model's name.
+    /// Returns the model's name.
     pub fn model(&self) -> &str {
         &self.header.model
     }
 
-    /// The device type that it was profiled on.
+    /// Returns the device type that it was profiled on.
     pub fn device(&self) -> &str {
         &self.header.device
     }
 
-    /// What the profile says about itself.
+    /// Returns the profile's description of itself.
     pub fn header(&self) -> &Header {
         &self.header
     }
 
-    /// Units of the whole device.
+    /// Returns the units of the whole device.
     pub fn units_total(&self) -> u32 {
         self.header.units_total
     }
 
-    /// The coefficients of iGniter's model, where they are known.
+    /// Returns the coefficients of iGniter's model, if they are known.
     pub fn coefficients(&self) -> Option<&Coefficients> {
         self.coefficients.as_ref()
     }
 
-    /// Cells that were out of order, and what is used in their place.
+    /// Returns the cells that contradicted others, and the values used instead.
     pub fn repairs(&self) -> &[Repair] {
         &self.repairs
     }
 
-    /// Microseconds that a batch takes with nothing beside it: never falls as the batch grows, never rises as the
-    /// units grow.
+    /// Returns the microseconds of a solo batch. Never falls as the batch grows, and never rises as the units grow.
     ///
     /// # Errors
-    /// [`Outside`] where nothing was measured around the batch or the units.
+    /// [`Outside`] if nothing was measured around the batch or the units.
     pub fn latency_us(&self, quantile: Quantile, batch: u32, units: u32) -> Result<f64, Outside> {
         let found = match (&self.times, &self.coefficients) {
             (Times::Table(surfaces), _) => {
@@ -171,18 +171,19 @@ impl Profile {
         coefficients.launch_us + coefficients.active_us(batch, self.share_pct(units)) + transfers
     }
 
-    /// Units as a share of the device, percent.
+    /// Returns the units as a share of the device, percent.
     pub fn share_pct(&self, units: u32) -> f64 {
         100.0 * f64::from(units) / f64::from(self.header.units_total)
     }
 
-    /// Microseconds of a batch's latency during which the device still runs the batch before it: its input is being
-    /// copied in. A gpulet's throughput is batch / (latency - load).
+    /// Returns the microseconds of a batch's latency during which the device still runs the previous batch, because
+    /// the input is being copied in. A gpulet's throughput is batch / (latency - load).
     pub fn load_us(&self, batch: u32) -> f64 {
         self.header.load_us_per_row * f64::from(batch)
     }
 
-    /// The same times where nothing of a batch runs beside the one before it: on lanes that hold one batch at a time.
+    /// Returns the same profile for lanes that hold one batch at a time, where no batch overlaps with the previous
+    /// one.
     #[must_use]
     pub fn without_overlap(mut self) -> Self {
         let load_us = std::mem::take(&mut self.header.load_us_per_row);
@@ -192,7 +193,7 @@ impl Profile {
         self
     }
 
-    /// Smallest and largest batch that the profile knows on some share.
+    /// Returns the smallest and largest batch that the profile covers on some share.
     pub fn batches(&self) -> (u32, u32) {
         match (&self.times, &self.coefficients) {
             (Times::Table(surfaces), _) => surfaces.iter().next().map_or((0, 0), Surface::batches),
@@ -201,7 +202,7 @@ impl Profile {
         }
     }
 
-    /// Smallest and largest share that the profile knows, in units.
+    /// Returns the smallest and largest share that the profile covers, in units.
     pub fn shares(&self) -> (u32, u32) {
         match &self.times {
             Times::Table(surfaces) => surfaces.iter().next().map_or((0, 0), Surface::shares),
@@ -209,13 +210,13 @@ impl Profile {
         }
     }
 
-    /// Bytes of weights, once a device; none where they were never measured.
+    /// Returns the bytes of weights, once per device, or `None` if they were not measured.
     pub fn weights_bytes(&self) -> Option<u64> {
         self.header.weights_bytes
     }
 
-    /// Bytes that a gpulet needs for batches of that size: those of the next larger batch that was measured, in
-    /// proportion beyond the largest; none where no arena was ever measured.
+    /// Returns the bytes that a gpulet needs for batches of that size: those of the next larger measured batch, in
+    /// proportion beyond the largest. `None` if no arena was measured.
     pub fn arena_bytes(&self, batch: u32) -> Option<u64> {
         let above = self.arenas.iter().find(|arena| arena.batch >= batch);
         above.map(|arena| arena.bytes).or_else(|| {
@@ -225,7 +226,8 @@ impl Profile {
         })
     }
 
-    /// Use of the device's shared parts by batches of that size, linear between those measured, constant beyond.
+    /// Returns the use of the device's shared parts by batches of that size: linear between measured sizes, constant
+    /// beyond.
     pub fn utilisation(&self, batch: u32) -> Option<Utilisation> {
         let after = self.utilisation.partition_point(|line| line.batch < batch);
         let above = self.utilisation.get(after).or(self.utilisation.last())?;

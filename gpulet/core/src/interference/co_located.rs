@@ -1,30 +1,31 @@
-//! What runs beside a batch, put together once for all the batches and shares that are asked about.
+//! The loads co-located with a batch, prepared once for all the batches and shares that a planner evaluates.
 
 use super::Load;
 
-/// The neighbours of a gpulet while each runs whichever of its batches is worst.
+/// The gpulets that run next to a gpulet, while each runs its worst batch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CoLocated {
-    /// Of one neighbour the loads that take turns; of several, at least as much as any of a neighbour's loads.
+    /// With one gpulet: its loads, of which one runs at any time. With several: the largest demands of each gpulet.
     loads: Vec<Load>,
     by_turns: bool,
 }
 
 impl CoLocated {
-    /// One inner list a neighbour, of the loads that take turns there.
-    pub fn of<'a>(neighbours: impl IntoIterator<Item = &'a [Load]>) -> Self {
-        let mut neighbours = neighbours.into_iter();
-        let (first, second) = (neighbours.next(), neighbours.next());
+    /// Prepares the loads of co-located gpulets. Each item holds the loads of one gpulet, of which one runs at any
+    /// time.
+    pub fn of<'a>(gpulets: impl IntoIterator<Item = &'a [Load]>) -> Self {
+        let mut gpulets = gpulets.into_iter();
+        let (first, second) = (gpulets.next(), gpulets.next());
         match (first, second) {
-            (Some(turns), None) => Self { loads: turns.to_vec(), by_turns: true },
+            (Some(loads), None) => Self { loads: loads.to_vec(), by_turns: true },
             (first, second) => {
-                let all = first.into_iter().chain(second).chain(neighbours);
+                let all = first.into_iter().chain(second).chain(gpulets);
                 Self { loads: all.map(Load::envelope).collect(), by_turns: false }
             }
         }
     }
 
-    /// Every combination of loads that may run at once and is worth asking about.
+    /// Returns every combination of loads that may run at once and has to be evaluated.
     pub(super) fn cases(&self) -> impl Iterator<Item = &[Load]> {
         let size = if self.by_turns { 1 } else { self.loads.len() };
         let alone = (size == 0).then_some(&[][..]);

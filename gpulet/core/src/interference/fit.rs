@@ -1,33 +1,33 @@
-//! Least squares for the regressions, and how well they predict what they were not fitted to.
+//! Least squares for the regressions, with cross-validation.
 
-/// One measured latency beside neighbours.
+/// A latency measured under contention.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sample {
     /// Values of the regression's terms.
     pub terms: Vec<f64>,
-    /// Measured factor on the latency alone, above 0.
+    /// Measured factor on the solo latency, above 0.
     pub factor: f64,
-    /// Which fold it is left out with: its row, or its pair of models.
+    /// Fold with which it is left out: its row, or its pair of models.
     pub fold: u32,
 }
 
 /// Relative errors of predictions, in percent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Errors {
-    /// Mean.
+    /// Mean error.
     pub mean_pct: f64,
-    /// 90th percentile.
+    /// 90th percentile of the errors.
     pub p90_pct: f64,
-    /// 95th percentile.
+    /// 95th percentile of the errors.
     pub p95_pct: f64,
-    /// Largest.
+    /// Largest error.
     pub max_pct: f64,
 }
 
-/// Why there is no fit.
+/// Why a fit is not possible.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FitError {
-    /// Terms and factors must be finite, factors above 0, and all samples must have as many terms.
+    /// All samples must have the same number of terms. Terms and factors must be finite, and factors above 0.
     #[error("sample {0}: expected finite terms, as many as in the first sample, and a factor above 0")]
     Sample(usize),
     /// The samples do not tell the terms apart.
@@ -69,10 +69,10 @@ pub(super) fn solve(matrix: &[Vec<f64>], right: &[f64]) -> Option<Vec<f64>> {
     Some(solution)
 }
 
-/// Weights of the terms that make the relative errors' squares least.
+/// Returns the weights of the terms that minimise the sum of the squared relative errors.
 ///
 /// # Errors
-/// [`FitError`] where a sample is no number or the terms cannot be told apart.
+/// [`FitError`] if a sample is not finite or the terms cannot be told apart.
 pub fn least_squares(samples: &[Sample]) -> Result<Vec<f64>, FitError> {
     fit(samples, |_| true)
 }
@@ -102,15 +102,15 @@ fn relative_error(sample: &Sample, weights: &[f64]) -> f64 {
     (predicted / sample.factor - 1.0).abs()
 }
 
-/// Errors of given weights on the samples; none without samples.
+/// Returns the errors of the given weights on the samples, or `None` without samples.
 pub fn errors(samples: &[Sample], weights: &[f64]) -> Option<Errors> {
     summary(samples.iter().map(|sample| relative_error(sample, weights)).collect())
 }
 
-/// Errors on each fold of weights fitted to all others; none without samples.
+/// Returns the errors on each fold of weights fitted to all other folds, or `None` without samples.
 ///
 /// # Errors
-/// [`FitError`] where a fold leaves nothing to fit.
+/// [`FitError`] if the samples outside a fold cannot be fitted.
 pub fn cross_validated(samples: &[Sample]) -> Result<Option<Errors>, FitError> {
     let mut folds: Vec<u32> = samples.iter().map(|sample| sample.fold).collect();
     folds.sort_unstable();

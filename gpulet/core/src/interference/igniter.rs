@@ -24,7 +24,7 @@ pub struct DevicePower {
 }
 
 impl DevicePower {
-    /// A device of which nothing is known: its clock never falls.
+    /// A device without known figures: its clock never falls.
     pub const UNKNOWN: Self = Self {
         cap_w: f64::INFINITY,
         idle_w: 0.0,
@@ -44,30 +44,30 @@ impl DevicePower {
     };
 }
 
-/// iGniter's model, one set of figures a device type.
+/// iGniter's model, with one set of figures per device type.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Igniter {
-    /// By device type.
+    /// Power figures by device type.
     pub devices: BTreeMap<String, DevicePower>,
 }
 
 impl Igniter {
-    fn time_us(own: &Runner<'_>, power: &DevicePower, beside: &[Load]) -> Option<(f64, f64)> {
+    fn time_us(own: &Runner<'_>, power: &DevicePower, co_located: &[Load]) -> Option<(f64, f64)> {
         let coefficients = own.profile.coefficients()?;
         let share_pct = own.profile.share_pct(own.units);
         let active = coefficients.active_us(own.batch, share_pct);
         let transfers = own.profile.load_us(own.batch) + coefficients.fetch_us_per_row * f64::from(own.batch);
         let watts = power.idle_w
             + coefficients.power_w(own.batch, share_pct)
-            + beside.iter().map(|load| load.power_w).sum::<f64>();
+            + co_located.iter().map(|load| load.power_w).sum::<f64>();
         let clock = power.clock_mhz + power.clock_mhz_per_w * (watts - power.cap_w).max(0.0);
-        let runners = f64::from(u32::try_from(beside.len()).unwrap_or(u32::MAX)) + 1.0;
-        let delay = match beside {
+        let runners = f64::from(u32::try_from(co_located.len()).unwrap_or(u32::MAX)) + 1.0;
+        let delay = match co_located {
             [] => 0.0,
             _ => (power.launch_us_per_runner * runners + power.launch_us).max(0.0),
         };
         let launches = coefficients.launch_us + delay * f64::from(coefficients.kernels);
-        let cache: f64 = beside.iter().map(|load| load.cache_pct).sum();
+        let cache: f64 = co_located.iter().map(|load| load.cache_pct).sum();
         let busy = launches + active * (1.0 + coefficients.cache_sensitivity * cache);
         let alone = coefficients.launch_us + active + transfers;
         (clock > 0.0).then(|| (busy * power.clock_mhz / clock + transfers, alone))
@@ -85,8 +85,8 @@ impl Slowdown for Igniter {
         (!known).then(|| format!("power figures of device `{}`", profile.device()))
     }
 
-    fn slowdown(&self, own: &Runner<'_>, beside: &[Load]) -> f64 {
+    fn slowdown(&self, own: &Runner<'_>, co_located: &[Load]) -> f64 {
         let Some(power) = self.devices.get(own.profile.device()) else { return f64::INFINITY };
-        Self::time_us(own, power, beside).map_or(f64::INFINITY, |(beside, alone)| beside / alone)
+        Self::time_us(own, power, co_located).map_or(f64::INFINITY, |(co_located, alone)| co_located / alone)
     }
 }

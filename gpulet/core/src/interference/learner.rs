@@ -1,39 +1,40 @@
-//! Learns the weights of the terms of [`Contention`] from the batches that ran: recursive least squares that forget
-//! only where they are told something new, and the size of its recent surprises as margin. Memory is fixed, whatever is
-//! observed.
+//! Learns the weights of the terms of [`Contention`] from finished batches. Recursive least squares forget only in
+//! the direction of new observations. The margin follows the size of recent prediction errors. Memory is fixed,
+//! whatever is observed.
 //!
-//! Forgetting is directional (Kulhavý and Kárný, IFAC World Congress 1984): what an observation says nothing about is
-//! known as well after it as before. So terms that a device type never shows (cache use without utilisation lines,
-//! power without figures) keep the weight that they began with, and the others go on learning.
+//! Forgetting is directional (Kulhavý and Kárný, IFAC World Congress 1984): an observation does not change what is
+//! known in the directions that it says nothing about. Terms that a device type never shows (cache use without
+//! utilisation lines, power without figures) keep their initial weight, and the others continue to learn.
 
 use super::contention::TERMS;
 use super::exposure::dot;
 use super::fit::{Errors, summary};
 use super::{Contention, DevicePower, Estimate, Exposure, Load, Runner};
 
-/// Surprises and errors that are remembered.
+/// Number of predictions whose errors are remembered.
 const WINDOW: usize = 256;
-/// How much an observation weighs after the next one of its kind; half after about 700.
+/// Weight of an observation relative to the next one in the same direction; half after about 700.
 const FORGETTING: f64 = 0.999;
-/// Variance of the weights at the start, over that of an observation: weights are known to about 0.5, means of some tens of
-/// batches to about 0.07.
+/// Initial variance of the weights, relative to that of an observation. Weights are initially known to about 0.5, and
+/// means of some tens of batches to about 0.07.
 const VARIANCE: f64 = 50.0;
-/// Sum of the variances of all weights at most: not less known than at the start.
+/// Largest sum of the variances of all weights: the initial one.
 const VARIANCE_MAX: f64 = 4.0 * VARIANCE;
-/// Observations before the first surprise is remembered: until then it is the start that surprises.
+/// Observations before the first prediction error is remembered. Earlier errors come from the initial weights.
 const SETTLING: u64 = 16;
-/// Observations from which on there is something to plan with.
+/// Observations required before the estimate is used for planning.
 const ENOUGH: u64 = 32;
-/// Factors beyond this, or below one over it, are hiccups of the machine and not interference, and weights beyond it are none.
+/// Largest plausible factor. Factors above it or below its reciprocal are outliers and not interference. It also
+/// limits the weights.
 pub(super) const FACTOR_MAX: f64 = 10.0;
-/// Terms beyond this are no loads.
+/// Largest plausible term.
 const TERM_MAX: f64 = 1e3;
-/// Part of the batches that must have had a neighbour beside them: what is learned of fewer is mostly noise.
+/// Least fraction of co-located batches to learn from. Below it, noise dominates.
 const SHARE_MIN: f64 = 0.05;
-/// The same for what is remembered as a surprise.
+/// Least fraction of co-located batches for a prediction error to be remembered.
 const SHARE_TOLD: f64 = 0.2;
 
-/// Weights, what is known about them, and recent surprises. Belongs to one device type.
+/// Weights of one device type, their uncertainty, and recent prediction errors.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Learner {
     power: DevicePower,
@@ -46,19 +47,19 @@ pub struct Learner {
     margin: f64,
 }
 
-/// How far predictions were from one observation.
+/// Prediction errors of one observation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Recent {
-    /// Measured over predicted of batches with a neighbour beside them, minus 1.
+    /// Measured divided by predicted factor of co-located batches, minus 1.
     surprise: f64,
-    /// Relative error of the prediction, and of the one that neighbours change nothing.
+    /// Relative errors of the prediction, and of the assumption that co-located batches have no effect.
     error: f64,
     error_of_none: f64,
 }
 
 impl Learner {
-    /// Starts from what is known of the device, or of a similar one. The margin covers `quantile` (0 to 1) of recent
-    /// surprises; it is 0 until there are some.
+    /// Starts from the coefficients of the device or of a similar one. The margin covers the quantile `quantile` (0
+    /// to 1) of recent prediction errors; it is 0 before the first.
     pub fn new(start: &Contention, quantile: f64) -> Self {
         Self {
             power: start.power,
@@ -72,66 +73,66 @@ impl Learner {
         }
     }
 
-    /// Weights of the terms of [`Contention::terms`]; each from -10 to 10.
+    /// Returns the weights of the terms of [`Contention::terms`], each from -10 to 10.
     pub fn weights(&self) -> [f64; TERMS] {
         self.weights
     }
 
-    /// Part added to every prediction.
+    /// Returns the fraction added to every prediction.
     pub fn margin(&self) -> f64 {
         self.margin
     }
 
-    /// Observations that were learned from.
+    /// Returns the number of observations learned from.
     pub fn observations(&self) -> u64 {
         self.observations
     }
 
-    /// Whether there were enough observations to plan with what they say.
+    /// Returns whether there are enough observations to plan with.
     pub fn is_settled(&self) -> bool {
         self.observations >= ENOUGH
     }
 
-    /// What is planned with.
+    /// Returns the estimate to plan with.
     pub fn estimate(&self) -> Estimate {
         Estimate { power: self.power, weights: self.weights, margin: self.margin }
     }
 
-    /// Errors of the last predictions, at most 256, each made before what it is held against was learned from; none
-    /// before the first.
+    /// Returns the errors of the last predictions, at most 256, or `None` before the first. Each prediction was made
+    /// before its observation was learned.
     pub fn errors(&self) -> Option<Errors> {
         summary(self.recent.iter().map(|recent| recent.error).collect())
     }
 
-    /// The same of predictions that neighbours change nothing.
+    /// Returns the same errors for the assumption that co-located batches have no effect.
     pub fn errors_of_none(&self) -> Option<Errors> {
         summary(self.recent.iter().map(|recent| recent.error_of_none).collect())
     }
 
-    /// Prediction without the margin.
-    pub fn expected(&self, own: &Runner<'_>, beside: &[Load]) -> f64 {
-        self.estimate().expected(own, beside)
+    /// Predicts the factor without the margin.
+    pub fn expected(&self, own: &Runner<'_>, co_located: &[Load]) -> f64 {
+        self.estimate().expected(own, co_located)
     }
 
-    /// What batches meet beside neighbours that are busy for a part of the time, see [`Exposure::partly`].
-    pub fn exposure(&self, own: &Runner<'_>, neighbours: &[(Load, f64)]) -> Exposure {
-        Exposure::partly(&self.power, own, neighbours)
+    /// Returns what batches meet while co-located gpulets are busy for a part of the time; see [`Exposure::partly`].
+    pub fn exposure(&self, own: &Runner<'_>, co_located: &[(Load, f64)]) -> Exposure {
+        Exposure::partly(&self.power, own, co_located)
     }
 
-    /// A batch that ran beside these loads took `factor` times its latency alone. Factors that no neighbour causes
-    /// (not finite, below 0.1, above 10) are not learned from, and neither are batches that ran alone.
-    pub fn observe(&mut self, own: &Runner<'_>, beside: &[Load], factor: f64) {
-        if !beside.is_empty() {
-            let terms = Contention::terms(&self.power, own, beside);
+    /// Learns from a batch that took `factor` times its solo latency with these co-located loads. Ignores factors
+    /// that interference does not cause (not finite, below 0.1, above 10), and solo batches.
+    pub fn observe(&mut self, own: &Runner<'_>, co_located: &[Load], factor: f64) {
+        if !co_located.is_empty() {
+            let terms = Contention::terms(&self.power, own, co_located);
             self.observe_mean(&Exposure { terms, share: 1.0 }, factor);
         }
     }
 
-    /// Batches that met this on average took `factor` times their latency alone on average.
+    /// Learns from batches that met `met` on average and took `factor` times their solo latency on average.
     ///
-    /// The mean of the factors is linear in the means of the terms, and those of batches alone are 1, so means are as good
-    /// to learn from as single batches, and less noisy. Not learned from: factors as of [`Learner::observe`], and batches
-    /// of which fewer than 1 in 20 had a neighbour.
+    /// The mean of the factors is linear in the means of the terms, and the factor of a solo batch is 1. Means are
+    /// therefore as useful as single batches, and less noisy. Ignores the factors that [`Learner::observe`] ignores,
+    /// and batches of which fewer than 1 in 20 were co-located.
     pub fn observe_mean(&mut self, met: &Exposure, factor: f64) {
         let Exposure { terms, share } = met;
         let sound = terms.iter().all(|term| term.abs() <= TERM_MAX) && *share >= SHARE_MIN && *share <= 1.0;
@@ -143,7 +144,7 @@ impl Learner {
 
         let spread = self.covariance.map(|row| dot(&row, terms));
         let known = dot(&spread, terms);
-        // Nothing is left to learn in that direction, or rounding ate it up.
+        // Nothing is left to learn in this direction, or rounding removed it.
         if known.is_nan() || known <= f64::EPSILON {
             return;
         }
@@ -151,8 +152,8 @@ impl Learner {
         for (weight, spread) in self.weights.iter_mut().zip(spread) {
             *weight = (*weight + spread / (1.0 + known) * miss).clamp(-FACTOR_MAX, FACTOR_MAX);
         }
-        // Takes in the information of the terms and lets that in their direction fade, so that one over `known` becomes
-        // FORGETTING times (one over `known`, plus 1); other directions stay as they are.
+        // Adds the information of the terms and lets older information in their direction fade: one over `known`
+        // becomes FORGETTING times (one over `known`, plus 1). Other directions do not change.
         let learned = FORGETTING - (1.0 - FORGETTING) / known;
         let scale = learned / (FORGETTING * (1.0 + known));
         for (row, own) in self.covariance.iter_mut().zip(spread) {
@@ -163,7 +164,7 @@ impl Learner {
         self.bound();
     }
 
-    /// Keeps the covariance one, whatever was observed.
+    /// Keeps the matrix a valid covariance, whatever was observed.
     fn bound(&mut self) {
         let diagonal = || self.covariance.iter().enumerate().filter_map(|(at, row)| row.get(at));
         let sound = diagonal().all(|entry| *entry >= 0.0)
@@ -205,7 +206,7 @@ impl Learner {
     }
 }
 
-/// The covariance of weights of which nothing is known.
+/// Returns the covariance of unknown weights.
 fn unknown() -> [[f64; TERMS]; TERMS] {
     let mut covariance = [[0.0; TERMS]; TERMS];
     for (at, row) in covariance.iter_mut().enumerate() {

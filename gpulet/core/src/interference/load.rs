@@ -1,23 +1,23 @@
-//! What a running batch asks of the parts of a device that all gpulets share.
+//! Demand of a running batch on the parts of a device that all gpulets share.
 
 use super::Runner;
 use crate::profile::Quantile;
 
-/// Demand of one running batch on shared parts; 0 where its profile does not know.
+/// Demand of one running batch on shared parts; 0 where its profile has no value.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Load {
-    /// Use of the cache's bandwidth alone on the whole device, from 0 to 1, times its share of the units.
+    /// Use of the cache's bandwidth, solo on the whole device, from 0 to 1, times its share of the units.
     pub cache_scaled: f64,
-    /// Use of the memory bandwidth alone on the whole device, from 0 to 1, times its share of the units.
+    /// Use of the memory bandwidth, solo on the whole device, from 0 to 1, times its share of the units.
     pub bandwidth_scaled: f64,
-    /// Percent of the cache's bandwidth on its own units.
+    /// Percent of the cache's bandwidth that it uses on its own units.
     pub cache_pct: f64,
     /// Watts above the idle device.
     pub power_w: f64,
 }
 
 impl Load {
-    /// Of a batch on its units.
+    /// Returns the load of a batch on its units.
     pub fn of(runner: &Runner<'_>) -> Self {
         let Runner { profile, batch, units } = *runner;
         let used = profile.utilisation(batch).unwrap_or_default();
@@ -27,7 +27,7 @@ impl Load {
                 (coefficients.cache_pct(batch, share_pct), coefficients.power_w(batch, share_pct))
             }
             None => {
-                // A smaller share uses the cache as much less as it does less work a second.
+                // Cache use is proportional to the work per second, which is less on a smaller share.
                 let time = |units| profile.latency_us(Quantile::P50, batch, units).ok();
                 let pace = match (time(profile.units_total()), time(units)) {
                     (Some(whole), Some(part)) => whole / part,
@@ -44,13 +44,13 @@ impl Load {
         }
     }
 
-    /// Of loads that take turns, each for so much of the time.
-    pub fn mean(turns: &[(Self, f64)]) -> Self {
-        let all: f64 = turns.iter().map(|(_, time)| time).sum();
+    /// Returns the mean of loads of which one runs at any time, each weighted by its time.
+    pub fn mean(loads: &[(Self, f64)]) -> Self {
+        let all: f64 = loads.iter().map(|(_, time)| time).sum();
         if all.is_nan() || all <= 0.0 {
             return Self::default();
         }
-        turns.iter().fold(Self::default(), |sum, (load, time)| {
+        loads.iter().fold(Self::default(), |sum, (load, time)| {
             let part = load.times(time / all);
             Self {
                 cache_scaled: sum.cache_scaled + part.cache_scaled,
@@ -61,7 +61,7 @@ impl Load {
         })
     }
 
-    /// So many times as much of everything.
+    /// Multiplies every demand by a factor.
     #[must_use]
     pub(super) fn times(self, factor: f64) -> Self {
         Self {
@@ -72,9 +72,9 @@ impl Load {
         }
     }
 
-    /// At least as much of everything as any of them.
-    pub fn envelope(turns: &[Self]) -> Self {
-        turns.iter().fold(Self::default(), |most, load| Self {
+    /// Returns the largest of each demand over the loads.
+    pub fn envelope(loads: &[Self]) -> Self {
+        loads.iter().fold(Self::default(), |most, load| Self {
             cache_scaled: most.cache_scaled.max(load.cache_scaled),
             bandwidth_scaled: most.bandwidth_scaled.max(load.bandwidth_scaled),
             cache_pct: most.cache_pct.max(load.cache_pct),

@@ -1,9 +1,9 @@
-//! No interference: right for hardware partitions and for one model a device, wishful elsewhere.
+//! No interference. Correct for hardware partitions and for one model per device; optimistic elsewhere.
 
 use super::{Load, Runner, Slowdown};
 use crate::profile::Profile;
 
-/// CoLocated change nothing.
+/// Co-located batches have no effect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NoInterference;
 

@@ -1,9 +1,9 @@
-//! The best plan in which each part of a workload has a gpulet of its own, and the proof of how good that is.
+//! Finds the cheapest plan in which each part of a workload has its own gpulet, with a proven bound on the cost.
 //!
-//! The proof stands on what nobody disputes: neighbours never make anybody faster, so shares alone, packed as well
-//! as can be, bound the cost from below. Workloads that no single gpulet serves are given whole devices first, as
-//! iGniter does; plans that cut others into several gpulets, or let them take turns in one, are not searched. Right
-//! for up to about 25 workloads and as the yardstick for the other policies.
+//! The bound assumes only that co-location never makes a batch faster. The best packing of the solo shares is
+//! therefore a lower bound on the cost. Workloads that no single gpulet can serve get whole devices first, as in
+//! iGniter. The search excludes plans that split other workloads into several gpulets, or put several workloads into
+//! one gpulet. It suits up to about 25 workloads, and serves as the reference for the other policies.
 
 use super::Placement;
 use super::demand::{Unplaced, parts};
@@ -13,18 +13,18 @@ use super::tessera::construct::filled;
 use crate::plan::Plan;
 use crate::problem::Problem;
 
-/// Parts up to which plans are searched for; beyond, the constructive plan of the default policy is held against the
-/// bound.
+/// Largest number of parts that is searched. Above it, the constructive plan of the default policy is compared with
+/// the bound.
 const PARTS_MAX: usize = 128;
 
-/// Gpulets looked at, at most: one to three microseconds each on one core, so that an answer comes within ten seconds
-/// whatever is asked.
+/// Largest number of gpulets that are evaluated. Each takes one to three microseconds on one core, so the search ends
+/// within ten seconds.
 const LOOKS: u64 = 2_000_000;
 
-/// Branch and bound with a proved gap.
+/// Branch and bound with a proven gap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exact {
-    /// Steps of the search at most.
+    /// Largest number of search steps.
     pub nodes: u64,
 }
 
@@ -34,33 +34,33 @@ impl Default for Exact {
     }
 }
 
-/// A plan with what is known about better ones.
+/// A plan with a bound on the cost of better plans.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Proved {
     /// The plan.
     pub plan: Plan,
-    /// What its devices cost.
+    /// Cost of its devices.
     pub cost: f64,
-    /// What every plan of its class costs at least.
+    /// Lower bound on the cost of every plan of its class.
     pub cost_least: f64,
-    /// Steps that the search took.
+    /// Search steps taken.
     pub nodes: u64,
     /// Whether the search ended before its limit.
     pub complete: bool,
 }
 
 impl Proved {
-    /// Cost above the bound, as a part of the bound; 0 is proved optimal.
+    /// Returns the cost above the bound, relative to the bound; 0 is proven optimal.
     pub fn gap(&self) -> f64 {
         if self.cost_least > 0.0 { (self.cost / self.cost_least - 1.0).max(0.0) } else { 0.0 }
     }
 }
 
 impl Exact {
-    /// The plan with its proof.
+    /// Returns the plan with its proof.
     ///
     /// # Errors
-    /// The first workload that no search could place.
+    /// The first workload that the search could not place.
     pub fn prove(&self, problem: &Problem) -> Result<Proved, super::Infeasible> {
         self.solve(problem).map_err(|unplaced| {
             super::Infeasible::explain(problem, &unplaced, |problem| self.solve(problem).is_ok())

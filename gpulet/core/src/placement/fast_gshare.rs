@@ -1,9 +1,10 @@
 //! FaST-GShare (Gu et al., ICPP 2023): replicas are rectangles, a share of the units for a part of every period, and
 //! devices are filled with maximal rectangles.
 //!
-//! Each workload takes replicas of the shape with the most requests a second per area, and one smaller shape for the
-//! rest. Replicas may take turns on the same units, so light models share; a request may have to wait for its window,
-//! and neighbours are not looked at. Large shapes go first; the paper takes pods as they come.
+//! Each workload gets replicas of the shape with the most requests per second per area, and one smaller shape for the
+//! remaining rate. Replicas may own the same units at different times, so light models share. A request may have to
+//! wait for its window, and the policy does not consider interference. Large shapes go first; the paper places pods
+//! in order of arrival.
 
 use super::Placement;
 use super::demand::{Fit, Part, SLACK, Unplaced, parts};
@@ -12,18 +13,18 @@ use super::site::{Floor, Lane, Piece, Site};
 use crate::plan::{Plan, Window};
 use crate::problem::{Device, Problem};
 
-/// Parts of a period that a quota is a number of; the paper profiles fifths.
+/// Number of parts of a period that quotas are counted in; the paper profiles fifths.
 const PARTS: u32 = 10;
 
 /// Rectangles of units and time quota.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct FastGshare {
-    /// Microseconds after which the windows recur; none for half the shortest objective, so that a window missed is
-    /// no objective missed.
+    /// Microseconds after which the windows recur. `None` means half the shortest objective, so that a request that
+    /// misses one window still meets its objective.
     pub period_us: Option<f64>,
 }
 
-/// A replica's shape and what it serves.
+/// Shape of a replica and what it serves.
 #[derive(Clone, Copy, Debug)]
 struct Shape {
     units: u32,
@@ -42,7 +43,7 @@ fn length_us(quota: u32, period_us: f64) -> f64 {
     period_us * f64::from(quota) / f64::from(PARTS)
 }
 
-/// Every shape that keeps the objective, with the largest batch that does.
+/// Returns every shape that keeps the objective, with the largest batch that does.
 fn shapes(fit: &Fit<'_>, part: &Part<'_>, period_us: f64) -> Vec<Shape> {
     let mut found = Vec::new();
     for units in &fit.device_type.sizes {
@@ -58,7 +59,8 @@ fn shapes(fit: &Fit<'_>, part: &Part<'_>, period_us: f64) -> Vec<Shape> {
     found
 }
 
-/// As many of the most efficient shape as the rate fills, and the smallest one that serves the rest.
+/// Returns as many replicas of the most efficient shape as the rate fills, and the smallest shape that serves the
+/// rest.
 fn replicas(fit: &Fit<'_>, part: &Part<'_>, period_us: f64) -> Option<Vec<Shape>> {
     let shapes = shapes(fit, part, period_us);
     let efficiency = |shape: &Shape| shape.rate / f64::from(shape.area());
@@ -99,7 +101,7 @@ impl Placement for FastGshare {
     }
 }
 
-/// The devices as this policy fills them.
+/// Returns the devices as this policy fills them.
 pub(super) fn filled(problem: &Problem, period_us: Option<f64>) -> Result<Floor<'_>, Unplaced> {
         let objectives = problem.workloads().iter().map(|workload| workload.slo_us);
         let period_us = period_us.unwrap_or_else(|| objectives.reduce(f64::min).unwrap_or(1e6) / 2.0);
@@ -137,7 +139,7 @@ pub(super) fn filled(problem: &Problem, period_us: Option<f64>) -> Result<Floor<
         Ok(floor)
 }
 
-/// The lanes of a device with one more pod, if there is a free rectangle, memory, and nobody in the way.
+/// Returns the lanes of a device with one more pod, if it has a free rectangle and memory, and tenants allow it.
 fn joined<'a>(
     floor: &Floor<'a>,
     space: &Space,

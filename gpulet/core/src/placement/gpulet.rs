@@ -1,9 +1,10 @@
-//! gpulet (Choi et al., USENIX ATC 2022): at most two gpulets a device, sized at the knee of throughput over share.
+//! gpulet (Choi et al., USENIX ATC 2022): at most two gpulets per device, sized at the knee of throughput
+//! over share.
 //!
-//! Heaviest model first: a gpulet as large as the knee, or as small as the rest of the rate allows, on the smallest
-//! free share that holds it, splitting an untouched device if need be; accepted if it and its neighbour keep their
-//! objectives under the interference model. What finds no share joins a gpulet in use as one more slot of its cycle.
-//! Right for few models of middling load on devices that two of them do not fill.
+//! The heaviest model goes first. Its gpulet is as large as the knee, or as small as the remaining rate allows, and
+//! takes the smallest free share that holds it. An untouched device is split if needed. The gpulet is accepted if it
+//! and its co-located gpulet keep their objectives under the interference model. A model that finds no share joins a
+//! gpulet in use as one more slot of its cycle. The policy suits few models of medium load.
 
 mod released;
 
@@ -15,26 +16,26 @@ use super::site::{Floor, Lane, Piece, Site};
 use crate::plan::Plan;
 use crate::problem::{Device, Problem};
 
-/// Gpulets of a device.
+/// Largest number of gpulets on a device.
 const LANES_MAX: usize = 2;
-/// Models of a gpulet.
+/// Largest number of models in a gpulet.
 const SLOTS_MAX: usize = 3;
 
 /// The published algorithm.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gpulet {
-    /// As the released code does it rather than as the paper describes it: lightest first, residues with their own
-    /// batches, 15 requests a second left unserved, 5 % of lateness let pass; its plans may break objectives.
+    /// Follows the released code instead of the paper: lightest first, residues with their own batches, 15 requests
+    /// per second left unserved, and 5 % of lateness accepted. Its plans may break objectives.
     pub released: bool,
 }
 
-/// Requests a second of the largest batch that runs twice within the objective; 0 if none does.
+/// Returns the requests per second of the largest batch that runs twice within the objective; 0 without one.
 fn saturated_rate(fit: &Fit<'_>, part: &Part<'_>, units: u32) -> f64 {
     let found = fit.largest_batch(units, |_, time| 2.0 * time <= part.workload.slo_us * (1.0 + SLACK));
     found.map_or(0.0, |(batch, time)| 1e6 * f64::from(batch) / time)
 }
 
-/// The size after which more units help least compared with before: the largest drop of the slope.
+/// Returns the size after which more units help least compared with before: the largest drop of the slope.
 fn knee(fit: &Fit<'_>, part: &Part<'_>) -> Option<u32> {
     let mut points = vec![(0.0, 0.0)];
     points.extend(fit.device_type.sizes.iter().map(|size| (f64::from(*size), saturated_rate(fit, part, *size))));
@@ -54,7 +55,7 @@ fn knee(fit: &Fit<'_>, part: &Part<'_>) -> Option<u32> {
     best.map(|(_, size)| size).or(fit.device_type.sizes.last().copied())
 }
 
-/// The size to look for: the knee, or less if less serves the whole rate, or more if the knee serves nothing.
+/// Returns the size to look for: the knee, or less if less serves the whole rate, or more if the knee serves nothing.
 fn size_wanted(fit: &Fit<'_>, part: &Part<'_>) -> Option<u32> {
     let knee = knee(fit, part)?;
     let sizes = fit.device_type.sizes.iter().copied();
@@ -69,8 +70,8 @@ fn size_wanted(fit: &Fit<'_>, part: &Part<'_>) -> Option<u32> {
     sizes.into_iter().find(|size| saturated_rate(fit, part, *size) > 0.0)
 }
 
-/// The device with the part on a gpulet of that size, in the largest batch that is in time for all; and the rate
-/// that it serves there.
+/// Returns the rate that the part is served on a gpulet of that size, and the device with it. Uses the largest batch
+/// that keeps all objectives.
 fn fitted<'a>(problem: &'a Problem, site: &Site<'a>, part: Part<'a>, units: u32) -> Option<(f64, Site<'a>)> {
     let fit = part.on(problem, &site.device.device_type)?;
     let (largest, _) = fit.largest_batch(units, |_, time| 2.0 * time <= part.workload.slo_us * (1.0 + SLACK))?;
@@ -89,7 +90,7 @@ fn fitted<'a>(problem: &'a Problem, site: &Site<'a>, part: Part<'a>, units: u32)
     })
 }
 
-/// The best fit: the smallest free share of a device in use that is large enough, else part of a fresh device.
+/// Uses the best fit: the smallest free share of a used device that is large enough, else part of a fresh device.
 fn best_fit<'a>(floor: &mut Floor<'a>, part: Part<'a>) -> Option<f64> {
     let problem = floor.problem;
     let mut shares: Vec<(f64, usize, u32)> = Vec::new();
@@ -124,7 +125,7 @@ fn best_fit<'a>(floor: &mut Floor<'a>, part: Part<'a>) -> Option<f64> {
     Some(rate)
 }
 
-/// A lane with one more slot in its cycle, in the longest cycle that keeps every objective; none if there is none.
+/// Returns the lane with one more slot, in the longest cycle that keeps every objective, or `None` if no cycle does.
 fn shared<'a>(problem: &'a Problem, site: &Site<'a>, at: usize, part: Part<'a>) -> Option<Site<'a>> {
     let lane = site.lanes.get(at)?;
     let fit = part.on(problem, &site.device.device_type)?;
@@ -134,7 +135,8 @@ fn shared<'a>(problem: &'a Problem, site: &Site<'a>, at: usize, part: Part<'a>) 
     }
     let longest = part.workload.slo_us - fit.solo_us(1, lane.units)?;
     let (batch_max, _) = fit.largest_batch(lane.units, |_, time| 2.0 * time <= part.workload.slo_us)?;
-    // The part sets the cycle, as in the paper; one too light to gather a row takes what its objective leaves.
+    // The part sets the cycle, as in the paper. A part too light to gather a row uses the time that its objective
+    // leaves.
     (1..=batch_max).rev().find_map(|batch| {
         let duty_us = (1e6 * f64::from(batch) / part.rate).min(longest);
         let mut trial = site.clone();
@@ -185,7 +187,7 @@ impl Placement for Gpulet {
     }
 }
 
-/// The devices as the paper's algorithm fills them.
+/// Returns the devices as the paper's algorithm fills them.
 pub(super) fn filled(problem: &Problem) -> Result<Floor<'_>, Unplaced> {
     let mut floor = Floor::new(problem);
     let mut ordered = parts(problem);

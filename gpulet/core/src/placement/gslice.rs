@@ -1,9 +1,9 @@
-//! GSLICE (Dhakal et al., SoCC 2020), as two independent re-implementations have it: each model's share and batch
-//! are hunted for by feedback, in proportion to how far latency and throughput are from what is wanted.
+//! GSLICE (Dhakal et al., SoCC 2020), following two independent re-implementations. Feedback adjusts each model's
+//! share and batch in proportion to the distance of latency and throughput from their targets.
 //!
-//! Here the feedback is the profile's, and the hunt happens before the plan is carried out. CoLocated are not looked
-//! at, so its plans may be late beside them: it is here to be compared with. Devices are filled first fit, largest
-//! share first.
+//! Here the feedback comes from the profile, before the plan is deployed. The policy does not consider interference,
+//! so its plans may miss objectives under contention. It serves as a comparison. Devices are filled first fit,
+//! largest share first.
 
 use super::Placement;
 use super::demand::{Fit, Part, SLACK, Unplaced, parts};
@@ -11,25 +11,25 @@ use super::site::{Floor, Lane, Piece, Site};
 use crate::plan::Plan;
 use crate::problem::{Device, Problem};
 
-/// Rounds of feedback; the re-implementations take 5 times 5.
+/// Rounds of feedback; the re-implementations use 5 times 5.
 const ROUNDS: usize = 25;
-/// Distance from what is wanted that is left alone, as a part of it.
+/// Relative distance from the target that is accepted.
 const DEAD_BAND: f64 = 0.1;
-/// Share to start from, of the device.
+/// Initial share of the device.
 const START: f64 = 0.3;
 
-/// Self-tuned shares and batches.
+/// Shares and batches tuned by feedback.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gslice;
 
-/// A share and a batch that were found.
+/// A share and a batch found by feedback.
 #[derive(Clone, Copy, Debug)]
 struct Tuned<'a> {
     piece: Piece<'a>,
     units: u32,
 }
 
-/// Whether the part is in time and served by itself.
+/// Returns whether the part keeps its objective and rate solo.
 fn suffices(fit: &Fit<'_>, part: &Part<'_>, batch: u32, units: u32) -> bool {
     fit.solo_us(batch, units).is_some_and(|time| {
         2.0 * time <= part.workload.slo_us * (1.0 + SLACK) && part.rate * time <= 1e6 * f64::from(batch) * (1.0 + SLACK)
@@ -70,7 +70,7 @@ fn tuned<'a>(problem: &'a Problem, part: Part<'a>, device: &'a Device) -> Option
             batch = next;
         }
     }
-    // A hunt that never came to rest gets the least that would have done.
+    // Feedback that did not converge gets the least sufficient share.
     best.or_else(|| {
         let sizes = device.device_type.sizes.iter().copied();
         let mut known = sizes.filter_map(|units| {
@@ -81,7 +81,7 @@ fn tuned<'a>(problem: &'a Problem, part: Part<'a>, device: &'a Device) -> Option
     })
 }
 
-/// The largest part of the rate that a whole device serves.
+/// Returns the largest part of the rate that a whole device serves.
 fn whole<'a>(problem: &'a Problem, part: Part<'a>, device: &'a Device) -> Option<Tuned<'a>> {
     let fit = part.on(problem, &device.device_type)?;
     let units = *device.device_type.sizes.last()?;
@@ -92,7 +92,7 @@ fn whole<'a>(problem: &'a Problem, part: Part<'a>, device: &'a Device) -> Option
 
 impl Placement for Gslice {
     const NAME: &'static str = "gslice";
-    const ABOUT: &'static str = "shares and batches hunted for by feedback, neighbours not looked at (GSLICE)";
+    const ABOUT: &'static str = "shares and batches found by feedback, without a model of interference (GSLICE)";
 
     fn place(&self, problem: &Problem) -> Result<Plan, Unplaced> {
         let mut floor = Floor::new(problem);

@@ -1,8 +1,9 @@
-//! iGniter (Xu et al., TPDS 2023): half of each objective is for the batch to run, the other half to gather it; the
-//! share that just keeps that half is found alone, then grown by the smallest step while co-runners push it over.
+//! iGniter (Xu et al., TPDS 2023): half of each objective is for running the batch, the other half for gathering it.
+//! The policy finds the solo share that just keeps the first half. It then grows the share in the smallest steps
+//! while co-runners make the batch late.
 //!
-//! Workloads go, largest share first, to the device on which all growth together is least. It believes the model of
-//! interference to the letter and leaves no room for bursts; right for steady load and a well-fitted model.
+//! Workloads go, largest share first, to the device with the least total growth. The policy trusts the model of
+//! interference and leaves no headroom for bursts. It suits steady load and a well-fitted model.
 
 use super::Placement;
 use super::demand::{Fit, Part, Unplaced, parts};
@@ -10,14 +11,14 @@ use super::site::{Floor, Lane, Piece, Site};
 use crate::plan::Plan;
 use crate::problem::{Device, DeviceType, Problem};
 
-/// Part of its throughput that a device given to one workload alone is trusted with, as in the released code.
+/// Fraction of its throughput that a device dedicated to one workload is planned with, as in the released code.
 const DEDICATED_USE: f64 = 0.9;
 
 /// iGniter's provisioning strategy, with the batch rule of the released code.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Igniter;
 
-/// Where a part would start out.
+/// Initial placement of a part.
 #[derive(Clone, Copy, Debug)]
 struct Start<'a> {
     piece: Piece<'a>,
@@ -30,8 +31,8 @@ impl Start<'_> {
     }
 }
 
-/// The batch that gathers in half the objective, the copy-in overlapped, and the least share that runs it in the
-/// other half; none if not even the whole device does.
+/// Returns the batch that gathers in half the objective, with the copy-in overlapped, and the least share that runs
+/// it in the other half. Returns `None` if even the whole device is too slow.
 fn start<'a>(problem: &'a Problem, part: Part<'a>, device_type: &'a DeviceType) -> Option<Start<'a>> {
     let fit = part.on(problem, device_type)?;
     let half = part.workload.slo_us / 2.0;
@@ -42,13 +43,13 @@ fn start<'a>(problem: &'a Problem, part: Part<'a>, device_type: &'a DeviceType) 
     Some(Start { piece, units })
 }
 
-/// What a batch may take: half the objective, and no longer than the next one needs to gather.
+/// Returns the longest time of a batch: half the objective, and no longer than the next batch needs to gather.
 fn most_us(piece: &Piece<'_>) -> f64 {
     let gathered = 1e6 * f64::from(piece.batch) / piece.part.rate + piece.fit.profile.load_us(piece.batch);
     (piece.part.workload.slo_us / 2.0).min(gathered)
 }
 
-/// A whole device for a part, and the rate that it is trusted with.
+/// Returns a whole device for a part, and the rate planned for it.
 fn whole<'a>(problem: &'a Problem, part: Part<'a>, device: &'a Device) -> Option<(Piece<'a>, u32)> {
     let fit = part.on(problem, &device.device_type)?;
     let units = *device.device_type.sizes.last()?;
@@ -58,7 +59,7 @@ fn whole<'a>(problem: &'a Problem, part: Part<'a>, device: &'a Device) -> Option
     Some((Piece { part: part.at_rate(rate), fit, batch }, units))
 }
 
-/// Grows shares until every batch is in time again; none once the device is full.
+/// Grows shares until every batch is in time again. Returns `None` once the device is full.
 fn settled<'a>(problem: &Problem, mut site: Site<'a>) -> Option<Site<'a>> {
     loop {
         if !site.fits() {
@@ -89,7 +90,7 @@ impl Placement for Igniter {
     }
 }
 
-/// The devices as this policy fills them.
+/// Returns the devices as this policy fills them.
 pub(super) fn filled(problem: &Problem) -> Result<Floor<'_>, Unplaced> {
     let mut floor = Floor::new(problem);
     let mut shared = Vec::new();
@@ -119,7 +120,7 @@ pub(super) fn filled(problem: &Problem) -> Result<Floor<'_>, Unplaced> {
     Ok(floor)
 }
 
-/// Puts a part where it makes all shares together grow least, else on a new device.
+/// Puts a part on the device where all shares together grow least, else on a new device.
 fn join<'a>(floor: &mut Floor<'a>, part: Part<'a>, dedicated: usize) -> Result<(), Unplaced> {
     let problem = floor.problem;
     let mut best: Option<(f64, usize, Site<'a>)> = None;

@@ -1,4 +1,4 @@
-//! Why there is no plan, in words that tell what to do about it.
+//! Explains why there is no plan, and what would make one possible.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -9,81 +9,81 @@ use serde::Serialize;
 use super::demand::{Unplaced, parts};
 use crate::problem::{Device, Problem, Workload};
 
-/// Additional devices that are tried at most before none is proposed.
+/// Largest number of additional devices that are tried.
 const DEVICES_MORE_MAX: usize = 64;
-/// Workloads and devices above which more devices are not tried, for it would take too long.
+/// Number of workloads and devices above which additional devices are not tried, because it would take too long.
 const TRIALS_SIZE_MAX: usize = 512;
 
 /// What a workload lacks.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Shortage {
-    /// Even a batch of one on the largest share cannot be answered within the objective.
+    /// Even a batch of one on the largest share cannot meet the objective.
     Time {
-        /// Microseconds from arrival to answer at worst, on the fastest device: two batches of one.
+        /// Worst-case latency on the fastest device, with two batches of one, microseconds.
         fastest_us: f64,
-        /// The objective.
+        /// The objective, microseconds.
         slo_us: f64,
     },
-    /// No device has the memory for it alone.
+    /// No device has enough memory for it, even solo.
     Memory {
-        /// Bytes that the smallest deployment takes.
+        /// Bytes of the smallest deployment.
         needed: u64,
         /// Bytes of the largest device.
         has: u64,
     },
-    /// There are fewer fault domains than it must be in.
+    /// There are fewer fault domains than it needs.
     FaultDomains {
-        /// How many it must be in.
+        /// Fault domains that it needs.
         needs: u32,
-        /// How many there are.
+        /// Fault domains that exist.
         has: usize,
     },
     /// The devices are full, as this policy fills them.
     Devices {
-        /// How many there are.
+        /// Number of devices.
         has: usize,
     },
 }
 
-/// The cheapest thing that would mend it.
+/// The cheapest remedy.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Remedy {
-    /// A longer objective.
+    /// Set a longer objective.
     Slo {
-        /// At least so many microseconds.
+        /// Least sufficient objective, microseconds.
         slo_us: f64,
     },
-    /// Devices with more memory.
+    /// Add a device with more memory.
     Memory {
-        /// At least so many bytes.
+        /// Least sufficient memory, bytes.
         bytes: u64,
     },
-    /// More fault domains, or fewer replicas.
+    /// Add fault domains, or request fewer replicas.
     FaultDomains {
-        /// At least so many.
+        /// Least sufficient number of fault domains.
         needs: u32,
     },
-    /// More devices.
+    /// Add devices.
     Devices {
-        /// The kind that mends it for the least cost.
+        /// Device type of the cheapest remedy.
         device_type: String,
-        /// How many more.
+        /// Number of additional devices.
         more: usize,
     },
-    /// Nothing that was tried.
+    /// None of the tried changes helps.
     Unknown,
 }
 
-/// A workload without a place.
+/// A workload that cannot be placed.
 #[derive(Clone, Debug, PartialEq, Serialize, thiserror::Error)]
 pub struct Infeasible {
-    /// Its name.
+    /// Name of the workload.
     pub workload: String,
-    /// What it lacks.
+    /// What the workload lacks.
     pub shortage: Shortage,
-    /// What would mend it.
+    /// What would make a plan possible.
     pub remedy: Remedy,
 }
 
@@ -101,7 +101,7 @@ impl fmt::Display for Infeasible {
             Shortage::FaultDomains { needs, has } => {
                 write!(f, "must be in {needs} fault domains, the devices are in {has}")
             }
-            Shortage::Devices { has } => write!(f, "found no room on {has} devices"),
+            Shortage::Devices { has } => write!(f, "does not fit on {has} devices"),
         }?;
         match &self.remedy {
             Remedy::Slo { slo_us } => write!(f, "; set its slo to at least {slo_us:.0} us"),
@@ -114,7 +114,8 @@ impl fmt::Display for Infeasible {
 }
 
 impl Infeasible {
-    /// Finds out why the workload has no place; `places` says whether the policy finds a plan for another problem.
+    /// Finds out why the workload cannot be placed. `places` returns whether the policy finds a plan for another
+    /// problem.
     pub(super) fn explain(problem: &Problem, unplaced: &Unplaced, places: impl Fn(&Problem) -> bool) -> Self {
         let workload = problem.workloads().iter().find(|workload| workload.name == unplaced.workload);
         let alone = workload.and_then(|workload| lacks_alone(problem, workload));
@@ -125,7 +126,7 @@ impl Infeasible {
     }
 }
 
-/// What would be lacking even if the workload were the only one.
+/// Returns what would be missing even if the workload were the only one.
 fn lacks_alone(problem: &Problem, workload: &Workload) -> Option<(Shortage, Remedy)> {
     let device_types = || {
         problem
@@ -140,7 +141,7 @@ fn lacks_alone(problem: &Problem, workload: &Workload) -> Option<(Shortage, Reme
     if fastest_us > slo_us {
         return Some((Shortage::Time { fastest_us, slo_us }, Remedy::Slo { slo_us: fastest_us }));
     }
-    let room = device_types().map(|(device, profile)| {
+    let memory = device_types().map(|(device, profile)| {
         let device_type = &device.device_type;
         let parts = [
             device_type.gpulet_bytes,
@@ -151,7 +152,7 @@ fn lacks_alone(problem: &Problem, workload: &Workload) -> Option<(Shortage, Reme
         (needed, device.memory_bytes)
     });
     let short =
-        room.min_by_key(|(needed, has)| needed.saturating_sub(*has)).filter(|(needed, has)| needed > has);
+        memory.min_by_key(|(needed, has)| needed.saturating_sub(*has)).filter(|(needed, has)| needed > has);
     if let Some((needed, has)) = short {
         return Some((Shortage::Memory { needed, has }, Remedy::Memory { bytes: needed }));
     }
@@ -161,7 +162,7 @@ fn lacks_alone(problem: &Problem, workload: &Workload) -> Option<(Shortage, Reme
     too_few.then_some((Shortage::FaultDomains { needs, has: domains.len() }, Remedy::FaultDomains { needs }))
 }
 
-/// The number of devices of one kind that lets the policy find a plan for the least cost.
+/// Returns the number and type of additional devices that make a plan possible at the least cost.
 fn more_devices(problem: &Problem, places: impl Fn(&Problem) -> bool) -> Remedy {
     let mut best: Option<(f64, String, usize)> = None;
     let mut device_types: Vec<&Device> = Vec::new();

@@ -1,35 +1,37 @@
-//! The least shares and the batches that keep everybody on a device in time beside everybody else.
+//! Finds the least shares and the batches that keep every workload on a device in time under contention.
 //!
-//! More share for one means more cache traffic and power for the others, so shares only ever have to grow: starting
-//! from the smallest and growing whoever is late ends at the least shares that do, or beyond the device.
+//! A larger share of one gpulet means more cache traffic and power for the others, so shares only have to grow. The
+//! algorithm starts from the smallest shares and grows those of late workloads. It ends at the least sufficient
+//! shares, or beyond the device.
 
 use super::demand::{Fit, Part, SLACK};
 use super::site::{Lane, Piece, Site};
 use crate::interference::{CoLocated, Load, Runner};
 use crate::problem::Problem;
 
-/// Rounds until shares and batches rest; they grow in all but a few, so devices of many units may need many.
+/// Largest number of rounds until shares and batches are stable. They grow in all but a few rounds, so devices of
+/// many units may need many.
 const ROUNDS: usize = 128;
-/// Halvings in the search for the rates that a cycle serves at most.
+/// Number of halvings in the search for the highest rates that a cycle serves.
 const HALVINGS: u32 = 8;
-/// How many times its rates a cycle is tuned for at most: beyond, it has room enough.
-const ROOM_MAX: f64 = 64.0;
-/// Slots of a cycle at most.
+/// Largest factor on its rates that a cycle is tuned for.
+const GROWTH_MAX: f64 = 64.0;
+/// Largest number of slots in a cycle.
 pub(super) const SLOTS_MAX: usize = 16;
 
-/// Time of a batch beside neighbours; none where the profile has no answer.
-fn time_us(problem: &Problem, fit: &Fit<'_>, batch: u32, units: u32, neighbours: &CoLocated) -> Option<f64> {
+/// Returns the time of a batch under contention, or `None` outside the profile.
+fn time_us(problem: &Problem, fit: &Fit<'_>, batch: u32, units: u32, co_located: &CoLocated) -> Option<f64> {
     let alone = fit.profiled_us(batch, units)?;
     let own = Runner { profile: fit.profile, batch, units };
-    Some(alone * problem.interference().slowdown_with(&own, neighbours))
+    Some(alone * problem.interference().slowdown_with(&own, co_located))
 }
 
-/// The smallest batch that keeps up with the rate, if it runs twice within the objective.
-fn keeping_up(problem: &Problem, piece: &Piece<'_>, units: u32, neighbours: &CoLocated) -> Option<u32> {
+/// Returns the smallest batch that keeps up with the rate, if it runs twice within the objective.
+fn keeping_up(problem: &Problem, piece: &Piece<'_>, units: u32, co_located: &CoLocated) -> Option<u32> {
     let Piece { part, fit, .. } = piece;
     for batch in 1..=fit.batch_max {
         let keeps_up = |time: f64| part.rate * (time - fit.profile.load_us(batch)) <= 1e6 * f64::from(batch);
-        // CoLocated only add to the time alone, which is quicker to look up.
+        // Co-located loads only add to the solo time, which is quicker to look up.
         let alone = fit.profiled_us(batch, units)?;
         if 2.0 * alone > part.workload.slo_us * (1.0 + SLACK) {
             return None;
@@ -37,7 +39,7 @@ fn keeping_up(problem: &Problem, piece: &Piece<'_>, units: u32, neighbours: &CoL
         if !keeps_up(alone) {
             continue;
         }
-        let time = time_us(problem, fit, batch, units, neighbours)?;
+        let time = time_us(problem, fit, batch, units, co_located)?;
         if 2.0 * time > part.workload.slo_us * (1.0 + SLACK) {
             return None;
         }
@@ -48,12 +50,12 @@ fn keeping_up(problem: &Problem, piece: &Piece<'_>, units: u32, neighbours: &CoL
     None
 }
 
-/// The longest cycle in which the piece keeps its objective: what arrives in a cycle is its batch, and the longer the
-/// cycle, the larger that is.
-fn longest_us(problem: &Problem, piece: &Piece<'_>, units: u32, neighbours: &CoLocated) -> Option<f64> {
+/// Returns the longest cycle in which the piece keeps its objective. Its batch is what arrives in a cycle, so a
+/// longer cycle means a larger batch.
+fn longest_us(problem: &Problem, piece: &Piece<'_>, units: u32, co_located: &CoLocated) -> Option<f64> {
     let Piece { part, fit, .. } = piece;
-    let left_us = |batch: u32| Some(part.workload.slo_us - time_us(problem, fit, batch, units, neighbours)?);
-    // A batch of one more row is needed as soon as a cycle is longer than the rows before it take to arrive.
+    let left_us = |batch: u32| Some(part.workload.slo_us - time_us(problem, fit, batch, units, co_located)?);
+    // One more row is needed as soon as a cycle is longer than the previous rows take to arrive.
     let reached = |batch: u32, left: f64| {
         left > 0.0 && (batch == 1 || f64::from(batch.saturating_sub(1)) * 1e6 < left * part.rate)
     };
@@ -70,18 +72,18 @@ fn longest_us(problem: &Problem, piece: &Piece<'_>, units: u32, neighbours: &CoL
     Some(left.min(f64::from(batch) * 1e6 / part.rate))
 }
 
-/// The longest cycle that keeps every objective, if all turns fit into it: the longer, the larger the batches and
-/// the less each request costs.
-fn cycle(problem: &Problem, lane: &Lane<'_>, units: u32, neighbours: &CoLocated) -> Option<(f64, Vec<u32>)> {
+/// Returns the longest cycle that keeps every objective, if all slots fit into it. A longer cycle has larger batches
+/// and a lower cost per request.
+fn cycle(problem: &Problem, lane: &Lane<'_>, units: u32, co_located: &CoLocated) -> Option<(f64, Vec<u32>)> {
     let mut duty_us = f64::INFINITY;
     for piece in &lane.pieces {
-        duty_us = duty_us.min(longest_us(problem, piece, units, neighbours)?);
+        duty_us = duty_us.min(longest_us(problem, piece, units, co_located)?);
     }
     let mut left_us = duty_us;
     let mut batches = Vec::with_capacity(lane.pieces.len());
     for piece in &lane.pieces {
         let batch = Fit::rows_in(piece.part.rate, duty_us);
-        let time = time_us(problem, &piece.fit, batch, units, neighbours)?;
+        let time = time_us(problem, &piece.fit, batch, units, co_located)?;
         left_us -= time;
         if left_us < 0.0 || duty_us + time > piece.part.workload.slo_us * (1.0 + SLACK) {
             return None;
@@ -91,16 +93,16 @@ fn cycle(problem: &Problem, lane: &Lane<'_>, units: u32, neighbours: &CoLocated)
     Some((duty_us, batches))
 }
 
-/// The cycle with most room for all its rates to grow together beside the neighbours, on the units that the lane has.
-pub(super) fn roomiest(problem: &Problem, lane: &mut Lane<'_>, neighbours: &CoLocated) {
+/// Finds the cycle that allows the largest common growth of its rates under contention, on the units of the lane.
+pub(super) fn roomiest(problem: &Problem, lane: &mut Lane<'_>, co_located: &CoLocated) {
     let tuned = |times: f64| {
         let mut grown = lane.clone();
         grown.pieces.iter_mut().for_each(|piece| piece.part.rate *= times);
-        cycle(problem, &grown, lane.units, neighbours)
+        cycle(problem, &grown, lane.units, co_located)
     };
     let mut best = None;
     let (mut low, mut high) = (1.0, 1.0);
-    while high <= ROOM_MAX {
+    while high <= GROWTH_MAX {
         let Some(found) = tuned(high) else { break };
         (low, high, best) = (high, 2.0 * high, Some(found));
     }
@@ -116,14 +118,14 @@ pub(super) fn roomiest(problem: &Problem, lane: &mut Lane<'_>, neighbours: &CoLo
     lane.pieces.iter_mut().zip(batches).for_each(|(piece, batch)| piece.batch = batch);
 }
 
-/// Batches, and the cycle if there are several, on so many units; whether there are any.
-fn tune_at(problem: &Problem, lane: &mut Lane<'_>, units: u32, neighbours: &CoLocated) -> bool {
+/// Chooses the batches on `units` units, and the cycle for several pieces. Returns whether that is possible.
+fn tune_at(problem: &Problem, lane: &mut Lane<'_>, units: u32, co_located: &CoLocated) -> bool {
     if let [piece] = &mut lane.pieces[..] {
-        let Some(batch) = keeping_up(problem, piece, units, neighbours) else { return false };
+        let Some(batch) = keeping_up(problem, piece, units, co_located) else { return false };
         piece.batch = batch;
         lane.duty_us = None;
     } else {
-        let Some((duty, batches)) = cycle(problem, lane, units, neighbours) else { return false };
+        let Some((duty, batches)) = cycle(problem, lane, units, co_located) else { return false };
         lane.duty_us = Some(duty);
         lane.pieces.iter_mut().zip(batches).for_each(|(piece, batch)| piece.batch = batch);
     }
@@ -131,23 +133,22 @@ fn tune_at(problem: &Problem, lane: &mut Lane<'_>, units: u32, neighbours: &CoLo
     true
 }
 
-/// The site with the least shares, from those it has on, that keep everybody in time; none if they come to more than
-/// `most` units.
+/// Grows the shares of the site until every batch is in time. Returns `None` if that takes more than `most` units.
 pub(super) fn settled<'a>(problem: &Problem, mut site: Site<'a>, most: u32) -> Option<Site<'a>> {
     let device_type = &site.device.device_type;
     let mut loads: Vec<Vec<Load>> = site.lanes.iter().map(Lane::loads).collect();
     for _ in 0..ROUNDS {
         let mut changed = false;
         for at in 0..site.lanes.len() {
-            let room = most.min(device_type.units).checked_sub(site.units_used())?;
+            let units_left = most.min(device_type.units).checked_sub(site.units_used())?;
             let others = loads.iter().enumerate().filter(|(other, _)| *other != at);
-            let neighbours = CoLocated::of(others.map(|(_, loads)| loads.as_slice()));
+            let co_located = CoLocated::of(others.map(|(_, loads)| loads.as_slice()));
             let lane = site.lanes.get_mut(at)?;
             let from = device_type.sizes.partition_point(|size| *size < lane.units);
-            let to = device_type.sizes.partition_point(|size| *size <= lane.units.saturating_add(room));
+            let to = device_type.sizes.partition_point(|size| *size <= lane.units.saturating_add(units_left));
             let sizes = device_type.sizes.get(from..to)?;
             let before = lane.clone();
-            least_of(sizes, |size| tune_at(problem, lane, size, &neighbours))?;
+            least_of(sizes, |size| tune_at(problem, lane, size, &co_located))?;
             if !alike(&before, lane) {
                 changed = true;
                 *loads.get_mut(at)? = lane.loads();
@@ -160,8 +161,8 @@ pub(super) fn settled<'a>(problem: &Problem, mut site: Site<'a>, most: u32) -> O
     site.is_sound(problem).then_some(site)
 }
 
-/// The first size that `does`, which is called for it last; looks ever further ahead, then halves. What does on one
-/// size does on all larger ones but for the power that they draw.
+/// Returns the first size for which `does` returns true, and calls it for that size last. Searches by doubling, then
+/// by bisection. A larger size suffices too, except for the power that it draws.
 fn least_of(sizes: &[u32], mut does: impl FnMut(u32) -> bool) -> Option<u32> {
     let last = sizes.len().checked_sub(1)?;
     let mut failed = None;
@@ -189,7 +190,7 @@ fn alike(before: &Lane<'_>, after: &Lane<'_>) -> bool {
         && batches.into_iter().all(|(before, after)| before.batch == after.batch)
 }
 
-/// The site with the part on a gpulet of its own, on at most so many units in all.
+/// Returns the site with the part on its own gpulet, on at most `most` units in total.
 pub(super) fn beside<'a>(
     problem: &'a Problem,
     site: &Site<'a>,
@@ -206,7 +207,7 @@ pub(super) fn beside<'a>(
     trial.fits().then(|| settled(problem, trial, most))?
 }
 
-/// The site with the part in the cycle of one of its gpulets, on at most so many units in all.
+/// Returns the site with the part in the cycle of one of its gpulets, on at most `most` units in total.
 pub(super) fn within<'a>(
     problem: &'a Problem,
     site: &Site<'a>,
@@ -225,7 +226,7 @@ pub(super) fn within<'a>(
     trial.fits().then(|| settled(problem, trial, most))?
 }
 
-/// The part on an empty device.
+/// Places the part on an empty device.
 pub(super) fn alone<'a>(
     problem: &'a Problem,
     device: &'a crate::problem::Device,
@@ -234,7 +235,7 @@ pub(super) fn alone<'a>(
     beside(problem, &Site { device, lanes: Vec::new() }, part, device.device_type.units)
 }
 
-/// The largest part of a rate that a whole device serves by itself, in the batch that serves most.
+/// Returns the largest part of a rate that a whole device serves solo, in the batch that serves most.
 pub(super) fn saturating<'a>(
     problem: &'a Problem,
     device: &'a crate::problem::Device,

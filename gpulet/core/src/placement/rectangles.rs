@@ -32,7 +32,7 @@ impl Rectangle {
             && self.top() >= other.top()
     }
 
-    /// What is left of it around another one: up to four rectangles, each as large as can be.
+    /// Returns the space around another rectangle: up to four rectangles, each as large as possible.
     fn around(&self, taken: &Self) -> Vec<Self> {
         let mut rest = Vec::new();
         if taken.left > self.left {
@@ -55,7 +55,7 @@ impl Rectangle {
     }
 }
 
-/// The free space of one device as the list of all maximal free rectangles.
+/// The free space of one device, as the list of all maximal free rectangles.
 #[derive(Clone, Debug)]
 pub(super) struct Space {
     free: Vec<Rectangle>,
@@ -66,7 +66,8 @@ impl Space {
         Self { free: vec![Rectangle { left: 0, bottom: 0, across, up }] }
     }
 
-    /// Where a rectangle of that size goes: the corner of the free rectangle whose shorter remaining side is least.
+    /// Returns the place of a rectangle of that size: a corner of the free rectangle whose shorter remaining side is
+    /// least.
     pub fn find(&self, across: u32, up: u32) -> Option<Rectangle> {
         let fitting = self.free.iter().filter(|free| free.across >= across && free.up >= up);
         let rest = |free: &Rectangle| {
@@ -77,7 +78,7 @@ impl Space {
         Some(Rectangle { across, up, ..*free })
     }
 
-    /// Takes a rectangle out of the free space.
+    /// Removes a rectangle from the free space.
     pub fn take(&mut self, taken: Rectangle) {
         let mut next: Vec<Rectangle> = Vec::new();
         for free in &self.free {
@@ -131,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn shared_in_time_only_they_take_four() {
+    fn sharing_time_only_needs_four_devices() {
         let in_time: Vec<_> = PODS.iter().map(|(across, _)| (*across, 100)).collect();
         assert_eq!(devices(&in_time).len(), 4);
     }

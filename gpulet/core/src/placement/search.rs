@@ -1,48 +1,48 @@
-//! Branch and bound over who lives with whom, limited in nodes and in the gpulets that are looked at, which are what
-//! takes time: this crate knows no clock.
+//! Branch and bound over the assignment of parts to devices. The search is limited in nodes and in evaluated gpulets,
+//! because these take the time and this crate has no clock.
 //!
-//! Interference makes "these fit on one device" non-linear, so an integer programme would need every set of
-//! cohabitants as a column, and the maintained pure-Rust solver limits its search by wall time only. Here a part goes
-//! to every device in use that can hold it and to one unused device of each sort, largest share first; a branch is
-//! cut when its devices and the shares still to be placed cost as much as the best plan so far.
+//! Interference makes "these fit on one device" non-linear, so an integer program would need every set of co-located
+//! parts as a column. The maintained pure-Rust solver limits its search by wall time only. This search tries a part
+//! on every used device that can hold it and on one unused device of each type, largest share first. It prunes a
+//! branch when its devices and the shares still to be placed cost as much as the best plan so far.
 
 use super::demand::{Part, Unplaced};
 use super::packing::{alone, beside, saturating, within};
 use super::site::{Floor, Site};
 use crate::problem::{Device, Problem};
 
-/// What a search may do.
+/// Limits of a search.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// Steps of the search at most.
+    /// Largest number of search steps.
     pub nodes: u64,
-    /// Gpulets looked at on devices that are tried, at most; a step tries a part on every device in use.
+    /// Largest number of gpulets evaluated on tried devices. Each step tries a part on every used device.
     pub looks: u64,
-    /// Whether parts may join cycles, or each has a gpulet of its own.
+    /// Whether parts may join cycles. If not, each part has its own gpulet.
     pub cycles: bool,
-    /// Only plans that cost less are looked for.
+    /// Cost that a plan must stay below.
     pub below: f64,
 }
 
-/// The best that was found.
+/// The best plan found.
 #[derive(Clone, Debug)]
 pub(super) struct Found<'a> {
     pub floor: Floor<'a>,
     pub cost: f64,
-    /// Whether every branch was followed or cut.
+    /// Whether every branch was followed or pruned.
     pub complete: bool,
     pub nodes: u64,
 }
 
-/// Parts with what they take at least of any device.
+/// A part with its least cost on any device.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sized<'a> {
     pub part: Part<'a>,
-    /// The least cost that its share stands for.
+    /// Least cost of its share.
     pub price: f64,
 }
 
-/// The cheapest device of each kind.
+/// Returns the cheapest device of each type.
 pub(super) fn cheapest_of_kinds(problem: &Problem) -> Vec<&Device> {
     let mut device_types: Vec<&Device> = Vec::new();
     for device in problem.devices() {
@@ -55,7 +55,7 @@ pub(super) fn cheapest_of_kinds(problem: &Problem) -> Vec<&Device> {
     device_types
 }
 
-/// The least cost that the part's share of one of these devices stands for; infinite if none serves it.
+/// Returns the least cost of the part's share on these devices; infinite if none serves it.
 pub(super) fn price<'a>(problem: &'a Problem, device_types: &[&'a Device], part: Part<'a>) -> f64 {
     let prices = device_types.iter().filter_map(|device| {
         let site = alone(problem, device, part)?;
@@ -64,8 +64,8 @@ pub(super) fn price<'a>(problem: &'a Problem, device_types: &[&'a Device], part:
     prices.fold(f64::INFINITY, f64::min)
 }
 
-/// Splits off whole devices from parts that no single gpulet serves; the rest with their least shares, largest
-/// first.
+/// Splits off whole devices for parts that no single gpulet can serve. Returns the rest with their least shares,
+/// largest first.
 pub(super) fn sized<'a>(floor: &mut Floor<'a>, parts: Vec<Part<'a>>) -> Result<Vec<Sized<'a>>, Unplaced> {
     let problem = floor.problem;
     let device_types = cheapest_of_kinds(problem);
@@ -93,29 +93,30 @@ pub(super) fn sized<'a>(floor: &mut Floor<'a>, parts: Vec<Part<'a>>) -> Result<V
     Ok(found)
 }
 
-/// What all devices cost if they cost the same.
+/// Returns the cost of a device, if all devices cost the same.
 pub(super) fn same_cost(problem: &Problem) -> Option<f64> {
     let first = problem.devices().first()?.cost;
     let same = problem.devices().iter().all(|device| device.cost.to_bits() == first.to_bits());
     (same && first > 0.0).then_some(first)
 }
 
-/// Costs are sums, so they come in steps where all devices cost the same.
+/// Rounds a cost up to a multiple of the device cost, if all devices cost the same.
 pub(super) fn rounded(cost: f64, step: Option<f64>) -> f64 {
     step.map_or(cost, |step| (cost / step - 1e-9).ceil() * step)
 }
 
-/// What no plan with a gpulet for each part can undercut: shares alone, and large shares that cannot share.
+/// Returns a lower bound on the cost of plans with one gpulet per part: solo shares, where two large shares never
+/// share a device.
 pub(super) fn least_cost(problem: &Problem, sized: &[Sized<'_>]) -> f64 {
     let step = same_cost(problem);
     let total: f64 = sized.iter().map(|sized| sized.price).sum();
     let mut bound = rounded(total, step);
     let Some(step) = step else { return bound };
-    // Martello and Toth's second bound: with items of less than `small` left out, those above 1 - small are alone,
-    // those above a half need a device each, and the others fill what is left beside them.
+    // Martello and Toth's second bound. It leaves out items below `small`. Items above 1 - small are alone, items
+    // above a half need a device each, and the others fill the remaining space.
     let shares: Vec<f64> = sized.iter().map(|sized| sized.price / step).collect();
     for small in shares.iter().copied().filter(|share| *share <= 0.5) {
-        let (mut alone, mut half, mut beside) = (0_u32, 0.0, 0.0);
+        let (mut alone, mut half, mut light) = (0_u32, 0.0, 0.0);
         let mut halves = 0_u32;
         for share in &shares {
             if *share > 1.0 - small + 1e-9 {
@@ -124,17 +125,17 @@ pub(super) fn least_cost(problem: &Problem, sized: &[Sized<'_>]) -> f64 {
                 halves = halves.saturating_add(1);
                 half += share;
             } else if *share >= small {
-                beside += share;
+                light += share;
             }
         }
-        let over: f64 = beside - (f64::from(halves) - half);
+        let over: f64 = light - (f64::from(halves) - half);
         let devices = f64::from(alone) + f64::from(halves) + (over - 1e-9).max(0.0).ceil();
         bound = bound.max(devices * step);
     }
     bound
 }
 
-/// Looks for the plan that costs least, from what is on the floor already.
+/// Searches for the cheapest plan, starting from the devices already in use.
 pub(super) fn search<'a>(floor: &Floor<'a>, sized: &[Sized<'a>], limits: Limits) -> Option<Found<'a>> {
     let mut tail: Vec<f64> = sized
         .iter()
@@ -166,18 +167,18 @@ struct Walk<'a, 'b> {
     /// Sum of the prices from each position on.
     tail: Vec<f64>,
     limits: Limits,
-    /// What all devices cost, where they cost the same.
+    /// Cost of a device, if all devices cost the same.
     step: Option<f64>,
     nodes: u64,
     looks: u64,
-    /// Whether a limit was reached.
+    /// Whether the search reached a limit.
     stopped: bool,
     best: Option<(f64, Floor<'a>)>,
-    /// Sites that are whole devices of one part and take nobody in.
+    /// Number of sites that are whole devices of one part and accept no other part.
     fixed: usize,
 }
 
-/// One more part on a device: in use, by position, or not yet.
+/// A device for one more part: a used one, by position, or an unused one.
 struct Place<'a> {
     at: Option<usize>,
     site: Site<'a>,
@@ -225,7 +226,7 @@ impl<'a> Walk<'a, '_> {
         }
     }
 
-    /// Everywhere that the part fits, fullest devices first.
+    /// Returns every device that the part fits on, the fullest first.
     fn places(&mut self, floor: &Floor<'a>, part: Part<'a>) -> Vec<Place<'a>> {
         let problem = floor.problem;
         let mut places: Vec<Place<'a>> = Vec::new();
@@ -250,7 +251,7 @@ impl<'a> Walk<'a, '_> {
         }
         let mut seen: Vec<(&str, u64, u64, bool)> = Vec::new();
         for device in floor.candidates(&part) {
-            // Devices of one sort are the same choice, unless they share a fate with one in use.
+            // Devices of one type, cost and memory are equivalent, unless they share a fault domain with a used device.
             let apart = !floor.sites.iter().any(|site| site.device.fault_domain == device.fault_domain);
             let sort = (device.device_type.name.as_str(), device.cost.to_bits(), device.memory_bytes, apart);
             if !seen.contains(&sort) {

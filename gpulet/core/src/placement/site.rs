@@ -1,4 +1,4 @@
-//! Devices while a planner fills them.
+//! The state of devices while a planner fills them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use crate::interference::{CoLocated, Load, Runner};
 use crate::plan::{Gpulet, Plan, Slot, Window};
 use crate::problem::{Device, Problem};
 
-/// A slot that is being planned.
+/// A slot of a plan in progress.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Piece<'a> {
     pub part: Part<'a>,
@@ -15,23 +15,23 @@ pub(super) struct Piece<'a> {
     pub batch: u32,
 }
 
-/// A gpulet that is being planned.
+/// A gpulet of a plan in progress.
 #[derive(Clone, Debug)]
 pub(super) struct Lane<'a> {
     pub units: u32,
-    /// First unit and window, where the policy lays gpulets out itself; else they stand side by side.
+    /// First unit and window, if the policy chooses them. Otherwise gpulets are placed next to each other.
     pub placed: Option<(u32, Window)>,
     pub duty_us: Option<f64>,
     pub pieces: Vec<Piece<'a>>,
 }
 
 impl<'a> Lane<'a> {
-    /// One piece that runs batch after batch.
+    /// Creates a lane for one piece that runs batch after batch.
     pub fn dedicated(piece: Piece<'a>, units: u32) -> Self {
         Self { units, placed: None, duty_us: None, pieces: vec![piece] }
     }
 
-    /// Part of its time that it runs, alone.
+    /// Returns the fraction of its time that it is busy, solo.
     pub fn busy(&self) -> f64 {
         let busy = self.pieces.iter().map(|piece| {
             let time = piece.fit.profiled_us(piece.batch, self.units).unwrap_or(f64::INFINITY);
@@ -40,7 +40,7 @@ impl<'a> Lane<'a> {
         busy.sum()
     }
 
-    /// Part of its capacity that a piece uses whose batches take so long.
+    /// Returns the fraction of its capacity that a piece uses whose batches take `time_us`.
     pub fn use_of(&self, piece: &Piece<'_>, time_us: f64) -> f64 {
         let served = match (self.duty_us, self.placed) {
             (Some(duty), _) => f64::from(piece.batch) / duty,
@@ -72,7 +72,7 @@ pub(super) struct Site<'a> {
 }
 
 impl<'a> Site<'a> {
-    /// Whether gpulets take turns on the same units.
+    /// Returns whether gpulets own the same units at different times.
     pub fn has_windows(&self) -> bool {
         self.lanes.iter().any(|lane| lane.placed.is_some())
     }
@@ -85,7 +85,7 @@ impl<'a> Site<'a> {
         self.device.device_type.units.saturating_sub(self.units_used())
     }
 
-    /// Whether shares, their number and memory are within what the device has.
+    /// Returns whether the shares, their number and their memory fit the device.
     pub fn fits(&self) -> bool {
         let device_type = &self.device.device_type;
         let lanes = u32::try_from(self.lanes.len()).unwrap_or(u32::MAX);
@@ -111,32 +111,32 @@ impl<'a> Site<'a> {
         bytes
     }
 
-    /// Microseconds of every batch beside its neighbours, lane by lane; none where a profile has no answer.
+    /// Returns the microseconds of every batch under contention, lane by lane, or `None` outside a profile.
     pub fn times_us(&self, problem: &Problem) -> Option<Vec<Vec<f64>>> {
         let loads: Vec<Vec<Load>> = self.lanes.iter().map(Lane::loads).collect();
         let lanes = self.lanes.iter().enumerate().map(|(at, lane)| {
             let others = loads.iter().zip(&self.lanes).enumerate();
-            let others = others.filter(|(other, (_, beside))| *other != at && together(lane, beside));
-            let neighbours = CoLocated::of(others.map(|(_, (loads, _))| loads.as_slice()));
+            let others = others.filter(|(other, (_, peer))| *other != at && together(lane, peer));
+            let co_located = CoLocated::of(others.map(|(_, (loads, _))| loads.as_slice()));
             let time = |piece: &Piece<'_>| {
                 let alone = piece.fit.profiled_us(piece.batch, lane.units)?;
-                Some(alone * problem.interference().slowdown_with(&piece.runner(lane.units), &neighbours))
+                Some(alone * problem.interference().slowdown_with(&piece.runner(lane.units), &co_located))
             };
             lane.pieces.iter().map(time).collect()
         });
         lanes.collect()
     }
 
-    /// What every lane but one runs that ever runs at the same time.
+    /// Returns the loads of all other lanes that ever run at the same time as lane `at`.
     pub fn beside(&self, at: usize) -> CoLocated {
-        let others = self.lanes.iter().enumerate().filter(|(other, beside)| {
-            *other != at && self.lanes.get(at).is_some_and(|lane| together(lane, beside))
+        let others = self.lanes.iter().enumerate().filter(|(other, peer)| {
+            *other != at && self.lanes.get(at).is_some_and(|lane| together(lane, peer))
         });
         let loads: Vec<Vec<Load>> = others.map(|(_, other)| other.loads()).collect();
         CoLocated::of(loads.iter().map(Vec::as_slice))
     }
 
-    /// Whether every piece would be in time and served, by the times given.
+    /// Returns whether every piece keeps its objective and rate with the given times.
     pub fn holds(&self, times: &[Vec<f64>]) -> bool {
         let mut lanes = self.lanes.iter().zip(times);
         lanes.all(|(lane, times)| match (lane.duty_us, lane.placed) {
@@ -166,13 +166,13 @@ impl<'a> Site<'a> {
         })
     }
 
-    /// Whether the site is within the device and every piece in time and served.
+    /// Returns whether the site fits its device and every piece keeps its objective and rate.
     pub fn is_sound(&self, problem: &Problem) -> bool {
         self.fits() && self.times_us(problem).is_some_and(|times| self.holds(&times))
     }
 
-    /// The gpulets, side by side in the order of the lanes. Budgets are the predicted times; in a cycle, what is
-    /// left of it is shared in proportion.
+    /// Returns the gpulets, next to each other in the order of the lanes. Budgets are the predicted times. In a
+    /// cycle, the remaining time is divided in proportion.
     pub fn gpulets(&self, problem: &Problem) -> Vec<Gpulet> {
         let times = self.times_us(problem).unwrap_or_default();
         let mut next = 0_u32;
@@ -201,7 +201,7 @@ impl<'a> Site<'a> {
     }
 }
 
-/// Whether two lanes ever run at the same time.
+/// Returns whether two lanes ever run at the same time.
 fn together(first: &Lane<'_>, second: &Lane<'_>) -> bool {
     let (Some((_, first)), Some((_, second))) = (first.placed, second.placed) else { return true };
     let slack = SLACK * first.period_us;
@@ -209,16 +209,16 @@ fn together(first: &Lane<'_>, second: &Lane<'_>) -> bool {
         && second.offset_us + slack < first.offset_us + first.length_us
 }
 
-/// All devices, those taken first, and who lives in which fault domain.
+/// All devices, used ones first, and the workloads of each fault domain.
 #[derive(Clone, Debug)]
 pub(super) struct Floor<'a> {
     pub problem: &'a Problem,
-    /// Devices in use.
+    /// Used devices.
     pub sites: Vec<Site<'a>>,
-    /// Devices not in use, in the problem's order.
+    /// Unused devices, in the problem's order.
     free: Vec<&'a Device>,
     residents: BTreeMap<&'a str, Vec<Part<'a>>>,
-    /// Whether some workloads must not meet.
+    /// Whether some workloads must not share a fault domain.
     wary: bool,
 }
 
@@ -233,7 +233,7 @@ impl<'a> Floor<'a> {
         }
     }
 
-    /// Whether tenants and replicas allow the part on the device.
+    /// Returns whether tenants and replicas allow the part on the device.
     pub fn admits(&self, device: &Device, part: &Part<'_>) -> bool {
         if !self.wary && part.workload.replicas_min <= 1 {
             return true;
@@ -247,12 +247,12 @@ impl<'a> Floor<'a> {
         })
     }
 
-    /// The free devices that may hold the part, in order.
+    /// Returns the unused devices that may hold the part, in order.
     pub fn candidates(&self, part: &Part<'a>) -> impl Iterator<Item = &'a Device> {
         self.free.iter().copied().filter(move |device| self.admits(device, part))
     }
 
-    /// Takes a free device into use with what is on it.
+    /// Starts to use an unused device with these lanes.
     pub fn open(&mut self, device: &'a Device, lanes: Vec<Lane<'a>>) {
         self.free.retain(|free| !std::ptr::eq(*free, device));
         for piece in lanes.iter().flat_map(|lane| &lane.pieces) {
@@ -261,7 +261,7 @@ impl<'a> Floor<'a> {
         self.sites.push(Site { device, lanes });
     }
 
-    /// Puts something else on a device in use; `part` is what came.
+    /// Replaces the lanes of a used device; `part` is the new part.
     pub fn replace(&mut self, at: usize, lanes: Vec<Lane<'a>>, part: Part<'a>) {
         let Some(site) = self.sites.get_mut(at) else { return };
         site.lanes = lanes;
@@ -269,7 +269,7 @@ impl<'a> Floor<'a> {
         self.settle(device, part);
     }
 
-    /// Gives a device in use back with all that was on it.
+    /// Releases a used device and everything on it.
     pub fn close(&mut self, at: usize) {
         if at < self.sites.len() {
             let site = self.sites.remove(at);
@@ -278,7 +278,7 @@ impl<'a> Floor<'a> {
         }
     }
 
-    /// Lets a device in use and another one, used or not, change places.
+    /// Swaps a used device with another device, used or not.
     pub fn swap(&mut self, at: usize, device: &'a Device) {
         let Some(before) = self.sites.get(at).map(|site| site.device) else { return };
         let other = self.sites.iter().position(|site| site.device.name == device.name);
@@ -305,12 +305,12 @@ impl<'a> Floor<'a> {
         self.residents.entry(&device.fault_domain).or_default().push(part);
     }
 
-    /// What the devices in use cost.
+    /// Returns the cost of the used devices.
     pub fn cost(&self) -> f64 {
         self.sites.iter().map(|site| site.device.cost).sum()
     }
 
-    /// What has been planned.
+    /// Returns the plan.
     pub fn plan(&self) -> Plan {
         Plan::new(self.sites.iter().flat_map(|site| site.gpulets(self.problem)).collect())
     }

@@ -1,10 +1,10 @@
-//! Nexus (Shen et al., SOSP 2019): whole devices in time only, by squishy bin packing.
+//! Nexus (Shen et al., SOSP 2019): workloads share whole devices in time only, by squishy bin packing.
 //!
-//! A model gets whole devices as long as it saturates them with the largest batch that runs twice within its
-//! objective. What is left over shares devices in duty cycles: merging two leftovers takes the shorter cycle, so
-//! batches shrink and nobody gets later. Right where sharing in space does not pay or is not to be had. Two things
-//! are stricter than the released code: a leftover waits b / r and not (b - 1) / r, and one too light to gather even
-//! a batch of one runs that once a cycle, so that light models share.
+//! A model gets whole devices while it saturates them with the largest batch that runs twice within its objective.
+//! Leftovers share devices in duty cycles. Merging two leftovers uses the shorter cycle, so batches shrink and no
+//! latency grows. The policy suits devices on which spatial sharing does not help or is not possible. It is stricter
+//! than the released code in two ways. A leftover waits b / r instead of (b - 1) / r. A leftover too light to gather
+//! even a batch of one runs one once per cycle, so that light models share.
 
 use super::Placement;
 use super::demand::{Fit, Part, SLACK, Unplaced, parts};
@@ -28,19 +28,19 @@ fn whole(device: &Device) -> u32 {
     device.device_type.sizes.last().copied().unwrap_or(0)
 }
 
-/// The largest batch that runs twice within the objective, and its time.
+/// Returns the largest batch that runs twice within the objective, and its time.
 fn saturated(fit: &Fit<'_>, part: &Part<'_>, units: u32) -> Option<(u32, f64)> {
     fit.largest_batch(units, |_, time| 2.0 * time <= part.workload.slo_us * (1.0 + SLACK))
 }
 
-/// The turn of a leftover that has a device to itself.
+/// Returns the cycle of a leftover on its own device.
 fn turn<'a>(problem: &'a Problem, part: Part<'a>, device: &'a Device) -> Option<Turn<'a>> {
     let fit = part.on(problem, &device.device_type)?;
     let slo_us = part.workload.slo_us;
     let gather = |batch: u32| 1e6 * f64::from(batch) / part.rate;
     let light_us = fit.solo_us(1, whole(device))?;
     let (batch, time_us) = if gather(1) + light_us > slo_us {
-        // Too light to gather even one row in time: one a cycle is all there will be.
+        // Too light to gather even one row in time: it runs one row per cycle.
         (1, light_us)
     } else {
         let in_time = |batch, time| gather(batch) + time <= slo_us * (1.0 + SLACK);
@@ -51,14 +51,14 @@ fn turn<'a>(problem: &'a Problem, part: Part<'a>, device: &'a Device) -> Option<
     (time_us <= duty_us * (1.0 + SLACK)).then_some(Turn { piece: Piece { part, fit, batch }, duty_us, time_us })
 }
 
-/// The lane of a device after one more leftover has joined; none if they do not fit into one cycle.
-fn merged<'a>(problem: &Problem, site: &Site<'a>, turn: &Turn<'a>) -> Option<(f64, Lane<'a>)> {
+/// Returns the lane of a device with one more leftover, or `None` if they do not fit into one cycle.
+fn merged<'a>(problem: &Problem, site: &Site<'a>, slot: &Turn<'a>) -> Option<(f64, Lane<'a>)> {
     let lane = site.lanes.first()?;
-    let duty_us = lane.duty_us?.min(turn.duty_us);
+    let duty_us = lane.duty_us?.min(slot.duty_us);
     let mut pieces = lane.pieces.clone();
-    match pieces.iter_mut().find(|piece| same(&piece.part, &turn.piece.part)) {
-        Some(piece) => piece.part.rate += turn.piece.part.rate,
-        None => pieces.push(turn.piece),
+    match pieces.iter_mut().find(|piece| same(&piece.part, &slot.piece.part)) {
+        Some(piece) => piece.part.rate += slot.piece.part.rate,
+        None => pieces.push(slot.piece),
     }
     for piece in &mut pieces {
         piece.batch = Fit::rows_in(piece.part.rate, duty_us);
@@ -86,7 +86,7 @@ impl Placement for Temporal {
     }
 }
 
-/// The devices as this policy fills them.
+/// Returns the devices as this policy fills them.
 pub(super) fn filled(problem: &Problem) -> Result<Floor<'_>, Unplaced> {
     let mut floor = Floor::new(problem);
     let mut leftovers = Vec::new();
@@ -95,7 +95,7 @@ pub(super) fn filled(problem: &Problem) -> Result<Floor<'_>, Unplaced> {
         let first = floor.candidates(&rest).next().or(floor.sites.first().map(|site| site.device));
         let first = first.ok_or_else(|| Unplaced::of(part.workload))?;
         if rest.rate > 0.0 || part.rate <= 0.0 {
-            let occupancy = turn(problem, rest, first).map_or(1.0, |turn| turn.time_us / turn.duty_us);
+            let occupancy = turn(problem, rest, first).map_or(1.0, |slot| slot.time_us / slot.duty_us);
             leftovers.push((occupancy, rest));
         }
     }
@@ -106,7 +106,7 @@ pub(super) fn filled(problem: &Problem) -> Result<Floor<'_>, Unplaced> {
     Ok(floor)
 }
 
-/// Gives whole devices to a part while it fills them; what is left.
+/// Gives whole devices to a part while it fills them. Returns the rest.
 fn saturate<'a>(floor: &mut Floor<'a>, mut part: Part<'a>) -> Result<Part<'a>, Unplaced> {
     loop {
         let Some(device) = floor.candidates(&part).find(|device| part.on(floor.problem, &device.device_type).is_some()) else {
@@ -140,8 +140,8 @@ fn join<'a>(floor: &mut Floor<'a>, part: Part<'a>) -> Result<(), Unplaced> {
     let problem = floor.problem;
     let mut best: Option<(f64, usize, Lane<'a>)> = None;
     for (at, site) in floor.sites.iter().enumerate().filter(|(_, site)| floor.admits(site.device, &part)) {
-        let Some(turn) = turn(problem, part, site.device) else { continue };
-        let Some((occupancy, lane)) = merged(problem, site, &turn) else { continue };
+        let Some(slot) = turn(problem, part, site.device) else { continue };
+        let Some((occupancy, lane)) = merged(problem, site, &slot) else { continue };
         if best.as_ref().is_none_or(|(most, ..)| occupancy > *most) {
             best = Some((occupancy, at, lane));
         }

@@ -1,17 +1,17 @@
-//! Our own default: the cheapest devices that keep every promise, then as much head-room as they have to give, and no
-//! move without need.
+//! The default policy. It uses the cheapest devices that keep every objective, gives their free units to the
+//! workloads as headroom, and moves as little as possible.
 //!
-//! Parts go, largest share first, where they make all shares together grow least: on a gpulet of their own, or in the
-//! cycle of one in use, which is how light models share. Devices that can be emptied into others are emptied. Small
-//! problems are also searched by branch and bound and given to the published algorithms, and the best plan of all
-//! that the judge finds sound is taken; a second gpulet of a workload on a device must bring room to everybody. Units
-//! left over go to whoever is closest to its capacity. Large problems (above 64 parts) are not searched.
+//! Parts go, largest share first, where all shares together grow least: on their own gpulet, or in the cycle of a
+//! gpulet in use, so that light models share. Devices whose contents fit on others are emptied. Small problems are
+//! also solved by branch and bound and by the published algorithms, and the best plan that passes the validator wins.
+//! A second gpulet of a workload on a device must add headroom for all workloads. Remaining units go to the workload
+//! closest to its capacity. Large problems (above 64 parts) are not searched.
 //!
-//! A plan in force is continued: devices on which nobody is late or short stay to the letter, what changed is planned
-//! again on as few devices as can be, and where something changed, a device is given up if that takes no more than 16
-//! moves, or 3 if it only makes up for one more. A device on which something changes is laid out anew with all it has, on
-//! as few gpulets as hold what is there. A plan from scratch takes its place only if it is cheaper and worth its loads
-//! ([`worth`]); a large one is not even asked for while few workloads have to move.
+//! The policy continues the current plan. Devices that keep every objective and rate stay exactly as they are.
+//! Changes are planned on as few other devices as possible. If something changed, a device is released if that takes
+//! at most 16 moves, or 3 if it only compensates for an additional device. A changed device is repartitioned with
+//! everything on it, into as few gpulets as hold it. A plan from scratch is used only if it is cheaper and worth its
+//! loads ([`worth`]). For a large problem it is not computed while few workloads have to move.
 
 mod consolidation;
 pub(super) mod construct;
@@ -35,33 +35,33 @@ use crate::validate::validate;
 use crate::plan::Plan;
 use crate::problem::Problem;
 
-/// Parts up to which all published algorithms are asked too, and parts are cut.
+/// Parts up to which all published algorithms are tried and parts are split.
 const PUBLISHED_MAX: usize = 64;
-/// Parts up to which those are asked that take time in proportion to parts times devices.
+/// Parts up to which algorithms are tried whose time is proportional to parts times devices.
 const QUICK_MAX: usize = 256;
-/// Parts up to which plans are searched for that may be no cheaper than others but have more head-room; beyond, up to
-/// `PUBLISHED_MAX`, only cheaper ones are.
+/// Parts up to which the search also accepts plans of the same cost with more headroom. Beyond, up to
+/// `PUBLISHED_MAX`, it accepts only cheaper plans.
 const SEARCHED_MAX: usize = 24;
-/// Limits of a search with a gpulet for each part while a plan is in force,
+/// Limits of a search with one gpulet per part while a plan is in force.
 const QUICK: Limits = Limits { nodes: 4_000, looks: 80_000, cycles: false, below: f64::INFINITY };
-/// and of one that may take its time, up to a second; `exact` finds nothing cheaper within as many steps.
+/// Limits of a longer search, up to a second. `exact` finds nothing cheaper within the same number of steps.
 const THOROUGH: Limits = Limits { nodes: 20_000, looks: 1_000_000, ..QUICK };
-/// Limits of the search in which parts may also share a gpulet by turns.
+/// Limits of the search in which parts may also share a gpulet.
 const CYCLES: Limits = Limits { nodes: 200, cycles: true, ..QUICK };
-/// How much of what a piece serves alone it is trusted with, where parts are cut into pieces: neighbours cost some.
+/// Fractions of its solo rate that a piece is planned with when parts are split. The remainder covers interference.
 const TRUST: &[f64] = &[1.0, 0.85];
-/// Cost over the least of all up to which a plan is tried to be made cheaper.
+/// Cost relative to the cheapest candidate up to which the policy tries to empty a candidate's devices.
 const NEAR: f64 = 1.2;
-/// Workloads that may have to move for a large plan in force to be continued without a look at others, as one in so many.
+/// A large current plan is continued without alternatives while at most one in this many workloads has to move.
 const MOVED_OF: usize = 20;
-/// Costs that differ by less are the same.
+/// Costs that differ by less are equal.
 const SAME_COST: f64 = 1e-9;
 
 /// The default policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tessera;
 
-/// A plan that the judge finds sound.
+/// A plan that passed the validator.
 struct Candidate {
     plan: Plan,
     cost: f64,
@@ -91,8 +91,8 @@ fn floors(problem: &Problem) -> Result<Vec<Floor<'_>>, Unplaced> {
             floors.extend(fast_gshare::filled(problem, None));
         }
         let efficient = efficiency::efficient(problem, &wanted);
-        let cut = TRUST.iter().filter_map(|trust| efficiency::cut(&efficient, *trust));
-        floors.extend(cut.filter_map(|pieces| {
+        let split = TRUST.iter().filter_map(|trust| efficiency::cut(&efficient, *trust));
+        floors.extend(split.filter_map(|pieces| {
             let mut start = Floor::new(problem);
             let pieces = sized(&mut start, pieces).ok()?;
             construct::filled(&start, &pieces).ok()
@@ -107,25 +107,25 @@ fn floors(problem: &Problem) -> Result<Vec<Floor<'_>>, Unplaced> {
     unplaced.filter(|_| floors.is_empty()).map_or(Ok(floors), Err)
 }
 
-/// What branch and bound finds below a cost.
+/// Returns what branch and bound finds below a cost.
 fn cheaper<'a>(problem: &'a Problem, wanted: Vec<Part<'a>>, limits: Limits) -> Option<Floor<'a>> {
     let mut start = Floor::new(problem);
     let whole = sized(&mut start, wanted).ok()?;
     search(&start, &whole, limits).map(|found| found.floor)
 }
 
-/// The plan in force, continued.
+/// The current plan, continued.
 struct Continued {
     candidate: Candidate,
-    /// Whether nobody wants otherwise, and all of it holds.
+    /// Whether no workload has changed and the whole plan still holds.
     stands: bool,
-    /// Whether all but a few workloads stayed where they are.
+    /// Whether all but a few workloads stay in place.
     few: bool,
-    /// Whether somebody wants more than it had.
+    /// Whether a workload needs more than it had.
     rising: bool,
 }
 
-/// The plan in force, continued; none without one, or if there is no sound way.
+/// Continues the current plan. Returns `None` without one, or if no continuation is sound.
 fn continued(problem: &Problem) -> Option<Continued> {
     let repaired = repair::repaired(problem)?;
     let few = repaired.moved.saturating_mul(MOVED_OF) <= problem.workloads().len();
@@ -133,7 +133,7 @@ fn continued(problem: &Problem) -> Option<Continued> {
         let cost = problem.current().and_then(|current| cost(problem, current));
         cost.is_none_or(|cost| repaired.floor.cost() < cost * (1.0 - SAME_COST))
     };
-    // Where rates fell and no device is saved, nothing needs to be done at all.
+    // If rates only fell and no device can be saved, nothing has to change.
     if repaired.suffices && !saves() {
         let current = problem.current().and_then(|current| validated(problem, current.clone()));
         if let Some(current) = current {
@@ -145,14 +145,14 @@ fn continued(problem: &Problem) -> Option<Continued> {
     plan.map(|candidate| Continued { candidate, stands, few, rising })
 }
 
-/// What the devices of a plan cost; none if one of them is gone.
+/// Returns the cost of a plan's devices, or `None` if one of them was removed.
 fn cost(problem: &Problem, plan: &Plan) -> Option<f64> {
     let devices: BTreeMap<&str, f64> =
         problem.devices().iter().map(|device| (device.name.as_str(), device.cost)).collect();
     plan.devices().into_iter().map(|name| devices.get(name).copied()).sum()
 }
 
-/// The best plan of all that do not look at the plan in force; no plan costs less than `bound`.
+/// Returns the best plan that ignores the current one. No plan costs less than `bound`.
 fn afresh(problem: &Problem, bound: f64, limits: Limits) -> Result<Candidate, Unplaced> {
     let wanted = parts(problem);
     let small = wanted.len() <= PUBLISHED_MAX;
@@ -194,7 +194,7 @@ fn afresh(problem: &Problem, bound: f64, limits: Limits) -> Result<Candidate, Un
     best.ok_or_else(|| Unplaced { workload: first() })
 }
 
-/// The plan of a floor with all that its devices have to give, if the judge agrees.
+/// Gives the free units of a floor to its lanes. Returns the plan if it passes the validator.
 fn finished(problem: &Problem, mut floor: Floor<'_>) -> Option<Candidate> {
     let tight = floor.clone();
     stretch::stretched(&mut floor, |_| true);
@@ -204,7 +204,7 @@ fn finished(problem: &Problem, mut floor: Floor<'_>) -> Option<Candidate> {
 
 impl Placement for Tessera {
     const NAME: &'static str = "tessera";
-    const ABOUT: &'static str = "our default: fewest devices, then most head-room, moving little";
+    const ABOUT: &'static str = "the default: fewest devices, then most headroom, with few moves";
 
     fn place(&self, problem: &Problem) -> Result<Plan, Unplaced> {
         let parts = parts(problem);

@@ -1,37 +1,37 @@
-//! What has to change for one plan to become another.
+//! The changes that lead from one plan to another.
 
 use std::collections::BTreeSet;
 
 use super::{Gpulet, Plan};
 
-/// A gpulet that stays where it is but runs something else, or otherwise.
+/// A gpulet that keeps its place but changes what it runs, or how.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Change {
-    /// As it is.
+    /// The gpulet in the old plan.
     pub before: Gpulet,
-    /// As it will be.
+    /// The gpulet in the new plan.
     pub after: Gpulet,
 }
 
 /// Gpulets of two plans, matched by device, units and window.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Difference {
-    /// Same place, same slots.
+    /// Gpulets with the same place and the same slots.
     pub kept: Vec<Gpulet>,
-    /// Same place, other slots, batches, budgets or rates.
+    /// Gpulets with the same place and other slots, batches, budgets or rates.
     pub changed: Vec<Change>,
-    /// Only in the new plan.
+    /// Gpulets that only the new plan has.
     pub new: Vec<Gpulet>,
-    /// Only in the old plan.
+    /// Gpulets that only the old plan has.
     pub removed: Vec<Gpulet>,
-    /// Workloads that a device has to load: (device, workload).
+    /// Workloads that a device must load: (device, workload).
     pub loads: Vec<(String, String)>,
-    /// Workloads that a device may drop: (device, workload).
+    /// Workloads that a device may unload: (device, workload).
     pub unloads: Vec<(String, String)>,
 }
 
 impl Difference {
-    /// What leads from one plan to the other.
+    /// Compares two plans.
     pub fn between(before: &Plan, after: &Plan) -> Self {
         let mut difference = Self::default();
         let same_place = |left: &Gpulet, right: &Gpulet| {
@@ -59,7 +59,7 @@ impl Difference {
         difference
     }
 
-    /// Whether nothing has to be done.
+    /// Returns whether the plans have no difference.
     pub fn is_empty(&self) -> bool {
         self.changed.is_empty() && self.new.is_empty() && self.removed.is_empty()
     }
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn tells_kept_changed_new_and_removed() {
+    fn distinguishes_kept_changed_new_and_removed() {
         let before = Plan::new(vec![gpulet("a", 0, "x", 1), gpulet("a", 4, "y", 1), gpulet("b", 0, "z", 1)]);
         let after = Plan::new(vec![gpulet("c", 0, "z", 1), gpulet("a", 4, "y", 2), gpulet("a", 0, "x", 1)]);
         let difference = Difference::between(&before, &after);
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_survives_its_text() {
+    fn a_plan_round_trips_through_json() {
         let plan = Plan::new(vec![gpulet("a", 4, "y", 1), gpulet("a", 0, "x", 1)]);
         let text = serde_json::to_string(&plan).unwrap();
         assert_eq!(serde_json::from_str::<Plan>(&text).unwrap(), plan);

@@ -69,7 +69,7 @@ fn told(devices: Vec<Device>, workloads: Vec<Workload>, profiles: Vec<Profile>) 
 }
 
 #[test]
-fn mistakes_are_named() {
+fn invalid_problems_name_the_field() {
     let of = |change: fn(&mut Workload)| {
         let mut changed = workload("w");
         change(&mut changed);
@@ -92,7 +92,7 @@ fn mistakes_are_named() {
     other.device_type = device_type(8);
     assert_eq!(
         told(vec![device("a"), other], vec![], vec![]),
-        "devices.b.device_type: device_type `d` is described in two ways"
+        "devices.b.device_type: expected one description of device type `d`, got two"
     );
     let two = told(vec![device("a")], vec![workload("w")], vec![profile(), profile()]);
     assert_eq!(two, "profiles.m.d: expected one profile of a model on a device type, got two");
@@ -104,7 +104,7 @@ fn mistakes_are_named() {
 }
 
 #[test]
-fn interference_says_what_a_profile_lacks() {
+fn interference_reports_missing_profile_data() {
     let igniter = Interference::Igniter(Igniter { devices: [("d".to_owned(), DevicePower::V100)].into() });
     let error = Problem::new(vec![device("a")], vec![workload("w")], vec![profile()], igniter).unwrap_err();
     assert_eq!(error.to_string(), "profiles.m.d: interference model `igniter` needs a coefficients line");
@@ -124,7 +124,7 @@ fn sizes_are_rounded_to_legal_ones() {
 }
 
 #[test]
-fn tenants_exclude_each_other_whoever_says_so() {
+fn tenants_exclude_each_other_in_both_directions() {
     let (mut first, mut second) = (workload("a"), workload("b"));
     second.tenant = "rival".to_owned();
     assert!(!first.excludes(&second));

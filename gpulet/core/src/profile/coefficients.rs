@@ -1,43 +1,43 @@
-//! iGniter's analytic latency model of one workload (Xu et al., TPDS 2023; the released code's procedure fits it).
+//! iGniter's analytic latency model of one workload (Xu et al., TPDS 2023). The procedure of the released code fits it.
 
 use serde::{Deserialize, Serialize};
 
-/// What iGniter fits for one model on one device type. Time a batch of b rows is active on r percent of the
-/// device: (k1 b^2 + k2 b + k3) / (r + k4) + k5; power and cache use are linear in rows a second of active time.
+/// Coefficients of one model on one device type. A batch of b rows is active on r percent of the device for
+/// (k1 b^2 + k2 b + k3) / (r + k4) + k5. Power and cache use are linear in rows per second of active time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Coefficients {
-    /// k1: microseconds x percent a row squared.
+    /// k1: microseconds x percent per row squared.
     pub k1_us_pct: f64,
-    /// k2: microseconds x percent a row.
+    /// k2: microseconds x percent per row.
     pub k2_us_pct: f64,
-    /// k3: microseconds x percent a batch.
+    /// k3: microseconds x percent per batch.
     pub k3_us_pct: f64,
     /// k4: percent added to the share.
     pub k4_pct: f64,
-    /// k5: microseconds that no share shortens.
+    /// k5: microseconds that do not depend on the share.
     pub k5_us: f64,
     /// Kernels that a batch launches.
     pub kernels: u32,
-    /// Microseconds of launching them, alone on the device.
+    /// Microseconds of launching them, solo on the device.
     pub launch_us: f64,
-    /// Microseconds to copy a row's answer back.
+    /// Microseconds to copy a row's output back.
     pub fetch_us_per_row: f64,
-    /// Part of active time added per percent of cache use of all neighbours.
+    /// Fraction of active time added per percent of cache use of all co-located batches.
     pub cache_sensitivity: f64,
-    /// Watts per row a second of active time.
+    /// Watts per row per second of active time.
     pub power_w_per_row_s: f64,
-    /// Watts at no rows a second.
+    /// Watts at zero rows per second.
     pub power_w: f64,
-    /// Percent of the cache's bandwidth per row a second of active time.
+    /// Percent of the cache's bandwidth per row per second of active time.
     pub cache_pct_per_row_s: f64,
-    /// Percent of the cache's bandwidth at no rows a second.
+    /// Percent of the cache's bandwidth at zero rows per second.
     pub cache_pct: f64,
-    /// The largest batch that the fit may be asked about.
+    /// Largest batch that the fit is valid for, rows.
     pub batch_max: u32,
 }
 
-/// Which numbers make sense.
+/// Valid sign of a coefficient.
 #[derive(Clone, Copy)]
 enum Sign {
     Any,
@@ -45,7 +45,7 @@ enum Sign {
 }
 
 impl Coefficients {
-    /// Microseconds of execution alone on `share_pct` percent of the device.
+    /// Returns the microseconds of solo execution on `share_pct` percent of the device.
     pub fn active_us(&self, batch: u32, share_pct: f64) -> f64 {
         let rows = f64::from(batch);
         let work = (self.k1_us_pct * rows + self.k2_us_pct) * rows + self.k3_us_pct;
@@ -56,17 +56,17 @@ impl Coefficients {
         1e6 * f64::from(batch) / self.active_us(batch, share_pct)
     }
 
-    /// Watts drawn above the idle device.
+    /// Returns the watts above the idle device.
     pub fn power_w(&self, batch: u32, share_pct: f64) -> f64 {
         self.power_w_per_row_s * self.rows_s(batch, share_pct) + self.power_w
     }
 
-    /// Percent of the cache's bandwidth.
+    /// Returns the used percent of the cache's bandwidth.
     pub fn cache_pct(&self, batch: u32, share_pct: f64) -> f64 {
         self.cache_pct_per_row_s * self.rows_s(batch, share_pct) + self.cache_pct
     }
 
-    /// The first coefficient that makes no sense, with what would.
+    /// Returns the first invalid coefficient, and what would be valid.
     pub(super) fn fault(&self) -> Option<(&'static str, &'static str)> {
         let fields = [
             ("k1_us_pct", self.k1_us_pct, Sign::Any),
@@ -93,7 +93,7 @@ impl Coefficients {
         if !(1..=super::BATCH_MAX).contains(&self.batch_max) {
             return Some(("batch_max", "expected 1 to 4096"));
         }
-        // A parabola that rises at both ends rises between them.
+        // A parabola that rises at both ends also rises between them.
         let slope = |rows: f64| 2.0 * self.k1_us_pct * rows + self.k2_us_pct;
         if slope(1.0) < 0.0 || slope(f64::from(self.batch_max)) < 0.0 {
             return Some(("k1_us_pct", "expected time that does not fall as batches grow to batch_max"));

@@ -1,48 +1,48 @@
-//! The profile file: JSON lines, so that a profiler can append cell by cell and resume, and a diff of two files shows
-//! which cells moved. A `profile` line starts a profile, the lines after it belong to it.
+//! The profile file format: JSON lines. A profiler can append cell by cell and resume, and a diff of two files shows
+//! which cells changed. A `profile` line starts a profile; the lines after it belong to it.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Coefficients, Utilisation};
 
-/// Where the times come from; reports built on anything but measurements say so.
+/// Where the times come from. Reports state every source other than measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
-    /// On the device that it names.
+    /// Measured on the named device.
     Measured,
-    /// From a publication; the note says which.
+    /// Copied from a publication, which the note names.
     TypedIn,
-    /// From coefficients or roofline figures; the note says how.
+    /// Computed from coefficients or roofline figures; the note describes the method.
     Synthesised,
 }
 
-/// What a profile says about itself.
+/// Description of a profile.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Header {
-    /// Version of the format, 1.
+    /// Version of the format; 1.
     pub version: u32,
     /// Name of the model.
     pub model: String,
-    /// SHA-256 of the model's files, hexadecimal; none where there is no file.
+    /// SHA-256 of the model's files, hexadecimal; `None` without files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model_sha256: Option<String>,
-    /// Kind of device, a name that a problem's devices refer to.
+    /// Device type, a name that a problem's devices refer to.
     pub device: String,
-    /// Engine that ran it.
+    /// Engine that ran the model.
     pub engine: String,
     /// Where the times come from.
     pub source: Source,
-    /// For people: driver and library versions, the publication, the method.
+    /// Notes for readers: driver and library versions, the publication, the method.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub note: String,
     /// Units of the whole device.
     pub units_total: u32,
-    /// Bytes of weights, once a device.
+    /// Bytes of weights, once per device; `None` if they were not measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weights_bytes: Option<u64>,
-    /// Microseconds to copy a row in, if that overlaps the batch before; else 0.
+    /// Microseconds to copy a row in, if that overlaps with the previous batch; else 0.
     #[serde(default)]
     pub load_us_per_row: f64,
 }
@@ -51,74 +51,74 @@ pub struct Header {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cell {
-    /// Rows.
+    /// Batch size, rows.
     pub batch: u32,
-    /// Units of the device.
+    /// Units of the share.
     pub units: u32,
-    /// Median, microseconds.
+    /// Median time, microseconds.
     pub p50_us: f64,
-    /// 95th percentile, microseconds.
+    /// 95th percentile of the time, microseconds.
     pub p95_us: f64,
-    /// 99th percentile, microseconds.
+    /// 99th percentile of the time, microseconds.
     pub p99_us: f64,
-    /// Runs behind these times, at least 1; weighs the cell where cells contradict each other.
+    /// Measured runs, at least 1. Weight of the cell where cells contradict each other.
     pub count: u64,
-    /// Runs that were left out, for others disturbed them; none where nobody counted.
+    /// Runs left out because other programs disturbed them; `None` if they were not counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_out: Option<u64>,
-    /// Why the times are not to be trusted, for people; none where nothing speaks against them.
+    /// Reason not to trust the times, for readers; `None` without doubts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub doubt: Option<String>,
 }
 
-/// Memory of a gpulet beside the weights.
+/// Memory of a gpulet in addition to the weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ArenaLine {
-    /// Largest batch, rows.
+    /// Largest batch size, rows.
     pub batch: u32,
-    /// Bytes.
+    /// Memory, bytes.
     pub bytes: u64,
 }
 
-/// Use of the device's shared parts, alone on the whole device.
+/// Use of the device's shared parts, solo on the whole device.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct UtilisationLine {
-    /// Rows.
+    /// Batch size, rows.
     pub batch: u32,
-    /// How much, from 0 to 1.
+    /// Used fractions, from 0 to 1.
     #[serde(flatten)]
     pub used: Utilisation,
 }
 
-/// What a synthetic neighbour does all the time.
+/// What a synthetic co-located load does all the time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Aggressor {
-    /// Computes, in registers.
+    /// Computes in registers.
     Compute,
-    /// Goes through more memory than any cache holds.
+    /// Streams through more memory than any cache holds.
     Stream,
 }
 
-/// What batches suffer beside a synthetic neighbour on other units, and what it suffers from them: sensitivity and
-/// pressure (Bubble-Up, Mars et al., MICRO 2011, section 3).
+/// Slowdown of batches co-located with a synthetic load on other units, and of that load: sensitivity and pressure
+/// (Bubble-Up, Mars et al., MICRO 2011, section 3).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ContentionLine {
-    /// Rows.
+    /// Batch size, rows.
     pub batch: u32,
-    /// Units of the batch.
+    /// Units that the batch runs on.
     pub units: u32,
-    /// Which neighbour.
+    /// Type of the synthetic load.
     pub aggressor: Aggressor,
-    /// Units of the neighbour.
+    /// Units of the synthetic load.
     pub aggressor_units: u32,
-    /// Median time beside it over the median alone.
+    /// Median co-located time divided by the median solo time.
     pub slowdown: f64,
-    /// Time of the neighbour's work beside batches, one after the other, over its time alone.
+    /// Time of the synthetic load's work next to consecutive batches, divided by its solo time.
     pub pressure: f64,
-    /// Runs beside it, at least 1.
+    /// Co-located runs, at least 1.
     pub count: u64,
 }
 
@@ -126,15 +126,15 @@ pub struct ContentionLine {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Line {
-    /// Starts a profile.
+    /// The start of a profile.
     Profile(Header),
-    /// A measured cell; a later one of the same batch and units replaces it.
+    /// A measured cell. A later cell of the same batch and units replaces it.
     Cell(Cell),
-    /// Memory for batches of a size.
+    /// Memory for batches up to a size.
     Arena(ArenaLine),
-    /// Use of shared parts by batches of a size.
+    /// Use of shared parts by batches of one size.
     Utilisation(UtilisationLine),
-    /// Beside a synthetic neighbour; a later line of the same batch, units and neighbour replaces it.
+    /// Times of batches co-located with a synthetic load. A later line of the same batch, units and load replaces it.
     Contention(ContentionLine),
     /// iGniter's coefficients.
     Coefficients(Coefficients),

@@ -1,9 +1,9 @@
-//! Least-squares repair of a grid that must not fall along one axis nor rise along the other.
+//! Repairs a grid that must not fall along one axis nor rise along the other, by least squares.
 
-/// Sweeps of both directions; noise of a few percent settles in fewer than ten.
+/// Largest number of sweeps in both directions. Noise of a few percent needs fewer than ten.
 const SWEEPS: usize = 64;
 
-/// Non-decreasing fit of `values` with `weights` (pool adjacent violators).
+/// Returns the non-decreasing fit of `values` with `weights` (pool adjacent violators).
 fn pool(values: &[f64], weights: &[f64]) -> Vec<f64> {
     let mut blocks: Vec<(f64, f64, usize)> = Vec::with_capacity(values.len());
     for (value, weight) in values.iter().zip(weights) {
@@ -17,7 +17,7 @@ fn pool(values: &[f64], weights: &[f64]) -> Vec<f64> {
     blocks.into_iter().flat_map(|(value, _, length)| std::iter::repeat_n(value, length)).collect()
 }
 
-/// A point and its weight; none where nothing is known.
+/// A point and its weight; `None` where nothing was measured.
 type Point = Option<(f64, f64)>;
 
 fn pool_known(line: &[Point]) -> Vec<Point> {
@@ -31,8 +31,8 @@ fn transposed(rows: &[Vec<Point>]) -> Vec<Vec<Point>> {
     (0..width).map(|at| rows.iter().map(|row| row.get(at).copied().flatten()).collect()).collect()
 }
 
-/// `grid[i][j]` made non-decreasing in j and non-increasing in i, near the given values, across gaps too. All rows
-/// have the same length, all weights are above 0.
+/// Returns `grid[i][j]` made non-decreasing in j and non-increasing in i, close to the given values, also across
+/// gaps. All rows must have the same length, and all weights must be above 0.
 pub(super) fn repair(grid: &[Vec<Point>]) -> Vec<Vec<Point>> {
     let mut current = grid.to_vec();
     for _ in 0..SWEEPS {
@@ -50,7 +50,7 @@ pub(super) fn repair(grid: &[Vec<Point>]) -> Vec<Vec<Point>> {
             break;
         }
     }
-    // What alternating projections leave is rounding; this makes the order exact.
+    // Alternating projections leave only rounding errors. This makes the order exact.
     let width = current.first().map_or(0, Vec::len);
     let mut under = vec![0.0_f64; width];
     for row in current.iter_mut().rev() {

@@ -1,4 +1,4 @@
-//! Lines of profile files, checked and put together.
+//! Parses, checks and combines the lines of profile files.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,29 +8,29 @@ use super::{
     Repair, Surface, Times,
 };
 
-/// Cells of one profile at most.
+/// Largest number of cells in a profile.
 pub const CELLS_MAX: usize = 65_536;
-/// Profiles of one file at most.
+/// Largest number of profiles in a file.
 pub const PROFILES_MAX: usize = 4_096;
-/// Units of a device at most.
+/// Largest number of units of a device.
 pub const UNITS_MAX: u32 = 4_096;
-/// The longest time of a batch: an hour.
+/// Longest time of a batch, microseconds: one hour.
 const TIME_MAX_US: f64 = 3.6e9;
-/// Bytes of what is said against a cell at most.
+/// Longest doubt about a cell, bytes.
 const DOUBT_MAX: usize = 1_024;
-/// The most that a neighbour and a batch may lengthen each other.
+/// Largest slowdown of a batch or a synthetic load.
 const SLOWDOWN_MAX: f64 = 1e3;
-/// Runs of a cell that count as weight at most, so that no cell outweighs all others.
+/// Largest number of runs that count as weight of a cell, so that no cell outweighs all others.
 const COUNT_MAX: u64 = 1_000_000;
 
-/// A profile that cannot be used: where, and what would be right.
+/// An invalid profile: where, and what would be valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct ProfileError {
-    /// Line of the file, from 1; none for lines that come from no file.
+    /// Line of the file, from 1; `None` for lines without a file.
     pub line: Option<usize>,
-    /// The field, like `cell.p50_us`.
+    /// Name of the field, such as `cell.p50_us`.
     pub field: String,
-    /// What was wrong and what would be right.
+    /// What is wrong, and what would be valid.
     pub problem: String,
 }
 
@@ -44,7 +44,7 @@ impl fmt::Display for ProfileError {
 }
 
 type Fault = (&'static str, String);
-/// One of a cell's times.
+/// Reads one of a cell's times.
 type TimeOf = fn(&Cell) -> f64;
 
 fn within(field: &'static str, value: u64, most: u32) -> Result<(), Fault> {
@@ -101,7 +101,7 @@ fn check_contention(line: &ContentionLine, units_total: u32) -> Result<(), Fault
     let left = units_total.saturating_sub(line.units);
     if !(1..=left).contains(&line.aggressor_units) {
         let problem =
-            format!("expected 1 to {left}, the units beside the batch's, got {}", line.aggressor_units);
+            format!("expected 1 to {left}, the units that the batch leaves, got {}", line.aggressor_units);
         return Err(("contention.aggressor_units", problem));
     }
     for (field, factor) in [("contention.slowdown", line.slowdown), ("contention.pressure", line.pressure)] {
@@ -115,7 +115,7 @@ fn check_contention(line: &ContentionLine, units_total: u32) -> Result<(), Fault
     Ok(())
 }
 
-/// A profile that is being put together.
+/// A profile under construction.
 struct Draft {
     header: Header,
     cells: BTreeMap<(u32, u32), Cell>,
@@ -230,10 +230,10 @@ impl Draft {
 }
 
 impl Profile {
-    /// Profiles of the text of a file. Cells that contradict each other are repaired, see [`Profile::repairs`].
+    /// Reads the profiles of a file. Repairs cells that contradict each other; see [`Profile::repairs`].
     ///
     /// # Errors
-    /// The first line that is no line of a profile, or that says what cannot be.
+    /// The first line that is not a valid line of a profile.
     pub fn read(text: &str) -> Result<Vec<Self>, ProfileError> {
         let parsed =
             text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()).map(|(at, line)| {
@@ -248,10 +248,10 @@ impl Profile {
         Self::gather(parsed)
     }
 
-    /// Profiles of lines that come from no file.
+    /// Builds profiles from lines without a file.
     ///
     /// # Errors
-    /// The first line that says what cannot be.
+    /// The first line that is not valid.
     pub fn of_lines(lines: impl IntoIterator<Item = Line>) -> Result<Vec<Self>, ProfileError> {
         Self::gather(lines.into_iter().map(|line| Ok((None, line))))
     }
@@ -294,8 +294,8 @@ impl Profile {
         Ok(done)
     }
 
-    /// The lines of this profile, in the file's order: what [`Profile::read`] reads again as the same profile,
-    /// to 15 digits of each time.
+    /// Returns the lines of this profile, in the file's order. [`Profile::read`] reads them as the same profile, to
+    /// 15 digits of each time.
     pub fn lines(&self) -> Vec<Line> {
         let mut lines = vec![Line::Profile(self.header.clone())];
         lines.extend(self.cells.iter().cloned().map(Line::Cell));
@@ -306,10 +306,10 @@ impl Profile {
         lines
     }
 
-    /// The text of a file that holds this profile, one line each, the last one ended.
+    /// Returns the text of a file with this profile, with a final newline.
     ///
     /// # Errors
-    /// None that its fields can cause; JSON refuses only what no profile holds.
+    /// Fails only for values that a profile cannot hold.
     pub fn write(&self) -> Result<String, ProfileError> {
         let mut text = String::new();
         for line in self.lines() {
@@ -324,7 +324,7 @@ impl Profile {
         Ok(text)
     }
 
-    /// Whether latency is known for the batch on those units.
+    /// Checks that the latency of the batch on those units is known.
     ///
     /// # Errors
     /// As [`Profile::latency_us`].

@@ -1,10 +1,10 @@
-//! Times over batch and units: straight lines in the batch, straight lines in one over the units.
+//! Times over batch and units: linear in the batch, and linear in the reciprocal of the units.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::isotonic;
 
-/// Weight of a grid point that was not measured but lies between two that were.
+/// Weight of a grid point that was not measured but lies between two measured points.
 const BETWEEN: f64 = 1e-3;
 
 /// One share and its times by batch, ascending.
@@ -26,15 +26,15 @@ impl Column {
     }
 }
 
-/// Times of one quantile; monotone both ways.
+/// Times of one quantile; monotone in the batch and in the units.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Surface {
-    /// Ascending by units.
+    /// Shares, ascending by units.
     columns: Vec<Column>,
 }
 
 impl Surface {
-    /// Of measured times and the weights of their cells, keyed by (units, batch).
+    /// Builds a surface from measured times and the weights of their cells, keyed by (units, batch).
     pub(super) fn new(cells: &BTreeMap<(u32, u32), (f64, f64)>) -> Self {
         let batches: BTreeSet<u32> = cells.keys().map(|(_, batch)| *batch).collect();
         let mut columns: Vec<Column> = Vec::new();

@@ -36,7 +36,7 @@ fn profile(lines: impl IntoIterator<Item = Line>) -> Profile {
 }
 
 #[test]
-fn between_cells_time_is_linear_in_batch_and_in_one_over_units() {
+fn between_cells_time_is_linear_in_batch_and_in_reciprocal_units() {
     let known = profile([cell(1, 4, 100.0), cell(5, 4, 300.0), cell(1, 8, 50.0), cell(5, 8, 200.0)]);
     assert_eq!(known.latency_us(Quantile::P50, 3, 4), Ok(200.0));
     let sixth = known.latency_us(Quantile::P50, 1, 6).unwrap();
@@ -46,7 +46,7 @@ fn between_cells_time_is_linear_in_batch_and_in_one_over_units() {
 }
 
 #[test]
-fn outside_the_hull_there_is_no_answer() {
+fn times_outside_the_measured_range_are_errors() {
     let known = profile([cell(1, 4, 100.0), cell(5, 4, 300.0), cell(1, 8, 50.0)]);
     for (batch, units) in [(0, 4), (6, 4), (1, 3), (1, 9), (3, 6), (3, 8)] {
         let outside = known.latency_us(Quantile::P50, batch, units).unwrap_err();
@@ -60,7 +60,7 @@ fn outside_the_hull_there_is_no_answer() {
 }
 
 #[test]
-fn contradictions_are_repaired_and_told() {
+fn contradictions_are_repaired_and_reported() {
     let known = profile([cell(1, 4, 100.0), cell(2, 4, 90.0), cell(1, 8, 96.0), cell(2, 8, 97.0)]);
     let at = |batch, units| known.latency_us(Quantile::P50, batch, units).unwrap();
     assert!(at(1, 4) <= at(2, 4) && at(2, 8) <= at(2, 4));
@@ -88,7 +88,7 @@ fn memory_and_utilisation_are_looked_up() {
 }
 
 #[test]
-fn what_is_written_is_read_again() {
+fn profiles_round_trip_through_text() {
     let known = profile([cell(1, 4, 40.0), cell(2, 4, 60.0), Line::Arena(ArenaLine { batch: 2, bytes: 7 })]);
     let text = known.write().unwrap();
     assert_eq!(Profile::read(&text).unwrap(), [known]);
@@ -96,7 +96,7 @@ fn what_is_written_is_read_again() {
 }
 
 #[test]
-fn what_was_measured_beside_a_neighbour_is_kept_and_replaced_by_the_same_measured_later() {
+fn later_contention_lines_replace_earlier_ones() {
     let line = |aggressor, slowdown| {
         Line::Contention(ContentionLine {
             batch: 2,
@@ -119,7 +119,7 @@ fn what_was_measured_beside_a_neighbour_is_kept_and_replaced_by_the_same_measure
 }
 
 #[test]
-fn what_speaks_against_a_cell_is_kept() {
+fn doubts_about_a_cell_are_kept() {
     let Line::Cell(sure) = cell(1, 4, 40.0) else { panic!("a cell is a cell") };
     let doubted = Cell { left_out: Some(9), doubt: Some("others used its cores".to_owned()), ..sure.clone() };
     let known = profile([Line::Cell(doubted.clone())]);
@@ -134,7 +134,7 @@ fn what_speaks_against_a_cell_is_kept() {
 }
 
 #[test]
-fn mistakes_are_named() {
+fn invalid_lines_name_the_field() {
     let first = serde_json::to_string(&Line::Profile(header(16))).unwrap();
     let table = [
         ("nonsense", "line 1: line: expected a JSON object"),
@@ -162,7 +162,7 @@ fn mistakes_are_named() {
         ),
         (
             "HEAD\n{\"contention\":{\"batch\":1,\"units\":15,\"aggressor\":\"stream\",\"aggressor_units\":2,\"slowdown\":1,\"pressure\":1,\"count\":1}}",
-            "line 2: contention.aggressor_units: expected 1 to 1, the units beside the batch's, got 2",
+            "line 2: contention.aggressor_units: expected 1 to 1, the units that the batch leaves, got 2",
         ),
         (
             "HEAD\n{\"contention\":{\"batch\":1,\"units\":8,\"aggressor\":\"stream\",\"aggressor_units\":8,\"slowdown\":0,\"pressure\":1,\"count\":1}}",
@@ -184,7 +184,7 @@ fn mistakes_are_named() {
 }
 
 #[test]
-fn where_nothing_overlaps_a_batch_takes_as_long_and_nothing_of_it_is_free() {
+fn without_overlap_latency_is_unchanged_and_load_is_zero() {
     for known in Profile::read(include_str!("../../examples/igniter-v100.jsonl")).unwrap() {
         let alone = known.clone().without_overlap();
         assert!(known.load_us(8) > 0.0 && alone.load_us(8) == 0.0, "{}", known.model());

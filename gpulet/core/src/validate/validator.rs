@@ -1,4 +1,4 @@
-//! Goes through a plan and writes down what is wrong with it.
+//! Checks a plan and records its violations.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use crate::interference::{Load, Runner};
 use crate::plan::{Gpulet, Plan, Slot, Window};
 use crate::problem::{Device, Problem, Workload};
 
-/// Judges a plan.
+/// Validates a plan.
 pub fn validate(problem: &Problem, plan: &Plan) -> Validation {
     let devices: BTreeMap<&str, &Device> =
         problem.devices().iter().map(|device| (device.name.as_str(), device)).collect();
@@ -48,7 +48,7 @@ struct Validator<'a> {
     validation: Validation,
 }
 
-/// Whether two stretches of time have an instant in common; those of different periods meet sooner or later.
+/// Returns whether two windows overlap at some time. Windows of different periods eventually do.
 fn meet(first: Option<Window>, second: Option<Window>) -> bool {
     let (Some(first), Some(second)) = (first, second) else { return true };
     if first.period_us.to_bits() != second.period_us.to_bits() {
@@ -68,7 +68,8 @@ impl<'a> Validator<'a> {
         self.validation.violations.push(violation);
     }
 
-    /// Gpulets beyond the device's limit are a violation and not looked at further, for plans come from files too.
+    /// Gpulets beyond the device's limit are a violation and are not checked further, because plans also come from
+    /// files.
     fn number(&mut self, device: &Device, gpulets: &mut Vec<&Gpulet>) {
         let most = device.device_type.gpulets_max;
         let limit = usize::try_from(most).unwrap_or(usize::MAX);
@@ -136,14 +137,14 @@ impl<'a> Validator<'a> {
         }
     }
 
-    /// What can be wrong with a gpulet whoever runs on it.
+    /// Returns what is wrong with the form of a gpulet, independent of its workloads.
     fn form(gpulet: &Gpulet) -> Option<&'static str> {
         let positive = |value: f64| value > 0.0 && value.is_finite();
         if gpulet.slots.is_empty() {
             return Some("expected at least one slot, got none");
         }
         if gpulet.duty_us.is_none() && gpulet.slots.len() > 1 {
-            return Some("expected a cycle (duty_us), for there are several slots");
+            return Some("expected a cycle (duty_us) for several slots");
         }
         if gpulet.duty_us.is_some_and(|duty| !positive(duty)) {
             return Some("duty_us: expected above 0");
@@ -185,15 +186,15 @@ impl<'a> Validator<'a> {
         }
         let others =
             all.iter().filter(|other| !std::ptr::eq(**other, gpulet) && meet(gpulet.window, other.window));
-        let neighbours: Vec<Vec<Load>> = others
+        let co_located: Vec<Vec<Load>> = others
             .map(|other| {
                 let runners = other.slots.iter().filter_map(|slot| self.runner(device, other, slot));
                 runners.map(|runner| Load::of(&runner)).collect()
             })
             .collect();
-        let neighbours: Vec<&[Load]> = neighbours.iter().map(Vec::as_slice).collect();
+        let co_located: Vec<&[Load]> = co_located.iter().map(Vec::as_slice).collect();
         for slot in &gpulet.slots {
-            self.slot(device, gpulet, slot, &neighbours);
+            self.slot(device, gpulet, slot, &co_located);
         }
         let budgets_us: f64 = gpulet.slots.iter().map(|slot| slot.budget_us).sum();
         if let Some(duty_us) = gpulet.duty_us.filter(|duty| above(budgets_us, *duty)) {
@@ -206,7 +207,7 @@ impl<'a> Validator<'a> {
         }
     }
 
-    fn slot(&mut self, device: &Device, gpulet: &Gpulet, slot: &Slot, neighbours: &[&[Load]]) {
+    fn slot(&mut self, device: &Device, gpulet: &Gpulet, slot: &Slot, co_located: &[&[Load]]) {
         let (workload, on) = (slot.workload.clone(), device.name.clone());
         let Some(wanted) = self.workloads.get(slot.workload.as_str()).copied() else {
             return self.violate(Violation::UnknownWorkload { workload, device: on });
@@ -235,7 +236,7 @@ impl<'a> Validator<'a> {
             });
         }
         let runner = Runner { profile, batch: slot.batch, units: gpulet.units };
-        let co_located_us = solo_us * self.problem.interference().slowdown(&runner, neighbours);
+        let co_located_us = solo_us * self.problem.interference().slowdown(&runner, co_located);
         let (worst_us, capacity) = promise(gpulet, slot, co_located_us, profile.load_us(slot.batch));
         if above(co_located_us, slot.budget_us) {
             let budget_us = slot.budget_us;
@@ -317,15 +318,15 @@ impl<'a> Validator<'a> {
     }
 }
 
-/// Microseconds from arrival to answer at worst, and requests a second that can be served, of batches that take
-/// `co_located_us`, the first `load_us` of which the batch before may still be running.
+/// Returns the worst-case microseconds from arrival to response, and the requests per second that can be served.
+/// Batches take `co_located_us`; the previous batch may still run during the first `load_us`.
 fn promise(gpulet: &Gpulet, slot: &Slot, co_located_us: f64, load_us: f64) -> (f64, f64) {
     let rows = f64::from(slot.batch);
     match (gpulet.duty_us, gpulet.window) {
         (Some(duty_us), _) => (duty_us + co_located_us, 1e6 * rows / duty_us),
         (None, None) => (2.0 * co_located_us, 1e6 * rows / (co_located_us - load_us)),
         (None, Some(Window { period_us, length_us, .. })) => {
-            // The unluckiest misses a batch after which no other fits into the window.
+            // In the worst case, a request misses a batch after which no other fits into the window.
             let gap = period_us - length_us + 3.0 * co_located_us;
             let batches = (length_us / co_located_us * (1.0 + TOLERANCE)).floor();
             let worst = if batches < 1.0 { f64::INFINITY } else { gap.min(period_us + co_located_us) };

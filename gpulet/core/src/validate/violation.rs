@@ -1,47 +1,47 @@
-//! What can be wrong with a plan, with the numbers.
+//! The violations of a plan, with their numbers.
 
 use serde::Serialize;
 
-/// One thing that is wrong.
+/// A violation of a plan.
 #[derive(Clone, Debug, PartialEq, Serialize, thiserror::Error)]
 #[serde(rename_all = "snake_case", tag = "violation")]
 pub enum Violation {
-    /// The plan names a device that is not there.
+    /// The plan names a device that does not exist.
     #[error("device `{device}`: unknown")]
     UnknownDevice {
-        /// Its name.
+        /// Name of the device.
         device: String,
     },
-    /// The plan names a workload that is not there.
+    /// The plan names a workload that does not exist.
     #[error("workload `{workload}` on `{device}`: unknown")]
     UnknownWorkload {
-        /// Its name.
+        /// Name of the workload.
         workload: String,
-        /// Where.
+        /// Name of the device.
         device: String,
     },
-    /// Nobody knows how fast that batch is there.
+    /// The profile does not cover that batch on that device.
     #[error("workload `{workload}` on `{device}`: {problem}")]
     Unprofiled {
-        /// Which workload.
+        /// Name of the workload.
         workload: String,
-        /// Where.
+        /// Name of the device.
         device: String,
         /// What the profile lacks.
         problem: String,
     },
-    /// A gpulet of a size that the device does not give, or outside it.
+    /// A gpulet of an illegal size, or outside the device.
     #[error(
         "device `{device}`: {units} units from unit {first_unit}, expected one of {legal:?} within {total}"
     )]
     IllegalUnits {
-        /// Where.
+        /// Name of the device.
         device: String,
-        /// First unit.
+        /// First unit of the gpulet.
         first_unit: u32,
-        /// How many.
+        /// Number of units.
         units: u32,
-        /// Legal sizes.
+        /// Legal sizes, in units.
         legal: Vec<u32>,
         /// Units of the device.
         total: u32,
@@ -49,45 +49,45 @@ pub enum Violation {
     /// Two gpulets own a unit at the same time.
     #[error("device `{device}`: gpulets from unit {first} and {second} overlap in units and time")]
     Overlap {
-        /// Where.
+        /// Name of the device.
         device: String,
-        /// First unit of one.
+        /// First unit of one gpulet.
         first: u32,
-        /// First unit of the other.
+        /// First unit of the other gpulet.
         second: u32,
     },
     /// More gpulets than the device allows.
     #[error("device `{device}`: {gpulets} gpulets, expected at most {most}")]
     TooManyGpulets {
-        /// Where.
+        /// Name of the device.
         device: String,
-        /// How many.
+        /// Number of gpulets.
         gpulets: usize,
-        /// At most.
+        /// Largest number of gpulets that the device allows.
         most: u32,
     },
-    /// A schedule that cannot be run.
+    /// A schedule that cannot run.
     #[error("device `{device}`, unit {first_unit}: {problem}")]
     Malformed {
-        /// Where.
+        /// Name of the device.
         device: String,
         /// First unit of the gpulet.
         first_unit: u32,
-        /// What is wrong with it.
+        /// What is wrong with the schedule.
         problem: String,
     },
     /// A batch takes longer than its slot's budget.
     #[error(
-        "workload `{workload}` on `{device}`: a batch takes {co_located_us:.0} us beside its neighbours, its budget is {budget_us:.0} us"
+        "workload `{workload}` on `{device}`: a batch takes {co_located_us:.0} us under contention, its budget is {budget_us:.0} us"
     )]
     OverBudget {
-        /// Which workload.
+        /// Name of the workload.
         workload: String,
-        /// Where.
+        /// Name of the device.
         device: String,
-        /// Predicted time.
+        /// Predicted time, microseconds.
         co_located_us: f64,
-        /// Budget.
+        /// Budget of the slot, microseconds.
         budget_us: f64,
     },
     /// Budgets do not fit into the cycle.
@@ -95,93 +95,95 @@ pub enum Violation {
         "device `{device}`, unit {first_unit}: budgets of {budgets_us:.0} us in a cycle of {duty_us:.0} us"
     )]
     CycleOverfull {
-        /// Where.
+        /// Name of the device.
         device: String,
         /// First unit of the gpulet.
         first_unit: u32,
-        /// Sum of the budgets.
+        /// Sum of the budgets, microseconds.
         budgets_us: f64,
-        /// The cycle.
+        /// Length of the cycle, microseconds.
         duty_us: f64,
     },
-    /// A request may be answered after its objective.
+    /// A response may miss its objective.
     #[error(
         "workload `{workload}` on `{device}`: answered after {worst_us:.0} us at worst, its objective is {slo_us:.0} us"
     )]
     TooLate {
-        /// Which workload.
+        /// Name of the workload.
         workload: String,
-        /// Where.
+        /// Name of the device.
         device: String,
-        /// Predicted.
+        /// Predicted worst case, microseconds.
         worst_us: f64,
-        /// Promised.
+        /// Objective, microseconds.
         slo_us: f64,
     },
-    /// More is sent to a slot than it can serve.
-    #[error("workload `{workload}` on `{device}`: sent {rate:.1} a second, can serve {capacity:.1}")]
+    /// The plan sends more to a slot than it can serve.
+    #[error(
+        "workload `{workload}` on `{device}`: sent {rate:.1} requests per second, can serve {capacity:.1}"
+    )]
     SlotOverloaded {
-        /// Which workload.
+        /// Name of the workload.
         workload: String,
-        /// Where.
+        /// Name of the device.
         device: String,
-        /// Sent.
+        /// Requests per second that are sent to the slot.
         rate: f64,
-        /// Servable.
+        /// Requests per second that the slot can serve.
         capacity: f64,
     },
-    /// The plan serves less than was asked for.
-    #[error("workload `{workload}`: {served:.1} a second served, {wanted:.1} wanted")]
+    /// The plan serves less than the wanted rate.
+    #[error("workload `{workload}`: serves {served:.1} requests per second, expected {wanted:.1}")]
     Unserved {
-        /// Which workload.
+        /// Name of the workload.
         workload: String,
-        /// Sum over its slots.
+        /// Sum over its slots, requests per second.
         served: f64,
-        /// Rate times head-room.
+        /// Rate times headroom, requests per second.
         wanted: f64,
     },
-    /// A batch above the workload's limit.
+    /// A batch size above the workload's limit.
     #[error("workload `{workload}` on `{device}`: batch {batch}, expected 1 to {most}")]
     BatchTooLarge {
-        /// Which workload.
+        /// Name of the workload.
         workload: String,
-        /// Where.
+        /// Name of the device.
         device: String,
-        /// Rows.
+        /// Batch size, rows.
         batch: u32,
-        /// At most.
+        /// Largest batch size of the workload, rows.
         most: u32,
     },
     /// More memory than the device has.
     #[error("device `{device}`: {needed} bytes needed, {has} there")]
     Memory {
-        /// Where.
+        /// Name of the device.
         device: String,
-        /// Base, gpulets, weights and arenas.
+        /// Bytes of base, gpulets, weights and arenas.
         needed: u64,
-        /// What may be used.
+        /// Bytes available on the device.
         has: u64,
     },
-    /// Workloads of tenants that must not share a fate.
+    /// Workloads of tenants that must not share a fault domain.
     #[error(
         "fault domain `{fault_domain}`: holds `{first}` and `{second}`, whose tenants must not share one"
     )]
     Tenants {
-        /// Where.
+        /// Name of the fault domain.
         fault_domain: String,
-        /// One workload.
+        /// Name of one workload.
         first: String,
-        /// The other.
+        /// Name of the other workload.
         second: String,
     },
-    /// Too few fault domains hold a workload.
+    /// A workload is in too few fault domains.
     #[error("workload `{workload}`: in {has} fault domains, expected at least {needs}")]
     Replicas {
-        /// Which workload.
+        /// Name of the workload.
         workload: String,
-        /// In how many it is.
+        /// Number of fault domains that hold it.
         has: usize,
-        /// In how many it should be.
+        /// Number of fault domains that must hold it.
         needs: u32,
     },
 }

@@ -83,5 +83,5 @@ fn missing_devices_are_counted() {
     let wanted = vec![workload("a", 200.0, 700.0)];
     let short = Problem::new(devices(&whole_only(), 2), wanted, models(), none).unwrap();
     let refused = gpulet_core::placement::Policy::named("temporal").unwrap().place(&short).unwrap_err();
-    assert_eq!(refused.to_string(), "workload `a-200`: found no room on 2 devices; add 3 of `whole`");
+    assert_eq!(refused.to_string(), "workload `a-200`: does not fit on 2 devices; add 3 of `whole`");
 }

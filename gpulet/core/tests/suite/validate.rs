@@ -103,13 +103,11 @@ fn every_violation_is_reported_with_numbers() {
         ),
         (
             |plan| plan.gpulets[0].slots.push(slot("b", 0.0)),
-            &["device `gpu000`, unit 0: expected a cycle (duty_us), for there are several slots"],
+            &["device `gpu000`, unit 0: expected a cycle (duty_us) for several slots"],
         ),
         (
             |plan| plan.gpulets[0].slots[0].budget_us = 9e3,
-            &[
-                "workload `a` on `gpu000`: a batch takes 10000 us beside its neighbours, its budget is 9000 us",
-            ],
+            &["workload `a` on `gpu000`: a batch takes 10000 us under contention, its budget is 9000 us"],
         ),
         (
             |plan| plan.gpulets[1].slots[0].budget_us = 31e3,
@@ -121,11 +119,11 @@ fn every_violation_is_reported_with_numbers() {
         ),
         (
             |plan| plan.gpulets[1].slots[0].batch = 5,
-            &["workload `b` on `gpu000`: sent 200.0 a second, can serve 166.7"],
+            &["workload `b` on `gpu000`: sent 200.0 requests per second, can serve 166.7"],
         ),
         (
             |plan| plan.gpulets[0].slots[0].rate = 700.0,
-            &["workload `a`: 700.0 a second served, 800.0 wanted"],
+            &["workload `a`: serves 700.0 requests per second, expected 800.0"],
         ),
         (
             |plan| plan.gpulets[1].slots[0].rate = f64::NAN,
@@ -156,7 +154,7 @@ fn interference_counts() {
     assert_eq!(
         found[..2],
         [
-            "workload `a` on `gpu000`: a batch takes 11000 us beside its neighbours, its budget is 10000 us",
+            "workload `a` on `gpu000`: a batch takes 11000 us under contention, its budget is 10000 us",
             "workload `a` on `gpu000`: answered after 22000 us at worst, its objective is 20000 us",
         ]
     );

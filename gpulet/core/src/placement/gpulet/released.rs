@@ -1,7 +1,7 @@
 //! The algorithm as the authors' released code runs it (glet, commit 3c1c2aa), without its host-side batching cost.
 //!
-//! Kept for comparison, with what makes its plans break objectives: batch 1 is forced where even that is too slow,
-//! residues may be 5 % late, and 15 requests a second of any model may stay unserved.
+//! Kept for comparison, including what makes its plans break objectives: batch 1 is used even where it is too slow,
+//! residues may be 5 % late, and 15 requests per second of any model may stay unserved.
 
 use super::super::demand::{Fit, Part, Unplaced, parts};
 use super::super::site::{Floor, Lane, Piece, Site};
@@ -9,23 +9,23 @@ use super::{Device, LANES_MAX, SLOTS_MAX};
 use crate::plan::Plan;
 use crate::problem::Problem;
 
-/// Factor on every latency.
+/// Safety factor on every latency.
 const SAFETY: f64 = 1.1;
-/// Requests a second that are not worth a gpulet.
+/// Requests per second that do not justify a gpulet.
 const UNSERVED: f64 = 15.0;
-/// Lateness of a residue that is let pass.
+/// Accepted lateness of a residue, as a factor.
 const LATE: f64 = 1.05;
-/// A larger size counts as a step up only with so much more throughput.
+/// Throughput gain, as a factor, from which a larger size counts as a step.
 const STEP: f64 = 1.05;
-/// Gpulets of one model at most; beyond, its rate is out of reach.
+/// Largest number of gpulets of one model. A rate that needs more is not served.
 const WANTED_MAX: usize = 4_096;
 
-/// A gpulet that a model asks for.
+/// A gpulet that a model requests.
 #[derive(Clone, Copy, Debug)]
 struct Wanted {
     units: u32,
     batch: u32,
-    /// Cycle of a residue; none for a saturated gpulet.
+    /// Cycle of a residue, microseconds; `None` for a saturated gpulet.
     duty_us: Option<f64>,
     rate: f64,
 }
@@ -34,7 +34,7 @@ fn time_us(fit: &Fit<'_>, batch: u32, units: u32) -> Option<f64> {
     Some(SAFETY * fit.solo_us(batch, units)?)
 }
 
-/// The largest batch that runs twice within the objective, and 1 where even that does not.
+/// Returns the largest batch that runs twice within the objective, or 1 without one.
 fn max_batch(fit: &Fit<'_>, part: &Part<'_>, units: u32) -> u32 {
     fit.largest_batch(units, |_, time| 2.0 * SAFETY * time <= part.workload.slo_us).map_or(1, |(batch, _)| batch)
 }
@@ -44,7 +44,7 @@ fn saturated_rate(fit: &Fit<'_>, part: &Part<'_>, units: u32) -> f64 {
     time_us(fit, batch, units).map_or(0.0, |time| 1e6 * f64::from(batch) / time)
 }
 
-/// The size with the largest marginal gain.
+/// Returns the size with the largest marginal gain.
 fn knee(fit: &Fit<'_>, part: &Part<'_>) -> Option<u32> {
     let mut last = *fit.device_type.sizes.first()?;
     let mut best = (0.0, last);
@@ -72,7 +72,7 @@ fn estimate(fit: &Fit<'_>, part: &Part<'_>) -> Option<Vec<Wanted>> {
         wanted.push(Wanted { units: knee, batch: max_batch(fit, part, knee), duty_us: None, rate: full });
         left -= full;
     }
-    // A model is never left out altogether, however light.
+    // Every model gets at least one gpulet, however light.
     if left > UNSERVED || wanted.is_empty() {
         wanted.push(residue(fit, part, knee, left)?);
     }
@@ -99,7 +99,7 @@ fn residue(fit: &Fit<'_>, part: &Part<'_>, knee: u32, rate: f64) -> Option<Wante
     fit.device_type.sizes.iter().find_map(|units| fits(*units)).or_else(forced)
 }
 
-/// Whether everybody on the device is in time, as far as this code minds.
+/// Returns whether every workload on the device is in time, as far as this code checks.
 fn tolerable(problem: &Problem, site: &Site<'_>) -> bool {
     let Some(times) = site.times_us(problem).filter(|_| site.fits()) else { return false };
     site.lanes.iter().zip(times).all(|(lane, times)| {
@@ -120,7 +120,7 @@ fn with<'a>(site: &Site<'a>, fit: Fit<'a>, part: Part<'a>, wanted: &Wanted, unit
     trial
 }
 
-/// Splits an untouched device before it uses up a half that is left, as the released code does.
+/// Splits an untouched device before it uses a remaining half, as the released code does.
 fn fit_in<'a>(floor: &mut Floor<'a>, part: Part<'a>, wanted: &Wanted) -> bool {
     let problem = floor.problem;
     let fresh = floor.candidates(&part).find_map(|device: &'a Device| {
@@ -134,8 +134,8 @@ fn fit_in<'a>(floor: &mut Floor<'a>, part: Part<'a>, wanted: &Wanted) -> bool {
     }
     let halves = floor.sites.iter().enumerate().filter_map(|(at, site)| {
         let free = site.device.device_type.size_within(site.units_free())?;
-        let room = site.lanes.len() < LANES_MAX && free >= wanted.units && floor.admits(site.device, &part);
-        room.then_some((free, at))
+        let fits = site.lanes.len() < LANES_MAX && free >= wanted.units && floor.admits(site.device, &part);
+        fits.then_some((free, at))
     });
     let mut halves: Vec<(u32, usize)> = halves.collect();
     halves.sort_unstable();
@@ -149,7 +149,7 @@ fn fit_in<'a>(floor: &mut Floor<'a>, part: Part<'a>, wanted: &Wanted) -> bool {
     true
 }
 
-/// Joins a cycle, the fullest gpulet first.
+/// Adds a slot to a cycle, the fullest gpulet first.
 fn time_share<'a>(floor: &mut Floor<'a>, part: Part<'a>, wanted: &Wanted) -> bool {
     let problem = floor.problem;
     let mut lanes: Vec<(f64, usize, usize)> = Vec::new();

@@ -6,10 +6,11 @@ use super::super::site::{Floor, Lane, Site};
 use super::construct::{least_growth, used};
 use crate::problem::{Device, Problem};
 
-/// Devices that are tried to be emptied at most.
+/// Largest number of devices that the policy tries to empty.
 const EMPTIED_MAX: usize = 64;
 
-/// The site on the least shares that do. Windows stay as they are, for they are laid out to the last unit.
+/// Returns the site with the least sufficient shares. Windows stay as they are, because they fill the device to the
+/// last unit.
 pub(super) fn shrunk<'a>(problem: &'a Problem, site: &Site<'a>) -> Option<Site<'a>> {
     if site.has_windows() {
         return site.is_sound(problem).then(|| site.clone());
@@ -19,7 +20,8 @@ pub(super) fn shrunk<'a>(problem: &'a Problem, site: &Site<'a>) -> Option<Site<'
     settled(problem, Site { device: site.device, lanes }, site.device.device_type.units)
 }
 
-/// The floor with all sites on the least shares that do and devices emptied that then can be; none if none can.
+/// Returns the floor with the least sufficient shares on all sites and with devices emptied, or `None` if no device
+/// can be.
 pub(super) fn tightened<'a>(floor: &Floor<'a>) -> Option<Floor<'a>> {
     let mut tight = floor.clone();
     for site in &mut tight.sites {
@@ -31,14 +33,15 @@ pub(super) fn tightened<'a>(floor: &Floor<'a>) -> Option<Floor<'a>> {
     (tight.sites.len() < floor.sites.len()).then_some(tight)
 }
 
-/// Names of the devices of sites, the least used first.
+/// Returns the device names of sites, the least used first.
 pub(super) fn least_used<'a: 'b, 'b>(sites: impl Iterator<Item = &'b Site<'a>>) -> Vec<&'a str> {
     let mut ordered: Vec<(f64, &str)> = sites.map(|site| (used(site), site.device.name.as_str())).collect();
     ordered.sort_by(|left, right| left.0.total_cmp(&right.0).then(left.1.cmp(right.1)));
     ordered.into_iter().map(|(_, name)| name).collect()
 }
 
-/// Moves everything off a device if all of it finds room on others; their names, or none if it does not.
+/// Moves everything off a device if all of it fits on others. Returns the names of the other devices, or `None`
+/// if it does not fit.
 pub(super) fn empty<'a>(floor: &mut Floor<'a>, device_types: &[&'a Device], name: &str) -> Option<Vec<&'a str>> {
     let problem = floor.problem;
     let (at, site) = floor.sites.iter().enumerate().find(|(_, site)| site.device.name == name)?;
@@ -46,7 +49,7 @@ pub(super) fn empty<'a>(floor: &mut Floor<'a>, device_types: &[&'a Device], name
     let mut parts: Vec<Sized<'a>> =
         pieces.map(|part| Sized { part, price: price(problem, device_types, part) }).collect();
     parts.sort_by(|left, right| right.price.total_cmp(&left.price));
-    // Most devices cannot be emptied, and what needs most room says so first.
+    // Most devices cannot be emptied. The part that needs most space usually shows it.
     least_growth(floor, parts.first()?, Some(at))?;
     let mut trial = floor.clone();
     trial.close(at);
@@ -60,7 +63,7 @@ pub(super) fn empty<'a>(floor: &mut Floor<'a>, device_types: &[&'a Device], name
     Some(joined)
 }
 
-/// Empties devices, the least used first, as long as that succeeds.
+/// Tries to empty devices, the least used first.
 pub(super) fn emptied(floor: &mut Floor<'_>) {
     if floor.sites.iter().all(Site::has_windows) {
         return;

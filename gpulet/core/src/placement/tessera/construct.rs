@@ -6,20 +6,20 @@ use super::super::search::Sized;
 use super::super::site::{Floor, Site};
 use crate::problem::Device;
 
-/// Devices in use that a part is tried on: so many of those with just enough room for its price,
+/// Used devices that a part is tried on: this number of those with just enough space for its price,
 const TIGHT: usize = 3;
-/// and so many spread evenly over all with more, for a newcomer makes its neighbours grow too.
+/// and this number spread evenly over those with more, because a new part makes co-located shares grow too.
 const SPREAD: usize = 9;
-/// Devices in use whose cycles a part is tried in at most.
+/// Largest number of used devices whose cycles a part is tried in.
 const CYCLES: usize = 4;
 
-/// How much of a device a site uses, weighed with what the device costs.
+/// Returns the fraction of a device that a site uses, weighted by the device's cost.
 pub(super) fn used(site: &Site<'_>) -> f64 {
     site.device.cost.max(f64::MIN_POSITIVE) * f64::from(site.units_used()) / f64::from(site.device.device_type.units)
 }
 
-/// The device in use, but for one, on which the part makes shares grow least; its price is the least cost that its
-/// share stands for. Windows are laid out to the last unit, and nobody else knows how.
+/// Returns the used device, other than `except`, on which the part makes shares grow least. The price of a part is
+/// the least cost of its share. Sites with windows are skipped, because only their own policy can lay them out.
 pub(super) fn least_growth<'a>(
     floor: &Floor<'a>,
     sized: &Sized<'a>,
@@ -30,7 +30,7 @@ pub(super) fn least_growth<'a>(
         let others = floor.sites.iter().enumerate().filter(|(at, _)| Some(*at) != except);
         others.filter(|(_, site)| !site.has_windows() && floor.admits(site.device, &part))
     };
-    // Growth, and what it leads to. Whoever has grown as much as the best so far need not grow on.
+    // The growth, the position and the resulting site. A trial stops when it grows as much as the best so far.
     let mut best: Option<(f64, usize, Site<'a>)> = None;
     let mut offer = |at: usize, site: &Site<'a>, to: &dyn Fn(u32) -> Option<Site<'a>>| {
         let least = best.as_ref().map(|(least, ..)| *least);
@@ -58,7 +58,7 @@ pub(super) fn least_growth<'a>(
     best.map(|(_, at, site)| (at, site))
 }
 
-/// Units with which a site has grown by less than that cost; none if that is no growth.
+/// Returns the most units with which a site has grown by less than that cost, or `None` if it cannot grow.
 fn most_units(site: &Site<'_>, least: Option<f64>) -> Option<u32> {
     let device_type = &site.device.device_type;
     let Some(least) = least else { return Some(device_type.units) };
@@ -69,7 +69,7 @@ fn most_units(site: &Site<'_>, least: Option<f64>) -> Option<u32> {
     Some(site.units_used().saturating_add(more))
 }
 
-/// The gpulets with most turns to spare, for a part that fills most of a gpulet by itself leaves none.
+/// Returns the gpulets with most free time, because a part that nearly fills a gpulet leaves none.
 fn lightest<'a: 'b, 'b>(
     sites: impl Iterator<Item = (usize, &'b Site<'a>)>,
 ) -> Vec<(usize, usize, &'b Site<'a>)> {
@@ -92,7 +92,7 @@ fn lightest<'a: 'b, 'b>(
     lanes.into_iter().map(|(_, at, lane, site)| (at, lane, site)).collect()
 }
 
-/// The unused device on which the part's share is cheapest; the first of several.
+/// Returns the unused device on which the part's share is cheapest; the first of several.
 fn cheapest<'a>(floor: &Floor<'a>, part: Part<'a>) -> Option<Site<'a>> {
     let mut seen: Vec<&Device> = Vec::new();
     let mut best: Option<(f64, Site<'a>)> = None;
@@ -115,7 +115,7 @@ fn cheapest<'a>(floor: &Floor<'a>, part: Part<'a>) -> Option<Site<'a>> {
     best.map(|(_, site)| site)
 }
 
-/// Every part on its best place, on top of what is on the floor.
+/// Places every part, in addition to what is on the floor.
 pub(in super::super) fn filled<'a>(start: &Floor<'a>, sized: &[Sized<'a>]) -> Result<Floor<'a>, Unplaced> {
     let mut floor = start.clone();
     for sized in sized {
@@ -124,7 +124,7 @@ pub(in super::super) fn filled<'a>(start: &Floor<'a>, sized: &[Sized<'a>]) -> Re
     Ok(floor)
 }
 
-/// One more part on its best place; the device's name.
+/// Places one more part. Returns the device's name.
 pub(super) fn add<'a>(floor: &mut Floor<'a>, sized: &Sized<'a>) -> Result<&'a str, Unplaced> {
     let part = sized.part;
     if let Some((at, site)) = least_growth(floor, sized, None) {

@@ -1,20 +1,21 @@
-//! The shares and batches that serve most for their cost: what parts are cut into, and what no plan can undercut.
+//! The shares and batches that serve most for their cost. They determine how parts are split, and give a lower bound
+//! on the cost of any plan.
 
 use super::super::demand::{Fit, Part, SLACK};
 use super::super::search::{cheapest_of_kinds, rounded, same_cost};
 use crate::problem::{Device, Problem};
 
-/// Parts that all parts together are cut into at most.
+/// Largest total number of pieces that parts are split into.
 const PIECES_MAX: usize = 4_096;
 
-/// Parts with what the gpulet serves alone that serves most for its share of a device.
+/// Returns each part with the solo rate of the gpulet that serves most for its cost.
 pub(super) fn efficient<'a>(problem: &'a Problem, parts: &[Part<'a>]) -> Vec<(Part<'a>, f64)> {
     let device_types = cheapest_of_kinds(problem);
     parts.iter().map(|part| (*part, efficient_rate(problem, &device_types, part).unwrap_or(part.rate))).collect()
 }
 
-/// Parts cut into pieces of their most efficient size, where kernels do not fill larger ones; each piece is trusted
-/// with `trust` of what it serves alone. None if that cuts nothing.
+/// Splits parts into pieces of their most efficient size, for models whose kernels do not fill larger shares. Each
+/// piece is planned with `trust` of its solo rate. Returns `None` if no part is split.
 pub(super) fn cut<'a>(parts: &[(Part<'a>, f64)], trust: f64) -> Option<Vec<Part<'a>>> {
     let mut pieces = Vec::new();
     for (part, rate) in parts {
@@ -32,7 +33,7 @@ pub(super) fn cut<'a>(parts: &[(Part<'a>, f64)], trust: f64) -> Option<Vec<Part<
     (pieces.len() > parts.len()).then_some(pieces)
 }
 
-/// What the gpulet serves alone that serves most for its share of a device's cost.
+/// Returns the solo rate of the gpulet that serves most for its cost.
 fn efficient_rate<'a>(problem: &'a Problem, device_types: &[&'a Device], part: &Part<'a>) -> Option<f64> {
     let mut best: Option<(f64, f64)> = None;
     for device in device_types {
@@ -50,8 +51,8 @@ fn efficient_rate<'a>(problem: &'a Problem, device_types: &[&'a Device], part: &
     best.map(|(_, rate)| rate)
 }
 
-/// What no plan can undercut: every request in the batch and on the share in which it costs least, and devices without
-/// a gap.
+/// Returns a lower bound on the cost of any plan: every request in its cheapest batch and share, on devices without
+/// free units.
 pub(super) fn least_cost_of_work(problem: &Problem, parts: &[Part<'_>]) -> f64 {
     let device_types = cheapest_of_kinds(problem);
     let work = parts.iter().map(|part| {
@@ -68,7 +69,7 @@ pub(super) fn least_cost_of_work(problem: &Problem, parts: &[Part<'_>]) -> f64 {
     rounded(work.sum(), same_cost(problem))
 }
 
-/// Microseconds that a row takes at least of a share, in batches that are twice within the objective.
+/// Returns the least microseconds of a share per row, in batches that run twice within the objective.
 fn least_us_a_row(fit: &Fit<'_>, units: u32, slo_us: f64) -> f64 {
     let times = (1..=fit.batch_max).map_while(|batch| {
         let time = fit.profiled_us(batch, units).filter(|time| 2.0 * time <= slo_us * (1.0 + SLACK))?;

@@ -1,12 +1,13 @@
-//! Puts what has been planned onto the devices that already hold most of it.
+//! Assigns what has been planned to the devices that already hold most of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::site::Floor;
 use crate::problem::Device;
 
-/// Swaps devices of one sort so that as many workloads as possible stay where the plan in force has them. Devices
-/// that share a fate with others stay as they are, for who may be beside whom depends on them.
+/// Swaps devices of equal type, memory and cost so that as many workloads as possible stay where the current plan has
+/// them. Devices that share a fault domain with others stay as they are, because the domain limits which workloads
+/// they may hold.
 pub(super) fn named(floor: &mut Floor<'_>) {
     let Some(current) = floor.problem.current() else { return };
     let mut held: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();

@@ -1,7 +1,8 @@
-//! Joins gpulets of one workload that stand beside each other on a device.
+//! Joins gpulets of one workload on the same device.
 //!
-//! The smallest shares serve most for what they are, so parts are cut into them to see how few devices do. Where those
-//! devices have room for fewer and larger gpulets, these are as cheap, are loaded sooner, and catch bursts together.
+//! The smallest shares serve most for their size, so parts are split into them to find how few devices suffice. Where
+//! those devices have space for fewer and larger gpulets, these cost the same, load sooner, and absorb bursts
+//! together.
 
 use std::collections::BTreeMap;
 
@@ -9,13 +10,14 @@ use super::super::packing::settled;
 use super::super::site::{Floor, Lane, Site};
 use crate::problem::Problem;
 
-/// The floor with as few gpulets on each device as hold what is there; none if no two can be joined.
+/// Returns the floor with as few gpulets on each device as hold its contents, or `None` if no two can be joined.
 pub(super) fn joined<'a>(floor: &Floor<'a>) -> Option<Floor<'a>> {
     let mut joined = floor.clone();
     join(&mut joined, |_| true).then_some(joined)
 }
 
-/// Puts what is on the devices that `takes` names on as few gpulets as hold it; whether any are fewer.
+/// Puts the contents of the devices that `takes` accepts on as few gpulets as hold them. Returns whether any device
+/// has fewer.
 pub(super) fn join(floor: &mut Floor<'_>, takes: impl Fn(&str) -> bool) -> bool {
     let problem = floor.problem;
     let mut any = false;
@@ -28,7 +30,7 @@ pub(super) fn join(floor: &mut Floor<'_>, takes: impl Fn(&str) -> bool) -> bool 
     any
 }
 
-/// The site with the gpulets of one workload on fewer, as few as can be; none if nobody's can be fewer.
+/// Returns the site with fewer gpulets of one workload, or `None` if no two can be joined.
 fn fewer<'a>(problem: &'a Problem, site: &Site<'a>) -> Option<Site<'a>> {
     let mut lanes: BTreeMap<(&str, u32), Vec<&Lane<'a>>> = BTreeMap::new();
     for lane in site.lanes.iter().filter(|lane| lane.duty_us.is_none()) {
@@ -50,7 +52,7 @@ fn fewer<'a>(problem: &'a Problem, site: &Site<'a>) -> Option<Site<'a>> {
     })
 }
 
-/// The site with what some gpulets of one workload serve on so many alike.
+/// Returns the site with the load of some gpulets of one workload on `count` equal gpulets.
 fn on<'a>(problem: &'a Problem, site: &Site<'a>, group: &[&Lane<'a>], count: usize) -> Option<Site<'a>> {
     let least = *site.device.device_type.sizes.first()?;
     let mut piece = *group.first()?.pieces.first()?;

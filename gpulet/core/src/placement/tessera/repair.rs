@@ -1,5 +1,5 @@
-//! Continues the plan in force: devices on which nobody is late or short stay to the letter, what changed is planned
-//! again on as few devices as can be, and a device is given up if all that is on it finds room for few moves.
+//! Continues the current plan. Devices that keep every objective and rate stay exactly as they are, and changes are
+//! planned on as few other devices as possible. A device is released if its contents fit elsewhere with few moves.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,34 +11,34 @@ use super::{SAME_COST, consolidation, construct, joining, stretch};
 use crate::plan::{Gpulet, Plan, Slot};
 use crate::problem::Problem;
 
-/// Moves of a workload to another device that saving a device is worth.
+/// Largest number of moves to another device that releasing a device is worth.
 const MOVES_A_DEVICE: u32 = 16;
-/// Moves that it is worth to make up for a device more.
+/// The same, if the released device only compensates for an additional one.
 const MOVES_NOT_ONE_MORE: u32 = 3;
-/// Devices that need least of what they have whose shares are shrunk to see what else fits.
+/// Number of devices, those with the lowest need first, whose shares are shrunk to see what else fits.
 const SHRUNK: usize = 12;
-/// Devices that are tried to be emptied at most.
+/// Largest number of devices that the policy tries to empty.
 const EMPTIED: usize = 8;
 
-/// The plan in force, continued.
+/// The current plan, continued.
 pub(super) struct Repaired<'a> {
     pub floor: Floor<'a>,
-    /// Devices laid out anew.
+    /// Repartitioned devices.
     touched: BTreeSet<&'a str>,
-    /// What the plan in force has on each device.
+    /// Gpulets of the current plan on each device.
     before: BTreeMap<&'a str, Vec<&'a Gpulet>>,
-    /// Parts that had to find a new place.
+    /// Number of parts that needed a new place.
     pub moved: usize,
-    /// Whether nobody wants otherwise, and all of the plan in force holds.
+    /// Whether no workload has changed and the whole current plan holds.
     pub stands: bool,
-    /// Whether somebody wants more than the plan in force gives.
+    /// Whether a workload needs more than the current plan gives it.
     pub rising: bool,
-    /// Whether nobody does, or leaves it.
+    /// Whether no workload needs more, needs a new place, or leaves one.
     pub suffices: bool,
 }
 
 impl<'a> Repaired<'a> {
-    /// The plan in which the devices laid out anew have what they have left to give, or not.
+    /// Returns the plan. If `stretched`, repartitioned devices use their remaining units.
     pub fn plan(&self, stretched: bool) -> Plan {
         let mut floor = self.floor.clone();
         if stretched {
@@ -59,14 +59,14 @@ impl<'a> Repaired<'a> {
     }
 }
 
-/// A gpulet as it is, with the rates of now.
+/// Returns the gpulet as it is, with the current rates.
 fn to_the_letter(gpulet: &Gpulet, lane: &Lane<'_>) -> Gpulet {
     let slots = gpulet.slots.iter().zip(&lane.pieces);
     let slots = slots.map(|(slot, piece)| Slot { rate: piece.part.rate, ..slot.clone() }).collect();
     Gpulet { slots, ..gpulet.clone() }
 }
 
-/// The plan in force, continued; none without one, or if what changed finds no room.
+/// Continues the current plan. Returns `None` without one, or if the changes do not fit.
 pub(super) fn repaired(problem: &Problem) -> Option<Repaired<'_>> {
     let Standing { held, mut homeless, rising, changed, leaving } = standing(problem)?;
     let mut repaired = Repaired {
@@ -113,8 +113,8 @@ pub(super) fn repaired(problem: &Problem) -> Option<Repaired<'_>> {
     Some(repaired)
 }
 
-/// Part of the device that a site as the plan in force has it makes use of; none if somebody on it is late, or short,
-/// or takes longer than the plan says.
+/// Returns the fraction of the device that a site of the current plan needs. Returns `None` if a workload on it is
+/// late or not served, or a batch takes longer than the plan says.
 fn need(problem: &Problem, site: &Site<'_>, gpulets: &[&Gpulet]) -> Option<f64> {
     let times = site.times_us(problem)?;
     if !site.fits() || !site.holds(&times) {
@@ -134,7 +134,7 @@ fn need(problem: &Problem, site: &Site<'_>, gpulets: &[&Gpulet]) -> Option<f64> 
     Some(used / f64::from(site.device.device_type.units))
 }
 
-/// A site laid out anew with the parts that it has no room for: those that rise, if the others can stay, or all.
+/// Repartitions a site. Returns it with the parts that do not fit: those that rise, if the others can stay, or all.
 fn mended<'a>(problem: &'a Problem, site: &Site<'a>, rising: &BTreeSet<&str>) -> (Site<'a>, Vec<Part<'a>>) {
     if let Some(site) = consolidation::shrunk(problem, site) {
         return (site, Vec::new());
@@ -154,7 +154,7 @@ fn mended<'a>(problem: &'a Problem, site: &Site<'a>, rising: &BTreeSet<&str>) ->
 }
 
 impl<'a> Repaired<'a> {
-    /// Shrinks the first few of the sites to what they need. One that nobody joins is in the plan as it was.
+    /// Shrinks the first few of the sites to what they need. A site that no part joins keeps its planned shares.
     fn shrink(&mut self, sites: impl Iterator<Item = usize>) {
         let problem = self.floor.problem;
         for at in sites.take(SHRUNK) {
@@ -166,7 +166,7 @@ impl<'a> Repaired<'a> {
         }
     }
 
-    /// Finds every part a place; none if there is none.
+    /// Places every part. Returns `None` if one does not fit.
     fn house(&mut self, homeless: Vec<Part<'a>>) -> Option<()> {
         self.moved = homeless.len();
         let sites = self.floor.sites.len();
@@ -178,7 +178,7 @@ impl<'a> Repaired<'a> {
         Some(())
     }
 
-    /// Gives up devices that hold little, each for few moves; the plan in force costs so much.
+    /// Releases devices that hold little, each for few moves. `cost` is the cost of the current plan.
     fn empty(&mut self, cost: f64) {
         let device_types = cheapest_of_kinds(self.floor.problem);
         for name in consolidation::least_used(self.floor.sites.iter()).into_iter().take(EMPTIED) {

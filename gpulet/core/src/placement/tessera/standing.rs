@@ -1,4 +1,4 @@
-//! What stands of the plan in force: its devices as they are, with the rates as they are now.
+//! The part of the current plan that still applies: its devices as they are, with the current rates.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,35 +7,35 @@ use super::super::site::{Lane, Piece, Site};
 use crate::plan::{Gpulet, Plan};
 use crate::problem::{Device, Problem, Workload};
 
-/// Part of a rate that it may differ by and be the same.
+/// Relative difference up to which rates are equal.
 const SAME_RATE: f64 = 1e-9;
 
-/// A device of the plan in force.
+/// A device of the current plan.
 pub(super) struct Held<'a> {
-    /// As the plan has it, lane for gpulet and piece for slot, without slots that nobody needs any more.
+    /// The site as planned, one lane per gpulet and one piece per slot, without slots that are no longer needed.
     pub site: Site<'a>,
     pub gpulets: Vec<&'a Gpulet>,
     /// Whether all slots are still needed.
     pub whole: bool,
 }
 
-/// The plan in force, read for the problem as it is now.
+/// The current plan, read for the current problem.
 pub(super) struct Standing<'a> {
     pub held: Vec<Held<'a>>,
-    /// Parts without a place: new, or their device has gone.
+    /// Parts without a place: new, or on a removed device.
     pub homeless: Vec<Part<'a>>,
-    /// Workloads that want more than they have.
+    /// Workloads that need more than they have.
     pub rising: BTreeSet<&'a str>,
-    /// Whether anybody wants more or less, or is new, or gone.
+    /// Whether a workload needs more or less, or was added or removed.
     pub changed: bool,
-    /// Whether somebody has a place that is needed no more.
+    /// Whether a workload has a place that it no longer needs.
     pub leaving: bool,
 }
 
-/// A gpulet with what each of its slots is to serve now; nothing where it is needed no more.
+/// A gpulet with the part that each of its slots serves now; `None` for a slot that is no longer needed.
 type Assigned<'a> = (&'a Gpulet, Vec<Option<Part<'a>>>);
 
-/// A workload's slots in the plan in force: gpulet and slot by position, fault domain and rate.
+/// A workload's slots in the current plan: positions of gpulet and slot, fault domain and rate.
 #[derive(Default)]
 struct Slots<'a> {
     places: Vec<(usize, usize)>,
@@ -44,7 +44,7 @@ struct Slots<'a> {
 }
 
 impl<'a> Slots<'a> {
-    /// Which of the workload's parts each slot is: those of one fault domain are one.
+    /// Returns the part of the workload that each slot serves. Slots in one fault domain serve one part.
     fn parts(&self) -> (Vec<u32>, u32) {
         let mut seen: BTreeMap<&str, u32> = BTreeMap::new();
         let number = |domain: &&'a str| {
@@ -56,7 +56,7 @@ impl<'a> Slots<'a> {
     }
 }
 
-/// The plan in force as far as the problem's devices still hold it; none without one.
+/// Reads the current plan as far as the problem's devices still hold it. Returns `None` without one.
 pub(super) fn standing(problem: &Problem) -> Option<Standing<'_>> {
     let current = problem.current()?;
     let devices: BTreeMap<&str, &Device> =
@@ -85,7 +85,7 @@ pub(super) fn standing(problem: &Problem) -> Option<Standing<'_>> {
     Some(standing)
 }
 
-/// What each slot of each gpulet is to serve now; nothing where it is needed no more.
+/// Returns what each slot of each gpulet serves now; `None` for a slot that is no longer needed.
 fn assigned<'a>(
     problem: &'a Problem,
     current: &'a Plan,
@@ -121,7 +121,7 @@ fn assigned<'a>(
         let rates = shared_out(slots.rates, workload);
         for (((gpulet, slot), part), rate) in slots.places.into_iter().zip(numbers).zip(rates) {
             let place = assigned.get_mut(gpulet).and_then(|slots| slots.get_mut(slot));
-            // Who need not be apart may be together.
+            // Parts that need not be in different fault domains may share one.
             let part = if workload.replicas_min > 1 { part } else { 0 };
             if let (Some(place), Some(rate)) = (place, rate) {
                 *place = Some(Part { workload, part, rate });
@@ -133,8 +133,9 @@ fn assigned<'a>(
     assigned
 }
 
-/// A workload's rate over its slots, which have had these rates. Replicas are alike; of other slots the smallest
-/// gives and takes, for it is what a whole number of devices left over. None for a slot that is needed no more.
+/// Divides a workload's rate among its slots, given their previous rates. Replicas get equal rates. Otherwise the
+/// smallest slot absorbs the difference, because it holds what a whole number of devices left over. Returns `None`
+/// for a slot that is no longer needed.
 fn shared_out(rates: Vec<f64>, workload: &Workload) -> Vec<Option<f64>> {
     let (held, wanted): (f64, f64) = (rates.iter().sum(), workload.wanted());
     if (held - wanted).abs() <= SAME_RATE * wanted {

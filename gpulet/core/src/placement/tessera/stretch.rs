@@ -1,4 +1,4 @@
-//! Gives the units that a device has left to whoever is closest to its capacity.
+//! Gives the remaining units of a device to the workload closest to its capacity.
 
 use super::super::demand::SLACK;
 use super::super::packing::roomiest;
@@ -6,42 +6,42 @@ use super::super::site::{Floor, Site};
 use crate::interference::Runner;
 use crate::problem::Problem;
 
-/// Steps of growth on one device at most; each takes a part in so many of what is free.
+/// Largest number of growth steps on one device. Each step takes one in `STEP_PART` of the free units.
 const STEPS: usize = 256;
 const STEP_PART: u32 = 64;
-/// Devices up to which units are handed out one by one; beyond, all at once in proportion.
-const PATIENT_MAX: usize = 64;
-/// Rooms that differ by less, relatively, are the same.
-const SAME_ROOM: f64 = 1e-9;
+/// Devices up to which units are assigned step by step. With more, all shares grow at once in proportion.
+const STEPWISE_MAX: usize = 64;
+/// Headrooms that differ by less, relatively, are equal.
+const SAME_HEADROOM: f64 = 1e-9;
 
-/// Capacity over rate of each lane; none if somebody is late or not served.
+/// Returns capacity divided by rate for each lane, or `None` if a workload is late or not served.
 fn rooms(problem: &Problem, site: &Site<'_>) -> Option<Vec<f64>> {
     let times = site.times_us(problem)?;
     if !site.fits() || !site.holds(&times) {
         return None;
     }
-    let rooms = site.lanes.iter().zip(&times).map(|(lane, times)| {
-        let room = lane.pieces.iter().zip(times).map(|(piece, time)| {
+    let headrooms = site.lanes.iter().zip(&times).map(|(lane, times)| {
+        let headroom = lane.pieces.iter().zip(times).map(|(piece, time)| {
             let busy = lane.duty_us.unwrap_or_else(|| time - piece.fit.profile.load_us(piece.batch));
             1e6 * f64::from(piece.batch) / (busy * piece.part.rate)
         });
-        room.fold(f64::INFINITY, f64::min)
+        headroom.fold(f64::INFINITY, f64::min)
     });
-    Some(rooms.collect())
+    Some(headrooms.collect())
 }
 
-/// The least of all rooms; none if somebody is late or not served.
+/// Returns the least headroom of all lanes, or `None` if a workload is late or not served.
 fn least_room(problem: &Problem, site: &Site<'_>) -> Option<f64> {
     Some(rooms(problem, site)?.into_iter().fold(f64::INFINITY, f64::min))
 }
 
-/// The batches of most throughput that still are in time beside the neighbours as they are.
+/// Chooses the batches of most throughput that are still in time under the current contention.
 fn rebatched(problem: &Problem, site: &mut Site<'_>) {
     for at in 0..site.lanes.len() {
-        let neighbours = site.beside(at);
+        let co_located = site.beside(at);
         let Some(lane) = site.lanes.get_mut(at).filter(|lane| lane.placed.is_none()) else { continue };
         if lane.duty_us.is_some() {
-            roomiest(problem, lane, &neighbours);
+            roomiest(problem, lane, &co_located);
             continue;
         }
         let (units, [piece]) = (lane.units, &mut lane.pieces[..]) else { continue };
@@ -52,7 +52,7 @@ fn rebatched(problem: &Problem, site: &mut Site<'_>) {
             let Some(alone) = piece.fit.profiled_us(batch, units).filter(|alone| 2.0 * alone <= limit) else {
                 break;
             };
-            let time = alone * problem.interference().slowdown_with(&own, &neighbours);
+            let time = alone * problem.interference().slowdown_with(&own, &co_located);
             if 2.0 * time > limit {
                 break;
             }
@@ -67,11 +67,11 @@ fn rebatched(problem: &Problem, site: &mut Site<'_>) {
     }
 }
 
-/// The site with one lane on the first of some larger sizes that leaves it more room, and nobody with less who has no
-/// more than that one had.
-fn larger<'a>(problem: &Problem, site: &Site<'a>, rooms_now: &[f64], at: usize) -> Option<Site<'a>> {
+/// Returns the site with lane `at` on a larger size that increases its headroom. Every other lane keeps its own
+/// previous headroom or that of lane `at`, whichever is less.
+fn larger<'a>(problem: &Problem, site: &Site<'a>, current: &[f64], at: usize) -> Option<Site<'a>> {
     let (sizes, free) = (&site.device.device_type.sizes, site.units_free());
-    let room = rooms_now.get(at)?;
+    let headroom = current.get(at)?;
     let before = site.lanes.get(at)?.units;
     let most = before.saturating_add(free);
     let mut more = free.div_ceil(STEP_PART).max(1);
@@ -81,15 +81,15 @@ fn larger<'a>(problem: &Problem, site: &Site<'a>, rooms_now: &[f64], at: usize) 
         let mut trial = site.clone();
         trial.lanes.get_mut(at)?.units = units;
         rebatched(problem, &mut trial);
-        let keeps = |(before, after): (&f64, &f64)| *after >= before.min(*room) * (1.0 - SAME_ROOM);
-        let better = rooms(problem, &trial).is_some_and(|rooms| {
-            rooms_now.iter().zip(&rooms).all(keeps)
-                && rooms.get(at).is_some_and(|after| *after > room * (1.0 + SAME_ROOM))
+        let keeps = |(before, after): (&f64, &f64)| *after >= before.min(*headroom) * (1.0 - SAME_HEADROOM);
+        let better = rooms(problem, &trial).is_some_and(|headrooms| {
+            current.iter().zip(&headrooms).all(keeps)
+                && headrooms.get(at).is_some_and(|after| *after > headroom * (1.0 + SAME_HEADROOM))
         });
         if better {
             return Some(trial);
         }
-        // Times fall in steps: what one unit more does not change, several may.
+        // Times fall in steps: one more unit may change nothing where several do.
         more = units.saturating_sub(before).saturating_mul(2);
         if units >= most {
             return None;
@@ -101,20 +101,20 @@ fn patiently<'a>(problem: &Problem, site: &Site<'a>) -> Option<Site<'a>> {
     let mut best = site.clone();
     rebatched(problem, &mut best);
     if least_room(problem, &best)
-        .is_none_or(|room| least_room(problem, site).is_some_and(|before| room < before))
+        .is_none_or(|headroom| least_room(problem, site).is_some_and(|before| headroom < before))
     {
         best = site.clone();
     }
-    // Lanes that no share left over makes any faster.
+    // Lanes that no remaining share makes faster.
     let mut sated = vec![false; best.lanes.len()];
     for _ in 0..STEPS {
-        let rooms = rooms(problem, &best)?;
-        let hungry = rooms.iter().enumerate().filter(|(at, _)| sated.get(*at) == Some(&false));
+        let headrooms = rooms(problem, &best)?;
+        let hungry = headrooms.iter().enumerate().filter(|(at, _)| sated.get(*at) == Some(&false));
         let Some((at, _)) = hungry.min_by(|left, right| left.1.total_cmp(right.1)) else { break };
         if best.units_free() == 0 {
             break;
         }
-        match larger(problem, &best, &rooms, at) {
+        match larger(problem, &best, &headrooms, at) {
             Some(next) => best = next,
             None => sated.get_mut(at).into_iter().for_each(|sated| *sated = true),
         }
@@ -122,7 +122,7 @@ fn patiently<'a>(problem: &Problem, site: &Site<'a>) -> Option<Site<'a>> {
     Some(best)
 }
 
-/// All shares larger in the same proportion.
+/// Grows all shares in the same proportion.
 fn at_once<'a>(problem: &Problem, site: &Site<'a>) -> Option<Site<'a>> {
     let device_type = &site.device.device_type;
     let used = u64::from(site.units_used().max(1));
@@ -136,16 +136,16 @@ fn at_once<'a>(problem: &Problem, site: &Site<'a>) -> Option<Site<'a>> {
     better.then_some(trial)
 }
 
-/// Uses up what the devices in use have left, those that `takes` names.
+/// Assigns the remaining units of the used devices that `takes` accepts.
 pub(super) fn stretched(floor: &mut Floor<'_>, takes: impl Fn(&str) -> bool) {
     let problem = floor.problem;
-    let patient = floor.sites.iter().filter(|site| takes(&site.device.name)).count() <= PATIENT_MAX;
+    let stepwise = floor.sites.iter().filter(|site| takes(&site.device.name)).count() <= STEPWISE_MAX;
     for site in &mut floor.sites {
-        // Windows are laid out to the last unit.
+        // Windows fill the device to the last unit.
         if !takes(&site.device.name) || site.lanes.iter().any(|lane| lane.placed.is_some()) {
             continue;
         }
-        let better = if patient { patiently(problem, site) } else { at_once(problem, site) };
+        let better = if stepwise { patiently(problem, site) } else { at_once(problem, site) };
         if let Some(better) = better {
             *site = better;
         }

@@ -1,21 +1,21 @@
-//! What a plan is worth beside another: devices first, but not at any number of loads.
+//! Decides whether a plan is worth replacing another. Fewer devices count first, but not at any number of loads.
 //!
-//! Every gpulet that is not there yet has its models loaded, one after another, before anything of the new plan serves,
-//! and until then no other change begins. So a device that is saved is worth so many loads and no more, and few while
-//! somebody waits for more than it has.
+//! A new gpulet loads its models one after another before the new plan serves anything, and no other change begins
+//! before that. Saving a device is therefore worth a limited number of loads, and fewer while a workload waits for
+//! more capacity.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Candidate, SAME_COST};
 use crate::plan::{Gpulet, Plan};
 
-/// Loads that saving a device is worth while nobody waits for more than it has.
+/// Loads that saving a device is worth while no workload waits for more capacity.
 const LOADS_A_DEVICE: u32 = 8;
-/// The same while somebody does.
+/// The same while a workload waits for more capacity.
 const LOADS_IN_A_HURRY: u32 = 3;
-/// Room, relatively, that a second gpulet of a workload on a device must bring to everybody: it is one load more in every
-/// change, holds its arena again, and serves a burst with its own share only.
-const ROOM_A_SLIVER: f64 = 0.01;
+/// Relative headroom that a second gpulet of a workload on a device must add for all workloads. It is one load more
+/// in every change, needs its own arena, and serves a burst with its own share only.
+const HEADROOM_A_SLIVER: f64 = 0.01;
 
 impl Candidate {
     pub(super) fn is_cheaper(&self, other: &Self) -> bool {
@@ -26,12 +26,13 @@ impl Candidate {
         self.is_cheaper(other) || (!other.is_cheaper(self) && self.room() > other.room())
     }
 
-    /// Head-room, less what slivers must bring.
+    /// Returns the headroom, less what slivers must add.
     fn room(&self) -> f64 {
-        self.headroom / (1.0 + ROOM_A_SLIVER * count(slivers(&self.plan)))
+        self.headroom / (1.0 + HEADROOM_A_SLIVER * count(slivers(&self.plan)))
     }
 
-    /// Whether each device that it saves beside the plan in force continued costs no more loads than a device is worth.
+    /// Returns whether each device that it saves compared with continuing the current plan costs no more loads than a
+    /// device is worth.
     pub(super) fn is_worth_its_loads(&self, current: &Plan, continued: &Self, rising: bool) -> bool {
         let worth = if rising { LOADS_IN_A_HURRY } else { LOADS_A_DEVICE };
         let saved = count(continued.plan.devices().len()) * (1.0 - self.cost / continued.cost);
@@ -43,7 +44,7 @@ fn count(items: usize) -> f64 {
     f64::from(u32::try_from(items).unwrap_or(u32::MAX))
 }
 
-/// Gpulets of workloads that have another one on the same device.
+/// Counts the gpulets of workloads that have another one on the same device.
 fn slivers(plan: &Plan) -> usize {
     let slots: usize = plan.gpulets.iter().map(|gpulet| gpulet.slots.len()).sum();
     let pairs = plan
@@ -62,7 +63,8 @@ fn place(gpulet: &Gpulet) -> Place<'_> {
     (&gpulet.device, gpulet.first_unit, gpulet.units, workloads)
 }
 
-/// Loads that it takes for a plan to follow another: all of every gpulet whose like is not there.
+/// Counts the loads that replacing one plan by another takes: all models of every gpulet without an equal one in the
+/// old plan.
 fn loads(before: &Plan, after: &Plan) -> usize {
     let mut there: BTreeMap<Place<'_>, usize> = BTreeMap::new();
     for gpulet in &before.gpulets {
