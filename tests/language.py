@@ -2,12 +2,10 @@
 """Checks that the repository uses the words of docs/glossary.md.
 
     tests/language.py [PATH...]     all tracked files, or those under the given paths
-    tests/language.py --check       fails only for files with more findings than tests/language.remaining records
-    tests/language.py --record      writes tests/language.remaining; refuses to raise a recorded number
 
 Prints `file:line: found "word": write instead` for every banned word, every one-word rustdoc and every file whose
 name a newcomer could not guess, then a count. Exits 0 when nothing was found and 1 otherwise. A legitimate use goes
-into ALLOWED with a reason. tests/language.remaining lists files that are still to be reworded; the numbers only fall.
+into ALLOWED with a reason.
 """
 
 from __future__ import annotations
@@ -18,7 +16,6 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-REMAINING = ROOT / "tests/language.remaining"
 
 # Pattern (whole words, any case) and what to write instead. docs/glossary.md explains each.
 BANNED: list[tuple[str, str]] = [
@@ -124,35 +121,7 @@ def findings(name: str) -> list[str]:
     return found
 
 
-def recorded() -> dict[str, int]:
-    if not REMAINING.is_file():
-        return {}
-    rows = (line.split(maxsplit=1) for line in REMAINING.read_text(encoding="utf-8").splitlines())
-    return {name: int(count) for count, name in rows}
-
-
-def check(record: bool) -> int:
-    found = {name: lines for name in tracked([]) if (lines := findings(name))}
-    limits = recorded()
-    raised = [name for name, lines in found.items() if len(lines) > limits.get(name, 0)]
-    if raised and (limits or not record):
-        for name in raised:
-            print("\n".join(found[name]))
-            print(f"{name}: {len(found[name])} findings, at most {limits.get(name, 0)} are recorded")
-        return 1
-    lowered = [name for name, limit in limits.items() if len(found.get(name, [])) < limit]
-    if record:
-        REMAINING.write_text("".join(f"{len(lines)} {name}\n" for name, lines in sorted(found.items())), encoding="utf-8")
-    elif lowered:
-        print(f"language: fewer findings than recorded in {', '.join(lowered)}; run tests/language.py --record")
-        return 1
-    print(f"language: {sum(map(len, found.values()))} findings remain in {len(found)} files")
-    return 0
-
-
 def main() -> int:
-    if sys.argv[1:] in (["--check"], ["--record"]):
-        return check(record=sys.argv[1] == "--record")
     names = tracked(sys.argv[1:])
     found = [line for name in names for line in findings(name)]
     for line in found:

@@ -78,7 +78,7 @@ macro_rules! models {
                 }
             }
 
-            fn beside(&self, own: &Runner<'_>, co_located: &[Load]) -> f64 {
+            fn slowdown_of(&self, own: &Runner<'_>, co_located: &[Load]) -> f64 {
                 let factor = match self {
                     $(Self::$variant(model) => model.slowdown(own, co_located)),+
                 };
@@ -110,6 +110,6 @@ impl Interference {
 
     /// Like [`Interference::slowdown`], for co-located loads that are used in several calls.
     pub fn slowdown_with(&self, own: &Runner<'_>, co_located: &CoLocated) -> f64 {
-        co_located.cases().fold(1.0, |worst, case| worst.max(self.beside(own, case)))
+        co_located.cases().fold(1.0, |worst, case| worst.max(self.slowdown_of(own, case)))
     }
 }

@@ -7,7 +7,7 @@ use super::Load;
 pub struct CoLocated {
     /// With one gpulet: its loads, of which one runs at any time. With several: the largest demands of each gpulet.
     loads: Vec<Load>,
-    by_turns: bool,
+    time_shared: bool,
 }
 
 impl CoLocated {
@@ -17,17 +17,17 @@ impl CoLocated {
         let mut gpulets = gpulets.into_iter();
         let (first, second) = (gpulets.next(), gpulets.next());
         match (first, second) {
-            (Some(loads), None) => Self { loads: loads.to_vec(), by_turns: true },
+            (Some(loads), None) => Self { loads: loads.to_vec(), time_shared: true },
             (first, second) => {
                 let all = first.into_iter().chain(second).chain(gpulets);
-                Self { loads: all.map(Load::envelope).collect(), by_turns: false }
+                Self { loads: all.map(Load::envelope).collect(), time_shared: false }
             }
         }
     }
 
     /// Returns every combination of loads that may run at once and has to be evaluated.
     pub(super) fn cases(&self) -> impl Iterator<Item = &[Load]> {
-        let size = if self.by_turns { 1 } else { self.loads.len() };
+        let size = if self.time_shared { 1 } else { self.loads.len() };
         let alone = (size == 0).then_some(&[][..]);
         alone.into_iter().chain(self.loads.chunks(size.max(1)))
     }

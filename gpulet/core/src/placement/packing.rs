@@ -94,7 +94,7 @@ fn cycle(problem: &Problem, lane: &Lane<'_>, units: u32, co_located: &CoLocated)
 }
 
 /// Finds the cycle that allows the largest common growth of its rates under contention, on the units of the lane.
-pub(super) fn roomiest(problem: &Problem, lane: &mut Lane<'_>, co_located: &CoLocated) {
+pub(super) fn with_most_headroom(problem: &Problem, lane: &mut Lane<'_>, co_located: &CoLocated) {
     let tuned = |times: f64| {
         let mut grown = lane.clone();
         grown.pieces.iter_mut().for_each(|piece| piece.part.rate *= times);
@@ -191,7 +191,7 @@ fn alike(before: &Lane<'_>, after: &Lane<'_>) -> bool {
 }
 
 /// Returns the site with the part on its own gpulet, on at most `most` units in total.
-pub(super) fn beside<'a>(
+pub(super) fn added<'a>(
     problem: &'a Problem,
     site: &Site<'a>,
     part: Part<'a>,
@@ -232,7 +232,7 @@ pub(super) fn alone<'a>(
     device: &'a crate::problem::Device,
     part: Part<'a>,
 ) -> Option<Site<'a>> {
-    beside(problem, &Site { device, lanes: Vec::new() }, part, device.device_type.units)
+    added(problem, &Site { device, lanes: Vec::new() }, part, device.device_type.units)
 }
 
 /// Returns the largest part of a rate that a whole device serves solo, in the batch that serves most.

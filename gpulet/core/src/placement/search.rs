@@ -7,7 +7,7 @@
 //! branch when its devices and the shares still to be placed cost as much as the best plan so far.
 
 use super::demand::{Part, Unplaced};
-use super::packing::{alone, beside, saturating, within};
+use super::packing::{added, alone, saturating, within};
 use super::site::{Floor, Site};
 use crate::problem::{Device, Problem};
 
@@ -43,7 +43,7 @@ pub(super) struct Sized<'a> {
 }
 
 /// Returns the cheapest device of each type.
-pub(super) fn cheapest_of_kinds(problem: &Problem) -> Vec<&Device> {
+pub(super) fn cheapest_of_types(problem: &Problem) -> Vec<&Device> {
     let mut device_types: Vec<&Device> = Vec::new();
     for device in problem.devices() {
         match device_types.iter_mut().find(|known| known.device_type.name == device.device_type.name) {
@@ -68,7 +68,7 @@ pub(super) fn price<'a>(problem: &'a Problem, device_types: &[&'a Device], part:
 /// largest first.
 pub(super) fn sized<'a>(floor: &mut Floor<'a>, parts: Vec<Part<'a>>) -> Result<Vec<Sized<'a>>, Unplaced> {
     let problem = floor.problem;
-    let device_types = cheapest_of_kinds(problem);
+    let device_types = cheapest_of_types(problem);
     let mut found = Vec::new();
     for mut part in parts {
         loop {
@@ -239,7 +239,7 @@ impl<'a> Walk<'a, '_> {
             if !floor.admits(site.device, &part) {
                 continue;
             }
-            offer(Some(at), site.lanes.len(), beside(problem, site, part, site.device.device_type.units));
+            offer(Some(at), site.lanes.len(), added(problem, site, part, site.device.device_type.units));
             let lanes = if self.limits.cycles { site.lanes.len() } else { 0 };
             for lane in 0..lanes {
                 offer(

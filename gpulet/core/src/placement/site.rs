@@ -128,7 +128,7 @@ impl<'a> Site<'a> {
     }
 
     /// Returns the loads of all other lanes that ever run at the same time as lane `at`.
-    pub fn beside(&self, at: usize) -> CoLocated {
+    pub fn co_located_with(&self, at: usize) -> CoLocated {
         let others = self.lanes.iter().enumerate().filter(|(other, peer)| {
             *other != at && self.lanes.get(at).is_some_and(|lane| together(lane, peer))
         });

@@ -18,7 +18,7 @@ pub struct Temporal;
 
 /// A part on a whole device, once every `duty_us`.
 #[derive(Clone, Copy, Debug)]
-struct Turn<'a> {
+struct SharedSlot<'a> {
     piece: Piece<'a>,
     duty_us: f64,
     time_us: f64,
@@ -34,7 +34,7 @@ fn saturated(fit: &Fit<'_>, part: &Part<'_>, units: u32) -> Option<(u32, f64)> {
 }
 
 /// Returns the cycle of a leftover on its own device.
-fn turn<'a>(problem: &'a Problem, part: Part<'a>, device: &'a Device) -> Option<Turn<'a>> {
+fn shared_slot<'a>(problem: &'a Problem, part: Part<'a>, device: &'a Device) -> Option<SharedSlot<'a>> {
     let fit = part.on(problem, &device.device_type)?;
     let slo_us = part.workload.slo_us;
     let gather = |batch: u32| 1e6 * f64::from(batch) / part.rate;
@@ -48,11 +48,11 @@ fn turn<'a>(problem: &'a Problem, part: Part<'a>, device: &'a Device) -> Option<
         gathered.filter(|(batch, time)| *time <= gather(*batch)).or_else(|| saturated(&fit, &part, whole(device)))?
     };
     let duty_us = gather(batch).min(slo_us - time_us);
-    (time_us <= duty_us * (1.0 + SLACK)).then_some(Turn { piece: Piece { part, fit, batch }, duty_us, time_us })
+    (time_us <= duty_us * (1.0 + SLACK)).then_some(SharedSlot { piece: Piece { part, fit, batch }, duty_us, time_us })
 }
 
 /// Returns the lane of a device with one more leftover, or `None` if they do not fit into one cycle.
-fn merged<'a>(problem: &Problem, site: &Site<'a>, slot: &Turn<'a>) -> Option<(f64, Lane<'a>)> {
+fn merged<'a>(problem: &Problem, site: &Site<'a>, slot: &SharedSlot<'a>) -> Option<(f64, Lane<'a>)> {
     let lane = site.lanes.first()?;
     let duty_us = lane.duty_us?.min(slot.duty_us);
     let mut pieces = lane.pieces.clone();
@@ -95,7 +95,7 @@ pub(super) fn filled(problem: &Problem) -> Result<Floor<'_>, Unplaced> {
         let first = floor.candidates(&rest).next().or(floor.sites.first().map(|site| site.device));
         let first = first.ok_or_else(|| Unplaced::of(part.workload))?;
         if rest.rate > 0.0 || part.rate <= 0.0 {
-            let occupancy = turn(problem, rest, first).map_or(1.0, |slot| slot.time_us / slot.duty_us);
+            let occupancy = shared_slot(problem, rest, first).map_or(1.0, |slot| slot.time_us / slot.duty_us);
             leftovers.push((occupancy, rest));
         }
     }
@@ -140,7 +140,7 @@ fn join<'a>(floor: &mut Floor<'a>, part: Part<'a>) -> Result<(), Unplaced> {
     let problem = floor.problem;
     let mut best: Option<(f64, usize, Lane<'a>)> = None;
     for (at, site) in floor.sites.iter().enumerate().filter(|(_, site)| floor.admits(site.device, &part)) {
-        let Some(slot) = turn(problem, part, site.device) else { continue };
+        let Some(slot) = shared_slot(problem, part, site.device) else { continue };
         let Some((occupancy, lane)) = merged(problem, site, &slot) else { continue };
         if best.as_ref().is_none_or(|(most, ..)| occupancy > *most) {
             best = Some((occupancy, at, lane));
@@ -151,7 +151,7 @@ fn join<'a>(floor: &mut Floor<'a>, part: Part<'a>) -> Result<(), Unplaced> {
         return Ok(());
     }
     let opened = floor.candidates(&part).find_map(|device| {
-        let Turn { piece, duty_us, .. } = turn(problem, part, device)?;
+        let SharedSlot { piece, duty_us, .. } = shared_slot(problem, part, device)?;
         let lane = Lane { duty_us: Some(duty_us), ..Lane::dedicated(piece, whole(device)) };
         let site = Site { device, lanes: vec![lane] };
         site.is_sound(problem).then_some(site)

@@ -11,7 +11,7 @@
 //! Changes are planned on as few other devices as possible. If something changed, a device is released if that takes
 //! at most 16 moves, or 3 if it only compensates for an additional device. A changed device is repartitioned with
 //! everything on it, into as few gpulets as hold it. A plan from scratch is used only if it is cheaper and worth its
-//! loads ([`worth`]). For a large problem it is not computed while few workloads have to move.
+//! loads ([`objective`]). For a large problem it is not computed while few workloads have to move.
 
 mod consolidation;
 pub(super) mod construct;
@@ -19,9 +19,9 @@ mod efficiency;
 mod familiar;
 mod joining;
 mod repair;
-mod standing;
+mod current_plan;
 mod stretch;
-mod worth;
+mod objective;
 
 use std::collections::BTreeMap;
 
@@ -91,7 +91,7 @@ fn floors(problem: &Problem) -> Result<Vec<Floor<'_>>, Unplaced> {
             floors.extend(fast_gshare::filled(problem, None));
         }
         let efficient = efficiency::efficient(problem, &wanted);
-        let split = TRUST.iter().filter_map(|trust| efficiency::cut(&efficient, *trust));
+        let split = TRUST.iter().filter_map(|trust| efficiency::split(&efficient, *trust));
         floors.extend(split.filter_map(|pieces| {
             let mut start = Floor::new(problem);
             let pieces = sized(&mut start, pieces).ok()?;

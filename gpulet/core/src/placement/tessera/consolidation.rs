@@ -1,7 +1,7 @@
 //! Empties devices into others.
 
 use super::super::packing::settled;
-use super::super::search::{Sized, cheapest_of_kinds, price};
+use super::super::search::{Sized, cheapest_of_types, price};
 use super::super::site::{Floor, Lane, Site};
 use super::construct::{least_growth, used};
 use crate::problem::{Device, Problem};
@@ -68,7 +68,7 @@ pub(super) fn emptied(floor: &mut Floor<'_>) {
     if floor.sites.iter().all(Site::has_windows) {
         return;
     }
-    let device_types = cheapest_of_kinds(floor.problem);
+    let device_types = cheapest_of_types(floor.problem);
     for name in least_used(floor.sites.iter()).into_iter().take(EMPTIED_MAX) {
         empty(floor, &device_types, name);
     }

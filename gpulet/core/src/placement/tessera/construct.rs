@@ -1,7 +1,7 @@
 //! Fills devices part by part.
 
 use super::super::demand::{Part, Unplaced};
-use super::super::packing::{alone, beside, within};
+use super::super::packing::{added, alone, within};
 use super::super::search::Sized;
 use super::super::site::{Floor, Site};
 use crate::problem::Device;
@@ -50,7 +50,7 @@ pub(super) fn least_growth<'a>(
     let step = roomy.len().saturating_sub(TIGHT).div_ceil(SPREAD).max(1);
     let spread = roomy.iter().rev().take(roomy.len().saturating_sub(TIGHT)).step_by(step);
     for (_, at, site) in roomy.iter().take(TIGHT).chain(spread) {
-        offer(*at, site, &|most| beside(problem, site, part, most));
+        offer(*at, site, &|most| added(problem, site, part, most));
     }
     for (at, lane, site) in lightest(sites()) {
         offer(at, site, &|most| within(problem, site, lane, part, most));

@@ -2,7 +2,7 @@
 //! on the cost of any plan.
 
 use super::super::demand::{Fit, Part, SLACK};
-use super::super::search::{cheapest_of_kinds, rounded, same_cost};
+use super::super::search::{cheapest_of_types, rounded, same_cost};
 use crate::problem::{Device, Problem};
 
 /// Largest total number of pieces that parts are split into.
@@ -10,13 +10,13 @@ const PIECES_MAX: usize = 4_096;
 
 /// Returns each part with the solo rate of the gpulet that serves most for its cost.
 pub(super) fn efficient<'a>(problem: &'a Problem, parts: &[Part<'a>]) -> Vec<(Part<'a>, f64)> {
-    let device_types = cheapest_of_kinds(problem);
+    let device_types = cheapest_of_types(problem);
     parts.iter().map(|part| (*part, efficient_rate(problem, &device_types, part).unwrap_or(part.rate))).collect()
 }
 
 /// Splits parts into pieces of their most efficient size, for models whose kernels do not fill larger shares. Each
 /// piece is planned with `trust` of its solo rate. Returns `None` if no part is split.
-pub(super) fn cut<'a>(parts: &[(Part<'a>, f64)], trust: f64) -> Option<Vec<Part<'a>>> {
+pub(super) fn split<'a>(parts: &[(Part<'a>, f64)], trust: f64) -> Option<Vec<Part<'a>>> {
     let mut pieces = Vec::new();
     for (part, rate) in parts {
         let most = trust * rate;
@@ -54,7 +54,7 @@ fn efficient_rate<'a>(problem: &'a Problem, device_types: &[&'a Device], part: &
 /// Returns a lower bound on the cost of any plan: every request in its cheapest batch and share, on devices without
 /// free units.
 pub(super) fn least_cost_of_work(problem: &Problem, parts: &[Part<'_>]) -> f64 {
-    let device_types = cheapest_of_kinds(problem);
+    let device_types = cheapest_of_types(problem);
     let work = parts.iter().map(|part| {
         let shares = device_types.iter().filter_map(|device| Some((device, part.on(problem, &device.device_type)?)));
         let costs = shares.flat_map(|(device, fit)| {

@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::demand::Part;
-use super::super::search::{cheapest_of_kinds, sized};
+use super::super::search::{cheapest_of_types, sized};
 use super::super::site::{Floor, Lane, Site};
-use super::standing::{Held, Standing, standing};
+use super::current_plan::{CurrentPlan, Held, current_plan};
 use super::{SAME_COST, consolidation, construct, joining, stretch};
 use crate::plan::{Gpulet, Plan, Slot};
 use crate::problem::Problem;
@@ -68,7 +68,7 @@ fn to_the_letter(gpulet: &Gpulet, lane: &Lane<'_>) -> Gpulet {
 
 /// Continues the current plan. Returns `None` without one, or if the changes do not fit.
 pub(super) fn repaired(problem: &Problem) -> Option<Repaired<'_>> {
-    let Standing { held, mut homeless, rising, changed, leaving } = standing(problem)?;
+    let CurrentPlan { held, mut unplaced, rising, changed, leaving } = current_plan(problem)?;
     let mut repaired = Repaired {
         floor: Floor::new(problem),
         touched: BTreeSet::new(),
@@ -90,8 +90,8 @@ pub(super) fn repaired(problem: &Problem) -> Option<Repaired<'_>> {
                 site
             }
             None => {
-                let (site, out) = mended(problem, &site, &rising);
-                homeless.extend(out);
+                let (site, out) = repaired_site(problem, &site, &rising);
+                unplaced.extend(out);
                 repaired.touched.insert(name);
                 site
             }
@@ -101,11 +101,11 @@ pub(super) fn repaired(problem: &Problem) -> Option<Repaired<'_>> {
         }
     }
     needs.sort_by(|left, right| left.0.total_cmp(&right.0).then(left.1.cmp(&right.1)));
-    repaired.suffices &= homeless.is_empty();
+    repaired.suffices &= unplaced.is_empty();
     repaired.stands = !changed && repaired.touched.is_empty();
     if changed || !repaired.touched.is_empty() {
         repaired.shrink(needs.into_iter().map(|(_, at)| at));
-        repaired.house(homeless)?;
+        repaired.place_all(unplaced)?;
         repaired.empty(cost);
         let touched = &repaired.touched;
         joining::join(&mut repaired.floor, |device| touched.contains(device));
@@ -135,7 +135,7 @@ fn need(problem: &Problem, site: &Site<'_>, gpulets: &[&Gpulet]) -> Option<f64> 
 }
 
 /// Repartitions a site. Returns it with the parts that do not fit: those that rise, if the others can stay, or all.
-fn mended<'a>(problem: &'a Problem, site: &Site<'a>, rising: &BTreeSet<&str>) -> (Site<'a>, Vec<Part<'a>>) {
+fn repaired_site<'a>(problem: &'a Problem, site: &Site<'a>, rising: &BTreeSet<&str>) -> (Site<'a>, Vec<Part<'a>>) {
     if let Some(site) = consolidation::shrunk(problem, site) {
         return (site, Vec::new());
     }
@@ -167,10 +167,10 @@ impl<'a> Repaired<'a> {
     }
 
     /// Places every part. Returns `None` if one does not fit.
-    fn house(&mut self, homeless: Vec<Part<'a>>) -> Option<()> {
-        self.moved = homeless.len();
+    fn place_all(&mut self, unplaced: Vec<Part<'a>>) -> Option<()> {
+        self.moved = unplaced.len();
         let sites = self.floor.sites.len();
-        let sized = sized(&mut self.floor, homeless).ok()?;
+        let sized = sized(&mut self.floor, unplaced).ok()?;
         self.touched.extend(self.floor.sites.iter().skip(sites).map(|site| site.device.name.as_str()));
         for sized in &sized {
             self.touched.insert(construct::add(&mut self.floor, sized).ok()?);
@@ -180,7 +180,7 @@ impl<'a> Repaired<'a> {
 
     /// Releases devices that hold little, each for few moves. `cost` is the cost of the current plan.
     fn empty(&mut self, cost: f64) {
-        let device_types = cheapest_of_kinds(self.floor.problem);
+        let device_types = cheapest_of_types(self.floor.problem);
         for name in consolidation::least_used(self.floor.sites.iter()).into_iter().take(EMPTIED) {
             let more = self.floor.cost() > cost * (1.0 + SAME_COST);
             let worth = if more { MOVES_NOT_ONE_MORE } else { MOVES_A_DEVICE };

@@ -1,7 +1,7 @@
 //! Gives the remaining units of a device to the workload closest to its capacity.
 
 use super::super::demand::SLACK;
-use super::super::packing::roomiest;
+use super::super::packing::with_most_headroom;
 use super::super::site::{Floor, Site};
 use crate::interference::Runner;
 use crate::problem::Problem;
@@ -15,7 +15,7 @@ const STEPWISE_MAX: usize = 64;
 const SAME_HEADROOM: f64 = 1e-9;
 
 /// Returns capacity divided by rate for each lane, or `None` if a workload is late or not served.
-fn rooms(problem: &Problem, site: &Site<'_>) -> Option<Vec<f64>> {
+fn headrooms_of(problem: &Problem, site: &Site<'_>) -> Option<Vec<f64>> {
     let times = site.times_us(problem)?;
     if !site.fits() || !site.holds(&times) {
         return None;
@@ -31,17 +31,17 @@ fn rooms(problem: &Problem, site: &Site<'_>) -> Option<Vec<f64>> {
 }
 
 /// Returns the least headroom of all lanes, or `None` if a workload is late or not served.
-fn least_room(problem: &Problem, site: &Site<'_>) -> Option<f64> {
-    Some(rooms(problem, site)?.into_iter().fold(f64::INFINITY, f64::min))
+fn least_headroom(problem: &Problem, site: &Site<'_>) -> Option<f64> {
+    Some(headrooms_of(problem, site)?.into_iter().fold(f64::INFINITY, f64::min))
 }
 
 /// Chooses the batches of most throughput that are still in time under the current contention.
 fn rebatched(problem: &Problem, site: &mut Site<'_>) {
     for at in 0..site.lanes.len() {
-        let co_located = site.beside(at);
+        let co_located = site.co_located_with(at);
         let Some(lane) = site.lanes.get_mut(at).filter(|lane| lane.placed.is_none()) else { continue };
         if lane.duty_us.is_some() {
-            roomiest(problem, lane, &co_located);
+            with_most_headroom(problem, lane, &co_located);
             continue;
         }
         let (units, [piece]) = (lane.units, &mut lane.pieces[..]) else { continue };
@@ -82,7 +82,7 @@ fn larger<'a>(problem: &Problem, site: &Site<'a>, current: &[f64], at: usize) ->
         trial.lanes.get_mut(at)?.units = units;
         rebatched(problem, &mut trial);
         let keeps = |(before, after): (&f64, &f64)| *after >= before.min(*headroom) * (1.0 - SAME_HEADROOM);
-        let better = rooms(problem, &trial).is_some_and(|headrooms| {
+        let better = headrooms_of(problem, &trial).is_some_and(|headrooms| {
             current.iter().zip(&headrooms).all(keeps)
                 && headrooms.get(at).is_some_and(|after| *after > headroom * (1.0 + SAME_HEADROOM))
         });
@@ -97,18 +97,18 @@ fn larger<'a>(problem: &Problem, site: &Site<'a>, current: &[f64], at: usize) ->
     }
 }
 
-fn patiently<'a>(problem: &Problem, site: &Site<'a>) -> Option<Site<'a>> {
+fn stepwise_stretch<'a>(problem: &Problem, site: &Site<'a>) -> Option<Site<'a>> {
     let mut best = site.clone();
     rebatched(problem, &mut best);
-    if least_room(problem, &best)
-        .is_none_or(|headroom| least_room(problem, site).is_some_and(|before| headroom < before))
+    if least_headroom(problem, &best)
+        .is_none_or(|headroom| least_headroom(problem, site).is_some_and(|before| headroom < before))
     {
         best = site.clone();
     }
     // Lanes that no remaining share makes faster.
     let mut sated = vec![false; best.lanes.len()];
     for _ in 0..STEPS {
-        let headrooms = rooms(problem, &best)?;
+        let headrooms = headrooms_of(problem, &best)?;
         let hungry = headrooms.iter().enumerate().filter(|(at, _)| sated.get(*at) == Some(&false));
         let Some((at, _)) = hungry.min_by(|left, right| left.1.total_cmp(right.1)) else { break };
         if best.units_free() == 0 {
@@ -132,7 +132,7 @@ fn at_once<'a>(problem: &Problem, site: &Site<'a>) -> Option<Site<'a>> {
         lane.units = device_type.size_within(u32::try_from(larger).ok()?)?.max(lane.units);
     }
     rebatched(problem, &mut trial);
-    let better = least_room(problem, &trial)? > least_room(problem, site)?;
+    let better = least_headroom(problem, &trial)? > least_headroom(problem, site)?;
     better.then_some(trial)
 }
 
@@ -145,7 +145,7 @@ pub(super) fn stretched(floor: &mut Floor<'_>, takes: impl Fn(&str) -> bool) {
         if !takes(&site.device.name) || site.lanes.iter().any(|lane| lane.placed.is_some()) {
             continue;
         }
-        let better = if stepwise { patiently(problem, site) } else { at_once(problem, site) };
+        let better = if stepwise { stepwise_stretch(problem, site) } else { at_once(problem, site) };
         if let Some(better) = better {
             *site = better;
         }

@@ -20,10 +20,10 @@ pub(super) struct Held<'a> {
 }
 
 /// The current plan, read for the current problem.
-pub(super) struct Standing<'a> {
+pub(super) struct CurrentPlan<'a> {
     pub held: Vec<Held<'a>>,
     /// Parts without a place: new, or on a removed device.
-    pub homeless: Vec<Part<'a>>,
+    pub unplaced: Vec<Part<'a>>,
     /// Workloads that need more than they have.
     pub rising: BTreeSet<&'a str>,
     /// Whether a workload needs more or less, or was added or removed.
@@ -57,32 +57,32 @@ impl<'a> Slots<'a> {
 }
 
 /// Reads the current plan as far as the problem's devices still hold it. Returns `None` without one.
-pub(super) fn standing(problem: &Problem) -> Option<Standing<'_>> {
+pub(super) fn current_plan(problem: &Problem) -> Option<CurrentPlan<'_>> {
     let current = problem.current()?;
     let devices: BTreeMap<&str, &Device> =
         problem.devices().iter().map(|device| (device.name.as_str(), device)).collect();
-    let mut standing = Standing {
+    let mut current_plan = CurrentPlan {
         held: Vec::new(),
-        homeless: Vec::new(),
+        unplaced: Vec::new(),
         rising: BTreeSet::new(),
         changed: false,
         leaving: false,
     };
-    let slots = assigned(problem, current, &devices, &mut standing);
+    let slots = assigned(problem, current, &devices, &mut current_plan);
     let mut by_device: BTreeMap<&str, Vec<Assigned<'_>>> = BTreeMap::new();
     for (gpulet, slots) in current.gpulets.iter().zip(slots) {
         by_device.entry(&gpulet.device).or_default().push((gpulet, slots));
     }
     for (name, gpulets) in by_device {
         match devices.get(name) {
-            Some(device) => standing.held.push(held(problem, device, gpulets)?),
+            Some(device) => current_plan.held.push(held(problem, device, gpulets)?),
             None => {
                 let parts = gpulets.into_iter().flat_map(|(_, slots)| slots).flatten();
-                standing.homeless.extend(parts);
+                current_plan.unplaced.extend(parts);
             }
         }
     }
-    Some(standing)
+    Some(current_plan)
 }
 
 /// Returns what each slot of each gpulet serves now; `None` for a slot that is no longer needed.
@@ -90,7 +90,7 @@ fn assigned<'a>(
     problem: &'a Problem,
     current: &'a Plan,
     devices: &BTreeMap<&str, &'a Device>,
-    standing: &mut Standing<'a>,
+    current_plan: &mut CurrentPlan<'a>,
 ) -> Vec<Vec<Option<Part<'a>>>> {
     let mut by_workload: BTreeMap<&str, Slots<'_>> = BTreeMap::new();
     for (at, gpulet) in current.gpulets.iter().enumerate() {
@@ -109,15 +109,15 @@ fn assigned<'a>(
         let slots = by_workload.remove(workload.name.as_str()).unwrap_or_default();
         let (numbers, domains) = slots.parts();
         if domains < workload.replicas_min.max(1) {
-            standing.homeless.extend(parts_of(workload));
-            standing.changed = true;
+            current_plan.unplaced.extend(parts_of(workload));
+            current_plan.changed = true;
             continue;
         }
         let (held, wanted): (f64, f64) = (slots.rates.iter().sum(), workload.wanted());
         if held < wanted * (1.0 - SAME_RATE) {
-            standing.rising.insert(&workload.name);
+            current_plan.rising.insert(&workload.name);
         }
-        standing.changed |= (held - wanted).abs() > SAME_RATE * wanted;
+        current_plan.changed |= (held - wanted).abs() > SAME_RATE * wanted;
         let rates = shared_out(slots.rates, workload);
         for (((gpulet, slot), part), rate) in slots.places.into_iter().zip(numbers).zip(rates) {
             let place = assigned.get_mut(gpulet).and_then(|slots| slots.get_mut(slot));
@@ -128,8 +128,8 @@ fn assigned<'a>(
             }
         }
     }
-    standing.leaving = !by_workload.is_empty();
-    standing.changed |= standing.leaving;
+    current_plan.leaving = !by_workload.is_empty();
+    current_plan.changed |= current_plan.leaving;
     assigned
 }
 

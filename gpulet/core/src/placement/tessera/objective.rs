@@ -23,11 +23,11 @@ impl Candidate {
     }
 
     pub(super) fn beats(&self, other: &Self) -> bool {
-        self.is_cheaper(other) || (!other.is_cheaper(self) && self.room() > other.room())
+        self.is_cheaper(other) || (!other.is_cheaper(self) && self.score() > other.score())
     }
 
     /// Returns the headroom, less what slivers must add.
-    fn room(&self) -> f64 {
+    fn score(&self) -> f64 {
         self.headroom / (1.0 + HEADROOM_A_SLIVER * count(slivers(&self.plan)))
     }
 
