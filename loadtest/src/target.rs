@@ -121,7 +121,7 @@ mod tests {
             ("https://a", "TLS is not supported"),
             ("ftp://a", "expected http://HOST:PORT"),
             ("http://a/v2", "only a host and a port"),
-            ("http://", "expected a host"),
+            ("http://", "expected only a host and a port"),
         ] {
             let error = shown(given).unwrap_err().to_string();
             assert!(error.contains(problem) && error.contains(given), "{error}");

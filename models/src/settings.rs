@@ -234,7 +234,7 @@ mod tests {
     #[test]
     fn mistakes_say_what_would_be_right() {
         for (text, part) in [
-            ("slo = \"50\"", "expected a unit"),
+            ("slo = \"50\"", "expected a duration such as `50ms`"),
             ("slo = 50", "string"),
             ("engine = \"orc\"", "did you mean `ort`"),
             ("queue_limit = 0", "nonzero"),

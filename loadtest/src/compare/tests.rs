@@ -136,7 +136,7 @@ fn another_load_is_said_on_top() {
         ]
     );
     assert!(comparison.text(false).starts_with("not the same load: workload pair against other; seed 1"));
-    assert!(comparison.warnings.iter().any(|warning| warning.starts_with("b: a closed loop waits")));
+    assert!(comparison.warnings.iter().any(|warning| warning.starts_with("b: a closed loop sends less")));
     b.driven = Driven::Open;
     b.models[0].name = "new".to_owned();
     let comparison = compare(&a, &b);

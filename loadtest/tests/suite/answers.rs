@@ -91,7 +91,7 @@ fn cases() -> Vec<Case> {
             "garbage message",
             &[Grpc],
             || Act::Raw(|a| a.body = vec![0xff; 40].into()),
-            "a compressed message",
+            "expected an uncompressed message",
         ),
         wrong(
             "truncated message",

@@ -78,7 +78,8 @@ mod tests {
     #[test]
     fn a_time_has_bounds() {
         assert_eq!(time("500ms").unwrap().0.as_millis(), 500);
-        for (text, says) in [("0s", "expected 1ms to 10m"), ("11m", "got 11m"), ("2", "expected a unit")] {
+        for (text, says) in [("0s", "expected 1ms to 10m"), ("11m", "got 11m"), ("2", "expected a duration")]
+        {
             assert!(time(text).unwrap_err().contains(says), "{text}");
         }
     }
