@@ -61,7 +61,7 @@ pub struct InterferenceEntry {
     pub used_by_plans: bool,
     /// Number of observations so far.
     pub observations: u64,
-    /// Weights of the inputs of [`Contention::inputs`]: any co-located load; cache use of the co-located loads (1 =
+    /// Weights of the inputs of [`Contention::terms`]: any co-located load; cache use of the co-located loads (1 =
     /// all); hundreds of watts above the cap; square root of own kernels a microsecond. The weighted sum is the factor
     /// on the solo time of a batch.
     pub weights: [f64; TERMS],

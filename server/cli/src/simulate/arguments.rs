@@ -18,10 +18,10 @@ pub struct SimulateArgs {
     /// Compare all policies, the best first.
     #[arg(long, conflicts_with = "policy")]
     pub compare: bool,
-    /// Placement policy instead of the workload's, for workloads with [partition]; may be repeated to compare several.
+    /// Placement policy instead of the workload's, for workloads with a `partition` section; may be repeated to compare several.
     #[arg(long, value_name = "NAME")]
     pub placement: Vec<String>,
-    /// Scaler instead of the workload's, for workloads with [partition]; may be repeated to compare several.
+    /// Scaler instead of the workload's, for workloads with a `partition` section; may be repeated to compare several.
     #[arg(long, value_name = "NAME")]
     pub scaling: Vec<String>,
     /// Number of seeds for each policy, from the workload's on. More than one gives confidence intervals.
