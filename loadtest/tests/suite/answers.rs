@@ -97,7 +97,7 @@ fn cases() -> Vec<Case> {
             "truncated message",
             &[Grpc],
             || Act::Raw(|a| a.body.truncate(a.body.len() - 3)),
-            "cannot be read",
+            "cannot read a message",
         ),
         Case {
             name: "a page",
