@@ -4,7 +4,7 @@
 //! context, created in milliseconds; systems that share GPUs by processes start a process instead.
 //!
 //! [`probe`] lists the GPUs, or says what is missing. [`choose`] picks the way of sharing one, and
-//! [`CudaDevice::take`] makes it a [`Device`](gpulet::Device). A [`SessionMaker`] makes the sessions: [`OnnxMaker`] for
+//! [`CudaDevice::take`] makes it a [`Device`](::gpulet::Device). A [`SessionMaker`] makes the sessions: [`OnnxMaker`] for
 //! ONNX models. Building needs neither a GPU nor the CUDA toolkit, and the tests run against a fake driver. Statements
 //! marked **\[open\]** come from the driver's documentation and have to be confirmed on a GPU, by the tests that are
 //! ignored without one.
