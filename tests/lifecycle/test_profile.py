@@ -112,7 +112,7 @@ MISTAKES = {
     "no_core": (("--cores", "0"), 2, ("0 is not in 1..=4096",)),
     "too_large_a_batch": (("--model", "steady", "--batches", "1,8"), 1, ("--batches: 8", "at most 4 rows")),
     "no_time": (("--time", "0s"), 2, ("expected 1ms to 10m",)),
-    "no_unit": (("--time", "2"), 2, ("expected a unit",)),
+    "no_unit": (("--time", "2"), 2, ("expected a duration such as `50ms`",)),
     "a_folder": (("--out", "."), 1, ("--out: cannot write `.`",)),
     "no_such_folder": (("--out", "none/p.jsonl"), 1, ("--out: cannot write `none/p.jsonl`",)),
     "not_profiles": (("--out", "{readme}"), 1, ("expected a file of profiles: line 1",)),
