@@ -4,7 +4,7 @@ use bytes::{Bytes, BytesMut};
 use models::engine::Batch;
 use oip::Tensor;
 
-use crate::lane::Member;
+use crate::member::Member;
 
 /// Concatenates the members' inputs along dimension 0. A single member's tensors are passed on unchanged.
 pub(crate) fn gather(members: &[Member]) -> Result<Batch, String> {

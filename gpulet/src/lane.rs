@@ -16,6 +16,7 @@ use tracing::{error, warn};
 use crate::cores::pin_this_thread;
 use crate::device::Partition;
 use crate::gather::gather;
+use crate::member::Member;
 use crate::scatter::scatter;
 
 /// Configuration of a lane.
@@ -29,15 +30,6 @@ pub struct LaneConfig {
     pub mailbox: usize,
     /// Lane class: lanes with the same number are equally fast. 0 if unknown.
     pub kind: u32,
-}
-
-/// One request of a batch.
-#[derive(Clone, Debug)]
-pub struct Member {
-    /// One tensor per input of the model's signature.
-    pub inputs: Vec<Option<Tensor>>,
-    /// Rows along dimension 0; 1 if the model has no batch dimension.
-    pub rows: u32,
 }
 
 /// A batch to run.

@@ -8,6 +8,7 @@ mod device;
 mod emulated;
 mod gather;
 mod lane;
+mod member;
 mod scatter;
 
 pub use cores::{CoreError, CoresDevice, allowed_cores, pin_this_thread};
@@ -18,5 +19,6 @@ pub use device::{
 pub use emulated::{BatchTimes, EmulatedBatch, EmulatedDevice};
 pub use lane::{
     BatchError, BatchOutcome, LaneBatch, LaneConfig, LaneError, LaneFailed, LaneHandle, LaneReport, LaneSink,
-    Member, spawn_lane,
+    spawn_lane,
 };
+pub use member::Member;

@@ -2,7 +2,7 @@
 
 use oip::{Datatype, Tensor};
 
-use crate::lane::Member;
+use crate::member::Member;
 
 /// Splits every output along dimension 0 by the members' rows. Slices share the batch's memory. A single
 /// member gets the outputs unchanged.

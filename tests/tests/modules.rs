@@ -16,9 +16,6 @@ use std::path::{Path, PathBuf};
 use cargo_metadata::{MetadataCommand, TargetKind};
 use module_graph::Modules;
 
-/// Crates that still have circles. The list may only shrink.
-const EXEMPT: &[&str] = &["gpulet", "gpulet-core", "router-core", "sim", "workload"];
-
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
@@ -37,7 +34,7 @@ fn siblings_form_no_import_circle() {
             for circle in &circles {
                 println!("{} ({}): a circle\n{circle}", package.name, target.kind[0]);
             }
-            if !circles.is_empty() && !EXEMPT.contains(&package.name.as_str()) {
+            if !circles.is_empty() {
                 circular.push(package.name.to_string());
             }
         }

@@ -10,6 +10,7 @@
 //! fixed number of remembered decisions.
 
 mod change_time;
+mod counts;
 mod evaluate;
 mod interference_learning;
 mod latest;
@@ -25,16 +26,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use self::change_time::ChangeTime;
+pub use self::counts::{BatchTotals, Counts, ModelCounts, ModelLoad};
 use self::interference_learning::InterferenceLearning;
-pub use self::interference_learning::{BatchTotals, ErrorEntry, InterferenceEntry};
+pub use self::interference_learning::{ErrorEntry, InterferenceEntry};
 pub use self::latest::{DecisionEntry, Latest, ModelLatest};
 use self::load::LoadWatch;
-pub use self::load::{Counts, ModelCounts};
-pub use self::message::{Effect, Event, LoadReport, ModelLoad, NoPlan};
+pub use self::message::{Effect, Event, LoadReport};
 use self::operator_plan::OperatorPlan;
-pub use self::operator_plan::{AcceptedPlan, InForce, PlanRejected};
-pub use self::plan_request::{PlanRequest, PlanResponse, Proposed};
-pub use self::planning::{InitialGpulet, Model, Planned, PlanningInputs, Targets};
+pub use self::operator_plan::{AcceptedPlan, InForce};
+pub use self::plan_request::{NoPlan, PlanRequest, PlanResponse, Proposed};
+pub use self::planning::{InitialGpulet, Model, PlanRejected, Planned, PlanningInputs, Targets};
 use crate::id::ProposalId;
 use crate::plan::Plan;
 use crate::problem::Problem;

@@ -6,10 +6,11 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
 
+use crate::limits::{DURATION_MAX, REQUESTS_MAX};
 use crate::seeds::{Generator, Purpose, generator};
 use crate::shares::Shares;
 use crate::stream::Stream;
-use crate::workload::{DURATION_MAX, Extent, REQUESTS_MAX, Workload};
+use crate::workload::{Extent, Workload};
 
 /// An offered request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,9 +1,9 @@
 //! The lanes of a simulation: their number, noise and failures.
 
 use crate::document::{LanesSection, NoiseSection};
+use crate::limits::LANES_MAX;
 use crate::overhead::Spans;
 use crate::spans::{Span, show};
-use crate::workload::LANES_MAX;
 use units::Fault as WorkloadError;
 
 /// Shortest mean time between stalls in nanoseconds, so that few steps pass a long idle time.

@@ -13,14 +13,18 @@
 mod arrivals;
 mod document;
 mod draws;
+mod files;
 mod lanes;
+mod limits;
 mod locate;
+mod names;
 mod noise;
 mod overhead;
 mod partition;
 mod process;
 mod profile;
 mod reading;
+mod request_overhead;
 mod seeds;
 mod shares;
 mod spans;
@@ -31,16 +35,18 @@ mod workload;
 
 pub use arrivals::{Arrivals, Offered};
 pub use lanes::{LaneChange, Lanes, Noise, Stalls};
+pub use limits::{DURATION_MAX, LANES_MAX, MODELS_MAX, REQUESTS_MAX};
 pub use locate::Lines;
 pub use noise::ExecutionNoise;
-pub use overhead::{RequestOverhead, Spans};
+pub use overhead::Spans;
 pub use partition::{DEVICES_MAX, Devices, Named, Partition};
 pub use profile::{Profile, sizes};
 pub use reading::parse_toml;
+pub use request_overhead::RequestOverhead;
 pub use shares::Shares;
 pub use stages::{Stage, Stages};
 pub use units::{Fault as WorkloadError, nearest};
-pub use workload::{DURATION_MAX, Extent, LANES_MAX, MODELS_MAX, Model, REQUESTS_MAX, Tenant, Workload};
+pub use workload::{Extent, Model, Tenant, Workload};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

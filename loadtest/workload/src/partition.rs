@@ -7,10 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::document::{DeviceSection, Document, PartitionSection};
+use crate::files::Texts;
 use crate::locate::Lines;
-use crate::reading::check_name;
+use crate::names::check_name;
 use crate::spans::{SECOND, Size, Span, show};
-use crate::workload::Texts;
 use device_sections::InterferenceSection;
 use units::Fault as WorkloadError;
 

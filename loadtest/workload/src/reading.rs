@@ -8,14 +8,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::document::Document;
+use crate::files::Texts;
 use crate::lanes::Lanes;
+use crate::limits::{DURATION_MAX, MODELS_MAX, REQUESTS_MAX};
 use crate::locate::Lines;
+use crate::names::check_name;
 use crate::partition::Partition;
 use crate::spans::show;
-use crate::workload::{DURATION_MAX, Extent, MODELS_MAX, Model, REQUESTS_MAX, Tenant, Workload};
+use crate::workload::{Extent, Model, Tenant, Workload};
 use units::Fault as WorkloadError;
 
-pub(crate) use model::check_name;
 pub use syntax::parse_toml;
 
 /// The tenant of requests that name none.
@@ -24,8 +26,18 @@ const DEFAULT_TENANT: &str = "default";
 /// Tenants that a workload may have at most.
 const TENANTS_MAX: usize = 1_000;
 
-/// Reads a workload; see [`Workload::parse`].
-pub(crate) fn read(
+impl Workload {
+    /// Reads a workload file. `files` returns the text of a trace or profile by the name that the workload uses. It is
+    /// called once for each name.
+    pub fn parse(
+        text: &str,
+        files: &mut dyn FnMut(&str) -> Result<String, String>,
+    ) -> Result<Self, WorkloadError> {
+        read(text, files)
+    }
+}
+
+fn read(
     text: &str,
     files: &mut dyn FnMut(&str) -> Result<String, String>,
 ) -> Result<Workload, WorkloadError> {
@@ -48,11 +60,7 @@ pub(crate) fn read(
     })
 }
 
-fn build(
-    document: Document,
-    lines: &Lines,
-    files: &mut crate::workload::Texts<'_>,
-) -> Result<Workload, WorkloadError> {
+fn build(document: Document, lines: &Lines, files: &mut Texts<'_>) -> Result<Workload, WorkloadError> {
     if document.name.trim().is_empty() {
         return Err(WorkloadError::new("name", "expected a name"));
     }
@@ -71,7 +79,7 @@ fn build(
     let Document { name, about, seed, warmup, .. } = document;
     let workload =
         Workload { name, about, seed, extent, warmup: warmup.0, lanes, partition, tenants, models };
-    check_load(&workload)?;
+    workload.check_load()?;
     Ok(workload)
 }
 
@@ -94,33 +102,10 @@ fn read_extent(document: &Document) -> Result<Extent, WorkloadError> {
     }
 }
 
-/// Refuses traffic without bound; also asked when rates are scaled.
-pub(crate) fn check_load(workload: &Workload) -> Result<(), WorkloadError> {
-    let rate: f64 = workload.mean_rate();
-    match workload.extent {
-        Extent::Time(time) => {
-            let expected: f64 = workload.models.iter().map(|model| model.expected_requests(time)).sum();
-            if expected.is_nan() || expected > REQUESTS_MAX as f64 {
-                let problem = format!("offers {expected:.3e} requests: expected at most {REQUESTS_MAX}");
-                return Err(WorkloadError::new("duration", problem));
-            }
-        }
-        Extent::Requests(requests) => {
-            let days = requests as f64 / rate / 86_400.0;
-            if days.is_nan() || days > 400.0 {
-                let problem =
-                    format!("takes {days:.0} days at {rate} requests a second: expected at most 400");
-                return Err(WorkloadError::new("requests", problem));
-            }
-        }
-    }
-    Ok(())
-}
-
 fn read_tenants(document: &Document) -> Result<Vec<Tenant>, WorkloadError> {
     let mut tenants = vec![Tenant { name: DEFAULT_TENANT.to_owned(), weight: 1.0 }];
     let mut add = |field: String, name: &str, weight: f64| {
-        model::check_name(name).map_err(|problem| WorkloadError::new(&field, problem))?;
+        check_name(name).map_err(|problem| WorkloadError::new(&field, problem))?;
         if !(weight > 0.0 && weight.is_finite()) {
             return Err(WorkloadError::new(field, format!("expected a weight above 0, got {weight}")));
         }
@@ -156,7 +141,7 @@ fn read_models(
     document: &Document,
     lines: &Lines,
     tenants: &[Tenant],
-    files: &mut crate::workload::Texts<'_>,
+    files: &mut Texts<'_>,
 ) -> Result<Vec<Model>, WorkloadError> {
     let mut sections: Vec<_> = document.models.iter().collect();
     sections.sort_by_key(|(name, _)| lines.find(&format!("models.{name}")));
@@ -166,7 +151,7 @@ fn read_models(
     let mut copies = 0_usize;
     for (name, section) in &sections {
         let field = format!("models.{name}");
-        model::check_name(name).map_err(|problem| WorkloadError::new(&field, problem))?;
+        check_name(name).map_err(|problem| WorkloadError::new(&field, problem))?;
         let count = usize::try_from(section.count).unwrap_or(usize::MAX);
         copies = copies.saturating_add(count);
         if count == 0 || copies > MODELS_MAX {

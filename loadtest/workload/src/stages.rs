@@ -8,8 +8,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::arrivals::{Arrivals, Offered};
+use crate::limits::DURATION_MAX;
 use crate::spans::{Span, show};
-use crate::workload::DURATION_MAX;
 use units::Fault as WorkloadError;
 
 /// Upper bound on the number of stages.

@@ -1,28 +1,14 @@
 //! A checked workload, with the copies of every model expanded.
 
-use std::sync::Arc;
-
 use crate::lanes::Lanes;
+use crate::limits::{DURATION_MAX, REQUESTS_MAX};
 use crate::overhead::Spans;
 use crate::partition::Partition;
 use crate::process::Process;
 use crate::profile::Profile;
-use crate::reading;
 use crate::shares::Shares;
 use crate::spans::{SECOND, show};
 use units::Fault as WorkloadError;
-
-/// Upper bound on the requests of a workload.
-pub const REQUESTS_MAX: u64 = 10_000_000_000;
-
-/// Longest duration of a workload, in nanoseconds: 400 days.
-pub const DURATION_MAX: u64 = 400 * 86_400 * SECOND;
-
-/// Upper bound on the models of a workload, including copies.
-pub const MODELS_MAX: usize = 10_000;
-
-/// Upper bound on the lanes of a workload.
-pub const LANES_MAX: u32 = 65_536;
 
 /// Models, their traffic and the lanes that run them. Only [`Workload::parse`] creates it, so its invariants hold.
 #[derive(Clone, Debug)]
@@ -132,15 +118,6 @@ impl Model {
 }
 
 impl Workload {
-    /// Reads a workload file. `files` returns the text of a trace or profile by the name that the workload uses. It is
-    /// called once for each name.
-    pub fn parse(
-        text: &str,
-        files: &mut dyn FnMut(&str) -> Result<String, String>,
-    ) -> Result<Self, WorkloadError> {
-        reading::read(text, files)
-    }
-
     /// Offered requests per second of all models: over the duration, or in the long run for a workload that ends by
     /// count.
     pub fn mean_rate(&self) -> f64 {
@@ -168,7 +145,7 @@ impl Workload {
         for model in &mut scaled.models {
             model.process = model.process.scaled(factor);
         }
-        reading::check_load(&scaled)?;
+        scaled.check_load()?;
         Ok(scaled)
     }
 
@@ -182,8 +159,31 @@ impl Workload {
             return Err(WorkloadError::apart("duration", problem));
         }
         let lasting = Self { extent: Extent::Time(time), ..self.clone() };
-        reading::check_load(&lasting)?;
+        lasting.check_load()?;
         Ok(lasting)
+    }
+
+    /// Refuses traffic without bound.
+    pub(crate) fn check_load(&self) -> Result<(), WorkloadError> {
+        let rate: f64 = self.mean_rate();
+        match self.extent {
+            Extent::Time(time) => {
+                let expected: f64 = self.models.iter().map(|model| model.expected_requests(time)).sum();
+                if expected.is_nan() || expected > REQUESTS_MAX as f64 {
+                    let problem = format!("offers {expected:.3e} requests: expected at most {REQUESTS_MAX}");
+                    return Err(WorkloadError::new("duration", problem));
+                }
+            }
+            Extent::Requests(requests) => {
+                let days = requests as f64 / rate / 86_400.0;
+                if days.is_nan() || days > 400.0 {
+                    let problem =
+                        format!("takes {days:.0} days at {rate} requests a second: expected at most 400");
+                    return Err(WorkloadError::new("requests", problem));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// The same workload with another seed.
@@ -192,6 +192,3 @@ impl Workload {
         Self { seed, ..self.clone() }
     }
 }
-
-/// Text of files by name. Each name is resolved once.
-pub(crate) type Texts<'a> = dyn FnMut(&str) -> Result<Arc<str>, String> + 'a;

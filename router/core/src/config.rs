@@ -1,7 +1,7 @@
 //! What the core is told about itself, models and lanes.
 
 use crate::batch::Policy;
-use crate::{Cycle, LaneClass, LaneId, ModelId, Nanos, Tenant};
+use crate::{ConfigError, Cycle, LaneClass, LaneId, ModelId, Nanos, Tenant};
 
 /// Bounds of one router.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -121,23 +121,6 @@ impl LaneSpec {
     /// A lane that holds one batch at a time and has no cycle, like the lanes of a server.
     pub fn one_at_a_time(lane: LaneId, lane_class: LaneClass) -> Self {
         Self { lane, depth: 1, ahead: Nanos::NEVER, cycle: None, lane_class }
-    }
-}
-
-/// A configuration that cannot work.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{field}: {problem}")]
-pub struct ConfigError {
-    /// The option, by its name in the configuration.
-    pub field: String,
-    /// What is wrong and what would be right.
-    pub problem: String,
-}
-
-impl ConfigError {
-    /// Names the option and the problem.
-    pub fn new(field: impl Into<String>, problem: impl Into<String>) -> Self {
-        Self { field: field.into(), problem: problem.into() }
     }
 }
 

@@ -11,7 +11,7 @@ mod reports;
 mod switch;
 mod time_slices;
 
-use crate::config::ConfigError;
+use crate::error::ConfigError;
 use crate::event::{Effect, Effects, Event, Outcome, Reason};
 use crate::heap::{Heap, Positions};
 use crate::lane::{Batches, Lane, LaneMode};

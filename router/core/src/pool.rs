@@ -2,32 +2,16 @@
 
 use smallvec::SmallVec;
 
-use crate::batch::Demand;
+use crate::batch::{Demand, LaneEnd};
 use crate::heap::{Heap, Positions};
 use crate::lane_set::LaneSet;
-use crate::ordered::{Keyed, Ordered};
+use crate::ordered::Ordered;
 use crate::queue::Urgency;
 use crate::rate::Load;
 use crate::{LaneClass, LaneId, ModelLanes, Nanos};
 
 /// Lane load is averaged over this long.
 const LOAD_MEMORY: Nanos = Nanos::from_millis(250);
-
-/// A busy lane and when it should be free.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LaneEnd {
-    /// When, by the estimate; may have passed.
-    pub at: Nanos,
-    /// Lane whose batch ends.
-    pub lane: LaneId,
-}
-
-impl Keyed for LaneEnd {
-    type Key = (Nanos, LaneId);
-    fn key(&self) -> Self::Key {
-        (self.at, self.lane)
-    }
-}
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Pool {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::{Controller, ModelLoad, PlanningInputs};
+use super::{BatchTotals, Controller, ModelLoad, PlanningInputs};
 use crate::id::{GpuletId, ModelId};
 use crate::interference::{
     Contention, Errors, Exposure, Interference, Learned, Learner, Load, Runner, TERMS,
@@ -36,21 +36,6 @@ const OFF_MAX: f64 = 2.0;
 const WORTH: f64 = 0.02;
 /// New estimates alone cause a plan request if they move a factor of the plan in force by more than this part.
 const MATERIAL: f64 = 0.1;
-
-/// Totals of the batches of one size that a gpulet ran of a model, including those of gpulets that it replaced.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BatchTotals {
-    /// The gpulet that ran them.
-    pub gpulet: GpuletId,
-    /// Number of the model, as in [`super::ModelCounts`].
-    pub number: ModelId,
-    /// Rows per batch.
-    pub rows: u32,
-    /// Number of batches.
-    pub batches: u64,
-    /// Total time of the batches.
-    pub time_us: Micros,
-}
 
 /// The interference that was learned on a device type.
 #[derive(Clone, Debug, PartialEq, Serialize)]

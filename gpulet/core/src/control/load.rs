@@ -2,43 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::ModelLoad;
+use super::{Counts, ModelCounts, ModelLoad};
 use crate::id::ModelId;
 use crate::scaling::ModelObservation;
-
-/// Outcomes of a model's requests since it was loaded.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Rows of the answered requests.
-    pub rows: u64,
-    /// Requests that were answered.
-    pub answered: u64,
-    /// Answered requests that missed their deadline.
-    pub late: u64,
-    /// Requests that ended without a result.
-    pub failed: u64,
-}
-
-/// The counters of a model at one moment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ModelCounts {
-    /// Number of the loaded model. A reloaded version has another number, and its counts start at 0.
-    pub number: ModelId,
-    /// Outcomes of its requests so far.
-    pub counts: Counts,
-    /// Requests that wait for a lane.
-    pub queued: u64,
-    /// Requests that run.
-    pub in_flight: u64,
-    /// Requests that wait for the model to have a place at all.
-    pub waiting: u64,
-}
-
-impl ModelCounts {
-    fn unfinished(&self) -> u64 {
-        self.queued.saturating_add(self.in_flight)
-    }
-}
 
 /// Counts at the last evaluation, by model number.
 #[derive(Debug, Default)]

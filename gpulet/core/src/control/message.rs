@@ -2,18 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::{AcceptedPlan, BatchTotals, InForce, Model, ModelCounts, PlanRequest, PlanResponse};
+use super::{AcceptedPlan, BatchTotals, InForce, ModelLoad, PlanRequest, PlanResponse};
 use crate::id::ProposalId;
 use crate::rollout::{self, Outcome};
-
-/// A model and its counters at one moment.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ModelLoad {
-    /// The model.
-    pub model: Model,
-    /// Its counters.
-    pub seen: ModelCounts,
-}
 
 /// The load at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -22,17 +13,6 @@ pub struct LoadReport {
     pub models: Vec<ModelLoad>,
     /// Totals of the batches that the gpulets in force ran so far.
     pub ran: Vec<BatchTotals>,
-}
-
-/// Why a plan request has no plan.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum NoPlan {
-    /// Models are loaded or unloaded just now: the plan is requested again at the next evaluation.
-    #[error("models are loaded or unloaded just now")]
-    Busy,
-    /// Planning failed, with the reason. The loop requests another plan after a pause.
-    #[error("{0}")]
-    Impossible(String),
 }
 
 /// What the control loop is told.

@@ -6,30 +6,13 @@ use super::Planned;
 use crate::id::{Epoch, ProposalId};
 use crate::plan::Plan;
 use crate::problem::Problem;
-use crate::rollout::{Outcome, Proposal, ProposalError};
+use crate::rollout::{Outcome, Proposal};
 use crate::validate::validate;
 
 /// An operator's plan that passed all checks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AcceptedPlan {
     pub(super) proposed: (Planned, Proposal),
-}
-
-/// Why an operator's plan was rejected.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum PlanRejected {
-    /// An operator froze the gpulets.
-    #[error("gpulets are frozen")]
-    Frozen,
-    /// The plan lacks a required model, or uses a feature that lanes do not have. The message names the key.
-    #[error("{0}")]
-    Malformed(String),
-    /// The plan cannot be checked, for example because a model has no profile.
-    #[error("{0}")]
-    Unknown(String),
-    /// The plan is impossible on these devices.
-    #[error(transparent)]
-    Impossible(#[from] ProposalError),
 }
 
 /// The result of an operator's plan that is in force.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::{Model, NoPlan, Planned, PlanningInputs, Targets};
+use super::{Model, Planned, PlanningInputs, Targets};
 use crate::plan::Plan;
 use crate::rollout::Proposal;
 use crate::time::Micros;
@@ -17,6 +17,17 @@ pub struct PlanRequest {
     pub(super) targets: Targets,
     pub(super) asked_us: BTreeMap<String, Micros>,
     pub(super) current: Plan,
+}
+
+/// Why a plan request has no plan.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum NoPlan {
+    /// Models are loaded or unloaded just now: the plan is requested again at the next evaluation.
+    #[error("models are loaded or unloaded just now")]
+    Busy,
+    /// Planning failed, with the reason. The loop requests another plan after a pause.
+    #[error("{0}")]
+    Impossible(String),
 }
 
 /// The result of a [`PlanRequest`].

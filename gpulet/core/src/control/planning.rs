@@ -3,18 +3,34 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::PlanRejected;
 use crate::interference::Interference;
 use crate::placement::Policy;
 use crate::plan::{Gpulet, Plan, Slot};
 use crate::problem::{Device, Problem, Workload};
 use crate::profile::{Profile, Quantile};
-use crate::rollout::Proposal;
+use crate::rollout::{Proposal, ProposalError};
 use crate::scaling::{Resident, Service, evict};
 use crate::time::Micros;
 
 /// Bisection steps in the search for the largest load with a plan.
 const HALVINGS: u32 = 8;
+
+/// Why an operator's plan was rejected.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum PlanRejected {
+    /// An operator froze the gpulets.
+    #[error("gpulets are frozen")]
+    Frozen,
+    /// The plan lacks a required model, or uses a feature that lanes do not have. The message names the key.
+    #[error("{0}")]
+    Malformed(String),
+    /// The plan cannot be checked, for example because a model has no profile.
+    #[error("{0}")]
+    Unknown(String),
+    /// The plan is impossible on these devices.
+    #[error(transparent)]
+    Impossible(#[from] ProposalError),
+}
 
 /// A gpulet that exists before the first plan.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,9 +4,12 @@ use std::collections::BTreeMap;
 
 use super::contention::TERMS;
 use super::exposure::dot;
-use super::learner::FACTOR_MAX;
 use super::{Contention, DevicePower, Load, Runner, Slowdown};
 use crate::profile::Profile;
+
+/// Largest plausible factor. Factors above it or below its reciprocal are outliers and not interference. It also
+/// limits the weights.
+pub(super) const FACTOR_MAX: f64 = 10.0;
 
 /// Weights of the terms of [`Contention::terms`], and a margin for what they do not explain.
 #[derive(Clone, Copy, Debug, PartialEq)]

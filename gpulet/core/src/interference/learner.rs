@@ -9,6 +9,7 @@
 use super::contention::TERMS;
 use super::exposure::dot;
 use super::fit::{Errors, summary};
+use super::learned::FACTOR_MAX;
 use super::{Contention, DevicePower, Estimate, Exposure, Load, Runner};
 
 /// Number of predictions whose errors are remembered.
@@ -24,9 +25,6 @@ const VARIANCE_MAX: f64 = 4.0 * VARIANCE;
 const SETTLING: u64 = 16;
 /// Observations required before the estimate is used for planning.
 const ENOUGH: u64 = 32;
-/// Largest plausible factor. Factors above it or below its reciprocal are outliers and not interference. It also
-/// limits the weights.
-pub(super) const FACTOR_MAX: f64 = 10.0;
 /// Largest plausible term.
 const TERM_MAX: f64 = 1e3;
 /// Least fraction of co-located batches to learn from. Below it, noise dominates.

@@ -7,12 +7,13 @@ use units::nearest;
 
 use super::Name;
 use crate::document::{ArrivalsSection, ModelSection};
+use crate::files::Texts;
+use crate::limits::DURATION_MAX;
 use crate::process::{Listing, Process, State, Steps, mean_rate};
 use crate::spans::{SECOND, Span, show};
 use crate::trace::functions::Chosen;
 use crate::trace::timestamps::{Claims, Timestamps};
 use crate::trace::{counts, deal, functions, llm, timestamps};
-use crate::workload::{DURATION_MAX, Texts};
 use units::Fault as WorkloadError;
 
 /// Requests a second that one model may offer.

@@ -1,16 +1,14 @@
 //! A model's section, but for its arrivals.
 
 use crate::document::{ModelSection, RowsSection};
+use crate::files::Texts;
 use crate::overhead::Spans;
 use crate::process::Process;
 use crate::profile::{BATCH_MAX, Profile};
 use crate::shares::Shares;
 use crate::spans::show;
-use crate::workload::{Model, Tenant, Texts};
+use crate::workload::{Model, Tenant};
 use units::Fault as WorkloadError;
-
-/// Characters of a name.
-const NAME_MAX: usize = 200;
 
 /// Bytes that a row may have: what a request body may.
 const ROW_BYTES_MAX: u64 = 64 << 20;
@@ -53,15 +51,6 @@ impl Shared {
             process,
         }
     }
-}
-
-/// Names go into addresses, tables and file names.
-pub(crate) fn check_name(name: &str) -> Result<(), String> {
-    let sound = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    if name.is_empty() || name.len() > NAME_MAX || !name.chars().all(sound) {
-        return Err(format!("expected a name of at most {NAME_MAX} letters, digits, `-`, `_` and `.`"));
-    }
-    Ok(())
 }
 
 /// Reads what the copies of a model share.

@@ -8,9 +8,9 @@ pub(crate) mod llm;
 pub(crate) mod table;
 pub(crate) mod timestamps;
 
+use crate::limits::DURATION_MAX;
 use crate::process::Listing;
 use crate::spans::show;
-use crate::workload::DURATION_MAX;
 
 /// Times that are to become a trace, checked one by one.
 #[derive(Debug, Default)]

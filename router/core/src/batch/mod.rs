@@ -12,11 +12,10 @@ use serde::Serialize;
 use crate::{ConfigError, CostModel, LaneId, Nanos};
 
 pub use self::nexus::packing;
-pub use crate::pool::LaneEnd;
 pub use crate::queue::Waiting;
 #[cfg(test)]
 pub(crate) use view::Scene;
-pub use view::{PoolView, QueueView};
+pub use view::{LaneEnd, PoolView, QueueView};
 
 /// A batch that a policy wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

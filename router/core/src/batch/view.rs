@@ -1,11 +1,26 @@
 //! What a policy sees.
 
 use super::Demand;
-use crate::ordered::Ordered;
-use crate::pool::LaneEnd;
+use crate::ordered::{Keyed, Ordered};
 use crate::queue::Waiting;
 use crate::rate::{Load, Rate};
 use crate::{CostModel, LaneId, Nanos};
+
+/// A busy lane and when it should be free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LaneEnd {
+    /// When, by the estimate; may have passed.
+    pub at: Nanos,
+    /// Lane whose batch ends.
+    pub lane: LaneId,
+}
+
+impl Keyed for LaneEnd {
+    type Key = (Nanos, LaneId);
+    fn key(&self) -> Self::Key {
+        (self.at, self.lane)
+    }
+}
 
 /// The lanes that a queue may use.
 #[derive(Clone, Copy, Debug)]
