@@ -127,6 +127,7 @@ def test_rejections_are_much_faster_than_answers(flood: Flood) -> None:
         p50, p90, p99 = (refusal[f"p{share}_ms"] for share in (50, 90, 99))
         print(f"{factor:g}x: rejected after p50 {p50:.1f}, p90 {p90:.1f}, p99 {p99:.1f} ms")
         assert p90 <= 0.1 * answer["p50_ms"], f"at {factor:g}x"
+        assert p99 <= 10, f"at {factor:g}x"
 
 
 def test_memory_stays_within_the_configured_limits(flood: Flood) -> None:
