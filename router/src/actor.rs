@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use gpulet::{BatchError, BatchOutcome, LaneBatch, LaneHandle, LaneReport};
+use invariant::expected;
 use oip::Tensor;
 use router_core::{
-    Arrival, BatchId, BatchReport, ConfigError, Effect, Effects, Event, LaneClass, LaneId, LaneSpec,
+    Arrival, BatchId, BatchReport, Checker, ConfigError, Effect, Effects, Event, LaneClass, LaneId, LaneSpec,
     LaneState, ModelId, Outcome, Reason, RequestId, Router, RouterConfig, SwitchRefusal,
 };
 use tokio::sync::{mpsc, oneshot};
@@ -50,6 +51,7 @@ pub fn start(options: &RouterOptions) -> Result<RouterHandle, ConfigError> {
     let ids = Arc::new(Ids::new(options.core.max_requests));
     let actor = Actor {
         core,
+        checker: Checker::default(),
         clock: Clock::start(),
         effects: Effects::default(),
         payloads: Payloads::default(),
@@ -82,6 +84,7 @@ struct Returned {
 
 struct Actor {
     core: Router,
+    checker: Checker,
     clock: Clock,
     effects: Effects,
     payloads: Payloads,
@@ -196,6 +199,7 @@ impl Actor {
     }
 
     fn report(&mut self, report: LaneReport) {
+        // The batch of a lane that was given up as failed may end after all.
         let Some(batch) = self.in_flight.remove(&report.token) else { return };
         let first =
             batch.members.first().and_then(|&id| self.payloads.get_mut(id)).map(|payload| payload.dispatched);
@@ -244,6 +248,13 @@ impl Actor {
     /// Processes one event and carries out its effects.
     fn process(&mut self, event: Event<'_>, mut returned: Option<Returned>) {
         self.core.handle(self.clock.now(), event, &mut self.effects);
+        if let Err(violation) = self.checker.after_event(&self.core) {
+            error!(
+                invariant = violation.id,
+                detail = violation.detail,
+                "the router's state is wrong: a bug in Tessera"
+            );
+        }
         let mut effects = std::mem::take(&mut self.effects);
         let mut dead_lanes = Vec::new();
         for &effect in &effects {
@@ -280,28 +291,42 @@ impl Actor {
         members: &[RequestId],
     ) -> bool {
         let now = Instant::now();
-        let mut inputs = Vec::with_capacity(members.len());
+        let (mut inputs, mut ids) = (Vec::with_capacity(members.len()), Vec::with_capacity(members.len()));
         for &id in members {
-            if let Some(payload) = self.payloads.get_mut(id) {
+            let payload = expected!(self.payloads.get_mut(id), "router.dispatched_request_unknown");
+            let member = payload.and_then(|payload| {
                 payload.dispatched = now;
-                inputs.extend(payload.member.take());
+                expected!(payload.member.take(), "router.dispatched_request_without_inputs")
+            });
+            // Answers are matched to requests by position, so a request without inputs must not be listed.
+            if let Some(member) = member {
+                inputs.push(member);
+                ids.push(id);
             }
         }
-        self.in_flight.insert(batch.0, InFlight { lane: lane.0, members: members.to_vec(), rows });
+        self.in_flight.insert(batch.0, InFlight { lane: lane.0, members: ids, rows });
         let work = LaneBatch { token: batch.0, model: model.0, members: inputs };
         self.lanes.get(&lane.0).is_some_and(|lane| lane.run(work).is_ok())
     }
 
     fn finish(&mut self, id: RequestId, outcome: Outcome, reason: Reason, returned: Option<&mut Returned>) {
-        let Some(payload) = self.payloads.take(id) else { return };
+        let Some(payload) = expected!(self.payloads.take(id), "router.finished_request_unknown") else {
+            return;
+        };
         self.ids.give_back(id);
         let answer = match (outcome, returned) {
             (Outcome::Done, Some(returned)) => {
                 let queue = payload.dispatched.saturating_duration_since(payload.admitted);
-                let outputs = returned.answers.remove(&id).unwrap_or_default();
                 let timing = Timing { queue, ..returned.timing };
                 returned.timing.leads_batch = false;
-                Ok(Answer { outputs, timing })
+                let outputs = expected!(returned.answers.remove(&id), "router.batch_without_answer");
+                outputs.map(|outputs| Answer { outputs, timing }).ok_or_else(|| Rejection {
+                    outcome: Outcome::Failed,
+                    reason: Reason::EngineFailed,
+                    error: Some(BatchError::Lane(
+                        "the batch returned no outputs for this request".to_owned(),
+                    )),
+                })
             }
             (Outcome::Failed, Some(returned)) => {
                 Err(Rejection { outcome, reason, error: returned.error.clone() })

@@ -9,8 +9,8 @@ mod control;
 use std::collections::VecDeque;
 
 use router_core::{
-    Arrival, BatchId, BatchReport, Class, Effect, Effects, Event, LaneClass, LaneId, LaneSpec, ModelId,
-    ModelSpec, Nanos, Router, ShapeKey, Tenant,
+    Arrival, BatchId, BatchReport, Checker, Class, Effect, Effects, Event, LaneClass, LaneId, LaneSpec,
+    ModelId, ModelSpec, Nanos, Router, ShapeKey, Tenant,
 };
 use workload::{Arrivals, ExecutionNoise, Extent, LaneChange, Offered, Workload};
 
@@ -59,6 +59,7 @@ pub struct Simulation {
     /// The control loop. `None` if the workload has no devices.
     pub(crate) partition: Option<Box<Partitioned>>,
     router: Router,
+    checker: Checker,
     effects: Effects,
     arrivals: Arrivals,
     upcoming: Option<Offered>,
@@ -128,6 +129,7 @@ impl Simulation {
             events: 0,
             stopped: None,
             router,
+            checker: Checker::default(),
             effects: Effects::default(),
             arrivals: Arrivals::new(workload),
             upcoming: None,
@@ -384,7 +386,12 @@ impl Simulation {
         }
         effects.clear();
         self.effects = effects;
-        if self.watch.is_some() { Ok(self.router.check()?) } else { Ok(()) }
+        // A watched run checks everything after each event; others check as much as a server does.
+        if self.watch.is_some() {
+            Ok(self.router.check()?)
+        } else {
+            Ok(self.checker.after_event(&self.router)?)
+        }
     }
 
     fn carry_out(&mut self, effect: Effect, effects: &Effects) -> Result<(), Breach> {

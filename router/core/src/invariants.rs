@@ -6,7 +6,7 @@
 //! | R1 | every request is in one place and ends exactly once, through any number of switches |
 //! | R2 | nothing is started at or after its deadline |
 //! | R3 | a batch never mixes shapes or versions and never exceeds the model's limit |
-//! | R4 | queues and queued bytes stay within their bounds |
+//! | R4 | queues and queued bytes stay within their bounds, and their counts are right |
 //! | R5 | a lane holds no more batches than its depth; pools and lanes agree on which lane is in which pool |
 //! | R6 | every unfinished request will be evaluated again |
 //! | R7 | no free lane is kept from a ready queue that it may run, whatever its cycle |
@@ -14,12 +14,23 @@
 //! | R9 | cancelled and expired requests never reach a lane |
 //! | R10 | no batch starts on a lane while an idle lane that it follows still holds one |
 //! | R11 | an idle lane is in no pool and gets no batch |
+//!
+//! [`Router::check`] checks everything, in tests after each event. [`Checker`] checks a few items at a time, in
+//! production.
+
+mod checker;
+
+use std::collections::BTreeMap;
 
 use crate::LaneId;
-use crate::heap::Heap;
-use crate::lane::LaneMode;
+use crate::lane::{Batch, Lane, LaneMode};
 use crate::machine::Router;
-use crate::request::Stage;
+use crate::model::Model;
+use crate::pool::Pool;
+use crate::queue::Queue;
+use crate::request::{Request, Stage};
+
+pub use checker::Checker;
 
 /// An invariant that does not hold: a bug in the core.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -35,172 +46,284 @@ fn require(id: &'static str, holds: bool, detail: impl FnOnce() -> String) -> Re
     if holds { Ok(()) } else { Err(Violation { id, detail: detail() }) }
 }
 
+/// A part of the state that is checked item by item.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Group {
+    #[default]
+    Requests,
+    Queues,
+    Batches,
+    Lanes,
+    Pools,
+    Models,
+    Totals,
+}
+
+const GROUPS: [Group; 7] = [
+    Group::Requests,
+    Group::Queues,
+    Group::Batches,
+    Group::Lanes,
+    Group::Pools,
+    Group::Models,
+    Group::Totals,
+];
+
 impl Router {
     /// Checks the state; costs time in proportion to everything in it.
     pub fn check(&self) -> Result<(), Violation> {
-        self.check_accounts()?;
-        self.check_batches()?;
-        self.check_bounds_hold()?;
-        self.check_progress()?;
-        self.check_leases_hold()
-    }
-
-    /// R1: every unfinished request is in exactly one place.
-    fn check_accounts(&self) -> Result<(), Violation> {
-        let mut queued = 0;
-        for (slot, queue) in self.queues.iter() {
-            let (mut rows, mut bytes) = (0_u32, 0_u64);
-            for request_slot in queue.slots() {
-                let found = self.requests.at(request_slot);
-                require("R1", found.is_some(), || format!("queue {slot} holds a finished request"))?;
-                let Some(request) = found else { continue };
-                (rows, bytes) = (rows + request.rows, bytes + request.bytes);
-                let in_own_queue = request.stage == Stage::Queued
-                    && (request.model, request.class, request.shape)
-                        == (queue.key.model, queue.key.class, queue.key.shape);
-                require("R1", in_own_queue, || format!("{:?} is in the wrong queue", request.id))?;
+        for group in GROUPS {
+            for index in 0..self.items(group) {
+                self.check_item(group, index, usize::MAX)?;
             }
-            require("R1", (rows, bytes) == (queue.rows, queue.bytes), || {
-                format!("queue {slot} miscounts its rows")
-            })?;
-            queued += queue.len();
-        }
-        let mut in_flight = 0;
-        for (slot, batch) in self.batches.iter() {
-            for &member in &batch.members {
-                let Some(request) = self.requests.get(member) else { continue };
-                in_flight += 1;
-                let here = request.stage == Stage::InFlight { batch: slot };
-                require("R1", here, || format!("{member:?} is in a batch and elsewhere"))?;
-            }
-        }
-        require("R1", queued + in_flight == self.requests.len(), || {
-            format!("{queued} queued and {in_flight} in flight, {} unfinished", self.requests.len())
-        })
-    }
-
-    /// R3: one model and shape a batch, within the model's limit.
-    fn check_batches(&self) -> Result<(), Violation> {
-        for (_, batch) in self.batches.iter() {
-            let limit = self.model(batch.model).map_or(0, |model| model.max_batch);
-            require("R3", batch.rows <= limit, || format!("{} rows in a batch, limit {limit}", batch.rows))?;
-            let mut pairs =
-                batch.members.iter().filter_map(|&id| self.requests.get(id)).map(|r| (r.model, r.shape));
-            let first = pairs.next();
-            require("R3", pairs.all(|pair| Some(pair) == first), || format!("{:?} mixes shapes", batch.id))?;
         }
         Ok(())
     }
 
-    /// R4 and R5: queues, bytes and lanes within bounds. Requests queued again after a failed batch were
-    /// admitted once and do not count twice.
-    fn check_bounds_hold(&self) -> Result<(), Violation> {
-        let again = |request: &&crate::request::Request| request.stage == Stage::Queued && request.alone;
-        let again_bytes: u64 = self.requests.iter().filter(again).map(|request| request.bytes).sum();
-        let bytes = self.queued_bytes.saturating_sub(again_bytes);
-        require("R4", bytes <= self.config.queued_bytes_limit, || format!("{bytes} bytes queued"))?;
-        let again = self.requests.iter().filter(again).count();
-        for (id, model) in self.models.iter().enumerate() {
-            let Some(model) = model else { continue };
-            for (key, _) in &model.queues {
-                let queued = self.queued_by(model, key.class, key.tenant).saturating_sub(again);
-                require("R4", queued <= model.queue_limit as usize, || {
-                    format!("model {id} has {queued} queued of {:?} in {:?}", key.tenant, key.class)
-                })?;
+    /// Places in a group, vacant ones included.
+    fn items(&self, group: Group) -> usize {
+        match group {
+            Group::Requests => self.requests.slots(),
+            Group::Queues => self.queues.slots(),
+            Group::Batches => self.batches.slots(),
+            Group::Lanes => self.lanes.len(),
+            Group::Pools => self.pools.slots(),
+            Group::Models => self.models.len(),
+            Group::Totals => 1,
+        }
+    }
+
+    /// Checks one item and returns how many others it was compared with; 0 for a vacant place. Sums over more than
+    /// `most` others are left out.
+    fn check_item(&self, group: Group, index: usize, most: usize) -> Result<usize, Violation> {
+        let slot = u32::try_from(index).unwrap_or(u32::MAX);
+        match group {
+            Group::Requests => self.requests.at(slot).map_or(Ok(0), |request| self.check_request(request)),
+            Group::Queues => {
+                let open = self.queues.get(slot).filter(|queue| !queue.is_empty());
+                open.map_or(Ok(0), |queue| self.check_queue(slot, queue, most))
             }
+            Group::Batches => self.batches.at(slot).map_or(Ok(0), |batch| self.check_batch(slot, batch)),
+            Group::Lanes => {
+                self.lane(LaneId(slot)).map_or(Ok(0), |lane| self.check_lane(LaneId(slot), lane, most))
+            }
+            Group::Pools => self.pools.get(slot).map_or(Ok(0), |pool| self.check_pool(slot, pool, most)),
+            Group::Models => {
+                let model = self.models.get(index).and_then(Option::as_ref);
+                model.map_or(Ok(0), |model| self.check_model(index, model))
+            }
+            Group::Totals if self.requests.len() + self.models.len() + self.lanes.len() > most => Ok(0),
+            Group::Totals => self.check_totals(),
         }
-        for (id, lane) in self.lanes.iter().enumerate() {
-            let Some(lane) = lane else { continue };
-            let held = lane.holding.len();
-            require("R5", held <= lane.depth as usize, || format!("lane {id} holds {held} batches"))?;
-        }
-        Ok(())
     }
 
-    /// R6 and R7: unfinished work is evaluated again, and no free lane waits while a queue is ready.
-    fn check_progress(&self) -> Result<(), Violation> {
-        let busy = self.lanes.iter().flatten().any(|lane| !lane.holding.is_empty());
-        let watched = self.next_wake().is_some() || busy || self.requests.len() == 0;
-        require("R6", watched, || "work is queued and nothing will wake it".to_owned())?;
-        for (id, pool) in self.pools.iter() {
-            let kept = pool.ready.first().map(|(_, queue)| queue).zip(pool.free.first());
-            require("R7", kept.is_none(), || {
-                format!("pool {id}: (queue, lane) {kept:?} are ready and free")
+    /// R1: a request is where it says that it is.
+    fn check_request(&self, request: &Request) -> Result<usize, Violation> {
+        let (there, others) = match request.stage {
+            Stage::Queued => {
+                let queue = self.queues.get(request.queue);
+                let place = |queue: &Queue| queue.waiting.position((request.wanted_by, request.sequence));
+                let found = queue.and_then(|queue| queue.waiting.get(place(queue)));
+                (found.is_some_and(|waiting| waiting.slot == request.id.slot()), 1)
+            }
+            Stage::InFlight { batch } => {
+                let members =
+                    self.batches.at(batch).map(|batch| batch.members.as_slice()).unwrap_or_default();
+                (members.contains(&request.id), members.len())
+            }
+        };
+        require("R1", there, || format!("{:?} is not where it should be: {:?}", request.id, request.stage))?;
+        Ok(others)
+    }
+
+    /// R1 and R4: a queue holds unfinished requests of its own kind, as many as it counts, and its model knows it.
+    fn check_queue(&self, slot: u32, queue: &Queue, most: usize) -> Result<usize, Violation> {
+        let listed = self.model(queue.key.model).and_then(|model| model.queue(queue.key));
+        require("R1", listed == Some(slot), || format!("queue {slot} is not listed by its model"))?;
+        require("R5", self.pools.get(queue.key.pool).is_some(), || {
+            format!("queue {slot} waits for the lanes of an unknown pool {}", queue.key.pool)
+        })?;
+        if queue.len() > most {
+            return Ok(1);
+        }
+        let (mut rows, mut bytes) = (0_u32, 0_u64);
+        for request_slot in queue.slots() {
+            let Some(request) = self.requests.at(request_slot) else {
+                return Err(Violation { id: "R1", detail: format!("queue {slot} holds a finished request") });
+            };
+            (rows, bytes) = (rows + request.rows, bytes + request.bytes);
+            let in_own_queue = (request.stage, request.queue) == (Stage::Queued, slot)
+                && (request.model, request.class, request.tenant, request.shape)
+                    == (queue.key.model, queue.key.class, queue.key.tenant, queue.key.shape);
+            require("R1", in_own_queue, || format!("{:?} is in the wrong queue", request.id))?;
+        }
+        require("R4", (rows, bytes) == (queue.rows, queue.bytes), || {
+            format!("queue {slot} miscounts its rows")
+        })?;
+        Ok(queue.len())
+    }
+
+    /// R1, R3 and R5: one model and shape a batch, within the model's limit, and on its lane.
+    fn check_batch(&self, slot: u32, batch: &Batch) -> Result<usize, Violation> {
+        let limit = self.model(batch.model).map_or(0, |model| model.max_batch);
+        require("R3", batch.rows <= limit, || format!("{} rows in a batch, limit {limit}", batch.rows))?;
+        let held = self.lane(batch.lane).is_some_and(|lane| lane.holding.contains(&slot));
+        require("R5", held, || format!("{:?} is not on its lane {:?}", batch.id, batch.lane))?;
+        let mut shape = None;
+        // Members that were cancelled are finished and listed still.
+        for request in batch.members.iter().filter_map(|&id| self.requests.get(id)) {
+            let here = request.stage == Stage::InFlight { batch: slot };
+            require("R1", here, || format!("{:?} is in a batch and elsewhere", request.id))?;
+            let alike = request.model == batch.model && *shape.get_or_insert(request.shape) == request.shape;
+            require("R3", alike, || format!("{:?} mixes shapes", batch.id))?;
+        }
+        Ok(batch.members.len())
+    }
+
+    /// R5, R10 and R11: a lane holds no more than its depth, is in the pools that want it, and one that is idle or waits
+    /// for lanes that it follows has no new batches.
+    fn check_lane(&self, id: LaneId, lane: &Lane, most: usize) -> Result<usize, Violation> {
+        let held = lane.holding.len();
+        require("R5", held <= lane.depth as usize, || format!("{id:?} holds {held} batches"))?;
+        let given = lane.holding.iter().filter_map(|&slot| self.batches.at(slot));
+        let given = given.map(|batch| batch.id).find(|&batch| lane.fence.is_before(batch));
+        if lane.is_active() {
+            let leased = self.lease_end(lane).is_none();
+            require("R10", leased || given.is_none(), || {
+                format!("{id:?} was given {given:?} without a lease")
             })?;
-            self.check_pool(id, pool)?;
+            require("R10", leased || lane.end.is_some(), || {
+                format!("{id:?} waits and its pools think it free")
+            })?;
+            let few = self.pools.slots() <= most;
+            let pools = self.pools.iter().filter(|(_, pool)| few && pool.lanes.contain(id));
+            for (pool, _) in pools {
+                require("R5", lane.pools.contains(&pool), || format!("{id:?} is missing from pool {pool}"))?;
+            }
+        } else {
+            require("R11", given.is_none(), || format!("{id:?} is not active and was given {given:?}"))?;
+            let apart = lane.pools.is_empty() && lane.own_pool.is_none();
+            require("R11", apart, || format!("{id:?} is not active and is in {:?}", lane.pools))?;
+            let idle = lane.mode == LaneMode::Idle;
+            require("R11", idle == lane.holding.is_empty(), || format!("{id:?} is {:?}", lane.mode))?;
         }
-        let sound = self.timers.len() <= self.queues.iter().count();
-        require("R6", sound, || format!("{} timers for fewer queues", Heap::len(&self.timers)))
+        Ok(held + self.pools.slots().min(most))
     }
 
-    /// R5: a pool's lanes are those of the machine, each free or busy.
-    fn check_pool(&self, id: u32, pool: &crate::pool::Pool) -> Result<(), Violation> {
+    /// R5 and R7: a pool's lanes are those of the machine, each free or busy, and no free one waits while a queue is
+    /// ready.
+    fn check_pool(&self, id: u32, pool: &Pool, most: usize) -> Result<usize, Violation> {
+        let kept = pool.ready.first().map(|(_, queue)| queue).zip(pool.free.first());
+        require("R7", kept.is_none(), || format!("pool {id}: (queue, lane) {kept:?} are ready and free"))?;
         let counted = pool.free.len() as usize + pool.ends.len();
         require("R5", counted == pool.up.len() as usize, || {
             format!("pool {id}: {} lanes up, {counted} free or busy", pool.up.len())
         })?;
-        let theirs = self.queues.iter().filter(|(_, queue)| queue.key.pool == id);
-        let rows: u64 = theirs.map(|(_, queue)| u64::from(queue.rows)).sum();
-        require("R4", rows == pool.queued, || format!("pool {id} counts {} of {rows} rows", pool.queued))?;
+        if counted > most {
+            return Ok(1);
+        }
+        let mut lane_classes: BTreeMap<_, u32> = BTreeMap::new();
         for lane in pool.up.iter() {
-            let known = self.lane(lane).is_some_and(|lane| lane.pools.contains(&id));
-            require("R5", known, || format!("pool {id} has {lane:?}, which does not know it"))?;
+            let known = self.lane(lane).filter(|lane| lane.pools.contains(&id));
+            require("R5", known.is_some(), || format!("pool {id} has {lane:?}, which does not know it"))?;
+            *lane_classes.entry(self.lane(lane).map(|lane| lane.lane_class)).or_default() += 1;
         }
-        for &(lane_class, lanes) in &pool.lane_classes {
-            let alike = pool
-                .up
-                .iter()
-                .filter(|&lane| self.lane(lane).is_some_and(|lane| lane.lane_class == lane_class));
-            let alike = u32::try_from(alike.count()).unwrap_or(u32::MAX);
-            require("R5", lanes == alike, || {
-                format!("pool {id} counts {lanes} of {alike} lanes of {lane_class:?}")
-            })?;
-        }
-        let counted: u32 = pool.lane_classes.iter().map(|(_, lanes)| lanes).sum();
-        require("R5", counted == pool.up.len(), || format!("pool {id} counts the pairs of {counted} lanes"))?;
-        let models = self.models.iter().flatten().filter(|model| model.pool == id).count();
-        let used = models + usize::from(pool.bound);
-        require("R5", used > 0 && used == pool.models as usize, || {
-            format!("pool {id} counts {} models, {used} use it", pool.models)
-        })
+        let mut counted: Vec<_> =
+            pool.lane_classes.iter().map(|&(lane_class, lanes)| (Some(lane_class), lanes)).collect();
+        counted.sort_unstable();
+        require("R5", lane_classes.iter().map(|(&class, &lanes)| (class, lanes)).eq(counted), || {
+            format!("pool {id} counts {:?}, expected {lane_classes:?}", pool.lane_classes)
+        })?;
+        Ok(pool.up.len() as usize)
     }
 
-    /// R10 and R11: a lane that is idle, or waits for lanes that it follows, has no new batches.
-    fn check_leases_hold(&self) -> Result<(), Violation> {
-        for (id, lane) in (0..).map(LaneId).zip(&self.lanes) {
-            let Some(lane) = lane else { continue };
-            let given = lane.holding.iter().filter_map(|&slot| self.batches.at(slot));
-            let given = given.map(|batch| batch.id).find(|&batch| lane.fence.is_before(batch));
-            if lane.is_active() {
-                let leased = self.lease_end(lane).is_none();
-                require("R10", leased || given.is_none(), || {
-                    format!("{id:?} was given {given:?} without a lease")
-                })?;
-                require("R10", leased || lane.end.is_some(), || {
-                    format!("{id:?} waits and its pools think it free")
-                })?;
-                let pools = self.pools.iter().filter(|(_, pool)| pool.lanes.contain(id)).map(|(id, _)| id);
-                for pool in pools {
-                    require("R5", lane.pools.contains(&pool), || {
-                        format!("{id:?} is missing from pool {pool}")
-                    })?;
-                }
-            } else {
-                require("R11", given.is_none(), || format!("{id:?} rests and was given {given:?}"))?;
-                let apart = lane.pools.is_empty() && lane.own_pool.is_none();
-                require("R11", apart, || format!("{id:?} rests and is in {:?}", lane.pools))?;
-                let said = lane.mode == LaneMode::Idle;
-                require("R11", said == lane.holding.is_empty(), || format!("{id:?} is {:?}", lane.mode))?;
+    /// R4 and R5: a model's queues are within their bounds and counted, and its pool is known. Requests queued again
+    /// after a failed batch were admitted once and do not count twice.
+    fn check_model(&self, index: usize, model: &Model) -> Result<usize, Violation> {
+        require("R5", self.pools.get(model.pool).is_some(), || {
+            format!("model {index} runs on an unknown pool {}", model.pool)
+        })?;
+        let mut queued = [0_u32; crate::Class::COUNT];
+        for &(key, slot) in &model.queues {
+            let waiting = self.queued_by(model, key.class, key.tenant);
+            let within = waiting <= model.queue_limit as usize
+                || waiting.saturating_sub(self.queued_again().count()) <= model.queue_limit as usize;
+            require("R4", within, || {
+                format!("model {index} has {waiting} queued of {:?} in {:?}", key.tenant, key.class)
+            })?;
+            let queue = self.queues.get(slot).filter(|queue| queue.key == key);
+            require("R1", queue.is_some(), || format!("model {index} lists a queue {slot} of another key"))?;
+            if let Some(count) = queued.get_mut(usize::from(key.class.level())) {
+                *count += u32::try_from(queue.map_or(0, Queue::len)).unwrap_or(u32::MAX);
             }
+        }
+        require("R4", queued == model.queued, || {
+            format!("model {index} counts {:?} queued, expected {queued:?}", model.queued)
+        })?;
+        Ok(model.queues.len() * model.queues.len())
+    }
+
+    fn queued_again(&self) -> impl Iterator<Item = &Request> {
+        self.requests.iter().filter(|request| request.stage == Stage::Queued && request.alone)
+    }
+
+    /// R1, R4, R5 and R6: the sums over everything.
+    fn check_totals(&self) -> Result<usize, Violation> {
+        let busy = self.lanes.iter().flatten().any(|lane| !lane.holding.is_empty());
+        let watched = self.next_wake().is_some() || busy || self.requests.len() == 0;
+        require("R6", watched, || "work is queued and nothing will wake it".to_owned())?;
+        let (mut queues, mut queued, mut bytes) = (0, 0, 0_u64);
+        let mut rows: BTreeMap<u32, u64> = BTreeMap::new();
+        for (_, queue) in self.queues.iter() {
+            (queues, queued, bytes) = (queues + 1, queued + queue.len(), bytes + queue.bytes);
+            *rows.entry(queue.key.pool).or_default() += u64::from(queue.rows);
+        }
+        let timers = self.timers.len();
+        require("R6", timers <= queues, || format!("{timers} timers for {queues} queues"))?;
+        require("R4", bytes == self.queued_bytes, || {
+            format!("{} bytes are counted as queued, expected {bytes}", self.queued_bytes)
+        })?;
+        let limit = self.config.queued_bytes_limit;
+        let again = |router: &Self| router.queued_again().map(|request| request.bytes).sum();
+        let within = bytes <= limit || bytes.saturating_sub(again(self)) <= limit;
+        require("R4", within, || format!("{bytes} bytes queued"))?;
+
+        let mut in_flight = 0;
+        let mut batches: BTreeMap<u32, (u32, usize)> = BTreeMap::new();
+        for (_, batch) in self.batches.iter() {
+            in_flight += batch.members.iter().filter(|&&id| self.requests.get(id).is_some()).count();
+            let (running, members) = batches.entry(batch.model.0).or_default();
+            (*running, *members) = (*running + 1, *members + batch.members.len());
+        }
+        require("R1", queued + in_flight == self.requests.len(), || {
+            format!("{queued} queued and {in_flight} in flight, {} unfinished", self.requests.len())
+        })?;
+        let mut users: BTreeMap<u32, u32> = BTreeMap::new();
+        for (index, model) in (0_u32..).zip(&self.models) {
+            let Some(model) = model else { continue };
+            *users.entry(model.pool).or_default() += 1;
+            let (running, members) = batches.get(&index).copied().unwrap_or_default();
+            require("R1", (running, members) == (model.running, model.in_flight as usize), || {
+                format!(
+                    "model {index} counts {} requests in {} batches, expected {members} in {running}",
+                    model.in_flight, model.running
+                )
+            })?;
+        }
+        for (id, pool) in self.pools.iter() {
+            let rows = rows.get(&id).copied().unwrap_or_default();
+            require("R4", rows == pool.queued, || {
+                format!("pool {id} counts {} of {rows} rows", pool.queued)
+            })?;
+            let used = users.get(&id).copied().unwrap_or_default() + u32::from(pool.bound);
+            require("R5", used > 0 && used == pool.models, || {
+                format!("pool {id} counts {} models, {used} use it", pool.models)
+            })?;
         }
         let cycles = self.lanes.iter().flatten().filter(|lane| lane.round.is_some()).count();
         require("R5", cycles == self.cycles as usize, || {
             format!("{cycles} lanes have cycles, not {}", self.cycles)
         })?;
-        for model in self.models.iter().flatten() {
-            let known = self.pools.get(model.pool).is_some();
-            require("R5", known, || format!("a model's pool {} is unknown", model.pool))?;
-        }
-        Ok(())
+        Ok(self.requests.len() + self.models.len() + self.lanes.len())
     }
 }

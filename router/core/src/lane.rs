@@ -150,6 +150,11 @@ impl Batches {
         self.at(slot).filter(|batch| batch.id == id).map(|_| slot)
     }
 
+    /// Batches in flight and those whose memory is kept.
+    pub(crate) fn slots(&self) -> usize {
+        self.slots.len()
+    }
+
     pub(crate) fn member(&self, slot: u32, position: usize) -> Option<RequestId> {
         self.at(slot)?.members.get(position).copied()
     }

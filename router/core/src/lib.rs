@@ -42,7 +42,7 @@ pub use cycle::{Cycle, CycleSlot};
 pub use error::ConfigError;
 pub use event::{Arrival, BatchReport, Effect, Effects, Event, Members, Outcome, Reason};
 pub use id::{BatchId, Class, LaneClass, LaneId, ModelId, RequestId, ShapeKey, Tenant};
-pub use invariants::Violation;
+pub use invariants::{Checker, Violation};
 pub use machine::Router;
 pub use records::{Decided, LaneChoice, Record};
 pub use snapshot::{LaneSnapshot, ModelSnapshot, Snapshot};

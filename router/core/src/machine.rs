@@ -11,6 +11,8 @@ mod reports;
 mod switch;
 mod time_slices;
 
+use invariant::expected;
+
 use crate::error::ConfigError;
 use crate::event::{Effect, Effects, Event, Outcome, Reason};
 use crate::heap::{Heap, Positions};
@@ -185,6 +187,7 @@ impl Router {
 
     /// Forgets a request that is in no queue any more and says how it ended.
     pub(crate) fn finish(&mut self, id: RequestId, outcome: Outcome, reason: Reason, effects: &mut Effects) {
+        // A batch that ends still lists the members that were cancelled while it ran.
         let Some(request) = self.requests.get(id) else { return };
         let (model, batch, arrived, deadline) =
             (request.model, request.batch, request.arrived, request.deadline);
@@ -208,13 +211,18 @@ impl Router {
 
     /// Takes a queued request out of its queue and the counts that go with it.
     pub(crate) fn unqueue(&mut self, slot: u32) {
-        let Some(request) = self.requests.at(slot) else { return };
+        let Some(request) = expected!(self.requests.at(slot), "router.queued_request_unknown") else {
+            return;
+        };
         if request.stage != Stage::Queued {
             return;
         }
         let (queue_slot, model, class) = (request.queue, request.model, request.class);
         let (rows, bytes) = (request.rows, request.bytes);
-        let Some(queue) = self.queues.get_mut(queue_slot) else { return };
+        let Some(queue) = expected!(self.queues.get_mut(queue_slot), "router.request_in_unknown_queue")
+        else {
+            return;
+        };
         queue.remove(slot, &mut self.requests);
         if let Some(pool) = self.pools.get_mut(queue.key.pool) {
             pool.queued = pool.queued.saturating_sub(u64::from(rows));

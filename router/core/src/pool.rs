@@ -1,5 +1,7 @@
 //! Lanes that run the same models, and the queues that wait for one of them.
 
+use invariant::expected;
+
 use smallvec::SmallVec;
 
 use crate::batch::{Demand, LaneEnd};
@@ -180,7 +182,6 @@ impl Pools {
     }
 
     /// Pools and numbers that are vacant.
-    #[cfg(test)]
     pub(crate) fn slots(&self) -> usize {
         self.pools.len()
     }
@@ -207,7 +208,12 @@ impl Pools {
     }
 
     pub(crate) fn file(&mut self, pool: u32, queue: u32, urgency: Option<Urgency>) {
-        let Some(entry) = self.pools.get_mut(pool as usize).and_then(Option::as_mut) else { return };
+        let Some(entry) = expected!(
+            self.pools.get_mut(pool as usize).and_then(Option::as_mut),
+            "router.queue_of_unknown_pool"
+        ) else {
+            return;
+        };
         match urgency {
             Some(urgency) => entry.ready.insert(urgency, queue, &mut self.positions),
             None => {

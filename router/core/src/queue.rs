@@ -1,5 +1,7 @@
 //! One queue: the waiting requests of one model, class, tenant and shape, by deadline and by arrival.
 
+use invariant::expected;
+
 use crate::ordered::{Keyed, Ordered};
 use crate::request::{NIL, Requests};
 use crate::{Class, ModelId, Nanos, ShapeKey, Tenant};
@@ -106,7 +108,7 @@ impl Queue {
 
     pub(crate) fn push(&mut self, slot: u32, requests: &mut Requests) {
         let newest = self.newest;
-        let Some(request) = requests.at_mut(slot) else { return };
+        let Some(request) = expected!(requests.at_mut(slot), "router.queued_request_unknown") else { return };
         request.previous = newest;
         request.next = NIL;
         let (deadline, sequence, arrived) = (request.wanted_by, request.sequence, request.arrived);
@@ -122,9 +124,10 @@ impl Queue {
     }
 
     pub(crate) fn remove(&mut self, slot: u32, requests: &mut Requests) {
-        let Some(request) = requests.at(slot) else { return };
+        let Some(request) = expected!(requests.at(slot), "router.queued_request_unknown") else { return };
         let (previous, next, rows, bytes) = (request.previous, request.next, request.rows, request.bytes);
-        if self.waiting.remove((request.wanted_by, request.sequence)).is_none() {
+        let waiting = self.waiting.remove((request.wanted_by, request.sequence));
+        if expected!(waiting, "router.request_missing_from_queue").is_none() {
             return;
         }
         match requests.at_mut(previous) {
@@ -208,8 +211,7 @@ impl Queues {
         self.free.push(slot);
     }
 
-    /// Open ones and those that memory is kept for.
-    #[cfg(test)]
+    /// Open queues and those whose memory is kept.
     pub(crate) fn slots(&self) -> usize {
         self.slots.len()
     }

@@ -99,6 +99,11 @@ impl Requests {
         removed
     }
 
+    /// Unfinished requests and vacant slots.
+    pub(crate) fn slots(&self) -> usize {
+        self.slots.len()
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Request> {
         self.slots.iter().flatten()
     }

@@ -154,6 +154,7 @@ impl Loop {
         let mut effects = Effects::default();
         self.router.handle(self.now, event, &mut effects);
         self.router.check().unwrap();
+        assert_eq!(invariant::violations(), []);
         for effect in &effects {
             match *effect {
                 Effect::Dispatch { batch, model, rows, .. } => {

@@ -126,6 +126,7 @@ impl Harness {
         effects.clear();
         self.effects = effects;
         self.router.check().unwrap();
+        assert_eq!(invariant::violations(), []);
         if let Some(wake) = self.router.next_wake() {
             assert!(wake > self.now, "a wake-up in the past would spin");
         }

@@ -86,6 +86,7 @@ impl World {
         let mut effects = Effects::default();
         self.router.handle(self.now, event, &mut effects);
         self.router.check().unwrap();
+        assert_eq!(invariant::violations(), []);
         for effect in &effects {
             match *effect {
                 Effect::Dispatch { lane, batch, rows, members, .. } => {

@@ -137,6 +137,7 @@ impl Harness {
         effects.clear();
         self.effects = effects;
         self.router.check().unwrap();
+        assert_eq!(invariant::violations(), []);
         for lane in &self.emptying {
             assert!(self.held(*lane) > 0, "lane {lane} is empty and was not said to be");
         }

@@ -65,6 +65,7 @@ impl Timeline {
         let mut effects = Effects::default();
         self.0.handle(at_ms(ms), event, &mut effects);
         self.0.check().unwrap();
+        assert_eq!(invariant::violations(), []);
         let word = |effect: &Effect| match *effect {
             Effect::Dispatch { lane, members, .. } => {
                 let slots: Vec<u32> = effects.members(members).iter().map(|id| id.slot()).collect();

@@ -56,6 +56,7 @@ impl Timeline {
         let mut effects = Effects::default();
         self.router.handle(self.now, event, &mut effects);
         self.router.check().unwrap();
+        assert_eq!(invariant::violations(), []);
         effects
     }
 

@@ -96,6 +96,27 @@ macro_rules! violated {
     }};
 }
 
+/// Passes an `Option` through and counts a violation if it is `None`.
+///
+/// ```
+/// fn first_even(numbers: &[u32]) -> u32 {
+///     let first = numbers.iter().find(|number| *number % 2 == 0);
+///     let Some(even) = invariant::expected!(first, "example.no_even_number") else { return 0 };
+///     *even
+/// }
+/// assert_eq!(first_even(&[3, 4]), 4);
+/// ```
+#[macro_export]
+macro_rules! expected {
+    ($option:expr, $id:literal) => {{
+        let option = $option;
+        if option.is_none() {
+            $crate::violated!($id);
+        }
+        option
+    }};
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,6 +3,8 @@ pub mod packing;
 use std::cmp::Ordering;
 
 use super::{Assignment, BatchOptions, BatchPolicy, Decision, DropMode, QueueView, Session, Proposal, StartReason};
+use invariant::expected;
+
 use crate::{ConfigError, LaneId, Nanos};
 use packing::Demand;
 
@@ -123,11 +125,8 @@ impl BatchPolicy for Nexus {
         let mut throughput = vec![0.0; sessions.len()];
         for (node, &lane) in nodes.iter().zip(lanes) {
             for share in &node.shares {
-                let (Some(assignments), Some(sum)) =
-                    (plan.get_mut(share.session), throughput.get_mut(share.session))
-                else {
-                    continue;
-                };
+                let session = plan.get_mut(share.session).zip(throughput.get_mut(share.session));
+                let Some((assignments, sum)) = expected!(session, "nexus.share_of_unknown_session") else { continue };
                 let rate = node.throughput(share);
                 *sum += rate;
                 assignments.push(Assignment { lane, rate, batch: share.batch });

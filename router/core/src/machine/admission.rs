@@ -1,5 +1,7 @@
 //! Who gets in, and who leaves before being started.
 
+use invariant::expected;
+
 use crate::batch::DropMode;
 use crate::event::{Arrival, Effect, Effects, Outcome, Reason};
 use crate::machine::Router;
@@ -138,8 +140,12 @@ impl Router {
     /// that state, so caution costs no answer. In other states it would: a queue left by a stall or a burst may still
     /// drain in time.
     fn earliest_end(&self, arrival: &Arrival, wanted_by: Nanos) -> (Nanos, bool) {
-        let Some(model) = self.model(arrival.model) else { return (Nanos::ZERO, false) };
-        let Some(pool) = self.pools.get(model.pool) else { return (Nanos::ZERO, false) };
+        let Some(model) = expected!(self.model(arrival.model), "router.admitted_model_unknown") else {
+            return (Nanos::ZERO, false);
+        };
+        let Some(pool) = expected!(self.pools.get(model.pool), "router.model_of_unknown_pool") else {
+            return (Nanos::ZERO, false);
+        };
         let lazy = model.policy.drop_mode() == DropMode::Lazy;
         if wanted_by == Nanos::NEVER || lazy || !pool.free.is_empty() {
             return (Nanos::ZERO, false);
@@ -150,7 +156,9 @@ impl Router {
             (key.class, key.tenant, key.shape) == (arrival.class, arrival.tenant, arrival.shape)
         };
         let ahead = model.queues.iter().filter(|(key, _)| alike(key)).map(|(_, slot)| {
-            let Some(queue) = self.queues.get(*slot) else { return 0 };
+            let Some(queue) = expected!(self.queues.get(*slot), "router.model_with_unknown_queue") else {
+                return 0;
+            };
             let before = queue.waiting.position((wanted_by, u64::MAX)) as u64;
             u64::from(queue.rows) * before / queue.len().max(1) as u64
         });
@@ -173,13 +181,16 @@ impl Router {
 
     /// Puts a request that is in no queue into its own.
     pub(super) fn enqueue(&mut self, slot: u32) {
-        let Some(request) = self.requests.at(slot) else { return };
+        let Some(request) = expected!(self.requests.at(slot), "router.queued_request_unknown") else {
+            return;
+        };
         let (model, class, tenant) = (request.model, request.class, request.tenant);
         let (shape, rows, bytes) = (request.shape, request.rows, request.bytes);
         let deadlines = request.deadline != Nanos::NEVER;
         let bound = self.model_mut(model).and_then(|model| model.policy.bind());
         let bound = bound.and_then(|lane| self.pool_of_lane(lane, model));
-        let Some(pool) = bound.or_else(|| self.model(model).map(|model| model.pool)) else { return };
+        let pool = bound.or_else(|| self.model(model).map(|model| model.pool));
+        let Some(pool) = expected!(pool, "router.queued_model_unknown") else { return };
         let key = QueueKey { model, class, tenant, shape, deadlines, pool };
         let open = self.model(model).and_then(|model| model.queue(key));
         let queue_slot = open.unwrap_or_else(|| self.queues.open(key));
@@ -206,6 +217,7 @@ impl Router {
     }
 
     pub(super) fn cancel(&mut self, id: RequestId, effects: &mut Effects) {
+        // The answer may have been on its way when the client left.
         let Some(request) = self.requests.get(id) else { return };
         let model = request.model;
         self.unqueue(id.slot());

@@ -1,5 +1,7 @@
 //! Batches for free lanes.
 
+use invariant::expected;
+
 use smallvec::SmallVec;
 
 use crate::batch::{Candidate, Decision, Proposal, StartReason};
@@ -44,7 +46,9 @@ impl Router {
     /// Starts the batch of a ready queue, if its policy still wants one now and no other queue has become more urgent.
     fn fire(&mut self, found: Match, effects: &mut Effects) {
         let queue_slot = found.queue;
-        let Some(queue) = self.queues.get(queue_slot) else { return };
+        let Some(queue) = expected!(self.queues.get(queue_slot), "router.ready_queue_unknown") else {
+            return;
+        };
         let (key, before) = (queue.key, queue.ready);
         let lane_class = self.lane_class_of(found.lane);
         let proposal = match found.slot {
@@ -75,7 +79,8 @@ impl Router {
             None => self.chosen((queue_slot, proposal), (key, lane_class), &urgency),
         };
         let (queue_slot, proposal) = chosen.unwrap_or((queue_slot, proposal));
-        let Some(key) = self.queues.get(queue_slot).map(|queue| queue.key) else { return };
+        let queue = expected!(self.queues.get(queue_slot), "router.ready_queue_unknown");
+        let Some(key) = queue.map(|queue| queue.key) else { return };
         self.note_queue(queue_slot);
         let shed = self.shed(queue_slot, &proposal, effects);
         let size = self.form(queue_slot, (key, lane_class), &proposal);
@@ -107,8 +112,12 @@ impl Router {
         pool.ready.smallest(choices, &mut slots);
         let mut candidates: SmallVec<[Candidate; 8]> = SmallVec::new();
         for slot in slots {
-            let Some(queue) = self.queues.get(slot) else { continue };
-            let Some((head, theirs)) = self.head_of(queue) else { continue };
+            let Some(queue) = expected!(self.queues.get(slot), "router.ready_queue_unknown") else {
+                continue;
+            };
+            let Some((head, theirs)) = expected!(self.head_of(queue), "router.queue_without_head") else {
+                continue;
+            };
             let decided = || self.decide_within(queue, u32::MAX, lane_class);
             let proposal = if slot == first.0 { Some(Decision::Fire(first.1)) } else { decided() };
             let cost = theirs.costs.on(lane_class);
@@ -148,9 +157,9 @@ impl Router {
         let mut shed = 0;
         while shed < proposal.skip {
             let Some(queue) = self.queues.get(queue_slot).filter(|queue| queue.len() > 1) else { break };
-            let Some(id) = queue.head().and_then(|head| self.requests.at(head.slot)).map(|r| r.id) else {
-                break;
-            };
+            let head = queue.head().and_then(|head| self.requests.at(head.slot));
+            let head = expected!(head, "router.queue_with_unknown_request");
+            let Some(id) = head.map(|request| request.id) else { break };
             self.unqueue(id.slot());
             self.finish(id, Outcome::Refused, Reason::Shed, effects);
             shed += 1;
@@ -166,7 +175,9 @@ impl Router {
         (key, lane_class): (QueueKey, LaneClass),
         proposal: &Proposal,
     ) -> (u32, u64) {
-        let Some(model) = self.model(key.model) else { return (0, 0) };
+        let Some(model) = expected!(self.model(key.model), "router.queue_of_unknown_model") else {
+            return (0, 0);
+        };
         let take = proposal.take.min(model.max_batch);
         let row_bytes = self.queues.get(queue_slot).map_or(0, Queue::row_bytes);
         let done_by = self.now.after(model.costs.on(lane_class).cautious(take, row_bytes));
@@ -205,7 +216,9 @@ impl Router {
             queue.waiting.get(first).map(|waiting| waiting.slot)
         };
         while let Some(slot) = self.queues.get(queue_slot).and_then(first) {
-            let Some(request) = self.requests.at(slot) else { return };
+            let Some(request) = expected!(self.requests.at(slot), "router.queue_with_unknown_request") else {
+                return;
+            };
             let (alone, rows, bytes) = (request.alone, request.rows, request.bytes);
             let fits = !alone && size.0.saturating_add(rows) <= take && request.deadline >= done_by;
             if !(fits || self.forming.is_empty()) {
@@ -229,16 +242,22 @@ impl Router {
     ) {
         let now = self.now;
         let (begins, lane_class) = (self.begins_on(lane_id), self.lane_class_of(lane_id));
-        let Some(model) = self.model_mut(model_id) else { return };
+        let Some(model) = expected!(self.model_mut(model_id), "router.batch_of_unknown_model") else {
+            return;
+        };
         let expected = model.costs.on(lane_class).expected(rows, row_bytes).unwrap_or_default();
         let pool = model.pool;
-        let (slot, Some(batch)) = self.batches.open(lane_id, model_id) else { return };
+        let (slot, batch) = self.batches.open(lane_id, model_id);
+        let Some(batch) = expected!(batch, "router.opened_batch_unknown") else { return };
         (batch.rows, batch.row_bytes, batch.dispatched) = (rows, row_bytes, now);
         batch.expected_end = begins.after(expected);
         let id = batch.id;
         let mut count = 0;
         for &member in &self.forming {
-            let Some(request) = self.requests.at_mut(member) else { continue };
+            let Some(request) = expected!(self.requests.at_mut(member), "router.formed_request_unknown")
+            else {
+                continue;
+            };
             (request.stage, request.batch) = (Stage::InFlight { batch: slot }, Some(id));
             batch.members.push(request.id);
             batch.returned = batch.returned.max(request.returned);
@@ -293,8 +312,12 @@ impl Router {
 
     /// Asks for the smallest running batch back, if the queue's policy wants that and finds no free lane.
     pub(super) fn preempt_for(&mut self, queue_slot: u32, effects: &mut Effects) {
-        let Some(queue) = self.queues.get(queue_slot) else { return };
-        let Some(model) = self.model(queue.key.model) else { return };
+        let Some(queue) = expected!(self.queues.get(queue_slot), "router.ready_queue_unknown") else {
+            return;
+        };
+        let Some(model) = expected!(self.model(queue.key.model), "router.queue_of_unknown_model") else {
+            return;
+        };
         let (Some(percent), Some(pool)) = (model.policy.preempts(), self.pools.get(queue.key.pool)) else {
             return;
         };
@@ -327,7 +350,7 @@ impl Router {
         if u64::from(proposal.take) * 100 < u64::from(rows) * u64::from(percent) {
             return;
         }
-        let Some(batch) = self.batches.at_mut(slot) else { return };
+        let Some(batch) = expected!(self.batches.at_mut(slot), "router.held_batch_unknown") else { return };
         batch.preempted = true;
         let (lane, batch) = (batch.lane, batch.id);
         self.records.note(self.now, Decided::Preempt { batch, lane, rows, wanted: proposal.take });

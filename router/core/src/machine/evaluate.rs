@@ -1,5 +1,7 @@
 //! Due queues: hopeless requests leave, the policy is asked, the answer is filed.
 
+use invariant::expected;
+
 use crate::batch::{Decision, PoolView, Proposal, QueueView, StartReason};
 use crate::event::{Effects, Outcome, Reason};
 use crate::machine::Router;
@@ -44,13 +46,16 @@ impl Router {
     /// Drops what is hopeless, asks the policy, and files the queue under ready or under a time.
     fn evaluate(&mut self, slot: u32, effects: &mut Effects) {
         self.drop_hopeless(slot, effects);
-        let Some(queue) = self.queues.get(slot) else { return };
+        let Some(queue) = expected!(self.queues.get(slot), "router.changed_queue_unknown") else { return };
         if queue.is_empty() {
             self.close_queue(slot, effects);
             return;
         }
-        let Some((head, model)) = self.head_of(queue) else { return };
-        let Some(request) = self.requests.at(head.slot) else { return };
+        let Some((head, model)) = expected!(self.head_of(queue), "router.queue_without_head") else { return };
+        let Some(request) = expected!(self.requests.at(head.slot), "router.queue_with_unknown_request")
+        else {
+            return;
+        };
         let pool = queue.key.pool;
         let mut evaluate_at = self.drop_time(model, pool, request).min(self.promotion(queue, &head));
         let ready = match self.decide(queue) {
@@ -201,14 +206,17 @@ impl Router {
 
     fn drop_hopeless(&mut self, slot: u32, effects: &mut Effects) {
         while let Some(head) = self.queues.get(slot).and_then(Queue::head).map(|head| head.slot) {
-            let Some(request) = self.requests.at(head) else { return };
+            let Some(request) = expected!(self.requests.at(head), "router.queue_with_unknown_request") else {
+                return;
+            };
             let (id, model_id) = (request.id, request.model);
             if request.deadline <= self.now {
                 self.unqueue(head);
                 self.finish(id, Outcome::Expired, Reason::DeadlinePassed, effects);
                 continue;
             }
-            let Some(pool) = self.queues.get(slot).map(|queue| queue.key.pool) else { return };
+            let queue = expected!(self.queues.get(slot), "router.changed_queue_unknown");
+            let Some(pool) = queue.map(|queue| queue.key.pool) else { return };
             let from = self.model(model_id).map(|model| self.drop_time(model, pool, request));
             let late = from.is_some_and(|from| from <= self.now);
             if !late || self.spare_as_probe(head, model_id) {
@@ -223,7 +231,9 @@ impl Router {
         if self.free_lane_for(model).is_none() {
             return false;
         }
-        let Some(model) = self.model_mut(model) else { return false };
+        let Some(model) = expected!(self.model_mut(model), "router.queue_of_unknown_model") else {
+            return false;
+        };
         let chosen = model.doubted.is_multiple_of(PROBE_EVERY);
         model.doubted = model.doubted.wrapping_add(1);
         if let Some(request) = self.requests.at_mut(slot).filter(|_| chosen) {
@@ -236,8 +246,9 @@ impl Router {
         self.file_ready(slot, None);
         self.timers.remove(slot, &mut self.timer_positions);
         let Some(model_id) = self.queues.get(slot).map(|queue| queue.key.model) else { return };
+        // A queue may be listed twice for one event. Only the first evaluation finds it open, and its model may be gone
+        // by the second.
         let Some(model) = self.model_mut(model_id) else { return };
-        // A queue may be listed twice for one event; only the first evaluation finds it open.
         if let Some(position) = model.queues.iter().position(|(_, open)| *open == slot) {
             model.queues.swap_remove(position);
             self.queues.close(slot);
@@ -265,7 +276,7 @@ impl Router {
     }
 
     pub(super) fn file_ready(&mut self, slot: u32, urgency: Option<Urgency>) {
-        let Some(queue) = self.queues.get_mut(slot) else { return };
+        let Some(queue) = expected!(self.queues.get_mut(slot), "router.filed_queue_unknown") else { return };
         let before = std::mem::replace(&mut queue.ready, urgency);
         if before != urgency {
             let pool = queue.key.pool;

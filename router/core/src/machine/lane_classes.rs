@@ -1,5 +1,7 @@
 //! Lanes that are not equally fast.
 
+use invariant::expected;
+
 use crate::batch::{DropMode, Proposal, StartReason};
 use crate::machine::Router;
 use crate::pool::Pool;
@@ -59,7 +61,9 @@ impl Router {
     /// The lane class that the next batch of a queue should run on: the free one that would be used, else the one that
     /// is free first.
     pub(super) fn next_lane_class(&self, queue: &Queue) -> LaneClass {
-        let Some(pool) = self.pools.get(queue.key.pool) else { return LaneClass::default() };
+        let Some(pool) = expected!(self.pools.get(queue.key.pool), "router.queue_of_unknown_pool") else {
+            return LaneClass::default();
+        };
         if let Some(lane_class) = pool.only_lane_class() {
             return lane_class;
         }

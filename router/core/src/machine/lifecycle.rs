@@ -1,5 +1,7 @@
 //! Models and lanes that come and go, and the end.
 
+use invariant::expected;
+
 use crate::batch::Demand;
 use crate::config::{LaneSpec, ModelLanes, ModelSpec};
 use crate::cycle::Round;
@@ -85,7 +87,7 @@ impl Router {
     /// An active lane becomes one of a pool's.
     fn join(&mut self, lane: LaneId, pool_id: u32) {
         let now = self.now;
-        let Some(entry) = self.lane_mut(lane) else { return };
+        let Some(entry) = expected!(self.lane_mut(lane), "router.joining_lane_unknown") else { return };
         entry.pools.push(pool_id);
         let (end, has_cycle, lane_class) = (entry.end, entry.round.is_some(), entry.lane_class);
         if let Some(pool) = self.pools.get_mut(pool_id) {
@@ -132,7 +134,7 @@ impl Router {
             self.lanes.resize_with(index + 1, || None);
         }
         let fence = self.batches.generation();
-        let Some(entry) = self.lanes.get_mut(index) else { return };
+        let Some(entry) = expected!(self.lanes.get_mut(index), "router.lane_without_slot") else { return };
         let lane = entry.get_or_insert_with(|| Lane::new(spec));
         (lane.mode, lane.ahead, lane.fence, lane.lane_class) =
             (LaneMode::Active, spec.ahead, fence, spec.lane_class);
@@ -158,10 +160,13 @@ impl Router {
     pub(super) fn leave_pools(&mut self, id: LaneId) {
         let now = self.now;
         self.lane_timers.remove(id.0, &mut self.lane_timer_positions);
+        // A switch may bring up a lane that was never there.
         let Some(lane) = self.lane_mut(id) else { return };
         let (pools, end, lane_class) = (std::mem::take(&mut lane.pools), lane.end.take(), lane.lane_class);
         for pool_id in pools {
-            let Some(pool) = self.pools.get_mut(pool_id) else { continue };
+            let Some(pool) = expected!(self.pools.get_mut(pool_id), "router.lane_in_unknown_pool") else {
+                continue;
+            };
             let had_cycles = !pool.cycled.is_empty();
             pool.forget(now, (id, lane_class), end);
             self.pool_changed(pool_id);
@@ -179,6 +184,7 @@ impl Router {
         effects: &mut Effects,
     ) {
         self.leave_pools(id);
+        // A lane may be reported failed by its supervisor and by its own thread.
         let Some(lane) = self.lanes.get_mut(id.0 as usize).and_then(Option::take) else { return };
         self.cycles -= u32::from(lane.round.is_some());
         for &slot in &lane.holding {
@@ -240,7 +246,8 @@ impl Router {
 
     fn refuse(&mut self, slots: &[u32], reason: Reason, effects: &mut Effects) {
         for &slot in slots {
-            let Some(id) = self.requests.at(slot).map(|request| request.id) else { continue };
+            let request = expected!(self.requests.at(slot), "router.queue_with_unknown_request");
+            let Some(id) = request.map(|request| request.id) else { continue };
             self.unqueue(slot);
             self.finish(id, Outcome::Refused, reason, effects);
         }

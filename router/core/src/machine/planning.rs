@@ -1,5 +1,7 @@
 //! Policies that distribute models over lanes ahead of time.
 
+use invariant::expected;
+
 use crate::batch::Session;
 use crate::machine::Router;
 use crate::{LaneClass, LaneId, ModelId, Nanos};
@@ -37,7 +39,8 @@ impl Router {
     }
 
     fn plan(&mut self, members: &[ModelId]) {
-        let Some(first) = members.first().and_then(|&id| self.model(id)) else { return };
+        let first = members.first().and_then(|&id| self.model(id));
+        let Some(first) = expected!(first, "router.planned_model_unknown") else { return };
         let lanes: Vec<LaneId> =
             self.pools.get(first.pool).map(|pool| pool.up.iter().collect()).unwrap_or_default();
         let sessions: Vec<Session<'_>> = members

@@ -1,5 +1,7 @@
 //! What lanes say of their batches.
 
+use invariant::expected;
+
 use crate::batch::{Demand, Observation};
 use crate::event::{BatchReport, Effects, Outcome, Reason};
 use crate::machine::Router;
@@ -10,6 +12,7 @@ const SILENCE: Nanos = Nanos::from_millis(5_000);
 
 impl Router {
     pub(super) fn batch_done(&mut self, report: BatchReport, effects: &mut Effects) {
+        // A report may arrive after its lane failed, which ended the batch.
         let Some(slot) = self.batches.slot_of(report.batch) else { return };
         let Some((lane, model, started)) = self.take_off_lane(slot) else { return };
         if report.ok {
@@ -43,6 +46,7 @@ impl Router {
     /// The requests of a batch that did not run wait again. Queues do not exceed their bounds, because these requests
     /// were counted before, so none is rejected.
     pub(super) fn batch_returned(&mut self, id: BatchId, effects: &mut Effects) {
+        // A preempted batch may end in another way before the lane gives it back.
         let Some(slot) = self.batches.slot_of(id) else { return };
         let Some((lane, model, _)) = self.take_off_lane(slot) else { return };
         let mut position = 0;
@@ -85,7 +89,7 @@ impl Router {
     /// Counts a batch out of its model, which is told.
     pub(super) fn no_longer_in_flight(&mut self, slot: u32) -> Option<ModelId> {
         self.no_longer_long(slot);
-        let batch = self.batches.at(slot)?;
+        let batch = expected!(self.batches.at(slot), "router.held_batch_unknown")?;
         let (id, members) = (batch.model, u32::try_from(batch.members.len()).unwrap_or(u32::MAX));
         if let Some(model) = self.model_mut(id) {
             model.in_flight = model.in_flight.saturating_sub(members);
@@ -96,9 +100,8 @@ impl Router {
 
     /// A request of a batch without results waits again, unless its model has no lane left.
     fn wait_again(&mut self, slot: u32, without_lane: Reason, effects: &mut Effects) {
-        let Some((id, model)) = self.requests.at(slot).map(|request| (request.id, request.model)) else {
-            return;
-        };
+        let request = expected!(self.requests.at(slot), "router.returned_request_unknown");
+        let Some((id, model)) = request.map(|request| (request.id, request.model)) else { return };
         let pool = self.model(model).and_then(|model| self.pools.get(model.pool));
         if pool.is_none_or(|pool| pool.up.is_empty()) {
             self.finish(id, Outcome::Refused, without_lane, effects);
@@ -112,7 +115,7 @@ impl Router {
     fn take_off_lane(&mut self, slot: u32) -> Option<(LaneId, ModelId, Nanos)> {
         let now = self.now;
         let model_id = self.no_longer_in_flight(slot)?;
-        let batch = self.batches.at(slot)?;
+        let batch = expected!(self.batches.at(slot), "router.held_batch_unknown")?;
         let (lane_id, dispatched) = (batch.lane, batch.dispatched);
         let mut began = dispatched;
         if let Some(lane) = self.lane_mut(lane_id) {
@@ -139,14 +142,19 @@ impl Router {
 
     fn learn(&mut self, slot: u32, started: Nanos) {
         let now = self.now;
-        let Some(batch) = self.batches.at(slot) else { return };
+        let Some(batch) = expected!(self.batches.at(slot), "router.reported_batch_unknown") else { return };
         let (rows, row_bytes, model) = (batch.rows, batch.row_bytes, batch.model);
         let first = batch.members.first().and_then(|&id| self.requests.get(id));
         let slo = first.filter(|request| request.deadline != Nanos::NEVER);
         let slo = slo.map(|request| request.deadline.since(request.arrived));
         let time = now.since(started);
         let lane_class = self.lane_class_of(batch.lane);
-        let Some(model) = self.models.get_mut(model.0 as usize).and_then(Option::as_mut) else { return };
+        let Some(model) = expected!(
+            self.models.get_mut(model.0 as usize).and_then(Option::as_mut),
+            "router.batch_of_unknown_model"
+        ) else {
+            return;
+        };
         model.costs.observe(lane_class, rows, row_bytes, time);
         let tightest = self.pools.get(model.pool).map_or(Nanos::NEVER, |pool| pool.tightest);
         let (rate, max_batch, cost) = (model.rate.per_second(now), model.largest, model.costs.on(lane_class));
@@ -195,13 +203,19 @@ impl Router {
 
     /// Costs changed, so what the policy said of the model's queues may not hold any more.
     pub(super) fn model_changed(&mut self, id: ModelId) {
-        let Some(model) = self.models.get(id.0 as usize).and_then(Option::as_ref) else { return };
+        let Some(model) = expected!(
+            self.models.get(id.0 as usize).and_then(Option::as_ref),
+            "router.changed_model_unknown"
+        ) else {
+            return;
+        };
         self.changed.extend(model.queues.iter().map(|(_, slot)| *slot));
     }
 
     /// Tells the lane's pools whether it can take a batch.
     pub(super) fn settle_lane(&mut self, id: LaneId) {
         let now = self.now;
+        // Draining, idle and failed lanes are in no pool.
         let Some(lane) = self.lane(id).filter(|lane| lane.is_active()) else { return };
         let last = lane.holding.last().and_then(|&slot| self.batches.at(slot));
         let has_space = lane.holding.len() < lane.depth as usize;
@@ -220,7 +234,7 @@ impl Router {
                 self.lane_timers.remove(id.0, &mut self.lane_timer_positions);
             }
         }
-        let Some(lane) = self.lane_mut(id) else { return };
+        let Some(lane) = expected!(self.lane_mut(id), "router.settled_lane_unknown") else { return };
         let before = std::mem::replace(&mut lane.end, end);
         let pools = std::mem::take(&mut lane.pools);
         for &pool in &pools {

@@ -1,5 +1,7 @@
 //! Plans of lanes that take the place of others: first everything is checked, then everything is done.
 
+use invariant::expected;
+
 use std::collections::BTreeSet;
 
 use crate::batch::Demand;
@@ -135,10 +137,8 @@ impl Router {
 
     fn move_model(&mut self, change: &ModelMove) {
         let id = change.model;
-        let Some((old, counted, slo)) = self.model(id).map(|model| (model.pool, model.counted, model.slo))
-        else {
-            return;
-        };
+        let Some(model) = expected!(self.model(id), "router.moved_model_unknown") else { return };
+        let (old, counted, slo) = (model.pool, model.counted, model.slo);
         if let Some(model) = self.model_mut(id) {
             change.times.iter().for_each(|times| model.costs.know(times.lane_class, &times.profile));
         }
@@ -176,7 +176,10 @@ impl Router {
 
     /// What was seen on the lanes that a model leaves is the best guess at what will be seen on a new set of lanes.
     fn inherit(&mut self, new: u32, old: u32, shared: bool) {
-        let Some(before) = self.pools.get(old).filter(|_| !shared) else { return };
+        if shared {
+            return;
+        }
+        let Some(before) = expected!(self.pools.get(old), "router.left_pool_unknown") else { return };
         let (mut load, mean_time) = (before.load, before.mean_time);
         load.was(self.now, before.busy_share());
         if let Some(pool) = self.pools.get_mut(new) {
@@ -202,8 +205,8 @@ impl Router {
     fn return_unbound_queues(&mut self) {
         for index in 0..self.models.len() {
             let id = ModelId(u32::try_from(index).unwrap_or(u32::MAX));
-            let Some(own_pool) = self.model(id).map(|model| model.pool) else { continue };
             let Some(model) = self.model(id) else { continue };
+            let own_pool = model.pool;
             let lost = |pool: u32| {
                 let lane = self.pools.get(pool).and_then(|pool| pool.up.first());
                 pool != own_pool && !lane.is_some_and(|lane| self.runs_on(own_pool, lane))
@@ -221,7 +224,7 @@ impl Router {
     }
 
     fn move_queues(&mut self, model: ModelId, from: impl Fn(u32) -> bool, to: u32) {
-        let Some(moved) = self.model(model) else { return };
+        let Some(moved) = expected!(self.model(model), "router.moved_model_unknown") else { return };
         let queues: Vec<(QueueKey, u32)> =
             moved.queues.iter().filter(|(key, _)| from(key.pool)).copied().collect();
         for (key, slot) in queues {
@@ -234,7 +237,7 @@ impl Router {
     fn move_queue(&mut self, key: QueueKey, slot: u32, to: u32) {
         let there = QueueKey { pool: to, ..key };
         let other = self.model(key.model).and_then(|model| model.queue(there));
-        let Some(queue) = self.queues.get_mut(slot) else { return };
+        let Some(queue) = expected!(self.queues.get_mut(slot), "router.moved_queue_unknown") else { return };
         queue.deferred = false;
         let rows = u64::from(queue.rows);
         if let Some(pool) = self.pools.get_mut(key.pool) {

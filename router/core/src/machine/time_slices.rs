@@ -1,5 +1,7 @@
 //! Lanes with a cycle: each model runs in its time slice.
 
+use invariant::expected;
+
 use crate::batch::{Decision, Proposal};
 use crate::cycle::SlotBatch;
 use crate::lane::Lane;
@@ -52,8 +54,12 @@ impl Router {
 
     /// Time that the next batch of a queue should take if it may have `rows` rows.
     fn time_within(&self, queue: u32, rows: u32, lane_class: LaneClass) -> Nanos {
-        let Some(queue) = self.queues.get(queue) else { return Nanos::ZERO };
-        let Some(model) = self.model(queue.key.model) else { return Nanos::ZERO };
+        let Some(queue) = expected!(self.queues.get(queue), "router.ready_queue_unknown") else {
+            return Nanos::ZERO;
+        };
+        let Some(model) = expected!(self.model(queue.key.model), "router.queue_of_unknown_model") else {
+            return Nanos::ZERO;
+        };
         let Some(proposal) = self.shot_within(queue, rows, lane_class) else { return Nanos::ZERO };
         let company = self.company(queue, model);
         let take = proposal.take.min(queue.rows.saturating_add(company));
@@ -75,7 +81,7 @@ impl Router {
 
     /// Finds out how large the batches of a pool's models may get.
     pub(super) fn size_batches(&mut self, id: u32) {
-        let Some(pool) = self.pools.get(id) else { return };
+        let Some(pool) = expected!(self.pools.get(id), "router.sized_pool_unknown") else { return };
         let lanes = &self.lanes;
         for (model_id, model) in (0..).map(ModelId).zip(&mut self.models) {
             let Some(model) = model.as_mut().filter(|model| model.pool == id) else { continue };
