@@ -1,6 +1,6 @@
-//! The task that owns the core: feeds it what happened, carries out what it says, decides nothing.
+//! The task that owns the core. It feeds events to the core and carries out the effects. It decides nothing itself.
 //!
-//! Hot path: no locks, no logs a request, no waiting but for the next event.
+//! Hot path: it takes no locks, writes no log for a request, and waits only for the next event.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -75,7 +75,7 @@ struct InFlight {
     rows: u32,
 }
 
-/// What is known of a batch while the core digests its report.
+/// The result of a batch while the core processes its report.
 struct Returned {
     answers: BTreeMap<RequestId, Vec<Tensor>>,
     timing: Timing,
@@ -92,9 +92,9 @@ struct Actor {
     lanes: BTreeMap<u32, LaneHandle>,
     in_flight: BTreeMap<u64, InFlight>,
     retiring: BTreeMap<ModelId, Vec<oneshot::Sender<()>>>,
-    /// Callers that wait for a lane to become idle; they get false if it is removed.
+    /// Callers that wait for a lane to become idle. They get false if it is removed.
     idle_waiters: BTreeMap<u32, Vec<oneshot::Sender<bool>>>,
-    /// Who waits for a lane that is lost to be forgotten.
+    /// Callers that wait for a failed lane to be removed.
     losing: BTreeMap<u32, Vec<oneshot::Sender<()>>>,
     /// Why the core refused the last switch.
     refused: Option<SwitchRefusal>,
@@ -182,7 +182,7 @@ impl Actor {
         }
     }
 
-    /// The members of what a lane ran come back with its report, so that one is waited for.
+    /// Waits for the report of the lane's batch, because it returns the inputs of the requests.
     fn lane_failed(&mut self, lane: u32, told: oneshot::Sender<()>) {
         if self.in_flight.values().any(|batch| batch.lane == lane) {
             self.losing.entry(lane).or_default().push(told);
@@ -199,7 +199,7 @@ impl Actor {
     }
 
     fn report(&mut self, report: LaneReport) {
-        // The batch of a lane that was given up as failed may end after all.
+        // A batch may still end on a lane that was removed as failed.
         let Some(batch) = self.in_flight.remove(&report.token) else { return };
         let first =
             batch.members.first().and_then(|&id| self.payloads.get_mut(id)).map(|payload| payload.dispatched);
@@ -237,7 +237,7 @@ impl Actor {
         }
     }
 
-    /// A lane that was lost while it ran a batch that ended well after all.
+    /// Removes a failed lane whose last batch has ended.
     fn lose_if_idle(&mut self, lane: u32) {
         let waited_for = self.losing.contains_key(&lane);
         if waited_for && !self.in_flight.values().any(|batch| batch.lane == lane) {
@@ -264,7 +264,7 @@ impl Actor {
                         dead_lanes.push(lane.0);
                     }
                 }
-                // An engine that has begun cannot be stopped, and a lane of depth one has always begun.
+                // A lane of depth one has always started its batch, and a running engine cannot be stopped.
                 Effect::Preempt { .. } => {}
                 Effect::Finish { request, outcome, reason } => {
                     self.finish(request, outcome, reason, returned.as_mut())
@@ -333,7 +333,7 @@ impl Actor {
             }
             _ => Err(Rejection { outcome, reason, error: None }),
         };
-        // A client that left in this very moment has no use for the answer.
+        // The send fails if the client has just left.
         let _ = payload.reply.send(answer);
     }
 
@@ -382,7 +382,7 @@ impl Actor {
         }
     }
 
-    /// Takes in the handles of new lanes if the core takes the plan, else drops them.
+    /// Keeps the handles of new lanes if the core accepts the plan, otherwise drops them.
     fn switch(&mut self, plan: LanePlan) -> Result<(), SwitchError> {
         let LanePlan { new, switch } = plan;
         let mut handles = BTreeMap::new();

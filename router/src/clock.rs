@@ -1,10 +1,10 @@
-//! Between the process's clock and the core's.
+//! Conversion between the clock of the process and that of the core.
 
 use std::time::{Duration, Instant};
 
 use router_core::Nanos;
 
-/// Counts from the start of the router.
+/// Nanoseconds since the start of the router.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     origin: Instant,
@@ -23,7 +23,7 @@ impl Clock {
         Nanos::from(instant.saturating_duration_since(self.origin))
     }
 
-    /// A time too far away for the process's clock is a day from now: by then something has happened.
+    /// A time that the clock of the process cannot represent becomes a day from now.
     pub(crate) fn instant(self, at: Nanos) -> Instant {
         let far = || Instant::now() + Duration::from_secs(86_400);
         self.origin.checked_add(Duration::from(at)).unwrap_or_else(far)

@@ -1,4 +1,4 @@
-//! The way in.
+//! The handle for submitting requests and changing models and lanes.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -32,7 +32,7 @@ pub(crate) enum Control {
     Snapshot(oneshot::Sender<Snapshot>),
 }
 
-/// Talks to the actor; clones share it.
+/// A handle of the actor. Clones share the actor.
 #[derive(Clone)]
 pub struct RouterHandle {
     pub(crate) submissions: mpsc::Sender<Submission>,
@@ -41,7 +41,7 @@ pub struct RouterHandle {
     pub(crate) ids: Arc<Ids>,
 }
 
-/// Cancels a request whose client stopped waiting.
+/// Cancels a request when its client stops waiting.
 struct CancelOnDrop<'a> {
     outlet: &'a Outlet,
     id: Option<RequestId>,
@@ -56,7 +56,7 @@ impl Drop for CancelOnDrop<'_> {
 }
 
 impl RouterHandle {
-    /// Queues a job and waits for its end. A full mailbox rejects the job immediately.
+    /// Submits a job and waits for its end. A full mailbox rejects the job immediately.
     pub async fn submit(&self, job: Job) -> Result<Answer, Rejection> {
         let arrived = Instant::now();
         let id = self.ids.take().ok_or_else(|| Rejection::refused(Reason::QueueFull))?;
@@ -75,20 +75,20 @@ impl RouterHandle {
         ended.unwrap_or_else(|_| Err(Rejection::refused(Reason::Draining)))
     }
 
-    /// Where lanes report to.
+    /// The channel for reports of lanes.
     pub fn lane_sink(&self) -> Arc<dyn LaneSink> {
         Arc::new(self.outlet.clone())
     }
 
-    /// Makes a model version dispatchable; its sessions must be installed on the lanes already. False if the
-    /// router does not take it: its id is in use or beyond `RouterConfig::max_models`, or the actor has ended.
+    /// Adds a model version. Its sessions must be installed on the lanes before. False if its id is in use or beyond
+    /// `RouterConfig::max_models`, or if the actor has ended.
     pub async fn model_up(&self, spec: ModelSpec) -> bool {
         let (done, taken) = oneshot::channel();
         self.control.send(Control::ModelUp(Box::new(spec), done)).await.is_ok()
             && taken.await.unwrap_or(false)
     }
 
-    /// Takes a model version out: no new requests. Returns when the last accepted one has ended.
+    /// Retires a model version: it takes no new requests. Returns when its last request has ended.
     pub async fn model_down(&self, model: ModelId) {
         let (done, wait) = oneshot::channel();
         self.tell(Control::ModelDown(model, done), wait).await;
@@ -100,9 +100,8 @@ impl RouterHandle {
         self.tell(Control::LaneUp { lane, depth, done }, wait).await;
     }
 
-    /// Puts another plan of lanes in the place of the one that is in force, all at once or not at all. Sessions must be
-    /// installed on the lanes already. No request is lost by it: batches in flight end where they are, queued requests
-    /// move with their models.
+    /// Replaces the plan of lanes, completely or not at all. Sessions must be installed on the lanes before. No request is
+    /// lost: batches in flight finish on their lanes, and queued requests move with their models.
     pub async fn switch(&self, plan: LanePlan) -> Result<(), SwitchError> {
         let (done, outcome) = oneshot::channel();
         let sent = self.control.send(Control::Switch(Box::new(plan), done)).await;
@@ -117,8 +116,7 @@ impl RouterHandle {
         self.control.send(Control::LaneIdle(lane, told)).await.is_ok() && rests.await.unwrap_or(false)
     }
 
-    /// Forgets a lane whose gpulet can run nothing any more. What it ran runs again elsewhere. Returns once another lane
-    /// may have its number.
+    /// Removes a lane whose gpulet failed. Its requests run again on other lanes. Returns once its number can be reused.
     pub async fn lane_failed(&self, lane: LaneId) {
         let (told, lost) = oneshot::channel();
         self.tell(Control::LaneFailed(lane, told), lost).await;
@@ -132,8 +130,8 @@ impl RouterHandle {
         outcome.await.unwrap_or(Err(LaneDownError::Unknown(lane)))
     }
 
-    /// Refuses new requests from now on and queued ones at `until`. Returns when none is left, at the latest
-    /// when those in flight at `until` have ended.
+    /// Rejects new requests from now on and queued ones at `until`. Returns when no request is left, at the latest when
+    /// those in flight at `until` have ended.
     pub async fn drain(&self, until: Instant) {
         let (done, wait) = oneshot::channel();
         self.tell(Control::Drain { until, done }, wait).await;
@@ -146,7 +144,7 @@ impl RouterHandle {
         answer.await.ok()
     }
 
-    /// An actor that has ended has nothing left to do, so silence is consent.
+    /// If the actor has ended, there is nothing left to do.
     async fn tell(&self, message: Control, done: oneshot::Receiver<()>) {
         if self.control.send(message).await.is_ok() {
             let _ = done.await;

@@ -1,4 +1,4 @@
-//! What goes into the router and what comes out.
+//! Requests to the router and their answers.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ pub struct Job {
     pub model: ModelId,
     /// Priority class.
     pub class: Class,
-    /// Who pays.
+    /// Tenant that sent it.
     pub tenant: Tenant,
     /// Batch compatibility: different shapes have different keys.
     pub shape: ShapeKey,
@@ -21,26 +21,26 @@ pub struct Job {
     pub member: Member,
     /// Bytes of all inputs.
     pub bytes: u64,
-    /// When the answer is worthless, if ever.
+    /// Time after which the answer is worthless, if there is one.
     pub deadline: Option<Instant>,
 }
 
-/// Where an answered request's time went.
+/// How long each stage of a request took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Timing {
     /// From admission to dispatch.
     pub queue: Duration,
-    /// From dispatch until the engine began: hand-over to the lane, gathering of the rows.
+    /// From dispatch to the start of the engine: hand-over to the lane and gathering of the rows.
     pub batch_wait: Duration,
     /// In the engine.
     pub compute: Duration,
-    /// From the engine's end until the router knew: rows dealt out again, hand-over back.
+    /// From the end of the engine to the report: scattering of the rows and hand-over to the router.
     pub hand_back: Duration,
     /// The lane that ran the batch.
     pub lane: u32,
     /// Rows of the batch.
     pub batch_rows: u32,
-    /// True for exactly one of the answered requests of a batch: who counts batches counts these.
+    /// True for exactly one of the answered requests of a batch, so that batches can be counted.
     pub leads_batch: bool,
 }
 
@@ -49,7 +49,7 @@ pub struct Timing {
 pub struct Answer {
     /// All outputs of the model.
     pub outputs: Vec<Tensor>,
-    /// Where the time went.
+    /// Time of each stage.
     pub timing: Timing,
 }
 
@@ -61,7 +61,7 @@ pub struct Rejection {
     pub outcome: Outcome,
     /// Cause of the rejection.
     pub reason: Reason,
-    /// What the engine said, if it ran.
+    /// Error of the engine, if it ran.
     pub error: Option<BatchError>,
 }
 

@@ -1,5 +1,5 @@
-//! How lanes and leaving clients reach the actor: a channel that never blocks them. It is bounded by what can be
-//! in it: one report a batch in flight (invariant R5) and one cancellation a request.
+//! The channel for reports of lanes and cancellations, which never blocks the sender. Its content is bounded by one
+//! report for each batch in flight (invariant R5) and one cancellation for each request.
 
 use gpulet::{LaneReport, LaneSink};
 use router_core::RequestId;

@@ -1,4 +1,4 @@
-//! What the core does not see of a request, by slot.
+//! The payloads of requests by slot, which the core does not see.
 
 use std::time::Instant;
 
@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 
 use crate::job::{Answer, Rejection};
 
-/// How one request is answered.
+/// The channel for the answer of one request.
 pub(crate) type Reply = oneshot::Sender<Result<Answer, Rejection>>;
 
 /// A request's inputs and the channel to its client.
@@ -22,7 +22,7 @@ pub(crate) struct Payload {
     pub dispatched: Instant,
 }
 
-/// Names for requests: as many as may be unfinished. An empty stock is the bound on requests.
+/// Unused request ids. There are as many as requests may be unfinished, so an empty stock enforces that bound.
 pub(crate) struct Ids(ArrayQueue<RequestId>);
 
 impl Ids {

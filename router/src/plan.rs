@@ -1,4 +1,4 @@
-//! Plans of lanes as they are handed to the router.
+//! Plans of lanes for the router.
 
 use gpulet::LaneHandle;
 use router_core::{LaneId, Switch, SwitchRefusal};
@@ -12,7 +12,7 @@ pub struct LanePlan {
     pub switch: Switch,
 }
 
-/// Why a plan did not come into force; nothing changed.
+/// Why a plan was rejected. Nothing changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SwitchError {
     /// It makes no sense.

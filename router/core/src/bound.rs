@@ -1,28 +1,28 @@
-//! What lanes can answer at best under even arrivals of one model: upper bounds to hold policies against.
+//! The most that lanes can answer if the requests of one model arrive evenly: upper bounds for comparing policies.
 //!
-//! Each lane runs one batch after the other; a request that just missed one waits for the next batch to start
-//! somewhere, and then for its own. Both bounds are Symphony's (formulas from memory).
+//! Each lane runs one batch after another. A request that just missed a batch waits until the next one starts on some
+//! lane, and then for its own batch to run. Both bounds are Symphony's (formulas from memory).
 
 use crate::Nanos;
 
-/// A batch size and what it gives.
+/// A batch size and its throughput.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bound {
     /// Rows a batch.
     pub batch: u32,
-    /// Rows a second on all the lanes together.
+    /// Rows a second of all lanes together.
     pub throughput: f64,
 }
 
-/// Each lane for itself: a wait of one batch time at most, so the largest `b` with `2 L(b) <= slo`.
+/// Independent lanes: a request waits one batch time at most, so the largest `b` with `2 L(b) <= slo`.
 ///
 /// `time` returns the time of a batch by its rows and must not decrease. `None` if even one row is late.
 pub fn uncoordinated(time: impl Fn(u32) -> Nanos, slo: Nanos, lanes: u32, max_batch: u32) -> Option<Bound> {
     best(&time, lanes, max_batch, |time| time.0.checked_mul(2).is_some_and(|both| both <= slo.0))
 }
 
-/// Lanes that start their batches one after the other at equal distances: a wait of one `lanes`-th of a batch time
-/// at most, so the largest `b` with `(1 + 1 / lanes) L(b) <= slo`.
+/// Lanes that start their batches at even intervals: a request waits a `lanes`-th of a batch time at most, so the
+/// largest `b` with `(1 + 1 / lanes) L(b) <= slo`.
 ///
 /// `time` returns the time of a batch by its rows and must not decrease. `None` if even one row is late.
 pub fn staggered(time: impl Fn(u32) -> Nanos, slo: Nanos, lanes: u32, max_batch: u32) -> Option<Bound> {

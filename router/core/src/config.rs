@@ -1,4 +1,4 @@
-//! What the core is told about itself, models and lanes.
+//! Configuration of the core: its bounds, its models and its lanes.
 
 use crate::batch::Policy;
 use crate::{ConfigError, Cycle, LaneClass, LaneId, ModelId, Nanos, Tenant};
@@ -14,17 +14,17 @@ pub struct RouterConfig {
     pub max_lanes: u32,
     /// Payload bytes of all queued requests together.
     pub queued_bytes_limit: u64,
-    /// Policies aim this much before the deadline, but by no more than an eighth of a request's time: for answers' way
-    /// to their clients, and for wake-ups that come late.
+    /// Policies aim to finish this long before the deadline, but by no more than an eighth of the time between arrival and
+    /// deadline. Covers the way of the answer to the client, and timers that fire late.
     pub margin: Nanos,
-    /// A request without a deadline runs when no work with a deadline wants the lane; after waiting this long it
-    /// goes before that work.
+    /// A request without a deadline runs when no request with a deadline is ready for the lane. After waiting this long
+    /// it goes first.
     pub best_effort_max_wait: Nanos,
-    /// A request that has waited this long is served as one of the most urgent class.
+    /// A request that has waited this long is treated as one of the most urgent class.
     pub starvation: Nanos,
     /// Weights of tenants 0, 1, 2 ...; those beyond have weight 1.
     pub weights: Vec<u32>,
-    /// Decisions that can be asked about later.
+    /// Decisions that are kept for [`Router::records`](crate::Router::records).
     pub records: u32,
 }
 
@@ -58,26 +58,26 @@ pub struct ProfilePoint {
 /// A model version that the router may dispatch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelSpec {
-    /// Not in use by another model.
+    /// Its id, not in use by another model.
     pub model: ModelId,
     /// Largest batch in rows, at least 1. Requests run alone when it is 1.
     pub max_batch: u32,
-    /// Queued requests of one tenant in one class.
+    /// Most queued requests of one tenant in one class.
     pub queue_limit: u32,
     /// How batches are formed.
     pub policy: Policy,
-    /// Where it may run.
+    /// Lanes that may run it.
     pub lanes: ModelLanes,
     /// Batch times known before the first request; may be empty.
     pub profile: Vec<ProfilePoint>,
-    /// The kind of lane that they are of.
+    /// Class of the lanes that `profile` was measured on.
     pub measured_on: LaneClass,
 }
 
 /// Which lanes run a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ModelLanes {
-    /// Every lane, those that come up later included.
+    /// Every lane, including those added later.
     All,
     /// Only the listed lanes.
     Only(Vec<LaneId>),
@@ -92,7 +92,7 @@ impl ModelLanes {
         }
     }
 
-    /// The lane, if these are but one.
+    /// The lane, if there is exactly one.
     pub(crate) fn only(&self) -> Option<LaneId> {
         match self {
             Self::Only(lanes) => lanes.first().copied().filter(|_| lanes.len() == 1),
@@ -101,19 +101,19 @@ impl ModelLanes {
     }
 }
 
-/// A lane that came up.
+/// A lane that becomes available.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LaneSpec {
-    /// Not in use by another lane.
+    /// Its id, not in use by another lane.
     pub lane: LaneId,
-    /// Batches that it may hold at a time, at least 1.
+    /// Most batches that it holds at a time, at least 1.
     pub depth: u32,
-    /// How long before it should be free its next batch may be handed over, if its depth allows;
-    /// [`Nanos::NEVER`] for at any time.
+    /// How long before its expected end of work it may get its next batch, if its depth allows. [`Nanos::NEVER`] means at
+    /// any time.
     pub ahead: Nanos,
     /// Time slices of its models. Without a cycle the most urgent batch goes first.
     pub cycle: Option<Cycle>,
-    /// How fast it is.
+    /// Lanes of one class take equally long for the same batch.
     pub lane_class: LaneClass,
 }
 

@@ -1,4 +1,4 @@
-//! What a batch of a model costs, learned from the batches that ran.
+//! Batch times of a model, learned from the batches that ran.
 //!
 //! Each (payload size bucket, rows) has a smoothed mean, updated as TCP's round-trip estimator does (RFC 6298:
 //! gain 1/8, the first few samples weighing more); each bucket has one smoothed relative deviation. Sizes between
@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 
 use crate::{Nanos, ProfilePoint};
 
-/// Payload sizes a row that are told apart: powers of two, the nearest one standing in beyond this many.
+/// Payload sizes a row are grouped into powers of two. Beyond this many groups, the nearest known one is used.
 const MAX_BUCKETS: usize = 16;
 
 /// Batches after which an unmeasured size looks half as costly to [`CostModel::hopeful`].
@@ -39,7 +39,7 @@ const TABLE_ROWS: u32 = 1_024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Point {
     mean: u64,
-    /// What was believed before the first request, zero if nothing was.
+    /// The estimate before the first request, or zero.
     profile: u64,
     /// Batches measured in service, up to the inverse of the lasting gain.
     samples: u64,
@@ -56,7 +56,7 @@ struct Bucket {
     deviation: u64,
     /// Measured time over profile time, smoothed.
     learned_bias: u64,
-    /// The one in use.
+    /// The correction in use.
     bias: u64,
     /// Expected times of 0, 1, 2 ... rows up to the largest point.
     table: Vec<u64>,
@@ -100,11 +100,11 @@ impl Bucket {
         if point.samples == 0 && point.profile > 0 {
             point.mean = scale(point.mean, bias, ONE);
         }
-        // One stall must not poison the estimate; a lasting change still gets through in a few batches.
+        // One stall must not spoil the estimate. A lasting change still has its effect after a few batches.
         let sample = time.min(point.mean.saturating_mul(4).max(1));
         let error = scale(sample.abs_diff(point.mean), ONE, point.mean.max(1));
         if sample < point.mean / 2 {
-            // An estimate far too long refuses requests, so chances to correct it are rare: each counts for more.
+            // An estimate that is far too long rejects requests, so chances to correct it are rare and count for more.
             point.mean = point.mean.midpoint(sample);
             self.deviation = ONE / 4;
         } else {
@@ -165,7 +165,7 @@ impl Bucket {
     }
 
     fn largest_within(&self, budget: u64, limit: u32) -> u32 {
-        // The margin is the same for all sizes, so the budget is shortened by it instead.
+        // The margin is the same for all sizes, so it is taken off the budget instead.
         let budget = if self.deviation == 0 { budget } else { scale(budget, ONE, ONE + 2 * self.deviation) };
         if self.time_of(limit).is_none_or(|time| time <= budget) {
             return limit;
@@ -253,8 +253,8 @@ impl CostModel {
         self.nearest(bucket_of(row_bytes))?.time_of(rows).map(Nanos)
     }
 
-    /// Time that a batch takes at most, nearly always: mean and two deviations. Zero while unknown, so that
-    /// ignorance never refuses a request.
+    /// Time that a batch rarely exceeds: the mean plus two deviations. Zero while unknown, so that no request is rejected
+    /// for lack of data.
     pub fn cautious(&self, rows: u32, row_bytes: u64) -> Nanos {
         let Some(bucket) = self.nearest(bucket_of(row_bytes)) else { return Nanos::ZERO };
         let Some(time) = bucket.time_of(rows) else { return Nanos::ZERO };
@@ -281,8 +281,8 @@ impl CostModel {
         self.nearest(bucket_of(row_bytes))?.points.last_key_value().map(|(&rows, _)| rows)
     }
 
-    /// Largest batch of at most `limit` rows that is nearly always done within `budget`; zero if even one row is
-    /// not, `limit` while costs are unknown.
+    /// Largest batch of at most `limit` rows that rarely takes longer than `budget`. Zero if even one row would, `limit`
+    /// while costs are unknown.
     pub fn largest_within(&self, budget: Nanos, row_bytes: u64, limit: u32) -> u32 {
         match self.nearest(bucket_of(row_bytes)) {
             Some(bucket) => bucket.largest_within(budget.0, limit),
@@ -318,7 +318,7 @@ impl CostModel {
         self.buckets.get_mut(position)
     }
 
-    /// A payload size never seen borrows from no other: a model with free shapes may take a hundred times
+    /// A payload size never seen gets no estimate from other sizes: a model with free shapes may take a hundred times
     /// longer there.
     fn nearest(&self, log2_bytes: u32) -> Option<&Bucket> {
         let full = self.buckets.len() >= MAX_BUCKETS;

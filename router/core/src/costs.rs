@@ -1,14 +1,14 @@
-//! What a model's batches cost on lanes of different kinds.
+//! Batch times of a model on lanes of different classes.
 
 use smallvec::SmallVec;
 
 use crate::{CostModel, LaneClass, Nanos, ProfilePoint};
 
-/// Kinds of lanes that are told apart; beyond that, the one measured first stands in for what is new.
+/// Lane classes that are told apart. Beyond this many, new ones use the times of the class measured first.
 const CLASSES_MAX: usize = 256;
 
-/// Batch times of one model by the lane class. What is not known of a lane class is taken from the lane class that it was measured
-/// on first: wrong until the first batches ran there, and better than nothing.
+/// Batch times of one model by lane class. A class without measurements uses the times of the class measured first,
+/// until its own first batches ran.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Costs {
     first: (LaneClass, CostModel),
@@ -16,12 +16,12 @@ pub(crate) struct Costs {
 }
 
 impl Costs {
-    /// Measured on one lane class.
+    /// A model whose profile was measured on lanes of one class.
     pub(crate) fn new(lane_class: LaneClass, profile: &[ProfilePoint]) -> Self {
         Self { first: (lane_class, CostModel::from_profile(profile)), others: SmallVec::new() }
     }
 
-    /// On lanes of a lane class.
+    /// Batch times on lanes of a class.
     pub(crate) fn on(&self, lane_class: LaneClass) -> &CostModel {
         if self.first.0 == lane_class {
             return &self.first.1;
@@ -29,14 +29,14 @@ impl Costs {
         self.others.iter().find(|(known, _)| *known == lane_class).map_or(&self.first.1, |(_, cost)| cost)
     }
 
-    /// A profile of lanes of a lane class, believed where nothing has been measured there.
+    /// Adds a profile of a lane class. It is used where nothing has been measured yet.
     pub(crate) fn know(&mut self, lane_class: LaneClass, profile: &[ProfilePoint]) {
         if !self.knows(lane_class) && !profile.is_empty() && self.others.len() < CLASSES_MAX {
             self.others.push((lane_class, CostModel::from_profile(profile)));
         }
     }
 
-    /// A batch has run on a lane of a lane class.
+    /// Learns from a batch that ran on a lane of a class.
     pub(crate) fn observe(&mut self, lane_class: LaneClass, rows: u32, row_bytes: u64, time: Nanos) {
         if !self.knows(lane_class) && self.others.len() < CLASSES_MAX {
             self.others.push((lane_class, CostModel::default()));

@@ -2,11 +2,11 @@
 //!
 //! A lane with a cycle goes through its slots in order. Time is measured on the lane's clock, from the start of a slot's
 //! first batch, so batches that take longer than expected cost their own slot. Nothing is preempted: the first batch of
-//! a slot always may run, whatever its length, and those after it only if they should end within the budget.
+//! a slot may always run, whatever its length. Those after it run only if they should end within the budget.
 
 use crate::{ConfigError, ModelId, Nanos};
 
-/// Slots that a cycle may have.
+/// Most slots of a cycle.
 const SLOTS_MAX: usize = 256;
 
 /// The time slice of a model in a cycle.
@@ -14,16 +14,15 @@ const SLOTS_MAX: usize = 256;
 pub struct CycleSlot {
     /// The model that may run in this slot.
     pub model: ModelId,
-    /// Rows of its batches at most. A single request of more rows runs all the same, alone.
+    /// Most rows of its batches. A single request of more rows runs alone.
     pub rows: u32,
-    /// Lane time of its batches, of which the first may exceed it.
+    /// Lane time for its batches. The first one may exceed it.
     pub budget: Nanos,
 }
 
-/// Slots in their order, at least one. A model may have several.
+/// Slots in order, at least one. A model may have several.
 ///
-/// A slot whose model has nothing that its policy would start is passed to the next one; what a slot does not use
-/// is not saved. Models of the lane without a slot run when no slot's model has anything to start. The lane is never
+/// If the policy of a slot's model would start nothing, the next slot begins. Unused time is not saved. Models of the lane without a slot run when no slot's model has anything to start. The lane is never
 /// idle while a queue is ready that may run on it. The cycle decides between models. Classes, maximum waits and
 /// starvation limits decide within a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +46,7 @@ impl Cycle {
         Ok(Self(slots))
     }
 
-    /// In their order.
+    /// The slots in order.
     pub fn slots(&self) -> &[CycleSlot] {
         &self.0
     }
@@ -63,18 +62,18 @@ impl Cycle {
 pub(crate) struct SlotBatch {
     /// Position of the slot.
     pub slot: u16,
-    /// It is the slot's first batch.
+    /// Whether it is the first batch of the slot.
     pub first: bool,
-    /// Rows at most.
+    /// Most rows.
     pub rows: u32,
 }
 
-/// A cycle and where a lane is in it.
+/// A cycle and the position of a lane in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Round {
     pub cycle: Cycle,
     current: usize,
-    /// When the current slot is over; `None` before its first batch.
+    /// End of the current slot; `None` before its first batch.
     until: Option<Nanos>,
 }
 
@@ -106,7 +105,7 @@ impl Round {
             .find_map(|(slot, its)| Some((SlotBatch { slot, first: true, rows: its.rows }, ready(its)?)))
     }
 
-    /// The batch was started and begins then.
+    /// Records that the batch was started and when it begins.
     pub(crate) fn started(&mut self, batch: SlotBatch, begins: Nanos) {
         if batch.first {
             self.current = usize::from(batch.slot);

@@ -1,6 +1,6 @@
 //! Errors of the configuration.
 
-/// A configuration that cannot work.
+/// A configuration that is not valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {problem}")]
 pub struct ConfigError {

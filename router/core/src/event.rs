@@ -1,4 +1,4 @@
-//! What happens to the core and what it answers.
+//! Events that the core receives and effects that it returns.
 
 use serde::Serialize;
 
@@ -7,35 +7,35 @@ use crate::{
     Tenant,
 };
 
-/// A request that wants in.
+/// A request that arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// New name, unique among unfinished requests.
+    /// Its id, unique among unfinished requests.
     pub request: RequestId,
-    /// What to run.
+    /// Model to run.
     pub model: ModelId,
     /// Priority class.
     pub class: Class,
-    /// Who pays.
+    /// Tenant that sent it.
     pub tenant: Tenant,
-    /// Batch compatibility.
+    /// Requests with equal keys may share a batch.
     pub shape: ShapeKey,
     /// Rows along the batch dimension, 1 to the model's `max_batch`.
     pub rows: u32,
     /// Payload bytes, counted against the memory bound while queued.
     pub bytes: u64,
-    /// When the answer is worthless, if ever.
+    /// Time after which the answer is worthless, if there is one.
     pub deadline: Option<Nanos>,
 }
 
-/// A batch came back.
+/// The end of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchReport {
-    /// Where it ran.
+    /// Lane that ran it.
     pub lane: LaneId,
-    /// Which it was.
+    /// The batch.
     pub batch: BatchId,
-    /// Whether it gave results. A failed batch of several requests is run again one by one, so that one
+    /// Whether it returned results. A failed batch of several requests is run again one by one, so that one
     /// client's input cannot fail another's request.
     pub ok: bool,
 }
@@ -43,23 +43,23 @@ pub struct BatchReport {
 /// Everything that can happen.
 #[derive(Clone, Debug)]
 pub enum Event<'a> {
-    /// A request wants in.
+    /// A request arrived.
     Arrive(Arrival),
     /// The client left.
     Cancel(RequestId),
     /// A lane finished a batch.
     BatchDone(BatchReport),
-    /// A lane gave a batch back that it had not finished, because it was preempted or because it came too late;
-    /// whatever had been done of it is lost. Its requests wait again.
+    /// A lane returned a batch unfinished, because it was preempted or came too late. Its work is lost, and its requests
+    /// wait again.
     BatchReturned {
-        /// Where it was.
+        /// Lane that held it.
         lane: LaneId,
-        /// Which it was.
+        /// The batch.
         batch: BatchId,
     },
     /// A model version became ready.
     ModelUp(&'a ModelSpec),
-    /// A model version takes no new requests; `Effect::Retired` follows when its last one ended.
+    /// A model version takes no new requests. `Effect::Retired` follows when its last request ended.
     ModelDown(ModelId),
     /// A lane became available.
     LaneUp(LaneSpec),
@@ -70,12 +70,12 @@ pub enum Event<'a> {
     LaneFailed(LaneId),
     /// Applies a new plan of lanes atomically, or rejects it.
     Switch(&'a Switch),
-    /// No new requests; queued ones may start until then.
+    /// Rejects new requests. Queued ones may start until the given time.
     Drain {
-        /// Time at which the queues are emptied by refusal.
+        /// Time at which the requests that are still queued are rejected.
         until: Nanos,
     },
-    /// Nothing but time.
+    /// Time passed.
     Tick,
 }
 
@@ -83,9 +83,9 @@ pub enum Event<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// Its batch gave results.
+    /// Its batch returned results.
     Done,
-    /// Never admitted, or refused later while it was queued.
+    /// It was rejected on arrival, or later while it was queued.
     Refused,
     /// Its deadline passed while it was queued.
     Expired,
@@ -95,13 +95,13 @@ pub enum Outcome {
     Failed,
 }
 
-/// Why a request ended that way.
+/// Why a request ended as it did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
     /// It was answered.
     Answered,
-    /// The model is not (or no longer) loaded.
+    /// The model is not loaded.
     UnknownModel,
     /// More rows than the model's largest batch, or none.
     BatchTooLarge,
@@ -110,9 +110,9 @@ pub enum Reason {
     QueueFull,
     /// The payload bytes of queued requests are at their limit.
     MemoryFull,
-    /// It cannot finish by its deadline any more.
+    /// It can no longer finish by its deadline.
     DeadlineUnmeetable,
-    /// It could only have been answered by making several others late.
+    /// Answering it would have made several others late.
     Shed,
     /// Its deadline passed.
     DeadlinePassed,
@@ -124,9 +124,9 @@ pub enum Reason {
     ClientDisconnected,
     /// The engine failed.
     EngineFailed,
-    /// The lane went down under it.
+    /// The lane that ran it failed.
     LaneFailed,
-    /// Two lanes were lost while they ran it: it may be the cause, and is not run again.
+    /// Two lanes failed while they ran it. It may be the cause, so it is not run again.
     LaneFailedTwice,
     /// The caller reused the id of an unfinished request, or one beyond the bound.
     IdInUse,
@@ -139,16 +139,16 @@ pub enum Effect {
     Dispatch {
         /// Lane that runs the batch.
         lane: LaneId,
-        /// Name for the report.
+        /// Its id, for the report.
         batch: BatchId,
         /// Model of all requests in the batch.
         model: ModelId,
         /// Rows of all requests together.
         rows: u32,
-        /// Requests, to be read with [`Effects::members`].
+        /// Its requests: see [`Effects::members`].
         members: Members,
     },
-    /// Give this batch back if that is still possible (`Event::BatchReturned`); if not, its report will do.
+    /// End this batch and return it (`Event::BatchReturned`), if that is still possible. Otherwise report its end as usual.
     Preempt {
         /// Lane that runs it.
         lane: LaneId,
@@ -164,17 +164,17 @@ pub enum Effect {
         /// Why it ended this way.
         reason: Reason,
     },
-    /// No request of this model is left and none will come.
+    /// The last request of a retiring model ended.
     Retired(ModelId),
     /// The plan of lanes was switched.
     Switched,
-    /// The plan of lanes makes no sense; nothing changed.
+    /// The plan of lanes is not valid. Nothing changed.
     SwitchRefused(SwitchRefusal),
-    /// A lane that was put to rest holds nothing any more.
+    /// A draining lane holds no batch any more.
     LaneIdle(LaneId),
 }
 
-/// The requests of a dispatched batch: where they are among the members of an [`Effects`].
+/// The requests of a dispatched batch: their range among the members of an [`Effects`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Members {
     pub(crate) from: u32,
@@ -189,12 +189,12 @@ pub struct Effects {
 }
 
 impl Effects {
-    /// In the order in which they are to be carried out.
+    /// The effects in the order in which they must be carried out.
     pub fn iter(&self) -> std::slice::Iter<'_, Effect> {
         self.list.iter()
     }
 
-    /// Whether there is nothing to do.
+    /// Whether there are no effects.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
@@ -204,7 +204,7 @@ impl Effects {
         self.members.get(members.from as usize..members.to as usize).unwrap_or_default()
     }
 
-    /// Forgets everything but the memory.
+    /// Removes all effects and keeps the memory.
     pub fn clear(&mut self) {
         self.list.clear();
         self.members.clear();

@@ -1,10 +1,9 @@
-//! A binary heap whose items know where they are, so that any of them can be removed in O(log n) without
-//! allocating. The standard heap cannot remove from the middle; lazy deletion would keep cancelled requests
-//! in memory.
+//! A binary heap that knows the position of each item, so any item can be removed in O(log n) without allocating. The
+//! standard heap cannot remove from the middle, and lazy deletion would keep cancelled requests in memory.
 
 use smallvec::SmallVec;
 
-/// Where each item is, by item number. One table serves many heaps as long as an item is in one at a time.
+/// The position of each item by its number. Several heaps can share a table if no item is in two of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Positions(Vec<u32>);
 
@@ -51,7 +50,7 @@ impl<K: Ord + Copy> Heap<K> {
         self.items.len()
     }
 
-    /// The `count` smallest items in order, by walking down from the top.
+    /// The `count` smallest items in order.
     pub(crate) fn smallest(&self, count: usize, found: &mut SmallVec<[u32; 8]>) {
         let mut frontier: SmallVec<[usize; 16]> = SmallVec::new();
         if !self.items.is_empty() {

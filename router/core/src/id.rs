@@ -1,4 +1,4 @@
-//! Names of things inside the core.
+//! Identifiers inside the core.
 
 use serde::Serialize;
 
@@ -29,11 +29,11 @@ impl RequestId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct ModelId(pub u32);
 
-/// Something that runs one batch after another.
+/// A lane, which runs one batch after another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct LaneId(pub u32);
 
-/// Lanes of one kind take equally long for the same batch: the same share of the same kind of device.
+/// Lanes of one class take equally long for the same batch: the same share of the same device type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct LaneClass(pub u32);
 
@@ -54,7 +54,7 @@ impl Class {
     /// Number of classes.
     pub const COUNT: usize = 8;
 
-    /// Class `level`; levels beyond the last are the last.
+    /// The class of a level. Levels beyond the last become the last.
     pub const fn new(level: u8) -> Self {
         if level as usize >= Self::COUNT { Self(Self::COUNT as u8 - 1) } else { Self(level) }
     }
@@ -65,7 +65,7 @@ impl Class {
     }
 }
 
-/// Who sends: requests of different tenants share batches, and lanes by weight when there is too much work.
+/// The sender of a request. Requests of different tenants share batches. Under overload tenants share lanes by weight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Tenant(u16);
 
@@ -73,7 +73,7 @@ impl Tenant {
     /// Number of tenants that are told apart.
     pub const COUNT: usize = 1_024;
 
-    /// Tenant `number`; numbers beyond the last are the last.
+    /// The tenant of a number. Numbers beyond the last become the last.
     pub const fn new(number: u16) -> Self {
         if number as usize >= Self::COUNT { Self(Self::COUNT as u16 - 1) } else { Self(number) }
     }

@@ -70,7 +70,7 @@ const GROUPS: [Group; 7] = [
 ];
 
 impl Router {
-    /// Checks the state; costs time in proportion to everything in it.
+    /// Checks the whole state, in time proportional to its size.
     pub fn check(&self) -> Result<(), Violation> {
         for group in GROUPS {
             for index in 0..self.items(group) {
@@ -170,7 +170,7 @@ impl Router {
         let held = self.lane(batch.lane).is_some_and(|lane| lane.holding.contains(&slot));
         require("R5", held, || format!("{:?} is not on its lane {:?}", batch.id, batch.lane))?;
         let mut shape = None;
-        // Members that were cancelled are finished and listed still.
+        // A batch still lists its cancelled members, which are finished.
         for request in batch.members.iter().filter_map(|&id| self.requests.get(id)) {
             let here = request.stage == Stage::InFlight { batch: slot };
             require("R1", here, || format!("{:?} is in a batch and elsewhere", request.id))?;

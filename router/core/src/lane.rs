@@ -8,11 +8,11 @@ use crate::{BatchId, LaneClass, LaneId, LaneSpec, ModelId, Nanos, RequestId};
 /// Whether a lane is given batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LaneMode {
-    /// It is in its pools.
+    /// It is in its pools and gets batches.
     Active,
-    /// It is in none and holds a batch still.
+    /// It is in no pool and still holds a batch.
     Draining,
-    /// It is in none and holds nothing; that has been said.
+    /// It is in no pool and holds nothing. `Effect::LaneIdle` was returned.
     Idle,
 }
 
@@ -20,24 +20,24 @@ pub(crate) enum LaneMode {
 pub(crate) struct Lane {
     pub depth: u32,
     pub lane_class: LaneClass,
-    /// How long before it is free the next batch may be handed over.
+    /// How long before its expected end of work it may get the next batch.
     pub ahead: Nanos,
     /// Batch slots, oldest first.
     pub holding: SmallVec<[u32; 4]>,
-    /// When it last reported; a batch that was queued behind another starts then.
+    /// Time of its last report, at which a batch behind that one started.
     pub last_report: Nanos,
-    /// Pools that it is in.
+    /// Pools that contain it.
     pub pools: SmallVec<[u32; 2]>,
     /// The pool of this lane alone, if requests were bound to it.
     pub own_pool: Option<u32>,
-    /// When its pools believe that it will be free, if they believe that it is busy.
+    /// When its pools expect it to be free; `None` if they count it as free.
     pub end: Option<Nanos>,
     pub mode: LaneMode,
     /// Idle lanes that it overlaps. It gets no batch while one of them holds one.
     pub after: SmallVec<[LaneId; 2]>,
     /// The cycle and the current slot, if its models run in time slices.
     pub round: Option<Box<Round>>,
-    /// The last batch when its mode or its lease last changed.
+    /// The last batch started before its mode or its lease last changed.
     pub fence: Generation,
 }
 
@@ -69,7 +69,7 @@ impl Lane {
 pub(crate) struct Generation(u32);
 
 impl Generation {
-    /// Whether the batch was started after this one, and not half of all batches before.
+    /// Whether the batch was started after this one. Right for up to half of all generations.
     pub(crate) fn is_before(self, batch: BatchId) -> bool {
         let since = ((batch.0 >> 32) as u32).wrapping_sub(self.0);
         since != 0 && since < u32::MAX / 2
@@ -84,13 +84,13 @@ pub(crate) struct Batch {
     pub rows: u32,
     pub row_bytes: u64,
     pub dispatched: Nanos,
-    /// By when it should have reported.
+    /// Expected time of its report.
     pub expected_end: Nanos,
-    /// The lane was asked to give it back.
+    /// The lane was asked to return it.
     pub preempted: bool,
-    /// It is counted among its pool's long ones.
+    /// It is counted in `Pool::long`.
     pub long: bool,
-    /// How often one of its requests had been given back before.
+    /// Most times that one of its requests was preempted before.
     pub returned: u8,
     pub live: bool,
     pub members: Vec<RequestId>,
@@ -105,7 +105,7 @@ pub(crate) struct Batches {
 }
 
 impl Batches {
-    /// A live batch without members.
+    /// Adds a batch without members.
     pub(crate) fn open(&mut self, lane: LaneId, model: ModelId) -> (u32, Option<&mut Batch>) {
         let slot = self.free.pop().unwrap_or_else(|| u32::try_from(self.slots.len()).unwrap_or(u32::MAX));
         self.generation = self.generation.wrapping_add(1);
@@ -132,7 +132,7 @@ impl Batches {
         (slot, self.slots.get_mut(slot as usize))
     }
 
-    /// Of the last batch that was started.
+    /// The generation of the last batch that was started.
     pub(crate) fn generation(&self) -> Generation {
         Generation(self.generation)
     }

@@ -25,7 +25,7 @@ impl LaneSet {
         self.words.get((lane.0 / BITS) as usize).is_some_and(|word| word & (1 << (lane.0 % BITS)) != 0)
     }
 
-    /// False if it was there.
+    /// Adds a lane; false if it was there.
     pub(crate) fn insert(&mut self, lane: LaneId) -> bool {
         let word = (lane.0 / BITS) as usize;
         if word >= self.words.len() {
@@ -38,7 +38,7 @@ impl LaneSet {
         added
     }
 
-    /// False if it was not there.
+    /// Removes a lane; false if it was not there.
     pub(crate) fn remove(&mut self, lane: LaneId) -> bool {
         let removed = set(&mut self.words, lane.0, false);
         if removed {
@@ -50,7 +50,7 @@ impl LaneSet {
         removed
     }
 
-    /// The smallest.
+    /// The smallest lane.
     pub(crate) fn first(&self) -> Option<LaneId> {
         let (index, summary) = self.summary.iter().enumerate().find(|(_, summary)| **summary != 0)?;
         let word = u32::try_from(index).ok()? * BITS + summary.trailing_zeros();
@@ -65,7 +65,7 @@ impl LaneSet {
     }
 }
 
-/// Sets or clears a bit of a word that exists; whether that changed it.
+/// Sets or clears a bit of an existing word; returns whether it changed.
 fn set(words: &mut [u64], bit: u32, to: bool) -> bool {
     let Some(word) = words.get_mut((bit / BITS) as usize) else { return false };
     let mask = 1 << (bit % BITS);

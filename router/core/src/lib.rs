@@ -1,9 +1,9 @@
 //! Tessera's decision core for requests: admission, queues, batching, lane choice, expiry and drain, as one
 //! state machine without I/O.
 //!
-//! [`Router::handle`] takes the time and an event and appends effects; nothing else ever happens. The
-//! server feeds it from sockets and the monotonic clock, the simulator from a seeded workload and virtual
-//! time, tests from literals. It never sees a tensor: payloads stay with the caller, keyed by [`RequestId`].
+//! [`Router::handle`] takes the time and an event and appends effects. It is the only way to change the state. The
+//! server feeds it from sockets and the monotonic clock, the simulator from a seeded workload in virtual time, and tests
+//! from literals. It never sees a tensor: payloads stay with the caller, keyed by [`RequestId`].
 //!
 //! Every limit here has a name in [`RouterConfig`] or [`ModelSpec`].
 

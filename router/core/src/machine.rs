@@ -25,7 +25,7 @@ use crate::request::{Requests, Stage};
 use crate::tenants::Shares;
 use crate::{LaneId, LaneState, ModelId, Nanos, RequestId, RouterConfig};
 
-/// All requests, queues, lanes and batches of one shard.
+/// All requests, queues, lanes and batches of one router.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Router {
     pub(crate) config: RouterConfig,
@@ -33,10 +33,10 @@ pub struct Router {
     pub(crate) sequence: u64,
     pub(crate) requests: Requests,
     pub(crate) queues: Queues,
-    /// When each waiting queue must be looked at again.
+    /// When each waiting queue must be evaluated again.
     pub(crate) timers: Heap<Nanos>,
     pub(crate) timer_positions: Positions,
-    /// When lanes that still hold a batch may be given the next.
+    /// When lanes that still hold a batch may get the next one.
     pub(crate) lane_timers: Heap<Nanos>,
     pub(crate) lane_timer_positions: Positions,
     /// Queues that changed during this event.
@@ -55,7 +55,7 @@ pub struct Router {
     pub(crate) drain_until: Option<Nanos>,
     /// When planning policies plan again.
     pub(crate) plan_at: Option<Nanos>,
-    /// When models that have fallen silent are looked for again.
+    /// When the next search for models without requests is due.
     pub(crate) silent_at: Nanos,
     /// Slots of the requests of the batch that is being formed.
     pub(crate) forming: Vec<u32>,
@@ -92,7 +92,7 @@ impl Router {
         })
     }
 
-    /// The only way anything ever happens. Time that goes backwards does not move the clock.
+    /// Processes one event. If `now` is before the time of an earlier event, the earlier time is used.
     pub fn handle(&mut self, now: Nanos, event: Event<'_>, effects: &mut Effects) {
         self.now = self.now.max(now);
         if matches!(event, Event::Arrive(_) | Event::Tick) {
@@ -117,7 +117,7 @@ impl Router {
         self.give_work(effects);
     }
 
-    /// If nothing else happens, `Event::Tick` is wanted no later than this.
+    /// Time by which `Event::Tick` must come if no other event does.
     pub fn next_wake(&self) -> Option<Nanos> {
         let timer = self.timers.first().map(|(at, _)| at);
         let lane = self.lane_timers.first().map(|(at, _)| at);
@@ -125,12 +125,12 @@ impl Router {
         [timer, lane, drain].into_iter().flatten().min()
     }
 
-    /// Whether a model is loaded, retiring ones included.
+    /// Whether a model is loaded or retiring.
     pub fn knows(&self, model: ModelId) -> bool {
         self.model(model).is_some()
     }
 
-    /// What a lane is about; `None` if it is not known.
+    /// The state of a lane; `None` if it is not known.
     pub fn lane_state(&self, id: LaneId) -> Option<LaneState> {
         let lane = self.lane(id)?;
         Some(match lane.mode {
@@ -151,7 +151,7 @@ impl Router {
         self.records.iter()
     }
 
-    /// What was decided about a request: its end and the start of its batch, as far as they are remembered.
+    /// Decisions about a request that are still on record: the start of its batch and its end.
     pub fn explain(&self, request: RequestId) -> Vec<Record> {
         let ended =
             |record: &&Record| matches!(record.decided, Decided::End { request: id, .. } if id == request);
@@ -185,7 +185,7 @@ impl Router {
         self.pools.get(self.model(model)?.pool)?.free.first()
     }
 
-    /// Forgets a request that is in no queue any more and says how it ended.
+    /// Removes a request that is in no queue and reports how it ended.
     pub(crate) fn finish(&mut self, id: RequestId, outcome: Outcome, reason: Reason, effects: &mut Effects) {
         // A batch that ends still lists the members that were cancelled while it ran.
         let Some(request) = self.requests.get(id) else { return };
@@ -209,7 +209,7 @@ impl Router {
         effects.push(Effect::Finish { request: id, outcome, reason });
     }
 
-    /// Takes a queued request out of its queue and the counts that go with it.
+    /// Takes a queued request out of its queue and out of all counts.
     pub(crate) fn unqueue(&mut self, slot: u32) {
         let Some(request) = expected!(self.requests.at(slot), "router.queued_request_unknown") else {
             return;

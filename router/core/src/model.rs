@@ -1,4 +1,4 @@
-//! Loaded model versions as the machine keeps them.
+//! State of a loaded model version.
 
 use crate::batch::{Demand, Policy};
 use crate::costs::Costs;
@@ -19,29 +19,29 @@ pub(crate) struct Model {
     pub policy: Policy,
     pub costs: Costs,
     pub wait_forecast: WaitForecast,
-    /// Rows that wanted in.
+    /// Rate of arriving rows, including rejected ones.
     pub rate: Rate,
     /// From arrival to deadline of the last request with a deadline, zero before the first.
     pub slo: Nanos,
     /// Payload bytes a row of the last request.
     pub row_bytes: u64,
-    /// Lanes that run it.
+    /// Pool of the lanes that run it.
     pub pool: u32,
     /// Queues that are not empty.
     pub queues: Vec<(QueueKey, u32)>,
     /// Queued requests by class.
     pub queued: [u32; Class::COUNT],
-    /// Requests in batches, those of clients that left included.
+    /// Requests in batches, including cancelled ones.
     pub in_flight: u32,
     /// Batches on lanes.
     pub running: u32,
-    /// What its pool counts of what it needs.
+    /// The part of its pool's demand that is this model's.
     pub counted: Demand,
     /// When its last batch was done.
     pub last_done: Nanos,
     /// Takes no new requests.
     pub retiring: bool,
-    /// Requests that found a free lane and an estimate too long for them.
+    /// Requests that found a free lane but an estimate too long for them.
     pub doubted: u32,
 }
 

@@ -1,9 +1,9 @@
-//! A sequence in ascending order that is read by position and nearly always changes at its ends: waiting requests
-//! by deadline, busy lanes by end.
+//! A sequence in ascending order that is read by position and changes mostly at its ends: waiting requests by deadline,
+//! busy lanes by expected end.
 
 use std::collections::VecDeque;
 
-/// What an item is ordered by; no two items of a sequence have equal keys.
+/// An item with a key to order it by. No two items of a sequence have equal keys.
 pub(crate) trait Keyed {
     type Key: Ord + Copy;
     fn key(&self) -> Self::Key;

@@ -20,34 +20,34 @@ pub(crate) struct Pool {
     pub lanes: ModelLanes,
     /// Lanes that are up.
     pub up: LaneSet,
-    /// How many of them there are of each lane class.
+    /// Number of these lanes by class.
     pub lane_classes: SmallVec<[(LaneClass, u32); 1]>,
-    /// Lanes that can take a batch; the smallest id is used first, so that the others may be given back.
+    /// Lanes that can take a batch. The smallest id is used first, so that the others stay idle and can be removed.
     pub free: LaneSet,
     /// Lanes with a cycle, free or not.
     pub cycled: LaneSet,
-    /// Lanes that cannot take a batch, by when they should.
+    /// Busy lanes by expected end.
     pub ends: Ordered<LaneEnd>,
-    /// Queues whose policy says fire, most urgent first.
+    /// Queues whose policy would fire, most urgent first.
     pub ready: Heap<Urgency>,
     /// Models that use it.
     pub models: u32,
-    /// It is for requests that are bound to its lane, and stays for as long as that is up.
+    /// Whether it holds requests bound to its one lane. Such a pool exists as long as its lane.
     pub bound: bool,
     pub load: Load,
-    /// What its models need.
+    /// Sum of its models' demands.
     pub demand: Demand,
     /// Rows that wait for its lanes.
     pub queued: u64,
-    /// Batches on its lanes that take longer than that of the tightest model may.
+    /// Running batches that take longer than `tightest`.
     pub long: u32,
-    /// The shortest objective seen lately.
+    /// The shortest objective seen recently.
     pub tightest: Nanos,
-    /// Smoothed time that batches should take, in nanoseconds.
+    /// Smoothed expected batch time in nanoseconds.
     pub mean_time: u64,
-    /// Queues that chose to wait although a lane was free; asked again when another one is.
+    /// Queues that chose to wait although a lane was free. They are evaluated again when another lane becomes free.
     pub deferred: Vec<u32>,
-    /// Noted for a look at whether a ready queue meets a free lane.
+    /// Whether it is in `Router::noted`.
     pub noted: bool,
 }
 
@@ -78,7 +78,7 @@ impl Pool {
         f64::from(self.up.len() - self.free.len().min(self.up.len())) / f64::from(self.up.len().max(1))
     }
 
-    /// A model needs something else than before.
+    /// Replaces a model's part of the demand.
     pub(crate) fn needs(&mut self, before: Demand, now: Demand) {
         self.demand.target_batch =
             (self.demand.target_batch - before.target_batch + now.target_batch).max(0.0);
@@ -86,19 +86,19 @@ impl Pool {
         self.demand.short_lanes = (self.demand.short_lanes - before.short_lanes + now.short_lanes).max(0.0);
     }
 
-    /// A request of this objective was answered. What is no longer seen is forgotten by and by.
+    /// Notes the objective of an answered request. Objectives that are no longer seen fade.
     pub(crate) fn saw(&mut self, slo: Nanos) {
         let forgotten = self.tightest.after(Nanos(self.tightest.0 / 4_096));
         self.tightest = forgotten.min(slo);
     }
 
-    /// A batch of this time was started.
+    /// Notes the expected time of a batch that was started.
     pub(crate) fn took(&mut self, time: Nanos) {
         let before = if self.mean_time == 0 { time.0 } else { self.mean_time };
         self.mean_time = before - before / 32 + time.0 / 32;
     }
 
-    /// A lane is busy until `end`, or free.
+    /// Marks a lane as busy until `end`, or as free.
     pub(crate) fn lane_is(&mut self, now: Nanos, lane: LaneId, before: Option<Nanos>, end: Option<Nanos>) {
         self.load.was(now, self.busy_share());
         if let Some(at) = before {
@@ -115,7 +115,7 @@ impl Pool {
         }
     }
 
-    /// A lane of this lane class takes part.
+    /// Adds a lane of a class.
     pub(crate) fn joined(&mut self, lane: LaneId, lane_class: LaneClass) {
         if self.up.insert(lane) {
             match self.lane_classes.iter_mut().find(|(known, _)| *known == lane_class) {
@@ -150,7 +150,7 @@ impl Pool {
         self.up.remove(lane);
     }
 
-    /// A ready queue and the lane for it, if there are both. Lanes with a cycle are matched by `cycle_match`.
+    /// A ready queue and a free lane for it, if both exist. Lanes with a cycle are matched by `cycle_match`.
     pub(crate) fn first_match(&self) -> Option<(Urgency, u32, LaneId)> {
         let (urgency, queue) = self.ready.first()?;
         let first = self.free.first()?;
@@ -164,7 +164,7 @@ impl Pool {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Pools {
     pools: Vec<Option<Pool>>,
-    /// Where each ready queue is in the heap of its pool.
+    /// Position of each ready queue in the heap of its pool.
     pub positions: Positions,
 }
 
@@ -181,7 +181,7 @@ impl Pools {
         (0..).zip(&self.pools).filter_map(|(id, pool)| Some((id, pool.as_ref()?)))
     }
 
-    /// Pools and numbers that are vacant.
+    /// Number of pools and vacant places.
     pub(crate) fn slots(&self) -> usize {
         self.pools.len()
     }

@@ -6,15 +6,15 @@ use crate::ordered::{Keyed, Ordered};
 use crate::request::{NIL, Requests};
 use crate::{Class, ModelId, Nanos, ShapeKey, Tenant};
 
-/// Order of queues for a free lane: class, priority within it, the rank that the policy gave, admission of the
-/// first request.
+/// Order of queues for a free lane: class, priority within the class, rank from the policy, admission order of the first
+/// request.
 pub(crate) type Urgency = (Class, Priority, u64, u64);
 
-/// Within a class, work with a deadline goes before work without, each before the same of tenants that have had more
-/// than their share, and what has waited too long before all of it.
+/// Order within a class. Requests that have waited too long go first, then those with a deadline, then those without.
+/// Within both, tenants over their share go last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Priority {
-    /// It has waited for longer than anything should.
+    /// It has waited longer than `starvation` or `best_effort_max_wait`.
     #[default]
     Overdue,
     Deadline,
@@ -26,9 +26,9 @@ pub(crate) enum Priority {
 /// A waiting request as policies see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waiting {
-    /// When its answer should be there at the latest, [`Nanos::NEVER`] if it has no deadline.
+    /// Latest time of its answer; [`Nanos::NEVER`] if it has no deadline.
     pub deadline: Nanos,
-    /// When it came.
+    /// Time of its arrival.
     pub arrived: Nanos,
     /// Its rows.
     pub rows: u32,
@@ -43,7 +43,7 @@ impl Keyed for Waiting {
     }
 }
 
-/// What the requests of a queue have in common.
+/// Properties that all requests of a queue share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct QueueKey {
     pub model: ModelId,
@@ -52,7 +52,7 @@ pub(crate) struct QueueKey {
     pub shape: ShapeKey,
     /// Whether they have deadlines.
     pub deadlines: bool,
-    /// Lanes that may take it: the model's, or those that its policy chose.
+    /// Pool of the lanes that may run them: the model's, or one that its policy chose.
     pub pool: u32,
 }
 
@@ -61,9 +61,9 @@ pub(crate) struct Queue {
     pub key: QueueKey,
     pub rows: u32,
     pub bytes: u64,
-    /// Where it stands among the queues that would fire, if it does.
+    /// Its urgency if its policy would fire.
     pub ready: Option<Urgency>,
-    /// Noted by its pool as waiting although a lane was free.
+    /// Whether it is in `Pool::deferred`.
     pub deferred: bool,
     pub waiting: Ordered<Waiting>,
     oldest: u32,
@@ -97,7 +97,7 @@ impl Queue {
         self.waiting.first()
     }
 
-    /// Slot of the request that waits longest.
+    /// Slot of the request that has waited longest.
     pub(crate) fn oldest(&self) -> Option<u32> {
         (self.oldest != NIL).then_some(self.oldest)
     }
@@ -206,7 +206,7 @@ impl Queues {
         u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
     }
 
-    /// Only for an empty queue.
+    /// Makes the slot of an empty queue available.
     pub(crate) fn close(&mut self, slot: u32) {
         self.free.push(slot);
     }

@@ -25,22 +25,22 @@ pub(crate) struct Request {
     pub bytes: u64,
     pub arrived: Nanos,
     pub deadline: Nanos,
-    /// The deadline that policies see: earlier by the margin.
+    /// The deadline that policies see: the deadline minus the margin.
     pub wanted_by: Nanos,
     /// Order of admission, the tie-breaker between equal deadlines.
     pub sequence: u64,
-    /// Runs alone: its batch failed once.
+    /// Runs alone, because its batch failed once.
     pub alone: bool,
-    /// A lane was lost that ran it.
+    /// A lane that ran it failed.
     pub lost: bool,
-    /// Runs although the estimate says that it will be late, to find out whether the estimate is right.
+    /// Runs although the estimate says that it will be late, to check the estimate.
     pub probe: bool,
     /// Enough requests waited before it on arrival to determine its wait.
     pub queued_behind: bool,
     pub stage: Stage,
-    /// The batch that ran it, or did last.
+    /// The batch that runs it or ran it last.
     pub batch: Option<BatchId>,
-    /// How often it was in a batch that was given back.
+    /// How often it was preempted.
     pub returned: u8,
     /// Queue slot while queued.
     pub queue: u32,
@@ -61,7 +61,7 @@ impl Requests {
         self.live
     }
 
-    /// False if the slot is taken.
+    /// Adds a request; false if its slot is taken.
     pub(crate) fn insert(&mut self, request: Request) -> bool {
         let slot = request.id.slot() as usize;
         if slot >= self.slots.len() {

@@ -1,7 +1,7 @@
 //! Batching policies: when to fire a queue, how many rows to take, which requests to drop. Each is one file and one name.
 //!
-//! A policy looks and answers; the machine takes the requests, checks limits, and chooses the lane. A policy
-//! learns only in [`BatchPolicy::observe`] and is told its plan only in [`BatchPolicy::assign`].
+//! A policy reads a view and returns a decision. The machine takes the requests, checks limits, and chooses the lane. A
+//! policy learns only in [`BatchPolicy::observe`], and gets its plan only in [`BatchPolicy::assign`].
 
 mod view;
 

@@ -1,4 +1,4 @@
-//! What a policy sees.
+//! The view of queues and lanes that a policy decides on.
 
 use super::Demand;
 use crate::ordered::{Keyed, Ordered};
@@ -9,7 +9,7 @@ use crate::{CostModel, LaneId, Nanos};
 /// A busy lane and when it should be free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaneEnd {
-    /// When, by the estimate; may have passed.
+    /// Expected end; may have passed.
     pub at: Nanos,
     /// Lane whose batch ends.
     pub lane: LaneId,
@@ -33,13 +33,13 @@ pub struct PoolView<'a> {
     pub models: u32,
     pub(crate) load: Load,
     pub(crate) busy: f64,
-    /// What all the models together need (see [`BatchPolicy::demand`](super::BatchPolicy)).
+    /// Demand of all the models together (see [`BatchPolicy::demand`](super::BatchPolicy)).
     pub demand: Demand,
     /// Rows that wait for one of these lanes.
     pub queued: u64,
-    /// Lanes that are held for longer than the shortest objective.
+    /// Lanes whose batch takes longer than the shortest objective.
     pub long: u32,
-    /// The shortest objective that was seen on these lanes lately, `NEVER` before the first.
+    /// The shortest objective seen recently on these lanes; `NEVER` before the first.
     pub tightest: Nanos,
     /// When a batch handed over now would begin: now, unless the lane that is next takes batches ahead; without a
     /// free lane, when the first should be free.
@@ -52,7 +52,7 @@ pub struct PoolView<'a> {
 }
 
 impl PoolView<'_> {
-    /// Share of the lanes that was busy lately, 0 to 1.
+    /// Share of the lanes that was busy recently, 0 to 1.
     pub fn load(&self, now: Nanos) -> f64 {
         self.load.now(now, self.busy)
     }
@@ -77,7 +77,7 @@ impl PoolView<'_> {
 pub struct QueueView<'a> {
     /// The first request.
     pub head: Waiting,
-    /// Rows waiting, those of other classes included that could ride in the same batch.
+    /// Rows waiting, including those of other classes that could join the batch.
     pub rows: u32,
     /// Arrival of the request that waits longest.
     pub oldest_arrival: Nanos,
@@ -89,7 +89,7 @@ pub struct QueueView<'a> {
     pub cost: &'a CostModel,
     /// Batches of the model that are on lanes.
     pub running: u32,
-    /// Where it may run.
+    /// Lanes that may run it.
     pub pool: PoolView<'a>,
     pub(crate) waiting: &'a Ordered<Waiting>,
     pub(crate) rate: &'a Rate,
@@ -116,7 +116,7 @@ impl QueueView<'_> {
         self.waiting.iter()
     }
 
-    /// Rows a second of this model that wanted in lately.
+    /// Recent arrival rate of this model in rows a second.
     pub fn rate(&self, now: Nanos) -> f64 {
         self.rate.per_second(now)
     }
@@ -130,7 +130,7 @@ impl QueueView<'_> {
         }
     }
 
-    /// Time of a batch, nearly always not exceeded; zero while unknown.
+    /// Time that a batch rarely exceeds; zero while unknown.
     pub fn time(&self, rows: u32) -> Nanos {
         self.cost.cautious(rows, self.row_bytes)
     }

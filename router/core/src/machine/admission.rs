@@ -1,4 +1,4 @@
-//! Who gets in, and who leaves before being started.
+//! Admission and cancellation of requests.
 
 use invariant::expected;
 
@@ -12,10 +12,11 @@ use crate::records::Decided;
 use crate::request::{NIL, Request, Stage};
 use crate::{Class, Nanos, RequestId, Tenant};
 
-/// Batches of the policy's usual size that may wait whatever their forecast. The policy chooses from them; with fewer,
-/// batches get smaller.
+/// This many batches of the policy's usual size may always wait, whatever their forecast. With fewer to choose from,
+/// the policy would form smaller batches.
 const SOON: f64 = 3.0;
-/// A model is overloaded that is sent more than its lanes can answer at their best, and wholly from this much more on.
+/// A model is overloaded if its offered load exceeds the most that its lanes can answer. Overload counts fully from
+/// this much above.
 const OVERLOAD: f64 = 0.1;
 
 impl Router {
@@ -131,14 +132,14 @@ impl Router {
         theirs.filter_map(|(_, slot)| self.queues.get(*slot)).map(Queue::len).sum()
     }
 
-    /// When this request would be answered if everything went as well as it can: the lane that is free first,
-    /// and those before it in its queue served at the best measured rate. Work of other queues is left out, so
-    /// what is rejected here is hopeless. Zero for policies that drop only expired requests.
+    /// The earliest time at which this request can be answered: on the lane that is free first, after the requests before
+    /// it in its queue ran at the best measured rate. Other queues are left out, so a request that is rejected here could
+    /// not have been answered. Zero for policies that drop only expired requests.
     ///
     /// The flag says whether the model is overloaded and enough requests wait before this one to determine its wait.
-    /// Only then is the learned factor between the shortest and the real wait applied. Some request must be rejected in
-    /// that state, so caution costs no answer. In other states it would: a queue left by a stall or a burst may still
-    /// drain in time.
+    /// Only then is the learned factor between the shortest and the real wait applied. In that
+    /// state some request must be rejected, so caution costs no answer. In other states it would: the queue after a stall
+    /// or a burst may still drain in time.
     fn earliest_end(&self, arrival: &Arrival, wanted_by: Nanos) -> (Nanos, bool) {
         let Some(model) = expected!(self.model(arrival.model), "router.admitted_model_unknown") else {
             return (Nanos::ZERO, false);
@@ -179,7 +180,7 @@ impl Router {
         ((load - 1.0) / OVERLOAD).clamp(0.0, 1.0)
     }
 
-    /// Puts a request that is in no queue into its own.
+    /// Puts a request that is in no queue into the queue of its key.
     pub(super) fn enqueue(&mut self, slot: u32) {
         let Some(request) = expected!(self.requests.at(slot), "router.queued_request_unknown") else {
             return;
@@ -227,7 +228,7 @@ impl Router {
 }
 
 impl Router {
-    /// When a request that waits for a pool's lanes is dropped: from then on no free lane would be in time.
+    /// Time from which no lane of the pool could answer a request by its deadline. It is dropped then.
     pub(super) fn drop_time(&self, model: &Model, pool: u32, request: &Request) -> Nanos {
         if request.deadline == Nanos::NEVER || request.probe || model.policy.drop_mode() == DropMode::Lazy {
             return request.deadline;
@@ -242,7 +243,7 @@ impl Router {
     }
 }
 
-/// Time of a batch on the fastest lane class of a pool, nearly always not exceeded.
+/// Time of a batch on the fastest lane class of a pool, rarely exceeded.
 fn least_time(model: &Model, pool: &Pool, rows: u32, row_bytes: u64) -> Nanos {
     let time = |lane_class| model.costs.on(lane_class).cautious(rows, row_bytes);
     match pool.only_lane_class() {
@@ -251,8 +252,8 @@ fn least_time(model: &Model, pool: &Pool, rows: u32, row_bytes: u64) -> Nanos {
     }
 }
 
-/// Nanoseconds a row at the best measured batch size: of lanes that are not alike, so that as many of that speed would
-/// answer as much together.
+/// Nanoseconds a row at the best measured batch size. For lanes of several classes it is the value with which the same
+/// number of equal lanes would have the same throughput.
 fn row_time_of(model: &Model, pool: &Pool, row_bytes: u64) -> u64 {
     let time = |lane_class| model.costs.on(lane_class).best_row_time(row_bytes).0;
     if let Some(lane_class) = pool.only_lane_class() {

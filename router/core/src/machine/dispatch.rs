@@ -18,7 +18,7 @@ use crate::{LaneClass, ModelId, Nanos};
 const MAX_RETURNS: u8 = 3;
 
 impl Router {
-    /// Gives free lanes the most urgent queue that they may run, until nothing fits.
+    /// Gives each free lane the most urgent queue that it may run, until no pair is left.
     pub(super) fn give_work(&mut self, effects: &mut Effects) {
         self.set_stranded_aside();
         while let Some(found) = self.most_urgent_match() {
@@ -33,7 +33,7 @@ impl Router {
         }
     }
 
-    /// Lanes with a cycle come last: the others may run anything, so they take what is most urgent.
+    /// Lanes without a cycle go first: they may run any model, so they take the most urgent queue.
     fn most_urgent_match(&self) -> Option<Match> {
         let noted = self.noted.iter().filter_map(|&pool| self.first_match(self.pools.get(pool)?));
         match noted.min() {
@@ -55,7 +55,7 @@ impl Router {
             Some(slot) => self.shot_within(queue, slot.rows, lane_class),
             None => match self.decide_within(queue, u32::MAX, lane_class) {
                 Some(Decision::Fire(proposal)) => Some(proposal),
-                // It is filed as ready for another lane class, and would be again.
+                // It is ready for another lane class and would become ready again.
                 _ if self.next_lane_class(queue) != lane_class => {
                     self.shot_within(queue, u32::MAX, lane_class)
                 }
@@ -96,7 +96,7 @@ impl Router {
         }
     }
 
-    /// Puts the most urgent queues of the first one's class and priority before its policy, if that wants a choice.
+    /// Lets the policy choose among the most urgent queues of the same class and priority, if it wants a choice.
     fn chosen(
         &self,
         first: (u32, Proposal),
@@ -193,7 +193,7 @@ impl Router {
         company.sort_unstable();
         self.forming.clear();
         let mut size = (0, 0);
-        // Those that are passed over wait for a faster lane.
+        // Requests that are passed over wait for a faster lane.
         let passes = proposal.reason == StartReason::PassedOver;
         let from = if passes { done_by.min(Nanos(proposal.rank)) } else { Nanos::ZERO };
         self.fill(queue_slot, take, from, passes, &mut size);
@@ -209,7 +209,7 @@ impl Router {
         (rows, bytes / u64::from(rows.max(1)))
     }
 
-    /// Moves requests from the head of a queue, or from the first one that is in time, to the batch that is being formed.
+    /// Moves requests from a queue to the batch that is being formed, starting with the head or the first one in time.
     fn fill(&mut self, queue_slot: u32, take: u32, done_by: Nanos, passes: bool, size: &mut (u32, u64)) {
         let first = |queue: &Queue| {
             let first = if passes { queue.waiting.position((done_by, 0)) } else { 0 };
@@ -310,7 +310,7 @@ impl Router {
         effects.push(Effect::Dispatch { lane: lane_id, batch: id, model: model_id, rows, members });
     }
 
-    /// Asks for the smallest running batch back, if the queue's policy wants that and finds no free lane.
+    /// Preempts the smallest running batch, if the queue's policy wants that and no lane is free.
     pub(super) fn preempt_for(&mut self, queue_slot: u32, effects: &mut Effects) {
         let Some(queue) = expected!(self.queues.get(queue_slot), "router.ready_queue_unknown") else {
             return;
@@ -330,13 +330,13 @@ impl Router {
         let running = lanes.filter_map(|end| self.lane(end.lane)).flat_map(|lane| &lane.holding);
         let running = running.filter_map(|&slot| Some((slot, self.batches.at(slot)?)));
         let own = queue.ready.map(|(class, priority, ..)| (class, priority));
-        // One preemption at a time: what the lane runs next is unknown until it answers.
+        // One preemption at a time: what the lane runs next is unknown until it reports.
         let mut smallest: Option<(u32, u32)> = None;
         for (slot, batch) in running {
             if batch.preempted {
                 return;
             }
-            // What would go first again anyway is left alone, and so is what has been preempted often enough.
+            // A batch that would go first again is not preempted, and neither is one that was preempted often enough.
             let first = batch.members.first().and_then(|&id| self.requests.get(id));
             let theirs = first.map(|request| self.priority(request));
             if own > theirs || batch.returned >= MAX_RETURNS {

@@ -1,4 +1,4 @@
-//! Due queues: hopeless requests leave, the policy is asked, the answer is filed.
+//! Evaluation of queues: drops requests that cannot meet their deadline, asks the policy, and files the result.
 
 use invariant::expected;
 
@@ -11,11 +11,11 @@ use crate::queue::{Priority, Queue, Urgency, Waiting};
 use crate::request::Request;
 use crate::{Class, LaneClass, LaneId, ModelId, Nanos};
 
-/// One in this many requests that the estimate alone condemns is run if a lane is free anyway: an estimate
-/// that refuses everything would otherwise never be corrected.
+/// One in this many requests that only the estimate would drop runs if a lane is free. Otherwise an estimate that is far
+/// too long would drop everything and never be corrected.
 const PROBE_EVERY: u32 = 16;
 
-/// Waiting queues that one more free lane may wake at a time; the others have their timers.
+/// Deferred queues that are evaluated when a lane becomes free. The others have their timers.
 const DEFERRED_ASKED: usize = 32;
 
 impl Router {
@@ -43,7 +43,7 @@ impl Router {
         }
     }
 
-    /// Drops what is hopeless, asks the policy, and files the queue under ready or under a time.
+    /// Drops hopeless requests, asks the policy, and files the queue as ready or under a time.
     fn evaluate(&mut self, slot: u32, effects: &mut Effects) {
         self.drop_hopeless(slot, effects);
         let Some(queue) = expected!(self.queues.get(slot), "router.changed_queue_unknown") else { return };
@@ -85,7 +85,7 @@ impl Router {
         Some((*queue.head()?, self.model(queue.key.model)?))
     }
 
-    /// What the policy says of a queue; a request that must run alone is not its affair.
+    /// The policy's decision for a queue. Requests that must run alone are fired without asking it.
     pub(super) fn decide(&self, queue: &Queue) -> Option<Decision> {
         self.decide_within(queue, u32::MAX, self.next_lane_class(queue))
     }
@@ -96,7 +96,7 @@ impl Router {
         match self.first_in_time_on(queue, lane_class) {
             Some(0) => {}
             Some(first) => return self.shot_past(queue, first, rows, lane_class).map(Decision::Fire),
-            // Until no lane can do it in time, it waits for a faster one.
+            // It waits for a faster lane until no lane could finish it in time.
             None => return Some(Decision::Wait(Nanos::NEVER)),
         }
         if self.requests.at(head.slot)?.alone {
@@ -153,7 +153,7 @@ impl Router {
         last.map_or(self.now, |batch| batch.expected_end.max(self.now))
     }
 
-    /// Rows of other classes and tenants that may ride in a batch of this queue.
+    /// Rows of other classes and tenants that may join a batch of this queue.
     pub(super) fn company(&self, queue: &Queue, model: &Model) -> u32 {
         if model.queues.len() < 2 {
             return 0;
@@ -174,7 +174,7 @@ impl Router {
         (class, priority, rank, head.sequence)
     }
 
-    /// Class and priority of a request; a queue's are those of the one that waits longest.
+    /// Class and priority of a request. A queue has those of the request that has waited longest.
     pub(super) fn priority(&self, request: &Request) -> (Class, Priority) {
         let waited = self.now.since(request.arrived);
         if waited >= self.config.starvation {
@@ -191,7 +191,7 @@ impl Router {
         (request.class, priority)
     }
 
-    /// When waiting alone makes a queue more urgent.
+    /// Time at which waiting makes a queue more urgent.
     fn promotion(&self, queue: &Queue, head: &Waiting) -> Nanos {
         let promotion = match head.deadline {
             Nanos::NEVER => Some(head.arrived.after(self.config.best_effort_max_wait)),
@@ -246,8 +246,8 @@ impl Router {
         self.file_ready(slot, None);
         self.timers.remove(slot, &mut self.timer_positions);
         let Some(model_id) = self.queues.get(slot).map(|queue| queue.key.model) else { return };
-        // A queue may be listed twice for one event. Only the first evaluation finds it open, and its model may be gone
-        // by the second.
+        // A queue may be listed twice for one event. Only the first evaluation finds it open, and its model may be
+        // removed by the second.
         let Some(model) = self.model_mut(model_id) else { return };
         if let Some(position) = model.queues.iter().position(|(_, open)| *open == slot) {
             model.queues.swap_remove(position);
@@ -264,7 +264,7 @@ impl Router {
         }
     }
 
-    /// Another lane is free: queues that had thought one too few to fire are asked again.
+    /// Evaluates deferred queues again, because another lane became free.
     pub(super) fn ask_deferred(&mut self, pool: u32) {
         for _ in 0..DEFERRED_ASKED {
             let Some(slot) = self.pools.get_mut(pool).and_then(|pool| pool.deferred.pop()) else { return };

@@ -1,4 +1,4 @@
-//! Lanes that are not equally fast.
+//! Lanes of different speed.
 
 use invariant::expected;
 
@@ -13,7 +13,7 @@ impl Router {
         self.lane(lane).map(|lane| lane.lane_class).unwrap_or_default()
     }
 
-    /// A ready queue and the lane for it, if there are both. Lanes with a cycle are matched by `cycle_match`.
+    /// A ready queue and a free lane for it, if both exist. Lanes with a cycle are matched by `cycle_match`.
     pub(super) fn first_match(&self, pool: &Pool) -> Option<(Urgency, u32, LaneId)> {
         if pool.only_lane_class().is_some() {
             return pool.first_match();
@@ -23,8 +23,8 @@ impl Router {
         Some((urgency, slot, lane))
     }
 
-    /// Queues that are ready for lanes that are taken by now, and that nothing can be started of on those that are free:
-    /// they wait for another, and those behind them go first.
+    /// Defers queues that were ready for lanes that are busy by now and that cannot start on any free lane. The queues
+    /// behind them go first.
     pub(super) fn set_stranded_aside(&mut self) {
         for at in 0..self.noted.len() {
             while let Some((pool, slot)) = self.stranded(at) {
@@ -58,8 +58,8 @@ impl Router {
         in_time.min_by_key(order).map(|(lane, _)| lane)
     }
 
-    /// The lane class that the next batch of a queue should run on: the free one that would be used, else the one that
-    /// is free first.
+    /// The lane class of the next batch of a queue: that of the free lane it would use, otherwise of the lane that is free
+    /// first.
     pub(super) fn next_lane_class(&self, queue: &Queue) -> LaneClass {
         let Some(pool) = expected!(self.pools.get(queue.key.pool), "router.queue_of_unknown_pool") else {
             return LaneClass::default();
@@ -72,8 +72,8 @@ impl Router {
         next.map(|lane| self.lane_class_of(lane)).unwrap_or_default()
     }
 
-    /// The first request of a queue, counted from 0, that would be in time on a free lane of a lane class, if one would. Those
-    /// before it may be in time on a lane of another lane class, or on none.
+    /// Position, from 0, of the first request that would be in time on a free lane of a class. The requests before it may
+    /// be in time on a lane of another class, or on none.
     pub(super) fn first_in_time_on(&self, queue: &Queue, lane_class: LaneClass) -> Option<usize> {
         let mixed = self.pools.get(queue.key.pool).filter(|pool| pool.only_lane_class().is_none());
         let Some((pool, (head, model))) = mixed.zip(self.head_of(queue)) else { return Some(0) };

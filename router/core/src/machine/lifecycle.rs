@@ -1,4 +1,4 @@
-//! Models and lanes that come and go, and the end.
+//! Adding and removing models and lanes, and draining.
 
 use invariant::expected;
 
@@ -84,7 +84,7 @@ impl Router {
         self.pools.remove(id);
     }
 
-    /// An active lane becomes one of a pool's.
+    /// Adds an active lane to a pool.
     fn join(&mut self, lane: LaneId, pool_id: u32) {
         let now = self.now;
         let Some(entry) = expected!(self.lane_mut(lane), "router.joining_lane_unknown") else { return };
@@ -101,7 +101,7 @@ impl Router {
         self.note_pool(pool_id);
     }
 
-    /// The pool of one lane alone, for requests bound to it; `None` if it is not up or does not run the model.
+    /// The pool of a single lane, for requests bound to it. `None` if the lane is not up or does not run the model.
     pub(super) fn pool_of_lane(&mut self, lane: LaneId, model: ModelId) -> Option<u32> {
         let pool = self.pools.get(self.model(model)?.pool)?;
         if !pool.up.contains(lane) {
@@ -111,7 +111,7 @@ impl Router {
             return Some(own);
         }
         let own = self.add_pool(&ModelLanes::Only(vec![lane]));
-        // Counted as one model's, so that it stays for as long as its lane does.
+        // Counts one model, so that it exists as long as its lane.
         if let Some(pool) = self.pools.get_mut(own) {
             (pool.models, pool.bound) = (1, true);
         }
@@ -127,7 +127,7 @@ impl Router {
         self.plan_soon();
     }
 
-    /// Adds a lane that is new, idle or currently in no pool. It gets work when the lanes that it follows are empty.
+    /// Activates a lane that is new, idle or currently in no pool. It gets work when the lanes that it follows are empty.
     pub(super) fn bring_up(&mut self, spec: &LaneSpec, after: &[LaneId]) {
         let index = spec.lane.0 as usize;
         if index >= self.lanes.len() {
@@ -176,7 +176,7 @@ impl Router {
         }
     }
 
-    /// Forgets a lane; `end` is done to each of its batches.
+    /// Removes a lane and ends each of its batches with `end`.
     pub(super) fn lane_down(
         &mut self,
         id: LaneId,
@@ -224,7 +224,7 @@ impl Router {
         self.remove_pool(own);
     }
 
-    /// Lanes changed, so what policies said of the pool's queues may not hold any more.
+    /// Evaluates the queues of a pool again, because its lanes changed.
     pub(super) fn pool_changed(&mut self, pool: u32) {
         let theirs = |&(_, queue): &(u32, &Queue)| queue.key.pool == pool;
         self.changed.extend(self.queues.iter().filter(theirs).map(|(slot, _)| slot));

@@ -1,4 +1,4 @@
-//! Policies that distribute models over lanes ahead of time.
+//! Policies that assign models to lanes ahead of time.
 
 use invariant::expected;
 
@@ -6,7 +6,7 @@ use crate::batch::Session;
 use crate::machine::Router;
 use crate::{LaneClass, LaneId, ModelId, Nanos};
 
-/// After models or lanes came or went, plans are made again after this long: Nexus' beacon interval.
+/// Time from a change of models or lanes to the next plan: Nexus' beacon interval.
 const FIRST_LOOK: Nanos = Nanos::from_millis(1_000);
 
 impl Router {
@@ -20,7 +20,7 @@ impl Router {
         let ids: Vec<ModelId> =
             ids.filter(|(_, model)| model.as_ref().is_some_and(planning)).map(|(id, _)| id).collect();
         let epoch = ids.iter().filter_map(|&id| self.model(id)?.policy.epoch()).min();
-        // What just came has no rate yet.
+        // New models have no rate yet.
         let changed = self.plan_at == Some(Nanos::ZERO);
         let wait = |epoch: Nanos| if changed { epoch.min(FIRST_LOOK) } else { epoch };
         self.plan_at = epoch.map(|epoch| self.now.after(wait(epoch)));
@@ -67,7 +67,7 @@ impl Router {
         }
     }
 
-    /// Plans as soon as anything happens: models or lanes came or went.
+    /// Plans at the next event, because models or lanes changed.
     pub(super) fn plan_soon(&mut self) {
         let plans = |model: &crate::model::Model| model.policy.epoch().is_some();
         if self.models.iter().flatten().any(plans) {

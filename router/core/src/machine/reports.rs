@@ -1,4 +1,4 @@
-//! What lanes say of their batches.
+//! Reports of lanes on their batches.
 
 use invariant::expected;
 
@@ -7,7 +7,7 @@ use crate::event::{BatchReport, Effects, Outcome, Reason};
 use crate::machine::Router;
 use crate::{BatchId, LaneId, ModelId, Nanos};
 
-/// A model none of whose batches was done for this long is silent.
+/// A model without a finished batch for this long is silent.
 const SILENCE: Nanos = Nanos::from_millis(5_000);
 
 impl Router {
@@ -28,7 +28,7 @@ impl Router {
             if report.ok {
                 self.finish(id, Outcome::Done, Reason::Answered, effects);
             } else if several {
-                // Some member's input may be at fault, and only running each alone tells whose.
+                // The input of one member may be the cause. Running each alone shows which.
                 if let Some(request) = self.requests.at_mut(id.slot()) {
                     request.alone = true;
                 }
@@ -64,8 +64,8 @@ impl Router {
         self.idle_if_empty(lane, effects);
     }
 
-    /// The lane that ran a batch failed. One of the requests may have caused it, and only running each alone tells
-    /// which. A request that was present at two failures is not run a third time.
+    /// The lane that ran a batch failed. One of the requests may be the cause, and running each alone shows which. A
+    /// request that was present at two failures is not run a third time.
     pub(super) fn batch_lost(&mut self, slot: u32, effects: &mut Effects) {
         let Some(model) = self.no_longer_in_flight(slot) else { return };
         let mut position = 0;
@@ -86,7 +86,7 @@ impl Router {
         self.retire_if_done(model, effects);
     }
 
-    /// Counts a batch out of its model, which is told.
+    /// Takes a batch out of the counts of its model and returns the model.
     pub(super) fn no_longer_in_flight(&mut self, slot: u32) -> Option<ModelId> {
         self.no_longer_long(slot);
         let batch = expected!(self.batches.at(slot), "router.held_batch_unknown")?;
@@ -110,8 +110,8 @@ impl Router {
         }
     }
 
-    /// Takes a batch off its lane; returns that, its model and when it began: when it was dispatched, or when the lane
-    /// reported the one before it.
+    /// Takes a batch off its lane. Returns the lane, the model and the start of the batch: its dispatch, or the report of
+    /// the batch before it.
     fn take_off_lane(&mut self, slot: u32) -> Option<(LaneId, ModelId, Nanos)> {
         let now = self.now;
         let model_id = self.no_longer_in_flight(slot)?;
@@ -129,7 +129,7 @@ impl Router {
         Some((lane_id, model_id, began))
     }
 
-    /// A batch leaves its lane.
+    /// Takes a batch out of its pool's count of long batches.
     pub(super) fn no_longer_long(&mut self, slot: u32) {
         let Some(batch) = self.batches.at_mut(slot).filter(|batch| batch.long) else { return };
         batch.long = false;
@@ -172,7 +172,7 @@ impl Router {
         }
     }
 
-    /// Models without recent requests need no lanes, and their objective no longer affects other models.
+    /// Removes the demand of models without recent batches, so that their objective no longer affects other models.
     pub(super) fn forget_silent(&mut self) {
         if self.silent_at > self.now {
             return;
@@ -191,7 +191,7 @@ impl Router {
         }
     }
 
-    /// Holds a pool to the objectives of those of its models that are heard of.
+    /// Sets the tightest objective of a pool to that of its models with demand.
     pub(super) fn retighten(&mut self, id: u32) {
         let heard = self.models.iter().flatten().filter(|model| model.pool == id);
         let heard = heard.filter(|model| model.counted != Demand::default());
@@ -201,7 +201,7 @@ impl Router {
         }
     }
 
-    /// Costs changed, so what the policy said of the model's queues may not hold any more.
+    /// Evaluates the queues of a model again, because its batch times changed.
     pub(super) fn model_changed(&mut self, id: ModelId) {
         let Some(model) = expected!(
             self.models.get(id.0 as usize).and_then(Option::as_ref),

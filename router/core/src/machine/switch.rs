@@ -1,4 +1,4 @@
-//! Plans of lanes that take the place of others: first everything is checked, then everything is done.
+//! Applying a new plan of lanes: everything is checked first, then everything is applied.
 
 use invariant::expected;
 
@@ -72,7 +72,7 @@ impl Router {
         self.check_leases(switch, &up, &rest)
     }
 
-    /// A lease that waits for a lane which takes batches might never pass.
+    /// A lane must not follow one that stays active, because it might wait forever.
     fn check_leases(
         &self,
         switch: &Switch,
@@ -107,7 +107,7 @@ impl Router {
         self.leave_pools(id);
     }
 
-    /// Says that a lane put to rest holds nothing any more, once.
+    /// Reports once that a draining lane holds no batch any more.
     pub(super) fn idle_if_empty(&mut self, id: LaneId, effects: &mut Effects) {
         let empty = |lane: &&mut Lane| lane.mode == LaneMode::Draining && lane.holding.is_empty();
         if let Some(lane) = self.lane_mut(id).filter(empty) {
@@ -116,7 +116,7 @@ impl Router {
         }
     }
 
-    /// When those that a lane comes after should be empty, if they are not.
+    /// When the lanes that a lane follows should be empty; `None` if they are.
     pub(crate) fn lease_end(&self, lane: &Lane) -> Option<Nanos> {
         if lane.after.is_empty() {
             return None;
@@ -125,7 +125,7 @@ impl Router {
         before.filter_map(|&slot| self.batches.at(slot)).map(|batch| batch.expected_end).max()
     }
 
-    /// A lane gave up a batch: those that come after it may be free now.
+    /// Settles the lanes that follow a lane, because it finished a batch.
     pub(super) fn pass_leases(&mut self, from: LaneId) {
         for index in 0..self.lanes.len() {
             let heir = LaneId(u32::try_from(index).unwrap_or(u32::MAX));
@@ -174,7 +174,7 @@ impl Router {
         self.pool_changed(new);
     }
 
-    /// What was seen on the lanes that a model leaves is the best guess at what will be seen on a new set of lanes.
+    /// Copies load and mean batch time from the pool that a model leaves: the best estimate for a new set of lanes.
     fn inherit(&mut self, new: u32, old: u32, shared: bool) {
         if shared {
             return;
@@ -201,7 +201,7 @@ impl Router {
         }
     }
 
-    /// Requests bound to a lane that rests, or that does not run their model any more, may run on any that does.
+    /// Requests bound to a lane that is not active, or no longer runs their model, may run on any lane of the model.
     fn return_unbound_queues(&mut self) {
         for index in 0..self.models.len() {
             let id = ModelId(u32::try_from(index).unwrap_or(u32::MAX));
@@ -233,7 +233,7 @@ impl Router {
         }
     }
 
-    /// A queue waits for the lanes of another pool. It keeps its order, and joins the one of its key that is there.
+    /// Moves a queue to another pool. It keeps its order and merges with the queue of its key there.
     fn move_queue(&mut self, key: QueueKey, slot: u32, to: u32) {
         let there = QueueKey { pool: to, ..key };
         let other = self.model(key.model).and_then(|model| model.queue(there));

@@ -52,7 +52,7 @@ impl Router {
         ready.min().map(|(_, slot): (Urgency, u32)| slot)
     }
 
-    /// Time that the next batch of a queue should take if it may have `rows` rows.
+    /// Expected time of the next batch of a queue, limited to `rows` rows.
     fn time_within(&self, queue: u32, rows: u32, lane_class: LaneClass) -> Nanos {
         let Some(queue) = expected!(self.queues.get(queue), "router.ready_queue_unknown") else {
             return Nanos::ZERO;
@@ -66,7 +66,7 @@ impl Router {
         model.costs.on(lane_class).expected(take, queue.row_bytes()).unwrap_or_default()
     }
 
-    /// What the policy would start if a batch may have `rows` rows.
+    /// The batch that the policy would start, limited to `rows` rows.
     pub(super) fn shot_within(&self, queue: &Queue, rows: u32, lane_class: LaneClass) -> Option<Proposal> {
         let limited = |proposal: Proposal| Proposal { take: proposal.take.min(rows), ..proposal };
         match self.decide_within(queue, rows, lane_class) {
@@ -79,7 +79,7 @@ impl Router {
         }
     }
 
-    /// Finds out how large the batches of a pool's models may get.
+    /// Sets the largest batch of each model of a pool.
     pub(super) fn size_batches(&mut self, id: u32) {
         let Some(pool) = expected!(self.pools.get(id), "router.sized_pool_unknown") else { return };
         let lanes = &self.lanes;
