@@ -18,14 +18,14 @@ INFER = "/v2/models/identity_fp32/infer"
 
 @dataclass(frozen=True)
 class Case:
-    """Bytes for one connection. `names` must occur in the error; `bounded` cases may take as long as their size;
-    after those with `half_close` the client sends no more and waits."""
+    """Bytes for one connection. `names` must occur in the error. The body of a case with `inflates` decompresses to more
+    than the limit. After a case with `half_close`, the client closes its half of the connection and waits."""
 
     name: str
     payload: bytes
     statuses: tuple[int, ...] = (400,)
     names: str = ""
-    bounded: bool = False
+    inflates: bool = False
     half_close: bool = False
 
 
@@ -274,10 +274,10 @@ def oversize() -> Iterator[Case]:
     yield Case("target-huge", http("/" + "a" * 70_000, b""), (400, 404, 414, 431))
     zeros = zlib.compressobj(9, wbits=31)
     bomb = b"".join(zeros.compress(b"\0" * 2**20) for _ in range(256)) + zeros.flush()
-    yield Case("gzip-bomb", http(INFER, bomb, Content_Encoding="gzip"), (413,), bounded=True)
+    yield Case("gzip-bomb", http(INFER, bomb, Content_Encoding="gzip"), (413,), inflates=True)
     flat = zlib.compressobj(9, wbits=15)
     bomb = b"".join(flat.compress(b"[" * 2**20) for _ in range(256)) + flat.flush()
-    yield Case("deflate-bomb", http(INFER, bomb, Content_Encoding="deflate"), (413,), bounded=True)
+    yield Case("deflate-bomb", http(INFER, bomb, Content_Encoding="deflate"), (413,), inflates=True)
     yield Case(
         "gzip-of-gzip", http(INFER, gzip.compress(gzip.compress(good)), Content_Encoding="gzip, gzip"), (400, 415)
     )
