@@ -20,9 +20,12 @@ from fixtures.wait import until
 from overload import wire
 from overload.load import Traffic
 
-# One request at a time, long enough to queue all others while the first one runs.
-SINGLE_MS = 400
-SINGLE = Synthetic(alpha_us=SINGLE_MS * 1000, beta_us=0, max_batch=1)
+# Holds the lane while all other requests arrive and half of the clients disconnect.
+LONG_MS = 2000
+LONG = Synthetic(alpha_us=LONG_MS * 1000, max_batch=1)
+# One request at a time.
+SINGLE_MS = 100
+SINGLE = Synthetic(alpha_us=SINGLE_MS * 1000, max_batch=1)
 # 190 requests per second on one lane.
 BATCHED = Synthetic(alpha_us=20_000, beta_us=4_000, max_batch=16)
 SLO_MS = 400
@@ -36,9 +39,11 @@ Request = Callable[[], Callable[[], None]]
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Tessera]:
+    LONG.place(tmp_path, "long")
     SINGLE.place(tmp_path, "single")
     BATCHED.place(tmp_path, "batched")
-    config = f'[lanes]\ncount = 1\n[models.single]\nslo = "60s"\n[models.batched]\nslo = "{SLO_MS}ms"\n'
+    config = f'[lanes]\ncount = 1\n[models.long]\nslo = "60s"\n[models.single]\nslo = "60s"\nqueue_limit = {2 * PAIRS}\n'
+    config += f'[models.batched]\nslo = "{SLO_MS}ms"\n'
     with Tessera(tmp_path, config, options=["--engine", "synthetic"]) as started:
         yield started.wait_ready()
 
@@ -70,44 +75,55 @@ def rpc(channel: grpc.Channel, model: str) -> Request:
     return lambda: infer.future(message, timeout=60).cancel
 
 
-def answered(server: Tessera) -> int:
-    return get(f"{server.base_url}/v2/models/single/stats")["model_stats"][0]["inference_count"]
+def until_in_flight(server: Tessera, count: int) -> None:
+    until(lambda: server.metric("tessera_requests_in_flight") == count, f"{count} requests arrive")
 
 
-def until_arrived(server: Tessera, sent: int) -> None:
-    arrived = lambda: server.metric("tessera_requests_in_flight") + answered(server)  # noqa: E731
-    until(lambda: arrived() >= sent, f"{sent} requests arrive")
+def found_full(server: Tessera) -> float:
+    """Requests rejected because the queue was full."""
+    return server.metric("tessera_refusals_total", reason="queue_full")
 
 
-def test_requests_of_disconnected_clients_are_never_run(server: Tessera, protocol: str) -> None:
+def executed(server: Tessera, model: str) -> tuple[int, int]:
+    """Requests answered, and batches run."""
+    (stats,) = get(f"{server.base_url}/v2/models/{model}/stats")["model_stats"]
+    return stats["inference_count"], stats["execution_count"]
+
+
+def test_requests_of_disconnected_clients_leave_the_queue_and_are_never_run(server: Tessera, protocol: str) -> None:
     with grpc.insecure_channel(server.grpc_address) as channel:
         request = rest(server, "single") if protocol == "http" else rpc(channel, "single")
-        stayers = [wire.connect(server.http_address) for _ in range(PAIRS + 1)]
-        # The first request runs. Behind it, requests of stayers and leavers alternate.
-        stayers[0].sendall(wire.infer("single", 16))
-        until_arrived(server, 1)
+        first, *others = [wire.connect(server.http_address) for _ in range(1 + 2 * PAIRS)]
+        stayers, newcomers = others[:PAIRS], others[PAIRS:]
+        first.sendall(wire.infer("long", 16))
+        until_in_flight(server, 1)
+        # Behind it, requests of stayers and leavers alternate. They fill the queue.
         leave = []
-        for nth, stayer in enumerate(stayers[1:]):
+        for nth, stayer in enumerate(stayers):
             stayer.sendall(wire.infer("single", 16))
             leave.append(request())
-            until_arrived(server, 1 + 2 * (nth + 1))
-        assert answered(server) == 0, f"machine too slow: {2 * PAIRS} requests were not sent within {SINGLE_MS} ms"
+            until_in_flight(server, 1 + 2 * (nth + 1))
         for one in leave:
             one()
-        removed = until(lambda: server.metric("tessera_requests_in_flight") <= 1 + PAIRS, "leavers leave the queue")
-        answers = [wire.answer(stayer) for stayer in stayers]
-        for stayer in stayers:
-            stayer.close()
-    assert [status for status, _, _ in answers] == [200] * (PAIRS + 1)
-    (stats,) = get(f"{server.base_url}/v2/models/single/stats")["model_stats"]
+        until_in_flight(server, 1 + PAIRS)
+        # Newcomers take the leavers' places. A request that finds the queue full is rejected.
+        for newcomer in newcomers:
+            newcomer.sendall(wire.infer("single", 16))
+        arrived = lambda: server.metric("tessera_requests_in_flight") + found_full(server)  # noqa: E731
+        until(lambda: arrived() == 1 + 2 * PAIRS, "newcomers arrive")
+        assert executed(server, "long") == (0, 0), (
+            f"not within {LONG_MS} ms: the server removes the requests of disconnected clients, or the machine is too slow"
+        )
+        answers = [wire.answer(client) for client in (first, *others)]
+        for client in (first, *others):
+            client.close()
+    assert [status for status, _, _ in answers] == [200] * (1 + 2 * PAIRS), "disconnected clients kept places in the queue"
     busy_ms = server.metric("tessera_lane_busy_us_total") / 1e3
-    print(
-        f"\n{protocol}: {PAIRS} of {2 * PAIRS} clients disconnected, their requests left the queue after "
-        f"{removed * 1e3:.0f} ms; {stats['execution_count']} runs in {busy_ms:.0f} ms of the lane"
-    )
-    assert stats["inference_count"] == stats["execution_count"] == PAIRS + 1
+    ran = executed(server, "single")[1]
+    print(f"\n{protocol}: {PAIRS} of {3 * PAIRS} clients disconnected; {ran} runs in {busy_ms:.0f} ms of the lane")
+    assert executed(server, "single") == (2 * PAIRS, 2 * PAIRS)
     # The lane's time also shows runs that the statistics leave out.
-    assert busy_ms < (PAIRS + 1.5) * SINGLE_MS
+    assert busy_ms < LONG_MS + (2 * PAIRS + 1) * SINGLE_MS
 
 
 class Leavers:
