@@ -6,7 +6,9 @@ The models run on ONNX Runtime or tract. No test waits for a time: each waits fo
 from __future__ import annotations
 
 import os
+import re
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -31,6 +33,10 @@ lanes = [0]
 lanes = [1]
 """
 ROW = [1.0] * WIDTH
+# A batch is a hang after ten times the slowest batch, at least 250 ms and at most 1 s, or three times the slowest batch.
+HANG_FACTOR, HANG_MS_MIN, HANG_MS_MAX, HANG_FACTOR_MIN = 10, 250, 1000, 3
+# The lane is removed within this many times the hang limit.
+DETECTION_MAX = 3
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +78,16 @@ class SameAnswers:
         return all(abs(a - b) <= 1e-3 for a, b in zip(self._known.setdefault(row[0], data), data, strict=True))
 
 
+def hang_limit_ms(reason: str) -> float:
+    """The limit that applied to a batch, by the reason that the server gives for a failed lane."""
+    found = re.search(r"no answer for (\d+) ms to a batch, expected ([\d.]+) ms", reason)
+    assert found, reason
+    waited, slowest = map(float, found.groups())
+    limit = max(HANG_MS_MIN, min(HANG_FACTOR * slowest, max(HANG_MS_MAX, HANG_FACTOR_MIN * slowest)))
+    assert waited <= 2 * limit, f"the server waited for {waited:.0f} ms, the limit is {limit:.0f} ms"
+    return limit
+
+
 def p99_ms(seconds: list[float]) -> float:
     return 1e3 * sorted(seconds)[len(seconds) * 99 // 100]
 
@@ -86,21 +102,28 @@ def test_a_failed_process_affects_only_its_own_lane_and_is_restarted(repository:
             clients.wait_for(20, "left")
             clients.wait_for(200, "right")
             known = clients.answered("right")
+            failed = time.time()
             os.kill(first, signal.SIGKILL if cause == "killed" else signal.SIGSTOP)
-            detected = until_down(server, 0)
+            until_down(server, 0)
             restarted = until_up(server, 0)
             during = clients.latencies["right"][known:]
             for model in ("left", "right", "both"):
                 clients.wait_for(20, model)
             assert second in server.children() and first not in server.children(), "each lane has a process"
             row = lane(server, 0)
-        print(f"{cause}: detected after {1e3 * detected:.0f} ms, up again {restarted:.1f} s later; {clients.statuses}")
+        (event,) = server.logged("a lane failed")
+        detected_ms = 1e3 * (event["time"] - failed)
+        print(f"{cause}: detected after {detected_ms:.0f} ms ({event['reason']}), up again {restarted:.1f} s later; {clients.statuses}")
         print(f"p99 of the other lane: {p99_ms(clients.latencies['right'][:known]):.1f} ms before, {p99_ms(during):.1f} ms during the failure")
+        # The end of a process is an event: it is detected without a timeout.
+        limit_ms = hang_limit_ms(row["reason"]) if cause == "stopped" else HANG_MS_MIN
+        assert detected_ms <= DETECTION_MAX * limit_ms
         assert clients.wrong == 0 and clients.cut_off == 0
         assert set(clients.statuses["right"]) == {200}, "the other lane is not affected"
         assert set(clients.statuses["both"]) == {200}, "the other lane runs the failed lane's requests"
         assert set(clients.statuses["left"]) <= {200, 503}
-        assert row["deaths"] == 1 and ("SIGKILL" if cause == "killed" else "no answer") in row["reason"], row
+        assert row["deaths"] == 1 and row["reason"] == event["reason"], row
+        assert ("SIGKILL" if cause == "killed" else "no answer") in row["reason"], row
         metrics = server.metrics()
         assert metrics['tessera_lane_failures_total{lane="0"}'] == 1 and metrics['tessera_lane_up{lane="0"}'] == 1
 
