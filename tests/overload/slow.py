@@ -42,6 +42,7 @@ class Crowd:
     def __init__(self, clients: dict[str, list[Client]]) -> None:
         self._clients = clients
         self._ended: dict[str, list[Ended | None]] = {}
+        self._lateness = 0.0
         self._loop = asyncio.new_event_loop()
         self._leave = asyncio.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -53,10 +54,23 @@ class Crowd:
 
     async def _stay(self) -> None:
         tasks = {name: [asyncio.ensure_future(one()) for one in them] for name, them in self._clients.items()}
+        watch = asyncio.ensure_future(self._watch())
         await self._leave.wait()
+        watch.cancel()
         for name, them in tasks.items():
             self._ended[name] = [task.result() if task.done() else None for task in them]
         # The runner cancels the remaining clients, which closes their connections.
+
+    async def _watch(self) -> None:
+        while True:
+            due = time.monotonic() + DRIP_SECONDS
+            await asyncio.sleep(DRIP_SECONDS)
+            self._lateness = max(self._lateness, time.monotonic() - due)
+
+    @property
+    def lateness(self) -> float:
+        """The longest delay of this thread, in seconds: the times of its clients may be that much too long."""
+        return self._lateness
 
     def leave(self) -> dict[str, list[Ended | None]]:
         """How each client ended; None if the server has not closed it."""

@@ -20,6 +20,8 @@ MIB = 2**20
 SLO_MS = 250
 EACH = 24
 TIMEOUT = 2.0
+# A slow client may stay this many times as long as the timeout.
+STAY_MAX = 1.5
 ANSWER_BYTES = 8 * MIB
 # HTTP sends the engine's tensors without a copy. This model returns its input, so that they are resident memory. gRPC
 # copies them into a message.
@@ -67,16 +69,22 @@ class Outcome:
     alone: Stretch
     together: Stretch
     grew_bytes: int
-    # Connections and streams closed because the client did not read, by the server's count.
+    # Connections and streams closed because the client did not send or did not read, by the server's count.
+    slow_bodies: int
     slow_readers: int
+    # The longest delay of the slow clients themselves.
+    lateness: float
 
     def assert_others_not_affected(self) -> None:
         assert self.together.attainment >= 0.99 and self.together.as_fast_as(self.alone, SLO_MS)
 
     def assert_closed(self) -> None:
-        for kind, how in self.ended.items():
+        """That the server has closed all of them, and each in time."""
+        for name, how in self.ended.items():
             open_still = sum(one is None for one in how)
-            assert not open_still, f"{kind}: the server has not closed {open_still} of {len(how)}"
+            assert not open_still, f"{name}: the server has not closed {open_still} of {len(how)}"
+            slowest = max(one.seconds for one in how) - self.lateness
+            assert slowest <= STAY_MAX * TIMEOUT, f"{name}: closed after {slowest:.2f} s, the timeout is {TIMEOUT:g} s"
 
 
 def run(
@@ -97,17 +105,17 @@ def run(
     finally:
         ended = {kind: how for crowd in crowds for kind, how in crowd.leave().items()}
     grew = server.peak_rss_bytes() - idle
-    counted = server.metrics().items()
-    slow_readers = sum(value for name, value in counted if name.startswith(REFUSALS) and 'reason="slow_reader"' in name)
+    lateness = max(crowd.lateness for crowd in crowds)
     print(
         f"\n{name}: other clients: attainment {together.attainment:.1%}, p99 {together.p99_ms:.0f} ms, {alone.p99_ms:.0f} ms before; "
-        f"memory {grew / MIB:+.1f} MiB"
+        f"memory {grew / MIB:+.1f} MiB; the slow clients were late by up to {lateness * 1e3:.0f} ms"
     )
     for kind, how in ended.items():
         closed = sorted(one.seconds for one in how if one is not None)
         after = f" after {closed[0]:.2f} to {closed[-1]:.2f} s" if closed else ""
         print(f"  {kind}: closed {len(closed)} of {len(how)}{after}")
-    return Outcome(ended, alone, together, grew, int(slow_readers))
+    slow_bodies, slow_readers = (int(server.metric(REFUSALS, reason=reason)) for reason in ("slow_body", "slow_reader"))
+    return Outcome(ended, alone, together, grew, slow_bodies, slow_readers, lateness)
 
 
 def test_slow_senders_are_closed_and_do_not_affect_others(server: Tessera) -> None:
@@ -127,6 +135,7 @@ def test_slow_senders_are_closed_and_do_not_affect_others(server: Tessera) -> No
     assert found.grew_bytes <= MEMORY_MAX
     assert all(b" 408 " in one.said and b"x-tessera-reason: slow_body" in one.said for one in found.ended["body"])
     assert all(b"x-tessera-reason: slow_body" in one.said for one in found.ended["gRPC message"])
+    assert found.slow_bodies == 2 * EACH
 
 
 def run_slow_readers(server: Tessera, first: slow.Client | None = None) -> Outcome:
