@@ -257,7 +257,7 @@ def page(arms: list[Arm], capacities: list[float], scale: float, before: float) 
         f"- **Intervals.** In intervals of {STEADY_S} s, one plan stays unchanged. They alternate with intervals in which the same plans follow each "
         f"other in random order without a pause (`POST /v2/partition/plan`, bake time {BAKE_S * 1e3:.0f} ms). Each plan has the same weight in both.",
         f"- **Servers.** The first one reuses sessions of closed gpulets (`partition.warm_pool = {ARMS['from the warm pool']}`, the default). The second "
-        "one (`0`) loads, warms and verifies each session again on the two cores that serve. That is the cost of a plan whose sessions never existed.",
+        "one (`0`) loads, warms and verifies each session again on the two cores that serve. That is the cost of a plan with sessions that were never loaded before.",
         "",
         f"{offered:,} requests: {answered:,} answered, {wrong} wrong answers, {lost} failures, {refused} rejected.",
         "",

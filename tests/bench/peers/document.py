@@ -228,8 +228,8 @@ def _capacity(outcomes: list[Outcome], pictured: bool) -> str:
     parts.append(_table(header, rows, 2))
     parts.append(
         "Tessera is configured with the objective only. At the second objective, a peer is measured with the settings "
-        "that were best at the first. One per cent of the requests of a trial may be late, which is a handful of a few "
-        "hundred. Rates that differ by a few per cent are therefore equal.\n"
+        "that were best at the first. One per cent of the requests of a trial may be late. In a trial of a few hundred "
+        "requests, these are a few requests. Rates that differ by a few per cent are therefore equal.\n"
     )
     return "\n".join(parts)
 

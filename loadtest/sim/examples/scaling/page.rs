@@ -97,14 +97,14 @@ All scalers of `gpulet-core` on the same traffic. Requests go through the server
 time, as in `tessera simulate`. The same command writes the same page, byte for byte:\n\n```sh\n{COMMAND}\n```\n\n\
 **The world.** iGniter's twelve workloads (four models, three objectives each) on up to {DEVICES_MAX} V100s. Batch times and\n\
 contention are those of iGniter's model, with 2 % of noise. The loop evaluates the load every second. Loading a model onto a\n\
-gpulet takes 2 s or 12 s; a change of plan loads several and takes longer. A run starts with every model on every device, and the first {WARMUP} s do not count.\n\n\
+gpulet takes 2 s or 12 s. A change of plan loads several models and takes longer. A run starts with every model on every device, and the first {WARMUP} s do not count.\n\n\
 **Shortened.** A trace lasts 20 minutes (`twitter`: 24) and is scaled to keep at least {DEVICES} devices busy on average. The whole\n\
 study then takes about ten minutes of CPU time. Slower changes, such as a day at its real pace, are not covered.\n\n\
-**How to read it.** *Attainment* is the part of all requests answered within their objective; *worst* is the attainment of the\n\
-model with the lowest. A device counts from the moment its first gpulet opens until its last one closes, so old gpulets\n\
-count during the bake time. *Least* is what the traffic would take if every batch had the size and the share of a device at\n\
-which a request costs least, without contention, idle time or headroom. It is a lower bound for any scaler and any\n\
-placement, not a target: the tightest objectives rule out the cheapest batches as soon as requests have to wait.\n\n\
+**How to read it.** *Attainment* is the part of all requests answered within their objective; *worst* is the lowest\n\
+attainment of a model. A device counts from the moment its first gpulet opens until its last one closes, so old gpulets\n\
+count during the bake time. *Least* is a lower bound for any scaler and any placement: every batch has the size\n\
+and the share of a device at which a request costs least, and there is no contention, idle time or headroom. It is not a\n\
+target: the tightest objectives rule out the cheapest batches as soon as requests have to wait.\n\n\
 **What it does not show.** `static` asks for the rate of a whole device for each model, not for the peak of the trace. Each row\n\
 is one run with one seed, so differences of a few tenths of a percent are noise. The constants of `attainment` were chosen in a\n\
 simplified simulation of queues, on synthetic traffic of these kinds and on `twitter`. That simulation modelled neither\n\

@@ -48,18 +48,18 @@ const SYNTHETIC: [(&str, &str, &str); 3] = [
 pub fn all(read: &mut dyn FnMut(&str) -> Option<String>) -> Result<Vec<Trace>, Failed> {
     let mut traces = Vec::new();
     if let Some(recording) = read(FUNCTIONS) {
-        let about = "The first 20 minutes of 446 functions of Azure, counted by the minute and dealt to the twelve models \
-                     round-robin (AlpaServe's stripe), Poisson within each minute. Two thirds of the traffic go to one model, and \
-                     the rate jumps with every minute.";
+        let about = "The first 20 minutes of 446 functions of Azure, counted by the minute. Each function belongs to one of \
+                     the twelve models, round-robin (AlpaServe's stripe). Arrivals are Poisson within each minute. Two thirds \
+                     of the traffic go to one model, and the rate jumps with every minute.";
         traces.push(functions("azure-functions-2019", about, "", recording.clone()));
-        let about = "The same with gamma gaps of a coefficient of variation of 4, which is AlpaServe's choice. The trace says \
-                     nothing about gaps.";
+        let about = "The same with gamma-distributed gaps between requests. Their coefficient of variation is 4, as in \
+                     AlpaServe. The trace itself contains only counts.";
         traces.push(functions("azure-functions-2019-cv4", about, ", cv_scale = 4.0", recording));
     }
     if let Some(recording) = read(TWITTER) {
         let minutes: String = recording.lines().step_by(60).map(|count| format!("{count}\n")).collect();
-        let about = "A day in 24 minutes, the same for each of the twelve models: every 60th count of requests per second. A \
-                     slow tide, and a random change of 15 % from second to second.";
+        let about = "A day in 24 minutes, the same for each of the twelve models: every 60th count of requests per second. The \
+                     rate follows the time of day, and changes by 15 % at random from second to second.";
         traces.push(counts("twitter", about, "24m", minutes));
     }
     if let Some(recording) = read(CHAT) {
