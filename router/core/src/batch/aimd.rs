@@ -29,7 +29,7 @@ pub struct Aimd {
 impl BatchPolicy for Aimd {
     const NAME: &'static str = "aimd";
     const SUMMARY: &'static str =
-        "Clipper: largest batch grows by one while in time, shrinks by a tenth when late";
+        "Clipper: the largest batch grows by one row after a batch in time, and shrinks by a tenth after a late one";
 
     fn new(options: &BatchOptions) -> Result<Self, ConfigError> {
         options.only(Self::NAME, &["max_delay"])?;

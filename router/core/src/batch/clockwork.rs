@@ -30,7 +30,7 @@ pub struct Clockwork;
 impl BatchPolicy for Clockwork {
     const NAME: &'static str = "clockwork";
     const SUMMARY: &'static str =
-        "plans each lane 10 ms ahead: the batch that must start first, of 1, 2, 4, 8 or 16";
+        "plans each lane 10 ms ahead: the batch of 1, 2, 4, 8 or 16 rows that must start first";
     const AHEAD: Nanos = SCHEDULE_AHEAD;
 
     fn new(options: &BatchOptions) -> Result<Self, ConfigError> {

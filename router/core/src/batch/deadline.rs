@@ -91,7 +91,7 @@ impl BatchPolicy for Deadline {
     const NAME: &'static str = "deadline";
     const LEARNS_WAIT: bool = true;
     const CHOICES: u32 = 8;
-    const SUMMARY: &'static str = "batches as large as load and deadlines justify; drops a few requests to answer many; spaces lanes evenly";
+    const SUMMARY: &'static str = "batches as large as the load requires and deadlines allow; drops a few requests if more others then meet theirs; staggers the lanes";
 
     fn new(options: &BatchOptions) -> Result<Self, ConfigError> {
         options.only(Self::NAME, &[])?;

@@ -18,7 +18,7 @@ pub struct Nanily;
 
 impl BatchPolicy for Nanily {
     const NAME: &'static str = "nanily";
-    const SUMMARY: &'static str = "at once, the largest batch that the first request's remaining time allows";
+    const SUMMARY: &'static str = "starts immediately, with the largest batch that fits into the first request's remaining time";
 
     fn new(options: &BatchOptions) -> Result<Self, ConfigError> {
         options.only(Self::NAME, &[])?;

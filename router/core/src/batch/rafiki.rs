@@ -24,7 +24,7 @@ pub struct Rafiki;
 impl BatchPolicy for Rafiki {
     const NAME: &'static str = "rafiki";
     const SUMMARY: &'static str =
-        "16, 32, 48 or 64 rows, as late as the deadline allows less a tenth of the objective";
+        "16, 32, 48 or 64 rows; starts a tenth of the objective before the last moment that meets the deadline";
 
     fn new(options: &BatchOptions) -> Result<Self, ConfigError> {
         options.only(Self::NAME, &[])?;

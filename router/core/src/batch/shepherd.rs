@@ -26,7 +26,7 @@ pub struct Shepherd;
 impl BatchPolicy for Shepherd {
     const NAME: &'static str = "shepherd";
     const SUMMARY: &'static str =
-        "Flex: the queue with the largest batch first, which may end one a third of its size";
+        "Flex: the queue with the largest batch first; it preempts a running batch of at most a third of its size";
 
     fn new(options: &BatchOptions) -> Result<Self, ConfigError> {
         options.only(Self::NAME, &[])?;

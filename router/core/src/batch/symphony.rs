@@ -23,7 +23,7 @@ pub struct Symphony;
 impl BatchPolicy for Symphony {
     const NAME: &'static str = "symphony";
     const SUMMARY: &'static str =
-        "defers each batch to the moment when one more request would make the first one late";
+        "defers each batch until one more request would make the first one late";
 
     fn new(options: &BatchOptions) -> Result<Self, ConfigError> {
         options.only(Self::NAME, &[])?;

@@ -19,7 +19,7 @@ pub struct Triton {
 
 impl BatchPolicy for Triton {
     const NAME: &'static str = "triton";
-    const SUMMARY: &'static str = "whatever waits when a lane is free; with max_delay, waits for a preferred size";
+    const SUMMARY: &'static str = "all waiting requests when a lane becomes free; with max_delay, waits for a preferred batch size";
 
     fn new(options: &BatchOptions) -> Result<Self, ConfigError> {
         options.only(Self::NAME, &["max_delay", "preferred"])?;
