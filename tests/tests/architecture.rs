@@ -17,7 +17,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("units", &[]),
     ("device-sections", &["gpulet-core", "units"]),
     ("workload", &["device-sections", "units"]),
-    ("sim", &["device-sections", "gpulet-core", "lane-plan", "router-core", "workload"]),
+    ("sim", &["device-sections", "gpulet-core", "invariant", "lane-plan", "router-core", "workload"]),
     ("loadtest", &["oip", "sim", "workload"]),
     ("models", &["oip", "units"]),
     ("gpulet", &["models", "oip"]),

@@ -181,6 +181,7 @@ impl Controller {
         let PlanResponse { number, result } = answer;
         let is_wanted = number == self.questions && self.may_plan();
         match result {
+            // Since the request, a newer one, a change or an operator has taken its place.
             _ if !is_wanted => {}
             Ok(Proposed { evicted, again, planned, proposal, first }) => {
                 if !evicted.is_empty() {
@@ -278,6 +279,7 @@ impl Controller {
     }
 
     fn check_outcome(&mut self, plan: &Plan) {
+        // None if the caller gave the rollout a plan of its own.
         let Some(problem) = &self.problem else { return };
         self.capacity.clear();
         for slot in validate(problem, plan).slots {

@@ -39,6 +39,21 @@ pub struct DeviceType {
 }
 
 impl DeviceType {
+    /// Returns the smallest legal size. A problem refuses device types without sizes.
+    pub(crate) fn size_least(&self) -> u32 {
+        self.sizes.first().copied().unwrap_or_else(Self::without_sizes)
+    }
+
+    /// Returns the largest legal size.
+    pub(crate) fn size_most(&self) -> u32 {
+        self.sizes.last().copied().unwrap_or_else(Self::without_sizes)
+    }
+
+    fn without_sizes() -> u32 {
+        invariant::violated!("problem.device_type_without_sizes");
+        0
+    }
+
     /// Returns the smallest legal size of at least `units`, or `None` if even the largest is smaller.
     pub fn size_for(&self, units: u32) -> Option<u32> {
         self.sizes.get(self.sizes.partition_point(|size| *size < units)).copied()

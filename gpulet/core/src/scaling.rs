@@ -278,7 +278,10 @@ impl Autoscaler {
         let mut is_change = false;
         let mut targets = Vec::with_capacity(self.kept.len());
         for (kept, seen) in self.kept.iter_mut().zip(&seen) {
-            let wish = wishes.next().unwrap_or(Recommendation { rate: kept.target, reason: Reason::Steady });
+            let wish = wishes.next().unwrap_or_else(|| {
+                invariant::violated!("scaling.model_without_recommendation");
+                Recommendation { rate: kept.target, reason: Reason::Steady }
+            });
             let before = (kept.idle.standby(), kept.target);
             let target = kept.settled(now, wish, &seen.observed, self.options.cool_down_us);
             is_change |= before != (target.standby, kept.target);

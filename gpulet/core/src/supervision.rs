@@ -127,6 +127,7 @@ impl Supervision {
         let lived_us = match self.state {
             State::Up { since_us } => self.now.since(since_us),
             State::Restarting => Micros::ZERO,
+            // It is known to be dead.
             State::Waiting { .. } | State::Disabled => return,
         };
         if incarnation != self.incarnation {
@@ -173,11 +174,11 @@ impl Supervision {
     }
 }
 
-fn bounded(reason: String) -> String {
-    match reason.char_indices().nth(REASON_CHARS_MAX) {
-        Some((at, _)) => reason.get(..at).unwrap_or_default().to_owned(),
-        None => reason,
+fn bounded(mut reason: String) -> String {
+    if let Some((end, _)) = reason.char_indices().nth(REASON_CHARS_MAX) {
+        reason.truncate(end);
     }
+    reason
 }
 
 #[cfg(test)]

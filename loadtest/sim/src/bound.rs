@@ -188,8 +188,9 @@ impl Counts {
             let kind = table.of.get(offered.model as usize).and_then(|rows| rows.get(&offered.rows));
             let bucket = ((offered.at - from) / width) as usize + 1;
             let entry = kind.and_then(|&kind| sums.get_mut(kind)).and_then(|sums| sums.get_mut(bucket));
-            if let Some(entry) = entry {
-                *entry += 1;
+            match entry {
+                Some(entry) => *entry += 1,
+                None => invariant::violated!("sim.arrival_of_unknown_kind"),
             }
         }
         for sums in &mut sums {
@@ -233,7 +234,10 @@ impl Counts {
     fn most(&self, kinds: &[Kind], start: usize, end: usize, mut lane_time: f64) -> f64 {
         let mut good = 0.0;
         for (kind, sums) in kinds.iter().zip(&self.sums) {
-            let (Some(before), Some(until)) = (sums.get(start), sums.get(end)) else { continue };
+            let (Some(before), Some(until)) = (sums.get(start), sums.get(end)) else {
+                invariant::violated!("sim.unknown_bucket");
+                continue;
+            };
             let offered = (until - before) as f64;
             if offered * kind.cost <= lane_time {
                 good += offered;

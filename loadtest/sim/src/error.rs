@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use invariant::Violation;
 use router_core::ConfigError;
 use workload::WorkloadError;
 
@@ -22,7 +23,7 @@ pub enum SimError {
 /// A broken invariant, and how to reproduce it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Broken {
-    /// R1 to R9.
+    /// R1 to R11, G3, or the name of a state that cannot happen, such as `rollout.end_without_target`.
     pub id: &'static str,
     /// Description of the breach.
     pub detail: String,
@@ -67,6 +68,25 @@ impl Breach {
     }
 }
 
+impl Breach {
+    /// Returns an error that lists the states that cannot happen and were reached between two lists of them.
+    pub(crate) fn of_violations(before: &[Violation], after: &[Violation]) -> Result<(), Self> {
+        let count_before = |found: &Violation| {
+            let known = before.iter().find(|known| (known.file, known.line) == (found.file, found.line));
+            known.map_or(0, |known| known.count)
+        };
+        let grown = after.iter().map(|found| (found, found.count.saturating_sub(count_before(found))));
+        let reached: Vec<(&Violation, u64)> = grown.filter(|(_, count)| *count > 0).collect();
+        let Some((first, _)) = reached.first() else { return Ok(()) };
+        let places = reached
+            .iter()
+            .map(|(found, count)| format!("`{}` at {}:{} (count {count})", found.id, found.file, found.line));
+        let places: Vec<String> = places.collect();
+        let detail = format!("states that cannot happen were reached: {}", places.join("; "));
+        Err(Self { id: first.id, detail })
+    }
+}
+
 impl From<router_core::Violation> for Breach {
     fn from(violation: router_core::Violation) -> Self {
         Self { id: violation.id, detail: violation.detail }
@@ -76,6 +96,21 @@ impl From<router_core::Violation> for Breach {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_what_was_reached_during_the_run_is_an_error() {
+        let at = |id, line, count| Violation { id, file: "waves.rs", line, count };
+        let before = [at("rollout.old", 7, 2)];
+        assert_eq!(Breach::of_violations(&before, &before), Ok(()));
+        let after = [at("rollout.old", 7, 3), at("rollout.new", 9, 4)];
+        let breach = Breach::of_violations(&before, &after).unwrap_err();
+        assert_eq!(breach.id, "rollout.old");
+        assert_eq!(
+            breach.detail,
+            "states that cannot happen were reached: `rollout.old` at waves.rs:7 (count 1); \
+             `rollout.new` at waves.rs:9 (count 4)"
+        );
+    }
 
     #[test]
     fn a_broken_invariant_tells_how_to_see_it_again() {

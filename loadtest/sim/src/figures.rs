@@ -133,7 +133,7 @@ impl Figures {
     }
 
     fn model(&mut self, model: u32) -> Option<&mut ModelCount> {
-        self.models.get_mut(model as usize)
+        known(self.models.get_mut(model as usize))
     }
 
     /// Counts an arrival.
@@ -146,7 +146,7 @@ impl Figures {
         if let Some(model) = self.model(request.model) {
             model.offered += 1;
         }
-        if let Some(tenant) = self.tenants.get_mut(usize::from(request.tenant)) {
+        if let Some(tenant) = known(self.tenants.get_mut(usize::from(request.tenant))) {
             tenant.0 += 1;
         }
     }
@@ -181,7 +181,7 @@ impl Figures {
         self.latencies.saturating_record(latency);
         self.latency_sum += u128::from(latency);
         self.latency_max = self.latency_max.max(latency);
-        let Some(model) = self.models.get_mut(request.model as usize) else { return };
+        let Some(model) = known(self.models.get_mut(request.model as usize)) else { return };
         model.good += u64::from(good);
         let in_steps = |steps: u64| scaled(latency, steps, model.slo);
         self.multiples.saturating_record(in_steps(SLO_STEPS));
@@ -193,7 +193,7 @@ impl Figures {
             // Grows by itself, so nothing is out of range.
             let _ = latencies.record(in_model_steps);
         }
-        if let Some(tenant) = self.tenants.get_mut(usize::from(request.tenant)) {
+        if let Some(tenant) = known(self.tenants.get_mut(usize::from(request.tenant))) {
             tenant.1 += u64::from(good);
         }
     }
@@ -222,7 +222,7 @@ impl Figures {
         if end != SpanEnd::Done {
             return;
         }
-        if let Some(count) = self.batch_sizes.get_mut(rows as usize) {
+        if let Some(count) = known(self.batch_sizes.get_mut(rows as usize)) {
             *count += 1;
         }
         if let Some(model) = self.model(model) {
@@ -244,6 +244,14 @@ impl Figures {
         self.lane_time.lanes_busy = self.lane_time.lanes_busy.saturating_add_signed(busy);
         self.lane_time.lanes_up = self.lane_time.lanes_up.saturating_add_signed(up);
     }
+}
+
+/// A counter of the workload's models, tenants or batch sizes. The router reports no others.
+fn known<T>(counter: Option<T>) -> Option<T> {
+    if counter.is_none() {
+        invariant::violated!("sim.missing_counter");
+    }
+    counter
 }
 
 fn scaled(value: u64, by: u64, over: u64) -> u64 {

@@ -37,6 +37,9 @@ impl InFlight {
             entry.request = Some(request);
             entry.generation
         });
+        if generation.is_none() {
+            invariant::violated!("sim.request_without_slot");
+        }
         RequestId::new(slot, generation.unwrap_or(0))
     }
 

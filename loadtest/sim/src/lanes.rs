@@ -50,7 +50,11 @@ impl Lanes {
     }
 
     fn lane_mut(&mut self, lane: u32) -> Option<&mut Lane> {
-        self.lanes.get_mut(lane as usize)
+        let entry = self.lanes.get_mut(lane as usize);
+        if entry.is_none() {
+            invariant::violated!("sim.unknown_lane");
+        }
+        entry
     }
 
     pub(crate) fn come_up(&mut self, lane: u32) {
@@ -116,7 +120,7 @@ impl Lanes {
         true
     }
 
-    /// When the next batch ends.
+    /// When the next batch ends; none if all lanes are idle.
     pub(crate) fn next_end(&mut self) -> Option<u64> {
         while let Some(&Reverse((end, lane, epoch))) = self.ends.peek() {
             if self.lanes.get(lane as usize).is_some_and(|lane| lane.epoch == epoch) {

@@ -129,6 +129,7 @@ impl Partitioned {
         Ok((solo as f64 * slowdown) as u64)
     }
 
+    /// None on devices whose workload describes no interference.
     fn slowdown(&self, lane: u32, held: Held, lanes: &Lanes) -> Option<f64> {
         let own = self.open_gpulets.get(lane)?;
         let interference = self.control_inputs.interference.get(&own.device)?;
@@ -136,7 +137,13 @@ impl Partitioned {
             self.control_inputs.runner(held.model as usize, &entry.kind, entry.units, held.rows)
         };
         let co_located = self.open_gpulets.on(&own.device).filter(|(other, _)| *other != lane);
-        let others = co_located.filter_map(|(other, entry)| runner(entry, lanes.running(other)?));
+        let others = co_located.filter_map(|(other, entry)| {
+            let running = lanes.running(other);
+            if running.is_none() {
+                invariant::violated!("sim.busy_units_without_batch");
+            }
+            runner(entry, running?)
+        });
         Some(lane_plan::slowdown(interference, &runner(own, held)?, others))
     }
 
@@ -173,7 +180,11 @@ impl Partitioned {
     /// Totals of the batches of all open gpulets.
     pub(crate) fn ran(&self) -> Vec<BatchTotals> {
         let ran = self.ran.iter().filter_map(|(&(lane, number, rows), &(batches, time))| {
-            let gpulet = self.open_gpulets.get(lane)?.gpulet;
+            let entry = self.open_gpulets.get(lane);
+            if entry.is_none() {
+                invariant::violated!("sim.batches_of_closed_gpulet");
+            }
+            let gpulet = entry?.gpulet;
             Some(BatchTotals {
                 gpulet,
                 number: ModelId(number),
@@ -187,7 +198,9 @@ impl Partitioned {
 
     /// Counts a request that ended.
     pub(crate) fn count(&mut self, now: u64, request: &Request, outcome: Outcome) {
-        let Some(counts) = self.counts.get_mut(request.model as usize) else { return };
+        let Some(counts) = self.counts.get_mut(request.model as usize) else {
+            return invariant::violated!("sim.request_of_unknown_model");
+        };
         if outcome == Outcome::Done {
             counts.rows += u64::from(request.rows);
             counts.answered += 1;

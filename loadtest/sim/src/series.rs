@@ -72,7 +72,11 @@ impl Series {
         while at / self.width >= SERIES_MAX as u64 {
             self.halve();
         }
-        self.parts.get_mut(usize::try_from(at / self.width).ok()?)
+        let part = self.parts.get_mut(usize::try_from(at / self.width).ok()?);
+        if part.is_none() {
+            invariant::violated!("sim.time_outside_the_series");
+        }
+        part
     }
 
     fn halve(&mut self) {

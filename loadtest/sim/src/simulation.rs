@@ -8,6 +8,7 @@ mod control;
 
 use std::collections::VecDeque;
 
+use invariant::Violation;
 use router_core::{
     Arrival, BatchId, BatchReport, Checker, Class, Effect, Effects, Event, LaneClass, LaneId, LaneSpec,
     ModelId, ModelSpec, Nanos, Router, ShapeKey, Tenant,
@@ -74,6 +75,8 @@ pub struct Simulation {
     spins: u64,
     watch: Option<Watch>,
     trace: Option<Trace>,
+    /// States that cannot happen and that this process had reached before the run.
+    violations_before: Vec<Violation>,
 }
 
 /// Sources of the next event, in their order at the same moment.
@@ -142,6 +145,7 @@ impl Simulation {
             spins: 0,
             watch: setup.check.then(Watch::default),
             trace: setup.trace.then(Trace::default),
+            violations_before: invariant::violations(),
             workload: workload.clone(),
             setup: setup.clone(),
         };
@@ -164,9 +168,14 @@ impl Simulation {
 
     /// Runs until the traffic has ended and no request is in flight, or until the bound on events. Calls `progress`
     /// from time to time.
+    ///
+    /// # Errors
+    /// [`SimError::Broken`] where an invariant does not hold, and where the process reached a state that cannot happen
+    /// since this simulation was created. Other simulations in the process count, because the counters are shared.
     pub fn run(mut self, progress: &mut dyn FnMut(Progress)) -> Result<Report, SimError> {
         let outcome = self.run_to_end(progress);
-        outcome.map_err(|breach| self.broken(breach))?;
+        let reached = Breach::of_violations(&self.violations_before, &invariant::violations());
+        outcome.and(reached).map_err(|breach| self.broken(breach))?;
         Ok(self.report())
     }
 
@@ -268,7 +277,10 @@ impl Simulation {
     }
 
     fn lane_changes(&mut self) -> Result<(), Breach> {
-        let Some(change) = self.change() else { return Ok(()) };
+        let Some(change) = self.change() else {
+            invariant::violated!("sim.missing_lane_change");
+            return Ok(());
+        };
         self.changes += 1;
         if change.up {
             return self.lane_up(change.lane);
@@ -301,7 +313,10 @@ impl Simulation {
     }
 
     fn batch_ends(&mut self) -> Result<(), Breach> {
-        let Some((lane, running)) = self.lanes.finish_next() else { return Ok(()) };
+        let Some((lane, running)) = self.lanes.finish_next() else {
+            invariant::violated!("sim.missing_batch_end");
+            return Ok(());
+        };
         self.figures.ran(self.now, lane, &running, SpanEnd::Done);
         if let Some(partition) = &mut self.partition {
             partition.ended(lane, &running);
@@ -322,7 +337,11 @@ impl Simulation {
     }
 
     fn give_back(&mut self, lane: LaneId, batch: BatchId) -> Result<(), Breach> {
-        let Some(running) = self.lanes.preempt(lane.0, batch) else { return Ok(()) };
+        // Nothing happens between the router's effect and this call that could end the batch.
+        let Some(running) = self.lanes.preempt(lane.0, batch) else {
+            invariant::violated!("sim.preempted_batch_unknown");
+            return Ok(());
+        };
         self.figures.preempted += u64::from(self.figures.window.contains(self.now));
         match running {
             Some(running) => {
@@ -342,10 +361,16 @@ impl Simulation {
     }
 
     fn request_arrives(&mut self) -> Result<(), Breach> {
-        let Some(offered) = self.upcoming.take() else { return Ok(()) };
+        let Some(offered) = self.upcoming.take() else {
+            invariant::violated!("sim.missing_arrival");
+            return Ok(());
+        };
         self.offered += 1;
         self.upcoming = self.arrivals.next();
-        let Some(model) = self.workload.models.get(offered.model as usize) else { return Ok(()) };
+        let Some(model) = self.workload.models.get(offered.model as usize) else {
+            invariant::violated!("sim.arrival_of_unknown_model");
+            return Ok(());
+        };
         let deadline = model.deadline.then(|| Nanos(self.now).after(Nanos(model.slo)));
         let (model_number, tenant, rows) = (offered.model, offered.tenant, offered.rows);
         let request = Request { arrived: self.now, deadline, model: model_number, tenant, rows };

@@ -22,8 +22,9 @@ impl Watch {
         if slot >= self.started.len() {
             self.started.resize(slot + 1, false);
         }
-        if let Some(entry) = self.started.get_mut(slot) {
-            *entry = started;
+        match self.started.get_mut(slot) {
+            Some(entry) => *entry = started,
+            None => invariant::violated!("sim.request_without_mark"),
         }
     }
 

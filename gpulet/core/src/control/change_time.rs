@@ -20,6 +20,7 @@ impl ChangeTime {
 
     /// It is in force, and the next may begin.
     pub fn ended(&mut self, now: Micros) {
+        // A plan that waited for another one began before the other ended.
         let Some(began_us) = self.began_us.take() else { return };
         let took_us = now.since(began_us).0 as f64;
         self.mean_us = Some(self.mean_us.map_or(took_us, |mean| mean + WEIGHT * (took_us - mean)));

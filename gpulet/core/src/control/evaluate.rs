@@ -20,7 +20,9 @@ impl Controller {
         if let Err(reason) = self.rescale(&models) {
             return self.pause(now, reason, effects);
         }
-        let Some(scaling) = &mut self.scaling else { return };
+        let Some(scaling) = &mut self.scaling else {
+            return invariant::violated!("control.load_without_scaler");
+        };
         if let Some(change_us) = self.change_time.takes_us() {
             scaling.scaler.set_change_time(change_us);
         }
@@ -58,9 +60,11 @@ impl Controller {
     ) {
         let period_s = self.options.period_us.as_secs_f64();
         for (looked, seen) in models.iter().zip(observed) {
+            // A model without answers has no attainment.
             let Some(attainment) = seen.attainment.filter(|attainment| *attainment < LATE_BELOW) else {
                 continue;
             };
+            // The load is too high, not the plan too slow.
             if seen.arrivals as f64 > seen.capacity * period_s {
                 continue;
             }

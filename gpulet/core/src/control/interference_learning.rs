@@ -147,6 +147,7 @@ impl InterferenceLearning {
         let is_same = in_force.is_some() && in_force == self.in_force;
         self.in_force = in_force;
         self.off.retain(|(.., number), _| models.iter().any(|looked| looked.seen.number == *number));
+        // What ran under two plans says little about either.
         if !is_same {
             self.sums.clear();
             return;
@@ -210,7 +211,10 @@ impl InterferenceLearning {
                 sum.met.add(&learner.exposure(&run.own, &co_located), run.alone_us);
             }
             for run in runs {
-                let Some(sum) = self.sums.get_mut(&(*id, run.number)) else { continue };
+                let Some(sum) = self.sums.get_mut(&(*id, run.number)) else {
+                    invariant::violated!("control.run_without_sum");
+                    continue;
+                };
                 if sum.batches < BATCHES {
                     continue;
                 }
@@ -307,6 +311,7 @@ impl Controller {
 
 fn slots<'a>(problem: &'a Problem, device: &Device, gpulet: &Gpulet) -> Vec<(Runner<'a>, Load)> {
     let runner = |slot: &crate::plan::Slot| {
+        // The plan in force may be older than the problem: its model may have been unloaded.
         let workload = problem.workloads().iter().find(|workload| workload.name == slot.workload)?;
         let profile = problem.profile(workload, &device.device_type)?;
         let runner = Runner { profile, batch: slot.batch, units: gpulet.units };

@@ -114,6 +114,7 @@ impl Bench {
             let mut effects = Vec::new();
             self.controller.handle(self.now, event, &mut effects);
             self.controller.rollout().check().unwrap();
+            assert_eq!(invariant::violations(), []);
             for effect in effects {
                 match effect {
                     Effect::Plan(question) => events.push(Event::Planned(question.answer())),

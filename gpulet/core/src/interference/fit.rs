@@ -64,7 +64,10 @@ pub(super) fn solve(matrix: &[Vec<f64>], right: &[f64]) -> Option<Vec<f64>> {
             .map(|k| at(&lower, k, i) * solution.get(k).copied().unwrap_or(0.0))
             .sum();
         let value = (forward.get(i).copied().unwrap_or(0.0) - known) / at(&lower, i, i);
-        *solution.get_mut(i)? = value;
+        match solution.get_mut(i) {
+            Some(entry) => *entry = value,
+            None => invariant::violated!("interference.solution_too_short"),
+        }
     }
     Some(solution)
 }

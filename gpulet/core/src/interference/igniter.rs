@@ -86,6 +86,7 @@ impl Slowdown for Igniter {
     }
 
     fn slowdown(&self, own: &Runner<'_>, co_located: &[Load]) -> f64 {
+        // A problem refuses profiles that lack something; another caller gets a time that no objective allows.
         let Some(power) = self.devices.get(own.profile.device()) else { return f64::INFINITY };
         Self::time_us(own, power, co_located).map_or(f64::INFINITY, |(co_located, alone)| co_located / alone)
     }

@@ -206,11 +206,5 @@ impl Learner {
 
 /// Returns the covariance of unknown weights.
 fn unknown() -> [[f64; TERMS]; TERMS] {
-    let mut covariance = [[0.0; TERMS]; TERMS];
-    for (at, row) in covariance.iter_mut().enumerate() {
-        if let Some(entry) = row.get_mut(at) {
-            *entry = VARIANCE;
-        }
-    }
-    covariance
+    std::array::from_fn(|row| std::array::from_fn(|column| if row == column { VARIANCE } else { 0.0 }))
 }

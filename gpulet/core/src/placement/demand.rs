@@ -17,6 +17,12 @@ impl Unplaced {
     pub fn of(workload: &Workload) -> Self {
         Self { workload: workload.name.clone() }
     }
+
+    /// A plan failed, and no part of a workload is left over.
+    pub fn unknown() -> Self {
+        invariant::violated!("placement.failure_without_workload");
+        Self { workload: String::new() }
+    }
 }
 
 /// A part of a workload's rate. The parts of a workload that needs several fault domains go to different ones.
@@ -102,7 +108,7 @@ impl Fit<'_> {
     pub fn smallest_size(&self, batch: u32, within_us: f64) -> Option<u32> {
         let fits = |size: u32| self.solo_us(batch, size).is_some_and(|time| time <= within_us);
         let sizes = &self.device_type.sizes;
-        // Small shares may be outside the profile. On larger shares, time only falls.
+        // Small shares, or all, may be outside the profile. On larger shares, time only falls.
         let known = sizes.iter().position(|size| self.solo_us(batch, *size).is_some())?;
         let (unknown, known) = sizes.split_at(known);
         let at = known.partition_point(|size| !fits(*size));

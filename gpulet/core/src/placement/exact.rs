@@ -85,10 +85,12 @@ impl Exact {
         let found = search(
             &floor,
             &sized,
-            Limits { nodes: self.nodes, looks: LOOKS, cycles: false, below: f64::INFINITY },
+            // One node proves the empty plan of a problem without parts.
+            Limits { nodes: self.nodes.max(1), looks: LOOKS, cycles: false, below: f64::INFINITY },
         );
-        let first = || sized.first().map(|sized| Unplaced::of(sized.part.workload));
-        let found = found.ok_or_else(|| first().unwrap_or(Unplaced { workload: String::new() }))?;
+        let found = found.ok_or_else(|| {
+            sized.first().map_or_else(Unplaced::unknown, |sized| Unplaced::of(sized.part.workload))
+        })?;
         Ok(Proved {
             plan: found.floor.plan(),
             cost: found.cost,

@@ -36,28 +36,24 @@ fn saturated_rate(fit: &Fit<'_>, part: &Part<'_>, units: u32) -> f64 {
 }
 
 /// Returns the size after which more units help least compared with before: the largest drop of the slope.
-fn knee(fit: &Fit<'_>, part: &Part<'_>) -> Option<u32> {
+fn knee(fit: &Fit<'_>, part: &Part<'_>) -> u32 {
     let mut points = vec![(0.0, 0.0)];
     points.extend(fit.device_type.sizes.iter().map(|size| (f64::from(*size), saturated_rate(fit, part, *size))));
-    let slope = |pair: &[(f64, f64)]| match pair {
-        [(x0, y0), (x1, y1)] => (y1 - y0) / (x1 - x0),
-        _ => 0.0,
-    };
-    let slopes: Vec<f64> = points.windows(2).map(slope).collect();
+    let pairs = points.iter().zip(points.iter().skip(1));
+    let slopes: Vec<f64> = pairs.map(|((x0, y0), (x1, y1))| (y1 - y0) / (x1 - x0)).collect();
     let mut best: Option<(f64, u32)> = None;
-    for (pair, size) in slopes.windows(2).zip(&fit.device_type.sizes) {
-        let [before, after] = pair else { continue };
+    for ((before, after), size) in slopes.iter().zip(slopes.iter().skip(1)).zip(&fit.device_type.sizes) {
         let drop = before - after;
         if drop > 0.0 && saturated_rate(fit, part, *size) > 0.0 && best.is_none_or(|(most, _)| drop > most) {
             best = Some((drop, *size));
         }
     }
-    best.map(|(_, size)| size).or(fit.device_type.sizes.last().copied())
+    best.map_or_else(|| fit.device_type.size_most(), |(_, size)| size)
 }
 
 /// Returns the size to look for: the knee, or less if less serves the whole rate, or more if the knee serves nothing.
 fn size_wanted(fit: &Fit<'_>, part: &Part<'_>) -> Option<u32> {
-    let knee = knee(fit, part)?;
+    let knee = knee(fit, part);
     let sizes = fit.device_type.sizes.iter().copied();
     let required = sizes.clone().find(|size| {
         let rate = saturated_rate(fit, part, *size);
@@ -82,10 +78,14 @@ fn fitted<'a>(problem: &'a Problem, site: &Site<'a>, part: Part<'a>, units: u32)
             return None;
         }
         let times = trial.times_us(problem)?;
-        let time = *times.last()?.first()?;
+        let time = times.last().and_then(|times| times.first());
+        let Some((time, piece)) = time.zip(trial.lanes.last_mut().and_then(|lane| lane.pieces.first_mut())) else {
+            invariant::violated!("placement.added_lane_missing");
+            return None;
+        };
         let served = 1e6 * f64::from(batch) / (time - fit.profile.load_us(batch));
         let rate = served.min(part.rate);
-        trial.lanes.last_mut()?.pieces.first_mut()?.part.rate = rate;
+        piece.part.rate = rate;
         trial.holds(&times).then_some((rate, trial))
     })
 }
@@ -102,6 +102,7 @@ fn best_fit<'a>(floor: &mut Floor<'a>, part: Part<'a>) -> Option<f64> {
         }
         let wanted = || part.on(problem, device_type).and_then(|fit| size_wanted(&fit, &part));
         let wanted = *sizes.entry(&device_type.name).or_insert_with(wanted);
+        // The device is full, or no share of it serves the part.
         let (Some(free), Some(wanted)) = (device_type.size_within(site.units_free()), wanted) else { continue };
         if free >= wanted {
             shares.push((f64::from(free) / f64::from(device_type.units), at, free));
@@ -109,7 +110,7 @@ fn best_fit<'a>(floor: &mut Floor<'a>, part: Part<'a>) -> Option<f64> {
     }
     shares.sort_by(|left, right| left.0.total_cmp(&right.0));
     let found = shares.into_iter().find_map(|(_, at, free)| {
-        let (rate, site) = fitted(problem, floor.sites.get(at)?, part, free)?;
+        let (rate, site) = fitted(problem, floor.site(at)?, part, free)?;
         Some((rate, at, site))
     });
     if let Some((rate, at, site)) = found {
@@ -127,7 +128,7 @@ fn best_fit<'a>(floor: &mut Floor<'a>, part: Part<'a>) -> Option<f64> {
 
 /// Returns the lane with one more slot, in the longest cycle that keeps every objective, or `None` if no cycle does.
 fn shared<'a>(problem: &'a Problem, site: &Site<'a>, at: usize, part: Part<'a>) -> Option<Site<'a>> {
-    let lane = site.lanes.get(at)?;
+    let lane = site.lane(at)?;
     let fit = part.on(problem, &site.device.device_type)?;
     let own = |piece: &Piece<'_>| piece.part.workload.name == part.workload.name;
     if lane.pieces.len() >= SLOTS_MAX || lane.pieces.iter().any(own) {
@@ -140,7 +141,7 @@ fn shared<'a>(problem: &'a Problem, site: &Site<'a>, at: usize, part: Part<'a>) 
     (1..=batch_max).rev().find_map(|batch| {
         let duty_us = (1e6 * f64::from(batch) / part.rate).min(longest);
         let mut trial = site.clone();
-        let lane = trial.lanes.get_mut(at)?;
+        let lane = trial.lane_mut(at)?;
         lane.duty_us = Some(duty_us);
         lane.pieces.push(Piece { part, fit, batch });
         for piece in &mut lane.pieces {
@@ -171,7 +172,7 @@ fn time_shared<'a>(floor: &mut Floor<'a>, part: Part<'a>) -> bool {
     }
     lanes.sort_by(|left, right| right.0.total_cmp(&left.0));
     let found = lanes.into_iter().find_map(|(_, site_at, lane_at)| {
-        Some((site_at, shared(problem, floor.sites.get(site_at)?, lane_at, part)?))
+        Some((site_at, shared(problem, floor.site(site_at)?, lane_at, part)?))
     });
     let Some((at, site)) = found else { return false };
     floor.replace(at, site.lanes, part);

@@ -38,7 +38,7 @@ fn suffices(fit: &Fit<'_>, part: &Part<'_>, batch: u32, units: u32) -> bool {
 
 fn tuned<'a>(problem: &'a Problem, part: Part<'a>, device: &'a Device) -> Option<Tuned<'a>> {
     let fit = part.on(problem, &device.device_type)?;
-    let (least, most) = (*device.device_type.sizes.first()?, *device.device_type.sizes.last()?);
+    let (least, most) = (device.device_type.size_least(), device.device_type.size_most());
     let size = |share: f64| {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share is from 0 to 1")]
         let units = (share * f64::from(device.device_type.units)).ceil() as u32;
@@ -51,6 +51,7 @@ fn tuned<'a>(problem: &'a Problem, part: Part<'a>, device: &'a Device) -> Option
         if suffices(&fit, &part, batch, units) && best.is_none_or(|best| units < best.units) {
             best = Some(Tuned { piece: Piece { part, fit, batch }, units });
         }
+        // Outside the profile, where feedback has nothing to measure.
         let Some(time) = fit.solo_us(batch, units) else { break };
         let slo = part.workload.slo_us;
         let latency_slack = slo - 2.0 * time;
@@ -84,7 +85,7 @@ fn tuned<'a>(problem: &'a Problem, part: Part<'a>, device: &'a Device) -> Option
 /// Returns the largest part of the rate that a whole device serves.
 fn whole<'a>(problem: &'a Problem, part: Part<'a>, device: &'a Device) -> Option<Tuned<'a>> {
     let fit = part.on(problem, &device.device_type)?;
-    let units = *device.device_type.sizes.last()?;
+    let units = device.device_type.size_most();
     let (batch, time) = fit.largest_batch(units, |_, time| 2.0 * time <= part.workload.slo_us)?;
     let rate = (1e6 * f64::from(batch) / time).min(part.rate);
     Some(Tuned { piece: Piece { part: part.at_rate(rate), fit, batch }, units })

@@ -52,7 +52,7 @@ fn most_us(piece: &Piece<'_>) -> f64 {
 /// Returns a whole device for a part, and the rate planned for it.
 fn whole<'a>(problem: &'a Problem, part: Part<'a>, device: &'a Device) -> Option<(Piece<'a>, u32)> {
     let fit = part.on(problem, &device.device_type)?;
-    let units = *device.device_type.sizes.last()?;
+    let units = device.device_type.size_most();
     let (batch, time) = fit.largest_batch(units, |_, time| 2.0 * time < part.workload.slo_us)?;
     let throughput = 1e6 * f64::from(batch) / (time - fit.profile.load_us(batch));
     let rate = (DEDICATED_USE * throughput).min(part.rate);

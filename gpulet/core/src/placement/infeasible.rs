@@ -135,7 +135,7 @@ fn lacks_alone(problem: &Problem, workload: &Workload) -> Option<(Shortage, Reme
             .filter_map(|device| Some((device, problem.profile(workload, &device.device_type)?)))
     };
     let fastest = device_types()
-        .filter_map(|(device, profile)| problem.solo_us(profile, 1, *device.device_type.sizes.last()?).ok());
+        .filter_map(|(device, profile)| problem.solo_us(profile, 1, device.device_type.size_most()).ok());
     let fastest_us = 2.0 * fastest.reduce(f64::min)?;
     let slo_us = workload.slo_us;
     if fastest_us > slo_us {
@@ -188,6 +188,7 @@ fn more_devices(problem: &Problem, places: impl Fn(&Problem) -> bool) -> Remedy 
         while high <= DEVICES_MORE_MAX && !enough(high) {
             high = high.saturating_mul(2);
         }
+        // Devices of this type do not help.
         if high > DEVICES_MORE_MAX {
             continue;
         }

@@ -113,6 +113,7 @@ pub(super) fn with_most_headroom(problem: &Problem, lane: &mut Lane<'_>, co_loca
             None => high = middle,
         }
     }
+    // No cycle serves its rates under this contention, so it keeps the one that it has.
     let Some((duty_us, batches)) = best else { return };
     lane.duty_us = Some(duty_us);
     lane.pieces.iter_mut().zip(batches).for_each(|(piece, batch)| piece.batch = batch);
@@ -140,18 +141,25 @@ pub(super) fn settled<'a>(problem: &Problem, mut site: Site<'a>, most: u32) -> O
     for _ in 0..ROUNDS {
         let mut changed = false;
         for at in 0..site.lanes.len() {
+            // Shares that are too large already, or that grew, do not fit.
             let units_left = most.min(device_type.units).checked_sub(site.units_used())?;
             let others = loads.iter().enumerate().filter(|(other, _)| *other != at);
             let co_located = CoLocated::of(others.map(|(_, loads)| loads.as_slice()));
-            let lane = site.lanes.get_mut(at)?;
+            let lane = site.lane_mut(at)?;
             let from = device_type.sizes.partition_point(|size| *size < lane.units);
             let to = device_type.sizes.partition_point(|size| *size <= lane.units.saturating_add(units_left));
-            let sizes = device_type.sizes.get(from..to)?;
+            let Some(sizes) = device_type.sizes.get(from..to) else {
+                invariant::violated!("placement.sizes_out_of_order");
+                return None;
+            };
             let before = lane.clone();
             least_of(sizes, |size| tune_at(problem, lane, size, &co_located))?;
             if !alike(&before, lane) {
                 changed = true;
-                *loads.get_mut(at)? = lane.loads();
+                match loads.get_mut(at) {
+                    Some(loads) => *loads = lane.loads(),
+                    None => invariant::violated!("placement.lane_without_loads"),
+                }
             }
         }
         if !changed {
@@ -164,10 +172,18 @@ pub(super) fn settled<'a>(problem: &Problem, mut site: Site<'a>, most: u32) -> O
 /// Returns the first size for which `does` returns true, and calls it for that size last. Searches by doubling, then
 /// by bisection. A larger size suffices too, except for the power that it draws.
 fn least_of(sizes: &[u32], mut does: impl FnMut(u32) -> bool) -> Option<u32> {
+    // No size is left between the current one and the largest that fits.
     let last = sizes.len().checked_sub(1)?;
+    let mut tried = |at: usize| {
+        let Some(size) = sizes.get(at).copied() else {
+            invariant::violated!("placement.unknown_size");
+            return None;
+        };
+        does(size).then_some(size)
+    };
     let mut failed = None;
     let mut at = 0_usize;
-    while !does(*sizes.get(at)?) {
+    while tried(at).is_none() {
         if at == last {
             return None;
         }
@@ -177,10 +193,9 @@ fn least_of(sizes: &[u32], mut does: impl FnMut(u32) -> bool) -> Option<u32> {
     let (mut low, mut high) = (failed.map_or(0, |failed| failed.saturating_add(1)), at);
     while low < high {
         let middle = low.midpoint(high);
-        if does(*sizes.get(middle)?) { high = middle } else { low = middle.saturating_add(1) }
+        if tried(middle).is_some() { high = middle } else { low = middle.saturating_add(1) }
     }
-    let least = *sizes.get(high)?;
-    does(least).then_some(least)
+    tried(high)
 }
 
 fn alike(before: &Lane<'_>, after: &Lane<'_>) -> bool {
@@ -198,7 +213,7 @@ pub(super) fn added<'a>(
     most: u32,
 ) -> Option<Site<'a>> {
     let fit = part.on(problem, &site.device.device_type)?;
-    let least = *site.device.device_type.sizes.first()?;
+    let least = site.device.device_type.size_least();
     if site.units_free() < least {
         return None;
     }
@@ -217,7 +232,7 @@ pub(super) fn within<'a>(
 ) -> Option<Site<'a>> {
     let fit = part.on(problem, &site.device.device_type)?;
     let mut trial = site.clone();
-    let joined = trial.lanes.get_mut(lane)?;
+    let joined = trial.lane_mut(lane)?;
     let held = |piece: &Piece<'_>| piece.part.workload.name == part.workload.name;
     if joined.pieces.len() >= SLOTS_MAX || joined.pieces.iter().any(held) {
         return None;
@@ -242,7 +257,7 @@ pub(super) fn saturating<'a>(
     part: Part<'a>,
 ) -> Option<Site<'a>> {
     let fit = part.on(problem, &device.device_type)?;
-    let units = *device.device_type.sizes.last()?;
+    let units = device.device_type.size_most();
     let (batch, time) =
         fit.largest_batch(units, |_, time| 2.0 * time <= part.workload.slo_us * (1.0 + SLACK))?;
     let rate = (1e6 * f64::from(batch) / (time - fit.profile.load_us(batch))).min(part.rate);

@@ -77,6 +77,24 @@ impl<'a> Site<'a> {
         self.lanes.iter().any(|lane| lane.placed.is_some())
     }
 
+    /// Returns a lane by its position, which the caller took from this site.
+    pub fn lane(&self, at: usize) -> Option<&Lane<'a>> {
+        let lane = self.lanes.get(at);
+        if lane.is_none() {
+            invariant::violated!("placement.unknown_lane");
+        }
+        lane
+    }
+
+    /// Returns a lane by its position, to be changed.
+    pub fn lane_mut(&mut self, at: usize) -> Option<&mut Lane<'a>> {
+        let lane = self.lanes.get_mut(at);
+        if lane.is_none() {
+            invariant::violated!("placement.changed_lane_unknown");
+        }
+        lane
+    }
+
     pub fn units_used(&self) -> u32 {
         self.lanes.iter().map(|lane| lane.units).sum()
     }
@@ -129,9 +147,12 @@ impl<'a> Site<'a> {
 
     /// Returns the loads of all other lanes that ever run at the same time as lane `at`.
     pub fn co_located_with(&self, at: usize) -> CoLocated {
-        let others = self.lanes.iter().enumerate().filter(|(other, peer)| {
-            *other != at && self.lanes.get(at).is_some_and(|lane| together(lane, peer))
-        });
+        let own = self.lane(at);
+        let others = self
+            .lanes
+            .iter()
+            .enumerate()
+            .filter(|(other, peer)| *other != at && own.is_some_and(|lane| together(lane, peer)));
         let loads: Vec<Vec<Load>> = others.map(|(_, other)| other.loads()).collect();
         CoLocated::of(loads.iter().map(Vec::as_slice))
     }
@@ -174,7 +195,10 @@ impl<'a> Site<'a> {
     /// Returns the gpulets, next to each other in the order of the lanes. Budgets are the predicted times. In a
     /// cycle, the remaining time is divided in proportion.
     pub fn gpulets(&self, problem: &Problem) -> Vec<Gpulet> {
-        let times = self.times_us(problem).unwrap_or_default();
+        let times = self.times_us(problem).unwrap_or_else(|| {
+            invariant::violated!("placement.batch_outside_the_profile");
+            Vec::new()
+        });
         let mut next = 0_u32;
         let lanes = self.lanes.iter().zip(times);
         let gpulets = lanes.map(|(lane, times)| {
@@ -203,6 +227,7 @@ impl<'a> Site<'a> {
 
 /// Returns whether two lanes ever run at the same time.
 fn together(first: &Lane<'_>, second: &Lane<'_>) -> bool {
+    // A lane without a window runs at any time.
     let (Some((_, first)), Some((_, second))) = (first.placed, second.placed) else { return true };
     let slack = SLACK * first.period_us;
     first.offset_us + slack < second.offset_us + second.length_us
@@ -231,6 +256,24 @@ impl<'a> Floor<'a> {
             residents: BTreeMap::new(),
             wary: problem.workloads().iter().any(|workload| !workload.not_with.is_empty()),
         }
+    }
+
+    /// Returns a used device by its position, which the caller took from this floor.
+    pub fn site(&self, at: usize) -> Option<&Site<'a>> {
+        let site = self.sites.get(at);
+        if site.is_none() {
+            invariant::violated!("placement.unknown_site");
+        }
+        site
+    }
+
+    /// Returns a used device by its position, to be changed.
+    pub fn site_mut(&mut self, at: usize) -> Option<&mut Site<'a>> {
+        let site = self.sites.get_mut(at);
+        if site.is_none() {
+            invariant::violated!("placement.changed_site_unknown");
+        }
+        site
     }
 
     /// Returns whether tenants and replicas allow the part on the device.
@@ -263,7 +306,7 @@ impl<'a> Floor<'a> {
 
     /// Replaces the lanes of a used device; `part` is the new part.
     pub fn replace(&mut self, at: usize, lanes: Vec<Lane<'a>>, part: Part<'a>) {
-        let Some(site) = self.sites.get_mut(at) else { return };
+        let Some(site) = self.site_mut(at) else { return };
         site.lanes = lanes;
         let device = site.device;
         self.settle(device, part);
@@ -271,23 +314,24 @@ impl<'a> Floor<'a> {
 
     /// Releases a used device and everything on it.
     pub fn close(&mut self, at: usize) {
-        if at < self.sites.len() {
-            let site = self.sites.remove(at);
-            self.free.insert(0, site.device);
-            self.resettle();
-        }
+        let Some(device) = self.site(at).map(|site| site.device) else { return };
+        self.sites.remove(at);
+        self.free.insert(0, device);
+        self.resettle();
     }
 
     /// Swaps a used device with another device, used or not.
     pub fn swap(&mut self, at: usize, device: &'a Device) {
-        let Some(before) = self.sites.get(at).map(|site| site.device) else { return };
+        let Some(before) = self.site(at).map(|site| site.device) else { return };
         let other = self.sites.iter().position(|site| site.device.name == device.name);
         if let Some(other) = other.and_then(|other| self.sites.get_mut(other)) {
             other.device = before;
         } else if let Some(free) = self.free.iter_mut().find(|free| free.name == device.name) {
             *free = before;
+        } else {
+            return invariant::violated!("placement.swap_with_unknown_device");
         }
-        if let Some(site) = self.sites.get_mut(at) {
+        if let Some(site) = self.site_mut(at) {
             site.device = device;
         }
         self.resettle();

@@ -25,7 +25,7 @@ struct SharedSlot<'a> {
 }
 
 fn whole(device: &Device) -> u32 {
-    device.device_type.sizes.last().copied().unwrap_or(0)
+    device.device_type.size_most()
 }
 
 /// Returns the largest batch that runs twice within the objective, and its time.
@@ -53,7 +53,8 @@ fn shared_slot<'a>(problem: &'a Problem, part: Part<'a>, device: &'a Device) -> 
 
 /// Returns the lane of a device with one more leftover, or `None` if they do not fit into one cycle.
 fn merged<'a>(problem: &Problem, site: &Site<'a>, slot: &SharedSlot<'a>) -> Option<(f64, Lane<'a>)> {
-    let lane = site.lanes.first()?;
+    let lane = site.lane(0)?;
+    // A device that one part saturates has no cycle.
     let duty_us = lane.duty_us?.min(slot.duty_us);
     let mut pieces = lane.pieces.clone();
     match pieces.iter_mut().find(|piece| same(&piece.part, &slot.piece.part)) {
@@ -109,12 +110,11 @@ pub(super) fn filled(problem: &Problem) -> Result<Floor<'_>, Unplaced> {
 /// Gives whole devices to a part while it fills them. Returns the rest.
 fn saturate<'a>(floor: &mut Floor<'a>, mut part: Part<'a>) -> Result<Part<'a>, Unplaced> {
     loop {
-        let Some(device) = floor.candidates(&part).find(|device| part.on(floor.problem, &device.device_type).is_some()) else {
-            return Ok(part);
-        };
+        let fitting = |device: &'a Device| Some((device, part.on(floor.problem, &device.device_type)?));
+        // What no unused device takes may still join a cycle.
+        let Some((device, fit)) = floor.candidates(&part).find_map(fitting) else { return Ok(part) };
         let units = whole(device);
         let unplaced = || Unplaced::of(part.workload);
-        let fit = part.on(floor.problem, &device.device_type).ok_or_else(unplaced)?;
         let (batch, time) = saturated(&fit, &part, units).ok_or_else(unplaced)?;
         let throughput = 1e6 * f64::from(batch) / time;
         if part.rate < throughput * (1.0 - SLACK) {

@@ -50,7 +50,13 @@ impl Rollout {
     /// Steps that close the first idle gpulet.
     fn closing_steps(&self, leaving: &[GpuletId]) -> VecDeque<Step> {
         let idle = |known: &&Known| known.drain.is_none_or(|rest| rest.drained);
-        let found = leaving.iter().find_map(|id| Some((*id, self.known.get(id).filter(idle)?)));
+        let found = leaving.iter().find_map(|id| {
+            let known = self.known.get(id);
+            if known.is_none() {
+                invariant::violated!("rollout.leaving_gpulet_unknown");
+            }
+            Some((*id, known.filter(idle)?))
+        });
         let Some((gpulet, known)) = found else { return VecDeque::new() };
         let sessions = known.sessions.keys().rev();
         let mut steps: VecDeque<Step> =
@@ -63,7 +69,10 @@ impl Rollout {
     fn shrinking(&self, spared: &BTreeSet<(GpuletId, String)>) -> VecDeque<Step> {
         let mut steps = VecDeque::new();
         for (gpulet, sized) in &self.table {
-            let Some(known) = self.known.get(gpulet) else { continue };
+            let Some(known) = self.known.get(gpulet) else {
+                invariant::violated!("rollout.shrink_on_unknown_gpulet");
+                continue;
+            };
             for (model, need) in &sized.sessions {
                 let held = known.sessions.get(model).map_or(0, |held| held.need.batch);
                 if held > need.batch && !spared.contains(&(*gpulet, model.clone())) {
@@ -105,7 +114,9 @@ impl Rollout {
     /// Forgets a gpulet that cannot be closed. Its memory stays counted until its device is removed.
     fn write_off(&mut self, gpulet: GpuletId, reason: &str) {
         let place = self.place(gpulet);
-        let Some(known) = self.known.remove(&gpulet) else { return };
+        let Some(known) = self.known.remove(&gpulet) else {
+            return invariant::violated!("rollout.unknown_gpulet_written_off");
+        };
         let bytes = known.weights().fold(known.own_bytes(), |sum, (_, bytes)| sum.saturating_add(bytes));
         let total = self.written_off.entry(known.device().to_owned()).or_default();
         *total = total.saturating_add(bytes);

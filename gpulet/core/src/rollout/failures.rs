@@ -8,6 +8,7 @@ use crate::id::GpuletId;
 
 impl Rollout {
     pub(super) fn fault(&mut self, gpulet: GpuletId, reason: &str) {
+        // It may have been closed since, or have failed before.
         let Some(known) = self.known.get_mut(&gpulet).filter(|known| !known.faulty) else { return };
         known.faulty = true;
         let message = format!("{} broke: {reason}", self.place(gpulet));
@@ -34,6 +35,7 @@ impl Rollout {
     }
 
     pub(super) fn late(&mut self, gpulet: GpuletId, reason: &str) {
+        // Outside the bake time there is no table to return to; the planner reacts to the load.
         let Phase::Baking(baking) = &self.phase else { return };
         if baking.wave.touched.contains(&gpulet) {
             let message = format!("{} does not keep its latency bound: {reason}", self.place(gpulet));
@@ -51,6 +53,7 @@ impl Rollout {
         let known = self.known.iter().filter(|(_, known)| known.device() == device);
         let removed: Vec<GpuletId> = known.map(|(id, _)| *id).collect();
         let wanted = self.target.as_ref().is_some_and(|target| target.proposal.uses(device));
+        // Neither the table nor the plan uses the device.
         if removed.is_empty() && !wanted {
             return;
         }

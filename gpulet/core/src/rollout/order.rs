@@ -136,7 +136,10 @@ impl<'a> Builder<'a> {
             }
         }
         for (id, sized) in situation.table {
-            let Some(known) = situation.known.get(id) else { continue };
+            let Some(known) = situation.known.get(id) else {
+                invariant::violated!("rollout.active_gpulet_unknown");
+                continue;
+            };
             if !known.faulty {
                 let mut rates = Vec::new();
                 self.rates(sized, 1.0, &mut rates);
@@ -150,12 +153,16 @@ impl<'a> Builder<'a> {
         }
         for change in &changes.list {
             let item = self.item(change);
+            if item.is_none() {
+                invariant::violated!("rollout.change_of_unknown_gpulet");
+            }
             self.state.add(item);
         }
         self.bind(&changes.list);
         self.state
     }
 
+    /// A change and its device; none only if its gpulet is unknown.
     fn item(&mut self, change: &'a Change) -> Option<(usize, Item)> {
         let situation = self.situation;
         let mut rates = Vec::new();
@@ -205,6 +212,7 @@ impl<'a> Builder<'a> {
         };
         for space in &self.state.spaces {
             for item in &space.items {
+                // A removal does not collide with anything.
                 let Some(Change::Add { sized, .. } | Change::Update(_, sized)) = list.get(*item) else {
                     continue;
                 };

@@ -155,12 +155,17 @@ impl Proposal {
             let kind = kinds.get(gpulet.device.as_str());
             let mut sessions: BTreeMap<String, Footprint> = BTreeMap::new();
             for slot in &gpulet.slots {
-                let Some(workload) = workloads.get(slot.workload.as_str()) else { continue };
-                let profile = kind.and_then(|kind| problem.profile(workload, kind));
+                let workload = workloads.get(slot.workload.as_str());
+                let profile = workload.zip(kind).and_then(|(workload, kind)| problem.profile(workload, kind));
+                // The validator found neither an unknown device or workload nor a slot without a profile.
+                let Some((workload, profile)) = workload.zip(profile) else {
+                    invariant::violated!("rollout.slot_without_profile");
+                    continue;
+                };
                 let need = Footprint {
                     batch: slot.batch,
-                    arena_bytes: profile.and_then(|profile| profile.arena_bytes(slot.batch)).unwrap_or(0),
-                    weights_bytes: profile.and_then(|profile| profile.weights_bytes()).unwrap_or(0),
+                    arena_bytes: profile.arena_bytes(slot.batch).unwrap_or(0),
+                    weights_bytes: profile.weights_bytes().unwrap_or(0),
                 };
                 let session = sessions.entry(workload.model.clone()).or_default();
                 *session = session.or(need);

@@ -55,29 +55,37 @@ impl Rollout {
             Step::Verify { .. } => self.options.verify_us,
             Step::Shrink { .. } | Step::CloseSession { .. } | Step::Close { .. } => self.options.close_us,
         };
-        if let Some(known) = self.known.get_mut(&step.gpulet()) {
-            match (&step, need) {
-                (Step::Open { .. }, _) => known.opened = true,
-                (Step::Prepare { model, .. }, Some(need)) => {
-                    let held = known.sessions.entry(model.clone()).or_default();
-                    held.need = held.need.or(need);
-                }
-                // The step may still be carried out after its deadline.
-                (Step::Shrink { model, batch, .. }, _) => {
-                    if let Some(held) = known.sessions.get_mut(model) {
-                        held.prepared = held.prepared.min(*batch);
-                        held.verified = held.verified.min(*batch);
-                    }
-                }
-                _ => {}
-            }
-        }
+        self.count_asked(&step, need);
         self.steps = self.steps.saturating_add(1);
         let (id, deadline_us) = (StepId(self.steps), self.now.after(limit_us));
         self.effects.push(Effect::Step { id, step: step.clone(), deadline_us });
         Running { id, step, since_us: self.now, deadline_us }
     }
 
+    fn count_asked(&mut self, step: &Step, need: Option<Footprint>) {
+        let Some(known) = self.known.get_mut(&step.gpulet()) else {
+            return invariant::violated!("rollout.request_for_unknown_gpulet");
+        };
+        match (step, need) {
+            (Step::Open { .. }, _) => known.opened = true,
+            (Step::Prepare { model, .. }, Some(need)) => {
+                let held = known.sessions.entry(model.clone()).or_default();
+                held.need = held.need.or(need);
+            }
+            (Step::Prepare { .. }, None) => invariant::violated!("rollout.preparation_of_unplanned_model"),
+            // The step may still be carried out after its deadline.
+            (Step::Shrink { model, batch, .. }, _) => match known.sessions.get_mut(model) {
+                Some(held) => {
+                    held.prepared = held.prepared.min(*batch);
+                    held.verified = held.verified.min(*batch);
+                }
+                None => invariant::violated!("rollout.shrink_of_unknown_session"),
+            },
+            (Step::Verify { .. } | Step::CloseSession { .. } | Step::Close { .. }, _) => {}
+        }
+    }
+
+    /// The running step, if it is the one that was answered. Answers also come after a deadline or a removed device.
     fn take_running(&mut self, id: StepId) -> Option<Running> {
         self.phase.running_mut()?.take_if(|running| running.id == id)
     }
@@ -111,7 +119,9 @@ impl Rollout {
             | Step::CloseSession { .. }
             | Step::Close { .. } => None,
         };
-        let Some(known) = self.known.get_mut(&gpulet) else { return };
+        let Some(known) = self.known.get_mut(&gpulet) else {
+            return invariant::violated!("rollout.step_of_unknown_gpulet");
+        };
         match step {
             Step::Open { .. } => {}
             Step::Prepare { model, batch, .. } => {
@@ -122,11 +132,10 @@ impl Rollout {
                 let held = known.sessions.entry(model.clone()).or_default();
                 held.verified = held.verified.max(*batch);
             }
-            Step::Shrink { model, .. } => {
-                if let (Some(held), Some(kept)) = (known.sessions.get_mut(model), kept) {
-                    held.need = kept;
-                }
-            }
+            Step::Shrink { model, .. } => match (known.sessions.get_mut(model), kept) {
+                (Some(held), Some(kept)) => held.need = kept,
+                _ => invariant::violated!("rollout.shrunk_session_unknown"),
+            },
             Step::CloseSession { model, .. } => drop(known.sessions.remove(model)),
             Step::Close { .. } => drop(self.known.remove(&gpulet)),
         }
@@ -149,7 +158,10 @@ impl Rollout {
                 }
             }
             Phase::Closing(closing) => self.close_failed(closing, &running.step, reason),
-            other @ (Phase::Idle | Phase::Switching(_) | Phase::Baking(_)) => self.phase = other,
+            other @ (Phase::Idle | Phase::Switching(_) | Phase::Baking(_)) => {
+                self.phase = other;
+                invariant::violated!("rollout.step_in_a_phase_without_steps");
+            }
         }
     }
 
@@ -158,8 +170,9 @@ impl Rollout {
         if self.table.contains_key(&gpulet) {
             return;
         }
-        if let Some(known) = self.known.get_mut(&gpulet) {
-            known.faulty = true;
+        match self.known.get_mut(&gpulet) {
+            Some(known) => known.faulty = true,
+            None => invariant::violated!("rollout.failed_step_of_unknown_gpulet"),
         }
     }
 

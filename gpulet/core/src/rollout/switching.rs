@@ -96,6 +96,7 @@ impl Rollout {
     pub(super) fn switched(&mut self, epoch: Epoch) {
         match std::mem::take(&mut self.phase) {
             Phase::Switching(switching) if switching.epoch == epoch => self.in_force(switching),
+            // An answer to a table that is no longer expected.
             other => self.phase = other,
         }
     }
@@ -115,9 +116,7 @@ impl Rollout {
         match back {
             Some(reason) => self.rolled_back(reason, unconfirmed),
             None => {
-                if let Some(target) = &mut self.target {
-                    target.switched = target.switched.saturating_add(1);
-                }
+                self.count_switch();
                 let broken =
                     wave.fresh.iter().find(|id| self.known.get(id).is_some_and(|known| known.faulty));
                 let broken = broken.copied();
@@ -134,13 +133,27 @@ impl Rollout {
         self.table = to.clone();
         let (since_us, until_us) = (self.now, self.now.after(self.options.drain_us));
         for id in Self::only_in(from, to) {
-            let Some(known) = self.known.get_mut(&id) else { continue };
+            let Some(known) = self.known.get_mut(&id) else {
+                invariant::violated!("rollout.drain_of_unknown_gpulet");
+                continue;
+            };
             known.drain = Some(Drain { since_us, until_us, drained: drained.contains(&id), reported: false });
         }
         for (id, sized) in to {
-            let Some(known) = self.known.get_mut(id) else { continue };
+            let Some(known) = self.known.get_mut(id) else {
+                invariant::violated!("rollout.switch_to_unknown_gpulet");
+                continue;
+            };
             known.drain = None;
             known.sized.clone_from(sized);
+        }
+    }
+
+    /// Counts a wave of the target as in force. Only a target has waves.
+    fn count_switch(&mut self) {
+        match &mut self.target {
+            Some(target) => target.switched = target.switched.saturating_add(1),
+            None => invariant::violated!("rollout.switch_without_target"),
         }
     }
 
@@ -158,6 +171,7 @@ impl Rollout {
     pub(super) fn switch_failed(&mut self, epoch: Epoch, in_force: Epoch, reason: String) {
         let switching = match std::mem::take(&mut self.phase) {
             Phase::Switching(switching) if switching.epoch == epoch => switching,
+            // An answer to a table that is no longer expected.
             other => return self.phase = other,
         };
         self.record(EntryKind::Failed, format!("epoch {epoch} not in force: {reason}"));
@@ -183,9 +197,7 @@ impl Rollout {
         self.in_force = forward;
         if unconfirmed {
             self.take_table(&wave.before, &wave.after, &drained);
-            if let Some(target) = &mut self.target {
-                target.switched = target.switched.saturating_add(1);
-            }
+            self.count_switch();
         }
         self.incident(format!("could not switch back ({reason}) although {why}"));
         self.wind_up(Outcome::Stopped { reason: format!("{why}, and switching back failed: {reason}") });
@@ -221,6 +233,7 @@ impl Rollout {
         self.mark_rested(gpulet);
     }
 
+    /// A gpulet may be idle before its table is confirmed, or be closed or removed before it is known to be idle.
     fn mark_rested(&mut self, gpulet: GpuletId) {
         let Some(known) = self.known.get_mut(&gpulet) else { return };
         let Some(rest) = known.drain.as_mut().filter(|rest| !rest.drained) else { return };
@@ -243,7 +256,10 @@ impl Rollout {
     /// Whether a rollback takes guaranteed capacity from a workload, and whether it restores guaranteed capacity to
     /// one. Failed gpulets have no capacity.
     pub(super) fn compare_rollback(&self, wave: &Wave) -> (bool, bool) {
-        let Some(target) = &self.target else { return (false, false) };
+        let Some(target) = &self.target else {
+            invariant::violated!("rollout.rollback_without_target");
+            return (false, false);
+        };
         let rates = |table: &Table| {
             let sound = table.iter().filter(|(id, _)| self.known.get(id).is_some_and(|known| !known.faulty));
             served(sound.map(|(_, sized)| sized.as_ref()))
@@ -264,7 +280,10 @@ impl Rollout {
     pub(super) fn roll_back(&mut self, reason: String) {
         let baking = match std::mem::take(&mut self.phase) {
             Phase::Baking(baking) => baking,
-            other => return self.phase = other,
+            other => {
+                self.phase = other;
+                return invariant::violated!("rollout.rollback_outside_the_bake_time");
+            }
         };
         let (takes, _) = self.compare_rollback(&baking.wave);
         if baking.wave.before.is_empty() || takes {

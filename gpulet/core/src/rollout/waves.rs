@@ -150,11 +150,10 @@ impl Rollout {
     /// Begins the next wave of the target, or ends it. A proposal that waits takes over between waves.
     pub(super) fn next_wave(&mut self) {
         let now = served(self.healthy());
-        let Some(target) = &mut self.target else { return };
-        for (workload, least) in &mut target.guaranteed {
+        for (workload, least) in self.target.iter_mut().flat_map(|target| &mut target.guaranteed) {
             *least = least.min(now.get(workload).copied().unwrap_or(0.0));
         }
-        let Some(target) = &self.target else { return };
+        let Some(target) = &self.target else { return invariant::violated!("rollout.wave_without_target") };
         let (switched, stop, lost) = (target.switched, target.stop.clone(), target.lost.clone());
         let order = self.order(&target.proposal, &target.guaranteed);
         if order.as_ref().is_ok_and(|(_, waves)| waves.is_empty()) {
@@ -225,6 +224,7 @@ impl Rollout {
         let (mut steps, mut checks) = (VecDeque::new(), VecDeque::new());
         for gpulet in wave.touched.iter().copied() {
             let (Some(known), Some(sized)) = (self.known.get(&gpulet), wave.after.get(&gpulet)) else {
+                invariant::violated!("rollout.touched_gpulet_unknown");
                 continue;
             };
             if !known.opened {
@@ -263,7 +263,9 @@ impl Rollout {
     }
 
     pub(super) fn finish(&mut self, outcome: Outcome) {
-        let Some(target) = self.target.take() else { return };
+        let Some(target) = self.target.take() else {
+            return invariant::violated!("rollout.end_without_target");
+        };
         if let Outcome::Stopped { reason } = &outcome {
             self.effects.push(Effect::PlanNeeded { reason: reason.clone() });
         }

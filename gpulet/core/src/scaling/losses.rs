@@ -54,9 +54,12 @@ impl Losses {
 
     fn add(&mut self, demand: f64, held: f64, weight: f64) {
         let at = ((demand / held / WIDTH) as usize).min(BINS - 1);
-        if let Some(bin) = self.bins.get_mut(at) {
-            bin.held += (weight * held) as f32;
-            bin.demand += (weight * demand) as f32;
+        match self.bins.get_mut(at) {
+            Some(bin) => {
+                bin.held += (weight * held) as f32;
+                bin.demand += (weight * demand) as f32;
+            }
+            None => invariant::violated!("scaling.demand_outside_the_bins"),
         }
         self.held += weight * held;
         self.demand += weight * demand;

@@ -113,6 +113,7 @@ impl<'a> Validator<'a> {
         for gpulet in gpulets {
             needed += u128::from(device.device_type.gpulet_bytes);
             for slot in &gpulet.slots {
+                // `slot` reports what is unknown.
                 let Some(workload) = self.workloads.get(slot.workload.as_str()) else { continue };
                 let Some(profile) = self.problem.profile(workload, &device.device_type) else { continue };
                 let (weights, arena) = (profile.weights_bytes(), profile.arena_bytes(slot.batch));

@@ -7,7 +7,7 @@ use gpulet_core::profile::{Line, Profile, Quantile};
 use gpulet_core::validate::validate;
 
 use crate::data::{cell, count, number, rows, utilisation};
-use crate::support::{devices, fifths, header, workload};
+use crate::support::{assert_no_violations, devices, fifths, header, workload};
 
 /// Rates of the mixes, relative to the capacity of a whole device for the model.
 const LEVELS: [f64; 4] = [0.0, 0.25, 0.5, 1.0];
@@ -64,7 +64,9 @@ fn problem(table: &Table, base: &[Workload], levels: [f64; 4], scale: f64) -> Pr
 }
 
 fn serves(policy: &Policy, problem: &Problem) -> bool {
-    policy.place(problem).is_ok_and(|plan| validate(problem, &plan).is_sound())
+    let placed = policy.place(problem);
+    assert_no_violations();
+    placed.is_ok_and(|plan| validate(problem, &plan).is_sound())
 }
 
 /// The largest power of `STEP` by which the mix can be scaled, by bisection; at least `from` if that is served.

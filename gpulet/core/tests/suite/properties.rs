@@ -11,7 +11,7 @@ use gpulet_core::validate::{Violation, validate};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 
-use crate::support::{devices, fifths, header, igniter_problem, table, workload};
+use crate::support::{assert_no_violations, devices, fifths, header, igniter_problem, table, workload};
 
 /// Policies that account for interference. The others may miss objectives under contention.
 const CAREFUL: &[&str] = &["tessera", "igniter", "temporal", "gpulet", "exact"];
@@ -84,7 +84,9 @@ fn owed_to_interference(violation: &Violation) -> bool {
 
 fn plans(problem: &Problem) -> Vec<(&'static str, Plan)> {
     let named = Policy::NAMES.iter().map(|name| (*name, Policy::named(name).unwrap()));
-    named.filter_map(|(name, policy)| Some((name, policy.place(problem).ok()?))).collect()
+    let plans = named.filter_map(|(name, policy)| Some((name, policy.place(problem).ok()?))).collect();
+    assert_no_violations();
+    plans
 }
 
 proptest! {

@@ -7,6 +7,8 @@ use gpulet_core::scaling::{
 use gpulet_core::time::Micros;
 use proptest::prelude::*;
 
+use crate::support::assert_no_violations;
+
 const HALF_SECOND: u64 = 500_000;
 
 fn service(replica_rate: f64, peak_rate: f64) -> Service {
@@ -73,6 +75,7 @@ impl Loop {
         );
         let observed: Vec<_> = observed.collect();
         let decision = self.autoscaler.decide(&Observation { now: Micros(self.now_us), models: &observed });
+        assert_no_violations();
         if decision.is_change && self.coming.is_none() {
             let rates = decision.targets.iter().map(|target| target.rate).collect();
             self.coming = Some((self.now_us + self.change_us, rates));

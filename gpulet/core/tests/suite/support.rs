@@ -105,11 +105,15 @@ pub fn shares(problem: &Problem, plan: &Plan) -> Vec<(u32, u32)> {
     problem.workloads().iter().flat_map(of).collect()
 }
 
+/// No test of this process has reached a state that cannot happen.
+pub fn assert_no_violations() {
+    assert_eq!(invariant::violations(), []);
+}
+
 pub fn place(policy: &str, problem: &Problem) -> Plan {
-    Policy::named(policy)
-        .unwrap()
-        .place(problem)
-        .unwrap_or_else(|infeasible| panic!("{policy}: {infeasible}"))
+    let placed = Policy::named(policy).unwrap().place(problem);
+    assert_no_violations();
+    placed.unwrap_or_else(|infeasible| panic!("{policy}: {infeasible}"))
 }
 
 /// Places and has it validated sound.

@@ -87,7 +87,13 @@ impl OpenGpulets {
         let lanes = self.working.get(device).into_iter().flatten();
         let mut working: Vec<u32> = lanes.copied().flatten().collect();
         working.dedup();
-        working.into_iter().filter_map(|lane| Some((lane, self.gpulets.get(&lane)?)))
+        working.into_iter().filter_map(|lane| {
+            let entry = self.gpulets.get(&lane);
+            if entry.is_none() {
+                invariant::violated!("sim.busy_unit_without_gpulet");
+            }
+            Some((lane, entry?))
+        })
     }
 
     /// Marks the units of a lane as busy. A unit works on one batch at a time, so a batch on a busy unit is a breach.
@@ -114,7 +120,9 @@ impl OpenGpulets {
 
     /// Marks the units of a lane as idle.
     pub fn ends(&mut self, lane: u32) {
-        let Some(entry) = self.gpulets.get(&lane) else { return };
+        let Some(entry) = self.gpulets.get(&lane) else {
+            return invariant::violated!("sim.batch_ended_without_gpulet");
+        };
         for unit in units(&mut self.working, entry) {
             *unit = None;
         }

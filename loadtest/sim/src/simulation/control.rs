@@ -19,9 +19,18 @@ fn cannot_begin(field: &str, problem: String) -> SimError {
     SimError::Workload(workload::WorkloadError { file, line, field, problem })
 }
 
+/// The control loop, for an event that only a control loop causes.
+fn control_loop(partition: &mut Option<Box<Partitioned>>) -> Option<&mut Partitioned> {
+    if partition.is_none() {
+        invariant::violated!("sim.control_event_without_devices");
+    }
+    partition.as_deref_mut()
+}
+
 impl Simulation {
     /// Applies the plan with which the run begins: a fixed plan, or one that the control loop makes.
     pub(super) fn begin_control(&mut self) -> Result<(), SimError> {
+        // A workload without devices has no control loop.
         let Some(partition) = &self.partition else { return Ok(()) };
         let refused = |why: PlanRejected| cannot_begin("partition.plan", why.to_string());
         let first = match &partition.control_inputs.plan {
@@ -36,7 +45,7 @@ impl Simulation {
         while let Some(((_, _), event)) = self.partition.as_mut().and_then(|one| one.due.pop_first()) {
             self.control(Event::Rollout(event)).map_err(|breach| self.broken(breach))?;
         }
-        let Some(partition) = &mut self.partition else { return Ok(()) };
+        let Some(partition) = control_loop(&mut self.partition) else { return Ok(()) };
         partition.look_at = partition.control_inputs.options.period_us.0.saturating_mul(MICROSECOND);
         if partition.controller.rollout().epoch() == Epoch::default() {
             let reason = partition.controller.latest().problem().unwrap_or("no reason was given").to_owned();
@@ -48,7 +57,7 @@ impl Simulation {
     /// Reports a completed step to the control loop, or ticks the rollout.
     pub(super) fn step_ends(&mut self) -> Result<(), Breach> {
         let now = self.now;
-        let Some(partition) = &mut self.partition else { return Ok(()) };
+        let Some(partition) = control_loop(&mut self.partition) else { return Ok(()) };
         let event = match partition.due.first_entry() {
             Some(first) if first.key().0 <= now => first.remove(),
             _ => rollout::Event::Tick,
@@ -58,12 +67,11 @@ impl Simulation {
 
     /// Reports the load to the control loop, and schedules the next tick.
     pub(super) fn look(&mut self) -> Result<(), Breach> {
-        let Some(partition) = &mut self.partition else { return Ok(()) };
+        let Some(partition) = control_loop(&mut self.partition) else { return Ok(()) };
         let period = partition.control_inputs.options.period_us.0.saturating_mul(MICROSECOND);
         partition.look_at = self.now.saturating_add(period);
-        let Some(partition) = &self.partition else { return Ok(()) };
-        let look = self.look_of(partition);
-        self.control(look)
+        let look = self.partition.as_deref().map(|partition| self.look_of(partition));
+        look.map_or(Ok(()), |look| self.control(look))
     }
 
     fn look_of(&self, partition: &Partitioned) -> Event {
@@ -89,7 +97,7 @@ impl Simulation {
         let mut events = VecDeque::from([event]);
         while let Some(event) = events.pop_front() {
             let (now, check) = (self.now, self.setup.check);
-            let Some(partition) = &mut self.partition else { return Ok(()) };
+            let Some(partition) = control_loop(&mut self.partition) else { return Ok(()) };
             let mut effects = Vec::new();
             partition.controller.handle(Micros(now / MICROSECOND), event, &mut effects);
             if check {
@@ -106,7 +114,7 @@ impl Simulation {
     }
 
     fn do_effect(&mut self, effect: Effect, events: &mut VecDeque<Event>) -> Result<(), Breach> {
-        let Some(partition) = &mut self.partition else { return Ok(()) };
+        let Some(partition) = control_loop(&mut self.partition) else { return Ok(()) };
         match effect {
             Effect::Plan(question) => {
                 let answer = question.answer();
@@ -147,12 +155,14 @@ impl Simulation {
             Step::Verify { gpulet, model, batch } => (self.verify_time(*gpulet, model, *batch), None),
             Step::CloseSession { gpulet, model } => {
                 let entry = self.partition.as_mut().and_then(|one| one.open_gpulets.get_mut(*gpulet));
-                entry.map(|entry| entry.sessions.remove(model));
+                if !entry.is_some_and(|entry| entry.sessions.remove(model)) {
+                    invariant::violated!("sim.closed_session_unknown");
+                }
                 (0, None)
             }
             Step::Shrink { .. } => (0, None),
         };
-        let Some(partition) = &mut self.partition else { return Ok(()) };
+        let Some(partition) = control_loop(&mut self.partition) else { return Ok(()) };
         let event = match failure {
             Some(reason) => rollout::Event::StepFailed { step: id, reason },
             None => rollout::Event::StepDone(id),
@@ -163,7 +173,7 @@ impl Simulation {
 
     fn open(&mut self, gpulet: GpuletId, device: &str, first_unit: u32, units: u32) -> (u64, Option<String>) {
         let (now, window) = (self.now, self.figures.window);
-        let Some(partition) = &mut self.partition else { return (0, None) };
+        let Some(partition) = control_loop(&mut self.partition) else { return (0, None) };
         let Some(kind) = partition.control_inputs.kind_of(device).map(|kind| kind.name.clone()) else {
             return (0, Some(format!("device `{device}` is not there")));
         };
@@ -187,7 +197,8 @@ impl Simulation {
 
     fn close(&mut self, gpulet: GpuletId) -> Result<(), Breach> {
         let (now, window) = (self.now, self.figures.window);
-        let Some(partition) = &mut self.partition else { return Ok(()) };
+        let Some(partition) = control_loop(&mut self.partition) else { return Ok(()) };
+        // A gpulet that could not be opened is closed too.
         let Some((lane, entry)) = partition.open_gpulets.close(gpulet) else { return Ok(()) };
         partition.forget(lane);
         partition.record.uses(now, window, &partition.open_gpulets.devices());
@@ -201,25 +212,33 @@ impl Simulation {
 
     /// Nanoseconds to load a model onto a gpulet; 0 if it is loaded already.
     fn load_time(&mut self, gpulet: GpuletId, model: &str) -> u64 {
-        let Some(partition) = &mut self.partition else { return 0 };
-        let time = partition.control_inputs.load.get(model).copied().unwrap_or(0);
-        let is_new = |entry: &mut OpenGpulet| entry.sessions.insert(model.to_owned());
-        if partition.open_gpulets.get_mut(gpulet).is_some_and(is_new) { time } else { 0 }
+        let Some(partition) = control_loop(&mut self.partition) else { return 0 };
+        let (time, entry) =
+            (partition.control_inputs.load.get(model), partition.open_gpulets.get_mut(gpulet));
+        let Some((time, entry)) = time.copied().zip(entry) else {
+            invariant::violated!("sim.load_of_unknown_model");
+            return 0;
+        };
+        if entry.sessions.insert(model.to_owned()) { time } else { 0 }
     }
 
     /// Nanoseconds that verifying a model with one batch takes.
     fn verify_time(&mut self, gpulet: GpuletId, model: &str, batch: u32) -> u64 {
-        let Some(partition) = &mut self.partition else { return 0 };
-        let Some(entry) = partition.open_gpulets.get_mut(gpulet) else { return 0 };
-        let (kind, units) = (entry.kind.clone(), entry.units);
+        let Some(partition) = control_loop(&mut self.partition) else { return 0 };
         let number = partition.control_inputs.models.iter().position(|known| known.model == model);
-        number.and_then(|number| partition.control_inputs.time(number, &kind, units, batch)).unwrap_or(0)
+        let time = number.zip(partition.open_gpulets.get_mut(gpulet)).and_then(|(number, entry)| {
+            partition.control_inputs.time(number, &entry.kind, entry.units, batch)
+        });
+        time.unwrap_or_else(|| {
+            invariant::violated!("sim.verified_batch_without_profile");
+            0
+        })
     }
 
     /// Switches the router to the lanes of a plan, and returns the outcome.
     fn switch(&mut self, switch: &Switch) -> Result<rollout::Event, Breach> {
         let now = self.now;
-        let Some(partition) = &mut self.partition else { return Ok(rollout::Event::Tick) };
+        let Some(partition) = control_loop(&mut self.partition) else { return Ok(rollout::Event::Tick) };
         let in_force = partition.controller.rollout().epoch();
         let failed = |reason: String| rollout::Event::SwitchFailed { epoch: switch.epoch, in_force, reason };
         let known = (0..).zip(partition.control_inputs.models.iter().zip(&self.workload.models));
@@ -237,15 +256,18 @@ impl Simulation {
         };
         let mut newly = 0;
         for active in &switch.active {
-            let Some(lane) = partition.open_gpulets.lane_of(active.id) else { continue };
-            let Some(entry) = partition.open_gpulets.get_mut(active.id) else { continue };
+            let lane = partition.open_gpulets.lane_of(active.id);
+            let Some((lane, entry)) = lane.zip(partition.open_gpulets.get_mut(active.id)) else {
+                invariant::violated!("sim.active_gpulet_without_lane");
+                continue;
+            };
             newly += i32::from(!std::mem::replace(&mut entry.is_up, true));
             entry.is_known = true;
             self.lanes.come_up(lane);
         }
         self.figures.lanes(now, 0, newly);
         self.feed(router_core::Event::Switch(&lanes))?;
-        let Some(partition) = &mut self.partition else { return Ok(rollout::Event::Tick) };
+        let Some(partition) = control_loop(&mut self.partition) else { return Ok(rollout::Event::Tick) };
         Ok(match partition.switched.take() {
             Some(Ok(())) => {
                 partition.record.switched(now, switch);
@@ -258,7 +280,7 @@ impl Simulation {
 
     /// Stores the router's answer to the last switch.
     pub(super) fn answer_switch(&mut self, answer: Result<(), String>) {
-        if let Some(partition) = &mut self.partition {
+        if let Some(partition) = control_loop(&mut self.partition) {
             partition.switched = Some(answer);
         }
     }
@@ -266,11 +288,13 @@ impl Simulation {
     /// Records that a lane is drained: it holds no batch any more.
     pub(super) fn lane_rests(&mut self, lane: LaneId) {
         let now = self.now;
-        let Some(partition) = &mut self.partition else { return };
-        let Some(gpulet) = partition.open_gpulets.get(lane.0).map(|entry| entry.gpulet) else { return };
-        if let Some(entry) = partition.open_gpulets.get_mut(gpulet)
-            && std::mem::take(&mut entry.is_up)
-        {
+        let Some(partition) = control_loop(&mut self.partition) else { return };
+        let gpulet = partition.open_gpulets.get(lane.0).map(|entry| entry.gpulet);
+        let entry = gpulet.and_then(|gpulet| partition.open_gpulets.get_mut(gpulet));
+        let Some((gpulet, entry)) = gpulet.zip(entry) else {
+            return invariant::violated!("sim.idle_lane_without_gpulet");
+        };
+        if std::mem::take(&mut entry.is_up) {
             self.figures.lanes(now, 0, -1);
         }
         partition.said.push_back(rollout::Event::Drained(gpulet));

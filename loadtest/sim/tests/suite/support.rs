@@ -43,7 +43,9 @@ pub fn run(workload: &Workload, setup: &Setup) -> Report {
 }
 
 pub fn try_run(workload: &Workload, setup: &Setup) -> Result<Report, SimError> {
-    Simulation::new(workload, setup)?.run(&mut |_| {})
+    let report = Simulation::new(workload, setup)?.run(&mut |_| {});
+    assert_eq!(invariant::violations(), []);
+    report
 }
 
 /// Every policy in its default form.

@@ -45,8 +45,8 @@ fn saturated_rate(fit: &Fit<'_>, part: &Part<'_>, units: u32) -> f64 {
 }
 
 /// Returns the size with the largest marginal gain.
-fn knee(fit: &Fit<'_>, part: &Part<'_>) -> Option<u32> {
-    let mut last = *fit.device_type.sizes.first()?;
+fn knee(fit: &Fit<'_>, part: &Part<'_>) -> u32 {
+    let mut last = fit.device_type.size_least();
     let mut best = (0.0, last);
     let mut reached = saturated_rate(fit, part, last);
     for size in fit.device_type.sizes.iter().skip(1) {
@@ -60,11 +60,11 @@ fn knee(fit: &Fit<'_>, part: &Part<'_>) -> Option<u32> {
         }
         (last, reached) = (*size, rate);
     }
-    Some(best.1)
+    best.1
 }
 
 fn estimate(fit: &Fit<'_>, part: &Part<'_>) -> Option<Vec<Wanted>> {
-    let knee = knee(fit, part)?;
+    let knee = knee(fit, part);
     let mut wanted = Vec::new();
     let mut left = part.rate;
     let full = saturated_rate(fit, part, knee);
@@ -91,7 +91,7 @@ fn residue(fit: &Fit<'_>, part: &Part<'_>, knee: u32, rate: f64) -> Option<Wante
         let duty = gather(batch).min(slo - time).max(time);
         (time + duty <= slo * LATE).then_some(Wanted { units, batch, duty_us: Some(duty), rate })
     };
-    let last = *fit.device_type.sizes.last()?;
+    let last = fit.device_type.size_most();
     let forced = || {
         let time = time_us(fit, 1, last)?;
         Some(Wanted { units: last, batch: 1, duty_us: Some(time), rate })
@@ -140,7 +140,7 @@ fn fit_in<'a>(floor: &mut Floor<'a>, part: Part<'a>, wanted: &Wanted) -> bool {
     let mut halves: Vec<(u32, usize)> = halves.collect();
     halves.sort_unstable();
     let found = halves.into_iter().find_map(|(free, at)| {
-        let site = floor.sites.get(at)?;
+        let site = floor.site(at)?;
         let trial = with(site, part.on(problem, &site.device.device_type)?, part, wanted, free);
         tolerable(problem, &trial).then_some((at, trial))
     });
@@ -165,9 +165,9 @@ fn time_share<'a>(floor: &mut Floor<'a>, part: Part<'a>, wanted: &Wanted) -> boo
     }
     lanes.sort_by(|left, right| right.0.total_cmp(&left.0));
     let found = lanes.into_iter().find_map(|(_, site_at, lane_at)| {
-        let mut trial = floor.sites.get(site_at)?.clone();
+        let mut trial = floor.site(site_at)?.clone();
         let fit = part.on(problem, &trial.device.device_type)?;
-        let lane = trial.lanes.get_mut(lane_at)?;
+        let lane = trial.lane_mut(lane_at)?;
         let duty_us = (1e6 * f64::from(wanted.batch) / wanted.rate).min(lane.duty_us?);
         lane.duty_us = Some(duty_us);
         lane.pieces.push(Piece { part: part.at_rate(wanted.rate), fit, batch: wanted.batch });

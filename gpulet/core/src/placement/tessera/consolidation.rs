@@ -15,7 +15,7 @@ pub(super) fn shrunk<'a>(problem: &'a Problem, site: &Site<'a>) -> Option<Site<'
     if site.has_windows() {
         return site.is_sound(problem).then(|| site.clone());
     }
-    let least = *site.device.device_type.sizes.first()?;
+    let least = site.device.device_type.size_least();
     let lanes = site.lanes.iter().map(|lane| Lane { units: least, ..lane.clone() }).collect();
     settled(problem, Site { device: site.device, lanes }, site.device.device_type.units)
 }
@@ -44,7 +44,11 @@ pub(super) fn least_used<'a: 'b, 'b>(sites: impl Iterator<Item = &'b Site<'a>>) 
 /// if it does not fit.
 pub(super) fn empty<'a>(floor: &mut Floor<'a>, device_types: &[&'a Device], name: &str) -> Option<Vec<&'a str>> {
     let problem = floor.problem;
-    let (at, site) = floor.sites.iter().enumerate().find(|(_, site)| site.device.name == name)?;
+    let found = floor.sites.iter().enumerate().find(|(_, site)| site.device.name == name);
+    if found.is_none() {
+        invariant::violated!("placement.unused_device_emptied");
+    }
+    let (at, site) = found?;
     let pieces = site.lanes.iter().flat_map(|lane| &lane.pieces).map(|piece| piece.part);
     let mut parts: Vec<Sized<'a>> =
         pieces.map(|part| Sized { part, price: price(problem, device_types, part) }).collect();

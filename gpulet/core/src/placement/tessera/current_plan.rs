@@ -120,12 +120,13 @@ fn assigned<'a>(
         current_plan.changed |= (held - wanted).abs() > SAME_RATE * wanted;
         let rates = shared_out(slots.rates, workload);
         for (((gpulet, slot), part), rate) in slots.places.into_iter().zip(numbers).zip(rates) {
-            let place = assigned.get_mut(gpulet).and_then(|slots| slots.get_mut(slot));
+            let Some(place) = assigned.get_mut(gpulet).and_then(|slots| slots.get_mut(slot)) else {
+                invariant::violated!("placement.unknown_slot");
+                continue;
+            };
             // Parts that need not be in different fault domains may share one.
             let part = if workload.replicas_min > 1 { part } else { 0 };
-            if let (Some(place), Some(rate)) = (place, rate) {
-                *place = Some(Part { workload, part, rate });
-            }
+            *place = rate.map(|rate| Part { workload, part, rate });
         }
     }
     current_plan.leaving = !by_workload.is_empty();
@@ -154,8 +155,9 @@ fn shared_out(rates: Vec<f64>, workload: &Workload) -> Vec<Option<f64>> {
     for at in order {
         let rate = rate_at(at) + more;
         let kept = rate > SAME_RATE * wanted || Some(at) == largest;
-        if let Some(next) = next.get_mut(at) {
-            *next = kept.then_some(rate.max(0.0));
+        match next.get_mut(at) {
+            Some(next) => *next = kept.then_some(rate.max(0.0)),
+            None => invariant::violated!("placement.rate_of_unknown_slot"),
         }
         if kept {
             break;

@@ -54,8 +54,11 @@ fn fewer<'a>(problem: &'a Problem, site: &Site<'a>) -> Option<Site<'a>> {
 
 /// Returns the site with the load of some gpulets of one workload on `count` equal gpulets.
 fn on<'a>(problem: &'a Problem, site: &Site<'a>, group: &[&Lane<'a>], count: usize) -> Option<Site<'a>> {
-    let least = *site.device.device_type.sizes.first()?;
-    let mut piece = *group.first()?.pieces.first()?;
+    let least = site.device.device_type.size_least();
+    let Some(mut piece) = group.iter().flat_map(|lane| &lane.pieces).next().copied() else {
+        invariant::violated!("placement.group_without_pieces");
+        return None;
+    };
     let rate: f64 = group.iter().flat_map(|lane| &lane.pieces).map(|piece| piece.part.rate).sum();
     piece.part = piece.part.at_rate(rate / f64::from(u32::try_from(count).ok()?));
     piece.batch = 1;

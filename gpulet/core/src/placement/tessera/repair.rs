@@ -158,7 +158,7 @@ impl<'a> Repaired<'a> {
     fn shrink(&mut self, sites: impl Iterator<Item = usize>) {
         let problem = self.floor.problem;
         for at in sites.take(SHRUNK) {
-            if let Some(site) = self.floor.sites.get_mut(at)
+            if let Some(site) = self.floor.site_mut(at)
                 && let Some(shrunk) = consolidation::shrunk(problem, site)
             {
                 *site = shrunk;

@@ -39,11 +39,13 @@ fn least_headroom(problem: &Problem, site: &Site<'_>) -> Option<f64> {
 fn rebatched(problem: &Problem, site: &mut Site<'_>) {
     for at in 0..site.lanes.len() {
         let co_located = site.co_located_with(at);
-        let Some(lane) = site.lanes.get_mut(at).filter(|lane| lane.placed.is_none()) else { continue };
+        // A lane with a window keeps the batch that fills it.
+        let Some(lane) = site.lane_mut(at).filter(|lane| lane.placed.is_none()) else { continue };
         if lane.duty_us.is_some() {
             with_most_headroom(problem, lane, &co_located);
             continue;
         }
+        // A current plan may have several slots without a cycle; only the validator refuses it.
         let (units, [piece]) = (lane.units, &mut lane.pieces[..]) else { continue };
         let limit = piece.part.workload.slo_us * (1.0 + SLACK);
         let mut best = None;
@@ -71,15 +73,18 @@ fn rebatched(problem: &Problem, site: &mut Site<'_>) {
 /// previous headroom or that of lane `at`, whichever is less.
 fn larger<'a>(problem: &Problem, site: &Site<'a>, current: &[f64], at: usize) -> Option<Site<'a>> {
     let (sizes, free) = (&site.device.device_type.sizes, site.units_free());
-    let headroom = current.get(at)?;
-    let before = site.lanes.get(at)?.units;
+    let Some(headroom) = current.get(at) else {
+        invariant::violated!("placement.lane_without_headroom");
+        return None;
+    };
+    let before = site.lane(at)?.units;
     let most = before.saturating_add(free);
     let mut more = free.div_ceil(STEP_PART).max(1);
     loop {
         let wanted = before.saturating_add(more).min(most);
         let units = sizes.iter().copied().find(|size| *size >= wanted).filter(|size| *size <= most)?;
         let mut trial = site.clone();
-        trial.lanes.get_mut(at)?.units = units;
+        trial.lane_mut(at)?.units = units;
         rebatched(problem, &mut trial);
         let keeps = |(before, after): (&f64, &f64)| *after >= before.min(*headroom) * (1.0 - SAME_HEADROOM);
         let better = headrooms_of(problem, &trial).is_some_and(|headrooms| {
@@ -116,7 +121,10 @@ fn stepwise_stretch<'a>(problem: &Problem, site: &Site<'a>) -> Option<Site<'a>> 
         }
         match larger(problem, &best, &headrooms, at) {
             Some(next) => best = next,
-            None => sated.get_mut(at).into_iter().for_each(|sated| *sated = true),
+            None => match sated.get_mut(at) {
+                Some(sated) => *sated = true,
+                None => invariant::violated!("placement.sated_lane_unknown"),
+            },
         }
     }
     Some(best)

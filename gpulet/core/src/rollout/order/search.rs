@@ -14,13 +14,10 @@ pub(super) fn greedy(state: &State) -> Result<Vec<Vec<usize>>, Subset> {
     let mut waves = Vec::new();
     while done.contains(&false) {
         let Some(wave) = next(state, &done) else { return Err(done) };
-        let members: Vec<usize> = members(&wave);
-        for at in &members {
-            if let Some(done) = done.get_mut(*at) {
-                *done = true;
-            }
+        for (done, in_wave) in done.iter_mut().zip(&wave) {
+            *done |= in_wave;
         }
-        waves.push(members);
+        waves.push(members(&wave));
     }
     Ok(waves)
 }
@@ -76,6 +73,7 @@ pub(super) fn exhaustive(state: &State) -> Option<Vec<Vec<usize>>> {
     let mut waves = Vec::new();
     let mut at = all;
     while at > 0 {
+        // Not every plan can be reached.
         let from = came_from.get(at).copied().flatten()?;
         waves.push(members(&subset(at & !from)));
         at = from;

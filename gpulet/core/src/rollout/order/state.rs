@@ -112,15 +112,18 @@ pub(super) struct State {
 impl State {
     pub fn raise(&mut self, rates: &[(usize, f64)]) {
         for (workload, rate) in rates {
-            if let Some(level) = self.levels.get_mut(*workload) {
-                *level += rate;
+            match self.levels.get_mut(*workload) {
+                Some(level) => *level += rate,
+                None => invariant::violated!("rollout.rate_of_unknown_workload"),
             }
         }
     }
 
     /// Puts something on a device that no change takes away.
     pub fn settle(&mut self, space: usize, load: &Load) {
-        let Some(space) = self.spaces.get_mut(space) else { return };
+        let Some(space) = self.spaces.get_mut(space) else {
+            return invariant::violated!("rollout.gpulet_on_unknown_device");
+        };
         space.fixed.own = space.fixed.own.saturating_add(load.own);
         space.fixed.gpulets = space.fixed.gpulets.saturating_add(load.gpulets);
         space.fixed.merge_weights(load);
@@ -130,14 +133,23 @@ impl State {
     pub fn add(&mut self, change: Option<(usize, Item)>) {
         let at = self.items.len();
         let (space, item) = change.map_or((None, Item::default()), |(space, item)| (Some(space), item));
-        if let Some(space) = space.and_then(|space| self.spaces.get_mut(space)) {
-            space.items.push(at);
+        if let Some(space) = space {
+            match self.spaces.get_mut(space) {
+                Some(space) => space.items.push(at),
+                None => invariant::violated!("rollout.change_on_unknown_device"),
+            }
         }
         self.items.push(item);
     }
 
     fn items_of<'a>(&'a self, space: &'a Space) -> impl Iterator<Item = (usize, &'a Item)> {
-        space.items.iter().filter_map(|at| Some((*at, self.items.get(*at)?)))
+        space.items.iter().filter_map(|at| {
+            let item = self.items.get(*at);
+            if item.is_none() {
+                invariant::violated!("rollout.unknown_change");
+            }
+            Some((*at, item?))
+        })
     }
 
     /// Bytes that a device needs while a wave is carried out.
@@ -182,8 +194,9 @@ impl State {
         let mut levels = self.levels.clone();
         let existing = self.items.iter().enumerate().filter(|(at, _)| has(done, *at) || has(wave, *at));
         for (workload, rate) in existing.flat_map(|(_, item)| &item.rates) {
-            if let Some(level) = levels.get_mut(*workload) {
-                *level += rate;
+            match levels.get_mut(*workload) {
+                Some(level) => *level += rate,
+                None => invariant::violated!("rollout.change_of_unknown_workload"),
             }
         }
         levels
@@ -276,7 +289,11 @@ impl State {
             let gpulets = self.active(space, done, &left);
             return Refusal::Gpulets { device, gpulets, most: space.gpulets };
         }
-        let (at, left, least) = self.lacking(done, &left).unwrap_or_default();
+        // If the rest broke no limit, it would be a legal wave, and nothing would be refused.
+        let (at, left, least) = self.lacking(done, &left).unwrap_or_else(|| {
+            invariant::violated!("rollout.refusal_without_reason");
+            (0, 0.0, 0.0)
+        });
         Refusal::Capacity { workload: self.workloads.get(at).cloned().unwrap_or_default(), left, least }
     }
 }

@@ -7,6 +7,8 @@ use gpulet_core::rollout::{
 };
 use gpulet_core::time::Micros;
 
+use crate::support::assert_no_violations;
+
 pub struct Script {
     pub machine: Rollout,
     pub now: Micros,
@@ -24,6 +26,7 @@ impl Script {
         let mut effects = Vec::new();
         self.machine.handle(self.now, event, &mut effects);
         self.machine.check().unwrap();
+        assert_no_violations();
         effects
     }
 

@@ -17,6 +17,7 @@ use gpulet_core::time::Micros;
 use super::chance::Chance;
 use super::devices::{Devices, Running};
 use super::plans::{self, WORKLOADS, problem};
+use crate::support::assert_no_violations;
 
 /// Failure rates, per thousand.
 #[derive(Clone, Copy)]
@@ -216,6 +217,7 @@ impl World {
         let mut effects = Vec::new();
         self.machine.handle(self.now, event, &mut effects);
         self.machine.check().unwrap_or_else(|broken| panic!("{broken}: {:#?}", self.machine.snapshot()));
+        assert_no_violations();
         assert!(self.machine.history().count() <= options().history);
         for effect in effects {
             self.write(&serde_json::to_string(&effect).unwrap());
