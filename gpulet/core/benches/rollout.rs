@@ -37,7 +37,7 @@ fn problem(count: usize, memory_bytes: u64) -> Problem {
         gpulet_bytes: 10,
     });
     let device = |at| Device {
-        name: format!("gpu{at:05}"),
+        name: format!("gpu{at:05}").into(),
         device_type: Arc::clone(&kind),
         memory_bytes,
         fault_domain: format!("gpu{at:05}"),
@@ -67,7 +67,7 @@ fn plan(count: usize, first: u32, moved: usize) -> Plan {
         let (first_unit, units) = if at.is_multiple_of(2) { (0, first) } else { (first, 8 - first) };
         let workload = format!("w{:05}", (at + moved) % count);
         Gpulet {
-            device: format!("gpu{:05}", at / 2),
+            device: format!("gpu{:05}", at / 2).into(),
             first_unit,
             units,
             window: None,

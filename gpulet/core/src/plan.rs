@@ -5,6 +5,8 @@ mod difference;
 
 use serde::{Deserialize, Serialize};
 
+use crate::id::DeviceId;
+
 pub use self::difference::{Change, Difference};
 
 /// A recurring time window in which a gpulet owns its units.
@@ -38,7 +40,7 @@ pub struct Slot {
 #[serde(deny_unknown_fields)]
 pub struct Gpulet {
     /// Name of the device.
-    pub device: String,
+    pub device: DeviceId,
     /// First of its units.
     pub first_unit: u32,
     /// Number of its units.

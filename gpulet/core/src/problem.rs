@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::id::DeviceId;
 use crate::interference::Interference;
 use crate::plan::Plan;
 use crate::profile::{Outside, Profile, Quantile, UNITS_MAX};
@@ -69,7 +70,7 @@ impl DeviceType {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Device {
     /// Name that plans refer to.
-    pub name: String,
+    pub name: DeviceId,
     /// Type of the device.
     pub device_type: Arc<DeviceType>,
     /// Bytes available for planning, after the reserve.

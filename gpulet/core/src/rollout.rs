@@ -52,7 +52,7 @@ pub use self::options::{OptionsError, RolloutOptions};
 use self::phase::{Phase, Target};
 pub use self::proposal::{GPULETS_MAX, Proposal, ProposalError};
 pub use self::snapshot::{GpuletState, GpuletView, Snapshot};
-pub use crate::id::{Epoch, GpuletId, ProposalId, StepId};
+pub use crate::id::{DeviceId, Epoch, GpuletId, ProposalId, StepId};
 use crate::plan::{Gpulet, Plan};
 use crate::time::Micros;
 
@@ -71,7 +71,7 @@ pub struct Rollout {
     known: BTreeMap<GpuletId, Known>,
     table: Table,
     /// Bytes by device of gpulets that could not be closed.
-    written_off: BTreeMap<String, u64>,
+    written_off: BTreeMap<DeviceId, u64>,
     target: Option<Target>,
     waiting: Option<(ProposalId, Proposal)>,
     phase: Phase,
@@ -184,7 +184,7 @@ impl Rollout {
         let lost = self.written_off.get(device).copied().unwrap_or(0);
         let mut weights: BTreeMap<&str, u64> = BTreeMap::new();
         let mut taken = lost;
-        for known in self.known.values().filter(|known| known.device() == device) {
+        for known in self.known.values().filter(|known| *known.device() == *device) {
             taken = taken.saturating_add(known.own_bytes());
             for (model, bytes) in known.weights() {
                 let held = weights.entry(model).or_default();

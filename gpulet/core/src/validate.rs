@@ -15,6 +15,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::id::DeviceId;
+
 pub use self::validator::validate;
 pub use self::violation::Violation;
 
@@ -25,7 +27,7 @@ pub(crate) const TOLERANCE: f64 = 1e-9;
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SlotPrediction {
     /// Name of the device.
-    pub device: String,
+    pub device: DeviceId,
     /// First unit of the gpulet.
     pub first_unit: u32,
     /// Name of the workload.

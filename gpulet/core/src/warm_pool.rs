@@ -5,11 +5,13 @@
 
 use std::collections::VecDeque;
 
+use crate::id::DeviceId;
+
 /// A session that no gpulet runs, and what it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WarmSession<K, S> {
     /// Device whose memory it takes.
-    pub device: String,
+    pub device: DeviceId,
     /// The model that it runs, and where it can run.
     pub key: K,
     /// Rows of the largest batch that it was prepared for.
@@ -67,7 +69,7 @@ impl<K: PartialEq, S> WarmPool<K, S> {
 
     /// Bytes that a device's sessions take.
     pub fn bytes(&self, device: &str) -> u64 {
-        let of_device = self.sessions.iter().filter(|warm| warm.device == device);
+        let of_device = self.sessions.iter().filter(|warm| warm.device == *device);
         of_device.fold(0, |sum, warm| sum.saturating_add(warm.bytes))
     }
 
@@ -76,7 +78,7 @@ impl<K: PartialEq, S> WarmPool<K, S> {
     pub fn shrink_to(&mut self, device: &str, bytes: u64) -> Vec<S> {
         let mut taken = self.bytes(device);
         self.give_back(|warm| {
-            let goes = warm.device == device && taken > bytes;
+            let goes = warm.device == *device && taken > bytes;
             if goes {
                 taken = taken.saturating_sub(warm.bytes);
             }
@@ -105,7 +107,7 @@ mod tests {
     use super::*;
 
     fn warm(device: &str, key: u32, rows: u32, bytes: u64, session: u32) -> WarmSession<u32, u32> {
-        WarmSession { device: device.to_owned(), key, rows, bytes, session }
+        WarmSession { device: device.into(), key, rows, bytes, session }
     }
 
     fn pool(capacity: usize, sessions: &[WarmSession<u32, u32>]) -> WarmPool<u32, u32> {

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use gpulet_core::control::{DecisionEntry, InterferenceEntry};
+use gpulet_core::id::DeviceId;
 use serde::Serialize;
 
 /// Upper bound on the points of a time series.
@@ -134,7 +135,7 @@ pub struct DeviceStep {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct GpuletSpan {
     /// Name of the device.
-    pub device: String,
+    pub device: DeviceId,
     /// Its first unit.
     pub first_unit: u32,
     /// Number of units.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use gpulet_core::control::Model;
-use gpulet_core::rollout::{self, Active, GpuletId};
+use gpulet_core::rollout::{self, Active, DeviceId, GpuletId};
 use router_core::{
     ConfigError, Cycle, CycleSlot, LaneClass, LaneClassTimes, LaneId, LaneSpec, LaneUp, ModelId, ModelLanes,
     ModelMove, ProfilePoint, Switch,
@@ -48,7 +48,7 @@ pub fn lanes_of(
     classes: &mut LaneClasses,
 ) -> Result<Switch, Untranslatable> {
     let known = |gpulet: GpuletId| lane(gpulet).ok_or(Untranslatable::NoLane(gpulet));
-    let mut shares: BTreeMap<GpuletId, (LaneClass, &str, u32)> = BTreeMap::new();
+    let mut shares: BTreeMap<GpuletId, (LaneClass, &DeviceId, u32)> = BTreeMap::new();
     let mut up = Vec::with_capacity(table.active.len());
     for active in &table.active {
         let gpulet = &active.gpulet;

@@ -57,7 +57,7 @@ fn id(number: u64) -> GpuletId {
 fn active(number: u64, device: &str, units: u32, models: &[&str], rate: f64) -> Active {
     let slot = |name: &&str| Slot { workload: (*name).to_owned(), batch: 4, budget_us: 5e3, rate };
     let gpulet = Gpulet {
-        device: device.to_owned(),
+        device: device.into(),
         first_unit: 0,
         units,
         window: None,
@@ -150,7 +150,7 @@ fn a_gpulet_without_a_lane_is_named() {
 fn lanes_of_the_same_size_on_the_same_device_type_share_a_class() {
     let mut classes = classes();
     let found = [("toy-0", 1), ("toy-1", 1), ("toy-0", 2), ("other", 1)]
-        .map(|(device, units)| classes.of(device, units));
+        .map(|(device, units)| classes.of(&device.into(), units));
     assert_eq!(found, [1, 1, 2, 3].map(LaneClass));
 }
 

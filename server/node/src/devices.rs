@@ -16,6 +16,7 @@ use gpulet::{
     BatchTimes, CoresDevice, Device, DeviceError, DeviceInfo, EmulatedDevice, LaneConfig, LaneHandle,
     LaneSink, Partition, PartitionSpec, PartitionWatch, spawn_lane,
 };
+use gpulet_core::id::DeviceId;
 use gpulet_core::profile::Profile;
 use lane_plan::LaneClasses;
 use models::{Loader, ModelFiles};
@@ -37,7 +38,7 @@ const LANE_MAILBOX: usize = 64;
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Share {
     /// Name of the device.
-    pub device: String,
+    pub device: DeviceId,
     /// First unit of the share.
     pub first_unit: u32,
     /// Number of units.
@@ -149,7 +150,7 @@ impl Devices {
         sink: Arc<dyn LaneSink>,
         watch: Arc<dyn PartitionWatch>,
     ) -> Result<LaneHandle, DeviceError> {
-        let device = self.all.iter().find(|device| device.info().name == share.device);
+        let device = self.all.iter().find(|device| share.device == device.info().name.as_str());
         let device = device.ok_or_else(|| DeviceError(format!("there is no device `{}`", share.device)))?;
         let spec = PartitionSpec { lane, first_unit: share.first_unit, units: share.units };
         let partition: Arc<dyn Partition> = device.open(&spec, Arc::clone(&watch))?;
@@ -223,7 +224,7 @@ fn gpus_of_machine(config: &Config) -> Option<Vec<Gpu>> {
 }
 
 fn whole_gpus(found: Vec<Gpu>, ort_library: Option<&PathBuf>) -> Found {
-    let share = |gpu: &Gpu| Share { device: gpu.name.clone(), first_unit: 0, units: gpu.units };
+    let share = |gpu: &Gpu| Share { device: gpu.name.as_str().into(), first_unit: 0, units: gpu.units };
     let start = found.iter().map(share).collect();
     for gpu in &found {
         tracing::info!(gpu = gpu.name, kind = gpu.kind, backend = gpu.backend, units = gpu.units, "found");
@@ -243,7 +244,7 @@ fn cores(shared: bool, core_sets: &[Vec<usize>], ort_library: Option<PathBuf>) -
     let mut start = Vec::with_capacity(core_sets.len());
     for set in core_sets {
         let units = u32::try_from(set.len())?;
-        start.push(Share { device: NAME.to_owned(), first_unit, units });
+        start.push(Share { device: NAME.into(), first_unit, units });
         first_unit += if shared { 0 } else { units };
     }
     let (name, memory_bytes) = (NAME.to_owned(), memory::for_models());
@@ -274,7 +275,7 @@ fn emulate(entries: &[Emulated], profiles: &[Profile], files: &[String]) -> anyh
         }
         for _ in 0..entry.count.get() {
             let name = format!("gpu{}", devices.len());
-            start.push(Share { device: name.clone(), first_unit: 0, units });
+            start.push(Share { device: name.as_str().into(), first_unit: 0, units });
             devices.push(Described::Emulated {
                 name,
                 kind: entry.kind.clone(),

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::id::DeviceId;
 use crate::interference::Interference;
 use crate::placement::Policy;
 use crate::plan::{Gpulet, Plan, Slot};
@@ -36,7 +37,7 @@ pub enum PlanRejected {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InitialGpulet {
     /// Name of the device.
-    pub device: String,
+    pub device: DeviceId,
     /// Its first unit.
     pub first_unit: u32,
     /// Number of units.

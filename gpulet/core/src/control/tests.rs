@@ -66,7 +66,7 @@ fn inputs(devices: usize) -> PlanningInputs {
     });
     let name = |at| format!("toy-{at}");
     let device = |at| Device {
-        name: name(at),
+        name: name(at).into(),
         device_type: Arc::clone(&kind),
         memory_bytes: 1 << 30,
         fault_domain: name(at),
@@ -74,7 +74,9 @@ fn inputs(devices: usize) -> PlanningInputs {
     };
     PlanningInputs {
         devices: (0..devices).map(device).collect(),
-        start: (0..devices).map(|at| InitialGpulet { device: name(at), first_unit: 0, units: 2 }).collect(),
+        start: (0..devices)
+            .map(|at| InitialGpulet { device: name(at).into(), first_unit: 0, units: 2 })
+            .collect(),
         policy: Policy::default(),
         interference: Interference::NoInterference(NoInterference),
         quantile: Quantile::P99,
@@ -257,7 +259,7 @@ fn whole(device: &str, names: &[&str]) -> Gpulet {
     let slot = |name: &&str| Slot { workload: (*name).to_owned(), batch: 4, budget_us: 5e3, rate: 10.0 };
     let slots: Vec<Slot> = names.iter().map(slot).collect();
     let duty_us = (slots.len() > 1).then_some(10e3);
-    Gpulet { device: device.to_owned(), first_unit: 0, units: 2, window: None, duty_us, slots }
+    Gpulet { device: device.into(), first_unit: 0, units: 2, window: None, duty_us, slots }
 }
 
 #[test]

@@ -175,7 +175,7 @@ fn more_devices(problem: &Problem, places: impl Fn(&Problem) -> bool) -> Remedy 
     for pattern in device_types.into_iter().filter(|_| small) {
         let enough = |more: usize| {
             let added = (0..more).map(|at| Device {
-                name: format!("{}+{at}", pattern.name),
+                name: format!("{}+{at}", pattern.name).into(),
                 device_type: Arc::clone(&pattern.device_type),
                 memory_bytes: pattern.memory_bytes,
                 fault_domain: format!("{}+{at}", pattern.name),

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{Gpulet, Plan};
+use crate::id::DeviceId;
 
 /// A gpulet that keeps its place but changes what it runs, or how.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,9 +26,9 @@ pub struct Difference {
     /// Gpulets that only the old plan has.
     pub removed: Vec<Gpulet>,
     /// Workloads that a device must load: (device, workload).
-    pub loads: Vec<(String, String)>,
+    pub loads: Vec<(DeviceId, String)>,
     /// Workloads that a device may unload: (device, workload).
-    pub unloads: Vec<(String, String)>,
+    pub unloads: Vec<(DeviceId, String)>,
 }
 
 impl Difference {
@@ -65,8 +66,8 @@ impl Difference {
     }
 }
 
-fn placed(plan: &Plan) -> BTreeSet<(String, String)> {
-    let of = |gpulet: &Gpulet| -> Vec<(String, String)> {
+fn placed(plan: &Plan) -> BTreeSet<(DeviceId, String)> {
+    let of = |gpulet: &Gpulet| -> Vec<(DeviceId, String)> {
         gpulet.slots.iter().map(|slot| (gpulet.device.clone(), slot.workload.clone())).collect()
     };
     plan.gpulets.iter().flat_map(of).collect()
@@ -79,14 +80,7 @@ mod tests {
 
     fn gpulet(device: &str, first_unit: u32, workload: &str, batch: u32) -> Gpulet {
         let slot = Slot { workload: workload.to_owned(), batch, budget_us: 10.0, rate: 1.0 };
-        Gpulet {
-            device: device.to_owned(),
-            first_unit,
-            units: 4,
-            window: None,
-            duty_us: None,
-            slots: vec![slot],
-        }
+        Gpulet { device: device.into(), first_unit, units: 4, window: None, duty_us: None, slots: vec![slot] }
     }
 
     #[test]
@@ -103,8 +97,8 @@ mod tests {
             (&difference.new[..], &difference.removed[..]),
             (&[gpulet("c", 0, "z", 1)][..], &[gpulet("b", 0, "z", 1)][..])
         );
-        assert_eq!(difference.loads, [("c".to_owned(), "z".to_owned())]);
-        assert_eq!(difference.unloads, [("b".to_owned(), "z".to_owned())]);
+        assert_eq!(difference.loads, [("c".into(), "z".to_owned())]);
+        assert_eq!(difference.unloads, [("b".into(), "z".to_owned())]);
         assert!(!difference.is_empty() && Difference::between(&after, &after).is_empty());
     }
 

@@ -15,7 +15,7 @@ fn device_type(units: u32) -> Arc<DeviceType> {
 
 fn device(name: &str) -> Device {
     Device {
-        name: name.to_owned(),
+        name: name.into(),
         device_type: device_type(4),
         memory_bytes: 0,
         fault_domain: name.to_owned(),

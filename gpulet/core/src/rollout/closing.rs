@@ -118,7 +118,7 @@ impl Rollout {
             return invariant::violated!("rollout.unknown_gpulet_written_off");
         };
         let bytes = known.weights().fold(known.own_bytes(), |sum, (_, bytes)| sum.saturating_add(bytes));
-        let total = self.written_off.entry(known.device().to_owned()).or_default();
+        let total = self.written_off.entry(known.device().clone()).or_default();
         *total = total.saturating_add(bytes);
         let attempts = self.options.attempts;
         self.incident(format!(

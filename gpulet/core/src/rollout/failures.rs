@@ -4,7 +4,7 @@ use super::Rollout;
 use super::history::EntryKind;
 use super::message::{Effect, Refusal};
 use super::phase::{Baking, Phase};
-use crate::id::GpuletId;
+use crate::id::{DeviceId, GpuletId};
 
 impl Rollout {
     pub(super) fn fault(&mut self, gpulet: GpuletId, reason: &str) {
@@ -43,12 +43,12 @@ impl Rollout {
         }
     }
 
-    pub(super) fn device_removed(&mut self, device: &str, reason: &str) {
+    pub(super) fn device_removed(&mut self, device: &DeviceId, reason: &str) {
         self.written_off.remove(device);
         if self.waiting.as_ref().is_some_and(|(_, proposal)| proposal.uses(device))
             && let Some((number, _)) = self.waiting.take()
         {
-            self.refuse(number, Refusal::DeviceRemoved { device: device.to_owned() });
+            self.refuse(number, Refusal::DeviceRemoved { device: device.clone() });
         }
         let known = self.known.iter().filter(|(_, known)| known.device() == device);
         let removed: Vec<GpuletId> = known.map(|(id, _)| *id).collect();
@@ -65,7 +65,7 @@ impl Rollout {
             self.table.remove(id);
         }
         if let Some(target) = self.target.as_mut().filter(|_| wanted) {
-            target.proposal.gpulets.retain(|sized| sized.gpulet.device != device);
+            target.proposal.gpulets.retain(|sized| sized.gpulet.device != *device);
             target.lost.get_or_insert_with(|| message.clone());
         }
         self.forget(&removed);

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::proposal::{Footprint, SizedGpulet};
+use crate::id::DeviceId;
 use crate::time::Micros;
 
 /// A model on a gpulet.
@@ -66,7 +67,7 @@ impl Known {
         self.sessions.iter().map(|(model, held)| (model.as_str(), held.need.weights_bytes))
     }
 
-    pub fn device(&self) -> &str {
+    pub fn device(&self) -> &DeviceId {
         &self.sized.gpulet.device
     }
 

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::Proposal;
-use crate::id::{Epoch, GpuletId, ProposalId, StepId};
+use crate::id::{DeviceId, Epoch, GpuletId, ProposalId, StepId};
 use crate::plan::Gpulet;
 use crate::time::Micros;
 
@@ -17,7 +17,7 @@ pub enum Step {
         /// Name of the new gpulet.
         gpulet: GpuletId,
         /// Device that it is opened on.
-        device: String,
+        device: DeviceId,
         /// Its first unit.
         first_unit: u32,
         /// Number of units.
@@ -179,7 +179,7 @@ pub enum Event {
     /// A device was removed with everything on it. If it returns, it is empty and belongs to a later proposal.
     DeviceRemoved {
         /// Its name.
-        device: String,
+        device: DeviceId,
         /// Why it was removed.
         reason: String,
     },
@@ -204,7 +204,7 @@ pub enum Refusal {
     #[error("device `{device}`: removed after the plan was made")]
     DeviceRemoved {
         /// Its name.
-        device: String,
+        device: DeviceId,
     },
     /// Old and new gpulets do not fit together, and no order of steps avoids that.
     #[error(
@@ -212,7 +212,7 @@ pub enum Refusal {
     )]
     Memory {
         /// Its name.
-        device: String,
+        device: DeviceId,
         /// Bytes needed at once.
         needed_bytes: u64,
         /// Bytes that gpulets may take there.
@@ -224,7 +224,7 @@ pub enum Refusal {
     )]
     Gpulets {
         /// Its name.
-        device: String,
+        device: DeviceId,
         /// Active at once.
         gpulets: usize,
         /// At most.

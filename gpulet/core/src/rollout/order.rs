@@ -17,7 +17,7 @@ use super::changes::{Change, Changes, Table};
 use super::known::Known;
 use super::message::Refusal;
 use super::proposal::{Proposal, SizedGpulet, collide};
-use crate::id::GpuletId;
+use crate::id::{DeviceId, GpuletId};
 use state::{Item, Load, Space, State};
 
 /// How far a sum of rates may fall below another by rounding, as a part of it.
@@ -28,7 +28,7 @@ pub(super) struct Situation<'a> {
     pub table: &'a Table,
     pub known: &'a BTreeMap<GpuletId, Known>,
     /// Bytes by device that were written off because they could not be freed.
-    pub written_off: &'a BTreeMap<String, u64>,
+    pub written_off: &'a BTreeMap<DeviceId, u64>,
     /// Requests a second that each workload must keep.
     pub guaranteed: &'a BTreeMap<String, f64>,
 }
@@ -52,7 +52,7 @@ pub(super) fn waves(
 struct Builder<'a> {
     situation: &'a Situation<'a>,
     proposal: &'a Proposal,
-    spaces: BTreeMap<&'a str, usize>,
+    spaces: BTreeMap<&'a DeviceId, usize>,
     models: BTreeMap<&'a str, usize>,
     workloads: BTreeMap<&'a str, usize>,
     state: State,
@@ -79,14 +79,14 @@ impl<'a> Builder<'a> {
         Self { situation, proposal, spaces, models, workloads, state: State::default() }
     }
 
-    fn space(&mut self, device: &'a str) -> usize {
+    fn space(&mut self, device: &'a DeviceId) -> usize {
         let count = self.spaces.len();
         let at = *self.spaces.entry(device).or_insert(count);
         if at == self.state.spaces.len() {
             let limits = self.proposal.limits.get(device);
             let written_off = self.situation.written_off.get(device).copied().unwrap_or(0);
             self.state.spaces.push(Space {
-                device: device.to_owned(),
+                device: device.clone(),
                 bytes: limits.map_or(0, |limits| limits.bytes),
                 gpulets: limits.map_or(0, |limits| limits.gpulets),
                 fixed: Load { own: u128::from(written_off), ..Load::default() },

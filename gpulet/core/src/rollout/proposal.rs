@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::id::DeviceId;
 use crate::plan::{Gpulet, Plan, Window};
 use crate::problem::Problem;
 use crate::validate::{Violation, validate};
@@ -102,7 +103,7 @@ pub(super) struct DeviceLimits {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Proposal {
     pub(super) gpulets: Vec<Arc<SizedGpulet>>,
-    pub(super) limits: BTreeMap<String, DeviceLimits>,
+    pub(super) limits: BTreeMap<DeviceId, DeviceLimits>,
 }
 
 fn is_impossible(violation: &Violation) -> bool {
@@ -182,8 +183,8 @@ impl Proposal {
     }
 
     /// Whether it has a gpulet on the device.
-    pub fn uses(&self, device: &str) -> bool {
-        self.gpulets.iter().any(|sized| sized.gpulet.device == device)
+    pub fn uses(&self, device: &DeviceId) -> bool {
+        self.gpulets.iter().any(|sized| sized.gpulet.device == *device)
     }
 }
 

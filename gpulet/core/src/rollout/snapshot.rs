@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::Rollout;
 use super::phase::Phase;
-use crate::id::{Epoch, GpuletId, ProposalId};
+use crate::id::{DeviceId, Epoch, GpuletId, ProposalId};
 use crate::plan::Gpulet;
 
 /// The state of a gpulet.
@@ -48,7 +48,7 @@ pub struct Snapshot {
     /// Whether an operator froze the rollout, so that proposals are refused.
     pub frozen: bool,
     /// Bytes by device that could not be freed.
-    pub written_off_bytes: Vec<(String, u64)>,
+    pub written_off_bytes: Vec<(DeviceId, u64)>,
     /// Every gpulet that exists, by name.
     pub gpulets: Vec<GpuletView>,
     /// Entries of history that were forgotten.

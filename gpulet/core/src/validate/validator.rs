@@ -22,7 +22,7 @@ pub fn validate(problem: &Problem, plan: &Plan) -> Validation {
     for (name, gpulets) in by_device {
         match devices.get(name) {
             Some(device) => held.push((device, gpulets)),
-            None => validator.violate(Violation::UnknownDevice { device: name.to_owned() }),
+            None => validator.violate(Violation::UnknownDevice { device: name.into() }),
         }
     }
     for (device, gpulets) in &mut held {

@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use crate::id::DeviceId;
+
 /// A violation of a plan.
 #[derive(Clone, Debug, PartialEq, Serialize, thiserror::Error)]
 #[serde(rename_all = "snake_case", tag = "violation")]
@@ -10,7 +12,7 @@ pub enum Violation {
     #[error("device `{device}`: unknown")]
     UnknownDevice {
         /// Name of the device.
-        device: String,
+        device: DeviceId,
     },
     /// The plan names a workload that does not exist.
     #[error("workload `{workload}` on `{device}`: unknown")]
@@ -18,7 +20,7 @@ pub enum Violation {
         /// Name of the workload.
         workload: String,
         /// Name of the device.
-        device: String,
+        device: DeviceId,
     },
     /// The profile does not cover that batch on that device.
     #[error("workload `{workload}` on `{device}`: {problem}")]
@@ -26,7 +28,7 @@ pub enum Violation {
         /// Name of the workload.
         workload: String,
         /// Name of the device.
-        device: String,
+        device: DeviceId,
         /// What the profile lacks.
         problem: String,
     },
@@ -36,7 +38,7 @@ pub enum Violation {
     )]
     IllegalUnits {
         /// Name of the device.
-        device: String,
+        device: DeviceId,
         /// First unit of the gpulet.
         first_unit: u32,
         /// Number of units.
@@ -50,7 +52,7 @@ pub enum Violation {
     #[error("device `{device}`: gpulets from unit {first} and {second} overlap in units and time")]
     Overlap {
         /// Name of the device.
-        device: String,
+        device: DeviceId,
         /// First unit of one gpulet.
         first: u32,
         /// First unit of the other gpulet.
@@ -60,7 +62,7 @@ pub enum Violation {
     #[error("device `{device}`: {gpulets} gpulets, expected at most {most}")]
     TooManyGpulets {
         /// Name of the device.
-        device: String,
+        device: DeviceId,
         /// Number of gpulets.
         gpulets: usize,
         /// Largest number of gpulets that the device allows.
@@ -70,7 +72,7 @@ pub enum Violation {
     #[error("device `{device}`, unit {first_unit}: {problem}")]
     Malformed {
         /// Name of the device.
-        device: String,
+        device: DeviceId,
         /// First unit of the gpulet.
         first_unit: u32,
         /// What is wrong with the schedule.
@@ -84,7 +86,7 @@ pub enum Violation {
         /// Name of the workload.
         workload: String,
         /// Name of the device.
-        device: String,
+        device: DeviceId,
         /// Predicted time, microseconds.
         co_located_us: f64,
         /// Budget of the slot, microseconds.
@@ -96,7 +98,7 @@ pub enum Violation {
     )]
     CycleOverfull {
         /// Name of the device.
-        device: String,
+        device: DeviceId,
         /// First unit of the gpulet.
         first_unit: u32,
         /// Sum of the budgets, microseconds.
@@ -112,7 +114,7 @@ pub enum Violation {
         /// Name of the workload.
         workload: String,
         /// Name of the device.
-        device: String,
+        device: DeviceId,
         /// Predicted worst case, microseconds.
         worst_us: f64,
         /// Objective, microseconds.
@@ -126,7 +128,7 @@ pub enum Violation {
         /// Name of the workload.
         workload: String,
         /// Name of the device.
-        device: String,
+        device: DeviceId,
         /// Requests per second that are sent to the slot.
         rate: f64,
         /// Requests per second that the slot can serve.
@@ -148,7 +150,7 @@ pub enum Violation {
         /// Name of the workload.
         workload: String,
         /// Name of the device.
-        device: String,
+        device: DeviceId,
         /// Batch size, rows.
         batch: u32,
         /// Largest batch size of the workload, rows.
@@ -158,7 +160,7 @@ pub enum Violation {
     #[error("device `{device}`: {needed} bytes needed, {has} there")]
     Memory {
         /// Name of the device.
-        device: String,
+        device: DeviceId,
         /// Bytes of base, gpulets, weights and arenas.
         needed: u64,
         /// Bytes available on the device.

@@ -100,13 +100,13 @@ fn only_workloads_of_a_removed_device_move() {
     let problem = igniter_problem(eighty(), 80);
     let plan = place("tessera", &problem);
     let lost = plan.devices()[3].to_owned();
-    let left = problem.devices().iter().filter(|device| device.name != lost).cloned().collect();
+    let left = problem.devices().iter().filter(|device| device.name != *lost).cloned().collect();
     let next = problem.from_current(plan.clone()).on(left).unwrap();
     let (next_plan, _) = place_soundly("tessera", &next);
     let held: Vec<&str> = plan
         .gpulets
         .iter()
-        .filter(|gpulet| gpulet.device == lost)
+        .filter(|gpulet| gpulet.device == *lost)
         .flat_map(|gpulet| &gpulet.slots)
         .map(|slot| slot.workload.as_str())
         .collect();

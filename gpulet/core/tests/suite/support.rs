@@ -35,7 +35,7 @@ pub fn v100() -> Arc<DeviceType> {
 /// `count` devices of one type with 16 GB each. Each is its own fault domain.
 pub fn devices(device_type: &Arc<DeviceType>, count: usize) -> Vec<Device> {
     let of = |at| Device {
-        name: format!("gpu{at:03}"),
+        name: format!("gpu{at:03}").into(),
         device_type: Arc::clone(device_type),
         memory_bytes: 16_000_000_000,
         fault_domain: format!("gpu{at:03}"),
@@ -129,7 +129,7 @@ pub fn changed_devices(before: &Plan, after: &Plan) -> Vec<String> {
     let difference = Difference::between(before, after);
     let changed = difference.changed.iter().map(|change| &change.after);
     let all = difference.new.iter().chain(&difference.removed).chain(changed);
-    let devices: BTreeSet<String> = all.map(|gpulet| gpulet.device.clone()).collect();
+    let devices: BTreeSet<String> = all.map(|gpulet| gpulet.device.to_string()).collect();
     devices.into_iter().collect()
 }
 

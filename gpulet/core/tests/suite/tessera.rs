@@ -76,7 +76,7 @@ fn side_by_side(chosen: &[(&Workload, Vec<Choice>)], at: &[Choice]) -> Plan {
         };
         first_unit += choice.units;
         Gpulet {
-            device: "gpu000".to_owned(),
+            device: "gpu000".into(),
             first_unit: first_unit - choice.units,
             units: choice.units,
             window: None,

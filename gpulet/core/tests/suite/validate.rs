@@ -44,7 +44,7 @@ fn slot(workload: &str, rate: f64) -> Slot {
 }
 
 fn gpulet(device: &str, first_unit: u32, slots: Vec<Slot>) -> Gpulet {
-    Gpulet { device: device.to_owned(), first_unit, units: 50, window: None, duty_us: None, slots }
+    Gpulet { device: device.into(), first_unit, units: 50, window: None, duty_us: None, slots }
 }
 
 /// `a` on one half of the first device, `b` twice in a cycle of 30 ms on the other.
@@ -81,7 +81,7 @@ fn a_sound_plan_is_described() {
 fn every_violation_is_reported_with_numbers() {
     type Change = fn(&mut Plan);
     let table: [(Change, &[&str]); 14] = [
-        (|plan| plan.gpulets[0].device = "gpu999".to_owned(), &["device `gpu999`: unknown"]),
+        (|plan| plan.gpulets[0].device = "gpu999".into(), &["device `gpu999`: unknown"]),
         (
             |plan| plan.gpulets[1].slots.push(Slot { workload: "x".to_owned(), ..slot("b", 0.0) }),
             &["workload `x` on `gpu000`: unknown"],

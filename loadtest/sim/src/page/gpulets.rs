@@ -142,7 +142,7 @@ mod tests {
     #[test]
     fn gpulets_are_boxes_on_their_devices_in_the_colours_of_their_models() {
         let span = |device: &str, models: &[&str], from_s, to_s| GpuletSpan {
-            device: device.to_owned(),
+            device: device.into(),
             first_unit: 0,
             units: 2,
             models: models.iter().map(|&name| name.to_owned()).collect(),

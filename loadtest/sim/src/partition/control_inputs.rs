@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use gpulet_core::control::{ControlOptions, InitialGpulet, Model, PlanningInputs, Targets};
+use gpulet_core::id::DeviceId;
 use gpulet_core::interference::{Interference, NoInterference, Runner};
 use gpulet_core::placement::Policy;
 use gpulet_core::plan::Plan;
@@ -25,7 +26,7 @@ pub(crate) struct ControlInputs {
     /// Models, in the order of the workload.
     pub models: Vec<Model>,
     /// True interference by name of the device. A device without an entry has none.
-    pub interference: BTreeMap<String, Interference>,
+    pub interference: BTreeMap<DeviceId, Interference>,
     /// The plan of the whole run. `None` if plans follow the load.
     pub plan: Option<Plan>,
     /// Name of the plan's file.
@@ -53,7 +54,7 @@ impl ControlInputs {
         let mut interference = BTreeMap::new();
         for section in &partition.devices {
             if let Some(found) = read_interference(section, &models)? {
-                interference.extend(section.names().map(|name| (name, found.clone())));
+                interference.extend(section.names().map(|name| (name.into(), found.clone())));
             }
         }
         let start = |device: &Device| InitialGpulet {
@@ -122,8 +123,8 @@ impl ControlInputs {
     }
 
     /// The device type of a device, by name.
-    pub(crate) fn kind_of(&self, device: &str) -> Option<&DeviceType> {
-        let found = self.inputs.devices.iter().find(|known| known.name == device);
+    pub(crate) fn kind_of(&self, device: &DeviceId) -> Option<&DeviceType> {
+        let found = self.inputs.devices.iter().find(|known| known.name == *device);
         found.map(|device| device.device_type.as_ref())
     }
 
@@ -237,7 +238,7 @@ fn read_devices(section: &Devices, profiles: &[Profile]) -> Result<Vec<Device>, 
         memory_bytes: section.memory,
         fault_domain: section.fault_domain.clone().unwrap_or_else(|| name.clone()),
         cost: section.cost,
-        name,
+        name: name.into(),
     };
     Ok(section.names().map(device).collect())
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use gpulet_core::problem::Device;
-use gpulet_core::rollout::GpuletId;
+use gpulet_core::rollout::{DeviceId, GpuletId};
 use lane_plan::LanesInUse;
 
 use crate::error::Breach;
@@ -12,7 +12,7 @@ use crate::error::Breach;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OpenGpulet {
     pub gpulet: GpuletId,
-    pub device: String,
+    pub device: DeviceId,
     /// Device type, as named in profiles.
     pub kind: String,
     pub first_unit: u32,
@@ -32,7 +32,7 @@ pub(crate) struct OpenGpulets {
     gpulets: BTreeMap<u32, OpenGpulet>,
     by_gpulet: BTreeMap<GpuletId, u32>,
     /// For each device, the lane whose batch each unit runs.
-    working: BTreeMap<String, Vec<Option<u32>>>,
+    working: BTreeMap<DeviceId, Vec<Option<u32>>>,
     lanes_max: u32,
 }
 
@@ -130,7 +130,7 @@ impl OpenGpulets {
 }
 
 fn units<'a>(
-    working: &'a mut BTreeMap<String, Vec<Option<u32>>>,
+    working: &'a mut BTreeMap<DeviceId, Vec<Option<u32>>>,
     entry: &OpenGpulet,
 ) -> impl Iterator<Item = &'a mut Option<u32>> + use<'a> {
     let all = working.get_mut(&entry.device).into_iter().flatten();
@@ -156,7 +156,7 @@ mod tests {
             gpulet_bytes: 0,
         };
         Device {
-            name: "toy-0".to_owned(),
+            name: "toy-0".into(),
             device_type: Arc::new(kind),
             memory_bytes: 1,
             fault_domain: "toy-0".to_owned(),
@@ -167,7 +167,7 @@ mod tests {
     fn open_gpulet(number: u64, first_unit: u32, units: u32) -> OpenGpulet {
         OpenGpulet {
             gpulet: GpuletId { epoch: Epoch::default(), number },
-            device: "toy-0".to_owned(),
+            device: "toy-0".into(),
             kind: "toy".to_owned(),
             first_unit,
             units,

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use gpulet_core::control::Controller;
-use gpulet_core::rollout::{GpuletId, Outcome, Switch};
+use gpulet_core::rollout::{DeviceId, GpuletId, Outcome, Switch};
 use workload::Workload;
 
 use super::ControlInputs;
@@ -15,7 +15,7 @@ use crate::units::seconds;
 #[derive(Clone, Debug)]
 pub(crate) struct Record {
     there_are: u32,
-    costs: BTreeMap<String, f64>,
+    costs: BTreeMap<DeviceId, f64>,
     plan: Option<String>,
     at: u64,
     used: u32,

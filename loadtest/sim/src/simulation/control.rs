@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use gpulet_core::control::{Effect, Event, LoadReport, ModelLoad, PlanRejected};
-use gpulet_core::rollout::{self, Epoch, GpuletId, Step, StepId, Switch};
+use gpulet_core::rollout::{self, DeviceId, Epoch, GpuletId, Step, StepId, Switch};
 use gpulet_core::time::Micros;
 use lane_plan::Version;
 use router_core::{LaneId, ModelId};
@@ -171,7 +171,13 @@ impl Simulation {
         Ok(())
     }
 
-    fn open(&mut self, gpulet: GpuletId, device: &str, first_unit: u32, units: u32) -> (u64, Option<String>) {
+    fn open(
+        &mut self,
+        gpulet: GpuletId,
+        device: &DeviceId,
+        first_unit: u32,
+        units: u32,
+    ) -> (u64, Option<String>) {
         let (now, window) = (self.now, self.figures.window);
         let Some(partition) = control_loop(&mut self.partition) else { return (0, None) };
         let Some(kind) = partition.control_inputs.kind_of(device).map(|kind| kind.name.clone()) else {
@@ -179,7 +185,7 @@ impl Simulation {
         };
         let entry = OpenGpulet {
             gpulet,
-            device: device.to_owned(),
+            device: device.clone(),
             kind,
             first_unit,
             units,

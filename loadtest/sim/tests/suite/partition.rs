@@ -175,7 +175,7 @@ fn slot(workload: &str, batch: u32, budget_us: f64, rate: f64) -> Slot {
 
 fn gpulet(device: &str, first_unit: u32, units: u32, slots: Vec<Slot>) -> Gpulet {
     let duty_us = (slots.len() > 1).then(|| slots.iter().map(|slot| slot.budget_us).sum());
-    Gpulet { device: device.to_owned(), first_unit, units, window: None, duty_us, slots }
+    Gpulet { device: device.into(), first_unit, units, window: None, duty_us, slots }
 }
 
 /// Two devices, each model at an even rate, and a plan that is in force all the time; every batch takes exactly as long as it was planned with.
@@ -202,7 +202,7 @@ fn problem(rates: [f64; 3], slos_ms: [f64; 3]) -> Problem {
         gpulet_bytes: 0,
     });
     let device = |at: u32| Device {
-        name: format!("toy-{at}"),
+        name: format!("toy-{at}").into(),
         device_type: std::sync::Arc::clone(&kind),
         memory_bytes: 16 << 30,
         fault_domain: format!("toy-{at}"),

@@ -3,6 +3,7 @@
 //! The explanation does not use the planner. It makes one gpulet smaller, with everything else on the device unchanged,
 //! until the validator reports a violation. That violation is the limit.
 
+use gpulet_core::id::DeviceId;
 use gpulet_core::plan::{Gpulet, Plan};
 use gpulet_core::problem::{Device, Problem, Workload};
 use gpulet_core::profile::Profile;
@@ -53,7 +54,7 @@ pub struct Explained {
     /// Name of the workload.
     pub workload: String,
     /// Name of the device.
-    pub device: String,
+    pub device: DeviceId,
     /// First unit of the gpulet.
     pub first_unit: u32,
     /// Units of the gpulet.

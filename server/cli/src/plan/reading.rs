@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
+use gpulet_core::id::DeviceId;
 use gpulet_core::interference::{Interference, NoInterference};
 use gpulet_core::problem::{DEVICES_MAX, Device, DeviceType, Problem, ProblemError, Workload};
 use gpulet_core::profile::{BATCH_MAX, Profile, Quantile, UNITS_MAX};
@@ -203,7 +204,7 @@ fn read_devices(
             memory_bytes: section.memory.0,
             fault_domain: section.fault_domain.clone().unwrap_or_else(|| own.clone()),
             cost: section.cost.unwrap_or(1.0),
-            name: own,
+            name: own.into(),
         }
     };
     Ok((0..count).map(device).collect())
@@ -249,7 +250,7 @@ fn known_words(word: &str, known: &BTreeSet<&str>) -> String {
 }
 
 /// Translates an error of the problem to the keys of the file.
-fn translated(error: ProblemError, sections: &[(String, String)]) -> WorkloadError {
+fn translated(error: ProblemError, sections: &[(DeviceId, String)]) -> WorkloadError {
     let ProblemError { field, problem } = error;
     let of_device = field.strip_prefix("devices.").and_then(|rest| {
         sections.iter().find_map(|(device, section)| {

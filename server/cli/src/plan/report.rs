@@ -108,7 +108,7 @@ fn gpulets(query: &PlanQuery, planned: &Planned) -> String {
     for (device, gpulet, slot, predicted) in slots(problem, planned) {
         let wanted = problem.workloads().iter().find(|workload| workload.name == slot.workload);
         let mut row = vec![
-            if device.name == last { String::new() } else { device.name.clone() },
+            if device.name == last { String::new() } else { device.name.to_string() },
             format::share(gpulet.units, device.device_type.units),
             slot.workload.clone(),
             slot.batch.to_string(),

@@ -156,7 +156,7 @@ fn scaled(problem: &Problem, factor: f64) -> Option<Problem> {
 fn with_spares(problem: &Problem, used: usize) -> Option<Problem> {
     let pattern = problem.devices().first()?;
     let spare = |at: usize| Device {
-        name: format!("{}+{at}", pattern.name),
+        name: format!("{}+{at}", pattern.name).into(),
         device_type: Arc::clone(&pattern.device_type),
         memory_bytes: pattern.memory_bytes,
         fault_domain: format!("{}+{at}", pattern.name),

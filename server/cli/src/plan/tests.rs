@@ -233,7 +233,7 @@ fn shares_are_limited_by_memory_where_larger_batches_do_not_fit() {
     let query = reading::read(&bench.arguments(&[]).problem, &[]).unwrap();
     let slot = Slot { workload: "light".to_owned(), batch: 1, budget_us: 50_000.0, rate: 150.0 };
     let gpulet = Gpulet {
-        device: "cpu-0".to_owned(),
+        device: "cpu-0".into(),
         first_unit: 0,
         units: 2,
         window: None,

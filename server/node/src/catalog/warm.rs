@@ -73,7 +73,8 @@ impl Catalog {
     pub async fn keep_warm(&self, loaded: &Loaded, lane: &LaneHandle, ready: Ready, bytes: u64) {
         let dropped = match lane.partition().core_set() {
             Some(core_set) => {
-                let (device, key, rows) = (core_set.device.clone(), (loaded.id, core_set), ready.rows);
+                let (device, key, rows) =
+                    (core_set.device.as_str().into(), (loaded.id, core_set), ready.rows);
                 self.warm.lock().pool.insert(WarmSession { device, key, rows, bytes, session: ready })
             }
             None => vec![ready],

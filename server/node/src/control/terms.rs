@@ -45,7 +45,7 @@ fn planned_with(info: &DeviceInfo) -> Device {
         gpulet_bytes: 0,
     };
     Device {
-        name: info.name.clone(),
+        name: info.name.as_str().into(),
         device_type: Arc::new(kind),
         memory_bytes: info.memory_bytes,
         fault_domain: info.name.clone(),

@@ -111,7 +111,7 @@ fn random_plan(dice: &mut Dice, units: u32) -> Plan {
         }
     }
     let gpulets = slots.into_iter().map(|(at, slots)| Gpulet {
-        device: "cpu0".to_owned(),
+        device: "cpu0".into(),
         first_unit: segments[at].0,
         units: segments[at].1,
         window: None,

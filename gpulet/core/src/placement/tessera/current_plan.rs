@@ -95,7 +95,7 @@ fn assigned<'a>(
     let mut by_workload: BTreeMap<&str, Slots<'_>> = BTreeMap::new();
     for (at, gpulet) in current.gpulets.iter().enumerate() {
         let domain =
-            devices.get(gpulet.device.as_str()).map_or(&gpulet.device, |device| &device.fault_domain);
+            devices.get(gpulet.device.as_str()).map_or(gpulet.device.as_str(), |device| &device.fault_domain);
         for (slot, held) in gpulet.slots.iter().enumerate() {
             let slots = by_workload.entry(&held.workload).or_default();
             slots.places.push((at, slot));

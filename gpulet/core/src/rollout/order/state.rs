@@ -2,6 +2,7 @@
 
 use super::super::message::Refusal;
 use super::ROUNDING;
+use crate::id::DeviceId;
 
 /// What gpulets take on a device.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -68,7 +69,7 @@ impl Item {
 /// A device.
 #[derive(Clone, Debug)]
 pub(super) struct Space {
-    pub device: String,
+    pub device: DeviceId,
     /// Bytes that gpulets may take.
     pub bytes: u64,
     /// Gpulets that may be active.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use gpulet_core::plan::Gpulet;
-use gpulet_core::rollout::{GpuletId, Step, StepId};
+use gpulet_core::rollout::{DeviceId, GpuletId, Step, StepId};
 use gpulet_core::warm_pool::{WarmPool, WarmSession};
 
 use super::plans::{BASE_BYTES, GPULET_BYTES, arena_bytes, weights_bytes};
@@ -18,7 +18,7 @@ pub struct Running {
 /// A gpulet that exists.
 #[derive(Clone, Debug)]
 pub struct Body {
-    pub device: String,
+    pub device: DeviceId,
     pub first_unit: u32,
     pub units: u32,
     /// Models with the largest batch that they were loaded for.
@@ -51,7 +51,7 @@ impl Body {
 pub struct Devices {
     pub bodies: BTreeMap<GpuletId, Body>,
     /// Sessions by device and model that outlived their gpulets.
-    pub warm: WarmPool<(String, String), ()>,
+    pub warm: WarmPool<(DeviceId, String), ()>,
     /// Sessions that were not loaded because there was a warm one.
     pub reused: u64,
     pub memory_bytes: u64,

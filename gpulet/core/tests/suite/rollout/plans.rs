@@ -60,7 +60,7 @@ pub fn problem(memory_bytes: u64) -> Problem {
         gpulet_bytes: GPULET_BYTES,
     });
     let device = |name: &&str| Device {
-        name: (*name).to_owned(),
+        name: (*name).into(),
         device_type: Arc::clone(&kind),
         memory_bytes,
         fault_domain: (*name).to_owned(),
@@ -94,7 +94,7 @@ pub fn slot(workload: &str, batch: u32, rate: f64) -> Slot {
 pub fn gpulet(device: &str, first_unit: u32, units: u32, slots: Vec<Slot>) -> Gpulet {
     let budgets: f64 = slots.iter().map(|slot| slot.budget_us).sum();
     let duty_us = (slots.len() > 1).then_some(budgets);
-    Gpulet { device: device.to_owned(), first_unit, units, window: None, duty_us, slots }
+    Gpulet { device: device.into(), first_unit, units, window: None, duty_us, slots }
 }
 
 fn random_slot(chance: &mut Chance, not: Option<&str>) -> Slot {
@@ -143,7 +143,7 @@ pub fn fresh(chance: &mut Chance) -> Plan {
 pub fn moved_on(plan: Plan) -> Plan {
     let next = |name: &str| DEVICES[(DEVICES.iter().position(|known| *known == name).unwrap() + 1) % 3];
     let gpulets = plan.gpulets.into_iter();
-    let moved = gpulets.map(|gpulet| Gpulet { device: next(&gpulet.device).to_owned(), ..gpulet });
+    let moved = gpulets.map(|gpulet| Gpulet { device: next(&gpulet.device).into(), ..gpulet });
     Plan::new(moved.collect())
 }
 

@@ -132,7 +132,7 @@ impl Run {
             }
             Move::DeviceRemoved(at) => {
                 let device = DEVICES[usize::from(at) % DEVICES.len()].to_owned();
-                self.tell(Event::DeviceRemoved { device, reason });
+                self.tell(Event::DeviceRemoved { device: device.into(), reason });
             }
             Move::Abort => self.tell(Event::Abort),
             Move::Freeze => self.tell(Event::Freeze),

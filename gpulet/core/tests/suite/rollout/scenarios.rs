@@ -354,7 +354,7 @@ fn an_operator_ends_a_change_before_its_switch_and_not_after_it() {
 }
 
 fn removed(device: &str) -> Event {
-    Event::DeviceRemoved { device: device.to_owned(), reason: "fell off the bus".to_owned() }
+    Event::DeviceRemoved { device: device.into(), reason: "fell off the bus".to_owned() }
 }
 
 #[test]
@@ -406,7 +406,7 @@ fn a_plan_that_waits_for_a_device_that_vanished_is_refused() {
     script.carry_out(effects);
     script.propose(vec![see("gpu1", 0, 8, 2)]);
     let effects = script.tell(removed("gpu1"));
-    let refusal = Refusal::DeviceRemoved { device: "gpu1".to_owned() };
+    let refusal = Refusal::DeviceRemoved { device: "gpu1".into() };
     assert_eq!(outcomes(&effects), [(3, Outcome::Refused { refusal })]);
 }
 
@@ -426,7 +426,7 @@ fn what_cannot_be_closed_is_tried_again_and_then_written_off() {
     let effects = script.tell(no(last));
     assert_eq!((incidents(&effects), outcomes(&effects)), (1, vec![(2, Outcome::Done)]));
     // 10 of the gpulet, 60 of the weights, 20 of the arena.
-    assert_eq!(script.machine.snapshot().written_off_bytes, [("gpu0".to_owned(), 90)]);
+    assert_eq!(script.machine.snapshot().written_off_bytes, [("gpu0".into(), 90)]);
     script.tell(removed("gpu0"));
     assert!(script.machine.snapshot().written_off_bytes.is_empty());
 }

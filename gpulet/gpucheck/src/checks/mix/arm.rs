@@ -181,7 +181,7 @@ fn place(
         gpulet_bytes: 0,
     };
     let device = Device {
-        name: format!("gpu{}", bench.found.ordinal),
+        name: format!("gpu{}", bench.found.ordinal).into(),
         device_type: Arc::new(kind),
         memory_bytes: bench.found.memory_bytes / 10 * 9,
         fault_domain: "gpu".to_owned(),

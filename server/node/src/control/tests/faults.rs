@@ -113,7 +113,7 @@ fn merged(units: u32) -> Plan {
     let slot = |name: &str| Slot { workload: name.to_owned(), batch: 8, budget_us: 10_000.0, rate: 10.0 };
     let slots: Vec<Slot> = MODELS.iter().map(|(name, ..)| slot(name)).collect();
     Plan::new(vec![Gpulet {
-        device: "cpu0".to_owned(),
+        device: "cpu0".into(),
         first_unit: 0,
         units,
         window: None,
@@ -137,7 +137,7 @@ async fn a_step_that_fails_leaves_the_plan_in_force_to_serve() {
     let fault = Arc::new(Mutex::new(None));
     let inner = CoresDevice::new("cpu0", cores.clone(), u64::MAX, Arc::new(Loader::without_ort()));
     let faulty: Arc<dyn Device> = Arc::new(Faulty { inner, fault: Arc::clone(&fault) });
-    let start = (0..units).map(|unit| Share { device: "cpu0".to_owned(), first_unit: unit, units: 1 });
+    let start = (0..units).map(|unit| Share { device: "cpu0".into(), first_unit: unit, units: 1 });
     let devices = Arc::new(Devices::from_parts(vec![faulty], start.collect()));
     let terms = Terms::new(Arc::clone(&devices), Policy::default());
     let layout = Layout::new(Arc::clone(&catalog), devices, failures().0, catalog.lanes());

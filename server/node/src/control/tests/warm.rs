@@ -16,7 +16,7 @@ fn plan(models: &[&str]) -> Plan {
         |model: &&str| Slot { workload: (*model).to_owned(), batch: 2, budget_us: 5_000.0, rate: 10.0 };
     let slots: Vec<Slot> = models.iter().map(slot).collect();
     let duty_us = Some(slots.iter().map(|slot| slot.budget_us).sum());
-    let device = "cpu0".to_owned();
+    let device = "cpu0".into();
     Plan::new(vec![Gpulet { device, first_unit: 0, units: 1, window: None, duty_us, slots }])
 }
 
@@ -33,7 +33,7 @@ async fn changes(memory: impl Fn(&BTreeMap<String, u64>) -> u64) -> (WarmPoolCou
     let memory = memory(&bytes);
     let device: Arc<dyn Device> =
         Arc::new(CoresDevice::new("cpu0", cores, memory, Arc::new(Loader::without_ort())));
-    let start = vec![Share { device: "cpu0".to_owned(), first_unit: 0, units: 1 }];
+    let start = vec![Share { device: "cpu0".into(), first_unit: 0, units: 1 }];
     let devices = Arc::new(Devices::from_parts(vec![device], start));
     let terms = Terms::new(Arc::clone(&devices), Policy::default());
     let layout = Layout::new(Arc::clone(&catalog), devices, failures().0, catalog.lanes());

@@ -2,7 +2,7 @@
 
 use std::mem::take;
 
-use gpulet_core::rollout::{Event, GpuletId};
+use gpulet_core::rollout::{DeviceId, Event, GpuletId};
 
 use super::super::devices::{Body, Running};
 use super::super::plans;
@@ -52,7 +52,7 @@ impl World {
     }
 
     pub(super) fn lose_a_device(&mut self, reason: String) {
-        let device = (*self.chance.pick(&plans::DEVICES).unwrap()).to_owned();
+        let device = DeviceId::from(*self.chance.pick(&plans::DEVICES).unwrap());
         let here = |body: &Body| body.device == device;
         let removed: Vec<GpuletId> =
             self.devices.bodies.iter().filter(|(_, body)| here(body)).map(|(id, _)| *id).collect();
