@@ -1,8 +1,11 @@
 //! SM resources, split once; descriptors that join them; green contexts on them.
 
+use std::ffi::c_uint;
+use std::ptr::null_mut;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::error::DriverError;
+use super::library::{call, fetch};
 use super::primary::Primary;
 use super::sys::{self, CUdevResourceDesc, CUgreenCtx, Resource};
 use crate::units::{Granularity, Grid, GridError, UnitRange};
@@ -63,7 +66,11 @@ impl Split {
             return Err(SplitError::Again);
         }
         let driver = primary.driver();
-        let whole = driver.sm_resource(primary.device())?;
+        let calls = driver.green()?;
+        let mut whole = Resource::NONE;
+        let (device, place) = (primary.device(), whole.as_mut_ptr());
+        // SAFETY: writes one resource there.
+        unsafe { call!(driver, calls, cuDeviceGetDevResource(device, place, sys::CU_DEV_RESOURCE_TYPE_SM)) }?;
         let (sms, min, align) = whole.sms().unwrap_or_default();
         let (granularity, flags) = if ignore_coscheduling {
             (Granularity { min: 2, align: 2 }, sys::IGNORE_COSCHEDULING)
@@ -74,8 +81,24 @@ impl Split {
         if sms < least {
             return Err(GridError { sms, least }.into());
         }
-        let groups = driver.count_groups(&whole, flags, least)?;
-        let (parts, remainder) = driver.split(&whole, groups, flags, least)?;
+        let mut groups: c_uint = 0;
+        let (count, whole) = (&raw mut groups, whole.as_ptr());
+        // SAFETY: without a target for groups it writes their number and nothing else.
+        unsafe {
+            call!(
+                driver,
+                calls,
+                cuDevSmResourceSplitByCount(null_mut(), count, whole, null_mut(), flags, least)
+            )
+        }?;
+        let mut parts = vec![Resource::NONE; usize::try_from(groups).unwrap_or(0)];
+        let mut remainder = Resource::NONE;
+        let (place, rest) = (parts.as_mut_ptr().cast(), remainder.as_mut_ptr());
+        // SAFETY: `parts` has space for that many groups; `Resource` has the layout of the driver's type.
+        unsafe {
+            call!(driver, calls, cuDevSmResourceSplitByCount(place, count, whole, rest, flags, least))
+        }?;
+        parts.truncate(usize::try_from(groups).unwrap_or(0));
         let units: Vec<_> = parts.into_iter().filter_map(SmResource::of).collect();
         let remainder = SmResource::of(remainder);
         let sizes: Vec<u32> = units.iter().map(SmResource::sms).collect();
@@ -88,15 +111,20 @@ impl Split {
         &self.grid
     }
 
-    /// Joins the resources of a gpulet's units, and the remainder if the gpulet gets it.
+    /// Joins the resources of a gpulet's units, and the remainder if the gpulet gets it. Descriptors are never freed: the
+    /// driver has no call for it.
     ///
     /// # Errors
     /// The driver failed.
     pub fn describe(&self, range: UnitRange) -> Result<Descriptor, DriverError> {
         let units = self.units.get(range.indices()).unwrap_or(&[]);
         let remainder = self.remainder.iter().filter(|_| self.grid.takes_remainder(range));
-        let parts: Vec<_> = units.iter().chain(remainder).map(|part| part.raw).collect();
-        let raw = self.primary.driver().describe(parts)?;
+        let mut parts: Vec<_> = units.iter().chain(remainder).map(|part| part.raw).collect();
+        let count = c_uint::try_from(parts.len()).unwrap_or(0);
+        let (driver, parts) = (self.primary.driver(), parts.as_mut_ptr().cast());
+        // SAFETY: `count` resources are there, and it writes one pointer.
+        let raw =
+            unsafe { fetch!(driver, driver.green()?, cuDevResourceGenerateDesc(null_mut(), parts, count)) }?;
         Ok(Descriptor { raw, primary: Arc::clone(&self.primary) })
     }
 }
@@ -126,12 +154,19 @@ impl GreenContext {
     /// The driver failed; nothing is left behind.
     pub fn create(descriptor: Descriptor) -> Result<Arc<Self>, DriverError> {
         let Descriptor { raw, primary } = descriptor;
-        let driver = primary.driver();
-        // SAFETY: the driver returned the descriptor, and the context keeps the primary one alive.
-        let context = unsafe { driver.create_green(raw, primary.device()) }?;
+        let (driver, device) = (primary.driver(), primary.device());
+        let calls = driver.green()?;
+        // SAFETY: the driver returned the descriptor, and the context keeps the primary one alive; writes one pointer.
+        let context = unsafe {
+            fetch!(driver, calls, cuGreenCtxCreate(null_mut(), raw, device, sys::GREEN_DEFAULT_STREAM))
+        }?;
         let mut green = Self { raw: Mutex::new(Raw(context)), sms: 0, primary };
-        // SAFETY: the context is alive, and no other code has it yet.
-        let granted = unsafe { driver.green_resource(context) }?;
+        let mut granted = Resource::NONE;
+        let place = granted.as_mut_ptr();
+        // SAFETY: the context is alive, and no other code has it yet; writes one resource.
+        unsafe {
+            call!(driver, calls, cuGreenCtxGetDevResource(context, place, sys::CU_DEV_RESOURCE_TYPE_SM))
+        }?;
         green.sms = granted.sms().map_or(0, |(sms, ..)| sms);
         Ok(Arc::new(green))
     }
@@ -157,7 +192,9 @@ impl GreenContext {
 
 impl Drop for GreenContext {
     fn drop(&mut self) {
+        let driver = self.primary.driver();
+        let Ok(calls) = driver.green() else { return };
         // SAFETY: its streams kept this alive, so they are destroyed. An error here cannot be handled.
-        let _ = self.with(|context| unsafe { self.primary.driver().destroy_green(context) });
+        let _ = self.with(|context| unsafe { call!(driver, calls, cuGreenCtxDestroy(context)) });
     }
 }

@@ -1,9 +1,10 @@
 //! Buffers on the device, and pinned buffers on the host, from which the device copies at full speed.
 
-use std::ffi::c_void;
+use std::ptr::null_mut;
 use std::sync::Arc;
 
 use super::error::DriverError;
+use super::library::{call, fetch};
 use super::primary::Primary;
 use super::sys::CUdeviceptr;
 
@@ -21,7 +22,8 @@ impl DeviceBuffer {
     /// The driver failed, for example because it is out of memory.
     pub fn allocate(primary: &Arc<Primary>, length: usize) -> Result<Self, DriverError> {
         primary.enter()?;
-        let address = primary.driver().allocate(length)?;
+        // SAFETY: writes one number.
+        let address = unsafe { fetch!(primary.driver(), cuMemAlloc_v2(0, length)) }?;
         Ok(Self { address, length, primary: Arc::clone(primary) })
     }
 
@@ -44,7 +46,10 @@ impl DeviceBuffer {
 impl Drop for DeviceBuffer {
     fn drop(&mut self) {
         // SAFETY: we allocated it, and copies borrow it until they are done. An error here cannot be handled.
-        let _ = self.primary.enter().and_then(|()| unsafe { self.primary.driver().free(self.address) });
+        let _ = self
+            .primary
+            .enter()
+            .and_then(|()| unsafe { call!(self.primary.driver(), cuMemFree_v2(self.address)) });
     }
 }
 
@@ -67,7 +72,8 @@ impl PinnedBuffer {
     /// The driver failed, for example because it is out of memory.
     pub fn allocate(primary: &Arc<Primary>, length: usize) -> Result<Self, DriverError> {
         primary.enter()?;
-        let place = primary.driver().allocate_pinned(length)?.cast::<u8>();
+        // SAFETY: writes one pointer.
+        let place = unsafe { fetch!(primary.driver(), cuMemHostAlloc(null_mut(), length, 0)) }?.cast::<u8>();
         // SAFETY: `length` bytes were allocated there, only for us.
         unsafe { place.write_bytes(0, length) };
         Ok(Self { place, length, primary: Arc::clone(primary) })
@@ -94,20 +100,13 @@ impl PinnedBuffer {
         // SAFETY: as above, and this is the only borrow.
         unsafe { std::slice::from_raw_parts_mut(self.place, self.length) }
     }
-
-    pub(super) fn address(&self) -> *const c_void {
-        self.place.cast_const().cast()
-    }
-
-    pub(super) fn address_mut(&mut self) -> *mut c_void {
-        self.place.cast()
-    }
 }
 
 impl Drop for PinnedBuffer {
     fn drop(&mut self) {
         let place = self.place.cast();
         // SAFETY: we allocated it, and copies borrow it until they are done. An error here cannot be handled.
-        let _ = self.primary.enter().and_then(|()| unsafe { self.primary.driver().free_pinned(place) });
+        let _ =
+            self.primary.enter().and_then(|()| unsafe { call!(self.primary.driver(), cuMemFreeHost(place)) });
     }
 }

@@ -1,6 +1,5 @@
-//! The NVIDIA driver, in three layers: the library and the types of its calls (`sys`), one function per call that returns
-//! a `Result` (`result`), and safe types that own what they create. All `unsafe` code of the crate is here, except for
-//! the engine's traits (`onnx`).
+//! The NVIDIA driver, in two layers: the library and the types of its calls (`sys`, `library`), and safe types that own
+//! what they create. All `unsafe` code of the crate is here, except for the engine's traits (`onnx`).
 //!
 //! cudarc's own functions are not called: they end the process where a symbol is missing, and they return an enum,
 //! which is undefined behaviour if a newer driver returns a code that the enum does not have. Its types are used, and
@@ -16,19 +15,20 @@
 
 #![expect(unsafe_code, reason = "a C library is called; each use says why it is sound")]
 
+mod device;
 mod error;
 mod green;
 mod kernel;
+mod library;
 mod memory;
 mod primary;
-mod result;
 mod stream;
 mod sys;
 
 pub use error::{DriverError, ErrorClass};
 pub use green::{Descriptor, GreenContext, SmResource, Split, SplitError};
 pub use kernel::{Kernel, Module};
+pub use library::{Driver, LibraryError};
 pub use memory::{DeviceBuffer, PinnedBuffer};
 pub use primary::{Primary, StreamPriorities};
-pub use result::{Driver, LibraryError};
 pub use stream::{Event, Stream};

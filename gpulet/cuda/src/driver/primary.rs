@@ -1,10 +1,11 @@
 //! The primary context of a device, which all libraries of this process share.
 
+use std::ptr::null_mut;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::error::DriverError;
-use super::result::Driver;
+use super::library::{Driver, call, fetch};
 use super::sys::{CUcontext, CUdevice};
 
 /// The range of stream priorities of a device; smaller numbers are more urgent.
@@ -44,7 +45,8 @@ impl Primary {
     /// The driver failed: no such device, no memory for its context, or another process uses the device exclusively.
     pub fn retain(driver: &'static Driver, ordinal: i32) -> Result<Arc<Self>, DriverError> {
         let device = driver.device(ordinal)?;
-        let context = driver.retain_primary(device)?;
+        // SAFETY: writes one pointer; `Drop` releases the context once.
+        let context = unsafe { fetch!(driver, cuDevicePrimaryCtxRetain(null_mut(), device)) }?;
         let primary = Self { driver, ordinal, device, context, split: AtomicBool::new(false) };
         primary.enter()?;
         Ok(Arc::new(primary))
@@ -59,7 +61,7 @@ impl Primary {
     /// ever current, so nothing has to be restored.
     pub(super) fn enter(&self) -> Result<(), DriverError> {
         // SAFETY: the context is retained while this exists.
-        unsafe { self.driver.set_current(self.context) }
+        unsafe { call!(self.driver, cuCtxSetCurrent(self.context)) }
     }
 
     /// Free and total bytes of the device. Memory of other processes is not free.
@@ -68,7 +70,10 @@ impl Primary {
     /// The driver failed.
     pub fn memory(&self) -> Result<(u64, u64), DriverError> {
         self.enter()?;
-        self.driver.memory()
+        let (mut free, mut total) = (0_usize, 0_usize);
+        // SAFETY: writes two numbers there.
+        unsafe { call!(self.driver, cuMemGetInfo_v2(&raw mut free, &raw mut total)) }?;
+        Ok((u64::try_from(free).unwrap_or(0), u64::try_from(total).unwrap_or(0)))
     }
 
     /// The range of stream priorities.
@@ -77,7 +82,9 @@ impl Primary {
     /// The driver failed.
     pub fn stream_priorities(&self) -> Result<StreamPriorities, DriverError> {
         self.enter()?;
-        let (least, greatest) = self.driver.priority_range()?;
+        let (mut least, mut greatest) = (0, 0);
+        // SAFETY: writes two numbers there.
+        unsafe { call!(self.driver, cuCtxGetStreamPriorityRange(&raw mut least, &raw mut greatest)) }?;
         Ok(StreamPriorities { least, greatest })
     }
 
@@ -99,6 +106,6 @@ impl Drop for Primary {
     fn drop(&mut self) {
         // SAFETY: we retained it once, and everything created from it kept this alive and is dropped. An error here
         // cannot be handled.
-        let _ = unsafe { self.driver.release_primary(self.device) };
+        let _ = unsafe { call!(self.driver, cuDevicePrimaryCtxRelease_v2(self.device)) };
     }
 }

@@ -1,15 +1,17 @@
 //! Streams and events. A stream keeps its context alive.
 
+use std::ffi::c_void;
+use std::ptr::null_mut;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::error::DriverError;
 use super::green::GreenContext;
 use super::kernel::Kernel;
+use super::library::{call, fetch, is_of_other_context};
 use super::memory::{DeviceBuffer, PinnedBuffer};
 use super::primary::Primary;
-use super::result::is_of_other_context;
-use super::sys::{CUdeviceptr, CUevent, CUstream};
+use super::sys::{self, CUdeviceptr, CUevent, CUstream};
 
 enum StreamContext {
     Green(Arc<GreenContext>),
@@ -36,8 +38,12 @@ impl Stream {
     /// The driver failed.
     pub fn on_green(context: &Arc<GreenContext>, priority: i32) -> Result<Self, DriverError> {
         let driver = context.primary().driver();
-        // SAFETY: the context is alive, and the stream keeps it alive.
-        let raw = context.with(|green| unsafe { driver.create_green_stream(green, priority) })?;
+        let calls = driver.green()?;
+        let flags = sys::NON_BLOCKING;
+        // SAFETY: the context is alive, and the stream keeps it alive; writes one pointer.
+        let raw = context.with(|green| unsafe {
+            fetch!(driver, calls, cuGreenCtxStreamCreate(null_mut(), green, flags, priority))
+        })?;
         let context = StreamContext::Green(Arc::clone(context));
         Ok(Self { raw, records_by_context: AtomicBool::new(false), context })
     }
@@ -48,7 +54,10 @@ impl Stream {
     /// The driver failed.
     pub fn on_device(primary: &Arc<Primary>, priority: i32) -> Result<Self, DriverError> {
         primary.enter()?;
-        let raw = primary.driver().create_stream(priority)?;
+        let flags = sys::NON_BLOCKING;
+        // SAFETY: writes one pointer.
+        let raw =
+            unsafe { fetch!(primary.driver(), cuStreamCreateWithPriority(null_mut(), flags, priority)) }?;
         let context = StreamContext::Primary(Arc::clone(primary));
         Ok(Self { raw, records_by_context: AtomicBool::new(false), context })
     }
@@ -71,8 +80,9 @@ impl Stream {
     /// # Errors
     /// Work on it failed, or the device did.
     pub fn is_idle(&self) -> Result<bool, DriverError> {
+        let driver = self.primary().driver();
         // SAFETY: the stream is alive while this exists.
-        unsafe { self.primary().driver().stream_is_idle(self.raw) }
+        driver.is_finished("cuStreamQuery", unsafe { (driver.base.cuStreamQuery)(self.raw) })
     }
 
     /// Waits until all work on it has finished.
@@ -81,7 +91,7 @@ impl Stream {
     /// Work on it failed, or the device did.
     pub fn wait(&self) -> Result<(), DriverError> {
         // SAFETY: the stream is alive while this exists.
-        unsafe { self.primary().driver().wait_for_stream(self.raw) }
+        unsafe { call!(self.primary().driver(), cuStreamSynchronize(self.raw)) }
     }
 
     /// Records an event, which is done when the work before it has finished.
@@ -92,7 +102,7 @@ impl Stream {
         let driver = self.primary().driver();
         if !self.records_by_context.load(Ordering::Relaxed) {
             // SAFETY: both are alive.
-            let recorded = unsafe { driver.record(event.raw, self.raw) };
+            let recorded = unsafe { call!(driver, cuEventRecord(event.raw, self.raw)) };
             match (&recorded, &self.context) {
                 (Err(error), StreamContext::Green(_)) if is_of_other_context(error) => {
                     self.records_by_context.store(true, Ordering::Relaxed);
@@ -103,10 +113,11 @@ impl Stream {
         match &self.context {
             // SAFETY: both are alive, and `with` excludes other threads.
             StreamContext::Green(context) => {
-                context.with(|green| unsafe { driver.record_green(green, event.raw) })
+                let calls = driver.green()?;
+                context.with(|green| unsafe { call!(driver, calls, cuGreenCtxRecordEvent(green, event.raw)) })
             }
             // SAFETY: both are alive.
-            StreamContext::Primary(_) => unsafe { driver.record(event.raw, self.raw) },
+            StreamContext::Primary(_) => unsafe { call!(driver, cuEventRecord(event.raw, self.raw)) },
         }
     }
 
@@ -131,8 +142,19 @@ impl Stream {
         arguments: &[u64],
     ) -> Result<(), DriverError> {
         self.primary().enter()?;
-        // SAFETY: both are alive; the rest is as the caller ensures.
-        unsafe { self.primary().driver().launch(kernel.raw(), (blocks, threads), arguments, self.raw) }
+        let driver = self.primary().driver();
+        let calls = driver.kernels()?;
+        let place = |argument: &u64| std::ptr::from_ref(argument).cast_mut().cast::<c_void>();
+        let mut places: Vec<*mut c_void> = arguments.iter().map(place).collect();
+        let (function, places, none) = (kernel.raw(), places.as_mut_ptr(), null_mut());
+        // SAFETY: both are alive, and the driver reads the arguments before it returns; the rest is as the caller ensures.
+        unsafe {
+            call!(
+                driver,
+                calls,
+                cuLaunchKernel(function, blocks, 1, 1, threads, 1, 1, 0, self.raw, places, none)
+            )
+        }
     }
 
     /// Queues a copy to an address of the device.
@@ -144,8 +166,9 @@ impl Stream {
     /// As many bytes are at the address, and no code accesses either side until [`finish`](Self::finish) returned.
     pub unsafe fn queue_copy_in(&self, from: &[u8], to: CUdeviceptr) -> Result<(), DriverError> {
         self.primary().enter()?;
+        let (place, bytes) = (from.as_ptr().cast(), from.len());
         // SAFETY: as the caller ensures.
-        unsafe { self.primary().driver().copy_in(to, from.as_ptr().cast(), from.len(), self.raw) }
+        unsafe { call!(self.primary().driver(), cuMemcpyHtoDAsync_v2(to, place, bytes, self.raw)) }
     }
 
     /// Queues a copy from an address of the device.
@@ -157,8 +180,9 @@ impl Stream {
     /// As many bytes are at the address, and no code accesses either side until [`finish`](Self::finish) returned.
     pub unsafe fn queue_copy_out(&self, from: CUdeviceptr, to: &mut [u8]) -> Result<(), DriverError> {
         self.primary().enter()?;
+        let (place, bytes) = (to.as_mut_ptr().cast(), to.len());
         // SAFETY: as the caller ensures.
-        unsafe { self.primary().driver().copy_out(to.as_mut_ptr().cast(), from, to.len(), self.raw) }
+        unsafe { call!(self.primary().driver(), cuMemcpyDtoHAsync_v2(place, from, bytes, self.raw)) }
     }
 
     /// Waits until all work on it has finished, on any thread, even one that has not used the device yet.
@@ -180,9 +204,9 @@ impl Stream {
         to: &mut DeviceBuffer,
         done: &Event,
     ) -> Result<(), DriverError> {
-        let bytes = from.len().min(to.len());
+        let bytes = from.bytes().get(..to.len()).unwrap_or(from.bytes());
         // SAFETY: both have this many bytes and are borrowed until the copy has finished below.
-        unsafe { self.primary().driver().copy_in(to.address(), from.address(), bytes, self.raw) }?;
+        unsafe { self.queue_copy_in(bytes, to.address()) }?;
         self.wait_for_copy(done)
     }
 
@@ -197,8 +221,9 @@ impl Stream {
         done: &Event,
     ) -> Result<(), DriverError> {
         let bytes = from.len().min(to.len());
+        let bytes = to.bytes_mut().get_mut(..bytes).unwrap_or_default();
         // SAFETY: both have this many bytes and are borrowed until the copy has finished below.
-        unsafe { self.primary().driver().copy_out(to.address_mut(), from.address(), bytes, self.raw) }?;
+        unsafe { self.queue_copy_out(from.address(), bytes) }?;
         self.wait_for_copy(done)
     }
 
@@ -218,7 +243,7 @@ impl Drop for Stream {
     fn drop(&mut self) {
         // SAFETY: no code holds the stream any more, its context is dropped after it, and work in flight still finishes.
         // An error here cannot be handled.
-        let _ = unsafe { self.primary().driver().destroy_stream(self.raw) };
+        let _ = unsafe { call!(self.primary().driver(), cuStreamDestroy_v2(self.raw)) };
     }
 }
 
@@ -240,7 +265,9 @@ impl Event {
     /// The driver failed.
     pub fn create(primary: &Arc<Primary>) -> Result<Self, DriverError> {
         primary.enter()?;
-        Ok(Self { raw: primary.driver().create_event()?, primary: Arc::clone(primary) })
+        // SAFETY: writes one pointer.
+        let raw = unsafe { fetch!(primary.driver(), cuEventCreate(null_mut(), sys::DISABLE_TIMING)) }?;
+        Ok(Self { raw, primary: Arc::clone(primary) })
     }
 
     /// Whether the work before it has finished.
@@ -248,8 +275,9 @@ impl Event {
     /// # Errors
     /// That work failed, or the device did.
     pub fn is_done(&self) -> Result<bool, DriverError> {
+        let driver = self.primary.driver();
         // SAFETY: the event is alive while this exists.
-        unsafe { self.primary.driver().event_is_done(self.raw) }
+        driver.is_finished("cuEventQuery", unsafe { (driver.base.cuEventQuery)(self.raw) })
     }
 
     /// Waits until the work before it has finished.
@@ -258,13 +286,13 @@ impl Event {
     /// That work failed, or the device did.
     pub fn wait(&self) -> Result<(), DriverError> {
         // SAFETY: the event is alive while this exists.
-        unsafe { self.primary.driver().wait_for_event(self.raw) }
+        unsafe { call!(self.primary.driver(), cuEventSynchronize(self.raw)) }
     }
 }
 
 impl Drop for Event {
     fn drop(&mut self) {
         // SAFETY: no code holds the event any more. An error here cannot be handled.
-        let _ = unsafe { self.primary.driver().destroy_event(self.raw) };
+        let _ = unsafe { call!(self.primary.driver(), cuEventDestroy_v2(self.raw)) };
     }
 }

@@ -1,7 +1,4 @@
-//! One function per call: the driver's code becomes a [`DriverError`], and what it writes becomes the return value.
-//!
-//! A function is `unsafe` if it takes handles or addresses, which the driver does not check: the caller must ensure that
-//! they are alive.
+//! The loaded library, and calls whose code becomes a [`DriverError`].
 
 use std::ffi::{CStr, c_char};
 use std::sync::OnceLock;
@@ -24,7 +21,7 @@ pub enum LibraryError {
 
 /// The loaded driver. A process loads it once and never unloads it.
 pub struct Driver {
-    base: Base,
+    pub(super) base: Base,
     green: Result<Green, Vec<&'static str>>,
     kernels: Result<Kernels, Vec<&'static str>>,
     error_name: Option<sys::ErrorName>,
@@ -33,19 +30,31 @@ pub struct Driver {
 /// The result of a call.
 pub(super) type Answer<T> = Result<T, DriverError>;
 
-/// Makes a call of a table and converts its code into an error that names the call.
+/// Makes a call and converts its code into an error that names the call. The table is that of the calls that every driver
+/// has, unless another one is given. Must be in an `unsafe` block.
 macro_rules! call {
-    ($driver:ident, $table:expr, $name:ident($($argument:expr),*)) => {{
+    ($driver:expr, $name:ident($($argument:expr),* $(,)?)) => {
+        call!($driver, $driver.base, $name($($argument),*))
+    };
+    ($driver:expr, $table:expr, $name:ident($($argument:expr),* $(,)?)) => {{
         let code = ($table.$name)($($argument),*);
         $driver.check(stringify!($name), code)
     }};
 }
 
-mod device;
-mod green;
-mod kernels;
-mod memory;
-mod streams;
+/// Like `call!`, for calls that write a value to the address in their first argument: takes an initial value in place of
+/// the address, and returns what the driver wrote.
+macro_rules! fetch {
+    ($driver:expr, $name:ident($($argument:expr),* $(,)?)) => {
+        fetch!($driver, $driver.base, $name($($argument),*))
+    };
+    ($driver:expr, $table:expr, $name:ident($initial:expr $(, $argument:expr)* $(,)?)) => {{
+        let mut value = $initial;
+        call!($driver, $table, $name(&raw mut value $(, $argument)*)).map(|()| value)
+    }};
+}
+
+pub(super) use {call, fetch};
 
 impl Driver {
     /// Loads the library and resolves its calls. The result is kept for the life of the process.
@@ -68,8 +77,16 @@ impl Driver {
         self.green.as_ref().err().map_or(&[], Vec::as_slice)
     }
 
-    fn check(&self, call: &'static str, code: Code) -> Answer<()> {
+    pub(super) fn check(&self, call: &'static str, code: Code) -> Answer<()> {
         if code == sys::SUCCESS { Ok(()) } else { Err(self.error(call, code)) }
+    }
+
+    /// Whether work has finished, from the code of a query.
+    pub(super) fn is_finished(&self, call: &'static str, code: Code) -> Answer<bool> {
+        match code {
+            sys::NOT_READY => Ok(false),
+            code => self.check(call, code).map(|()| true),
+        }
     }
 
     fn error(&self, call: &'static str, code: Code) -> DriverError {
@@ -89,11 +106,11 @@ impl Driver {
         unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned()
     }
 
-    fn green(&self) -> Answer<&Green> {
+    pub(super) fn green(&self) -> Answer<&Green> {
         self.green.as_ref().map_err(|missing| lacking(missing, "green contexts"))
     }
 
-    fn kernels(&self) -> Answer<&Kernels> {
+    pub(super) fn kernels(&self) -> Answer<&Kernels> {
         self.kernels.as_ref().map_err(|missing| lacking(missing, "kernels"))
     }
 }
