@@ -1,5 +1,5 @@
-//! Compiles `proto/` without `protoc`, and makes the messages that REST also returns (model configuration and
-//! statistics) serialise as protobuf JSON the way Triton prints it.
+//! Compiles `proto/` without `protoc`, and makes the messages that REST also returns (model configuration,
+//! statistics and shared-memory regions) serialise as protobuf JSON the way Triton prints it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
@@ -10,7 +10,11 @@ use prost_types::field_descriptor_proto::{Label, Type};
 use prost_types::{DescriptorProto, FieldDescriptorProto, FileDescriptorSet};
 
 /// Messages that are printed as JSON, with all that they contain.
-const JSON_ROOTS: [&str; 2] = [".inference.ModelConfig", ".inference.ModelStatisticsResponse"];
+const JSON_ROOTS: [&str; 3] = [
+    ".inference.ModelConfig",
+    ".inference.ModelStatisticsResponse",
+    ".inference.SystemSharedMemoryStatusResponse",
+];
 
 #[expect(clippy::disallowed_methods, reason = "a build script has its inputs and outputs in files")]
 fn main() -> Result<(), Box<dyn Error>> {

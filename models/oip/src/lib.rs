@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod binary;
+mod checks;
 mod datatype;
 mod error;
 pub mod grpc;

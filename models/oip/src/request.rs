@@ -1,11 +1,13 @@
 //! Inference requests and responses, independent of the wire they came over.
 
 use bytes::Bytes;
+use serde::Serialize;
 
 use crate::{Datatype, Shape, Tensor};
 
 /// A value of a `parameters` object.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
 pub enum Parameter {
     /// JSON boolean.
     Bool(bool),
@@ -21,13 +23,16 @@ pub enum Parameter {
 pub type Parameters = Vec<(String, Parameter)>;
 
 /// A range of a registered shared-memory region: an input's elements, or the destination of an output's.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SharedMemoryRef {
     /// Name given when the region was registered.
+    #[serde(rename = "shared_memory_region")]
     pub region: String,
     /// First byte inside the region.
+    #[serde(rename = "shared_memory_offset")]
     pub offset: u64,
     /// Length in bytes.
+    #[serde(rename = "shared_memory_byte_size")]
     pub byte_size: u64,
 }
 
@@ -58,22 +63,32 @@ pub struct InputTensor {
 }
 
 /// Parameters of a requested output that the protocol and its extensions define.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct OutputParameters {
     /// Binary tensor extension: `Some(true)` binary, `Some(false)` JSON, `None` as the request says.
+    #[serde(rename = "binary_data", skip_serializing_if = "Option::is_none")]
     pub binary: Option<bool>,
     /// Classification extension: return the top `k` as `BYTES`.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub classification: Option<u32>,
     /// Shared-memory extension: write there instead of answering inline.
+    #[serde(flatten)]
     pub shared_memory: Option<SharedMemoryRef>,
 }
 
+impl OutputParameters {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// One output that the client requested.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RequestedOutput {
     /// Name in the model's signature.
     pub name: String,
     /// How to return it.
+    #[serde(skip_serializing_if = "OutputParameters::is_default")]
     pub parameters: OutputParameters,
 }
 

@@ -6,7 +6,8 @@ use bytes::Bytes;
 
 use super::contents::{self, Place};
 use super::parameters::{convert, from_proto, take, text, unsigned};
-use crate::error::{Field, truncate};
+use crate::checks::{self, SharedMemoryParts, TensorBytes};
+use crate::error::Field;
 use crate::proto::model_infer_request::{InferInputTensor, InferRequestedOutputTensor};
 use crate::proto::{InferParameter, InferTensorContents, ModelInferRequest};
 use crate::{
@@ -21,13 +22,14 @@ use crate::{
 /// # Errors
 /// A [`ProtocolError`] that names the first member found wrong.
 pub fn decode_infer(message: ModelInferRequest, limits: &Limits) -> Result<InferRequest, ProtocolError> {
-    check_length(&message.id, Field::Top("id"), limits)?;
-    check_count(message.inputs.len(), "inputs", limits)?;
-    check_count(message.outputs.len(), "outputs", limits)?;
+    checks::length(&message.id, Field::Top("id"), limits)?;
+    checks::tensor_count(message.inputs.len(), "inputs", limits)?;
+    checks::tensor_count(message.outputs.len(), "outputs", limits)?;
     let parameters = from_proto(message.parameters, limits)?;
     let has_raw = !message.raw_input_contents.is_empty();
     let raw = has_raw.then(|| message.raw_input_contents.into_iter());
-    let inputs = Inputs { raw, raw_used: 0, decoded_bytes: 0, limits }.decode(message.inputs)?;
+    let inputs = Inputs { raw, raw_used: 0, decoded: TensorBytes::new("inputs", limits), limits }
+        .decode(message.inputs)?;
     let outputs =
         if message.outputs.is_empty() { None } else { Some(requested_outputs(message.outputs, limits)?) };
     Ok(InferRequest {
@@ -41,22 +43,6 @@ pub fn decode_infer(message: ModelInferRequest, limits: &Limits) -> Result<Infer
     })
 }
 
-fn check_length(name: &str, field: Field<'_>, limits: &Limits) -> Result<(), ProtocolError> {
-    if name.len() > limits.name_bytes {
-        let field = field.to_string();
-        return Err(ProtocolError::TooLong { field, bytes: name.len(), limit: limits.name_bytes });
-    }
-    Ok(())
-}
-
-pub(super) fn check_count(count: usize, list: &'static str, limits: &Limits) -> Result<(), ProtocolError> {
-    let limit = limits.tensors.min(Limits::TENSORS_MAX);
-    if count > limit {
-        return Err(ProtocolError::TooMany { field: list.to_owned(), count, limit });
-    }
-    Ok(())
-}
-
 pub(super) fn check_name(
     name: &str,
     list: &'static str,
@@ -67,7 +53,7 @@ pub(super) fn check_name(
     if name.is_empty() {
         return Err(ProtocolError::Missing { field: field.to_string(), expected: "a string" });
     }
-    check_length(name, field, limits)
+    checks::length(name, field, limits)
 }
 
 /// State while the inputs are decoded in order.
@@ -75,7 +61,7 @@ struct Inputs<'a> {
     /// `raw_input_contents` that no input has taken yet; `None` if the message has none.
     raw: Option<std::vec::IntoIter<Bytes>>,
     raw_used: usize,
-    decoded_bytes: u64,
+    decoded: TensorBytes,
     limits: &'a Limits,
 }
 
@@ -84,12 +70,7 @@ impl Inputs<'_> {
         let mut decoded: Vec<InputTensor> = Vec::with_capacity(inputs.len());
         for (index, input) in inputs.into_iter().enumerate() {
             let tensor = self.input(index, input)?;
-            if decoded.iter().any(|earlier| earlier.name == tensor.name) {
-                return Err(ProtocolError::Duplicate {
-                    field: Field::input(index, "name").to_string(),
-                    name: truncate(&tensor.name).to_owned(),
-                });
-            }
+            checks::unique(&tensor.name, decoded.iter().map(|earlier| &earlier.name), "inputs", index)?;
             decoded.push(tensor);
         }
         let left = self.raw.map_or(0, |raw| raw.len());
@@ -105,15 +86,12 @@ impl Inputs<'_> {
 
     fn input(&mut self, index: usize, mut input: InferInputTensor) -> Result<InputTensor, ProtocolError> {
         check_name(&input.name, "inputs", index, self.limits)?;
-        let datatype: Datatype = input.datatype.parse().map_err(|source| ProtocolError::Datatype {
-            field: Field::input(index, "datatype").to_string(),
-            source,
-        })?;
+        let datatype = checks::datatype(&input.datatype, "inputs", index)?;
         let shape =
             Shape::from_wire(&input.shape).and_then(|shape| shape.holding(datatype)).map_err(|source| {
                 ProtocolError::Shape { field: Field::input(index, "shape").to_string(), source }
             })?;
-        let shared = shared_memory_ref(&mut input.parameters, Field::Entry("inputs", index), self.limits)?;
+        let shared = shared_memory_ref(&mut input.parameters, "inputs", index, self.limits)?;
         let data = match (shared, input.contents) {
             (Some(region), None) => TensorData::Shared(region),
             (Some(_), Some(_)) => {
@@ -134,7 +112,7 @@ impl Inputs<'_> {
     ) -> Result<Bytes, ProtocolError> {
         let Some(raw) = &mut self.raw else {
             let data = contents::decode(contents.unwrap_or_default(), datatype, shape, Place::Input(index))?;
-            self.claim(index, data.len())?;
+            self.decoded.add(index, data.len() as u64)?;
             return Ok(data);
         };
         if contents.is_some() {
@@ -147,20 +125,8 @@ impl Inputs<'_> {
         })?;
         binary::check(&data, datatype, shape, Field::Entry("raw_input_contents", self.raw_used))?;
         self.raw_used = self.raw_used.saturating_add(1);
-        self.claim(index, data.len())?;
+        self.decoded.add(index, data.len() as u64)?;
         Ok(data)
-    }
-
-    fn claim(&mut self, index: usize, bytes: usize) -> Result<(), ProtocolError> {
-        self.decoded_bytes = self.decoded_bytes.saturating_add(bytes as u64);
-        if self.decoded_bytes > self.limits.tensor_bytes as u64 {
-            return Err(ProtocolError::TensorTooLarge {
-                field: Field::Entry("inputs", index).to_string(),
-                bytes: self.decoded_bytes,
-                limit: self.limits.tensor_bytes,
-            });
-        }
-        Ok(())
     }
 }
 
@@ -174,34 +140,18 @@ fn data_source(index: usize, found: &'static str) -> ProtocolError {
 
 pub(super) fn shared_memory_ref(
     parameters: &mut BTreeMap<String, InferParameter>,
-    field: Field<'_>,
+    list: &'static str,
+    index: usize,
     limits: &Limits,
 ) -> Result<Option<SharedMemoryRef>, ProtocolError> {
     if parameters.is_empty() {
         return Ok(None);
     }
+    let field = Field::Entry(list, index);
     let region = take(parameters, field, "shared_memory_region", "a string", text)?;
     let offset = take(parameters, field, "shared_memory_offset", "an integer of 0 or more", unsigned)?;
     let byte_size = take(parameters, field, "shared_memory_byte_size", "an integer of 0 or more", unsigned)?;
-    let missing = |name: &str, expected| ProtocolError::Missing {
-        field: format!("{field}.parameters.{name}"),
-        expected,
-    };
-    match (region, byte_size) {
-        (Some(region), Some(byte_size)) => {
-            if region.len() > limits.name_bytes {
-                return Err(ProtocolError::TooLong {
-                    field: format!("{field}.parameters.shared_memory_region"),
-                    bytes: region.len(),
-                    limit: limits.name_bytes,
-                });
-            }
-            Ok(Some(SharedMemoryRef { region, offset: offset.unwrap_or(0), byte_size }))
-        }
-        (Some(_), None) => Err(missing("shared_memory_byte_size", "a number of bytes")),
-        (None, None) if offset.is_none() => Ok(None),
-        (None, _) => Err(missing("shared_memory_region", "the name of a registered region")),
-    }
+    SharedMemoryParts { region, offset, byte_size }.complete(list, index, limits)
 }
 
 fn requested_outputs(
@@ -211,12 +161,7 @@ fn requested_outputs(
     let mut decoded: Vec<RequestedOutput> = Vec::with_capacity(outputs.len());
     for (index, mut output) in outputs.into_iter().enumerate() {
         check_name(&output.name, "outputs", index, limits)?;
-        if decoded.iter().any(|earlier| earlier.name == output.name) {
-            return Err(ProtocolError::Duplicate {
-                field: Field::Member("outputs", index, "name").to_string(),
-                name: truncate(&output.name).to_owned(),
-            });
-        }
+        checks::unique(&output.name, decoded.iter().map(|earlier| &earlier.name), "outputs", index)?;
         let field = Field::Entry("outputs", index);
         let classes =
             take(&mut output.parameters, field, "classification", "an integer of 0 or more", |value| {
@@ -227,7 +172,7 @@ fn requested_outputs(
             parameters: OutputParameters {
                 binary: None,
                 classification: classes.filter(|&classes| classes > 0),
-                shared_memory: shared_memory_ref(&mut output.parameters, field, limits)?,
+                shared_memory: shared_memory_ref(&mut output.parameters, "outputs", index, limits)?,
             },
         });
     }

@@ -5,12 +5,13 @@
 use bytes::Bytes;
 
 use super::contents::{self, Place};
-use super::decode::{check_count, check_name, shared_memory_ref};
+use super::decode::{check_name, shared_memory_ref};
 use super::parameters::known;
-use crate::error::{Field, truncate};
+use crate::checks::{self, TensorBytes};
+use crate::error::Field;
 use crate::proto::model_infer_response::InferOutputTensor;
 use crate::proto::{InferTensorContents, ModelInferResponse};
-use crate::{Datatype, InferResponse, Limits, OutputParameters, ProtocolError, Shape, Tensor, binary};
+use crate::{InferResponse, Limits, OutputParameters, ProtocolError, Shape, Tensor, binary};
 
 /// Takes an answer apart.
 ///
@@ -21,7 +22,7 @@ use crate::{Datatype, InferResponse, Limits, OutputParameters, ProtocolError, Sh
 /// # Errors
 /// A [`ProtocolError`] that names the first member found wrong.
 pub fn decode_response(message: ModelInferResponse, limits: &Limits) -> Result<InferResponse, ProtocolError> {
-    check_count(message.outputs.len(), "outputs", limits)?;
+    checks::tensor_count(message.outputs.len(), "outputs", limits)?;
     let raw_count = message.raw_output_contents.len();
     if raw_count != 0 && raw_count != message.outputs.len() {
         return Err(ProtocolError::Value {
@@ -32,20 +33,11 @@ pub fn decode_response(message: ModelInferResponse, limits: &Limits) -> Result<I
     }
     let mut raw = message.raw_output_contents.into_iter();
     let mut outputs: Vec<(Tensor, OutputParameters)> = Vec::with_capacity(message.outputs.len());
-    let mut bytes = 0_u64;
+    let mut decoded = TensorBytes::new("outputs", limits);
     for (index, output) in message.outputs.into_iter().enumerate() {
         let (tensor, parameters) = self::output(index, output, raw.next(), limits)?;
-        if outputs.iter().any(|(earlier, _)| earlier.name == tensor.name) {
-            return Err(ProtocolError::Duplicate {
-                field: Field::Member("outputs", index, "name").to_string(),
-                name: truncate(&tensor.name).to_owned(),
-            });
-        }
-        bytes = bytes.saturating_add(tensor.data.len() as u64);
-        if bytes > limits.tensor_bytes as u64 {
-            let field = Field::Entry("outputs", index).to_string();
-            return Err(ProtocolError::TensorTooLarge { field, bytes, limit: limits.tensor_bytes });
-        }
+        checks::unique(&tensor.name, outputs.iter().map(|(earlier, _)| &earlier.name), "outputs", index)?;
+        decoded.add(index, tensor.data.len() as u64)?;
         outputs.push((tensor, parameters));
     }
     Ok(InferResponse {
@@ -64,14 +56,12 @@ fn output(
     limits: &Limits,
 ) -> Result<(Tensor, OutputParameters), ProtocolError> {
     check_name(&output.name, "outputs", index, limits)?;
-    let member = |member| Field::Member("outputs", index, member).to_string();
-    let datatype: Datatype = output
-        .datatype
-        .parse()
-        .map_err(|source| ProtocolError::Datatype { field: member("datatype"), source })?;
-    let shape = Shape::from_wire(&output.shape)
-        .map_err(|source| ProtocolError::Shape { field: member("shape"), source })?;
-    let shared_memory = shared_memory_ref(&mut output.parameters, Field::Entry("outputs", index), limits)?;
+    let datatype = checks::datatype(&output.datatype, "outputs", index)?;
+    let shape = Shape::from_wire(&output.shape).map_err(|source| ProtocolError::Shape {
+        field: Field::Member("outputs", index, "shape").to_string(),
+        source,
+    })?;
+    let shared_memory = shared_memory_ref(&mut output.parameters, "outputs", index, limits)?;
     // A message that is there but empty, and raw data that is there but empty, hold the place of nothing.
     let contents = output.contents.filter(|contents| *contents != InferTensorContents::default());
     let data = match (&shared_memory, contents, raw) {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::checks;
 use crate::error::{Field, truncate};
 use crate::proto::InferParameter;
 use crate::proto::infer_parameter::ParameterChoice;
@@ -24,16 +25,10 @@ pub(super) fn convert(
     field: Field<'_>,
     limits: &Limits,
 ) -> Result<Parameters, ProtocolError> {
-    let limit = limits.parameters.min(Limits::PARAMETERS_MAX);
-    if map.len() > limit {
-        return Err(ProtocolError::TooMany { field: field.to_string(), count: map.len(), limit });
-    }
+    checks::parameter_count(map.len(), field, limits)?;
     let mut parameters = Parameters::with_capacity(map.len());
     for (name, value) in map {
-        if name.len() > limits.name_bytes {
-            let field = field.to_string();
-            return Err(ProtocolError::TooLong { field, bytes: name.len(), limit: limits.name_bytes });
-        }
+        checks::length(&name, field, limits)?;
         let value = parameter(value).map_err(|(found, expected)| ProtocolError::Value {
             field: format!("{field}.{}", truncate(&name)),
             found,

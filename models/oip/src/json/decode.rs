@@ -3,10 +3,9 @@
 use bytes::Bytes;
 
 use super::parameters::{InputParameters, OutputMembers, RequestParameters};
-use super::tensors::{
-    Members, Tensors, bounded, check_length, duplicate, missing, rest_parameters, shared_memory_ref,
-};
+use super::tensors::{Members, Tensors, bounded, missing, rest_parameters};
 use super::{depth, wire};
+use crate::checks;
 use crate::error::Field;
 use crate::{
     InferRequest, InputTensor, Limits, OutputParameters, Parameters, ProtocolError, RequestedOutput, binary,
@@ -34,7 +33,7 @@ pub fn decode_infer(
     let request = wire::parse::<wire::Request<'_>>(text, "request body")?;
 
     let id = request.id.unwrap_or_default();
-    check_length(&id, Field::Top("id"), limits)?;
+    checks::length(&id, Field::Top("id"), limits)?;
     let (parameters, binary_output) = request_parameters(request.parameters, limits)?;
     let inputs = request.inputs.ok_or_else(|| missing(Field::Top("inputs"), "an array of tensors"))?;
     let inputs = bounded(inputs, "inputs", limits)?;
@@ -82,9 +81,7 @@ fn inputs(
         let wire::Input { name, datatype, shape, data, .. } = input;
         let tensor =
             tensors.next(Members { name, datatype, shape, data, binary_data_size, shared_memory })?;
-        if decoded.iter().any(|earlier| earlier.name == tensor.name) {
-            return Err(duplicate(Field::input(index, "name"), &tensor.name));
-        }
+        checks::unique(&tensor.name, decoded.iter().map(|earlier| &earlier.name), "inputs", index)?;
         decoded.push(InputTensor {
             name: tensor.name,
             datatype: tensor.datatype,
@@ -107,10 +104,8 @@ fn requested_outputs(
     for (index, output) in outputs.into_iter().enumerate() {
         let field = Field::Member("outputs", index, "name");
         let name = output.name.ok_or_else(|| missing(field, "a string"))?;
-        check_length(&name, field, limits)?;
-        if decoded.iter().any(|earlier| earlier.name == name) {
-            return Err(duplicate(field, &name));
-        }
+        checks::length(&name, field, limits)?;
+        checks::unique(&name, decoded.iter().map(|earlier| &earlier.name), "outputs", index)?;
         let OutputMembers { binary_data, classification, shared_memory } =
             output.parameters.unwrap_or_default();
         decoded.push(RequestedOutput {
@@ -118,7 +113,7 @@ fn requested_outputs(
             parameters: OutputParameters {
                 binary: binary_data,
                 classification: classification.filter(|&classes| classes > 0),
-                shared_memory: shared_memory_ref(shared_memory, "outputs", index, limits)?,
+                shared_memory: shared_memory.complete("outputs", index, limits)?,
             },
         });
     }

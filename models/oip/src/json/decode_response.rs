@@ -4,8 +4,9 @@
 
 use bytes::Bytes;
 
-use super::tensors::{Members, Tensors, bounded, duplicate, missing};
+use super::tensors::{Members, Tensors, bounded, missing};
 use super::{depth, wire};
+use crate::checks;
 use crate::error::Field;
 use crate::{InferResponse, Limits, OutputParameters, ProtocolError, Tensor, TensorData};
 
@@ -74,9 +75,7 @@ fn tensors(
             binary_data_size: notes.binary_data_size,
             shared_memory: notes.shared_memory,
         })?;
-        if decoded.iter().any(|(earlier, _)| earlier.name == found.name) {
-            return Err(duplicate(Field::Member("outputs", index, "name"), &found.name));
-        }
+        checks::unique(&found.name, decoded.iter().map(|(earlier, _)| &earlier.name), "outputs", index)?;
         let mut parameters = OutputParameters { binary: Some(binary), ..OutputParameters::default() };
         let data = match found.data {
             TensorData::Inline(data) => data,

@@ -6,6 +6,7 @@
 //! Triton.
 
 use std::borrow::Cow;
+use std::fmt;
 
 use half::{bf16, f16};
 use smallvec::SmallVec;
@@ -40,38 +41,30 @@ pub(super) fn parse(text: &str, target: Target<'_>) -> Result<Vec<u8>, ProtocolE
             expected: "an array".to_owned(),
         });
     }
+    macro_rules! integers {
+        ($type:ty) => {
+            numbers(
+                text,
+                target,
+                format_args!("an integer from {} to {}", <$type>::MIN, <$type>::MAX),
+                |token| Some(token.parse::<$type>().ok()?.to_le_bytes()),
+            )
+        };
+    }
     match target.datatype {
         Datatype::Bool => numbers(text, target, "true or false", |token| match token {
             "true" => Some([1]),
             "false" => Some([0]),
             _ => None,
         }),
-        Datatype::Uint8 => {
-            numbers(text, target, "an integer from 0 to 255", |t| Some(t.parse::<u8>().ok()?.to_le_bytes()))
-        }
-        Datatype::Uint16 => numbers(text, target, "an integer from 0 to 65535", |t| {
-            Some(t.parse::<u16>().ok()?.to_le_bytes())
-        }),
-        Datatype::Uint32 => numbers(text, target, "an integer from 0 to 4294967295", |t| {
-            Some(t.parse::<u32>().ok()?.to_le_bytes())
-        }),
-        Datatype::Uint64 => numbers(text, target, "an integer from 0 to 18446744073709551615", |t| {
-            Some(t.parse::<u64>().ok()?.to_le_bytes())
-        }),
-        Datatype::Int8 => numbers(text, target, "an integer from -128 to 127", |t| {
-            Some(t.parse::<i8>().ok()?.to_le_bytes())
-        }),
-        Datatype::Int16 => numbers(text, target, "an integer from -32768 to 32767", |t| {
-            Some(t.parse::<i16>().ok()?.to_le_bytes())
-        }),
-        Datatype::Int32 => numbers(text, target, "an integer from -2147483648 to 2147483647", |t| {
-            Some(t.parse::<i32>().ok()?.to_le_bytes())
-        }),
-        Datatype::Int64 => {
-            numbers(text, target, "an integer from -9223372036854775808 to 9223372036854775807", |t| {
-                Some(t.parse::<i64>().ok()?.to_le_bytes())
-            })
-        }
+        Datatype::Uint8 => integers!(u8),
+        Datatype::Uint16 => integers!(u16),
+        Datatype::Uint32 => integers!(u32),
+        Datatype::Uint64 => integers!(u64),
+        Datatype::Int8 => integers!(i8),
+        Datatype::Int16 => integers!(i16),
+        Datatype::Int32 => integers!(i32),
+        Datatype::Int64 => integers!(i64),
         Datatype::Fp16 => numbers(text, target, "a number from -65504 to 65504", |t| {
             Some(f16::from_f64(t.parse().ok()?)).filter(|value| value.is_finite()).map(f16::to_le_bytes)
         }),
@@ -91,7 +84,7 @@ pub(super) fn parse(text: &str, target: Target<'_>) -> Result<Vec<u8>, ProtocolE
 fn numbers<const N: usize>(
     text: &str,
     target: Target<'_>,
-    expected: &'static str,
+    expected: impl fmt::Display + Copy,
     encode: impl Fn(&str) -> Option<[u8; N]>,
 ) -> Result<Vec<u8>, ProtocolError> {
     let count = binary::element_count(target.shape).min(most_elements(text));
@@ -123,7 +116,7 @@ fn unquote(token: &str) -> Option<Cow<'_, str>> {
     Some(Cow::Borrowed(inner))
 }
 
-fn wrong(target: Target<'_>, index: u64, token: &str, expected: &str) -> ProtocolError {
+fn wrong(target: Target<'_>, index: u64, token: &str, expected: impl fmt::Display) -> ProtocolError {
     ProtocolError::Element {
         field: target.field.to_string(),
         index,

@@ -1,12 +1,12 @@
 //! The client's side: [`InferRequest`] to a JSON body, followed by binary data where the caller wants it.
 
-use serde::ser::{Serialize, SerializeMap, Serializer};
+use serde::Serialize;
 
 use super::Encoded;
-use super::print::{self, Elements, Extents};
+use super::print::{self, Elements};
 use crate::error::Field;
 use crate::{
-    InferRequest, InputTensor, OutputParameters, ProtocolError, RequestedOutput, TensorData, binary,
+    Datatype, InferRequest, Parameters, ProtocolError, RequestedOutput, SharedMemoryRef, TensorData, binary,
 };
 
 /// Encodes the body of `POST /v2/models/{model}/infer`. Model name and version belong into the URL.
@@ -21,20 +21,46 @@ use crate::{
 pub fn encode_request(request: &InferRequest, binary: bool) -> Result<Encoded, ProtocolError> {
     let mut tail = Vec::new();
     let mut estimate = 128_usize;
+    let mut inputs = Vec::with_capacity(request.inputs.len());
     for (index, input) in request.inputs.iter().enumerate() {
         estimate = estimate.saturating_add(128);
-        let TensorData::Inline(data) = &input.data else { continue };
-        let field = Field::input(index, "data");
-        binary::check(data, input.datatype, &input.shape, field)?;
-        if binary {
-            tail.push(data.clone());
-        } else {
-            print::check(input.datatype, data, field, "send binary data")?;
-            estimate = estimate.saturating_add(data.len().saturating_mul(3));
+        let mut parameters =
+            InputParameters { binary_data_size: None, region: None, rest: &input.parameters };
+        let mut elements = None;
+        match &input.data {
+            TensorData::Shared(region) => parameters.region = Some(region),
+            TensorData::Inline(data) => {
+                let field = Field::input(index, "data");
+                binary::check(data, input.datatype, &input.shape, field)?;
+                if binary {
+                    tail.push(data.clone());
+                    parameters.binary_data_size = Some(data.len());
+                } else {
+                    print::check(input.datatype, data, field, "send binary data")?;
+                    estimate = estimate.saturating_add(data.len().saturating_mul(3));
+                    elements = Some(Elements { datatype: input.datatype, data });
+                }
+            }
         }
+        inputs.push(Input {
+            name: &input.name,
+            datatype: input.datatype,
+            shape: input.shape.extents(),
+            parameters: Some(parameters).filter(|_| elements.is_none() || !input.parameters.is_empty()),
+            data: elements,
+        });
     }
+    let binary_data_output = (binary || request.binary_output).then_some(true);
+    let parameters = RequestParameters { binary_data_output, rest: &request.parameters };
+    let request = Request {
+        id: &request.id,
+        parameters: Some(parameters)
+            .filter(|_| binary_data_output.is_some() || !request.parameters.is_empty()),
+        inputs,
+        outputs: request.outputs.as_deref(),
+    };
     let mut head = Vec::with_capacity(estimate);
-    serde_json::to_writer(&mut head, &Request { request, binary }).map_err(|error| ProtocolError::Json {
+    serde_json::to_writer(&mut head, &request).map_err(|error| ProtocolError::Json {
         field: "request body".to_owned(),
         problem: error.to_string(),
     })?;
@@ -42,128 +68,42 @@ pub fn encode_request(request: &InferRequest, binary: bool) -> Result<Encoded, P
     Ok(Encoded { head: head.into(), tail, json_len })
 }
 
+#[derive(Serialize)]
 struct Request<'a> {
-    request: &'a InferRequest,
-    binary: bool,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    id: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parameters: Option<RequestParameters<'a>>,
+    inputs: Vec<Input<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    outputs: Option<&'a [RequestedOutput]>,
 }
 
-impl Serialize for Request<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self { request, binary } = *self;
-        let mut map = serializer.serialize_map(None)?;
-        if !request.id.is_empty() {
-            map.serialize_entry("id", &request.id)?;
-        }
-        if binary || request.binary_output || !request.parameters.is_empty() {
-            map.serialize_entry("parameters", &Parameters(self))?;
-        }
-        map.serialize_entry("inputs", &Inputs(self))?;
-        if let Some(outputs) = &request.outputs {
-            map.serialize_entry("outputs", &Outputs(outputs))?;
-        }
-        map.end()
-    }
+#[derive(Serialize)]
+struct RequestParameters<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    binary_data_output: Option<bool>,
+    #[serde(flatten, serialize_with = "print::parameters")]
+    rest: &'a Parameters,
 }
 
-struct Parameters<'a>(&'a Request<'a>);
-
-impl Serialize for Parameters<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Request { request, binary } = *self.0;
-        let mut map = serializer.serialize_map(None)?;
-        if binary || request.binary_output {
-            map.serialize_entry("binary_data_output", &true)?;
-        }
-        print::entries(&mut map, &request.parameters)?;
-        map.end()
-    }
-}
-
-struct Inputs<'a>(&'a Request<'a>);
-
-impl Serialize for Inputs<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let binary = self.0.binary;
-        serializer.collect_seq(self.0.request.inputs.iter().map(|tensor| Input { tensor, binary }))
-    }
-}
-
+#[derive(Serialize)]
 struct Input<'a> {
-    tensor: &'a InputTensor,
-    binary: bool,
+    name: &'a str,
+    datatype: Datatype,
+    shape: &'a [u64],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parameters: Option<InputParameters<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data: Option<Elements<'a>>,
 }
 
-impl Serialize for Input<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self { tensor, binary } = *self;
-        let mut map = serializer.serialize_map(None)?;
-        map.serialize_entry("name", &tensor.name)?;
-        map.serialize_entry("datatype", tensor.datatype.as_str())?;
-        map.serialize_entry("shape", &Extents(&tensor.shape))?;
-        let in_json = !binary && matches!(tensor.data, TensorData::Inline(_));
-        if !in_json || !tensor.parameters.is_empty() {
-            map.serialize_entry("parameters", &InputParameters(self))?;
-        }
-        if let (TensorData::Inline(data), false) = (&tensor.data, binary) {
-            map.serialize_entry("data", &Elements { datatype: tensor.datatype, data })?;
-        }
-        map.end()
-    }
-}
-
-struct InputParameters<'a>(&'a Input<'a>);
-
-impl Serialize for InputParameters<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Input { tensor, binary } = *self.0;
-        let mut map = serializer.serialize_map(None)?;
-        match &tensor.data {
-            TensorData::Inline(data) if binary => map.serialize_entry("binary_data_size", &data.len())?,
-            TensorData::Inline(_) => {}
-            TensorData::Shared(region) => print::region(&mut map, region)?,
-        }
-        print::entries(&mut map, &tensor.parameters)?;
-        map.end()
-    }
-}
-
-struct Outputs<'a>(&'a [RequestedOutput]);
-
-impl Serialize for Outputs<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(self.0.iter().map(Output))
-    }
-}
-
-struct Output<'a>(&'a RequestedOutput);
-
-impl Serialize for Output<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let RequestedOutput { name, parameters } = self.0;
-        let mut map = serializer.serialize_map(None)?;
-        map.serialize_entry("name", name)?;
-        if *parameters != OutputParameters::default() {
-            map.serialize_entry("parameters", &OutputMembers(parameters))?;
-        }
-        map.end()
-    }
-}
-
-struct OutputMembers<'a>(&'a OutputParameters);
-
-impl Serialize for OutputMembers<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let OutputParameters { binary, classification, shared_memory } = self.0;
-        let mut map = serializer.serialize_map(None)?;
-        if let Some(binary) = binary {
-            map.serialize_entry("binary_data", binary)?;
-        }
-        if let Some(classes) = classification {
-            map.serialize_entry("classification", classes)?;
-        }
-        if let Some(target) = shared_memory {
-            print::region(&mut map, target)?;
-        }
-        map.end()
-    }
+#[derive(Serialize)]
+struct InputParameters<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    binary_data_size: Option<usize>,
+    #[serde(flatten)]
+    region: Option<&'a SharedMemoryRef>,
+    #[serde(flatten, serialize_with = "print::parameters")]
+    rest: &'a Parameters,
 }

@@ -8,6 +8,7 @@ use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visi
 use serde_json::value::RawValue;
 
 use super::text::Text;
+use crate::checks::SharedMemoryParts;
 use crate::{Limits, Parameter, Parameters};
 
 /// A value of a `parameters` object.
@@ -102,14 +103,6 @@ pub(super) struct ResponseParameters(pub(super) Parameters);
 pub(super) struct OutputNotes {
     pub(super) binary_data_size: Option<u64>,
     pub(super) shared_memory: SharedMemoryParts,
-}
-
-/// The three members of a shared-memory reference.
-#[derive(Default)]
-pub(super) struct SharedMemoryParts {
-    pub(super) region: Option<String>,
-    pub(super) offset: Option<u64>,
-    pub(super) byte_size: Option<u64>,
 }
 
 impl SharedMemoryParts {

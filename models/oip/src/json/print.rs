@@ -1,11 +1,11 @@
-//! Shapes, parameters and little-endian elements as JSON text.
+//! Parameters and little-endian elements as JSON text.
 
 use std::fmt;
 
 use half::{bf16, f16};
-use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
+use serde::ser::{Serialize, SerializeSeq, Serializer};
 
-use crate::{Datatype, Parameter, Parameters, ProtocolError, Shape, SharedMemoryRef, binary};
+use crate::{Datatype, Parameters, ProtocolError, binary};
 
 /// JSON has no NaN, no infinities, and no strings but Unicode.
 pub(super) fn check(
@@ -47,43 +47,9 @@ fn first_odd<const N: usize>(data: &[u8], decode: impl Fn([u8; N]) -> f64) -> Op
     values.find(|(_, value)| !value.is_finite()).map(|(index, value)| format!("element {index} is {value}"))
 }
 
-pub(super) struct Extents<'a>(pub(super) &'a Shape);
-
-impl Serialize for Extents<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(self.0.extents())
-    }
-}
-
-/// Writes parameters as members of an object.
-pub(super) fn entries<M: SerializeMap>(map: &mut M, parameters: &Parameters) -> Result<(), M::Error> {
-    for (name, value) in parameters {
-        match value {
-            Parameter::Bool(value) => map.serialize_entry(name, value)?,
-            Parameter::Int(value) => map.serialize_entry(name, value)?,
-            Parameter::Double(value) => map.serialize_entry(name, value)?,
-            Parameter::String(value) => map.serialize_entry(name, value)?,
-        }
-    }
-    Ok(())
-}
-
-/// An object of parameters.
-pub(super) struct ParameterMap<'a>(pub(super) &'a Parameters);
-
-impl Serialize for ParameterMap<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(Some(self.0.len()))?;
-        entries(&mut map, self.0)?;
-        map.end()
-    }
-}
-
-/// The members that refer to a shared-memory region.
-pub(super) fn region<M: SerializeMap>(map: &mut M, region: &SharedMemoryRef) -> Result<(), M::Error> {
-    map.serialize_entry("shared_memory_region", &region.region)?;
-    map.serialize_entry("shared_memory_offset", &region.offset)?;
-    map.serialize_entry("shared_memory_byte_size", &region.byte_size)
+/// Parameters as the members of an object.
+pub(super) fn parameters<S: Serializer>(parameters: &Parameters, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(parameters.iter().map(|(name, value)| (name, value)))
 }
 
 /// The elements of a tensor as a flat array.

@@ -3,11 +3,12 @@
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
-use super::parameters::{Rest, SharedMemoryParts};
+use super::parameters::Rest;
 use super::text::Text;
 use super::{elements, wire};
-use crate::error::{Field, truncate};
-use crate::{Datatype, Limits, Parameters, ProtocolError, Shape, SharedMemoryRef, TensorData, binary};
+use crate::checks::{self, SharedMemoryParts, TensorBytes};
+use crate::error::Field;
+use crate::{Datatype, Limits, Parameters, ProtocolError, Shape, TensorData, binary};
 
 /// Members of a tensor. Null counts as absent.
 pub(super) struct Members<'a> {
@@ -33,13 +34,13 @@ pub(super) struct Tensors<'a> {
     count: usize,
     /// Binary data that no tensor has claimed yet.
     tail: Bytes,
-    decoded_bytes: u64,
+    decoded: TensorBytes,
     limits: &'a Limits,
 }
 
 impl<'a> Tensors<'a> {
     pub(super) fn new(list: &'static str, tail: Bytes, limits: &'a Limits) -> Self {
-        Self { list, count: 0, tail, decoded_bytes: 0, limits }
+        Self { list, count: 0, tail, decoded: TensorBytes::new(list, limits), limits }
     }
 
     /// Bytes of the tail that no tensor has claimed.
@@ -52,18 +53,15 @@ impl<'a> Tensors<'a> {
         let index = self.count;
         self.count = self.count.saturating_add(1);
         let name = members.name.ok_or_else(|| missing(self.member(index, "name"), "a string"))?;
-        check_length(&name, self.member(index, "name"), self.limits)?;
+        checks::length(&name, self.member(index, "name"), self.limits)?;
         let datatype = members.datatype.ok_or_else(|| missing(self.member(index, "datatype"), "a string"))?;
-        let datatype: Datatype = datatype.0.parse().map_err(|source| ProtocolError::Datatype {
-            field: self.member(index, "datatype").to_string(),
-            source,
-        })?;
+        let datatype = checks::datatype(&datatype.0, self.list, index)?;
         let shape =
             members.shape.ok_or_else(|| missing(self.member(index, "shape"), "an array of integers"))?;
         let shape = shape_of(&shape).and_then(|shape| shape.holding(datatype)).map_err(|source| {
             ProtocolError::Shape { field: self.member(index, "shape").to_string(), source }
         })?;
-        let shared = shared_memory_ref(members.shared_memory, self.list, index, self.limits)?;
+        let shared = members.shared_memory.complete(self.list, index, self.limits)?;
         let data = match (members.data, members.binary_data_size, shared) {
             (None, None, Some(region)) => TensorData::Shared(region),
             (Some(text), None, None) => TensorData::Inline(self.json(index, datatype, &shape, text.get())?),
@@ -87,11 +85,11 @@ impl<'a> Tensors<'a> {
             elements::check_count(text, target)?;
         }
         if let Some(size) = datatype.size() {
-            self.claim(index, binary::element_count(shape).saturating_mul(size as u64))?;
+            self.decoded.add(index, binary::element_count(shape).saturating_mul(size as u64))?;
             return Ok(elements::parse(text, target)?.into());
         }
         let data = elements::parse(text, target)?;
-        self.claim(index, data.len() as u64)?;
+        self.decoded.add(index, data.len() as u64)?;
         Ok(data.into())
     }
 
@@ -106,7 +104,7 @@ impl<'a> Tensors<'a> {
         let size = usize::try_from(bytes).ok().filter(|&size| size <= self.tail.len()).ok_or_else(|| {
             ProtocolError::BinaryBeyondBody { field: field.to_string(), bytes, available: self.tail.len() }
         })?;
-        self.claim(index, bytes)?;
+        self.decoded.add(index, bytes)?;
         let data = self.tail.split_to(size);
         binary::check(&data, datatype, shape, field)?;
         Ok(data)
@@ -115,30 +113,10 @@ impl<'a> Tensors<'a> {
     fn member(&self, index: usize, member: &'static str) -> Field<'static> {
         Field::Member(self.list, index, member)
     }
-
-    fn claim(&mut self, index: usize, bytes: u64) -> Result<(), ProtocolError> {
-        self.decoded_bytes = self.decoded_bytes.saturating_add(bytes);
-        if self.decoded_bytes > self.limits.tensor_bytes as u64 {
-            return Err(ProtocolError::TensorTooLarge {
-                field: Field::Entry(self.list, index).to_string(),
-                bytes: self.decoded_bytes,
-                limit: self.limits.tensor_bytes,
-            });
-        }
-        Ok(())
-    }
 }
 
 pub(super) fn missing(field: Field<'_>, expected: &'static str) -> ProtocolError {
     ProtocolError::Missing { field: field.to_string(), expected }
-}
-
-pub(super) fn check_length(text: &str, field: Field<'_>, limits: &Limits) -> Result<(), ProtocolError> {
-    if text.len() > limits.name_bytes {
-        let field = field.to_string();
-        return Err(ProtocolError::TooLong { field, bytes: text.len(), limit: limits.name_bytes });
-    }
-    Ok(())
 }
 
 pub(super) fn bounded<T>(
@@ -146,10 +124,7 @@ pub(super) fn bounded<T>(
     name: &'static str,
     limits: &Limits,
 ) -> Result<Vec<T>, ProtocolError> {
-    let limit = limits.tensors.min(Limits::TENSORS_MAX);
-    if list.count > limit {
-        return Err(ProtocolError::TooMany { field: name.to_owned(), count: list.count, limit });
-    }
+    checks::tensor_count(list.count, name, limits)?;
     Ok(list.entries.into_iter().map(|wire::Object(entry)| entry).collect())
 }
 
@@ -158,18 +133,11 @@ pub(super) fn rest_parameters(
     field: Field<'_>,
     limits: &Limits,
 ) -> Result<Parameters, ProtocolError> {
-    let limit = limits.parameters.min(Limits::PARAMETERS_MAX);
-    if rest.count > limit {
-        return Err(ProtocolError::TooMany { field: field.to_string(), count: rest.count, limit });
-    }
+    checks::parameter_count(rest.count, field, limits)?;
     for (name, _) in &rest.entries {
-        check_length(name, field, limits)?;
+        checks::length(name, field, limits)?;
     }
     Ok(rest.entries)
-}
-
-pub(super) fn duplicate(field: Field<'_>, name: &str) -> ProtocolError {
-    ProtocolError::Duplicate { field: field.to_string(), name: truncate(name).to_owned() }
 }
 
 fn shape_of(dims: &wire::Dims) -> Result<Shape, crate::ShapeError> {
@@ -192,23 +160,4 @@ fn data_source(list: &'static str, index: usize, data: bool, binary: bool, share
         found,
         choices: "`data`, `parameters.binary_data_size` and `parameters.shared_memory_region`",
     }
-}
-
-pub(super) fn shared_memory_ref(
-    parts: SharedMemoryParts,
-    list: &'static str,
-    index: usize,
-    limits: &Limits,
-) -> Result<Option<SharedMemoryRef>, ProtocolError> {
-    let at = |name| Field::EntryParameter(list, index, name);
-    let Some(region) = parts.region else {
-        if parts.offset.is_some() || parts.byte_size.is_some() {
-            return Err(missing(at("shared_memory_region"), "the name of a registered region"));
-        }
-        return Ok(None);
-    };
-    check_length(&region, at("shared_memory_region"), limits)?;
-    let byte_size =
-        parts.byte_size.ok_or_else(|| missing(at("shared_memory_byte_size"), "a number of bytes"))?;
-    Ok(Some(SharedMemoryRef { region, offset: parts.offset.unwrap_or(0), byte_size }))
 }
