@@ -57,7 +57,7 @@ impl CoresDevice {
     /// Name of the backend.
     pub const BACKEND: &str = "cpu-cores";
     /// Device type in profiles.
-    pub const KIND: &str = "cpu";
+    pub const DEVICE_TYPE: &str = "cpu";
 
     /// Creates a device whose units are these cores, in this order.
     pub fn new(name: &str, cores: Vec<usize>, memory_bytes: u64, loader: Arc<Loader>) -> Self {
@@ -65,7 +65,7 @@ impl CoresDevice {
         let info = DeviceInfo {
             name: name.to_owned(),
             backend: Self::BACKEND,
-            kind: Self::KIND.to_owned(),
+            device_type: Self::DEVICE_TYPE.to_owned(),
             units,
             sizes: (1..=units).collect(),
             memory_bytes,

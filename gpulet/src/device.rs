@@ -94,7 +94,7 @@ pub struct DeviceInfo {
     /// Name of the backend, for example `cpu-cores`, `emulated` or `cuda-green`.
     pub backend: &'static str,
     /// Device type, as named in profiles.
-    pub kind: String,
+    pub device_type: String,
     /// Number of units.
     pub units: u32,
     /// Numbers of units that a gpulet may have, ascending.

@@ -18,10 +18,10 @@ use crate::device::{
 /// Batch times by device type.
 pub trait BatchTimes: Send + Sync + 'static {
     /// Time of a batch of `rows` rows on `units` units. `None` if the model has no profile on this device type.
-    fn time(&self, kind: &str, files: &ModelFiles, rows: u32, units: u32) -> Option<Duration>;
+    fn time(&self, device_type: &str, files: &ModelFiles, rows: u32, units: u32) -> Option<Duration>;
 
     /// Slowdown of a batch by the batches that are co-located with it as it starts; at least 1.
-    fn slowdown(&self, _kind: &str, _own: &EmulatedBatch, _co_located: &[EmulatedBatch]) -> f64 {
+    fn slowdown(&self, _device_type: &str, _own: &EmulatedBatch, _co_located: &[EmulatedBatch]) -> f64 {
         1.0
     }
 }
@@ -51,13 +51,13 @@ impl Running {
         lane: u32,
         own: EmulatedBatch,
         alone: Duration,
-        (kind, times): (&str, &dyn BatchTimes),
+        (device_type, times): (&str, &dyn BatchTimes),
     ) -> Duration {
         let now = Instant::now();
         let mut running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         running.retain(|other, (_, until)| *other != lane && *until > now);
         let co_located: Vec<EmulatedBatch> = running.values().map(|(batch, _)| batch.clone()).collect();
-        let slowdown = times.slowdown(kind, &own, &co_located).clamp(1.0, SLOWDOWN_MAX);
+        let slowdown = times.slowdown(device_type, &own, &co_located).clamp(1.0, SLOWDOWN_MAX);
         let time = Duration::try_from_secs_f64(alone.as_secs_f64() * slowdown).unwrap_or(alone);
         running.insert(lane, (own, now + time));
         time
@@ -75,10 +75,10 @@ impl EmulatedDevice {
     /// Name of the backend.
     pub const BACKEND: &str = "emulated";
 
-    /// Creates a device of the type `kind`, with the batch times of that type.
+    /// Creates a device of the type `device_type`, with the batch times of that type.
     pub fn new(
         name: &str,
-        kind: &str,
+        device_type: &str,
         sizes: Vec<u32>,
         memory_bytes: u64,
         times: Arc<dyn BatchTimes>,
@@ -86,7 +86,7 @@ impl EmulatedDevice {
         let info = DeviceInfo {
             name: name.to_owned(),
             backend: Self::BACKEND,
-            kind: kind.to_owned(),
+            device_type: device_type.to_owned(),
             units: sizes.last().copied().unwrap_or_default(),
             sizes,
             memory_bytes,
@@ -115,7 +115,7 @@ impl Device for EmulatedDevice {
         spec: &PartitionSpec,
         _watch: Arc<dyn PartitionWatch>,
     ) -> Result<Arc<dyn Partition>, DeviceError> {
-        let DeviceInfo { name, kind, units, sizes, .. } = &self.info;
+        let DeviceInfo { name, device_type, units, sizes, .. } = &self.info;
         let end = u64::from(spec.first_unit) + u64::from(spec.units);
         if !sizes.contains(&spec.units) || end > u64::from(*units) {
             let first = spec.first_unit;
@@ -123,13 +123,14 @@ impl Device for EmulatedDevice {
                 "device `{name}` has units 0 to {units} and gpulets of {sizes:?}: none of {first} to {end}"
             )));
         }
-        let (kind, times, running) = (kind.clone(), Arc::clone(&self.times), Arc::clone(&self.running));
-        Ok(Arc::new(EmulatedPartition { kind, lane: spec.lane, units: spec.units, times, running }))
+        let (device_type, times, running) =
+            (device_type.clone(), Arc::clone(&self.times), Arc::clone(&self.running));
+        Ok(Arc::new(EmulatedPartition { device_type, lane: spec.lane, units: spec.units, times, running }))
     }
 }
 
 struct EmulatedPartition {
-    kind: String,
+    device_type: String,
     lane: u32,
     units: u32,
     times: Arc<dyn BatchTimes>,
@@ -143,18 +144,19 @@ impl Partition for EmulatedPartition {
 
     fn load(&self, files: &ModelFiles, options: &LoadOptions) -> Result<Box<dyn Session>, DeviceError> {
         let signature = inspect(files, options).map_err(|error| DeviceError(error.to_string()))?;
-        if self.times.time(&self.kind, files, 1, self.units).is_none() {
+        if self.times.time(&self.device_type, files, 1, self.units).is_none() {
             return Err(DeviceError(format!(
                 "model `{}`: no profile of it on `{}`: name its file in partition.profiles",
-                files.name, self.kind
+                files.name, self.device_type
             )));
         }
-        let (kind, lane, units, files) = (self.kind.clone(), self.lane, self.units, Arc::new(files.clone()));
+        let (device_type, lane, units, files) =
+            (self.device_type.clone(), self.lane, self.units, Arc::new(files.clone()));
         let (times, running) = (Arc::clone(&self.times), Arc::clone(&self.running));
         let time = move |rows| {
-            let alone = times.time(&kind, &files, rows, units).unwrap_or_default();
+            let alone = times.time(&device_type, &files, rows, units).unwrap_or_default();
             let own = EmulatedBatch { files: Arc::clone(&files), rows, units };
-            running.starts(lane, own, alone, (&kind, times.as_ref()))
+            running.starts(lane, own, alone, (&device_type, times.as_ref()))
         };
         Ok(synthetic::emulate(signature, Box::new(time)))
     }
@@ -170,8 +172,8 @@ mod tests {
     struct PerRow;
 
     impl BatchTimes for PerRow {
-        fn time(&self, kind: &str, files: &ModelFiles, rows: u32, units: u32) -> Option<Duration> {
-            let known = kind == "big" && files.name.as_str() == "m";
+        fn time(&self, device_type: &str, files: &ModelFiles, rows: u32, units: u32) -> Option<Duration> {
+            let known = device_type == "big" && files.name.as_str() == "m";
             known.then(|| Duration::from_micros(u64::from(8_000 * rows / units)))
         }
 

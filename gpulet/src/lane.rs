@@ -29,7 +29,7 @@ pub struct LaneConfig {
     /// Capacity of the command queue.
     pub mailbox: usize,
     /// Lane class: lanes with the same number are equally fast. 0 if unknown.
-    pub kind: u32,
+    pub lane_class: u32,
 }
 
 /// A batch to run.
@@ -57,7 +57,7 @@ pub enum BatchError {
 impl BatchError {
     /// Whether the lane failed, through no fault of the batch.
     pub fn is_lost(&self) -> bool {
-        matches!(self, Self::Run(RunError::Lost(_)))
+        matches!(self, Self::Run(RunError::DeviceFailed(_)))
     }
 }
 
@@ -122,7 +122,7 @@ enum Command {
 #[derive(Clone)]
 pub struct LaneHandle {
     id: u32,
-    kind: u32,
+    lane_class: u32,
     partition: Arc<dyn Partition>,
     commands: Sender<Command>,
 }
@@ -133,9 +133,9 @@ impl LaneHandle {
         self.id
     }
 
-    /// Lane class, see [`LaneConfig::kind`].
-    pub fn kind(&self) -> u32 {
-        self.kind
+    /// Lane class, see [`LaneConfig::lane_class`].
+    pub fn lane_class(&self) -> u32 {
+        self.lane_class
     }
 
     /// Cores to which the thread is pinned.
@@ -177,8 +177,8 @@ impl LaneHandle {
 /// Starts a lane's thread, pinned to its cores. A failure to pin it is logged and not fatal.
 pub fn spawn_lane(config: LaneConfig, sink: Arc<dyn LaneSink>) -> Result<LaneHandle, LaneError> {
     let (commands, inbox) = bounded(config.mailbox.max(1));
-    let LaneConfig { id, kind, .. } = config;
-    let handle = LaneHandle { id, kind, partition: Arc::clone(&config.partition), commands };
+    let LaneConfig { id, lane_class, .. } = config;
+    let handle = LaneHandle { id, lane_class, partition: Arc::clone(&config.partition), commands };
     let lane = config.id;
     thread::Builder::new()
         .name(format!("lane-{lane}"))
@@ -211,7 +211,7 @@ impl Drop for Watch {
         }
         for command in self.inbox.try_iter() {
             let Command::Run(LaneBatch { token, members, .. }) = command else { continue };
-            let lost = RunError::Lost("the lane's thread panicked".to_owned());
+            let lost = RunError::DeviceFailed("the lane's thread panicked".to_owned());
             let outcome = BatchOutcome::Failed(BatchError::Run(lost), members);
             let (ended, compute) = (Instant::now(), Duration::ZERO);
             self.sink.report(LaneReport { lane: self.lane, token, ended, compute, outcome });
@@ -338,7 +338,7 @@ mod tests {
 
     fn lane() -> (LaneHandle, Receiver<Result<LaneReport, u32>>) {
         let (sender, receiver) = bounded(16);
-        let config = LaneConfig { id: 3, partition: Arc::new(Anywhere), mailbox: 4, kind: 0 };
+        let config = LaneConfig { id: 3, partition: Arc::new(Anywhere), mailbox: 4, lane_class: 0 };
         let lane = spawn_lane(config, Arc::new(Outbox(sender))).unwrap();
         let spec = |name: &str| TensorSpec {
             name: name.to_owned(),

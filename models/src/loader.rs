@@ -48,13 +48,13 @@ impl Loader {
         let libraries = Libraries { ort: &self.ort };
         let mut failures: Vec<EngineFailure> = Vec::new();
         for engine in candidates(files.format, options) {
-            match engine.load(&prepared, &libraries, options) {
+            match (engine.load)(&prepared, &libraries, options) {
                 Ok(session) => {
                     // That the library is missing was said once, at start.
                     for failure in
                         failures.iter().filter(|failure| failure.engine != "ort" || self.ort.is_ok())
                     {
-                        tracing::info!(model = %files.name, used = engine.name(), "not used: {failure}");
+                        tracing::info!(model = %files.name, used = engine.name, "not used: {failure}");
                     }
                     return match &options.known {
                         Some(_) => Ok(session),
@@ -80,14 +80,14 @@ impl Loader {
     }
 }
 
-fn candidates(format: Format, options: &LoadOptions) -> impl Iterator<Item = &'static dyn Engine> {
+fn candidates(format: Format, options: &LoadOptions) -> impl Iterator<Item = &'static Engine> {
     let (choice, on_gpu) = (options.choice(), options.accelerator.is_some());
-    ENGINES.iter().copied().filter(move |engine| {
-        engine.accepts(format)
-            && (!on_gpu || engine.runs_on_gpus())
+    ENGINES.iter().filter(move |engine| {
+        engine.format == format
+            && (!on_gpu || engine.runs_on_gpus)
             && match choice {
                 EngineChoice::Auto => true,
-                EngineChoice::Named(name) => engine.name() == name,
+                EngineChoice::Named(name) => engine.name == name,
             }
     })
 }
@@ -145,7 +145,7 @@ fn prepare_onnx<'a>(files: &'a ModelFiles, options: &LoadOptions) -> Result<Prep
 
 /// Whether an engine that knows the model's signature needs nothing but the file as it is.
 fn file_suffices(files: &ModelFiles, options: &LoadOptions, engine: &str) -> bool {
-    let decodes = ENGINES.iter().any(|one| one.name() == engine && one.takes_undecoded());
+    let decodes = ENGINES.iter().any(|one| one.name == engine && one.takes_undecoded);
     decodes && !options.free_batch && !may_have_external_data(&files.bytes)
 }
 

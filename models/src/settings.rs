@@ -114,13 +114,6 @@ pub enum LaneChoice {
     Listed(Vec<u32>),
 }
 
-impl<'de> Deserialize<'de> for EngineChoice {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let word = String::deserialize(deserializer)?;
-        word.parse().map_err(D::Error::custom)
-    }
-}
-
 /// Bound on the length of a list in the configuration.
 const LIST_MAX: usize = 4096;
 

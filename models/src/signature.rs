@@ -1,9 +1,10 @@
 //! Inputs and outputs of a model.
 
 use oip::Datatype;
+use serde::{Deserialize, Serialize};
 
 /// One dimension of a signature.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Dim {
     /// Always this extent.
     Fixed(u64),
@@ -22,7 +23,7 @@ impl Dim {
 }
 
 /// One input or output of a model.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TensorSpec {
     /// Name in the graph.
     pub name: String,
@@ -35,7 +36,7 @@ pub struct TensorSpec {
 }
 
 /// The two shapes of an input or output, batch included.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reshape {
     /// Name of the tensor.
     pub tensor: String,
@@ -46,7 +47,7 @@ pub struct Reshape {
 }
 
 /// Inputs and outputs of a model in graph order, and whether its first dimension is a batch.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Signature {
     /// Inputs in graph order.
     pub inputs: Vec<TensorSpec>,

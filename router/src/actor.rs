@@ -358,8 +358,8 @@ impl Actor {
                 }
             }
             Control::LaneUp { lane, depth, done } => {
-                let kind = LaneClass(lane.kind());
-                let spec = LaneSpec { depth, ..LaneSpec::one_at_a_time(LaneId(lane.id()), kind) };
+                let class = LaneClass(lane.lane_class());
+                let spec = LaneSpec { depth, ..LaneSpec::one_at_a_time(LaneId(lane.id()), class) };
                 self.lanes.insert(lane.id(), lane);
                 self.process(Event::LaneUp(spec), None);
                 let _ = done.send(());

@@ -81,7 +81,7 @@ struct World {
 
 impl World {
     fn lane(&self, id: u32, own: &'static [usize]) -> LaneHandle {
-        let config = LaneConfig { id, partition: Arc::new(Anywhere), mailbox: 8, kind: 0 };
+        let config = LaneConfig { id, partition: Arc::new(Anywhere), mailbox: 8, lane_class: 0 };
         let lane = spawn_lane(config, self.router.lane_sink()).unwrap();
         let spec = || TensorSpec {
             name: "x".to_owned(),

@@ -3,9 +3,8 @@
 use std::net::SocketAddr;
 
 use gpulet::{CoresDevice, DeviceInfo};
-use models::Dim;
-use node::catalog::IndexRow;
 use node::{bundled, output};
+use oip::metadata::RepositoryIndexRow;
 use serde::Serialize;
 
 use crate::service::{ModelView, Service};
@@ -38,15 +37,19 @@ struct Announcement<'a> {
 struct Row {
     name: String,
     version: String,
-    state: &'static str,
+    state: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     reason: String,
 }
 
 /// One line of JSON.
 pub fn json(service: &Service, addresses: Addresses) -> String {
-    let row =
-        |row: IndexRow| Row { name: row.name, version: row.version, state: row.state, reason: row.reason };
+    let row = |row: RepositoryIndexRow| Row {
+        name: row.name,
+        version: row.version,
+        state: row.state,
+        reason: row.reason,
+    };
     let announcement = Announcement {
         addresses,
         version: env!("CARGO_PKG_VERSION"),
@@ -96,12 +99,12 @@ fn places(service: &Service) -> String {
             let sets = service.node.lanes().iter().map(|lane| format!("{:?}", lane.cores()));
             return format!("CPU cores {}", sets.collect::<Vec<_>>().join(" "));
         }
-        format!("{} ({}, {}, {} units)", info.name, info.kind, info.backend, info.units)
+        format!("{} ({}, {}, {} units)", info.name, info.device_type, info.backend, info.units)
     };
     service.node.devices().infos().map(place).collect::<Vec<_>>().join(", ")
 }
 
-fn invitation(http: SocketAddr, embedded: bool, first: Option<&IndexRow>) -> String {
+fn invitation(http: SocketAddr, embedded: bool, first: Option<&RepositoryIndexRow>) -> String {
     match first {
         Some(_) if embedded => format!(
             "\nTry it: a handwritten digit of 8 x 8 pixels\n\n  curl -s http://{http}/v2/models/{}/infer -d '{}'\n\n",
@@ -119,14 +122,7 @@ fn describe(view: &ModelView) -> Vec<String> {
             .iter()
             .take(3)
             .map(|spec| {
-                let dims: Vec<String> = spec
-                    .dims
-                    .iter()
-                    .map(|dim| match dim {
-                        Dim::Fixed(extent) => extent.to_string(),
-                        Dim::Free => "-1".to_owned(),
-                    })
-                    .collect();
+                let dims: Vec<String> = spec.dims.iter().map(|dim| dim.to_wire().to_string()).collect();
                 format!("{} {}[{}]", spec.name, spec.datatype, dims.join(","))
             })
             .collect();

@@ -2,7 +2,7 @@
 //!
 //! The text is Triton's: values as C's `%f` prints them, integers plainly, highest first, ties by index.
 
-use bytes::{BufMut as _, Bytes, BytesMut};
+use bytes::{BufMut as _, BytesMut};
 use node::reason::{Reason, Refusal};
 use oip::{Datatype, InferResponse, RequestedOutput, Shape, Tensor};
 
@@ -134,22 +134,15 @@ fn write_classes<T>(
     }
 }
 
-/// The strings of a `BYTES` tensor's data, for logs and tests; stops at the first that is cut short.
-pub fn strings(data: &Bytes) -> Vec<String> {
-    let mut rest = data.as_ref();
-    let mut found = Vec::new();
-    while let Some((length, tail)) = rest.split_first_chunk::<4>() {
-        let length = usize::try_from(u32::from_le_bytes(*length)).unwrap_or(usize::MAX);
-        let Some((text, tail)) = tail.split_at_checked(length) else { break };
-        found.push(String::from_utf8_lossy(text).into_owned());
-        rest = tail;
-    }
-    found
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytes::Bytes;
+
+    fn strings(data: &Bytes) -> Vec<String> {
+        let elements = oip::binary::elements(data).map(Result::unwrap);
+        elements.map(|element| String::from_utf8(element.to_vec()).unwrap()).collect()
+    }
     use oip::OutputParameters;
 
     fn floats(shape: &[u64], values: &[f32]) -> Tensor {

@@ -57,7 +57,7 @@ pub fn row(reason: Reason) -> Row {
         Reason::Draining => (503, Code::Unavailable, Level::DEBUG, Retry::Elsewhere),
         Reason::ModelNotReady => (503, Code::Unavailable, Level::DEBUG, Retry::Elsewhere),
         Reason::Cancelled => (499, Code::Cancelled, Level::DEBUG, Retry::No),
-        Reason::LaneDied => (503, Code::Unavailable, Level::WARN, Retry::Yes),
+        Reason::LaneFailed => (503, Code::Unavailable, Level::WARN, Retry::Yes),
         Reason::Quarantined => (500, Code::Internal, Level::WARN, Retry::No),
         Reason::EngineFailed => (500, Code::Internal, Level::WARN, Retry::No),
         Reason::PlanRefused => (409, Code::FailedPrecondition, Level::DEBUG, Retry::Yes),

@@ -76,21 +76,8 @@ fn dims(spec: &TensorSpec, batched: bool) -> Vec<i64> {
     spec.dims.iter().skip(usize::from(batched)).map(|dim: &Dim| dim.to_wire()).collect()
 }
 
+/// Protobuf calls datatypes `TYPE_FP32` and the like, and `BYTES` a string.
 fn data_type(datatype: Datatype) -> DataType {
-    match datatype {
-        Datatype::Bool => DataType::TypeBool,
-        Datatype::Uint8 => DataType::TypeUint8,
-        Datatype::Uint16 => DataType::TypeUint16,
-        Datatype::Uint32 => DataType::TypeUint32,
-        Datatype::Uint64 => DataType::TypeUint64,
-        Datatype::Int8 => DataType::TypeInt8,
-        Datatype::Int16 => DataType::TypeInt16,
-        Datatype::Int32 => DataType::TypeInt32,
-        Datatype::Int64 => DataType::TypeInt64,
-        Datatype::Fp16 => DataType::TypeFp16,
-        Datatype::Fp32 => DataType::TypeFp32,
-        Datatype::Fp64 => DataType::TypeFp64,
-        Datatype::Bf16 => DataType::TypeBf16,
-        Datatype::Bytes => DataType::TypeString,
-    }
+    let name = if datatype == Datatype::Bytes { "STRING" } else { datatype.as_str() };
+    DataType::from_str_name(&format!("TYPE_{name}")).unwrap_or_default()
 }

@@ -1,14 +1,15 @@
 //! Metadata of the server and of models, for both transports.
 
 use models::TensorSpec;
-use oip::metadata::{ModelMetadata, ServerMetadata, TensorMetadata};
+use oip::proto::model_metadata_response::TensorMetadata;
+use oip::proto::{ModelMetadataResponse, ServerMetadataResponse};
 
 use crate::front::{Front, SERVER_NAME};
 use crate::service::ModelView;
 
 /// Name, version and extensions of the server.
-pub fn server(front: &Front) -> ServerMetadata {
-    ServerMetadata {
+pub fn server(front: &Front) -> ServerMetadataResponse {
+    ServerMetadataResponse {
         name: SERVER_NAME.to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         extensions: front.extensions(),
@@ -16,9 +17,9 @@ pub fn server(front: &Front) -> ServerMetadata {
 }
 
 /// Signature of a model. If the client named a version, `versions` holds only that one, as in Triton.
-pub fn model(view: &ModelView, version_named: bool) -> ModelMetadata {
+pub fn model(view: &ModelView, version_named: bool) -> ModelMetadataResponse {
     let versions = if version_named { vec![view.version.clone()] } else { view.versions.clone() };
-    ModelMetadata {
+    ModelMetadataResponse {
         name: view.name.clone(),
         versions,
         platform: view.platform.to_owned(),

@@ -10,6 +10,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use bytes::Bytes;
 use node::reason::{Reason, Refusal};
+use oip::proto::system_shared_memory_status_response::RegionStatus;
 use oip::{InferRequest, InferResponse, InputTensor, SharedMemoryRef, TensorData};
 use rustix::fs::Mode;
 use rustix::shm;
@@ -20,19 +21,6 @@ const REGIONS: usize = 1024;
 const NAME_BYTES: usize = 255;
 /// Larger copies run outside the async threads.
 const INLINE_COPY: u64 = 1024 * 1024;
-
-/// One registered region, as status calls show it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RegionStatus {
-    /// Name given by the client.
-    pub name: String,
-    /// Name of the POSIX shared-memory object.
-    pub key: String,
-    /// First byte of the region inside the object.
-    pub offset: u64,
-    /// Length in bytes.
-    pub byte_size: u64,
-}
 
 #[derive(Debug)]
 struct Region {
@@ -264,14 +252,7 @@ fn check_elements(input: &InputTensor, data: &Bytes) -> Result<(), Refusal> {
 
 /// Elements of a `BYTES` tensor, or `None` if the last one is incomplete.
 fn count_strings(data: &[u8]) -> Option<u64> {
-    let mut rest = data;
-    let mut count = 0;
-    while !rest.is_empty() {
-        let (length, tail) = rest.split_first_chunk::<4>()?;
-        (_, rest) = tail.split_at_checked(usize::try_from(u32::from_le_bytes(*length)).ok()?)?;
-        count += 1;
-    }
-    Some(count)
+    oip::binary::elements(data).try_fold(0, |count, element| element.ok().map(|_| count + 1))
 }
 
 #[cfg(test)]

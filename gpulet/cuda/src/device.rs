@@ -5,7 +5,6 @@ use std::sync::Arc;
 use gpulet::{Device, DeviceError, DeviceInfo, Partition, PartitionSpec, PartitionWatch};
 
 use crate::backend::Backend;
-use crate::gpulet::GpuletReadings;
 use crate::ledger::MemoryState;
 use crate::maker::SessionMaker;
 use crate::partition::OpenGpulet;
@@ -41,11 +40,6 @@ impl CudaDevice {
     /// The memory ledger.
     pub fn memory(&self) -> MemoryState {
         self.state.memory()
-    }
-
-    /// Readings of the open gpulets.
-    pub fn gpulets(&self) -> Vec<GpuletReadings> {
-        self.state.gpulets()
     }
 
     /// Units of the idle contexts, the one that has been idle longest first.

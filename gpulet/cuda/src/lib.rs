@@ -31,8 +31,7 @@ pub use backend::{
     UnknownBackend, choose, mps_daemon,
 };
 pub use device::CudaDevice;
-pub use gpulet::GpuletReadings;
-pub use ledger::{Budget, Lease, Ledger, MemoryRefusal, MemoryState, Need};
+pub use ledger::{MemoryState, Need};
 pub use maker::{SessionMaker, StreamRef};
 pub use onnx::{Cudnn, OnnxMaker, OnnxOptions, lend};
 pub use probe::{Found, GreenMissing, ProbeError, dotted, probe};

@@ -1,7 +1,6 @@
 //! The handle of an open gpulet, and its sessions.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use gpulet::{DeviceError, Partition};
 use models::engine::{Batch, RunError, Session};
@@ -45,19 +44,16 @@ struct GpuletSession {
 impl GpuletSession {
     fn device_failed(&self, reason: &str) -> RunError {
         self.device.fail(reason);
-        RunError::Lost(self.device.failure().unwrap_or_else(|| reason.to_owned()))
+        RunError::DeviceFailed(self.device.failure().unwrap_or_else(|| reason.to_owned()))
     }
 }
 
 impl Session for GpuletSession {
     fn run(&mut self, batch: &Batch) -> Result<Vec<Tensor>, RunError> {
         if let Some(reason) = self.device.failure() {
-            return Err(RunError::Lost(reason));
+            return Err(RunError::DeviceFailed(reason));
         }
-        let begun = Instant::now();
-        let result = self.session.run(batch);
-        self.gpulet.ran(begun.elapsed());
-        match result {
+        match self.session.run(batch) {
             // Only the stream knows whether the device failed too.
             Err(RunError::Engine(reason)) => Err(match self.gpulet.stream().is_idle() {
                 Err(error) if error.is_sticky() => {
@@ -66,7 +62,7 @@ impl Session for GpuletSession {
                 _ => RunError::Engine(reason),
             }),
             // The engine's libraries know it, even if the stream does not.
-            Err(RunError::Lost(reason)) => Err(self.device_failed(&reason)),
+            Err(RunError::DeviceFailed(reason)) => Err(self.device_failed(&reason)),
             result => result,
         }
     }

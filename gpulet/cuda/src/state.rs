@@ -9,7 +9,7 @@
 //! and a stream costs running ones.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use gpulet::{DeviceError, DeviceInfo, PartitionSpec, PartitionWatch};
 use models::engine::Session;
@@ -19,7 +19,7 @@ use tracing::{error, warn};
 use crate::backend::{Backend, MPS_SHARE_VARIABLE};
 use crate::check::{Check, CheckError};
 use crate::driver::{Driver, DriverError, GreenContext, Primary, Split, Stream};
-use crate::gpulet::{Gpulet, GpuletReadings, Owner};
+use crate::gpulet::{Gpulet, Owner};
 use crate::idle_contexts::{IdleContexts, UnitContext};
 use crate::ledger::{Budget, Lease, Ledger, MemoryState};
 use crate::maker::{SessionMaker, StreamRef};
@@ -82,7 +82,6 @@ impl Partitioning {
 struct Open {
     lane: u32,
     watch: Option<Arc<dyn PartitionWatch>>,
-    gpulet: Weak<Gpulet>,
 }
 
 /// Devices that this process uses: splitting one a second time would assign the same SMs again.
@@ -157,7 +156,7 @@ impl State {
         let info = DeviceInfo {
             name,
             backend: backend.as_str(),
-            kind: found.name.clone(),
+            device_type: found.name.clone(),
             units: partitioning.grid().units(),
             sizes: partitioning.grid().sizes(),
             memory_bytes: ledger.budget().usable(),
@@ -189,11 +188,6 @@ impl State {
 
     pub(crate) fn memory(&self) -> MemoryState {
         self.ledger.state()
-    }
-
-    pub(crate) fn gpulets(&self) -> Vec<GpuletReadings> {
-        let open: Vec<_> = lock(&self.open).values().filter_map(|open| open.gpulet.upgrade()).collect();
-        open.iter().map(|gpulet| gpulet.readings()).collect()
     }
 
     pub(crate) fn idle_contexts(&self) -> Vec<UnitRange> {
@@ -269,9 +263,8 @@ impl State {
     ) -> Arc<Gpulet> {
         let mut open = lock(&self.open);
         let number = open.last_key_value().map_or(0, |(last, _)| last + 1);
-        let gpulet = Gpulet::new(Arc::clone(self) as Arc<dyn Owner>, lane, number, context);
-        open.insert(number, Open { lane, watch: Some(watch), gpulet: Arc::downgrade(&gpulet) });
-        gpulet
+        open.insert(number, Open { lane, watch: Some(watch) });
+        Gpulet::new(Arc::clone(self) as Arc<dyn Owner>, number, context)
     }
 
     /// Makes contexts idle whose last work has finished.

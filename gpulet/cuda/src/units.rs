@@ -126,17 +126,6 @@ impl Grid {
         Self { units, remainder: 0, step: PERCENT_STEP }
     }
 
-    /// The grid that an ideal split gives. A real split may have fewer groups and a larger remainder.
-    ///
-    /// # Errors
-    /// There are fewer SMs than one unit has.
-    pub fn planned(sms: u32, granularity: Granularity) -> Result<Self, GridError> {
-        let least = granularity.unit_sms();
-        let groups = sms.checked_div(least).unwrap_or(0);
-        let units = vec![least; usize::try_from(groups).unwrap_or(0)];
-        Self::new(&units, sms % least).ok_or(GridError { sms, least })
-    }
-
     /// The number of units.
     pub fn units(&self) -> u32 {
         u32::try_from(self.units.len()).unwrap_or(u32::MAX)
@@ -150,11 +139,6 @@ impl Grid {
     /// Sizes that a gpulet may have, in units.
     pub fn sizes(&self) -> Vec<u32> {
         (1..=self.units()).filter(|units| units.is_multiple_of(self.step)).collect()
-    }
-
-    /// All units.
-    pub fn whole(&self) -> UnitRange {
-        UnitRange { first: 0, count: self.units() }
     }
 
     /// A range of units.

@@ -110,6 +110,14 @@ impl Bench<'_> {
         self.take(Backend::CudaGreen, &CudaOptions::default())
     }
 
+    /// Whether the GPU has green contexts. If not, reports what is missing in place of `fact`.
+    pub fn has_green(&mut self, fact: &str, section: &str) -> bool {
+        let missing = self.found.green.as_ref().err().map(ToString::to_string);
+        let has = missing.is_none();
+        missing.into_iter().for_each(|missing| self.report.skip(fact, section, missing));
+        has
+    }
+
     /// The command line of a child process for the same GPU and models.
     pub fn arguments(&self) -> Arguments {
         Arguments {

@@ -132,9 +132,7 @@ fn read_all(folder: &Path) -> Result<Vec<Subject>, String> {
 
 /// The models, if they can run on green contexts here. Reports what is missing otherwise.
 pub(crate) fn ready(bench: &mut Bench<'_>, fact: &str, section: &str) -> Option<Vec<Subject>> {
-    if let Err(missing) = &bench.found.green {
-        let missing = missing.to_string();
-        bench.report.skip(fact, section, missing);
+    if !bench.has_green(fact, section) {
         return None;
     }
     ready_on_any_backend(bench, fact, section)

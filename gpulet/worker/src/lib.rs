@@ -3,7 +3,7 @@
 //! [`ProcessDevice`] implements the same traits as every other device. Its gpulets run in worker processes, one per
 //! gpulet or one per device ([`WorkerScope`]). A worker is this same program, started again; [`serve`] is its `main`.
 //! A worker that dies, hangs or sends invalid messages takes only its own gpulets with it. Its running batches end as
-//! [`RunError::Lost`](models::engine::RunError::Lost), the watch of each other gpulet is told once, and the next `open`
+//! [`RunError::DeviceFailed`](models::engine::RunError::DeviceFailed), the watch of each other gpulet is told once, and the next `open`
 //! starts a new worker. This crate restarts nothing: supervision decides when and how often.
 //!
 //! The processes talk over sockets: one per worker to open gpulets, one per gpulet to load models, and one per session

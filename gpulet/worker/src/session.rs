@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use gpulet::DeviceError;
 use models::engine::{Batch, RunError, Session};
-use models::{LoadOptions, ModelFiles, Signature};
+use models::{Known, LoadOptions, ModelFiles, Signature};
 use oip::Tensor;
 use rustix::process::getpriority_process;
 
@@ -20,9 +20,7 @@ use crate::memory::{Region, share_file};
 use crate::run_timeout::{RunTimeout, RunTimeouts};
 use crate::slowness::Slowness;
 use crate::tensors::{self, WriteError};
-use crate::wire::{
-    Files, Load, Loaded, Ran, Refused, Run, Socket, TensorHead, WireError, WireFiles, WireOptions,
-};
+use crate::wire::{Files, Load, Loaded, Ran, Refused, Run, Socket, TensorHead, WireError, WireFiles};
 
 /// Shortest interval between checks whether a late process waits for cores.
 const CHECK_INTERVAL_MIN: Duration = Duration::from_millis(10);
@@ -64,7 +62,7 @@ pub(crate) fn load(
     let (mut socket, end) = Socket::pair().map_err(|error| refuse(error.to_string()))?;
     let bytes_max = gpulet.limits.tensor_bytes;
     let _preparing = gpulet.co_located.as_ref().map(CoLocated::prepare);
-    let load = Load { files: WireFiles::from(files), options: WireOptions::from(options), bytes_max };
+    let load = Load { files: WireFiles::from(files), options: options.clone(), bytes_max };
     let mut to_gpulet = gpulet.socket.lock().unwrap_or_else(PoisonError::into_inner);
     let sent = to_gpulet.send(&load, &[end.as_fd(), shared.as_fd()]);
     drop((to_gpulet, end, shared));
@@ -77,11 +75,7 @@ pub(crate) fn load(
         }
         Err(error) => return Err(refuse(gpulet.process.failed(error, limit, " to loading a model"))),
     };
-    let valid = Signature::try_from(loaded.signature).and_then(|signature| {
-        let engine = models::engine::names().find(|name| *name == loaded.engine);
-        Ok((signature, engine.ok_or_else(|| format!("unknown engine `{}`", loaded.engine))?))
-    });
-    let (signature, engine) = valid.map_err(|invalid| refuse(gpulet.process.kill(&invalid)))?;
+    let Known { engine, signature } = loaded.session;
     let timeouts = RunTimeouts::new(gpulet.limits, signature.max_batch > 0, options.plan_cache);
     Ok(Box::new(RemoteSession {
         signature,
@@ -103,7 +97,7 @@ pub(crate) fn load(
 impl Session for RemoteSession {
     fn run(&mut self, batch: &Batch) -> Result<Vec<Tensor>, RunError> {
         if let Some(reason) = &self.failed {
-            return Err(RunError::Lost(reason.clone()));
+            return Err(RunError::DeviceFailed(reason.clone()));
         }
         let inputs = self.write(batch)?;
         // A caller at background priority gets background priority in the other process too.
@@ -274,7 +268,7 @@ impl RemoteSession {
         );
         let reason = self.gpulet.process.failed(error, begun.elapsed(), &expected);
         self.failed = Some(reason.clone());
-        RunError::Lost(reason)
+        RunError::DeviceFailed(reason)
     }
 }
 

@@ -11,15 +11,14 @@
 //! A conversation ends when its socket closes. The worker frees everything that belongs to it before it closes its
 //! end, so the server knows when the memory is free.
 
-mod describe;
 #[cfg(test)]
-mod fuzz;
+mod fuzz_tests;
 mod message;
 mod socket;
 
-pub(crate) use describe::{WireFiles, WireOptions, WireSignature};
 pub use message::Hello;
 pub(crate) use message::{
-    Dying, Failure, Load, Loaded, Open, Opened, PROTOCOL, Ran, Ready, Refused, Run, TensorHead, bounded,
+    Dying, Load, Loaded, Open, Opened, PROTOCOL, Ran, Ready, Refused, Run, TensorHead, WireFiles, bounded,
+    bounded_error,
 };
 pub(crate) use socket::{Files, Socket, WireError};

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use oip::Tensor;
+use serde::de::{Deserializer, Error as _};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::onnx::Graph;
 use crate::{EngineFailure, Format, ModelFiles, Reshape, Signature};
@@ -18,7 +20,7 @@ macro_rules! engines {
         $(pub mod $name;)+
 
         /// Every engine, in the order in which `auto` tries them.
-        pub(crate) const ENGINES: &[&dyn Engine] = &[$(&$name::ENGINE),+];
+        pub(crate) const ENGINES: &[Engine] = &[$($name::ENGINE),+];
     };
 }
 
@@ -37,7 +39,7 @@ pub struct Batch {
 }
 
 /// Why a session could not run a batch.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum RunError {
     /// The client's mistake: values that the model refuses, such as an index out of range or a shape that its graph does
     /// not take.
@@ -48,7 +50,7 @@ pub enum RunError {
     Engine(String),
     /// The process or device that ran it failed. The outcome is unknown, and the batch can run elsewhere.
     #[error("{0}")]
-    Lost(String),
+    DeviceFailed(String),
 }
 
 /// A loaded model, ready to run on the thread that owns it.
@@ -124,17 +126,40 @@ impl FromStr for EngineChoice {
     }
 }
 
+impl Serialize for EngineChoice {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+impl<'de> Deserialize<'de> for EngineChoice {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+    }
+}
+
+/// Name of an engine. An alias, because serde would borrow a field of type `&str` from the message.
+type EngineName = &'static str;
+
 /// What a session of a model turned out to be.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Known {
     /// Name of its engine; no other is tried.
-    pub engine: &'static str,
+    #[serde(deserialize_with = "engine_name")]
+    pub engine: EngineName,
     /// What it takes and gives.
     pub signature: Signature,
 }
 
+fn engine_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<EngineName, D::Error> {
+    match EngineChoice::deserialize(deserializer)? {
+        EngineChoice::Named(name) => Ok(name),
+        EngineChoice::Auto => Err(D::Error::custom("expected the engine of a session, got `auto`")),
+    }
+}
+
 /// How a model is to be loaded for one lane.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoadOptions {
     /// Which engine.
     pub engine: EngineChoice,
@@ -158,7 +183,8 @@ pub struct LoadOptions {
     /// no answers, which is most of the time that a further session takes.
     pub known: Option<Known>,
     /// The gpulet of a GPU that is to run it; `None`: the CPU. Then `threads` and `cores` are those that the thread
-    /// submitting to the gpulet may use.
+    /// submitting to the gpulet may use. Means nothing to another process, so it is not serialised.
+    #[serde(skip)]
     pub accelerator: Option<ort::Cuda>,
 }
 
@@ -211,42 +237,32 @@ pub(crate) struct Libraries<'a> {
     pub ort: &'a Result<ort::OrtLibrary, ort::OrtMissing>,
 }
 
-/// What makes sessions. Implemented by one constant in each engine's module.
-pub(crate) trait Engine: Sync {
+/// What makes sessions: one constant in each engine's module.
+pub(crate) struct Engine {
     /// The word that configuration uses.
-    fn name(&self) -> &'static str;
-
+    pub name: &'static str,
     /// The word that Triton's configuration and metadata calls use for models it runs.
-    fn platform(&self) -> &'static str;
-
-    /// Whether it can run this kind of model at all.
-    fn accepts(&self, format: Format) -> bool;
-
-    /// Whether it heeds [`LoadOptions::accelerator`]. One that does not is not asked to load for a gpulet of a GPU.
-    fn runs_on_gpus(&self) -> bool {
-        false
-    }
-
+    pub platform: &'static str,
+    /// The format of the models that it runs.
+    pub format: Format,
+    /// Whether it uses [`LoadOptions::accelerator`]. Other engines load no models for gpulets of a GPU.
+    pub runs_on_gpus: bool,
     /// Whether the bytes of an ONNX file are all that it needs of it, besides the signature.
-    fn takes_undecoded(&self) -> bool {
-        false
-    }
-
+    pub takes_undecoded: bool,
     /// Loads a model. The session's signature is the prepared one.
-    fn load(
-        &self,
-        model: &Prepared<'_>,
-        libraries: &Libraries<'_>,
-        options: &LoadOptions,
-    ) -> Result<Box<dyn Session>, EngineFailure>;
+    pub load: Load,
 }
+
+/// Loads a model.
+pub(crate) type Load =
+    fn(&Prepared<'_>, &Libraries<'_>, &LoadOptions) -> Result<Box<dyn Session>, EngineFailure>;
 
 /// Names of all engines, in the order in which `auto` tries them.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    ENGINES.iter().map(|engine| engine.name())
+    ENGINES.iter().map(|engine| engine.name)
 }
 
 /// Triton's platform word (`onnxruntime_onnx`) for an engine's name, or `None` for an unknown name.
 pub fn platform(name: &str) -> Option<&'static str> {
-    ENGINES.iter().find(|engine| engine.name() == name).map(|engine| engine.platform())
+    ENGINES.iter().find(|engine| engine.name == name).map(|engine| engine.platform)
 }

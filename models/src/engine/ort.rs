@@ -31,56 +31,39 @@ pub use search::Environment;
 pub const NAME: &str = "ort";
 
 /// The engine.
-pub(crate) struct Ort;
-pub(crate) const ENGINE: Ort = Ort;
+pub(crate) const ENGINE: Engine = Engine {
+    name: NAME,
+    platform: "onnxruntime_onnx",
+    format: Format::Onnx,
+    runs_on_gpus: true,
+    takes_undecoded: true,
+    load,
+};
 
-impl Engine for Ort {
-    fn name(&self) -> &'static str {
-        NAME
+fn load(
+    model: &Prepared<'_>,
+    libraries: &Libraries<'_>,
+    options: &LoadOptions,
+) -> Result<Box<dyn Session>, EngineFailure> {
+    let Content::Onnx { bytes, external, .. } = &model.content else {
+        return Err(failure("takes only ONNX models".to_owned()));
+    };
+    let library = libraries.ort.as_ref().map_err(|missing| failure(missing.to_string()))?;
+    let folder = model.files.folder().filter(|_| *external);
+    if let Some(cuda) = &options.accelerator {
+        return cuda::load(model, &cuda::Source { bytes, folder }, library, options, cuda);
     }
-
-    fn platform(&self) -> &'static str {
-        "onnxruntime_onnx"
-    }
-
-    fn accepts(&self, format: Format) -> bool {
-        format == Format::Onnx
-    }
-
-    fn runs_on_gpus(&self) -> bool {
-        true
-    }
-
-    fn takes_undecoded(&self) -> bool {
-        true
-    }
-
-    fn load(
-        &self,
-        model: &Prepared<'_>,
-        libraries: &Libraries<'_>,
-        options: &LoadOptions,
-    ) -> Result<Box<dyn Session>, EngineFailure> {
-        let Content::Onnx { bytes, external, .. } = &model.content else {
-            return Err(failure("takes only ONNX models".to_owned()));
-        };
-        let library = libraries.ort.as_ref().map_err(|missing| failure(missing.to_string()))?;
-        let folder = model.files.folder().filter(|_| *external);
-        if let Some(cuda) = &options.accelerator {
-            return cuda::load(model, &cuda::Source { bytes, folder }, library, options, cuda);
-        }
-        let cpu = [ep::CPU::default().with_arena_allocator(true).build()];
-        let session = configure(library, &model.signature, options, cpu)
-            .and_then(|builder| commit(builder, bytes, folder));
-        let session = session.map_err(|error: ::ort::Error| failure(one_line(error.message())))?;
-        check_names(&session, &model.signature).map_err(failure)?;
-        Ok(Box::new(OrtSession {
-            model: model.files.name.to_string(),
-            signature: model.signature.clone(),
-            session,
-            trim: None,
-        }))
-    }
+    let cpu = [ep::CPU::default().with_arena_allocator(true).build()];
+    let session = configure(library, &model.signature, options, cpu)
+        .and_then(|builder| commit(builder, bytes, folder));
+    let session = session.map_err(|error: ::ort::Error| failure(one_line(error.message())))?;
+    check_names(&session, &model.signature).map_err(failure)?;
+    Ok(Box::new(OrtSession {
+        model: model.files.name.to_string(),
+        signature: model.signature.clone(),
+        session,
+        trim: None,
+    }))
 }
 
 /// Where a model that was given as bytes keeps its weight files.

@@ -41,35 +41,26 @@ pub const NAME: &str = "synthetic";
 const OUTPUT_BYTES_MAX: u64 = 1 << 30;
 
 /// The engine.
-pub(crate) struct Synthetic;
-pub(crate) const ENGINE: Synthetic = Synthetic;
+pub(crate) const ENGINE: Engine = Engine {
+    name: NAME,
+    platform: "synthetic",
+    format: Format::Synthetic,
+    runs_on_gpus: false,
+    takes_undecoded: false,
+    load,
+};
 
-impl Engine for Synthetic {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn platform(&self) -> &'static str {
-        "synthetic"
-    }
-
-    fn accepts(&self, format: Format) -> bool {
-        format == Format::Synthetic
-    }
-
-    fn load(
-        &self,
-        model: &Prepared<'_>,
-        _libraries: &Libraries<'_>,
-        _options: &LoadOptions,
-    ) -> Result<Box<dyn Session>, EngineFailure> {
-        let Content::Synthetic(description) = &model.content else {
-            let reason = "takes only synthetic models".to_owned();
-            return Err(EngineFailure { engine: NAME, operator: None, reason });
-        };
-        let echo = Echo::new(model.signature.clone());
-        Ok(Box::new(SyntheticSession { description: description.clone(), echo, runs: 0 }))
-    }
+fn load(
+    model: &Prepared<'_>,
+    _libraries: &Libraries<'_>,
+    _options: &LoadOptions,
+) -> Result<Box<dyn Session>, EngineFailure> {
+    let Content::Synthetic(description) = &model.content else {
+        let reason = "takes only synthetic models".to_owned();
+        return Err(EngineFailure { engine: NAME, operator: None, reason });
+    };
+    let echo = Echo::new(model.signature.clone());
+    Ok(Box::new(SyntheticSession { description: description.clone(), echo, runs: 0 }))
 }
 
 /// Time of a batch by its rows.

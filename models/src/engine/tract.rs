@@ -32,44 +32,35 @@ use plan::{Plan, PlanCache};
 pub const NAME: &str = "tract";
 
 /// The engine.
-pub(crate) struct Tract;
-pub(crate) const ENGINE: Tract = Tract;
+pub(crate) const ENGINE: Engine = Engine {
+    name: NAME,
+    platform: "tract_onnx",
+    format: Format::Onnx,
+    runs_on_gpus: false,
+    takes_undecoded: false,
+    load,
+};
 
-impl Engine for Tract {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn platform(&self) -> &'static str {
-        "tract_onnx"
-    }
-
-    fn accepts(&self, format: Format) -> bool {
-        format == Format::Onnx
-    }
-
-    fn load(
-        &self,
-        model: &Prepared<'_>,
-        _libraries: &Libraries<'_>,
-        options: &LoadOptions,
-    ) -> Result<Box<dyn Session>, EngineFailure> {
-        let Content::Onnx { graph: Some(graph), .. } = &model.content else {
-            return Err(failure(None, "takes only ONNX models"));
-        };
-        check_datatypes(&model.signature)?;
-        let template = guarded(|| parse(graph, model.files.folder().and_then(|folder| folder.to_str())))
-            .map_err(|error| blame(graph, &error))?;
-        let mut session = TractSession {
-            model: graph.model.clone(),
-            signature: model.signature.clone(),
-            template,
-            batch_plan: None,
-            plans: PlanCache::new(options.plan_cache),
-        };
-        session.prepare(graph)?;
-        Ok(Box::new(session))
-    }
+fn load(
+    model: &Prepared<'_>,
+    _libraries: &Libraries<'_>,
+    options: &LoadOptions,
+) -> Result<Box<dyn Session>, EngineFailure> {
+    let Content::Onnx { graph: Some(graph), .. } = &model.content else {
+        return Err(failure(None, "takes only ONNX models"));
+    };
+    check_datatypes(&model.signature)?;
+    let template = guarded(|| parse(graph, model.files.folder().and_then(|folder| folder.to_str())))
+        .map_err(|error| blame(graph, &error))?;
+    let mut session = TractSession {
+        model: graph.model.clone(),
+        signature: model.signature.clone(),
+        template,
+        batch_plan: None,
+        plans: PlanCache::new(options.plan_cache),
+    };
+    session.prepare(graph)?;
+    Ok(Box::new(session))
 }
 
 struct TractSession {

@@ -221,25 +221,13 @@ fn declaration(
     })
 }
 
+/// Protobuf calls datatypes `TYPE_FP32` and the like, and `BYTES` a string.
 fn datatype(number: i32) -> Option<Datatype> {
-    use oip::proto::DataType as Wire;
-    Some(match Wire::try_from(number).ok()? {
-        Wire::TypeInvalid => return None,
-        Wire::TypeBool => Datatype::Bool,
-        Wire::TypeUint8 => Datatype::Uint8,
-        Wire::TypeUint16 => Datatype::Uint16,
-        Wire::TypeUint32 => Datatype::Uint32,
-        Wire::TypeUint64 => Datatype::Uint64,
-        Wire::TypeInt8 => Datatype::Int8,
-        Wire::TypeInt16 => Datatype::Int16,
-        Wire::TypeInt32 => Datatype::Int32,
-        Wire::TypeInt64 => Datatype::Int64,
-        Wire::TypeFp16 => Datatype::Fp16,
-        Wire::TypeFp32 => Datatype::Fp32,
-        Wire::TypeFp64 => Datatype::Fp64,
-        Wire::TypeString => Datatype::Bytes,
-        Wire::TypeBf16 => Datatype::Bf16,
-    })
+    let name = proto::DataType::try_from(number).ok()?.as_str_name();
+    match name.trim_start_matches("TYPE_") {
+        "STRING" => Some(Datatype::Bytes),
+        name => name.parse().ok(),
+    }
 }
 
 fn versions(source: &ModelConfig) -> Result<Option<VersionPolicy>, (String, String)> {

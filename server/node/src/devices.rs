@@ -82,18 +82,18 @@ impl Devices {
             }
         });
         let all = devices.collect::<Result<Vec<Arc<dyn Device>>, DeviceError>>()?;
-        let kinds: Vec<&DeviceInfo> = all.iter().map(|device| device.info()).collect();
+        let infos: Vec<&DeviceInfo> = all.iter().map(|device| device.info()).collect();
         for profile in &profiles {
-            let other = kinds
+            let other = infos
                 .iter()
-                .find(|info| info.kind == profile.device() && info.units != profile.units_total());
+                .find(|info| info.device_type == profile.device() && info.units != profile.units_total());
             if let Some(info) = other.filter(|_| config.partition.live) {
                 anyhow::bail!(
                     "partition.profiles: profile of `{}` is of {} units of `{}`: expected {}; run `tessera profile` with \
                      these",
                     profile.model(),
                     profile.units_total(),
-                    info.kind,
+                    info.device_type,
                     info.units
                 );
             }
@@ -154,8 +154,8 @@ impl Devices {
         let device = device.ok_or_else(|| DeviceError(format!("there is no device `{}`", share.device)))?;
         let spec = PartitionSpec { lane, first_unit: share.first_unit, units: share.units };
         let partition: Arc<dyn Partition> = device.open(&spec, Arc::clone(&watch))?;
-        let kind = self.classes().of(&share.device, share.units).0;
-        let config = LaneConfig { id: lane, partition, mailbox: LANE_MAILBOX, kind };
+        let lane_class = self.classes().of(&share.device, share.units).0;
+        let config = LaneConfig { id: lane, partition, mailbox: LANE_MAILBOX, lane_class };
         let sink = FailureSink::before(BusySink::before(sink, lane), watch);
         spawn_lane(config, sink).map_err(|error| DeviceError(error.to_string()))
     }
@@ -163,7 +163,7 @@ impl Devices {
 
 fn lane_classes(devices: &[Arc<dyn Device>]) -> Mutex<LaneClasses> {
     let infos = devices.iter().map(|device| device.info());
-    Mutex::new(LaneClasses::new(infos.map(|info| (info.name.as_str(), info.kind.as_str()))))
+    Mutex::new(LaneClasses::new(infos.map(|info| (info.name.as_str(), info.device_type.as_str()))))
 }
 
 /// What devices in this process need.
@@ -193,9 +193,9 @@ impl Own {
                 let loader = Arc::clone(&self.loader);
                 Some(Arc::new(CoresDevice::new(name, cores.clone(), *memory_bytes, loader)))
             }
-            Described::Emulated { name, kind, sizes, memory_bytes, interference, .. } => {
+            Described::Emulated { name, device_type, sizes, memory_bytes, interference, .. } => {
                 let times = self.contended_times(interference.as_ref());
-                Some(Arc::new(EmulatedDevice::new(name, kind, sizes.clone(), *memory_bytes, times)))
+                Some(Arc::new(EmulatedDevice::new(name, device_type, sizes.clone(), *memory_bytes, times)))
             }
             Described::Gpu { .. } => None,
         }
@@ -227,7 +227,13 @@ fn whole_gpus(found: Vec<Gpu>, ort_library: Option<&PathBuf>) -> Found {
     let share = |gpu: &Gpu| Share { device: gpu.name.as_str().into(), first_unit: 0, units: gpu.units };
     let start = found.iter().map(share).collect();
     for gpu in &found {
-        tracing::info!(gpu = gpu.name, kind = gpu.kind, backend = gpu.backend, units = gpu.units, "found");
+        tracing::info!(
+            gpu = gpu.name,
+            device_type = gpu.device_type,
+            backend = gpu.backend,
+            units = gpu.units,
+            "found"
+        );
     }
     let described = |gpu| Described::Gpu { gpu, ort_library: ort_library.cloned() };
     (found.into_iter().map(described).collect(), start)
@@ -278,7 +284,7 @@ fn emulate(entries: &[Emulated], profiles: &[Profile], files: &[String]) -> anyh
             start.push(Share { device: name.as_str().into(), first_unit: 0, units });
             devices.push(Described::Emulated {
                 name,
-                kind: entry.kind.clone(),
+                device_type: entry.kind.clone(),
                 sizes: sizes.clone(),
                 memory_bytes: entry.memory.0,
                 profiles: files.to_vec(),
@@ -290,10 +296,15 @@ fn emulate(entries: &[Emulated], profiles: &[Profile], files: &[String]) -> anyh
 }
 
 /// The profile of a model on a device type. Profiles with a hash must match the model's files. The last match counts.
-pub fn profile_of<'a>(profiles: &'a [Profile], kind: &str, model: &str, sha256: &str) -> Option<&'a Profile> {
+pub fn profile_of<'a>(
+    profiles: &'a [Profile],
+    device_type: &str,
+    model: &str,
+    sha256: &str,
+) -> Option<&'a Profile> {
     let same = |profile: &&Profile| {
         profile.model() == model
-            && profile.device() == kind
+            && profile.device() == device_type
             && profile.header().model_sha256.as_ref().is_none_or(|known| known == sha256)
     };
     profiles.iter().rfind(same)
@@ -303,8 +314,8 @@ pub fn profile_of<'a>(profiles: &'a [Profile], kind: &str, model: &str, sha256: 
 struct Profiled(Vec<Profile>);
 
 impl BatchTimes for Profiled {
-    fn time(&self, kind: &str, files: &ModelFiles, rows: u32, units: u32) -> Option<Duration> {
-        let profile = profile_of(&self.0, kind, files.name.as_str(), &files.hash.to_string())?;
+    fn time(&self, device_type: &str, files: &ModelFiles, rows: u32, units: u32) -> Option<Duration> {
+        let profile = profile_of(&self.0, device_type, files.name.as_str(), &files.hash.to_string())?;
         lane_plan::batch_time(profile, rows, units).map(|time| Duration::from_nanos(time.0))
     }
 }

@@ -8,13 +8,14 @@ use gpulet::LaneHandle;
 use models::Loader;
 use models::engine::ort::{OrtLibrary, OrtMissing};
 use models::repository::Repository;
+use oip::metadata::RepositoryIndexRow;
 use router::RouterOptions;
 use router_core::{Nanos, RouterConfig};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::catalog::{ActivationOptions, Catalog, Environment, IndexRow, LoadPriority, Source};
+use crate::catalog::{ActivationOptions, Catalog, Environment, LoadPriority, Source};
 use crate::config::{Config, Isolation, LoadMode, Partition};
 use crate::control::{Control, ControlSetup};
 use crate::devices::Devices;
@@ -236,7 +237,7 @@ impl Node {
     }
 
     /// Models in the repository and those loaded, sorted by name then version.
-    pub fn index(&self, only_ready: bool) -> Vec<IndexRow> {
+    pub fn index(&self, only_ready: bool) -> Vec<RepositoryIndexRow> {
         self.catalog.index(only_ready)
     }
 

@@ -9,9 +9,9 @@ use tonic::{Request, Response, Status, Streaming};
 use super::proto::grpc_inference_service_server::GrpcInferenceService;
 use super::{control, infer, status, stream};
 use crate::front::Front;
-use crate::model_config;
 use crate::request_id;
 use crate::settings::CUDA_REFUSED;
+use crate::{model_config, model_metadata};
 
 /// The service over a front end.
 pub struct Api {
@@ -77,7 +77,7 @@ impl GrpcInferenceService for Api {
         &self,
         request: Request<pb::ServerMetadataRequest>,
     ) -> Answer<pb::ServerMetadataResponse> {
-        self.answer(&request, |front, _| Ok(control::server_metadata(front)))
+        self.answer(&request, |front, _| Ok(model_metadata::server(front)))
     }
 
     async fn model_metadata(

@@ -6,8 +6,6 @@ use node::reason::{Reason, Refusal};
 use oip::proto;
 use oip::proto::log_settings_response::SettingValue as LogValue;
 use oip::proto::log_settings_response::setting_value::ParameterChoice as LogChoice;
-use oip::proto::model_metadata_response::TensorMetadata;
-use oip::proto::system_shared_memory_status_response::RegionStatus;
 use oip::proto::trace_setting_response::SettingValue as TraceValue;
 
 use crate::front::Front;
@@ -20,38 +18,12 @@ pub fn named(text: &str) -> Option<&str> {
     (!text.is_empty()).then_some(text)
 }
 
-pub fn server_metadata(front: &Front) -> proto::ServerMetadataResponse {
-    let metadata = model_metadata::server(front);
-    proto::ServerMetadataResponse {
-        name: metadata.name,
-        version: metadata.version,
-        extensions: metadata.extensions,
-    }
-}
-
 pub fn model_metadata(
     front: &Front,
     asked: &proto::ModelMetadataRequest,
 ) -> Result<proto::ModelMetadataResponse, Refusal> {
     let version = named(&asked.version);
-    let metadata = model_metadata::model(&front.service.model(&asked.name, version)?, version.is_some());
-    let tensors = |tensors: Vec<oip::metadata::TensorMetadata>| {
-        tensors
-            .into_iter()
-            .map(|tensor| TensorMetadata {
-                name: tensor.name,
-                datatype: tensor.datatype,
-                shape: tensor.shape,
-            })
-            .collect()
-    };
-    Ok(proto::ModelMetadataResponse {
-        name: metadata.name,
-        versions: metadata.versions,
-        platform: metadata.platform,
-        inputs: tensors(metadata.inputs),
-        outputs: tensors(metadata.outputs),
-    })
+    Ok(model_metadata::model(&front.service.model(&asked.name, version)?, version.is_some()))
 }
 
 pub fn index(
@@ -65,7 +37,7 @@ pub fn index(
         .map(|row| proto::repository_index_response::ModelIndex {
             name: row.name,
             version: row.version,
-            state: row.state.to_owned(),
+            state: row.state,
             reason: row.reason,
         })
         .collect();
@@ -104,18 +76,7 @@ pub fn shared_memory_status(
     asked: &proto::SystemSharedMemoryStatusRequest,
 ) -> Result<proto::SystemSharedMemoryStatusResponse, Refusal> {
     let regions = front.shared_memory()?.status(named(&asked.name))?;
-    let regions = regions
-        .into_iter()
-        .map(|region| {
-            let status = RegionStatus {
-                name: region.name.clone(),
-                key: region.key,
-                offset: region.offset,
-                byte_size: region.byte_size,
-            };
-            (region.name, status)
-        })
-        .collect();
+    let regions = regions.into_iter().map(|region| (region.name.clone(), region)).collect();
     Ok(proto::SystemSharedMemoryStatusResponse { regions })
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::Response;
+use oip::metadata::{ModelMetadata, ServerMetadata};
 
 use super::response::{self, Refused};
 use super::route::OwnedTarget;
@@ -11,10 +12,10 @@ use crate::front::Front;
 use crate::model_metadata;
 
 pub async fn server(State(front): State<Arc<Front>>) -> Result<Response, Refused> {
-    response::json(&model_metadata::server(&front))
+    response::json(&ServerMetadata::from(model_metadata::server(&front)))
 }
 
 pub async fn model(State(front): State<Arc<Front>>, target: OwnedTarget) -> Result<Response, Refused> {
     let view = front.service.model(&target.model, target.version.as_deref())?;
-    response::json(&model_metadata::model(&view, target.version.is_some()))
+    response::json(&ModelMetadata::from(model_metadata::model(&view, target.version.is_some())))
 }

@@ -7,7 +7,7 @@ use axum::extract::State;
 use axum::response::Response;
 use http::HeaderMap;
 use node::reason::{Reason, Refusal};
-use oip::metadata::{RepositoryIndexRequest, RepositoryIndexRow};
+use oip::metadata::RepositoryIndexRequest;
 use serde::Deserialize;
 
 use super::body;
@@ -31,17 +31,7 @@ pub async fn index(
 ) -> Result<Response, Refused> {
     let body = control_body(&front, &headers, sent).await?;
     let request: RepositoryIndexRequest = parse(&body)?;
-    let rows = front.service.node.index(request.ready);
-    let rows: Vec<RepositoryIndexRow> = rows
-        .into_iter()
-        .map(|row| RepositoryIndexRow {
-            name: row.name,
-            version: row.version,
-            state: row.state.to_owned(),
-            reason: row.reason,
-        })
-        .collect();
-    response::json(&rows)
+    response::json(&front.service.node.index(request.ready))
 }
 
 pub async fn load(
@@ -50,9 +40,7 @@ pub async fn load(
     headers: HeaderMap,
     sent: axum::body::Body,
 ) -> Result<Response, Refused> {
-    let body = control_body(&front, &headers, sent).await?;
-    let request: ControlRequest<'_> = parse(&body)?;
-    check_load_parameters(request.parameters.keys())?;
+    check_load_parameters(parameters(&front, &headers, sent).await?.iter())?;
     front.service.node.load(&target.model).await?;
     Ok(response::empty())
 }
@@ -63,11 +51,20 @@ pub async fn unload(
     headers: HeaderMap,
     sent: axum::body::Body,
 ) -> Result<Response, Refused> {
-    let body = control_body(&front, &headers, sent).await?;
-    let request: ControlRequest<'_> = parse(&body)?;
-    check_unload_parameters(request.parameters.keys())?;
+    check_unload_parameters(parameters(&front, &headers, sent).await?.iter())?;
     front.service.node.unload(&target.model).await?;
     Ok(response::empty())
+}
+
+/// Names of the parameters of a control message.
+async fn parameters(
+    front: &Front,
+    headers: &HeaderMap,
+    sent: axum::body::Body,
+) -> Result<Vec<String>, Refusal> {
+    let body = control_body(front, headers, sent).await?;
+    let request: ControlRequest<'_> = parse(&body)?;
+    Ok(request.parameters.into_keys().collect())
 }
 
 /// Loading takes the model as the repository has it: no parameter replaces its configuration or files.

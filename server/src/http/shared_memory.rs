@@ -6,14 +6,13 @@ use axum::extract::State;
 use axum::response::Response;
 use http::HeaderMap;
 use node::reason::{Reason, Refusal};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use super::repository::{control_body, parse};
 use super::response::{self, Refused};
 use super::route::RegionName;
 use crate::front::Front;
 use crate::settings::CUDA_REFUSED;
-use crate::shared_memory::RegionStatus;
 
 #[derive(Default, Deserialize)]
 struct RegisterRequest {
@@ -23,33 +22,12 @@ struct RegisterRequest {
     byte_size: Option<u64>,
 }
 
-#[derive(Serialize)]
-struct Region<'a> {
-    name: &'a str,
-    key: &'a str,
-    offset: u64,
-    byte_size: u64,
-}
-
-fn rows(regions: &[RegionStatus]) -> Result<Response, Refused> {
-    let rows: Vec<Region<'_>> = regions
-        .iter()
-        .map(|region| Region {
-            name: &region.name,
-            key: &region.key,
-            offset: region.offset,
-            byte_size: region.byte_size,
-        })
-        .collect();
-    response::json(&rows)
-}
-
 pub async fn status(State(front): State<Arc<Front>>) -> Result<Response, Refused> {
-    rows(&front.shared_memory()?.status(None)?)
+    response::json(&front.shared_memory()?.status(None)?)
 }
 
 pub async fn region_status(State(front): State<Arc<Front>>, region: RegionName) -> Result<Response, Refused> {
-    rows(&front.shared_memory()?.status(Some(&region.0))?)
+    response::json(&front.shared_memory()?.status(Some(&region.0))?)
 }
 
 pub async fn register(
@@ -81,7 +59,7 @@ pub async fn unregister_all(State(front): State<Arc<Front>>) -> Result<Response,
 }
 
 pub async fn cuda_status() -> Result<Response, Refused> {
-    rows(&[])
+    response::json(&[(); 0])
 }
 
 /// No region is ever registered, so the requested state already holds.

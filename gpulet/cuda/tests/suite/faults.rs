@@ -126,12 +126,12 @@ fn a_fault_ends_every_gpulet_and_each_is_told_once() {
         let reason =
             "gpu0 failed: cuStreamQuery: CUDA_ERROR_ILLEGAL_ADDRESS (700) while a batch ran: planted"
                 .to_owned();
-        assert_eq!(lost, RunError::Lost(reason.clone()));
+        assert_eq!(lost, RunError::DeviceFailed(reason.clone()));
         assert_eq!(failures.all(), [(2, reason.clone()), (3, reason.clone())]);
 
         assert_eq!(
             sessions[1].run(&batch(false)),
-            Err(RunError::Lost(reason.clone())),
+            Err(RunError::DeviceFailed(reason.clone())),
             "batches of co-located gpulets too"
         );
         let refused = device.open(&spec(4, 0, 1), Failures::new()).err().unwrap();

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use gpulet::Device;
+use gpulet_cuda::driver::{Driver, GreenContext, Primary, Split};
 use gpulet_cuda::{Backend, CudaDevice, CudaOptions, Found, Monitor, probe};
 
 use crate::stage::{Failures, Tracer, spec};
@@ -32,18 +33,18 @@ fn take(found: &Found, options: &CudaOptions) -> CudaDevice {
 #[ignore = "needs a GPU"]
 fn a_gpu_is_split_as_the_documentation_says() {
     let Some(found) = found() else { return };
-    let device = take(&found, &CudaOptions::default());
-    let grid = device.grid();
+    let primary = Primary::retain(Driver::load().unwrap(), found.ordinal).unwrap();
+    let split = Split::once(&primary, found.capability, false).unwrap();
+    let grid = split.grid();
     println!("{}: {} SMs, {} units, {} left over", found.name, found.sms, grid.units(), grid.remainder());
-    assert_eq!(grid.sms(grid.whole()), found.sms);
+    assert_eq!(grid.sms(grid.range(0, grid.units()).unwrap()), found.sms);
     if found.capability.0 == 9 && found.sms == 132 {
         assert_eq!((grid.units(), grid.remainder()), (16, 4));
     }
     for units in grid.sizes() {
-        let gpulet = device.open(&spec(0, 0, units), Failures::new()).unwrap();
-        let granted = device.gpulets().remove(0).sms;
-        assert_eq!(granted, grid.sms(grid.range(0, units).unwrap()), "{units} units");
-        drop(gpulet);
+        let range = grid.range(0, units).unwrap();
+        let granted = GreenContext::create(split.describe(range).unwrap()).unwrap().sms();
+        assert_eq!(granted, grid.sms(range), "{units} units");
     }
 }
 

@@ -83,7 +83,7 @@ impl SessionMaker for Doomed {
 
 impl Session for DoomedSession {
     fn run(&mut self, _: &Batch) -> Result<Vec<Tensor>, RunError> {
-        Err(RunError::Lost("CUDA failure 700: an illegal memory access was encountered".to_owned()))
+        Err(RunError::DeviceFailed("CUDA failure 700: an illegal memory access was encountered".to_owned()))
     }
 
     fn signature(&self) -> &Signature {
@@ -105,7 +105,7 @@ fn an_engine_that_reports_a_failed_device_is_trusted() {
         let reason = "gpu0 failed: CUDA failure 700: an illegal memory access was encountered".to_owned();
         for _ in 0..2 {
             let said = session.run(&crate::stage::batch(false)).unwrap_err();
-            assert_eq!(said, RunError::Lost(reason.clone()));
+            assert_eq!(said, RunError::DeviceFailed(reason.clone()));
         }
         assert_eq!((device.failure(), failures.all()), (Some(reason.clone()), vec![(3, reason)]));
     });

@@ -122,11 +122,11 @@ fn a_driver_that_shuts_down_is_reported_once_and_nothing_hangs() {
         let lost = running.session.run(&batch(true)).unwrap_err();
         let reason =
             "gpu0 failed: cuStreamQuery: CUDA_ERROR_DEINITIALIZED (4) while a batch ran: planted".to_owned();
-        assert_eq!(lost, RunError::Lost(reason.clone()));
+        assert_eq!(lost, RunError::DeviceFailed(reason.clone()));
         assert_eq!(running.failures.all(), [(0, reason.clone())]);
         control.heal();
         assert_eq!(running.open(4).err(), Some(format!("gpu0: gpulet 1: {reason}")));
-        assert_eq!(running.session.run(&batch(false)), Err(RunError::Lost(reason.clone())));
+        assert_eq!(running.session.run(&batch(false)), Err(RunError::DeviceFailed(reason.clone())));
         assert_eq!(running.failures.all().len(), 1, "told once");
     });
 }

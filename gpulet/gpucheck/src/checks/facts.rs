@@ -29,9 +29,7 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<(), Stop> {
     if let Err(stop) = activity(bench) {
         bench.report.skip("facts.sm_active", "8", stop.to_string());
     }
-    if let Err(missing) = &bench.found.green {
-        let missing = missing.to_string();
-        bench.report.skip("facts.units", "4.2.2", missing);
+    if !bench.has_green("facts.units", "4.2.2") {
         return Ok(());
     }
     let split = Split::once(&primary, bench.found.capability, false)?;

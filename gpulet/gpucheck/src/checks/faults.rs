@@ -29,9 +29,7 @@ const ENGINE_TASK_TIMEOUT: Duration = Duration::from_secs(12);
 const RESTARTS: usize = 3;
 
 pub(super) fn run(bench: &mut Bench<'_>) -> Result<(), Stop> {
-    if let Err(missing) = &bench.found.green {
-        let missing = missing.to_string();
-        bench.report.skip("faults.spread", "9", missing);
+    if !bench.has_green("faults.spread", "9") {
         return Ok(());
     }
     let device = bench.green()?;
@@ -120,7 +118,7 @@ fn beyond(found: &Found, engine: &Engine) -> Result<Fact, Stop> {
                 worst = "answered";
                 said.push(format!("{index}: an answer"));
             }
-            Err(RunError::Lost(reason)) => {
+            Err(RunError::DeviceFailed(reason)) => {
                 worst = "the device failed";
                 said.push(format!("{index}: {reason}"));
                 break;
@@ -210,11 +208,11 @@ fn faulted(found: &Found, report: &mut Report<'_>) -> Result<bool, Stop> {
     let well = words(&co_located.run(&amount(ROUNDS))?);
     report.add(&Fact::new("faults.before", "9").value(true).ok(is_computed(&well, ROUNDS)));
     let own = culprit.run(&amount(0));
-    let lost = matches!(own, Err(RunError::Lost(_)));
+    let lost = matches!(own, Err(RunError::DeviceFailed(_)));
     let said = own.err().map(|error| error.to_string());
     report.add(&Fact::new("faults.own_batch_is_lost", "9").value(lost).ok(lost).detail(said));
     let other = co_located.run(&amount(ROUNDS));
-    let lost_too = matches!(other, Err(RunError::Lost(_)));
+    let lost_too = matches!(other, Err(RunError::DeviceFailed(_)));
     let said = other.err().map(|error| error.to_string());
     let fact = Fact::new("faults.gpulet_of_the_same_process_is_lost", "9").value(lost_too);
     report.add(&fact.ok(lost_too).detail(said));

@@ -20,9 +20,7 @@ const OWN: Duration = Duration::from_millis(1);
 const OTHER: Duration = Duration::from_millis(3);
 
 pub(super) fn run(bench: &mut Bench<'_>) -> Result<(), Stop> {
-    if let Err(missing) = &bench.found.green {
-        let missing = missing.to_string();
-        bench.report.skip("interference.bandwidth", "8", missing);
+    if !bench.has_green("interference.bandwidth", "8") {
         return Ok(());
     }
     let device = bench.green()?;

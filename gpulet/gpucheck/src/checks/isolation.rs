@@ -22,9 +22,7 @@ const HOLD_US: u32 = 20;
 const TRACES: usize = 5;
 
 pub(super) fn run(bench: &mut Bench<'_>) -> Result<(), Stop> {
-    if let Err(missing) = &bench.found.green {
-        let missing = missing.to_string();
-        bench.report.skip("isolation.sms", "10.5", missing);
+    if !bench.has_green("isolation.sms", "10.5") {
         return Ok(());
     }
     let device = bench.green()?;

@@ -24,9 +24,7 @@ const DIP_MAX: Duration = Duration::from_millis(50);
 const LEFT_BEHIND_MAX: u64 = 16 << 20;
 
 pub(super) fn run(bench: &mut Bench<'_>) -> Result<(), Stop> {
-    if let Err(missing) = &bench.found.green {
-        let missing = missing.to_string();
-        bench.report.skip("resize.changes", "10.5", missing);
+    if !bench.has_green("resize.changes", "10.5") {
         return Ok(());
     }
     // No idle contexts, so that every change includes creating its contexts and none counts as left behind.
@@ -76,7 +74,7 @@ fn lane(mut open: Open, batch: &Batch, rounds: u32, next: &Receiver<Open>, old: 
             }
             Err(error) => {
                 log.failed.push(error.to_string());
-                if matches!(error, RunError::Lost(_)) {
+                if matches!(error, RunError::DeviceFailed(_)) {
                     return log;
                 }
             }

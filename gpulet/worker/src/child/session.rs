@@ -9,15 +9,13 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
 use gpulet::{DeviceError, Partition};
-use models::LoadOptions;
+use models::Known;
 use models::engine::{Batch, RunError, Session};
 use oip::Tensor;
 
 use crate::memory::{Region, shared_file};
 use crate::tensors;
-use crate::wire::{
-    Failure, Files, Load, Loaded, Ran, Refused, Run, Socket, TensorHead, WireError, WireSignature,
-};
+use crate::wire::{Files, Load, Loaded, Ran, Refused, Run, Socket, TensorHead, WireError, bounded_error};
 
 /// A session to be loaded.
 pub(super) struct Loading {
@@ -36,9 +34,8 @@ impl Loading {
             .unwrap_or_else(|_| Err(format!("model `{name}`: the engine panicked while it was loaded")));
         let answer = match &loaded {
             Ok(session) => {
-                let signature = WireSignature::from(session.signature());
-                let settles_each_size = session.settles_each_size();
-                Ok(Loaded { signature, engine: session.engine().to_owned(), settles_each_size })
+                let known = Known { engine: session.engine(), signature: session.signature().clone() };
+                Ok(Loaded { session: known, settles_each_size: session.settles_each_size() })
             }
             Err(reason) => Err(Refused::new(reason)),
         };
@@ -61,8 +58,7 @@ fn session(load: Load, file: OwnedFd, partition: &dyn Partition) -> Result<Box<d
     let refuse = |reason: String| format!("model `{name}`: {reason}");
     let bytes = shared_file(file).map_err(|error| refuse(format!("cannot read its bytes: {error}")))?;
     let files = load.files.with(bytes).map_err(refuse)?;
-    let options = LoadOptions::try_from(load.options).map_err(refuse)?;
-    partition.load(&files, &options).map_err(|DeviceError(reason)| reason)
+    partition.load(&files, &load.options).map_err(|DeviceError(reason)| reason)
 }
 
 /// A session that answers run requests. Fields drop in this order: the server takes the end of the socket as
@@ -148,7 +144,7 @@ impl Serving {
         let written = outcome.and_then(|outputs| self.write(&outputs));
         let (outcome, file) = match written {
             Ok((heads, file)) => (Ok(heads), file),
-            Err(error) => (Err(Failure::from(error)), None),
+            Err(error) => (Err(bounded_error(error)), None),
         };
         // The engine still reads the region, so the server must use another one. It stays mapped until the engine
         // drops it.
@@ -161,7 +157,7 @@ impl Serving {
         match self.socket.send(&ran, file.as_ref().map(AsFd::as_fd).as_slice()) {
             Err(WireError::TooLarge) => {
                 let reason = "the shapes of the outputs take too many bytes".to_owned();
-                let ran = Ran { outcome: Err(Failure::Engine(reason)), ..ran };
+                let ran = Ran { outcome: Err(RunError::Engine(reason)), ..ran };
                 // The region was not sent.
                 self.outputs = None;
                 self.socket.send(&ran, &[])

@@ -1,13 +1,16 @@
 //! The messages.
 
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+use bytes::Bytes;
 use models::engine::RunError;
+use models::{Format, Known, LoadOptions, ModelFiles, ModelName, Version};
 use oip::{Datatype, Shape};
 use serde::{Deserialize, Serialize};
 
-use super::describe::{WireFiles, WireOptions, WireSignature, datatype, number_of};
-
 /// Incremented with every change of a message.
-pub(crate) const PROTOCOL: u32 = 2;
+pub(crate) const PROTOCOL: u32 = 3;
 /// Reasons are truncated to this many characters.
 const REASON_CHARS_MAX: usize = 4000;
 
@@ -37,6 +40,13 @@ impl Refused {
 /// A reason that fits into a message.
 pub(crate) fn bounded(reason: &str) -> String {
     reason.chars().take(REASON_CHARS_MAX).collect()
+}
+
+/// An error with a reason that fits into a message.
+pub(crate) fn bounded_error(mut error: RunError) -> RunError {
+    let (RunError::Input(reason) | RunError::Engine(reason) | RunError::DeviceFailed(reason)) = &mut error;
+    *reason = bounded(reason);
+    error
 }
 
 /// The worker has its device.
@@ -70,16 +80,53 @@ pub(crate) struct Opened {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Load {
     pub files: WireFiles,
-    pub options: WireOptions,
+    pub options: LoadOptions,
     /// Upper bound on the bytes of one batch's outputs.
     pub bytes_max: usize,
+}
+
+/// [`ModelFiles`] without the bytes of the main file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct WireFiles {
+    pub name: String,
+    version: u64,
+    onnx: bool,
+    /// A path in the encoding of the file system.
+    folder: Option<Vec<u8>>,
+}
+
+impl From<&ModelFiles> for WireFiles {
+    fn from(files: &ModelFiles) -> Self {
+        Self {
+            name: files.name.to_string(),
+            version: files.version.0,
+            onnx: match files.format {
+                Format::Onnx => true,
+                Format::Synthetic => false,
+            },
+            folder: files.folder().map(|folder| folder.as_os_str().as_bytes().to_vec()),
+        }
+    }
+}
+
+impl WireFiles {
+    /// The model's files, with `bytes` as the content of the main file.
+    pub fn with(self, bytes: Bytes) -> Result<ModelFiles, String> {
+        let name = ModelName::new(&self.name).map_err(|error| error.to_string())?;
+        let format = if self.onnx { Format::Onnx } else { Format::Synthetic };
+        let files = ModelFiles::from_bytes(name, Version(self.version), format, bytes);
+        Ok(match self.folder {
+            Some(folder) => files.in_folder(OsString::from_vec(folder).into()),
+            None => files,
+        })
+    }
 }
 
 /// The model is loaded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Loaded {
-    pub signature: WireSignature,
-    pub engine: String,
+    /// Engine and signature.
+    pub session: Known,
     pub settles_each_size: bool,
 }
 
@@ -98,7 +145,7 @@ pub(crate) struct Run {
 /// A tensor whose elements are in a region.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct TensorHead {
-    datatype: u8,
+    datatype: Datatype,
     extents: Vec<u64>,
     start: u64,
     bytes: u64,
@@ -108,54 +155,21 @@ pub(crate) struct TensorHead {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Ran {
     /// Outputs in the order of the signature.
-    pub outcome: Result<Vec<TensorHead>, Failure>,
+    pub outcome: Result<Vec<TensorHead>, RunError>,
     /// Whether the engine still reads the inputs, so that their region must not be written again.
     pub holds_inputs: bool,
     /// Time in the engine, in nanoseconds. Time that a background batch waited for a core is left out.
     pub took_ns: u64,
 }
 
-/// Why a batch failed: [`RunError`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Failure {
-    Input(String),
-    Engine(String),
-    Lost(String),
-}
-
-impl From<RunError> for Failure {
-    fn from(error: RunError) -> Self {
-        match error {
-            RunError::Input(reason) => Self::Input(bounded(&reason)),
-            RunError::Engine(reason) => Self::Engine(bounded(&reason)),
-            RunError::Lost(reason) => Self::Lost(bounded(&reason)),
-        }
-    }
-}
-
-impl From<Failure> for RunError {
-    fn from(failure: Failure) -> Self {
-        match failure {
-            Failure::Input(reason) => Self::Input(reason),
-            Failure::Engine(reason) => Self::Engine(reason),
-            Failure::Lost(reason) => Self::Lost(reason),
-        }
-    }
-}
-
 impl TensorHead {
     pub fn new(datatype: Datatype, shape: &Shape, start: usize, bytes: usize) -> Self {
-        Self {
-            datatype: number_of(datatype),
-            extents: shape.extents().to_vec(),
-            start: start as u64,
-            bytes: bytes as u64,
-        }
+        Self { datatype, extents: shape.extents().to_vec(), start: start as u64, bytes: bytes as u64 }
     }
 
     /// Datatype, shape, first byte and number of bytes, if they are consistent.
     pub fn read(&self) -> Result<(Datatype, Shape, usize, usize), String> {
-        let datatype = datatype(self.datatype)?;
+        let datatype = self.datatype;
         if self.extents.len() > Shape::MAX_RANK {
             return Err(format!(
                 "expected at most {} dimensions, got {}",
@@ -180,6 +194,7 @@ impl TensorHead {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use models::{Dim, EngineChoice, Reshape, Signature, TensorSpec};
 
     #[test]
     fn inconsistent_tensor_heads_are_refused() {
@@ -190,11 +205,57 @@ mod tests {
         assert_eq!(text.read().unwrap().3, 77);
         for wrong in [
             TensorHead { bytes: 13, ..head.clone() },
-            TensorHead { datatype: 14, ..head.clone() },
             TensorHead { extents: vec![u64::MAX, 2], ..head.clone() },
             TensorHead { extents: vec![1; 65], ..head },
         ] {
             assert!(wrong.read().is_err(), "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn models_and_options_survive_a_round_trip() {
+        let name = ModelName::new("digits").unwrap();
+        let files = ModelFiles::from_bytes(name, Version(3), Format::Onnx, "graph");
+        let files = files.in_folder("/models/digits/3".into());
+        let again = WireFiles::from(&files).with(files.bytes.clone()).unwrap();
+        assert_eq!((&again.name, again.version, again.format), (&files.name, files.version, files.format));
+        assert_eq!((again.hash, again.folder()), (files.hash, files.folder()));
+
+        let specs = Datatype::ALL.map(|datatype| TensorSpec {
+            name: datatype.to_string(),
+            datatype,
+            dims: vec![Dim::Free, Dim::Fixed(9)],
+            optional: datatype == Datatype::Bool,
+        });
+        let signature = Signature { inputs: specs.to_vec(), outputs: specs[..2].to_vec(), max_batch: 4 };
+        let options = LoadOptions {
+            engine: EngineChoice::Named("tract"),
+            threads: 2,
+            cores: vec![1, 3],
+            plan_cache: 5,
+            free_batch: true,
+            max_batch: Some(7),
+            reshapes: vec![Reshape {
+                tensor: "x".to_owned(),
+                client: vec![Dim::Free, Dim::Fixed(9)],
+                graph: vec![Dim::Free, Dim::Fixed(3), Dim::Fixed(3)],
+            }],
+            known: Some(Known { engine: "ort", signature }),
+            accelerator: None,
+        };
+        let encoded = postcard::to_allocvec(&options).unwrap();
+        assert_eq!(postcard::from_bytes(&encoded), Ok(options));
+    }
+
+    #[test]
+    fn unknown_engines_and_datatypes_are_refused() {
+        let encoded = |word: &str| postcard::to_allocvec(word).unwrap();
+        assert_eq!(postcard::from_bytes(&encoded("ort")), Ok(EngineChoice::Named("ort")));
+        assert!(postcard::from_bytes::<EngineChoice>(&encoded("abacus")).is_err());
+        let signature = Signature { inputs: Vec::new(), outputs: Vec::new(), max_batch: 0 };
+        let of_auto = postcard::to_allocvec(&Known { engine: "auto", signature }).unwrap();
+        assert!(postcard::from_bytes::<Known>(&of_auto).is_err(), "a session has an engine");
+        assert_eq!(postcard::from_bytes(&[13]), Ok(Datatype::Bytes));
+        assert!(postcard::from_bytes::<Datatype>(&[14]).is_err());
     }
 }

@@ -186,7 +186,7 @@ fn guarantees_depend_on_the_scope_of_workers() {
         let world = World::new(scope);
         let (outer, inner) = (world.device.info().clone(), cores().info().clone());
         assert_eq!((outer.guarantees.fault_domain, outer.guarantees.resize), (domain, resize));
-        assert_eq!((outer.units, outer.kind), (inner.units, inner.kind));
+        assert_eq!((outer.units, outer.device_type), (inner.units, inner.device_type));
         let beyond = PartitionSpec { first_unit: inner.units, ..SPEC };
         let error = world.device.open(&beyond, Losses::new().1).err().unwrap().to_string();
         assert_eq!(error, cores().open(&beyond, Losses::new().1).err().unwrap().to_string());

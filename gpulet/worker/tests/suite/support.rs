@@ -222,7 +222,7 @@ pub fn echoes(session: &mut dyn Session, rows: u32, width: usize) {
 /// Why a batch was lost.
 pub fn lost(result: Result<Vec<Tensor>, RunError>) -> String {
     match result {
-        Err(RunError::Lost(reason)) => reason,
+        Err(RunError::DeviceFailed(reason)) => reason,
         other => panic!("not lost: {other:?}"),
     }
 }

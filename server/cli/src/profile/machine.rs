@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use models::Loader;
 
 /// Device type of the profiles: one unit is a core.
-pub const DEVICE: &str = gpulet::CoresDevice::KIND;
+pub const DEVICE: &str = gpulet::CoresDevice::DEVICE_TYPE;
 
 /// The properties of this machine on which measurements depend.
 #[derive(Clone, Debug)]

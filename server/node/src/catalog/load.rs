@@ -27,25 +27,22 @@ use crate::batching;
 use crate::metrics::ModelMetrics;
 use crate::reason::{Reason, Refusal};
 
-/// Files and configuration of a version, before it is loaded.
-pub(super) struct Planned {
-    pub config: EffectiveConfig,
-    labels: BTreeMap<String, Vec<String>>,
-    policy: Policy,
-    pub files: ModelFiles,
-}
-
-/// Results of a version's first session: signature, engine, batch times, and the reference answer.
-type First = (Signature, &'static str, Vec<(u32, Duration)>, Option<Reference>);
-
-/// A version whose sessions are loaded and warmed up. Its files are no longer held.
-struct Warmed {
+/// What is known of a version before it is loaded.
+struct Planned {
     config: EffectiveConfig,
     labels: BTreeMap<String, Vec<String>>,
     policy: Policy,
     version: Version,
     hash: ContentHash,
     file_bytes: u64,
+}
+
+/// Results of a version's first session: signature, engine, batch times, and the reference answer.
+type First = (Signature, &'static str, Vec<(u32, Duration)>, Option<Reference>);
+
+/// A version whose sessions are loaded and warmed up.
+struct Warmed {
+    planned: Planned,
     signature: Signature,
     engine: &'static str,
     measured: Vec<(u32, Duration)>,
@@ -151,15 +148,15 @@ impl Catalog {
     ) -> Result<Arc<Loaded>, String> {
         let (catalog, name) = (Arc::clone(self), name.clone());
         let work = move || -> Result<Result<Warmed, Arc<Loaded>>, String> {
-            let planned = catalog.plan(&name, version)?;
+            let (planned, files) = catalog.plan(&name, version)?;
             if let Some(old) = old
-                && old.hash == planned.files.hash
+                && old.hash == planned.hash
                 && old.config == planned.config
                 && *old.labels == planned.labels
             {
                 return Ok(Err(old));
             }
-            catalog.warm(planned).map(Ok)
+            catalog.warm(planned, &files).map(Ok)
         };
         let done = self.background.load(priority, work).await;
         match done.map_err(|lost| format!("{lost} while loading"))?? {
@@ -168,7 +165,7 @@ impl Catalog {
         }
     }
 
-    fn plan(&self, name: &ModelName, version: Version) -> Result<Planned, String> {
+    fn plan(&self, name: &ModelName, version: Version) -> Result<(Planned, ModelFiles), String> {
         let settings = self.settings(name);
         let pbtxt = self.source.config(name).map_err(|error| error.to_string())?;
         let files = self.source.read(name, version, pbtxt.as_ref()).map_err(|error| error.to_string())?;
@@ -185,13 +182,14 @@ impl Catalog {
         };
         let labels = config.label_files.iter().map(read).collect::<Result<_, String>>()?;
         let policy = batching::policy(&config)?;
-        Ok(Planned { config, labels, policy, files })
+        let (hash, file_bytes) = (files.hash, files.size());
+        Ok((Planned { config, labels, policy, version, hash, file_bytes }, files))
     }
 
     /// Loads and runs a session for every lane of the model. The first is measured.
-    fn warm(&self, planned: Planned) -> Result<Warmed, String> {
-        let Planned { config, labels, policy, files } = planned;
-        let lanes = self.lanes_for(&config)?;
+    fn warm(&self, planned: Planned, files: &ModelFiles) -> Result<Warmed, String> {
+        let config = &planned.config;
+        let lanes = self.lanes_for(config)?;
         let started = Instant::now();
         let mut sessions = Vec::with_capacity(lanes.len());
         let mut first: Option<First> = None;
@@ -200,35 +198,21 @@ impl Catalog {
                 first.as_ref().map(|(signature, engine, ..)| Known { engine, signature: signature.clone() });
             let options = config.load_options(lane.cores().len().max(1), lane.cores().to_vec());
             let options = LoadOptions { known, ..options };
-            let loaded = lane.partition().load(&files, &options);
+            let loaded = lane.partition().load(files, &options);
             let mut session = loaded.map_err(|error| error.to_string())?;
             if first.is_none() {
-                let times = warm_and_profile(session.as_mut(), &config).map_err(|error| error.to_string())?;
+                let times = warm_and_profile(session.as_mut(), config).map_err(|error| error.to_string())?;
                 let reference = if self.environment.verify { Reference::of(session.as_mut()) } else { None };
                 first = Some((session.signature().clone(), session.engine(), times, reference));
             } else {
-                warm(session.as_mut(), &config).map_err(|error| error.to_string())?;
+                warm(session.as_mut(), config).map_err(|error| error.to_string())?;
             }
             sessions.push((lane, session));
         }
         let (signature, engine, measured, reference) = first.ok_or("no lane may run it")?;
-        let (version, hash, file_bytes) = (files.version, files.hash, files.size());
         let load_time = started.elapsed();
-        tracing::debug!(model = %config.name, %version, took = ?load_time, "loaded and measured");
-        Ok(Warmed {
-            config,
-            labels,
-            policy,
-            version,
-            hash,
-            file_bytes,
-            signature,
-            engine,
-            measured,
-            reference,
-            sessions,
-            load_time,
-        })
+        tracing::debug!(model = %config.name, version = %planned.version, took = ?load_time, "loaded and measured");
+        Ok(Warmed { planned, signature, engine, measured, reference, sessions, load_time })
     }
 
     fn lanes_for(&self, config: &EffectiveConfig) -> Result<Vec<LaneHandle>, String> {
@@ -263,23 +247,12 @@ impl Catalog {
 
     /// Installs the sessions and registers the model with the router, which may then dispatch its requests.
     async fn admit(&self, warmed: Warmed) -> Result<Arc<Loaded>, String> {
-        let Warmed {
-            config,
-            labels,
-            policy,
-            version,
-            hash,
-            file_bytes,
-            signature,
-            engine,
-            measured,
-            reference,
-            sessions,
-            load_time,
-        } = warmed;
+        let Warmed { planned, signature, engine, measured, reference, sessions, load_time } = warmed;
+        let Planned { config, labels, policy, version, hash, file_bytes } = planned;
         let id = self.take_id();
         let measured_cores = sessions.first().map_or(1, |(lane, _)| lane.cores().len());
-        let measured_on = sessions.first().map_or(LaneClass::default(), |(lane, _)| LaneClass(lane.kind()));
+        let measured_on =
+            sessions.first().map_or(LaneClass::default(), |(lane, _)| LaneClass(lane.lane_class()));
         let mut lanes = Vec::with_capacity(sessions.len());
         let mut runs_on = Vec::with_capacity(sessions.len());
         for (lane, session) in sessions {

@@ -22,6 +22,7 @@ use arc_swap::ArcSwap;
 use dashmap::DashMap;
 use gpulet::LaneHandle;
 use models::{EngineChoice, ModelSettings, Version};
+use oip::metadata::RepositoryIndexRow;
 use router::RouterHandle;
 use router_core::ModelId;
 use tokio_util::task::task_tracker::TaskTrackerToken;
@@ -88,19 +89,6 @@ impl LoadState {
             Self::Ready | Self::Loading | Self::Unloading => String::new(),
         }
     }
-}
-
-/// One row of the repository index.
-#[derive(Clone, Debug)]
-pub struct IndexRow {
-    /// Model name.
-    pub name: String,
-    /// Version, or empty when none is loaded.
-    pub version: String,
-    /// `READY`, `LOADING`, `UNLOADING` or `UNAVAILABLE`, or empty when it was never loaded.
-    pub state: &'static str,
-    /// Why it is not ready; empty when it is.
-    pub reason: String,
 }
 
 /// One model name.
@@ -272,7 +260,7 @@ impl Catalog {
     }
 
     /// The repository's models and those that were loaded from it, sorted by name, then version.
-    pub fn index(&self, only_ready: bool) -> Vec<IndexRow> {
+    pub fn index(&self, only_ready: bool) -> Vec<RepositoryIndexRow> {
         let mut rows = BTreeMap::new();
         for (name, versions) in self.source.names().unwrap_or_default() {
             for version in versions {
@@ -284,10 +272,10 @@ impl Catalog {
                 rows.insert((model.key().clone(), version), state);
             }
         }
-        let row = |((name, version), state): ((String, u64), LoadState)| IndexRow {
+        let row = |((name, version), state): ((String, u64), LoadState)| RepositoryIndexRow {
             name,
             version: if version == 0 { String::new() } else { version.to_string() },
-            state: state.word(),
+            state: state.word().to_owned(),
             reason: state.reason(),
         };
         let shown = |(_, state): &(_, LoadState)| !only_ready || *state == LoadState::Ready;

@@ -56,7 +56,7 @@ fn refusal(loaded: &Loaded, rejection: &Rejection) -> Refusal {
         Core::BatchTooLarge => (Reason::Malformed, format!("model `{name}`: the batch is too large")),
         Core::ClientDisconnected => (Reason::Cancelled, "the client disconnected".to_owned()),
         Core::LaneFailed => {
-            (Reason::LaneDied, format!("model `{name}`: the lane that ran the request failed"))
+            (Reason::LaneFailed, format!("model `{name}`: the lane that ran the request failed"))
         }
         Core::LaneFailedTwice => (
             Reason::Quarantined,
@@ -76,8 +76,8 @@ fn engine_refusal(name: &str, error: Option<&BatchError>) -> Refusal {
         Some(BatchError::Run(RunError::Engine(what))) => {
             Refusal::new(Reason::EngineFailed, format!("model `{name}` failed: {what}"))
         }
-        Some(BatchError::Run(RunError::Lost(what))) => {
-            Refusal::new(Reason::LaneDied, format!("model `{name}`: {what}"))
+        Some(BatchError::Run(RunError::DeviceFailed(what))) => {
+            Refusal::new(Reason::LaneFailed, format!("model `{name}`: {what}"))
         }
         Some(BatchError::Lane(what)) => Refusal::new(Reason::EngineFailed, format!("model `{name}`: {what}")),
         None => Refusal::new(Reason::EngineFailed, format!("model `{name}` failed")),

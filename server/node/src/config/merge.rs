@@ -157,10 +157,14 @@ fn environment(section: &Section, variables: &[(String, String)]) -> Vec<Assignm
     found
 }
 
-/// Possible values of text as typed: TOML first, then plain text. The first one that the option accepts is used.
-fn readings(raw: &str) -> Vec<Value> {
+/// The value of text as typed: as TOML if `check` accepts that, else as plain text.
+fn read_text<E>(raw: &str, check: impl Fn(&Value) -> Result<(), E>) -> Result<Value, E> {
     let as_toml = format!("value = {raw}").parse::<Table>().ok().and_then(|mut table| table.remove("value"));
-    as_toml.into_iter().chain([Value::String(raw.to_owned())]).collect()
+    if let Some(value) = as_toml.filter(|value| check(value).is_ok()) {
+        return Ok(value);
+    }
+    let text = Value::String(raw.to_owned());
+    check(&text).map(|()| text)
 }
 
 impl Merged {
@@ -206,18 +210,13 @@ impl Merged {
             problems.push(Problem::new(path, &fields::unknown(key, section.keys, "key"), origin));
             return;
         }
-        let mut refused = String::new();
-        for value in readings(raw) {
-            match (section.check)(key, &value) {
-                Ok(()) => {
-                    values.insert(key.to_owned(), value);
-                    self.origins.insert(path.clone(), origin.clone());
-                    return;
-                }
-                Err(message) => refused = message,
+        match read_text(raw, |value| (section.check)(key, value)) {
+            Ok(value) => {
+                values.insert(key.to_owned(), value);
+                self.origins.insert(path.clone(), origin.clone());
             }
+            Err(message) => problems.push(Problem::new(path, &message, origin)),
         }
-        problems.push(Problem::new(path, &refused, origin));
     }
 
     /// `--set models.NAME.key=value`.
@@ -227,21 +226,18 @@ impl Merged {
             problems.push(Problem::new(&flag.path, "expected models.NAME.key=value", &flag.origin));
             return;
         };
-        let mut refused = (String::new(), String::new());
-        for value in readings(&flag.raw) {
-            match models_section::check_key(key, &value) {
-                Ok(()) => {
-                    let model = self.models.entry(name).or_insert_with(|| Value::Table(Table::new()));
-                    if let Value::Table(model) = model {
-                        model.insert(key.to_owned(), value);
-                    }
-                    self.origins.insert(flag.path.clone(), flag.origin.clone());
-                    return;
+        match read_text(&flag.raw, |value| models_section::check_key(key, value)) {
+            Ok(value) => {
+                let model = self.models.entry(name).or_insert_with(|| Value::Table(Table::new()));
+                if let Value::Table(model) = model {
+                    model.insert(key.to_owned(), value);
                 }
-                Err((inner, message)) => refused = (inner, message),
+                self.origins.insert(flag.path.clone(), flag.origin.clone());
+            }
+            Err((inner, message)) => {
+                problems.push(Problem::new(&format!("{}{inner}", flag.path), &message, &flag.origin));
             }
         }
-        problems.push(Problem::new(&format!("{}{}", flag.path, refused.0), &refused.1, &flag.origin));
     }
 
     /// Reads the checked values into their types.

@@ -36,8 +36,8 @@ pub struct Terms {
 
 /// The description of a device for the planner.
 fn planned_with(info: &DeviceInfo) -> Device {
-    let kind = DeviceType {
-        name: info.kind.clone(),
+    let device_type = DeviceType {
+        name: info.device_type.clone(),
         units: info.units,
         sizes: info.sizes.clone(),
         gpulets_max: info.units,
@@ -46,7 +46,7 @@ fn planned_with(info: &DeviceInfo) -> Device {
     };
     Device {
         name: info.name.as_str().into(),
-        device_type: Arc::new(kind),
+        device_type: Arc::new(device_type),
         memory_bytes: info.memory_bytes,
         fault_domain: info.name.clone(),
         cost: 1.0,
@@ -124,10 +124,11 @@ pub fn model(loaded: &Loaded, profiles: Known) -> Model {
 /// during the load.
 pub fn known_of(devices: &Devices, loaded: &Loaded) -> Known {
     let hash = loaded.hash.to_string();
-    let kinds: BTreeMap<&str, u32> = devices.infos().map(|info| (info.kind.as_str(), info.units)).collect();
-    let known = kinds.into_iter().filter_map(|(kind, units)| {
-        let cores = kind == CoresDevice::KIND;
-        match profile_of(devices.profiles(), kind, &loaded.name, &hash) {
+    let units: BTreeMap<&str, u32> =
+        devices.infos().map(|info| (info.device_type.as_str(), info.units)).collect();
+    let known = units.into_iter().filter_map(|(device_type, units)| {
+        let cores = device_type == CoresDevice::DEVICE_TYPE;
+        match profile_of(devices.profiles(), device_type, &loaded.name, &hash) {
             Some(profile) if cores => Some(held_by_each(profile)),
             Some(profile) => Some(Ok(profile.clone())),
             None => cores.then(|| held_by_each(&synthesised(loaded, units)?)),
@@ -144,7 +145,7 @@ pub fn known_of(devices: &Devices, loaded: &Loaded) -> Known {
 pub fn session_bytes(devices: &Devices, loaded: &Loaded, rows: u32) -> u64 {
     let known = known_of(devices, loaded).ok();
     let profile =
-        known.iter().flat_map(|known| known.iter()).find(|known| known.device() == CoresDevice::KIND);
+        known.iter().flat_map(|known| known.iter()).find(|known| known.device() == CoresDevice::DEVICE_TYPE);
     profile.and_then(|profile| profile.arena_bytes(rows)).unwrap_or(0)
 }
 
@@ -179,7 +180,7 @@ fn synthesised(loaded: &Loaded, units: u32) -> Result<Profile, String> {
         version: 1,
         model: loaded.name.clone(),
         model_sha256: None,
-        device: CoresDevice::KIND.to_owned(),
+        device: CoresDevice::DEVICE_TYPE.to_owned(),
         engine: loaded.engine.to_owned(),
         source: Source::Synthesised,
         note: format!(
@@ -233,7 +234,7 @@ mod tests {
             version: 1,
             model: "m".to_owned(),
             model_sha256: None,
-            device: CoresDevice::KIND.to_owned(),
+            device: CoresDevice::DEVICE_TYPE.to_owned(),
             engine: "tract".to_owned(),
             source: Source::Synthesised,
             note: String::new(),

@@ -27,21 +27,21 @@ impl ContendedTimes {
         Ok(Self { solo: Profiled(profiles), interference })
     }
 
-    fn runner<'a>(&'a self, kind: &str, batch: &EmulatedBatch) -> Option<Runner<'a>> {
+    fn runner<'a>(&'a self, device_type: &str, batch: &EmulatedBatch) -> Option<Runner<'a>> {
         let EmulatedBatch { files, rows, units } = batch;
-        let profile = profile_of(&self.solo.0, kind, files.name.as_str(), &files.hash.to_string())?;
+        let profile = profile_of(&self.solo.0, device_type, files.name.as_str(), &files.hash.to_string())?;
         Some(Runner { profile, batch: *rows, units: *units })
     }
 }
 
 impl BatchTimes for ContendedTimes {
-    fn time(&self, kind: &str, files: &ModelFiles, rows: u32, units: u32) -> Option<Duration> {
-        self.solo.time(kind, files, rows, units)
+    fn time(&self, device_type: &str, files: &ModelFiles, rows: u32, units: u32) -> Option<Duration> {
+        self.solo.time(device_type, files, rows, units)
     }
 
-    fn slowdown(&self, kind: &str, own: &EmulatedBatch, co_located: &[EmulatedBatch]) -> f64 {
-        let Some(own) = self.runner(kind, own) else { return 1.0 };
-        let others = co_located.iter().filter_map(|other| self.runner(kind, other));
+    fn slowdown(&self, device_type: &str, own: &EmulatedBatch, co_located: &[EmulatedBatch]) -> f64 {
+        let Some(own) = self.runner(device_type, own) else { return 1.0 };
+        let others = co_located.iter().filter_map(|other| self.runner(device_type, other));
         lane_plan::slowdown(&self.interference, &own, others)
     }
 }
@@ -53,8 +53,10 @@ impl BatchTimes for ContendedTimes {
 pub fn check(
     field: &str,
     section: &InterferenceSection,
-    kind: &str,
+    device_type: &str,
     profiles: &[Profile],
 ) -> anyhow::Result<()> {
-    device_sections::interference_on(field, section, kind, profiles).map(drop).map_err(anyhow::Error::from)
+    device_sections::interference_on(field, section, device_type, profiles)
+        .map(drop)
+        .map_err(anyhow::Error::from)
 }

@@ -34,7 +34,7 @@ pub struct Gpu {
     /// Name in plans.
     pub name: String,
     /// Device type in profiles.
-    pub kind: String,
+    pub device_type: String,
     /// Number of smallest shares.
     pub units: u32,
     /// Allowed sizes of gpulets in units.
@@ -78,10 +78,10 @@ fn look_at(found: &Found, forced: Option<Backend>, mps: &Result<(), MpsAbsent>) 
     let maker = maker(Loader::without_ort());
     let device = CudaDevice::take(found, choice.backend, maker, &CudaOptions::default());
     let device = device.map_err(|error| error.to_string())?;
-    let DeviceInfo { name, kind, units, sizes, memory_bytes, .. } = device.info().clone();
+    let DeviceInfo { name, device_type, units, sizes, memory_bytes, .. } = device.info().clone();
     let passed_over = choice.passed_over.iter().map(|(backend, why)| format!("{backend}: {why}")).collect();
     let (ordinal, uuid, backend) = (found.ordinal, found.uuid.clone(), choice.backend.to_string());
-    Ok(Gpu { ordinal, uuid, backend, passed_over, name, kind, units, sizes, memory_bytes })
+    Ok(Gpu { ordinal, uuid, backend, passed_over, name, device_type, units, sizes, memory_bytes })
 }
 
 /// Requests the GPUs of the machine from a worker process.
@@ -115,7 +115,7 @@ pub fn info(gpu: &Gpu) -> Result<DeviceInfo, DeviceError> {
     Ok(DeviceInfo {
         name: gpu.name.clone(),
         backend: backend.as_str(),
-        kind: gpu.kind.clone(),
+        device_type: gpu.device_type.clone(),
         units: gpu.units,
         sizes: gpu.sizes.clone(),
         memory_bytes: gpu.memory_bytes,
@@ -134,9 +134,10 @@ pub fn take(
 ) -> Result<Arc<dyn Device>, DeviceError> {
     let refuse = |why: String| DeviceError(format!("{}: {why}", gpu.name));
     let found = probe().map_err(|error| refuse(error.to_string()))?;
-    let found = found.iter().find(|found| found.ordinal == gpu.ordinal && found.name == gpu.kind);
-    let found = found
-        .ok_or_else(|| refuse(format!("there is no `{}` of number {} any more", gpu.kind, gpu.ordinal)))?;
+    let found = found.iter().find(|found| found.ordinal == gpu.ordinal && found.name == gpu.device_type);
+    let found = found.ok_or_else(|| {
+        refuse(format!("there is no `{}` of number {} any more", gpu.device_type, gpu.ordinal))
+    })?;
     let backend: Backend = gpu.backend.parse().map_err(|error| refuse(format!("{error}")))?;
     let library = discover(ort_library.map(PathBuf::as_path), &environment.ort);
     let mps_share = environment.variable(MPS_SHARE_VARIABLE).and_then(|share| share.parse().ok());

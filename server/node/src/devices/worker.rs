@@ -57,7 +57,7 @@ pub enum Described {
         /// Name in plans.
         name: String,
         /// Device type in profiles.
-        kind: String,
+        device_type: String,
         /// Numbers of units that a gpulet may have.
         sizes: Vec<u32>,
         /// Memory for models, in bytes.

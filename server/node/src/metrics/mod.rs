@@ -11,7 +11,7 @@ mod violations;
 use std::time::Duration;
 
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
-use names::{Kind, Metric};
+use names::{Metric, MetricType};
 
 pub use busy::BusySink;
 pub use front::{FrontMetrics, Transport};
@@ -27,10 +27,10 @@ pub const UPKEEP: Duration = Duration::from_secs(1);
 pub fn recorder() -> Result<PrometheusRecorder, metrics_exporter_prometheus::BuildError> {
     let mut builder = PrometheusBuilder::new();
     for metric in names::TESSERA {
-        let buckets: &[f64] = match metric.kind {
-            Kind::Seconds => &names::SECONDS,
-            Kind::Rows => &names::ROWS,
-            Kind::Counter | Kind::Gauge => continue,
+        let buckets: &[f64] = match metric.metric_type {
+            MetricType::Seconds => &names::SECONDS,
+            MetricType::Rows => &names::ROWS,
+            MetricType::Counter | MetricType::Gauge => continue,
         };
         builder = builder.set_buckets_for_metric(Matcher::Full(metric.name.to_owned()), buckets)?;
     }
@@ -49,12 +49,12 @@ pub fn install(triton_names: bool) -> anyhow::Result<PrometheusHandle> {
 
 /// Adds every help text to the current recorder.
 pub fn describe(triton_names: bool) {
-    let triton: &[Metric] = if triton_names { &names::TRITON } else { &[] };
+    let triton: &[Metric] = if triton_names { names::TRITON } else { &[] };
     for metric in names::TESSERA.iter().chain(triton) {
-        match metric.kind {
-            Kind::Counter => metrics::describe_counter!(metric.name, metric.help),
-            Kind::Gauge => metrics::describe_gauge!(metric.name, metric.help),
-            Kind::Seconds | Kind::Rows => metrics::describe_histogram!(metric.name, metric.help),
+        match metric.metric_type {
+            MetricType::Counter => metrics::describe_counter!(metric.name, metric.help),
+            MetricType::Gauge => metrics::describe_gauge!(metric.name, metric.help),
+            MetricType::Seconds | MetricType::Rows => metrics::describe_histogram!(metric.name, metric.help),
         }
     }
 }
@@ -181,13 +181,23 @@ mod tests {
     #[test]
     fn every_name_is_described_and_follows_the_rules() {
         let text = rendered(true);
-        for metric in names::TESSERA.iter().chain(&names::TRITON) {
+        for metric in names::TESSERA.iter().chain(names::TRITON) {
             assert!(text.contains(&format!("# HELP {} ", metric.name)), "{} has no help", metric.name);
         }
         for metric in names::TESSERA {
             assert!(metric.name.starts_with("tessera_"));
-            assert_eq!(metric.name.ends_with("_total"), metric.kind == Kind::Counter, "{}", metric.name);
-            assert_eq!(metric.name.ends_with("_seconds"), metric.kind == Kind::Seconds, "{}", metric.name);
+            assert_eq!(
+                metric.name.ends_with("_total"),
+                metric.metric_type == MetricType::Counter,
+                "{}",
+                metric.name
+            );
+            assert_eq!(
+                metric.name.ends_with("_seconds"),
+                metric.metric_type == MetricType::Seconds,
+                "{}",
+                metric.name
+            );
         }
     }
 

@@ -66,7 +66,7 @@ async fn the_only_lane_comes_back_and_clients_are_told_to() {
     let folder = tempfile::tempdir().unwrap();
     let node = serving(folder.path(), 1).await.unwrap();
     let reason = breaks(&node, 0).await.unwrap_err();
-    assert_eq!(reason, Reason::LaneDied);
+    assert_eq!(reason, Reason::LaneFailed);
     came_back(&node).await;
     assert_eq!(ask(&node).await, Ok(()));
     assert_eq!(node.not_ready(), None);

@@ -172,7 +172,7 @@ fn place(
     interference: &Interference,
 ) -> Result<Plan, String> {
     let units = demands.units;
-    let kind = DeviceType {
+    let device_type = DeviceType {
         name: bench.found.name.clone(),
         units,
         sizes: (1..=units).collect(),
@@ -182,7 +182,7 @@ fn place(
     };
     let device = Device {
         name: format!("gpu{}", bench.found.ordinal).into(),
-        device_type: Arc::new(kind),
+        device_type: Arc::new(device_type),
         memory_bytes: bench.found.memory_bytes / 10 * 9,
         fault_domain: "gpu".to_owned(),
         cost: 1.0,

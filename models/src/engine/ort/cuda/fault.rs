@@ -120,7 +120,7 @@ pub(in super::super) fn run_error(model: &str, signature: &Signature, error: &Er
         Fault::Batch => RunError::Engine(message("out of memory or launch resources on the device: ")),
         Fault::Gpulet => RunError::Engine(message("the gpulet cannot run it: ")),
         Fault::Machine => RunError::Engine(message("the device cannot be used: ")),
-        Fault::Device => RunError::Lost(message("the device is lost: ")),
+        Fault::Device => RunError::DeviceFailed(message("the device is lost: ")),
     }
 }
 
@@ -254,7 +254,7 @@ mod tests {
             return;
         }
         let said = |message: &str| run_error("m", &signature, &Error::new(message));
-        let RunError::Lost(lost) = said("CUDA failure 716: misaligned address ; GPU=0 ; hostname=h") else {
+        let RunError::DeviceFailed(lost) = said("CUDA failure 716: misaligned address ; GPU=0 ; hostname=h") else {
             panic!("expected a lost device")
         };
         assert_eq!(lost, "model `m`: engine `ort`: the device is lost: CUDA failure 716: misaligned address");

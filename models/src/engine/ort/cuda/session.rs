@@ -248,7 +248,7 @@ impl CudaSession {
             let Some(row) = sample::row(&self.signature, extent, 0) else { continue };
             match self.run_once(&row, false) {
                 Ok(outputs) => return Ok(Some((row, outputs))),
-                Err(RunError::Lost(reason)) => return Err(reason),
+                Err(RunError::DeviceFailed(reason)) => return Err(reason),
                 Err(RunError::Input(reason) | RunError::Engine(reason)) => {
                     refused = refused.or_else(|| fault::of(&reason).map(|_| reason));
                 }
@@ -279,7 +279,7 @@ impl CudaSession {
             };
             match self.run_once(&batch, false) {
                 Ok(_) => self.rows.ran(size),
-                Err(RunError::Lost(reason)) => return Err(reason),
+                Err(RunError::DeviceFailed(reason)) => return Err(reason),
                 Err(RunError::Input(reason) | RunError::Engine(reason)) => {
                     why = reason;
                     break;
@@ -358,7 +358,7 @@ impl CudaSession {
 /// What a failure of the gpulet's own calls means.
 fn of_stream(model: &str, said: &CudaFault) -> RunError {
     let message = format!("model `{model}`: engine `{NAME}`: {said}");
-    if said.sticky { RunError::Lost(message) } else { RunError::Engine(message) }
+    if said.sticky { RunError::DeviceFailed(message) } else { RunError::Engine(message) }
 }
 
 #[cfg(test)]

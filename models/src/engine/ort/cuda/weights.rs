@@ -33,20 +33,20 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use ::ort::memory::{Allocator, MemoryInfo};
 use ::ort::session::Session as OrtInner;
 use ::ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
-use ::ort::sys::ONNXTensorElementDataType;
 use ::ort::value::DynValue;
 use ::ort::{AsPointer, Error, api};
 use bytes::Bytes;
+use oip::Datatype;
 use prost::Message;
 use rustix::fs::{MemfdFlags, memfd_create};
 use tract_onnx::pb;
-use tract_onnx::pb::tensor_proto::DataType;
 
+use super::binding::element_type;
 use super::session::Source;
 use super::staging::lay_out;
 use super::stream::{CudaStream, DeviceBytes};
 use super::{Cuda, fault};
-use crate::{ContentHash, LoadOptions, ModelFiles};
+use crate::{ContentHash, LoadOptions, ModelFiles, onnx};
 
 /// Smaller weights stay in each session: they are shapes, axes and scalars, which often lie on the host.
 pub(super) const SHARED_BYTES_MIN: usize = 4096;
@@ -200,23 +200,25 @@ fn elements(weight: &pb::TensorProto) -> Option<Vec<u8>> {
     if !weight.external_data.is_empty() {
         return None;
     }
-    let size = match DataType::try_from(weight.data_type).ok()? {
-        DataType::Float | DataType::Int32 => 4,
-        DataType::Double | DataType::Int64 => 8,
-        DataType::Float16 | DataType::Bfloat16 => 2,
-        DataType::Int8 | DataType::Uint8 => 1,
-        _ => return None,
-    };
+    let datatype = shared_type(weight)?;
+    let size = datatype.size()?;
     let count =
         weight.dims.iter().try_fold(1_usize, |all, dim| all.checked_mul(usize::try_from(*dim).ok()?))?;
-    let bytes: Vec<u8> = match weight.data_type {
+    let bytes: Vec<u8> = match datatype {
         _ if !weight.raw_data.is_empty() => weight.raw_data.clone(),
-        kind if kind == DataType::Float as i32 => {
+        Datatype::Fp32 => {
             weight.float_data.iter().flat_map(|value| value.to_le_bytes()).collect()
         }
         _ => return None,
     };
     (count.checked_mul(size) == Some(bytes.len())).then_some(bytes)
+}
+
+/// The datatype of a weight; `None`: weights of this type are not shared.
+fn shared_type(weight: &pb::TensorProto) -> Option<Datatype> {
+    use Datatype::{Bf16, Fp16, Fp32, Fp64, Int8, Int32, Int64, Uint8};
+    let datatype = onnx::datatype(weight.data_type).ok()?;
+    matches!(datatype, Fp16 | Bf16 | Fp32 | Fp64 | Int8 | Uint8 | Int32 | Int64).then_some(datatype)
 }
 
 /// Copies blocks to their places on the device.
@@ -253,7 +255,7 @@ fn tensor_at(
 ) -> Result<DynValue, Error> {
     let mut value = ptr::null_mut();
     let address = ptr::without_provenance_mut::<std::ffi::c_void>(memory.address() + place.start);
-    let element = element_type(weight.data_type).ok_or_else(|| Error::new("its type is not shared"))?;
+    let element = shared_type(weight).ok_or_else(|| Error::new("its type is not shared"))?;
     // SAFETY: `send` put that many bytes there, which stay as long as `Weights`; the shape is read at once.
     let status = unsafe {
         (api().CreateTensorWithDataAsOrtValue)(
@@ -262,7 +264,7 @@ fn tensor_at(
             place.len(),
             weight.dims.as_ptr(),
             weight.dims.len(),
-            element,
+            element_type(element).into(),
             &raw mut value,
         )
     };
@@ -271,19 +273,4 @@ fn tensor_at(
     let value = NonNull::new(value).ok_or_else(|| Error::new("the runtime made no tensor"))?;
     // SAFETY: no other owner of the tensor exists. It owns no memory, so its nominal allocator never frees any.
     Ok(unsafe { DynValue::from_ptr(value, Some(&Allocator::default())) })
-}
-
-fn element_type(data_type: i32) -> Option<ONNXTensorElementDataType> {
-    use ONNXTensorElementDataType as Element;
-    Some(match DataType::try_from(data_type).ok()? {
-        DataType::Float => Element::ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT,
-        DataType::Double => Element::ONNX_TENSOR_ELEMENT_DATA_TYPE_DOUBLE,
-        DataType::Float16 => Element::ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16,
-        DataType::Bfloat16 => Element::ONNX_TENSOR_ELEMENT_DATA_TYPE_BFLOAT16,
-        DataType::Int8 => Element::ONNX_TENSOR_ELEMENT_DATA_TYPE_INT8,
-        DataType::Uint8 => Element::ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8,
-        DataType::Int32 => Element::ONNX_TENSOR_ELEMENT_DATA_TYPE_INT32,
-        DataType::Int64 => Element::ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64,
-        _ => return None,
-    })
 }

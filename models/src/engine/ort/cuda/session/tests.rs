@@ -93,7 +93,7 @@ fn a_lost_device_is_told_from_a_batch_that_failed() {
     };
     let lost = say("cuStreamSynchronize: CUDA_ERROR_LAUNCH_FAILED (719)", true);
     let expected = "model `made`: engine `ort`: cuStreamSynchronize: CUDA_ERROR_LAUNCH_FAILED (719)";
-    assert_eq!(lost, RunError::Lost(expected.to_owned()));
+    assert_eq!(lost, RunError::DeviceFailed(expected.to_owned()));
     assert!(matches!(say("cuMemHostAlloc: CUDA_ERROR_OUT_OF_MEMORY (2)", false), RunError::Engine(_)));
     assert!(session.run(&batch(1, 3, 0.0)).is_ok());
 }
