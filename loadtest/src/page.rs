@@ -9,26 +9,17 @@ mod views;
 
 use std::fmt::Write as _;
 
-use sim::page::{Reference, Series, document, escape, figure, number, percent};
+use sim::page::{Reference, Series, document, escape, number, paragraph, percent};
 
 use crate::report::{Driven, Report};
 use crate::summary;
-
-/// A plot with its heading and caption.
-struct View {
-    heading: &'static str,
-    picture: String,
-    caption: String,
-}
 
 /// Renders the whole file. `command` is the command that repeats the run. The same report gives the same bytes.
 pub fn html(report: &Report, command: &str) -> String {
     let mut body = opening(report);
     body.push_str(&setting(report, command));
     body.push_str(&tables::results(report));
-    for view in views::all(report) {
-        body.push_str(&figure(view.heading, &view.picture, &view.caption));
-    }
+    body.push_str(&views::all(report));
     body.push_str(&tables::batches(report));
     body.push_str(&closing(report));
     document(&format!("{}: a run against {}", report.workload, name(report)), &body)
@@ -36,17 +27,6 @@ pub fn html(report: &Report, command: &str) -> String {
 
 fn name(report: &Report) -> String {
     if report.target.server.is_empty() { report.target.url.clone() } else { report.target.server.clone() }
-}
-
-/// The start of an SVG element of this size with its title, in the style of plots.
-fn opened(title: &str, width: f64, height: f64) -> String {
-    format!(
-        "<svg class=\"plot\" xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"-8 -4 {} {}\" role=\"img\" \
-         aria-label=\"{title}\">\n<text class=\"title\" x=\"0\" y=\"18\">{title}</text>\n",
-        width + 16.0,
-        height + 8.0,
-        title = escape(title)
-    )
 }
 
 /// An SLO more than this many times the highest latency is not drawn: it would flatten the lines of the plot.
@@ -59,7 +39,7 @@ fn slo_line(slo: f64, unit: &str, series: &[Series]) -> (Vec<Reference>, String)
     if slo > highest * SLO_OF_HIGHEST_MAX {
         return (Vec::new(), format!(" The SLO, {} {unit}, lies far above the picture.", number(slo)));
     }
-    (vec![Reference { name: "SLO".to_owned(), value: slo }], String::new())
+    (vec![Reference::new("SLO", slo)], String::new())
 }
 
 /// The result in one sentence, and any warnings about it.
@@ -78,7 +58,7 @@ fn opening(report: &Report) -> String {
     if let Some(capacity) = summary::capacity(report) {
         let _ = write!(verdict, " Capacity: {capacity}.");
     }
-    let mut text = format!("<p class=\"verdict\">{}</p>\n", escape(&verdict));
+    let mut text = paragraph("verdict", &verdict);
     for warning in summary::warnings(report) {
         let _ = writeln!(text, "<p class=\"note\"><strong>Warning:</strong> {}.</p>", escape(&warning));
     }

@@ -3,12 +3,29 @@
 use std::fmt::Write as _;
 
 use jiff::Timestamp;
-use sim::page::{number, percent};
+use sim::page::{self, number, percent};
 
-use crate::report::{Driven, Figures, ModelFigures, Report};
+use crate::report::{Driven, Figures, Latency, ModelFigures, Report};
 
+/// Models that are listed one by one.
+pub(crate) const MODELS_MAX: usize = 50;
+/// Columns of the table of results.
+pub(crate) const RESULTS: [&str; 12] = [
+    "model",
+    "SLO ms",
+    "offered/s",
+    "goodput/s",
+    "attainment",
+    "p50 ms",
+    "p90 ms",
+    "p99 ms",
+    "p99.9 ms",
+    "max ms",
+    "refused",
+    "failed",
+];
 /// Attainment from which a model counts as meeting its objective.
-pub(crate) const KEPT: f64 = 0.99;
+const KEPT: f64 = 0.99;
 /// Upper bounds on the characters of a server's name, of a reason, and of its message.
 const NAME_MAX: usize = 80;
 const REASON_MAX: usize = 60;
@@ -141,9 +158,30 @@ pub(crate) fn capacity(report: &Report) -> Option<String> {
     Some(format!("{rate} requests a second, the highest sustained rate ({attainment} within the SLO){open}"))
 }
 
-/// Numbers of rejected and of failed requests.
-pub(crate) fn unanswered(figures: &Figures) -> (u64, u64) {
-    (figures.refused.values().sum(), figures.failed.values().sum())
+/// Rows of the table of results: the models and, of several, their sum.
+pub(crate) fn results(report: &Report) -> Vec<Vec<page::Cell>> {
+    let models = report.models.iter().take(MODELS_MAX);
+    let mut rows: Vec<_> =
+        models.map(|model| row(("", &model.name), number(model.slo_ms), &model.figures)).collect();
+    if report.models.len() != 1 {
+        let slo = shared_slo(report).map_or_else(|| "-".to_owned(), number);
+        rows.push(row(("strong", "all"), slo, &report.total));
+    }
+    rows
+}
+
+fn row((class, name): (&'static str, &str), slo: String, figures: &Figures) -> Vec<page::Cell> {
+    let mut row = vec![(class, name.to_owned())];
+    row.extend(page::plain([slo, number(figures.offered_rate), number(figures.goodput)]));
+    row.push((if figures.attainment >= KEPT { "good" } else { "bad" }, percent(figures.attainment)));
+    let picks: [fn(&Latency) -> f64; 5] =
+        [|all| all.p50_ms, |all| all.p90_ms, |all| all.p99_ms, |all| all.p99_9_ms, |all| all.max_ms];
+    let latencies = picks.map(|pick| figures.latency.as_ref().map(pick));
+    row.extend(page::plain(latencies.map(|latency| latency.map_or_else(|| "-".to_owned(), number))));
+    let (refused, failed): (u64, u64) = (figures.refused.values().sum(), figures.failed.values().sum());
+    row.push(("", number(refused as f64)));
+    row.push((if failed > 0 { "bad" } else { "" }, number(failed as f64)));
+    row
 }
 
 /// Number of batches, rows per batch and milliseconds per batch; none if the server has no statistics.
@@ -219,7 +257,8 @@ mod tests {
             all.iter().map(|reason| (reason.refused, reason.reason.as_str(), reason.requests)).collect();
         assert_eq!(short, [(false, "timeout", 7), (true, "deadline unmeetable", 3)]);
         assert!(all[1].said.starts_with(" [31mnooo") && all[1].said.ends_with("o..."), "{}", all[1].said);
-        let figures = &report.total;
-        assert_eq!(unanswered(figures), (3, 7));
+        report.models.clear();
+        let cells = results(&report).pop().unwrap();
+        assert_eq!(cells[10..], [("", "3".to_owned()), ("bad", "7".to_owned())]);
     }
 }

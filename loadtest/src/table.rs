@@ -5,11 +5,9 @@ use std::fmt::Write as _;
 use comfy_table::{Cell, CellAlignment, Color, Table, presets};
 use sim::page::{number, percent};
 
-use crate::report::{Figures, Latency, Report};
-use crate::summary;
+use crate::report::Report;
+use crate::summary::{self, MODELS_MAX};
 
-/// Upper bound on models with their own row.
-const MODELS_MAX: usize = 50;
 /// Upper bound on reasons.
 const REASONS_MAX: usize = 12;
 
@@ -32,68 +30,28 @@ pub fn text(report: &Report, colour: bool) -> String {
     }
     let _ = writeln!(text, "\nclient: {}", summary::client(report));
     for warning in summary::warnings(report) {
-        let _ = if colour {
-            writeln!(text, "\x1b[1;33mwarning:\x1b[0m {warning}")
-        } else {
-            writeln!(text, "warning: {warning}")
-        };
+        let _ = writeln!(text, "{} {warning}", alarm("warning:", colour));
     }
     text
 }
 
+/// A word that must be noticed, in yellow with `colour`.
+pub(crate) fn alarm(word: &str, colour: bool) -> String {
+    if colour { format!("\x1b[1;33m{word}\x1b[0m") } else { word.to_owned() }
+}
+
 fn models(report: &Report, colour: bool) -> String {
-    let header = [
-        "model",
-        "SLO ms",
-        "offered/s",
-        "goodput/s",
-        "attainment",
-        "p50 ms",
-        "p90 ms",
-        "p99 ms",
-        "p99.9 ms",
-        "max ms",
-        "refused",
-        "failed",
-    ];
-    let mut rows: Vec<Vec<Cell>> = report
-        .models
-        .iter()
-        .take(MODELS_MAX)
-        .map(|model| row(&model.name, number(model.slo_ms), &model.figures))
-        .collect();
-    if report.models.len() != 1 {
-        let slo = summary::shared_slo(report).map_or_else(|| "-".to_owned(), number);
-        rows.push(row("all", slo, &report.total));
-    }
-    let mut text = table(&header, rows, colour);
+    let cell = |(class, text): (&str, String)| match class {
+        "good" => Cell::new(text).fg(Color::DarkGreen),
+        "bad" => Cell::new(text).fg(Color::DarkRed),
+        _ => Cell::new(text),
+    };
+    let rows = summary::results(report).into_iter().map(|row| row.into_iter().map(cell).collect());
+    let mut text = table(&summary::RESULTS, rows.collect(), colour);
     if let Some(more @ 1..) = report.models.len().checked_sub(MODELS_MAX) {
         let _ = writeln!(text, "and {more} more models");
     }
     text
-}
-
-fn row(name: &str, slo: String, figures: &Figures) -> Vec<Cell> {
-    let kept = if figures.attainment >= summary::KEPT { Color::DarkGreen } else { Color::DarkRed };
-    let latency = |pick: fn(&Latency) -> f64| {
-        Cell::new(figures.latency.as_ref().map_or_else(|| "-".to_owned(), |latency| number(pick(latency))))
-    };
-    let (refused, failed) = summary::unanswered(figures);
-    let failed_cell = Cell::new(number(failed as f64));
-    vec![
-        Cell::new(name),
-        Cell::new(slo),
-        Cell::new(number(figures.offered_rate)),
-        Cell::new(number(figures.goodput)),
-        Cell::new(percent(figures.attainment)).fg(kept),
-        latency(|latency| latency.p50_ms),
-        latency(|latency| latency.p90_ms),
-        latency(|latency| latency.p99_ms),
-        latency(|latency| latency.p99_9_ms),
-        latency(|latency| latency.max_ms),
-        Cell::new(number(refused as f64)),
-        if failed > 0 { failed_cell.fg(Color::DarkRed) } else { failed_cell },
-    ]
 }
 
 fn reasons(report: &Report, colour: bool) -> String {

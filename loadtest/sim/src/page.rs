@@ -8,15 +8,17 @@ mod gpulets;
 mod markup;
 mod plot;
 mod style;
+mod svg;
 mod tables;
 mod timeline;
 mod views;
 
 pub use axis::Axis;
-pub use document::{document, figure};
+pub use document::{Cell, document, figure, more, paragraph, plain, table};
 pub use markup::{escape, number, percent};
 pub use plot::{Plot, Reference, Series};
 pub use style::{COLOURS, PLOT};
+pub use svg::{KEY_STEP, Svg};
 use workload::Workload;
 
 use crate::estimate::Estimate;
@@ -66,9 +68,7 @@ impl Page<'_> {
         let mut body = explanation::opening(self);
         body.push_str(&explanation::setting(self));
         body.push_str(&tables::results(self));
-        for view in views::all(self) {
-            body.push_str(&figure(&view.heading, &view.picture, &view.caption));
-        }
+        body.push_str(&views::all(self));
         body.push_str(&views::gpulets(self));
         body.push_str(&views::lanes(self));
         body.push_str(&tables::models(self));

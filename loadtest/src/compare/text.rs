@@ -6,7 +6,7 @@ use comfy_table::{Cell, CellAlignment, Color};
 use sim::page::{number, percent};
 
 use super::{Comparison, Row, Verdict};
-use crate::table::table;
+use crate::table::{alarm, table};
 
 /// Models that are listed.
 const MODELS_MAX: usize = 50;
@@ -57,10 +57,6 @@ impl Comparison {
         }
         text
     }
-}
-
-fn alarm(word: &str, colour: bool) -> String {
-    if colour { format!("\x1b[1;33m{word}\x1b[0m") } else { word.to_owned() }
 }
 
 fn line(row: &Row) -> Vec<Cell> {

@@ -1,8 +1,6 @@
 //! Column charts.
 
-use std::fmt::Write as _;
-
-use sim::page::{Axis, escape};
+use sim::page::{Axis, COLOURS, Svg};
 
 const WIDTH: f64 = 1_000.0;
 const LEFT: f64 = 76.0;
@@ -40,49 +38,24 @@ impl Columns<'_> {
         let right = LEFT + step * count as f64;
         let highest = self.columns.iter().map(|column| column.value).fold(0.0, f64::max);
         let axis = Axis::round(0.0, highest, (BOTTOM, TOP));
-        let mut svg = super::opened(self.title, WIDTH, HEIGHT);
+        let mut svg = Svg::new(self.title, WIDTH, HEIGHT, None);
         for tick in axis.ticks() {
-            let at = axis.pixel(tick);
-            let _ = writeln!(
-                svg,
-                "<path class=\"grid\" d=\"M{LEFT} {at:.1}H{right:.1}\"/><text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
-                LEFT - 8.0,
-                at + 4.0,
-                axis.label(tick)
-            );
+            svg.grid_line(LEFT, right, axis.pixel(tick), &axis.label(tick));
         }
         let named = count.div_ceil(NAMES_MAX).max(1);
+        let class = format!("f{}", self.colour % COLOURS);
         for (place, column) in self.columns.iter().enumerate() {
             let (x, y) = (LEFT + step * place as f64, axis.pixel(column.value));
-            let _ = write!(
-                svg,
-                "<rect class=\"f{}\" x=\"{:.1}\" y=\"{y:.1}\" width=\"{:.1}\" height=\"{:.1}\"><title>{}</title></rect>",
-                self.colour % sim::page::COLOURS,
-                x + step * 0.1,
-                step * 0.8,
-                BOTTOM - y,
-                escape(&column.more)
-            );
+            svg.bar(&class, [x + step * 0.1, y, step * 0.8, BOTTOM - y], &column.more);
             if place.is_multiple_of(named) {
-                let (middle, under) = (x + step / 2.0, BOTTOM + 16.0);
-                let name = escape(&column.name);
-                let _ = write!(
-                    svg,
-                    "<text x=\"{middle:.1}\" y=\"{under:.1}\" text-anchor=\"middle\">{name}</text>"
-                );
+                svg.text("", "middle", x + step / 2.0, BOTTOM + 16.0, &column.name);
             }
-            svg.push('\n');
+            svg.line();
         }
-        let middle = f64::midpoint(TOP, BOTTOM);
-        let _ = writeln!(
-            svg,
-            "<path class=\"frame\" d=\"M{LEFT} {BOTTOM}H{right:.1}\"/><text x=\"{LEFT}\" y=\"{:.1}\">{}</text><text transform=\"translate(12 {middle:.1}) rotate(-90)\" text-anchor=\"middle\">{}</text>",
-            BOTTOM + 36.0,
-            escape(self.horizontal),
-            escape(self.vertical)
-        );
-        svg.push_str("</svg>\n");
-        svg
+        svg.path("frame", &format!("M{LEFT} {BOTTOM}H{right:.1}"));
+        svg.text("", "", LEFT, BOTTOM + 36.0, self.horizontal);
+        svg.vertical_label(f64::midpoint(TOP, BOTTOM), self.vertical).line();
+        svg.finish()
     }
 }
 

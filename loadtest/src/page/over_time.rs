@@ -1,8 +1,7 @@
 //! Plots over time.
 
-use sim::page::{Plot, Reference, Series};
+use sim::page::{Plot, Reference, Series, figure};
 
-use super::View;
 use crate::report::{Report, Second};
 use crate::summary;
 
@@ -25,7 +24,7 @@ fn line(
         let t = seconds.first()?.t as f64;
         Some((t, value(seconds).unwrap_or(f64::NAN)))
     });
-    Series { name: name.to_owned(), colour, strong: false, points: points.collect() }
+    Series::new(name, colour, points.collect())
 }
 
 /// The worst value of some seconds. `None` without values.
@@ -41,6 +40,7 @@ fn rate(count: impl Fn(&Second) -> u64) -> impl Fn(&[Second]) -> Option<f64> {
     }
 }
 
+/// Whether no line has two points.
 fn empty(series: &[Series]) -> bool {
     series.iter().all(|series| series.points.iter().filter(|point| point.1.is_finite()).count() < 2)
 }
@@ -49,10 +49,10 @@ fn empty(series: &[Series]) -> bool {
 fn moments(report: &Report) -> Vec<Reference> {
     let mut moments = Vec::new();
     if report.warmup_s > 0.0 {
-        moments.push(Reference { name: "counted from here".to_owned(), value: report.warmup_s });
+        moments.push(Reference::new("counted from here", report.warmup_s));
     }
     if let Some(late) = report.seconds.iter().find(|second| !second.kept_up) {
-        moments.push(Reference { name: "client too slow".to_owned(), value: late.t as f64 });
+        moments.push(Reference::new("client too slow", late.t as f64));
     }
     moments
 }
@@ -76,7 +76,7 @@ fn plot(report: &Report, title: &str, vertical: &str, series: Vec<Series>) -> Pl
 }
 
 /// Percentiles of each second, in milliseconds where one SLO holds for all, else in SLOs.
-pub(super) fn latency(report: &Report) -> Option<View> {
+pub(super) fn latency(report: &Report) -> Option<String> {
     let p99 = |value: fn(&Second) -> Option<f64>| line(report, "p99", Some(1), worst(value));
     let (title, unit, slo, series) = match summary::shared_slo(report) {
         Some(slo) => {
@@ -98,11 +98,11 @@ pub(super) fn latency(report: &Report) -> Option<View> {
         "Requests count in the second in which they were due; right answers only. A gap is a second without \
          any.{beyond}"
     );
-    Some(View { heading: "Latency over time", picture: plot.element(), caption: caption(report, &words) })
+    Some(figure("Latency over time", &plot.element(), &caption(report, &words)))
 }
 
 /// Offered load and goodput.
-pub(super) fn goodput(report: &Report) -> Option<View> {
+pub(super) fn goodput(report: &Report) -> Option<String> {
     let mut series = vec![
         line(report, "offered", None, rate(|second| second.offered)),
         line(report, "goodput", Some(2), rate(|second| second.good)),
@@ -116,27 +116,22 @@ pub(super) fn goodput(report: &Report) -> Option<View> {
     if report.seconds.iter().any(|second| second.failed > 0) {
         series.push(line(report, "failed", Some(1), rate(|second| second.failed)));
     }
-    Some(View {
-        heading: "Requests over time",
-        picture: plot(report, "Requests a second", "requests a second", series).element(),
-        caption:
-            "Requests count in the second in which they were due. Goodput that stays below what is offered \
-                  after the traffic has become normal again is a collapse that feeds itself."
-                .to_owned(),
-    })
+    Some(figure(
+        "Requests over time",
+        &plot(report, "Requests a second", "requests a second", series).element(),
+        "Requests count in the second in which they were due. Goodput that stays below what is offered after the traffic \
+         has become normal again is a collapse that feeds itself.",
+    ))
 }
 
 /// How late this client sent requests.
-pub(super) fn send_error(report: &Report) -> Option<View> {
+pub(super) fn send_error(report: &Report) -> Option<String> {
     let series = vec![line(report, "p99", Some(5), worst(|second| second.send_error_p99_ms))];
     if empty(&series) {
         return None;
     }
     let title = "99 % of requests were sent at most so long after they were due";
     let words = "Small against the latencies above, or the client has measured itself.";
-    Some(View {
-        heading: "This client",
-        picture: plot(report, title, "ms", series).element(),
-        caption: caption(report, words),
-    })
+    let plot = plot(report, title, "ms", series);
+    Some(figure("This client", &plot.element(), &caption(report, words)))
 }

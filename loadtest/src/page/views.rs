@@ -1,8 +1,7 @@
 //! The plots of a page, with headings and captions.
 
-use sim::page::{Plot, Reference, Series, number, percent};
+use sim::page::{Plot, Reference, Series, figure, number, percent};
 
-use super::View;
 use super::bars::{self, Bar};
 use super::columns::{Column, Columns};
 use super::over_time;
@@ -24,7 +23,7 @@ const REASONS_MAX: usize = 16;
 const POINTS: usize = 32;
 
 /// All plots that there is data for.
-pub(super) fn all(report: &Report) -> Vec<View> {
+pub(super) fn all(report: &Report) -> String {
     let views = [
         percentiles(report),
         over_time::latency(report),
@@ -55,11 +54,10 @@ fn curve(latency: &Latency) -> Vec<(f64, f64)> {
     points.chain([(end, latency.max_ms)]).collect()
 }
 
-fn percentiles(report: &Report) -> Option<View> {
+fn percentiles(report: &Report) -> Option<String> {
     let line = |name: &str, colour: usize, strong: bool, latency: Option<&Latency>| {
         let points = curve(latency?);
-        let series = Series { name: name.to_owned(), colour: Some(colour), strong, points };
-        (!series.points.is_empty()).then_some(series)
+        (!points.is_empty()).then(|| Series { strong, ..Series::new(name, Some(colour), points) })
     };
     let models = report.models.iter().enumerate().take(LINES_MAX);
     let mut series: Vec<Series> = models
@@ -89,18 +87,15 @@ fn percentiles(report: &Report) -> Option<View> {
         across: Some((0.0, last.max(1.0))),
         ..Plot::default()
     };
-    Some(View {
-        heading: "Latency",
-        picture: plot.element(),
-        caption: format!(
-            "Of right answers, from when a request was due. Every mark to the right leaves a tenth of the slower \
-             answers; a line ends at the slowest one.{beyond}{some}"
-        ),
-    })
+    let caption = format!(
+        "Of right answers, from when a request was due. Every mark to the right leaves a tenth of the slower answers; a \
+         line ends at the slowest one.{beyond}{some}"
+    );
+    Some(figure("Latency", &plot.element(), &caption))
 }
 
 /// Goodput against offered rate: a dot a stage, or a dot a trial of the search for the capacity.
-fn stages(report: &Report) -> Option<View> {
+fn stages(report: &Report) -> Option<String> {
     let stages = report.stages.iter().map(|stage| (stage.figures.offered_rate, stage.figures.goodput));
     let trials = report.capacity.iter().flat_map(|capacity| &capacity.trials);
     let trials: Vec<_> = trials.map(|trial| (trial.rate, trial.rate * trial.attainment)).collect();
@@ -109,37 +104,29 @@ fn stages(report: &Report) -> Option<View> {
     points.retain(|(offered, _)| *offered > 0.0);
     points.sort_by(|one, other| one.0.total_cmp(&other.0));
     let end = points.last().filter(|_| points.len() > 1)?.0 * 1.05;
-    let series =
-        |name: &str, colour, strong, points| Series { name: name.to_owned(), colour, strong, points };
+    let upright = report.capacity.iter().filter(|capacity| capacity.rate > 0.0);
     let plot = Plot {
         title: "Goodput against offered rate".to_owned(),
         horizontal: "requests offered a second, all models together".to_owned(),
         vertical: "good answers a second".to_owned(),
         series: vec![
-            series("all in time", None, false, vec![(0.0, 0.0), (end, end)]),
-            series(name, Some(0), true, points),
+            Series::new("all in time", None, vec![(0.0, 0.0), (end, end)]),
+            Series { strong: true, ..Series::new(name, Some(0), points) },
         ],
-        upright: report
-            .capacity
-            .iter()
-            .filter(|capacity| capacity.rate > 0.0)
-            .map(|capacity| Reference { name: "capacity".to_owned(), value: capacity.rate })
-            .collect(),
+        upright: upright.map(|capacity| Reference::new("capacity", capacity.rate)).collect(),
         scattered: true,
         across: Some((0.0, end)),
         ..Plot::default()
     };
-    Some(View {
-        heading: "Goodput against offered rate",
-        picture: plot.element(),
-        caption:
-            "On the line every request was answered in time. Dots that leave it and stay level lose only the \
-                  excess; dots that fall show a server that collapses under overload."
-                .to_owned(),
-    })
+    Some(figure(
+        "Goodput against offered rate",
+        &plot.element(),
+        "On the line every request was answered in time. Dots that leave it and stay level lose only the excess; dots \
+         that fall show a server that collapses under overload.",
+    ))
 }
 
-fn reasons(report: &Report) -> Option<View> {
+fn reasons(report: &Report) -> Option<String> {
     let offered = report.total.offered.max(1) as f64;
     let reasons = summary::reasons(report);
     let bars = reasons.iter().take(REASONS_MAX).map(|reason| {
@@ -161,14 +148,10 @@ fn reasons(report: &Report) -> Option<View> {
     for reason in reasons.iter().take(REASONS_MAX).filter(|reason| !reason.said.is_empty()) {
         caption.push_str(&format!(" With “{}” the first time: {}.", reason.reason, reason.said));
     }
-    Some(View {
-        heading: "Requests that were not answered",
-        picture: bars::draw("By reason", &bars),
-        caption,
-    })
+    Some(figure("Requests that were not answered", &bars::draw("By reason", &bars), &caption))
 }
 
-fn batches(report: &Report) -> Option<View> {
+fn batches(report: &Report) -> Option<String> {
     let told: Vec<_> = report
         .models
         .iter()
@@ -196,7 +179,7 @@ fn batches(report: &Report) -> Option<View> {
     if let Some(more @ 1..) = told.len().checked_sub(BATCHES_MAX) {
         caption.push_str(&format!(" {more} more models are in the table below."));
     }
-    Some(View { heading: "Batch sizes", picture: pictures.collect(), caption })
+    Some(figure("Batch sizes", &pictures.collect::<String>(), &caption))
 }
 
 fn columns(model: &ModelFigures) -> Vec<Column> {

@@ -1,14 +1,14 @@
 //! The shape of a workload file, as TOML gives it; [`crate::reading`] makes sense of it.
 
 use crate::overhead::SpansSection;
-use device_sections::InterferenceSection;
+use device_sections::DeviceSection;
 use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::de::{SeqAccess, Visitor, value::SeqAccessDeserializer};
 use serde::{Deserialize, Deserializer};
 
-use crate::spans::{Size, Span};
+use crate::spans::Span;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -70,22 +70,6 @@ pub(crate) struct FailureSection {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct DeviceSection {
-    pub(crate) kind: Option<String>,
-    pub(crate) count: Option<u32>,
-    pub(crate) units: Option<u32>,
-    pub(crate) sizes: Option<Vec<u32>>,
-    pub(crate) gpulets_max: Option<u32>,
-    pub(crate) memory: Size,
-    pub(crate) base_memory: Option<Size>,
-    pub(crate) gpulet_memory: Option<Size>,
-    pub(crate) fault_domain: Option<String>,
-    pub(crate) cost: Option<f64>,
-    pub(crate) interference: Option<InterferenceSection>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub(crate) struct PartitionSection {
     pub(crate) profiles: Paths,
     pub(crate) policy: Option<String>,
@@ -101,7 +85,7 @@ pub(crate) struct PartitionSection {
 
 /// `profiles = "v100.jsonl"` or `profiles = ["v100.jsonl", "t4.jsonl"]`.
 #[derive(Debug)]
-pub(crate) struct Paths(pub(crate) Vec<String>);
+pub struct Paths(pub Vec<String>);
 
 impl<'de> Deserialize<'de> for Paths {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -115,7 +99,7 @@ impl<'de> Visitor<'de> for PathsVisitor {
     type Value = Paths;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a path like \"v100.jsonl\", or a list of paths")
+        f.write_str("a path like \"profiles/v100.jsonl\", or a list of paths")
     }
 
     fn visit_str<E: serde::de::Error>(self, path: &str) -> Result<Paths, E> {
@@ -183,32 +167,6 @@ pub(crate) struct ArrivalsSection {
     pub(crate) window: Option<Span>,
     pub(crate) time_scale: Option<f64>,
     pub(crate) repeat: Option<bool>,
-}
-
-impl ArrivalsSection {
-    /// The keys that were given, but for `process`.
-    pub(crate) fn given(&self) -> impl Iterator<Item = &'static str> {
-        let keys = [
-            ("cv", self.cv.is_some()),
-            ("rates", self.rates.is_some()),
-            ("stay", self.stay.is_some()),
-            ("period", self.period.is_some()),
-            ("low", self.low.is_some()),
-            ("at", self.at.is_some()),
-            ("lasts", self.lasts.is_some()),
-            ("factor", self.factor.is_some()),
-            ("format", self.format.is_some()),
-            ("file", self.file.is_some()),
-            ("function", self.function.is_some()),
-            ("functions", self.functions.is_some()),
-            ("cv_scale", self.cv_scale.is_some()),
-            ("rate_scale", self.rate_scale.is_some()),
-            ("window", self.window.is_some()),
-            ("time_scale", self.time_scale.is_some()),
-            ("repeat", self.repeat.is_some()),
-        ];
-        keys.into_iter().filter(|(_, given)| *given).map(|(key, _)| key)
-    }
 }
 
 /// `rows = 1` or `rows = [[1, 0.9], [4, 0.1]]`.

@@ -75,12 +75,12 @@ impl Lanes {
 
 impl Noise {
     fn read(section: &NoiseSection) -> Result<Self, WorkloadError> {
-        let within = |key: &str, value: Option<f64>, default: f64, sound: fn(f64) -> bool, right: &str| {
-            let value = value.unwrap_or(default);
-            let problem =
-                || WorkloadError::new(format!("lanes.noise.{key}"), format!("expected {right}, got {value}"));
-            if sound(value) { Ok(value) } else { Err(problem()) }
+        let check = |key: &str, value: f64, sound: bool, right: &str| {
+            let problem = format!("expected {right}, got {value}");
+            if sound { Ok(value) } else { Err(WorkloadError::new(format!("lanes.noise.{key}"), problem)) }
         };
+        let (cv, bias) = (section.cv.unwrap_or(0.0), section.bias.unwrap_or(1.0));
+        let spread = section.spread.unwrap_or(0.0);
         let stalls =
             section.stalls.as_ref().map(|stalls| Stalls { every: stalls.every.0, time: stalls.time.0 });
         if let Some(stalls) = stalls {
@@ -93,21 +93,9 @@ impl Noise {
             }
         }
         Ok(Self {
-            cv: within("cv", section.cv, 0.0, |cv| (0.0..=10.0).contains(&cv), "0 to 10")?,
-            bias: within(
-                "bias",
-                section.bias,
-                1.0,
-                |bias| bias > 0.0 && bias <= 100.0,
-                "more than 0, at most 100",
-            )?,
-            spread: within(
-                "spread",
-                section.spread,
-                0.0,
-                |spread| (0.0..1.0).contains(&spread),
-                "0 to less than 1",
-            )?,
+            cv: check("cv", cv, (0.0..=10.0).contains(&cv), "0 to 10")?,
+            bias: check("bias", bias, bias > 0.0 && bias <= 100.0, "more than 0, at most 100")?,
+            spread: check("spread", spread, (0.0..1.0).contains(&spread), "0 to less than 1")?,
             stalls,
         })
     }

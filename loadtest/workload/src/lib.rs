@@ -34,6 +34,7 @@ mod trace;
 mod workload;
 
 pub use arrivals::{Arrivals, Offered};
+pub use document::Paths;
 pub use lanes::{LaneChange, Lanes, Noise, Stalls};
 pub use limits::{DURATION_MAX, LANES_MAX, MODELS_MAX, REQUESTS_MAX};
 pub use locate::Lines;

@@ -36,6 +36,13 @@ impl Lines {
         Self(lines)
     }
 
+    /// Names of the keys directly in a table.
+    pub(crate) fn keys_in<'a>(&'a self, table: &str) -> impl Iterator<Item = &'a str> + use<'a> {
+        let prefix = format!("{table}.");
+        let keys = self.0.range(prefix.clone()..).map_while(move |(path, _)| path.strip_prefix(&prefix));
+        keys.filter(|key| !key.contains(['.', '[']))
+    }
+
     /// Line of the key, or of the nearest table around it.
     pub fn find(&self, path: &str) -> Option<u32> {
         let mut rest = path;

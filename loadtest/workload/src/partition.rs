@@ -6,19 +6,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::document::{DeviceSection, Document, PartitionSection};
+use crate::document::{Document, PartitionSection};
 use crate::files::Texts;
 use crate::locate::Lines;
 use crate::names::check_name;
-use crate::spans::{SECOND, Size, Span, show};
-use device_sections::InterferenceSection;
+use crate::spans::{SECOND, Span, show};
+use device_sections::DeviceSection;
 use units::Fault as WorkloadError;
 
 /// Upper bound on the devices of a workload.
 pub const DEVICES_MAX: u32 = 1_024;
-
-/// Default upper bound on the gpulets of a device, which is the limit of NVIDIA's MPS.
-const GPULETS_MAX: u32 = 48;
 
 /// Upper bound on the files that a workload names.
 const FILES_MAX: usize = 256;
@@ -72,38 +69,16 @@ pub struct Named {
 pub struct Devices {
     /// Name of the section.
     pub name: String,
-    /// Device type, as named in profiles.
-    pub kind: String,
     /// Number of devices, at least 1.
     pub count: u32,
-    /// Units of one device. `None` takes the number from the profiles.
-    pub units: Option<u32>,
-    /// Allowed sizes of a gpulet, in units. `None` allows every size.
-    pub sizes: Option<Vec<u32>>,
-    /// Upper bound on the gpulets of one device.
-    pub gpulets_max: u32,
-    /// Bytes of one device that plans may use.
-    pub memory: u64,
-    /// Bytes that a device takes once, whatever runs on it.
-    pub base_memory: u64,
-    /// Bytes that each gpulet takes, without weights and arenas.
-    pub gpulet_memory: u64,
-    /// Fault domain that all devices share. `None` if each device fails alone.
-    pub fault_domain: Option<String>,
-    /// Cost of using one device, in any unit.
-    pub cost: f64,
-    /// Interference on a device. `None` for no interference. Not checked here.
-    pub interference: Option<InterferenceSection>,
+    /// The section. Sizes and interference are not checked here.
+    pub section: DeviceSection,
 }
 
 impl Devices {
-    /// Names of the devices: the section's name for a single device, else with a number, as in `tessera plan`.
-    pub fn names(&self) -> impl Iterator<Item = String> + '_ {
-        let width = self.count.saturating_sub(1).to_string().len();
-        (0..self.count).map(move |at| match self.count {
-            1 => self.name.clone(),
-            _ => format!("{}-{at:0width$}", self.name),
-        })
+    /// Device type, as named in profiles.
+    pub fn kind(&self) -> &str {
+        self.section.kind.as_ref().unwrap_or(&self.name)
     }
 }
 
@@ -214,26 +189,11 @@ fn read_devices(
         if !(0.0..=1e9).contains(&cost) {
             return Err(WorkloadError::new(field("cost"), format!("expected 0 to 1e9, got {cost}")));
         }
-        let bytes = |size: Option<Size>| size.map_or(0, |size| size.0);
-        let devices = Devices {
-            name: name.clone(),
-            kind: section.kind.clone().unwrap_or_else(|| name.clone()),
-            count: own,
-            units: section.units,
-            sizes: section.sizes.clone(),
-            gpulets_max: section.gpulets_max.unwrap_or(GPULETS_MAX),
-            memory: section.memory.0,
-            base_memory: bytes(section.base_memory),
-            gpulet_memory: bytes(section.gpulet_memory),
-            fault_domain: section.fault_domain.clone(),
-            cost,
-            interference: section.interference.clone(),
-        };
-        if let Some(taken) = devices.names().find(|name| !names.insert(name.clone())) {
+        if let Some(taken) = section.names(name).find(|name| !names.insert(name.clone())) {
             let problem = format!("the name `{taken}` is taken by a device of another section");
             return Err(WorkloadError::new(format!("devices.{name}"), problem));
         }
-        all.push(devices);
+        all.push(Devices { name: name.clone(), count: own, section: section.clone() });
     }
     Ok(all)
 }

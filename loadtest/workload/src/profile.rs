@@ -69,15 +69,9 @@ impl Profile {
         match (linear, &section.points, &section.file) {
             (true, None, None) => Self::read_linear(section, field),
             (false, Some(points), None) => {
-                let mut sound = Vec::new();
-                for (position, &(rows, Span(time))) in points.iter().enumerate() {
-                    push_point(&mut sound, rows, time).map_err(|problem| {
-                        WorkloadError::new(format!("{field}.points[{position}]"), problem)
-                    })?;
-                }
-                let missing =
-                    || WorkloadError::new(format!("{field}.points"), "expected at least one [batch, time]");
-                if sound.is_empty() { Err(missing()) } else { Ok(Self::table(&sound)) }
+                let points = points.iter().map(|&(rows, Span(time))| (rows, time));
+                Self::of_points(points)
+                    .map_err(|(place, problem)| WorkloadError::new(format!("{field}.points{place}"), problem))
             }
             (false, None, Some(file)) => {
                 let at_file = format!("{field}.file");
@@ -119,13 +113,18 @@ impl Profile {
     /// # Errors
     /// Names the invalid point, and the reason.
     pub fn from_points(points: &[(u32, u64)]) -> Result<Self, WorkloadError> {
+        Self::of_points(points.iter().copied())
+            .map_err(|(place, problem)| WorkloadError::apart(format!("profile.points{place}"), problem))
+    }
+
+    /// An error has the index of the point in brackets; none without points.
+    fn of_points(points: impl Iterator<Item = (u32, u64)>) -> Result<Self, (String, String)> {
         let mut sound = Vec::new();
-        for (position, &(rows, time)) in points.iter().enumerate() {
-            push_point(&mut sound, rows, time)
-                .map_err(|problem| WorkloadError::apart(format!("profile.points[{position}]"), problem))?;
+        for (position, (rows, time)) in points.enumerate() {
+            push_point(&mut sound, rows, time).map_err(|problem| (format!("[{position}]"), problem))?;
         }
         if sound.is_empty() {
-            return Err(WorkloadError::apart("profile.points", "expected at least one [batch, time]"));
+            return Err((String::new(), "expected at least one [batch, time]".to_owned()));
         }
         Ok(Self::table(&sound))
     }

@@ -171,15 +171,17 @@ fn read_models(
         }
     }
     let names = expand(&sections)?;
-    let processes = arrivals::read(&sections, &names, files)?;
-    let mut expanded = names.iter().zip(processes);
+    let processes = arrivals::read(&sections, &names, lines, files)?;
+    let mut expanded = names.into_iter().zip(processes);
     let mut models = Vec::with_capacity(copies);
     for (group, section) in sections {
-        let shared = model::read(group, section, tenants, files)?;
-        let copies = usize::try_from(section.count).unwrap_or(usize::MAX);
-        models.extend(
-            expanded.by_ref().take(copies).map(|(name, process)| shared.model(&name.name, group, process)),
-        );
+        let Some((first, process)) = expanded.next() else { continue };
+        let model = Model { name: first.name, ..model::read(group, section, process, tenants, files)? };
+        let copies = expanded.by_ref().take(usize::try_from(section.count).unwrap_or(usize::MAX) - 1);
+        let copies = copies.map(|(name, process)| Model { name: name.name, process, ..model.clone() });
+        let copies: Vec<Model> = copies.collect();
+        models.push(model);
+        models.extend(copies);
     }
     Ok(models)
 }

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Deserializer};
-pub(crate) use units::Size;
 use units::{InvalidTimeSpan, TimeSpan};
 
 /// Nanoseconds in a second.

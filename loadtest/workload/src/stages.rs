@@ -59,51 +59,12 @@ impl Stage {
             return nominal;
         }
         let wanted = nominal as f64;
-        let guess = self.solve(wanted).min(self.time);
-        let within = |at: u64| self.passed(at) <= wanted;
-        // The solution is exact but for rounding; what counts is `passed`, so the answer is searched from there on.
-        let (mut low, mut high, mut step) = (0, self.time, 1);
-        if within(guess) {
-            low = guess;
-            while low.saturating_add(step) < high {
-                if !within(low + step) {
-                    high = low + step;
-                    break;
-                }
-                low += step;
-                step *= 2;
-            }
-        } else {
-            high = guess;
-            while step < high {
-                if within(high - step) {
-                    low = high - step;
-                    break;
-                }
-                high -= step;
-                step *= 2;
-            }
-        }
+        let (mut low, mut high) = (0, self.time);
         while high.saturating_sub(low) > 1 {
             let middle = low + (high - low) / 2;
-            if within(middle) { low = middle } else { high = middle }
+            if self.passed(middle) <= wanted { low = middle } else { high = middle }
         }
-        low.min(self.time.saturating_sub(1))
-    }
-
-    /// Solves the quadratic equation of a straight line's area, from the end at which the factor is lower, where
-    /// nothing cancels out.
-    fn solve(&self, wanted: f64) -> u64 {
-        let length = self.time as f64;
-        let solve = |low: f64, high: f64, area: f64| {
-            2.0 * area / (low + (low * low + 2.0 * (high - low) * area / length).sqrt())
-        };
-        if self.to >= self.from {
-            solve(self.from, self.to, wanted) as u64
-        } else {
-            let left = solve(self.to, self.from, self.passed(self.time) - wanted);
-            self.time.saturating_sub(left.ceil() as u64)
-        }
+        low
     }
 }
 
@@ -223,28 +184,9 @@ impl Stages {
         self.pieces.partition_point(|piece| piece.begin <= at).saturating_sub(1)
     }
 
-    /// The factor at a real time. From the end on, 0.
-    pub fn factor_at(&self, at: u64) -> f64 {
-        let piece = self.pieces.get(self.stage_at(at)).filter(|_| at < self.total);
-        piece.map_or(0.0, |Piece { stage, begin, .. }| {
-            stage.from + (stage.to - stage.from) * ((at - begin) as f64 / stage.time as f64)
-        })
-    }
-
     /// The stages in order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Stage> {
         self.pieces.iter().map(|piece| &piece.stage)
-    }
-
-    /// Nanoseconds of the workload's nominal time that have passed at a real time.
-    pub fn nominal_at(&self, at: u64) -> u64 {
-        let Some(piece) = self.pieces.get(self.stage_at(at)) else { return 0 };
-        let within = at.saturating_sub(piece.begin);
-        if within >= piece.stage.time {
-            return piece.nominal_end;
-        }
-        let passed = if piece.stage.is_identity() { within } else { piece.stage.passed(within) as u64 };
-        piece.nominal_begin.saturating_add(passed).min(piece.nominal_end)
     }
 
     /// The real time at which the workload's nominal time is `nominal`: the last nanosecond at which no more than

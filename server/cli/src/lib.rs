@@ -1,15 +1,15 @@
 //! The tools of the `tessera` binary: everything but serving.
 
-pub mod arguments;
-pub mod check;
-pub mod commands;
-pub mod doctor;
-pub mod load;
-pub mod models_command;
-pub mod parity;
-pub mod plan;
-pub mod profile;
-pub mod simulate;
+mod arguments;
+mod check;
+mod commands;
+mod doctor;
+mod load;
+mod models_command;
+mod parity;
+mod plan;
+mod profile;
+mod simulate;
 #[cfg(test)]
 mod testing;
 

@@ -38,7 +38,6 @@ use machine::Machine;
 use progress::Bar;
 use report::Report;
 
-pub use machine::DEVICE;
 use record::Record;
 use subjects::{Failure, Subject};
 

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use workload::{Extent, Model, Workload};
 
+use super::document::{more, paragraph, plain, table};
 use super::markup::{escape, number, percent};
 use super::{Contender, Page};
 
@@ -14,13 +15,9 @@ const SECOND: f64 = 1e9;
 
 /// The result in a sentence or two.
 pub(super) fn opening(page: &Page<'_>) -> String {
-    let mut text = format!("<p class=\"soft\">{}</p>\n", escape(&page.workload.about));
-    if let Some(best) = page.contenders.first() {
-        let _ = writeln!(text, "<p class=\"verdict\">{}</p>", escape(&verdict(page, best)));
-    }
-    for note in &page.notes {
-        let _ = writeln!(text, "<p class=\"note\">Note: {}</p>", escape(note));
-    }
+    let mut text = paragraph("soft", &page.workload.about);
+    text.extend(page.contenders.first().map(|best| paragraph("verdict", &verdict(page, best))));
+    text.extend(page.notes.iter().map(|note| paragraph("note", &format!("Note: {note}"))));
     text
 }
 
@@ -70,12 +67,13 @@ pub(super) fn setting(page: &Page<'_>) -> String {
     }
     text.push_str(&groups(workload));
     let _ = writeln!(text, "<pre>{}</pre>", escape(page.command));
-    text.push_str(
-        "<p class=\"soft\">A request is good when its answer comes within its model's SLO, the latency objective. \
-         Goodput counts good answers a second; attainment is their share of all requests offered, refused ones \
-         included. A policy decides when a batch starts, how many requests it takes, on which lane, and which \
-         requests are refused because they could no longer be answered in time.</p>\n",
-    );
+    text.push_str(&paragraph(
+        "soft",
+        "A request is good when its answer comes within its model's SLO, the latency objective. Goodput counts good \
+         answers a second; attainment is their share of all requests offered, refused ones included. A policy decides \
+         when a batch starts, how many requests it takes, on which lane, and which requests are refused because they \
+         could no longer be answered in time.",
+    ));
     text
 }
 
@@ -140,31 +138,25 @@ fn groups(workload: &Workload) -> String {
             _ => groups.push((model, 1)),
         }
     }
-    let mut text = String::from(
-        "<div class=\"wide\"><table>\n<thead><tr><th>model</th><th>copies</th><th>SLO</th><th>a batch of 1</th>\
-         <th>largest batch</th><th>requests/s each</th><th>arrivals</th></tr></thead>\n<tbody>\n",
-    );
     let milliseconds = |time: u64| format!("{} ms", number(time as f64 / MILLISECOND));
-    for (model, copies) in groups.iter().take(GROUPS_MAX) {
+    let rows = groups.iter().take(GROUPS_MAX).map(|(model, copies)| {
         let (alone, largest) = model.profile.as_ref().map_or_else(Default::default, |profile| {
             let largest = profile.max_batch();
             (milliseconds(profile.time(1)), format!("{largest}: {}", milliseconds(profile.time(largest))))
         });
-        let _ = writeln!(
-            text,
-            "<tr><td>{}</td><td>{copies}</td><td>{}{}</td><td>{alone}</td><td>{largest}</td><td>{}</td><td>{}</td></tr>",
-            escape(&model.group),
-            milliseconds(model.slo),
-            if model.deadline { "" } else { " (best effort)" },
+        let best_effort = if model.deadline { "" } else { " (best effort)" };
+        plain([
+            model.group.clone(),
+            copies.to_string(),
+            format!("{}{best_effort}", milliseconds(model.slo)),
+            alone,
+            largest,
             number(model.mean_rate()),
-            model.process()
-        );
-    }
-    text.push_str("</tbody></table></div>\n");
-    if groups.len() > GROUPS_MAX {
-        let _ = writeln!(text, "<p class=\"soft\">and {} more</p>", groups.len() - GROUPS_MAX);
-    }
-    text
+            model.process().to_owned(),
+        ])
+    });
+    let header = ["model", "copies", "SLO", "a batch of 1", "largest batch", "requests/s each", "arrivals"];
+    table(&header, rows) + &more(groups.len(), GROUPS_MAX, "")
 }
 
 /// Version of the program, and the digest that identifies the run.

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::axis::Axis;
-use super::markup::{escape, number};
+use super::markup::number;
 use super::style;
+use super::svg::{KEY_STEP, Svg};
 use super::timeline::draw_axis;
 use crate::report::{GpuletSpan, PartitionFigures};
 
@@ -37,81 +38,43 @@ pub(super) fn draw(figures: &PartitionFigures, models: &[&str]) -> Option<String
     let drawn = units.len().min(DEVICES_MAX);
     let bottom = TOP + (DEVICE + GAP) * drawn as f64;
     let key_lines = models.len().min(style::COLOURS).div_ceil(KEYS_IN_LINE);
-    let height = bottom + 48.0 + 20.0 * key_lines as f64;
-    let title = "Gpulets in force, over time";
-    let mut svg = format!(
-        "<svg class=\"plot\" xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{title}\">\n<text class=\"title\" x=\"0\" y=\"18\">{title}</text>\n"
-    );
+    let height = bottom + 48.0 + KEY_STEP * key_lines as f64;
+    let mut svg = Svg::new("Gpulets in force, over time", WIDTH, height, None);
     for (row, (device, units)) in units.iter().take(DEVICES_MAX).enumerate() {
         let y = TOP + (DEVICE + GAP) * row as f64;
-        let _ = writeln!(
-            svg,
-            "<path class=\"grid\" d=\"M{LEFT} {y:.1}H{RIGHT}M{LEFT} {:.1}H{RIGHT}\"/><text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
-            y + DEVICE,
-            LEFT - 8.0,
-            y + DEVICE / 2.0 + 4.0,
-            escape(device)
-        );
+        svg.path("grid", &format!("M{LEFT} {y:.1}H{RIGHT}M{LEFT} {:.1}H{RIGHT}", y + DEVICE));
+        svg.text("", "end", LEFT - 8.0, y + DEVICE / 2.0 + 4.0, device).line();
         for span in spans.iter().filter(|span| span.device == *device) {
             draw_box(&mut svg, &axis, (y, f64::from((*units).max(1))), span, models);
         }
     }
-    draw_axis(&mut svg, &axis, bottom, "seconds from the start of the run");
-    for (at, name) in models.iter().take(style::COLOURS).enumerate() {
-        let column = (RIGHT - LEFT) / KEYS_IN_LINE as f64;
-        let x = LEFT + column * (at % KEYS_IN_LINE) as f64;
-        let y = bottom + 48.0 + 20.0 * (at / KEYS_IN_LINE) as f64;
-        let _ = writeln!(
-            svg,
-            "<rect class=\"f{at}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"12\" height=\"12\" rx=\"2\"/><text class=\"key\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
-            x + 18.0,
-            y + 10.0,
-            escape(name)
-        );
-    }
-    svg.push_str("</svg>\n");
-    Some(svg)
+    draw_axis(&mut svg, &axis, (LEFT, RIGHT), bottom, "seconds from the start of the run");
+    let keys = models.iter().take(style::COLOURS).copied().enumerate();
+    svg.keys(keys, (LEFT, bottom + 48.0, (RIGHT - LEFT) / KEYS_IN_LINE as f64), KEYS_IN_LINE);
+    Some(svg.finish())
 }
 
 /// Draws a gpulet as a box, with one stripe for each of its models.
-fn draw_box(svg: &mut String, axis: &Axis, (top, units): (f64, f64), span: &GpuletSpan, models: &[&str]) {
-    let (from, to) = (axis.pixel(span.from_s), axis.pixel(span.to_s));
-    let y = top + DEVICE * f64::from(span.first_unit) / units;
-    let height = (DEVICE * f64::from(span.units) / units - 1.0).max(1.0);
+fn draw_box(svg: &mut Svg, axis: &Axis, (top, units): (f64, f64), span: &GpuletSpan, models: &[&str]) {
+    let GpuletSpan { device, first_unit, units: own, from_s, to_s, models: names } = span;
+    let (from, to) = (axis.pixel(*from_s), axis.pixel(*to_s));
+    let y = top + DEVICE * f64::from(*first_unit) / units;
+    let height = (DEVICE * f64::from(*own) / units - 1.0).max(1.0);
     let width = (to - from - 0.6).max(0.4);
-    let names = span.models.join(", ");
-    let stripe = height / span.models.len().max(1) as f64;
-    let _ = write!(
-        svg,
-        "<g><title>{}: {} units from {} on, {:.1} to {:.1} s: {}</title>",
-        escape(&span.device),
-        span.units,
-        span.first_unit,
-        span.from_s,
-        span.to_s,
-        escape(&names)
-    );
-    for (at, name) in span.models.iter().enumerate() {
+    let stripe = height / names.len().max(1) as f64;
+    let times = format!("{from_s:.1} to {to_s:.1} s");
+    svg.open_group(&format!("{device}: {own} units from {first_unit} on, {times}: {}", names.join(", ")));
+    for (at, name) in names.iter().enumerate() {
         let colour = models.iter().position(|model| model == name).unwrap_or(0) % style::COLOURS;
-        let _ = write!(
-            svg,
-            "<rect class=\"f{colour}\" x=\"{from:.1}\" y=\"{:.1}\" width=\"{width:.1}\" height=\"{stripe:.1}\"/>",
-            y + stripe * at as f64
-        );
+        svg.rect(&format!("f{colour}"), [from, y + stripe * at as f64, width, stripe]);
     }
-    if let [only] = span.models.as_slice()
+    if let [only] = names.as_slice()
         && height >= LINE
         && width >= LETTER * only.chars().count() as f64
     {
-        let _ = write!(
-            svg,
-            "<text class=\"inside\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
-            f64::midpoint(from, to),
-            y + height / 2.0 + 4.0,
-            escape(only)
-        );
+        svg.text("inside", "middle", f64::midpoint(from, to), y + height / 2.0 + 4.0, only);
     }
-    svg.push_str("</g>\n");
+    svg.close_group();
 }
 
 /// The caption of the plot.

@@ -4,8 +4,9 @@
 use std::fmt::Write as _;
 
 use super::axis::Axis;
-use super::markup::escape;
+use super::markup::{escape, number};
 use super::style;
+use super::svg::{KEY_STEP, Svg};
 
 const WIDTH: f64 = 1_000.0;
 const HEIGHT: f64 = 400.0;
@@ -16,8 +17,6 @@ const BOTTOM: f64 = 48.0;
 const LETTER: f64 = 7.2;
 /// Distance between the names of two vertical lines.
 const ROW: f64 = 13.0;
-/// Distance between two keys.
-const KEY_STEP: f64 = 20.0;
 /// Most points of a line with a dot on each.
 const DOTS: usize = 40;
 
@@ -34,6 +33,13 @@ pub struct Series {
     pub points: Vec<(f64, f64)>,
 }
 
+impl Series {
+    /// A line of ordinary strength.
+    pub fn new(name: impl Into<String>, colour: Option<usize>, points: Vec<(f64, f64)>) -> Self {
+        Self { name: name.into(), colour, strong: false, points }
+    }
+}
+
 /// A value with a line across the plot.
 #[derive(Clone, Debug)]
 pub struct Reference {
@@ -41,6 +47,13 @@ pub struct Reference {
     pub name: String,
     /// Position on the axis.
     pub value: f64,
+}
+
+impl Reference {
+    /// A line across the plot at `value`.
+    pub fn new(name: &str, value: f64) -> Self {
+        Self { name: name.to_owned(), value }
+    }
 }
 
 /// Lines over two axes.
@@ -78,42 +91,27 @@ struct Frame {
 impl Plot {
     /// The plot as an SVG element for a page that has the style sheet of plots.
     pub fn element(&self) -> String {
-        self.draw("")
+        self.draw(None)
     }
 
     /// The plot as a file of its own.
     pub fn file(&self) -> String {
-        let style = format!(
-            "<style>\n{}</style>\n<rect class=\"paper\" x=\"-8\" y=\"-4\" width=\"100%\" height=\"100%\"/>\n",
-            style::PLOT
-        );
-        self.draw(&style)
+        self.draw(Some(style::PLOT))
     }
 
-    fn draw(&self, inside: &str) -> String {
+    fn draw(&self, style: Option<&str>) -> String {
         let frame = self.frame();
         let height = HEIGHT.max(TOP + KEY_STEP * self.series.len() as f64 + 8.0);
-        let mut svg = format!(
-            "<svg class=\"plot\" xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"-8 -4 {} {}\" role=\"img\" aria-label=\"{}\">\n{inside}",
-            WIDTH + 16.0,
-            height + 8.0,
-            escape(&self.title)
-        );
-        let _ = writeln!(svg, "<text class=\"title\" x=\"0\" y=\"18\">{}</text>", escape(&self.title));
+        let mut svg = Svg::new(&self.title, WIDTH, height, style);
         self.draw_axes(&mut svg, &frame);
-        // The strong ones last, so that nothing hides them.
-        for series in self
-            .series
-            .iter()
-            .filter(|series| !series.strong)
-            .chain(self.series.iter().filter(|series| series.strong))
-        {
+        // Strong lines last, so that nothing hides them.
+        let (strong, others): (Vec<_>, Vec<_>) = self.series.iter().partition(|series| series.strong);
+        for series in others.into_iter().chain(strong) {
             draw_series(&mut svg, &frame, series, self.scattered);
         }
         self.draw_references(&mut svg, &frame);
         self.draw_keys(&mut svg, &frame);
-        svg.push_str("</svg>\n");
-        svg
+        svg.finish()
     }
 
     fn frame(&self) -> Frame {
@@ -128,27 +126,17 @@ impl Plot {
             None => {
                 let inside = points().filter(|point| (across.0..=across.1).contains(&point.0));
                 let highest = extent(inside.map(|point| point.1)).1;
-                Axis::round(
-                    0.0,
-                    self.level.iter().map(|line| line.value).fold(highest, f64::max),
-                    (bottom, TOP),
-                )
+                let highest = self.level.iter().map(|line| line.value).fold(highest, f64::max);
+                Axis::round(0.0, highest, (bottom, TOP))
             }
         };
         Frame { x, y, right, bottom }
     }
 
-    fn draw_axes(&self, svg: &mut String, frame: &Frame) {
+    fn draw_axes(&self, svg: &mut Svg, frame: &Frame) {
         let Frame { x, y, right, bottom } = frame;
         for tick in y.ticks() {
-            let at = y.pixel(tick);
-            let _ = writeln!(
-                svg,
-                "<path class=\"grid\" d=\"M{LEFT} {at:.1}H{right:.1}\"/><text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
-                LEFT - 8.0,
-                at + 4.0,
-                y.label(tick)
-            );
+            svg.grid_line(LEFT, *right, y.pixel(tick), &y.label(tick));
         }
         let marks = if self.marks.is_empty() {
             x.ticks().into_iter().map(|tick| (tick, x.label(tick))).collect()
@@ -156,31 +144,14 @@ impl Plot {
             self.marks.clone()
         };
         for (tick, label) in marks.iter().filter(|(tick, _)| (x.from()..=x.to()).contains(tick)) {
-            let at = x.pixel(*tick);
-            let _ = writeln!(
-                svg,
-                "<path class=\"frame\" d=\"M{at:.1} {bottom:.1}v4\"/><text x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
-                bottom + 18.0,
-                escape(label)
-            );
+            svg.tick(x.pixel(*tick), *bottom, label);
         }
-        let _ = writeln!(svg, "<path class=\"frame\" d=\"M{LEFT} {bottom:.1}H{right:.1}\"/>");
-        let middle = f64::midpoint(LEFT, *right);
-        let _ = writeln!(
-            svg,
-            "<text x=\"{middle:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
-            bottom + 40.0,
-            escape(&self.horizontal)
-        );
-        let middle = f64::midpoint(TOP, *bottom);
-        let _ = writeln!(
-            svg,
-            "<text transform=\"translate(12 {middle:.1}) rotate(-90)\" text-anchor=\"middle\">{}</text>",
-            escape(&self.vertical)
-        );
+        svg.path("frame", &format!("M{LEFT} {bottom:.1}H{right:.1}")).line();
+        svg.text("", "middle", f64::midpoint(LEFT, *right), bottom + 40.0, &self.horizontal).line();
+        svg.vertical_label(f64::midpoint(TOP, *bottom), &self.vertical).line();
     }
 
-    fn draw_references(&self, svg: &mut String, frame: &Frame) {
+    fn draw_references(&self, svg: &mut Svg, frame: &Frame) {
         let Frame { x, y, right, bottom } = frame;
         let mut rows: Vec<f64> = Vec::new();
         for line in self.upright.iter().filter(|line| (x.from()..=x.to()).contains(&line.value)) {
@@ -188,55 +159,38 @@ impl Plot {
             let width = LETTER * line.name.chars().count() as f64;
             let (anchor, shift) = if at + width > *right { ("end", -5.0) } else { ("start", 5.0) };
             let (from, to) = if shift < 0.0 { (at - width, at) } else { (at, at + width) };
-            // Names that would lie on each other stand one below the other.
+            // Overlapping names are drawn one below the other.
             let row = rows.iter().position(|&end| end < from).unwrap_or(rows.len());
             match rows.get_mut(row) {
                 Some(end) => *end = to,
                 None => rows.push(to),
             }
-            let _ = writeln!(
-                svg,
-                "<path class=\"mark\" d=\"M{at:.1} {:.1}V{bottom:.1}\"/><text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"{anchor}\">{}</text>",
-                TOP - 10.0,
-                at + shift,
-                TOP - 4.0 + ROW * row as f64,
-                escape(&line.name)
-            );
+            svg.path("mark", &format!("M{at:.1} {:.1}V{bottom:.1}", TOP - 10.0));
+            svg.text("", anchor, at + shift, TOP - 4.0 + ROW * row as f64, &line.name).line();
         }
         for line in self.level.iter().filter(|line| (y.from()..=y.to()).contains(&line.value)) {
             let at = y.pixel(line.value);
-            let _ = writeln!(
-                svg,
-                "<path class=\"mark\" d=\"M{LEFT} {at:.1}H{right:.1}\"/><text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
-                right - 4.0,
-                at + 14.0,
-                escape(&line.name)
-            );
+            svg.path("mark", &format!("M{LEFT} {at:.1}H{right:.1}"));
+            svg.text("", "end", right - 4.0, at + 14.0, &line.name).line();
         }
     }
 
     /// Draws one key per line, to the right of the plot. A single line needs none: the title names it.
-    fn draw_keys(&self, svg: &mut String, frame: &Frame) {
+    fn draw_keys(&self, svg: &mut Svg, frame: &Frame) {
         if self.series.len() < 2 {
             return;
         }
         let from = frame.right + 12.0;
         for (number, series) in self.series.iter().enumerate() {
             let y = TOP + KEY_STEP * number as f64 + 8.0;
-            let sign = match series.colour.filter(|_| self.scattered) {
+            match series.colour.filter(|_| self.scattered) {
                 Some(colour) => {
-                    let colour = colour % style::COLOURS;
-                    format!("<circle class=\"f{colour}\" cx=\"{:.1}\" cy=\"{y:.1}\" r=\"4.5\"/>", from + 11.0)
+                    let (colour, x) = (colour % style::COLOURS, from + 11.0);
+                    svg.raw(&format!("<circle class=\"f{colour}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4.5\"/>"))
                 }
-                None => format!("<path class=\"line {}\" d=\"M{from:.1} {y:.1}h22\"/>", class(series)),
+                None => svg.path(&format!("line {}", class(series)), &format!("M{from:.1} {y:.1}h22")),
             };
-            let _ = writeln!(
-                svg,
-                "{sign}<text class=\"key\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
-                from + 28.0,
-                y + 4.0,
-                escape(&series.name)
-            );
+            svg.text("key", "", from + 28.0, y + 4.0, &series.name).line();
         }
     }
 }
@@ -256,7 +210,7 @@ fn extent(values: impl Iterator<Item = f64>) -> (f64, f64) {
     if from > to { (0.0, 1.0) } else { (from, to) }
 }
 
-fn draw_series(svg: &mut String, frame: &Frame, series: &Series, scattered: bool) {
+fn draw_series(svg: &mut Svg, frame: &Frame, series: &Series, scattered: bool) {
     let scattered = scattered && series.colour.is_some();
     let runs = series.points.split(|(x, y)| !x.is_finite() || !y.is_finite());
     let runs: Vec<_> = runs.map(|run| clipped(run, frame.x.from(), frame.x.to())).collect();
@@ -267,31 +221,21 @@ fn draw_series(svg: &mut String, frame: &Frame, series: &Series, scattered: bool
             let _ = write!(path, "{command}{:.1} {:.1}", frame.x.pixel(*x), frame.y.pixel(*y));
         }
     }
+    let name = escape(&series.name);
     if !path.is_empty() {
-        let _ = writeln!(
-            svg,
-            "<path class=\"line {}\" d=\"{path}\"><title>{}</title></path>",
-            class(series),
-            escape(&series.name)
-        );
+        let class = class(series);
+        svg.raw(&format!("<path class=\"line {class}\" d=\"{path}\"><title>{name}</title></path>\n"));
     }
-    let Some(colour) = series.colour else {
-        return;
-    };
+    let Some(colour) = series.colour else { return };
+    let colour = colour % style::COLOURS;
     let few = runs.iter().map(Vec::len).sum::<usize>() <= DOTS;
+    let radius = if scattered { 4.5 } else { 2.5 };
     // A single value has no line: only a dot shows it.
     for (x, y) in runs.iter().filter(|run| few || scattered || run.len() == 1).flatten() {
-        let _ = writeln!(
-            svg,
-            "<circle class=\"f{}\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"{}\"><title>{}: {} at {}</title></circle>",
-            colour % style::COLOURS,
-            frame.x.pixel(*x),
-            frame.y.pixel(*y),
-            if scattered { 4.5 } else { 2.5 },
-            escape(&series.name),
-            super::markup::number(*y),
-            super::markup::number(*x)
-        );
+        let (left, top) = (frame.x.pixel(*x), frame.y.pixel(*y));
+        let place = format!("cx=\"{left:.1}\" cy=\"{top:.1}\" r=\"{radius}\"");
+        let title = format!("{name}: {} at {}", number(*y), number(*x));
+        svg.raw(&format!("<circle class=\"f{colour}\" {place}><title>{title}</title></circle>\n"));
     }
 }
 

@@ -56,7 +56,7 @@ border-bottom:2px solid var(--grid)}
 td{text-align:right;padding:5px 8px;border-bottom:1px solid var(--grid);white-space:nowrap}
 th:first-child,td:first-child{text-align:left;padding-left:0}
 td.good{color:var(--good)}td.bad{color:var(--bad)}
-tr.first td:first-child{font-weight:600}
+td.strong{font-weight:600}
 figure{margin:12px 0 20px}
 figure svg{width:100%;height:auto;display:block}
 @media (max-width:760px){main{padding:20px 16px 48px}figure{overflow-x:auto}figure svg{min-width:760px}}

@@ -1,99 +1,95 @@
 //! The tables of a page.
 
-use std::fmt::Write as _;
+use std::collections::BTreeSet;
 
+use super::document::{Cell, more, paragraph, plain, table};
 use super::markup::{escape, number, percent};
 use super::{Contender, Page};
 use crate::estimate::Estimate;
+use crate::report::Latency;
 
 /// Upper bound on the models that are listed.
 const MODELS_MAX: usize = 50;
 /// Attainment from which a policy meets its objectives.
 const KEPT: f64 = 0.99;
 
+/// A column: its title, and its cell for each policy.
+type Column<'a> = (&'static str, Box<dyn Fn(&Contender<'_>) -> Cell + 'a>);
+
 /// Table of the policies, best first.
 pub(super) fn results(page: &Page<'_>) -> String {
-    let preempted = page.contenders.iter().any(|contender| contender.report.preempted > 0);
-    let capacity = page.contenders.iter().any(|contender| contender.capacity.is_some());
-    let several = page.contenders.iter().any(|contender| contender.goodput.margin.is_some());
-    let mut text = String::from("<h2>Results</h2>\n<div class=\"wide\"><table>\n<thead><tr><th>policy</th>");
-    let mut heads = vec!["goodput/s", "attainment", "of the bound"];
+    let any = |test: fn(&Contender<'_>) -> bool| page.contenders.iter().any(test);
+    let capacity = any(|contender| contender.capacity.is_some());
+    let mut columns = columns(page);
+    if !capacity {
+        columns.retain(|(title, _)| *title != "capacity/s");
+    }
+    if !any(|contender| contender.report.preempted > 0) {
+        columns.retain(|(title, _)| *title != "preempted batches");
+    }
+    let header: Vec<&str> = ["policy"].into_iter().chain(columns.iter().map(|(title, _)| *title)).collect();
+    let rows = page.contenders.iter().enumerate().map(|(place, contender)| {
+        let name = (if place == 0 { "strong" } else { "" }, contender.name.clone());
+        [name].into_iter().chain(columns.iter().map(|(_, cell)| cell(contender))).collect()
+    });
+    let mut notes =
+        "Times are those of answered requests; compare them with the SLO above. Refused, late and expired \
+                     are shares of what was offered."
+            .to_owned();
+    if any(|contender| contender.goodput.margin.is_some()) {
+        notes.insert_str(0, "± is a 95 % confidence interval over seeds; all else is of the first seed. ");
+    }
     if capacity {
-        heads.push("capacity/s");
+        notes.push_str(" Capacity is the highest rate with at least 99 % good.");
     }
-    heads.extend([
-        "p50 ms",
-        "p99 ms",
-        "p99.9 ms",
-        "rows a batch",
-        "lanes busy",
-        "refused",
-        "late",
-        "expired",
-    ]);
-    if preempted {
-        heads.push("preempted batches");
-    }
-    for head in heads {
-        let _ = write!(text, "<th>{head}</th>");
-    }
-    text.push_str("</tr></thead>\n<tbody>\n");
-    for (place, contender) in page.contenders.iter().enumerate() {
-        text.push_str(if place == 0 { "<tr class=\"first\">" } else { "<tr>" });
-        let _ = write!(text, "<td>{}</td>", escape(&contender.name));
-        for (class, cell) in cells(page, contender, capacity, preempted) {
-            let _ = write!(text, "<td{class}>{cell}</td>");
-        }
-        text.push_str("</tr>\n");
-    }
-    text.push_str("</tbody></table></div>\n");
-    text.push_str(&reasons(page));
-    let _ = writeln!(
-        text,
-        "<p class=\"soft\">{}Times are those of answered requests; compare them with the SLO above. Refused, late and \
-         expired are shares of what was offered.{}</p>",
-        if several {
-            "± is a 95 % confidence interval over seeds; all else is of the first seed. "
-        } else {
-            ""
-        },
-        if capacity { " Capacity is the highest rate with at least 99 % good." } else { "" }
-    );
-    text
+    let results = table(&header, rows);
+    format!("<h2>Results</h2>\n{results}{}{}", reasons(page), paragraph("soft", &notes))
 }
 
-type Cell = (&'static str, String);
-
-fn cells(page: &Page<'_>, contender: &Contender<'_>, capacity: bool, preempted: bool) -> Vec<Cell> {
-    let report = contender.report;
-    let share = |part: u64| percent(part as f64 / report.requests.offered.max(1) as f64);
-    let latency = |pick: fn(&crate::report::Latency) -> f64| {
-        report.latency_ms.as_ref().map_or_else(|| "-".to_owned(), |latency| number(pick(latency)))
+fn columns<'a>(page: &'a Page<'_>) -> Vec<Column<'a>> {
+    fn column<'a>(title: &'static str, text: impl Fn(&Contender<'_>) -> String + 'a) -> Column<'a> {
+        (title, Box::new(move |contender| ("", text(contender))))
+    }
+    let latency = |title, pick: fn(&Latency) -> f64| {
+        column(title, move |contender| dash(contender.report.latency_ms.as_ref().map(pick)))
     };
-    let kept = if contender.attainment.mean >= KEPT { " class=\"good\"" } else { " class=\"bad\"" };
-    let bound = page.bound.as_ref().filter(|(bound, _)| *bound > 0.0);
-    let mut cells = vec![
-        ("", with_margin(contender.goodput, number)),
-        (kept, with_margin(contender.attainment, percent)),
-        ("", bound.map_or_else(|| "-".to_owned(), |(bound, _)| percent(contender.goodput.mean / bound))),
-    ];
-    if capacity {
-        cells.push(("", contender.capacity.map_or_else(|| "-".to_owned(), number)));
-    }
-    cells.extend([
-        ("", latency(|latency| latency.p50)),
-        ("", latency(|latency| latency.p99)),
-        ("", latency(|latency| latency.p99_9)),
-        ("", number(report.mean_batch)),
-        ("", percent(report.lane_busy)),
-        ("", share(report.requests.refused_in_all())),
-        ("", share(report.requests.late)),
-        ("", share(report.requests.expired)),
-    ]);
-    if preempted {
-        cells.push(("", number(report.preempted as f64)));
-    }
-    cells
+    let share = |title, count: fn(&crate::report::Requests) -> u64| {
+        column(title, move |contender| {
+            let requests = &contender.report.requests;
+            percent(count(requests) as f64 / requests.offered.max(1) as f64)
+        })
+    };
+    let bound = page.bound.as_ref().map(|(bound, _)| *bound).filter(|bound| *bound > 0.0);
+    vec![
+        column("goodput/s", |contender| with_margin(contender.goodput, number)),
+        (
+            "attainment",
+            Box::new(|contender| {
+                (kept(contender.attainment.mean), with_margin(contender.attainment, percent))
+            }),
+        ),
+        column("of the bound", move |contender| {
+            bound.map_or_else(|| "-".to_owned(), |bound| percent(contender.goodput.mean / bound))
+        }),
+        column("capacity/s", |contender| dash(contender.capacity)),
+        latency("p50 ms", |latency| latency.p50),
+        latency("p99 ms", |latency| latency.p99),
+        latency("p99.9 ms", |latency| latency.p99_9),
+        column("rows a batch", |contender| number(contender.report.mean_batch)),
+        column("lanes busy", |contender| percent(contender.report.lane_busy)),
+        share("refused", |requests| requests.refused_in_all()),
+        share("late", |requests| requests.late),
+        share("expired", |requests| requests.expired),
+        column("preempted batches", |contender| number(contender.report.preempted as f64)),
+    ]
+}
+
+fn kept(attainment: f64) -> &'static str {
+    if attainment >= KEPT { "good" } else { "bad" }
+}
+
+fn dash(value: Option<f64>) -> String {
+    value.map_or_else(|| "-".to_owned(), number)
 }
 
 fn with_margin(estimate: Estimate, show: fn(f64) -> String) -> String {
@@ -105,35 +101,20 @@ fn with_margin(estimate: Estimate, show: fn(f64) -> String) -> String {
 
 /// Table of the reasons for which requests were rejected.
 fn reasons(page: &Page<'_>) -> String {
-    let mut words: Vec<&str> = page
-        .contenders
-        .iter()
-        .flat_map(|contender| contender.report.requests.refused.iter())
-        .filter(|(_, count)| **count > 0)
-        .map(|(word, _)| word.as_str())
-        .collect();
-    words.sort_unstable();
-    words.dedup();
+    let refused = page.contenders.iter().flat_map(|contender| &contender.report.requests.refused);
+    let words: BTreeSet<&String> = refused.filter(|(_, count)| **count > 0).map(|(word, _)| word).collect();
     if words.is_empty() {
         return String::new();
     }
-    let mut text = String::from(
-        "<details><summary>Refused requests by reason</summary>\n<div class=\"wide\"><table>\n<thead><tr><th>policy</th>",
-    );
-    for word in &words {
-        let _ = write!(text, "<th>{}</th>", escape(&word.replace('_', " ")));
-    }
-    text.push_str("</tr></thead>\n<tbody>\n");
-    for contender in &page.contenders {
-        let _ = write!(text, "<tr><td>{}</td>", escape(&contender.name));
-        for word in &words {
-            let count = contender.report.requests.refused.get(*word).copied().unwrap_or(0);
-            let _ = write!(text, "<td>{}</td>", number(count as f64));
-        }
-        text.push_str("</tr>\n");
-    }
-    text.push_str("</tbody></table></div></details>\n");
-    text
+    let titles: Vec<String> = words.iter().map(|word| word.replace('_', " ")).collect();
+    let header: Vec<&str> = ["policy"].into_iter().chain(titles.iter().map(String::as_str)).collect();
+    let rows = page.contenders.iter().map(|contender| {
+        let count = |word| contender.report.requests.refused.get(word).copied().unwrap_or(0);
+        let counts = words.iter().map(|word| number(count(*word) as f64));
+        plain([contender.name.clone()].into_iter().chain(counts))
+    });
+    let table = table(&header, rows);
+    format!("<details><summary>Refused requests by reason</summary>\n{table}</details>\n")
 }
 
 /// Table of the models under the best policy.
@@ -142,27 +123,13 @@ pub(super) fn models(page: &Page<'_>) -> String {
         return String::new();
     };
     let models = &best.report.models;
-    let mut text = format!(
-        "<h2>Models under {}</h2>\n<div class=\"wide\"><table>\n<thead><tr><th>model</th><th>SLO ms</th>\
-         <th>offered/s</th><th>attainment</th><th>p99 ms</th><th>rows a batch</th></tr></thead>\n<tbody>\n",
-        escape(&best.name)
-    );
-    for model in models.iter().take(MODELS_MAX) {
-        let kept = if model.attainment >= KEPT { "good" } else { "bad" };
-        let _ = writeln!(
-            text,
-            "<tr><td>{}</td><td>{}</td><td>{}</td><td class=\"{kept}\">{}</td><td>{}</td><td>{}</td></tr>",
-            escape(&model.name),
-            number(model.slo_ms),
-            number(model.rate),
-            percent(model.attainment),
-            model.p99_ms.map_or_else(|| "-".to_owned(), number),
-            number(model.mean_batch)
-        );
-    }
-    text.push_str("</tbody></table></div>\n");
-    if models.len() > MODELS_MAX {
-        let _ = writeln!(text, "<p class=\"soft\">and {} more</p>", models.len() - MODELS_MAX);
-    }
-    text
+    let rows = models.iter().take(MODELS_MAX).map(|model| {
+        let mut cells = plain([model.name.clone(), number(model.slo_ms), number(model.rate)]);
+        cells.push((kept(model.attainment), percent(model.attainment)));
+        cells.extend(plain([dash(model.p99_ms), number(model.mean_batch)]));
+        cells
+    });
+    let table = table(&["model", "SLO ms", "offered/s", "attainment", "p99 ms", "rows a batch"], rows);
+    let more = more(models.len(), MODELS_MAX, "");
+    format!("<h2>Models under {}</h2>\n{table}{more}", escape(&best.name))
 }

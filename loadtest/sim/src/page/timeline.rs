@@ -1,10 +1,10 @@
 //! Draws the batches of lanes in a short window: one row per lane, one box per batch.
 
-use std::fmt::Write as _;
+use std::collections::BTreeMap;
 
 use super::axis::Axis;
-use super::markup::escape;
 use super::style;
+use super::svg::{KEY_STEP, Svg};
 
 const WIDTH: f64 = 1_000.0;
 const LEFT: f64 = 64.0;
@@ -44,90 +44,50 @@ pub(crate) fn draw(title: &str, bars: &[Bar<'_>]) -> Option<String> {
     let bottom = TOP + ROW * f64::from(lanes);
     let keys = keys(bars);
     let key_lines = keys.len().div_ceil(KEYS_IN_LINE);
-    let height = bottom + 48.0 + 20.0 * key_lines as f64;
-    let mut svg = format!(
-        "<svg class=\"plot\" xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{0}\">\n<text class=\"title\" x=\"0\" y=\"18\">{0}</text>\n",
-        escape(title)
-    );
+    let height = bottom + 48.0 + KEY_STEP * key_lines as f64;
+    let mut svg = Svg::new(title, WIDTH, height, None);
     for lane in 0..lanes {
         let y = TOP + ROW * f64::from(lane);
-        let _ = writeln!(
-            svg,
-            "<path class=\"grid\" d=\"M{LEFT} {y:.1}H{RIGHT}\"/><text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">lane {lane}</text>",
-            LEFT - 8.0,
-            y + 14.0
-        );
+        svg.path("grid", &format!("M{LEFT} {y:.1}H{RIGHT}"));
+        svg.text("", "end", LEFT - 8.0, y + 14.0, &format!("lane {lane}")).line();
     }
     for bar in bars {
         draw_bar(&mut svg, &axis, bar);
     }
-    draw_axis(&mut svg, &axis, bottom, "milliseconds from the start of the run; numbers are rows of a batch");
-    for (number, (name, colour)) in keys.iter().enumerate() {
-        let column = (RIGHT - LEFT) / KEYS_IN_LINE as f64;
-        let x = LEFT + column * (number % KEYS_IN_LINE) as f64;
-        let y = bottom + 48.0 + 20.0 * (number / KEYS_IN_LINE) as f64;
-        let _ = writeln!(
-            svg,
-            "<rect class=\"f{colour}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"12\" height=\"12\" rx=\"2\"/><text class=\"key\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
-            x + 18.0,
-            y + 10.0,
-            escape(name)
-        );
-    }
-    svg.push_str("</svg>\n");
-    Some(svg)
+    let words = "milliseconds from the start of the run; numbers are rows of a batch";
+    draw_axis(&mut svg, &axis, (LEFT, RIGHT), bottom, words);
+    svg.keys(keys, (LEFT, bottom + 48.0, (RIGHT - LEFT) / KEYS_IN_LINE as f64), KEYS_IN_LINE);
+    Some(svg.finish())
 }
 
 /// Draws the time axis below a plot, with its label.
-pub(super) fn draw_axis(svg: &mut String, axis: &Axis, bottom: f64, words: &str) {
+pub(super) fn draw_axis(svg: &mut Svg, axis: &Axis, (left, right): (f64, f64), bottom: f64, words: &str) {
     for tick in axis.ticks() {
-        let at = axis.pixel(tick);
-        let _ = writeln!(
-            svg,
-            "<path class=\"frame\" d=\"M{at:.1} {bottom:.1}v4\"/><text x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
-            bottom + 18.0,
-            axis.label(tick)
-        );
+        svg.tick(axis.pixel(tick), bottom, &axis.label(tick));
     }
-    let _ = writeln!(
-        svg,
-        "<path class=\"frame\" d=\"M{LEFT} {bottom:.1}H{RIGHT}\"/><text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{words}</text>",
-        f64::midpoint(LEFT, RIGHT),
-        bottom + 38.0
-    );
+    svg.path("frame", &format!("M{left} {bottom:.1}H{right}"));
+    svg.text("", "middle", f64::midpoint(left, right), bottom + 38.0, words).line();
 }
 
-fn draw_bar(svg: &mut String, axis: &Axis, bar: &Bar<'_>) {
+fn draw_bar(svg: &mut Svg, axis: &Axis, bar: &Bar<'_>) {
     let (from, to) = (axis.pixel(bar.from), axis.pixel(bar.to));
     let (y, width) = (TOP + ROW * f64::from(bar.lane) + 2.0, (to - from - 0.6).max(0.4));
     let (rows, colour) = (bar.rows.to_string(), bar.colour % style::COLOURS);
-    let _ = write!(
-        svg,
-        "<rect class=\"f{colour}\" x=\"{from:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{:.1}\" rx=\"1.5\"><title>{}: {rows} rows, {:.2} to {:.2} ms</title></rect>",
-        ROW - 4.0,
-        escape(bar.model),
-        bar.from,
-        bar.to
-    );
+    let tooltip = format!("{}: {rows} rows, {:.2} to {:.2} ms", bar.model, bar.from, bar.to);
+    svg.bar(&format!("f{colour}"), [from, y, width, ROW - 4.0], &tooltip);
     if width >= DIGIT * (rows.len() + 1) as f64 {
-        let _ = write!(
-            svg,
-            "<text class=\"inside\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{rows}</text>",
-            f64::midpoint(from, to),
-            y + 11.5
-        );
+        svg.text("inside", "middle", f64::midpoint(from, to), y + 11.5, &rows);
     }
-    svg.push('\n');
+    svg.line();
 }
 
 /// Names and colours of the models, in the order of their numbers; none for a single model or too many.
-fn keys(bars: &[Bar<'_>]) -> Vec<(String, usize)> {
-    let models: std::collections::BTreeMap<usize, &str> =
-        bars.iter().map(|bar| (bar.colour, bar.model)).collect();
+fn keys<'a>(bars: &[Bar<'a>]) -> Vec<(usize, &'a str)> {
+    let models: BTreeMap<usize, &str> = bars.iter().map(|bar| (bar.colour, bar.model)).collect();
     if !(2..=KEYS_MAX).contains(&models.len()) {
         return Vec::new();
     }
-    models.into_iter().map(|(colour, name)| (name.to_owned(), colour % style::COLOURS)).collect()
+    models.into_iter().map(|(colour, name)| (colour % style::COLOURS, name)).collect()
 }
 
 #[cfg(test)]

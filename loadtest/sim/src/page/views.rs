@@ -2,8 +2,9 @@
 
 use std::fmt::Write as _;
 
+use super::document::figure;
 use super::gpulets;
-use super::markup::{escape, number};
+use super::markup::{escape, number, percent};
 use super::plot::{Plot, Reference, Series};
 use super::timeline::{self, Bar};
 use super::{Contender, Page};
@@ -13,15 +14,8 @@ const LATENCY_OF_SLO: f64 = 2.0;
 /// Policies other than the best whose lanes are drawn.
 const OTHER_LANES: usize = 3;
 
-/// A plot with its heading and caption.
-pub(super) struct View {
-    pub(super) heading: String,
-    pub(super) picture: String,
-    pub(super) caption: String,
-}
-
 /// All plots that there is data for.
-pub(super) fn all(page: &Page<'_>) -> Vec<View> {
+pub(super) fn all(page: &Page<'_>) -> String {
     let views =
         [sweep(page), latency(page), goodput_over_time(page), batches_over_time(page), batch_sizes(page)];
     views.into_iter().flatten().collect()
@@ -29,10 +23,8 @@ pub(super) fn all(page: &Page<'_>) -> Vec<View> {
 
 fn series(page: &Page<'_>, points: impl Fn(&Contender<'_>) -> Vec<(f64, f64)>) -> Vec<Series> {
     let lines = page.contenders.iter().enumerate().map(|(place, contender)| Series {
-        name: contender.name.clone(),
-        colour: Some(contender.colour),
         strong: place == 0,
-        points: points(contender),
+        ..Series::new(contender.name.as_str(), Some(contender.colour), points(contender))
     });
     lines.collect()
 }
@@ -41,7 +33,7 @@ fn empty(series: &[Series]) -> bool {
     series.iter().all(|series| series.points.is_empty())
 }
 
-fn sweep(page: &Page<'_>) -> Option<View> {
+fn sweep(page: &Page<'_>) -> Option<String> {
     let series = series(page, |contender| {
         contender.sweep.iter().map(|(rate, attainment)| (*rate, attainment * 100.0)).collect()
     });
@@ -54,22 +46,21 @@ fn sweep(page: &Page<'_>) -> Option<View> {
         horizontal: "requests offered a second, all models together".to_owned(),
         vertical: "attainment, %".to_owned(),
         series,
-        upright: vec![Reference { name: "this workload".to_owned(), value: offered }],
-        level: vec![Reference { name: "99 %".to_owned(), value: 99.0 }],
+        upright: vec![Reference::new("this workload", offered)],
+        level: vec![Reference::new("99 %", 99.0)],
         up: Some((0.0, 100.0)),
         ..Plot::default()
     };
-    Some(View {
-        heading: "How much traffic it bears".to_owned(),
-        picture: plot.element(),
-        caption: "The same workload, slower and faster. The further right a line stays at the top, the more \
+    Some(figure(
+        "How much traffic it bears",
+        &plot.element(),
+        "The same workload, slower and faster. The further right a line stays at the top, the more \
                   traffic the policy bears; a line that then falls like rate/offered loses only the excess, one \
-                  that plunges collapses under overload."
-            .to_owned(),
-    })
+                  that plunges collapses under overload.",
+    ))
 }
 
-fn latency(page: &Page<'_>) -> Option<View> {
+fn latency(page: &Page<'_>) -> Option<String> {
     let series = series(page, |contender| {
         let requests = &contender.report.requests;
         let answered = (requests.good + requests.late) as f64 / requests.offered.max(1) as f64;
@@ -90,22 +81,20 @@ fn latency(page: &Page<'_>) -> Option<View> {
         horizontal: "time to answer, in SLOs of the request's model".to_owned(),
         vertical: "answered by then, % of offered".to_owned(),
         series,
-        upright: vec![Reference { name: "SLO".to_owned(), value: 1.0 }],
+        upright: vec![Reference::new("SLO", 1.0)],
         across: Some((0.0, LATENCY_OF_SLO)),
         up: Some((0.0, 100.0)),
         ..Plot::default()
     };
-    Some(View {
-        heading: "Latency".to_owned(),
-        picture: plot.element(),
-        caption:
-            "Where a line crosses the SLO is the policy's attainment. What is missing to 100 % at the right \
-                  edge was refused, expired or answered later still."
-                .to_owned(),
-    })
+    Some(figure(
+        "Latency",
+        &plot.element(),
+        "Where a line crosses the SLO is the policy's attainment. What is missing to 100 % at the right \
+                  edge was refused, expired or answered later still.",
+    ))
 }
 
-fn goodput_over_time(page: &Page<'_>) -> Option<View> {
+fn goodput_over_time(page: &Page<'_>) -> Option<String> {
     let mut lines =
         series(page, |contender| over_time(contender, |bucket, width| bucket.good as f64 / width));
     if empty(&lines) {
@@ -113,7 +102,7 @@ fn goodput_over_time(page: &Page<'_>) -> Option<View> {
     }
     if let Some(best) = page.contenders.first() {
         let points = over_time(best, |bucket, width| bucket.offered as f64 / width);
-        lines.insert(0, Series { name: "offered".to_owned(), colour: None, strong: false, points });
+        lines.insert(0, Series::new("offered", None, points));
     }
     let plot = Plot {
         title: "Good answers a second, over time".to_owned(),
@@ -123,17 +112,15 @@ fn goodput_over_time(page: &Page<'_>) -> Option<View> {
         upright: warmup(page),
         ..Plot::default()
     };
-    Some(View {
-        heading: "Over time".to_owned(),
-        picture: plot.element(),
-        caption:
-            "Requests count where they arrived. A line that falls below what is offered and stays there, \
-                  after the traffic has become normal again, is a collapse that feeds itself."
-                .to_owned(),
-    })
+    Some(figure(
+        "Over time",
+        &plot.element(),
+        "Requests count where they arrived. A line that falls below what is offered and stays there, \
+                  after the traffic has become normal again, is a collapse that feeds itself.",
+    ))
 }
 
-fn batches_over_time(page: &Page<'_>) -> Option<View> {
+fn batches_over_time(page: &Page<'_>) -> Option<String> {
     let series = series(page, |contender| over_time(contender, |bucket, _| bucket.mean_batch));
     if empty(&series) {
         return None;
@@ -146,15 +133,14 @@ fn batches_over_time(page: &Page<'_>) -> Option<View> {
         upright: warmup(page),
         ..Plot::default()
     };
-    Some(View {
-        heading: "Batch sizes".to_owned(),
-        picture: plot.element(),
-        caption: "Larger batches cost less lane time a request, and take longer to gather and to run."
-            .to_owned(),
-    })
+    Some(figure(
+        "Batch sizes",
+        &plot.element(),
+        "Larger batches cost less lane time a request, and take longer to gather and to run.",
+    ))
 }
 
-fn batch_sizes(page: &Page<'_>) -> Option<View> {
+fn batch_sizes(page: &Page<'_>) -> Option<String> {
     let series = series(page, |contender| {
         let all: u64 = contender.report.batch_sizes.iter().map(|size| size.batches).sum();
         let mut below = 0;
@@ -175,19 +161,17 @@ fn batch_sizes(page: &Page<'_>) -> Option<View> {
         up: Some((0.0, 100.0)),
         ..Plot::default()
     };
-    Some(View {
-        heading: "How batch sizes are distributed".to_owned(),
-        picture: plot.element(),
-        caption:
-            "A steep line is a policy that runs batches of one size; one that rises at the left edge runs \
-                  many tiny ones."
-                .to_owned(),
-    })
+    Some(figure(
+        "How batch sizes are distributed",
+        &plot.element(),
+        "A steep line is a policy that runs batches of one size; one that rises at the left edge runs \
+                  many tiny ones.",
+    ))
 }
 
 fn warmup(page: &Page<'_>) -> Vec<Reference> {
     let end = page.workload.warmup as f64 / 1e9;
-    if end > 0.0 { vec![Reference { name: "counted from here".to_owned(), value: end }] } else { Vec::new() }
+    if end > 0.0 { vec![Reference::new("counted from here", end)] } else { Vec::new() }
 }
 
 fn over_time(
@@ -202,51 +186,42 @@ fn over_time(
     series.iter().map(|bucket| (bucket.t, value(bucket, width))).collect()
 }
 
-/// Plans over time on partitioned devices: of the best policy and, folded away, of a few others.
+/// Plans over time on partitioned devices, of the best policy and, folded away, of a few others.
 pub(super) fn gpulets(page: &Page<'_>) -> String {
-    let mut text = String::new();
-    for (place, contender) in page.contenders.iter().take(1 + OTHER_LANES).enumerate() {
+    of_the_best(page, "Devices and their gpulets", |contender| {
         let models: Vec<&str> = contender.report.models.iter().map(|model| model.name.as_str()).collect();
-        let Some(figures) = &contender.report.partition else { continue };
-        let Some(picture) = gpulets::draw(figures, &models) else { continue };
-        let caption = escape(&gpulets::caption(figures));
-        let name = escape(&contender.name);
-        let _ = if place == 0 {
-            write!(
-                text,
-                "<h2>Devices and their gpulets</h2>\n<figure>\n{picture}<figcaption>{caption}</figcaption>\n</figure>\n"
-            )
-        } else {
-            write!(
-                text,
-                "<details><summary>The same under {name}</summary>\n<figure>\n{picture}<figcaption>{caption}</figcaption>\n</figure></details>\n"
-            )
-        };
-    }
-    text
+        let figures = contender.report.partition.as_ref()?;
+        Some((gpulets::draw(figures, &models)?, gpulets::caption(figures)))
+    })
 }
 
 /// Batches on lanes in a short window, of the best policy and, folded away, of a few others.
 pub(super) fn lanes(page: &Page<'_>) -> String {
+    of_the_best(page, "Lanes, for a moment", |contender| {
+        let spans = contender.report.lane_timeline.iter();
+        let bars: Vec<Bar<'_>> = spans.filter_map(|span| bar(contender, span)).collect();
+        let picture = timeline::draw(&format!("Lanes under {}", contender.name), &bars)?;
+        let words = "A box is a batch, as wide as it took; gaps are idle time. From the middle of the run.";
+        Some((picture, format!("{words}{}", lost(contender))))
+    })
+}
+
+/// A picture with its caption of the best policy and, folded away, of a few others.
+fn of_the_best<'a>(
+    page: &Page<'a>,
+    heading: &str,
+    draw: impl Fn(&Contender<'a>) -> Option<(String, String)>,
+) -> String {
     let mut text = String::new();
     for (place, contender) in page.contenders.iter().take(1 + OTHER_LANES).enumerate() {
-        let bars: Vec<Bar<'_>> =
-            contender.report.lane_timeline.iter().filter_map(|span| bar(contender, span)).collect();
-        let Some(picture) = timeline::draw(&format!("Lanes under {}", contender.name), &bars) else {
-            continue;
-        };
+        let Some((picture, caption)) = draw(contender) else { continue };
         if place == 0 {
-            let _ = write!(
-                text,
-                "<h2>Lanes, for a moment</h2>\n<figure>\n{picture}<figcaption>A box is a batch, as wide as it took; \
-                 gaps are idle time. From the middle of the run.{}</figcaption>\n</figure>\n",
-                lost(contender)
-            );
+            text.push_str(&figure(heading, &picture, &caption));
         } else {
-            let name = escape(&contender.name);
+            let (name, caption) = (escape(&contender.name), escape(&caption));
             let _ = write!(
                 text,
-                "<details><summary>The same under {name}</summary>\n<figure>\n{picture}</figure></details>\n"
+                "<details><summary>The same under {name}</summary>\n<figure>\n{picture}<figcaption>{caption}</figcaption>\n</figure></details>\n"
             );
         }
     }
@@ -275,6 +250,6 @@ fn lost(contender: &Contender<'_>) -> String {
         " In the whole run {} batches were preempted and {} lost with their lane, {} of the lanes' time.",
         number(report.preempted as f64),
         number(report.lost as f64),
-        super::markup::percent(report.lost_lane_time)
+        percent(report.lost_lane_time)
     )
 }

@@ -1,7 +1,6 @@
 //! Reads and checks the devices, models and planning inputs of a workload.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::collections::BTreeMap;
 
 use gpulet_core::control::{ControlOptions, InitialGpulet, Model, PlanningInputs, Targets};
 use gpulet_core::id::DeviceId;
@@ -9,7 +8,7 @@ use gpulet_core::interference::{Interference, NoInterference, Runner};
 use gpulet_core::placement::Policy;
 use gpulet_core::plan::Plan;
 use gpulet_core::problem::{Device, DeviceType};
-use gpulet_core::profile::{Profile, Quantile, UNITS_MAX};
+use gpulet_core::profile::{Profile, Quantile};
 use gpulet_core::rollout::RolloutOptions;
 use gpulet_core::scaling::SCALERS;
 use gpulet_core::time::Micros;
@@ -48,13 +47,13 @@ impl ControlInputs {
         let profiles = read_profiles(&partition.profiles)?;
         let mut devices = Vec::new();
         for section in &partition.devices {
-            devices.extend(read_devices(section, &profiles)?);
+            devices.extend(section.section.devices(&section.name, &profiles)?);
         }
         let models = read_models(workload, &devices, &profiles)?;
         let mut interference = BTreeMap::new();
         for section in &partition.devices {
             if let Some(found) = read_interference(section, &models)? {
-                interference.extend(section.names().map(|name| (name.into(), found.clone())));
+                interference.extend(section.section.names(&section.name).map(|name| (name.into(), found.clone())));
             }
         }
         let start = |device: &Device| InitialGpulet {
@@ -203,52 +202,12 @@ fn read_profiles(files: &[Named]) -> Result<Vec<Profile>, WorkloadError> {
     Ok(profiles)
 }
 
-fn read_devices(section: &Devices, profiles: &[Profile]) -> Result<Vec<Device>, WorkloadError> {
-    let field = |key: &str| format!("devices.{}.{key}", section.name);
-    let profiled = profiles.iter().find(|profile| profile.device() == section.kind);
-    let Some(units) = section.units.or(profiled.map(Profile::units_total)) else {
-        let known: BTreeSet<&str> = profiles.iter().map(Profile::device).collect();
-        let known: Vec<&str> = known.into_iter().collect();
-        let problem =
-            format!("no profile of a device `{}`: expected one of {}", section.kind, known.join(", "));
-        return Err(fault(field("kind"), problem));
-    };
-    if !(1..=UNITS_MAX).contains(&units) {
-        return Err(fault(field("units"), format!("expected 1 to {UNITS_MAX}, got {units}")));
-    }
-    let sizes = section.sizes.clone().unwrap_or_else(|| (1..=units).collect());
-    let ascending = sizes.is_sorted_by(|left, right| left < right);
-    if !ascending || sizes.first().is_none_or(|least| *least == 0) || sizes.last() > Some(&units) {
-        let problem = format!("expected ascending numbers from 1 to {units}, got {sizes:?}");
-        return Err(fault(field("sizes"), problem));
-    }
-    if section.gpulets_max == 0 {
-        return Err(fault(field("gpulets_max"), "expected at least 1, got 0"));
-    }
-    let kind = Arc::new(DeviceType {
-        name: section.kind.clone(),
-        units,
-        sizes,
-        gpulets_max: section.gpulets_max,
-        base_bytes: section.base_memory,
-        gpulet_bytes: section.gpulet_memory,
-    });
-    let device = |name: String| Device {
-        device_type: Arc::clone(&kind),
-        memory_bytes: section.memory,
-        fault_domain: section.fault_domain.clone().unwrap_or_else(|| name.clone()),
-        cost: section.cost,
-        name: name.into(),
-    };
-    Ok(section.names().map(device).collect())
-}
-
 /// What batches do to each other on the devices of a section, of all models that may run there.
 fn read_interference(section: &Devices, models: &[Model]) -> Result<Option<Interference>, WorkloadError> {
     let field = format!("devices.{}.interference", section.name);
-    let Some(said) = &section.interference else { return Ok(None) };
+    let Some(wanted) = &section.section.interference else { return Ok(None) };
     let profiles = models.iter().flat_map(|model| model.profiles.as_deref().unwrap_or_default());
-    device_sections::interference_on(&field, said, &section.kind, profiles).map(Some)
+    device_sections::interference_on(&field, wanted, section.kind(), profiles).map(Some)
 }
 
 fn read_models(

@@ -9,6 +9,7 @@ use super::Name;
 use crate::document::{ArrivalsSection, ModelSection};
 use crate::files::Texts;
 use crate::limits::DURATION_MAX;
+use crate::locate::Lines;
 use crate::process::{Listing, Process, State, Steps, mean_rate};
 use crate::spans::{SECOND, Span, show};
 use crate::trace::functions::Chosen;
@@ -52,6 +53,8 @@ struct Place<'a> {
     copies: usize,
     /// Number of its first copy.
     first: usize,
+    /// The keys of its `arrivals`, but for `process`.
+    keys: Vec<&'a str>,
 }
 
 impl Place<'_> {
@@ -88,7 +91,7 @@ impl Place<'_> {
                 format!("expected one of {}, got `{word}`{}", words.join(", "), hint.unwrap_or_default());
             return Err(self.wrong(kind, problem));
         };
-        match self.arrivals().given().find(|key| !keys.contains(key)) {
+        match self.keys.iter().find(|key| !keys.contains(key)) {
             Some(key) => Err(self.wrong(key, format!("{kind} `{word}` has no such key"))),
             None => Ok(()),
         }
@@ -99,13 +102,15 @@ impl Place<'_> {
 pub(super) fn read(
     sections: &[(&String, &ModelSection)],
     names: &[Name],
+    lines: &Lines,
     files: &mut Texts<'_>,
 ) -> Result<Vec<Process>, WorkloadError> {
     let mut first = 0;
     let mut places = Vec::new();
     for &(group, section) in sections {
         let copies = usize::try_from(section.count).unwrap_or(0);
-        places.push(Place { group, section, copies, first });
+        let keys = lines.keys_in(&format!("models.{group}.arrivals")).filter(|key| *key != "process");
+        places.push(Place { group, section, copies, first, keys: keys.collect() });
         first += copies;
     }
     let mut listed: BTreeMap<String, Timestamps> = BTreeMap::new();

@@ -19,47 +19,14 @@ const ROWS_MAX: usize = 256;
 /// Least urgent class.
 const PRIORITY_MAX: u8 = 7;
 
-/// What the copies of a model share.
-pub(super) struct Shared {
-    model: String,
-    load: Option<u64>,
-    slo: u64,
-    profile: Option<Profile>,
-    rows: Shares<u32>,
-    row_bytes: u64,
-    priority: u8,
-    tenants: Shares<u16>,
-    deadline: bool,
-    overhead: Spans,
-}
-
-impl Shared {
-    pub(super) fn model(&self, name: &str, group: &str, process: Process) -> Model {
-        Model {
-            name: name.to_owned(),
-            group: group.to_owned(),
-            model: self.model.clone(),
-            load: self.load,
-            slo: self.slo,
-            profile: self.profile.clone(),
-            rows: self.rows.clone(),
-            row_bytes: self.row_bytes,
-            priority: self.priority,
-            tenants: self.tenants.clone(),
-            deadline: self.deadline,
-            overhead: self.overhead.clone(),
-            process,
-        }
-    }
-}
-
-/// Reads what the copies of a model share.
+/// Reads a model. Its copies differ in their names and processes.
 pub(super) fn read(
     group: &str,
     section: &ModelSection,
+    process: Process,
     tenants: &[Tenant],
     files: &mut Texts<'_>,
-) -> Result<Shared, WorkloadError> {
+) -> Result<Model, WorkloadError> {
     let at = |key: &str| format!("models.{group}.{key}");
     let wrong = |key: &str, problem: String| Err(WorkloadError::new(at(key), problem));
     let profile =
@@ -84,7 +51,9 @@ pub(super) fn read(
         return wrong("row_bytes", format!("expected 1 to {ROW_BYTES_MAX}, got {}", section.row_bytes));
     }
     let tenants = read_tenants(section, tenants, &at("tenants"))?;
-    Ok(Shared {
+    Ok(Model {
+        name: group.to_owned(),
+        group: group.to_owned(),
         model: section.model.clone().unwrap_or_else(|| group.to_owned()),
         load: section.load.map(|span| span.0),
         slo: section.slo.0,
@@ -95,6 +64,7 @@ pub(super) fn read(
         tenants,
         deadline: section.deadline,
         overhead: Spans::read(section.overhead.as_ref(), &at("overhead"))?,
+        process,
     })
 }
 

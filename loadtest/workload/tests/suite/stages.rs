@@ -31,6 +31,18 @@ fn any_stages() -> impl Strategy<Value = Stages> {
     stages.prop_filter_map("no time passes, or too much", |stages| Stages::new(stages).ok())
 }
 
+/// Nominal nanoseconds that pass up to a real time: the areas under the factors.
+fn nominal_at(stages: &Stages, mut at: u64) -> f64 {
+    let mut sum = 0.0;
+    for stage in stages.iter() {
+        let within = at.min(stage.time);
+        let share = within as f64 / stage.time as f64;
+        sum += within as f64 * (stage.from + (stage.to - stage.from) * share / 2.0);
+        at -= within;
+    }
+    sum
+}
+
 #[test]
 fn stages_are_read_as_they_are_written() {
     for (text, from, to, time) in [
@@ -106,8 +118,6 @@ fn a_ramp_has_the_area_of_its_triangle() {
     assert_eq!((ramp.warp(17 * SECOND), ramp.warp(u64::MAX)), (None, None));
     let places: Vec<usize> = [0, 10, 19, 20, 24, 99].map(|at| ramp.stage_at(at * SECOND)).into();
     assert_eq!(places, [0, 1, 1, 2, 2, 2]);
-    let factors: Vec<f64> = [0, 5, 10, 21, 24].map(|at| ramp.factor_at(at * SECOND)).into();
-    assert_eq!(factors, [0.0, 0.5, 1.0, 0.75, 0.0]);
     assert_eq!(ramp.iter().map(Stage::to_string).collect::<Vec<_>>(), ["10s:0..1", "10s:1", "4s:1..0"]);
 }
 
@@ -153,9 +163,10 @@ proptest! {
     fn time_is_found_again(stages in any_stages(), place in any::<u64>()) {
         let nominal = place % stages.nominal();
         let real = stages.warp(nominal).unwrap();
-        let (here, next) = (stages.nominal_at(real), stages.nominal_at(real + 1));
-        prop_assert!(here <= nominal && nominal <= next, "{here} <= {nominal} <= {next} at {real} of {stages:?}");
-        prop_assert_eq!(stages.nominal_at(stages.total()), stages.nominal());
+        let slack = 1.0 + 1e-12 * stages.nominal() as f64;
+        let (here, next) = (nominal_at(&stages, real) - slack, nominal_at(&stages, real + 1) + slack);
+        let wanted = nominal as f64;
+        prop_assert!(here <= wanted && wanted <= next, "{here} <= {nominal} <= {next} at {real} of {stages:?}");
     }
 
     #[test]
@@ -163,7 +174,6 @@ proptest! {
         let stages = Stages::constant(time).unwrap();
         let at = place % time;
         prop_assert_eq!(stages.warp(at), Some(at));
-        prop_assert_eq!(stages.nominal_at(at), at);
         prop_assert_eq!((stages.warp(time), stages.total(), stages.nominal()), (None, time, time));
     }
 

@@ -3,12 +3,10 @@
 //! Names are drawn on a light tint of the model's colour, so that they are readable in the light and the dark scheme.
 //! The stripe at the left has the full colour.
 
-use std::fmt::Write as _;
-
 use gpulet_core::plan::{Gpulet, Slot};
 use gpulet_core::problem::{Device, Problem};
 use gpulet_core::validate::SlotPrediction;
-use sim::page::{COLOURS, PLOT, escape};
+use sim::page::{COLOURS, KEY_STEP, PLOT, Svg};
 
 use super::format;
 use super::reading::PlanQuery;
@@ -34,7 +32,6 @@ const LINE: f64 = 13.0;
 const STRIPE: f64 = 5.0;
 /// Models of one line of the legend.
 const KEYS_IN_LINE: usize = 5;
-const KEY_STEP: f64 = 20.0;
 
 /// Styles in addition to those of plots.
 const STYLE: &str = "\
@@ -61,14 +58,7 @@ pub fn picture(query: &PlanQuery, policy: &str, planned: &Planned) -> String {
         planned.validation.devices_used,
         format::counted(problem.devices().len(), "device")
     );
-    let mut svg = format!(
-        "<svg class=\"plot\" xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"-8 -4 {:.0} {:.0}\" role=\"img\" aria-label=\"{}\">\n\
-         <style>\n{PLOT}{STYLE}</style>\n<rect class=\"paper\" x=\"-8\" y=\"-4\" width=\"100%\" height=\"100%\"/>\n",
-        WIDTH + 16.0,
-        height + 8.0,
-        escape(&title),
-    );
-    let _ = writeln!(svg, "<text class=\"title\" x=\"0\" y=\"18\">{}</text>", escape(&title));
+    let mut svg = Svg::new(&title, WIDTH, height, Some(&format!("{PLOT}{STYLE}")));
     let width = (WIDTH - LEFT - GAP * (COLUMNS - 1) as f64) / COLUMNS as f64;
     let all: Vec<_> = slots(problem, planned).collect();
     for (at, device) in devices.iter().enumerate() {
@@ -88,8 +78,7 @@ pub fn picture(query: &PlanQuery, policy: &str, planned: &Planned) -> String {
         }
     }
     legend(&mut svg, &models, keys);
-    svg.push_str("</svg>\n");
-    svg
+    svg.finish()
 }
 
 /// The models of the problem, by name.
@@ -100,25 +89,15 @@ fn models(problem: &Problem) -> Vec<&str> {
     models
 }
 
-fn legend(svg: &mut String, models: &[&str], top: f64) {
+fn legend(svg: &mut Svg, models: &[&str], top: f64) {
     let column = WIDTH / KEYS_IN_LINE as f64;
-    for (number, model) in models.iter().enumerate() {
-        let x = column * (number % KEYS_IN_LINE) as f64;
-        let y = top + KEY_STEP * (number / KEYS_IN_LINE) as f64;
-        let _ = writeln!(
-            svg,
-            "<rect class=\"f{}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"12\" height=\"12\" rx=\"2\"/><text class=\"key\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
-            number % COLOURS,
-            x + 18.0,
-            y + 10.0,
-            escape(&fitting(model, column - 24.0).unwrap_or_default())
-        );
-    }
-    let _ = writeln!(
-        svg,
-        "<text x=\"0\" y=\"{:.1}\">height: share of the device; width: time; grey: not allocated; times: worst case from arrival to response, of the objective</text>",
-        top + KEY_STEP * models.len().div_ceil(KEYS_IN_LINE) as f64 + 14.0
-    );
+    let names: Vec<String> =
+        models.iter().map(|model| fitting(model, column - 24.0).unwrap_or_default()).collect();
+    let keys = names.iter().enumerate().map(|(number, name)| (number % COLOURS, name.as_str()));
+    svg.keys(keys, (0.0, top, column), KEYS_IN_LINE);
+    let y = top + KEY_STEP * models.len().div_ceil(KEYS_IN_LINE) as f64 + 14.0;
+    let words = "height: share of the device; width: time; grey: not allocated; times: worst case from arrival to response, of the objective";
+    svg.raw(&format!("<text x=\"0\" y=\"{y:.1}\">{words}</text>\n"));
 }
 
 /// The text and colour of a slot's box.
@@ -137,7 +116,7 @@ struct Frame<'a> {
 }
 
 impl Frame<'_> {
-    fn draw(&self, svg: &mut String, gpulets: &[&Gpulet]) {
+    fn draw(&self, svg: &mut Svg, gpulets: &[&Gpulet]) {
         let Self { x, y, width, device } = self;
         let by_time = gpulets.iter().any(|gpulet| gpulet.window.is_some());
         let units: u32 = gpulets.iter().map(|gpulet| gpulet.units).sum();
@@ -153,23 +132,13 @@ impl Frame<'_> {
             [one] => format!("one cycle of {}", format::time(*one)),
             _ => "one cycle of each".to_owned(),
         };
-        let _ = writeln!(
-            svg,
-            "<text class=\"label strong\" x=\"{x:.1}\" y=\"{:.1}\">{}</text><text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{given}</text>\n\
-             <rect class=\"free\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{BOX}\"/>\n\
-             <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">0 %</text><text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">100 %</text>\n\
-             <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{time}</text>",
-            y - 8.0,
-            escape(&fitting(&device.name, width - 50.0).unwrap_or_default()),
-            x + width,
-            y - 8.0,
-            x - 5.0,
-            y + 10.0,
-            x - 5.0,
-            y + BOX,
-            x + width / 2.0,
-            y + BOX + 16.0,
-        );
+        let name = fitting(&device.name, width - 50.0).unwrap_or_default();
+        let right = x + width;
+        svg.text("label strong", "", *x, y - 8.0, &name).text("", "end", right, y - 8.0, &given).line();
+        let size = format!("width=\"{width:.1}\" height=\"{BOX}\"");
+        svg.raw(&format!("<rect class=\"free\" x=\"{x:.1}\" y=\"{y:.1}\" {size}/>\n"));
+        svg.text("", "end", x - 5.0, y + 10.0, "0 %").text("", "end", x - 5.0, y + BOX, "100 %").line();
+        svg.text("", "middle", x + width / 2.0, y + BOX + 16.0, &time).line();
     }
 
     /// Start and end of a slot in its cycle, as fractions of the cycle.
@@ -188,7 +157,7 @@ impl Frame<'_> {
         }
     }
 
-    fn draw_slot(&self, svg: &mut String, gpulet: &Gpulet, slot: &Slot, label: &Label<'_>) {
+    fn draw_slot(&self, svg: &mut Svg, gpulet: &Gpulet, slot: &Slot, label: &Label<'_>) {
         let (from, to) = Self::stretch(gpulet, slot);
         let (from, to) = (from.clamp(0.0, 1.0), to.clamp(0.0, 1.0));
         let unit = BOX / f64::from(self.device.device_type.units.max(1));
@@ -197,17 +166,11 @@ impl Frame<'_> {
         let share = format::share(gpulet.units, self.device.device_type.units);
         let times = format!("{} of {}", format::ms(label.predicted.worst_us), format::time(label.slo_us));
         let detail = format!("{share}, batch {}, {times}", slot.batch);
-        let _ = writeln!(
-            svg,
-            "<g><title>{}: {}, {}</title><rect class=\"f{colour} tint\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\"/>\
-             <rect class=\"f{colour}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{:.1}\" height=\"{height:.1}\"/>\
-             <rect class=\"edge\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\"/>",
-            escape(&slot.workload),
-            detail,
-            format::time_slices(gpulet),
-            STRIPE.min(width),
-            colour = label.colour,
-        );
+        svg.open_group(&format!("{}: {detail}, {}", slot.workload, format::time_slices(gpulet)));
+        let class = format!("f{}", label.colour);
+        svg.rect(&format!("{class} tint"), [x, y, width, height]);
+        svg.rect(&class, [x, y, STRIPE.min(width), height]);
+        svg.rect("edge", [x, y, width, height]).line();
         let available = width - STRIPE - 8.0;
         let whole = format!("{}  {detail}", slot.workload);
         let lines = if whole.chars().count() as f64 * LETTER <= available {
@@ -220,16 +183,10 @@ impl Frame<'_> {
         if height >= LINE - 2.0 {
             let middle = y + height / 2.0 + 4.0 - LINE * (lines.len().saturating_sub(1)) as f64 / 2.0;
             for (number, line) in lines.iter().enumerate() {
-                let _ = writeln!(
-                    svg,
-                    "<text class=\"label\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
-                    x + STRIPE + 5.0,
-                    middle + LINE * number as f64,
-                    escape(line)
-                );
+                svg.text("label", "", x + STRIPE + 5.0, middle + LINE * number as f64, line).line();
             }
         }
-        svg.push_str("</g>\n");
+        svg.close_group();
     }
 }
 

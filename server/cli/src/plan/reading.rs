@@ -2,26 +2,23 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::Arc;
 
 use gpulet_core::id::DeviceId;
+use device_sections::{DeviceSection, known_words};
 use gpulet_core::interference::{Interference, NoInterference};
-use gpulet_core::problem::{DEVICES_MAX, Device, DeviceType, Problem, ProblemError, Workload};
-use gpulet_core::profile::{BATCH_MAX, Profile, Quantile, UNITS_MAX};
-use node::config::nearest;
+use gpulet_core::problem::{DEVICES_MAX, Device, Problem, ProblemError, Workload};
+use gpulet_core::profile::{BATCH_MAX, Profile, Quantile};
 use node::files::read_text;
 use node::profiles;
-use workload::{Lines, WorkloadError};
+use workload::{Lines, Paths, WorkloadError};
 
 use super::arguments::Count;
-use super::document::{DeviceSection, Document, Paths, WorkloadSection};
+use super::document::{Document, WorkloadSection};
 
 /// Largest problem file.
 const FILE_BYTES: u64 = 16 << 20;
 /// Longest name of a device or workload, letters.
 const NAME_MAX: usize = 128;
-/// Default for `gpulets_max`: the limit of NVIDIA MPS.
-const GPULETS_MAX: u32 = 48;
 /// The loosest objective: an hour, in microseconds.
 const SLO_MAX_US: f64 = 3.6e9;
 
@@ -83,7 +80,7 @@ fn recount(document: &mut Document, counts: &[Count]) -> anyhow::Result<()> {
         let Some(found) = document.devices.get_mut(name) else {
             anyhow::bail!("--devices: no section [devices.{name}]: expected one of {}", names.join(", "));
         };
-        found.count = Some(*devices);
+        found.count = u32::try_from(*devices).ok();
     }
     Ok(())
 }
@@ -170,44 +167,16 @@ fn read_devices(
     let field = |key: &str| format!("devices.{name}.{key}");
     check_name(&format!("devices.{name}"), name)?;
     let count = section.count.unwrap_or(1);
-    if !(1..=DEVICES_MAX).contains(&count) {
+    if !(1..=DEVICES_MAX).contains(&(count as usize)) {
         return fault(field("count"), format!("expected 1 to {DEVICES_MAX}, got {count}"));
     }
-    let kind = section.kind.as_deref().unwrap_or(name);
-    let profiled = profiles.iter().find(|profile| profile.device() == kind);
-    let Some(units) = section.units.or(profiled.map(Profile::units_total)) else {
-        let known: BTreeSet<&str> = profiles.iter().map(Profile::device).collect();
-        let problem = format!("no profile of a device `{kind}`{}", known_words(kind, &known));
-        return fault(field("kind"), problem);
-    };
-    if !(1..=UNITS_MAX).contains(&units) {
-        return fault(field("units"), format!("expected 1 to {UNITS_MAX}, got {units}"));
+    if section.interference.is_some() {
+        return fault(
+            field("interference"),
+            "of use in workload files only: set `interference` for all devices",
+        );
     }
-    let sizes = section.sizes.clone().unwrap_or_else(|| (1..=units).collect());
-    let ascending = sizes.is_sorted_by(|left, right| left < right);
-    if !ascending || sizes.first().is_none_or(|least| *least == 0) || sizes.last() > Some(&units) {
-        return fault(field("sizes"), format!("expected ascending numbers from 1 to {units}, got {sizes:?}"));
-    }
-    let kind = Arc::new(DeviceType {
-        name: kind.to_owned(),
-        units,
-        sizes,
-        gpulets_max: section.gpulets_max.unwrap_or(GPULETS_MAX),
-        base_bytes: section.base_memory.0,
-        gpulet_bytes: section.gpulet_memory.0,
-    });
-    let width = count.saturating_sub(1).to_string().len();
-    let device = |at: usize| {
-        let own = if count == 1 { name.to_owned() } else { format!("{name}-{at:0width$}") };
-        Device {
-            device_type: Arc::clone(&kind),
-            memory_bytes: section.memory.0,
-            fault_domain: section.fault_domain.clone().unwrap_or_else(|| own.clone()),
-            cost: section.cost.unwrap_or(1.0),
-            name: own.into(),
-        }
-    };
-    Ok((0..count).map(device).collect())
+    section.devices(name, profiles)
 }
 
 fn read_workload(
@@ -219,8 +188,8 @@ fn read_workload(
     check_name(&format!("workloads.{name}"), name)?;
     let model = section.model.as_deref().unwrap_or(name);
     if profiles.iter().all(|profile| profile.model() != model) {
-        let known: BTreeSet<&str> = profiles.iter().map(Profile::model).collect();
-        return fault(field("model"), format!("no profile of `{model}`{}", known_words(model, &known)));
+        let known = known_words(model, profiles.iter().map(Profile::model));
+        return fault(field("model"), format!("no profile of `{model}`{known}"));
     }
     let slo_us = section.slo.0.as_nanos() as f64 / 1e3;
     if !(slo_us > 0.0 && slo_us <= SLO_MAX_US) {
@@ -237,16 +206,6 @@ fn read_workload(
         replicas_min: section.replicas_min.unwrap_or(1),
         batch_max: section.batch_max.unwrap_or(BATCH_MAX),
     })
-}
-
-/// Suggests the nearest known name, or lists all.
-fn known_words(word: &str, known: &BTreeSet<&str>) -> String {
-    let known: Vec<&str> = known.iter().copied().collect();
-    match nearest(word, &known) {
-        Some(near) => format!(", did you mean `{near}`?"),
-        None if known.is_empty() => ": the profile files are empty, run `tessera profile`".to_owned(),
-        None => format!(": expected one of {}, or run `tessera profile`", known.join(", ")),
-    }
 }
 
 /// Translates an error of the problem to the keys of the file.

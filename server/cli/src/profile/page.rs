@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use sim::page::{COLOURS, Plot, Series, document, escape, figure};
+use sim::page::{COLOURS, Plot, Series, document, escape, figure, paragraph, plain, table};
 
 use super::bench::cores_words;
 use super::report::{CONTENTION_HEADER, CellReport, HEADER, ModelReport, Report};
 
 /// The HTML page. The same report gives the same bytes.
 pub fn page(answer: &Report) -> String {
-    let mut body = format!("<p class=\"soft\">{}</p>\n", escape(&answer.headline()));
+    let mut body = paragraph("soft", &answer.headline());
     for model in &answer.models {
         let _ = writeln!(
             body,
@@ -19,13 +19,8 @@ pub fn page(answer: &Report) -> String {
             escape(&model.best())
         );
     }
-    for note in &answer.notes {
-        let _ = writeln!(body, "<p class=\"note\">{}</p>", escape(note));
-    }
-    for failure in &answer.failed {
-        let _ =
-            writeln!(body, "<p class=\"note\">{}: {}</p>", escape(&failure.model), escape(&failure.reason));
-    }
+    let failed = answer.failed.iter().map(|failure| format!("{}: {}", failure.model, failure.reason));
+    body.extend(answer.notes.iter().cloned().chain(failed).map(|note| paragraph("note", &note)));
     if answer.models.len() > 1 {
         body.push_str(&figure(
             "What batches and cores gain",
@@ -46,7 +41,13 @@ pub fn page(answer: &Report) -> String {
             "One batch after the other, at the median. Where the line is level, larger batches only cost time.",
         ));
     }
-    body.push_str(&tables(answer));
+    let mut list = |title: &str, header: &[&str], rows: Vec<Vec<String>>| {
+        if !rows.is_empty() {
+            let _ = write!(body, "<h2>{title}</h2>\n{}", table(header, rows.into_iter().map(plain)));
+        }
+    };
+    list("All cells", &HEADER, answer.rows());
+    list("Under contention", &CONTENTION_HEADER, answer.contention_rows());
     document("Profiles", &body)
 }
 
@@ -60,12 +61,9 @@ pub fn gain(answer: &Report) -> Plot {
         // With too many lines, each model has one: on the most cores.
         let shown = all.iter().copied().skip(if cores > COLOURS { all.len().saturating_sub(1) } else { 0 });
         for units in shown {
-            series.push(Series {
-                name: format!("{}, {}", model.header.model, cores_words(units)),
-                colour: Some(series.len()),
-                strong: false,
-                points: points(model, units, |cell| cell.rows_per_s / first),
-            });
+            let name = format!("{}, {}", model.header.model, cores_words(units));
+            let points = points(model, units, |cell| cell.rows_per_s / first);
+            series.push(Series::new(name, Some(series.len()), points));
         }
     }
     Plot {
@@ -79,12 +77,10 @@ pub fn gain(answer: &Report) -> Plot {
 }
 
 fn lines(model: &ModelReport, title: &str, unit: &str, value: impl Fn(&CellReport) -> f64) -> Plot {
-    let series = units(model).into_iter().enumerate().map(|(colour, units)| Series {
-        name: cores_words(units),
-        colour: Some(colour),
-        strong: false,
-        points: points(model, units, &value),
-    });
+    let series = units(model)
+        .into_iter()
+        .enumerate()
+        .map(|(colour, units)| Series::new(cores_words(units), Some(colour), points(model, units, &value)));
     Plot {
         title: format!("{title}: {}", model.header.model),
         horizontal: "rows of a batch".to_owned(),
@@ -114,27 +110,4 @@ fn marks<'a>(models: impl Iterator<Item = &'a ModelReport>) -> Vec<(f64, String)
     let batches: BTreeSet<u32> =
         models.flat_map(|model| model.cells.iter().map(|cell| cell.cell.batch)).collect();
     batches.into_iter().map(|batch| (place(batch), batch.to_string())).collect()
-}
-
-fn tables(answer: &Report) -> String {
-    let mut tables = table("All cells", &HEADER, &answer.rows());
-    let contention = answer.contention_rows();
-    if !contention.is_empty() {
-        tables.push_str(&table("Under contention", &CONTENTION_HEADER, &contention));
-    }
-    tables
-}
-
-fn table(title: &str, header: &[&str], rows: &[Vec<String>]) -> String {
-    let mut table = format!("<h2>{}</h2>\n<div class=\"wide\">\n<table>\n<tr>", escape(title));
-    for name in header {
-        let _ = write!(table, "<th>{}</th>", escape(name));
-    }
-    table.push_str("</tr>\n");
-    for row in rows {
-        let cells: String = row.iter().map(|cell| format!("<td>{}</td>", escape(cell))).collect();
-        let _ = writeln!(table, "<tr>{cells}</tr>");
-    }
-    table.push_str("</table>\n</div>\n");
-    table
 }

@@ -169,8 +169,8 @@ fn plot(contest: &Contest) -> Plot {
         horizontal: "requests offered a second, all models together".to_owned(),
         vertical: "attainment, %".to_owned(),
         series: series.collect(),
-        upright: vec![Reference { name: "the workload".to_owned(), value: offered }],
-        level: vec![Reference { name: "99 %".to_owned(), value: 99.0 }],
+        upright: vec![Reference::new("the workload", offered)],
+        level: vec![Reference::new("99 %", 99.0)],
         up: Some((0.0, 100.0)),
         ..Plot::default()
     }

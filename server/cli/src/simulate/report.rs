@@ -43,7 +43,8 @@ pub fn headline(study: &Study) -> String {
     };
     let on = match &workload.partition {
         Some(partition) => {
-            let each = partition.devices.iter().map(|devices| format!("{} {}", devices.count, devices.kind));
+            let each =
+                partition.devices.iter().map(|devices| format!("{} {}", devices.count, devices.kind()));
             format!("up to {}, repartitioned as the load changes", each.collect::<Vec<_>>().join(" and "))
         }
         None if workload.lanes.count == 1 => "1 lane".to_owned(),

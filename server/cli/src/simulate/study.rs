@@ -117,7 +117,7 @@ pub fn run(query: &Query<'_>, bar: &Bar) -> Result<Study, SimError> {
         notes.extend(standing.first().map(|run| device_notes(&standing.label, run)).unwrap_or_default());
     }
     if let Some(partition) = &query.workload.partition {
-        let slow = partition.devices.iter().any(|devices| devices.interference.is_some());
+        let slow = partition.devices.iter().any(|devices| devices.section.interference.is_some());
         let interference =
             if slow { "" } else { "co-located gpulets are assumed not to slow each other down, and " };
         notes.push(format!("{interference}planning is assumed to take no time"));

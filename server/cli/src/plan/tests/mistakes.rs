@@ -176,7 +176,7 @@ fn errors_name_the_line_and_the_key() {
         (
             "\"profiles/*.jsonl\"",
             "7",
-            "small.toml:1: profiles: invalid type: integer `7`, expected a path like \"profiles/*.jsonl\", or a list of paths",
+            "small.toml:1: profiles: invalid type: integer `7`, expected a path like \"profiles/v100.jsonl\", or a list of paths",
         ),
         (
             "\"profiles/*.jsonl\"",
