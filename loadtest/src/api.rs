@@ -8,6 +8,7 @@ use http::{HeaderName, Method, Request, Uri};
 use oip::metadata::{ModelMetadata, ServerMetadata};
 use oip::proto;
 use oip::{InferRequest, InferResponse, Limits};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use prost::Message;
 
 use crate::connection::{Connections, Failure, Reply, Watch, Wire};
@@ -20,6 +21,9 @@ const JSON_LENGTH: HeaderName = HeaderName::from_static("inference-header-conten
 const SERVICE: &str = "/inference.GRPCInferenceService";
 /// Length of the prefix of a gRPC message: a flag for compression, and the length of the message.
 const PREFIX: usize = 5;
+
+/// Characters that are escaped in a segment of a path.
+const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// Upper bounds on what a server sends.
 pub(crate) fn limits() -> Limits {
@@ -163,7 +167,7 @@ impl Api {
     ) -> Result<T, String> {
         let reply = self.told(connections, &self.rest(Method::GET, path, Bytes::new())?).await?;
         if let Some(outcome) = Outcome::of_http(&reply) {
-            return Err(said(&outcome));
+            return Err(outcome.to_string());
         }
         serde_json::from_slice(&reply.body)
             .map_err(|error| format!("{path}: expected the Open Inference Protocol: {error}"))
@@ -181,7 +185,7 @@ impl Api {
     ) -> Result<M, String> {
         let reply = self.told(connections, wire).await?;
         match Outcome::of_grpc(&reply) {
-            Some(outcome) => Err(said(&outcome)),
+            Some(outcome) => Err(outcome.to_string()),
             None => message(&reply.body),
         }
     }
@@ -229,26 +233,7 @@ fn message<M: Message + Default>(body: &Bytes) -> Result<M, String> {
     M::decode(body.slice(PREFIX..)).map_err(|error| format!("cannot read a message: {error}"))
 }
 
-/// An outcome as text.
-pub(crate) fn said(outcome: &Outcome) -> String {
-    match outcome {
-        Outcome::Answered => "answered".to_owned(),
-        Outcome::Refused { reason, said } | Outcome::Failed { reason, said } if said.is_empty() => {
-            reason.clone()
-        }
-        Outcome::Refused { reason, said } | Outcome::Failed { reason, said } => format!("{reason}: {said}"),
-    }
-}
-
-/// A name as a path segment.
-fn encoded(name: &str) -> String {
-    let mut path = String::with_capacity(name.len());
-    for byte in name.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            path.push(char::from(byte));
-        } else {
-            path.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    path
+/// A name as a segment of a path.
+fn encoded(name: &str) -> PercentEncode<'_> {
+    utf8_percent_encode(name, SEGMENT)
 }

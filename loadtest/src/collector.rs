@@ -122,7 +122,7 @@ impl Collector {
     ) -> Report {
         let mut models = vec![Tally::default(); self.workload.models.len()];
         let mut stages: Vec<Tally> = Vec::new();
-        let (mut send_error, mut held, mut said) = (None, 0, BTreeMap::new());
+        let (mut send_error, mut held, mut messages) = (None, 0, BTreeMap::new());
         let mut timings = Vec::new();
         for record in records {
             let mut record = record.lock().unwrap_or_else(PoisonError::into_inner);
@@ -132,7 +132,7 @@ impl Collector {
             stages.iter_mut().zip(&record.stages).for_each(|(into, from)| into.add(from));
             merge(&mut send_error, &record.send_error);
             held += record.held;
-            said.append(&mut record.said);
+            messages.append(&mut record.messages);
             timings.append(record.timings.get_or_insert_default());
         }
         for (t, second) in std::mem::take(&mut self.open) {
@@ -168,7 +168,7 @@ impl Collector {
             client: self.client(spent, held, &send_error, started, all.offered),
             seconds: self.closed,
             capacity: None,
-            said,
+            messages,
             timings,
         }
     }

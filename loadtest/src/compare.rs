@@ -1,42 +1,42 @@
 //! Two reports side by side, and which of their differences are more than noise.
 //!
-//! **What is estimated.** Of every figure the ratio b/a and a 95 % confidence interval of it, from the logarithm of
-//! the ratio (delta method). A difference exceeds the noise where the interval leaves out 1.
+//! **What is estimated.** For each figure, the ratio b/a and its 95 % confidence interval, from the logarithm of the
+//! ratio (delta method). A difference exceeds the noise if the interval does not contain 1.
 //!
 //! **Where the noise comes from.** Requests of one run are not independent: a slow second is slow for all of them. So
-//! the variance of each figure is taken from the run's seconds by *batch means*: the seconds are joined to 10 to 30
-//! batches of equal length, of 5 seconds or more where the run is long enough, and the batches, not the requests, are
-//! the sample (B. Schmeiser, "Batch size effects in the analysis of simulation output", Operations Research 30(3),
+//! the variance of each figure is taken from the run's seconds by *batch means*: the seconds are grouped into 10 to 30
+//! batches of equal length, of at least 5 seconds if the run is long enough. The batches, not the requests, are the
+//! sample (B. Schmeiser, "Batch size effects in the analysis of simulation output", Operations Research 30(3),
 //! 1982). Adjacent batches that are still correlated count as fewer (M. Bartlett,
 //! "Some aspects of the time-correlation problem", Journal of the Royal Statistical Society 98(3), 1935; corrected for
 //! few batches: F. Marriott and J. Pope, "Bias in the estimation of autocorrelations", Biometrika 41(3), 1954). If the
-//! load had the same course in both runs, the batches are compared in pairs, so that variation of the load itself
-//! is not noise (common random numbers: A. Law, "Simulation Modeling and Analysis", ch. 11);
+//! load followed the same course in both runs, the batches are compared in pairs, so that variation of the load itself
+//! is not noise (common random numbers: A. Law, "Simulation Modeling and Analysis", ch. 11).
 //!
 //! * *Goodput, attainment, refusals* are counts a second.
-//! * A *percentile* is uncertain by its rank: by how much the share of answers that are slower varies from batch to
-//!   batch, turned into time by the slope of the histogram there (P. Heidelberger and P. Lewis, "Quantile estimation in
+//! * The uncertainty of a *percentile* is that of its rank: how much the share of slower answers varies from batch to
+//!   batch, converted to time by the slope of the histogram at that rank (P. Heidelberger and P. Lewis, "Quantile estimation in
 //!   dependent sequences", Operations Research 32(1), 1984). A report keeps three percentiles of each second; the
-//!   share is that of the distribution through them, log-normal in between. How much the seconds' own
-//!   percentiles vary is a second estimate, and the larger one counts.
-//! * The *mean* is that of each second.
+//!   share is that of the distribution through them, log-normal in between. The variation of the seconds' own
+//!   percentiles is a second estimate. The larger estimate counts.
+//! * For the *mean*, the means of the seconds are the values.
 //!
-//! **At least** the variance is that of independent requests: for percentiles the binomial one of order statistics (H.
+//! **Lower bound.** The variance is at least that of independent requests: for percentiles the binomial one of order statistics (H.
 //! David and H. Nagaraja, "Order Statistics", 7.1), for attainment that of A. Agresti and B. Caffo ("Simple and
 //! effective confidence intervals for proportions", The American Statistician 54(4), 2000), for refusals, which may be
 //! few, that of S. Walter ("The distribution of Levin's measure of attributable risk", Biometrika 62(2), 1975).
 //!
-//! **Models** have no seconds of their own in a report. Theirs is the variance of independent requests and, in
-//! addition, what the variance of all models together has beyond that: once, as for a server that is slow for all of
-//! them, or as many times as the model's own is larger, as for models that are slow each on its own (the design effect:
-//! L. Kish, "Survey Sampling", 8.2), whichever is more.
+//! **Models** have no seconds of their own in a report. Their variance is that of independent requests plus the excess of
+//! all models together over independent requests. The excess is scaled by how much larger the model's own independent
+//! variance is, at least by 1: by 1 as for a server that is slow for all models, by more as for models that are slow
+//! independently of each other (the design effect: L. Kish, "Survey Sampling", 8.2).
 //!
-//! Against made-up servers two runs of the same kind are called different in at most 6 % of the cases where requests are
-//! independent, and in up to 9 % where half of a second's slowness stays for the next (60 s; 12 % in 12 s).
+//! With synthetic servers, two runs of the same server are reported as different in at most 6 % of the cases if requests
+//! are independent, and in up to 9 % if half of a second's slowness persists in the next (60 s; 12 % in 12 s).
 //!
-//! Runs of less than 10 measured seconds or figures of less than 1,000 requests are too short to tell. One figure in
-//! twenty seems different by chance alone. Two runs say nothing about what differs from one start of a server to the
-//! next: for that, compare several.
+//! Runs of less than 10 measured seconds and figures of less than 1,000 requests are too short. One figure in twenty
+//! seems different by chance alone. Two runs do not show what varies from one start of a server to the next: for that,
+//! compare several.
 
 mod difference;
 mod load;
@@ -54,15 +54,15 @@ pub use metric::Metric;
 /// Two runs side by side.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {
-    /// The first run, that ratios are of.
+    /// The first run, the denominator of ratios.
     pub a: Side,
     /// The second run.
     pub b: Side,
-    /// In what the loads were not the same; differences may come from there. Empty if they were.
+    /// How the loads differed, which may explain differences. Empty if they were the same.
     pub load_differs: Vec<String>,
     /// Whether the load followed the same course in both runs, so that their seconds are compared in pairs.
     pub paired: bool,
-    /// What must be known before the figures are believed.
+    /// Warnings about the reliability of the figures.
     pub warnings: Vec<String>,
     /// The figures: all models together, then each model that both runs have.
     pub rows: Vec<Row>,
@@ -90,9 +90,9 @@ pub struct Row {
     pub a: Option<f64>,
     /// The same of the second run.
     pub b: Option<f64>,
-    /// The second value by the first; none if one is missing or the first is 0.
+    /// The second value divided by the first; none if one is missing or the first is 0.
     pub ratio: Option<f64>,
-    /// 95 % confidence interval of the ratio; none where it cannot be told.
+    /// 95 % confidence interval of the ratio; none if it cannot be estimated.
     pub interval: Option<[f64; 2]>,
     /// What that means.
     pub verdict: Verdict,
@@ -102,7 +102,7 @@ pub struct Row {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// The interval has 1 in it: the difference may be noise.
+    /// The interval contains 1: the difference may be noise.
     WithinNoise,
     /// The second run is better by more than the noise.
     Better,

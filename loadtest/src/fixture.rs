@@ -6,11 +6,10 @@ use hdrhistogram::Histogram;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt as _, SeedableRng as _};
 
-use crate::figures::latency;
-use crate::histogram::encode;
-use crate::report::{
-    BatchSize, Client, Driven, FORMAT, Figures, ModelFigures, Report, Second, StageFigures, Target,
-};
+use crate::figures::{figures, latency, second};
+use crate::outcome::Outcome;
+use crate::record::{Due, Objective, Record, SECOND, Tally};
+use crate::report::{BatchSize, Client, Driven, FORMAT, Figures, ModelFigures, Report, StageFigures, Target};
 
 /// A synthetic server and load.
 #[derive(Clone, Debug)]
@@ -56,59 +55,6 @@ impl Default for Draw {
     }
 }
 
-struct Tally {
-    figures: Figures,
-    latency: Histogram<u64>,
-    service: Histogram<u64>,
-    refusal: Histogram<u64>,
-}
-
-impl Tally {
-    fn new() -> Self {
-        let empty = || Histogram::new(3).unwrap();
-        Self { figures: Figures::default(), latency: empty(), service: empty(), refusal: empty() }
-    }
-
-    /// With the histograms that few tests look at, or without.
-    fn figures(mut self, seconds: f64, all: bool) -> Figures {
-        let figures = &mut self.figures;
-        figures.offered_rate = figures.offered as f64 / seconds;
-        figures.goodput = figures.good as f64 / seconds;
-        figures.attainment =
-            if figures.offered == 0 { 1.0 } else { figures.good as f64 / figures.offered as f64 };
-        figures.latency = latency(&Some(self.latency));
-        figures.service = latency(&Some(self.service).filter(|_| all));
-        figures.refusal = latency(&Some(self.refusal).filter(|_| all));
-        self.figures
-    }
-}
-
-#[derive(Clone, Copy)]
-enum Fate {
-    Answered { ms: f64, slo: f64 },
-    Refused,
-    Failed,
-}
-
-fn count(tally: &mut Tally, fate: Fate) {
-    let figures = &mut tally.figures;
-    figures.offered += 1;
-    match fate {
-        Fate::Answered { ms, slo } => {
-            figures.answered += 1;
-            figures.good += u64::from(ms <= slo);
-            tally.latency.record((ms * 1e3) as u64).unwrap();
-            tally.service.record((ms * 990.0) as u64).unwrap();
-        }
-        Fate::Refused => {
-            let reason = if figures.offered.is_multiple_of(9) { "overloaded" } else { "deadline_unmeetable" };
-            *figures.refused.entry(reason.to_owned()).or_default() += 1;
-            tally.refusal.record(700 + figures.offered % 300).unwrap();
-        }
-        Fate::Failed => *figures.failed.entry("timeout".to_owned()).or_default() += 1,
-    }
-}
-
 fn normal(generator: &mut Xoshiro256PlusPlus) -> f64 {
     let (radius, angle): (f64, f64) = (generator.random::<f64>(), generator.random());
     (-2.0 * (1.0 - radius).ln()).sqrt() * (std::f64::consts::TAU * angle).cos()
@@ -130,58 +76,56 @@ impl Draw {
         let mut loads = Xoshiro256PlusPlus::seed_from_u64(self.load_seed);
         let mut chance = Xoshiro256PlusPlus::seed_from_u64(self.seed ^ 0x5eed);
         let all = self.warmup + self.seconds;
-        let mut total = Tally::new();
-        let mut models: Vec<Tally> = self.models.iter().map(|_| Tally::new()).collect();
-        let mut stages: Vec<Tally> = self.scales.iter().map(|_| Tally::new()).collect();
-        let (mut seconds, mut drift) = (Vec::new(), 0.0);
+        let nanos = |ms: f64| (ms * 1e6) as u64;
+        let objectives = self.models.iter().map(|(_, slo, _)| Objective { slo: nanos(*slo), deadline: true });
+        let warmup = self.warmup * SECOND;
+        let mut record = Record::new(objectives.collect(), self.scales.len(), warmup, true);
+        let (mut drift, mut refusals) = (0.0, 0_u64);
         let (spread, stays) = self.wander;
         for t in 0..all {
             drift = stays * drift + (1.0 - stays * stays).sqrt() * normal(&mut chance);
-            let stage = (t * self.scales.len() as u64 / all) as usize;
-            let offered = poisson(&mut loads, self.rate * self.scales[stage]);
+            let stage = (t * self.scales.len() as u64 / all) as u32;
+            let offered = poisson(&mut loads, self.rate * self.scales[stage as usize]);
             let refused = (1.0 - self.capacity / offered.max(1) as f64).max(0.0);
             let busy = 1.0 + 0.8 * (offered as f64 / self.capacity).min(1.2).powi(3);
-            let (mut second, mut of_slo) = (Tally::new(), Histogram::<u64>::new(3).unwrap());
             for _ in 0..offered {
                 let model = loads.random_range(0..self.models.len());
-                let (_, slo, median) = self.models[model];
-                let fate = if chance.random::<f64>() < refused {
-                    Fate::Refused
+                let due = Due { model: model as u32, stage, at: t * SECOND };
+                record.due(due);
+                record.begun(due, 40_000 + 10_000 * (t % 7));
+                let message = String::new();
+                let (outcome, ms) = if chance.random::<f64>() < refused {
+                    refusals += 1;
+                    let reason =
+                        if refusals.is_multiple_of(9) { "overloaded" } else { "deadline_unmeetable" };
+                    (
+                        Outcome::Refused { reason: reason.to_owned(), message },
+                        0.7 + refusals as f64 % 300.0 / 1e3,
+                    )
                 } else if chance.random::<f64>() < 2e-5 {
-                    Fate::Failed
+                    (Outcome::Failed { reason: "timeout".to_owned(), message }, 0.0)
                 } else {
                     let spread = (0.35 * normal(&mut chance) + spread * drift).exp();
-                    Fate::Answered { ms: median * self.slower * busy * spread, slo }
+                    (Outcome::Answered, self.models[model].2 * self.slower * busy * spread)
                 };
-                if let Fate::Answered { ms, slo } = fate {
-                    of_slo.record((ms / slo * 1e4) as u64).unwrap();
-                }
-                count(&mut second, fate);
-                count(&mut stages[stage], fate);
-                if t >= self.warmup {
-                    count(&mut total, fate);
-                    count(&mut models[model], fate);
-                }
+                record.ended(due, outcome, nanos(ms), nanos(0.99 * ms));
             }
-            seconds.push(finished(t, second, &of_slo, self.keep));
         }
+        let measured = self.seconds as f64;
+        let mut total = Tally::default();
+        record.models.iter().for_each(|tally| total.add(tally));
+        let total = self.figures(&total, measured);
         let length = all as f64 / self.scales.len() as f64;
-        let stages = stages.into_iter().zip(&self.scales).enumerate().map(|(place, (tally, scale))| {
+        let stages = record.stages.iter().zip(&self.scales).enumerate().map(|(place, (tally, scale))| {
             let from_s = place as f64 * length;
-            let (scale_from, scale_to) = (*scale, *scale);
-            StageFigures {
-                from_s,
-                to_s: from_s + length,
-                scale_from,
-                scale_to,
-                figures: tally.figures(length, self.keep),
-            }
+            let figures = self.figures(tally, length);
+            StageFigures { from_s, to_s: from_s + length, scale_from: *scale, scale_to: *scale, figures }
         });
-        let models = self.models.iter().zip(models).map(|((name, slo_ms, _), tally)| ModelFigures {
+        let models = self.models.iter().zip(&record.models).map(|((name, slo_ms, _), tally)| ModelFigures {
             name: (*name).to_owned(),
             served_as: (*name).to_owned(),
             slo_ms: *slo_ms,
-            figures: tally.figures(self.seconds as f64, self.keep),
+            figures: self.figures(tally, measured),
             server: None,
             batches: batches(name),
         });
@@ -199,39 +143,23 @@ impl Draw {
             driven: Driven::Open,
             started: "2026-11-21T13:01:40Z".to_owned(),
             warmup_s: self.warmup as f64,
-            measured_s: self.seconds as f64,
+            measured_s: measured,
             interrupted: false,
             models: models.collect(),
             stages: stages.collect(),
-            seconds,
-            client: client(total.figures.offered),
+            seconds: record.seconds.iter().map(|(&t, tally)| second(t, tally, SECOND, self.keep)).collect(),
+            client: client(total.offered),
             capacity: None,
-            said: BTreeMap::new(),
+            messages: BTreeMap::new(),
             timings: Vec::new(),
-            total: total.figures(self.seconds as f64, self.keep),
+            total,
         }
     }
-}
 
-fn finished(t: u64, tally: Tally, of_slo: &Histogram<u64>, keep: bool) -> Second {
-    let at =
-        |share: f64| (!tally.latency.is_empty()).then(|| tally.latency.value_at_quantile(share) as f64 / 1e3);
-    let Figures { offered, answered, good, ref refused, ref failed, .. } = tally.figures;
-    Second {
-        t,
-        offered,
-        answered,
-        good,
-        refused: refused.values().sum(),
-        failed: failed.values().sum(),
-        p50_ms: at(0.5),
-        p90_ms: at(0.9),
-        p99_ms: at(0.99),
-        mean_ms: (!tally.latency.is_empty()).then(|| tally.latency.mean() / 1e3),
-        p99_of_slo: (!of_slo.is_empty()).then(|| of_slo.value_at_quantile(0.99) as f64 / 1e4),
-        send_error_p99_ms: Some(0.04 + 0.01 * (t % 7) as f64),
-        kept_up: true,
-        histogram: keep.then(|| encode(&tally.latency).unwrap()),
+    /// With the histograms that few tests need, or without.
+    fn figures(&self, tally: &Tally, seconds: f64) -> Figures {
+        let figures = figures(tally, seconds);
+        if self.keep { figures } else { Figures { service: None, refusal: None, ..figures } }
     }
 }
 

@@ -4,19 +4,21 @@
 //! time that the report's figures cover, tagged with the model's name. Values are microseconds from the time a request
 //! was due to the end of its correct answer.
 
-use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::time::{Duration, SystemTime};
 
 use hdrhistogram::serialization::V2DeflateSerializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, IntervalLogWriterError, Tag};
 use jiff::Timestamp;
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
 use crate::histogram::decode;
 use crate::report::Report;
 
 /// Microseconds per millisecond: the log shows each interval's longest time in milliseconds.
 const DIVISOR: f64 = 1e3;
+/// Characters that would end a tag or a line. They are escaped as in a URL, so that the tags of models stay different.
+const ESCAPED: &AsciiSet = &CONTROLS.add(b',').add(b'%').add(b' ');
 
 /// Writes the log.
 ///
@@ -49,27 +51,12 @@ pub fn write(report: &Report, mut to: impl Write) -> io::Result<()> {
     for model in &report.models {
         if let Some(latency) = &model.figures.latency {
             let histogram = decode(&latency.histogram).map_err(damaged)?;
-            let tag = tag(&model.name);
+            let tag = utf8_percent_encode(&model.name, ESCAPED).to_string();
             log.write_histogram(&histogram, start, length, Tag::new(&tag)).map_err(unwritten)?;
         }
     }
     drop(log);
     to.flush()
-}
-
-/// A model's name, with the characters that would end a tag or a line escaped as in a URL, so that names stay different.
-fn tag(name: &str) -> String {
-    let mut tag = String::with_capacity(name.len());
-    for letter in name.chars() {
-        if matches!(letter, ',' | '%') || letter.is_whitespace() || letter.is_control() {
-            for byte in letter.encode_utf8(&mut [0; 4]).bytes() {
-                let _ = write!(tag, "%{byte:02X}");
-            }
-        } else {
-            tag.push(letter);
-        }
-    }
-    tag
 }
 
 fn damaged(error: crate::histogram::BadHistogram) -> io::Error {

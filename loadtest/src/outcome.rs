@@ -1,7 +1,10 @@
 //! The outcome of a request: answered correctly, rejected or failed.
 
+use std::fmt;
+
 use http::{HeaderMap, StatusCode};
 use oip::metadata::ErrorBody;
+use percent_encoding::percent_decode;
 
 use crate::connection::{Failure, Reply};
 
@@ -11,15 +14,15 @@ pub(crate) enum Outcome {
     /// With the correct answer.
     Answered,
     /// The server rejected it under overload: too busy, draining, or too late.
-    Refused { reason: String, said: String },
+    Refused { reason: String, message: String },
     /// It failed in another way.
-    Failed { reason: String, said: String },
+    Failed { reason: String, message: String },
 }
 
 /// The header in which our server gives the reason.
 const REASON: &str = "x-tessera-reason";
 /// Upper bound on the bytes of a message.
-const SAID_MAX: usize = 500;
+const MESSAGE_MAX: usize = 500;
 
 /// gRPC codes by number, as the protocol names them.
 const GRPC_CODES: [&str; 17] = [
@@ -42,15 +45,27 @@ const GRPC_CODES: [&str; 17] = [
     "unauthenticated",
 ];
 
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Answered => f.write_str("answered"),
+            Self::Refused { reason, message } | Self::Failed { reason, message } => match message.as_str() {
+                "" => f.write_str(reason),
+                message => write!(f, "{reason}: {message}"),
+            },
+        }
+    }
+}
+
 impl Outcome {
     /// The answer is wrong.
-    pub fn wrong(said: String) -> Self {
-        Self::Failed { reason: "wrong_answer".to_owned(), said }
+    pub fn wrong(message: String) -> Self {
+        Self::Failed { reason: "wrong_answer".to_owned(), message }
     }
 
     /// There is no response.
     pub fn of_failure(failure: &Failure) -> Self {
-        Self::Failed { reason: failure.word().to_owned(), said: failure.to_string() }
+        Self::Failed { reason: failure.word().to_owned(), message: failure.to_string() }
     }
 
     /// The outcome of a REST response; none if it is an answer.
@@ -60,22 +75,22 @@ impl Outcome {
         }
         let busy =
             [StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE, StatusCode::GATEWAY_TIMEOUT];
-        let said = match serde_json::from_slice::<ErrorBody>(&reply.body) {
-            Ok(told) => told.error.chars().take(SAID_MAX).collect(),
+        let message = match serde_json::from_slice::<ErrorBody>(&reply.body) {
+            Ok(told) => told.error.chars().take(MESSAGE_MAX).collect(),
             Err(_) => {
-                let page = String::from_utf8_lossy(reply.body.get(..SAID_MAX).unwrap_or(&reply.body));
+                let page = String::from_utf8_lossy(reply.body.get(..MESSAGE_MAX).unwrap_or(&reply.body));
                 page.split_whitespace().collect::<Vec<_>>().join(" ")
             }
         };
         let or = || format!("http_{}", reply.status.as_u16());
-        Some(Self::no(&reply.headers, or, busy.contains(&reply.status), said))
+        Some(Self::no(&reply.headers, or, busy.contains(&reply.status), message))
     }
 
     /// The outcome of a gRPC response; none if it is an answer.
     pub fn of_grpc(reply: &Reply) -> Option<Self> {
         let Some(code) = reply.headers.get("grpc-status") else {
-            let said = format!("http status {} and no grpc-status", reply.status);
-            return Some(Self::Failed { reason: "not_grpc".to_owned(), said });
+            let message = format!("http status {} and no grpc-status", reply.status);
+            return Some(Self::Failed { reason: "not_grpc".to_owned(), message });
         };
         let code = code.to_str().ok().and_then(|code| code.parse::<usize>().ok());
         if code == Some(0) {
@@ -83,28 +98,21 @@ impl Outcome {
         }
         let name = code.and_then(|code| GRPC_CODES.get(code)).copied().unwrap_or("unknown");
         let busy = matches!(name, "resource_exhausted" | "unavailable" | "deadline_exceeded");
-        let said = reply.headers.get("grpc-message").map(|said| decoded(said.as_bytes())).unwrap_or_default();
-        Some(Self::no(&reply.headers, || format!("grpc_{name}"), busy, said))
+        let message =
+            reply.headers.get("grpc-message").map(|message| decoded(message.as_bytes())).unwrap_or_default();
+        Some(Self::no(&reply.headers, || format!("grpc_{name}"), busy, message))
     }
 
-    fn no(headers: &HeaderMap, or: impl FnOnce() -> String, busy: bool, said: String) -> Self {
+    fn no(headers: &HeaderMap, or: impl FnOnce() -> String, busy: bool, message: String) -> Self {
         let reason = headers.get(REASON).and_then(|reason| reason.to_str().ok()).map(str::to_owned);
         let reason = reason.unwrap_or_else(or);
-        if busy { Self::Refused { reason, said } } else { Self::Failed { reason, said } }
+        if busy { Self::Refused { reason, message } } else { Self::Failed { reason, message } }
     }
 }
 
 /// A `grpc-message`: percent-encoded UTF-8.
 fn decoded(message: &[u8]) -> String {
-    let mut bytes = Vec::with_capacity(message.len());
-    let mut rest = message;
-    while let Some((&byte, behind)) = rest.split_first() {
-        let coded = (byte == b'%').then(|| behind.get(..2)).flatten();
-        let coded = coded.and_then(|two| u8::from_str_radix(std::str::from_utf8(two).ok()?, 16).ok());
-        bytes.push(coded.unwrap_or(byte));
-        rest = if coded.is_some() { behind.get(2..).unwrap_or_default() } else { behind };
-    }
-    bytes.truncate(SAID_MAX);
+    let bytes: Vec<u8> = percent_decode(message).take(MESSAGE_MAX).collect();
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
@@ -124,12 +132,12 @@ mod tests {
         }
     }
 
-    fn refused(reason: &str, said: &str) -> Option<Outcome> {
-        Some(Outcome::Refused { reason: reason.into(), said: said.into() })
+    fn refused(reason: &str, message: &str) -> Option<Outcome> {
+        Some(Outcome::Refused { reason: reason.into(), message: message.into() })
     }
 
-    fn failed(reason: &str, said: &str) -> Option<Outcome> {
-        Some(Outcome::Failed { reason: reason.into(), said: said.into() })
+    fn failed(reason: &str, message: &str) -> Option<Outcome> {
+        Some(Outcome::Failed { reason: reason.into(), message: message.into() })
     }
 
     #[test]

@@ -145,7 +145,7 @@ pub(crate) struct Record {
     pub held: u64,
     pub in_flight: u64,
     /// The first message of each reason.
-    pub said: BTreeMap<String, String>,
+    pub messages: BTreeMap<String, String>,
     /// Timings of single requests after the warm-up, if they are kept.
     pub timings: Option<Vec<Timing>>,
 }
@@ -165,7 +165,7 @@ impl Record {
             send_error: None,
             held: 0,
             in_flight: 0,
-            said: BTreeMap::new(),
+            messages: BTreeMap::new(),
             timings: None,
         }
     }
@@ -204,8 +204,8 @@ impl Record {
         self.in_flight = self.in_flight.saturating_sub(1);
         match outcome {
             Outcome::Answered => self.answered(due, latency, service),
-            Outcome::Refused { reason, said } => {
-                let reason = self.reason(reason, said);
+            Outcome::Refused { reason, message } => {
+                let reason = self.reason(reason, message);
                 self.second(due).refused += 1;
                 let digits = self.digits;
                 for tally in self.tallies(due) {
@@ -213,8 +213,8 @@ impl Record {
                     put(&mut tally.refusal, digits, latency);
                 }
             }
-            Outcome::Failed { reason, said } => {
-                let reason = self.reason(reason, said);
+            Outcome::Failed { reason, message } => {
+                let reason = self.reason(reason, message);
                 self.second(due).failed += 1;
                 for tally in self.tallies(due) {
                     *tally.failed.entry(reason.clone()).or_insert(0) += 1;
@@ -254,14 +254,14 @@ impl Record {
     }
 
     /// The reason to count. Keeps its first message.
-    fn reason(&mut self, reason: String, said: String) -> String {
-        if self.said.contains_key(&reason) {
+    fn reason(&mut self, reason: String, message: String) -> String {
+        if self.messages.contains_key(&reason) {
             return reason;
         }
-        if self.said.len() >= REASONS_MAX {
+        if self.messages.len() >= REASONS_MAX {
             return "other".to_owned();
         }
-        self.said.insert(reason.clone(), said);
+        self.messages.insert(reason.clone(), message);
         reason
     }
 
@@ -325,12 +325,12 @@ mod tests {
         let mut record = record();
         for number in 0..100 {
             record.due(due(0, SECOND));
-            let (reason, said) = (format!("reason {number}"), format!("words {number}"));
-            record.ended(due(0, SECOND), Outcome::Refused { reason, said }, 1_000, 1_000);
+            let (reason, message) = (format!("reason {number}"), format!("words {number}"));
+            record.ended(due(0, SECOND), Outcome::Refused { reason, message }, 1_000, 1_000);
         }
         assert_eq!(record.models[0].refused.len(), REASONS_MAX + 1);
         assert_eq!(record.models[0].refused["other"], 36);
-        assert_eq!(record.said["reason 3"], "words 3");
+        assert_eq!(record.messages["reason 3"], "words 3");
         assert_eq!(record.models[0].refusal.as_ref().unwrap().len(), 100);
     }
 }

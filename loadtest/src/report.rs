@@ -46,8 +46,8 @@ pub struct Report {
     #[serde(default)]
     pub capacity: Option<Capacity>,
     /// The first message for each reason of a rejection or a failure, from the server or this client.
-    #[serde(default)]
-    pub said: BTreeMap<String, String>,
+    #[serde(default, rename = "said")]
+    pub messages: BTreeMap<String, String>,
     /// Where the time of single requests after the warm-up was spent. Kept only on request, and only of servers that report
     /// it.
     #[serde(skip)]

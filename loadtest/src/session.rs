@@ -128,13 +128,10 @@ impl Session {
                     Err(_) => Outcome::of_failure(&crate::connection::Failure::TimedOut),
                 };
                 if let Outcome::Failed { .. } = outcome {
-                    let mut said = api::said(&outcome);
-                    if self.api.sends_binary_extension() && !takes_binary {
-                        said.push_str(
-                            "; this server does not say that it takes binary tensors: try --tensors json",
-                        );
-                    }
-                    return Err(LoadError::model(name, said));
+                    let untold = self.api.sends_binary_extension() && !takes_binary;
+                    let hint = "; this server does not say that it takes binary tensors: try --tensors json";
+                    let hint = if untold { hint } else { "" };
+                    return Err(LoadError::model(name, format!("{outcome}{hint}")));
                 }
             }
             self.plans.push(plan);

@@ -29,7 +29,7 @@ const KEPT: f64 = 0.99;
 /// Upper bounds on the characters of a server's name, of a reason, and of its message.
 const NAME_MAX: usize = 80;
 const REASON_MAX: usize = 60;
-const SAID_MAX: usize = 120;
+const MESSAGE_MAX: usize = 120;
 
 /// The server that was measured, and the protocol.
 pub(crate) fn server(report: &Report) -> String {
@@ -120,7 +120,7 @@ pub(crate) struct Unanswered {
     pub(crate) reason: String,
     pub(crate) requests: u64,
     /// The message of the first one; empty without a message.
-    pub(crate) said: String,
+    pub(crate) message: String,
 }
 
 /// Why requests were not answered, most frequent reason first.
@@ -131,7 +131,10 @@ pub(crate) fn reasons(report: &Report) -> Vec<Unanswered> {
             refused,
             reason: shown(&reason.replace('_', " "), REASON_MAX),
             requests: *requests,
-            said: report.said.get(reason).map_or_else(String::new, |said| shown(said, SAID_MAX)),
+            message: report
+                .messages
+                .get(reason)
+                .map_or_else(String::new, |message| shown(message, MESSAGE_MAX)),
         }
     };
     let all = figures.refused.iter().map(of(true)).chain(figures.failed.iter().map(of(false)));
@@ -251,12 +254,16 @@ mod tests {
         report.total.refused.insert("deadline_unmeetable".to_owned(), 3);
         report.total.refused.insert("never".to_owned(), 0);
         report.total.failed.insert("timeout".to_owned(), 7);
-        report.said.insert("deadline_unmeetable".to_owned(), format!("\x1b[31mno{}", "o".repeat(200)));
+        report.messages.insert("deadline_unmeetable".to_owned(), format!("\x1b[31mno{}", "o".repeat(200)));
         let all = reasons(&report);
         let short: Vec<_> =
             all.iter().map(|reason| (reason.refused, reason.reason.as_str(), reason.requests)).collect();
         assert_eq!(short, [(false, "timeout", 7), (true, "deadline unmeetable", 3)]);
-        assert!(all[1].said.starts_with(" [31mnooo") && all[1].said.ends_with("o..."), "{}", all[1].said);
+        assert!(
+            all[1].message.starts_with(" [31mnooo") && all[1].message.ends_with("o..."),
+            "{}",
+            all[1].message
+        );
         report.models.clear();
         let cells = results(&report).pop().unwrap();
         assert_eq!(cells[10..], [("", "3".to_owned()), ("bad", "7".to_owned())]);

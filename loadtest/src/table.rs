@@ -66,8 +66,8 @@ fn reasons(report: &Report, colour: bool) -> String {
         vec![Cell::new(format!("{kind}: {}", reason.reason)), Cell::new(requests), Cell::new(share)]
     });
     let mut text = table(&["not answered", "requests", "of offered"], rows.collect(), colour);
-    for reason in reasons.iter().take(REASONS_MAX).filter(|reason| !reason.said.is_empty()) {
-        let _ = writeln!(text, "{} was first said with: {}", reason.reason, reason.said);
+    for reason in reasons.iter().take(REASONS_MAX).filter(|reason| !reason.message.is_empty()) {
+        let _ = writeln!(text, "{} was first said with: {}", reason.reason, reason.message);
     }
     if let Some(more @ 1..) = reasons.len().checked_sub(REASONS_MAX) {
         let _ = writeln!(text, "and {more} more reasons");
@@ -134,7 +134,7 @@ mod tests {
         let all = plain.lines().find(|line| line.starts_with("all ")).unwrap();
         let figure = number(report.total.goodput);
         assert!(all.split_whitespace().any(|cell| cell == figure), "{figure}: {all}");
-        report.said.insert("overloaded".to_owned(), "\x1b[2Jgo away".to_owned());
+        report.messages.insert("overloaded".to_owned(), "\x1b[2Jgo away".to_owned());
         assert!(text(&report, false).contains("overloaded was first said with:  [2Jgo away\n"));
         let coloured = text(&report, true);
         assert!(coloured.contains("\x1b[") && coloured.contains("\x1b[1;33mwarning:"), "{coloured}");

@@ -82,7 +82,7 @@ pub struct Device {
 }
 
 /// One model with its objective and its load.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Workload {
     /// Name that plans refer to.
     pub name: String,

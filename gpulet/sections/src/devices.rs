@@ -88,7 +88,7 @@ impl DeviceSection {
             memory_bytes: self.memory.0,
             fault_domain: self.fault_domain.clone().unwrap_or_else(|| name.clone()),
             cost: self.cost.unwrap_or(1.0),
-            name,
+            name: name.into(),
         };
         Ok(self.names(name).map(device).collect())
     }

@@ -1,4 +1,4 @@
-//! From noise to a verdict.
+//! Turns the noise of two runs into intervals and verdicts.
 
 use statrs::distribution::{ContinuousCDF as _, StudentsT};
 
@@ -18,7 +18,7 @@ const BATCHES: (usize, usize) = (10, 30);
 const BATCH_SECONDS: usize = 5;
 /// Correlation of adjacent batches above which no interval can be given.
 const LIKENESS_MAX: f64 = 0.8;
-/// Good answers of one run, where the other has none at all, that are no chance.
+/// Good answers of one run that are significant if the other run has none.
 const CLEAR: u64 = 10;
 
 /// A variance and how well it is known.
@@ -28,7 +28,7 @@ struct Spread {
     freedom: f64,
 }
 
-/// What the differences of two runs are measured with.
+/// Measures the differences of two runs.
 pub(super) struct Ruler<'a> {
     total: (Sample<'a>, Sample<'a>),
     paired: bool,
@@ -143,7 +143,7 @@ fn logarithm(metric: Metric, figures: (&Figures, &Figures)) -> Option<f64> {
     (a > 0.0 && b > 0.0).then(|| (b / a).ln())
 }
 
-/// What it means that one side, or both, has nothing.
+/// The verdict if one run, or both, have a value of 0.
 fn without_ratio(metric: Metric, figures: (&Figures, &Figures)) -> Verdict {
     if metric.is_latency() {
         return Verdict::TooShort;
@@ -162,7 +162,7 @@ fn in_pairs(a: &Influence, b: &Influence) -> Spread {
     batch_means(&differences)
 }
 
-/// The seconds of two runs that have nothing to do with one another; degrees of freedom after Welch.
+/// The seconds of two independent runs; degrees of freedom after Welch.
 fn apart(a: &Influence, b: &Influence) -> Spread {
     let (one, other) = (batch_means(&a.seconds), batch_means(&b.seconds));
     let (one_variance, other_variance) =
@@ -185,8 +185,8 @@ fn batch_means(values: &[f64]) -> Spread {
     let freedom = (count - 1.0).max(1.0);
     let products: f64 =
         means.iter().zip(means.iter().skip(1)).map(|(one, next)| (one - centre) * (next - centre)).sum();
-    // Batches that still depend on one another are worth fewer independent ones; a correlation of few values comes out
-    // too low by as much as is added here (Marriott and Pope).
+    // Correlated batches count as fewer independent ones. The correlation of few values is estimated too low; the added
+    // term corrects that (Marriott and Pope).
     let likeness = if squares > 0.0 { products / squares } else { 0.0 };
     let likeness = (likeness + (1.0 + 4.0 * likeness) / count.max(1.0)).clamp(0.0, LIKENESS_MAX);
     let worth = (1.0 - likeness) / (1.0 + likeness);

@@ -4,10 +4,10 @@ use sim::page::number;
 
 use crate::report::{Driven, ModelFigures, Report};
 
-/// Offered rates so near to one another are the same.
+/// Largest relative difference of offered rates that count as equal.
 const RATE_TOLERANCE: f64 = 0.02;
 
-/// In what the loads were not the same, in words.
+/// How the loads differed, as text.
 pub(super) fn differences(a: &Report, b: &Report) -> Vec<String> {
     let mut all = Vec::new();
     let mut tell = |what: &str, one: &str, other: &str| {
@@ -74,7 +74,7 @@ pub(super) fn same_requests(a: &Report, b: &Report) -> bool {
 
 /// The whole seconds that the report's figures are about.
 pub(super) fn measured(report: &Report) -> impl Iterator<Item = &crate::report::Second> {
-    // A hair, for what binary fractions lose.
+    // Tolerance for rounding errors of binary fractions.
     let (from, to) = (report.warmup_s - 1e-6, report.warmup_s + report.measured_s + 1e-6);
     report.seconds.iter().filter(move |second| second.t as f64 >= from && second.t as f64 + 1.0 <= to)
 }

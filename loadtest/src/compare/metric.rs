@@ -31,7 +31,7 @@ pub enum Metric {
 }
 
 impl Metric {
-    /// Those that a noise is known of.
+    /// The metrics whose noise is known.
     pub(super) const ALL: [Self; 8] = [
         Self::Goodput,
         Self::Attainment,
@@ -43,7 +43,7 @@ impl Metric {
         Self::P999Ms,
     ];
 
-    /// Its name for people, with its unit.
+    /// Its title in tables, with its unit.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Goodput => "goodput/s",
@@ -63,12 +63,12 @@ impl Metric {
         matches!(self, Self::Attainment | Self::RefusedShare)
     }
 
-    /// Whether more of it is better.
+    /// Whether larger values are better.
     pub(super) fn more_is_better(self) -> bool {
         matches!(self, Self::Goodput | Self::Attainment)
     }
 
-    /// Which share of the answers a percentile is about.
+    /// The share of answers below it; none for a metric that is not a percentile.
     pub(super) fn percentile(self) -> Option<f64> {
         match self {
             Self::P50Ms => Some(0.5),
@@ -79,7 +79,7 @@ impl Metric {
         }
     }
 
-    /// Whether it is about answers alone, not about all requests.
+    /// Whether it covers only answered requests.
     pub(super) fn is_latency(self) -> bool {
         self == Self::MeanMs || self.percentile().is_some()
     }

@@ -3,14 +3,14 @@
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::SendRequest;
 use hyper_util::rt::TokioIo;
 use tokio::sync::Semaphore;
 
-use super::{ANSWER_BYTES_MAX, Failure, Reply, Watch, Wire};
+use super::{Body, Failure, Reply, Watch, Wire};
 
 type Sender = SendRequest<Full<Bytes>>;
 
@@ -89,25 +89,17 @@ impl Pool {
 
 async fn read(response: http::Response<Incoming>) -> Result<Reply, Failure> {
     let (parts, mut body) = response.into_parts();
-    let (mut first, mut more) = (Bytes::new(), BytesMut::new());
+    let mut gathered = Body::default();
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| Failure::Broken(told(&error)))?;
-        let Ok(data) = frame.into_data() else { continue };
-        if first.len() + more.len() + data.len() > ANSWER_BYTES_MAX {
-            return Err(Failure::TooLong);
-        }
-        if first.is_empty() && more.is_empty() {
-            first = data;
-        } else {
-            more.extend_from_slice(&std::mem::take(&mut first));
-            more.extend_from_slice(&data);
+        if let Ok(part) = frame.into_data() {
+            gathered.push(part)?;
         }
     }
-    let body = if more.is_empty() { first } else { more.freeze() };
-    Ok(Reply { status: parts.status, headers: parts.headers, body })
+    Ok(Reply { status: parts.status, headers: parts.headers, body: gathered.finish() })
 }
 
-/// With what lies behind it: hyper's own words are short.
+/// The error with its cause: hyper's own messages are short.
 fn told(error: &hyper::Error) -> String {
     match std::error::Error::source(error) {
         Some(source) => format!("{error}: {source}"),

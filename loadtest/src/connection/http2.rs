@@ -7,11 +7,11 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::Poll;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use h2::client::SendRequest;
 use tokio::sync::Notify;
 
-use super::{ANSWER_BYTES_MAX, Failure, Reply, Watch, Wire};
+use super::{Body, Failure, Reply, Watch, Wire};
 
 /// Bytes of answers that may be under way on a stream before they are read: all of most answers.
 const STREAM_WINDOW: u32 = 4 << 20;
@@ -180,7 +180,7 @@ impl Pool {
 struct Broke {
     error: h2::Error,
     failure: Failure,
-    /// The server says, or it is plain, that it has not looked at the request.
+    /// Whether it is certain that the server has not processed the request.
     unseen: bool,
 }
 
@@ -210,25 +210,16 @@ async fn exchange(sender: SendRequest<Bytes>, wire: &Wire, watch: &impl Watch) -
         stream.send_data(wire.body.clone(), true)?;
     }
     let (parts, mut body) = response.await?.into_parts();
-    let (mut first, mut more) = (Bytes::new(), BytesMut::new());
-    while let Some(data) = body.data().await {
-        let data = data?;
-        body.flow_control().release_capacity(data.len())?;
-        if first.len() + more.len() + data.len() > ANSWER_BYTES_MAX {
-            let error = h2::Error::from(h2::Reason::CANCEL);
-            return Err(Broke { error, failure: Failure::TooLong, unseen: false });
-        }
-        if first.is_empty() && more.is_empty() {
-            first = data;
-        } else {
-            more.extend_from_slice(&std::mem::take(&mut first));
-            more.extend_from_slice(&data);
-        }
+    let mut gathered = Body::default();
+    while let Some(part) = body.data().await {
+        let part = part?;
+        body.flow_control().release_capacity(part.len())?;
+        let cancelled = h2::Error::from(h2::Reason::CANCEL);
+        gathered.push(part).map_err(|failure| Broke { error: cancelled, failure, unseen: false })?;
     }
     let mut headers = parts.headers;
     if let Some(trailers) = body.trailers().await? {
         headers.extend(trailers);
     }
-    let body = if more.is_empty() { first } else { more.freeze() };
-    Ok(Reply { status: parts.status, headers, body })
+    Ok(Reply { status: parts.status, headers, body: gathered.finish() })
 }

@@ -5,7 +5,7 @@ mod http2;
 
 use std::net::SocketAddr;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::request::Parts;
 use http::{HeaderMap, StatusCode};
 
@@ -28,6 +28,32 @@ pub(crate) struct Reply {
     /// Headers, and trailers behind them.
     pub headers: HeaderMap,
     pub body: Bytes,
+}
+
+/// The body of an answer, part by part. A body of one part is not copied.
+#[derive(Default)]
+struct Body {
+    first: Bytes,
+    more: BytesMut,
+}
+
+impl Body {
+    fn push(&mut self, part: Bytes) -> Result<(), Failure> {
+        if self.first.len() + self.more.len() + part.len() > ANSWER_BYTES_MAX {
+            return Err(Failure::TooLong);
+        }
+        if self.first.is_empty() && self.more.is_empty() {
+            self.first = part;
+        } else {
+            self.more.extend_from_slice(&std::mem::take(&mut self.first));
+            self.more.extend_from_slice(&part);
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> Bytes {
+        if self.more.is_empty() { self.first } else { self.more.freeze() }
+    }
 }
 
 /// Why nothing came back.

@@ -17,7 +17,7 @@ fn a_page_shows_every_result_and_needs_no_other_file() {
     report.client.late_from = Some("2026-11-21T13:02:10Z".to_owned());
     report.client.late_seconds = 3;
     report.seconds[30].kept_up = false;
-    report.said.insert("overloaded".to_owned(), "the queue <is> full".to_owned());
+    report.messages.insert("overloaded".to_owned(), "the queue <is> full".to_owned());
     let html = html(&report, "tessera load pair.toml --report out.html");
     sound(&html);
     for told in [

@@ -136,7 +136,7 @@ fn reasons(report: &Report) -> Option<String> {
             name: format!("{kind}: {}", reason.reason),
             value: count,
             amount: format!("{} ({})", number(count), percent(count / offered)),
-            more: reason.said.clone(),
+            more: reason.message.clone(),
             colour,
         }
     });
@@ -145,8 +145,8 @@ fn reasons(report: &Report) -> Option<String> {
         return None;
     }
     let mut caption = "Share of all requests that were due.".to_owned();
-    for reason in reasons.iter().take(REASONS_MAX).filter(|reason| !reason.said.is_empty()) {
-        caption.push_str(&format!(" With “{}” the first time: {}.", reason.reason, reason.said));
+    for reason in reasons.iter().take(REASONS_MAX).filter(|reason| !reason.message.is_empty()) {
+        caption.push_str(&format!(" With “{}” the first time: {}.", reason.reason, reason.message));
     }
     Some(figure("Requests that were not answered", &bars::draw("By reason", &bars), &caption))
 }

@@ -154,11 +154,11 @@ fn what_is_wrong_later_is_counted_and_told() {
             );
             let report = support::run(&server, &workload, support::settings(&server)).unwrap();
             support::assert_all_ended(&report);
-            let told = format!("{}, {protocol:?}: {:?} {:?}", case.name, report.total, report.said);
+            let told = format!("{}, {protocol:?}: {:?} {:?}", case.name, report.total, report.messages);
             assert_eq!(report.total.offered, 20, "{told}");
             assert_eq!((report.total.answered, report.total.good), (10, 10), "{told}");
             assert_eq!(report.total.failed.get(case.reason), Some(&10), "{told}");
-            assert!(report.said[case.reason].contains(case.said), "{told}");
+            assert!(report.messages[case.reason].contains(case.said), "{told}");
             assert!((report.total.attainment - 0.5).abs() < 1e-9, "{told}");
         }
     }
@@ -185,7 +185,7 @@ fn the_right_answer_to_another_request_is_wrong() {
             server.inferences().iter().filter(|call| call.rows == 3 && call.number >= 30).count() as u64;
         assert!(wrong > 0);
         assert_eq!(report.total.failed.get("wrong_answer"), Some(&wrong), "{protocol:?}: {:?}", report.total);
-        assert_eq!(report.said["wrong_answer"], "output `y`: expected [-1, 4] for 3 row(s), got [1,4]");
+        assert_eq!(report.messages["wrong_answer"], "output `y`: expected [-1, 4] for 3 row(s), got [1,4]");
     }
 }
 
@@ -202,7 +202,7 @@ fn tensors_travel_as_json_too() {
         let settings = Settings { tensors: Tensors::Json, ..support::settings(&server) };
         let report = support::run(&server, &workload, settings).unwrap();
         support::assert_all_ended(&report);
-        assert_eq!(report.total.answered, 20, "{:?}", report.said);
+        assert_eq!(report.total.answered, 20, "{:?}", report.messages);
     }
     let server = Server::inferring(Grpc, |_| Act::Right);
     let settings = Settings { tensors: Tensors::Json, ..support::settings(&server) };

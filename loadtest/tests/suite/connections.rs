@@ -13,7 +13,7 @@ use crate::support::{self, PROTOCOLS};
 
 fn assert_all_answered(report: &Report) {
     support::assert_all_ended(report);
-    assert_eq!(report.total.answered, report.total.offered, "{:?} {:?}", report.total, report.said);
+    assert_eq!(report.total.answered, report.total.offered, "{:?} {:?}", report.total, report.messages);
 }
 
 /// Answers the first request, by which the client sees that it is understood, and holds every other answer until
@@ -122,7 +122,7 @@ fn a_connection_that_ends_behind_every_answer_is_replaced() {
         assert_eq!(report.total.offered, 30);
         assert!(report.client.connections > 1, "{protocol:?}: {}", report.client.connections);
         // A request may be on its way while the server closes; none is lost, and nearly all are answered.
-        assert!(report.total.answered >= 25, "{protocol:?}: {:?} {:?}", report.total, report.said);
+        assert!(report.total.answered >= 25, "{protocol:?}: {:?} {:?}", report.total, report.messages);
     }
 }
 
@@ -152,9 +152,9 @@ fn a_connection_that_breaks_fails_what_was_on_it_and_nothing_else() {
             support::assert_all_ended(&report);
             let broke = report.total.failed.get("connection_broke").copied().unwrap_or(0);
             // Others may be on the same HTTP/2 connection.
-            assert!((5..=25).contains(&broke), "{protocol:?}: {:?} {:?}", report.total, report.said);
+            assert!((5..=25).contains(&broke), "{protocol:?}: {:?} {:?}", report.total, report.messages);
             assert_eq!(report.total.answered + broke, 50, "{protocol:?}: {:?}", report.total);
-            assert!(!report.said["connection_broke"].is_empty());
+            assert!(!report.messages["connection_broke"].is_empty());
         }
     }
 }
@@ -186,7 +186,7 @@ fn a_server_that_goes_away_is_told_to_be_away() {
         let report = session.run(&workload, &support::open_loop(&workload), &stop, &mut |_| {}).unwrap();
         support::assert_all_ended(&report);
         assert_eq!(report.total.failed["cannot_connect"], 20, "{:?}", report.total);
-        assert!(report.said["cannot_connect"].contains("refused"), "{:?}", report.said);
+        assert!(report.messages["cannot_connect"].contains("refused"), "{:?}", report.messages);
         let error = Session::open(&workload, settings).unwrap_err().to_string();
         assert!(error.contains("cannot connect") && error.contains("refused"), "{error}");
     }

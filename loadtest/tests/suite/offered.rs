@@ -55,7 +55,7 @@ fn requests_are_those_of_the_workload_however_many_threads_send() {
             let settings = Settings { threads, ..support::settings(&server) };
             let report = support::run(&server, &workload, settings).unwrap();
             support::assert_all_ended(&report);
-            assert_eq!(report.total.answered, report.total.offered, "{:?}", report.said);
+            assert_eq!(report.total.answered, report.total.offered, "{:?}", report.messages);
             assert_eq!(asked(&server), expected, "{protocol:?}, {threads} threads");
             for model in &report.models {
                 let of =
@@ -123,7 +123,7 @@ fn a_closed_loop_keeps_as_many_under_way_as_asked_for_whatever_the_threads() {
             let report = session.run(&workload, &drive, &stop, &mut |_| {}).unwrap();
             support::assert_all_ended(&report);
             assert!(report.total.answered >= u64::from(concurrency), "{:?}", report.total);
-            assert_eq!(report.total.answered, report.total.offered, "{:?}", report.said);
+            assert_eq!(report.total.answered, report.total.offered, "{:?}", report.messages);
             if protocol == Protocol::Http {
                 assert!(report.client.connections <= u64::from(concurrency), "{}", report.client.connections);
             }
@@ -149,12 +149,12 @@ fn samples_are_sent_in_turn_and_their_answers_expected() {
         let right = [line(1.0, 1.0), line(2.0, 2.000_1), line(3.0, 3.0)].join("\n");
         let report = support::run(&server, &workload, with(&right, &server)).unwrap();
         support::assert_all_ended(&report);
-        assert_eq!(report.total.answered, report.total.offered, "{:?}", report.said);
+        assert_eq!(report.total.answered, report.total.offered, "{:?}", report.messages);
         // The first is right, so the run starts; one in three is not.
         let wrong = [line(1.0, 1.0), line(2.0, 2.0), line(3.0, 4.0)].join("\n");
         let report = support::run(&server, &workload, with(&wrong, &server)).unwrap();
         support::assert_all_ended(&report);
         assert_eq!(report.total.failed["wrong_answer"], report.total.offered / 3, "{:?}", report.total);
-        assert_eq!(report.said["wrong_answer"], "output `y`: element 0: expected 4, got 3");
+        assert_eq!(report.messages["wrong_answer"], "output `y`: element 0: expected 4, got 3");
     }
 }

@@ -31,7 +31,7 @@ fn measure(settings: Settings, drive: impl Fn(Drive, u64) -> Drive) -> Report {
     let drive = drive(support::open_loop(&workload), support::time(&workload));
     let report = session.run(&workload, &drive, &Arc::new(AtomicBool::new(false)), &mut |_| {}).unwrap();
     support::assert_all_ended(&report);
-    assert_eq!(report.total.answered, report.total.offered, "{:?}", report.said);
+    assert_eq!(report.total.answered, report.total.offered, "{:?}", report.messages);
     report
 }
 

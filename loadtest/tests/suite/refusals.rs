@@ -46,7 +46,7 @@ fn refusals_and_failures_are_told_apart() {
             assert_eq!(counted.get(reason), Some(&10), "{protocol:?}: {total:?}");
             assert_eq!((counted.len(), empty.len()), (1, 0), "{protocol:?}: {total:?}");
             assert_eq!((total.offered, total.answered), (30, 20));
-            assert!(report.said.contains_key(reason));
+            assert!(report.messages.contains_key(reason));
             let refusals = total.refusal.as_ref().map_or(0, |refusal| refusal.count);
             assert_eq!(refusals, if is_refusal { 10 } else { 0 });
             assert_eq!(total.latency.as_ref().unwrap().count, 20);
@@ -63,7 +63,7 @@ fn a_server_that_is_too_busy_to_be_asked_is_measured_all_the_same() {
         support::assert_all_ended(&report);
         assert_eq!(report.total.refused["queue_full"], 10);
         assert_eq!((report.total.attainment, report.total.latency), (0.0, None));
-        assert_eq!(report.said["queue_full"], "full");
+        assert_eq!(report.messages["queue_full"], "full");
     }
 }
 
@@ -83,5 +83,5 @@ fn words_of_a_server_are_bounded() {
     let report = support::run(&server, &workload, support::settings(&server)).unwrap();
     support::assert_all_ended(&report);
     assert!(report.total.refused["other"] > 100, "{:?}", report.total.refused);
-    assert!(report.total.refused.len() <= 65 && report.said.values().all(|said| said.len() <= 500));
+    assert!(report.total.refused.len() <= 65 && report.messages.values().all(|said| said.len() <= 500));
 }

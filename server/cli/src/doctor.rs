@@ -28,9 +28,7 @@ pub enum Verdict {
 /// One finding.
 #[derive(Clone, Debug, Serialize)]
 pub struct Finding {
-    /// The subject of the check.
     pub subject: &'static str,
-    /// The verdict.
     pub verdict: Verdict,
     /// What was found, or why nothing was found.
     pub detail: String,
@@ -53,7 +51,7 @@ pub fn run(
     environment: &Environment,
     json: bool,
 ) -> anyhow::Result<ExitCode> {
-    let findings = look(config, environment);
+    let findings = examine(config, environment);
     let healthy = findings.iter().all(|finding| finding.verdict != Verdict::Problem);
     if json {
         let report = Report { version: env!("CARGO_PKG_VERSION"), healthy, findings: &findings };
@@ -72,7 +70,7 @@ pub fn run(
     Ok(if healthy { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn look(config: &Result<Config, Problems>, environment: &Environment) -> Vec<Finding> {
+fn examine(config: &Result<Config, Problems>, environment: &Environment) -> Vec<Finding> {
     let mut findings = Vec::new();
     match config {
         Ok(_) => findings.push(finding("configuration", Verdict::Ok, "sound")),
@@ -238,7 +236,7 @@ mod tests {
         let file =
             format!("[server]\nhttp = \"{address}\"\ngrpc = \"127.0.0.1:0\"\nmetrics = \"127.0.0.1:0\"");
         let sources = Sources { file: Some(("t.toml".into(), file)), ..Sources::default() };
-        let findings = look(&Config::load(&sources), &Environment::default());
+        let findings = examine(&Config::load(&sources), &Environment::default());
         let problems: Vec<_> =
             findings.iter().filter(|f| f.verdict == Verdict::Problem).map(|f| f.subject).collect();
         assert_eq!(problems, ["server.http"], "{findings:?}");
@@ -252,7 +250,7 @@ mod tests {
     #[test]
     fn a_broken_configuration_is_a_finding() {
         let sources = Sources { file: Some(("t.toml".into(), "[sever]".to_owned())), ..Sources::default() };
-        let findings = look(&Config::load(&sources), &Environment::default());
+        let findings = examine(&Config::load(&sources), &Environment::default());
         assert!(
             findings.iter().any(|f| f.verdict == Verdict::Problem && f.detail.contains("server")),
             "{findings:?}"

@@ -21,9 +21,18 @@ const ANSWER_BYTES: usize = 16 << 20;
 
 /// Queries the server and prints its response.
 pub fn run(arguments: &ModelsArgs) -> anyhow::Result<ExitCode> {
+    wait_for(ask(arguments))
+}
+
+/// Loads a model on the server at this address.
+pub fn load(server: &str, model: &str) -> anyhow::Result<()> {
+    wait_for(change(server, model, "load"))
+}
+
+fn wait_for<T>(call: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        tokio::time::timeout(TIMEOUT, ask(arguments)).await.context("the server did not answer in time")?
+        tokio::time::timeout(TIMEOUT, call).await.context("the server did not answer in time")?
     })
 }
 
@@ -48,9 +57,7 @@ async fn ask(arguments: &ModelsArgs) -> anyhow::Result<ExitCode> {
 }
 
 async fn control(arguments: &ModelsArgs, server: &str, model: &str, action: &str) -> anyhow::Result<()> {
-    let name: models::ModelName =
-        model.parse().map_err(|error| anyhow::anyhow!("model `{model}`: {error}"))?;
-    post(server, &format!("/v2/repository/models/{name}/{action}")).await?;
+    change(server, model, action).await?;
     if arguments.json {
         output::line(&serde_json::json!({ "model": model, "done": action }).to_string());
     } else {
@@ -59,18 +66,10 @@ async fn control(arguments: &ModelsArgs, server: &str, model: &str, action: &str
     Ok(())
 }
 
-/// Loads a model on the server at this address.
-pub fn load(server: &str, model: &str) -> anyhow::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+async fn change(server: &str, model: &str, action: &str) -> anyhow::Result<()> {
     let name: models::ModelName =
         model.parse().map_err(|error| anyhow::anyhow!("model `{model}`: {error}"))?;
-    let path = format!("/v2/repository/models/{name}/load");
-    let loaded = runtime.block_on(async {
-        tokio::time::timeout(TIMEOUT, post(server, &path))
-            .await
-            .context("the server did not answer in time")?
-    });
-    loaded.map(drop)
+    post(server, &format!("/v2/repository/models/{name}/{action}")).await.map(drop)
 }
 
 async fn post(server: &str, path: &str) -> anyhow::Result<Bytes> {

@@ -43,20 +43,9 @@ impl Outputs {
         for (path, file) in [&self.page, &self.csv, &self.hdr].into_iter().flatten() {
             empty(file).with_context(|| cannot_write(path))?;
         }
-        if let Some((path, mut file)) = self.page {
-            let html = page::html(report, command);
-            file.write_all(html.as_bytes()).with_context(|| cannot_write(&path))?;
-        }
-        if let Some((path, file)) = self.csv {
-            let mut file = BufWriter::new(file);
-            seconds_csv::write(report, &mut file).with_context(|| cannot_write(&path))?;
-            file.flush().with_context(|| cannot_write(&path))?;
-        }
-        if let Some((path, file)) = self.hdr {
-            let mut file = BufWriter::new(file);
-            hdr_log::write(report, &mut file).with_context(|| cannot_write(&path))?;
-            file.flush().with_context(|| cannot_write(&path))?;
-        }
+        put(self.page, |file| file.write_all(page::html(report, command).as_bytes()))?;
+        put(self.csv, |file| seconds_csv::write(report, file))?;
+        put(self.hdr, |file| hdr_log::write(report, file))?;
         if self.json {
             output::line(&serde_json::to_string(report)?);
         } else {
@@ -64,6 +53,15 @@ impl Outputs {
         }
         Ok(())
     }
+}
+
+fn put(
+    target: Option<(PathBuf, File)>,
+    write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
+) -> anyhow::Result<()> {
+    let Some((path, file)) = target else { return Ok(()) };
+    let mut file = BufWriter::new(file);
+    write(&mut file).and_then(|()| file.flush()).with_context(|| cannot_write(&path))
 }
 
 /// A pipe, or a terminal, has nothing to be emptied of.

@@ -23,7 +23,7 @@ const SAMPLES_BYTES: u64 = 1 << 30;
 /// Builds the workload from the flags.
 pub fn workload(arguments: &LoadArgs) -> anyhow::Result<Workload> {
     anyhow::ensure!(
-        arguments.duration.is_none_or(|duration| nanos(duration) > 0),
+        arguments.duration.is_none_or(|duration| duration.nanos() > 0),
         "--duration: expected more than 0s"
     );
     let mut workload = match (&arguments.workload, &arguments.model) {
@@ -35,10 +35,10 @@ pub fn workload(arguments: &LoadArgs) -> anyhow::Result<Workload> {
         workload = workload.with_seed(seed);
     }
     if let Some(duration) = arguments.duration {
-        workload.extent = Extent::Time(nanos(duration).min(workload::DURATION_MAX));
+        workload.extent = Extent::Time(duration.nanos().min(workload::DURATION_MAX));
     }
     if let Some(warmup) = arguments.warmup {
-        workload.warmup = nanos(warmup);
+        workload.warmup = warmup.nanos();
     }
     let total: u64 = arguments.stages.iter().map(|stage| stage.time).fold(0, u64::saturating_add);
     let time = match workload.extent {
@@ -145,86 +145,4 @@ fn payloads(arguments: &ClientArgs) -> anyhow::Result<Payloads> {
     }
     payloads.samples = samples;
     Ok(payloads)
-}
-
-fn nanos(span: TimeSpan) -> u64 {
-    u64::try_from(span.0.as_nanos()).unwrap_or(u64::MAX)
-}
-
-#[cfg(test)]
-mod tests {
-    use clap::Parser as _;
-
-    use super::*;
-    use crate::commands::Command;
-    use crate::testing::Cli;
-
-    fn arguments(flags: &[&str]) -> LoadArgs {
-        let cli = Cli::try_parse_from([&["tessera", "load"], flags].concat());
-        match cli.unwrap_or_else(|error| panic!("{error}")).command {
-            Some(Command::Load(arguments)) => *arguments,
-            other => panic!("expected load, got {other:?}"),
-        }
-    }
-
-    fn refused(flags: &[&str]) -> String {
-        let arguments = arguments(flags);
-        let done = workload(&arguments)
-            .and_then(|workload| drive(&arguments, &workload))
-            .and_then(|_| settings(&arguments.client, &arguments.url));
-        format!("{:#}", done.unwrap_err())
-    }
-
-    #[test]
-    fn one_model_is_a_workload() {
-        let workload = workload(&arguments(&["-m", "a.b", "--rate", "250", "--slo", "20ms"])).unwrap();
-        assert_eq!((workload.models[0].name.as_str(), workload.models[0].slo), ("a.b", 20_000_000));
-        assert_eq!(workload.models[0].mean_rate(), 250.0);
-        assert_eq!((workload.extent, workload.warmup), (Extent::Time(10_000_000_000), 1_000_000_000));
-        let scaled = arguments(&["-m", "m", "--rate-scale", "3", "--duration", "500ms", "--seed", "9"]);
-        let workload = super::workload(&scaled).unwrap();
-        assert_eq!((workload.mean_rate().round(), workload.seed), (30.0, 9));
-        assert_eq!((workload.extent, workload.warmup), (Extent::Time(500_000_000), 50_000_000));
-    }
-
-    #[test]
-    fn stages_are_the_run() {
-        let arguments = arguments(&["-m", "m", "--stage", "2s:0..1", "--stage", "3s:2", "--warmup", "4s"]);
-        let workload = workload(&arguments).unwrap();
-        assert_eq!(workload.warmup, 4_000_000_000);
-        let Drive::Open(stages) = drive(&arguments, &workload).unwrap() else { panic!("expected stages") };
-        assert_eq!((stages.total(), stages.nominal()), (5_000_000_000, 7_000_000_000));
-    }
-
-    #[test]
-    fn faults_name_the_flag() {
-        for (flags, said) in [
-            (&["-m", "m", "--rate", "0"][..], "--rate: expected more than 0 requests per second, got 0"),
-            (&["-m", "m", "--warmup", "10s"], "--warmup: 10s leaves nothing to measure: the run takes 10s"),
-            (&["-m", "a b"], "--model: expected a name of at most 200 letters, digits, `-`, `_` and `.`"),
-            (&["-m", "m", "--duration", "0s"], "--duration: expected more than 0s"),
-            (&["-m", "m", "--shape", "x=1,a"], "--shape x: expected numbers such as 1,128, got `1,a`"),
-            (&["-m", "m", "--range", "x=3..1"], "--range x: expected two numbers such as 0..255, got `3..1`"),
-            (&["-m", "m", "--tolerance=-1"], "--tolerance: expected 0 or more, got -1"),
-            (&["-m", "m", "--timeout", "0s"], "--timeout: expected more than 0s"),
-            (&["-m", "m", "--rate-scale", "0"], "--rate-scale: expected a factor above 0, got 0"),
-        ] {
-            assert_eq!(refused(flags), said);
-        }
-        assert!(refused(&["missing.toml"]).starts_with("cannot read `missing.toml`"));
-        assert!(
-            refused(&["-m", "m", "--samples", "missing"]).starts_with("--samples: cannot read `missing`")
-        );
-        for wrong in [
-            &["load"][..],
-            &["load", "w.toml", "-m", "m"],
-            &["load", "-m", "m", "--stage", "2s:1", "--duration", "3s"],
-            &["load", "-m", "m", "--concurrency", "3", "--find-capacity"],
-            &["load", "-m", "m", "--url", "https://h"],
-            &["load", "-m", "m", "--map", "a"],
-            &["load", "-m", "m", "--stage", "2:1"],
-        ] {
-            assert!(Cli::try_parse_from([&["tessera"], wrong].concat()).is_err(), "{wrong:?}");
-        }
-    }
 }

@@ -51,15 +51,10 @@ pub struct Attempt {
 /// One slot, explained.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Explained {
-    /// Name of the workload.
     pub workload: String,
-    /// Name of the device.
     pub device: DeviceId,
-    /// First unit of the gpulet.
     pub first_unit: u32,
-    /// Units of the gpulet.
     pub units: u32,
-    /// Units of the device.
     pub units_total: u32,
     /// Maximum rows of a batch.
     pub batch: u32,

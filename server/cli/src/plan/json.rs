@@ -19,7 +19,7 @@ struct Answer<'a> {
     quantile: Quantile,
     interference: &'a str,
     devices: Vec<DeviceLine<'a>>,
-    workloads: Vec<WorkloadLine<'a>>,
+    workloads: &'a [Workload],
     profiles: Vec<ProfileLine<'a>>,
     least: &'a Least,
     /// Policies with their plans, the best first.
@@ -39,19 +39,6 @@ struct DeviceLine<'a> {
     memory_bytes: u64,
     /// Memory that the best plan uses, as far as it is profiled.
     memory_bytes_planned: u64,
-}
-
-#[derive(Serialize)]
-struct WorkloadLine<'a> {
-    name: &'a str,
-    model: &'a str,
-    tenant: &'a str,
-    not_with: &'a [String],
-    slo_us: f64,
-    rate: f64,
-    headroom: f64,
-    replicas_min: u32,
-    batch_max: u32,
 }
 
 #[derive(Serialize)]
@@ -112,9 +99,6 @@ impl<'a> From<&'a Entry> for PolicyLine<'a> {
 }
 
 /// One line of JSON.
-///
-/// # Errors
-/// Never for a valid study.
 pub fn json(
     query: &PlanQuery,
     study: &Study,
@@ -143,7 +127,7 @@ pub fn json(
                 memory_bytes_planned: planned(device),
             })
             .collect(),
-        workloads: problem.workloads().iter().map(WorkloadLine::from).collect(),
+        workloads: problem.workloads(),
         profiles: query
             .profiles
             .iter()
@@ -161,20 +145,4 @@ pub fn json(
         explained,
         notes: notes(query, study),
     })
-}
-
-impl<'a> From<&'a Workload> for WorkloadLine<'a> {
-    fn from(workload: &'a Workload) -> Self {
-        Self {
-            name: &workload.name,
-            model: &workload.model,
-            tenant: &workload.tenant,
-            not_with: &workload.not_with,
-            slo_us: workload.slo_us,
-            rate: workload.rate,
-            headroom: workload.headroom,
-            replicas_min: workload.replicas_min,
-            batch_max: workload.batch_max,
-        }
-    }
 }

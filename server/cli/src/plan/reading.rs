@@ -27,14 +27,13 @@ const SLO_MAX_US: f64 = 3.6e9;
 pub struct PlanQuery {
     /// Name of the file without its extension.
     pub name: String,
-    /// The problem.
     pub problem: Problem,
     /// The quantile of the measured times to plan with.
     pub quantile: Quantile,
     /// The profiles that it uses, in the order of the files.
     pub profiles: Vec<Profile>,
     /// Whether the file sets the interference model.
-    pub interference_said: bool,
+    pub interference_is_set: bool,
 }
 
 /// Reads a problem. Paths of profiles are relative to its folder.
@@ -133,7 +132,7 @@ fn build(document: &Document, lines: &Lines, folder: &Path) -> Result<PlanQuery,
         problem,
         quantile: document.quantile,
         profiles,
-        interference_said: document.interference.is_some(),
+        interference_is_set: document.interference.is_some(),
     })
 }
 

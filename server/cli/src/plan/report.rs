@@ -243,7 +243,7 @@ pub fn notes(query: &PlanQuery, study: &Study) -> Vec<String> {
             format::counted(profile.repairs().len(), "time")
         ));
     }
-    if !query.interference_said {
+    if !query.interference_is_set {
         notes.push("interference is not set: the plan assumes no slowdown by co-located batches".to_owned());
     }
     let unknown = best(study).map(|(_, planned)| planned.validation.memory_unknown.join(", "));

@@ -41,7 +41,6 @@ pub struct Study {
 /// A policy and its result.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// The policy.
     pub policy: Policy,
     /// Its plan, or why it found no plan.
     pub outcome: Result<Planned, Infeasible>,
@@ -50,9 +49,7 @@ pub struct Entry {
 /// A plan with the validator's findings.
 #[derive(Clone, Debug)]
 pub struct Planned {
-    /// The plan.
     pub plan: Plan,
-    /// The validator's findings.
     pub validation: Validation,
     /// Factor on all rates up to which the plan suffices; `None` for an unsound plan or without load.
     pub growth_unchanged: Option<f64>,

@@ -34,9 +34,6 @@ pub struct Aggressors {
 
 impl Aggressors {
     /// Starts one thread on each of these cores. All run when this returns.
-    ///
-    /// # Errors
-    /// When a thread cannot be started or pinned.
     pub fn start(aggressor: Aggressor, cores: &[usize]) -> Result<Self, Halt> {
         let mut all = Self { end: Arc::default(), work: Vec::new(), threads: Vec::new() };
         let numbers = memory() / cores.len().max(1) / size_of::<u64>();
@@ -75,9 +72,6 @@ impl Aggressors {
     }
 
     /// Work per second while `measure` ran, and its result.
-    ///
-    /// # Errors
-    /// Those of `measure`.
     pub fn pace_during<T>(&self, measure: impl FnOnce() -> Result<T, Halt>) -> Result<(f64, T), Halt> {
         let (before, started) = (self.work(), Instant::now());
         let found = measure()?;
@@ -86,9 +80,6 @@ impl Aggressors {
     }
 
     /// Work per second while nothing else runs.
-    ///
-    /// # Errors
-    /// When it was stopped.
     pub fn pace_alone(&self, time: Duration, stop: &AtomicBool) -> Result<f64, Halt> {
         let idle = || {
             let started = Instant::now();

@@ -37,9 +37,7 @@ pub struct Findings {
 /// Destinations of measurements.
 #[derive(Debug)]
 pub struct Recorder<'a> {
-    /// The file of profiles.
     pub record: &'a mut Record,
-    /// The progress bar.
     pub bar: &'a mut Bar,
     /// Findings that are not written to the file.
     pub findings: &'a mut Findings,
@@ -52,7 +50,6 @@ pub struct Bench<'a> {
     pub source: &'a Source,
     /// Loads sessions of the engines.
     pub loader: &'a Loader,
-    /// The device.
     pub machine: &'a Machine,
     /// Time of a cell.
     pub time: Duration,
@@ -62,9 +59,7 @@ pub struct Bench<'a> {
 
 /// A session to be measured.
 pub struct Loaded {
-    /// The session.
     pub session: Box<dyn Session>,
-    /// Its inputs.
     pub samples: SampleInputs,
     /// Its threads; `None` if the kernel does not report waits.
     pub waiting: Option<CpuWait>,
@@ -74,10 +69,7 @@ pub struct Loaded {
 }
 
 impl Bench<'_> {
-    /// Measures batches of a model on the first `units` cores.
-    ///
-    /// # Errors
-    /// When it was stopped, or something failed; cells until then are in the file.
+    /// Measures batches of a model on the first `units` cores. After an error, the cells until then are in the file.
     pub fn measure(
         &self,
         subject: &Subject,
@@ -218,10 +210,8 @@ impl Bench<'_> {
         format!("{}; {}; ", self.machine.words, engine_words(engine, self.loader))
     }
 
-    /// Checks that an existing profile can be continued, as far as is known without loading the model.
-    ///
-    /// # Errors
-    /// Lists the differences and what to do.
+    /// Checks that an existing profile can be continued, as far as is known without loading the model. The error lists the
+    /// differences.
     pub fn check(&self, subject: &Subject, found: &Header) -> Result<(), String> {
         let engine = match subject.config.engine {
             EngineChoice::Named(name) => name,
@@ -303,11 +293,7 @@ fn arena_line(known: &[Line], batch: u32, bytes: u64) -> Option<Line> {
     let arenas = || {
         known.iter().filter_map(|line| match line {
             Line::Arena(arena) => Some(*arena),
-            Line::Profile(_)
-            | Line::Cell(_)
-            | Line::Utilisation(_)
-            | Line::Contention(_)
-            | Line::Coefficients(_) => None,
+            _ => None,
         })
     };
     let most = arenas().filter(|arena| arena.batch <= batch).map(|arena| arena.bytes).max().unwrap_or(0);

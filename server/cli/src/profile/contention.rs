@@ -32,10 +32,8 @@ struct Contended {
 }
 
 impl Bench<'_> {
-    /// Measures batches of a model on the first `units` cores, with synthetic load on all others.
-    ///
-    /// # Errors
-    /// When it was stopped, or something failed; batches until then are in the file.
+    /// Measures batches of a model on the first `units` cores, with synthetic load on all others. After an error, the batches
+    /// until then are in the file.
     pub fn measure_contention(
         &self,
         subject: &Subject,

@@ -19,9 +19,6 @@ pub struct Machine {
 
 impl Machine {
     /// The machine on which this runs.
-    ///
-    /// # Errors
-    /// When the kernel does not say which cores may be used.
     pub fn here() -> anyhow::Result<Self> {
         let cores = gpulet::allowed_cores().context("cannot profile")?;
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();

@@ -61,11 +61,7 @@ impl Record {
     pub fn cells(&self, model: &str) -> BTreeSet<(u32, u32)> {
         let cell = |line: &Line| match line {
             Line::Cell(cell) => Some((cell.batch, cell.units)),
-            Line::Profile(_)
-            | Line::Arena(_)
-            | Line::Utilisation(_)
-            | Line::Contention(_)
-            | Line::Coefficients(_) => None,
+            _ => None,
         };
         self.lines(model).iter().filter_map(cell).collect()
     }
@@ -74,19 +70,12 @@ impl Record {
     pub fn contention(&self, model: &str) -> BTreeSet<(u32, u32, Aggressor)> {
         let line = |line: &Line| match line {
             Line::Contention(line) => Some((line.batch, line.units, line.aggressor)),
-            Line::Profile(_)
-            | Line::Cell(_)
-            | Line::Arena(_)
-            | Line::Utilisation(_)
-            | Line::Coefficients(_) => None,
+            _ => None,
         };
         self.lines(model).iter().filter_map(line).collect()
     }
 
     /// Removes models' profiles on this machine's device type from the file.
-    ///
-    /// # Errors
-    /// When it cannot be written.
     pub fn forget<'a>(&mut self, models: impl Iterator<Item = &'a str>) -> anyhow::Result<()> {
         let before = self.profiles.len();
         for model in models {
@@ -99,9 +88,6 @@ impl Record {
 
     /// Adds lines to the profile of `header`, which is created if it does not exist. The lines are written at once before
     /// this returns.
-    ///
-    /// # Errors
-    /// When the file cannot be written.
     pub fn add(&mut self, header: &Header, lines: &[Line]) -> anyhow::Result<()> {
         let mut new = Vec::new();
         match self.place(&header.model) {
@@ -153,11 +139,7 @@ impl Record {
 fn header_of(line: &Line) -> Option<&Header> {
     match line {
         Line::Profile(header) => Some(header),
-        Line::Cell(_)
-        | Line::Arena(_)
-        | Line::Utilisation(_)
-        | Line::Contention(_)
-        | Line::Coefficients(_) => None,
+        _ => None,
     }
 }
 

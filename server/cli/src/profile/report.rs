@@ -24,15 +24,12 @@ const DISTURBED: f64 = 0.1;
 /// All requested cells that are in the file.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// The file.
     pub file: String,
-    /// Device type.
     pub device: &'static str,
     /// Cores that this process may use.
     pub units_total: u32,
     /// The processor and the kernel.
     pub machine: String,
-    /// Whether the run was interrupted.
     pub interrupted: bool,
     /// Models with at least one cell, by name.
     pub models: Vec<ModelReport>,

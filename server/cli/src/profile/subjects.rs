@@ -10,7 +10,6 @@ use super::grid;
 /// One model.
 #[derive(Clone, Debug)]
 pub struct Subject {
-    /// Its name.
     pub name: ModelName,
     /// The newest version that would be served.
     pub version: Version,
@@ -26,7 +25,6 @@ pub struct Subject {
 /// A model that cannot be measured, or no further.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Failure {
-    /// The model.
     pub model: String,
     /// Why, and what would be right.
     pub reason: String,

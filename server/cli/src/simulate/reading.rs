@@ -13,9 +13,7 @@ const TRACE_BYTES: u64 = 2 << 30;
 /// Text of a workload, and the workload.
 #[derive(Clone, Debug)]
 pub struct WorkloadFile {
-    /// Text of the file.
     pub text: String,
-    /// The parsed workload.
     pub workload: Workload,
 }
 

@@ -20,7 +20,6 @@ const INTERFERENCE_REPORTED: f64 = 1.0;
 /// What to run.
 #[derive(Clone, Debug)]
 pub struct Query<'a> {
-    /// Models, arrivals and devices.
     pub workload: &'a Workload,
     /// The policies to run; at least one.
     pub candidates: &'a [Candidate],
@@ -74,9 +73,7 @@ impl Standing {
 /// All results, the best policy first.
 #[derive(Clone, Debug)]
 pub struct Study {
-    /// Models, arrivals and devices.
     pub workload: Workload,
-    /// Number of seeds.
     pub seeds: Vec<u64>,
     /// Policies by goodput, then in the order of the command line.
     pub standings: Vec<Standing>,
