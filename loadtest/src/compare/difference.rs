@@ -1,4 +1,4 @@
-//! Turns the noise of two runs into intervals and verdicts.
+//! Computes intervals and verdicts from the noise of two runs.
 
 use statrs::distribution::{ContinuousCDF as _, StudentsT};
 

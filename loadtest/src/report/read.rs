@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use super::{Figures, Latency, Report};
+use super::{Latency, Report};
 use crate::histogram::decode;
 
 /// The layout that this program writes and reads.
@@ -86,22 +86,29 @@ impl Report {
             return Err(ReadError::Format { found: format });
         }
         let report: Self = located(text)?;
-        report.check_histograms()?;
-        report.check_counts()?;
+        report.check()?;
         Ok(report)
     }
 
-    fn check_counts(&self) -> Result<(), ReadError> {
-        check_figures("total", &self.total)?;
+    fn check(&self) -> Result<(), ReadError> {
+        let models = self.models.iter().map(|model| &model.figures).enumerate();
+        let models = models.map(|(place, figures)| (format!("models[{place}].figures"), figures));
+        let stages = self.stages.iter().map(|stage| &stage.figures).enumerate();
+        let stages = stages.map(|(place, figures)| (format!("stages[{place}].figures"), figures));
+        for (field, figures) in models.chain(stages).chain([("total".to_owned(), &self.total)]) {
+            let counts = [figures.offered, figures.answered, figures.good].into_iter();
+            let reasons = figures.refused.values().chain(figures.failed.values()).copied();
+            check_count(|| field.clone(), counts.chain(reasons))?;
+            check_histogram(&format!("{field}.latency"), figures.latency.as_ref())?;
+            check_histogram(&format!("{field}.service"), figures.service.as_ref())?;
+            check_histogram(&format!("{field}.refusal"), figures.refusal.as_ref())?;
+        }
+        check_histogram("client.send_error", self.client.send_error.as_ref())?;
         for (place, model) in self.models.iter().enumerate() {
-            check_figures(&format!("models[{place}].figures"), &model.figures)?;
             for (size, batches) in model.batches.iter().enumerate() {
                 let field = || format!("models[{place}].batches[{size}]");
                 check_count(field, [batches.rows, batches.batches])?;
             }
-        }
-        for (place, stage) in self.stages.iter().enumerate() {
-            check_figures(&format!("stages[{place}].figures"), &stage.figures)?;
         }
         for (place, second) in self.seconds.iter().enumerate() {
             let counts =
@@ -110,30 +117,13 @@ impl Report {
         }
         Ok(())
     }
-
-    fn check_histograms(&self) -> Result<(), ReadError> {
-        let models = self.models.iter().enumerate();
-        let all = models.map(|(place, model)| (format!("models[{place}].figures"), &model.figures));
-        for (field, figures) in all.chain([("total".to_owned(), &self.total)]) {
-            check(&format!("{field}.latency"), figures.latency.as_ref())?;
-            check(&format!("{field}.service"), figures.service.as_ref())?;
-            check(&format!("{field}.refusal"), figures.refusal.as_ref())?;
-        }
-        check("client.send_error", self.client.send_error.as_ref())
-    }
 }
 
-fn check(field: &str, latency: Option<&Latency>) -> Result<(), ReadError> {
+fn check_histogram(field: &str, latency: Option<&Latency>) -> Result<(), ReadError> {
     let Some(Err(error)) = latency.map(|latency| decode(&latency.histogram)) else {
         return Ok(());
     };
     Err(ReadError::Field { field: format!("{field}.histogram"), problem: error.to_string() })
-}
-
-fn check_figures(field: &str, figures: &Figures) -> Result<(), ReadError> {
-    let counts = [figures.offered, figures.answered, figures.good].into_iter();
-    let reasons = figures.refused.values().chain(figures.failed.values()).copied();
-    check_count(|| field.to_owned(), counts.chain(reasons))
 }
 
 fn check_count(field: impl Fn() -> String, counts: impl IntoIterator<Item = u64>) -> Result<(), ReadError> {

@@ -9,6 +9,7 @@ mod models_command;
 mod parity;
 mod plan;
 mod profile;
+mod progress;
 mod simulate;
 #[cfg(test)]
 mod testing;

@@ -135,34 +135,27 @@ fn batching(arguments: &SimulateArgs, workload: &workload::Workload) -> Result<V
 
 /// The command that gives the same result, without options that do not change it.
 fn command(arguments: &SimulateArgs) -> String {
+    let set = |flag: bool| if flag { vec![String::new()] } else { Vec::new() };
+    let other = |number: u64, default: u64| if number == default { None } else { Some(number.to_string()) };
+    let options = [
+        ("--policy", arguments.policy.clone()),
+        ("--compare", set(arguments.compare)),
+        ("--placement", arguments.placement.clone()),
+        ("--scaling", arguments.scaling.clone()),
+        ("--seeds", other(arguments.seeds, 1).into_iter().collect()),
+        ("--rate-scale", arguments.rate_scale.iter().map(f64::to_string).collect()),
+        ("--lanes", arguments.lanes.iter().map(u32::to_string).collect()),
+        ("--find-capacity", set(arguments.find_capacity)),
+        ("--max-events", other(arguments.max_events, arguments::EVENTS_MAX).into_iter().collect()),
+        ("--report", vec!["report.html".to_owned()]),
+    ];
     let mut text = format!("tessera simulate {}", quoted(&arguments.workload.display().to_string()));
-    for policy in &arguments.policy {
-        let _ = write!(text, " --policy {}", quoted(policy));
-    }
-    if arguments.compare {
-        text.push_str(" --compare");
-    }
-    for (flag, words) in [("--placement", &arguments.placement), ("--scaling", &arguments.scaling)] {
-        for word in words {
-            let _ = write!(text, " {flag} {}", quoted(word));
+    for (option, values) in options {
+        for value in values {
+            let value = if value.is_empty() { value } else { format!(" {}", quoted(&value)) };
+            let _ = write!(text, " {option}{value}");
         }
     }
-    if arguments.seeds != 1 {
-        let _ = write!(text, " --seeds {}", arguments.seeds);
-    }
-    if let Some(factor) = arguments.rate_scale {
-        let _ = write!(text, " --rate-scale {factor}");
-    }
-    if let Some(lanes) = arguments.lanes {
-        let _ = write!(text, " --lanes {lanes}");
-    }
-    if arguments.find_capacity {
-        text.push_str(" --find-capacity");
-    }
-    if arguments.max_events != arguments::EVENTS_MAX {
-        let _ = write!(text, " --max-events {}", arguments.max_events);
-    }
-    text.push_str(" --report report.html");
     text
 }
 

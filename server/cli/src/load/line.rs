@@ -1,8 +1,10 @@
 //! Progress line of a run: rate, p99 against the SLO, rejected requests.
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::ProgressBar;
 use loadtest::Live;
 use sim::page::number;
+
+use crate::progress;
 
 /// Steps of the bar.
 const STEPS: u64 = 1_000;
@@ -14,13 +16,7 @@ pub struct Line(ProgressBar);
 impl Line {
     /// Creates the line; it is hidden if standard error is not a terminal.
     pub fn new(shown: bool) -> Self {
-        let target = if shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-        let bar = ProgressBar::with_draw_target(Some(STEPS), target);
-        // The template is constant. If it did not parse, the default style would be used.
-        if let Ok(style) = ProgressStyle::with_template("{msg} {wide_bar}") {
-            bar.set_style(style);
-        }
-        Self(bar)
+        Self(progress::bar(shown, STEPS, "{msg} {wide_bar}"))
     }
 
     /// Shows the current activity before the first measurement.

@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::ProgressBar;
+
+use crate::progress;
 
 /// Steps of the bar for one cell.
 const STEPS: u64 = 1_000;
@@ -21,13 +23,7 @@ pub struct Bar {
 impl Bar {
     /// A bar, or nothing if standard error is not a terminal.
     pub fn new(shown: bool) -> Self {
-        let target = if shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-        let line = ProgressBar::with_draw_target(Some(0), target);
-        // The template is constant. If it did not parse, the default style would be used.
-        if let Ok(style) = ProgressStyle::with_template("{msg:<44!} {wide_bar} {percent:>3} %  {eta:>4} left")
-        {
-            line.set_style(style);
-        }
+        let line = progress::bar(shown, 0, "{msg:<44!} {wide_bar} {percent:>3} %  {eta:>4} left");
         Self { line, cell: 0, shown: Instant::now() }
     }
 

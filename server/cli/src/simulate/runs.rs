@@ -1,8 +1,10 @@
 //! Simulation runs with a progress bar.
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::ProgressBar;
 use sim::{Report, Setup, SimError, Simulation};
 use workload::Workload;
+
+use crate::progress;
 
 /// Steps of the bar for one run.
 const STEPS: u64 = 1_000;
@@ -14,14 +16,7 @@ pub struct Bar(ProgressBar);
 impl Bar {
     /// A bar, or nothing if standard error is not a terminal.
     pub fn new(shown: bool) -> Self {
-        let target = if shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-        let bar = ProgressBar::with_draw_target(Some(0), target);
-        // The template is constant. If it did not parse, the default style would be used.
-        if let Ok(style) = ProgressStyle::with_template("{msg:<40!} {wide_bar} {percent:>3} %  {eta:>4} left")
-        {
-            bar.set_style(style);
-        }
-        Self(bar)
+        Self(progress::bar(shown, 0, "{msg:<40!} {wide_bar} {percent:>3} %  {eta:>4} left"))
     }
 
     /// Adds `runs` to the number of expected runs.
