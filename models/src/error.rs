@@ -2,14 +2,14 @@
 
 use std::fmt;
 
-/// What one engine said when it could not load a model.
+/// The error of an engine that could not load a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EngineFailure {
     /// Engine by name.
     pub engine: &'static str,
     /// ONNX operator at fault (`If`), with its node where known; `None` when no single one is to blame.
     pub operator: Option<String>,
-    /// In the engine's words.
+    /// The engine's message.
     pub reason: String,
 }
 
@@ -22,7 +22,7 @@ impl fmt::Display for EngineFailure {
     }
 }
 
-/// A setting of a model that cannot hold.
+/// An invalid setting of a model.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("model `{model}`: {field}: {reason}")]
 pub struct ConfigError {
@@ -55,25 +55,25 @@ pub enum LoadError {
         /// What was wrong and what would be right.
         reason: String,
     },
-    /// Its configuration cannot hold.
+    /// Its configuration is invalid.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// It was asked to be batched and cannot be.
+    /// Its configuration asks for batches, and it cannot be batched.
     #[error("model `{model}`: cannot be batched: {reason}")]
     Batch {
         /// Model by name.
         model: String,
-        /// Which tensor stands in the way, and how.
+        /// The tensor that prevents batching, and why.
         reason: String,
     },
-    /// No engine that was allowed to could load it.
+    /// No allowed engine could load it.
     #[error("model `{model}` version {version}: {}", join(.failures))]
     Engines {
         /// Model by name.
         model: String,
         /// Version that was to be loaded.
         version: u64,
-        /// What each engine said, in the order they were tried.
+        /// The error of each engine, in the order in which they were tried.
         failures: Vec<EngineFailure>,
     },
     /// It was loaded but cannot run.
@@ -81,7 +81,7 @@ pub enum LoadError {
     Warm {
         /// Model by name.
         model: String,
-        /// What the engine said.
+        /// The engine's message.
         reason: String,
     },
 }

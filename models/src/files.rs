@@ -12,7 +12,7 @@ use crate::{ModelName, Version};
 /// Files of a folder that are counted, at most.
 const ENTRIES_MAX: usize = 10_000;
 
-/// What a version's main file is.
+/// Format of a version's main file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Format {
     /// `model.onnx`: an ONNX graph.
@@ -22,7 +22,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// The word for people.
+    /// The name in messages.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Onnx => "ONNX",
@@ -55,7 +55,7 @@ impl fmt::Debug for ContentHash {
 }
 
 /// One version of a model as bytes in memory. Everything later works on these bytes, so a file that is
-/// replaced during a load is either wholly old or wholly new.
+/// replaced during a load is read either completely before or completely after the change.
 #[derive(Clone, Debug)]
 pub struct ModelFiles {
     /// Name of the model.

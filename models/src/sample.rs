@@ -8,8 +8,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use crate::engine::{Batch, Session};
 use crate::{Dim, Signature, TensorSpec};
 
-/// Extents tried for free dimensions other than the batch, until one suits the graph: common multiples for
-/// images first, then small ones.
+/// Extents to try for free dimensions other than the batch, until the graph accepts one: common multiples for images
+/// first, then small ones.
 pub(crate) const EXTENTS: [u64; 8] = [32, 48, 64, 1, 8, 16, 128, 224];
 
 /// Bound on the bytes of one sample input: a graph may declare any extents.

@@ -1,4 +1,4 @@
-//! Running a model before it gets traffic: first runs, which are slow, are done, and batches are measured.
+//! Runs a model before it gets traffic: the slow first runs happen here, and batch times are measured.
 
 use std::time::{Duration, Instant};
 
@@ -9,10 +9,10 @@ use crate::repository::{WarmUp, WarmUpValues};
 use crate::stopwatch::Stopwatch;
 use crate::{EffectiveConfig, LoadError, Reference, sample};
 
-/// CPU time for which a session is measured. A run that has begun is finished.
+/// CPU time for measuring a session. A run that has started is finished.
 const BUDGET: Duration = Duration::from_secs(1);
 
-/// Wall time in which it is measured, on cores that are mostly taken by others.
+/// Wall time for measuring a session, for cores that mostly run other threads.
 const WALL_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// Runs of each batch size that is measured; the first warms and does not count.
@@ -116,7 +116,7 @@ fn run_sizes(
     Ok(profile)
 }
 
-/// What a session was measured for until now.
+/// Time spent on measuring a session so far.
 struct Time {
     own: Stopwatch,
     passed: Instant,

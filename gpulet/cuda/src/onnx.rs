@@ -141,33 +141,29 @@ pub fn lend(stream: StreamRef) -> Arc<dyn CudaStream> {
 /// The stream of a gpulet, as the engine takes it.
 struct Lent(StreamRef);
 
-struct Pinned(PinnedBuffer);
-
-struct OnDevice(DeviceBuffer);
-
 fn fault(error: DriverError) -> CudaFault {
     CudaFault { message: error.to_string(), sticky: error.is_sticky() }
 }
 
-impl HostBytes for Pinned {
+impl HostBytes for PinnedBuffer {
     fn bytes(&self) -> &[u8] {
-        self.0.bytes()
+        self.bytes()
     }
 
     fn bytes_mut(&mut self) -> &mut [u8] {
-        self.0.bytes_mut()
+        self.bytes_mut()
     }
 }
 
 // SAFETY: the driver allocated this many bytes there, and only dropping the buffer frees them.
-unsafe impl DeviceBytes for OnDevice {
+unsafe impl DeviceBytes for DeviceBuffer {
     fn address(&self) -> usize {
         // Device addresses are those of a 64-bit process.
-        usize::try_from(self.0.address()).unwrap_or_default()
+        usize::try_from(self.address()).unwrap_or_default()
     }
 
     fn length(&self) -> usize {
-        self.0.len()
+        self.len()
     }
 }
 
@@ -184,13 +180,11 @@ unsafe impl CudaStream for Lent {
     }
 
     fn host_bytes(&self, length: usize) -> Result<Box<dyn HostBytes>, CudaFault> {
-        let buffer = PinnedBuffer::allocate(self.0.stream().primary(), length).map_err(fault)?;
-        Ok(Box::new(Pinned(buffer)))
+        Ok(Box::new(PinnedBuffer::allocate(self.0.stream().primary(), length).map_err(fault)?))
     }
 
     fn device_bytes(&self, length: usize) -> Result<Box<dyn DeviceBytes>, CudaFault> {
-        let buffer = DeviceBuffer::allocate(self.0.stream().primary(), length).map_err(fault)?;
-        Ok(Box::new(OnDevice(buffer)))
+        Ok(Box::new(DeviceBuffer::allocate(self.0.stream().primary(), length).map_err(fault)?))
     }
 
     unsafe fn copy_in(&self, from: &[u8], to: usize) -> Result<(), CudaFault> {

@@ -1,4 +1,4 @@
-//! Engines: what runs a model. One file and one word each.
+//! Engines run models. Each has one file and one name in the configuration.
 //!
 //! An engine loads files into a [`Session`]; a session belongs to one lane thread and runs one batch at a
 //! time, so it needs no lock. The same model on two lanes is two sessions.
@@ -58,7 +58,7 @@ pub trait Session: Send {
     /// Runs one batch and gives every output of the signature, in its order.
     fn run(&mut self, batch: &Batch) -> Result<Vec<Tensor>, RunError>;
 
-    /// What the model takes and gives.
+    /// Inputs, outputs and largest batch of the model.
     fn signature(&self) -> &Signature;
 
     /// Name of the engine, for people and metrics.
@@ -83,10 +83,10 @@ pub trait Session: Send {
 /// Which engine is to run a model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum EngineChoice {
-    /// The first engine that can: ONNX Runtime where its library was found, else tract.
+    /// The first engine that can run the model: ONNX Runtime if its library was found, else tract.
     #[default]
     Auto,
-    /// This one or none.
+    /// Only this engine.
     Named(&'static str),
 }
 
@@ -141,13 +141,13 @@ impl<'de> Deserialize<'de> for EngineChoice {
 /// Name of an engine. An alias, because serde would borrow a field of type `&str` from the message.
 type EngineName = &'static str;
 
-/// What a session of a model turned out to be.
+/// Engine and signature of a loaded session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Known {
     /// Name of its engine; no other is tried.
     #[serde(deserialize_with = "engine_name")]
     pub engine: EngineName,
-    /// What it takes and gives.
+    /// Its inputs, outputs and largest batch.
     pub signature: Signature,
 }
 
@@ -158,10 +158,10 @@ fn engine_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<EngineName,
     }
 }
 
-/// How a model is to be loaded for one lane.
+/// How to load a model for one lane.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoadOptions {
-    /// Which engine.
+    /// The engine, or how to choose it.
     pub engine: EngineChoice,
     /// Threads that one run may use, the calling one included.
     pub threads: usize,
@@ -170,20 +170,20 @@ pub struct LoadOptions {
     pub cores: Vec<usize>,
     /// Bound on the plans that tract keeps for one session, one for each combination of input shapes.
     pub plan_cache: usize,
-    /// Frees a batch dimension that the file fixes at 1, and checks that the changed graph answers two rows
-    /// as it answers each.
+    /// Frees a batch dimension that the file fixes at 1, and checks that the changed graph gives two rows the same
+    /// answers together as separately.
     pub free_batch: bool,
     /// Largest batch. `None`: what the graph allows, up to [`DEFAULT_MAX_BATCH`](crate::DEFAULT_MAX_BATCH), if
-    /// two rows together are answered as each alone. `Some(0)`: never batched.
+    /// two rows get the same answers together as separately. `Some(0)`: never batched.
     pub max_batch: Option<u32>,
     /// Tensors whose shape for clients differs from their shape in the graph.
     pub reshapes: Vec<Reshape>,
-    /// What an earlier session of the very same files turned out to be under these options, wherever it runs. Spares
-    /// finding it out again: decoding the graph for an engine that does that itself, and checking that batches change
-    /// no answers, which is most of the time that a further session takes.
+    /// Engine and signature of an earlier session of the same files with these options, on any lane. The loader then
+    /// skips the slowest steps: it does not decode the graph for an engine that does so itself, and it does not check
+    /// that batching leaves the answers unchanged.
     pub known: Option<Known>,
-    /// The gpulet of a GPU that is to run it; `None`: the CPU. Then `threads` and `cores` are those that the thread
-    /// submitting to the gpulet may use. Means nothing to another process, so it is not serialised.
+    /// The gpulet of a GPU that runs the model; `None`: the CPU runs it. On a gpulet, `threads` and `cores` are those of
+    /// the thread that submits batches. Not serialised, because a stream belongs to one process.
     #[serde(skip)]
     pub accelerator: Option<ort::Cuda>,
 }
@@ -205,7 +205,7 @@ impl Default for LoadOptions {
 }
 
 impl LoadOptions {
-    /// The engine that is to run it.
+    /// The engine to load the model with.
     pub(crate) fn choice(&self) -> EngineChoice {
         self.known.as_ref().map_or(self.engine, |known| EngineChoice::Named(known.engine))
     }
@@ -225,7 +225,7 @@ pub(crate) enum Content {
     Synthetic(synthetic::Description),
 }
 
-/// What an engine gets to load.
+/// A model as an engine receives it.
 pub(crate) struct Prepared<'a> {
     pub files: &'a ModelFiles,
     pub content: Content,

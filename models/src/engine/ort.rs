@@ -1,7 +1,7 @@
 //! The `ort` engine: ONNX Runtime, from a shared library found at run time.
 //!
-//! The library is never linked and never downloaded: [`discover`] finds one, and without one this engine
-//! refuses every model while the others go on.
+//! The library is neither linked nor downloaded: [`discover`] searches for one. Without it this engine rejects every model,
+//! and the other engines still work.
 
 mod cuda;
 mod library;
@@ -66,7 +66,7 @@ fn load(
     }))
 }
 
-/// Where a model that was given as bytes keeps its weight files.
+/// Option with the folder of the weight files of a model that is loaded from bytes.
 const EXTERNAL_DATA_FOLDER: &str = "session.model_external_initializers_file_folder_path";
 
 fn commit(
@@ -96,12 +96,12 @@ fn configure(
         .with_parallel_execution(false)?
         .with_intra_op_spinning(false)?
         .with_inter_op_spinning(false)?
-        // The runtime remembers one memory plan for each combination of input shapes, for ever: fine where
-        // only the batch varies, a leak on a client's order where other dimensions do.
+        // The runtime keeps one memory plan for each combination of input shapes and never frees it. That is bounded if
+        // only the batch varies; if other dimensions vary, clients could exhaust memory.
         .with_memory_pattern(signature.has_fixed_inputs())?
         .with_execution_providers(providers)?;
     if threads > 1 {
-        // Too few cores for each to have its own: wherever the kernel likes.
+        // With fewer cores than threads, the threads are not pinned.
         let cores = options.cores.get(..threads).unwrap_or_default();
         builder = builder.with_thread_manager(Pool::new(library.nursery().clone(), cores))?;
     }
@@ -119,7 +119,7 @@ fn check_names(session: &OrtInner, signature: &Signature) -> Result<(), String> 
     Err("sees other inputs or outputs than the file declares".to_owned())
 }
 
-/// A batch as the runtime takes it.
+/// A batch as inputs of the runtime.
 fn requested<'a>(
     batch: &'a Batch,
     signature: &'a Signature,
@@ -134,7 +134,7 @@ fn requested<'a>(
     inputs.collect()
 }
 
-/// What a run gave, as the signature says it is.
+/// The outputs of a run, with the names and datatypes of the signature.
 fn outputs(model: &str, values: SessionOutputs<'_>, signature: &Signature) -> Result<Vec<Tensor>, RunError> {
     let outputs = values.into_iter().zip(&signature.outputs);
     let outputs =
@@ -146,7 +146,7 @@ struct OrtSession {
     model: String,
     signature: Signature,
     session: OrtInner,
-    /// Set for the one run that is to give memory back.
+    /// Set for the next run, which then releases memory.
     trim: Option<RunOptions>,
 }
 
@@ -179,9 +179,9 @@ impl Session for OrtSession {
     }
 }
 
-/// Whose mistake a failed run is. The runtime says `InvalidArgument` for shapes and indices that it checks
-/// itself; a node that fails on extents or whole numbers the client chose fails because of them, unless
-/// memory ran out.
+/// The error of a failed run: the client's or the engine's. The runtime returns `InvalidArgument` for shapes and indices that
+/// it checks itself. A node that fails on extents or whole numbers from the client fails because of them, unless memory
+/// ran out.
 fn whose_mistake(model: &str, signature: &Signature, error: &::ort::Error) -> RunError {
     let message = format!("model `{model}`: engine `{NAME}`: {}", one_line(error.message()));
     let out_of_memory = error.message().contains("allocate memory") || error.message().contains("bad_alloc");

@@ -1,4 +1,4 @@
-//! The `synthetic` engine: models that take as long as their description says and can fail on order.
+//! The `synthetic` engine: models that take as long as their description says, and can fail on request.
 //!
 //! Most tests of the server want a model that takes an exactly known time and no processor. A `model.toml` in a version's folder makes one:
 //!
@@ -130,7 +130,7 @@ impl Session for SyntheticSession {
     }
 }
 
-/// Gives back what it gets.
+/// Returns inputs as outputs.
 struct Echo {
     signature: Signature,
     /// Position of the input that each output repeats; none: zeros.

@@ -1,10 +1,10 @@
-//! The `tract` engine: ONNX models in pure Rust, in this process, always there.
+//! The `tract` engine: ONNX models in pure Rust, built in.
 //!
-//! tract optimises a graph for the shapes it will see, so a session keeps one plan for each combination of
-//! input shapes, the least recently used one going first. Making a plan takes from milliseconds to seconds, so
-//! the number of rows is never part of the shapes: a batch runs on one plan with a symbolic batch where that
-//! was measured to be faster than row after row, and row after row elsewhere. The measured profile then shows
-//! that batching such a model gains nothing, and the batching policy leaves it alone.
+//! tract optimises a graph for given input shapes, so a session keeps one plan for each combination of input shapes, and
+//! evicts the least recently used one. Making a plan takes from milliseconds to seconds, so the number of rows is never
+//! part of the shapes. A batch runs on one plan with a symbolic batch if that was measured to be faster than one row at a
+//! time, else one row at a time. In the second case the measured profile shows that batching gains nothing, and the
+//! batching policy does not wait for larger batches.
 //!
 //! A plan runs on the thread that calls it; `LoadOptions::threads` has no effect here.
 

@@ -74,6 +74,7 @@ pub(crate) enum Kernel {
 }
 
 /// The whole state.
+#[derive(Default)]
 pub(crate) struct Machine {
     pub shape: Shape,
     initialised: bool,
@@ -104,28 +105,7 @@ pub(crate) struct Machine {
 impl Machine {
     pub(crate) fn new(shape: Shape) -> Self {
         let gpus = (0..shape.devices).map(|_| Gpu::default()).collect();
-        Self {
-            shape,
-            initialised: false,
-            sticky: None,
-            faults: Vec::new(),
-            calls: BTreeMap::new(),
-            violations: Vec::new(),
-            handles: 0,
-            splits: 0,
-            management: 0,
-            gpus,
-            descriptors: BTreeMap::new(),
-            greens: BTreeMap::new(),
-            streams: BTreeMap::new(),
-            events: BTreeMap::new(),
-            buffers: BTreeMap::new(),
-            pinned: BTreeMap::new(),
-            modules: BTreeMap::new(),
-            kernels: BTreeMap::new(),
-            samples: BTreeMap::new(),
-            destroyed: BTreeSet::new(),
-        }
+        Self { shape, gpus, ..Self::default() }
     }
 
     /// Counts a call. An error if the call was made to fail.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use gpulet::Device;
 use gpulet_cuda::{CudaDevice, UnitRange};
-use models::engine::Session;
+use models::engine::{RunError, Session};
 use serde_json::json;
 
 use crate::bench::{Bench, Open, Stop, serve};
@@ -42,7 +42,7 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<(), Stop> {
     contention(bench, &device, half)
 }
 
-fn traced(session: &mut dyn Session) -> Result<BTreeSet<u32>, Stop> {
+fn traced(session: &mut dyn Session) -> Result<BTreeSet<u32>, RunError> {
     let mut seen = BTreeSet::new();
     for _ in 0..TRACES {
         seen.extend(words(&session.run(&amount(HOLD_US))?));
@@ -75,14 +75,8 @@ fn halves(bench: &mut Bench<'_>, device: &CudaDevice, half: u32) -> Result<(), S
     let fact = Fact::new("isolation.sms_together", "10.5").value(union).unit("SMs");
     bench.report.add(&fact.ok(u32::try_from(union) == Ok(planned)).detail(json!({"planned": planned})));
     let mut co_located = CoLocated { session: right.session.as_mut(), batch: amount(HOLD_US), duty: 100 };
-    let traced_under_contention = || {
-        let mut seen = BTreeSet::new();
-        for _ in 0..TRACES {
-            seen.extend(words(&left.session.run(&amount(HOLD_US))?));
-        }
-        Ok(seen)
-    };
-    let (seen_under_contention, _) = under_contention(&mut co_located, traced_under_contention)?;
+    let trace = || traced(left.session.as_mut());
+    let (seen_under_contention, _) = under_contention(&mut co_located, trace)?;
     let strange = seen_under_contention.difference(&seen_left).count();
     let fact = Fact::new("isolation.sms_gained_under_contention", "10.5").value(strange).unit("SMs");
     bench.report.add(&fact.ok(strange == 0));

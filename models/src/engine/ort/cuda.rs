@@ -1,12 +1,12 @@
 //! ONNX Runtime's CUDA provider, on the stream of a gpulet.
 //!
-//! A session belongs to one gpulet for life: the provider takes its stream when the session is made and enqueues every
-//! kernel, and the copies that it makes itself, there. Nothing here links CUDA. The provider comes with the runtime's
+//! A session stays on one gpulet: the provider receives the gpulet's stream when the session is created, and enqueues all
+//! of its kernels and copies there. Nothing here links CUDA. The provider comes with the runtime's
 //! library (`onnxruntime-gpu`), and the owner of the stream lends it as a [`CudaStream`].
 //!
-//! A batch goes in through pinned memory to device tensors of the session, runs with outputs bound to the device, and
-//! comes back through pinned memory; the provider's own wait at the end of a run is switched off and the stream is
-//! waited for once. Models with strings, and runtimes that refuse the binding, run on host tensors instead, where the
+//! The inputs of a batch are copied through pinned memory to device tensors of the session. The batch runs with outputs
+//! bound to the device, and the outputs are copied back through pinned memory. The provider's own wait at the end of a run
+//! is switched off: the session waits for the stream once. Models with strings, and runtimes that refuse the binding, run on host tensors instead, where the
 //! runtime copies and waits itself.
 //!
 //! After a session is made, the runtime says which nodes it gave to which provider. Small arithmetic on shapes belongs
@@ -17,13 +17,13 @@
 //! A new session runs [every size](rows) of batch once; a batch of another number of rows is filled up to the next of
 //! them, so that no request waits for a kernel to be loaded or for cuDNN to plan a shape.
 //!
-//! **\[open\]**, to be read off a GPU:
-//! - whether cuDNN takes a green context's stream; where it does not, a convolution fails as the gpulet's fault, and
-//!   loading says so because every load runs the model;
-//! - whether the provider finds its arena when it is asked to shrink it (`gpu:N`); where it does not, the run is
-//!   repeated without and the session never asks again;
-//! - whether `Gather` and its kin on the GPU refuse an index out of range, as they do on the CPU, or read beyond: in
-//!   the latter case a client can poison the device, and inputs that are indices have to be checked before;
+//! **\[open\]**, to be measured on a GPU:
+//! - whether cuDNN accepts a green context's stream. If not, a convolution fails with an error of the gpulet, and the load
+//!   fails too, because every load runs the model;
+//! - whether the provider finds its arena when it is asked to shrink it (`gpu:N`). If not, the run is repeated without
+//!   shrinking, and the session does not ask again;
+//! - whether `Gather` and similar operators on the GPU reject an index out of range, as they do on the CPU. If they read
+//!   beyond the table instead, a client can make the device fail, and index inputs must be checked first;
 //! - what the first batch of a number of rows costs, which is why batches are filled up;
 //! - that a second session takes less than a tenth of its weights (see [`SharedWeights`] for what is known).
 
@@ -54,12 +54,12 @@ pub use weights::SharedWeights;
 pub struct Cuda {
     /// Its stream.
     pub stream: Arc<dyn CudaStream>,
-    /// Bytes that the session's arena may have on the device; `None`: as many as there are. Weights that are shared
-    /// do not lie in it.
+    /// Upper bound on the bytes of the session's arena on the device; `None`: no bound. Shared weights are not part of the
+    /// arena.
     pub memory_limit: Option<u64>,
     /// Whether products of 32-bit floats may be rounded to 10 bits of mantissa, which is several times as fast.
     pub tf32: bool,
-    /// Whether convolutions are laid out with channels last, which suits tensor cores; costs transposes around them.
+    /// Whether convolutions use the channels-last layout, which suits tensor cores but adds transposes around them.
     pub prefer_nhwc: bool,
     /// Whether cuDNN may be used. Without it the runtime has kernels of its own for some of what cuDNN does, and refuses the
     /// rest; runtimes before 1.28 know no such option and refuse it.

@@ -131,35 +131,3 @@ async fn rest(layout: Arc<Layout>, gpulet: GpuletId, events: mpsc::Sender<Event>
     layout.wait_until_idle(gpulet).await;
     let _ = events.send(Event::Drained(gpulet)).await;
 }
-
-/// A rollout on real lanes without a planner, for tests of the imperative shell.
-#[cfg(test)]
-pub struct Shell {
-    rollout: Rollout,
-    runner: EffectRunner,
-}
-
-#[cfg(test)]
-impl Shell {
-    /// Starts without a plan in force.
-    pub fn new(rollout: Rollout, layout: Arc<Layout>) -> Self {
-        Self { rollout, runner: EffectRunner::new(layout) }
-    }
-
-    /// The state of the rollout.
-    pub fn rollout(&self) -> &Rollout {
-        &self.rollout
-    }
-
-    /// Waits for the next event.
-    pub async fn next(&mut self) -> Event {
-        self.runner.next(self.rollout.next_wake()).await
-    }
-
-    /// Handles one event and carries out its effects.
-    pub fn process(&mut self, event: Event) -> Vec<Notice> {
-        let mut effects = Vec::new();
-        self.rollout.handle(self.runner.now(), event, &mut effects);
-        effects.into_iter().filter_map(|effect| self.runner.carry_out(effect, &self.rollout)).collect()
-    }
-}

@@ -98,16 +98,12 @@ impl Task {
                 Ok((event, held)) => {
                     self.operator_plan.begin(self.controller.rollout().proposals().next(), reply);
                     self.held = Some(held);
-                    let question = self.process(event);
-                    debug_assert!(question.is_none(), "only load reports request a plan");
+                    self.tell(event);
                 }
                 Err(refusal) => operator_plan::refuse(reply, refusal),
             },
             Command::Freeze => self.rollout(rollout::Event::Freeze),
-            Command::Thaw => {
-                let question = self.process(Event::Thaw);
-                debug_assert!(question.is_none(), "only load reports request a plan");
-            }
+            Command::Thaw => self.tell(Event::Thaw),
         }
     }
 
@@ -170,10 +166,7 @@ impl Task {
     async fn plan(&mut self, question: Box<PlanRequest>) {
         // A load in progress would miss the new lanes: plan after it.
         let Some(held) = self.catalog.hold_models() else {
-            let busy = question.refused(NoPlan::Busy);
-            let again = self.process(Event::Planned(busy));
-            debug_assert!(again.is_none(), "only load reports request a plan");
-            return;
+            return self.tell(Event::Planned(question.refused(NoPlan::Busy)));
         };
         let unasked = question.refused(NoPlan::Busy);
         let answer = match tokio::task::spawn_blocking(move || question.answer()).await {
@@ -181,8 +174,7 @@ impl Task {
             Err(error) => unasked.because(NoPlan::Impossible(error.to_string())),
         };
         self.held = Some(held);
-        let again = self.process(Event::Planned(answer));
-        debug_assert!(again.is_none(), "only load reports request a plan");
+        self.tell(Event::Planned(answer));
     }
 
     /// Accepts an operator plan. Returns its event, and what prevents loads and unloads.
@@ -196,7 +188,12 @@ impl Task {
     }
 
     fn rollout(&mut self, event: rollout::Event) {
-        let question = self.process(Event::Rollout(event));
+        self.tell(Event::Rollout(event));
+    }
+
+    /// Handles an event that cannot request a plan.
+    fn tell(&mut self, event: Event) {
+        let question = self.process(event);
         debug_assert!(question.is_none(), "only load reports request a plan");
     }
 

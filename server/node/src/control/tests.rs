@@ -17,7 +17,7 @@ use gpulet_core::rollout::{Event, Outcome, Proposal, Rollout, RolloutOptions};
 use gpulet_core::time::Micros;
 
 use super::layout::Layout;
-use super::shell::{Notice, Shell};
+use super::shell::{EffectRunner, Notice};
 use super::terms::{Targets, Terms};
 use crate::node::Node;
 use crate::supervisor::failures;
@@ -119,6 +119,36 @@ fn random_plan(dice: &mut Dice, units: u32) -> Plan {
         slots,
     });
     Plan::new(gpulets.collect())
+}
+
+/// A rollout on real lanes without a planner, for tests of the imperative shell.
+struct Shell {
+    rollout: Rollout,
+    runner: EffectRunner,
+}
+
+impl Shell {
+    /// Starts without a plan in force.
+    fn new(rollout: Rollout, layout: Arc<Layout>) -> Self {
+        Self { rollout, runner: EffectRunner::new(layout) }
+    }
+
+    /// The state of the rollout.
+    fn rollout(&self) -> &Rollout {
+        &self.rollout
+    }
+
+    /// Waits for the next event.
+    async fn next(&mut self) -> Event {
+        self.runner.next(self.rollout.next_wake()).await
+    }
+
+    /// Handles one event and carries out its effects.
+    fn process(&mut self, event: Event) -> Vec<Notice> {
+        let mut effects = Vec::new();
+        self.rollout.handle(self.runner.now(), event, &mut effects);
+        effects.into_iter().filter_map(|effect| self.runner.carry_out(effect, &self.rollout)).collect()
+    }
 }
 
 /// Proposes a plan and handles events until the rollout is idle.

@@ -22,9 +22,9 @@ use crate::{Signature, TensorSpec};
 
 /// Why a batch did not run.
 pub(super) enum Refused {
-    /// A tensor of the request does not fit.
+    /// A tensor of the request does not match the signature.
     Input(String),
-    /// The binding does not take something: nothing ran.
+    /// The runtime rejected the binding. Nothing ran.
     Binding(Error),
     /// The run failed.
     Run(Error),
@@ -32,7 +32,7 @@ pub(super) enum Refused {
     Fault(CudaFault),
 }
 
-/// Where a session's tensors lie, as the runtime plans it.
+/// Where the runtime places a session's tensors.
 pub(super) struct Places {
     pub inputs: Vec<Place>,
     pub outputs: Vec<Place>,
@@ -41,7 +41,7 @@ pub(super) struct Places {
 }
 
 impl Places {
-    /// Of a session whose device's memory is this.
+    /// Reads the places from a session. `device` is the memory of its device.
     pub fn of(session: &OrtInner, device: MemoryInfo<'static>) -> Result<Self, Error> {
         Ok(Self { inputs: placement::inputs(session)?, outputs: placement::outputs(session)?, device })
     }
@@ -49,7 +49,7 @@ impl Places {
 
 struct Input {
     place: Place,
-    /// What is bound; it stays as long as batches have this shape.
+    /// The bound tensor. It is reused while batches have the same shape.
     bound: Option<DynTensor>,
 }
 
@@ -58,11 +58,11 @@ struct Left {
     value: DynTensor,
     shape: Shape,
     length: usize,
-    /// Where its bytes are copied to, if it lies on the device.
+    /// Where its bytes are copied to, if it is on the device.
     copied: Option<Range<usize>>,
 }
 
-/// Everything bound for one session. Drop it before the session, and not while work may be under way.
+/// The binding of one session. Drop it before the session, and only when no work is in flight.
 pub(super) struct Binding {
     io: IoBinding,
     inputs: Vec<Input>,
@@ -76,7 +76,7 @@ pub(super) struct Binding {
 }
 
 impl Binding {
-    /// For a session whose tensors are all of fixed element size.
+    /// Binds a session whose tensors all have elements of a fixed size.
     pub fn new(session: &OrtInner, places: Places) -> Result<Self, Error> {
         let Places { inputs, outputs, device } = places;
         Ok(Self {
@@ -92,7 +92,7 @@ impl Binding {
         })
     }
 
-    /// Runs a batch; nothing of it is under way when this returns.
+    /// Runs a batch, and returns after all of its work has finished.
     pub fn run(
         &mut self,
         session: &mut OrtInner,
@@ -118,7 +118,7 @@ impl Binding {
         outputs
     }
 
-    /// Gives pinned memory back that no batch needed for a while.
+    /// Releases pinned memory that no recent batch needed.
     pub fn trim(&mut self) {
         self.inward.trim();
         self.outward.trim();
@@ -183,7 +183,7 @@ impl Binding {
         Ok(())
     }
 
-    /// Enqueues the model, and the copies of what it leaves on the device.
+    /// Enqueues the model, and the copies of its outputs from the device.
     fn execute(
         &mut self,
         session: &mut OrtInner,
@@ -227,7 +227,7 @@ impl Binding {
         Ok(left)
     }
 
-    /// The outputs as tensors. Call when nothing is under way.
+    /// The outputs as tensors. Call only when no work is in flight.
     fn collect(&self, left: &[Left], signature: &Signature) -> Vec<Tensor> {
         let tensor = |(left, spec): (&Left, &TensorSpec)| {
             let data = match &left.copied {
@@ -251,7 +251,7 @@ fn refused(reason: &str) -> Refused {
     Refused::Run(Error::new(reason))
 }
 
-/// The tensor, if its data are as long as its shape says.
+/// The tensor, if its data have the length that its shape requires.
 fn fitting<'a>(tensor: Option<&'a Tensor>, spec: &TensorSpec) -> Result<&'a Tensor, Refused> {
     let refuse = |reason: &str| Err(Refused::Input(format!("input `{}`: {reason}", spec.name)));
     let Some(tensor) = tensor else { return refuse("is missing") };

@@ -1,4 +1,4 @@
-//! What a message of the runtime means: whose fault it is, and what is broken.
+//! Classifies errors of the runtime: which part failed, and whether the client caused it.
 //!
 //! The runtime reports what CUDA's libraries say as text (`CUDA failure 700: an illegal memory access was encountered ;
 //! GPU=0 ; hostname=... ; expr=...`), under one code of its own for all of it.
@@ -10,14 +10,14 @@ use crate::Signature;
 use crate::engine::RunError;
 use crate::engine::guard::one_line;
 
-/// How much is broken, from least to most.
+/// Which part failed, from the smallest to the largest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Fault {
-    /// What this batch needed was not there: less of it, or a larger gpulet, may do.
+    /// The batch: it needed more than there was. A smaller batch or a larger gpulet may work.
     Batch,
-    /// The gpulet cannot run this: its stream, or what a library made for it, is refused.
+    /// The gpulet: a library rejects its stream, or a handle that it made for that stream.
     Gpulet,
-    /// The machine has no usable device or driver.
+    /// The machine: it has no usable device or driver.
     Machine,
     /// The device, for this process.
     Device,
@@ -58,10 +58,10 @@ const PHRASES: &[(&str, Fault)] = &[
     ("CUFFT failure", Fault::Gpulet),
 ];
 
-/// Numbers of the CUDA runtime after which nothing in this process works any more, but for those that phrases name.
+/// Codes of the CUDA runtime after which no call of this process succeeds, except those that phrases cover.
 const STICKY: &[u32] = &[4, 214, 220, 226, 709, 710, 714, 715, 716, 717, 718, 719, 721, 810, 999];
 
-/// Where a library's own words begin, after frames of the runtime's sources.
+/// Where the message of a library begins, after the runtime's own stack frames.
 const BEGINNINGS: &[&str] = &[
     "CUDA failure ",
     "CUBLAS failure ",
@@ -72,7 +72,7 @@ const BEGINNINGS: &[&str] = &[
     "Failed to load library ",
 ];
 
-/// The fault that a message speaks of, the worst if there are several; `None`: it is not about a device.
+/// The fault that a message describes, the worst if there are several. `None`: it is not about a device.
 pub(super) fn of(message: &str) -> Option<Fault> {
     let phrase = PHRASES.iter().filter(|(phrase, _)| message.contains(phrase)).map(|(_, fault)| *fault);
     let number = message.split("CUDA failure ").skip(1).map(|rest| {
@@ -92,7 +92,7 @@ pub(super) fn of(message: &str) -> Option<Fault> {
     phrase.chain(number).chain(status).max()
 }
 
-/// A message without what names the host and without the frames of the runtime's sources, which fill it first.
+/// A message without host names and without the stack frames of the runtime, which would fill the size limit.
 pub(super) fn in_short(message: &str) -> String {
     let Some(at) = BEGINNINGS.iter().filter_map(|word| message.find(word)).min() else {
         return one_line(message);
@@ -111,7 +111,7 @@ pub(super) fn in_short(message: &str) -> String {
     }
 }
 
-/// What a failed run of a model on a device means.
+/// The error of a failed run on a device.
 pub(in super::super) fn run_error(model: &str, signature: &Signature, error: &Error) -> RunError {
     let Some(fault) = of(error.message()) else { return whose_mistake(model, signature, error) };
     let said = in_short(error.message());

@@ -1,8 +1,8 @@
-//! Numbers of rows that a session has run, and batches filled up to them.
+//! Batch sizes that a session has run, and padding of batches to these sizes.
 //!
-//! On a GPU the first batch of a number of rows is slow: kernels are loaded, and cuDNN makes a plan for each new shape,
-//! some of it while all gpulets wait. So a session runs powers of two, the steps half-way between them and the largest
-//! batch once when it is made, and a batch of any other number of rows is filled up to the next of these.
+//! On a GPU the first batch of each size is slow: kernels are loaded, and cuDNN plans each new shape, partly while all
+//! gpulets wait. A new session therefore runs some sizes once: the powers of two, the sizes half-way between them, and the
+//! largest batch. A batch of any other size is padded to the next of these.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,35 +11,35 @@ use oip::Tensor;
 
 use crate::engine::Batch;
 
-/// Longest time in which a new session runs every size once. A run that has begun is finished.
+/// Limit on the time for running each size once. A run that has started is finished.
 pub(super) const WARM_UP_MAX: Duration = Duration::from_secs(10);
 
 /// Bytes of the inputs and outputs of a sample batch, at most.
 pub(super) const BYTES_MAX: usize = 256 * 1024 * 1024;
 
-/// Numbers of rows that ran.
+/// Batch sizes that ran.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Rows(BTreeSet<u32>);
 
 impl Rows {
-    /// Remembers a batch that ran.
+    /// Adds a size that ran.
     pub fn ran(&mut self, rows: u32) {
         self.0.insert(rows);
     }
 
-    /// The most that ran at once; 0: nothing did.
+    /// The largest size that ran; 0 if none did.
     pub fn largest(&self) -> u32 {
         self.0.last().copied().unwrap_or(0)
     }
 
-    /// Rows that a batch is filled up to: its own number if that ran before or if the next one is twice as large.
+    /// The size that a batch is padded to: its own if that size ran before, or if the next one is at least twice as large.
     pub fn fitting(&self, rows: u32) -> u32 {
         let next = self.0.range(rows..).next().copied();
         next.filter(|next| *next < rows.saturating_mul(2)).unwrap_or(rows)
     }
 }
 
-/// Sizes that a session runs when it is made, the ones that matter most first.
+/// Sizes that a new session runs, the most important first.
 pub(super) fn sizes(max_batch: u32) -> impl Iterator<Item = u32> {
     let most = max_batch.max(1);
     let powers = move || {
@@ -74,7 +74,7 @@ pub(super) fn filled(batch: &Batch, rows: u32) -> Option<Batch> {
     Some(Batch { inputs: inputs.collect::<Option<_>>()?, rows })
 }
 
-/// The first rows of the answers to a batch that was filled up from `own` to `rows`.
+/// The outputs of a batch that was padded from `own` to `rows` rows, without the added rows.
 pub(super) fn truncated(outputs: Vec<Tensor>, rows: u32, own: u32) -> Vec<Tensor> {
     let truncate = |tensor: Tensor| {
         if tensor.shape.extents().first() != Some(&u64::from(rows)) || rows == 0 {

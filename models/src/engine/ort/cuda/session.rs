@@ -1,4 +1,4 @@
-//! A session on a gpulet: how it is made, and how it runs.
+//! A session on a gpulet: loading and running.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -20,13 +20,13 @@ use super::{Cuda, fault, placement, provider};
 use crate::engine::{Batch, Prepared, RunError, Session};
 use crate::{EngineFailure, LoadOptions, Signature, batching, sample};
 
-/// Name of the provider that is to run the model.
+/// Name of the provider that runs the model.
 const PROVIDER: &str = "CUDAExecutionProvider";
 
 /// Part of the runtime's message about an arena that it cannot shrink.
 const NO_SUCH_ARENA: &str = "memory arena shrink list";
 
-/// A graph as a session is made from it.
+/// The graph that a session is made from.
 pub(in super::super) struct Source<'a> {
     /// The file.
     pub bytes: &'a Bytes,
@@ -92,7 +92,7 @@ fn make(
     model: &crate::ModelName,
 ) -> Result<(OrtInner, Option<Arc<Weights>>), EngineFailure> {
     if let Some(weights) = shared {
-        // It is optimised already, and what would be changed again would no longer be shared.
+        // The model is optimised already. Weights that were changed again would no longer be shared.
         match configured(GraphOptimizationLevel::Disable).and_then(|builder| weights.commit(builder)) {
             Ok(session) => return Ok((session, Some(weights))),
             Err(error) => {
@@ -144,9 +144,9 @@ fn options_of_runs(device: i32) -> Result<Runs, Error> {
 /// Bytes of inputs, as a measure of the memory that batches need.
 #[derive(Default)]
 struct Sizes {
-    /// Most since the arena was shrunk.
+    /// Largest batch since the arena was shrunk.
     largest: usize,
-    /// Most since the last call of `trim`.
+    /// Largest batch since the last call of `trim`.
     recent: usize,
     /// Whether the next run shrinks the arena.
     shrink: bool,
@@ -158,8 +158,8 @@ impl Sizes {
         self.largest = self.largest.max(bytes);
     }
 
-    /// Memory is given back only if no batch needed half of it for a while: allocating it again waits for the whole
-    /// device. So what warming-up allocated is there for the first batches.
+    /// Releases memory only if no recent batch needed half of it, because allocating it again waits for the whole device.
+    /// The first batches therefore find the memory that warm-up allocated.
     fn trim(&mut self) {
         if self.largest / 2 > self.recent {
             self.shrink = true;
@@ -169,7 +169,7 @@ impl Sizes {
     }
 }
 
-/// The order of the fields is the order in which they end.
+/// Fields drop in this order.
 struct CudaSession {
     model: String,
     signature: Signature,
@@ -185,7 +185,7 @@ struct CudaSession {
 
 impl Drop for CudaSession {
     fn drop(&mut self) {
-        // A run that panicked may have left work behind. An error says that the device is lost, and nothing runs.
+        // A run that panicked may have left work in flight. After an error the device has failed, and nothing runs.
         let _ = self.stream.wait();
     }
 }
@@ -240,7 +240,7 @@ impl CudaSession {
     /// A sample row that the model accepts, and its answer. `None`: it accepts no sample row.
     ///
     /// # Errors
-    /// What the device or its libraries refuse: no row of a client would fare better.
+    /// The device or its libraries rejected the row. They would reject every client's row too.
     fn accepted_row(&mut self) -> Result<Option<(Batch, Vec<Tensor>)>, String> {
         let extents = if self.signature.has_fixed_inputs() { &[1][..] } else { &sample::EXTENTS };
         let mut refused = None;
@@ -257,8 +257,8 @@ impl CudaSession {
         refused.map_or(Ok(None), Err)
     }
 
-    /// Runs every size once, so that no request pays for what the first batch of a size costs. The largest batch becomes
-    /// the largest that ran: time and memory may not do for more.
+    /// Runs every size once, so that no request waits for the slow first batch of its size. Time and memory may not suffice
+    /// for all sizes: the largest that ran becomes the largest batch of the session.
     fn run_all_sizes(&mut self) -> Result<(), String> {
         let begun = Instant::now();
         let Some((one, outputs)) = self.accepted_row()? else {
@@ -312,9 +312,9 @@ impl CudaSession {
         }
     }
 
-    /// Gives the binding up if it fails or answers otherwise where the plain path does not: where the runtime wants an
-    /// input is its own word for it, and an input bound elsewhere is copied when it is bound, before it has its values.
-    /// The second of two batches of the same shapes shows that.
+    /// Drops the binding if it fails, or gives other answers than the plain path. The runtime only reports where it expects
+    /// an input. An input that is bound elsewhere is copied when it is bound, before it has its values. The check
+    /// therefore runs two batches of the same shapes and compares the answers to the second.
     fn check_binding(&mut self) {
         let Some(binding) = self.binding.take() else { return };
         let plain = sample::first_that_runs(self).and_then(|(extent, _)| {
@@ -338,7 +338,7 @@ impl CudaSession {
         self.binding = None;
     }
 
-    /// The plain path: the runtime copies and waits.
+    /// The plain path: host tensors, which the runtime copies.
     fn run_on_host(&mut self, batch: &Batch, shrink: bool) -> Result<Vec<Tensor>, RunError> {
         let inputs = requested(batch, &self.signature)?;
         let outcome = match self.run.shrinking.as_ref().filter(|_| shrink) {
@@ -355,7 +355,7 @@ impl CudaSession {
     }
 }
 
-/// What a failure of the gpulet's own calls means.
+/// The error of a run whose copies or stream failed.
 fn of_stream(model: &str, said: &CudaFault) -> RunError {
     let message = format!("model `{model}`: engine `{NAME}`: {said}");
     if said.sticky { RunError::DeviceFailed(message) } else { RunError::Engine(message) }

@@ -1,14 +1,14 @@
-//! Pinned memory of a session, for what goes to the device or for what comes back.
+//! Pinned memory of a session, for copies to the device or from it.
 
 use std::ops::Range;
 
 use super::stream::{CudaFault, CudaStream, HostBytes};
 
-/// Tensors in one block begin at multiples of this, as copies like it.
+/// Alignment of tensors in a block, which makes copies fast.
 const ALIGNMENT: usize = 256;
 
-/// Grows to the needs of a batch and keeps that size: allocating can wait for the whole device, so it happens while the
-/// model is warmed. Memory that no batch needed between two calls of [`trim`](Self::trim) is released.
+/// Grows to the size that a batch needs and keeps it. Allocating can wait for the whole device, so it happens
+/// during warm-up. Memory that no batch needed between two calls of [`trim`](Self::trim) is released.
 #[derive(Default)]
 pub(super) struct Staging {
     block: Option<Box<dyn HostBytes>>,
@@ -30,7 +30,7 @@ impl Staging {
         Ok(self.block.as_mut().map_or(&mut [], |block| block.bytes_mut()))
     }
 
-    /// What lies there.
+    /// The bytes of the block.
     pub fn bytes(&self) -> &[u8] {
         self.block.as_ref().map_or(&[], |block| block.bytes())
     }
@@ -40,8 +40,8 @@ impl Staging {
         self.bytes().len()
     }
 
-    /// Gives the block back if half of it was not needed since the last call. Says whether it did. Call while no copy
-    /// is under way.
+    /// Releases the block if less than half of it was needed since the last call. Returns whether it did. Call only while
+    /// no copy is in flight.
     pub fn trim(&mut self) -> bool {
         let too_large = self.capacity() / 2 > self.needed;
         if too_large {

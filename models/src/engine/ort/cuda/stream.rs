@@ -1,12 +1,12 @@
-//! What a gpulet lends its sessions: its stream, memory, and copies on the stream.
+//! What a gpulet offers its sessions: its stream, memory, and copies on the stream.
 
 /// An error of the driver.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct CudaFault {
-    /// In the driver's words.
+    /// The driver's message.
     pub message: String,
-    /// Whether the device is lost to this process.
+    /// Whether this process can no longer use the device.
     pub sticky: bool,
 }
 
@@ -15,7 +15,7 @@ pub trait HostBytes: Send {
     /// The bytes.
     fn bytes(&self) -> &[u8];
 
-    /// The bytes, to be written.
+    /// The bytes, mutably.
     fn bytes_mut(&mut self) -> &mut [u8];
 }
 
@@ -36,8 +36,8 @@ pub unsafe trait DeviceBytes: Send + Sync {
 ///
 /// # Safety
 /// Until this is dropped, [`address`](Self::address) is a stream (`CUstream`) in the primary context of
-/// [`device`](Self::device), or 0. [`wait`](Self::wait) gives `Ok` only if all work that was enqueued before is over; it
-/// gives an error only if it is over or never touches memory again.
+/// [`device`](Self::device), or 0. [`wait`](Self::wait) returns `Ok` only if all work that was enqueued before has
+/// finished. It returns an error only if that work has finished or never accesses memory again.
 #[expect(unsafe_code, reason = "other code enqueues work on the address")]
 pub unsafe trait CudaStream: Send + Sync {
     /// The driver's number for the device.
@@ -49,38 +49,38 @@ pub unsafe trait CudaStream: Send + Sync {
     /// Allocates pinned memory, at least a byte. May wait for all work on the device.
     ///
     /// # Errors
-    /// Out of memory, or what else the driver says.
+    /// The driver failed, for example because it is out of memory.
     fn host_bytes(&self, length: usize) -> Result<Box<dyn HostBytes>, CudaFault>;
 
     /// Allocates memory on the device, at least a byte. May wait for all work on the device.
     ///
     /// # Errors
-    /// Out of memory, or what else the driver says.
+    /// The driver failed, for example because it is out of memory.
     fn device_bytes(&self, length: usize) -> Result<Box<dyn DeviceBytes>, CudaFault>;
 
     /// Enqueues a copy to the device.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver failed.
     ///
     /// # Safety
-    /// `to` is the address of as many bytes of the device as `from` has, and both are left alone until
-    /// [`wait`](Self::wait) returned.
+    /// `to` is the address of as many bytes of the device as `from` has, and no code accesses either side
+    /// until [`wait`](Self::wait) has returned.
     unsafe fn copy_in(&self, from: &[u8], to: usize) -> Result<(), CudaFault>;
 
     /// Enqueues a copy from the device.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver failed.
     ///
     /// # Safety
-    /// `from` is the address of as many bytes of the device as `to` has, and both are left alone until
-    /// [`wait`](Self::wait) returned.
+    /// `from` is the address of as many bytes of the device as `to` has, and no code accesses either side
+    /// until [`wait`](Self::wait) has returned.
     unsafe fn copy_out(&self, from: usize, to: &mut [u8]) -> Result<(), CudaFault>;
 
-    /// Waits until everything that was enqueued is over.
+    /// Waits until all enqueued work has finished.
     ///
     /// # Errors
-    /// How some of it failed, or that the device is lost.
+    /// Some of the work failed, or the device did.
     fn wait(&self) -> Result<(), CudaFault>;
 }

@@ -1,15 +1,15 @@
-//! Weights on a device, once for all sessions of a model.
+//! Weights on a device, shared by all sessions of a model.
 //!
 //! The runtime accepts a weight that its caller put on the device (`AddInitializer`) instead of its own, if the weight
-//! lies where the runtime planned it. But optimising renames and rewrites weights, so that a session which optimises shares
-//! almost nothing. So a model is optimised once, by a session that only writes the result down; its weights go to the
-//! device; and the sessions that serve are made from the result without optimising again, each with the same tensors.
-//! The result keeps all weights: the runtime plans a few of them on the host, says nothing and takes those from there.
+//! is where the runtime planned it. Optimisation renames and rewrites weights, so a session that optimises shares almost
+//! nothing. Therefore one session optimises the model and only writes the result. The weights of the result are copied to
+//! the device, and the sessions that serve are made from the result without optimising again, all with the same tensors.
+//! The result keeps all weights, because the runtime silently takes a few of them from the host.
 //!
-//! What is not shared, and is for [`the device's books`](crate::LoadOptions::accelerator) to notice:
+//! Not shared; the device's memory ledger measures what they take:
 //! - weights below [`SHARED_BYTES_MIN`], which are shapes and scalars;
-//! - models whose weights lie in other files: the file with the graph does not identify them;
-//! - models of more than 2 GiB, which the runtime does not write in one piece;
+//! - weights in other files, because the file with the graph does not identify them;
+//! - weights of models of more than 2 GiB, which the runtime does not write to one file;
 //! - copies that kernels make of their weights in another layout.
 //!
 //! The runtime copies nothing and holds no reference: [`Weights`] must outlive every session made with them. The
@@ -48,19 +48,19 @@ use super::stream::{CudaStream, DeviceBytes};
 use super::{Cuda, fault};
 use crate::{ContentHash, LoadOptions, ModelFiles, onnx};
 
-/// Smaller weights stay in each session: they are shapes, axes and scalars, which often lie on the host.
+/// Smaller weights are not shared: they are shapes, axes and scalars, which are often on the host.
 pub(super) const SHARED_BYTES_MIN: usize = 4096;
 
-/// Pinned bytes through which weights go to the device.
+/// Size of the pinned buffer through which weights are copied to the device.
 const CHUNK_BYTES: usize = 8 * 1024 * 1024;
 
-/// Weights of one device, by model. Those that no session uses are freed.
+/// Weights of one device, by model. Weights that no session uses are freed.
 #[derive(Default)]
 pub struct SharedWeights {
     held: Mutex<HashMap<Key, Weak<Weights>>>,
 }
 
-/// What decides on the optimised graph.
+/// What the optimised graph depends on.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Key {
     hash: ContentHash,
@@ -69,17 +69,17 @@ struct Key {
     cudnn: bool,
 }
 
-/// How a session is configured, given how much it is to optimise.
+/// Configures a session with a level of optimisation.
 pub(super) type Configured<'a> = dyn Fn(GraphOptimizationLevel) -> Result<SessionBuilder, Error> + 'a;
 
 impl SharedWeights {
-    /// Weights of a device that has none yet.
+    /// The store of a device that has no weights yet.
     pub fn new() -> Arc<Self> {
         Arc::default()
     }
 
-    /// The weights of a model, put on the device if they are not there. `None`: they cannot be shared, and the log says
-    /// why.
+    /// The weights of a model, copied to the device unless they are there already. `None`: they cannot be shared; the
+    /// reason is logged.
     pub(super) fn of(
         &self,
         files: &ModelFiles,
@@ -95,7 +95,7 @@ impl SharedWeights {
         }
         let (hash, prefer_nhwc, cudnn) = (files.hash, cuda.prefer_nhwc, cuda.cudnn);
         let key = Key { hash, free_batch: options.free_batch, prefer_nhwc, cudnn };
-        // Held while they are made: two sessions made at once would otherwise both put them there.
+        // Locked while the weights are copied: otherwise two sessions that load at once would both copy them.
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(weights) = held.get(&key).and_then(Weak::upgrade) {
             return Some(weights);
@@ -118,8 +118,7 @@ impl SharedWeights {
     }
 }
 
-/// A model, optimised, and its weights on a device. Outlives every session made with it. The order of the fields is the
-/// order in which they end.
+/// An optimised model and its weights on a device. Outlives every session made with it. Fields drop in this order.
 pub(super) struct Weights {
     tensors: Vec<(String, Arc<DynValue>)>,
     _memory: Box<dyn DeviceBytes>,
@@ -176,11 +175,11 @@ impl Weights {
     }
 }
 
-/// The model as the runtime leaves it after optimising for this device.
+/// The model after the runtime has optimised it for this device.
 fn optimised(source: &Source<'_>, configured: &Configured<'_>) -> Result<Bytes, String> {
     let written = memfd_create("optimised.onnx", MemfdFlags::CLOEXEC).map_err(|error| error.to_string())?;
     let path = format!("/proc/self/fd/{}", written.as_raw_fd());
-    // Beyond this level the result fits one processor's vector width.
+    // Higher levels make the result specific to the vector width of one processor.
     let session = configured(GraphOptimizationLevel::Level2)
         .and_then(|builder| Ok(builder.with_optimized_model_path(path)?))
         .and_then(|builder| source.commit(builder))
@@ -195,7 +194,7 @@ fn optimised(source: &Source<'_>, configured: &Configured<'_>) -> Result<Bytes, 
     Ok(model.into())
 }
 
-/// The elements of a weight as they lie in memory; `None`: they lie elsewhere, or are of a type that is not shared.
+/// The elements of a weight as in memory. `None`: they are in another file, or their type is not shared.
 fn elements(weight: &pb::TensorProto) -> Option<Vec<u8>> {
     if !weight.external_data.is_empty() {
         return None;
