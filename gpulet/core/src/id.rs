@@ -138,6 +138,8 @@ mod tests {
         assert_eq!(serde_json::to_string(&device).unwrap(), r#""gpu0""#);
         assert_eq!(serde_json::from_str::<DeviceId>(r#""gpu0""#).unwrap(), device);
         assert_eq!((device.to_string(), format!("{device:?}")), ("gpu0".to_owned(), r#""gpu0""#.to_owned()));
-        assert!(device == *"gpu0" && device < DeviceId::from("gpu1"));
+        assert_eq!(device, *"gpu0");
+        let later = DeviceId::from("gpu1");
+        assert!(device < later, "ordered by name");
     }
 }

@@ -53,7 +53,8 @@ impl ControlInputs {
         let mut interference = BTreeMap::new();
         for section in &partition.devices {
             if let Some(found) = read_interference(section, &models)? {
-                interference.extend(section.section.names(&section.name).map(|name| (name.into(), found.clone())));
+                interference
+                    .extend(section.section.names(&section.name).map(|name| (name.into(), found.clone())));
             }
         }
         let start = |device: &Device| InitialGpulet {
