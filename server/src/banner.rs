@@ -69,7 +69,7 @@ pub fn text(service: &Service, addresses: Addresses, embedded: bool) -> String {
     let (ready, not_ready): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.state == "READY");
     text.push_str(match (ready.len(), embedded) {
         (0, _) => " serves no model yet: load one with `tessera models load NAME`\n",
-        (_, true) => " serves the model in its binary; name your own with --repository\n",
+        (_, true) => " serves its built-in model; use --repository to serve your own\n",
         (_, false) => "\n",
     });
     let views = ready.iter().filter_map(|row| service.model(&row.name, Some(&row.version)).ok());
@@ -80,8 +80,14 @@ pub fn text(service: &Service, addresses: Addresses, embedded: bool) -> String {
     if !ready.is_empty() {
         text.push_str(&format!("\n{table}"));
     }
-    for row in not_ready.iter().filter(|row| !row.reason.is_empty()) {
-        text.push_str(&format!("\n{} {} is not ready: {}\n", row.name, row.version, row.reason));
+    let failed: Vec<_> = not_ready.iter().filter(|row| !row.reason.is_empty()).collect();
+    if !failed.is_empty() {
+        text.push('\n');
+    }
+    for row in failed {
+        let version =
+            if row.version.is_empty() { String::new() } else { format!(" version {}", row.version) };
+        text.push_str(&format!("{}{version} is not ready: {}\n", row.name, row.reason));
     }
     text.push_str(&format!("\nlanes    {} on {}\n", service.node.lanes().len(), places(service)));
     text.push_str(&format!(

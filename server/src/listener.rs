@@ -94,7 +94,9 @@ impl Listener {
     pub async fn bind(option: &'static str, address: SocketAddr) -> anyhow::Result<Self> {
         use anyhow::Context as _;
         let socket = TcpListener::bind(address).await.with_context(|| {
-            format!("{option}: cannot listen on {address}: choose another port, or end who holds it")
+            format!(
+                "{option}: cannot listen on {address}; choose another port, or stop the program that uses it"
+            )
         })?;
         let address = socket.local_addr()?;
         Ok(Self { socket, slow_readers: Counter::noop(), address })

@@ -13,7 +13,7 @@ use server::serve::{self, ServeArgs};
 /// Serve many models on few devices, each within its latency objective.
 ///
 /// Tessera speaks the Open Inference Protocol v2 (as KServe and Triton do) over HTTP and gRPC. Without a
-/// command it serves; without a repository it serves an embedded model, so that there is something to try.
+/// command, it serves. Without a repository, it serves a small built-in model to try.
 #[derive(Debug, Parser)]
 #[command(name = "tessera", version, args_conflicts_with_subcommands = true, after_help = examples())]
 struct Cli {
@@ -36,15 +36,15 @@ fn examples() -> String {
 
 const SERVING: &str = "\
 Examples:
-  tessera                                          serve the embedded model on 127.0.0.1:8000
+  tessera                                          serve the built-in model on 127.0.0.1:8000
   tessera serve --repository ./models              serve a folder of models
   tessera serve --config tessera.toml --http 0.0.0.0:8000
 ";
 
 const OPTIONS: &str = "
-Every option can also stand in a file (`--config tessera.toml`) or in the environment:
-`limits.body` is TESSERA_LIMITS_BODY. A flag wins over the environment, the environment over
-the file. `--print-config` shows every option, its value, and where it came from.";
+Every option can also be set in a file (`--config tessera.toml`) or in the environment:
+TESSERA_LIMITS_BODY sets `limits.body`. Flags override the environment, which overrides the
+file. `--print-config` shows every option, its value, and where it came from.";
 
 const SERVE_EXAMPLES: &str = "\
 Examples:
@@ -58,7 +58,8 @@ latency objective in the configuration file:
   [models.resnet50]
   slo = \"50ms\"
 
-SIGTERM or Ctrl-C drains: not ready at once, requests in flight are answered, exit code 0.";
+On SIGTERM or Ctrl-C, the server reports that it is not ready, answers the requests in
+flight, and exits with code 0.";
 
 /// What to do.
 #[derive(Debug, Subcommand)]

@@ -35,7 +35,7 @@ pub struct ServeArgs {
     /// The configuration sources.
     #[command(flatten)]
     pub config: ConfigArgs,
-    /// Write one line of JSON to standard output once models are loaded, instead of the greeting.
+    /// Write one line of JSON instead of text to standard output when the models are loaded.
     #[arg(long)]
     pub json: bool,
     /// Check the configuration and exit.
@@ -77,9 +77,11 @@ fn until_signalled(config: Config, environment: &Environment, json: bool) -> any
     let ort = models::engine::ort::discover(config.repository.ort_library.as_deref(), &environment.ort);
     match &ort {
         Ok(library) => {
-            tracing::info!(version = %library.version, path = %library.path.display(), "found ONNX Runtime")
+            tracing::info!(version = %library.version, path = %library.path.display(), "using ONNX Runtime")
         }
-        Err(missing) => tracing::info!(%missing, "serving with tract"),
+        Err(missing) => {
+            tracing::info!(reason = %missing, "no ONNX Runtime library found: models run on tract")
+        }
     }
     let startup = Startup { config, lanes, ort };
     runtime(threads)?.block_on(serve(startup, json))
@@ -148,7 +150,7 @@ async fn serve(startup: Startup, json: bool) -> anyhow::Result<ExitCode> {
     let drained = tokio::select! {
         drained = drain(&front, &stop, &mut listeners, config.server.grace.0) => drained,
         second = signalled() => {
-            tracing::warn!(cause = second, "not waiting any longer");
+            tracing::warn!(cause = second, "second signal: stopping before all requests are answered");
             front.in_flight() == 0
         }
     };

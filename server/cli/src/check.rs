@@ -54,9 +54,9 @@ pub fn run(
         }
         Ok(config) => check(config, environment, load),
     };
-    let sound = remarks.iter().all(|remark| remark.kind != "error");
+    let errors = remarks.iter().filter(|remark| remark.kind == "error").count();
     if json {
-        output::line(&serde_json::to_string(&Report { sound, models, remarks: &remarks })?);
+        output::line(&serde_json::to_string(&Report { sound: errors == 0, models, remarks: &remarks })?);
     } else {
         for Remark { kind, place, message } in &remarks {
             output::line(&if place.is_empty() {
@@ -65,17 +65,19 @@ pub fn run(
                 format!("{kind}: {place}: {message}")
             });
         }
-        let verdict = if sound { "nothing is wrong" } else { "not sound" };
-        output::line(&format!("{models} models checked: {verdict}"));
+        let plural = |count: usize| if count == 1 { "" } else { "s" };
+        let found =
+            if errors == 0 { "no errors".to_owned() } else { format!("{errors} error{}", plural(errors)) };
+        output::line(&format!("{found}; {models} model{} checked", plural(models)));
     }
-    Ok(if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if errors == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Number of models, and remarks about the repository and its models.
 fn check(config: &Config, environment: &Environment, load: bool) -> (usize, Vec<Remark>) {
     let mut remarks = Vec::new();
     let Some(path) = &config.repository.path else {
-        remarks.push(note("repository.path", "not set: the model in the binary is served"));
+        remarks.push(note("repository.path", "not set: the built-in model is served"));
         return (0, remarks);
     };
     let opened = Repository::open(path).and_then(|repository| Ok((repository.scan()?, repository)));
@@ -125,8 +127,10 @@ fn check_model(
     }
     let selected = versions.select(&found.versions);
     if selected.is_empty() {
-        remarks
-            .push(error(name.as_str(), "no version to serve: expected a folder like `1` with `model.onnx`"));
+        remarks.push(error(
+            name.as_str(),
+            "no version to serve: expected a folder such as `1` with a `model.onnx` in it",
+        ));
     }
     for version in selected {
         let place = format!("{name}/{version}");

@@ -58,7 +58,7 @@ pub enum Command {
     /// Run a workload through the scheduler in virtual time: goodput, latency, capacity, comparison of policies.
     #[command(after_help = simulate_examples())]
     Simulate(SimulateArgs),
-    /// Rank all policies on the standard workloads and write the page with the results.
+    /// Rank all batching policies on the standard workloads and write docs/arena.md.
     #[command(after_help = ARENA_EXAMPLES)]
     Arena(ArenaArgs),
     /// Send a workload to a live server, measure latency and goodput, find its capacity.

@@ -65,7 +65,7 @@ pub fn run(
             };
             vec![finding.subject.to_owned(), verdict.to_owned(), finding.detail]
         });
-        output::write(output::table(&["what", "verdict", "found"], rows).as_bytes());
+        output::write(output::table(&["item", "status", "details"], rows).as_bytes());
     }
     Ok(if healthy { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -73,7 +73,7 @@ pub fn run(
 fn examine(config: &Result<Config, Problems>, environment: &Environment) -> Vec<Finding> {
     let mut findings = Vec::new();
     match config {
-        Ok(_) => findings.push(finding("configuration", Verdict::Ok, "sound")),
+        Ok(_) => findings.push(finding("configuration", Verdict::Ok, "no errors")),
         Err(problems) => {
             let each = problems.0.iter();
             findings
@@ -136,7 +136,9 @@ fn nvidia(config: Option<&Config>, environment: &Environment) -> Finding {
     const SUBJECT: &str = "NVIDIA GPU";
     let found = match gpulet_cuda::probe() {
         Ok(found) => found,
-        Err(reason) => return finding(SUBJECT, Verdict::Absent, format!("{reason}: CPU cores serve")),
+        Err(reason) => {
+            return finding(SUBJECT, Verdict::Absent, format!("{reason}; models run on CPU cores"));
+        }
     };
     let forced = config.and_then(|config| config.devices.gpu_backend.as_deref()?.parse().ok());
     let mps = mps(environment);
@@ -172,7 +174,7 @@ fn ort(config: Option<&Config>, environment: &Environment) -> Finding {
             // Only a library that was configured counts as missing.
             let named = configured.is_some() || environment.ort.ort_dylib_path.is_some();
             let verdict = if named { Verdict::Problem } else { Verdict::Absent };
-            let hint = "; `pip install onnxruntime` (1.31 or later) gives one";
+            let hint = "; to install it: `pip install onnxruntime` (1.31 or later)";
             finding("engine ort", verdict, format!("{missing}{hint}"))
         }
     }
@@ -180,7 +182,7 @@ fn ort(config: Option<&Config>, environment: &Environment) -> Finding {
 
 fn repository(config: &Config) -> Finding {
     let Some(path) = &config.repository.path else {
-        return finding("repository", Verdict::Absent, "none named: the model in the binary is served");
+        return finding("repository", Verdict::Absent, "not set: the built-in model is served");
     };
     match Repository::open(path).and_then(|repository| repository.scan()) {
         Ok(snapshot) => {

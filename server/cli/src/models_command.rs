@@ -73,9 +73,9 @@ async fn change(server: &str, model: &str, action: &str) -> anyhow::Result<()> {
 }
 
 async fn post(server: &str, path: &str) -> anyhow::Result<Bytes> {
-    let stream = TcpStream::connect(server)
-        .await
-        .with_context(|| format!("cannot reach a server at {server}: is it running? (`--server ADDRESS`)"))?;
+    let stream = TcpStream::connect(server).await.with_context(|| {
+        format!("cannot connect to {server}; is the server running there? `--server` sets the address")
+    })?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     let driver = tokio::spawn(connection);
     let request = Request::builder()

@@ -11,7 +11,7 @@ pub fn core_sets(lanes: &Lanes, allowed: &[usize]) -> Result<Vec<Vec<usize>>, St
         return match sets.iter().flatten().find(|core| !allowed.contains(core)) {
             None => Ok(sets.clone()),
             Some(core) => {
-                Err(format!("lanes.cores: core {core} is not available: expected cores out of {allowed:?}"))
+                Err(format!("lanes.cores: core {core} is not available: expected cores from {allowed:?}"))
             }
         };
     }

@@ -94,7 +94,7 @@ fn lane<'a>(fit: Fit<'a>, part: Part<'a>, shape: &Shape, at: Rectangle, period_u
 
 impl Placement for FastGshare {
     const NAME: &'static str = "fast-gshare";
-    const ABOUT: &'static str = "rectangles of units and time quota, packed by maximal rectangles (FaST-GShare)";
+    const ABOUT: &'static str = "rectangles of units by time, packed with the maximal-rectangles algorithm (FaST-GShare)";
 
     fn place(&self, problem: &Problem) -> Result<Plan, Unplaced> {
         filled(problem, self.period_us).map(|floor| floor.plan())

@@ -181,7 +181,7 @@ fn time_shared<'a>(floor: &mut Floor<'a>, part: Part<'a>) -> bool {
 
 impl Placement for Gpulet {
     const NAME: &'static str = "gpulet";
-    const ABOUT: &'static str = "at most two shares a device, sized at the knee of throughput (gpulet)";
+    const ABOUT: &'static str = "at most two gpulets per device, of the size beyond which throughput grows little (gpulet)";
 
     fn place(&self, problem: &Problem) -> Result<Plan, Unplaced> {
         if self.released { released::place(problem) } else { filled(problem).map(|floor| floor.plan()) }

@@ -93,7 +93,7 @@ fn whole<'a>(problem: &'a Problem, part: Part<'a>, device: &'a Device) -> Option
 
 impl Placement for Gslice {
     const NAME: &'static str = "gslice";
-    const ABOUT: &'static str = "shares and batches found by feedback, without a model of interference (GSLICE)";
+    const ABOUT: &'static str = "adjusts shares and batch sizes by feedback, without an interference model (GSLICE)";
 
     fn place(&self, problem: &Problem) -> Result<Plan, Unplaced> {
         let mut floor = Floor::new(problem);

@@ -83,7 +83,7 @@ fn settled<'a>(problem: &Problem, mut site: Site<'a>) -> Option<Site<'a>> {
 
 impl Placement for Igniter {
     const NAME: &'static str = "igniter";
-    const ABOUT: &'static str = "just enough share for each model under interference, smallest growth first (iGniter)";
+    const ABOUT: &'static str = "the smallest share for each model that suffices under interference; grows the share that needs the least (iGniter)";
 
     fn place(&self, problem: &Problem) -> Result<Plan, Unplaced> {
         filled(problem).map(|floor| floor.plan())

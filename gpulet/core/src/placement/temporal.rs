@@ -80,7 +80,7 @@ fn same(left: &Part<'_>, right: &Part<'_>) -> bool {
 
 impl Placement for Temporal {
     const NAME: &'static str = "temporal";
-    const ABOUT: &'static str = "whole devices shared in duty cycles, squishy bin packing (Nexus)";
+    const ABOUT: &'static str = "whole devices, shared by time in duty cycles; squishy bin packing (Nexus)";
 
     fn place(&self, problem: &Problem) -> Result<Plan, Unplaced> {
         filled(problem).map(|floor| floor.plan())

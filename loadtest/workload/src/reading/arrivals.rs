@@ -71,7 +71,7 @@ impl Place<'_> {
     }
 
     fn required<T: Clone>(&self, key: &str, value: &Option<T>) -> Result<T, WorkloadError> {
-        value.clone().ok_or_else(|| self.wrong(key, "missing: this key has no default"))
+        value.clone().ok_or_else(|| self.wrong(key, "expected a value: this key has no default"))
     }
 
     /// A number above zero, at most `max`.
@@ -132,8 +132,10 @@ fn read_synthetic(place: &Place<'_>) -> Result<Process, WorkloadError> {
     let all: Vec<(&str, &[&str])> = PROCESSES.iter().copied().chain([("trace", &[] as &[&str])]).collect();
     place.check_keys("process", word, &all)?;
     let at_rate = format!("models.{}.rate", place.group);
-    let rate =
-        place.section.rate.ok_or_else(|| WorkloadError::new(&at_rate, "missing: this key has no default"))?;
+    let rate = place
+        .section
+        .rate
+        .ok_or_else(|| WorkloadError::new(&at_rate, "expected a value: this key has no default"))?;
     if !(rate > 0.0 && rate <= RATE_MAX) {
         let problem = format!("expected more than 0 and at most {RATE_MAX} requests a second, got {rate}");
         return Err(WorkloadError::new(at_rate, problem));

@@ -45,7 +45,7 @@ fn explain(path: &str, message: &str) -> (String, String) {
         };
         (below(key), problem)
     } else if message.starts_with("missing field") {
-        (below(key), "missing: this key has no default".to_owned())
+        (below(key), "expected a value: this key has no default".to_owned())
     } else {
         (path.to_owned(), message.to_owned())
     }

@@ -34,7 +34,7 @@ pub struct LoadArgs {
         help_heading = "One model"
     )]
     pub rate: f64,
-    /// Objective: latency that a response may have.
+    /// Latency objective of a response.
     #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = span, conflicts_with = "workload", help_heading = "One model")]
     pub slo: TimeSpan,
     /// How requests arrive.

@@ -19,7 +19,7 @@ pub struct PlanArgs {
     /// Compare all policies, the best first, and show the plan of the best.
     #[arg(long, conflicts_with = "policy")]
     pub compare: bool,
-    /// Explain the share and batch size of each workload, and which limit binds.
+    /// Explain the share and batch size of each workload, and what limits it.
     #[arg(long)]
     pub explain: bool,
     /// Print the result as JSON.

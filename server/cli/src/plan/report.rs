@@ -168,7 +168,7 @@ fn needed(problem: &Problem, planned: &Planned, least: &Least) -> String {
         let _ = write!(text, ", cost {}", number(cost));
     }
     if !planned.validation.is_sound() {
-        text.push_str("; the plan is not sound, see the violations below");
+        text.push_str("; the plan breaks limits, see the violations below");
         return text;
     }
     let fluid = least.devices_fluid.map(|fluid| (fluid, (fluid - 1e-9).ceil()));
@@ -248,7 +248,9 @@ pub fn notes(query: &PlanQuery, study: &Study) -> Vec<String> {
     }
     let unknown = best(study).map(|(_, planned)| planned.validation.memory_unknown.join(", "));
     if let Some(models) = unknown.filter(|models| !models.is_empty()) {
-        notes.push(format!("memory of {models} was not measured: the plan may not fit"));
+        notes.push(format!(
+            "memory of {models} was not measured: the plan may need more memory than the devices have"
+        ));
     }
     notes
 }

@@ -183,7 +183,7 @@ fn notes_describe_the_inputs() {
         "note: profiles of light on cpu (tract) are measured: a test\n",
         "note: profiles of heavy on cpu (tract) are synthesised\n",
         "note: interference is not set: the plan assumes no slowdown by co-located batches\n",
-        "note: memory of heavy was not measured: the plan may not fit\n",
+        "note: memory of heavy was not measured: the plan may need more memory than the devices have\n",
     ] {
         assert!(text.contains(note), "{note} in {text}");
     }

@@ -106,7 +106,7 @@ pub const ARENA_EXAMPLES: &str = "\
 Example:
   tessera arena --seeds 5 --threads 2       from the root of the repository: writes docs/arena.md
 
-Takes some minutes. The same version of tessera gives the same page, byte for byte.";
+Takes several minutes. The same version of tessera writes the same page, byte for byte.";
 
 /// Number of parallel runs: the given one, or one for each core.
 pub fn threads(asked: Option<u16>) -> usize {

@@ -27,13 +27,13 @@ pub struct ConfigArgs {
     /// Set any option, such as `limits.body=16MiB`; may be repeated.
     #[arg(long = "set", value_name = "OPTION=VALUE", value_parser = assignment)]
     pub set: Vec<(String, String)>,
-    /// Engine of models that name none: auto, tract, ort or synthetic [repository.engine]
+    /// Engine of models that do not set one: auto, tract, ort or synthetic [repository.engine]
     #[arg(long, value_name = "ENGINE")]
     pub engine: Option<String>,
     /// ONNX Runtime's shared library [repository.ort_library]
     #[arg(long, value_name = "FILE")]
     pub ort_library: Option<String>,
-    /// Address of the REST interface; port 0 is any free one [server.http]
+    /// Address of the REST interface; port 0 selects a free port (same for `--grpc`) [server.http]
     #[arg(long, value_name = "ADDRESS")]
     pub http: Option<String>,
     /// Address of the gRPC interface [server.grpc]
@@ -42,7 +42,7 @@ pub struct ConfigArgs {
     /// Address of /metrics [server.metrics]
     #[arg(long, value_name = "ADDRESS")]
     pub metrics: Option<String>,
-    /// Load `all` models at start, or only those asked for (`explicit`) [repository.load]
+    /// Which models to load: `all` at start, or `explicit`: only on request [repository.load]
     #[arg(long, value_name = "WHICH")]
     pub load_mode: Option<String>,
     /// Number of lanes that divide the cores [lanes.count]
@@ -51,7 +51,7 @@ pub struct ConfigArgs {
     /// Time for requests in flight to finish after SIGTERM [server.grace]
     #[arg(long, value_name = "TIME")]
     pub grace: Option<String>,
-    /// Least level that is logged [server.log_level]
+    /// Lowest level to log: error, warn, info, debug or trace; or a filter such as `info,router=debug` [server.log_level]
     #[arg(long, value_name = "LEVEL")]
     pub log_level: Option<String>,
     /// Format of log lines: auto, human or json [server.log_format]

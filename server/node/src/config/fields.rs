@@ -73,7 +73,7 @@ pub fn nearest<'a>(key: &str, known: &[&'a str]) -> Option<&'a str> {
 /// The message for an unknown key: the nearest known one, or all of them.
 pub fn unknown(key: &str, known: &[&str], what: &str) -> String {
     match nearest(key, known) {
-        Some(near) => format!("unknown {what}, did you mean {near}?"),
+        Some(near) => format!("unknown {what}, did you mean `{near}`?"),
         None => format!("unknown {what}: expected one of {}", known.join(", ")),
     }
 }

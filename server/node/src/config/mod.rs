@@ -309,7 +309,7 @@ impl Config {
                 let path = format!("models.{name}.lanes");
                 report(
                     &path,
-                    "set together with partition.live, which decides that: expected one of them".to_owned(),
+                    "cannot be combined with `partition.live`, which chooses the lanes: expected only one of them".to_owned(),
                 );
             }
         }

@@ -66,10 +66,10 @@ fn unknown_keys_are_named_with_their_path_and_a_guess() {
             "[limits]\nbodi = \"1MiB\"\n[sever]\n[models.resnet]\nbatching = { maxdelay = \"1ms\" }\nsl0 = \"5ms\""
         ),
         [
-            "limits.bodi: unknown key, did you mean body? (file tessera.toml)",
-            "sever: unknown section, did you mean server? (file tessera.toml)",
-            "models.resnet.batching.maxdelay: unknown key, did you mean max_delay? (file tessera.toml)",
-            "models.resnet.sl0: unknown key, did you mean slo? (file tessera.toml)",
+            "limits.bodi: unknown key, did you mean `body`? (file tessera.toml)",
+            "sever: unknown section, did you mean `server`? (file tessera.toml)",
+            "models.resnet.batching.maxdelay: unknown key, did you mean `max_delay`? (file tessera.toml)",
+            "models.resnet.sl0: unknown key, did you mean `slo`? (file tessera.toml)",
         ]
     );
     let flag = load("", &[], &[("limits.colour", "red"), ("nothing", "1")]).unwrap_err();

@@ -33,7 +33,11 @@ fn errors_name_the_line_and_the_key() {
     for (from, to, said) in [
         ("[devices.cpu]", "[device.cpu]", "small.toml:4: device: unknown key, did you mean `devices`?"),
         ("memory", "memroy", "small.toml:6: devices.cpu.memroy: unknown key, did you mean `memory`?"),
-        ("memory = \"1GiB\"", "", "small.toml:4: devices.cpu.memory: missing: this key has no default"),
+        (
+            "memory = \"1GiB\"",
+            "",
+            "small.toml:4: devices.cpu.memory: expected a value: this key has no default",
+        ),
         (
             "1GiB",
             "1GB",
@@ -81,7 +85,7 @@ fn errors_name_the_line_and_the_key() {
             "rate = nan\n",
             "small.toml:10: workloads.light.rate: expected 0 to 1000000000000 a second, got NaN",
         ),
-        ("rate = 100\n", "", "small.toml:8: workloads.light.rate: missing: this key has no default"),
+        ("rate = 100\n", "", "small.toml:8: workloads.light.rate: expected a value: this key has no default"),
         (
             "rate = 100\n",
             "rate = 1\nheadroom = 0.5\n",
@@ -160,7 +164,7 @@ fn errors_name_the_line_and_the_key() {
         (
             "\"none\"",
             "{ model = \"igniter\", power.cpu.cap_w = 3 }",
-            "small.toml:2: interference.power.cpu.idle_w: missing: this key has no default",
+            "small.toml:2: interference.power.cpu.idle_w: expected a value: this key has no default",
         ),
         (
             "\"none\"",
@@ -172,7 +176,11 @@ fn errors_name_the_line_and_the_key() {
             "quantile = \"p98\"",
             "small.toml:2: quantile: unknown variant `p98`, expected one of `p50`, `p95`, `p99`",
         ),
-        ("profiles = \"profiles/*.jsonl\"", "", "small.toml:1: profiles: missing: this key has no default"),
+        (
+            "profiles = \"profiles/*.jsonl\"",
+            "",
+            "small.toml:1: profiles: expected a value: this key has no default",
+        ),
         (
             "\"profiles/*.jsonl\"",
             "7",
