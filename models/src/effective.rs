@@ -13,7 +13,7 @@ use crate::{
 /// Policy of models whose settings do not name one.
 const DEFAULT_POLICY: &str = "deadline";
 
-/// Policy of models whose `config.pbtxt` asks for waiting or sizes, as Triton's dynamic batcher would.
+/// Policy of models without an objective whose `config.pbtxt` sets a queue delay or preferred sizes.
 const WAITING_POLICY: &str = "triton";
 
 /// The effective configuration of one model.
@@ -59,6 +59,8 @@ pub struct EffectiveConfig {
     pub reshapes: Vec<Reshape>,
     /// Label files in the model's folder by output.
     pub label_files: BTreeMap<String, String>,
+    /// Decisions that an operator might not expect, for the log.
+    pub notes: Vec<String>,
 }
 
 impl EffectiveConfig {
@@ -86,8 +88,24 @@ impl EffectiveConfig {
             settings.batching.max_delay.map(|span| span.0).or(pbtxt.and_then(|file| file.max_delay));
         let (classes, default_class) = resolver.classes(pbtxt)?;
         resolver.check_times()?;
-        let waits = max_delay.is_some_and(|delay| !delay.is_zero()) || !preferred.is_empty();
-        let policy = if waits { WAITING_POLICY } else { DEFAULT_POLICY };
+        let own = &settings.batching;
+        let (mut max_delay, mut preferred) = (max_delay.unwrap_or_default(), preferred);
+        let waits = !max_delay.is_zero() || !preferred.is_empty();
+        // An objective says more than a fixed delay, so it decides unless `tessera.toml` asks for the delay itself.
+        let objective_wins = waits
+            && settings.slo.is_some()
+            && own.policy.is_none()
+            && own.max_delay.is_none()
+            && own.preferred.is_none();
+        let mut notes = Vec::new();
+        if objective_wins {
+            (max_delay, preferred) = (Duration::ZERO, Vec::new());
+            notes.push(format!(
+                "policy `{DEFAULT_POLICY}`, because `slo` is set: the queue delay and preferred sizes of config.pbtxt have no \
+                 effect (`batching.policy = \"{WAITING_POLICY}\"` uses them)"
+            ));
+        }
+        let policy = if waits && !objective_wins { WAITING_POLICY } else { DEFAULT_POLICY };
         let labels = pbtxt.map(|file| file.outputs.as_slice()).unwrap_or_default().iter();
         Ok(Self {
             name: name.clone(),
@@ -97,7 +115,7 @@ impl EffectiveConfig {
             free_batch: settings.free_batch.unwrap_or(false),
             versions: Self::versions(pbtxt, settings),
             policy: settings.batching.policy.clone().unwrap_or_else(|| policy.to_owned()),
-            max_delay: max_delay.unwrap_or_default(),
+            max_delay,
             preferred,
             queue_limit: settings.queue_limit.or(pbtxt.and_then(|file| file.queue_limit)),
             classes,
@@ -112,6 +130,7 @@ impl EffectiveConfig {
             label_files: labels
                 .filter_map(|output| Some((output.name.clone(), output.label_filename.clone()?)))
                 .collect(),
+            notes,
         })
     }
 
@@ -147,7 +166,7 @@ struct Resolver<'a> {
 
 impl Resolver<'_> {
     fn refuse(&self, field: String, reason: String) -> ConfigError {
-        ConfigError { model: self.name.to_string(), field, reason }
+        ConfigError::one(self.name, field, reason)
     }
 
     /// A setting by the file that made it.

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::ModelName;
+
 /// The error of an engine that could not load a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EngineFailure {
@@ -22,16 +24,39 @@ impl fmt::Display for EngineFailure {
     }
 }
 
-/// An invalid setting of a model.
+/// Invalid settings of a model.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("model `{model}`: {field}: {reason}")]
+#[error("model `{model}`: {}", list(.problems))]
 pub struct ConfigError {
     /// Model by name.
     pub model: String,
-    /// Where: the source and the path of the setting, as in `config.pbtxt: dynamic_batching.preserve_ordering`.
+    /// What is wrong, at least one problem.
+    pub problems: Vec<Problem>,
+}
+
+/// A setting that is not valid.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// Source and path of the setting, as in `config.pbtxt:3:1: dynamic_batching.preferred_batch_size`.
     pub field: String,
-    /// What was wrong and what would be right.
+    /// What is wrong and what would be right.
     pub reason: String,
+}
+
+impl ConfigError {
+    /// An error with one problem.
+    pub(crate) fn one(model: &ModelName, field: String, reason: String) -> Self {
+        Self { model: model.to_string(), problems: vec![Problem { field, reason }] }
+    }
+}
+
+fn list(problems: &[Problem]) -> String {
+    let each =
+        problems.iter().map(|Problem { field, reason }| format!("{field}: {reason}")).collect::<Vec<_>>();
+    match each.as_slice() {
+        [_, _, ..] => format!("{} problems: {}", each.len(), each.join("; ")),
+        _ => each.concat(),
+    }
 }
 
 /// Why a model could not be loaded.

@@ -27,7 +27,7 @@ pub use background::enter_background;
 pub use batching::DEFAULT_MAX_BATCH;
 pub use effective::EffectiveConfig;
 pub use engine::{EngineChoice, Known, LoadOptions, UnknownEngine};
-pub use error::{ConfigError, EngineFailure, LoadError};
+pub use error::{ConfigError, EngineFailure, LoadError, Problem};
 pub use files::{ContentHash, Format, ModelFiles};
 pub use identity::{InvalidName, ModelName, Version};
 pub use loader::{Loader, inspect};

@@ -47,8 +47,8 @@ pub struct ModelSettings {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct BatchingSettings {
-    /// Batching policy by name. Default: `deadline`, or `triton` if `config.pbtxt` has a queue delay or preferred
-    /// sizes.
+    /// Batching policy by name. Default: `deadline`. For a model without `slo` whose `config.pbtxt` has a queue delay or
+    /// preferred sizes: `triton`.
     pub policy: Option<String>,
     /// Longest time that a request waits for others to fill its batch, for policies that wait. Default: 0.
     pub max_delay: Option<TimeSpan>,

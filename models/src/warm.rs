@@ -222,7 +222,7 @@ mod tests {
     };
 
     fn profile_of(files: &ModelFiles, pbtxt: &str) -> Result<Vec<(u32, Duration)>, LoadError> {
-        let pbtxt = Pbtxt::parse(&files.name, pbtxt).unwrap();
+        let pbtxt = Pbtxt::parse(&files.name, pbtxt, true).unwrap();
         let signature = inspect(files, &LoadOptions::default()).unwrap();
         let settings = ModelSettings::default();
         let config = EffectiveConfig::resolve(&files.name, Some(&pbtxt), &settings, &signature).unwrap();

@@ -21,7 +21,7 @@ fn stateful() -> Signature {
 }
 
 fn resolve(pbtxt: &str, toml: &str, signature: &Signature) -> Result<EffectiveConfig, ConfigError> {
-    let pbtxt = (!pbtxt.is_empty()).then(|| Pbtxt::parse(&name(), pbtxt).unwrap());
+    let pbtxt = (!pbtxt.is_empty()).then(|| Pbtxt::parse(&name(), pbtxt, true).unwrap());
     EffectiveConfig::resolve(&name(), pbtxt.as_ref(), &toml::from_str(toml).unwrap(), signature)
 }
 

@@ -265,7 +265,7 @@ fn clients_see_the_shapes_of_the_configuration_and_the_graph_those_of_reshape() 
     let graph = matmul(D::S("batch"));
     let config = |text: &str| {
         let name = crate::ModelName::new("made").unwrap();
-        let pbtxt = crate::repository::Pbtxt::parse(&name, text).unwrap();
+        let pbtxt = crate::repository::Pbtxt::parse(&name, text, true).unwrap();
         let signature = inspect(&graph.clone().files(), &LoadOptions::default()).unwrap();
         crate::EffectiveConfig::resolve(&name, Some(&pbtxt), &crate::ModelSettings::default(), &signature)
     };

@@ -25,7 +25,7 @@ mod confined;
 mod pbtxt;
 mod scan;
 
-pub use pbtxt::{Pbtxt, TensorDeclaration, WarmUp, WarmUpInput, WarmUpValues};
+pub use pbtxt::{IgnoredField, Pbtxt, TensorDeclaration, WarmUp, WarmUpInput, WarmUpValues, fields_table};
 pub use scan::{Found, Ignored, Repository, RepositoryError, Snapshot};
 
 #[cfg(test)]

@@ -1,8 +1,11 @@
-//! Triton's `config.pbtxt`, as far as it is supported.
+//! Triton's `config.pbtxt`.
 //!
-//! A field that is not supported is an error that names it: a model that asks for something and silently does
-//! not get it is worse than one that does not load.
+//! The table in `support` says what each field does here. A field that cannot be honored is an error: a model that asks for something
+//! and silently does not get it is worse than one that does not load.
 
+mod layout;
+mod problems;
+mod support;
 mod text;
 mod warm_up;
 
@@ -19,7 +22,11 @@ use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor};
 
 use crate::reshape::agree;
 use crate::{ConfigError, EngineChoice, ModelName, Version, VersionPolicy};
-use text::{mentions, unsupported, with_colons};
+use layout::Layout;
+use problems::Problems;
+use support::Support;
+pub use support::fields_table;
+use text::with_colons;
 use warm_up::warm_ups;
 pub use warm_up::{WarmUp, WarmUpInput, WarmUpValues};
 
@@ -61,8 +68,21 @@ pub struct Pbtxt {
     pub model_filename: Option<String>,
     /// Requests to run before the model is ready.
     pub warm_ups: Vec<WarmUp>,
+    /// Fields that are set and have no effect, in the order of the file.
+    pub ignored: Vec<IgnoredField>,
     /// The file as protobuf, for the model configuration extension; `parameters` are kept only here.
     pub source: ModelConfig,
+}
+
+/// A field that is set and has no effect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IgnoredField {
+    /// File, line, column and path: `config.pbtxt:3:1: optimization.cuda`.
+    pub field: String,
+    /// Why that is right, or what is missed.
+    pub reason: &'static str,
+    /// Whether a strict repository refuses the model for it.
+    pub is_missed: bool,
 }
 
 /// An input or output as the file declares it.
@@ -85,38 +105,78 @@ static CONFIG: LazyLock<Option<MessageDescriptor>> = LazyLock::new(|| {
     pool.get_message_by_name("inference.ModelConfig")
 });
 
+/// The schema of the file.
+fn descriptor() -> Option<MessageDescriptor> {
+    CONFIG.clone()
+}
+
 impl Pbtxt {
-    /// Parses and checks the text of a `config.pbtxt`.
-    pub fn parse(model: &ModelName, text: &str) -> Result<Self, ConfigError> {
-        let refuse = |path: &str, reason: String| ConfigError {
-            model: model.to_string(),
-            field: if path.is_empty() { "config.pbtxt".to_owned() } else { format!("config.pbtxt: {path}") },
-            reason,
+    /// Parses and checks the text of a `config.pbtxt`. The error lists every problem with line and column.
+    ///
+    /// With `strict`, a field that is neither honored nor without effect is a problem. Without it, such a field is ignored
+    /// if answers are right without it, and listed in [`Pbtxt::ignored`].
+    pub fn parse(model: &ModelName, text: &str, strict: bool) -> Result<Self, ConfigError> {
+        let Some(descriptor) = descriptor() else {
+            let reason = "the program lacks the schema of this file".to_owned();
+            return Err(ConfigError::one(model, "config.pbtxt".to_owned(), reason));
         };
-        let descriptor = CONFIG
-            .clone()
-            .ok_or_else(|| refuse("", "the program lacks the schema of this file".to_owned()))?;
-        let message = DynamicMessage::parse_text_format(descriptor, &with_colons(text)).map_err(|error| {
-            refuse("", format!("is not a protobuf text of `inference.ModelConfig`: {error}"))
-        })?;
-        if let Some(path) = unsupported(&message, "") {
-            return Err(refuse(&path, "is not supported".to_owned()));
+        let layout = Layout::of(text, descriptor.clone());
+        let mut problems = Problems::new(model, text, &layout);
+        problems.add_unknown();
+        problems.result()?;
+        let (with_colons, added) = with_colons(text);
+        let message = match DynamicMessage::parse_text_format(descriptor, &with_colons) {
+            Ok(message) => message,
+            Err(error) => {
+                problems.add_syntax(&error, &added);
+                return Err(problems.error());
+            }
+        };
+        let mut ignored = Vec::new();
+        for field in support::unsupported(&message) {
+            let needed = match field.row.support {
+                Support::Refused { needed } => needed || strict,
+                Support::Ignored | Support::Honored => false,
+            };
+            if needed {
+                problems.add(&field.path, format!("is not supported: {}", field.row.note));
+            } else {
+                let (field, row) = (field.path, field.row);
+                let ignored_field = IgnoredField {
+                    field: problems.name(&field),
+                    reason: row.note,
+                    is_missed: row.support != Support::Ignored,
+                };
+                ignored.push((layout.position(&field), ignored_field));
+            }
         }
-        let source: ModelConfig =
-            message.transcode_to().map_err(|error| refuse("", format!("cannot be read: {error}")))?;
+        ignored.sort_by_key(|(position, _)| *position);
+        let ignored = ignored.into_iter().map(|(_, field)| field).collect();
+        let source: ModelConfig = match message.transcode_to() {
+            Ok(source) => source,
+            Err(error) => {
+                problems.add("", format!("cannot be read: {error}"));
+                return Err(problems.error());
+            }
+        };
         if !source.name.is_empty() && source.name != model.as_str() {
-            let reason = format!("is `{}`: expected the folder's name, or nothing", source.name);
-            return Err(refuse("name", reason));
+            problems.add("name", format!("is `{}`: expected the folder's name, or nothing", source.name));
         }
-        Self::from_proto(source, mentions(text, "max_batch_size"))
-            .map_err(|(path, reason)| refuse(&path, reason))
+        let file = Self::from_proto(source, ignored, &layout, &mut problems);
+        problems.result()?;
+        Ok(file)
     }
 
-    fn from_proto(source: ModelConfig, has_max_batch: bool) -> Result<Self, (String, String)> {
-        let field = |path: &str, reason: String| (path.to_owned(), reason);
-        let max_batch = u32::try_from(source.max_batch_size).map_err(|_| {
-            field("max_batch_size", format!("is {}: expected 0 or more", source.max_batch_size))
-        })?;
+    fn from_proto(
+        source: ModelConfig,
+        ignored: Vec<IgnoredField>,
+        layout: &Layout,
+        problems: &mut Problems<'_>,
+    ) -> Self {
+        let max_batch = u32::try_from(source.max_batch_size).unwrap_or_else(|_| {
+            problems.add("max_batch_size", format!("is {}: expected 0 or more", source.max_batch_size));
+            0
+        });
         let dynamic = match &source.scheduling_choice {
             Some(SchedulingChoice::DynamicBatching(batching)) => Some(batching.clone()),
             Some(_) | None => None,
@@ -126,99 +186,117 @@ impl Pbtxt {
         let queue = batching.default_queue_policy.unwrap_or_default();
         if queue.timeout_action != proto::model_queue_policy::TimeoutAction::Reject as i32 {
             let path = "dynamic_batching.default_queue_policy.timeout_action";
-            return Err(field(path, "is DELAY: only REJECT is supported".to_owned()));
+            problems.add(path, "is DELAY: only REJECT is supported".to_owned());
         }
         let timeout = queue.default_timeout_microseconds;
-        Ok(Self {
-            engine: engine(&source.platform, &source.backend)?,
-            max_batch: has_max_batch.then_some(max_batch),
-            inputs: source
-                .input
-                .iter()
-                .map(|i| declaration("input", &i.name, i.data_type, &i.dims, i.reshape.as_ref(), ""))
-                .collect::<Result<_, _>>()?,
-            outputs: source
-                .output
-                .iter()
-                .map(|o| {
-                    let (reshape, labels) = (o.reshape.as_ref(), &o.label_filename);
-                    declaration("output", &o.name, o.data_type, &o.dims, reshape, labels)
-                })
-                .collect::<Result<_, _>>()?,
-            versions: versions(&source)?,
+        let (mut inputs, mut outputs) = (Vec::new(), Vec::new());
+        for (index, i) in source.input.iter().enumerate() {
+            let path = format!("input[{index}]");
+            inputs.extend(declaration(
+                &path,
+                (&i.name, i.data_type, &i.dims, i.reshape.as_ref(), ""),
+                problems,
+            ));
+        }
+        for (index, o) in source.output.iter().enumerate() {
+            let path = format!("output[{index}]");
+            let fields = (
+                o.name.as_str(),
+                o.data_type,
+                o.dims.as_slice(),
+                o.reshape.as_ref(),
+                o.label_filename.as_str(),
+            );
+            outputs.extend(declaration(&path, fields, problems));
+        }
+        Self {
+            engine: engine(&source.platform, &source.backend, problems),
+            // Protobuf cannot tell `max_batch_size: 0` from its absence, but they differ: never batch, and batch as the
+            // model allows.
+            max_batch: layout.has("max_batch_size").then_some(max_batch),
+            inputs,
+            outputs,
+            versions: versions(&source, problems),
             dynamic_batching,
-            preferred: preferred(&batching.preferred_batch_size)?,
+            preferred: preferred(&batching.preferred_batch_size, problems),
             max_delay: (batching.max_queue_delay_microseconds > 0)
                 .then(|| Duration::from_micros(batching.max_queue_delay_microseconds)),
-            classes: class("dynamic_batching.priority_levels", batching.priority_levels)?,
-            default_class: class("dynamic_batching.default_priority_level", batching.default_priority_level)?,
+            classes: class("dynamic_batching.priority_levels", batching.priority_levels, problems),
+            default_class: class(
+                "dynamic_batching.default_priority_level",
+                batching.default_priority_level,
+                problems,
+            ),
             queue_limit: NonZeroU32::new(queue.max_queue_size),
             default_timeout: (timeout > 0).then(|| Duration::from_micros(timeout)),
             timeout_override: timeout == 0 || queue.allow_timeout_override,
-            instances: instances(&source)?,
-            model_filename: filename("default_model_filename", &source.default_model_filename)?,
-            warm_ups: warm_ups(&source)?,
+            instances: instances(&source, problems),
+            model_filename: filename("default_model_filename", &source.default_model_filename, problems),
+            warm_ups: warm_ups(&source, problems),
+            ignored,
             source,
-        })
+        }
     }
 }
 
-fn engine(platform: &str, backend: &str) -> Result<Option<EngineChoice>, (String, String)> {
-    let of = |field: &str, word: &str| match word {
-        "" => Ok(None),
-        "onnxruntime" | "onnxruntime_onnx" | "ort" => Ok(Some(EngineChoice::Named(crate::engine::ort::NAME))),
-        "tract" | "tract_onnx" => Ok(Some(EngineChoice::Named(crate::engine::tract::NAME))),
-        "synthetic" => Ok(Some(EngineChoice::Named(crate::engine::synthetic::NAME))),
+fn engine(platform: &str, backend: &str, problems: &mut Problems<'_>) -> Option<EngineChoice> {
+    let mut of = |field: &str, word: &str| match word {
+        "" => None,
+        "onnxruntime" | "onnxruntime_onnx" | "ort" => Some(EngineChoice::Named(crate::engine::ort::NAME)),
+        "tract" | "tract_onnx" => Some(EngineChoice::Named(crate::engine::tract::NAME)),
+        "synthetic" => Some(EngineChoice::Named(crate::engine::synthetic::NAME)),
+        // The scheduling choice is refused with what to do.
+        "ensemble" => None,
         other => {
             let reason = format!("`{other}` is not supported: expected onnxruntime, tract or synthetic");
-            Err((field.to_owned(), reason))
+            problems.add(field, reason);
+            None
         }
     };
-    match (of("platform", platform)?, of("backend", backend)?) {
+    match (of("platform", platform), of("backend", backend)) {
         (Some(one), Some(other)) if one != other => {
-            Err(("backend".to_owned(), format!("`{backend}` contradicts platform `{platform}`")))
+            problems.add("backend", format!("`{backend}` contradicts platform `{platform}`"));
+            None
         }
         // Triton's word means "whatever runs ONNX": every onnxruntime model may run on tract where there is no
         // ONNX Runtime.
         (Some(EngineChoice::Named("ort")), _) | (_, Some(EngineChoice::Named("ort"))) => {
-            Ok(Some(EngineChoice::Auto))
+            Some(EngineChoice::Auto)
         }
-        (platform, backend) => Ok(platform.or(backend)),
+        (platform, backend) => platform.or(backend),
     }
 }
 
+/// Name, element type, dims, reshape and label file of a tensor.
+type Declared<'a> = (&'a str, i32, &'a [i64], Option<&'a ModelTensorReshape>, &'a str);
+
 fn declaration(
-    kind: &str,
-    name: &str,
-    data_type: i32,
-    dims: &[i64],
-    reshape: Option<&ModelTensorReshape>,
-    labels: &str,
-) -> Result<TensorDeclaration, (String, String)> {
-    let path = |field: &str| format!("{kind} `{name}`: {field}");
+    at: &str,
+    (name, data_type, dims, reshape, labels): Declared<'_>,
+    problems: &mut Problems<'_>,
+) -> Option<TensorDeclaration> {
+    let path = |field: &str| format!("{at}.{field}");
     if name.is_empty() {
-        return Err((format!("{kind}.name"), "is missing".to_owned()));
+        problems.add(&path("name"), "is missing".to_owned());
     }
     let reshape = reshape.map(|reshape| reshape.shape.clone());
+    let mut sound = true;
     for (field, dims) in [("dims", Some(dims)), ("reshape", reshape.as_deref())] {
         if let Some(dim) = dims.and_then(|dims| dims.iter().find(|&&dim| dim < -1 || dim == 0)) {
-            return Err((path(field), format!("has {dim}: expected -1 or 1 and more")));
+            problems.add(&path(field), format!("has {dim}: expected -1 or 1 and more"));
+            sound = false;
         }
     }
-    if let Some(reshape) = &reshape
-        && !agree(dims, reshape)
-    {
+    if let Some(reshape) = reshape.as_ref().filter(|reshape| sound && !agree(dims, reshape)) {
         let reason = format!("is {reshape:?}: expected a shape with as many elements as dims {dims:?}");
-        return Err((path("reshape"), reason));
+        problems.add(&path("reshape"), reason);
     }
-    Ok(TensorDeclaration {
-        name: name.to_owned(),
-        datatype: datatype(data_type)
-            .ok_or_else(|| (path("data_type"), "is missing or invalid".to_owned()))?,
-        dims: dims.to_vec(),
-        reshape,
-        label_filename: filename(&path("label_filename"), labels)?,
-    })
+    let label_filename = filename(&path("label_filename"), labels, problems);
+    let Some(datatype) = datatype(data_type) else {
+        problems.add(&path("data_type"), "is missing or invalid".to_owned());
+        return None;
+    };
+    Some(TensorDeclaration { name: name.to_owned(), datatype, dims: dims.to_vec(), reshape, label_filename })
 }
 
 /// Protobuf calls datatypes `TYPE_FP32` and the like, and `BYTES` a string.
@@ -230,72 +308,74 @@ fn datatype(number: i32) -> Option<Datatype> {
     }
 }
 
-fn versions(source: &ModelConfig) -> Result<Option<VersionPolicy>, (String, String)> {
-    let Some(choice) = source.version_policy.as_ref().and_then(|policy| policy.policy_choice.as_ref()) else {
-        return Ok(None);
-    };
-    Ok(Some(match choice {
+fn versions(source: &ModelConfig, problems: &mut Problems<'_>) -> Option<VersionPolicy> {
+    let choice = source.version_policy.as_ref().and_then(|policy| policy.policy_choice.as_ref())?;
+    Some(match choice {
         PolicyChoice::All(_) => VersionPolicy::All,
         PolicyChoice::Latest(latest) => {
             VersionPolicy::Latest(NonZeroU32::new(latest.num_versions).unwrap_or(NonZeroU32::MIN))
         }
         PolicyChoice::Specific(specific) => {
-            let versions = specific.versions.iter().map(|&number| {
-                let version = u64::try_from(number).ok().filter(|&number| number > 0).map(Version);
-                let path = "version_policy.specific.versions".to_owned();
-                version.ok_or_else(|| (path, format!("has {number}: expected 1 or more")))
-            });
-            VersionPolicy::Listed(versions.collect::<Result<_, _>>()?)
+            let mut versions = Vec::with_capacity(specific.versions.len());
+            for &number in &specific.versions {
+                match u64::try_from(number).ok().filter(|&number| number > 0) {
+                    Some(number) => versions.push(Version(number)),
+                    None => problems
+                        .add("version_policy.specific.versions", format!("has {number}: expected 1 or more")),
+                }
+            }
+            VersionPolicy::Listed(versions)
         }
-    }))
+    })
 }
 
-fn preferred(sizes: &[i32]) -> Result<Vec<NonZeroU32>, (String, String)> {
-    let mut checked = sizes
-        .iter()
-        .map(|&size| {
-            let path = "dynamic_batching.preferred_batch_size".to_owned();
-            let size_checked = u32::try_from(size).ok().and_then(NonZeroU32::new);
-            size_checked.ok_or_else(|| (path, format!("has {size}: expected 1 or more")))
-        })
-        .collect::<Result<Vec<_>, _>>()?;
+fn preferred(sizes: &[i32], problems: &mut Problems<'_>) -> Vec<NonZeroU32> {
+    let mut checked = Vec::with_capacity(sizes.len());
+    for &size in sizes {
+        match u32::try_from(size).ok().and_then(NonZeroU32::new) {
+            Some(size) => checked.push(size),
+            None => problems
+                .add("dynamic_batching.preferred_batch_size", format!("has {size}: expected 1 or more")),
+        }
+    }
     checked.sort_unstable();
     checked.dedup();
-    Ok(checked)
+    checked
 }
 
-fn class(path: &str, number: u64) -> Result<Option<NonZeroU32>, (String, String)> {
+fn class(path: &str, number: u64, problems: &mut Problems<'_>) -> Option<NonZeroU32> {
     if number > CLASSES_MAX {
-        return Err((path.to_owned(), format!("is {number}: expected at most {CLASSES_MAX}")));
+        problems.add(path, format!("is {number}: expected at most {CLASSES_MAX}"));
     }
-    Ok(u32::try_from(number).ok().and_then(NonZeroU32::new))
+    u32::try_from(number).ok().and_then(NonZeroU32::new)
 }
 
-fn instances(source: &ModelConfig) -> Result<Option<NonZeroU32>, (String, String)> {
-    use oip::proto::model_instance_group::Kind;
+fn instances(source: &ModelConfig, problems: &mut Problems<'_>) -> Option<NonZeroU32> {
     let mut total = 0_u32;
-    for group in &source.instance_group {
-        if !matches!(Kind::try_from(group.kind), Ok(Kind::Cpu | Kind::Auto)) {
-            let reason = "expected KIND_CPU or KIND_AUTO".to_owned();
-            return Err(("instance_group.kind".to_owned(), reason));
+    for (index, group) in source.instance_group.iter().enumerate() {
+        match u32::try_from(group.count) {
+            Ok(count) => total = total.saturating_add(count.max(1)),
+            Err(_) => problems.add(
+                &format!("instance_group[{index}].count"),
+                format!("is {}: expected 1 or more", group.count),
+            ),
         }
-        let count = u32::try_from(group.count).map_err(|_| {
-            ("instance_group.count".to_owned(), format!("is {}: expected 1 or more", group.count))
-        })?;
-        total = total.saturating_add(count.max(1));
     }
-    Ok(NonZeroU32::new(total))
+    NonZeroU32::new(total)
 }
 
 /// A plain file name: a path could leave the model's folder.
-fn filename(path: &str, name: &str) -> Result<Option<String>, (String, String)> {
+fn filename(path: &str, name: &str, problems: &mut Problems<'_>) -> Option<String> {
     if name.is_empty() {
-        return Ok(None);
+        return None;
     }
     let mut parts = Path::new(name).components();
     match (parts.next(), parts.next()) {
-        (Some(Component::Normal(only)), None) if only == name => Ok(Some(name.to_owned())),
-        _ => Err((path.to_owned(), format!("is `{name}`: expected a file name without folders"))),
+        (Some(Component::Normal(only)), None) if only == name => Some(name.to_owned()),
+        _ => {
+            problems.add(path, format!("is `{name}`: expected a file name without folders"));
+            None
+        }
     }
 }
 

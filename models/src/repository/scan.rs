@@ -30,6 +30,7 @@ pub struct RepositoryError {
 #[derive(Clone, Debug)]
 pub struct Repository {
     root: PathBuf,
+    strict: bool,
 }
 
 /// What a repository held at one moment.
@@ -67,9 +68,15 @@ impl Repository {
         if !root.is_dir() {
             return Err(refuse("is not a folder".to_owned()));
         }
-        let repository = Self { root };
+        let repository = Self { root, strict: true };
         repository.scan()?;
         Ok(repository)
+    }
+
+    /// The same repository that ignores fields of `config.pbtxt` that are not supported if answers are right without them.
+    #[must_use]
+    pub fn lenient(self) -> Self {
+        Self { strict: false, ..self }
     }
 
     /// The folder, without links.
@@ -142,7 +149,7 @@ impl Repository {
             confined::read(&self.root, &inner, TEXT_BYTES_MAX).map_err(|reason| files_error(name, reason))?;
         let text = std::str::from_utf8(&bytes)
             .map_err(|_| files_error(name, "config.pbtxt: is not UTF-8".to_owned()))?;
-        Ok(Some(Pbtxt::parse(name, text)?))
+        Ok(Some(Pbtxt::parse(name, text, self.strict)?))
     }
 
     /// Reads the files of one version, whole, once.

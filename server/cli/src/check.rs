@@ -80,7 +80,10 @@ fn check(config: &Config, environment: &Environment, load: bool) -> (usize, Vec<
         remarks.push(note("repository.path", "not set: the built-in model is served"));
         return (0, remarks);
     };
-    let opened = Repository::open(path).and_then(|repository| Ok((repository.scan()?, repository)));
+    let opened = Repository::open(path).and_then(|repository| {
+        let repository = if config.repository.strict { repository } else { repository.lenient() };
+        Ok((repository.scan()?, repository))
+    });
     let (snapshot, repository) = match opened {
         Ok(opened) => opened,
         Err(problem) => {
@@ -120,6 +123,10 @@ fn check_model(
         Ok(pbtxt) => pbtxt,
         Err(problem) => return remarks.push(error(name.as_str(), problem.to_string())),
     };
+    for ignored in pbtxt.iter().flat_map(|file| &file.ignored) {
+        let what = if ignored.is_missed { "not supported and ignored" } else { "has no effect" };
+        remarks.push(note(name.as_str(), format!("{}: {what}: {}", ignored.field, ignored.reason)));
+    }
     let versions = EffectiveConfig::versions(pbtxt.as_ref(), settings);
     for missing in versions.missing(&found.versions) {
         let place = format!("models.{name}.versions");

@@ -25,7 +25,6 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::Context as _;
 use models::Loader;
-use models::repository::Repository;
 use node::catalog::Source;
 use node::config::Config;
 use node::environment::Environment;
@@ -91,10 +90,7 @@ fn profile(
     let machine = Machine::here()?;
     let cores = grid::cores(&arguments.cores, machine.units()).map_err(anyhow::Error::msg)?;
     let contention = arguments.contention.then(|| fewest(&cores, machine.units())).transpose()?;
-    let source = match &config.repository.path {
-        Some(path) => Source::Folder(Repository::open(path)?),
-        None => Source::Embedded,
-    };
+    let source = Source::open(&config.repository)?;
     let (subjects, mut failed) = subjects::gather(&source, config, &arguments.models, &arguments.batches)?;
     let ort = models::engine::ort::discover(config.repository.ort_library.as_deref(), &environment.ort);
     let loader = Loader::new(ort);

@@ -7,7 +7,6 @@ use std::time::Instant;
 use gpulet::LaneHandle;
 use models::Loader;
 use models::engine::ort::{OrtLibrary, OrtMissing};
-use models::repository::Repository;
 use oip::metadata::RepositoryIndexRow;
 use router::RouterOptions;
 use router_core::{Nanos, RouterConfig};
@@ -82,10 +81,7 @@ impl Node {
             router.lane_up(lane.clone(), 1).await;
             lanes.push(lane);
         }
-        let source = match &config.repository.path {
-            Some(path) => Source::Folder(Repository::open(path)?),
-            None => Source::Embedded,
-        };
+        let source = Source::open(&config.repository)?;
         let environment = Environment {
             router,
             lanes: lanes.clone(),

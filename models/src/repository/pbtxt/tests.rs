@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 
 fn parse(text: &str) -> Result<Pbtxt, ConfigError> {
-    Pbtxt::parse(&ModelName::new("m").unwrap(), text)
+    Pbtxt::parse(&ModelName::new("m").unwrap(), text, true)
 }
 
 fn error(text: &str) -> String {
@@ -73,10 +73,10 @@ fn a_reshape_holds_the_elements_of_its_dims() {
         assert_eq!(file.outputs[0].reshape, Some(shape));
     }
     for (dims, reshape, said) in [
-        ("[4]", "[3]", "input `x`: reshape: is [3]: expected a shape with as many elements as dims [4]"),
-        ("[-1]", "[4]", "input `x`: reshape: is [4]: expected a shape with as many elements as dims [-1]"),
-        ("[-1, 4]", "[4, -1]", "input `x`: reshape: is [4, -1]: expected a shape with as many"),
-        ("[4]", "[0]", "input `x`: reshape: has 0: expected -1 or 1 and more"),
+        ("[4]", "[3]", "input.reshape: is [3]: expected a shape with as many elements as dims [4]"),
+        ("[-1]", "[4]", "input.reshape: is [4]: expected a shape with as many elements as dims [-1]"),
+        ("[-1, 4]", "[4, -1]", "input.reshape: is [4, -1]: expected a shape with as many"),
+        ("[4]", "[0]", "input.reshape: has 0: expected -1 or 1 and more"),
     ] {
         let error = file(dims, reshape).unwrap_err().to_string();
         assert!(error.contains(said), "{error}");
@@ -84,23 +84,104 @@ fn a_reshape_holds_the_elements_of_its_dims() {
 }
 
 #[test]
-fn unsupported_fields_are_named_with_their_path() {
+fn fields_that_are_needed_and_not_supported_are_named_with_what_to_do() {
     for (text, path) in [
-        ("optimization { cuda { graphs: true } }", "optimization"),
-        ("sequence_batching { }", "sequence_batching"),
-        ("ensemble_scheduling { step { model_name: \"x\" } }", "ensemble_scheduling"),
-        ("dynamic_batching { preserve_ordering: true }", "dynamic_batching.preserve_ordering"),
+        ("sequence_batching { }", "1:1: sequence_batching"),
         (
-            "dynamic_batching { priority_queue_policy { key: 1 value { } } }",
-            "dynamic_batching.priority_queue_policy",
+            "platform: \"ensemble\"\nensemble_scheduling { step { model_name: \"x\" } }",
+            "2:1: ensemble_scheduling",
         ),
-        ("input { name: \"x\" data_type: TYPE_FP32 format: FORMAT_NHWC }", "input.format"),
-        ("instance_group { gpus: [0] }", "instance_group.gpus"),
-        ("response_cache { enable: true }", "response_cache"),
-        ("model_transaction_policy { decoupled: true }", "model_transaction_policy"),
+        (
+            "dynamic_batching {\n  priority_queue_policy { key: 1 value { max_queue_size: 1 } } }",
+            "2:3: dynamic_batching.priority_queue_policy",
+        ),
+        (
+            "input { name: \"x\" data_type: TYPE_FP32 allow_ragged_batch: true }",
+            "1:40: input.allow_ragged_batch",
+        ),
+        ("response_cache { enable: true }", "1:18: response_cache.enable"),
+        ("model_transaction_policy { decoupled: true }", "1:28: model_transaction_policy.decoupled"),
+        (
+            "model_warmup { inputs { key: \"x\" value { data_type: TYPE_FP32 input_data_file: \"f\" } } }",
+            "1:63: model_warmup.inputs.input_data_file",
+        ),
     ] {
         let said = error(text);
-        assert_eq!(said, format!("model `m`: config.pbtxt: {path}: is not supported"));
+        let start = format!("model `m`: config.pbtxt:{path}: is not supported: ");
+        let todo = said.strip_prefix(&start).unwrap_or_else(|| panic!("{said}"));
+        assert!(todo.len() > 10, "{said}");
+    }
+}
+
+#[test]
+fn values_that_ask_for_nothing_and_fields_without_effect_are_accepted() {
+    for (text, ignored) in [
+        ("response_cache { enable: false }", vec![]),
+        ("model_transaction_policy { decoupled: false }", vec![]),
+        ("optimization { execution_accelerators { } }", vec![]),
+        ("instance_group [ { count: 2 kind: KIND_CPU } ]", vec!["1:29: instance_group.kind"]),
+        (
+            "instance_group [ { count: 1 kind: KIND_GPU\n gpus: [0] } ]",
+            vec!["1:29: instance_group.kind", "2:2: instance_group.gpus"],
+        ),
+        ("optimization { cuda { graphs: true } }", vec!["1:16: optimization.cuda"]),
+        ("dynamic_batching { preserve_ordering: true }", vec!["1:20: dynamic_batching.preserve_ordering"]),
+        ("input { name: \"x\" data_type: TYPE_FP32 format: FORMAT_NHWC }", vec!["1:40: input.format"]),
+    ] {
+        let file = parse(text).unwrap();
+        let fields: Vec<_> = file.ignored.iter().map(|ignored| ignored.field.as_str()).collect();
+        let expected: Vec<_> = ignored.iter().map(|field| format!("config.pbtxt:{field}")).collect();
+        assert_eq!(fields, expected);
+        assert!(file.ignored.iter().all(|ignored| !ignored.is_missed && !ignored.reason.is_empty()));
+    }
+}
+
+#[test]
+fn a_repository_that_is_not_strict_ignores_what_answers_do_not_need() {
+    let text = "response_cache { enable: true }\nmetric_tags { key: \"a\" value: \"b\" }";
+    assert!(
+        error(text).starts_with("model `m`: 2 problems: config.pbtxt:1:18: response_cache.enable: "),
+        "{}",
+        error(text)
+    );
+    let file = Pbtxt::parse(&ModelName::new("m").unwrap(), text, false).unwrap();
+    assert!(file.ignored.iter().all(|ignored| ignored.is_missed));
+    assert_eq!(file.ignored.len(), 2);
+    let sequence = Pbtxt::parse(&ModelName::new("m").unwrap(), "sequence_batching { }", false);
+    assert!(sequence.is_err(), "without sequences answers would be wrong");
+}
+
+#[test]
+fn all_problems_of_a_file_are_told_at_once() {
+    let text = "max_batch_size: -1\ninput [ { name: \"x\" dims: [0] },\n  { data_type: TYPE_FP32 } ]\nsequence_batching { }";
+    let error = parse(text).unwrap_err();
+    let fields: Vec<_> = error.problems.iter().map(|problem| problem.field.as_str()).collect();
+    let expected = [
+        "config.pbtxt:1:1: max_batch_size",
+        "config.pbtxt:2:9: input.data_type",
+        "config.pbtxt:2:21: input.dims",
+        "config.pbtxt:3:3: input.name",
+        "config.pbtxt:4:1: sequence_batching",
+    ];
+    assert_eq!(fields, expected);
+    let unknown = parse("max_batchsize: 1\ninput { nam: \"x\" }").unwrap_err().to_string();
+    let expected = "model `m`: 2 problems: config.pbtxt:1:1: max_batchsize: is not a field of Triton's ModelConfig, did you mean \
+        `max_batch_size`?; config.pbtxt:2:9: input.nam: is not a field of Triton's ModelConfig, did you mean `name`?";
+    assert_eq!(unknown, expected);
+}
+
+#[test]
+fn a_syntax_error_has_its_place_in_the_file_as_written() {
+    for (text, place) in [
+        ("input [ { dims: [1 } ]", "1:20"),
+        ("input [ { } ]\ninstance_group [ { kind: KIND_TPU } ]", "2:26"),
+        ("max_batch_size: ", "1:17"),
+    ] {
+        let said = error(text);
+        assert!(
+            said.starts_with(&format!("model `m`: config.pbtxt:{place}: is not a protobuf text")),
+            "{said}"
+        );
     }
 }
 
@@ -113,20 +194,15 @@ fn wrong_values_say_what_would_be_right() {
         ("name: \"other\"", "expected the folder's name"),
         ("platform: \"tensorrt_plan\"", "platform: `tensorrt_plan` is not supported"),
         ("platform: \"tract_onnx\" backend: \"onnxruntime\"", "contradicts"),
-        ("input { name: \"x\" }", "input `x`: data_type: is missing"),
+        ("input { name: \"x\" }", "input.data_type: is missing"),
         ("input { data_type: TYPE_FP32 }", "input.name: is missing"),
         ("input { name: \"x\" data_type: TYPE_FP32 dims: [0] }", "expected -1 or 1 and more"),
         ("default_model_filename: \"../x.onnx\"", "expected a file name without folders"),
         ("output { name: \"y\" data_type: TYPE_FP32 label_filename: \"/etc/passwd\" }", "without folders"),
-        ("instance_group { kind: KIND_GPU }", "expected KIND_CPU or KIND_AUTO"),
         ("version_policy { specific { versions: [0] } }", "expected 1 or more"),
         ("dynamic_batching { preferred_batch_size: [0] }", "expected 1 or more"),
         ("dynamic_batching { default_queue_policy { timeout_action: DELAY } }", "only REJECT"),
         ("dynamic_batching { priority_levels: 1000000 }", "expected at most 64"),
-        (
-            "model_warmup { inputs { key: \"x\" value { data_type: TYPE_FP32 input_data_file: \"f\" } } }",
-            "input_data_file",
-        ),
         ("model_warmup { count: 4000000000 }", "expected at most 1000"),
     ] {
         let said = error(text);
@@ -136,9 +212,9 @@ fn wrong_values_say_what_would_be_right() {
 
 #[test]
 fn colons_are_added_only_before_lists() {
-    assert_eq!(with_colons("input [ { } ]"), "input :[ { } ]");
+    assert_eq!(with_colons("input [ { } ]"), ("input :[ { } ]".to_owned(), vec![6]));
     for unchanged in ["dims: [1]", "# input [", "name: \"input [\"", "name: 'a\\' input ['"] {
-        assert_eq!(with_colons(unchanged), unchanged);
+        assert_eq!(with_colons(unchanged), (unchanged.to_owned(), vec![]));
     }
 }
 

@@ -7,6 +7,7 @@ use oip::proto::model_warmup::input::InputDataType;
 use oip::proto::{self, ModelConfig};
 
 use super::datatype;
+use super::problems::Problems;
 
 /// Bounds on what a file may ask for.
 const WARM_UPS_MAX: usize = 64;
@@ -46,49 +47,49 @@ pub enum WarmUpValues {
     Random,
 }
 
-/// The warm-up requests of a file, checked.
-pub(super) fn warm_ups(source: &ModelConfig) -> Result<Vec<WarmUp>, (String, String)> {
+/// The warm-up requests of a file. Problems are added to `problems`.
+pub(super) fn warm_ups(source: &ModelConfig, problems: &mut Problems<'_>) -> Vec<WarmUp> {
     if source.model_warmup.len() > WARM_UPS_MAX {
-        return Err(("model_warmup".to_owned(), format!("has more than {WARM_UPS_MAX} entries")));
+        problems.add("model_warmup", format!("has more than {WARM_UPS_MAX} entries"));
+        return Vec::new();
     }
-    source.model_warmup.iter().map(warm_up).collect()
+    let warm_ups = source.model_warmup.iter().enumerate();
+    warm_ups.map(|(index, entry)| warm_up(&format!("model_warmup[{index}]"), entry, problems)).collect()
 }
 
-fn warm_up(source: &proto::ModelWarmup) -> Result<WarmUp, (String, String)> {
-    let path = |field: &str| format!("model_warmup `{}`: {field}", source.name);
+fn warm_up(path: &str, source: &proto::ModelWarmup, problems: &mut Problems<'_>) -> WarmUp {
     if source.count > WARM_UP_RUNS_MAX {
-        return Err((path("count"), format!("is {}: expected at most {WARM_UP_RUNS_MAX}", source.count)));
+        problems.add(
+            &format!("{path}.count"),
+            format!("is {}: expected at most {WARM_UP_RUNS_MAX}", source.count),
+        );
     }
     if source.batch_size > WARM_UP_BATCH_MAX {
-        return Err((
-            path("batch_size"),
-            format!("is {}: expected at most {WARM_UP_BATCH_MAX}", source.batch_size),
-        ));
+        let reason = format!("is {}: expected at most {WARM_UP_BATCH_MAX}", source.batch_size);
+        problems.add(&format!("{path}.batch_size"), reason);
     }
-    let inputs = source.inputs.iter().map(|(name, input)| {
-        let inner = |field: &str| path(&format!("inputs `{name}`: {field}"));
-        let dims = input.dims.iter().map(|&dim| {
-            u64::try_from(dim).map_err(|_| (inner("dims"), format!("has {dim}: expected 0 or more")))
-        });
+    let mut inputs = BTreeMap::new();
+    for (name, input) in &source.inputs {
+        let field = |field: &str| format!("{path}.inputs.{field}");
+        let Some(datatype) = datatype(input.data_type) else {
+            problems.add(&field("data_type"), format!("is missing or invalid for input `{name}`"));
+            continue;
+        };
+        let mut dims = Vec::with_capacity(input.dims.len());
+        for &dim in &input.dims {
+            match u64::try_from(dim) {
+                Ok(dim) => dims.push(dim),
+                Err(_) => {
+                    problems.add(&field("dims"), format!("has {dim} for input `{name}`: expected 0 or more"))
+                }
+            }
+        }
         let values = match &input.input_data_type {
             None | Some(InputDataType::ZeroData(_)) => WarmUpValues::Zero,
-            Some(InputDataType::RandomData(_)) => WarmUpValues::Random,
-            Some(InputDataType::InputDataFile(_)) => {
-                return Err((inner("input_data_file"), "is not supported".to_owned()));
-            }
+            // A file is refused before this (see `support`).
+            Some(InputDataType::RandomData(_) | InputDataType::InputDataFile(_)) => WarmUpValues::Random,
         };
-        let datatype = datatype(input.data_type);
-        let warm = WarmUpInput {
-            datatype: datatype.ok_or_else(|| (inner("data_type"), "is missing or invalid".to_owned()))?,
-            dims: dims.collect::<Result<_, _>>()?,
-            values,
-        };
-        Ok((name.clone(), warm))
-    });
-    Ok(WarmUp {
-        name: source.name.clone(),
-        batch: source.batch_size,
-        count: source.count.max(1),
-        inputs: inputs.collect::<Result<_, _>>()?,
-    })
+        inputs.insert(name.clone(), WarmUpInput { datatype, dims, values });
+    }
+    WarmUp { name: source.name.clone(), batch: source.batch_size, count: source.count.max(1), inputs }
 }

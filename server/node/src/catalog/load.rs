@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use gpulet::LaneHandle;
 use models::engine::Session;
+use models::repository::IgnoredField;
 use models::{
     ContentHash, Dim, EffectiveConfig, EngineChoice, Known, LaneChoice, LoadOptions, ModelFiles, ModelName,
     Reference, Signature, Version, inspect, warm, warm_and_profile,
@@ -119,6 +120,13 @@ impl Catalog {
 
     fn wanted_versions(&self, name: &ModelName) -> Result<Vec<Version>, String> {
         let pbtxt = self.source.config(name).map_err(|error| error.to_string())?;
+        for IgnoredField { field, reason, is_missed } in pbtxt.iter().flat_map(|file| &file.ignored) {
+            if *is_missed {
+                tracing::warn!(model = %name, %field, reason, "not supported and ignored");
+            } else {
+                tracing::info!(model = %name, %field, reason, "has no effect here");
+            }
+        }
         let policy = EffectiveConfig::versions(pbtxt.as_ref(), &self.settings(name));
         let names = self.source.names().map_err(|refusal| refusal.message)?;
         let existing: Vec<_> =
@@ -173,6 +181,9 @@ impl Catalog {
             inspect(&files, &EffectiveConfig::inspection(&settings)).map_err(|error| error.to_string())?;
         let mut config = EffectiveConfig::resolve(name, pbtxt.as_ref(), &settings, &signature)
             .map_err(|error| error.to_string())?;
+        for note in &config.notes {
+            tracing::info!(model = %name, "{note}");
+        }
         if config.engine == EngineChoice::Auto && settings.engine.is_none() {
             config.engine = self.environment.engine;
         }

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use models::repository::{Pbtxt, Repository};
+use models::repository::{Pbtxt, Repository, RepositoryError};
 use models::{Format, LoadError, ModelFiles, ModelName, Version};
 
 use crate::bundled;
+use crate::config::Repository as RepositoryConfig;
 use crate::reason::{Reason, Refusal};
 
 /// Source of models.
@@ -17,6 +18,13 @@ pub enum Source {
 }
 
 impl Source {
+    /// The models that a configuration names.
+    pub fn open(config: &RepositoryConfig) -> Result<Self, RepositoryError> {
+        let Some(path) = &config.path else { return Ok(Self::Embedded) };
+        let repository = Repository::open(path)?;
+        Ok(Self::Folder(if config.strict { repository } else { repository.lenient() }))
+    }
+
     /// Current models and their versions.
     pub fn names(&self) -> Result<BTreeMap<String, Vec<u64>>, Refusal> {
         match self {
@@ -38,7 +46,7 @@ impl Source {
     /// A model's `config.pbtxt`.
     pub fn config(&self, name: &ModelName) -> Result<Option<Pbtxt>, LoadError> {
         match self {
-            Self::Embedded => Ok(Some(Pbtxt::parse(name, bundled::CONFIG)?)),
+            Self::Embedded => Ok(Some(Pbtxt::parse(name, bundled::CONFIG, true)?)),
             Self::Folder(repository) => repository.config(name),
         }
     }

@@ -79,6 +79,9 @@ pub struct Repository {
     /// Engine of models that do not name one: `auto` (ONNX Runtime if its library is found, else tract),
     /// `tract`, `ort` or `synthetic`.
     pub engine: String,
+    /// Whether to refuse models whose `config.pbtxt` sets a field that cannot be honored. `false`: such a field is ignored
+    /// with a warning, if answers are right without it.
+    pub strict: bool,
     /// ONNX Runtime's shared library. Default: `ORT_DYLIB_PATH`, else that of an installed Python package.
     pub ort_library: Option<PathBuf>,
 }
@@ -96,7 +99,7 @@ pub enum LoadMode {
 
 impl Default for Repository {
     fn default() -> Self {
-        Self { path: None, load: LoadMode::All, engine: "auto".to_owned(), ort_library: None }
+        Self { path: None, load: LoadMode::All, engine: "auto".to_owned(), strict: true, ort_library: None }
     }
 }
 
