@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use models::repository::{Found, Pbtxt, Repository};
 use models::{EffectiveConfig, EngineChoice, Loader, ModelName, ModelSettings, Version, inspect};
 use node::batching;
-use node::config::{Config, Problems};
+use node::config::{Config, Problem, Problems};
 use node::environment::Environment;
 use node::output;
 use serde::Serialize;
@@ -44,14 +44,7 @@ pub fn run(
     json: bool,
 ) -> anyhow::Result<ExitCode> {
     let (models, remarks) = match config {
-        Err(problems) => {
-            let each = problems.0.iter();
-            (
-                0,
-                each.map(|problem| error(&problem.path, format!("{} ({})", problem.message, problem.origin)))
-                    .collect(),
-            )
-        }
+        Err(Problems(problems)) => (0, problems.iter().map(as_error).collect()),
         Ok(config) => check(config, environment, load),
     };
     let errors = remarks.iter().filter(|remark| remark.kind == "error").count();
@@ -78,6 +71,7 @@ fn check(config: &Config, environment: &Environment, load: bool) -> (usize, Vec<
     let mut remarks = Vec::new();
     let Some(path) = &config.repository.path else {
         remarks.push(note("repository.path", "not set: the built-in model is served"));
+        remarks.extend(unknown_models(config, std::iter::once(node::bundled::NAME)));
         return (0, remarks);
     };
     let opened = Repository::open(path).and_then(|repository| {
@@ -94,13 +88,7 @@ fn check(config: &Config, environment: &Environment, load: bool) -> (usize, Vec<
     remarks.extend(
         snapshot.ignored.iter().map(|ignored| note(&ignored.entry, format!("ignored: {}", ignored.reason))),
     );
-    for name in config
-        .models
-        .keys()
-        .filter(|name| !snapshot.models.keys().any(|model| model.as_str() == name.as_str()))
-    {
-        remarks.push(note(format!("models.{name}"), "the repository has no such model"));
-    }
+    remarks.extend(unknown_models(config, snapshot.models.keys().map(ModelName::as_str)));
     let loader = load.then(|| {
         Loader::new(models::engine::ort::discover(config.repository.ort_library.as_deref(), &environment.ort))
     });
@@ -109,6 +97,15 @@ fn check(config: &Config, environment: &Environment, load: bool) -> (usize, Vec<
         check_model(config, &repository, (name, found), &settings, loader.as_ref(), &mut remarks);
     }
     (snapshot.models.len(), remarks)
+}
+
+fn unknown_models<'a>(config: &Config, known: impl Iterator<Item = &'a str>) -> Vec<Remark> {
+    let Problems(problems) = config.check_models(known).err().unwrap_or_default();
+    problems.iter().map(as_error).collect()
+}
+
+fn as_error(problem: &Problem) -> Remark {
+    error(&problem.path, format!("{} ({})", problem.message, problem.origin))
 }
 
 fn check_model(
@@ -220,7 +217,7 @@ mod tests {
         );
         let found: Vec<_> = remarks.iter().map(|remark| (remark.kind, remark.place.as_str())).collect();
         let expected = [
-            ("note", "models.missing"),
+            ("error", "models.missing"),
             ("error", "declared"),
             ("error", "empty"),
             ("error", "models.good.versions"),

@@ -82,6 +82,8 @@ impl Node {
             lanes.push(lane);
         }
         let source = Source::open(&config.repository)?;
+        let names = source.names().map_err(|refusal| anyhow::anyhow!(refusal.message))?;
+        config.check_models(names.keys().map(String::as_str))?;
         let environment = Environment {
             router,
             lanes: lanes.clone(),

@@ -225,7 +225,7 @@ pub fn notes(query: &PlanQuery, study: &Study) -> Vec<String> {
         let header = profile.header();
         let source = match header.source {
             Source::Measured => "measured",
-            Source::TypedIn => "typed in",
+            Source::TypedIn => "entered manually",
             Source::Synthesised => "synthesised",
         };
         let key = (header.device.as_str(), header.engine.as_str(), source, header.note.as_str());

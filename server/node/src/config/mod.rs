@@ -21,6 +21,7 @@ use std::process::ExitCode;
 use gpulet_core::placement::Policy;
 use gpulet_core::scaling::SCALERS;
 use models::ModelSettings;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use units::Size;
 
 use crate::output;
@@ -123,7 +124,7 @@ impl fmt::Display for Problem {
 }
 
 /// All errors in the configuration.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, thiserror::Error)]
 #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
 pub struct Problems(pub Vec<Problem>);
 
@@ -254,12 +255,14 @@ impl Config {
                 report(path, format!("{value}: expected at most {most}"));
             }
         }
-        if self.server.log_level.parse::<tracing_subscriber::filter::Targets>().is_err() {
+        // A word that is not a level would be a filter that lets nothing pass.
+        let level = &self.server.log_level;
+        let is_filter = |part: &str| part.contains('=') || part.trim().parse::<LevelFilter>().is_ok();
+        if level.parse::<Targets>().is_err() || !level.split(',').all(is_filter) {
             report(
                 "server.log_level",
                 format!(
-                    "`{}`: expected error, warn, info, debug, trace, or filters like `info,router=debug`",
-                    self.server.log_level
+                    "`{level}`: expected error, warn, info, debug, trace, or filters such as `info,router=debug`"
                 ),
             );
         }
@@ -319,6 +322,29 @@ impl Config {
             }
         }
         problems
+    }
+
+    /// Refuses settings of models that the repository does not have, unless `repository.allow_unknown_models` is set.
+    pub fn check_models<'a>(&self, known: impl Iterator<Item = &'a str>) -> Result<(), Problems> {
+        if self.repository.allow_unknown_models {
+            return Ok(());
+        }
+        let known: Vec<&str> = known.collect();
+        let unknown = self.models.keys().filter(|name| !known.contains(&name.as_str()));
+        let problems: Vec<Problem> = unknown
+            .map(|name| {
+                let path = format!("models.{name}");
+                let hint = match nearest(name, &known) {
+                    Some(near) => format!(", did you mean `{near}`?"),
+                    None => {
+                        ": expected a model of the repository, or `repository.allow_unknown_models = true`"
+                            .to_owned()
+                    }
+                };
+                Problem::new(&path, &format!("the repository has no such model{hint}"), &self.origin(&path))
+            })
+            .collect();
+        if problems.is_empty() { Ok(()) } else { Err(Problems(problems)) }
     }
 
     fn origin(&self, path: &str) -> Origin {

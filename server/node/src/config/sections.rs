@@ -82,6 +82,8 @@ pub struct Repository {
     /// Whether to refuse models whose `config.pbtxt` sets a field that cannot be honored. `false`: such a field is ignored
     /// with a warning, if answers are right without it.
     pub strict: bool,
+    /// Whether `[models.NAME]` may name models that the repository does not have, for models that are added later.
+    pub allow_unknown_models: bool,
     /// ONNX Runtime's shared library. Default: `ORT_DYLIB_PATH`, else that of an installed Python package.
     pub ort_library: Option<PathBuf>,
 }
@@ -99,7 +101,14 @@ pub enum LoadMode {
 
 impl Default for Repository {
     fn default() -> Self {
-        Self { path: None, load: LoadMode::All, engine: "auto".to_owned(), strict: true, ort_library: None }
+        Self {
+            path: None,
+            load: LoadMode::All,
+            engine: "auto".to_owned(),
+            strict: true,
+            allow_unknown_models: false,
+            ort_library: None,
+        }
     }
 }
 

@@ -121,6 +121,43 @@ fn contradictions_are_found() {
 }
 
 #[test]
+fn a_log_level_is_a_level_or_a_list_of_filters() {
+    for (level, fine) in [
+        ("info", true),
+        ("OFF", true),
+        ("info,router=debug", true),
+        ("router=debug", true),
+        ("loud", false),
+        ("info,loud", false),
+        ("a=b=c", false),
+    ] {
+        let text = format!("[server]\nlog_level = \"{level}\"");
+        let sources = Sources { file: Some(("tessera.toml".into(), text)), ..Sources::default() };
+        assert_eq!(Config::load(&sources).is_ok(), fine, "{level}");
+    }
+}
+
+#[test]
+fn settings_of_a_model_that_is_not_in_the_repository_are_refused_with_the_nearest_name() {
+    let check = |text: &str| {
+        let sources = Sources { file: Some(("tessera.toml".into(), text.to_owned())), ..Sources::default() };
+        let checked = Config::load(&sources).unwrap().check_models(["resnet50", "bert"].into_iter());
+        checked.err().unwrap_or_default().0.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let slo = "slo = \"50ms\"";
+    assert_eq!(check(&format!("[models.resnet50]\n{slo}\n[models.bert]\n{slo}")), [""; 0]);
+    assert_eq!(
+        check(&format!("[models.resnet5]\n{slo}\n[models.x]\n{slo}")),
+        [
+            "models.resnet5: the repository has no such model, did you mean `resnet50`? (file tessera.toml)",
+            "models.x: the repository has no such model: expected a model of the repository, or \
+             `repository.allow_unknown_models = true` (file tessera.toml)",
+        ]
+    );
+    assert_eq!(check(&format!("[repository]\nallow_unknown_models = true\n[models.x]\n{slo}")), [""; 0]);
+}
+
+#[test]
 fn text_that_is_not_toml_is_reported_by_line() {
     let found = problems("[server]\nhttp = \n");
     assert!(found[0].starts_with("line 2: ") && found[0].ends_with("(file tessera.toml)"), "{found:?}");

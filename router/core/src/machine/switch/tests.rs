@@ -51,7 +51,6 @@ fn feed(router: &mut Router, ms: u64, event: Event<'_>) -> Vec<Effect> {
     let mut effects = Effects::default();
     router.handle(Nanos::from_millis(ms), event, &mut effects);
     router.check().unwrap();
-    assert_eq!(invariant::violations(), []);
     effects.iter().copied().collect()
 }
 
@@ -214,7 +213,6 @@ fn queues_that_meet_keep_the_order_of_deadlines_and_of_arrival() {
         router.queued_bytes += 64;
     }
     router.check().unwrap();
-    assert_eq!(invariant::violations(), []);
     assert_eq!(router.queues.get(queue).unwrap().len(), 3);
     let switch = Switch { up: vec![up(2, &[0])], drain: vec![LaneId(0)], models: vec![to(0, &[2])] };
     assert_eq!(feed(&mut router, 9, Event::Switch(&switch)), [Effect::Switched]);
