@@ -133,7 +133,10 @@ fn without_a_driver_cores_serve_and_one_line_says_why() {
     staged("without_a_driver_cores_serve_and_one_line_says_why", &Driver::Broken, || {
         let (verdict, detail) = diagnosis(&["--set", "devices.gpus=auto"]);
         assert_eq!(verdict, "absent");
-        assert!(detail.starts_with("no NVIDIA driver") && detail.ends_with("models run on CPU cores"), "{detail}");
+        assert!(
+            detail.starts_with("no NVIDIA driver") && detail.ends_with("models run on CPU cores"),
+            "{detail}"
+        );
         let announced = announcement();
         assert_eq!(announced["devices"][0]["backend"], "cpu-cores");
         assert_eq!(announced["ready"], true);
