@@ -254,7 +254,7 @@ mod tests {
             let below = |leaf: &&String| {
                 leaf.strip_prefix(row.path).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
             };
-            assert!(leaves.iter().any(|leaf| below(&leaf)), "`{}` is no field", row.path);
+            assert!(leaves.iter().any(|leaf| below(&leaf)), "`{}` is not in the schema", row.path);
             assert!(!row.note.is_empty() && !row.note.ends_with('.'), "{}", row.path);
         }
         let mut paths: Vec<_> = FIELDS.iter().map(|row| row.path).collect();

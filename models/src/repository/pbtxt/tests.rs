@@ -114,7 +114,7 @@ fn fields_that_are_needed_and_not_supported_are_named_with_what_to_do() {
 }
 
 #[test]
-fn values_that_ask_for_nothing_and_fields_without_effect_are_accepted() {
+fn default_values_and_fields_without_effect_are_accepted() {
     for (text, ignored) in [
         ("response_cache { enable: false }", vec![]),
         ("model_transaction_policy { decoupled: false }", vec![]),
