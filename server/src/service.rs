@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use node::Node;
-use node::reason::Refusal;
+use node::reason::{Reason, Refusal};
 use oip::{InferRequest, InferResponse};
 pub use router::Timing;
 use router_core::Tenant;
@@ -99,6 +99,16 @@ impl Service {
             policy: loaded.config.policy.clone(),
             labels: Arc::clone(&loaded.labels),
         })
+    }
+
+    /// The refusal of a request that cannot be decoded: that its model is unknown, if it is. A client with a wrong name
+    /// should not have to mend its body first.
+    pub fn unknown_or(&self, name: &str, version: Option<&str>, refusal: Refusal) -> Refusal {
+        let version = version.filter(|version| !version.is_empty());
+        match self.node.catalog().find(name, version) {
+            Err(unknown) if unknown.reason == Reason::UnknownModel => unknown,
+            _ => refusal,
+        }
     }
 
     /// Whether that model would take a request now. Unknown models are not ready.

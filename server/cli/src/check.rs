@@ -6,6 +6,7 @@ use models::repository::{Found, Pbtxt, Repository};
 use models::{EffectiveConfig, EngineChoice, Loader, ModelName, ModelSettings, Version, inspect};
 use node::batching;
 use node::config::{Config, Problem, Problems};
+use node::devices::Devices;
 use node::environment::Environment;
 use node::output;
 use serde::Serialize;
@@ -68,7 +69,8 @@ pub fn run(
 
 /// Number of models, and remarks about the repository and its models.
 fn check(config: &Config, environment: &Environment, load: bool) -> (usize, Vec<Remark>) {
-    let mut remarks = Vec::new();
+    let mut remarks: Vec<Remark> =
+        Devices::check(config).err().map(|fault| named(&fault)).into_iter().collect();
     let Some(path) = &config.repository.path else {
         remarks.push(note("repository.path", "not set: the built-in model is served"));
         remarks.extend(unknown_models(config, std::iter::once(node::bundled::NAME)));
@@ -102,6 +104,15 @@ fn check(config: &Config, environment: &Environment, load: bool) -> (usize, Vec<
 fn unknown_models<'a>(config: &Config, known: impl Iterator<Item = &'a str>) -> Vec<Remark> {
     let Problems(problems) = config.check_models(known).err().unwrap_or_default();
     problems.iter().map(as_error).collect()
+}
+
+/// An error whose message starts with the key.
+fn named(fault: &anyhow::Error) -> Remark {
+    let message = format!("{fault:#}");
+    match message.split_once(": ") {
+        Some((key, message)) => error(key, message),
+        None => error("", message),
+    }
 }
 
 fn as_error(problem: &Problem) -> Remark {
@@ -226,5 +237,23 @@ mod tests {
             ("error", "truncated/1"),
         ];
         assert_eq!(found, expected, "{remarks:?}");
+    }
+
+    #[test]
+    fn settings_that_do_not_fit_the_machine_are_errors_as_they_are_for_serve() {
+        for (settings, place) in [
+            ("[lanes]\ncount = 5000", "lanes.count"),
+            ("[lanes]\ncores = [[100000]]", "lanes.cores"),
+            ("[partition]\nprofiles = [\"/no/such/profile.jsonl\"]", "partition.profiles"),
+            ("[[devices.emulated]]\nkind = \"v100\"\nmemory = \"1GiB\"", "devices.emulated[0].kind"),
+            ("[models.digit]\nslo = \"5ms\"", "models.digit"),
+        ] {
+            let sources =
+                Sources { file: Some(("t.toml".into(), settings.to_owned())), ..Sources::default() };
+            let remarks = check(&Config::load(&sources).unwrap(), &Environment::default(), false).1;
+            let errors: Vec<_> = remarks.iter().filter(|remark| remark.kind == "error").collect();
+            assert_eq!(errors.len(), 1, "{settings}: {remarks:?}");
+            assert_eq!(errors[0].place, place, "{remarks:?}");
+        }
     }
 }

@@ -23,7 +23,7 @@ use models::{Loader, ModelFiles};
 
 use crate::config::{Config, Emulated, Gpus, Isolation};
 use crate::metrics::{BusySink, WatchedGpu};
-use crate::profiles;
+use crate::{lanes, profiles};
 use contended::ContendedTimes;
 use device_sections::InterferenceSection;
 use failure_sink::FailureSink;
@@ -99,6 +99,17 @@ impl Devices {
             }
         }
         Ok(Self { classes: lane_classes(&all), all, start, profiles, gpus })
+    }
+
+    /// Checks lanes, profiles and emulated devices as [`Devices::of`] does, without creating a device.
+    ///
+    /// # Errors
+    /// Names the invalid option and says what would be right.
+    pub fn check(config: &Config) -> anyhow::Result<()> {
+        lanes::core_sets(&config.lanes, &gpulet::allowed_cores()?).map_err(anyhow::Error::msg)?;
+        let profiles = profiles::named("partition.profiles", &config.partition.profiles, Path::new(""))?;
+        emulate(&config.devices.emulated, &profiles, &config.partition.profiles)?;
+        Ok(())
     }
 
     /// Creates these devices with these initial gpulets, without profiles.

@@ -21,10 +21,8 @@ pub fn core_sets(lanes: &Lanes, allowed: &[usize]) -> Result<Vec<Vec<usize>>, St
     }
     let most = if lanes.shared { SHARED_MAX } else { allowed.len() };
     if count > most {
-        return Err(format!(
-            "lanes.count: {count} lanes: expected at most {most}{}",
-            if lanes.shared { "" } else { ", one a core, or lanes.shared" }
-        ));
+        let limit = if lanes.shared { "" } else { ", one for each core, or `lanes.shared = true`" };
+        return Err(format!("lanes.count: expected at most {most} lanes{limit}, got {count}"));
     }
     if count == 0 {
         return Err("no core is available to this process".to_owned());
@@ -61,7 +59,7 @@ mod tests {
     fn shared_cores_allow_more_lanes_than_cores() {
         let shared = |count| Lanes { shared: true, ..lanes(count) };
         assert_eq!(core_sets(&shared(3), &[0, 1]).unwrap(), vec![vec![0, 1]; 3]);
-        assert!(core_sets(&shared(1025), &[0, 1]).unwrap_err().ends_with("expected at most 1024"));
+        assert!(core_sets(&shared(1025), &[0, 1]).unwrap_err().contains("expected at most 1024 lanes, got"));
     }
 
     #[test]

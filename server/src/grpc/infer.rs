@@ -61,11 +61,14 @@ pub async fn answer(
     context: RequestContext,
 ) -> Result<Answer, Refusal> {
     let limits = front.limits.protocol;
-    let request = if typed_bytes(&message) <= INLINE_BYTES {
-        oip::grpc::decode_infer(message, &limits)?
+    let (model, version) = (message.model_name.clone(), message.model_version.clone());
+    let decoded = if typed_bytes(&message) <= INLINE_BYTES {
+        oip::grpc::decode_infer(message, &limits)
     } else {
-        Box::pin(offload(move || oip::grpc::decode_infer(message, &limits))).await??
+        Box::pin(offload(move || oip::grpc::decode_infer(message, &limits))).await?
     };
+    let request =
+        decoded.map_err(|error| front.service.unknown_or(&model, Some(&version), Refusal::from(error)))?;
     let answered = front.infer(request, context).await?;
     let message = oip::grpc::encode_infer(answered.response);
     let held = front.bodies.hold_answer(message.raw_output_contents.iter().map(Bytes::len).sum())?;

@@ -64,6 +64,10 @@ async fn refusals_carry_code_reason_and_id() {
     assert_eq!(status.metadata().get("x-tessera-reason").unwrap(), "unknown_model");
     assert_eq!(status.metadata().get("x-request-id").unwrap(), "abc");
 
+    let mut unknown_and_wrong = sample("1", "nope");
+    unknown_and_wrong.inputs[0].datatype = "FP33".to_owned();
+    assert_eq!(client.model_infer(unknown_and_wrong).await.unwrap_err().code(), Code::NotFound);
+
     let mut short = sample("1", "digits");
     short.raw_input_contents = vec![Bytes::from_static(&[0; 8])];
     let status = client.model_infer(short).await.unwrap_err();

@@ -47,7 +47,9 @@ where
     if let Some(coding) = coding {
         (body, held) = Box::pin(compression::inflate(coding, body, held, limit)).await?;
     }
-    let request = decode(front, target, body, json_length).await?;
+    let request = decode(front, target, body, json_length)
+        .await
+        .map_err(|refusal| front.service.unknown_or(target.model, target.version, refusal))?;
     let binary_default = request.binary_output || json_length == Some(0);
     let context = RequestContext::new(arrived, None);
     let answered = front.infer(request, context).await?;

@@ -133,7 +133,7 @@ async fn unknown_models_are_404_and_not_ready() {
 #[tokio::test(flavor = "current_thread")]
 async fn malformed_requests_name_the_mistake() {
     let service = HttpService::new(testing::front().await);
-    let infer = "/v2/models/m/infer";
+    let infer = "/v2/models/digits/infer";
     for (headers, body, status, reason, word) in [
         (&[][..], "{bad", 400, "malformed", "request body"),
         (
@@ -289,6 +289,18 @@ async fn ids_of_clients_come_back() {
         ask(&service, Method::GET, "/nope", &unsafe_id, b"").await.header("x-request-id"),
         Some("a b")
     );
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn an_unknown_model_is_reported_before_its_body_is_judged() {
+    let service = HttpService::new(testing::front().await);
+    for path in ["/v2/models/nope/infer", "/v2/models/digits/versions/9/infer"] {
+        for body in ["", "{", r#"{"inputs": [{"name": "image"}]}"#] {
+            let refused = post(&service, path, body).await;
+            assert_eq!(refused.status, StatusCode::NOT_FOUND, "{path} {body}: {}", refused.error());
+        }
+    }
+    assert_eq!(post(&service, "/v2/models/digits/infer", "{").await.status, StatusCode::BAD_REQUEST);
 }
 
 #[tokio::test(flavor = "current_thread")]
