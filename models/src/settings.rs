@@ -228,7 +228,7 @@ mod tests {
     fn mistakes_say_what_would_be_right() {
         for (text, part) in [
             ("slo = \"50\"", "expected a duration such as `50ms`"),
-            ("slo = 50", "string"),
+            ("slo = 50", "expected a duration such as `50ms`"),
             ("engine = \"orc\"", "did you mean `ort`"),
             ("queue_limit = 0", "nonzero"),
             ("versions = \"newest\"", "expected \"latest\""),

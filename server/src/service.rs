@@ -106,7 +106,9 @@ impl Service {
     pub fn unknown_or(&self, name: &str, version: Option<&str>, refusal: Refusal) -> Refusal {
         let version = version.filter(|version| !version.is_empty());
         match self.node.catalog().find(name, version) {
-            Err(unknown) if unknown.reason == Reason::UnknownModel => unknown,
+            Err(unknown) if matches!(unknown.reason, Reason::UnknownModel | Reason::UnknownVersion) => {
+                unknown
+            }
             _ => refusal,
         }
     }

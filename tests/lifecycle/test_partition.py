@@ -298,7 +298,7 @@ def test_an_impossible_configuration_is_rejected_at_start(tmp_path: Path) -> Non
         ),
         ("[partition]\nlive = true\ninterference = 'magic'\n", "partition.interference: "),
         ("[partition]\nlive = true\nperiod = '1ms'\n", "partition.period: 1ms: expected at least 100ms"),
-        ("[partition]\nlive = true\n[models.quick]\nlanes = [0]\n", "models.quick.lanes: set together with partition.live"),
+        ("[partition]\nlive = true\n[models.quick]\nlanes = [0]\n", "models.quick.lanes: cannot be combined with `partition.live`"),
     ):
         (tmp_path / "tessera.toml").write_text(settings)
         command = [binary, "serve", "--config", str(tmp_path / "tessera.toml"), "--http", "127.0.0.1:0"]

@@ -121,7 +121,7 @@ impl FromStr for EngineChoice {
         }
         let words = || std::iter::once("auto").chain(names());
         let expected = words().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
-        let hint = words().find(|name| strsim::damerau_levenshtein(name, word) <= 2);
+        let hint = units::nearest(word, &words().collect::<Vec<_>>());
         Err(UnknownEngine { word: word.chars().take(64).collect(), expected, hint })
     }
 }

@@ -6,14 +6,19 @@
 #![forbid(unsafe_code)]
 
 mod fault;
+mod messages;
 mod size;
 mod time_span;
 
 use std::fmt;
+use std::marker::PhantomData;
+use std::str::FromStr;
 
 use serde::Serializer;
+use serde::de::{Deserializer, Error, Visitor};
 
 pub use fault::Fault;
+pub use messages::in_words;
 pub use size::{InvalidSize, Size};
 pub use time_span::{InvalidTimeSpan, TimeSpan};
 
@@ -36,6 +41,29 @@ pub fn text_if<S: Serializer>(value: &Option<impl fmt::Display>, serializer: S) 
     }
 }
 
+/// Parses a string. `expected` names what a value of another type should have been.
+fn from_text<'de, D, T>(deserializer: D, expected: &'static str) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: FromStr<Err: fmt::Display>,
+{
+    struct Text<T>(&'static str, PhantomData<T>);
+
+    impl<T: FromStr<Err: fmt::Display>> Visitor<'_> for Text<T> {
+        type Value = T;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(self.0)
+        }
+
+        fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
+            text.parse().map_err(E::custom)
+        }
+    }
+
+    deserializer.deserialize_str(Text(expected, PhantomData))
+}
+
 /// A refused text as messages show it: no longer than a line.
 fn shown(text: &str) -> String {
     text.chars().take(64).collect()
@@ -43,7 +71,13 @@ fn shown(text: &str) -> String {
 
 /// The known word that a person most likely meant.
 pub fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
-    let distances = known.iter().map(|known| (strsim::damerau_levenshtein(word, known), *known));
-    let near = distances.filter(|(distance, known)| *distance <= 1 + known.len() / 4);
+    // `max-delay` and `maxdelay` mean `max_delay`.
+    let bare = |text: &str| text.replace(['_', '-'], "");
+    let distance = |known: &str| {
+        let exact = strsim::damerau_levenshtein(word, known);
+        (strsim::damerau_levenshtein(&bare(word), &bare(known)), exact)
+    };
+    let distances = known.iter().map(|known| (distance(known), *known));
+    let near = distances.filter(|((bare, _), known)| *bare <= 1 + known.len() / 4);
     near.min_by_key(|(distance, _)| *distance).map(|(_, known)| known)
 }

@@ -4,12 +4,11 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 /// A duration with its unit: `250us`, `50ms`, `1.5s`, `2m`, `1h`. A bare number is refused, because its unit would
 /// differ from option to option.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
-#[serde(try_from = "String")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TimeSpan(pub Duration);
 
 /// A text that is not a duration.
@@ -89,11 +88,9 @@ impl FromStr for TimeSpan {
     }
 }
 
-impl TryFrom<String> for TimeSpan {
-    type Error = InvalidTimeSpan;
-
-    fn try_from(text: String) -> Result<Self, InvalidTimeSpan> {
-        text.parse()
+impl<'de> Deserialize<'de> for TimeSpan {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        crate::from_text(deserializer, "a duration such as `50ms`")
     }
 }
 

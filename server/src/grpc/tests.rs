@@ -55,7 +55,7 @@ fn sample(id: &str, model: &str) -> pb::ModelInferRequest {
 
 #[tokio::test(flavor = "current_thread")]
 async fn refusals_carry_code_reason_and_id() {
-    let front = testing::front().await;
+    let front = testing::serving_front().await;
     let mut client = client!(front);
     let mut request = Request::new(sample("1", "nope"));
     request.metadata_mut().insert("x-request-id", "abc".parse().unwrap());

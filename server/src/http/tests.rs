@@ -132,7 +132,7 @@ async fn unknown_models_are_404_and_not_ready() {
 
 #[tokio::test(flavor = "current_thread")]
 async fn malformed_requests_name_the_mistake() {
-    let service = HttpService::new(testing::front().await);
+    let service = HttpService::new(testing::serving_front().await);
     let infer = "/v2/models/digits/infer";
     for (headers, body, status, reason, word) in [
         (&[][..], "{bad", 400, "malformed", "request body"),
@@ -292,8 +292,8 @@ async fn ids_of_clients_come_back() {
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn an_unknown_model_is_reported_before_its_body_is_judged() {
-    let service = HttpService::new(testing::front().await);
+async fn an_unknown_model_is_reported_before_its_body_is_checked() {
+    let service = HttpService::new(testing::serving_front().await);
     for path in ["/v2/models/nope/infer", "/v2/models/digits/versions/9/infer"] {
         for body in ["", "{", r#"{"inputs": [{"name": "image"}]}"#] {
             let refused = post(&service, path, body).await;

@@ -63,7 +63,11 @@ fn each_fault_names_line_key_and_problem() {
             r#"slo = "25""#,
             "workload.toml:20: models.resnet.slo: expected a duration such as `50ms`",
         ),
-        (r#"slo = "25ms""#, "", "workload.toml:18: models.resnet.slo: missing"),
+        (
+            r#"slo = "25ms""#,
+            "",
+            "workload.toml:18: models.resnet.slo: expected a value: this key has no default",
+        ),
         (
             r#"slo = "25ms""#,
             r#"sl0 = "25ms""#,
@@ -81,7 +85,7 @@ fn each_fault_names_line_key_and_problem() {
         (rate, "rate = nan", "workload.toml:22: models.resnet.rate: expected more than 0"),
         (rate, "rate = inf", "workload.toml:22: models.resnet.rate: expected more than 0"),
         (rate, "rate = \"fast\"", "workload.toml:22: models.resnet.rate: invalid type"),
-        (rate, "", "workload.toml:18: models.resnet.rate: missing"),
+        (rate, "", "workload.toml:18: models.resnet.rate: expected a value: this key has no default"),
         (profile, "profile = {}", "workload.toml:21: models.resnet.profile: expected one of `alpha`"),
         (
             profile,
@@ -132,7 +136,7 @@ fn each_fault_names_line_key_and_problem() {
         (
             arrivals,
             r#"arrivals = { process = "gamma" }"#,
-            "workload.toml:23: models.resnet.arrivals.cv: missing",
+            "workload.toml:23: models.resnet.arrivals.cv: expected a value: this key has no default",
         ),
         (
             arrivals,
@@ -204,7 +208,11 @@ fn each_fault_names_line_key_and_problem() {
             r#"format = "timestamps", file = "own.csv", time_scale = 0"#,
             "models.own.arrivals.time_scale: expected more than 0",
         ),
-        (trace, r#"format = "timestamps""#, "models.own.arrivals.file: missing"),
+        (
+            trace,
+            r#"format = "timestamps""#,
+            "models.own.arrivals.file: expected a value: this key has no default",
+        ),
         (
             "[models.own]",
             "[models.own]\nrate = 3.0",

@@ -35,11 +35,10 @@ impl<'a> Problems<'a> {
     pub(super) fn add_unknown(&mut self) {
         let layout = self.layout;
         for unknown in &layout.unknown {
-            let near = unknown.expected.iter().filter(|name| !name.is_empty());
-            let near = near.map(|name| (strsim::damerau_levenshtein(name, &unknown.name), name)).min();
-            let hint = match near {
-                Some((distance, name)) if distance <= 3 => format!(", did you mean `{name}`?"),
-                _ => format!(": expected {}", unknown.expected.join(", ")),
+            let known: Vec<&str> = unknown.expected.iter().map(String::as_str).collect();
+            let hint = match units::nearest(&unknown.name, &known) {
+                Some(near) => format!(", did you mean `{near}`?"),
+                None => format!(": expected {}", known.join(", ")),
             };
             self.push(
                 Some(unknown.position),

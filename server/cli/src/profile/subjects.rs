@@ -3,7 +3,8 @@
 use models::repository::Pbtxt;
 use models::{ContentHash, EffectiveConfig, EngineChoice, ModelFiles, ModelName, Version, inspect};
 use node::catalog::Source;
-use node::config::{Config, nearest};
+use node::config::Config;
+use units::nearest;
 
 use super::grid;
 

@@ -1,10 +1,10 @@
 //! Policies as named on the command line, and the settings that a comparison runs.
 
 use models::TimeSpan;
-use node::config::nearest;
 use router_core::Nanos;
 use router_core::batch::{BatchOptions, DropMode, Policy};
 use sim::Setup;
+use units::nearest;
 use workload::Workload;
 
 /// Names of the options after a policy's colon.

@@ -7,6 +7,7 @@ use std::fmt;
 
 use serde::de::{DeserializeOwned, Deserializer, Visitor};
 use serde::forward_to_deserialize_any;
+use units::nearest;
 
 /// Field names of `T`, in order; empty if `T` is not a struct.
 pub fn of<T: DeserializeOwned>() -> &'static [&'static str] {
@@ -57,17 +58,6 @@ impl<'de> Deserializer<'de> for Names<'_> {
         bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit
         unit_struct newtype_struct seq tuple tuple_struct map enum identifier ignored_any
     }
-}
-
-/// The known key that a person most likely meant.
-pub fn nearest<'a>(key: &str, known: &[&'a str]) -> Option<&'a str> {
-    let without = |text: &str| text.replace(['_', '-'], "");
-    known
-        .iter()
-        .map(|candidate| (strsim::damerau_levenshtein(&without(key), &without(candidate)), *candidate))
-        .filter(|(distance, candidate)| *distance <= 1 + candidate.len() / 4)
-        .min_by_key(|(distance, _)| *distance)
-        .map(|(_, candidate)| candidate)
 }
 
 /// The message for an unknown key: the nearest known one, or all of them.

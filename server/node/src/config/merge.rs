@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use toml::{Table, Value};
+use units::in_words;
 
 use super::{Config, Effective, Origin, Problem, Problems, fields, models_section, sections};
 
@@ -49,7 +50,7 @@ fn section<T: DeserializeOwned + Serialize + Default>(name: &'static str) -> Sec
         defaults: Table::try_from(T::default()).unwrap_or_default(),
         check: |key, value| {
             let one = Table::from_iter([(key.to_owned(), value.clone())]);
-            one.try_into::<T>().map(drop).map_err(|error| error.message().to_owned())
+            one.try_into::<T>().map(drop).map_err(|error| in_words(error.message()))
         },
     }
 }
@@ -295,5 +296,5 @@ fn read<T: DeserializeOwned>(
 }
 
 fn whole(name: &str, error: &toml::de::Error) -> Problems {
-    Problems(vec![Problem::new(name, error.message(), &Origin::Default)])
+    Problems(vec![Problem::new(name, &in_words(error.message()), &Origin::Default)])
 }

@@ -22,12 +22,11 @@ use gpulet_core::placement::Policy;
 use gpulet_core::scaling::SCALERS;
 use models::ModelSettings;
 use tracing_subscriber::filter::{LevelFilter, Targets};
-use units::Size;
+use units::{Size, nearest};
 
 use crate::output;
 
 pub use arguments::{ConfigArgs, configure};
-pub use fields::nearest;
 pub use merge::{Assignment, Sources};
 pub use sections::{
     Devices, Emulated, Gpus, Interference, Isolation, Lanes, Limits, LoadMode, LogFormat, Metrics, Partition,

@@ -2,6 +2,7 @@
 
 use models::{BatchingSettings, ModelSettings};
 use toml::{Table, Value};
+use units::in_words;
 
 use super::{Origin, Problem, fields};
 
@@ -44,7 +45,7 @@ pub fn check_key(key: &str, value: &Value) -> Result<(), (String, String)> {
         Err(error) => {
             let path = error.path().to_string();
             let inner = path.strip_prefix(key).unwrap_or_default().to_owned();
-            Err((inner, error.inner().message().to_owned()))
+            Err((inner, in_words(error.inner().message())))
         }
     }
 }

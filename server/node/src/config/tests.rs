@@ -78,6 +78,24 @@ fn unknown_keys_are_named_with_their_path_and_a_guess() {
 }
 
 #[test]
+fn wrong_types_are_reported_in_words_of_the_file() {
+    for (text, expected) in [
+        ("[models.m]\nslo = 50", "models.m.slo: expected a duration such as `50ms`, got `50`"),
+        ("[limits]\nbody = 64", "limits.body: expected a size such as `16MiB`, got `64`"),
+        ("[server]\nhttp = \"localhost\"", "server.http: expected an address such as `127.0.0.1:8000`"),
+        ("[lanes]\ncount = 0", "lanes.count: expected a whole number of at least 1, got `0`"),
+        (
+            "[models.m]\nqueue_limit = -1",
+            "models.m.queue_limit: expected a whole number of at least 1, got `-1`",
+        ),
+        ("[models.m]\nbatching = \"tritn\"", "models.m.batching: expected a table, got `\"tritn\"`"),
+        ("[repository]\nload = \"some\"", "repository.load: expected `all` or `explicit`, got `some`"),
+    ] {
+        assert_eq!(problems(text), [format!("{expected} (file tessera.toml)")]);
+    }
+}
+
+#[test]
 fn every_wrong_value_is_reported_with_its_source() {
     let environment = [("TESSERA_LIMITS_JSON_DEPTH", "deep")];
     let found = load(
