@@ -50,11 +50,7 @@ impl Lanes {
     }
 
     fn lane_mut(&mut self, lane: u32) -> Option<&mut Lane> {
-        let entry = self.lanes.get_mut(lane as usize);
-        if entry.is_none() {
-            invariant::violated!("sim.unknown_lane");
-        }
-        entry
+        invariant::expected!(self.lanes.get_mut(lane as usize), "sim.unknown_lane")
     }
 
     pub(crate) fn come_up(&mut self, lane: u32) {

@@ -138,10 +138,7 @@ impl Partitioned {
         };
         let co_located = self.open_gpulets.on(&own.device).filter(|(other, _)| *other != lane);
         let others = co_located.filter_map(|(other, entry)| {
-            let running = lanes.running(other);
-            if running.is_none() {
-                invariant::violated!("sim.busy_units_without_batch");
-            }
+            let running = invariant::expected!(lanes.running(other), "sim.busy_units_without_batch");
             runner(entry, running?)
         });
         Some(lane_plan::slowdown(interference, &runner(own, held)?, others))
@@ -180,10 +177,7 @@ impl Partitioned {
     /// Totals of the batches of all open gpulets.
     pub(crate) fn ran(&self) -> Vec<BatchTotals> {
         let ran = self.ran.iter().filter_map(|(&(lane, number, rows), &(batches, time))| {
-            let entry = self.open_gpulets.get(lane);
-            if entry.is_none() {
-                invariant::violated!("sim.batches_of_closed_gpulet");
-            }
+            let entry = invariant::expected!(self.open_gpulets.get(lane), "sim.batches_of_closed_gpulet");
             let gpulet = entry?.gpulet;
             Some(BatchTotals {
                 gpulet,

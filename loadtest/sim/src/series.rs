@@ -72,11 +72,10 @@ impl Series {
         while at / self.width >= SERIES_MAX as u64 {
             self.halve();
         }
-        let part = self.parts.get_mut(usize::try_from(at / self.width).ok()?);
-        if part.is_none() {
-            invariant::violated!("sim.time_outside_the_series");
-        }
-        part
+        invariant::expected!(
+            self.parts.get_mut(usize::try_from(at / self.width).ok()?),
+            "sim.time_outside_the_series"
+        )
     }
 
     fn halve(&mut self) {

@@ -79,20 +79,12 @@ impl<'a> Site<'a> {
 
     /// Returns a lane by its position, which the caller took from this site.
     pub fn lane(&self, at: usize) -> Option<&Lane<'a>> {
-        let lane = self.lanes.get(at);
-        if lane.is_none() {
-            invariant::violated!("placement.unknown_lane");
-        }
-        lane
+        invariant::expected!(self.lanes.get(at), "placement.unknown_lane")
     }
 
     /// Returns a lane by its position, to be changed.
     pub fn lane_mut(&mut self, at: usize) -> Option<&mut Lane<'a>> {
-        let lane = self.lanes.get_mut(at);
-        if lane.is_none() {
-            invariant::violated!("placement.changed_lane_unknown");
-        }
-        lane
+        invariant::expected!(self.lanes.get_mut(at), "placement.changed_lane_unknown")
     }
 
     pub fn units_used(&self) -> u32 {
@@ -260,20 +252,12 @@ impl<'a> Floor<'a> {
 
     /// Returns a used device by its position, which the caller took from this floor.
     pub fn site(&self, at: usize) -> Option<&Site<'a>> {
-        let site = self.sites.get(at);
-        if site.is_none() {
-            invariant::violated!("placement.unknown_site");
-        }
-        site
+        invariant::expected!(self.sites.get(at), "placement.unknown_site")
     }
 
     /// Returns a used device by its position, to be changed.
     pub fn site_mut(&mut self, at: usize) -> Option<&mut Site<'a>> {
-        let site = self.sites.get_mut(at);
-        if site.is_none() {
-            invariant::violated!("placement.changed_site_unknown");
-        }
-        site
+        invariant::expected!(self.sites.get_mut(at), "placement.changed_site_unknown")
     }
 
     /// Returns whether tenants and replicas allow the part on the device.

@@ -51,10 +51,7 @@ impl Rollout {
     fn closing_steps(&self, leaving: &[GpuletId]) -> VecDeque<Step> {
         let idle = |known: &&Known| known.drain.is_none_or(|rest| rest.drained);
         let found = leaving.iter().find_map(|id| {
-            let known = self.known.get(id);
-            if known.is_none() {
-                invariant::violated!("rollout.leaving_gpulet_unknown");
-            }
+            let known = invariant::expected!(self.known.get(id), "rollout.leaving_gpulet_unknown");
             Some((*id, known.filter(idle)?))
         });
         let Some((gpulet, known)) = found else { return VecDeque::new() };

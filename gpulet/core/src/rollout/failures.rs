@@ -35,7 +35,7 @@ impl Rollout {
     }
 
     pub(super) fn late(&mut self, gpulet: GpuletId, reason: &str) {
-        // Outside the bake time there is no table to return to; the planner reacts to the load.
+        // A rollback is possible only during the bake time. After it, the planner reacts to the load.
         let Phase::Baking(baking) = &self.phase else { return };
         if baking.wave.touched.contains(&gpulet) {
             let message = format!("{} does not keep its latency bound: {reason}", self.place(gpulet));

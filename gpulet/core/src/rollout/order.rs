@@ -152,10 +152,7 @@ impl<'a> Builder<'a> {
             }
         }
         for change in &changes.list {
-            let item = self.item(change);
-            if item.is_none() {
-                invariant::violated!("rollout.change_of_unknown_gpulet");
-            }
+            let item = invariant::expected!(self.item(change), "rollout.change_of_unknown_gpulet");
             self.state.add(item);
         }
         self.bind(&changes.list);

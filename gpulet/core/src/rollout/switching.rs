@@ -96,7 +96,7 @@ impl Rollout {
     pub(super) fn switched(&mut self, epoch: Epoch) {
         match std::mem::take(&mut self.phase) {
             Phase::Switching(switching) if switching.epoch == epoch => self.in_force(switching),
-            // An answer to a table that is no longer expected.
+            // The answer is to an earlier table.
             other => self.phase = other,
         }
     }
@@ -171,7 +171,7 @@ impl Rollout {
     pub(super) fn switch_failed(&mut self, epoch: Epoch, in_force: Epoch, reason: String) {
         let switching = match std::mem::take(&mut self.phase) {
             Phase::Switching(switching) if switching.epoch == epoch => switching,
-            // An answer to a table that is no longer expected.
+            // The answer is to an earlier table.
             other => return self.phase = other,
         };
         self.record(EntryKind::Failed, format!("epoch {epoch} not in force: {reason}"));

@@ -102,9 +102,9 @@ gpulet takes 2 s or 12 s. A change of plan loads several models and takes longer
 study then takes about ten minutes of CPU time. Slower changes, such as a day at its real pace, are not covered.\n\n\
 **How to read it.** *Attainment* is the part of all requests answered within their objective; *worst* is the lowest\n\
 attainment of a model. A device counts from the moment its first gpulet opens until its last one closes, so old gpulets\n\
-count during the bake time. *Least* is a lower bound for any scaler and any placement: every batch has the size\n\
-and the share of a device at which a request costs least, and there is no contention, idle time or headroom. It is not a\n\
-target: the tightest objectives rule out the cheapest batches as soon as requests have to wait.\n\n\
+count during the bake time. *Least* is a lower bound for any scaler and any placement. It assumes that every batch\n\
+has the cheapest size and share of a device, that batches do not slow each other down, and that devices are never idle.\n\
+No scaler can reach it: the tightest objectives rule out the cheapest batches as soon as requests have to wait.\n\n\
 **What it does not show.** `static` asks for the rate of a whole device for each model, not for the peak of the trace. Each row\n\
 is one run with one seed, so differences of a few tenths of a percent are noise. The constants of `attainment` were chosen in a\n\
 simplified simulation of queues, on synthetic traffic of these kinds and on `twitter`. That simulation modelled neither\n\

@@ -88,10 +88,7 @@ impl OpenGpulets {
         let mut working: Vec<u32> = lanes.copied().flatten().collect();
         working.dedup();
         working.into_iter().filter_map(|lane| {
-            let entry = self.gpulets.get(&lane);
-            if entry.is_none() {
-                invariant::violated!("sim.busy_unit_without_gpulet");
-            }
+            let entry = invariant::expected!(self.gpulets.get(&lane), "sim.busy_unit_without_gpulet");
             Some((lane, entry?))
         })
     }

@@ -36,7 +36,7 @@ pub use background::LoadPriority;
 pub use load::row_bytes;
 pub use sessions::ModelsHeld;
 pub use source::Source;
-pub use statistics::{Counts, LaneBatches};
+pub use statistics::LaneBatches;
 pub use version::Loaded;
 pub use warm::{Ready, WarmPoolCounts};
 

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use gpulet_core::control::Counts;
 use oip::proto::{InferBatchStatistics, InferStatistics, ModelStatistics, StatisticDuration};
 use router::Timing;
 
@@ -59,19 +60,6 @@ pub struct LaneBatches {
     pub count: u64,
     /// Total time in the engine.
     pub compute: Duration,
-}
-
-/// Requests of a version since it was loaded.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Rows of answered requests.
-    pub rows: u64,
-    /// Answered requests.
-    pub answered: u64,
-    /// Answered requests that missed their deadline.
-    pub late: u64,
-    /// Requests without a result.
-    pub failed: u64,
 }
 
 /// Counters since the version was loaded.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use gpulet_core::control::{BatchTotals, Counts, ModelCounts};
+use gpulet_core::control::{BatchTotals, ModelCounts};
 use gpulet_core::rollout::GpuletId;
 use router_core::Snapshot;
 
@@ -10,9 +10,12 @@ use crate::catalog::Loaded;
 
 /// Current counters of a version.
 pub fn seen(loaded: &Loaded, snapshot: &Snapshot) -> ModelCounts {
-    let crate::catalog::Counts { rows, answered, late, failed } = loaded.statistics.counts();
-    let counts = Counts { rows, answered, late, failed };
-    lane_plan::load_of(snapshot, loaded.id, counts, u64::from(loaded.activation.waiting()))
+    lane_plan::load_of(
+        snapshot,
+        loaded.id,
+        loaded.statistics.counts(),
+        u64::from(loaded.activation.waiting()),
+    )
 }
 
 /// Batches of a version on lanes that belong to gpulets.

@@ -44,10 +44,7 @@ pub(super) fn least_used<'a: 'b, 'b>(sites: impl Iterator<Item = &'b Site<'a>>) 
 /// if it does not fit.
 pub(super) fn empty<'a>(floor: &mut Floor<'a>, device_types: &[&'a Device], name: &str) -> Option<Vec<&'a str>> {
     let problem = floor.problem;
-    let found = floor.sites.iter().enumerate().find(|(_, site)| site.device.name == name);
-    if found.is_none() {
-        invariant::violated!("placement.unused_device_emptied");
-    }
+    let found = invariant::expected!(floor.sites.iter().enumerate().find(|(_, site)| site.device.name == name), "placement.unused_device_emptied");
     let (at, site) = found?;
     let pieces = site.lanes.iter().flat_map(|lane| &lane.pieces).map(|piece| piece.part);
     let mut parts: Vec<Sized<'a>> =

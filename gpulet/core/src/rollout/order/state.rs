@@ -145,10 +145,7 @@ impl State {
 
     fn items_of<'a>(&'a self, space: &'a Space) -> impl Iterator<Item = (usize, &'a Item)> {
         space.items.iter().filter_map(|at| {
-            let item = self.items.get(*at);
-            if item.is_none() {
-                invariant::violated!("rollout.unknown_change");
-            }
+            let item = invariant::expected!(self.items.get(*at), "rollout.unknown_change");
             Some((*at, item?))
         })
     }
