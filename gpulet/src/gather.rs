@@ -1,10 +1,8 @@
 //! Many requests into one batch.
 
 use bytes::{Bytes, BytesMut};
-use models::engine::Batch;
+use models::engine::{Batch, Member};
 use oip::Tensor;
-
-use crate::member::Member;
 
 /// Concatenates the members' inputs along dimension 0. A single member's tensors are passed on unchanged.
 pub(crate) fn gather(members: &[Member]) -> Result<Batch, String> {
@@ -53,7 +51,7 @@ mod tests {
         let data = vec![fill; rows as usize * width as usize];
         let shape = Shape::from_extents(&[u64::from(rows), width]);
         let tensor = Tensor { name: "x".to_owned(), datatype: Datatype::Uint8, shape, data: data.into() };
-        Member { inputs: vec![Some(tensor)], rows }
+        Member::of(vec![Some(tensor)], rows)
     }
 
     #[test]

@@ -9,14 +9,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use models::engine::{RunError, Session};
-use oip::Tensor;
+use models::engine::{Member, Response, RunError, Session};
 use tracing::{error, warn};
 
 use crate::cores::pin_this_thread;
 use crate::device::Partition;
 use crate::gather::gather;
-use crate::member::Member;
 use crate::scatter::scatter;
 
 /// Configuration of a lane.
@@ -64,8 +62,8 @@ impl BatchError {
 /// How a batch ended.
 #[derive(Debug)]
 pub enum BatchOutcome {
-    /// Outputs of each member, in signature order.
-    Done(Vec<Vec<Tensor>>),
+    /// The result of each member. A member fails by itself only where the session takes requests one by one.
+    Done(Vec<Result<Response, RunError>>),
     /// The batch failed. The members are returned so that they can run again.
     Failed(BatchError, Vec<Member>),
 }
@@ -251,33 +249,52 @@ impl Worker {
         self.sink.report(LaneReport { lane: self.lane, token, ended, compute, outcome });
     }
 
-    fn compute(
-        &mut self,
-        model: u32,
-        members: &[Member],
-    ) -> (Instant, Duration, Result<Vec<Vec<Tensor>>, BatchError>) {
+    fn compute(&mut self, model: u32, members: &[Member]) -> Timed<Vec<Result<Response, RunError>>> {
         let gave_up = |problem| (Instant::now(), Duration::ZERO, Err(BatchError::Lane(problem)));
         let Some(session) = self.sessions.get_mut(&model) else {
             return gave_up("the model is not installed on this lane".to_owned());
         };
+        let lane = self.lane;
+        if session.takes_requests() {
+            let (ended, compute, ran) = timed(lane, model, || session.run_requests(members));
+            let result = ran.and_then(|results| {
+                let (expected, got) = (members.len(), results.len());
+                let wrong =
+                    || BatchError::Lane(format!("expected {expected} results, the engine returned {got}"));
+                (expected == got).then_some(results).ok_or_else(wrong)
+            });
+            return (ended, compute, result);
+        }
         let batch = match gather(members) {
             Ok(batch) => batch,
             Err(problem) => return gave_up(problem),
         };
-        let begun = Instant::now();
-        let ran = catch_unwind(AssertUnwindSafe(|| session.run(&batch)));
-        let ended = Instant::now();
-        let compute = ended.saturating_duration_since(begun);
-        let result = match ran {
-            Ok(Ok(outputs)) => scatter(outputs, members).map_err(BatchError::Lane),
-            Ok(Err(error)) => Err(BatchError::Run(error)),
-            Err(_) => {
-                error!(lane = self.lane, model, "the engine panicked while running a batch");
-                Err(BatchError::Run(RunError::Engine("the engine panicked".to_owned())))
-            }
-        };
-        (ended, compute, result)
+        let (ended, compute, ran) = timed(lane, model, || session.run(&batch));
+        let scattered = ran.and_then(|outputs| scatter(outputs, members).map_err(BatchError::Lane));
+        (
+            ended,
+            compute,
+            scattered.map(|answers| answers.into_iter().map(|outputs| Ok(outputs.into())).collect()),
+        )
     }
+}
+
+/// When a run ended, how long it took, and its result.
+type Timed<T> = (Instant, Duration, Result<T, BatchError>);
+
+/// Runs a session and tells when it ended and how long it took.
+fn timed<T>(lane: u32, model: u32, run: impl FnOnce() -> Result<T, RunError>) -> Timed<T> {
+    let begun = Instant::now();
+    let ran = catch_unwind(AssertUnwindSafe(run));
+    let ended = Instant::now();
+    let result = match ran {
+        Ok(ran) => ran.map_err(BatchError::Run),
+        Err(_) => {
+            error!(lane, model, "the engine panicked while running a batch");
+            Err(BatchError::Run(RunError::Engine("the engine panicked".to_owned())))
+        }
+    };
+    (ended, ended.saturating_duration_since(begun), result)
 }
 
 #[cfg(test)]
@@ -286,7 +303,7 @@ mod tests {
     use crate::device::DeviceError;
     use models::engine::Batch;
     use models::{Dim, LoadOptions, ModelFiles, Signature, TensorSpec};
-    use oip::{Datatype, Shape};
+    use oip::{Datatype, Shape, Tensor};
 
     /// Adds one to bytes; refuses 13, panics on 66.
     struct AddOne(Signature);
@@ -354,10 +371,11 @@ mod tests {
     fn member(value: u8) -> Member {
         let shape = Shape::from_extents(&[1, 1]);
         let data = vec![value].into();
-        Member {
-            inputs: vec![Some(Tensor { name: "x".to_owned(), datatype: Datatype::Uint8, shape, data })],
-            rows: 1,
-        }
+        Member::of(vec![Some(Tensor { name: "x".to_owned(), datatype: Datatype::Uint8, shape, data })], 1)
+    }
+
+    fn first(answer: &Result<Response, RunError>) -> u8 {
+        answer.as_ref().unwrap().outputs[0].data[0]
     }
 
     fn ran(values: &[u8]) -> BatchOutcome {
@@ -372,7 +390,7 @@ mod tests {
     #[test]
     fn a_batch_comes_back_split() {
         let BatchOutcome::Done(answers) = ran(&[1, 5]) else { panic!("it failed") };
-        assert_eq!((answers[0][0].data[0], answers[1][0].data[0]), (2, 6));
+        assert_eq!((first(&answers[0]), first(&answers[1])), (2, 6));
     }
 
     #[test]

@@ -8,7 +8,6 @@ mod device;
 mod emulated;
 mod gather;
 mod lane;
-mod member;
 mod scatter;
 
 pub use cores::{CoreError, CoresDevice, allowed_cores, pin_this_thread};
@@ -21,4 +20,4 @@ pub use lane::{
     BatchError, BatchOutcome, LaneBatch, LaneConfig, LaneError, LaneFailed, LaneHandle, LaneReport, LaneSink,
     spawn_lane,
 };
-pub use member::Member;
+pub use models::engine::{Member, Response, RunError};

@@ -1,8 +1,7 @@
 //! One batch's outputs back to its requests.
 
+use models::engine::Member;
 use oip::{Datatype, Tensor};
-
-use crate::member::Member;
 
 /// Splits every output along dimension 0 by the members' rows. Slices share the batch's memory. A single
 /// member gets the outputs unchanged.
@@ -57,7 +56,7 @@ mod tests {
     use oip::Shape;
 
     fn members(rows: &[u32]) -> Vec<Member> {
-        rows.iter().map(|&rows| Member { inputs: Vec::new(), rows }).collect()
+        rows.iter().map(|&rows| Member::of(Vec::new(), rows)).collect()
     }
 
     fn output(datatype: Datatype, extents: &[u64], data: &'static [u8]) -> Tensor {

@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use gpulet::{BatchError, BatchOutcome, LaneBatch, LaneHandle, LaneReport};
+use gpulet::{BatchError, BatchOutcome, LaneBatch, LaneHandle, LaneReport, Response, RunError};
 use invariant::expected;
-use oip::Tensor;
+
 use router_core::{
     Arrival, BatchId, BatchReport, Checker, ConfigError, Effect, Effects, Event, LaneClass, LaneId, LaneSpec,
     LaneState, ModelId, Outcome, Reason, RequestId, Router, RouterConfig, SwitchRefusal,
@@ -77,7 +77,7 @@ struct InFlight {
 
 /// The result of a batch while the core processes its report.
 struct Returned {
-    answers: BTreeMap<RequestId, Vec<Tensor>>,
+    answers: BTreeMap<RequestId, Result<Response, RunError>>,
     timing: Timing,
     error: Option<BatchError>,
 }
@@ -319,13 +319,18 @@ impl Actor {
                 let queue = payload.dispatched.saturating_duration_since(payload.admitted);
                 let timing = Timing { queue, ..returned.timing };
                 returned.timing.leads_batch = false;
-                let outputs = expected!(returned.answers.remove(&id), "router.batch_without_answer");
-                outputs.map(|outputs| Answer { outputs, timing }).ok_or_else(|| Rejection {
+                let result = expected!(returned.answers.remove(&id), "router.batch_without_answer");
+                let answer = match result {
+                    Some(Ok(response)) => Ok(Answer { response, timing }),
+                    Some(Err(error)) => Err(BatchError::Run(error)),
+                    None => {
+                        Err(BatchError::Lane("the batch returned no outputs for this request".to_owned()))
+                    }
+                };
+                answer.map_err(|error| Rejection {
                     outcome: Outcome::Failed,
                     reason: Reason::EngineFailed,
-                    error: Some(BatchError::Lane(
-                        "the batch returned no outputs for this request".to_owned(),
-                    )),
+                    error: Some(error),
                 })
             }
             (Outcome::Failed, Some(returned)) => {

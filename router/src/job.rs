@@ -2,8 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use gpulet::{BatchError, Member};
-use oip::Tensor;
+use gpulet::{BatchError, Member, Response};
 use router_core::{Class, ModelId, Outcome, Reason, ShapeKey, Tenant};
 
 /// A validated request.
@@ -44,11 +43,11 @@ pub struct Timing {
     pub leads_batch: bool,
 }
 
-/// Outputs in signature order.
+/// An answered request.
 #[derive(Debug)]
 pub struct Answer {
-    /// All outputs of the model.
-    pub outputs: Vec<Tensor>,
+    /// The outputs of the model. Without any for a decoupled model, whose responses go to the request's sink.
+    pub response: Response,
     /// Time of each stage.
     pub timing: Timing,
 }

@@ -109,7 +109,7 @@ fn job(value: u8, timeout: Option<Duration>) -> Job {
         class: Class::default(),
         tenant: Tenant::default(),
         shape: ShapeKey(0),
-        member: Member { inputs: vec![Some(tensor)], rows: 1 },
+        member: Member::of(vec![Some(tensor)], 1),
         bytes: 1,
         deadline: timeout.map(|timeout| Instant::now() + timeout),
     }
@@ -139,11 +139,11 @@ async fn requests_that_wait_together_run_together_and_each_gets_its_own_row() {
     w.go.send(Ok(())).unwrap();
     assert_eq!(w.began.recv().await, Some(3));
     w.go.send(Ok(())).unwrap();
-    assert_eq!(first.await.unwrap().unwrap().outputs[0].data[0], 1);
+    assert_eq!(first.await.unwrap().unwrap().response.outputs[0].data[0], 1);
     let mut leaders = 0;
     for (expected, other) in [2, 3, 4].into_iter().zip(others) {
         let answer = other.await.unwrap().unwrap();
-        assert_eq!(answer.outputs[0].data[0], expected);
+        assert_eq!(answer.response.outputs[0].data[0], expected);
         assert_eq!(answer.timing.batch_rows, 3);
         leaders += u32::from(answer.timing.leads_batch);
     }
@@ -163,7 +163,7 @@ async fn a_client_that_leaves_is_not_run() {
     assert_eq!(w.began.recv().await, Some(1), "only the one that stayed");
     w.go.send(Ok(())).unwrap();
     running.await.unwrap().unwrap();
-    assert_eq!(stayer.await.unwrap().unwrap().outputs[0].data[0], 3);
+    assert_eq!(stayer.await.unwrap().unwrap().response.outputs[0].data[0], 3);
 }
 
 #[tokio::test]
@@ -181,7 +181,7 @@ async fn a_batch_that_fails_is_run_again_one_by_one() {
         assert_eq!(w.began.recv().await, Some(rows));
     }
     running.await.unwrap().unwrap();
-    assert_eq!(good.await.unwrap().unwrap().outputs[0].data[0], 2);
+    assert_eq!(good.await.unwrap().unwrap().response.outputs[0].data[0], 2);
     let rejection = bad.await.unwrap().unwrap_err();
     assert_eq!((rejection.outcome, rejection.reason), (Outcome::Failed, Reason::EngineFailed));
     assert_eq!(rejection.error.unwrap().to_string(), "3 is not served");
@@ -201,7 +201,7 @@ async fn the_number_of_requests_is_bounded_and_slots_come_back() {
     second.await.unwrap().unwrap();
     for value in 0..10 {
         w.go.send(Ok(())).unwrap();
-        assert_eq!(w.router.submit(job(value, None)).await.unwrap().outputs[0].data[0], value);
+        assert_eq!(w.router.submit(job(value, None)).await.unwrap().response.outputs[0].data[0], value);
     }
 }
 

@@ -122,7 +122,7 @@ fn job(value: u8) -> Job {
         class: Class::default(),
         tenant: Tenant::default(),
         shape: ShapeKey(0),
-        member: Member { inputs: vec![Some(tensor)], rows: 1 },
+        member: Member::of(vec![Some(tensor)], 1),
         bytes: 1,
         deadline: None,
     }
@@ -162,7 +162,11 @@ async fn two_hundred_switches_under_load_lose_no_request() {
                 while !stop.load(Ordering::Relaxed) {
                     let value = (answered * CLIENTS + client) as u8;
                     let answer = router.submit(job(value)).await.unwrap();
-                    assert_eq!(answer.outputs[0].data[0], value.wrapping_add(1), "another client's answer");
+                    assert_eq!(
+                        answer.response.outputs[0].data[0],
+                        value.wrapping_add(1),
+                        "another client's answer"
+                    );
                     answered += 1;
                 }
                 answered
@@ -221,7 +225,7 @@ async fn a_plan_that_makes_no_sense_is_refused_and_its_lanes_are_dropped() {
     assert_eq!(error.to_string(), refusal.to_string());
     // The same lanes may come with a plan that does.
     w.router.switch(LanePlan { new: vec![w.lane(1, &[0]), w.lane(2, &[1])], switch: split }).await.unwrap();
-    assert_eq!(w.router.submit(job(4)).await.unwrap().outputs[0].data[0], 5);
+    assert_eq!(w.router.submit(job(4)).await.unwrap().response.outputs[0].data[0], 5);
 }
 
 #[tokio::test]
@@ -247,7 +251,7 @@ async fn a_lane_is_removed_only_when_idle_and_its_thread_ends_with_its_handles()
         tokio::task::yield_now().await;
     }
     assert_eq!(w.router.lane_down(LaneId(0)).await, Err(LaneDownError::Unknown(LaneId(0))));
-    assert_eq!(w.router.submit(job(1)).await.unwrap().outputs[0].data[0], 2);
+    assert_eq!(w.router.submit(job(1)).await.unwrap().response.outputs[0].data[0], 2);
 }
 
 #[tokio::test]

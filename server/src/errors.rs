@@ -60,6 +60,13 @@ pub fn row(reason: Reason) -> Row {
         Reason::LaneFailed => (503, Code::Unavailable, Level::WARN, Retry::Yes),
         Reason::Quarantined => (500, Code::Internal, Level::WARN, Retry::No),
         Reason::EngineFailed => (500, Code::Internal, Level::WARN, Retry::No),
+        // The codes of a model's own errors are Triton's.
+        Reason::ModelUnknown => (400, Code::Unknown, Level::DEBUG, Retry::No),
+        Reason::ModelNotFound => (404, Code::NotFound, Level::DEBUG, Retry::No),
+        Reason::ModelUnavailable => (503, Code::Unavailable, Level::DEBUG, Retry::Elsewhere),
+        Reason::ModelUnsupported => (501, Code::Unimplemented, Level::DEBUG, Retry::No),
+        Reason::ModelAlreadyExists => (400, Code::AlreadyExists, Level::DEBUG, Retry::No),
+        Reason::ModelCancelled => (400, Code::Cancelled, Level::DEBUG, Retry::No),
         Reason::PlanRefused => (409, Code::FailedPrecondition, Level::DEBUG, Retry::Yes),
         Reason::LoadFailed => (500, Code::Internal, Level::WARN, Retry::No),
         Reason::Internal => (500, Code::Internal, Level::ERROR, Retry::No),
@@ -138,6 +145,7 @@ mod tests {
                             Reason::Expired
                                 | Reason::Quarantined
                                 | Reason::EngineFailed
+                                | Reason::ModelUnsupported
                                 | Reason::LoadFailed
                                 | Reason::Internal
                         ),

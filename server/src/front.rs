@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use crate::budget::BodyBudget;
 use crate::classification;
 use crate::request_id::RequestIds;
-use crate::service::{Answered, RequestContext, Service};
+use crate::service::{Answered, RequestContext, Responses, Service, Streamed};
 use crate::shared_memory::SharedMemory;
 
 /// Server name in metadata.
@@ -93,16 +93,39 @@ impl Front {
             Box::pin(self.resolve_shared_memory(&mut request)).await?;
         }
         let ranking = classification::is_asked_for(request.outputs.as_deref());
-        let mut answered = self.service.infer(request, context).await?;
+        let Answered { response, timing } = self.service.infer(request, context).await?;
+        Ok(Answered { response: self.complete(response, ranking).await?, timing })
+    }
+
+    /// Answers one decoded request with any number of responses, in order. A model that is not decoupled gives one.
+    ///
+    /// # Errors
+    /// If the server drains, the model does not serve, or an input in shared memory cannot be read. Other errors are
+    /// responses.
+    pub async fn infer_stream(
+        &self,
+        mut request: InferRequest,
+        context: RequestContext,
+    ) -> Result<FrontResponses<'_>, Refusal> {
+        let in_flight = self.enter()?;
+        if needs_shared_memory(&request) {
+            Box::pin(self.resolve_shared_memory(&mut request)).await?;
+        }
+        let ranking = classification::is_asked_for(request.outputs.as_deref());
+        let responses = self.service.infer_stream(request, context)?;
+        Ok(FrontResponses { front: self, responses, ranking, _in_flight: in_flight })
+    }
+
+    async fn complete(&self, mut response: InferResponse, ranking: bool) -> Result<InferResponse, Refusal> {
         if ranking {
-            self.rank(&mut answered.response)?;
+            self.rank(&mut response)?;
         }
         if let Some(memory) = &self.shared_memory
-            && answered.response.outputs.iter().any(|(_, parameters)| parameters.shared_memory.is_some())
+            && response.outputs.iter().any(|(_, parameters)| parameters.shared_memory.is_some())
         {
-            Box::pin(memory.deliver(&mut answered.response)).await?;
+            Box::pin(memory.deliver(&mut response)).await?;
         }
-        Ok(answered)
+        Ok(response)
     }
 
     /// True while the process serves.
@@ -207,6 +230,26 @@ impl Front {
         classification::apply(response, view.signature.max_batch > 0, |output| {
             view.labels.get(output).map(Vec::as_slice)
         })
+    }
+}
+
+/// The responses to one request, in order. Dropping it cancels the request.
+pub struct FrontResponses<'a> {
+    front: &'a Front,
+    responses: Responses<'a>,
+    ranking: bool,
+    _in_flight: InFlight<'a>,
+}
+
+impl FrontResponses<'_> {
+    /// The next response. `None` after the last one.
+    pub async fn next(&mut self) -> Option<Streamed> {
+        let Streamed { response, last } = self.responses.next().await?;
+        let response = match response {
+            Some(Ok(response)) => Some(self.front.complete(response, self.ranking).await),
+            other => other,
+        };
+        Some(Streamed { response, last })
     }
 }
 

@@ -1,6 +1,7 @@
 //! The service function behind HTTP and gRPC, and views of models for both.
 
 mod infer;
+mod stream;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use node::reason::{Reason, Refusal};
 use oip::{InferRequest, InferResponse};
 pub use router::Timing;
 use router_core::Tenant;
+pub use stream::{RESPONSES_WAITING_MAX, Responses, Streamed};
 
 /// Facts about a request besides its body. Authentication belongs in [`RequestContext::new`], which both transports
 /// call: it decides who the tenant is.
@@ -80,7 +82,14 @@ impl Service {
     pub async fn infer(&self, request: InferRequest, context: RequestContext) -> Result<Answered, Refusal> {
         let catalog = self.node.catalog();
         let (loaded, _user) = catalog.hold(&request.model_name, request.model_version.as_deref())?;
-        infer::run(catalog, &loaded, request, &context).await
+        if loaded.decoupled {
+            let message = format!(
+                "model `{}` is decoupled: it gives any number of responses, expected a call of ModelStreamInfer",
+                loaded.name
+            );
+            return Err(Refusal::new(Reason::Unsupported, message));
+        }
+        infer::run(catalog, &loaded, request, &context, None).await
     }
 
     /// Metadata of a model; `None` as version means the one that unversioned requests get.

@@ -58,7 +58,7 @@ pub fn inputs(signature: &Signature, given: Vec<InputTensor>) -> Result<Validate
         None => 1,
         Some((rows, name)) => allowed_rows(rows, name, signature.max_batch)?,
     };
-    Ok(Validated { member: Member { inputs: tensors, rows }, bytes })
+    Ok(Validated { member: Member::of(tensors, rows), bytes })
 }
 
 fn check(spec: &TensorSpec, input: &InputTensor) -> Result<(), Refusal> {

@@ -25,6 +25,9 @@ macro_rules! engines {
 }
 
 mod guard;
+mod request;
+
+pub use request::{Cancelled, Member, RequestDetails, Response, ResponseSink, SinkClosed, StreamedResponse};
 
 engines![ort, tract, synthetic];
 
@@ -51,12 +54,62 @@ pub enum RunError {
     /// The process or device that ran it failed. The outcome is unknown, and the batch can run elsewhere.
     #[error("{0}")]
     DeviceFailed(String),
+    /// The model answered with an error of its own.
+    #[error("{message}")]
+    Model {
+        /// The model's choice.
+        code: ModelErrorCode,
+        /// The model's words.
+        message: String,
+    },
+}
+
+/// Code of an error that a model answers with, as Triton has them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ModelErrorCode {
+    /// None of the others.
+    Unknown,
+    /// The model failed.
+    Internal,
+    /// Something that the request names does not exist.
+    NotFound,
+    /// The request is wrong.
+    InvalidArgument,
+    /// The model cannot answer now.
+    Unavailable,
+    /// The model does not offer what the request asks for.
+    Unsupported,
+    /// Something that the request creates exists.
+    AlreadyExists,
+    /// The request was cancelled.
+    Cancelled,
 }
 
 /// A loaded model, ready to run on the thread that owns it.
 pub trait Session: Send {
     /// Runs one batch and gives every output of the signature, in its order.
     fn run(&mut self, batch: &Batch) -> Result<Vec<Tensor>, RunError>;
+
+    /// Whether the session takes the requests of a batch one by one. The caller then uses
+    /// [`run_requests`](Session::run_requests) and passes on the [details](Member::details) of requests.
+    fn takes_requests(&self) -> bool {
+        false
+    }
+
+    /// Whether a request may get any number of responses. They go to its [sink](RequestDetails::responses), also after
+    /// `run_requests` has returned.
+    fn decoupled(&self) -> bool {
+        false
+    }
+
+    /// Runs the requests of one batch and gives a result for each. Only for sessions that
+    /// [take requests](Session::takes_requests).
+    ///
+    /// # Errors
+    /// The error of a batch whose requests may each run again, alone.
+    fn run_requests(&mut self, _requests: &[Member]) -> Result<Vec<Result<Response, RunError>>, RunError> {
+        Err(RunError::Engine(format!("engine `{}` does not take requests one by one", self.engine())))
+    }
 
     /// Inputs, outputs and largest batch of the model.
     fn signature(&self) -> &Signature;

@@ -15,7 +15,7 @@ macro_rules! reasons {
 
         impl Reason {
             /// Every reason, in the order of the enum.
-            pub const ALL: [Self; 26] = [$(Self::$reason),+];
+            pub const ALL: [Self; 32] = [$(Self::$reason),+];
 
             /// Position in [`Reason::ALL`]: for tables of pre-registered counters.
             pub fn index(self) -> usize {
@@ -79,6 +79,18 @@ reasons! {
     Quarantined, "quarantined";
     /// The engine failed on a well-formed request.
     EngineFailed, "engine_failed";
+    /// The model answered with an error without a more precise code.
+    ModelUnknown, "model_unknown";
+    /// The model answered that something does not exist.
+    ModelNotFound, "model_not_found";
+    /// The model answered that it cannot serve the request now.
+    ModelUnavailable, "model_unavailable";
+    /// The model answered that it does not offer what the request asks for.
+    ModelUnsupported, "model_unsupported";
+    /// The model answered that something exists already.
+    ModelAlreadyExists, "model_already_exists";
+    /// The model answered that the request was cancelled.
+    ModelCancelled, "model_cancelled";
     /// An operator plan cannot be applied now.
     PlanRefused, "plan_refused";
     /// The files or settings of a requested model cannot be loaded.

@@ -62,10 +62,10 @@ pub async fn ask(
         class: Class::new(0),
         tenant: Tenant::default(),
         shape: loaded.shapes.key(&inputs),
-        member: Member { inputs, rows: 1 },
+        member: Member::of(inputs, 1),
         bytes: data.len() as u64,
         deadline,
     };
     let answer = node.catalog().submit(&loaded, job).await?;
-    Ok(answer.outputs[0].data == data)
+    Ok(answer.response.outputs[0].data == data)
 }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use node::reason::Refusal;
 use oip::proto::{ModelInferRequest, ModelInferResponse};
+use oip::{InferRequest, InferResponse};
 use tonic::{Request, Response, Status};
 
 use super::{Arrived, status, timeout};
@@ -20,13 +21,13 @@ use crate::timing_headers;
 const INLINE_BYTES: usize = 256 * 1024;
 
 /// A response, its time by phase, and its share of the budget for bodies.
-pub struct Answer {
+struct Answer {
     /// To send.
-    pub message: ModelInferResponse,
+    message: ModelInferResponse,
     /// To report.
-    pub timing: Timing,
+    timing: Timing,
     /// Budget to release once the client has read the response. `None` if the response is small.
-    pub held: Option<Reservation>,
+    held: Option<Reservation>,
 }
 
 /// Answers a unary request.
@@ -54,12 +55,20 @@ pub async fn unary(
     }
 }
 
-/// Answers one message, of a unary call or of a stream.
-pub async fn answer(
+/// Answers one message of a unary call.
+async fn answer(
     front: &Arc<Front>,
     message: ModelInferRequest,
     context: RequestContext,
 ) -> Result<Answer, Refusal> {
+    let request = decode(front, message).await?;
+    let answered = front.infer(request, context).await?;
+    let (message, held) = encode(front, answered.response)?;
+    Ok(Answer { message, timing: answered.timing, held })
+}
+
+/// Decodes a message of a unary call or of a stream.
+pub async fn decode(front: &Front, message: ModelInferRequest) -> Result<InferRequest, Refusal> {
     let limits = front.limits.protocol;
     let (model, version) = (message.model_name.clone(), message.model_version.clone());
     let decoded = if typed_bytes(&message) <= INLINE_BYTES {
@@ -67,12 +76,17 @@ pub async fn answer(
     } else {
         Box::pin(offload(move || oip::grpc::decode_infer(message, &limits))).await?
     };
-    let request =
-        decoded.map_err(|error| front.service.unknown_or(&model, Some(&version), Refusal::from(error)))?;
-    let answered = front.infer(request, context).await?;
-    let message = oip::grpc::encode_infer(answered.response);
+    decoded.map_err(|error| front.service.unknown_or(&model, Some(&version), Refusal::from(error)))
+}
+
+/// Encodes a response, and its share of the budget for bodies.
+pub fn encode(
+    front: &Front,
+    response: InferResponse,
+) -> Result<(ModelInferResponse, Option<Reservation>), Refusal> {
+    let message = oip::grpc::encode_infer(response);
     let held = front.bodies.hold_answer(message.raw_output_contents.iter().map(Bytes::len).sum())?;
-    Ok(Answer { message, timing: answered.timing, held })
+    Ok((message, held))
 }
 
 /// Approximate size of the contents to convert. Raw contents need no conversion.

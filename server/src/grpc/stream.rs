@@ -1,4 +1,5 @@
-//! `ModelStreamInfer`: many requests over one call, each answered when it is done, so in any order.
+//! `ModelStreamInfer`: many requests over one call, each answered when it is done, so in any order. Responses to the same
+//! request keep their order.
 //!
 //! An error of one request travels in its own message and leaves the stream open. The requests in flight are
 //! bounded: at the bound the stream is not read, and flow control holds the client back.
@@ -22,6 +23,7 @@ use crate::budget::{Holding, Reservation};
 use crate::errors;
 use crate::front::Front;
 use crate::request_id;
+use crate::service::{RequestContext, Streamed};
 
 /// A response, and its share of the budget for bodies.
 type Outgoing = Result<(ModelStreamInferResponse, Option<Reservation>), Status>;
@@ -52,6 +54,9 @@ impl Stream for Answers {
 
 /// Response parameter that marks the final response of a request to a decoupled model.
 const FINAL_RESPONSE: &str = "triton_final_response";
+
+/// Request parameter: whether the client wants an empty response for an end that comes without a response.
+const ENABLE_EMPTY_FINAL_RESPONSE: &str = "triton_enable_empty_final_response";
 
 /// Answers a stream.
 pub fn bidirectional(
@@ -87,23 +92,24 @@ async fn run(
     while open || !in_flight.is_empty() {
         tokio::select! {
             Some(done) = in_flight.join_next() => {
-                let answer = done.unwrap_or_else(|error| {
+                if let Err(error) = done {
                     let refusal = Refusal::new(Reason::Internal, format!("the request's task ended: {error}"));
-                    (failed(front, String::new(), &refusal, sent_id), None)
-                });
-                if answers.send(Ok(answer)).await.is_err() {
-                    return;
+                    if answers.send(Ok((failed(front, String::new(), &refusal, sent_id), None))).await.is_err() {
+                        return;
+                    }
                 }
             }
             message = requests.message(), if open && in_flight.len() < front.limits.stream_requests => match message {
                 Ok(Some(message)) => {
                     let context = infer::stream_context(transport_timeout);
                     let (front, sent_id) = (Arc::clone(front), sent_id.map(<[u8]>::to_vec));
+                    let answers = answers.clone();
                     in_flight.spawn(async move {
                         let id = message.id.clone();
-                        match infer::answer(&front, message, context).await {
-                            Ok(answer) => (succeeded(answer.message), answer.held),
-                            Err(refusal) => (failed(&front, id, &refusal, sent_id.as_deref()), None),
+                        if let Err(refusal) = respond(&front, message, context, &answers, sent_id.as_deref()).await {
+                            let failed = failed(&front, id, &refusal, sent_id.as_deref());
+                            // The client may have left.
+                            let _ = answers.send(Ok((failed, None))).await;
                         }
                     });
                 }
@@ -120,8 +126,46 @@ async fn run(
     }
 }
 
-fn succeeded(mut response: ModelInferResponse) -> ModelStreamInferResponse {
-    let last = InferParameter { parameter_choice: Some(ParameterChoice::BoolParam(true)) };
+/// Sends the responses to one message. An error is the last response.
+async fn respond(
+    front: &Front,
+    message: ModelInferRequest,
+    context: RequestContext,
+    answers: &mpsc::Sender<Outgoing>,
+    sent_id: Option<&[u8]>,
+) -> Result<(), Refusal> {
+    let id = message.id.clone();
+    let wants_end = matches!(
+        message.parameters.get(ENABLE_EMPTY_FINAL_RESPONSE).and_then(|value| value.parameter_choice.as_ref()),
+        Some(ParameterChoice::BoolParam(true))
+    );
+    let mut request = infer::decode(front, message).await?;
+    request.parameters.retain(|(name, _)| name != ENABLE_EMPTY_FINAL_RESPONSE);
+    let model = request.model_name.clone();
+    let mut responses = front.infer_stream(request, context).await?;
+    while let Some(Streamed { response, last }) = responses.next().await {
+        let answer = match response {
+            Some(response) => match response.and_then(|response| infer::encode(front, response)) {
+                Ok((message, held)) => (succeeded(message, last), held),
+                Err(refusal) if last => return Err(refusal),
+                Err(refusal) => (failed(front, id.clone(), &refusal, sent_id), None),
+            },
+            None if wants_end => {
+                let end =
+                    ModelInferResponse { id: id.clone(), model_name: model.clone(), ..Default::default() };
+                (succeeded(end, last), None)
+            }
+            None => continue,
+        };
+        if answers.send(Ok(answer)).await.is_err() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn succeeded(mut response: ModelInferResponse, last: bool) -> ModelStreamInferResponse {
+    let last = InferParameter { parameter_choice: Some(ParameterChoice::BoolParam(last)) };
     response.parameters.insert(FINAL_RESPONSE.to_owned(), last);
     ModelStreamInferResponse { error_message: String::new(), infer_response: Some(response) }
 }

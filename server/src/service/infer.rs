@@ -2,14 +2,17 @@
 //!
 //! Hot path.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use models::engine::{Cancelled, RequestDetails, ResponseSink};
 use node::catalog::{Catalog, Loaded};
 use node::reason::{Reason, Refusal};
 use oip::{InferRequest, InferResponse, Parameter, Parameters, RequestedOutput, Tensor};
 use router::{Answer, Job};
 use router_core::Class;
 
+use crate::service::stream::{Sink, SinkEnd};
 use crate::service::{Answered, RequestContext};
 use crate::validate;
 
@@ -19,8 +22,9 @@ pub(super) async fn run(
     loaded: &Loaded,
     request: InferRequest,
     context: &RequestContext,
+    sink: Option<(Arc<Sink>, SinkEnd)>,
 ) -> Result<Answered, Refusal> {
-    let result = attempt(catalog, loaded, request, context).await;
+    let result = attempt(catalog, loaded, request, context, sink).await;
     let total = context.arrived.elapsed();
     if let Err(refusal) = &result {
         loaded.metrics.record_refusal(refusal.reason);
@@ -34,22 +38,41 @@ async fn attempt(
     loaded: &Loaded,
     request: InferRequest,
     context: &RequestContext,
+    sink: Option<(Arc<Sink>, SinkEnd)>,
 ) -> Result<Answered, Refusal> {
     let deadline = deadline(loaded, &request.parameters, context)?;
     let class = class(loaded, &request.parameters)?;
     validate::outputs(&loaded.signature, request.outputs.as_deref())?;
     let valid = validate::inputs(&loaded.signature, request.inputs)?;
     let rows = valid.member.rows;
+    let mut member = valid.member;
+    let (sink, sink_end) = sink.unzip();
+    let _watch = loaded.takes_requests.then(|| {
+        let cancelled = Cancelled::default();
+        let asked = unsigned(&request.parameters, "timeout").ok().flatten();
+        member.details = Some(Arc::new(RequestDetails {
+            id: request.id.clone(),
+            parameters: request.parameters.clone(),
+            outputs: request.outputs.as_ref().map(|list| list.iter().map(|one| one.name.clone()).collect()),
+            timeout_us: asked.unwrap_or(0),
+            cancelled: cancelled.clone(),
+            responses: sink.map(|sink| sink as Arc<dyn ResponseSink>),
+        }));
+        CancelOnDrop(cancelled)
+    });
     let job = Job {
         model: loaded.id,
         class,
         tenant: context.tenant,
-        shape: loaded.shapes.key(&valid.member.inputs),
-        member: valid.member,
+        shape: loaded.shapes.key(&member.inputs),
+        member,
         bytes: valid.bytes,
         deadline,
     };
     let answer = catalog.submit(loaded, job).await?;
+    if let Some(sink_end) = sink_end {
+        sink_end.over(&loaded.name).await?;
+    }
     let total = context.arrived.elapsed();
     let met = deadline.map(|deadline| Instant::now() <= deadline);
     loaded.metrics.record_answer(&answer.timing, total, met);
@@ -57,19 +80,31 @@ async fn attempt(
         loaded.metrics.record_batch(answer.timing.batch_rows);
     }
     loaded.statistics.answered(rows, &answer.timing, total, met);
-    let Answer { outputs, timing } = answer;
+    let Answer { response: answered, timing } = answer;
     let response = InferResponse {
         model_name: loaded.name.clone(),
         model_version: loaded.version.to_string(),
         id: request.id,
-        parameters: Parameters::new(),
-        outputs: select(outputs, request.outputs),
+        parameters: answered.parameters,
+        outputs: select(answered.outputs, request.outputs),
     };
     Ok(Answered { response, timing })
 }
 
+/// Tells the model that its client has stopped waiting.
+struct CancelOnDrop(Cancelled);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.set();
+    }
+}
+
 /// The requested outputs in the model's order, with their parameters.
-fn select(outputs: Vec<Tensor>, asked: Option<Vec<RequestedOutput>>) -> Vec<(Tensor, oip::OutputParameters)> {
+pub(super) fn select(
+    outputs: Vec<Tensor>,
+    asked: Option<Vec<RequestedOutput>>,
+) -> Vec<(Tensor, oip::OutputParameters)> {
     let Some(mut asked) = asked else {
         return outputs.into_iter().map(|output| (output, oip::OutputParameters::default())).collect();
     };

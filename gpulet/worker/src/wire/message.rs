@@ -44,7 +44,10 @@ pub(crate) fn bounded(reason: &str) -> String {
 
 /// An error with a reason that fits into a message.
 pub(crate) fn bounded_error(mut error: RunError) -> RunError {
-    let (RunError::Input(reason) | RunError::Engine(reason) | RunError::DeviceFailed(reason)) = &mut error;
+    let (RunError::Input(reason)
+    | RunError::Engine(reason)
+    | RunError::DeviceFailed(reason)
+    | RunError::Model { message: reason, .. }) = &mut error;
     *reason = bounded(reason);
     error
 }

@@ -38,16 +38,20 @@ struct Planned {
     file_bytes: u64,
 }
 
-/// Results of a version's first session: signature, engine, batch times, and the reference answer.
-type First = (Signature, &'static str, Vec<(u32, Duration)>, Option<Reference>);
+/// What a version's first session says, and its batch times and reference answer.
+struct First {
+    signature: Signature,
+    engine: &'static str,
+    takes_requests: bool,
+    decoupled: bool,
+    measured: Vec<(u32, Duration)>,
+    reference: Option<Reference>,
+}
 
 /// A version whose sessions are loaded and warmed up.
 struct Warmed {
     planned: Planned,
-    signature: Signature,
-    engine: &'static str,
-    measured: Vec<(u32, Duration)>,
-    reference: Option<Reference>,
+    first: First,
     sessions: Vec<(LaneHandle, Box<dyn Session>)>,
     load_time: Duration,
 }
@@ -205,8 +209,9 @@ impl Catalog {
         let mut sessions = Vec::with_capacity(lanes.len());
         let mut first: Option<First> = None;
         for lane in lanes {
-            let known =
-                first.as_ref().map(|(signature, engine, ..)| Known { engine, signature: signature.clone() });
+            let known = first
+                .as_ref()
+                .map(|first| Known { engine: first.engine, signature: first.signature.clone() });
             let options = config.load_options(lane.cores().len().max(1), lane.cores().to_vec());
             let options = LoadOptions { known, ..options };
             let loaded = lane.partition().load(files, &options);
@@ -214,16 +219,23 @@ impl Catalog {
             if first.is_none() {
                 let times = warm_and_profile(session.as_mut(), config).map_err(|error| error.to_string())?;
                 let reference = if self.environment.verify { Reference::of(session.as_mut()) } else { None };
-                first = Some((session.signature().clone(), session.engine(), times, reference));
+                first = Some(First {
+                    signature: session.signature().clone(),
+                    engine: session.engine(),
+                    takes_requests: session.takes_requests(),
+                    decoupled: session.decoupled(),
+                    measured: times,
+                    reference,
+                });
             } else {
                 warm(session.as_mut(), config).map_err(|error| error.to_string())?;
             }
             sessions.push((lane, session));
         }
-        let (signature, engine, measured, reference) = first.ok_or("no lane may run it")?;
+        let first = first.ok_or("no lane may run it")?;
         let load_time = started.elapsed();
         tracing::debug!(model = %config.name, version = %planned.version, took = ?load_time, "loaded and measured");
-        Ok(Warmed { planned, signature, engine, measured, reference, sessions, load_time })
+        Ok(Warmed { planned, first, sessions, load_time })
     }
 
     fn lanes_for(&self, config: &EffectiveConfig) -> Result<Vec<LaneHandle>, String> {
@@ -258,7 +270,8 @@ impl Catalog {
 
     /// Installs the sessions and registers the model with the router, which may then dispatch its requests.
     async fn admit(&self, warmed: Warmed) -> Result<Arc<Loaded>, String> {
-        let Warmed { planned, signature, engine, measured, reference, sessions, load_time } = warmed;
+        let Warmed { planned, first, sessions, load_time } = warmed;
+        let First { signature, engine, takes_requests, decoupled, measured, reference } = first;
         let Planned { config, labels, policy, version, hash, file_bytes } = planned;
         let id = self.take_id();
         let measured_cores = sessions.first().map_or(1, |(lane, _)| lane.cores().len());
@@ -312,6 +325,8 @@ impl Catalog {
             hash,
             file_bytes,
             engine,
+            takes_requests,
+            decoupled,
             labels: Arc::new(labels),
             lanes: Mutex::new(lanes),
             reference,

@@ -11,7 +11,7 @@ mod sessions;
 mod shapes;
 mod source;
 mod statistics;
-mod submit;
+pub mod submit;
 mod version;
 mod warm;
 

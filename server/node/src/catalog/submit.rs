@@ -3,7 +3,7 @@
 //! Hot path.
 
 use gpulet::BatchError;
-use models::engine::RunError;
+use models::engine::{ModelErrorCode, RunError};
 use router::{Answer, Job, Rejection};
 use router_core::Reason as CoreReason;
 
@@ -70,16 +70,33 @@ fn refusal(loaded: &Loaded, rejection: &Rejection) -> Refusal {
 
 fn engine_refusal(name: &str, error: Option<&BatchError>) -> Refusal {
     match error {
-        Some(BatchError::Run(RunError::Input(what))) => {
-            Refusal::new(Reason::Malformed, format!("model `{name}` refused the input: {what}"))
-        }
-        Some(BatchError::Run(RunError::Engine(what))) => {
-            Refusal::new(Reason::EngineFailed, format!("model `{name}` failed: {what}"))
-        }
-        Some(BatchError::Run(RunError::DeviceFailed(what))) => {
-            Refusal::new(Reason::LaneFailed, format!("model `{name}`: {what}"))
-        }
+        Some(BatchError::Run(error)) => model_refusal(name, error),
         Some(BatchError::Lane(what)) => Refusal::new(Reason::EngineFailed, format!("model `{name}`: {what}")),
         None => Refusal::new(Reason::EngineFailed, format!("model `{name}` failed")),
+    }
+}
+
+/// The refusal of a request on which its model failed.
+pub fn model_refusal(name: &str, error: &RunError) -> Refusal {
+    let (reason, message) = match error {
+        RunError::Input(what) => (Reason::Malformed, format!("model `{name}` refused the input: {what}")),
+        RunError::Engine(what) => (Reason::EngineFailed, format!("model `{name}` failed: {what}")),
+        RunError::DeviceFailed(what) => (Reason::LaneFailed, format!("model `{name}`: {what}")),
+        // The model's own words reach the client unchanged, as with Triton.
+        RunError::Model { code, message } => (model_reason(*code), message.clone()),
+    };
+    Refusal::new(reason, message)
+}
+
+fn model_reason(code: ModelErrorCode) -> Reason {
+    match code {
+        ModelErrorCode::Unknown => Reason::ModelUnknown,
+        ModelErrorCode::Internal => Reason::EngineFailed,
+        ModelErrorCode::NotFound => Reason::ModelNotFound,
+        ModelErrorCode::InvalidArgument => Reason::Malformed,
+        ModelErrorCode::Unavailable => Reason::ModelUnavailable,
+        ModelErrorCode::Unsupported => Reason::ModelUnsupported,
+        ModelErrorCode::AlreadyExists => Reason::ModelAlreadyExists,
+        ModelErrorCode::Cancelled => Reason::ModelCancelled,
     }
 }

@@ -33,6 +33,10 @@ pub struct Loaded {
     pub file_bytes: u64,
     /// Engine that runs it.
     pub engine: &'static str,
+    /// Whether its sessions take the requests of a batch one by one, with their details.
+    pub takes_requests: bool,
+    /// Whether a request may get any number of responses.
+    pub decoupled: bool,
     /// Class labels by output.
     pub labels: Arc<BTreeMap<String, Vec<String>>>,
     /// Lanes that hold a session of it.

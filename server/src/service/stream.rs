@@ -1,0 +1,196 @@
+//! Requests that may get any number of responses.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use models::engine::{ResponseSink, SinkClosed, StreamedResponse};
+use node::catalog::submit::model_refusal;
+use node::reason::{Reason, Refusal};
+use oip::{InferRequest, InferResponse, RequestedOutput};
+use tokio::sync::{Notify, mpsc};
+
+use super::infer::{self, select};
+use super::{Answered, RequestContext, Service};
+
+/// Responses of one request that may wait for its client. A model is told to wait at half of that.
+pub const RESPONSES_WAITING_MAX: usize = 64;
+
+/// One of the responses to a request.
+#[derive(Debug)]
+pub struct Streamed {
+    /// The response, or the error in its place. `None`: only the end is told, which Triton's clients see as an empty
+    /// response if they ask for it.
+    pub response: Option<Result<InferResponse, Refusal>>,
+    /// Whether it is the last one.
+    pub last: bool,
+}
+
+type Run<'a> = Pin<Box<dyn Future<Output = Result<Answered, Refusal>> + Send + 'a>>;
+
+/// The responses to one request, in order. Dropping it cancels the request.
+pub struct Responses<'a> {
+    run: Option<Run<'a>>,
+    /// Responses of a decoupled model.
+    received: Option<mpsc::Receiver<StreamedResponse>>,
+    template: InferResponse,
+    outputs: Option<Vec<RequestedOutput>>,
+    ended: bool,
+}
+
+impl Service {
+    /// Validates a request and queues it. An ordinary model gives one response, which is the last one; a decoupled model
+    /// gives any number, and each of them may be an error.
+    ///
+    /// # Errors
+    /// If the model does not serve. Other errors are responses.
+    pub fn infer_stream(
+        &self,
+        request: InferRequest,
+        context: RequestContext,
+    ) -> Result<Responses<'_>, Refusal> {
+        let catalog = self.node.catalog();
+        let (loaded, user) = catalog.hold(&request.model_name, request.model_version.as_deref())?;
+        let template = InferResponse {
+            model_name: loaded.name.clone(),
+            model_version: loaded.version.to_string(),
+            id: request.id.clone(),
+            parameters: Vec::new(),
+            outputs: Vec::new(),
+        };
+        let outputs = request.outputs.clone();
+        let (sink, received) = loaded.decoupled.then(channel).unzip();
+        let run = async move {
+            let _user = user;
+            infer::run(catalog, &loaded, request, &context, sink).await
+        };
+        Ok(Responses { run: Some(Box::pin(run)), received, template, outputs, ended: false })
+    }
+}
+
+impl Responses<'_> {
+    /// The next response. `None` after the last one. Can be cancelled: no response is lost.
+    pub async fn next(&mut self) -> Option<Streamed> {
+        if self.ended {
+            return None;
+        }
+        let next = self.wait().await;
+        self.ended = next.last;
+        Some(next)
+    }
+
+    async fn wait(&mut self) -> Streamed {
+        let Self { run, received, .. } = self;
+        let done = match (run.as_mut(), received.as_mut()) {
+            (Some(run), None) => run.await,
+            (Some(run), Some(received)) => tokio::select! {
+                biased;
+                Some(response) = received.recv() => return self.streamed(response),
+                done = run => done,
+            },
+            // The run has ended without an error, so the last response is there.
+            (None, received) => {
+                let response = received.and_then(|received| received.try_recv().ok());
+                return match response {
+                    Some(response) => self.streamed(response),
+                    None => Streamed { response: None, last: true },
+                };
+            }
+        };
+        self.run = None;
+        match (done, &mut self.received) {
+            (Err(refusal), _) => Streamed { response: Some(Err(refusal)), last: true },
+            (Ok(answered), None) => Streamed { response: Some(Ok(answered.response)), last: true },
+            (Ok(_), Some(received)) => match received.try_recv() {
+                Ok(response) => self.streamed(response),
+                Err(_) => Streamed { response: None, last: true },
+            },
+        }
+    }
+
+    fn streamed(&self, streamed: StreamedResponse) -> Streamed {
+        let response = streamed.response.map(|response| {
+            let response = response.map_err(|error| model_refusal(&self.template.model_name, &error))?;
+            Ok(InferResponse {
+                parameters: response.parameters,
+                outputs: select(response.outputs, self.outputs.clone()),
+                ..self.template.clone()
+            })
+        });
+        Streamed { response, last: streamed.last }
+    }
+}
+
+/// Where a decoupled model puts its responses.
+pub(super) struct Sink {
+    responses: mpsc::Sender<StreamedResponse>,
+    state: Arc<State>,
+}
+
+/// Tells the request's task when the last response was sent.
+#[derive(Default)]
+struct State {
+    over: Notify,
+    last: AtomicBool,
+    overflowed: AtomicBool,
+}
+
+/// A request's part of its sink.
+pub(super) struct SinkEnd(Arc<State>);
+
+fn channel() -> ((Arc<Sink>, SinkEnd), mpsc::Receiver<StreamedResponse>) {
+    let (responses, received) = mpsc::channel(RESPONSES_WAITING_MAX);
+    let state = Arc::new(State::default());
+    let sink = Sink { responses, state: Arc::clone(&state) };
+    ((Arc::new(sink), SinkEnd(state)), received)
+}
+
+impl SinkEnd {
+    /// Waits until the last response was sent.
+    pub async fn over(&self, model: &str) -> Result<(), Refusal> {
+        self.0.over.notified().await;
+        if self.0.overflowed.load(Ordering::Acquire) {
+            let message =
+                format!("model `{model}`: more than {RESPONSES_WAITING_MAX} responses wait for the client");
+            return Err(Refusal::new(Reason::SlowReader, message));
+        }
+        if !self.0.last.load(Ordering::Acquire) {
+            let message = format!("model `{model}` ended the request without its last response");
+            return Err(Refusal::new(Reason::EngineFailed, message));
+        }
+        Ok(())
+    }
+}
+
+impl ResponseSink for Sink {
+    fn send(&self, response: StreamedResponse) -> Result<(), SinkClosed> {
+        if self.state.last.load(Ordering::Acquire) || self.state.overflowed.load(Ordering::Acquire) {
+            return Err(SinkClosed);
+        }
+        let last = response.last;
+        if let Err(error) = self.responses.try_send(response) {
+            let full = matches!(error, mpsc::error::TrySendError::Full(_));
+            self.state.overflowed.store(full, Ordering::Release);
+            self.state.over.notify_one();
+            return Err(SinkClosed);
+        }
+        if last {
+            self.state.last.store(true, Ordering::Release);
+            self.state.over.notify_one();
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Sink {
+    fn drop(&mut self) {
+        self.state.over.notify_one();
+    }
+}
+
+impl fmt::Debug for Sink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Sink")
+    }
+}
