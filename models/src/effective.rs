@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::time::Duration;
+
+use oip::proto::ModelConfig;
 
 use crate::repository::{Pbtxt, TensorDeclaration, WarmUp};
 use crate::{
@@ -61,6 +64,8 @@ pub struct EffectiveConfig {
     pub label_files: BTreeMap<String, String>,
     /// Decisions that an operator might not expect, for the log.
     pub notes: Vec<String>,
+    /// `config.pbtxt` as protobuf, for the model configuration extension; `None` without the file.
+    pub written: Option<Arc<ModelConfig>>,
 }
 
 impl EffectiveConfig {
@@ -131,6 +136,7 @@ impl EffectiveConfig {
                 .filter_map(|output| Some((output.name.clone(), output.label_filename.clone()?)))
                 .collect(),
             notes,
+            written: pbtxt.map(|file| Arc::clone(&file.source)),
         })
     }
 

@@ -95,7 +95,7 @@ fn check(text: &str) {
             let pool = DescriptorPool::decode(oip::proto::FILE_DESCRIPTOR_SET).unwrap();
             let descriptor = pool.get_message_by_name("inference.ModelConfig").unwrap();
             let mut message = prost_reflect::DynamicMessage::new(descriptor);
-            message.transcode_from(&file.source).unwrap();
+            message.transcode_from(&*file.source).unwrap();
             assert_eq!(message.descriptor().name(), "ModelConfig");
             // A batch size of 0 is not printed, but differs from none.
             let batch = if file.max_batch == Some(0) { "max_batch_size: 0\n" } else { "" };

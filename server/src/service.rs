@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use models::VersionPolicy;
 use node::Node;
 use node::reason::{Reason, Refusal};
 use oip::{InferRequest, InferResponse};
@@ -63,6 +64,14 @@ pub struct ModelView {
     pub policy: String,
     /// Class labels by output name, for outputs that have a label file.
     pub labels: Arc<BTreeMap<String, Vec<String>>>,
+    /// `config.pbtxt` as protobuf, if the model has one.
+    pub written: Option<Arc<oip::proto::ModelConfig>>,
+    /// Which versions are to be served.
+    pub version_policy: VersionPolicy,
+    /// Lanes that run it.
+    pub lanes: usize,
+    /// Whether the node has GPUs.
+    pub on_gpus: bool,
 }
 
 /// Shared by every connection.
@@ -107,6 +116,10 @@ impl Service {
             slo: loaded.config.slo,
             policy: loaded.config.policy.clone(),
             labels: Arc::clone(&loaded.labels),
+            written: loaded.config.written.clone(),
+            version_policy: loaded.config.versions.clone(),
+            lanes: loaded.lanes().len(),
+            on_gpus: self.node.has_gpus(),
         })
     }
 

@@ -8,7 +8,50 @@ import onnxruntime
 import triton_python_backend_utils as pb_utils
 
 
+TYPES = {
+    "bool": "BOOL",
+    "uint8": "UINT8",
+    "uint16": "UINT16",
+    "uint32": "UINT32",
+    "uint64": "UINT64",
+    "int8": "INT8",
+    "int16": "INT16",
+    "int32": "INT32",
+    "int64": "INT64",
+    "float16": "FP16",
+    "float": "FP32",
+    "double": "FP64",
+    "string": "STRING",
+}
+
+
 class TritonPythonModel:
+    @staticmethod
+    def auto_complete_config(config):
+        """As Triton's ONNX Runtime backend: tensors that the file leaves out come from the graph. A graph whose tensors all
+        have a free first dimension gets a batch of 4."""
+        written = config.as_dict()
+        if written["input"] and written["output"]:
+            return config
+        # The first argument of the process is the model's file.
+        path = Path(Path("/proc/self/cmdline").read_bytes().split(b"\0")[1].decode()).with_name("model.onnx")
+        session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+        tensors = [*session.get_inputs(), *session.get_outputs()]
+        batched = all(tensor.shape and not isinstance(tensor.shape[0], int) for tensor in tensors)
+        batch = written["max_batch_size"] or (4 if batched else 0)
+        config.set_max_batch_size(batch)
+        if batch > 1 and not written["max_batch_size"]:
+            config.set_dynamic_batching()
+        for given, add, values in (
+            (written["input"], config.add_input, session.get_inputs()),
+            (written["output"], config.add_output, session.get_outputs()),
+        ):
+            for value in values if not given else []:
+                dims = [dim if isinstance(dim, int) else -1 for dim in value.shape[1 if batch else 0 :]]
+                element = TYPES[value.type.removeprefix("tensor(").removesuffix(")")]
+                add({"name": value.name, "data_type": f"TYPE_{element}", "dims": dims})
+        return config
+
     def initialize(self, args):
         config = json.loads(args["model_config"])
         path = Path(args["model_repository"]) / args["model_version"] / "model.onnx"

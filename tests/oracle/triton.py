@@ -74,7 +74,7 @@ class Installation:
         return cls(
             server=root / "bin" / "tritonserver",
             libraries=packages / "nvidia_pytriton.libs",
-            backends=cls._with_stub(root / "backends", stub),
+            backends=cls._with_onnxruntime(cls._with_stub(root / "backends", stub)),
             python=venv / "bin",
             libpython=library.parent,
         )
@@ -84,6 +84,21 @@ class Installation:
         placed = backends / "python" / stub.name
         if not placed.exists() or placed.stat().st_size != stub.stat().st_size:
             shutil.copy2(stub, placed)
+        return backends
+
+    @staticmethod
+    def _with_onnxruntime(backends: Path) -> Path:
+        """The wheel has no ONNX Runtime backend. The Python backend under its name runs `model.py` for every model, so that
+        Triton reads the same repository as Tessera, with the defaults that it has for that backend."""
+        source, target = backends / "python", backends / "onnxruntime"
+        if not (target / "libtriton_onnxruntime.so").exists():
+            with tempfile.TemporaryDirectory(dir=backends.parent) as part:
+                made = Path(shutil.copytree(source, Path(part) / target.name))
+                (made / "libtriton_python.so").rename(made / "libtriton_onnxruntime.so")
+                shutil.rmtree(target, ignore_errors=True)
+                made.rename(target)
+        # This folder is on the path of its models; their own is not, because their file is not called `.py`.
+        shutil.copy2(HERE / "model.py", target / "model.py")
         return backends
 
     def environment(self) -> dict[str, str]:
@@ -178,6 +193,7 @@ class Triton(Child):
             f"--metrics-port={metrics}",
             "--model-control-mode=explicit",
             "--load-model=*",
+            f"--cache-directory={installation.backends.parent / 'caches'}",
             "--exit-on-error=false",
             *(options or []),
         ]

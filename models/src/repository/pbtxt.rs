@@ -11,7 +11,7 @@ mod warm_up;
 
 use std::num::NonZeroU32;
 use std::path::{Component, Path};
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use oip::Datatype;
@@ -71,7 +71,7 @@ pub struct Pbtxt {
     /// Fields that are set and have no effect, in the order of the file.
     pub ignored: Vec<IgnoredField>,
     /// The file as protobuf, for the model configuration extension; `parameters` are kept only here.
-    pub source: ModelConfig,
+    pub source: Arc<ModelConfig>,
 }
 
 /// A field that is set and has no effect.
@@ -234,7 +234,7 @@ impl Pbtxt {
             model_filename: filename("default_model_filename", &source.default_model_filename, problems),
             warm_ups: warm_ups(&source, problems),
             ignored,
-            source,
+            source: Arc::new(source),
         }
     }
 }

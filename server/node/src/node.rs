@@ -258,6 +258,11 @@ impl Node {
         self.devices.gpus().to_vec()
     }
 
+    /// Whether models run on GPUs.
+    pub fn has_gpus(&self) -> bool {
+        !self.devices.gpus().is_empty()
+    }
+
     /// Updates the gauges of queues and lanes and the counters of violated invariants, and logs violations.
     pub async fn refresh_gauges(&self) {
         self.violations.lock().unwrap_or_else(PoisonError::into_inner).update(Instant::now());
