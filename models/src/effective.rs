@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use oip::proto::ModelConfig;
 
-use crate::repository::{Pbtxt, TensorDeclaration, WarmUp};
+use crate::repository::{Pbtxt, QueuePolicy, TensorDeclaration, WarmUp};
 use crate::{
     ConfigError, Dim, EngineChoice, LaneChoice, LoadOptions, ModelName, ModelSettings, Reshape, Signature,
     TensorSpec, VersionPolicy,
@@ -40,16 +40,14 @@ pub struct EffectiveConfig {
     pub max_delay: Duration,
     /// Batch sizes to aim for, rising.
     pub preferred: Vec<NonZeroU32>,
-    /// Bound on queued requests; `None`: the server's.
-    pub queue_limit: Option<NonZeroU32>,
     /// Number of priority classes; class 1 is the most important.
     pub classes: NonZeroU32,
     /// Class of requests that bring no priority.
     pub default_class: NonZeroU32,
-    /// Timeout of requests that bring none, where it differs from the SLO.
-    pub default_timeout: Option<Duration>,
-    /// Whether requests may bring their own timeout.
-    pub timeout_override: bool,
+    /// Limits of queued requests. A timeout replaces the SLO.
+    pub queue: QueuePolicy,
+    /// Limits of the classes that have their own.
+    pub class_queues: BTreeMap<u32, QueuePolicy>,
     /// Longest timeout of a request; `None`: the server's.
     pub timeout_max: Option<Duration>,
     /// Which lanes.
@@ -111,6 +109,9 @@ impl EffectiveConfig {
             ));
         }
         let policy = if waits && !objective_wins { WAITING_POLICY } else { DEFAULT_POLICY };
+        let limited =
+            |queue: QueuePolicy| QueuePolicy { max_size: settings.queue_limit.or(queue.max_size), ..queue };
+        let class_queues = pbtxt.map(|file| file.level_queues.clone()).unwrap_or_default().into_iter();
         let labels = pbtxt.map(|file| file.outputs.as_slice()).unwrap_or_default().iter();
         Ok(Self {
             name: name.clone(),
@@ -122,11 +123,10 @@ impl EffectiveConfig {
             policy: settings.batching.policy.clone().unwrap_or_else(|| policy.to_owned()),
             max_delay,
             preferred,
-            queue_limit: settings.queue_limit.or(pbtxt.and_then(|file| file.queue_limit)),
             classes,
             default_class,
-            default_timeout: pbtxt.and_then(|file| file.default_timeout),
-            timeout_override: pbtxt.is_none_or(|file| file.timeout_override),
+            queue: limited(pbtxt.map(|file| file.queue.clone()).unwrap_or_default()),
+            class_queues: class_queues.map(|(class, queue)| (class, limited(queue))).collect(),
             timeout_max: settings.timeout_max.map(|span| span.0),
             lanes: settings.lanes.clone().unwrap_or_default(),
             lane_count: pbtxt.and_then(|file| file.instances),
@@ -143,6 +143,17 @@ impl EffectiveConfig {
     /// Which versions to serve, before any was read.
     pub fn versions(pbtxt: Option<&Pbtxt>, settings: &ModelSettings) -> VersionPolicy {
         settings.versions.clone().or_else(|| pbtxt.and_then(|file| file.versions.clone())).unwrap_or_default()
+    }
+
+    /// The class of a request with a `priority`; 0 and levels that the model does not have mean its default.
+    pub fn class(&self, priority: u64) -> NonZeroU32 {
+        let asked = u32::try_from(priority).ok().and_then(NonZeroU32::new);
+        asked.filter(|class| *class <= self.classes).unwrap_or(self.default_class)
+    }
+
+    /// Limits of the queued requests of a class.
+    pub fn queue_of(&self, class: NonZeroU32) -> &QueuePolicy {
+        self.class_queues.get(&class.get()).unwrap_or(&self.queue)
     }
 
     /// The options under which [`inspect`](crate::inspect) tells what the graph allows.
@@ -321,8 +332,8 @@ impl Resolver<'_> {
     }
 }
 
-/// Classes of a model whose configuration does not say: enough for `priority` to mean something.
-const DEFAULT_CLASSES: NonZeroU32 = match NonZeroU32::new(3) {
+/// Classes of a model whose configuration does not say: all that the router has.
+const DEFAULT_CLASSES: NonZeroU32 = match NonZeroU32::new(64) {
     Some(classes) => classes,
     None => NonZeroU32::MIN,
 };

@@ -153,6 +153,7 @@ impl Actor {
             rows: job.member.rows,
             bytes: job.bytes,
             deadline: job.deadline.map(|deadline| self.clock.at(deadline)),
+            timeout_action: job.timeout_action,
         };
         let member = Some(job.member);
         self.payloads.insert(Payload { id, member, reply, admitted: arrived, dispatched: arrived });

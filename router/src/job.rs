@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use gpulet::{BatchError, Member, Response};
-use router_core::{Class, ModelId, Outcome, Reason, ShapeKey, Tenant};
+use router_core::{Class, ModelId, Outcome, Reason, ShapeKey, Tenant, TimeoutAction};
 
 /// A validated request.
 #[derive(Clone, Debug)]
@@ -22,6 +22,8 @@ pub struct Job {
     pub bytes: u64,
     /// Time after which the answer is worthless, if there is one.
     pub deadline: Option<Instant>,
+    /// What happens if it cannot meet its deadline.
+    pub timeout_action: TimeoutAction,
 }
 
 /// How long each stage of a request took.

@@ -86,6 +86,7 @@ async fn world(max_requests: u32) -> World {
         model: MODEL,
         max_batch: 8,
         queue_limit: 16,
+        class_limits: Vec::new(),
         policy,
         lanes: ModelLanes::All,
         profile: Vec::new(),
@@ -112,6 +113,7 @@ fn job(value: u8, timeout: Option<Duration>) -> Job {
         member: Member::of(vec![Some(tensor)], 1),
         bytes: 1,
         deadline: timeout.map(|timeout| Instant::now() + timeout),
+        timeout_action: Default::default(),
     }
 }
 

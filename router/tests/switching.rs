@@ -106,6 +106,7 @@ async fn world() -> World {
         model: MODEL,
         max_batch: 8,
         queue_limit: 100,
+        class_limits: Vec::new(),
         policy: Policy::default(),
         lanes: ModelLanes::Only(vec![LaneId(0)]),
         profile: Vec::new(),
@@ -125,6 +126,7 @@ fn job(value: u8) -> Job {
         member: Member::of(vec![Some(tensor)], 1),
         bytes: 1,
         deadline: None,
+        timeout_action: Default::default(),
     }
 }
 

@@ -383,6 +383,7 @@ impl Simulation {
             rows: offered.rows,
             bytes: model.row_bytes.saturating_mul(u64::from(offered.rows)),
             deadline,
+            timeout_action: Default::default(),
         };
         if self.upcoming.is_none() && matches!(self.workload.extent, Extent::Requests(_)) {
             // A workload that ends by count ends with its last request, which counts.

@@ -32,9 +32,9 @@ fn nothing_said_gives_the_defaults() {
         (config.engine, config.max_batch, config.policy.as_str()),
         (EngineChoice::Auto, None, "deadline")
     );
-    assert_eq!((config.slo, config.classes.get(), config.default_class.get()), (None, 3, 1));
+    assert_eq!((config.slo, config.classes.get(), config.default_class.get()), (None, 64, 1));
     assert_eq!((config.versions, config.lanes), (VersionPolicy::default(), LaneChoice::All));
-    assert!(config.timeout_override);
+    assert!(config.queue.timeout_override);
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn tessera_toml_wins_over_config_pbtxt() {
     assert_eq!((both.engine, both.max_batch), (EngineChoice::Named("ort"), Some(16)));
     assert_eq!((both.policy.as_str(), both.max_delay.as_millis()), ("aimd", 2));
     assert_eq!(both.preferred.iter().map(|size| size.get()).collect::<Vec<_>>(), [2, 16]);
-    assert_eq!((both.queue_limit.unwrap().get(), both.default_class.get()), (9, 5));
+    assert_eq!((both.queue.max_size.unwrap().get(), both.default_class.get()), (9, 5));
     assert_eq!(both.versions, VersionPolicy::Latest(NonZeroU32::new(2).unwrap()));
     assert_eq!(both.load_options(3, vec![0, 1, 2]).threads, 3);
 }

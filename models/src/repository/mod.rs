@@ -25,7 +25,9 @@ mod confined;
 mod pbtxt;
 mod scan;
 
-pub use pbtxt::{IgnoredField, Pbtxt, TensorDeclaration, WarmUp, WarmUpInput, WarmUpValues, fields_table};
+pub use pbtxt::{
+    IgnoredField, Pbtxt, QueuePolicy, TensorDeclaration, WarmUp, WarmUpInput, WarmUpValues, fields_table,
+};
 pub use scan::{Found, Ignored, Repository, RepositoryError, Snapshot};
 
 #[cfg(test)]

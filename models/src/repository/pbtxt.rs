@@ -5,10 +5,12 @@
 
 mod layout;
 mod problems;
+mod queue_policy;
 mod support;
 mod text;
 mod warm_up;
 
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::path::{Component, Path};
 use std::sync::{Arc, LazyLock};
@@ -24,6 +26,7 @@ use crate::reshape::agree;
 use crate::{ConfigError, EngineChoice, ModelName, Version, VersionPolicy};
 use layout::Layout;
 use problems::Problems;
+pub use queue_policy::QueuePolicy;
 use support::Support;
 pub use support::fields_table;
 use text::with_colons;
@@ -56,12 +59,10 @@ pub struct Pbtxt {
     pub classes: Option<NonZeroU32>,
     /// Class of requests without a priority.
     pub default_class: Option<NonZeroU32>,
-    /// Bound on queued requests.
-    pub queue_limit: Option<NonZeroU32>,
-    /// Time after which a request that brings no timeout is refused.
-    pub default_timeout: Option<Duration>,
-    /// Whether requests may bring their own timeout.
-    pub timeout_override: bool,
+    /// Limits of queued requests.
+    pub queue: QueuePolicy,
+    /// Limits of the priority levels that have their own.
+    pub level_queues: BTreeMap<u32, QueuePolicy>,
     /// Number of lanes to run on, from `instance_group`.
     pub instances: Option<NonZeroU32>,
     /// Main file of a version, when it has another name than `model.onnx`.
@@ -184,11 +185,7 @@ impl Pbtxt {
         let dynamic_batching = dynamic.is_some();
         let batching = dynamic.unwrap_or_default();
         let queue = batching.default_queue_policy.unwrap_or_default();
-        if queue.timeout_action != proto::model_queue_policy::TimeoutAction::Reject as i32 {
-            let path = "dynamic_batching.default_queue_policy.timeout_action";
-            problems.add(path, "is DELAY: only REJECT is supported".to_owned());
-        }
-        let timeout = queue.default_timeout_microseconds;
+        let queue = QueuePolicy::from_proto("dynamic_batching.default_queue_policy", &queue, problems);
         let (mut inputs, mut outputs) = (Vec::new(), Vec::new());
         for (index, i) in source.input.iter().enumerate() {
             let path = format!("input[{index}]");
@@ -227,9 +224,8 @@ impl Pbtxt {
                 batching.default_priority_level,
                 problems,
             ),
-            queue_limit: NonZeroU32::new(queue.max_queue_size),
-            default_timeout: (timeout > 0).then(|| Duration::from_micros(timeout)),
-            timeout_override: timeout == 0 || queue.allow_timeout_override,
+            queue,
+            level_queues: queue_policy::by_level(&batching, problems),
             instances: instances(&source, problems),
             model_filename: filename("default_model_filename", &source.default_model_filename, problems),
             warm_ups: warm_ups(&source, problems),

@@ -1,7 +1,7 @@
 //! Configuration of the core: its bounds, its models and its lanes.
 
 use crate::batch::Policy;
-use crate::{ConfigError, Cycle, LaneClass, LaneId, ModelId, Nanos, Tenant};
+use crate::{Class, ConfigError, Cycle, LaneClass, LaneId, ModelId, Nanos, Tenant};
 
 /// Bounds of one router.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,8 +62,10 @@ pub struct ModelSpec {
     pub model: ModelId,
     /// Largest batch in rows, at least 1. Requests run alone when it is 1.
     pub max_batch: u32,
-    /// Most queued requests of one tenant in one class.
+    /// Most queued requests of one tenant in one class that `class_limits` does not list.
     pub queue_limit: u32,
+    /// Most queued requests of one tenant in each of these classes.
+    pub class_limits: Vec<(Class, u32)>,
     /// How batches are formed.
     pub policy: Policy,
     /// Lanes that may run it.

@@ -26,6 +26,20 @@ pub struct Arrival {
     pub bytes: u64,
     /// Time after which the answer is worthless, if there is one.
     pub deadline: Option<Nanos>,
+    /// What happens if it cannot meet its deadline.
+    pub timeout_action: TimeoutAction,
+}
+
+/// What happens to a queued request that cannot meet its deadline.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TimeoutAction {
+    /// It is rejected.
+    #[default]
+    Reject,
+    /// It loses its deadline and waits behind all requests of its class that can still meet theirs or have none. Waiting
+    /// for `RouterConfig::starvation` ends this.
+    Delay,
 }
 
 /// The end of a batch.

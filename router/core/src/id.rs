@@ -52,7 +52,7 @@ pub struct Class(u8);
 
 impl Class {
     /// Number of classes.
-    pub const COUNT: usize = 8;
+    pub const COUNT: usize = 64;
 
     /// The class of a level. Levels beyond the last become the last.
     pub const fn new(level: u8) -> Self {

@@ -40,7 +40,7 @@ pub use config::{LaneSpec, ModelLanes, ModelSpec, ProfilePoint, RouterConfig};
 pub use cost::CostModel;
 pub use cycle::{Cycle, CycleSlot};
 pub use error::ConfigError;
-pub use event::{Arrival, BatchReport, Effect, Effects, Event, Members, Outcome, Reason};
+pub use event::{Arrival, BatchReport, Effect, Effects, Event, Members, Outcome, Reason, TimeoutAction};
 pub use id::{BatchId, Class, LaneClass, LaneId, ModelId, RequestId, ShapeKey, Tenant};
 pub use invariants::{Checker, Violation};
 pub use machine::Router;

@@ -15,7 +15,8 @@ pub(crate) struct Model {
     pub max_batch: u32,
     /// Rows of the largest batch that one of its lanes lets it run: `max_batch`, unless slots of cycles are smaller.
     pub largest: u32,
-    pub queue_limit: u32,
+    queue_limit: u32,
+    class_limits: Vec<(Class, u32)>,
     pub policy: Policy,
     pub costs: Costs,
     pub wait_forecast: WaitForecast,
@@ -51,6 +52,7 @@ impl Model {
             max_batch: spec.max_batch.max(1),
             largest: spec.max_batch.max(1),
             queue_limit: spec.queue_limit,
+            class_limits: spec.class_limits.clone(),
             policy: spec.policy.clone(),
             costs: Costs::new(spec.measured_on, &spec.profile),
             wait_forecast: WaitForecast::default(),
@@ -67,6 +69,12 @@ impl Model {
             retiring: false,
             doubted: 0,
         }
+    }
+
+    /// Most queued requests of one tenant in a class.
+    pub(crate) fn limit_of(&self, class: Class) -> usize {
+        let own = self.class_limits.iter().find(|(other, _)| *other == class);
+        own.map_or(self.queue_limit, |&(_, limit)| limit) as usize
     }
 
     pub(crate) fn queue(&self, key: QueueKey) -> Option<u32> {

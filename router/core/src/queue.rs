@@ -11,7 +11,7 @@ use crate::{Class, ModelId, Nanos, ShapeKey, Tenant};
 pub(crate) type Urgency = (Class, Priority, u64, u64);
 
 /// Order within a class. Requests that have waited too long go first, then those with a deadline, then those without.
-/// Within both, tenants over their share go last.
+/// Within both, tenants over their share go last. Requests that lost their deadline go after all others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Priority {
     /// It has waited longer than `starvation` or `best_effort_max_wait`.
@@ -21,6 +21,16 @@ pub(crate) enum Priority {
     DeadlineOverShare,
     BestEffort,
     BestEffortOverShare,
+    Delayed,
+}
+
+/// How the time of their answer matters to the requests of a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Timing {
+    Deadline,
+    BestEffort,
+    /// They could not meet their deadlines (`TimeoutAction::Delay`).
+    Delayed,
 }
 
 /// A waiting request as policies see it.
@@ -50,8 +60,8 @@ pub(crate) struct QueueKey {
     pub class: Class,
     pub tenant: Tenant,
     pub shape: ShapeKey,
-    /// Whether they have deadlines.
-    pub deadlines: bool,
+    /// Whether they have deadlines, never had one, or lost it.
+    pub timing: Timing,
     /// Pool of the lanes that may run them: the model's, or one that its policy chose.
     pub pool: u32,
 }

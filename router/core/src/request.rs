@@ -1,6 +1,7 @@
 //! Unfinished requests.
 
-use crate::{BatchId, Class, ModelId, Nanos, RequestId, ShapeKey, Tenant};
+use crate::queue::Timing;
+use crate::{BatchId, Class, ModelId, Nanos, RequestId, ShapeKey, Tenant, TimeoutAction};
 
 /// End of a linked list of requests.
 pub(crate) const NIL: u32 = u32::MAX;
@@ -25,6 +26,9 @@ pub(crate) struct Request {
     pub bytes: u64,
     pub arrived: Nanos,
     pub deadline: Nanos,
+    pub timeout_action: TimeoutAction,
+    /// It could not meet its deadline and lost it.
+    pub delayed: bool,
     /// The deadline that policies see: the deadline minus the margin.
     pub wanted_by: Nanos,
     /// Order of admission, the tie-breaker between equal deadlines.
@@ -47,6 +51,16 @@ pub(crate) struct Request {
     /// Links in order of arrival while queued.
     pub previous: u32,
     pub next: u32,
+}
+
+impl Request {
+    pub(crate) fn timing(&self) -> Timing {
+        match (self.delayed, self.deadline) {
+            (true, _) => Timing::Delayed,
+            (false, Nanos::NEVER) => Timing::BestEffort,
+            (false, _) => Timing::Deadline,
+        }
+    }
 }
 
 /// Requests by slot.

@@ -25,6 +25,7 @@ fn closed_loop(policy: &str, clients: u32, gains: bool) -> (usize, u64) {
         model: ModelId(0),
         max_batch: 64,
         queue_limit: 1_000,
+        class_limits: Vec::new(),
         policy: Policy::new(policy, &BatchOptions::default()).unwrap(),
         lanes: ModelLanes::All,
         profile: profile.to_vec(),
@@ -52,8 +53,17 @@ fn closed_loop(policy: &str, clients: u32, gains: bool) -> (usize, u64) {
             asked.insert(request, now);
             let deadline = Some(now.after(Nanos::from_millis(2_000)));
             let (class, tenant, shape) = (Class::default(), Tenant::default(), ShapeKey(0));
-            let arrival =
-                Arrival { request, model: ModelId(0), class, tenant, shape, rows: 1, bytes: 64, deadline };
+            let arrival = Arrival {
+                request,
+                model: ModelId(0),
+                class,
+                tenant,
+                shape,
+                rows: 1,
+                bytes: 64,
+                deadline,
+                timeout_action: Default::default(),
+            };
             router.handle(now, Event::Arrive(arrival), &mut effects);
             carry_out(&mut effects, now, &time, &mut running, |_| {});
         }

@@ -76,6 +76,7 @@ impl Loop {
                 model: ModelId(model),
                 max_batch: 16,
                 queue_limit: 1_000,
+                class_limits: Vec::new(),
                 policy: policy.clone(),
                 lanes: ModelLanes::All,
                 profile: (1..=16).map(point).collect(),
@@ -147,6 +148,7 @@ impl Loop {
             rows: 1,
             bytes: 64,
             deadline,
+            timeout_action: Default::default(),
         }));
     }
 

@@ -8,7 +8,8 @@ use proptest::prelude::*;
 use router_core::batch::{BatchOptions, DropMode, Policy};
 use router_core::{
     Arrival, BatchId, BatchReport, Class, Effect, Effects, Event, LaneClass, LaneId, LaneSpec, ModelId,
-    ModelLanes, ModelSpec, Nanos, Outcome, ProfilePoint, RequestId, Router, RouterConfig, ShapeKey, Tenant,
+    ModelLanes, ModelSpec, Nanos, Outcome, ProfilePoint, Reason, RequestId, Router, RouterConfig, ShapeKey,
+    Tenant, TimeoutAction,
 };
 
 const MODELS: u32 = 3;
@@ -20,22 +21,51 @@ const BINDING: [&str; 1] = ["nexus"];
 
 #[derive(Clone, Debug)]
 enum Step {
-    Arrive { model: u32, class: u8, tenant: u16, shape: u64, rows: u32, bytes: u64, slack_us: Option<u64> },
-    Cancel { nth: usize },
-    Report { nth: usize, ok: bool },
-    GiveBack { nth: usize },
-    LaneDown { lane: u32 },
-    LaneFailed { lane: u32 },
-    LaneUp { lane: u32 },
-    ModelDown { model: u32 },
-    ModelUp { model: u32 },
-    Pass { micros: u64 },
+    Arrive {
+        model: u32,
+        class: u8,
+        tenant: u16,
+        shape: u64,
+        rows: u32,
+        bytes: u64,
+        slack_us: Option<u64>,
+        delays: bool,
+    },
+    Cancel {
+        nth: usize,
+    },
+    Report {
+        nth: usize,
+        ok: bool,
+    },
+    GiveBack {
+        nth: usize,
+    },
+    LaneDown {
+        lane: u32,
+    },
+    LaneFailed {
+        lane: u32,
+    },
+    LaneUp {
+        lane: u32,
+    },
+    ModelDown {
+        model: u32,
+    },
+    ModelUp {
+        model: u32,
+    },
+    Pass {
+        micros: u64,
+    },
 }
 
 fn step() -> impl Strategy<Value = Step> {
     let who = (0..MODELS, 0_u8..3, 0_u16..3);
-    let arrive = (who, 0_u64..3, 0..MAX_BATCH + 2, 1_u64..300, prop::option::of(0_u64..4_000)).prop_map(
-        |((model, class, tenant), shape, rows, bytes, slack_us)| Step::Arrive {
+    let slack = (prop::option::of(0_u64..4_000), prop::bool::weighted(0.2));
+    let arrive = (who, 0_u64..3, 0..MAX_BATCH + 2, 1_u64..300, slack).prop_map(
+        |((model, class, tenant), shape, rows, bytes, (slack_us, delays))| Step::Arrive {
             model,
             class,
             tenant,
@@ -43,6 +73,7 @@ fn step() -> impl Strategy<Value = Step> {
             rows,
             bytes,
             slack_us,
+            delays,
         },
     );
     prop_oneof![
@@ -146,7 +177,8 @@ impl Harness {
                 for &member in members {
                     let Waiting { arrival, admitted } =
                         self.waiting.remove(&member).expect("R9: only waiting requests are started");
-                    assert!(arrival.deadline.is_none_or(|deadline| self.now < deadline), "R2");
+                    let delays = arrival.timeout_action == TimeoutAction::Delay;
+                    assert!(delays || arrival.deadline.is_none_or(|deadline| self.now < deadline), "R2");
                     assert_eq!(arrival.model, model, "R3");
                     kinds.insert(arrival.shape);
                     counted += arrival.rows;
@@ -161,7 +193,11 @@ impl Harness {
                 }
                 self.running.insert(batch, (lane, members.to_vec()));
             }
-            Effect::Finish { request, outcome, .. } => {
+            Effect::Finish { request, outcome, reason } => {
+                let late =
+                    matches!(reason, Reason::DeadlinePassed | Reason::DeadlineUnmeetable | Reason::Shed);
+                let delays = self.arrival_of(request).timeout_action == TimeoutAction::Delay;
+                assert!(!(late && delays), "a request with DELAY was rejected for its deadline");
                 assert!(self.ended.insert(request, outcome).is_none(), "R1: {request:?} ended twice");
                 self.waiting.remove(&request);
             }
@@ -185,9 +221,11 @@ impl Harness {
     }
 
     /// R8: nothing of the same model, class and shape that is due earlier stays behind. Requests that are bound to a
-    /// lane when they come keep their order on that lane, which cannot be told from outside.
+    /// lane when they come keep their order on that lane, which cannot be told from outside, as whether a request was
+    /// delayed.
     fn check_order(&self, arrival: &Arrival, admitted: u64, members: &[RequestId]) {
-        if BINDING.contains(&self.policy.name()) {
+        let delays = |arrival: &Arrival| arrival.timeout_action == TimeoutAction::Delay;
+        if BINDING.contains(&self.policy.name()) || delays(arrival) {
             return;
         }
         let key = |arrival: &Arrival, admitted| (arrival.deadline.unwrap_or(Nanos::NEVER), admitted);
@@ -196,7 +234,11 @@ impl Harness {
         };
         let own = key(arrival, admitted);
         for (id, other) in &self.waiting {
-            if kind(&other.arrival) == kind(arrival) && !members.contains(id) && !self.again.contains(id) {
+            if kind(&other.arrival) == kind(arrival)
+                && !delays(&other.arrival)
+                && !members.contains(id)
+                && !self.again.contains(id)
+            {
                 let earlier = key(&other.arrival, other.admitted) < own;
                 assert!(!earlier || self.again.contains(&arrival.request), "R8: {id:?} was due earlier");
             }
@@ -205,13 +247,15 @@ impl Harness {
 
     fn apply(&mut self, step: &Step) {
         match *step {
-            Step::Arrive { model, class, tenant, shape, rows, bytes, slack_us } => {
+            Step::Arrive { model, class, tenant, shape, rows, bytes, slack_us, delays } => {
                 self.issued += 1;
                 let request = RequestId::new(self.issued, 0);
                 let deadline = slack_us.map(|slack| self.now.after(Nanos::from_micros(slack)));
                 let (model, class, shape) = (ModelId(model), Class::new(class), ShapeKey(shape));
                 let tenant = Tenant::new(tenant);
-                let arrival = Arrival { request, model, class, tenant, shape, rows, bytes, deadline };
+                let timeout_action = if delays { TimeoutAction::Delay } else { TimeoutAction::Reject };
+                let arrival =
+                    Arrival { request, model, class, tenant, shape, rows, bytes, deadline, timeout_action };
                 self.arrivals.insert(request, arrival);
                 self.waiting.insert(request, Waiting { arrival, admitted: u64::from(self.issued) });
                 self.feed(Event::Arrive(arrival));
@@ -294,6 +338,7 @@ impl Harness {
                     model: ModelId(model),
                     max_batch: MAX_BATCH,
                     queue_limit: 12,
+                    class_limits: vec![(Class::new(1), 4)],
                     policy,
                     lanes,
                     profile,

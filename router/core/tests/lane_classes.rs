@@ -63,6 +63,7 @@ impl World {
             model: MODEL,
             max_batch: 8,
             queue_limit: 1_000,
+            class_limits: Vec::new(),
             policy: Policy::new(policy, &BatchOptions::default()).unwrap(),
             lanes: ModelLanes::All,
             profile: profile(LARGE.1),
@@ -157,6 +158,7 @@ impl World {
                 rows: 1,
                 bytes: 64,
                 deadline: Some(deadline),
+                timeout_action: Default::default(),
             }));
         }
         let end = self.now.after(Nanos::from_millis(10_000));

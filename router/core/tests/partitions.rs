@@ -204,7 +204,17 @@ impl Harness {
                 let deadline = slack_us.map(|slack| self.now.after(Nanos::from_micros(slack)));
                 let (model, class, tenant) = (ModelId(model), Class::new(class), Tenant::new(tenant));
                 let shape = ShapeKey(u64::from(rows % 2));
-                let arrival = Arrival { request, model, class, tenant, shape, rows, bytes: 64, deadline };
+                let arrival = Arrival {
+                    request,
+                    model,
+                    class,
+                    tenant,
+                    shape,
+                    rows,
+                    bytes: 64,
+                    deadline,
+                    timeout_action: Default::default(),
+                };
                 self.arrivals.insert(request, arrival);
                 self.waiting.insert(request);
                 self.feed(Event::Arrive(arrival));
@@ -275,6 +285,7 @@ impl Harness {
             model,
             max_batch: MAX_BATCH,
             queue_limit: 40,
+            class_limits: Vec::new(),
             policy,
             lanes: ModelLanes::All,
             profile,

@@ -36,6 +36,7 @@ impl World {
             model: ModelId(0),
             max_batch,
             queue_limit: 1_000,
+            class_limits: Vec::new(),
             policy: Policy::new("triton", &BatchOptions::default()).unwrap(),
             lanes: ModelLanes::All,
             profile: vec![ProfilePoint { rows: 1, row_bytes: 64, time: ROW }],
@@ -104,6 +105,7 @@ impl World {
             rows: 1,
             bytes: 64,
             deadline,
+            timeout_action: Default::default(),
         }));
     }
 

@@ -53,6 +53,7 @@ impl Timeline {
                 model: MODEL,
                 max_batch: 1,
                 queue_limit: 100,
+                class_limits: Vec::new(),
                 policy: Policy::new("deadline", &BatchOptions::default()).unwrap(),
                 lanes: ModelLanes::Only(vec![OLD]),
                 profile: vec![ProfilePoint { rows: 1, row_bytes: 64, time: at_ms(10) }],
@@ -84,7 +85,17 @@ impl Timeline {
         let (class, tenant, shape) = (Class::default(), Tenant::default(), ShapeKey(0));
         let deadline = slack_ms.map(|slack| at_ms(ms + slack));
         let request = RequestId::new(slot, 0);
-        let arrival = Arrival { request, model: MODEL, class, tenant, shape, rows: 1, bytes: 64, deadline };
+        let arrival = Arrival {
+            request,
+            model: MODEL,
+            class,
+            tenant,
+            shape,
+            rows: 1,
+            bytes: 64,
+            deadline,
+            timeout_action: Default::default(),
+        };
         self.feed(ms, Event::Arrive(arrival))
     }
 
@@ -196,6 +207,7 @@ fn a_batch_that_fails_after_its_model_lost_all_lanes_ends_its_requests() {
         model: MODEL,
         max_batch: 4,
         queue_limit: 100,
+        class_limits: Vec::new(),
         policy: Policy::new("triton", &BatchOptions::default()).unwrap(),
         lanes: ModelLanes::All,
         profile: Vec::new(),

@@ -6,13 +6,14 @@ use router_core::batch::{BatchOptions, Policy};
 use router_core::{
     Arrival, BatchId, BatchReport, Class, Effect, Effects, Event, LaneClass, LaneId, LaneSpec, ModelId,
     ModelLanes, ModelSpec, Nanos, Outcome, ProfilePoint, Reason, RequestId, Router, RouterConfig, ShapeKey,
-    Tenant,
+    Tenant, TimeoutAction,
 };
 
 const MODEL: ModelId = ModelId(0);
 
 struct Timeline {
     router: Router,
+    policy: Policy,
     now: Nanos,
 }
 
@@ -28,6 +29,7 @@ fn spec(policy: Policy) -> ModelSpec {
         model: MODEL,
         max_batch: 8,
         queue_limit: 4,
+        class_limits: Vec::new(),
         policy,
         lanes: ModelLanes::All,
         profile: [1, 2, 4, 8].map(point).to_vec(),
@@ -36,7 +38,8 @@ fn spec(policy: Policy) -> ModelSpec {
 
 impl Timeline {
     fn new(policy: Policy) -> Self {
-        let mut timeline = Self { router: Router::new(RouterConfig::default()).unwrap(), now: Nanos::ZERO };
+        let router = Router::new(RouterConfig::default()).unwrap();
+        let mut timeline = Self { router, policy: policy.clone(), now: Nanos::ZERO };
         timeline.feed(0, Event::ModelUp(&spec(policy)));
         timeline.feed(
             0,
@@ -85,6 +88,7 @@ impl Timeline {
                 rows: 1,
                 bytes: 64,
                 deadline,
+                timeout_action: Default::default(),
             }),
         )
     }
@@ -335,6 +339,61 @@ fn a_drain_answers_what_it_can_and_refuses_the_rest_at_its_end() {
     assert_eq!(t.router.next_wake(), Some(at_ms(8)));
     assert_eq!(finished(&t.feed(8, Event::Tick)), [(2, Outcome::Refused, Reason::Draining)]);
     assert_eq!(t.router.unfinished(), 1);
+}
+
+#[test]
+fn a_delayed_request_is_served_after_those_of_its_class_that_are_in_time() {
+    for policy in [deadline(), Policy::new("triton", &BatchOptions::default()).unwrap()] {
+        let mut t = Timeline::new(policy);
+        let spec = ModelSpec { model: ModelId(1), max_batch: 1, ..spec(t.policy.clone()) };
+        t.feed(0, Event::ModelUp(&spec));
+        let arrive = |slot: u32, deadline: Option<u64>, class: u8| Arrival {
+            request: RequestId::new(slot, 0),
+            model: ModelId(1),
+            class: Class::new(class),
+            tenant: Tenant::default(),
+            shape: ShapeKey(0),
+            rows: 1,
+            bytes: 64,
+            deadline: deadline.map(at_ms),
+            timeout_action: TimeoutAction::Delay,
+        };
+        let (running, _) = dispatched(&t.feed(0, Event::Arrive(arrive(1, None, 0)))).unwrap();
+        t.feed(1, Event::Arrive(arrive(2, Some(5), 0)));
+        t.feed(2, Event::Arrive(arrive(3, Some(6), 0)));
+        t.feed(3, Event::Arrive(arrive(4, None, 0)));
+        t.feed(4, Event::Arrive(arrive(5, Some(500), 0)));
+        t.feed(4, Event::Arrive(arrive(6, Some(500), 1)));
+        assert_eq!(
+            finished(&t.feed(7, Event::Tick)),
+            [],
+            "both timeouts have passed and nothing is rejected"
+        );
+        let mut order = Vec::new();
+        let mut next = Some((running, Vec::new()));
+        let mut ms = 10;
+        while let Some((batch, members)) = next {
+            order.extend(members);
+            next = dispatched(&t.done(ms, batch, true));
+            ms += 10;
+        }
+        assert_eq!(order, [5, 4, 2, 3, 6], "in time, without deadline, delayed; then the next class");
+    }
+}
+
+#[test]
+fn a_class_with_its_own_limit_is_refused_at_that_limit() {
+    let mut t = Timeline::new(deadline());
+    t.feed(0, Event::ModelDown(MODEL));
+    t.feed(0, Event::ModelUp(&ModelSpec { class_limits: vec![(Class::new(2), 1)], ..spec(deadline()) }));
+    t.arrive(0, 1, None);
+    let limited = Class::new(2);
+    assert!(t.arrive_as(1, 2, None, limited, ShapeKey(0)).is_empty());
+    assert_eq!(
+        finished(&t.arrive_as(1, 3, None, limited, ShapeKey(0))),
+        [(3, Outcome::Refused, Reason::QueueFull)]
+    );
+    assert!(t.arrive(1, 4, None).is_empty(), "other classes have the limit of the model");
 }
 
 #[test]

@@ -65,6 +65,7 @@ pub async fn ask(
         member: Member::of(inputs, 1),
         bytes: data.len() as u64,
         deadline,
+        timeout_action: Default::default(),
     };
     let answer = node.catalog().submit(&loaded, job).await?;
     Ok(answer.response.outputs[0].data == data)

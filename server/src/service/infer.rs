@@ -2,15 +2,17 @@
 //!
 //! Hot path.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use models::engine::{Cancelled, RequestDetails, ResponseSink};
+use node::batching;
 use node::catalog::{Catalog, Loaded};
 use node::reason::{Reason, Refusal};
 use oip::{InferRequest, InferResponse, Parameter, Parameters, RequestedOutput, Tensor};
 use router::{Answer, Job};
-use router_core::Class;
+use router_core::TimeoutAction;
 
 use crate::service::stream::{Sink, SinkEnd};
 use crate::service::{Answered, RequestContext};
@@ -40,8 +42,8 @@ async fn attempt(
     context: &RequestContext,
     sink: Option<(Arc<Sink>, SinkEnd)>,
 ) -> Result<Answered, Refusal> {
-    let deadline = deadline(loaded, &request.parameters, context)?;
     let class = class(loaded, &request.parameters)?;
+    let (deadline, timeout_action) = deadline(loaded, class, &request.parameters, context)?;
     validate::outputs(&loaded.signature, request.outputs.as_deref())?;
     let valid = validate::inputs(&loaded.signature, request.inputs)?;
     let rows = valid.member.rows;
@@ -62,12 +64,13 @@ async fn attempt(
     });
     let job = Job {
         model: loaded.id,
-        class,
+        class: batching::class(class.get()),
         tenant: context.tenant,
         shape: loaded.shapes.key(&member.inputs),
         member,
         bytes: valid.bytes,
         deadline,
+        timeout_action,
     };
     let answer = catalog.submit(loaded, job).await?;
     if let Some(sink_end) = sink_end {
@@ -128,29 +131,29 @@ fn unsigned(parameters: &Parameters, name: &str) -> Result<Option<u64>, Refusal>
     number.ok_or_else(wrong).map(Some)
 }
 
+/// The deadline of a request of a class, and what happens if it cannot be met.
+///
 /// Arrival plus the request's `timeout` (in microseconds, 0 means none) or else the model's objective, at most the
-/// transport's deadline.
+/// transport's deadline. The client disconnects at the transport's deadline, so no request is delayed beyond it.
 fn deadline(
     loaded: &Loaded,
+    class: NonZeroU32,
     parameters: &Parameters,
     context: &RequestContext,
-) -> Result<Option<Instant>, Refusal> {
+) -> Result<(Option<Instant>, TimeoutAction), Refusal> {
     let config = &loaded.config;
+    let queue = config.queue_of(class);
     let asked = unsigned(parameters, "timeout")?.filter(|micros| *micros > 0).map(Duration::from_micros);
-    let asked = asked.filter(|_| config.timeout_override);
-    let own =
-        asked.or(config.default_timeout).map(|asked| config.timeout_max.map_or(asked, |max| asked.min(max)));
-    let span = [own.or(config.slo), context.transport_timeout].into_iter().flatten().min();
+    let own = queue.timeout(asked).map(|asked| config.timeout_max.map_or(asked, |max| asked.min(max)));
+    let (own, transport) = (own.or(config.slo), context.transport_timeout);
+    let delays = queue.delays && own.is_some() && transport.is_none_or(|transport| own < Some(transport));
+    let action = if delays { TimeoutAction::Delay } else { TimeoutAction::Reject };
+    let span = [own, transport].into_iter().flatten().min();
     // A deadline too far in the future to be represented means none.
-    Ok(span.and_then(|span| context.arrived.checked_add(span)))
+    Ok((span.and_then(|span| context.arrived.checked_add(span)), action))
 }
 
 /// `priority` 1 is the most urgent, 0 means the model's default (Triton's schedule policy extension).
-fn class(loaded: &Loaded, parameters: &Parameters) -> Result<Class, Refusal> {
-    let config = &loaded.config;
-    let level = match unsigned(parameters, "priority")? {
-        None | Some(0) => u64::from(config.default_class.get()),
-        Some(level) => level,
-    };
-    Ok(Class::new(u8::try_from(level.saturating_sub(1)).unwrap_or(u8::MAX)))
+fn class(loaded: &Loaded, parameters: &Parameters) -> Result<NonZeroU32, Refusal> {
+    Ok(loaded.config.class(unsigned(parameters, "priority")?.unwrap_or_default()))
 }

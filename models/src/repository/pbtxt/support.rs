@@ -88,10 +88,15 @@ pub(super) const FIELDS: &[FieldSupport] = &[
         "dynamic_batching.preserve_ordering",
         "each response belongs to its own request; streams keep their order",
     ),
-    refused(
-        "dynamic_batching.priority_queue_policy",
-        "use `default_queue_policy`, which holds for every level",
+    honored(
+        "dynamic_batching.priority_levels",
+        "at most 64; a request whose `priority` is above them gets `default_priority_level`",
     ),
+    honored(
+        "dynamic_batching.default_queue_policy",
+        "a timeout is the deadline of a request; with DELAY, a request that cannot meet it is served after the others of its level",
+    ),
+    honored("dynamic_batching.priority_queue_policy", "replaces `default_queue_policy` for its level"),
     refused("sequence_batching", "sequences are not supported; keep the state in the client"),
     refused("ensemble_scheduling", "call the models one after the other"),
     honored("instance_group", "the sum of `count` is the most lanes that run the model"),

@@ -43,8 +43,8 @@ fn a_usual_file_parses() {
     assert_eq!(file.preferred.iter().map(|size| size.get()).collect::<Vec<_>>(), [4, 8]);
     assert_eq!(file.max_delay, Some(Duration::from_micros(500)));
     assert_eq!((file.classes.unwrap().get(), file.default_class.unwrap().get()), (3, 2));
-    assert_eq!((file.queue_limit.unwrap().get(), file.timeout_override), (100, true));
-    assert_eq!(file.default_timeout, Some(Duration::from_millis(20)));
+    assert_eq!((file.queue.max_size.unwrap().get(), file.queue.timeout_override), (100, true));
+    assert_eq!(file.queue.default_timeout, Some(Duration::from_millis(20)));
     assert_eq!(file.warm_ups[0].inputs["x"].values, WarmUpValues::Random);
     assert_eq!(file.source.parameters["note"].string_value, "kept");
 }
@@ -90,10 +90,6 @@ fn fields_that_are_needed_and_not_supported_are_named_with_what_to_do() {
         (
             "platform: \"ensemble\"\nensemble_scheduling { step { model_name: \"x\" } }",
             "2:1: ensemble_scheduling",
-        ),
-        (
-            "dynamic_batching {\n  priority_queue_policy { key: 1 value { max_queue_size: 1 } } }",
-            "2:3: dynamic_batching.priority_queue_policy",
         ),
         (
             "input { name: \"x\" data_type: TYPE_FP32 allow_ragged_batch: true }",
@@ -201,13 +197,43 @@ fn wrong_values_say_what_would_be_right() {
         ("output { name: \"y\" data_type: TYPE_FP32 label_filename: \"/etc/passwd\" }", "without folders"),
         ("version_policy { specific { versions: [0] } }", "expected 1 or more"),
         ("dynamic_batching { preferred_batch_size: [0] }", "expected 1 or more"),
-        ("dynamic_batching { default_queue_policy { timeout_action: DELAY } }", "only REJECT"),
+        (
+            "dynamic_batching { priority_queue_policy { key: 1 value { } } }",
+            "dynamic_batching.priority_queue_policy: has level 1: expected `priority_levels` to be set",
+        ),
+        (
+            "dynamic_batching { priority_levels: 2 priority_queue_policy { key: 3 value { } } }",
+            "priority_queue_policy: has level 3: expected 1 to 2",
+        ),
         ("dynamic_batching { priority_levels: 1000000 }", "expected at most 64"),
         ("model_warmup { count: 4000000000 }", "expected at most 1000"),
     ] {
         let said = error(text);
         assert!(said.contains(part), "{text}: {said}");
     }
+}
+
+#[test]
+fn each_level_has_the_queue_policy_that_the_file_gives_it() {
+    let file = parse(
+        r#"dynamic_batching { priority_levels: 3
+          default_queue_policy { timeout_action: DELAY default_timeout_microseconds: 1000 }
+          priority_queue_policy { key: 2 value { max_queue_size: 5 } }
+          priority_queue_policy { key: 3 value { default_timeout_microseconds: 9000 allow_timeout_override: true } } }"#,
+    )
+    .unwrap();
+    let ms = Duration::from_millis;
+    assert_eq!((file.queue.delays, file.queue.timeout(Some(ms(9)))), (true, Some(ms(1))));
+    let [second, third] = [2, 3].map(|level| file.level_queues.get(&level).unwrap().clone());
+    assert_eq!((second.max_size.unwrap().get(), second.delays, second.default_timeout), (5, false, None));
+    assert_eq!(
+        second.timeout(Some(ms(4))),
+        Some(ms(4)),
+        "without a default, the request's own timeout holds"
+    );
+    assert_eq!(third.timeout(Some(ms(4))), Some(ms(4)));
+    assert_eq!(third.timeout(Some(ms(40))), Some(ms(9)), "a request cannot extend the default");
+    assert_eq!(third.timeout(None), Some(ms(9)));
 }
 
 #[test]

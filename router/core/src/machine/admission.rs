@@ -3,7 +3,7 @@
 use invariant::expected;
 
 use crate::batch::DropMode;
-use crate::event::{Arrival, Effect, Effects, Outcome, Reason};
+use crate::event::{Arrival, Effect, Effects, Outcome, Reason, TimeoutAction};
 use crate::machine::Router;
 use crate::model::Model;
 use crate::pool::Pool;
@@ -54,17 +54,19 @@ impl Router {
 
     fn admit(&mut self, arrival: &Arrival) -> Result<(), Reason> {
         self.check_bounds(arrival)?;
-        let deadline = arrival.deadline.unwrap_or(Nanos::NEVER);
-        if deadline <= self.now {
-            return Err(Reason::DeadlinePassed);
-        }
-        let wanted_by = match deadline {
+        let mut deadline = arrival.deadline.unwrap_or(Nanos::NEVER);
+        let mut wanted_by = match deadline {
             Nanos::NEVER => deadline,
             deadline => deadline.before(self.config.margin.min(Nanos(deadline.since(self.now).0 / 8))),
         };
-        let (end, queued_behind) = self.earliest_end(arrival, wanted_by);
-        if end > if queued_behind { wanted_by } else { deadline } {
-            return Err(Reason::DeadlineUnmeetable);
+        let (end, mut queued_behind) = self.earliest_end(arrival, wanted_by);
+        let passed = deadline <= self.now;
+        let late = passed || end > if queued_behind { wanted_by } else { deadline };
+        if late && arrival.timeout_action == TimeoutAction::Reject {
+            return Err(if passed { Reason::DeadlinePassed } else { Reason::DeadlineUnmeetable });
+        }
+        if late {
+            (deadline, wanted_by, queued_behind) = (Nanos::NEVER, Nanos::NEVER, false);
         }
         self.shares.know(arrival.tenant);
         self.sequence += 1;
@@ -78,6 +80,8 @@ impl Router {
             bytes: arrival.bytes,
             arrived: self.now,
             deadline,
+            timeout_action: arrival.timeout_action,
+            delayed: late,
             wanted_by,
             sequence: self.sequence,
             alone: false,
@@ -117,7 +121,7 @@ impl Router {
         if self.pools.get(model.pool).is_none_or(|pool| pool.up.is_empty()) {
             return Err(Reason::NoLane);
         }
-        if self.queued_by(model, arrival.class, arrival.tenant) >= model.queue_limit as usize {
+        if self.queued_by(model, arrival.class, arrival.tenant) >= model.limit_of(arrival.class) {
             return Err(Reason::QueueFull);
         }
         if self.queued_bytes.saturating_add(arrival.bytes) > self.config.queued_bytes_limit {
@@ -187,12 +191,12 @@ impl Router {
         };
         let (model, class, tenant) = (request.model, request.class, request.tenant);
         let (shape, rows, bytes) = (request.shape, request.rows, request.bytes);
-        let deadlines = request.deadline != Nanos::NEVER;
+        let timing = request.timing();
         let bound = self.model_mut(model).and_then(|model| model.policy.bind());
         let bound = bound.and_then(|lane| self.pool_of_lane(lane, model));
         let pool = bound.or_else(|| self.model(model).map(|model| model.pool));
         let Some(pool) = expected!(pool, "router.queued_model_unknown") else { return };
-        let key = QueueKey { model, class, tenant, shape, deadlines, pool };
+        let key = QueueKey { model, class, tenant, shape, timing, pool };
         let open = self.model(model).and_then(|model| model.queue(key));
         let queue_slot = open.unwrap_or_else(|| self.queues.open(key));
         if let Some(model) = self.model_mut(model) {

@@ -5,11 +5,11 @@ use invariant::expected;
 use smallvec::SmallVec;
 
 use crate::batch::{Candidate, Decision, Proposal, StartReason};
-use crate::event::{Effect, Effects, Outcome, Reason};
+use crate::event::{Effect, Effects, Outcome, Reason, TimeoutAction};
 use crate::machine::Router;
 use crate::machine::time_slices::Match;
 use crate::ordered::Keyed;
-use crate::queue::{Queue, QueueKey, Urgency};
+use crate::queue::{Queue, QueueKey, Timing, Urgency};
 use crate::records::{Decided, LaneChoice};
 use crate::request::Stage;
 use crate::{LaneClass, ModelId, Nanos};
@@ -159,9 +159,14 @@ impl Router {
             let Some(queue) = self.queues.get(queue_slot).filter(|queue| queue.len() > 1) else { break };
             let head = queue.head().and_then(|head| self.requests.at(head.slot));
             let head = expected!(head, "router.queue_with_unknown_request");
-            let Some(id) = head.map(|request| request.id) else { break };
-            self.unqueue(id.slot());
-            self.finish(id, Outcome::Refused, Reason::Shed, effects);
+            let Some((id, action)) = head.map(|request| (request.id, request.timeout_action)) else { break };
+            match action {
+                TimeoutAction::Delay => self.delay(id.slot()),
+                TimeoutAction::Reject => {
+                    self.unqueue(id.slot());
+                    self.finish(id, Outcome::Refused, Reason::Shed, effects);
+                }
+            }
             shed += 1;
         }
         shed
@@ -187,7 +192,15 @@ impl Router {
         let mut company: SmallVec<[_; 8]> = company
             .filter_map(|(other, slot)| {
                 let over = self.shares.over(self.now, other.tenant);
-                Some(((other.class, over, self.queues.get(*slot)?.head()?.key()), *slot))
+                Some((
+                    (
+                        other.class,
+                        other.timing == Timing::Delayed,
+                        over,
+                        self.queues.get(*slot)?.head()?.key(),
+                    ),
+                    *slot,
+                ))
             })
             .collect();
         company.sort_unstable();

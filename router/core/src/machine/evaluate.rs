@@ -3,11 +3,11 @@
 use invariant::expected;
 
 use crate::batch::{Decision, PoolView, Proposal, QueueView, StartReason};
-use crate::event::{Effects, Outcome, Reason};
+use crate::event::{Effects, Outcome, Reason, TimeoutAction};
 use crate::machine::Router;
 use crate::model::Model;
 use crate::pool::Pool;
-use crate::queue::{Priority, Queue, Urgency, Waiting};
+use crate::queue::{Priority, Queue, Timing, Urgency, Waiting};
 use crate::request::Request;
 use crate::{Class, LaneClass, LaneId, ModelId, Nanos};
 
@@ -170,7 +170,7 @@ impl Router {
         let (class, priority) =
             oldest.map_or((queue.key.class, Priority::Deadline), |oldest| self.priority(oldest));
         let wait_until = head.arrived.after(self.config.best_effort_max_wait);
-        let rank = if queue.key.deadlines { proposal.rank } else { wait_until.0 };
+        let rank = if queue.key.timing == Timing::Deadline { proposal.rank } else { wait_until.0 };
         (class, priority, rank, head.sequence)
     }
 
@@ -180,22 +180,22 @@ impl Router {
         if waited >= self.config.starvation {
             return (Class::new(0), Priority::Overdue);
         }
-        let deadline = request.deadline != Nanos::NEVER;
-        let priority = match (deadline, self.shares.over(self.now, request.tenant)) {
-            (false, _) if waited >= self.config.best_effort_max_wait => Priority::Overdue,
-            (true, false) => Priority::Deadline,
-            (true, true) => Priority::DeadlineOverShare,
-            (false, false) => Priority::BestEffort,
-            (false, true) => Priority::BestEffortOverShare,
+        let priority = match (request.timing(), self.shares.over(self.now, request.tenant)) {
+            (Timing::BestEffort, _) if waited >= self.config.best_effort_max_wait => Priority::Overdue,
+            (Timing::Deadline, false) => Priority::Deadline,
+            (Timing::Deadline, true) => Priority::DeadlineOverShare,
+            (Timing::BestEffort, false) => Priority::BestEffort,
+            (Timing::BestEffort, true) => Priority::BestEffortOverShare,
+            (Timing::Delayed, _) => Priority::Delayed,
         };
         (request.class, priority)
     }
 
     /// Time at which waiting makes a queue more urgent.
     fn promotion(&self, queue: &Queue, head: &Waiting) -> Nanos {
-        let promotion = match head.deadline {
-            Nanos::NEVER => Some(head.arrived.after(self.config.best_effort_max_wait)),
-            _ => None,
+        let promotion = match queue.key.timing {
+            Timing::BestEffort => Some(head.arrived.after(self.config.best_effort_max_wait)),
+            Timing::Deadline | Timing::Delayed => None,
         };
         let starved = queue.oldest();
         let starved = starved.and_then(|slot| self.requests.at(slot));
@@ -210,7 +210,13 @@ impl Router {
                 return;
             };
             let (id, model_id) = (request.id, request.model);
-            if request.deadline <= self.now {
+            let (passed, delays) =
+                (request.deadline <= self.now, request.timeout_action == TimeoutAction::Delay);
+            if passed && delays {
+                self.delay(head);
+                continue;
+            }
+            if passed {
                 self.unqueue(head);
                 self.finish(id, Outcome::Expired, Reason::DeadlinePassed, effects);
                 continue;
@@ -219,12 +225,30 @@ impl Router {
             let Some(pool) = queue.map(|queue| queue.key.pool) else { return };
             let from = self.model(model_id).map(|model| self.drop_time(model, pool, request));
             let late = from.is_some_and(|from| from <= self.now);
+            if late && delays {
+                self.delay(head);
+                continue;
+            }
             if !late || self.spare_as_probe(head, model_id) {
                 return;
             }
             self.unqueue(head);
             self.finish(id, Outcome::Refused, Reason::DeadlineUnmeetable, effects);
         }
+    }
+
+    /// Takes the deadline from a queued request and puts it behind the others of its class.
+    pub(super) fn delay(&mut self, slot: u32) {
+        self.unqueue(slot);
+        let Some(request) = expected!(self.requests.at_mut(slot), "router.queued_request_unknown") else {
+            return;
+        };
+        (request.deadline, request.wanted_by, request.delayed) = (Nanos::NEVER, Nanos::NEVER, true);
+        let (model, behind) = (request.model, std::mem::take(&mut request.queued_behind));
+        if let Some(model) = self.model_mut(model).filter(|model| behind && model.policy.learns_wait()) {
+            model.wait_forecast.dropped();
+        }
+        self.enqueue(slot);
     }
 
     fn spare_as_probe(&mut self, slot: u32, model: ModelId) -> bool {

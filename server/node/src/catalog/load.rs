@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use gpulet::LaneHandle;
 use models::engine::Session;
-use models::repository::IgnoredField;
+use models::repository::{IgnoredField, QueuePolicy};
 use models::{
     ContentHash, Dim, EffectiveConfig, EngineChoice, Known, LaneChoice, LoadOptions, ModelFiles, ModelName,
     Reference, Signature, Version, inspect, warm, warm_and_profile,
@@ -294,12 +294,17 @@ impl Catalog {
             return Err("no lane that may run it is up".to_owned());
         }
         let name = config.name.as_str().to_owned();
-        let queue_limit = config.queue_limit.map_or(self.environment.queue_limit, NonZeroU32::get);
+        let limit_of =
+            |queue: &QueuePolicy| queue.max_size.map_or(self.environment.queue_limit, NonZeroU32::get);
+        let queue_limit = limit_of(&config.queue);
+        let class_limits =
+            config.class_queues.iter().map(|(&class, queue)| (batching::class(class), limit_of(queue)));
         let spec = ModelSpec {
             measured_on,
             model: id,
             max_batch: signature.max_batch.max(1),
             queue_limit,
+            class_limits: class_limits.collect(),
             policy,
             lanes: router_core::ModelLanes::Only(runs_on),
             profile: profile(&signature, &measured),

@@ -5,7 +5,7 @@
 use gpulet::BatchError;
 use models::engine::{ModelErrorCode, RunError};
 use router::{Answer, Job, Rejection};
-use router_core::Reason as CoreReason;
+use router_core::{Reason as CoreReason, TimeoutAction};
 
 use super::Catalog;
 use super::version::Loaded;
@@ -18,9 +18,10 @@ impl Catalog {
         if !loaded.activation.may_deactivate() {
             return router.submit(job).await.map_err(|rejection| refusal(loaded, &rejection));
         }
+        let lost_at = job.deadline.filter(|_| job.timeout_action == TimeoutAction::Reject);
         loop {
             if !loaded.activation.is_active() {
-                loaded.activation.activate(&loaded.name, job.deadline).await?;
+                loaded.activation.activate(&loaded.name, lost_at).await?;
             }
             match router.submit(job.clone()).await {
                 Err(rejection)

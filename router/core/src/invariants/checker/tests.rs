@@ -22,6 +22,7 @@ fn router() -> Router {
             model: ModelId(model),
             max_batch: 1,
             queue_limit: 100,
+            class_limits: Vec::new(),
             policy: Policy::new("deadline", &BatchOptions::default()).unwrap(),
             lanes: ModelLanes::Only(lanes.into_iter().map(LaneId).collect()),
             profile: Vec::new(),
@@ -37,6 +38,7 @@ fn router() -> Router {
             rows: 1,
             bytes: 64,
             deadline: Some(Nanos::from_millis(5_000)),
+            timeout_action: Default::default(),
         }));
     }
     router.check().unwrap();

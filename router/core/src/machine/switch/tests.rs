@@ -38,6 +38,7 @@ fn router(policy: &str) -> Router {
             model: ModelId(model),
             max_batch: 4,
             queue_limit: 100,
+            class_limits: Vec::new(),
             policy: Policy::new(policy, &BatchOptions::default()).unwrap(),
             lanes: only(&[0]),
             profile: Vec::new(),
@@ -62,7 +63,17 @@ fn arrive(router: &mut Router, ms: u64, slot: u32, model: u32) -> Vec<Effect> {
     feed(
         router,
         ms,
-        Event::Arrive(Arrival { request, model, class, tenant, shape, rows: 1, bytes: 64, deadline }),
+        Event::Arrive(Arrival {
+            request,
+            model,
+            class,
+            tenant,
+            shape,
+            rows: 1,
+            bytes: 64,
+            deadline,
+            timeout_action: Default::default(),
+        }),
     )
 }
 
