@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use oip::proto::ModelConfig;
 
-use crate::repository::{Pbtxt, QueuePolicy, TensorDeclaration, WarmUp};
+use crate::repository::{Pbtxt, QueuePolicy, RateLimiter, TensorDeclaration, WarmUp};
 use crate::{
     ConfigError, Dim, EngineChoice, LaneChoice, LoadOptions, ModelName, ModelSettings, Reshape, Signature,
     TensorSpec, VersionPolicy,
@@ -54,6 +54,8 @@ pub struct EffectiveConfig {
     pub lanes: LaneChoice,
     /// Number of lanes to use at most, from `instance_group`; `None`: all that `lanes` names.
     pub lane_count: Option<NonZeroU32>,
+    /// What each running batch holds, for the rate limiter.
+    pub rate_limiter: RateLimiter,
     /// Requests to run before the model is ready, in addition to sample inputs.
     pub warm_ups: Vec<WarmUp>,
     /// Tensors whose shape for clients differs from their shape in the graph.
@@ -130,6 +132,7 @@ impl EffectiveConfig {
             timeout_max: settings.timeout_max.map(|span| span.0),
             lanes: settings.lanes.clone().unwrap_or_default(),
             lane_count: pbtxt.and_then(|file| file.instances),
+            rate_limiter: pbtxt.map(|file| file.rate_limiter.clone()).unwrap_or_default(),
             warm_ups: pbtxt.map(|file| file.warm_ups.clone()).unwrap_or_default(),
             reshapes,
             label_files: labels

@@ -87,6 +87,7 @@ async fn world(max_requests: u32) -> World {
         max_batch: 8,
         queue_limit: 16,
         class_limits: Vec::new(),
+        rate_limit: Default::default(),
         policy,
         lanes: ModelLanes::All,
         profile: Vec::new(),

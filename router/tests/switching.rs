@@ -107,6 +107,7 @@ async fn world() -> World {
         max_batch: 8,
         queue_limit: 100,
         class_limits: Vec::new(),
+        rate_limit: Default::default(),
         policy: Policy::default(),
         lanes: ModelLanes::Only(vec![LaneId(0)]),
         profile: Vec::new(),

@@ -26,7 +26,8 @@ mod pbtxt;
 mod scan;
 
 pub use pbtxt::{
-    IgnoredField, Pbtxt, QueuePolicy, TensorDeclaration, WarmUp, WarmUpInput, WarmUpValues, fields_table,
+    IgnoredField, Pbtxt, QueuePolicy, RateLimiter, TensorDeclaration, WarmUp, WarmUpInput, WarmUpValues,
+    fields_table,
 };
 pub use scan::{Found, Ignored, Repository, RepositoryError, Snapshot};
 

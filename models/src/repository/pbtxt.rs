@@ -6,6 +6,7 @@
 mod layout;
 mod problems;
 mod queue_policy;
+mod rate_limiter;
 mod support;
 mod text;
 mod warm_up;
@@ -27,6 +28,7 @@ use crate::{ConfigError, EngineChoice, ModelName, Version, VersionPolicy};
 use layout::Layout;
 use problems::Problems;
 pub use queue_policy::QueuePolicy;
+pub use rate_limiter::RateLimiter;
 use support::Support;
 pub use support::fields_table;
 use text::with_colons;
@@ -65,6 +67,8 @@ pub struct Pbtxt {
     pub level_queues: BTreeMap<u32, QueuePolicy>,
     /// Number of lanes to run on, from `instance_group`.
     pub instances: Option<NonZeroU32>,
+    /// What each running batch holds.
+    pub rate_limiter: RateLimiter,
     /// Main file of a version, when it has another name than `model.onnx`.
     pub model_filename: Option<String>,
     /// Requests to run before the model is ready.
@@ -227,6 +231,7 @@ impl Pbtxt {
             queue,
             level_queues: queue_policy::by_level(&batching, problems),
             instances: instances(&source, problems),
+            rate_limiter: rate_limiter::rate_limiter(&source, problems),
             model_filename: filename("default_model_filename", &source.default_model_filename, problems),
             warm_ups: warm_ups(&source, problems),
             ignored,

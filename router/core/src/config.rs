@@ -1,7 +1,7 @@
 //! Configuration of the core: its bounds, its models and its lanes.
 
 use crate::batch::Policy;
-use crate::{Class, ConfigError, Cycle, LaneClass, LaneId, ModelId, Nanos, Tenant};
+use crate::{Class, ConfigError, Cycle, LaneClass, LaneId, ModelId, Nanos, RateLimit, Tenant};
 
 /// Bounds of one router.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +24,8 @@ pub struct RouterConfig {
     pub starvation: Nanos,
     /// Weights of tenants 0, 1, 2 ...; those beyond have weight 1.
     pub weights: Vec<u32>,
+    /// Totals of resources 0, 1, 2 ... of the rate limiter. The total of those beyond is the most that a model needs.
+    pub resources: Vec<u32>,
     /// Decisions that are kept for [`Router::records`](crate::Router::records).
     pub records: u32,
 }
@@ -39,6 +41,7 @@ impl Default for RouterConfig {
             best_effort_max_wait: Nanos::from_millis(1_000),
             starvation: Nanos::from_millis(10_000),
             weights: Vec::new(),
+            resources: Vec::new(),
             records: 4_096,
         }
     }
@@ -66,6 +69,8 @@ pub struct ModelSpec {
     pub queue_limit: u32,
     /// Most queued requests of one tenant in each of these classes.
     pub class_limits: Vec<(Class, u32)>,
+    /// What each of its running batches holds.
+    pub rate_limit: RateLimit,
     /// How batches are formed.
     pub policy: Policy,
     /// Lanes that may run it.

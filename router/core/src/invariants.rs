@@ -14,6 +14,7 @@
 //! | R9 | cancelled and expired requests never reach a lane |
 //! | R10 | no batch starts on a lane while an idle lane that it follows still holds one |
 //! | R11 | an idle lane is in no pool and gets no batch |
+//! | R12 | running batches hold no more of a resource than its total |
 //!
 //! [`Router::check`] checks everything, in tests after each event. [`Checker`] checks a few items at a time, in
 //! production.
@@ -36,7 +37,7 @@ pub use checker::Checker;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{id}: {detail}")]
 pub struct Violation {
-    /// R1 to R11.
+    /// R1 to R12.
     pub id: &'static str,
     /// What was found.
     pub detail: String,
@@ -267,7 +268,24 @@ impl Router {
         self.requests.iter().filter(|request| request.stage == Stage::Queued && request.alone)
     }
 
-    /// R1, R4, R5 and R6: the sums over everything.
+    /// R12: running batches hold what is counted, and never more than the total.
+    fn check_resources(&self) -> Result<(), Violation> {
+        for (id, total, held) in self.resources.amounts() {
+            let models = self.models.iter().flatten();
+            let needs = models.flat_map(|model| {
+                model.limited.limit.needs.iter().map(move |&need| (need, u64::from(model.running)))
+            });
+            let of_this = needs.filter(|((resource, _), _)| *resource == id);
+            let expected: u64 =
+                of_this.map(|(need, running)| u64::from(self.resources.held_by(need)) * running).sum();
+            require("R12", expected == u64::from(held) && held <= total, || {
+                format!("{id:?}: {held} of {total} are counted as held, batches hold {expected}")
+            })?;
+        }
+        Ok(())
+    }
+
+    /// R1, R4, R5, R6 and R12: the sums over everything.
     fn check_totals(&self) -> Result<usize, Violation> {
         let busy = self.lanes.iter().flatten().any(|lane| !lane.holding.is_empty());
         let watched = self.next_wake().is_some() || busy || self.requests.len() == 0;
@@ -320,6 +338,7 @@ impl Router {
                 format!("pool {id} counts {} models, {used} use it", pool.models)
             })?;
         }
+        self.check_resources()?;
         let cycles = self.lanes.iter().flatten().filter(|lane| lane.round.is_some()).count();
         require("R5", cycles == self.cycles as usize, || {
             format!("{cycles} lanes have cycles, not {}", self.cycles)

@@ -30,6 +30,7 @@ mod queue;
 mod rate;
 mod records;
 mod request;
+mod resources;
 mod snapshot;
 mod switch;
 mod tenants;
@@ -45,6 +46,7 @@ pub use id::{BatchId, Class, LaneClass, LaneId, ModelId, RequestId, ShapeKey, Te
 pub use invariants::{Checker, Violation};
 pub use machine::Router;
 pub use records::{Decided, LaneChoice, Record};
+pub use resources::{RateLimit, ResourceId};
 pub use snapshot::{LaneSnapshot, ModelSnapshot, Snapshot};
 pub use switch::{LaneClassTimes, LaneState, LaneUp, ModelMove, Switch, SwitchRefusal};
 pub use time::Nanos;

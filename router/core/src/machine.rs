@@ -7,6 +7,7 @@ mod evaluate;
 mod lane_classes;
 mod lifecycle;
 mod planning;
+mod rate_limit;
 mod reports;
 mod switch;
 mod time_slices;
@@ -22,6 +23,7 @@ use crate::pool::Pools;
 use crate::queue::Queues;
 use crate::records::{Decided, Record, Records};
 use crate::request::{Requests, Stage};
+use crate::resources::Resources;
 use crate::tenants::Shares;
 use crate::{LaneId, LaneState, ModelId, Nanos, RequestId, RouterConfig};
 
@@ -52,6 +54,7 @@ pub struct Router {
     pub(crate) shares: Shares,
     pub(crate) records: Records,
     pub(crate) queued_bytes: u64,
+    pub(crate) resources: Resources,
     pub(crate) drain_until: Option<Nanos>,
     /// When planning policies plan again.
     pub(crate) plan_at: Option<Nanos>,
@@ -68,6 +71,7 @@ impl Router {
         Ok(Self {
             shares: Shares::new(&config.weights),
             records: Records::new(config.records),
+            resources: Resources::new(&config.resources),
             config,
             now: Nanos::ZERO,
             sequence: 0,

@@ -4,6 +4,7 @@ use crate::batch::{Demand, Policy};
 use crate::costs::Costs;
 use crate::queue::QueueKey;
 use crate::rate::Rate;
+use crate::resources::Limited;
 use crate::wait_forecast::WaitForecast;
 use crate::{Class, ModelSpec, Nanos};
 
@@ -17,6 +18,7 @@ pub(crate) struct Model {
     pub largest: u32,
     queue_limit: u32,
     class_limits: Vec<(Class, u32)>,
+    pub limited: Limited,
     pub policy: Policy,
     pub costs: Costs,
     pub wait_forecast: WaitForecast,
@@ -53,6 +55,7 @@ impl Model {
             largest: spec.max_batch.max(1),
             queue_limit: spec.queue_limit,
             class_limits: spec.class_limits.clone(),
+            limited: Limited::new(&spec.rate_limit),
             policy: spec.policy.clone(),
             costs: Costs::new(spec.measured_on, &spec.profile),
             wait_forecast: WaitForecast::default(),

@@ -26,6 +26,7 @@ fn closed_loop(policy: &str, clients: u32, gains: bool) -> (usize, u64) {
         max_batch: 64,
         queue_limit: 1_000,
         class_limits: Vec::new(),
+        rate_limit: Default::default(),
         policy: Policy::new(policy, &BatchOptions::default()).unwrap(),
         lanes: ModelLanes::All,
         profile: profile.to_vec(),

@@ -77,6 +77,7 @@ impl Loop {
                 max_batch: 16,
                 queue_limit: 1_000,
                 class_limits: Vec::new(),
+                rate_limit: Default::default(),
                 policy: policy.clone(),
                 lanes: ModelLanes::All,
                 profile: (1..=16).map(point).collect(),

@@ -8,8 +8,8 @@ use proptest::prelude::*;
 use router_core::batch::{BatchOptions, DropMode, Policy};
 use router_core::{
     Arrival, BatchId, BatchReport, Class, Effect, Effects, Event, LaneClass, LaneId, LaneSpec, ModelId,
-    ModelLanes, ModelSpec, Nanos, Outcome, ProfilePoint, Reason, RequestId, Router, RouterConfig, ShapeKey,
-    Tenant, TimeoutAction,
+    ModelLanes, ModelSpec, Nanos, Outcome, ProfilePoint, RateLimit, Reason, RequestId, ResourceId, Router,
+    RouterConfig, ShapeKey, Tenant, TimeoutAction,
 };
 
 const MODELS: u32 = 3;
@@ -95,6 +95,12 @@ struct Waiting {
     admitted: u64,
 }
 
+/// All models but the first need one resource, of which there are two: model 1 needs one, and model 2 both.
+fn limit_of(model: u32) -> RateLimit {
+    let needs = if model == 0 { Vec::new() } else { vec![(ResourceId(0), model)] };
+    RateLimit { needs, priority: model }
+}
+
 /// The world around the machine, which believes nothing the machine says without checking.
 struct Harness {
     router: Router,
@@ -121,6 +127,7 @@ impl Harness {
             best_effort_max_wait: Nanos::from_millis(2),
             starvation: Nanos::from_millis(4),
             weights: vec![1, 3],
+            resources: vec![2],
             records: 16,
             ..RouterConfig::default()
         };
@@ -339,6 +346,7 @@ impl Harness {
                     max_batch: MAX_BATCH,
                     queue_limit: 12,
                     class_limits: vec![(Class::new(1), 4)],
+                    rate_limit: limit_of(model),
                     policy,
                     lanes,
                     profile,

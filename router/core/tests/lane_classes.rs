@@ -64,6 +64,7 @@ impl World {
             max_batch: 8,
             queue_limit: 1_000,
             class_limits: Vec::new(),
+            rate_limit: Default::default(),
             policy: Policy::new(policy, &BatchOptions::default()).unwrap(),
             lanes: ModelLanes::All,
             profile: profile(LARGE.1),

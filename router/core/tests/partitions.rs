@@ -286,6 +286,7 @@ impl Harness {
             max_batch: MAX_BATCH,
             queue_limit: 40,
             class_limits: Vec::new(),
+            rate_limit: Default::default(),
             policy,
             lanes: ModelLanes::All,
             profile,

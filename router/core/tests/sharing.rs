@@ -37,6 +37,7 @@ impl World {
             max_batch,
             queue_limit: 1_000,
             class_limits: Vec::new(),
+            rate_limit: Default::default(),
             policy: Policy::new("triton", &BatchOptions::default()).unwrap(),
             lanes: ModelLanes::All,
             profile: vec![ProfilePoint { rows: 1, row_bytes: 64, time: ROW }],

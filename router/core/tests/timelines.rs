@@ -30,6 +30,7 @@ fn spec(policy: Policy) -> ModelSpec {
         max_batch: 8,
         queue_limit: 4,
         class_limits: Vec::new(),
+        rate_limit: Default::default(),
         policy,
         lanes: ModelLanes::All,
         profile: [1, 2, 4, 8].map(point).to_vec(),

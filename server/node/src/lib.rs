@@ -15,6 +15,7 @@ pub mod metrics;
 mod node;
 pub mod output;
 pub mod profiles;
+pub mod rate_limits;
 pub mod reason;
 mod supervisor;
 #[cfg(test)]

@@ -19,6 +19,7 @@ use crate::config::{Config, Isolation, LoadMode, Partition};
 use crate::control::{Control, ControlSetup};
 use crate::devices::Devices;
 use crate::metrics::{LaneMetrics, ViolationMetrics, WatchedGpu};
+use crate::rate_limits::Resources;
 use crate::reason::{Reason, Refusal};
 use crate::supervisor::{self, Failures, Supervisor, SupervisorSetup};
 
@@ -67,10 +68,12 @@ impl Node {
         let live = config.partition.live;
         let devices = Arc::new(Devices::of(&config, &core_sets, Loader::new(ort))?);
         let lanes_max = devices.lanes_max(live);
+        let resources = Resources::new(&config.rate_limit);
         let core = RouterConfig {
             queued_bytes_limit: limits.queue_bytes.0,
             max_lanes: lanes_max,
             margin: MARGIN,
+            resources: resources.totals(),
             ..RouterConfig::default()
         };
         let router = router::start(&RouterOptions { mailbox: limits.mailbox.get(), core })?;
@@ -98,6 +101,7 @@ impl Node {
             settings: config.models.clone(),
             queue_limit: u32::try_from(limits.queue.get()).unwrap_or(u32::MAX),
             triton_names: config.metrics.triton_names,
+            resources,
         };
         let catalog = Arc::new(Catalog::new(source, environment));
         let stop_control = CancellationToken::new();

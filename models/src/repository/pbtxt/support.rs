@@ -102,7 +102,10 @@ pub(super) const FIELDS: &[FieldSupport] = &[
     honored("instance_group", "the sum of `count` is the most lanes that run the model"),
     ignored("instance_group.name", "lanes have numbers"),
     ignored("instance_group.kind", "placement decides which devices run a model"),
-    missing("instance_group.rate_limiter", "remove it: lanes limit what runs at a time"),
+    honored(
+        "instance_group.rate_limiter",
+        "the same in all groups; resources count for the whole server, also those that are not `global`; see `[rate_limit]`",
+    ),
     ignored("instance_group.gpus", "placement decides which devices run a model"),
     refused("instance_group.secondary_devices", TENSORRT),
     refused("instance_group.profile", TENSORRT),

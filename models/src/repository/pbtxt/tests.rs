@@ -237,6 +237,22 @@ fn each_level_has_the_queue_policy_that_the_file_gives_it() {
 }
 
 #[test]
+fn a_rate_limiter_holds_for_all_groups() {
+    let group = |count: u32| {
+        format!(
+            "{{ count: 1 rate_limiter {{ priority: 2 resources [ {{ name: \"R1\" count: {count} }}, \
+             {{ name: \"R2\" global: true count: 1 }} ] }} }}"
+        )
+    };
+    let file = parse(&format!("instance_group [ {}, {} ]", group(4), group(4))).unwrap();
+    let resources: Vec<_> =
+        file.rate_limiter.resources.iter().map(|(name, count)| (name.as_str(), count.get())).collect();
+    assert_eq!((resources, file.rate_limiter.priority), (vec![("R1", 4), ("R2", 1)], 2));
+    let said = error(&format!("instance_group [ {}, {} ]", group(4), group(3)));
+    assert!(said.contains("instance_group.rate_limiter: differs from that of the first group"), "{said}");
+}
+
+#[test]
 fn colons_are_added_only_before_lists() {
     assert_eq!(with_colons("input [ { } ]"), ("input :[ { } ]".to_owned(), vec![6]));
     for unchanged in ["dims: [1]", "# input [", "name: \"input [\"", "name: 'a\\' input ['"] {

@@ -81,6 +81,12 @@ impl Router {
         let (queue_slot, proposal) = chosen.unwrap_or((queue_slot, proposal));
         let queue = expected!(self.queues.get(queue_slot), "router.ready_queue_unknown");
         let Some(key) = queue.map(|queue| queue.key) else { return };
+        // A batch that started during this event may hold what was left when the queue became ready.
+        if !self.has_resources(key.model, urgency.0) {
+            self.file_ready(queue_slot, None);
+            self.wait_for_resources(queue_slot, key.model, urgency.0);
+            return;
+        }
         self.note_queue(queue_slot);
         let shed = self.shed(queue_slot, &proposal, effects);
         let size = self.form(queue_slot, (key, lane_class), &proposal);
@@ -284,6 +290,7 @@ impl Router {
             model.running += 1;
             model.policy.fired(now, lane_id);
         }
+        self.take_resources(model_id);
         if let Some(lane) = self.lane_mut(lane_id) {
             lane.holding.push(slot);
             if let Some((round, cycle_slot)) = lane.round.as_mut().zip(cycle_slot) {

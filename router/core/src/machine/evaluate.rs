@@ -66,6 +66,14 @@ impl Router {
             }
             None => None,
         };
+        let model = queue.key.model;
+        let starts = ready.filter(|&(class, ..)| self.has_resources(model, class));
+        match (ready, starts) {
+            (Some((class, ..)), None) => self.wait_for_resources(slot, model, class),
+            (None, _) => self.wants_no_resources(slot, model),
+            (Some(_), Some(_)) => {}
+        }
+        let ready = starts;
         self.file_ready(slot, ready);
         if ready.is_none() {
             self.note_deferred(slot, pool);
@@ -270,6 +278,7 @@ impl Router {
         self.file_ready(slot, None);
         self.timers.remove(slot, &mut self.timer_positions);
         let Some(model_id) = self.queues.get(slot).map(|queue| queue.key.model) else { return };
+        self.wants_no_resources(slot, model_id);
         // A queue may be listed twice for one event. Only the first evaluation finds it open, and its model may be
         // removed by the second.
         let Some(model) = self.model_mut(model_id) else { return };

@@ -26,6 +26,7 @@ impl Router {
         if index >= self.models.len() {
             self.models.resize_with(index + 1, || None);
         }
+        self.resources.know(&spec.rate_limit);
         if let Some(entry) = self.models.get_mut(index) {
             *entry = Some(Model::new(spec, pool));
         }

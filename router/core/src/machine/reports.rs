@@ -95,6 +95,7 @@ impl Router {
             model.in_flight = model.in_flight.saturating_sub(members);
             model.running = model.running.saturating_sub(1);
         }
+        self.give_resources_back(id);
         Some(id)
     }
 

@@ -14,7 +14,7 @@ use models::{
 };
 use oip::Datatype;
 use router_core::batch::Policy;
-use router_core::{LaneClass, ModelId, ModelSpec, ProfilePoint};
+use router_core::{LaneClass, ModelId, ModelSpec, ProfilePoint, RateLimit};
 use tokio::sync::oneshot;
 use tokio_util::task::TaskTracker;
 
@@ -33,6 +33,7 @@ struct Planned {
     config: EffectiveConfig,
     labels: BTreeMap<String, Vec<String>>,
     policy: Policy,
+    rate_limit: RateLimit,
     version: Version,
     hash: ContentHash,
     file_bytes: u64,
@@ -197,8 +198,12 @@ impl Catalog {
         };
         let labels = config.label_files.iter().map(read).collect::<Result<_, String>>()?;
         let policy = batching::policy(&config)?;
+        let rate_limit = self.environment.resources.of(&config.rate_limiter)?;
+        if !config.rate_limiter.resources.is_empty() && rate_limit.needs.is_empty() {
+            tracing::info!(model = %name, "instance_group.rate_limiter has no effect: rate_limit.mode is off");
+        }
         let (hash, file_bytes) = (files.hash, files.size());
-        Ok((Planned { config, labels, policy, version, hash, file_bytes }, files))
+        Ok((Planned { config, labels, policy, rate_limit, version, hash, file_bytes }, files))
     }
 
     /// Loads and runs a session for every lane of the model. The first is measured.
@@ -272,7 +277,7 @@ impl Catalog {
     async fn admit(&self, warmed: Warmed) -> Result<Arc<Loaded>, String> {
         let Warmed { planned, first, sessions, load_time } = warmed;
         let First { signature, engine, takes_requests, decoupled, measured, reference } = first;
-        let Planned { config, labels, policy, version, hash, file_bytes } = planned;
+        let Planned { config, labels, policy, rate_limit, version, hash, file_bytes } = planned;
         let id = self.take_id();
         let measured_cores = sessions.first().map_or(1, |(lane, _)| lane.cores().len());
         let measured_on =
@@ -305,6 +310,7 @@ impl Catalog {
             max_batch: signature.max_batch.max(1),
             queue_limit,
             class_limits: class_limits.collect(),
+            rate_limit,
             policy,
             lanes: router_core::ModelLanes::Only(runs_on),
             profile: profile(&signature, &measured),

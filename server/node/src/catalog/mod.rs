@@ -27,6 +27,7 @@ use router::RouterHandle;
 use router_core::ModelId;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
+use crate::rate_limits::Resources;
 use crate::reason::{Reason, Refusal};
 use background::BackgroundLoads;
 use warm::WarmSessions;
@@ -62,6 +63,8 @@ pub struct Environment {
     pub queue_limit: u32,
     /// Whether to keep Triton's metric names too.
     pub triton_names: bool,
+    /// Resources of the rate limiter.
+    pub resources: Resources,
 }
 
 /// State of a version, in the words of the repository extension.

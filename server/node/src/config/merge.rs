@@ -55,13 +55,14 @@ fn section<T: DeserializeOwned + Serialize + Default>(name: &'static str) -> Sec
     }
 }
 
-fn all() -> [Section; 7] {
+fn all() -> [Section; 8] {
     [
         section::<sections::Server>("server"),
         section::<sections::Repository>("repository"),
         section::<sections::Devices>("devices"),
         section::<sections::Lanes>("lanes"),
         section::<sections::Limits>("limits"),
+        section::<sections::RateLimits>("rate_limit"),
         section::<sections::Metrics>("metrics"),
         section::<sections::Partition>("partition"),
     ]
@@ -251,6 +252,7 @@ impl Merged {
             devices: read(&mut sections, "devices")?,
             lanes: read(&mut sections, "lanes")?,
             limits: read(&mut sections, "limits")?,
+            rate_limit: read(&mut sections, "rate_limit")?,
             metrics: read(&mut sections, "metrics")?,
             partition: read(&mut sections, "partition")?,
             models: Value::Table(models).try_into().map_err(|error| whole("models", &error))?,

@@ -30,7 +30,7 @@ pub use arguments::{ConfigArgs, configure};
 pub use merge::{Assignment, Sources};
 pub use sections::{
     Devices, Emulated, Gpus, Interference, Isolation, Lanes, Limits, LoadMode, LogFormat, Metrics, Partition,
-    Repository, Server,
+    RateLimitMode, RateLimits, Repository, Server,
 };
 
 /// Minimum of `partition.period` and `partition.idle`.
@@ -49,6 +49,8 @@ pub struct Config {
     pub lanes: Lanes,
     /// Limits on what clients can send.
     pub limits: Limits,
+    /// Resources that running batches hold.
+    pub rate_limit: RateLimits,
     /// What `/metrics` shows.
     pub metrics: Metrics,
     /// How gpulets follow the load.

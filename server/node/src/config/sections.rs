@@ -1,7 +1,8 @@
 //! The options: one struct a section of `tessera.toml`. Doc comments are the reference.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -255,6 +256,29 @@ impl Default for Limits {
             json_depth: at_least_one(64),
         }
     }
+}
+
+/// `[rate_limit]`: resources that running batches hold, for models whose `config.pbtxt` has a `rate_limiter`. Takes effect at
+/// start.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RateLimits {
+    /// `execution_count`: a batch starts only if the resources of its model are left, as with Triton's `--rate-limit`
+    /// of that name. `off`: the field has no effect.
+    pub mode: RateLimitMode,
+    /// Total of each resource by name, as with Triton's `--rate-limit-resource`. Default: the most that a model needs.
+    pub resources: BTreeMap<String, NonZeroU32>,
+}
+
+/// Whether batches wait for resources.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RateLimitMode {
+    /// They do.
+    #[default]
+    ExecutionCount,
+    /// They do not.
+    Off,
 }
 
 /// `[metrics]`: what `/metrics` shows. Takes effect at start.

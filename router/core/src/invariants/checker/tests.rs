@@ -3,6 +3,7 @@ use crate::batch::{BatchOptions, Policy};
 use crate::lane::LaneMode;
 use crate::queue::Priority;
 use crate::request::Stage;
+use crate::resources::{Limited, RateLimit, ResourceId};
 use crate::{
     Arrival, Class, Effects, Event, LaneClass, LaneId, LaneSpec, ModelId, ModelLanes, ModelSpec, Nanos,
     RequestId, RouterConfig, ShapeKey, Tenant,
@@ -23,6 +24,7 @@ fn router() -> Router {
             max_batch: 1,
             queue_limit: 100,
             class_limits: Vec::new(),
+            rate_limit: Default::default(),
             policy: Policy::new("deadline", &BatchOptions::default()).unwrap(),
             lanes: ModelLanes::Only(lanes.into_iter().map(LaneId).collect()),
             profile: Vec::new(),
@@ -58,7 +60,7 @@ fn a_sound_router_passes_and_each_kind_of_damage_is_found() {
     assert_eq!(found(&sound), None);
 
     type Damage = fn(&mut Router);
-    let damages: [(&str, &str, Damage); 17] = [
+    let damages: [(&str, &str, Damage); 18] = [
         ("R1", "a request is in a batch that does not exist", |router| {
             router.requests.at_mut(2).unwrap().stage = Stage::InFlight { batch: 99 };
         }),
@@ -101,6 +103,11 @@ fn a_sound_router_passes_and_each_kind_of_damage_is_found() {
         }),
         ("R11", "an idle lane is in a pool", |router| {
             router.lanes[2].as_mut().unwrap().mode = LaneMode::Idle;
+        }),
+        ("R12", "more is held of a resource than batches need", |router| {
+            let limit = RateLimit { needs: vec![(ResourceId(0), 1)], priority: 1 };
+            router.resources.know(&limit);
+            router.resources.take(&mut Limited::new(&limit));
         }),
     ];
     for (id, what, damage) in damages {

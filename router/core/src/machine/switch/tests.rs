@@ -39,6 +39,7 @@ fn router(policy: &str) -> Router {
             max_batch: 4,
             queue_limit: 100,
             class_limits: Vec::new(),
+            rate_limit: Default::default(),
             policy: Policy::new(policy, &BatchOptions::default()).unwrap(),
             lanes: only(&[0]),
             profile: Vec::new(),
