@@ -12,8 +12,9 @@ use smallvec::SmallVec;
 
 use crate::{Nanos, ProfilePoint};
 
-/// Payload sizes a row are grouped into powers of two. Beyond this many groups, the nearest known one is used.
-const MAX_BUCKETS: usize = 16;
+/// Payload sizes a row are grouped into halves of powers of two: 8 to 11, 12 to 15, 16 to 23 and so on. Beyond this many
+/// groups, the nearest known one is used.
+const MAX_BUCKETS: usize = 32;
 
 /// Batches after which an unmeasured size looks half as costly to [`CostModel::hopeful`].
 const FADE_BATCHES: u64 = 32_768;
@@ -49,7 +50,7 @@ struct Point {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Bucket {
-    log2_bytes: u32,
+    size: u32,
     points: BTreeMap<u32, Point>,
     observed: u64,
     /// Mean relative deviation of measurements from the estimate.
@@ -67,9 +68,9 @@ struct Bucket {
 }
 
 impl Bucket {
-    fn new(log2_bytes: u32) -> Self {
+    fn new(size: u32) -> Self {
         Self {
-            log2_bytes,
+            size,
             points: BTreeMap::new(),
             observed: 0,
             deviation: ONE / 8,
@@ -220,7 +221,9 @@ pub struct CostModel {
 }
 
 fn bucket_of(row_bytes: u64) -> u32 {
-    u64::BITS - row_bytes.leading_zeros()
+    let bits = u64::BITS - row_bytes.leading_zeros();
+    let upper_half = bits >= 2 && row_bytes >> (bits - 2) & 1 == 1;
+    2 * bits + u32::from(upper_half)
 }
 
 impl CostModel {
@@ -303,16 +306,16 @@ impl CostModel {
         f64::from(whole) + part.min(0.999)
     }
 
-    fn bucket_mut(&mut self, log2_bytes: u32) -> Option<&mut Bucket> {
-        let position = match self.buckets.iter().position(|bucket| bucket.log2_bytes == log2_bytes) {
+    fn bucket_mut(&mut self, size: u32) -> Option<&mut Bucket> {
+        let position = match self.buckets.iter().position(|bucket| bucket.size == size) {
             Some(position) => position,
             None if self.buckets.len() < MAX_BUCKETS => {
-                self.buckets.push(Bucket::new(log2_bytes));
+                self.buckets.push(Bucket::new(size));
                 self.buckets.len() - 1
             }
             None => {
                 let nearest = self.buckets.iter().enumerate();
-                nearest.min_by_key(|(_, bucket)| bucket.log2_bytes.abs_diff(log2_bytes))?.0
+                nearest.min_by_key(|(_, bucket)| bucket.size.abs_diff(size))?.0
             }
         };
         self.buckets.get_mut(position)
@@ -320,10 +323,10 @@ impl CostModel {
 
     /// A payload size never seen gets no estimate from other sizes: a model with free shapes may take a hundred times
     /// longer there.
-    fn nearest(&self, log2_bytes: u32) -> Option<&Bucket> {
+    fn nearest(&self, size: u32) -> Option<&Bucket> {
         let full = self.buckets.len() >= MAX_BUCKETS;
-        let distance = |bucket: &&Bucket| bucket.log2_bytes.abs_diff(log2_bytes);
-        self.buckets.iter().min_by_key(distance).filter(|bucket| full || bucket.log2_bytes == log2_bytes)
+        let distance = |bucket: &&Bucket| bucket.size.abs_diff(size);
+        self.buckets.iter().min_by_key(distance).filter(|bucket| full || bucket.size == size)
     }
 }
 
@@ -408,6 +411,19 @@ mod tests {
             cost.observe(8, 64, Nanos::from_micros(1600));
         }
         assert!(cost.hopeful(8, 64).unwrap() > Nanos::from_micros(1590));
+    }
+
+    #[test]
+    fn lengths_that_requests_are_padded_to_are_told_apart() {
+        let lengths = [8_u64, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512];
+        let mut cost = CostModel::default();
+        for length in lengths {
+            cost.observe(1, 24 * length, Nanos::from_micros(length));
+        }
+        for length in lengths {
+            assert_eq!(cost.expected(1, 24 * length), Some(Nanos::from_micros(length)));
+        }
+        assert_eq!((bucket_of(0), bucket_of(1), bucket_of(12), bucket_of(15)), (0, 2, 9, 9));
     }
 
     #[test]
