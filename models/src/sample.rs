@@ -138,6 +138,46 @@ impl SampleInputs {
         Some(Self { signature: session.signature().clone(), extent })
     }
 
+    /// Rows whose inputs have given shapes: extents by name of the input, with or without the batch. Other free dimensions
+    /// get extents that the session accepts.
+    ///
+    /// # Errors
+    /// A shape that the model does not have, or the session's reason not to run it.
+    pub fn with_shapes(session: &mut dyn Session, shapes: &[(String, Vec<u64>)]) -> Result<Self, String> {
+        let mut signature = session.signature().clone();
+        let batch_dims = usize::from(signature.max_batch > 0);
+        for (name, extents) in shapes {
+            let names: Vec<&str> = signature.inputs.iter().map(|spec| spec.name.as_str()).collect();
+            let unknown = format!("no input `{name}`: expected one of {}", names.join(", "));
+            let spec = signature.inputs.iter_mut().find(|spec| spec.name == *name).ok_or(unknown)?;
+            let own = match (batch_dims, extents.split_first()) {
+                (1, Some((1, row))) if extents.len() == spec.dims.len() => row,
+                _ => extents.as_slice(),
+            };
+            let dims = spec.dims.get_mut(batch_dims..).unwrap_or_default();
+            let fits = dims.len() == own.len()
+                && dims
+                    .iter()
+                    .zip(own)
+                    .all(|(dim, extent)| matches!(dim, Dim::Free) || *dim == Dim::Fixed(*extent));
+            if !fits {
+                let expected: Vec<i64> = dims.iter().map(|dim| dim.to_wire()).collect();
+                return Err(format!("input `{name}`: shape {extents:?}: expected {expected:?} for a row"));
+            }
+            dims.iter_mut().zip(own).for_each(|(dim, extent)| *dim = Dim::Fixed(*extent));
+        }
+        let all = if signature.has_fixed_inputs() { &[1][..] } else { &EXTENTS };
+        let mut failed = "its inputs are too large".to_owned();
+        for &extent in all {
+            let Some(batch) = row(&signature, extent, 0) else { continue };
+            match session.run(&batch) {
+                Ok(_) => return Ok(Self { signature, extent }),
+                Err(error) => failed = error.to_string(),
+            }
+        }
+        Err(failed)
+    }
+
     /// The extent of every free dimension other than the batch; `None`: the model has no such dimension.
     pub fn free_extent(&self) -> Option<u64> {
         (!self.signature.has_fixed_inputs()).then_some(self.extent)
@@ -189,6 +229,31 @@ mod tests {
             assert!(data(batch).iter().any(|byte| *byte != 0));
             assert!(batches[..number].iter().all(|other| data(other) != data(batch)));
             session.run(batch).unwrap();
+        }
+    }
+
+    #[test]
+    fn rows_have_the_shapes_that_were_asked_for() {
+        let graph = crate::onnx::fixture::Builder::default()
+            .input("x", tract_onnx::pb::tensor_proto::DataType::Float, &[D::S("n"), D::N(2), D::S("w")])
+            .output("y", tract_onnx::pb::tensor_proto::DataType::Float, &[D::S("n"), D::N(2), D::S("w")])
+            .node("Neg", &["x"], &["y"]);
+        let mut session = Loader::without_ort().load(&graph.files(), &LoadOptions::default()).unwrap();
+        let mut shaped = |name: &str, extents: &[u64]| {
+            SampleInputs::with_shapes(session.as_mut(), &[(name.to_owned(), extents.to_vec())])
+        };
+        for extents in [&[2, 7][..], &[1, 2, 7]] {
+            let samples = shaped("x", extents).unwrap();
+            let batches = samples.batches(3, 1, 1 << 20).unwrap();
+            assert_eq!(batches[0].inputs[0].as_ref().unwrap().shape.extents(), [3, 2, 7]);
+            assert_eq!(samples.free_extent(), None);
+        }
+        for (name, extents, said) in [
+            ("z", &[2, 7][..], "no input `z`: expected one of x"),
+            ("x", &[3, 7], "input `x`: shape [3, 7]: expected [2, -1] for a row"),
+            ("x", &[4, 2, 7], "input `x`: shape [4, 2, 7]: expected [2, -1] for a row"),
+        ] {
+            assert_eq!(shaped(name, extents).unwrap_err(), said);
         }
     }
 

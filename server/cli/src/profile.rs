@@ -94,7 +94,13 @@ fn profile(
     let (subjects, mut failed) = subjects::gather(&source, config, &arguments.models, &arguments.batches)?;
     let ort = models::engine::ort::discover(config.repository.ort_library.as_deref(), &environment.ort);
     let loader = Loader::new(ort);
-    let bench = Bench { source: &source, loader: &loader, machine: &machine, time: arguments.time.0, stop };
+    anyhow::ensure!(
+        arguments.shapes.is_empty() || subjects.len() + failed.len() == 1,
+        "--shape: expected one --model, got {}",
+        subjects.len() + failed.len()
+    );
+    let (time, shapes) = (arguments.time.0, arguments.shapes.as_slice());
+    let bench = Bench { source: &source, loader: &loader, machine: &machine, time, shapes, stop };
     let mut record = Record::open(&arguments.out)?;
     if arguments.fresh {
         record.forget(subjects.iter().map(|subject| subject.name.as_str()))?;

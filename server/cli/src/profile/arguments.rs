@@ -22,6 +22,10 @@ pub struct ProfileArgs {
     /// Batch sizes in rows. Default: 1, 2, 4, 8, 16, 32 up to the model's largest batch.
     #[arg(long, value_name = "ROWS,...", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=i64::from(BATCH_MAX)))]
     pub batches: Vec<u32>,
+    /// Shape of an input for one row, as in `image=3x224x224`; may be repeated. Needs one --model. Default: free dimensions
+    /// get the first extent that the model accepts.
+    #[arg(long = "shape", value_name = "INPUT=NxN...", value_parser = shape)]
+    pub shapes: Vec<(String, Vec<u64>)>,
     /// Numbers of cores for a batch. Default: 1, 2, 3, 4, 6, 8, 12, and all cores that this process may use.
     #[arg(long, value_name = "CORES,...", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=i64::from(UNITS_MAX)))]
     pub cores: Vec<u32>,
@@ -52,12 +56,22 @@ Examples:
   tessera profile                                        the embedded model, into profile.jsonl
   tessera profile --repository ./models --report profile.html
   tessera profile --repository ./models --model resnet50 --batches 1,8 --cores 1,2 --time 500ms
+  tessera profile --repository ./models --model minilm --shape input_ids=128 --shape attention_mask=128
 
 Each batch is run until three successive medians agree within 5 %, then measured with changing inputs. Runs during
 which threads waited for a core are left out and counted. Measure on an idle machine.
 
 Ctrl-C stops the run; the same command resumes it. `tessera plan` reads the file.
 Exit code 0: success. 1: a model could not be measured. 2: wrong usage. 130: stopped by Ctrl-C.";
+
+/// A name and extents of 1 and more. The last `=` counts: names may have one.
+fn shape(text: &str) -> Result<(String, Vec<u64>), String> {
+    let wrong = || format!("expected an input and its shape such as `image=3x224x224`, got `{text}`");
+    let (name, extents) = text.rsplit_once('=').filter(|(name, _)| !name.is_empty()).ok_or_else(wrong)?;
+    let extent = |word: &str| word.parse::<u64>().ok().filter(|extent| *extent > 0);
+    let extents = extents.split('x').map(extent).collect::<Option<Vec<_>>>().ok_or_else(wrong)?;
+    Ok((name.to_owned(), extents))
+}
 
 /// Shortest and longest time that a batch may be run for.
 const SHORTEST: TimeSpan = TimeSpan(std::time::Duration::from_millis(1));
@@ -74,6 +88,15 @@ fn time(text: &str) -> Result<TimeSpan, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_shape_is_a_name_and_extents() {
+        assert_eq!(shape("x=1x48x192").unwrap(), ("x".to_owned(), vec![1, 48, 192]));
+        assert_eq!(shape("a=b=7").unwrap(), ("a=b".to_owned(), vec![7]));
+        for text in ["x", "=3", "x=", "x=3x0", "x=3,4", "x=3x"] {
+            assert!(shape(text).unwrap_err().contains("such as `image=3x224x224`"), "{text}");
+        }
+    }
 
     #[test]
     fn a_time_has_bounds() {

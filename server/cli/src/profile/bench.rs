@@ -22,6 +22,8 @@ use super::subjects::Subject;
 
 /// Batches with different values that a cell cycles through, so that caches do not help.
 pub const ROTATION: usize = 16;
+/// What a header's note has before the shapes that the command named.
+const SHAPES: &str = "; shapes ";
 /// Bytes of these together.
 pub const INPUT_BYTES_MAX: usize = 256 << 20;
 
@@ -53,6 +55,8 @@ pub struct Bench<'a> {
     pub machine: &'a Machine,
     /// Time of a cell.
     pub time: Duration,
+    /// Shapes of a row by input, where the command names them.
+    pub shapes: &'a [(String, Vec<u64>)],
     /// Set by Ctrl-C.
     pub stop: &'a AtomicBool,
 }
@@ -162,9 +166,13 @@ impl Bench<'_> {
         let mut session = loaded.map_err(|error| Halt::Failed(error.to_string()))?;
         drop(files);
         session.trim();
-        let samples = SampleInputs::of(session.as_mut());
-        let samples =
-            samples.ok_or_else(|| Halt::Failed("no sample input runs: it cannot be measured".to_owned()))?;
+        let samples = if self.shapes.is_empty() {
+            let none = || Halt::Failed("no sample input runs: it cannot be measured".to_owned());
+            SampleInputs::of(session.as_mut()).ok_or_else(none)?
+        } else {
+            let failed = |reason| Halt::Failed(format!("--shape: {reason}"));
+            SampleInputs::with_shapes(session.as_mut(), self.shapes).map_err(failed)?
+        };
         models::release_unused_memory();
         let (idle, own) = (resident::now(), resident::own());
         let weights = own.zip(before).and_then(|(after, before)| after.checked_sub(before));
@@ -184,7 +192,12 @@ impl Bench<'_> {
         let extent = loaded.samples.free_extent();
         let extent = extent.map(|extent| format!("; free dimensions {extent}")).unwrap_or_default();
         Header {
-            note: format!("{}version {}{extent}", self.note_prefix(engine), subject.version),
+            note: format!(
+                "{}version {}{extent}{}",
+                self.note_prefix(engine),
+                subject.version,
+                self.shape_words()
+            ),
             weights_bytes: loaded.weights,
             ..self.header_of(subject, engine)
         }
@@ -206,6 +219,16 @@ impl Bench<'_> {
         }
     }
 
+    /// The shapes that the command names, as the header has them.
+    fn shape_words(&self) -> String {
+        let word = |(name, extents): &(String, Vec<u64>)| {
+            let extents: Vec<String> = extents.iter().map(u64::to_string).collect();
+            format!("{name}={}", extents.join("x"))
+        };
+        let words: Vec<String> = self.shapes.iter().map(word).collect();
+        if words.is_empty() { String::new() } else { format!("{SHAPES}{}", words.join(", ")) }
+    }
+
     fn note_prefix(&self, engine: &str) -> String {
         format!("{}; {}; ", self.machine.words, engine_words(engine, self.loader))
     }
@@ -218,8 +241,13 @@ impl Bench<'_> {
             EngineChoice::Auto => found.engine.as_str(),
         };
         let mut now = self.header_of(subject, engine);
-        if found.note.starts_with(&now.note) {
+        let shapes_of =
+            |note: &str| note.find(SHAPES).map(|at| note.get(at..).unwrap_or_default().to_owned());
+        let same_shapes = shapes_of(&found.note).unwrap_or_default() == self.shape_words();
+        if found.note.starts_with(&now.note) && same_shapes {
             now.note.clone_from(&found.note);
+        } else {
+            now.note.push_str(&self.shape_words());
         }
         let differ = differences(found, &now);
         if differ.is_empty() { Ok(()) } else { Err(refusal(&differ)) }

@@ -119,6 +119,24 @@ fn every_model_is_measured_and_the_planner_reads_it() {
 }
 
 #[test]
+fn a_profile_carries_its_shapes_and_is_not_continued_with_others() {
+    let place = Place::new();
+    place.put("wide", &model(4, "alpha_us = 100").replace(", 4]", ", -1, 3]"));
+    let wide = ["--model", "wide", "--batches", "1"];
+    place.go(&[&wide[..], &["--shape", "x=7x3"]].concat()).unwrap();
+    let note = place.profiles()[0].header().note.clone();
+    assert!(note.ends_with("version 1; shapes x=7x3"), "{note}");
+    place.go(&[&wide[..], &["--shape", "x=7x3"]].concat()).unwrap();
+    for other in [&["--shape", "x=9x3"][..], &[]] {
+        let said = place.refusal(&[&wide[..], other].concat());
+        assert!(said.contains("shapes x=7x3") && said.contains("--fresh"), "{said}");
+    }
+    let wrong = place.go(&[&wide[..], &["--shape", "x=7x4", "--fresh"]].concat()).unwrap();
+    assert!(wrong.failed[0].reason.contains("--shape: input `x`: shape [7, 4]: expected [-1, 3] for a row"));
+    assert_eq!(place.refusal(&["--shape", "x=7x3"]), "--shape: expected one --model, got 3");
+}
+
+#[test]
 fn the_embedded_model_is_measured_without_a_repository() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("p.jsonl");
