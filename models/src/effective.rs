@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use oip::proto::ModelConfig;
 
+use crate::engine::ort::OrtSettings;
 use crate::repository::{Pbtxt, QueuePolicy, RateLimiter, TensorDeclaration, WarmUp};
 use crate::{
-    ConfigError, Dim, EngineChoice, LaneChoice, LoadOptions, ModelName, ModelSettings, Reshape, Signature,
-    TensorSpec, VersionPolicy,
+    ConfigError, Dim, EngineChoice, LaneChoice, LoadOptions, ModelName, ModelSettings, PaddingSettings,
+    Reshape, Signature, TensorSpec, VersionPolicy,
 };
 
 /// Policy of models whose settings do not name one.
@@ -60,6 +61,10 @@ pub struct EffectiveConfig {
     pub warm_ups: Vec<WarmUp>,
     /// Tensors whose shape for clients differs from their shape in the graph.
     pub reshapes: Vec<Reshape>,
+    /// How requests of unlike lengths are padded; `None`: they are not.
+    pub padding: Option<PaddingSettings>,
+    /// Session settings for ONNX Runtime.
+    pub ort: OrtSettings,
     /// Label files in the model's folder by output.
     pub label_files: BTreeMap<String, String>,
     /// Decisions that an operator might not expect, for the log.
@@ -88,6 +93,7 @@ impl EffectiveConfig {
             reshapes.extend(resolver.check_tensors("input", &file.inputs, &signature.inputs, file)?);
             reshapes.extend(resolver.check_tensors("output", &file.outputs, &signature.outputs, file)?);
         }
+        resolver.check_padding(pbtxt, limit)?;
         let preferred = resolver.preferred(pbtxt, limit)?;
         let max_delay =
             settings.batching.max_delay.map(|span| span.0).or(pbtxt.and_then(|file| file.max_delay));
@@ -114,11 +120,13 @@ impl EffectiveConfig {
         let limited =
             |queue: QueuePolicy| QueuePolicy { max_size: settings.queue_limit.or(queue.max_size), ..queue };
         let class_queues = pbtxt.map(|file| file.level_queues.clone()).unwrap_or_default().into_iter();
+        let engine = settings.engine.or(pbtxt.and_then(|file| file.engine)).unwrap_or_default();
+        resolver.check_engine(pbtxt, engine, &mut notes)?;
         let labels = pbtxt.map(|file| file.outputs.as_slice()).unwrap_or_default().iter();
         Ok(Self {
             name: name.clone(),
             slo: settings.slo.map(|span| span.0),
-            engine: settings.engine.or(pbtxt.and_then(|file| file.engine)).unwrap_or_default(),
+            engine,
             max_batch,
             free_batch: settings.free_batch.unwrap_or(false),
             versions: Self::versions(pbtxt, settings),
@@ -135,6 +143,8 @@ impl EffectiveConfig {
             rate_limiter: pbtxt.map(|file| file.rate_limiter.clone()).unwrap_or_default(),
             warm_ups: pbtxt.map(|file| file.warm_ups.clone()).unwrap_or_default(),
             reshapes,
+            padding: settings.batching.padding.clone(),
+            ort: pbtxt.map(|file| file.ort.clone()).unwrap_or_default(),
             label_files: labels
                 .filter_map(|output| Some((output.name.clone(), output.label_filename.clone()?)))
                 .collect(),
@@ -173,6 +183,7 @@ impl EffectiveConfig {
             free_batch: self.free_batch,
             max_batch: self.max_batch,
             reshapes: self.reshapes.clone(),
+            ort: self.ort.clone(),
             ..LoadOptions::default()
         }
     }
@@ -192,6 +203,30 @@ impl Resolver<'_> {
     /// A setting by the file that made it.
     fn toml(&self, option: &str) -> String {
         format!("tessera.toml: models.{}.{option}", self.name)
+    }
+
+    /// Settings of ONNX Runtime have no effect on other engines. Accelerators do not exist there.
+    fn check_engine(
+        &self,
+        pbtxt: Option<&Pbtxt>,
+        engine: EngineChoice,
+        notes: &mut Vec<String>,
+    ) -> Result<(), ConfigError> {
+        let (Some(file), EngineChoice::Named(name)) = (pbtxt, engine) else { return Ok(()) };
+        let plain =
+            OrtSettings { accelerators_required: file.ort.accelerators_required, ..OrtSettings::default() };
+        if name == crate::engine::ort::NAME || file.ort == plain {
+            return Ok(());
+        }
+        if file.ort.accelerators_required && !file.ort.accelerators.is_empty() {
+            let reason = format!("exist only on ONNX Runtime: expected engine `ort`, got `{name}`");
+            let field = "config.pbtxt: optimization.execution_accelerators".to_owned();
+            return Err(self.refuse(field, reason));
+        }
+        notes.push(format!(
+            "`optimization` and `parameters` of config.pbtxt are for ONNX Runtime and have no effect on engine `{name}`"
+        ));
+        Ok(())
     }
 
     fn check_batch(&self, wanted: Option<u32>) -> Result<(), ConfigError> {
@@ -280,6 +315,26 @@ impl Resolver<'_> {
             }
         }
         Ok(reshapes)
+    }
+
+    /// Padding needs a batch. Ragged batches need padding: the graph gets tensors of one shape.
+    fn check_padding(&self, pbtxt: Option<&Pbtxt>, limit: u32) -> Result<(), ConfigError> {
+        if self.settings.batching.padding.is_some() {
+            return match limit {
+                0 => Err(self.refuse(self.toml("batching.padding"), "the model is not batched".to_owned())),
+                _ => Ok(()),
+            };
+        }
+        match pbtxt.and_then(|file| file.inputs.iter().find(|input| input.is_ragged)) {
+            None => Ok(()),
+            Some(input) => Err(self.refuse(
+                format!("config.pbtxt: input `{}`: allow_ragged_batch", input.name),
+                format!(
+                    "needs padding: set `padding = \"bucket\"` in `[models.{}.batching]` of tessera.toml, or remove the field",
+                    self.name
+                ),
+            )),
+        }
     }
 
     fn preferred(&self, pbtxt: Option<&Pbtxt>, limit: u32) -> Result<Vec<NonZeroU32>, ConfigError> {

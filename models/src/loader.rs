@@ -82,9 +82,11 @@ impl Loader {
 
 fn candidates(format: Format, options: &LoadOptions) -> impl Iterator<Item = &'static Engine> {
     let (choice, on_gpu) = (options.choice(), options.accelerator.is_some());
+    let needs_ort = options.ort.accelerators_required && !options.ort.accelerators.is_empty();
     ENGINES.iter().filter(move |engine| {
         engine.format == format
             && (!on_gpu || engine.runs_on_gpus)
+            && (!needs_ort || engine.name == crate::engine::ort::NAME)
             && match choice {
                 EngineChoice::Auto => true,
                 EngineChoice::Named(name) => engine.name == name,

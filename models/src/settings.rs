@@ -1,10 +1,13 @@
 //! One `[models.NAME]` table of `tessera.toml`.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, Error, IgnoredAny, SeqAccess, Visitor};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
+use crate::batching::ROW_TOLERANCE;
 use crate::{EngineChoice, TimeSpan, Version};
 
 /// How one model is served. Every option may be left out; what is set here wins over `config.pbtxt`.
@@ -54,6 +57,108 @@ pub struct BatchingSettings {
     pub max_delay: Option<TimeSpan>,
     /// Batch sizes to aim for, for policies that have such. Default: none.
     pub preferred: Option<Vec<NonZeroU32>>,
+    /// Pads requests of unlike lengths to a common one, so that they share batches: `"bucket"`, or a table with the options
+    /// of [`PaddingSettings`]. Checked at load: padding must not change answers. Default: requests of unlike lengths run in
+    /// batches of their own.
+    pub padding: Option<PaddingSettings>,
+}
+
+/// How requests of unlike lengths are padded.
+///
+/// ```toml
+/// [models.minilm.batching]
+/// padding = "bucket"
+/// # padding = { buckets = [32, 128, 512], mask = ["attention_mask"], values = { input_ids = 1 }, tolerance = 0.02 }
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PaddingSettings {
+    /// Lengths to pad to, 1 and more. Longer requests are not padded. Default: 8, 12, 16, 24, 32 and so on to 512, as far as
+    /// the model runs at that length.
+    pub buckets: Option<Vec<u64>>,
+    /// Inputs that are 1 for elements of the request and 0 for padding. Default: `attention_mask`, if there is one.
+    pub mask: Option<Vec<String>>,
+    /// Value of padding by input, a whole number. Default: 0.
+    pub values: BTreeMap<String, i64>,
+    /// Largest difference of answers, in millionths of the largest value of the output.
+    tolerance_millionths: Option<u32>,
+}
+
+impl PaddingSettings {
+    /// Largest difference between padded and unpadded answers, as a share of the largest value of the output.
+    pub fn tolerance(&self) -> f64 {
+        self.tolerance_millionths.map_or(ROW_TOLERANCE, |millionths| f64::from(millionths) / 1e6)
+    }
+}
+
+/// Bound on the number of buckets.
+const BUCKETS_MAX: usize = 64;
+
+/// Bound on a bucket: a request of one element is padded to the smallest one.
+const BUCKET_MAX: u64 = 1 << 20;
+
+/// The table of [`PaddingSettings`].
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PaddingTable {
+    buckets: Option<Vec<u64>>,
+    mask: Option<Vec<String>>,
+    #[serde(default)]
+    values: BTreeMap<String, i64>,
+    tolerance: Option<f64>,
+}
+
+struct WordOrTable;
+
+impl<'de> Visitor<'de> for WordOrTable {
+    type Value = PaddingSettings;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("\"bucket\" or a table such as { buckets = [32, 128] }")
+    }
+
+    fn visit_str<E: Error>(self, word: &str) -> Result<PaddingSettings, E> {
+        match word {
+            "bucket" => Ok(PaddingSettings::default()),
+            _ => Err(E::custom(format!("expected \"bucket\" or a table, got `{word}`"))),
+        }
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<PaddingSettings, A::Error> {
+        let table = PaddingTable::deserialize(MapAccessDeserializer::new(map))?;
+        let buckets = table.buckets.map(|mut buckets| {
+            buckets.sort_unstable();
+            buckets.dedup();
+            buckets
+        });
+        let sound = |buckets: &Vec<u64>| {
+            (1..=BUCKETS_MAX).contains(&buckets.len())
+                && buckets.iter().all(|one| (1..=BUCKET_MAX).contains(one))
+        };
+        if buckets.as_ref().is_some_and(|buckets| !sound(buckets)) {
+            let expected = format!("buckets: expected 1 to {BUCKETS_MAX} lengths of 1 to {BUCKET_MAX}");
+            return Err(A::Error::custom(expected));
+        }
+        let millionths = |tolerance: f64| {
+            if (0.0..=1.0).contains(&tolerance) {
+                // At most a million.
+                Ok((tolerance * 1e6) as u32)
+            } else {
+                Err(A::Error::custom(format!("tolerance: expected 0 to 1, got {tolerance}")))
+            }
+        };
+        Ok(PaddingSettings {
+            buckets,
+            mask: table.mask,
+            values: table.values,
+            tolerance_millionths: table.tolerance.map(millionths).transpose()?,
+        })
+    }
+}
+
+impl<'de> Deserialize<'de> for PaddingSettings {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(WordOrTable)
+    }
 }
 
 /// Which versions of a model are served.
@@ -225,6 +330,16 @@ mod tests {
     }
 
     #[test]
+    fn padding_is_a_word_or_a_table() {
+        let padding = |text: &str| toml::from_str::<ModelSettings>(text).unwrap().batching.padding.unwrap();
+        assert_eq!(padding("batching.padding = \"bucket\""), PaddingSettings::default());
+        let table = "batching.padding = { buckets = [64, 16, 64], values = { ids = 1 }, tolerance = 0.02 }";
+        let table = padding(table);
+        assert_eq!((table.buckets.as_deref(), table.values["ids"]), (Some(&[16, 64][..]), 1));
+        assert_eq!((table.tolerance(), PaddingSettings::default().tolerance()), (0.02, ROW_TOLERANCE));
+    }
+
+    #[test]
     fn mistakes_say_what_would_be_right() {
         for (text, part) in [
             ("slo = \"50\"", "expected a duration such as `50ms`"),
@@ -237,6 +352,10 @@ mod tests {
             ("lanes = []", "list of lane numbers"),
             ("max_batch = -1", "invalid value"),
             ("batching = { maxdelay = \"1ms\" }", "maxdelay"),
+            ("batching = { padding = \"buckets\" }", "expected \"bucket\" or a table, got `buckets`"),
+            ("batching = { padding = { buckets = [0] } }", "expected 1 to 64 lengths"),
+            ("batching = { padding = { tolerance = 2.0 } }", "tolerance: expected 0 to 1, got 2"),
+            ("batching = { padding = { pad = 1 } }", "unknown field `pad`"),
         ] {
             let error = toml::from_str::<ModelSettings>(text).unwrap_err().to_string();
             assert!(error.contains(part), "{text}: {error}");

@@ -7,10 +7,13 @@ use oip::{Shape, Tensor};
 use crate::engine::{Batch, Session};
 use crate::repository::{WarmUp, WarmUpValues};
 use crate::stopwatch::Stopwatch;
-use crate::{EffectiveConfig, LoadError, Reference, sample};
+use crate::{EffectiveConfig, LoadError, Padding, Reference, sample};
 
 /// CPU time for measuring a session. A run that has started is finished.
 const BUDGET: Duration = Duration::from_secs(1);
+
+/// CPU time for measuring one bucket of padded lengths.
+const BUDGET_OF_BUCKET: Duration = Duration::from_millis(200);
 
 /// Wall time for measuring a session, for cores that mostly run other threads.
 const WALL_TIME_MAX: Duration = Duration::from_secs(10);
@@ -89,7 +92,7 @@ fn run_sizes(
 ) -> Result<Vec<(u32, Duration)>, LoadError> {
     let refuse = |reason: String| LoadError::Warm { model: config.name.to_string(), reason };
     run_requested(session, config).map_err(refuse)?;
-    let mut time = Time { own: Stopwatch::start(), passed: Instant::now(), waited: Duration::ZERO };
+    let mut time = Time::start(BUDGET);
     let Some((extent, outputs)) = sample::first_that_runs(session) else {
         tracing::info!(model = %config.name, "no sample input runs: batch times will be learned from traffic");
         return Ok(Vec::new());
@@ -116,8 +119,40 @@ fn run_sizes(
     Ok(profile)
 }
 
+/// Measures padded batches: for each bucket of lengths, batches of 1, 2, 4, ... rows. Gives (rows, input bytes of a row,
+/// shortest time). Stops early as [`warm_and_profile`] does, for each bucket.
+///
+/// # Errors
+/// A run that failed.
+pub fn profile_padded(
+    session: &mut dyn Session,
+    padding: &Padding,
+) -> Result<Vec<(u32, u64, Duration)>, String> {
+    let mut points = Vec::new();
+    for &bucket in padding.buckets() {
+        let mut time = Time::start(BUDGET_OF_BUCKET);
+        let mut last = Duration::ZERO;
+        for rows in sizes(session.signature().max_batch) {
+            if rows > 1 && time.is_over_after(last * 2) {
+                break;
+            }
+            let Some(batch) = padding.batch(session, bucket, rows) else { break };
+            let input_bytes = bytes(batch.inputs.iter().flatten());
+            if input_bytes > BATCH_BYTES_MAX {
+                break;
+            }
+            last = measure(session, &batch, RUNS, &mut time)
+                .map_err(|reason| format!("{rows} rows of length {bucket}: {reason}"))?;
+            points.push((rows, input_bytes as u64 / u64::from(rows), last));
+        }
+    }
+    session.trim();
+    Ok(points)
+}
+
 /// Time spent on measuring a session so far.
 struct Time {
+    budget: Duration,
     own: Stopwatch,
     passed: Instant,
     /// Part of `own` in which another process had the batch and did not run it.
@@ -125,9 +160,13 @@ struct Time {
 }
 
 impl Time {
+    fn start(budget: Duration) -> Self {
+        Self { budget, own: Stopwatch::start(), passed: Instant::now(), waited: Duration::ZERO }
+    }
+
     fn is_over_after(&self, more: Duration) -> bool {
         let own = self.own.elapsed().saturating_sub(self.waited);
-        own + more > BUDGET || self.passed.elapsed() + more > WALL_TIME_MAX
+        own + more > self.budget || self.passed.elapsed() + more > WALL_TIME_MAX
     }
 }
 
@@ -199,12 +238,17 @@ fn requested(session: &dyn Session, warm_up: &WarmUp) -> Result<Batch, String> {
         let batch_dim = (signature.max_batch > 0 && warm_up.batch > 0).then_some(u64::from(warm_up.batch));
         let extents: Vec<u64> = batch_dim.into_iter().chain(input.dims.iter().copied()).collect();
         let shape = Shape::from_extents(&extents);
-        let samples = sample::elements(spec.datatype, &shape, 1);
-        let samples =
-            samples.ok_or_else(|| refuse(format!("input `{}` of shape {shape} is too large", spec.name)))?;
-        let data = match input.values {
-            WarmUpValues::Zero => vec![0_u8; samples.len()].into(),
-            WarmUpValues::Random => samples,
+        let samples = || {
+            let samples = sample::elements(spec.datatype, &shape, 1);
+            samples.ok_or_else(|| refuse(format!("input `{}` of shape {shape} is too large", spec.name)))
+        };
+        let data = match &input.values {
+            WarmUpValues::Zero => vec![0_u8; samples()?.len()].into(),
+            WarmUpValues::Random => samples()?,
+            WarmUpValues::File { path, data } => {
+                let data = input.batch_data(data, warm_up.batch);
+                data.map_err(|reason| refuse(format!("input `{}`: file `{path}` {reason}", spec.name)))?
+            }
         };
         Ok(Some(Tensor { name: spec.name.clone(), datatype: spec.datatype, shape, data }))
     });
@@ -355,6 +399,73 @@ mod tests {
     const IDENTITY: &str = "max_batch = 128\n\
          inputs = [{ name = \"x\", datatype = \"FP32\", dims = [-1] }]\n\
          outputs = [{ name = \"y\", datatype = \"FP32\", dims = [-1] }]";
+
+    fn in_repository(pbtxt: &str, files: &[(&str, &[u8])]) -> Result<Vec<(u32, Duration)>, LoadError> {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |path: &str, content: &[u8]| {
+            let path = folder.path().join("made").join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, content).unwrap();
+        };
+        write("1/model.onnx", &matmul(D::S("batch")).bytes());
+        write("config.pbtxt", pbtxt.as_bytes());
+        files.iter().for_each(|(path, content)| write(path, content));
+        let repository = crate::repository::Repository::open(folder.path()).unwrap();
+        let name = ModelName::new("made").unwrap();
+        let pbtxt = repository.config(&name)?;
+        let files = repository.read(&name, Version(1), pbtxt.as_ref())?;
+        let signature = inspect(&files, &LoadOptions::default())?;
+        let config = EffectiveConfig::resolve(&name, pbtxt.as_ref(), &ModelSettings::default(), &signature)?;
+        let mut session = Loader::without_ort().load(&files, &config.load_options(1, Vec::new()))?;
+        warm_and_profile(session.as_mut(), &config)
+    }
+
+    #[test]
+    fn warm_up_data_comes_from_files_in_the_folder_of_the_model() {
+        let warm_up = |file: &str| {
+            format!(
+                "max_batch_size: 4 model_warmup [{{ name: \"w\" batch_size: 2 count: 3 inputs {{ key: \"x\" value: \
+                 {{ data_type: TYPE_FP32 dims: 3 input_data_file: \"{file}\" }} }} }}]"
+            )
+        };
+        let (row, both) = ([0_u8; 12], [0_u8; 24]);
+        assert!(
+            in_repository(&warm_up("x"), &[("warmup/x", &row)]).is_ok(),
+            "one row, for every row of the batch"
+        );
+        assert!(in_repository(&warm_up("a/x"), &[("warmup/a/x", &both)]).is_ok(), "all rows of the batch");
+        let field = "model `made`: config.pbtxt: model_warmup `w`: input `x`: input_data_file: ";
+        for (file, content, said) in [
+            (
+                "x",
+                &[0; 16][..],
+                "warmup/x has 4 elements: expected 3 for one row, or 2 times as many for the batch",
+            ),
+            ("x", &[0; 13][..], "warmup/x has 13 bytes: expected a multiple of 4"),
+            ("../x", &row[..], "is `../x`: expected a file in the folder `warmup` of the model"),
+            ("y", &row[..], "made/warmup/y: No such file"),
+        ] {
+            let error = in_repository(&warm_up(file), &[("warmup/x", content)]).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("{field}{said}")), "{error}");
+        }
+    }
+
+    #[test]
+    fn warm_up_strings_are_counted() {
+        let input = |dims: Vec<u64>| crate::repository::WarmUpInput {
+            datatype: oip::Datatype::Bytes,
+            dims,
+            values: WarmUpValues::Zero,
+        };
+        let data = bytes::Bytes::from_static(b"\x02\0\0\0ab\0\0\0\0");
+        assert_eq!(input(vec![2]).batch_data(&data, 0).unwrap(), data);
+        assert_eq!(input(vec![2]).batch_data(&data, 3).unwrap(), data.repeat(3));
+        assert_eq!(input(vec![1]).batch_data(&data, 2).unwrap(), data);
+        let said = input(vec![3]).batch_data(&data, 1).unwrap_err();
+        assert_eq!(said, "has 2 strings: expected 3 for one row");
+        let short = data.slice(..5);
+        assert!(input(vec![1]).batch_data(&short, 1).unwrap_err().starts_with("is cut off"));
+    }
 
     #[test]
     fn warm_up_requests_run_and_are_checked() {

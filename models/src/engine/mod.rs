@@ -231,6 +231,8 @@ pub struct LoadOptions {
     pub max_batch: Option<u32>,
     /// Tensors whose shape for clients differs from their shape in the graph.
     pub reshapes: Vec<Reshape>,
+    /// Session settings for ONNX Runtime. Other engines ignore them, but do not load a model that needs an accelerator.
+    pub ort: ort::OrtSettings,
     /// Engine and signature of an earlier session of the same files with these options, on any lane. The loader then
     /// skips the slowest steps: it does not decode the graph for an engine that does so itself, and it does not check
     /// that batching leaves the answers unchanged.
@@ -251,6 +253,7 @@ impl Default for LoadOptions {
             free_batch: false,
             max_batch: None,
             reshapes: Vec::new(),
+            ort: ort::OrtSettings::default(),
             known: None,
             accelerator: None,
         }

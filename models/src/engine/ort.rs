@@ -5,6 +5,7 @@
 
 mod cuda;
 mod library;
+mod options;
 mod pool;
 mod search;
 mod strings;
@@ -14,8 +15,8 @@ use std::borrow::Cow;
 use std::path::Path;
 
 use ::ort::ErrorCode;
-use ::ort::ep::{self, ExecutionProviderDispatch};
-use ::ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
+use ::ort::ep::ExecutionProviderDispatch;
+use ::ort::session::builder::SessionBuilder;
 use ::ort::session::{RunOptions, Session as OrtInner, SessionInputValue, SessionOutputs};
 use oip::Tensor;
 
@@ -24,6 +25,7 @@ use super::{Batch, Content, Engine, Libraries, Prepared, RunError, Session};
 use crate::{EngineFailure, Format, LoadOptions, Signature};
 pub use cuda::{Cuda, CudaFault, CudaStream, DeviceBytes, HostBytes, SharedWeights};
 pub use library::{OrtLibrary, OrtMissing, discover};
+pub use options::{Accelerator, GraphLevel, OrtSettings, Provider};
 use pool::Pool;
 pub use search::Environment;
 
@@ -53,21 +55,42 @@ fn load(
     if let Some(cuda) = &options.accelerator {
         return cuda::load(model, &cuda::Source { bytes, folder }, library, options, cuda);
     }
-    let cpu = [ep::CPU::default().with_arena_allocator(true).build()];
-    let session = configure(library, &model.signature, options, cpu)
-        .and_then(|builder| commit(builder, bytes, folder));
-    let session = session.map_err(|error: ::ort::Error| failure(one_line(error.message())))?;
+    let (name, settings) = (model.files.name.as_str(), &options.ort);
+    let providers = settings.cpu_providers(name, settings.threads(options.threads)).map_err(failure)?;
+    let (threads_of_providers, nursery) = (settings.has_threads_of_providers(), library.nursery());
+    let make = {
+        let (library, signature, options) = (library.clone(), model.signature.clone(), options.clone());
+        let (bytes, folder) = (bytes.clone(), folder.map(Path::to_owned));
+        move || {
+            let builder = configure(&library, &signature, &options, providers)?;
+            commit(builder, &bytes, folder.as_deref())
+        }
+    };
+    let session = if threads_of_providers {
+        // Threads that a provider starts inherit the cores and the priority of the thread that makes the session.
+        pool::at_ordinary_priority(nursery, options.cores.clone(), make).map_err(failure)?
+    } else {
+        make()
+    };
+    let error = |error: ::ort::Error| failure(format!("{}{}", one_line(error.message()), settings.hint()));
+    let session = session.map_err(error)?;
     check_names(&session, &model.signature).map_err(failure)?;
+    let run = settings.run_options().map_err(error)?;
     Ok(Box::new(OrtSession {
-        model: model.files.name.to_string(),
+        model: name.to_owned(),
         signature: model.signature.clone(),
         session,
+        run,
+        has_arena: settings.has_arena(),
         trim: None,
     }))
 }
 
 /// Option with the folder of the weight files of a model that is loaded from bytes.
 const EXTERNAL_DATA_FOLDER: &str = "session.model_external_initializers_file_folder_path";
+
+/// Option that allocates weights outside of the arena.
+const INITIALIZERS_OUTSIDE_ARENA: &str = "session.use_device_allocator_for_initializers";
 
 fn commit(
     mut builder: SessionBuilder,
@@ -88,21 +111,25 @@ fn configure(
     options: &LoadOptions,
     providers: impl AsRef<[ExecutionProviderDispatch]>,
 ) -> Result<SessionBuilder, ::ort::Error> {
-    let threads = options.threads.max(1);
+    let settings = &options.ort;
+    let (threads, operators) = (settings.threads(options.threads), settings.operators(options.threads));
     let mut builder = OrtInner::builder(library.environment())?
-        .with_optimization_level(GraphOptimizationLevel::All)?
+        .with_optimization_level(settings.graph_level.of_runtime())?
         .with_intra_threads(threads)?
-        .with_inter_threads(1)?
-        .with_parallel_execution(false)?
+        .with_inter_threads(operators)?
+        .with_parallel_execution(operators > 1)?
         .with_intra_op_spinning(false)?
         .with_inter_op_spinning(false)?
         // The runtime keeps one memory plan for each combination of input shapes and never frees it. That is bounded if
         // only the batch varies; if other dimensions vary, clients could exhaust memory.
-        .with_memory_pattern(signature.has_fixed_inputs())?
+        .with_memory_pattern(settings.memory_pattern.unwrap_or(true) && signature.has_fixed_inputs())?
         .with_execution_providers(providers)?;
-    if threads > 1 {
+    if settings.initializers_outside_arena {
+        builder = builder.with_config_entry(INITIALIZERS_OUTSIDE_ARENA, "1")?;
+    }
+    if threads > 1 || operators > 1 {
         // With fewer cores than threads, the threads are not pinned.
-        let cores = options.cores.get(..threads).unwrap_or_default();
+        let cores = options.cores.get(..threads.max(operators)).unwrap_or_default();
         builder = builder.with_thread_manager(Pool::new(library.nursery().clone(), cores))?;
     }
     Ok(builder)
@@ -146,6 +173,10 @@ struct OrtSession {
     model: String,
     signature: Signature,
     session: OrtInner,
+    /// Options of every run.
+    run: Option<RunOptions>,
+    /// The runtime refuses to shrink an arena that does not exist.
+    has_arena: bool,
     /// Set for the next run, which then releases memory.
     trim: Option<RunOptions>,
 }
@@ -154,7 +185,7 @@ impl Session for OrtSession {
     fn run(&mut self, batch: &Batch) -> Result<Vec<Tensor>, RunError> {
         let inputs = requested(batch, &self.signature)?;
         let trim = self.trim.take();
-        let values = match &trim {
+        let values = match trim.as_ref().or(self.run.as_ref()) {
             None => self.session.run(inputs),
             Some(options) => self.session.run_with_options(inputs, options),
         };
@@ -171,11 +202,7 @@ impl Session for OrtSession {
     }
 
     fn trim(&mut self) {
-        let options = RunOptions::new().and_then(|mut options| {
-            options.set("memory.enable_memory_arena_shrinkage", "cpu:0")?;
-            Ok(options)
-        });
-        self.trim = options.ok();
+        self.trim = options::shrinking().ok().filter(|_| self.has_arena);
     }
 }
 

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use tract_onnx::pb::tensor_proto::DataType;
 
 use super::*;
-use crate::engine::ort::{Environment, discover};
+use crate::engine::ort::{Accelerator, Environment, GraphLevel, OrtSettings, Provider, discover};
 use crate::engine::{Batch, RunError};
 use crate::onnx::fixture::{Builder, D, matmul};
 use crate::{Dim, Signature, enter_background, release_unused_memory};
@@ -78,6 +78,76 @@ fn engines_agree_on_a_product_of_matrices() {
                 ("y", &[2, 2][..]),
                 "{engine}"
             );
+            assert_eq!(values(&outputs[0]), [1.0, 2.0, 9.0, 12.0]);
+        }
+    }
+}
+
+#[test]
+fn every_setting_of_onnx_runtime_keeps_the_answers() {
+    let loader = loader();
+    if loader.ort.is_err() {
+        return;
+    }
+    let two = std::num::NonZeroUsize::new(2);
+    let settings = [
+        OrtSettings { graph_level: GraphLevel::Basic, ..OrtSettings::default() },
+        OrtSettings { graph_level: GraphLevel::Extended, intra_threads: two, ..OrtSettings::default() },
+        OrtSettings { graph_level: GraphLevel::Disabled, arena: Some(false), ..OrtSettings::default() },
+        OrtSettings { parallel: true, inter_threads: two, ..OrtSettings::default() },
+        OrtSettings { shrink_arena: true, memory_pattern: Some(false), ..OrtSettings::default() },
+        OrtSettings { initializers_outside_arena: true, ..OrtSettings::default() },
+    ];
+    for ort in settings {
+        let options = LoadOptions { threads: 2, cores: vec![0, 0], ort: ort.clone(), ..named("ort") };
+        let mut session = loader.load(&matmul(D::S("batch")).files(), &options).unwrap();
+        for _ in 0..3 {
+            session.trim();
+            let input = floats("x", &[2, 3], &[1.0, 0.0, 0.0, 1.0, 1.0, 1.0]);
+            let outputs = session.run(&batch(input, 2)).unwrap();
+            assert_eq!(values(&outputs[0]), [1.0, 2.0, 9.0, 12.0], "{ort:?}");
+        }
+    }
+}
+
+#[test]
+fn an_accelerator_that_the_library_lacks_is_refused_and_never_replaced_by_another_engine() {
+    let loader = loader();
+    if loader.ort.is_err() {
+        return;
+    }
+    let accelerator = Accelerator { provider: Provider::Cuda, options: Default::default() };
+    let ort = |accelerators_required| OrtSettings {
+        accelerators: vec![accelerator.clone()],
+        accelerators_required,
+        ..OrtSettings::default()
+    };
+    let files = matmul(D::S("batch")).files();
+    let loaded = loader.load(&files, &LoadOptions { ort: ort(false), ..LoadOptions::default() }).unwrap();
+    assert_eq!(loaded.engine(), "ort");
+    // A library of onnxruntime-gpu has the provider.
+    if let Err(error) = loader.load(&files, &LoadOptions { ort: ort(true), ..LoadOptions::default() }) {
+        let said = error.to_string();
+        assert!(said.contains("has no provider `cuda`: expected one of ") && said.contains("cpu"), "{said}");
+        assert!(!said.contains("tract"), "{said}");
+    }
+}
+
+#[test]
+fn openvino_answers_as_the_cpu_does_where_the_library_has_it() {
+    let loader = loader();
+    let options = [("precision".to_owned(), "FP32".to_owned())].into();
+    let ort = OrtSettings {
+        accelerators: vec![Accelerator { provider: Provider::OpenVino, options }],
+        accelerators_required: true,
+        ..OrtSettings::default()
+    };
+    let files = matmul(D::S("batch")).files();
+    match loader.load(&files, &LoadOptions { ort, ..LoadOptions::default() }) {
+        Err(error) => eprintln!("not tested on OpenVINO: {error}"),
+        Ok(mut session) => {
+            let input = floats("x", &[2, 3], &[1.0, 0.0, 0.0, 1.0, 1.0, 1.0]);
+            let outputs = session.run(&batch(input, 2)).unwrap();
             assert_eq!(values(&outputs[0]), [1.0, 2.0, 9.0, 12.0]);
         }
     }

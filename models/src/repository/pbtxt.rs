@@ -3,6 +3,7 @@
 //! The table in `support` says what each field does here. A field that cannot be honored is an error: a model that asks for something
 //! and silently does not get it is worse than one that does not load.
 
+mod engine_settings;
 mod layout;
 mod problems;
 mod queue_policy;
@@ -23,8 +24,10 @@ use oip::proto::model_version_policy::PolicyChoice;
 use oip::proto::{self, ModelConfig, ModelTensorReshape};
 use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor};
 
+use crate::engine::ort::OrtSettings;
 use crate::reshape::agree;
 use crate::{ConfigError, EngineChoice, ModelName, Version, VersionPolicy};
+use engine_settings::engine_settings;
 use layout::Layout;
 use problems::Problems;
 pub use queue_policy::QueuePolicy;
@@ -32,6 +35,7 @@ pub use rate_limiter::RateLimiter;
 use support::Support;
 pub use support::fields_table;
 use text::with_colons;
+pub(super) use warm_up::read_files;
 use warm_up::warm_ups;
 pub use warm_up::{WarmUp, WarmUpInput, WarmUpValues};
 
@@ -73,7 +77,9 @@ pub struct Pbtxt {
     pub model_filename: Option<String>,
     /// Requests to run before the model is ready.
     pub warm_ups: Vec<WarmUp>,
-    /// Fields that are set and have no effect, in the order of the file.
+    /// Session settings for ONNX Runtime, from `optimization` and `parameters`.
+    pub ort: OrtSettings,
+    /// Fields that are set and have no effect, in the order of the file; then parameters.
     pub ignored: Vec<IgnoredField>,
     /// The file as protobuf, for the model configuration extension; `parameters` are kept only here.
     pub source: Arc<ModelConfig>,
@@ -101,6 +107,8 @@ pub struct TensorDeclaration {
     pub dims: Vec<i64>,
     /// Dimensions in the graph, where they differ from `dims`; they hold the same elements.
     pub reshape: Option<Vec<i64>>,
+    /// `allow_ragged_batch`: requests of unlike shapes may share a batch.
+    pub is_ragged: bool,
     /// File with a label for each index of this output.
     pub label_filename: Option<String>,
 }
@@ -167,14 +175,14 @@ impl Pbtxt {
         if !source.name.is_empty() && source.name != model.as_str() {
             problems.add("name", format!("is `{}`: expected the folder's name, or nothing", source.name));
         }
-        let file = Self::from_proto(source, ignored, &layout, &mut problems);
+        let file = Self::from_proto(source, (ignored, strict), &layout, &mut problems);
         problems.result()?;
         Ok(file)
     }
 
     fn from_proto(
         source: ModelConfig,
-        ignored: Vec<IgnoredField>,
+        (mut ignored, strict): (Vec<IgnoredField>, bool),
         layout: &Layout,
         problems: &mut Problems<'_>,
     ) -> Self {
@@ -193,11 +201,10 @@ impl Pbtxt {
         let (mut inputs, mut outputs) = (Vec::new(), Vec::new());
         for (index, i) in source.input.iter().enumerate() {
             let path = format!("input[{index}]");
-            inputs.extend(declaration(
-                &path,
-                (&i.name, i.data_type, &i.dims, i.reshape.as_ref(), ""),
-                problems,
-            ));
+            let fields = (i.name.as_str(), i.data_type, i.dims.as_slice(), i.reshape.as_ref(), "");
+            let declared = declaration(&path, fields, problems);
+            inputs
+                .extend(declared.map(|input| TensorDeclaration { is_ragged: i.allow_ragged_batch, ..input }));
         }
         for (index, o) in source.output.iter().enumerate() {
             let path = format!("output[{index}]");
@@ -210,8 +217,15 @@ impl Pbtxt {
             );
             outputs.extend(declaration(&path, fields, problems));
         }
+        let engine = engine(&source.platform, &source.backend, problems);
+        // The parameters of other backends have other meanings.
+        let (ort, without_effect) = match engine {
+            None | Some(EngineChoice::Auto) => engine_settings(&source, strict, problems),
+            Some(EngineChoice::Named(_)) => (OrtSettings::default(), Vec::new()),
+        };
+        ignored.extend(without_effect);
         Self {
-            engine: engine(&source.platform, &source.backend, problems),
+            engine,
             // Protobuf cannot tell `max_batch_size: 0` from its absence, but they differ: never batch, and batch as the
             // model allows.
             max_batch: layout.has("max_batch_size").then_some(max_batch),
@@ -234,6 +248,7 @@ impl Pbtxt {
             rate_limiter: rate_limiter::rate_limiter(&source, problems),
             model_filename: filename("default_model_filename", &source.default_model_filename, problems),
             warm_ups: warm_ups(&source, problems),
+            ort,
             ignored,
             source: Arc::new(source),
         }
@@ -297,7 +312,14 @@ fn declaration(
         problems.add(&path("data_type"), "is missing or invalid".to_owned());
         return None;
     };
-    Some(TensorDeclaration { name: name.to_owned(), datatype, dims: dims.to_vec(), reshape, label_filename })
+    Some(TensorDeclaration {
+        name: name.to_owned(),
+        datatype,
+        dims: dims.to_vec(),
+        reshape,
+        is_ragged: false,
+        label_filename,
+    })
 }
 
 /// Protobuf calls datatypes `TYPE_FP32` and the like, and `BYTES` a string.

@@ -4,14 +4,17 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::confined;
-use super::pbtxt::Pbtxt;
-use crate::{Format, LoadError, ModelFiles, ModelName, Version};
+use super::pbtxt::{Pbtxt, read_files};
+use crate::{ConfigError, Format, LoadError, ModelFiles, ModelName, Version};
 
 /// Bound on a main model file: a protobuf message cannot be longer.
 const MODEL_BYTES_MAX: u64 = 2 * 1024 * 1024 * 1024;
 
 /// Bound on `config.pbtxt`, `model.toml` and label files.
 const TEXT_BYTES_MAX: u64 = 4 * 1024 * 1024;
+
+/// Bound on a file of warm-up data.
+const WARM_UP_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
 /// Bound on entries of the repository's folder and of each model's.
 const ENTRIES_MAX: usize = 10_000;
@@ -149,7 +152,13 @@ impl Repository {
             confined::read(&self.root, &inner, TEXT_BYTES_MAX).map_err(|reason| files_error(name, reason))?;
         let text = std::str::from_utf8(&bytes)
             .map_err(|_| files_error(name, "config.pbtxt: is not UTF-8".to_owned()))?;
-        Ok(Some(Pbtxt::parse(name, text, self.strict)?))
+        let mut file = Pbtxt::parse(name, text, self.strict)?;
+        let read = |inner: &Path| {
+            confined::read(&self.root, &Path::new(name.as_str()).join(inner), WARM_UP_BYTES_MAX)
+        };
+        read_files(&mut file.warm_ups, read)
+            .map_err(|(field, reason)| ConfigError::one(name, field, reason))?;
+        Ok(Some(file))
     }
 
     /// Reads the files of one version, whole, once.

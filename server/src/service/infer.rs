@@ -45,8 +45,13 @@ async fn attempt(
     let class = class(loaded, &request.parameters)?;
     let (deadline, timeout_action) = deadline(loaded, class, &request.parameters, context)?;
     validate::outputs(&loaded.signature, request.outputs.as_deref())?;
-    let valid = validate::inputs(&loaded.signature, request.inputs)?;
+    let mut valid = validate::inputs(&loaded.signature, request.inputs)?;
     let rows = valid.member.rows;
+    let padding = loaded.padding.as_ref();
+    let padded = padding.and_then(|padding| Some((padding, padding.pad(&mut valid.member.inputs)?)));
+    if padded.is_some() {
+        valid.bytes = valid.member.inputs.iter().flatten().map(|tensor| tensor.data.len() as u64).sum();
+    }
     let mut member = valid.member;
     let (sink, sink_end) = sink.unzip();
     let _watch = loaded.takes_requests.then(|| {
@@ -83,7 +88,12 @@ async fn attempt(
         loaded.metrics.record_batch(answer.timing.batch_rows);
     }
     loaded.statistics.answered(rows, &answer.timing, total, met);
-    let Answer { response: answered, timing } = answer;
+    let Answer { response: mut answered, timing } = answer;
+    if let Some((padding, padded)) = padded {
+        let failed =
+            |reason| Refusal::new(Reason::EngineFailed, format!("model `{}`: {reason}", loaded.name));
+        answered.outputs = padding.restore(padded, answered.outputs).map_err(failed)?;
+    }
     let response = InferResponse {
         model_name: loaded.name.clone(),
         model_version: loaded.version.to_string(),

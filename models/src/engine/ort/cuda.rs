@@ -43,6 +43,7 @@ use ::ort::ep::cuda::ConvAlgorithmSearch;
 use ::ort::ep::{self, ArbitrarilyConfigurableExecutionProvider, ArenaExtendStrategy};
 use ::ort::ep::{ExecutionProvider, ExecutionProviderDispatch};
 
+use super::options::{OrtSettings, Provider};
 use super::{failure, one_line};
 use crate::EngineFailure;
 pub(super) use session::{Source, load};
@@ -97,7 +98,7 @@ impl fmt::Debug for Cuda {
 
 /// The provider with its options, once it is certain that the runtime has it and that the stream is one.
 #[expect(unsafe_code, reason = "the provider keeps the stream's address")]
-fn provider(cuda: &Cuda) -> Result<ExecutionProviderDispatch, EngineFailure> {
+fn provider(cuda: &Cuda, settings: &OrtSettings) -> Result<ExecutionProviderDispatch, EngineFailure> {
     let address = cuda.stream.address();
     if address == 0 {
         return Err(failure(
@@ -125,6 +126,9 @@ fn provider(cuda: &Cuda) -> Result<ExecutionProviderDispatch, EngineFailure> {
     }
     if let Some(limit) = cuda.memory_limit {
         provider = provider.with_memory_limit(usize::try_from(limit).unwrap_or(usize::MAX));
+    }
+    for (key, value) in settings.options_of(Provider::Cuda) {
+        provider = provider.with_arbitrary_config(key, value);
     }
     // SAFETY: implementers of `CudaStream` guarantee the address as long as it exists, and `session::load` keeps
     // it in the session, where it is dropped last.

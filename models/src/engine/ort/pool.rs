@@ -39,6 +39,29 @@ impl Nursery {
     }
 }
 
+/// Does some work on a thread of ordinary priority that runs on these cores, or on any core if the list is empty.
+///
+/// # Errors
+/// Why the thread did not do it.
+pub(super) fn at_ordinary_priority<T: Send + 'static>(
+    nursery: &Nursery,
+    cores: Vec<usize>,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, String> {
+    let (give, done) = channel();
+    let confined = move || {
+        if let Err(error) = stay_on(&cores) {
+            tracing::warn!(?cores, %error, "threads of an execution provider run unpinned");
+        }
+        // The caller waits for this.
+        let _ = give.send(work());
+    };
+    let thread = nursery.start(Box::new(confined)).map_err(|error| error.to_string())?;
+    let result = done.recv();
+    let joined = thread.join();
+    result.ok().filter(|_| joined.is_ok()).ok_or_else(|| "the thread that loads the model panicked".to_owned())
+}
+
 /// The helpers of one session.
 pub(super) struct Pool {
     nursery: Nursery,
@@ -61,7 +84,7 @@ impl ThreadManager for Pool {
         let core = self.cores.get(self.started.fetch_add(1, Ordering::Relaxed)).copied();
         let pinned = move || {
             if let Some(core) = core
-                && let Err(error) = stay_on(core)
+                && let Err(error) = stay_on(&[core])
             {
                 tracing::warn!(core, %error, "a helper of a session runs unpinned");
             }
@@ -75,12 +98,17 @@ impl ThreadManager for Pool {
     }
 }
 
-/// Keeps the calling thread on one core from now on.
-fn stay_on(core: usize) -> std::io::Result<()> {
-    if core >= CpuSet::MAX_CPU {
-        return Err(std::io::ErrorKind::InvalidInput.into());
+/// Keeps the calling thread on these cores from now on; anywhere if the list is empty.
+fn stay_on(cores: &[usize]) -> std::io::Result<()> {
+    if cores.is_empty() {
+        return Ok(());
     }
     let mut mask = CpuSet::new();
-    mask.set(core);
+    for &core in cores {
+        if core >= CpuSet::MAX_CPU {
+            return Err(std::io::ErrorKind::InvalidInput.into());
+        }
+        mask.set(core);
+    }
     Ok(sched_setaffinity(None, &mask)?)
 }

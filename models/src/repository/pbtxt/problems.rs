@@ -27,6 +27,23 @@ impl<'a> Problems<'a> {
         self.push(position, path, reason);
     }
 
+    /// Adds a problem of an entry of the map at a path.
+    pub(super) fn add_key(&mut self, path: &str, key: &str, reason: String) {
+        let field = self.name_of_key(path, key);
+        self.found.push((self.position_of_key(path, key), Problem { field, reason }));
+    }
+
+    /// An entry of a map as messages name it.
+    pub(super) fn name_of_key(&self, path: &str, key: &str) -> String {
+        format!("{}: `{key}`", name(self.position_of_key(path, key), path))
+    }
+
+    /// Where the text has the key, or else the map.
+    fn position_of_key(&self, path: &str, key: &str) -> Option<Position> {
+        let quoted = ['"', '\''].iter().find_map(|quote| self.text.find(&format!("{quote}{key}{quote}")));
+        quoted.map(|offset| Position::of(self.text, offset)).or_else(|| self.layout.position(path))
+    }
+
     fn push(&mut self, position: Option<Position>, path: &str, reason: String) {
         self.found.push((position, Problem { field: name(position, path), reason }));
     }

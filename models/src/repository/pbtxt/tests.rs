@@ -91,16 +91,8 @@ fn fields_that_are_needed_and_not_supported_are_named_with_what_to_do() {
             "platform: \"ensemble\"\nensemble_scheduling { step { model_name: \"x\" } }",
             "2:1: ensemble_scheduling",
         ),
-        (
-            "input { name: \"x\" data_type: TYPE_FP32 allow_ragged_batch: true }",
-            "1:40: input.allow_ragged_batch",
-        ),
         ("response_cache { enable: true }", "1:18: response_cache.enable"),
         ("model_transaction_policy { decoupled: true }", "1:28: model_transaction_policy.decoupled"),
-        (
-            "model_warmup { inputs { key: \"x\" value { data_type: TYPE_FP32 input_data_file: \"f\" } } }",
-            "1:63: model_warmup.inputs.input_data_file",
-        ),
     ] {
         let said = error(text);
         let start = format!("model `m`: config.pbtxt:{path}: is not supported: ");

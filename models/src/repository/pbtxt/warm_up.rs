@@ -1,7 +1,9 @@
 //! `model_warmup`: requests to run before a model is ready.
 
 use std::collections::BTreeMap;
+use std::path::{Component, Path};
 
+use bytes::Bytes;
 use oip::Datatype;
 use oip::proto::model_warmup::input::InputDataType;
 use oip::proto::{self, ModelConfig};
@@ -39,12 +41,101 @@ pub struct WarmUpInput {
 }
 
 /// Values of a warm-up input.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WarmUpValues {
     /// All zero.
     Zero,
     /// Sample values of the type, the same at every start.
     Random,
+    /// The content of a file: the elements of one row, which every row of the batch gets, or those of all rows. Numbers are
+    /// little-endian, strings have a length of 4 bytes before them.
+    File {
+        /// Path in the folder `warmup` of the model.
+        path: String,
+        /// Empty until the file was read.
+        data: Bytes,
+    },
+}
+
+impl WarmUpInput {
+    /// Rows that the data of a file holds: 1, or those of the batch.
+    fn rows_of(&self, data: &[u8], batch: u32) -> Result<u32, String> {
+        let elements = self
+            .dims
+            .iter()
+            .try_fold(1_usize, |product, dim| product.checked_mul(usize::try_from(*dim).ok()?));
+        let of_rows = |rows: u32| elements?.checked_mul(usize::try_from(rows.max(1)).ok()?);
+        let (found, unit) = match self.datatype.size().filter(|_| self.datatype != Datatype::Bytes) {
+            Some(width) if data.len().is_multiple_of(width) => (Some(data.len() / width), "elements"),
+            Some(width) => return Err(format!("has {} bytes: expected a multiple of {width}", data.len())),
+            None => (strings(data), "strings"),
+        };
+        let Some(found) = found else {
+            return Err("is cut off: expected strings, each after its length of 4 bytes".to_owned());
+        };
+        match [1, batch].into_iter().find(|rows| of_rows(*rows) == Some(found)) {
+            Some(rows) => Ok(rows.max(1)),
+            None => Err(format!(
+                "has {found} {unit}: expected {} for one row{}",
+                elements.map_or_else(|| "fewer".to_owned(), |elements| elements.to_string()),
+                if batch > 1 { format!(", or {batch} times as many for the batch") } else { String::new() }
+            )),
+        }
+    }
+
+    /// The data of a file for a batch.
+    pub(crate) fn batch_data(&self, data: &Bytes, batch: u32) -> Result<Bytes, String> {
+        let rows = self.rows_of(data, batch)?;
+        if rows == batch.max(1) {
+            return Ok(data.clone());
+        }
+        Ok(data.repeat(usize::try_from(batch).unwrap_or(usize::MAX)).into())
+    }
+}
+
+/// Number of strings; `None` if the last one is cut off.
+fn strings(mut data: &[u8]) -> Option<usize> {
+    let mut count = 0;
+    while !data.is_empty() {
+        let (length, rest) = data.split_first_chunk::<4>()?;
+        data = rest.get(usize::try_from(u32::from_le_bytes(*length)).ok()?..)?;
+        count += 1;
+    }
+    Some(count)
+}
+
+/// Reads the files of warm-up requests.
+///
+/// # Errors
+/// The field, and what is wrong with the file.
+pub(in super::super) fn read_files(
+    warm_ups: &mut [WarmUp],
+    read: impl Fn(&Path) -> Result<Bytes, String>,
+) -> Result<(), (String, String)> {
+    for warm_up in warm_ups {
+        for (name, input) in &mut warm_up.inputs {
+            let WarmUpValues::File { path, .. } = &input.values else { continue };
+            let field =
+                format!("config.pbtxt: model_warmup `{}`: input `{name}`: input_data_file", warm_up.name);
+            let path = path.clone();
+            let inner = Path::new("warmup").join(&path);
+            let refuse = |reason: String| (field, reason);
+            if !Path::new(&path).components().all(|part| matches!(part, Component::Normal(_))) {
+                return Err(refuse(format!(
+                    "is `{path}`: expected a file in the folder `warmup` of the model"
+                )));
+            }
+            let data = match read(&inner).and_then(|data| match input.rows_of(&data, warm_up.batch) {
+                Ok(_) => Ok(data),
+                Err(reason) => Err(format!("{} {reason}", inner.display())),
+            }) {
+                Ok(data) => data,
+                Err(reason) => return Err(refuse(reason)),
+            };
+            input.values = WarmUpValues::File { path, data };
+        }
+    }
+    Ok(())
 }
 
 /// The warm-up requests of a file. Problems are added to `problems`.
@@ -86,8 +177,10 @@ fn warm_up(path: &str, source: &proto::ModelWarmup, problems: &mut Problems<'_>)
         }
         let values = match &input.input_data_type {
             None | Some(InputDataType::ZeroData(_)) => WarmUpValues::Zero,
-            // A file is refused before this (see `support`).
-            Some(InputDataType::RandomData(_) | InputDataType::InputDataFile(_)) => WarmUpValues::Random,
+            Some(InputDataType::RandomData(_)) => WarmUpValues::Random,
+            Some(InputDataType::InputDataFile(path)) => {
+                WarmUpValues::File { path: path.clone(), data: Bytes::new() }
+            }
         };
         inputs.insert(name.clone(), WarmUpInput { datatype, dims, values });
     }

@@ -10,7 +10,7 @@ use models::engine::Session;
 use models::repository::{IgnoredField, QueuePolicy};
 use models::{
     ContentHash, Dim, EffectiveConfig, EngineChoice, Known, LaneChoice, LoadOptions, ModelFiles, ModelName,
-    Reference, Signature, Version, inspect, warm, warm_and_profile,
+    Padding, Reference, Signature, Version, inspect, profile_padded, warm, warm_and_profile,
 };
 use oip::Datatype;
 use router_core::batch::Policy;
@@ -47,7 +47,11 @@ struct First {
     decoupled: bool,
     measured: Vec<(u32, Duration)>,
     reference: Option<Reference>,
+    padded: Option<Padded>,
 }
+
+/// How requests are padded, and batch times by rows and input bytes of a row.
+type Padded = (Padding, Vec<(u32, u64, Duration)>);
 
 /// A version whose sessions are loaded and warmed up.
 struct Warmed {
@@ -224,6 +228,7 @@ impl Catalog {
             if first.is_none() {
                 let times = warm_and_profile(session.as_mut(), config).map_err(|error| error.to_string())?;
                 let reference = if self.environment.verify { Reference::of(session.as_mut()) } else { None };
+                let padded = padded(session.as_mut(), config)?;
                 first = Some(First {
                     signature: session.signature().clone(),
                     engine: session.engine(),
@@ -231,6 +236,7 @@ impl Catalog {
                     decoupled: session.decoupled(),
                     measured: times,
                     reference,
+                    padded,
                 });
             } else {
                 warm(session.as_mut(), config).map_err(|error| error.to_string())?;
@@ -276,7 +282,8 @@ impl Catalog {
     /// Installs the sessions and registers the model with the router, which may then dispatch its requests.
     async fn admit(&self, warmed: Warmed) -> Result<Arc<Loaded>, String> {
         let Warmed { planned, first, sessions, load_time } = warmed;
-        let First { signature, engine, takes_requests, decoupled, measured, reference } = first;
+        let First { signature, engine, takes_requests, decoupled, measured, reference, padded } = first;
+        let (padding, padded_times) = padded.unzip();
         let Planned { config, labels, policy, rate_limit, version, hash, file_bytes } = planned;
         let id = self.take_id();
         let measured_cores = sessions.first().map_or(1, |(lane, _)| lane.cores().len());
@@ -313,7 +320,7 @@ impl Catalog {
             rate_limit,
             policy,
             lanes: router_core::ModelLanes::Only(runs_on),
-            profile: profile(&signature, &measured),
+            profile: profile(&signature, &measured, &padded_times.unwrap_or_default()),
         };
         if !self.environment.router.model_up(spec).await {
             self.remove_sessions(id, lanes.into_iter().map(|placed| placed.lane)).await;
@@ -341,6 +348,7 @@ impl Catalog {
             labels: Arc::new(labels),
             lanes: Mutex::new(lanes),
             reference,
+            padding,
             activation: Activation::new(self.environment.activation.clone(), queue_limit),
             measured,
             measured_cores: u32::try_from(measured_cores).unwrap_or(u32::MAX),
@@ -398,9 +406,32 @@ pub(super) async fn taken_off(id: ModelId, lane: &LaneHandle) -> Option<Box<dyn 
     given.await.ok().flatten()
 }
 
+/// Proves that requests can be padded, if the settings ask for it, and measures padded batches.
+fn padded(session: &mut dyn Session, config: &EffectiveConfig) -> Result<Option<Padded>, String> {
+    let Some(settings) = &config.padding else { return Ok(None) };
+    let refuse = |reason: String| format!("models.{}.batching.padding: {reason}", config.name);
+    if session.takes_requests() {
+        return Err(refuse(
+            "the model gets each request by itself: expected a model that gets batches".to_owned(),
+        ));
+    }
+    let padding = Padding::prove(session, settings).map_err(refuse)?;
+    let times = profile_padded(session, &padding).map_err(refuse)?;
+    tracing::info!(model = %config.name, buckets = ?padding.buckets(), "requests are padded to these lengths");
+    Ok(Some((padding, times)))
+}
+
 /// Batch times for the router before any batch ran.
-fn profile(signature: &Signature, measured: &[(u32, Duration)]) -> Vec<ProfilePoint> {
-    let Some(row_bytes) = row_bytes(signature) else { return Vec::new() };
+fn profile(
+    signature: &Signature,
+    measured: &[(u32, Duration)],
+    padded: &[(u32, u64, Duration)],
+) -> Vec<ProfilePoint> {
+    let Some(row_bytes) = row_bytes(signature) else {
+        let point =
+            |&(rows, row_bytes, time): &_| ProfilePoint { rows, row_bytes, time: Duration::into(time) };
+        return padded.iter().map(point).collect();
+    };
     let point = |&(rows, time): &(u32, Duration)| ProfilePoint { rows, row_bytes, time: time.into() };
     measured.iter().map(point).collect()
 }

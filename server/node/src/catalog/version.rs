@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use gpulet::LaneHandle;
-use models::{ContentHash, EffectiveConfig, Reference, Signature};
+use models::{ContentHash, EffectiveConfig, Padding, Reference, Signature};
 use router_core::ModelId;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
@@ -43,6 +43,8 @@ pub struct Loaded {
     pub(super) lanes: Mutex<Vec<Placed>>,
     /// Reference answer for further sessions. None if no synthetic input runs.
     pub(super) reference: Option<Reference>,
+    /// How its requests are padded; `None`: they are not.
+    pub padding: Option<Padding>,
     /// Shortest times of batches when it was loaded, by rows, on as many cores as its first lane has.
     pub measured: Vec<(u32, Duration)>,
     /// Cores of that lane.

@@ -11,7 +11,7 @@ use ::ort::session::{RunOptions, Session as OrtInner};
 use bytes::Bytes;
 use oip::{Datatype, Tensor};
 
-use super::super::{NAME, OrtLibrary, check_names, configure, failure, outputs, requested};
+use super::super::{GraphLevel, NAME, OrtLibrary, check_names, configure, failure, outputs, requested};
 use super::binding::{Binding, Places, Refused};
 use super::rows::{self, Rows};
 use super::stream::{CudaFault, CudaStream};
@@ -42,18 +42,21 @@ pub(in super::super) fn load(
     options: &LoadOptions,
     cuda: &Cuda,
 ) -> Result<Box<dyn Session>, EngineFailure> {
-    let provider = provider(cuda)?;
+    let provider = provider(cuda, &options.ort)?;
     let configured = |level: GraphOptimizationLevel| -> Result<SessionBuilder, Error> {
         let providers = [provider.clone(), ep::CPU::default().with_arena_allocator(true).build()];
         let builder = configure(library, &model.signature, options, providers)?;
         Ok(builder.with_optimization_level(level)?.with_config_entry(placement::RECORD, "1")?)
     };
     let device = || device_memory(cuda.stream.device());
+    let level = options.ort.graph_level;
     let shared = cuda
         .weights
         .as_ref()
+        // Shared weights are those of a graph with all optimizations.
+        .filter(|_| level == GraphLevel::All)
         .and_then(|store| store.of(model.files, source, options, cuda, &configured, device));
-    let (session, weights) = make(source, shared, &configured, &model.files.name)?;
+    let (session, weights) = make(source, shared, (&configured, level), &model.files.name)?;
     check_names(&session, &model.signature).map_err(failure)?;
     let nodes = placement::nodes(&session).map_err(|error| failure(fault::in_short(error.message())))?;
     if let Some((operator, reason)) = placement::elsewhere(&nodes, PROVIDER) {
@@ -88,7 +91,7 @@ pub(in super::super) fn load(
 fn make(
     source: &Source<'_>,
     shared: Option<Arc<Weights>>,
-    configured: &dyn Fn(GraphOptimizationLevel) -> Result<SessionBuilder, Error>,
+    (configured, level): (&dyn Fn(GraphOptimizationLevel) -> Result<SessionBuilder, Error>, GraphLevel),
     model: &crate::ModelName,
 ) -> Result<(OrtInner, Option<Arc<Weights>>), EngineFailure> {
     if let Some(weights) = shared {
@@ -101,7 +104,7 @@ fn make(
             }
         }
     }
-    let made = configured(GraphOptimizationLevel::All).and_then(|builder| source.commit(builder));
+    let made = configured(level.of_runtime()).and_then(|builder| source.commit(builder));
     Ok((made.map_err(|error| failure(fault::in_short(error.message())))?, None))
 }
 
