@@ -8,7 +8,7 @@ use std::time::Duration;
 use oip::proto::ModelConfig;
 
 use crate::engine::ort::OrtSettings;
-use crate::repository::{Pbtxt, QueuePolicy, RateLimiter, TensorDeclaration, WarmUp};
+use crate::repository::{Pbtxt, QueuePolicy, RateLimiter, SequenceBatching, TensorDeclaration, WarmUp};
 use crate::{
     ConfigError, Dim, EngineChoice, LaneChoice, LoadOptions, ModelName, ModelSettings, PaddingSettings,
     Reshape, Signature, TensorSpec, VersionPolicy,
@@ -55,6 +55,8 @@ pub struct EffectiveConfig {
     pub lanes: LaneChoice,
     /// Number of lanes to use at most, from `instance_group`; `None`: all that `lanes` names.
     pub lane_count: Option<NonZeroU32>,
+    /// How sequences of requests run, if the model takes sequences.
+    pub sequences: Option<SequenceBatching>,
     /// What each running batch holds, for the rate limiter.
     pub rate_limiter: RateLimiter,
     /// Requests to run before the model is ready, in addition to sample inputs.
@@ -140,6 +142,7 @@ impl EffectiveConfig {
             timeout_max: settings.timeout_max.map(|span| span.0),
             lanes: settings.lanes.clone().unwrap_or_default(),
             lane_count: pbtxt.and_then(|file| file.instances),
+            sequences: pbtxt.and_then(|file| file.sequences.clone()),
             rate_limiter: pbtxt.map(|file| file.rate_limiter.clone()).unwrap_or_default(),
             warm_ups: pbtxt.map(|file| file.warm_ups.clone()).unwrap_or_default(),
             reshapes,

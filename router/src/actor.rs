@@ -23,6 +23,7 @@ use crate::job::{Answer, Rejection, Timing};
 use crate::outlet::{Outlet, Urgent};
 use crate::payload::{Ids, Payload, Payloads};
 use crate::plan::{LaneDownError, LanePlan, SwitchError};
+use crate::sequences::{AllSequences, FollowUp};
 
 /// Events handled before the task lets others run.
 const EVENTS_PER_POLL: usize = 256;
@@ -59,6 +60,7 @@ pub fn start(options: &RouterOptions) -> Result<RouterHandle, ConfigError> {
         lanes: BTreeMap::new(),
         in_flight: BTreeMap::new(),
         retiring: BTreeMap::new(),
+        sequences: AllSequences::new(options.core.queued_bytes_limit),
         idle_waiters: BTreeMap::new(),
         losing: BTreeMap::new(),
         refused: None,
@@ -91,6 +93,7 @@ struct Actor {
     ids: Arc<Ids>,
     lanes: BTreeMap<u32, LaneHandle>,
     in_flight: BTreeMap<u64, InFlight>,
+    sequences: AllSequences,
     retiring: BTreeMap<ModelId, Vec<oneshot::Sender<()>>>,
     /// Callers that wait for a lane to become idle. They get false if it is removed.
     idle_waiters: BTreeMap<u32, Vec<oneshot::Sender<bool>>>,
@@ -111,7 +114,8 @@ impl Actor {
         let timer = sleep_until(TokioInstant::now());
         tokio::pin!(timer);
         loop {
-            let wake = self.core.next_wake().map(|at| TokioInstant::from_std(self.clock.instant(at)));
+            let wake = self.core.next_wake().into_iter().chain(self.sequences.next_wake()).min();
+            let wake = wake.map(|at| TokioInstant::from_std(self.clock.instant(at)));
             if let Some(at) = wake.filter(|at| *at != timer.deadline()) {
                 timer.as_mut().reset(at);
             }
@@ -123,7 +127,10 @@ impl Actor {
                     Some(submission) => self.submit(submission),
                     None => return,
                 },
-                () = &mut timer, if wake.is_some() => self.process(Event::Tick, None),
+                () = &mut timer, if wake.is_some() => {
+                    self.sequences.tick(self.clock.now());
+                    self.process(Event::Tick, None);
+                }
             }
             for _ in 0..EVENTS_PER_POLL {
                 if let Ok(urgent) = reports.try_recv() {
@@ -157,13 +164,32 @@ impl Actor {
         };
         let member = Some(job.member);
         self.payloads.insert(Payload { id, member, reply, admitted: arrived, dispatched: arrived });
-        self.process(Event::Arrive(arrival), None);
+        match job.sequence {
+            Some(step) if self.sequences.arrive(self.clock.now(), &step, arrival) => self.follow_up(),
+            _ => self.process(Event::Arrive(arrival), None),
+        }
+    }
+
+    /// Releases and refuses requests of sequences.
+    fn follow_up(&mut self) {
+        while let Some(next) = self.sequences.follow_ups.pop_front() {
+            match next {
+                FollowUp::Arrive(arrival) => self.handle(Event::Arrive(arrival), None),
+                FollowUp::Finish(request, outcome, reason) => self.finish(request, outcome, reason, None),
+            }
+        }
     }
 
     fn urgent(&mut self, urgent: Urgent) {
         match urgent {
             Urgent::Report(report) => self.report(report),
-            Urgent::Cancel(id) => self.process(Event::Cancel(id), None),
+            Urgent::Cancel(id) => {
+                if self.sequences.cancel(self.clock.now(), id) {
+                    self.follow_up();
+                } else {
+                    self.process(Event::Cancel(id), None);
+                }
+            }
             Urgent::LaneThreadEnded(lane) => self.lane_thread_ended(lane),
         }
     }
@@ -221,7 +247,8 @@ impl Actor {
                 returned.answers = batch.members.iter().copied().zip(answers).collect()
             }
             BatchOutcome::Failed(error, members) => {
-                for (&id, member) in batch.members.iter().zip(members) {
+                for (&id, mut member) in batch.members.iter().zip(members) {
+                    self.sequences.strip(id, &mut member);
                     if let Some(payload) = self.payloads.get_mut(id) {
                         payload.member = Some(member);
                     }
@@ -246,8 +273,13 @@ impl Actor {
         }
     }
 
-    /// Processes one event and carries out its effects.
-    fn process(&mut self, event: Event<'_>, mut returned: Option<Returned>) {
+    /// Processes one event, carries out its effects, and releases the requests of sequences that may run after it.
+    fn process(&mut self, event: Event<'_>, returned: Option<Returned>) {
+        self.handle(event, returned);
+        self.follow_up();
+    }
+
+    fn handle(&mut self, event: Event<'_>, mut returned: Option<Returned>) {
         self.core.handle(self.clock.now(), event, &mut self.effects);
         if let Err(violation) = self.checker.after_event(&self.core) {
             error!(
@@ -300,7 +332,8 @@ impl Actor {
                 expected!(payload.member.take(), "router.dispatched_request_without_inputs")
             });
             // Answers are matched to requests by position, so a request without inputs must not be listed.
-            if let Some(member) = member {
+            if let Some(mut member) = member {
+                self.sequences.fill(id, &mut member);
                 inputs.push(member);
                 ids.push(id);
             }
@@ -315,7 +348,7 @@ impl Actor {
             return;
         };
         self.ids.give_back(id);
-        let answer = match (outcome, returned) {
+        let mut answer = match (outcome, returned) {
             (Outcome::Done, Some(returned)) => {
                 let queue = payload.dispatched.saturating_duration_since(payload.admitted);
                 let timing = Timing { queue, ..returned.timing };
@@ -339,11 +372,14 @@ impl Actor {
             }
             _ => Err(Rejection { outcome, reason, error: None }),
         };
+        let response = answer.as_mut().ok().map(|answer| &mut answer.response);
+        self.sequences.ended(self.clock.now(), id, (outcome, reason), response);
         // The send fails if the client has just left.
         let _ = payload.reply.send(answer);
     }
 
     fn retired(&mut self, model: ModelId) {
+        self.sequences.model_down(model);
         for done in self.retiring.remove(&model).unwrap_or_default() {
             let _ = done.send(());
         }
@@ -363,6 +399,15 @@ impl Actor {
                     self.retired(model);
                 }
             }
+            Control::SequencesUp(id, model, done) => {
+                self.sequences.model_up(id, *model);
+                let _ = done.send(());
+            }
+            Control::EndSequences(id, done) => {
+                self.sequences.close(self.clock.now(), Some(id), Reason::SequenceEnded);
+                self.follow_up();
+                let _ = done.send(());
+            }
             Control::LaneUp { lane, depth, done } => {
                 let class = LaneClass(lane.lane_class());
                 let spec = LaneSpec { depth, ..LaneSpec::one_at_a_time(LaneId(lane.id()), class) };
@@ -380,6 +425,7 @@ impl Actor {
             }
             Control::Drain { until, done } => {
                 self.drained.push(done);
+                self.sequences.close(self.clock.now(), None, Reason::Draining);
                 self.process(Event::Drain { until: self.clock.at(until) }, None);
             }
             Control::Snapshot(reply) => {
@@ -442,7 +488,7 @@ impl Actor {
     }
 
     fn tell_drained(&mut self) {
-        if !self.drained.is_empty() && self.core.unfinished() == 0 {
+        if !self.drained.is_empty() && self.core.unfinished() == 0 && self.sequences.held() == 0 {
             for done in self.drained.drain(..) {
                 let _ = done.send(());
             }

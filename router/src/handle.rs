@@ -12,6 +12,7 @@ use crate::job::{Answer, Job, Rejection};
 use crate::outlet::{Outlet, Urgent};
 use crate::payload::{Ids, Reply};
 use crate::plan::{LaneDownError, LanePlan, SwitchError};
+use crate::sequences::SequenceModel;
 
 pub(crate) struct Submission {
     pub id: RequestId,
@@ -23,6 +24,8 @@ pub(crate) struct Submission {
 pub(crate) enum Control {
     ModelUp(Box<ModelSpec>, oneshot::Sender<bool>),
     ModelDown(ModelId, oneshot::Sender<()>),
+    SequencesUp(ModelId, Box<SequenceModel>, oneshot::Sender<()>),
+    EndSequences(ModelId, oneshot::Sender<()>),
     LaneUp { lane: LaneHandle, depth: u32, done: oneshot::Sender<()> },
     Switch(Box<LanePlan>, oneshot::Sender<Result<(), SwitchError>>),
     LaneIdle(LaneId, oneshot::Sender<bool>),
@@ -86,6 +89,18 @@ impl RouterHandle {
         let (done, taken) = oneshot::channel();
         self.control.send(Control::ModelUp(Box::new(spec), done)).await.is_ok()
             && taken.await.unwrap_or(false)
+    }
+
+    /// Makes a model version take sequences. To be called before [`RouterHandle::model_up`].
+    pub async fn sequences_up(&self, id: ModelId, model: SequenceModel) {
+        let (done, wait) = oneshot::channel();
+        self.tell(Control::SequencesUp(id, Box::new(model), done), wait).await;
+    }
+
+    /// Ends the sequences of a model version, which will be retired: requests that are held back are refused.
+    pub async fn end_sequences(&self, id: ModelId) {
+        let (done, wait) = oneshot::channel();
+        self.tell(Control::EndSequences(id, done), wait).await;
     }
 
     /// Retires a model version: it takes no new requests. Returns when its last request has ended.

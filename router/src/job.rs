@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 use gpulet::{BatchError, Member, Response};
 use router_core::{Class, ModelId, Outcome, Reason, ShapeKey, Tenant, TimeoutAction};
 
+use crate::sequences::SequenceStep;
+
 /// A validated request.
 #[derive(Clone, Debug)]
 pub struct Job {
@@ -24,6 +26,8 @@ pub struct Job {
     pub deadline: Option<Instant>,
     /// What happens if it cannot meet its deadline.
     pub timeout_action: TimeoutAction,
+    /// Where in its sequence it is, if its model takes sequences.
+    pub sequence: Option<SequenceStep>,
 }
 
 /// How long each stage of a request took.

@@ -13,8 +13,10 @@ mod job;
 mod outlet;
 mod payload;
 mod plan;
+mod sequences;
 
 pub use actor::{RouterOptions, start};
 pub use handle::RouterHandle;
 pub use job::{Answer, Job, Rejection, Timing};
 pub use plan::{LaneDownError, LanePlan, SwitchError};
+pub use sequences::{SequenceModel, SequenceStep, ServerInput, ServerValue, StateOutput, server_tensor};

@@ -115,6 +115,7 @@ fn job(value: u8, timeout: Option<Duration>) -> Job {
         bytes: 1,
         deadline: timeout.map(|timeout| Instant::now() + timeout),
         timeout_action: Default::default(),
+        sequence: None,
     }
 }
 

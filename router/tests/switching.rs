@@ -128,6 +128,7 @@ fn job(value: u8) -> Job {
         bytes: 1,
         deadline: None,
         timeout_action: Default::default(),
+        sequence: None,
     }
 }
 

@@ -160,6 +160,7 @@ impl Front {
             "model_repository",
             "parameters",
             "schedule_policy",
+            "sequence",
             "statistics",
         ];
         if self.shared_memory.is_some() {

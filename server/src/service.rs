@@ -1,6 +1,7 @@
 //! The service function behind HTTP and gRPC, and views of models for both.
 
 mod infer;
+mod sequence;
 mod stream;
 
 use std::collections::BTreeMap;
@@ -112,7 +113,7 @@ impl Service {
             version: loaded.version.to_string(),
             engine: loaded.engine,
             platform: models::engine::platform(loaded.engine).unwrap_or_default(),
-            signature: Arc::clone(&loaded.signature),
+            signature: Arc::clone(&loaded.client),
             slo: loaded.config.slo,
             policy: loaded.config.policy.clone(),
             labels: Arc::clone(&loaded.labels),

@@ -25,7 +25,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("cuda-standin", &[]),
     ("gpucheck", &["gpulet", "gpulet-core", "gpulet-cuda", "models", "oip", "workload"]),
     ("gpulet-worker", &["gpulet", "models", "oip"]),
-    ("router", &["router-core", "gpulet", "invariant"]),
+    ("router", &["router-core", "gpulet", "invariant", "oip"]),
     (
         "node",
         &[

@@ -26,8 +26,8 @@ mod pbtxt;
 mod scan;
 
 pub use pbtxt::{
-    IgnoredField, Pbtxt, QueuePolicy, RateLimiter, TensorDeclaration, WarmUp, WarmUpInput, WarmUpValues,
-    fields_table,
+    ControlInput, FalseTrue, IgnoredField, Pbtxt, QueuePolicy, RateLimiter, SequenceBatching, Signal,
+    StateTensor, TensorDeclaration, WarmUp, WarmUpInput, WarmUpValues, fields_table,
 };
 pub use scan::{Found, Ignored, Repository, RepositoryError, Snapshot};
 

@@ -8,6 +8,7 @@ mod layout;
 mod problems;
 mod queue_policy;
 mod rate_limiter;
+mod sequences;
 mod support;
 mod text;
 mod warm_up;
@@ -32,6 +33,7 @@ use layout::Layout;
 use problems::Problems;
 pub use queue_policy::QueuePolicy;
 pub use rate_limiter::RateLimiter;
+pub use sequences::{ControlInput, FalseTrue, SequenceBatching, Signal, StateTensor};
 use support::Support;
 pub use support::fields_table;
 use text::with_colons;
@@ -61,6 +63,8 @@ pub struct Pbtxt {
     pub preferred: Vec<NonZeroU32>,
     /// Longest wait for a batch to fill.
     pub max_delay: Option<Duration>,
+    /// How sequences of requests run, with `sequence_batching`.
+    pub sequences: Option<SequenceBatching>,
     /// Number of priority classes.
     pub classes: Option<NonZeroU32>,
     /// Class of requests without a priority.
@@ -190,9 +194,13 @@ impl Pbtxt {
             problems.add("max_batch_size", format!("is {}: expected 0 or more", source.max_batch_size));
             0
         });
-        let dynamic = match &source.scheduling_choice {
-            Some(SchedulingChoice::DynamicBatching(batching)) => Some(batching.clone()),
-            Some(_) | None => None,
+        let (dynamic, sequences) = match &source.scheduling_choice {
+            Some(SchedulingChoice::DynamicBatching(batching)) => (Some(batching.clone()), None),
+            Some(SchedulingChoice::SequenceBatching(batching)) => {
+                let outputs: Vec<&str> = source.output.iter().map(|output| output.name.as_str()).collect();
+                (sequences::as_dynamic(batching), Some(sequences::sequences(batching, &outputs, problems)))
+            }
+            Some(_) | None => (None, None),
         };
         let dynamic_batching = dynamic.is_some();
         let batching = dynamic.unwrap_or_default();
@@ -236,6 +244,7 @@ impl Pbtxt {
             preferred: preferred(&batching.preferred_batch_size, problems),
             max_delay: (batching.max_queue_delay_microseconds > 0)
                 .then(|| Duration::from_micros(batching.max_queue_delay_microseconds)),
+            sequences,
             classes: class("dynamic_batching.priority_levels", batching.priority_levels, problems),
             default_class: class(
                 "dynamic_batching.default_priority_level",

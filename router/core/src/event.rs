@@ -142,6 +142,10 @@ pub enum Reason {
     LaneFailed,
     /// Two lanes failed while they ran it. It may be the cause, so it is not run again.
     LaneFailedTwice,
+    /// It does not start its sequence, and the sequence is not known.
+    SequenceNotStarted,
+    /// An earlier request of its sequence did not run.
+    SequenceEnded,
     /// The caller reused the id of an unfinished request, or one beyond the bound.
     IdInUse,
 }

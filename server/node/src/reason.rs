@@ -15,7 +15,7 @@ macro_rules! reasons {
 
         impl Reason {
             /// Every reason, in the order of the enum.
-            pub const ALL: [Self; 32] = [$(Self::$reason),+];
+            pub const ALL: [Self; 33] = [$(Self::$reason),+];
 
             /// Position in [`Reason::ALL`]: for tables of pre-registered counters.
             pub fn index(self) -> usize {
@@ -47,6 +47,8 @@ reasons! {
     UnknownVersion, "unknown_version";
     /// No such shared-memory region.
     UnknownRegion, "unknown_region";
+    /// The sequence was not started, or it ended early and must start again.
+    UnknownSequence, "unknown_sequence";
     /// The path is unknown.
     UnknownPath, "unknown_path";
     /// The path exists and does not take this method.

@@ -66,6 +66,7 @@ pub async fn ask(
         bytes: data.len() as u64,
         deadline,
         timeout_action: Default::default(),
+        sequence: None,
     };
     let answer = node.catalog().submit(&loaded, job).await?;
     Ok(answer.response.outputs[0].data == data)

@@ -18,6 +18,7 @@ use tokio::task::JoinSet;
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status, Streaming};
 
+use super::sequence_order::SequenceOrder;
 use super::{infer, status, timeout};
 use crate::budget::{Holding, Reservation};
 use crate::errors;
@@ -88,6 +89,7 @@ async fn run(
     sent_id: Option<&[u8]>,
 ) {
     let mut in_flight = JoinSet::new();
+    let mut order = SequenceOrder::default();
     let mut open = true;
     while open || !in_flight.is_empty() {
         tokio::select! {
@@ -104,7 +106,10 @@ async fn run(
                     let context = infer::stream_context(transport_timeout);
                     let (front, sent_id) = (Arc::clone(front), sent_id.map(<[u8]>::to_vec));
                     let answers = answers.clone();
+                    let place = order.place(&message);
                     in_flight.spawn(async move {
+                        // The next request of the sequence follows when this is dropped.
+                        let _place = place.reached().await;
                         let id = message.id.clone();
                         if let Err(refusal) = respond(&front, message, context, &answers, sent_id.as_deref()).await {
                             let failed = failed(&front, id, &refusal, sent_id.as_deref());

@@ -14,6 +14,7 @@ use oip::{InferRequest, InferResponse, Parameter, Parameters, RequestedOutput, T
 use router::{Answer, Job};
 use router_core::TimeoutAction;
 
+use crate::service::sequence;
 use crate::service::stream::{Sink, SinkEnd};
 use crate::service::{Answered, RequestContext};
 use crate::validate;
@@ -44,9 +45,10 @@ async fn attempt(
 ) -> Result<Answered, Refusal> {
     let class = class(loaded, &request.parameters)?;
     let (deadline, timeout_action) = deadline(loaded, class, &request.parameters, context)?;
-    validate::outputs(&loaded.signature, request.outputs.as_deref())?;
-    let mut valid = validate::inputs(&loaded.signature, request.inputs)?;
+    validate::outputs(&loaded.client, request.outputs.as_deref())?;
+    let mut valid = validate::inputs(&loaded.client, request.inputs)?;
     let rows = valid.member.rows;
+    let sequence = sequence::step(loaded, &request.parameters, rows)?;
     let padding = loaded.padding.as_ref();
     let padded = padding.and_then(|padding| Some((padding, padding.pad(&mut valid.member.inputs)?)));
     if padded.is_some() {
@@ -76,6 +78,7 @@ async fn attempt(
         bytes: valid.bytes,
         deadline,
         timeout_action,
+        sequence,
     };
     let answer = catalog.submit(loaded, job).await?;
     if let Some(sink_end) = sink_end {

@@ -100,7 +100,22 @@ pub(super) const FIELDS: &[FieldSupport] = &[
         "a timeout is the deadline of a request; with DELAY, a request that cannot meet it is served after the others of its level",
     ),
     honored("dynamic_batching.priority_queue_policy", "replaces `default_queue_policy` for its level"),
-    refused("sequence_batching", "sequences are not supported; keep the state in the client"),
+    honored(
+        "sequence_batching",
+        "requests of a sequence run in order and never two at a time; the server keeps `state` tensors and sets control inputs",
+    ),
+    ignored(
+        "sequence_batching.direct",
+        "rows without a request are not run, so a sequence needs no fixed row; it limits the sequences to the rows of a batch",
+    ),
+    ignored("sequence_batching.oldest.preserve_ordering", "each response belongs to its own request"),
+    refused(
+        "sequence_batching.state.initial_state.data_file",
+        "use `zero_data`, and set the state in the model where START is true",
+    ),
+    ignored("sequence_batching.state.use_same_buffer_for_input_output", "buffers do not change answers"),
+    ignored("sequence_batching.state.use_growable_memory", "buffers do not change answers"),
+    refused("sequence_batching.iterative_sequence", "models give one response for each request"),
     refused("ensemble_scheduling", "call the models one after the other"),
     honored("instance_group", "the sum of `count` is the most lanes that run the model"),
     ignored("instance_group.name", "lanes have numbers"),

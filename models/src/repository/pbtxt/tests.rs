@@ -86,7 +86,7 @@ fn a_reshape_holds_the_elements_of_its_dims() {
 #[test]
 fn fields_that_are_needed_and_not_supported_are_named_with_what_to_do() {
     for (text, path) in [
-        ("sequence_batching { }", "1:1: sequence_batching"),
+        ("sequence_batching { iterative_sequence: true }", "1:21: sequence_batching.iterative_sequence"),
         (
             "platform: \"ensemble\"\nensemble_scheduling { step { model_name: \"x\" } }",
             "2:1: ensemble_scheduling",
@@ -135,13 +135,14 @@ fn a_repository_that_is_not_strict_ignores_what_answers_do_not_need() {
     let file = Pbtxt::parse(&ModelName::new("m").unwrap(), text, false).unwrap();
     assert!(file.ignored.iter().all(|ignored| ignored.is_missed));
     assert_eq!(file.ignored.len(), 2);
-    let sequence = Pbtxt::parse(&ModelName::new("m").unwrap(), "sequence_batching { }", false);
-    assert!(sequence.is_err(), "without sequences answers would be wrong");
+    let iterative = "sequence_batching { iterative_sequence: true }";
+    let iterative = Pbtxt::parse(&ModelName::new("m").unwrap(), iterative, false);
+    assert!(iterative.is_err(), "without it answers would be wrong");
 }
 
 #[test]
 fn all_problems_of_a_file_are_told_at_once() {
-    let text = "max_batch_size: -1\ninput [ { name: \"x\" dims: [0] },\n  { data_type: TYPE_FP32 } ]\nsequence_batching { }";
+    let text = "max_batch_size: -1\ninput [ { name: \"x\" dims: [0] },\n  { data_type: TYPE_FP32 } ]\nensemble_scheduling { }";
     let error = parse(text).unwrap_err();
     let fields: Vec<_> = error.problems.iter().map(|problem| problem.field.as_str()).collect();
     let expected = [
@@ -149,7 +150,7 @@ fn all_problems_of_a_file_are_told_at_once() {
         "config.pbtxt:2:9: input.data_type",
         "config.pbtxt:2:21: input.dims",
         "config.pbtxt:3:3: input.name",
-        "config.pbtxt:4:1: sequence_batching",
+        "config.pbtxt:4:1: ensemble_scheduling",
     ];
     assert_eq!(fields, expected);
     let unknown = parse("max_batchsize: 1\ninput { nam: \"x\" }").unwrap_err().to_string();
@@ -242,6 +243,57 @@ fn a_rate_limiter_holds_for_all_groups() {
     assert_eq!((resources, file.rate_limiter.priority), (vec![("R1", 4), ("R2", 1)], 2));
     let said = error(&format!("instance_group [ {}, {} ]", group(4), group(3)));
     assert!(said.contains("instance_group.rate_limiter: differs from that of the first group"), "{said}");
+}
+
+const SEQUENCES: &str = r#"
+    max_batch_size: 4
+    output { name: "y" data_type: TYPE_FP32 dims: [1] }
+    sequence_batching {
+      max_sequence_idle_microseconds: 5000000
+      oldest { max_candidate_sequences: 6 preferred_batch_size: [2] max_queue_delay_microseconds: 100 }
+      control_input [
+        { name: "START" control [ { kind: CONTROL_SEQUENCE_START fp32_false_true: [0, 1] } ] },
+        { name: "READY" control [ { kind: CONTROL_SEQUENCE_READY int32_false_true: [0, -1] } ] },
+        { name: "ID" control [ { kind: CONTROL_SEQUENCE_CORRID data_type: TYPE_STRING } ] }
+      ]
+      state [ { input_name: "S" output_name: "S_OUT" data_type: TYPE_FP32 dims: [-1, 2]
+                initial_state { data_type: TYPE_FP32 dims: [1, 2] zero_data: true name: "zeros" } } ]
+    }"#;
+
+#[test]
+fn control_inputs_and_states_of_sequences_are_read() {
+    let file = parse(SEQUENCES).unwrap();
+    let sequences = file.sequences.unwrap();
+    assert_eq!((sequences.idle, sequences.per_lane.unwrap().get()), (Duration::from_secs(5), 6));
+    assert_eq!((file.dynamic_batching, file.max_delay), (true, Some(Duration::from_micros(100))));
+    let controls: Vec<_> =
+        sequences.controls.iter().map(|input| (input.input.as_str(), input.datatype)).collect();
+    assert_eq!(controls, [("START", Datatype::Fp32), ("READY", Datatype::Int32), ("ID", Datatype::Bytes)]);
+    let Signal::Ready(FalseTrue(off, on)) = &sequences.controls[1].signal else { panic!("{sequences:?}") };
+    assert_eq!((off.as_slice(), on.as_slice()), ([0; 4].as_slice(), [255; 4].as_slice()));
+    let state = &sequences.states[0];
+    assert_eq!((state.input.as_str(), state.output.as_str(), state.is_returned), ("S", "S_OUT", false));
+    assert_eq!(state.initial, [1, 2]);
+    assert_eq!(parse("sequence_batching { }").unwrap().sequences.unwrap().idle, Duration::from_secs(1));
+}
+
+#[test]
+fn mistakes_in_sequences_are_named() {
+    for (from, to, part) in [
+        (
+            "fp32_false_true: [0, 1]",
+            "fp32_false_true: [0]",
+            "control_input.control: expected two values in one of",
+        ),
+        ("data_type: TYPE_STRING", "data_type: TYPE_FP32", "control.data_type: expected TYPE_UINT64"),
+        ("CONTROL_SEQUENCE_READY", "CONTROL_SEQUENCE_START", "has a kind that another input has"),
+        ("dims: [1, 2]", "dims: [0, 2]", "state.dims: has 0"),
+        ("zero_data: true", "data_file: \"f\"", "initial_state.data_file: is not supported: use `zero_data`"),
+        ("max_candidate_sequences: 6", "max_candidate_sequences: -6", "is -6: expected 0 or more"),
+    ] {
+        let said = error(&SEQUENCES.replace(from, to));
+        assert!(said.contains(part), "{to}: {said}");
+    }
 }
 
 #[test]

@@ -20,6 +20,7 @@ use tokio_util::task::TaskTracker;
 
 use super::activation::Activation;
 use super::background::LoadPriority;
+use super::sequences::{self, Prepared};
 use super::shapes::Shapes;
 use super::statistics::Statistics;
 use super::version::{Loaded, Placed};
@@ -285,6 +286,25 @@ impl Catalog {
         let First { signature, engine, takes_requests, decoupled, measured, reference, padded } = first;
         let (padding, padded_times) = padded.unzip();
         let Planned { config, labels, policy, rate_limit, version, hash, file_bytes } = planned;
+        let held = config.queue.max_size.map_or(self.environment.queue_limit, NonZeroU32::get);
+        let sequences = sequences::prepare(&config, &signature, sessions.len(), held)?;
+        if takes_requests && sequences.is_some() {
+            let reason = "its engine keeps state on a lane, and requests of a sequence may run on any lane";
+            return Err(format!(
+                "config.pbtxt: sequence_batching is not supported for engine `{engine}`: {reason}"
+            ));
+        }
+        if padding.is_some() && sequences.is_some() {
+            let name = &config.name;
+            return Err(format!(
+                "models.{name}.batching.padding: is not supported with sequence_batching, remove one of them"
+            ));
+        }
+        let signature = Arc::new(signature);
+        let (client, sequences) = match sequences {
+            Some(Prepared { model, client }) => (Arc::new(client), Some(model)),
+            None => (Arc::clone(&signature), None),
+        };
         let id = self.take_id();
         let measured_cores = sessions.first().map_or(1, |(lane, _)| lane.cores().len());
         let measured_on =
@@ -322,6 +342,9 @@ impl Catalog {
             lanes: router_core::ModelLanes::Only(runs_on),
             profile: profile(&signature, &measured, &padded_times.unwrap_or_default()),
         };
+        if let Some(sequences) = sequences {
+            self.environment.router.sequences_up(id, sequences).await;
+        }
         if !self.environment.router.model_up(spec).await {
             self.remove_sessions(id, lanes.into_iter().map(|placed| placed.lane)).await;
             self.give_back_id(id);
@@ -337,8 +360,9 @@ impl Catalog {
             metrics: ModelMetrics::new(&name, &version.to_string(), self.environment.triton_names),
             name,
             version,
-            shapes: Shapes::new(&signature),
-            signature: Arc::new(signature),
+            shapes: Shapes::new(&client),
+            signature,
+            client,
             config,
             hash,
             file_bytes,
@@ -361,6 +385,10 @@ impl Catalog {
     /// Removes a version that gets no new requests, after its last request ended.
     async fn retire(&self, loaded: &Loaded) {
         loaded.users.close();
+        if loaded.config.sequences.is_some() {
+            // Their next requests cannot arrive, so those that wait for them would wait for the idle time.
+            self.environment.router.end_sequences(loaded.id).await;
+        }
         loaded.users.wait().await;
         self.environment.router.model_down(loaded.id).await;
         self.remove_sessions(loaded.id, loaded.lanes()).await;

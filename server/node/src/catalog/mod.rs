@@ -7,6 +7,7 @@
 mod activation;
 mod background;
 mod load;
+mod sequences;
 mod sessions;
 mod shapes;
 mod source;

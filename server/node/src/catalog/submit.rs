@@ -5,7 +5,7 @@
 use gpulet::BatchError;
 use models::engine::{ModelErrorCode, RunError};
 use router::{Answer, Job, Rejection};
-use router_core::{Reason as CoreReason, TimeoutAction};
+use router_core::{CorrelationId, Reason as CoreReason, TimeoutAction};
 
 use super::Catalog;
 use super::version::Loaded;
@@ -15,8 +15,12 @@ impl Catalog {
     /// Submits a request. A version without a lane is activated first, and again if it loses its lane at that moment.
     pub async fn submit(&self, loaded: &Loaded, job: Job) -> Result<Answer, Refusal> {
         let router = self.router();
+        let sequence = job.sequence.as_ref().map(|step| step.id.clone());
         if !loaded.activation.may_deactivate() {
-            return router.submit(job).await.map_err(|rejection| refusal(loaded, &rejection));
+            return router
+                .submit(job)
+                .await
+                .map_err(|rejection| refusal(loaded, sequence.as_ref(), &rejection));
         }
         let lost_at = job.deadline.filter(|_| job.timeout_action == TimeoutAction::Reject);
         loop {
@@ -26,13 +30,13 @@ impl Catalog {
             match router.submit(job.clone()).await {
                 Err(rejection)
                     if rejection.reason == CoreReason::NoLane && !loaded.activation.is_active() => {}
-                ended => return ended.map_err(|rejection| refusal(loaded, &rejection)),
+                ended => return ended.map_err(|rejection| refusal(loaded, sequence.as_ref(), &rejection)),
             }
         }
     }
 }
 
-fn refusal(loaded: &Loaded, rejection: &Rejection) -> Refusal {
+fn refusal(loaded: &Loaded, sequence: Option<&CorrelationId>, rejection: &Rejection) -> Refusal {
     use CoreReason as Core;
     let name = &loaded.name;
     let (reason, message) = match rejection.reason {
@@ -64,6 +68,20 @@ fn refusal(loaded: &Loaded, rejection: &Rejection) -> Refusal {
             format!("model `{name}`: the lane that ran the request failed twice, so it is not run again"),
         ),
         Core::EngineFailed => return engine_refusal(name, rejection.error.as_ref()),
+        Core::SequenceNotStarted => {
+            let id = sequence.map(ToString::to_string).unwrap_or_default();
+            let reason = "must specify the START flag on the first request of the sequence";
+            (
+                Reason::UnknownSequence,
+                format!("inference request for sequence {id} to model '{name}' {reason}"),
+            )
+        }
+        Core::SequenceEnded => (
+            Reason::UnknownSequence,
+            format!(
+                "model `{name}`: the sequence ended, because an earlier request of it did not run or the model was unloaded"
+            ),
+        ),
         Core::Answered | Core::IdInUse => (Reason::Internal, format!("router: {rejection}")),
     };
     Refusal::new(reason, message)

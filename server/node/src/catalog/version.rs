@@ -25,6 +25,8 @@ pub struct Loaded {
     pub version: u64,
     /// Inputs, outputs, largest batch.
     pub signature: Arc<Signature>,
+    /// The same without the tensors that the server keeps for sequences: what clients send and get.
+    pub client: Arc<Signature>,
     /// How it is served.
     pub config: EffectiveConfig,
     /// Hash of its files.
