@@ -1,6 +1,7 @@
 //! How a model is served: `tessera.toml`, `config.pbtxt`, the graph and the defaults combined.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use crate::engine::ort::OrtSettings;
 use crate::repository::{Pbtxt, QueuePolicy, RateLimiter, SequenceBatching, TensorDeclaration, WarmUp};
 use crate::{
     ConfigError, Dim, EngineChoice, LaneChoice, LoadOptions, ModelName, ModelSettings, PaddingSettings,
-    Reshape, Signature, TensorSpec, VersionPolicy,
+    Reshape, Signature, TensorSpec, TimeSpan, VersionPolicy,
 };
 
 /// Policy of models whose settings do not name one.
@@ -73,6 +74,28 @@ pub struct EffectiveConfig {
     pub notes: Vec<String>,
     /// `config.pbtxt` as protobuf, for the model configuration extension; `None` without the file.
     pub written: Option<Arc<ModelConfig>>,
+}
+
+/// A setting whose value changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SettingChange {
+    /// Its name in `[models.NAME]`, or that of the field of `config.pbtxt`.
+    pub setting: &'static str,
+    /// Value before; empty if it is not shown.
+    pub from: String,
+    /// Value now.
+    pub to: String,
+    /// Whether sessions have to be loaded again for it.
+    pub needs_sessions: bool,
+}
+
+impl fmt::Display for SettingChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.from.as_str() {
+            "" => write!(f, "{}: {}", self.setting, self.to),
+            from => write!(f, "{}: {from} -> {}", self.setting, self.to),
+        }
+    }
 }
 
 impl EffectiveConfig {
@@ -154,6 +177,98 @@ impl EffectiveConfig {
             notes,
             written: pbtxt.map(|file| Arc::clone(&file.source)),
         })
+    }
+
+    /// What differs in `new`.
+    pub fn changes(&self, new: &Self) -> Vec<SettingChange> {
+        let differ = |((_, _, old), (_, _, new)): &((_, _, String), (_, _, String))| old != new;
+        let pairs = self.entries().into_iter().zip(new.entries()).filter(differ);
+        let mut changes: Vec<SettingChange> = pairs
+            .map(|((setting, needs_sessions, from), (_, _, to))| SettingChange {
+                setting,
+                from,
+                to,
+                needs_sessions,
+            })
+            .collect();
+        if self.rest_of_file() != new.rest_of_file() && changes.iter().all(|change| !change.needs_sessions) {
+            changes.push(SettingChange {
+                setting: "config.pbtxt",
+                from: String::new(),
+                to: "other fields changed".to_owned(),
+                needs_sessions: true,
+            });
+        }
+        changes
+    }
+
+    /// The fields of `config.pbtxt` that sessions may read: all but those about scheduling.
+    fn rest_of_file(&self) -> Option<ModelConfig> {
+        let written = self.written.as_deref()?;
+        Some(ModelConfig { scheduling_choice: None, version_policy: None, ..written.clone() })
+    }
+
+    /// Every setting: its name, whether a change needs new sessions, and its value.
+    fn entries(&self) -> Vec<(&'static str, bool, String)> {
+        // No `..` here: a new setting has to be sorted.
+        let Self {
+            name: _,
+            notes: _,
+            slo,
+            engine,
+            max_batch,
+            free_batch,
+            versions,
+            policy,
+            max_delay,
+            preferred,
+            classes,
+            default_class,
+            queue,
+            class_queues,
+            timeout_max,
+            lanes,
+            lane_count,
+            rate_limiter,
+            warm_ups,
+            reshapes,
+            padding,
+            ort,
+            sequences,
+            label_files,
+            written: _,
+        } = self;
+        let span =
+            |span: &Option<Duration>| span.map_or("none".to_owned(), |span| TimeSpan(span).to_string());
+        let number =
+            |number: &Option<NonZeroU32>| number.map_or("default".to_owned(), |number| number.to_string());
+        vec![
+            ("slo", false, span(slo)),
+            ("versions", false, format!("{versions:?}").to_lowercase()),
+            ("batching.policy", false, policy.clone()),
+            ("batching.max_delay", false, TimeSpan(*max_delay).to_string()),
+            ("batching.preferred", false, format!("{preferred:?}")),
+            ("queue_limit", false, number(&queue.max_size)),
+            ("classes", false, classes.to_string()),
+            ("default_class", false, default_class.to_string()),
+            ("default_timeout", false, span(&queue.default_timeout)),
+            ("timeout_override", false, queue.timeout_override.to_string()),
+            ("timeout_delays", false, queue.delays.to_string()),
+            ("priority_queue_policy", false, format!("{class_queues:?}")),
+            ("timeout_max", false, span(timeout_max)),
+            ("labels", false, format!("{label_files:?}")),
+            ("engine", true, engine.name().to_owned()),
+            ("max_batch", true, max_batch.map_or("default".to_owned(), |rows| rows.to_string())),
+            ("free_batch", true, free_batch.to_string()),
+            ("lanes", true, format!("{lanes:?}").to_lowercase()),
+            ("instance_group", true, number(lane_count)),
+            ("rate_limiter", true, format!("{rate_limiter:?}")),
+            ("padding", true, format!("{padding:?}")),
+            ("onnxruntime", true, format!("{ort:?}")),
+            ("sequence_batching", true, format!("{sequences:?}")),
+            ("model_warmup", true, format!("{warm_ups:?}")),
+            ("reshape", true, format!("{reshapes:?}")),
+        ]
     }
 
     /// Which versions to serve, before any was read.

@@ -26,7 +26,7 @@ mod warm;
 
 pub use background::enter_background;
 pub use batching::DEFAULT_MAX_BATCH;
-pub use effective::EffectiveConfig;
+pub use effective::{EffectiveConfig, SettingChange};
 pub use engine::{EngineChoice, Known, LoadOptions, UnknownEngine};
 pub use error::{ConfigError, EngineFailure, LoadError, Problem};
 pub use files::{ContentHash, Format, ModelFiles};

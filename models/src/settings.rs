@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
+use documented::DocumentedFields;
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -16,50 +17,53 @@ use crate::{EngineChoice, TimeSpan, Version};
 /// [models.resnet50]
 /// slo = "50ms"
 /// ```
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, DocumentedFields)]
 #[serde(default, deny_unknown_fields)]
 pub struct ModelSettings {
     /// Service-level objective: a request must be answered within this time of its arrival, unless it brings
-    /// its own `timeout`. Default: none; requests then wait up to `timeout_max`.
+    /// its own `timeout`. Default: none, requests wait up to `timeout_max`. Example: `"50ms"`.
     pub slo: Option<TimeSpan>,
     /// Engine: `auto`, `ort`, `tract` or `synthetic`. Default: `auto`, which is `ort` where ONNX Runtime was
-    /// found and can load the model, else `tract`.
+    /// found and can load the model, else `tract`. Example: `"tract"`.
     pub engine: Option<EngineChoice>,
     /// Largest batch in rows; 0: never batch. Default: 64 for a model whose shapes allow a batch and whose rows
-    /// do not influence each other (checked at load), else 0.
+    /// do not influence each other (checked at load), else 0. Example: `32`.
     pub max_batch: Option<u32>,
     /// Frees a batch dimension that the ONNX file fixes at 1. The changed model is checked against the original
-    /// behaviour and refused if batches change answers. Default: false.
+    /// behaviour and refused if batches change answers. Default: `false`. Example: `true`.
     pub free_batch: Option<bool>,
     /// Versions to serve: `"latest"`, a number n (the n latest), a list, or `"all"`. Default: `"latest"`.
+    /// Example: `[1, 3]`.
     pub versions: Option<VersionPolicy>,
     /// How requests are gathered into batches.
     pub batching: BatchingSettings,
-    /// Bound on queued requests; further ones are refused. Default: the server's.
+    /// Bound on queued requests; further ones are refused. Default: that of `limits.queue`. Example: `256`.
     pub queue_limit: Option<NonZeroU32>,
     /// Class of requests that bring no priority; 1 is the most important. Default: 1, or what `config.pbtxt`
-    /// says.
+    /// says. Example: `2`.
     pub default_class: Option<NonZeroU32>,
     /// Lanes that may run the model: `"all"` or a list of lane numbers from 0. Default: `"all"`.
+    /// Example: `[0, 1]`.
     pub lanes: Option<LaneChoice>,
-    /// Longest `timeout` that a request may ask for; longer ones are shortened to it. Default: the server's.
+    /// Longest `timeout` that a request may ask for; longer ones are shortened to it. Default: the server's. Example: `"30s"`.
     pub timeout_max: Option<TimeSpan>,
 }
 
 /// The `batching` table of a model.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, DocumentedFields)]
 #[serde(default, deny_unknown_fields)]
 pub struct BatchingSettings {
     /// Batching policy by name. Default: `deadline`. For a model without `slo` whose `config.pbtxt` has a queue delay or
-    /// preferred sizes: `triton`.
+    /// preferred sizes: `triton`. Example: `"triton"`.
     pub policy: Option<String>,
-    /// Longest time that a request waits for others to fill its batch, for policies that wait. Default: 0.
+    /// Longest time that a request waits for others to fill its batch, for policies that wait. Default: none. Example: `"2ms"`.
     pub max_delay: Option<TimeSpan>,
-    /// Batch sizes to aim for, for policies that have such. Default: none.
+    /// Batch sizes to aim for, for policies that have such. Default: none. Example: `[4, 8]`.
     pub preferred: Option<Vec<NonZeroU32>>,
-    /// Pads requests of unlike lengths to a common one, so that they share batches: `"bucket"`, or a table with the options
-    /// of [`PaddingSettings`]. Checked at load: padding must not change answers. Default: requests of unlike lengths run in
-    /// batches of their own.
+    /// Pads requests of unlike lengths to a common one, so that they share batches: `"bucket"`, or a table of `buckets` (lengths
+    /// to pad to), `mask` (inputs that are 1 for elements of the request, 0 for padding), `values` (of padding, by input) and
+    /// `tolerance` (largest difference of answers, as a share of the largest value). Checked at load: padding must not change
+    /// answers. Default: requests of unlike lengths run in batches of their own. Example: `{ buckets = [32, 128, 512] }`.
     pub padding: Option<PaddingSettings>,
 }
 

@@ -392,6 +392,10 @@ impl Actor {
                 self.process(Event::ModelUp(&spec), None);
                 let _ = done.send(free && self.core.knows(spec.model));
             }
+            Control::ModelChanged(spec, done) => {
+                self.process(Event::ModelChanged(&spec), None);
+                let _ = done.send(());
+            }
             Control::ModelDown(model, done) => {
                 self.retiring.entry(model).or_default().push(done);
                 self.process(Event::ModelDown(model), None);

@@ -23,6 +23,7 @@ pub(crate) struct Submission {
 
 pub(crate) enum Control {
     ModelUp(Box<ModelSpec>, oneshot::Sender<bool>),
+    ModelChanged(Box<ModelSpec>, oneshot::Sender<()>),
     ModelDown(ModelId, oneshot::Sender<()>),
     SequencesUp(ModelId, Box<SequenceModel>, oneshot::Sender<()>),
     EndSequences(ModelId, oneshot::Sender<()>),
@@ -101,6 +102,13 @@ impl RouterHandle {
     pub async fn end_sequences(&self, id: ModelId) {
         let (done, wait) = oneshot::channel();
         self.tell(Control::EndSequences(id, done), wait).await;
+    }
+
+    /// Takes up changed settings of a model version. Returns when they are in force. The lanes and batch times of `spec` are
+    /// not used.
+    pub async fn model_changed(&self, spec: ModelSpec) {
+        let (done, wait) = oneshot::channel();
+        self.tell(Control::ModelChanged(Box::new(spec), done), wait).await;
     }
 
     /// Retires a model version: it takes no new requests. Returns when its last request has ended.

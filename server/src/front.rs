@@ -47,6 +47,7 @@ pub struct Front {
     pub metrics: FrontMetrics,
     /// Ids for requests without one.
     pub ids: RequestIds,
+    leaving: AtomicBool,
     draining: AtomicBool,
     in_flight: AtomicUsize,
     idle: Notify,
@@ -76,6 +77,7 @@ impl Front {
             bodies,
             metrics,
             ids: RequestIds::default(),
+            leaving: AtomicBool::new(false),
             draining: AtomicBool::new(false),
             in_flight: AtomicUsize::new(0),
             idle: Notify::new(),
@@ -135,7 +137,7 @@ impl Front {
 
     /// Why the server is not ready; `None` when it is.
     pub fn not_ready(&self) -> Option<String> {
-        if self.draining.load(Ordering::SeqCst) {
+        if self.leaving() {
             return Some("the server is draining".to_owned());
         }
         self.service.node.not_ready()
@@ -148,7 +150,7 @@ impl Front {
 
     /// Whether a model would take a request now.
     pub fn model_ready(&self, name: &str, version: Option<&str>) -> bool {
-        !self.draining.load(Ordering::SeqCst) && self.service.model_ready(name, version)
+        !self.leaving() && self.service.model_ready(name, version)
     }
 
     /// Protocol extensions on offer.
@@ -179,14 +181,20 @@ impl Front {
         })
     }
 
+    /// From now on readiness is false; requests are still taken.
+    pub fn begin_to_leave(&self) {
+        self.leaving.store(true, Ordering::SeqCst);
+    }
+
     /// From now on no request is taken and readiness is false; those in flight go on.
     pub fn begin_drain(&self) {
+        self.begin_to_leave();
         self.draining.store(true, Ordering::SeqCst);
     }
 
-    /// Whether a drain has begun.
-    pub fn draining(&self) -> bool {
-        self.draining.load(Ordering::SeqCst)
+    /// Whether the server is about to stop: clients should send their next request elsewhere.
+    pub fn leaving(&self) -> bool {
+        self.leaving.load(Ordering::SeqCst)
     }
 
     /// Returns once no request is in flight.

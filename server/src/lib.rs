@@ -12,6 +12,7 @@ pub mod listener;
 pub mod metrics_endpoint;
 pub mod model_config;
 pub mod model_metadata;
+pub mod reference;
 pub mod request_id;
 pub mod serve;
 pub mod service;

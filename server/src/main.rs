@@ -1,13 +1,14 @@
 //! The `tessera` binary: the command line, composed of serving and of the tools, if they are built in.
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-#[cfg(any(feature = "tools", test))]
-use clap::CommandFactory as _;
-use clap::{Parser, Subcommand};
+use anyhow::Context as _;
+use clap::{CommandFactory as _, Parser, Subcommand};
 use node::devices::worker::{self, WorkerArgs};
 use node::environment::Environment;
 use node::output;
+use server::reference::{self, Page};
 use server::serve::{self, ServeArgs};
 
 /// Serve many models on few devices, each within its latency objective.
@@ -59,7 +60,17 @@ latency objective in the configuration file:
   slo = \"50ms\"
 
 On SIGTERM or Ctrl-C, the server reports that it is not ready, answers the requests in
-flight, and exits with code 0.";
+flight, and exits. A second signal ends it without waiting for them.
+
+Exit code 0: stopped by a signal after every request was answered. 1: it could not start, or stopped with
+requests unanswered. 2: wrong usage.";
+
+const REFERENCE_EXAMPLES: &str = "\
+Examples:
+  tessera reference                      all pages
+  tessera reference --out docs/reference
+
+Exit code 0: success. 1: a page cannot be written. 2: wrong usage.";
 
 /// What to do.
 #[derive(Debug, Subcommand)]
@@ -67,6 +78,13 @@ enum Command {
     /// Serve models (the default).
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(ServeArgs),
+    /// Print the reference of this version in Markdown: settings, metrics, HTTP, gRPC and exit codes.
+    #[command(after_help = REFERENCE_EXAMPLES)]
+    Reference {
+        /// Folder to write one file for each page to, instead of standard output.
+        #[arg(long, value_name = "DIR")]
+        out: Option<PathBuf>,
+    },
     /// Run gpulets for a server that started this process.
     #[command(hide = true)]
     Worker(WorkerArgs),
@@ -85,6 +103,7 @@ fn main() -> ExitCode {
 fn run(cli: Cli, environment: &Environment) -> ExitCode {
     let done = match cli.command.unwrap_or(Command::Serve(cli.serve)) {
         Command::Serve(arguments) => serve::run(&arguments, environment),
+        Command::Reference { out } => print_reference(out.as_deref()),
         Command::Worker(arguments) => return worker::run(&arguments, environment),
         #[cfg(feature = "tools")]
         Command::Tools(command) => cli::run(command, environment, Cli::command),
@@ -93,6 +112,19 @@ fn run(cli: Cli, environment: &Environment) -> ExitCode {
         output::complain(&format!("error: {error:#}"));
         ExitCode::FAILURE
     })
+}
+
+fn print_reference(out: Option<&Path>) -> anyhow::Result<ExitCode> {
+    for Page { file, text } in reference::pages(&mut Cli::command()) {
+        match out {
+            None => output::write(text.as_bytes()),
+            Some(folder) => {
+                let path = folder.join(file);
+                std::fs::write(&path, text).with_context(|| format!("cannot write `{}`", path.display()))?;
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 #[cfg(test)]
@@ -123,6 +155,24 @@ mod tests {
     fn mistakes_are_usage_errors() {
         for bad in [&["--set", "limits.body"][..], &["serve", "--nope"], &["--http"]] {
             assert!(Cli::try_parse_from([&["tessera"], bad].concat()).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn the_pages_in_docs_are_those_of_this_binary() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reference");
+        for Page { file, text } in reference::pages(&mut Cli::command()) {
+            let shown = std::fs::read_to_string(folder.join(file)).unwrap_or_default();
+            assert_eq!(shown, text, "run `cargo run --release -- reference --out docs/reference`");
+        }
+    }
+
+    #[test]
+    fn the_help_of_every_command_has_its_exit_codes() {
+        let command = Cli::command();
+        for command in command.get_subcommands().filter(|command| !command.is_hide_set()) {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.contains("Exit code 0: "), "{}", command.get_name());
         }
     }
 

@@ -11,7 +11,7 @@ use node::config::{Config, ConfigArgs, configure};
 use node::environment::Environment;
 use node::metrics::Transport;
 use node::reason::Reason;
-use node::{Node, Startup, lanes, logs, metrics, output};
+use node::{Node, ReadAgain, Startup, lanes, logs, metrics, output};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
@@ -26,6 +26,9 @@ use crate::{grpc, metrics_endpoint};
 
 /// Most network threads. More would take cores from the lanes without serving faster.
 const NETWORK_THREADS: usize = 4;
+/// Supervisors may send a signal to the process and to its group. A signal within this time of the first is that same one; a
+/// person takes longer to press Ctrl-C again.
+const REPEATED_SIGNAL: Duration = Duration::from_millis(100);
 /// How long connections that are open after the grace period may still send what is written.
 const LAST_WRITES: Duration = Duration::from_secs(2);
 
@@ -64,11 +67,18 @@ pub fn run(arguments: &ServeArgs, environment: &Environment) -> anyhow::Result<E
         return Ok(ExitCode::SUCCESS);
     }
     logs::install(&config.server, environment.stderr_is_terminal)?;
-    until_signalled(config, environment, arguments.json)
+    let sources = (arguments.config.clone(), environment.clone());
+    let read_again: ReadAgain = Arc::new(move || configure(&sources.0, &sources.1));
+    until_signalled(config, environment, read_again, arguments.json)
 }
 
 /// Serves until a signal. Exit code 0 if every request was answered, 1 if some were not.
-fn until_signalled(config: Config, environment: &Environment, json: bool) -> anyhow::Result<ExitCode> {
+fn until_signalled(
+    config: Config,
+    environment: &Environment,
+    read_again: ReadAgain,
+    json: bool,
+) -> anyhow::Result<ExitCode> {
     let allowed = gpulet::allowed_cores().context("cannot read the affinity mask")?;
     let lanes = lanes::core_sets(&config.lanes, &allowed).map_err(anyhow::Error::msg)?;
     let threads =
@@ -79,11 +89,14 @@ fn until_signalled(config: Config, environment: &Environment, json: bool) -> any
         Ok(library) => {
             tracing::info!(version = %library.version, path = %library.path.display(), "using ONNX Runtime")
         }
+        Err(missing) if config.repository.ort_library.is_some() => {
+            anyhow::bail!("repository.ort_library: {missing}")
+        }
         Err(missing) => {
             tracing::info!(reason = %missing, "no ONNX Runtime library found: models run on tract")
         }
     }
-    let startup = Startup { config, lanes, ort };
+    let startup = Startup { config, lanes, ort, read_again };
     runtime(threads)?.block_on(serve(startup, json))
 }
 
@@ -118,6 +131,8 @@ async fn serve(startup: Startup, json: bool) -> anyhow::Result<ExitCode> {
             _ = interrupt.recv() => "SIGINT",
         }
     };
+    // Without a handler, the signal would end the process.
+    let mut hangup = signal(SignalKind::hangup())?;
     let config = startup.config.clone();
     let recorder = metrics::install(config.metrics.triton_names)?;
     let http = Listener::bind("server.http", config.server.http).await?;
@@ -130,6 +145,14 @@ async fn serve(startup: Startup, json: bool) -> anyhow::Result<ExitCode> {
     let node = &service.node;
     let _gpus = metrics::watch(node.gpus());
     let front = Arc::new(Front::new(Arc::clone(&service), config.shared_memory(), front_limits(&config)));
+    let reloads = tokio::spawn({
+        let service = Arc::clone(&service);
+        async move {
+            while hangup.recv().await.is_some() {
+                service.node.reload().await;
+            }
+        }
+    });
     let stop = CancellationToken::new();
     let mut listeners = listen(&config, [http, grpc, metrics], &front, recorder, &stop)?;
 
@@ -146,11 +169,22 @@ async fn serve(startup: Startup, json: bool) -> anyhow::Result<ExitCode> {
             signalled().await
         }
     };
-    tracing::info!(cause, in_flight = front.in_flight(), "draining");
+    reloads.abort();
+    let lame_duck = config.lame_duck();
+    tracing::info!(cause, in_flight = front.in_flight(), ?lame_duck, "draining");
+    let second = async {
+        let first = Instant::now();
+        loop {
+            let cause = signalled().await;
+            if first.elapsed() >= REPEATED_SIGNAL {
+                return cause;
+            }
+        }
+    };
     let drained = tokio::select! {
-        drained = drain(&front, &stop, &mut listeners, config.server.grace.0) => drained,
-        second = signalled() => {
-            tracing::warn!(cause = second, "second signal: stopping before all requests are answered");
+        drained = drain(&front, &stop, &mut listeners, lame_duck, config.server.grace.0) => drained,
+        cause = second => {
+            tracing::warn!(cause, "second signal: stopping before all requests are answered");
             front.in_flight() == 0
         }
     };
@@ -227,14 +261,18 @@ fn listen(
     Ok(listeners)
 }
 
-/// Drains: the server is no longer ready, rejects new requests, answers those in flight, then closes connections. Health and
-/// metrics stay reachable until the last answer, so that a load balancer sees why. True if every request was answered.
+/// Drains: the server is no longer ready, but serves for the time `lame_duck`. Then it rejects new requests, answers those in
+/// flight, and closes connections. Health and metrics stay reachable until the last answer, so that a load balancer sees why.
+/// True if every request was answered.
 async fn drain(
     front: &Front,
     stop: &CancellationToken,
     listeners: &mut JoinSet<()>,
+    lame_duck: Duration,
     grace: Duration,
 ) -> bool {
+    front.begin_to_leave();
+    tokio::time::sleep(lame_duck).await;
     let started = Instant::now();
     front.begin_drain();
     let answered = tokio::time::timeout(grace, front.idle()).await.is_ok();

@@ -107,6 +107,7 @@ impl Service {
         let loaded = self.node.catalog().find(name, version)?;
         let versions =
             self.node.catalog().serving(name).iter().map(|loaded| loaded.version.to_string()).collect();
+        let config = loaded.config();
         Ok(ModelView {
             name: loaded.name.clone(),
             versions,
@@ -114,11 +115,11 @@ impl Service {
             engine: loaded.engine,
             platform: models::engine::platform(loaded.engine).unwrap_or_default(),
             signature: Arc::clone(&loaded.client),
-            slo: loaded.config.slo,
-            policy: loaded.config.policy.clone(),
-            labels: Arc::clone(&loaded.labels),
-            written: loaded.config.written.clone(),
-            version_policy: loaded.config.versions.clone(),
+            slo: config.slo,
+            policy: config.policy.clone(),
+            labels: loaded.labels(),
+            written: config.written.clone(),
+            version_policy: config.versions.clone(),
             lanes: loaded.lanes().len(),
             on_gpus: self.node.has_gpus(),
         })

@@ -33,7 +33,13 @@ pub async fn front_with(limits: FrontLimits, options: &[(&str, &str)]) -> Arc<Fr
     });
     let config = Config::load(&Sources { flags: flags.collect(), ..Sources::default() }).unwrap();
     let cores = gpulet::allowed_cores().unwrap();
-    let startup = Startup { config, lanes: vec![vec![cores[0]]], ort: Err(OrtMissing::default()) };
+    let again = config.clone();
+    let startup = Startup {
+        config,
+        lanes: vec![vec![cores[0]]],
+        ort: Err(OrtMissing::default()),
+        read_again: Arc::new(move || Ok(again.clone())),
+    };
     Arc::new(Front::new(Service::new(Node::start(startup).await.unwrap()), true, limits))
 }
 

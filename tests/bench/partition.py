@@ -196,10 +196,10 @@ def document(seen: list[tuple[float, dict]], report: dict, load: float) -> str:
     ]
     for model in last["models"]:
         for batch in model["batches"]:
-            predicted = batch.get("predicted_p50_ms")
-            shown = "-" if predicted is None else f"{predicted:.1f}"
+            predicted = batch.get("predicted_p50_us")
+            shown = "-" if predicted is None else f"{predicted / 1e3:.1f}"
             lines.append(
-                f"| `{model['name']}` | {batch['rows']} | {batch['count']} | {shown} | {batch['measured_mean_ms']:.1f} |"
+                f"| `{model['name']}` | {batch['rows']} | {batch['count']} | {shown} | {batch['measured_mean_us'] / 1e3:.1f} |"
             )
     return "\n".join(lines) + "\n"
 

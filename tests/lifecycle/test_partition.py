@@ -93,7 +93,7 @@ def test_gpulets_follow_a_changing_mix_without_losing_a_request(tmp_path: Path) 
         assert placed(server) == set(TIMES), "every model keeps a place"
         assert any(row["reason"] for row in seen["decisions"]) and seen["history"], seen
         batches = {model["name"]: model["batches"] for model in seen["models"]}
-        assert all(batches[name] and batches[name][0]["predicted_p50_ms"] > 0 for name in ("quick", "slow")), batches
+        assert all(batches[name] and batches[name][0]["predicted_p50_us"] > 0 for name in ("quick", "slow")), batches
 
 
 @needs_two_cores

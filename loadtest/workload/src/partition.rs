@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use crate::document::{Document, PartitionSection};
 use crate::files::Texts;
-use crate::locate::Lines;
 use crate::names::check_name;
 use crate::spans::{SECOND, Span, show};
 use device_sections::DeviceSection;
 use units::Fault as WorkloadError;
+use units::Lines;
 
 /// Upper bound on the devices of a workload.
 pub const DEVICES_MAX: u32 = 1_024;

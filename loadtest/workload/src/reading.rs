@@ -2,7 +2,6 @@
 
 mod arrivals;
 mod model;
-mod syntax;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,14 +10,11 @@ use crate::document::Document;
 use crate::files::Texts;
 use crate::lanes::Lanes;
 use crate::limits::{DURATION_MAX, MODELS_MAX, REQUESTS_MAX};
-use crate::locate::Lines;
 use crate::names::check_name;
 use crate::partition::Partition;
 use crate::spans::show;
 use crate::workload::{Extent, Model, Tenant, Workload};
-use units::Fault as WorkloadError;
-
-pub use syntax::parse_toml;
+use units::{Fault as WorkloadError, Lines, parse_toml};
 
 /// The tenant of requests that name none.
 const DEFAULT_TENANT: &str = "default";

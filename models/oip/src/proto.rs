@@ -12,6 +12,9 @@ include!(concat!(env!("OUT_DIR"), "/inference.rs"));
 /// The compiled `.proto` files (a `google.protobuf.FileDescriptorSet`), for gRPC reflection.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/inference.fds"));
 
+/// The source of the gRPC service; its comments describe the methods.
+pub const GRPC_SERVICE: &str = include_str!("../proto/grpc_service.proto");
+
 /// An enumeration that protobuf JSON prints by name.
 trait NamedEnum: TryFrom<i32> {
     fn name(self) -> &'static str;

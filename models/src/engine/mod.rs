@@ -143,6 +143,16 @@ pub enum EngineChoice {
     Named(&'static str),
 }
 
+impl EngineChoice {
+    /// As settings write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Named(name) => name,
+        }
+    }
+}
+
 /// An engine name that does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown engine `{word}`: expected {expected}{}", hint.map(|h| format!(", did you mean `{h}`?")).unwrap_or_default())]

@@ -5,7 +5,9 @@
 
 #![forbid(unsafe_code)]
 
+mod documents;
 mod fault;
+mod lines;
 mod messages;
 mod size;
 mod time_span;
@@ -17,7 +19,9 @@ use std::str::FromStr;
 use serde::Serializer;
 use serde::de::{Deserializer, Error, Visitor};
 
+pub use documents::parse_toml;
 pub use fault::Fault;
+pub use lines::{Lines, line_at};
 pub use messages::in_words;
 pub use size::{InvalidSize, Size};
 pub use time_span::{InvalidTimeSpan, TimeSpan};

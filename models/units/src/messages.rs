@@ -18,6 +18,9 @@ pub fn in_words(message: &str) -> String {
         return format!("expected {expected}, got {found}");
     }
     match message {
+        message if message.starts_with("invalid length ") && message.contains(", expected struct ") => {
+            "expected a table, got a list".to_owned()
+        }
         "invalid socket address syntax" => "expected an address such as `127.0.0.1:8000`".to_owned(),
         other => other.to_owned(),
     }
@@ -37,6 +40,8 @@ fn expectation(expected: &str) -> String {
     match (integer(expected), expected) {
         (Some(true), _) => "a whole number of at least 0".to_owned(),
         (Some(false), _) => "a whole number".to_owned(),
+        (None, "socket address") => "an address such as `127.0.0.1:8000`".to_owned(),
+        (None, "path string") => "a path".to_owned(),
         (None, "f32" | "f64") => "a number".to_owned(),
         (None, "a sequence") => "a list".to_owned(),
         (None, "a map") => "a table".to_owned(),
@@ -90,6 +95,11 @@ mod tests {
                 "expected `all` or `explicit`, got `sometimes`",
             ),
             ("invalid socket address syntax", "expected an address such as `127.0.0.1:8000`"),
+            (
+                "invalid type: integer `8001`, expected socket address",
+                "expected an address such as `127.0.0.1:8000`, got `8001`",
+            ),
+            ("invalid length 2, expected struct Lanes with 4 elements", "expected a table, got a list"),
             ("anything else", "anything else"),
         ] {
             assert_eq!(in_words(message), words);

@@ -247,7 +247,7 @@ impl Router {
         let mut queued = [0_u32; crate::Class::COUNT];
         for &(key, slot) in &model.queues {
             let waiting = self.queued_by(model, key.class, key.tenant);
-            let limit = model.limit_of(key.class);
+            let limit = model.bound_of(key.class);
             let within = waiting <= limit || waiting.saturating_sub(self.queued_again().count()) <= limit;
             require("R4", within, || {
                 format!("model {index} has {waiting} queued of {:?} in {:?}", key.tenant, key.class)

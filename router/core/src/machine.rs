@@ -109,6 +109,7 @@ impl Router {
             Event::BatchDone(report) => self.batch_done(report, effects),
             Event::BatchReturned { batch, .. } => self.batch_returned(batch, effects),
             Event::ModelUp(spec) => self.model_up(spec),
+            Event::ModelChanged(spec) => self.change_model(spec),
             Event::ModelDown(model) => self.model_down(model, effects),
             Event::LaneUp(spec) => self.lane_up(&spec),
             Event::LaneDown(lane) => self.lane_down(lane, Self::fail_batch, effects),

@@ -18,6 +18,8 @@ pub(crate) struct Model {
     pub largest: u32,
     queue_limit: u32,
     class_limits: Vec<(Class, u32)>,
+    /// Largest limit before a change of settings: requests that were queued under it stay.
+    former_limit: u32,
     pub limited: Limited,
     pub policy: Policy,
     pub costs: Costs,
@@ -55,6 +57,7 @@ impl Model {
             largest: spec.max_batch.max(1),
             queue_limit: spec.queue_limit,
             class_limits: spec.class_limits.clone(),
+            former_limit: 0,
             limited: Limited::new(&spec.rate_limit),
             policy: spec.policy.clone(),
             costs: Costs::new(spec.measured_on, &spec.profile),
@@ -78,6 +81,58 @@ impl Model {
     pub(crate) fn limit_of(&self, class: Class) -> usize {
         let own = self.class_limits.iter().find(|(other, _)| *other == class);
         own.map_or(self.queue_limit, |&(_, limit)| limit) as usize
+    }
+
+    /// Most queued requests that there can be of one tenant in a class.
+    pub(crate) fn bound_of(&self, class: Class) -> usize {
+        self.limit_of(class).max(self.former_limit as usize)
+    }
+
+    /// The model with the settings of `spec`. Its requests, lanes and resources, and what was learned about it, stay.
+    pub(crate) fn changed(self, spec: &ModelSpec) -> Self {
+        // No `..` here: a new field has to be sorted into settings and state.
+        let Self {
+            max_batch: _,
+            largest: _,
+            queue_limit,
+            class_limits,
+            former_limit,
+            limited,
+            policy: _,
+            costs,
+            wait_forecast,
+            rate,
+            slo,
+            row_bytes,
+            pool,
+            queues,
+            queued,
+            in_flight,
+            running,
+            counted,
+            last_done,
+            retiring,
+            doubted,
+        } = self;
+        let limits = class_limits.iter().map(|(_, limit)| *limit).chain([queue_limit, former_limit]);
+        Self {
+            former_limit: limits.max().unwrap_or_default(),
+            limited,
+            costs,
+            wait_forecast,
+            rate,
+            slo,
+            row_bytes,
+            queues,
+            queued,
+            in_flight,
+            running,
+            counted,
+            last_done,
+            retiring,
+            doubted,
+            ..Self::new(spec, pool)
+        }
     }
 
     pub(crate) fn queue(&self, key: QueueKey) -> Option<u32> {

@@ -56,6 +56,10 @@ enum Step {
     ModelUp {
         model: u32,
     },
+    ModelChanged {
+        model: u32,
+        queue_limit: u32,
+    },
     Pass {
         micros: u64,
     },
@@ -86,6 +90,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (0..LANES).prop_map(|lane| Step::LaneUp { lane }),
         1 => (0..MODELS).prop_map(|model| Step::ModelDown { model }),
         2 => (0..MODELS).prop_map(|model| Step::ModelUp { model }),
+        1 => (0..MODELS, 1_u32..8).prop_map(|(model, queue_limit)| Step::ModelChanged { model, queue_limit }),
         6 => (0_u64..1_500).prop_map(|micros| Step::Pass { micros }),
     ]
 }
@@ -330,28 +335,12 @@ impl Harness {
             }
             Step::ModelDown { model } => self.feed(Event::ModelDown(ModelId(model))),
             Step::ModelUp { model } => {
-                let profile = (0..4)
-                    .map(|log| ProfilePoint {
-                        rows: 1 << log,
-                        row_bytes: 64,
-                        time: Nanos::from_micros(200 + 60 * (1 << log)),
-                    })
-                    .collect();
-                let policy = self.policy.clone();
-                let lanes =
-                    if model == 0 { ModelLanes::All } else { ModelLanes::Only(vec![LaneId(1), LaneId(2)]) };
-                let spec = ModelSpec {
-                    measured_on: LaneClass::default(),
-                    model: ModelId(model),
-                    max_batch: MAX_BATCH,
-                    queue_limit: 12,
-                    class_limits: vec![(Class::new(1), 4)],
-                    rate_limit: limit_of(model),
-                    policy,
-                    lanes,
-                    profile,
-                };
+                let spec = self.spec(model, 12);
                 self.feed(Event::ModelUp(&spec));
+            }
+            Step::ModelChanged { model, queue_limit } => {
+                let spec = self.spec(model, queue_limit);
+                self.feed(Event::ModelChanged(&spec));
             }
             Step::Pass { micros } => {
                 let until = self.now.after(Nanos::from_micros(micros));
@@ -361,6 +350,26 @@ impl Harness {
                 }
                 self.now = until;
             }
+        }
+    }
+
+    fn spec(&self, model: u32, queue_limit: u32) -> ModelSpec {
+        let point = |log: u32| ProfilePoint {
+            rows: 1 << log,
+            row_bytes: 64,
+            time: Nanos::from_micros(200 + 60 * (1_u64 << log)),
+        };
+        let lanes = if model == 0 { ModelLanes::All } else { ModelLanes::Only(vec![LaneId(1), LaneId(2)]) };
+        ModelSpec {
+            measured_on: LaneClass::default(),
+            model: ModelId(model),
+            max_batch: MAX_BATCH,
+            queue_limit,
+            class_limits: vec![(Class::new(1), 4)],
+            rate_limit: limit_of(model),
+            policy: self.policy.clone(),
+            lanes,
+            profile: (0..4).map(point).collect(),
         }
     }
 

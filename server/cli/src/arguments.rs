@@ -9,6 +9,10 @@ pub struct CheckArgs {
     /// Where the configuration comes from.
     #[command(flatten)]
     pub config: ConfigArgs,
+    /// Explain a setting instead: its meaning, values, default and an example. KEY is a path such as `limits.body`, a key, or
+    /// a section.
+    #[arg(long, value_name = "KEY")]
+    pub explain: Option<String>,
     /// Also load every model with its engine.
     #[arg(long)]
     pub load: bool,

@@ -1,20 +1,26 @@
 //! `tessera check`: lists all errors in a configuration and a repository, with their places.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
+use gpulet_core::profile::{Profile, Quantile};
 use models::repository::{Found, Pbtxt, Repository};
-use models::{EffectiveConfig, EngineChoice, Loader, ModelName, ModelSettings, Version, inspect};
+use models::{
+    EffectiveConfig, EngineChoice, LaneChoice, Loader, ModelName, ModelSettings, Version, inspect,
+    warm_and_profile,
+};
 use node::batching;
 use node::config::{Config, Problem, Problems};
 use node::devices::Devices;
 use node::environment::Environment;
+use node::objectives;
 use node::output;
 use serde::Serialize;
 
-/// One error or note.
+/// One error, warning or note.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Remark {
-    /// `error` or `note`.
+    /// `error`, `warning` or `note`.
     pub kind: &'static str,
     /// A key of the configuration or an entry of the repository.
     pub place: String,
@@ -24,6 +30,10 @@ pub struct Remark {
 
 fn error(place: impl Into<String>, message: impl Into<String>) -> Remark {
     Remark { kind: "error", place: place.into(), message: message.into() }
+}
+
+fn warning(place: impl Into<String>, message: impl Into<String>) -> Remark {
+    Remark { kind: "warning", place: place.into(), message: message.into() }
 }
 
 fn note(place: impl Into<String>, message: impl Into<String>) -> Remark {
@@ -69,8 +79,16 @@ pub fn run(
 
 /// Number of models, and remarks about the repository and its models.
 fn check(config: &Config, environment: &Environment, load: bool) -> (usize, Vec<Remark>) {
-    let mut remarks: Vec<Remark> =
-        Devices::check(config).err().map(|fault| named(&fault)).into_iter().collect();
+    let mut remarks = Vec::new();
+    let (lanes, profiles) = Devices::check(config).unwrap_or_else(|fault| {
+        remarks.push(named(&fault));
+        (None, Vec::new())
+    });
+    remarks.extend(tight_objectives(config, &profiles));
+    let ort = models::engine::ort::discover(config.repository.ort_library.as_deref(), &environment.ort);
+    if let (Some(_), Err(missing)) = (&config.repository.ort_library, &ort) {
+        remarks.push(error("repository.ort_library", missing.to_string()));
+    }
     let Some(path) = &config.repository.path else {
         remarks.push(note("repository.path", "not set: the built-in model is served"));
         remarks.extend(unknown_models(config, std::iter::once(node::bundled::NAME)));
@@ -91,14 +109,29 @@ fn check(config: &Config, environment: &Environment, load: bool) -> (usize, Vec<
         snapshot.ignored.iter().map(|ignored| note(&ignored.entry, format!("ignored: {}", ignored.reason))),
     );
     remarks.extend(unknown_models(config, snapshot.models.keys().map(ModelName::as_str)));
-    let loader = load.then(|| {
-        Loader::new(models::engine::ort::discover(config.repository.ort_library.as_deref(), &environment.ort))
-    });
+    let loader = Loader::new(ort);
+    let checker = Checker { config, repository: &repository, lanes, loader: &loader, load };
     for (name, found) in &snapshot.models {
         let settings = config.models.get(name.as_str()).cloned().unwrap_or_default();
-        check_model(config, &repository, (name, found), &settings, loader.as_ref(), &mut remarks);
+        checker.check_model((name, found), &settings, &mut remarks);
     }
     (snapshot.models.len(), remarks)
+}
+
+/// Objectives that no batch can meet, by the profiles.
+fn tight_objectives(config: &Config, profiles: &[Profile]) -> Vec<Remark> {
+    let of_model = |(name, settings): (&String, &ModelSettings)| {
+        let slo = settings.slo?.0;
+        let fastest = profiles.iter().filter(|profile| profile.model() == name).filter_map(|profile| {
+            let us = profile.latency_us(Quantile::P50, 1, profile.units_total()).ok()?;
+            Some((Duration::from_nanos((us * 1e3) as u64), profile.device()))
+        });
+        let (shortest, device) = fastest.min()?;
+        let told = objectives::too_tight(slo, shortest, &format!("by its profile for `{device}`"))?;
+        let path = format!("models.{name}.slo");
+        Some(warning(&path, format!("{told} ({})", config.origin(&path))))
+    };
+    config.models.iter().filter_map(of_model).collect()
 }
 
 fn unknown_models<'a>(config: &Config, known: impl Iterator<Item = &'a str>) -> Vec<Remark> {
@@ -119,71 +152,110 @@ fn as_error(problem: &Problem) -> Remark {
     error(&problem.path, format!("{} ({})", problem.message, problem.origin))
 }
 
-fn check_model(
-    config: &Config,
-    repository: &Repository,
-    (name, found): (&ModelName, &Found),
-    settings: &ModelSettings,
-    loader: Option<&Loader>,
-    remarks: &mut Vec<Remark>,
-) {
-    let pbtxt = match repository.config(name) {
-        Ok(pbtxt) => pbtxt,
-        Err(problem) => return remarks.push(error(name.as_str(), problem.to_string())),
-    };
-    for ignored in pbtxt.iter().flat_map(|file| &file.ignored) {
-        let what = if ignored.is_missed { "not supported and ignored" } else { "has no effect" };
-        remarks.push(note(name.as_str(), format!("{}: {what}: {}", ignored.field, ignored.reason)));
-    }
-    let versions = EffectiveConfig::versions(pbtxt.as_ref(), settings);
-    for missing in versions.missing(&found.versions) {
-        let place = format!("models.{name}.versions");
-        remarks.push(error(place, format!("version {missing} is not in the repository")));
-    }
-    let selected = versions.select(&found.versions);
-    if selected.is_empty() {
-        remarks.push(error(
-            name.as_str(),
-            "no version to serve: expected a folder such as `1` with a `model.onnx` in it",
-        ));
-    }
-    for version in selected {
-        let place = format!("{name}/{version}");
-        let checked = check_version(config, repository, name, version, pbtxt.as_ref(), settings, loader);
-        match checked {
-            Ok(None) => {}
-            Ok(Some(engine)) => remarks.push(note(&place, format!("loads on engine `{engine}`"))),
-            Err(problem) => remarks.push(error(&place, problem)),
-        }
-    }
+/// What the checks of all models share.
+struct Checker<'a> {
+    config: &'a Config,
+    repository: &'a Repository,
+    /// Number of lanes, if it is known.
+    lanes: Option<usize>,
+    loader: &'a Loader,
+    /// Whether to load the models.
+    load: bool,
 }
 
-/// The engine that loaded the model, if loading was requested.
-fn check_version(
-    config: &Config,
-    repository: &Repository,
-    name: &ModelName,
-    version: Version,
-    pbtxt: Option<&Pbtxt>,
-    settings: &ModelSettings,
-    loader: Option<&Loader>,
-) -> Result<Option<&'static str>, String> {
-    let files = repository.read(name, version, pbtxt).map_err(|problem| problem.to_string())?;
-    let signature =
-        inspect(&files, &EffectiveConfig::inspection(settings)).map_err(|problem| problem.to_string())?;
-    let mut effective =
-        EffectiveConfig::resolve(name, pbtxt, settings, &signature).map_err(|problem| problem.to_string())?;
-    if effective.engine == EngineChoice::Auto && settings.engine.is_none() {
-        effective.engine = config.repository.engine.parse().unwrap_or_default();
+impl Checker<'_> {
+    fn check_model(
+        &self,
+        (name, found): (&ModelName, &Found),
+        settings: &ModelSettings,
+        remarks: &mut Vec<Remark>,
+    ) {
+        let pbtxt = match self.repository.config(name) {
+            Ok(pbtxt) => pbtxt,
+            Err(problem) => return remarks.push(error(name.as_str(), problem.to_string())),
+        };
+        for ignored in pbtxt.iter().flat_map(|file| &file.ignored) {
+            let what = if ignored.is_missed { "not supported and ignored" } else { "has no effect" };
+            remarks.push(note(name.as_str(), format!("{}: {what}: {}", ignored.field, ignored.reason)));
+        }
+        let versions = EffectiveConfig::versions(pbtxt.as_ref(), settings);
+        for missing in versions.missing(&found.versions) {
+            let place = format!("models.{name}.versions");
+            let known: Vec<String> = found.versions.iter().map(ToString::to_string).collect();
+            let known = known.join(", ");
+            remarks.push(error(
+                place,
+                format!("version {missing} is not in the repository: expected some of {known}"),
+            ));
+        }
+        let selected = versions.select(&found.versions);
+        if selected.is_empty() {
+            remarks.push(error(
+                name.as_str(),
+                "no version to serve: expected a folder such as `1` with a `model.onnx` in it",
+            ));
+        }
+        if let (Some(LaneChoice::Listed(numbers)), Some(lanes)) = (&settings.lanes, self.lanes)
+            && let Some(number) = numbers.iter().find(|number| **number as usize >= lanes)
+        {
+            let path = format!("models.{name}.lanes");
+            let origin = self.config.origin(&path);
+            remarks.push(error(
+                path,
+                format!("no lane {number}: expected numbers below {lanes}, the number of lanes ({origin})"),
+            ));
+        }
+        for version in selected {
+            let place = format!("{name}/{version}");
+            match self.check_version(name, version, pbtxt.as_ref(), settings) {
+                Ok(more) => remarks.extend(more),
+                Err(problem) => remarks.push(error(&place, problem)),
+            }
+        }
     }
-    for file in effective.label_files.values() {
-        repository.labels(name, file).map_err(|problem| problem.to_string())?;
+
+    /// Notes and warnings about a version that can be served.
+    fn check_version(
+        &self,
+        name: &ModelName,
+        version: Version,
+        pbtxt: Option<&Pbtxt>,
+        settings: &ModelSettings,
+    ) -> Result<Vec<Remark>, String> {
+        let files = self.repository.read(name, version, pbtxt).map_err(|problem| problem.to_string())?;
+        let signature =
+            inspect(&files, &EffectiveConfig::inspection(settings)).map_err(|problem| problem.to_string())?;
+        let mut effective = EffectiveConfig::resolve(name, pbtxt, settings, &signature)
+            .map_err(|problem| problem.to_string())?;
+        if effective.engine == EngineChoice::Auto && settings.engine.is_none() {
+            effective.engine = self.config.repository.engine.parse().unwrap_or_default();
+        }
+        for file in effective.label_files.values() {
+            self.repository.labels(name, file).map_err(|problem| problem.to_string())?;
+        }
+        batching::policy(&effective)?;
+        if let (EngineChoice::Named("ort"), Err(missing)) = (effective.engine, &self.loader.ort) {
+            return Err(format!("engine `ort`: {missing}"));
+        }
+        if !self.load {
+            return Ok(Vec::new());
+        }
+        let place = format!("{name}/{version}");
+        let mut session = self
+            .loader
+            .load(&files, &effective.load_options(1, Vec::new()))
+            .map_err(|problem| problem.to_string())?;
+        let mut remarks = vec![note(&place, format!("loads on engine `{}`", session.engine()))];
+        let measured =
+            warm_and_profile(session.as_mut(), &effective).map_err(|problem| problem.to_string())?;
+        let shortest = measured.into_iter().map(|(_, time)| time).min();
+        if let Some((slo, shortest)) = effective.slo.zip(shortest)
+            && let Some(told) = objectives::too_tight(slo, shortest, "measured on one core")
+        {
+            remarks.push(warning(format!("models.{name}.slo"), told));
+        }
+        Ok(remarks)
     }
-    batching::policy(&effective)?;
-    let Some(loader) = loader else { return Ok(None) };
-    let session =
-        loader.load(&files, &effective.load_options(1, Vec::new())).map_err(|problem| problem.to_string())?;
-    Ok(Some(session.engine()))
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use crate::parity::arguments::{PARITY_EXAMPLES, ParityArgs};
 use crate::plan::arguments::{PlanArgs, plan_examples};
 use crate::profile::arguments::{PROFILE_EXAMPLES, ProfileArgs};
 use crate::simulate::arguments::{ARENA_EXAMPLES, ArenaArgs, SimulateArgs, simulate_examples};
-use crate::{check, doctor, load, models_command, parity, plan, profile, simulate};
+use crate::{check, doctor, explain, load, models_command, parity, plan, profile, simulate};
 
 /// Examples of the tools for `tessera --help`.
 pub const EXAMPLES: &str = "  tessera check --repository ./models --load       find mistakes before serving
@@ -29,14 +29,29 @@ const CHECK_EXAMPLES: &str = "\
 Examples:
   tessera check --config tessera.toml
   tessera check --repository ./models --load --json
+  tessera check --explain limits.body
 
-Exit code 0: no mistakes. 1: mistakes, each listed with its place.";
+Exit code 0: no mistakes. 1: mistakes, each listed with its place. 2: wrong usage.";
+
+const DOCTOR_EXAMPLES: &str = "\
+Example:
+  tessera doctor --json
+
+Exit code 0: the machine can serve. 1: a problem, named in its row. 2: wrong usage.";
+
+const COMPLETIONS_EXAMPLES: &str = "\
+Example:
+  tessera completions bash > /etc/bash_completion.d/tessera
+
+Exit code 0: success. 2: wrong usage.";
 
 const MODELS_EXAMPLES: &str = "\
 Examples:
   tessera models list
   tessera models load resnet50
-  tessera models --server 10.0.0.7:8000 unload resnet50";
+  tessera models --server 10.0.0.7:8000 unload resnet50
+
+Exit code 0: success. 1: the server refused or did not respond; the message has its reason. 2: wrong usage.";
 
 /// What to do.
 #[derive(Debug, Subcommand)]
@@ -45,6 +60,7 @@ pub enum Command {
     #[command(after_help = CHECK_EXAMPLES)]
     Check(CheckArgs),
     /// Show which devices, engines and ports were found, which were not, and why.
+    #[command(after_help = DOCTOR_EXAMPLES)]
     Doctor(DoctorArgs),
     /// List, load and unload models on a running server.
     #[command(after_help = MODELS_EXAMPLES)]
@@ -68,7 +84,7 @@ pub enum Command {
     #[command(after_help = PARITY_EXAMPLES)]
     Parity(Box<ParityArgs>),
     /// Print a completion script for a shell.
-    #[command(after_help = "Example:\n  tessera completions bash > /etc/bash_completion.d/tessera")]
+    #[command(after_help = COMPLETIONS_EXAMPLES)]
     Completions {
         /// Which shell.
         shell: clap_complete::Shell,
@@ -85,6 +101,7 @@ pub fn run(
     whole: impl FnOnce() -> clap::Command,
 ) -> anyhow::Result<ExitCode> {
     match command {
+        Command::Check(CheckArgs { explain: Some(query), json, .. }) => explain::run(&query, json),
         Command::Check(arguments) => {
             let config = configure(&arguments.config, environment);
             check::run(&config, environment, arguments.load, arguments.json)

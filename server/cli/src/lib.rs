@@ -4,6 +4,7 @@ mod arguments;
 mod check;
 mod commands;
 mod doctor;
+mod explain;
 mod load;
 mod models_command;
 mod parity;

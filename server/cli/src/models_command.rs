@@ -10,6 +10,7 @@ use http_body_util::{BodyExt as _, Full, Limited};
 use hyper_util::rt::TokioIo;
 use node::output;
 use oip::metadata::{ErrorBody, RepositoryIndexRow};
+use serde::{Deserialize, Serialize};
 use tokio::net::TcpStream;
 
 use crate::arguments::{ModelsAction, ModelsArgs};
@@ -26,7 +27,7 @@ pub fn run(arguments: &ModelsArgs) -> anyhow::Result<ExitCode> {
 
 /// Loads a model on the server at this address.
 pub fn load(server: &str, model: &str) -> anyhow::Result<()> {
-    wait_for(change(server, model, "load"))
+    wait_for(change(server, model, "load")).map(drop)
 }
 
 fn wait_for<T>(call: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
@@ -57,19 +58,45 @@ async fn ask(arguments: &ModelsArgs) -> anyhow::Result<ExitCode> {
 }
 
 async fn control(arguments: &ModelsArgs, server: &str, model: &str, action: &str) -> anyhow::Result<()> {
-    change(server, model, action).await?;
+    let answer = change(server, model, action).await?;
+    // Other servers of the protocol do not say what they did.
+    let report: Option<Report> = serde_json::from_slice(&answer).ok();
     if arguments.json {
-        output::line(&serde_json::json!({ "model": model, "done": action }).to_string());
+        output::line(&serde_json::json!({ "model": model, "done": action, "report": report }).to_string());
     } else {
-        output::line(&format!("{model}: {action}ed"));
+        let lines = report.map_or_else(|| vec![format!("{action}ed")], |report| report.lines());
+        lines.iter().for_each(|line| output::line(&format!("{model}: {line}")));
     }
     Ok(())
 }
 
-async fn change(server: &str, model: &str, action: &str) -> anyhow::Result<()> {
+/// What a load did.
+#[derive(Debug, Deserialize, Serialize)]
+struct Report {
+    loaded: Vec<u64>,
+    unloaded: Vec<u64>,
+    changes: Vec<String>,
+}
+
+impl Report {
+    fn lines(&self) -> Vec<String> {
+        let mut lines = self.changes.clone();
+        lines.extend(self.loaded.iter().map(|version| format!("version {version} loaded")));
+        lines.extend(self.unloaded.iter().map(|version| format!("version {version} unloaded")));
+        if self.loaded.is_empty() && !self.changes.is_empty() {
+            lines.push("taken up without loading".to_owned());
+        }
+        if lines.is_empty() {
+            lines.push("is loaded and nothing changed".to_owned());
+        }
+        lines
+    }
+}
+
+async fn change(server: &str, model: &str, action: &str) -> anyhow::Result<Bytes> {
     let name: models::ModelName =
         model.parse().map_err(|error| anyhow::anyhow!("model `{model}`: {error}"))?;
-    post(server, &format!("/v2/repository/models/{name}/{action}")).await.map(drop)
+    post(server, &format!("/v2/repository/models/{name}/{action}")).await
 }
 
 async fn post(server: &str, path: &str) -> anyhow::Result<Bytes> {

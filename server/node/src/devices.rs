@@ -8,6 +8,7 @@ mod memory;
 mod tests;
 pub mod worker;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -53,6 +54,8 @@ pub struct Devices {
     /// GPUs among them.
     gpus: Vec<WatchedGpu>,
     classes: Mutex<LaneClasses>,
+    /// Share of each lane that was opened, by number.
+    shares: Mutex<BTreeMap<u32, Share>>,
 }
 
 impl Devices {
@@ -98,24 +101,33 @@ impl Devices {
                 );
             }
         }
-        Ok(Self { classes: lane_classes(&all), all, start, profiles, gpus })
+        Ok(Self { classes: lane_classes(&all), all, start, profiles, gpus, shares: Mutex::default() })
     }
 
-    /// Checks lanes, profiles and emulated devices as [`Devices::of`] does, without creating a device.
+    /// Checks lanes, profiles and emulated devices as [`Devices::of`] does, without creating a device. Returns the number of
+    /// lanes, unless GPUs decide it, and the profiles.
     ///
     /// # Errors
     /// Names the invalid option and says what would be right.
-    pub fn check(config: &Config) -> anyhow::Result<()> {
-        lanes::core_sets(&config.lanes, &gpulet::allowed_cores()?).map_err(anyhow::Error::msg)?;
+    pub fn check(config: &Config) -> anyhow::Result<(Option<usize>, Vec<Profile>)> {
+        let sets = lanes::core_sets(&config.lanes, &gpulet::allowed_cores()?).map_err(anyhow::Error::msg)?;
         let profiles = profiles::named("partition.profiles", &config.partition.profiles, Path::new(""))?;
-        emulate(&config.devices.emulated, &profiles, &config.partition.profiles)?;
-        Ok(())
+        let (_, start) = emulate(&config.devices.emulated, &profiles, &config.partition.profiles)?;
+        let lanes = if config.devices.emulated.is_empty() { sets.len() } else { start.len() };
+        Ok((Some(lanes).filter(|_| config.devices.gpus == Gpus::Off), profiles))
     }
 
     /// Creates these devices with these initial gpulets, without profiles.
     #[cfg(test)]
     pub fn from_parts(all: Vec<Arc<dyn Device>>, start: Vec<Share>) -> Self {
-        Self { classes: lane_classes(&all), all, start, profiles: Vec::new(), gpus: Vec::new() }
+        Self {
+            classes: lane_classes(&all),
+            all,
+            start,
+            profiles: Vec::new(),
+            gpus: Vec::new(),
+            shares: Mutex::default(),
+        }
     }
 
     /// The initial gpulets. Each has a lane.
@@ -168,7 +180,14 @@ impl Devices {
         let lane_class = self.classes().of(&share.device, share.units).0;
         let config = LaneConfig { id: lane, partition, mailbox: LANE_MAILBOX, lane_class };
         let sink = FailureSink::before(BusySink::before(sink, lane), watch);
-        spawn_lane(config, sink).map_err(|error| DeviceError(error.to_string()))
+        let spawned = spawn_lane(config, sink).map_err(|error| DeviceError(error.to_string()))?;
+        self.shares.lock().unwrap_or_else(PoisonError::into_inner).insert(lane, share.clone());
+        Ok(spawned)
+    }
+
+    /// The share that a lane has, or had when it was last open.
+    pub fn share_of(&self, lane: u32) -> Option<Share> {
+        self.shares.lock().unwrap_or_else(PoisonError::into_inner).get(&lane).cloned()
     }
 }
 

@@ -13,12 +13,15 @@ pub mod lanes;
 pub mod logs;
 pub mod metrics;
 mod node;
+pub mod objectives;
 pub mod output;
 pub mod profiles;
 pub mod rate_limits;
 pub mod reason;
+mod reload;
 mod supervisor;
 #[cfg(test)]
 mod testing;
 
 pub use node::{MARGIN, Node, Startup};
+pub use reload::ReadAgain;

@@ -1,12 +1,17 @@
 //! Structured logs on standard error.
 
 use std::io;
+use std::sync::OnceLock;
 
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{Registry, reload};
 
 use crate::config::{LogFormat, Server};
+
+/// What is logged, once logging is installed.
+static FILTER: OnceLock<reload::Handle<Targets, Registry>> = OnceLock::new();
 
 /// Starts logging, once per process.
 pub fn install(server: &Server, stderr_is_terminal: bool) -> anyhow::Result<()> {
@@ -16,6 +21,9 @@ pub fn install(server: &Server, stderr_is_terminal: bool) -> anyhow::Result<()> 
         LogFormat::Human => true,
         LogFormat::Json => false,
     };
+    let (filter, handle) = reload::Layer::new(filter);
+    // Logging is installed once.
+    let _ = FILTER.set(handle);
     let registry = tracing_subscriber::registry().with(filter);
     if human {
         let layer = tracing_subscriber::fmt::layer().with_writer(io::stderr).with_ansi(stderr_is_terminal);
@@ -26,6 +34,16 @@ pub fn install(server: &Server, stderr_is_terminal: bool) -> anyhow::Result<()> 
             .try_init()?;
     }
     Ok(())
+}
+
+/// Changes what is logged from now on.
+///
+/// # Errors
+/// If logging is not installed, or `level` is not a level or list of filters.
+pub fn set_level(level: &str) -> anyhow::Result<()> {
+    let filter: Targets = directives(level).parse()?;
+    let Some(handle) = FILTER.get() else { anyhow::bail!("logging is not installed") };
+    Ok(handle.reload(filter)?)
 }
 
 /// A bare level applies to this program only. At `debug`, HTTP libraries would print every frame.

@@ -1,5 +1,6 @@
 //! A node: loads models and runs them.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
@@ -15,12 +16,13 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::catalog::{ActivationOptions, Catalog, Environment, LoadPriority, Source};
-use crate::config::{Config, Isolation, LoadMode, Partition};
+use crate::config::{Config, Effective, Isolation, LoadMode, Partition};
 use crate::control::{Control, ControlSetup};
 use crate::devices::Devices;
 use crate::metrics::{LaneMetrics, ViolationMetrics, WatchedGpu};
 use crate::rate_limits::Resources;
 use crate::reason::{Reason, Refusal};
+use crate::reload::ReadAgain;
 use crate::supervisor::{self, Failures, Supervisor, SupervisorSetup};
 
 /// Arguments of [`Node::start`].
@@ -29,6 +31,8 @@ pub struct Startup {
     pub config: Config,
     /// Core sets, one per lane.
     pub lanes: Vec<Vec<usize>>,
+    /// Reads the configuration again for a reload.
+    pub read_again: ReadAgain,
     /// ONNX Runtime, or where it was searched for.
     pub ort: Result<OrtLibrary, OrtMissing>,
 }
@@ -52,6 +56,9 @@ pub struct Node {
     lane_metrics: Vec<LaneMetrics>,
     violations: Mutex<ViolationMetrics>,
     partition: Partition,
+    /// The configuration that is in force, but for what a reload took up.
+    pub(crate) effective: Vec<Effective>,
+    pub(crate) read_again: ReadAgain,
     control: OnceLock<Control>,
     stop_control: CancellationToken,
 }
@@ -63,7 +70,7 @@ pub const MARGIN: Nanos = Nanos::from_millis(2);
 impl Node {
     /// Starts the router and the lanes. Models come with [`Node::load_at_start`].
     pub async fn start(startup: Startup) -> anyhow::Result<Self> {
-        let Startup { config, lanes: core_sets, ort } = startup;
+        let Startup { config, lanes: core_sets, ort, read_again } = startup;
         let limits = &config.limits;
         let live = config.partition.live;
         let devices = Arc::new(Devices::of(&config, &core_sets, Loader::new(ort))?);
@@ -98,12 +105,11 @@ impl Node {
             verify: live || config.devices.isolation == Isolation::Process,
             warm_pool: config.partition.warm_pool,
             engine: config.repository.engine.parse()?,
-            settings: config.models.clone(),
             queue_limit: u32::try_from(limits.queue.get()).unwrap_or(u32::MAX),
             triton_names: config.metrics.triton_names,
             resources,
         };
-        let catalog = Arc::new(Catalog::new(source, environment));
+        let catalog = Arc::new(Catalog::new(source, environment, config.models.clone()));
         let stop_control = CancellationToken::new();
         let (watch, supervised) = (failures.0.clone(), Arc::clone(&catalog));
         let setup = SupervisorSetup { catalog: supervised, devices: Arc::clone(&devices), live };
@@ -121,6 +127,8 @@ impl Node {
             lanes,
             devices,
             partition: config.partition.clone(),
+            effective: config.effective,
+            read_again,
             control: OnceLock::new(),
             stop_control,
         })
@@ -243,14 +251,6 @@ impl Node {
         self.catalog.index(only_ready)
     }
 
-    /// Loads or reloads a model from the repository; returns when it is ready, the old version serving
-    /// until then.
-    pub async fn load(&self, name: &str) -> Result<(), Refusal> {
-        // Detached, so that a client that leaves does not leave a model half loaded.
-        let (catalog, name) = (Arc::clone(&self.catalog), name.to_owned());
-        detached(async move { catalog.load(&name, LoadPriority::Background).await }).await
-    }
-
     /// Unloads a model: no new requests, queued ones finish, and its memory is released.
     pub async fn unload(&self, name: &str) -> Result<(), Refusal> {
         let (catalog, name) = (Arc::clone(&self.catalog), name.to_owned());
@@ -276,14 +276,20 @@ impl Node {
                 snapshot.models.iter().find(|model| model.model == loaded.id).map_or(0, |model| model.queued);
             loaded.metrics.queue_depth(usize::try_from(queued).unwrap_or(usize::MAX));
         }
+        let planned: BTreeSet<u32> = self.catalog.lanes().iter().map(LaneHandle::id).collect();
         for (id, metrics) in (0..).zip(&self.lane_metrics) {
             let lane = snapshot.lanes.iter().find(|lane| lane.lane.0 == id);
             metrics.busy(lane.is_some_and(|lane| lane.holding > 0));
+            if self.partition.live {
+                metrics.up(planned.contains(&id));
+            }
         }
     }
 }
 
-async fn detached(work: impl Future<Output = Result<(), Refusal>> + Send + 'static) -> Result<(), Refusal> {
+pub(crate) async fn detached<T: Send + 'static>(
+    work: impl Future<Output = Result<T, Refusal>> + Send + 'static,
+) -> Result<T, Refusal> {
     let ended = tokio::spawn(work).await;
     ended.unwrap_or_else(|error| {
         Err(Refusal::new(Reason::Internal, format!("model control ended early: {error}")))

@@ -6,11 +6,11 @@ use oip::{ErrorKind, ProtocolError};
 
 /// Declares [`Reason`]: each reason with its label.
 macro_rules! reasons {
-    ($($(#[$doc:meta])* $reason:ident, $label:literal;)+) => {
+    ($(#[doc = $about:literal] $reason:ident, $label:literal;)+) => {
         /// Ways in which a request ends without a result.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Reason {
-            $($(#[$doc])* $reason,)+
+            $(#[doc = $about] $reason,)+
         }
 
         impl Reason {
@@ -20,6 +20,13 @@ macro_rules! reasons {
             /// Position in [`Reason::ALL`]: for tables of pre-registered counters.
             pub fn index(self) -> usize {
                 self as usize
+            }
+
+            /// What happened, in one sentence.
+            pub fn about(self) -> &'static str {
+                match self {
+                    $(Self::$reason => $about.trim_ascii(),)+
+                }
             }
 
             /// Value of the `reason` label of metrics and logs, and of the `x-tessera-reason` header.

@@ -78,9 +78,12 @@ pub struct LaneRow {
     /// Share of the device that it runs on.
     #[serde(flatten)]
     share: Share,
-    /// Its state.
+    /// Its state, if it is supervised.
     #[serde(flatten)]
-    view: View,
+    view: Option<View>,
+    /// Its state, if gpulets follow the load: lanes that fail leave the list, and the next plan replaces them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    state: Option<&'static str>,
 }
 
 enum Command {
@@ -123,12 +126,12 @@ impl Supervisor {
             lanes.insert(lane, Lane { share: share.clone(), machine, metrics });
         }
         let (commands, words) = mpsc::channel(COMMANDS);
-        let task = Task { catalog, devices, lanes, failures, begun: Instant::now() };
+        let task = Task { catalog, devices, live, lanes, failures, begun: Instant::now() };
         tokio::spawn(task.run(listener.0, words, stop));
         Ok(Self { commands })
     }
 
-    /// Every supervised lane and its state.
+    /// Every lane and its state.
     ///
     /// # Errors
     /// If the server is stopping.
@@ -150,7 +153,9 @@ impl Supervisor {
         }
         Err(Refusal::new(
             Reason::UnknownPath,
-            format!("lane {lane}: unknown, `GET /v2/lanes` lists those there are"),
+            format!(
+                "lane {lane}: no lane of this number can be restarted, `GET /v2/lanes` lists those there are"
+            ),
         ))
     }
 
@@ -172,6 +177,7 @@ struct Lane {
 struct Task {
     catalog: Arc<Catalog>,
     devices: Arc<Devices>,
+    live: bool,
     lanes: BTreeMap<u32, Lane>,
     failures: Failures,
     begun: Instant,
@@ -202,10 +208,15 @@ impl Task {
                 let row = |(&lane, known): (&u32, &Lane)| LaneRow {
                     lane,
                     share: known.share.clone(),
-                    view: known.machine.view(),
+                    view: Some(known.machine.view()),
+                    state: None,
                 };
+                let planned = self.catalog.lanes().into_iter().filter(|_| self.live).filter_map(|lane| {
+                    let share = self.devices.share_of(lane.id())?;
+                    Some(LaneRow { lane: lane.id(), share, view: None, state: Some("up") })
+                });
                 // The caller may have disconnected.
-                let _ = reply.send(self.lanes.iter().map(row).collect());
+                let _ = reply.send(self.lanes.iter().map(row).chain(planned).collect());
             }
             Command::Enable(lane, reply) => {
                 let _ = reply.send(self.lanes.contains_key(&lane));
@@ -221,6 +232,7 @@ impl Task {
                     self.handle(lane, Event::Died { incarnation, reason });
                 } else {
                     tracing::warn!(lane, %reason, "a lane failed: the next plan will replace it");
+                    LaneMetrics::new(lane).failed();
                     self.take_out(lane);
                 }
             }

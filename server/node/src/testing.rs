@@ -1,6 +1,7 @@
 //! Test nodes with synthetic models, and their clients.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -13,6 +14,7 @@ use router_core::{Class, Tenant};
 use crate::config::{Assignment, Config, Origin, Sources};
 use crate::node::{Node, Startup};
 use crate::reason::Refusal;
+use crate::reload::ReadAgain;
 
 /// Adds a synthetic model to a repository: it returns the two numbers of each row.
 pub fn add_model(repository: &Path, name: &str, max_batch: u32, time: &str) {
@@ -35,7 +37,10 @@ pub async fn serving(repository: &Path, cores: &[usize], options: &[(&str, &str)
     flags.extend(options.iter().map(|(path, raw)| set(path, (*raw).to_owned())));
     let config = Config::load(&Sources { flags, ..Sources::default() }).unwrap();
     let lanes = cores.iter().map(|core| vec![*core]).collect();
-    let node = Node::start(Startup { config, lanes, ort: Err(OrtMissing::default()) }).await.unwrap();
+    let again = config.clone();
+    let read_again: ReadAgain = Arc::new(move || Ok(again.clone()));
+    let startup = Startup { config, lanes, ort: Err(OrtMissing::default()), read_again };
+    let node = Node::start(startup).await.unwrap();
     node.load_at_start().await;
     assert_eq!(node.not_ready(), None);
     node

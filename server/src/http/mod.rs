@@ -14,6 +14,7 @@ mod partition;
 mod repository;
 mod response;
 mod route;
+mod routes;
 mod settings;
 mod shared_memory;
 mod statistics;
@@ -24,7 +25,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use axum::Router;
-use axum::routing::{get, post};
 use bytes::Bytes;
 use http::header::{CONNECTION, HOST};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Version};
@@ -39,6 +39,7 @@ use response::Refused;
 pub use compression::offload;
 pub use repository::{check_load_parameters, check_unload_parameters};
 pub use response::HttpBody;
+pub use routes::{ROUTES, Route};
 
 /// Answers every request of the HTTP port; cheap to clone.
 #[derive(Clone)]
@@ -50,7 +51,7 @@ pub struct HttpService {
 impl HttpService {
     /// REST over a front end.
     pub fn new(front: Arc<Front>) -> Self {
-        let router = router(Arc::clone(&front));
+        let router = routes::router(Arc::clone(&front));
         Self { front, router }
     }
 
@@ -84,7 +85,7 @@ impl HttpService {
             };
             response::finish(&self.front, response, sent_id.as_ref())
         };
-        if version < Version::HTTP_2 && self.front.draining() {
+        if version < Version::HTTP_2 && self.front.leaving() {
             // The client is to open its next connection, and send its next request, elsewhere.
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
@@ -95,50 +96,6 @@ impl HttpService {
 fn has_one_host(headers: &HeaderMap) -> bool {
     let mut hosts = headers.get_all(HOST).iter();
     hosts.next().is_some() && hosts.next().is_none()
-}
-
-fn router(front: Arc<Front>) -> Router {
-    Router::new()
-        .route("/v2", get(metadata::server))
-        .route("/v2/health/live", get(health::live))
-        .route("/v2/health/ready", get(health::ready))
-        .route("/v2/models/stats", get(statistics::all))
-        .route("/v2/models/{model}", get(metadata::model))
-        .route("/v2/models/{model}/versions/{version}", get(metadata::model))
-        .route("/v2/models/{model}/ready", get(health::model))
-        .route("/v2/models/{model}/versions/{version}/ready", get(health::model))
-        .route("/v2/models/{model}/config", get(config::model))
-        .route("/v2/models/{model}/versions/{version}/config", get(config::model))
-        .route("/v2/models/{model}/stats", get(statistics::model))
-        .route("/v2/models/{model}/versions/{version}/stats", get(statistics::model))
-        // Reached by other methods only: the right one was recognised before.
-        .route("/v2/models/{model}/infer", post(unknown_path))
-        .route("/v2/models/{model}/versions/{version}/infer", post(unknown_path))
-        .route("/v2/models/{model}/trace/setting", get(settings::trace).post(settings::set_trace))
-        .route("/v2/trace/setting", get(settings::trace).post(settings::set_trace))
-        .route("/v2/logging", get(settings::logging).post(settings::set_logging))
-        .route("/v2/repository/index", post(repository::index))
-        .route("/v2/repository/models/{model}/load", post(repository::load))
-        .route("/v2/repository/models/{model}/unload", post(repository::unload))
-        .route("/v2/lanes", get(lanes::view))
-        .route("/v2/lanes/{lane}/enable", post(lanes::enable))
-        .route("/v2/partition", get(partition::view))
-        .route("/v2/partition/plan", post(partition::plan))
-        .route("/v2/partition/freeze", post(partition::freeze))
-        .route("/v2/partition/thaw", post(partition::thaw))
-        .route("/v2/systemsharedmemory/status", get(shared_memory::status))
-        .route("/v2/systemsharedmemory/unregister", post(shared_memory::unregister_all))
-        .route("/v2/systemsharedmemory/region/{region}/status", get(shared_memory::region_status))
-        .route("/v2/systemsharedmemory/region/{region}/register", post(shared_memory::register))
-        .route("/v2/systemsharedmemory/region/{region}/unregister", post(shared_memory::unregister))
-        .route("/v2/cudasharedmemory/status", get(shared_memory::cuda_status))
-        .route("/v2/cudasharedmemory/unregister", post(shared_memory::cuda_unregister))
-        .route("/v2/cudasharedmemory/region/{region}/status", get(shared_memory::cuda_unsupported))
-        .route("/v2/cudasharedmemory/region/{region}/register", post(shared_memory::cuda_unsupported))
-        .route("/v2/cudasharedmemory/region/{region}/unregister", post(shared_memory::cuda_unregister))
-        .fallback(unknown_path)
-        .method_not_allowed_fallback(method_not_allowed)
-        .with_state(front)
 }
 
 async fn unknown_path() -> Refused {

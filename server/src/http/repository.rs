@@ -41,8 +41,7 @@ pub async fn load(
     sent: axum::body::Body,
 ) -> Result<Response, Refused> {
     check_load_parameters(parameters(&front, &headers, sent).await?.iter())?;
-    front.service.node.load(&target.model).await?;
-    Ok(response::empty())
+    response::json(&front.service.node.load(&target.model).await?)
 }
 
 pub async fn unload(

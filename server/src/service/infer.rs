@@ -6,6 +6,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use models::EffectiveConfig;
 use models::engine::{Cancelled, RequestDetails, ResponseSink};
 use node::batching;
 use node::catalog::{Catalog, Loaded};
@@ -43,8 +44,9 @@ async fn attempt(
     context: &RequestContext,
     sink: Option<(Arc<Sink>, SinkEnd)>,
 ) -> Result<Answered, Refusal> {
-    let class = class(loaded, &request.parameters)?;
-    let (deadline, timeout_action) = deadline(loaded, class, &request.parameters, context)?;
+    let config = loaded.config();
+    let class = class(&config, &request.parameters)?;
+    let (deadline, timeout_action) = deadline(&config, class, &request.parameters, context)?;
     validate::outputs(&loaded.client, request.outputs.as_deref())?;
     let mut valid = validate::inputs(&loaded.client, request.inputs)?;
     let rows = valid.member.rows;
@@ -149,12 +151,11 @@ fn unsigned(parameters: &Parameters, name: &str) -> Result<Option<u64>, Refusal>
 /// Arrival plus the request's `timeout` (in microseconds, 0 means none) or else the model's objective, at most the
 /// transport's deadline. The client disconnects at the transport's deadline, so no request is delayed beyond it.
 fn deadline(
-    loaded: &Loaded,
+    config: &EffectiveConfig,
     class: NonZeroU32,
     parameters: &Parameters,
     context: &RequestContext,
 ) -> Result<(Option<Instant>, TimeoutAction), Refusal> {
-    let config = &loaded.config;
     let queue = config.queue_of(class);
     let asked = unsigned(parameters, "timeout")?.filter(|micros| *micros > 0).map(Duration::from_micros);
     let own = queue.timeout(asked).map(|asked| config.timeout_max.map_or(asked, |max| asked.min(max)));
@@ -167,6 +168,6 @@ fn deadline(
 }
 
 /// `priority` 1 is the most urgent, 0 means the model's default (Triton's schedule policy extension).
-fn class(loaded: &Loaded, parameters: &Parameters) -> Result<NonZeroU32, Refusal> {
-    Ok(loaded.config.class(unsigned(parameters, "priority")?.unwrap_or_default()))
+fn class(config: &EffectiveConfig, parameters: &Parameters) -> Result<NonZeroU32, Refusal> {
+    Ok(config.class(unsigned(parameters, "priority")?.unwrap_or_default()))
 }

@@ -32,7 +32,8 @@ pub(super) fn step(
     parameters: &Parameters,
     rows: u32,
 ) -> Result<Option<SequenceStep>, Refusal> {
-    let Some(sequences) = &loaded.config.sequences else { return Ok(None) };
+    let config = loaded.config();
+    let Some(sequences) = &config.sequences else { return Ok(None) };
     let name = &loaded.name;
     if rows > 1 {
         let reason = "must specify batch-size 1 due to requirements of sequence batcher";

@@ -9,13 +9,13 @@ use super::Name;
 use crate::document::{ArrivalsSection, ModelSection};
 use crate::files::Texts;
 use crate::limits::DURATION_MAX;
-use crate::locate::Lines;
 use crate::process::{Listing, Process, State, Steps, mean_rate};
 use crate::spans::{SECOND, Span, show};
 use crate::trace::functions::Chosen;
 use crate::trace::timestamps::{Claims, Timestamps};
 use crate::trace::{counts, deal, functions, llm, timestamps};
 use units::Fault as WorkloadError;
+use units::Lines;
 
 /// Requests a second that one model may offer.
 const RATE_MAX: f64 = 1e9;

@@ -82,7 +82,10 @@ impl Description {
         let refuse =
             |reason: String| LoadError::Files { model: files.name.to_string(), reason: format!("model.toml: {reason}") };
         let text = std::str::from_utf8(&files.bytes).map_err(|_| refuse("is not UTF-8".to_owned()))?;
-        let description: Self = toml::from_str(text).map_err(|error| refuse(error.to_string().trim().to_owned()))?;
+        let description: Self = units::parse_toml(text).map_err(|fault| {
+            let reason = fault.named("model.toml").to_string();
+            LoadError::Files { model: files.name.to_string(), reason }
+        })?;
         description.check().map_err(refuse)?;
         Ok(description)
     }

@@ -34,6 +34,21 @@ impl Router {
         self.plan_soon();
     }
 
+    /// Takes up a model's settings. Its queues are evaluated again, because the policy may decide differently.
+    pub(super) fn change_model(&mut self, spec: &ModelSpec) {
+        let Some(entry) = self.models.get_mut(spec.model.0 as usize) else { return };
+        let Some(model) = entry.take() else { return };
+        let model = model.changed(spec);
+        let (pool, queues): (u32, Vec<u32>) =
+            (model.pool, model.queues.iter().map(|(_, queue)| *queue).collect());
+        *entry = Some(model);
+        for queue in queues {
+            self.note_queue(queue);
+        }
+        self.size_batches(pool);
+        self.plan_soon();
+    }
+
     pub(super) fn model_down(&mut self, id: ModelId, effects: &mut Effects) {
         if let Some(model) = self.model_mut(id) {
             model.retiring = true;

@@ -106,7 +106,8 @@ pub const ARENA_EXAMPLES: &str = "\
 Example:
   tessera arena --seeds 5 --threads 2       from the root of the repository: writes docs/arena.md
 
-Takes several minutes. The same version of tessera writes the same page, byte for byte.";
+Takes several minutes. The same version of tessera writes the same page, byte for byte.
+Exit code 0: success. 1: failure. 2: wrong usage.";
 
 /// Number of parallel runs: the given one, or one for each core.
 pub fn threads(asked: Option<u16>) -> usize {

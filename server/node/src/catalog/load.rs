@@ -5,16 +5,18 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use arc_swap::ArcSwap;
 use gpulet::LaneHandle;
 use models::engine::Session;
 use models::repository::{IgnoredField, QueuePolicy};
 use models::{
     ContentHash, Dim, EffectiveConfig, EngineChoice, Known, LaneChoice, LoadOptions, ModelFiles, ModelName,
-    Padding, Reference, Signature, Version, inspect, profile_padded, warm, warm_and_profile,
+    ModelSettings, Padding, Reference, Signature, Version, inspect, profile_padded, warm, warm_and_profile,
 };
 use oip::Datatype;
 use router_core::batch::Policy;
-use router_core::{LaneClass, ModelId, ModelSpec, ProfilePoint, RateLimit};
+use router_core::{Class, LaneClass, ModelId, ModelSpec, ProfilePoint, RateLimit};
+use serde::Serialize;
 use tokio::sync::oneshot;
 use tokio_util::task::TaskTracker;
 
@@ -23,10 +25,11 @@ use super::background::LoadPriority;
 use super::sequences::{self, Prepared};
 use super::shapes::Shapes;
 use super::statistics::Statistics;
-use super::version::{Loaded, Placed};
+use super::version::{Loaded, Placed, Settings};
 use super::{Catalog, LoadState, Model, unknown_model};
 use crate::batching;
 use crate::metrics::ModelMetrics;
+use crate::objectives;
 use crate::reason::{Reason, Refusal};
 
 /// What is known of a version before it is loaded.
@@ -54,6 +57,33 @@ struct First {
 /// How requests are padded, and batch times by rows and input bytes of a row.
 type Padded = (Padding, Vec<(u32, u64, Duration)>);
 
+/// What a load needs to be finished.
+enum Prepared {
+    /// Sessions for a new version.
+    New(Box<Warmed>),
+    /// The version that serves, with the settings that it is to have.
+    Same(Arc<Loaded>, Box<Planned>),
+}
+
+/// What a load did.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct LoadReport {
+    /// Versions that were loaded, because they are new or their files or sessions changed.
+    pub loaded: Vec<u64>,
+    /// Versions that are no longer served.
+    pub unloaded: Vec<u64>,
+    /// What changed: settings with their old and new values.
+    pub changes: Vec<String>,
+}
+
+impl LoadReport {
+    fn add(&mut self, changes: Vec<String>) {
+        // Versions share settings.
+        let new = changes.into_iter().filter(|change| !self.changes.contains(change)).collect::<Vec<_>>();
+        self.changes.extend(new);
+    }
+}
+
 /// A version whose sessions are loaded and warmed up.
 struct Warmed {
     planned: Planned,
@@ -63,9 +93,9 @@ struct Warmed {
 }
 
 impl Catalog {
-    /// Loads a model, or reloads its changed versions. Returns when it is ready. Until then, and on failure, the old
-    /// versions keep serving.
-    pub async fn load(self: &Arc<Self>, name: &str, priority: LoadPriority) -> Result<(), Refusal> {
+    /// Loads a model, or reloads its changed versions. Changed settings that need no new sessions are taken up without
+    /// loading. Returns when it is ready. Until then, and on failure, the old versions keep serving.
+    pub async fn load(self: &Arc<Self>, name: &str, priority: LoadPriority) -> Result<LoadReport, Refusal> {
         let valid =
             ModelName::new(name).map_err(|error| Refusal::new(Reason::Malformed, error.to_string()))?;
         if !self.source.names()?.contains_key(name) {
@@ -86,7 +116,8 @@ impl Catalog {
         name: &ModelName,
         model: &Model,
         priority: LoadPriority,
-    ) -> Result<(), String> {
+    ) -> Result<LoadReport, String> {
+        let mut report = LoadReport::default();
         let failed = |version: u64, reason: String| {
             model.set(version, LoadState::Unavailable(reason.clone()));
             reason
@@ -99,8 +130,14 @@ impl Catalog {
             if old.is_none() {
                 model.set(version.0, LoadState::Loading);
             }
-            match self.load_version(name, version, old, priority).await {
-                Ok(loaded) => drop(after.insert(version.0, loaded)),
+            match self.load_version(name, version, old.clone(), priority).await {
+                Ok((loaded, changes)) => {
+                    if old.is_none_or(|old| !Arc::ptr_eq(&old, &loaded)) {
+                        report.loaded.push(version.0);
+                    }
+                    report.add(changes);
+                    after.insert(version.0, loaded);
+                }
                 Err(reason) => {
                     self.discard(after, &before).await;
                     if before.contains_key(&version.0) {
@@ -115,8 +152,9 @@ impl Catalog {
         for &version in after.keys() {
             model.set(version, LoadState::Ready);
         }
+        report.unloaded = before.keys().filter(|version| !after.contains_key(version)).copied().collect();
         self.discard((*before).clone(), &after).await;
-        Ok(())
+        Ok(report)
     }
 
     /// Retires those of `versions` that are not in `kept`.
@@ -152,35 +190,91 @@ impl Catalog {
         }
     }
 
-    fn settings(&self, name: &ModelName) -> models::ModelSettings {
-        self.environment.settings.get(name.as_str()).cloned().unwrap_or_default()
+    fn settings(&self, name: &ModelName) -> ModelSettings {
+        self.settings.load().get(name.as_str()).cloned().unwrap_or_default()
     }
 
-    /// Loads one version while others serve. Returns `old` if nothing changed.
+    /// Sets the table of one model, for its next load. `None`: it has none.
+    pub fn set_settings(&self, name: &str, settings: Option<&ModelSettings>) {
+        self.settings.rcu(|all| {
+            let mut all = BTreeMap::clone(all);
+            match settings {
+                Some(settings) => all.insert(name.to_owned(), settings.clone()),
+                None => all.remove(name),
+            };
+            all
+        });
+    }
+
+    /// Loads one version while others serve. Returns `old` if no new sessions are needed, and what changed.
     async fn load_version(
         self: &Arc<Self>,
         name: &ModelName,
         version: Version,
         old: Option<Arc<Loaded>>,
         priority: LoadPriority,
-    ) -> Result<Arc<Loaded>, String> {
+    ) -> Result<(Arc<Loaded>, Vec<String>), String> {
         let (catalog, name) = (Arc::clone(self), name.clone());
-        let work = move || -> Result<Result<Warmed, Arc<Loaded>>, String> {
+        let work = move || -> Result<(Prepared, Vec<String>), String> {
             let (planned, files) = catalog.plan(&name, version)?;
-            if let Some(old) = old
-                && old.hash == planned.hash
-                && old.config == planned.config
-                && *old.labels == planned.labels
-            {
-                return Ok(Err(old));
+            let warm = |planned| -> Result<Prepared, String> {
+                Ok(Prepared::New(Box::new(catalog.warm(planned, &files)?)))
+            };
+            let Some(old) = old else { return Ok((warm(planned)?, Vec::new())) };
+            let changes = old.config().changes(&planned.config);
+            let mut told: Vec<String> = changes.iter().map(ToString::to_string).collect();
+            if old.hash == planned.hash && changes.iter().all(|change| !change.needs_sessions) {
+                if *old.labels() != planned.labels {
+                    told.push("labels: read again".to_owned());
+                }
+                return Ok((Prepared::Same(old, Box::new(planned)), told));
             }
-            catalog.warm(planned, &files).map(Ok)
+            if old.hash != planned.hash {
+                told.push("files: changed".to_owned());
+            }
+            Ok((warm(planned)?, told))
         };
         let done = self.background.load(priority, work).await;
-        match done.map_err(|lost| format!("{lost} while loading"))?? {
-            Ok(warmed) => self.admit(warmed).await,
-            Err(unchanged) => Ok(unchanged),
-        }
+        let (done, changes) = done.map_err(|lost| format!("{lost} while loading"))??;
+        let loaded = match done {
+            Prepared::New(warmed) => self.admit(*warmed).await?,
+            Prepared::Same(old, planned) => {
+                if !changes.is_empty() {
+                    self.take_up(&old, *planned).await;
+                    tracing::info!(model = %old.name, version = old.version, ?changes, "settings taken up");
+                }
+                old
+            }
+        };
+        Ok((loaded, changes))
+    }
+
+    /// Applies settings that need no new sessions.
+    async fn take_up(&self, loaded: &Loaded, planned: Planned) {
+        let Planned { config, labels, policy, rate_limit, .. } = planned;
+        let spec = ModelSpec {
+            model: loaded.id,
+            max_batch: loaded.signature.max_batch.max(1),
+            queue_limit: self.limit_of(&config.queue),
+            class_limits: self.class_limits(&config),
+            rate_limit,
+            policy,
+            // These stay as they are.
+            lanes: router_core::ModelLanes::All,
+            profile: Vec::new(),
+            measured_on: LaneClass::default(),
+        };
+        self.environment.router.model_changed(spec).await;
+        loaded.settings.store(Arc::new(Settings { config: Arc::new(config), labels: Arc::new(labels) }));
+    }
+
+    fn limit_of(&self, queue: &QueuePolicy) -> u32 {
+        queue.max_size.map_or(self.environment.queue_limit, NonZeroU32::get)
+    }
+
+    fn class_limits(&self, config: &EffectiveConfig) -> Vec<(Class, u32)> {
+        let own = config.class_queues.iter();
+        own.map(|(&class, queue)| (batching::class(class), self.limit_of(queue))).collect()
     }
 
     fn plan(&self, name: &ModelName, version: Version) -> Result<(Planned, ModelFiles), String> {
@@ -246,6 +340,14 @@ impl Catalog {
         }
         let first = first.ok_or("no lane may run it")?;
         let load_time = started.elapsed();
+        let shortest = first.measured.iter().map(|(_, time)| *time).min();
+        if let Some(warning) = config
+            .slo
+            .zip(shortest)
+            .and_then(|(slo, shortest)| objectives::too_tight(slo, shortest, "measured while it was loaded"))
+        {
+            tracing::warn!(model = %config.name, "slo: {warning}");
+        }
         tracing::debug!(model = %config.name, version = %planned.version, took = ?load_time, "loaded and measured");
         Ok(Warmed { planned, first, sessions, load_time })
     }
@@ -326,17 +428,13 @@ impl Catalog {
             return Err("no lane that may run it is up".to_owned());
         }
         let name = config.name.as_str().to_owned();
-        let limit_of =
-            |queue: &QueuePolicy| queue.max_size.map_or(self.environment.queue_limit, NonZeroU32::get);
-        let queue_limit = limit_of(&config.queue);
-        let class_limits =
-            config.class_queues.iter().map(|(&class, queue)| (batching::class(class), limit_of(queue)));
+        let queue_limit = self.limit_of(&config.queue);
         let spec = ModelSpec {
             measured_on,
             model: id,
             max_batch: signature.max_batch.max(1),
             queue_limit,
-            class_limits: class_limits.collect(),
+            class_limits: self.class_limits(&config),
             rate_limit,
             policy,
             lanes: router_core::ModelLanes::Only(runs_on),
@@ -363,13 +461,12 @@ impl Catalog {
             shapes: Shapes::new(&client),
             signature,
             client,
-            config,
+            settings: ArcSwap::from_pointee(Settings { config: Arc::new(config), labels: Arc::new(labels) }),
             hash,
             file_bytes,
             engine,
             takes_requests,
             decoupled,
-            labels: Arc::new(labels),
             lanes: Mutex::new(lanes),
             reference,
             padding,
@@ -385,7 +482,7 @@ impl Catalog {
     /// Removes a version that gets no new requests, after its last request ended.
     async fn retire(&self, loaded: &Loaded) {
         loaded.users.close();
-        if loaded.config.sequences.is_some() {
+        if loaded.config().sequences.is_some() {
             // Their next requests cannot arrive, so those that wait for them would wait for the idle time.
             self.environment.router.end_sequences(loaded.id).await;
         }

@@ -35,7 +35,7 @@ use warm::WarmSessions;
 
 pub use activation::ActivationOptions;
 pub use background::LoadPriority;
-pub use load::row_bytes;
+pub use load::{LoadReport, row_bytes};
 pub use sessions::ModelsHeld;
 pub use source::Source;
 pub use statistics::LaneBatches;
@@ -56,8 +56,6 @@ pub struct Environment {
     pub activation: Option<ActivationOptions>,
     /// Engine of models that do not name one.
     pub engine: EngineChoice,
-    /// `[models.NAME]` tables.
-    pub settings: BTreeMap<String, ModelSettings>,
     /// Most sessions in the warm pool.
     pub warm_pool: usize,
     /// Queue limit of models that do not set one.
@@ -124,6 +122,8 @@ impl Model {
 pub struct Catalog {
     source: Source,
     environment: Environment,
+    /// `[models.NAME]` tables, for the next load of each model.
+    settings: ArcSwap<BTreeMap<String, ModelSettings>>,
     models: DashMap<String, Arc<Model>>,
     /// Models that must be ready for the server to be ready: requested and not unloaded.
     wanted: Mutex<BTreeSet<String>>,
@@ -153,14 +153,15 @@ impl Ids {
 }
 
 impl Catalog {
-    /// A catalog with nothing loaded.
-    pub fn new(source: Source, environment: Environment) -> Self {
+    /// A catalog with nothing loaded. `settings`: the `[models.NAME]` tables.
+    pub fn new(source: Source, environment: Environment, settings: BTreeMap<String, ModelSettings>) -> Self {
+        let settings = ArcSwap::from_pointee(settings);
         let (wanted, ids) = (Mutex::default(), Mutex::default());
         let background = BackgroundLoads::new(&environment.lanes);
         let layout = ArcSwap::from_pointee(environment.lanes.clone());
         let warm = WarmSessions::new(environment.warm_pool);
         let (models, changing) = (DashMap::new(), Arc::default());
-        Self { source, environment, models, wanted, ids, background, warm, layout, changing }
+        Self { source, environment, settings, models, wanted, ids, background, warm, layout, changing }
     }
 
     /// The router that runs what is loaded.
@@ -254,6 +255,19 @@ impl Catalog {
         wanted.iter().filter_map(reason).collect()
     }
 
+    /// Names of the models in the repository.
+    ///
+    /// # Errors
+    /// If the repository cannot be read.
+    pub fn known_names(&self) -> Result<Vec<String>, Refusal> {
+        Ok(self.source.names()?.into_keys().collect())
+    }
+
+    /// Models that should be ready: requested and not unloaded.
+    pub fn wanted_names(&self) -> Vec<String> {
+        self.wanted.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+    }
+
     fn want(&self, name: &str, wanted: bool) {
         let mut names = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
         if wanted {
@@ -272,7 +286,19 @@ impl Catalog {
             }
         }
         for model in &self.models {
-            for (version, state) in model.states() {
+            let mut states = model.states();
+            // Before a model's versions are known, its state is that of all the repository has.
+            if let Some(whole) = states.remove(&0) {
+                let versions = (model.key().clone(), 0)..=(model.key().clone(), u64::MAX);
+                let mut rows_of_model = rows.range_mut(versions).peekable();
+                if rows_of_model.peek().is_some() {
+                    rows_of_model.for_each(|(_, state)| *state = whole.clone());
+                } else {
+                    drop(rows_of_model);
+                    rows.insert((model.key().clone(), 0), whole);
+                }
+            }
+            for (version, state) in states {
                 rows.insert((model.key().clone(), version), state);
             }
         }

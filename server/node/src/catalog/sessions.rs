@@ -62,8 +62,8 @@ impl Catalog {
         let work = move || {
             let mut session = kept.map_or_else(|| catalog.load_known(&loaded, &lane), Ok)?;
             match &loaded.reference {
-                Some(reference) => warm_for(session.as_mut(), &loaded.config, reference, rows),
-                None => warm(session.as_mut(), &loaded.config),
+                Some(reference) => warm_for(session.as_mut(), &loaded.config(), reference, rows),
+                None => warm(session.as_mut(), &loaded.config()),
             }
             .map_err(|error| error.to_string())?;
             Ok(Ready { session, rows, verified })
@@ -75,7 +75,7 @@ impl Catalog {
     fn load_known(&self, loaded: &Loaded, lane: &LaneHandle) -> Result<Box<dyn Session>, String> {
         let files = self.files(loaded)?;
         let known = Known { engine: loaded.engine, signature: loaded.signature.as_ref().clone() };
-        let options = loaded.config.load_options(lane.cores().len().max(1), lane.cores().to_vec());
+        let options = loaded.config().load_options(lane.cores().len().max(1), lane.cores().to_vec());
         let session = lane.partition().load(&files, &LoadOptions { known: Some(known), ..options });
         let session = session.map_err(|error| error.to_string())?;
         self.warm.count_loaded();
@@ -189,7 +189,7 @@ impl Catalog {
         lanes.sort_by_key(LaneHandle::id);
         let mut models = Vec::new();
         for loaded in self.all_serving() {
-            if !self.lanes_out_of(&lanes, &loaded.config)?.iter().any(|own| own.id() == lane.id()) {
+            if !self.lanes_out_of(&lanes, &loaded.config())?.iter().any(|own| own.id() == lane.id()) {
                 continue;
             }
             let rows = loaded.signature.max_batch.max(1);

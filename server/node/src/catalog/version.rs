@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use gpulet::LaneHandle;
 use models::{ContentHash, EffectiveConfig, Padding, Reference, Signature};
 use router_core::ModelId;
@@ -27,8 +28,8 @@ pub struct Loaded {
     pub signature: Arc<Signature>,
     /// The same without the tensors that the server keeps for sequences: what clients send and get.
     pub client: Arc<Signature>,
-    /// How it is served.
-    pub config: EffectiveConfig,
+    /// How it is served, and class labels by output. Settings that need no new sessions change while it serves.
+    pub(super) settings: ArcSwap<Settings>,
     /// Hash of its files.
     pub hash: ContentHash,
     /// Bytes of its files.
@@ -39,8 +40,6 @@ pub struct Loaded {
     pub takes_requests: bool,
     /// Whether a request may get any number of responses.
     pub decoupled: bool,
-    /// Class labels by output.
-    pub labels: Arc<BTreeMap<String, Vec<String>>>,
     /// Lanes that hold a session of it.
     pub(super) lanes: Mutex<Vec<Placed>>,
     /// Reference answer for further sessions. None if no synthetic input runs.
@@ -65,6 +64,12 @@ pub struct Loaded {
     pub users: TaskTracker,
 }
 
+/// What can change while a version serves.
+pub(super) struct Settings {
+    pub config: Arc<EffectiveConfig>,
+    pub labels: Arc<BTreeMap<String, Vec<String>>>,
+}
+
 /// A lane that holds a session of a version.
 pub(super) struct Placed {
     pub lane: LaneHandle,
@@ -75,6 +80,16 @@ pub(super) struct Placed {
 }
 
 impl Loaded {
+    /// How it is served.
+    pub fn config(&self) -> Arc<EffectiveConfig> {
+        Arc::clone(&self.settings.load().config)
+    }
+
+    /// Class labels by output.
+    pub fn labels(&self) -> Arc<BTreeMap<String, Vec<String>>> {
+        Arc::clone(&self.settings.load().labels)
+    }
+
     /// Holds the version in the router while a request uses it; `None` once it is being retired.
     pub fn hold(&self) -> Option<TaskTrackerToken> {
         // The order matters: a retirement that begins in between sees the token and waits for it.

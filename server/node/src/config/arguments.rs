@@ -65,14 +65,9 @@ fn assignment(text: &str) -> Result<(String, String), String> {
 }
 
 impl ConfigArgs {
-    /// The flags as assignments; those with a name of their own win over `--set`.
-    pub fn assignments(&self) -> Vec<Assignment> {
-        let set = self.set.iter().map(|(path, raw)| Assignment {
-            path: path.clone(),
-            raw: raw.clone(),
-            origin: Origin::Flag("--set"),
-        });
-        let named = [
+    /// Flags with a name of their own, what they set, and their values.
+    pub(super) fn named(&self) -> [(&'static str, &'static str, &Option<String>); 11] {
+        [
             ("--repository", "repository.path", &self.repository),
             ("--engine", "repository.engine", &self.engine),
             ("--ort-library", "repository.ort_library", &self.ort_library),
@@ -84,8 +79,17 @@ impl ConfigArgs {
             ("--grace", "server.grace", &self.grace),
             ("--log-level", "server.log_level", &self.log_level),
             ("--log-format", "server.log_format", &self.log_format),
-        ];
-        let named = named.into_iter().filter_map(|(flag, path, value)| {
+        ]
+    }
+
+    /// The flags as assignments; those with a name of their own win over `--set`.
+    pub fn assignments(&self) -> Vec<Assignment> {
+        let set = self.set.iter().map(|(path, raw)| Assignment {
+            path: path.clone(),
+            raw: raw.clone(),
+            origin: Origin::Flag("--set"),
+        });
+        let named = self.named().into_iter().filter_map(|(flag, path, value)| {
             let raw = value.clone()?;
             Some(Assignment { path: path.to_owned(), raw, origin: Origin::Flag(flag) })
         });

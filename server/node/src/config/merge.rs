@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use documented::{Documented, DocumentedFields};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use toml::{Table, Value};
-use units::in_words;
+use units::{Lines, in_words, line_at, nearest};
 
+use super::models_section::BATCHING;
 use super::{Config, Effective, Origin, Problem, Problems, fields, models_section, sections};
 
 /// One value from a flag or a variable.
@@ -26,7 +28,7 @@ pub struct Assignment {
 pub struct Sources {
     /// A configuration file and its text.
     pub file: Option<(PathBuf, String)>,
-    /// Environment variables by name. Unknown ones are ignored, because orchestrators add their own.
+    /// Environment variables by name.
     pub environment: Vec<(String, String)>,
     /// Flags, each after what it overrides.
     pub flags: Vec<Assignment>,
@@ -35,27 +37,39 @@ pub struct Sources {
 /// Prefix of environment variables.
 const PREFIX: &str = "TESSERA_";
 
-/// A section: its name, its keys in order, its defaults, and a check for a key's value.
-struct Section {
-    name: &'static str,
-    keys: &'static [&'static str],
-    defaults: Table,
-    check: fn(&str, &Value) -> Result<(), String>,
+/// A section: its name and description, its keys in order with their descriptions, its defaults, and a check for a key's
+/// value.
+pub(super) struct Section {
+    pub name: &'static str,
+    pub about: &'static str,
+    pub keys: &'static [&'static str],
+    pub docs: fn(&str) -> &'static str,
+    pub defaults: Table,
+    pub check: fn(&str, &Value) -> Result<(), String>,
 }
 
-fn section<T: DeserializeOwned + Serialize + Default>(name: &'static str) -> Section {
+fn section<T: DeserializeOwned + Serialize + Default + Documented + DocumentedFields>(
+    name: &'static str,
+) -> Section {
     Section {
         name,
+        about: T::DOCS,
         keys: fields::of::<T>(),
+        docs: |key| T::get_field_docs(key).unwrap_or_default(),
         defaults: Table::try_from(T::default()).unwrap_or_default(),
         check: |key, value| {
+            // Serde would read a list as the values of an entry's keys in order.
+            let is_list = |entry: &Value| entry.is_array();
+            if key == "emulated" && value.as_array().is_some_and(|entries| entries.iter().any(is_list)) {
+                return Err("expected a list of tables, got a list of lists".to_owned());
+            }
             let one = Table::from_iter([(key.to_owned(), value.clone())]);
             one.try_into::<T>().map(drop).map_err(|error| in_words(error.message()))
         },
     }
 }
 
-fn all() -> [Section; 8] {
+pub(super) fn all() -> [Section; 8] {
     [
         section::<sections::Server>("server"),
         section::<sections::Repository>("repository"),
@@ -74,6 +88,7 @@ pub struct Merged {
     models: Table,
     origins: BTreeMap<String, Origin>,
     file: Option<PathBuf>,
+    lines: Lines,
 }
 
 /// Merges all sources, or returns every mistake in them.
@@ -84,6 +99,7 @@ pub fn merge(sources: &Sources) -> Result<Merged, Problems> {
         models: Table::new(),
         origins: BTreeMap::new(),
         file: sources.file.as_ref().map(|(path, _)| path.clone()),
+        lines: sources.file.as_ref().map(|(_, text)| Lines::of(text)).unwrap_or_default(),
     };
     let mut file = read_file(sources, &mut problems);
     if let Some(models) = file.remove("models") {
@@ -92,7 +108,7 @@ pub fn merge(sources: &Sources) -> Result<Merged, Problems> {
             _ => problems.push(Problem::new(
                 "models",
                 "expected tables like [models.resnet50]",
-                &merged.file_origin(),
+                &merged.file_origin("models"),
             )),
         }
     }
@@ -104,7 +120,7 @@ pub fn merge(sources: &Sources) -> Result<Merged, Problems> {
             Some(Value::Table(given)) => merged.take_file(section, given, &mut values, &mut problems),
             Some(_) => {
                 let message = format!("expected a section [{}]", section.name);
-                problems.push(Problem::new(section.name, &message, &merged.file_origin()));
+                problems.push(Problem::new(section.name, &message, &merged.file_origin(section.name)));
             }
         }
         for assignment in environment(section, &sources.environment) {
@@ -112,9 +128,11 @@ pub fn merge(sources: &Sources) -> Result<Merged, Problems> {
         }
         merged.sections.insert(section.name, values);
     }
+    unknown_variables(&known, &sources.environment, &mut problems);
     let names: Vec<&str> = known.iter().map(|section| section.name).chain(["models"]).collect();
     for name in file.keys() {
-        problems.push(Problem::new(name, &fields::unknown(name, &names, "section"), &merged.file_origin()));
+        let origin = merged.file_origin(name);
+        problems.push(Problem::new(name, &fields::unknown(name, &names, "section"), &origin));
     }
     for flag in &sources.flags {
         let (name, _) = flag.path.split_once('.').unwrap_or((&flag.path, ""));
@@ -139,24 +157,62 @@ pub fn merge(sources: &Sources) -> Result<Merged, Problems> {
 fn read_file(sources: &Sources, problems: &mut Vec<Problem>) -> Table {
     let Some((path, text)) = &sources.file else { return Table::new() };
     text.parse::<Table>().unwrap_or_else(|error| {
-        let line =
-            error.span().map_or(0, |span| text.bytes().take(span.start).filter(|&b| b == b'\n').count() + 1);
-        let message = format!("line {line}: {}", error.message());
-        problems.push(Problem::new("", &message, &Origin::File(path.clone())));
+        let line = error.span().map(|span| line_at(text, span.start));
+        problems.push(Problem::new("", error.message(), &Origin::File(path.clone(), line)));
         Table::new()
     })
+}
+
+/// The environment variable that sets an option.
+pub(super) fn variable(section: &str, key: &str) -> String {
+    format!("{PREFIX}{section}_{key}").to_ascii_uppercase()
 }
 
 fn environment(section: &Section, variables: &[(String, String)]) -> Vec<Assignment> {
     let mut found = Vec::new();
     for key in section.keys {
-        let name = format!("{PREFIX}{}_{}", section.name, key).to_ascii_uppercase();
+        let name = variable(section.name, key);
         if let Some((_, raw)) = variables.iter().find(|(variable, _)| *variable == name) {
             let path = format!("{}.{key}", section.name);
             found.push(Assignment { path, raw: raw.clone(), origin: Origin::Environment(name) });
         }
     }
     found
+}
+
+/// Reports variables that look like settings and are none.
+fn unknown_variables(known: &[Section], variables: &[(String, String)], problems: &mut Vec<Problem>) {
+    let settings: Vec<String> =
+        known.iter().flat_map(|section| section.keys.iter().map(|key| variable(section.name, key))).collect();
+    let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
+    for (name, _) in variables.iter().filter(|(name, _)| name.starts_with(PREFIX) && !is_of_kubernetes(name))
+    {
+        if settings.contains(&name.as_str()) {
+            continue;
+        }
+        let section = |section: &str| name.starts_with(&variable(section, ""));
+        let message = if section("models") {
+            "settings of models cannot be set in the environment: expected them in tessera.toml or as \
+             `--set models.NAME.KEY=VALUE`"
+                .to_owned()
+        } else {
+            match nearest(name, &settings) {
+                Some(near) => format!("unknown variable, did you mean `{near}`?"),
+                None if known.iter().any(|known| section(known.name)) => {
+                    "unknown variable: `tessera check --explain SECTION` lists the keys of a section"
+                        .to_owned()
+                }
+                None => continue,
+            }
+        };
+        problems.push(Problem::new(name, &message, &Origin::Environment(name.clone())));
+    }
+}
+
+/// Whether Kubernetes made this variable, for a service whose name starts with `tessera`.
+fn is_of_kubernetes(name: &str) -> bool {
+    name.ends_with("_PORT")
+        || ["_SERVICE_HOST", "_SERVICE_PORT", "_PORT_"].iter().any(|part| name.contains(part))
 }
 
 /// The value of text as typed: as TOML if `check` accepts that, else as plain text.
@@ -170,12 +226,14 @@ fn read_text<E>(raw: &str, check: impl Fn(&Value) -> Result<(), E>) -> Result<Va
 }
 
 impl Merged {
-    fn file_origin(&self) -> Origin {
-        self.file.clone().map_or(Origin::Default, Origin::File)
+    /// The file, at the line of this key.
+    fn file_origin(&self, path: &str) -> Origin {
+        let line = self.lines.find(path);
+        self.file.clone().map_or(Origin::Default, |file| Origin::File(file, line))
     }
 
     fn origin(&self, path: &str) -> Origin {
-        self.origins.get(path).cloned().unwrap_or_else(|| self.file_origin())
+        self.origins.get(path).cloned().unwrap_or_else(|| self.file_origin(path))
     }
 
     fn take_file(
@@ -185,16 +243,16 @@ impl Merged {
         values: &mut Table,
         problems: &mut Vec<Problem>,
     ) {
-        let origin = self.file_origin();
         for (key, value) in given {
             let path = format!("{}.{key}", section.name);
+            let origin = self.file_origin(&path);
             if !section.keys.contains(&key.as_str()) {
                 problems.push(Problem::new(&path, &fields::unknown(&key, section.keys, "key"), &origin));
             } else if let Err(message) = (section.check)(&key, &value) {
                 problems.push(Problem::new(&path, &message, &origin));
             } else {
                 values.insert(key, value);
-                self.origins.insert(path, origin.clone());
+                self.origins.insert(path, origin);
             }
         }
     }
@@ -228,11 +286,21 @@ impl Merged {
             problems.push(Problem::new(&flag.path, "expected models.NAME.key=value", &flag.origin));
             return;
         };
-        match read_text(&flag.raw, |value| models_section::check_key(key, value)) {
+        let inner = name.strip_suffix(BATCHING).and_then(|name| name.strip_suffix('.'));
+        let check = |value: &Value| match inner {
+            Some(_) => models_section::check_batching(key, value),
+            None => models_section::check_key(key, value),
+        };
+        match read_text(&flag.raw, check) {
             Ok(value) => {
-                let model = self.models.entry(name).or_insert_with(|| Value::Table(Table::new()));
-                if let Value::Table(model) = model {
-                    model.insert(key.to_owned(), value);
+                let empty = || Value::Table(Table::new());
+                let model = self.models.entry(inner.unwrap_or(name)).or_insert_with(empty);
+                let table = match (inner, model) {
+                    (Some(_), Value::Table(model)) => model.entry(BATCHING).or_insert_with(empty),
+                    (_, model) => model,
+                };
+                if let Value::Table(table) = table {
+                    table.insert(key.to_owned(), value);
                 }
                 self.origins.insert(flag.path.clone(), flag.origin.clone());
             }
@@ -256,6 +324,7 @@ impl Merged {
             metrics: read(&mut sections, "metrics")?,
             partition: read(&mut sections, "partition")?,
             models: Value::Table(models).try_into().map_err(|error| whole("models", &error))?,
+            in_kubernetes: false,
             effective,
         })
     }

@@ -9,14 +9,18 @@ mod arguments;
 mod fields;
 mod merge;
 mod models_section;
+mod print;
+pub mod reference;
 pub mod sections;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use gpulet_core::placement::Policy;
 use gpulet_core::scaling::SCALERS;
@@ -34,7 +38,11 @@ pub use sections::{
 };
 
 /// Minimum of `partition.period` and `partition.idle`.
-const PERIOD_MIN: std::time::Duration = std::time::Duration::from_millis(100);
+const PERIOD_MIN: Duration = Duration::from_millis(100);
+/// Variable that Kubernetes sets in every container.
+const KUBERNETES_VARIABLE: &str = "KUBERNETES_SERVICE_HOST";
+/// Default of `server.lame_duck` in a Kubernetes pod: as long as its services usually take to follow.
+const KUBERNETES_LAME_DUCK: Duration = Duration::from_secs(5);
 
 /// The checked configuration of the process.
 #[derive(Clone, Debug)]
@@ -57,6 +65,8 @@ pub struct Config {
     pub partition: Partition,
     /// `[models.NAME]`.
     pub models: BTreeMap<String, ModelSettings>,
+    /// Whether the process runs in a Kubernetes pod.
+    pub in_kubernetes: bool,
     /// Each value as TOML, with where it came from, in the order of the sections.
     pub effective: Vec<Effective>,
 }
@@ -79,8 +89,8 @@ pub struct Effective {
 pub enum Origin {
     /// The default, because no source sets the value.
     Default,
-    /// A configuration file.
-    File(PathBuf),
+    /// A configuration file, and the line in it if it is known.
+    File(PathBuf, Option<u32>),
     /// An environment variable, by name.
     Environment(String),
     /// A flag, by name.
@@ -91,7 +101,8 @@ impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Default => f.write_str("default"),
-            Self::File(path) => write!(f, "file {}", path.display()),
+            Self::File(path, None) => write!(f, "file {}", path.display()),
+            Self::File(path, Some(line)) => write!(f, "file {}:{line}", path.display()),
             Self::Environment(name) => write!(f, "environment {name}"),
             Self::Flag(name) => write!(f, "flag {name}"),
         }
@@ -139,34 +150,28 @@ impl Problems {
     }
 }
 
+/// Whether two listeners cannot have these addresses at once. Port 0 is any free port.
+fn overlap(one: &SocketAddr, other: &SocketAddr) -> bool {
+    let any = one.ip().is_unspecified() || other.ip().is_unspecified();
+    one.port() != 0 && one.port() == other.port() && (any || one.ip() == other.ip())
+}
+
 impl Config {
     /// Merges and checks all sources; every error is listed, not only the first.
     pub fn load(sources: &Sources) -> Result<Self, Problems> {
         let merged = merge::merge(sources)?;
-        let config = merged.into_config()?;
+        let config = Self {
+            in_kubernetes: sources.environment.iter().any(|(name, _)| name == KUBERNETES_VARIABLE),
+            ..merged.into_config()?
+        };
         let problems = config.contradictions();
         if problems.is_empty() { Ok(config) } else { Err(Problems(problems)) }
     }
 
-    /// The effective configuration as a `tessera.toml` whose comments say where each value came from.
-    pub fn print(&self) -> String {
-        let mut text = String::new();
-        let mut section = "";
-        for Effective { path, header, value, origin } in &self.effective {
-            let key = path.rsplit_once('.').map_or(path.as_str(), |(_, key)| key);
-            if header != section {
-                if !text.is_empty() {
-                    text.push('\n');
-                }
-                text.push_str(&format!("[{header}]\n"));
-                section = header;
-            }
-            text.push_str(&match value {
-                Some(value) => format!("{key} = {value}  # {origin}\n"),
-                None => format!("# {key} is not set\n"),
-            });
-        }
-        text
+    /// How long the server goes on serving after SIGTERM.
+    pub fn lame_duck(&self) -> Duration {
+        let default = if self.in_kubernetes { KUBERNETES_LAME_DUCK } else { Duration::ZERO };
+        self.server.lame_duck.map_or(default, |span| span.0)
     }
 
     /// Whether the system shared memory extension is on.
@@ -189,6 +194,19 @@ impl Config {
                 "repository.path",
                 format!("`{}` is not a folder: expected a folder with models", path.display()),
             );
+        }
+        let server = &self.server;
+        let addresses =
+            [("server.http", server.http), ("server.grpc", server.grpc), ("server.metrics", server.metrics)];
+        for (at, (path, address)) in addresses.iter().enumerate() {
+            let same = |(_, other): &&(&str, SocketAddr)| overlap(address, other);
+            if let Some((first, _)) = addresses.iter().take(at).find(same) {
+                report(path, format!("{address} is the address of {first} too: expected another port"));
+            }
+        }
+        if let Some(path) = self.repository.ort_library.as_deref().filter(|path| !path.is_file()) {
+            let expected = "expected a file such as `libonnxruntime.so`";
+            report("repository.ort_library", format!("no file `{}`: {expected}", path.display()));
         }
         if self.lanes.count.is_some() && self.lanes.cores.is_some() {
             report("lanes.count", "set together with lanes.cores: expected one of them".to_owned());
@@ -348,7 +366,8 @@ impl Config {
         if problems.is_empty() { Ok(()) } else { Err(Problems(problems)) }
     }
 
-    fn origin(&self, path: &str) -> Origin {
+    /// Where the value of a key came from.
+    pub fn origin(&self, path: &str) -> Origin {
         let inside = |effective: &&Effective| {
             effective.path == path
                 || effective.path.strip_prefix(path).is_some_and(|rest| rest.starts_with('.'))

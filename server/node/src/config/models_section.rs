@@ -7,7 +7,7 @@ use units::in_words;
 use super::{Origin, Problem, fields};
 
 /// The one nested table.
-const BATCHING: &str = "batching";
+pub const BATCHING: &str = "batching";
 
 /// Reports every mistake in every model's table.
 pub fn check(models: &Table, origin: impl Fn(&str) -> Origin, problems: &mut Vec<Problem>) {
@@ -19,11 +19,17 @@ pub fn check(models: &Table, origin: impl Fn(&str) -> Origin, problems: &mut Vec
         };
         for (key, value) in settings {
             if let Err((inner, message)) = check_key(key, value) {
-                let path = format!("models.{name}.{key}");
-                problems.push(Problem::new(&format!("{path}{inner}"), &message, &origin(&path)));
+                let path = format!("models.{name}.{key}{inner}");
+                problems.push(Problem::new(&path, &message, &origin(&path)));
             }
         }
     }
+}
+
+/// As [`check_key`], for a key of the nested table.
+pub fn check_batching(key: &str, value: &Value) -> Result<(), (String, String)> {
+    let table = Value::Table(Table::from_iter([(key.to_owned(), value.clone())]));
+    check_key(BATCHING, &table).map_err(|(_, message)| (String::new(), message))
 }
 
 /// Whether a model may have this key with this value; else where inside the value the mistake is (`.max_delay`,
@@ -32,6 +38,10 @@ pub fn check_key(key: &str, value: &Value) -> Result<(), (String, String)> {
     let known = fields::of::<ModelSettings>();
     if !known.contains(&key) {
         return Err((String::new(), fields::unknown(key, known, "key")));
+    }
+    if let (BATCHING, Value::Array(_)) = (key, value) {
+        // Serde would read a list as the values of the keys in order.
+        return Err((String::new(), "expected a table, got a list".to_owned()));
     }
     if let (BATCHING, Value::Table(batching)) = (key, value) {
         let known = fields::of::<BatchingSettings>();

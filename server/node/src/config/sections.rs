@@ -7,13 +7,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use device_sections::InterferenceSection;
+use documented::{Documented, DocumentedFields};
 use models::TimeSpan;
 use serde::{Deserialize, Serialize};
 
 use units::Size;
 
-/// `[server]`: addresses, drain, logs. Takes effect at start.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+/// `[server]`: addresses, drain, logs.
+#[derive(Clone, Debug, Deserialize, Serialize, Documented, DocumentedFields)]
 #[serde(deny_unknown_fields, default)]
 pub struct Server {
     /// Address of the REST interface. Port 0: any free port.
@@ -22,11 +23,17 @@ pub struct Server {
     pub grpc: SocketAddr,
     /// Address of `/metrics`.
     pub metrics: SocketAddr,
-    /// How long requests in flight may take after SIGTERM before the server stops.
+    /// How long the server goes on serving after SIGTERM while it reports that it is not ready, so that load balancers stop
+    /// sending before it refuses. Kubernetes takes a moment to remove a pod from its services. Default: `"5s"` in a Kubernetes
+    /// pod (if `KUBERNETES_SERVICE_HOST` is set), else `"0s"`. Example: `"5s"`.
+    #[serde(serialize_with = "units::text_if")]
+    pub lame_duck: Option<TimeSpan>,
+    /// How long requests in flight may take after SIGTERM and `lame_duck` before the server stops. Both together have to be
+    /// shorter than Kubernetes' `terminationGracePeriodSeconds`, 30 by default.
     #[serde(serialize_with = "units::text")]
     pub grace: TimeSpan,
-    /// Offer the system shared memory extension. Default: yes if HTTP and gRPC listen on loopback only, since
-    /// it lets clients name memory objects of this machine.
+    /// Offer the system shared memory extension, which lets clients name memory objects of this machine. Default: `true` if
+    /// HTTP and gRPC listen on loopback only, else `false`. Example: `true`.
     pub shared_memory: Option<bool>,
     /// Whether the server is ready only when all its models are, as with Triton's `--strict-readiness`. `false`: it is
     /// ready as soon as it responds, even if models are still loading or have failed.
@@ -35,7 +42,7 @@ pub struct Server {
     pub log_level: String,
     /// Format of log lines on standard error: `auto` (`human` on a terminal, else `json`), `human` or `json`.
     pub log_format: LogFormat,
-    /// Threads for the network. Default: the number of cores, at most 4.
+    /// Threads for the network. Default: the number of cores, at most 4. Example: `2`.
     pub threads: Option<NonZeroUsize>,
 }
 
@@ -59,7 +66,8 @@ impl Default for Server {
             http: loopback(8000),
             grpc: loopback(8001),
             metrics: loopback(8002),
-            grace: TimeSpan(Duration::from_secs(30)),
+            lame_duck: None,
+            grace: TimeSpan(Duration::from_secs(20)),
             shared_memory: None,
             strict_readiness: true,
             log_level: "info".to_owned(),
@@ -69,11 +77,12 @@ impl Default for Server {
     }
 }
 
-/// `[repository]`: where models come from. Takes effect at start; models themselves change at run time.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+/// `[repository]`: where models come from.
+#[derive(Clone, Debug, Deserialize, Serialize, Documented, DocumentedFields)]
 #[serde(deny_unknown_fields, default)]
 pub struct Repository {
     /// Folder of models (`<model>/<version>/model.onnx`, or `<model>.onnx`). Default: the embedded models.
+    /// Example: `"/models"`.
     pub path: Option<PathBuf>,
     /// `all`: load every model at start; `explicit`: only models that `/v2/repository/models/M/load` requests.
     pub load: LoadMode,
@@ -86,6 +95,7 @@ pub struct Repository {
     /// Whether `[models.NAME]` may name models that the repository does not have, for models that are added later.
     pub allow_unknown_models: bool,
     /// ONNX Runtime's shared library. Default: `ORT_DYLIB_PATH`, else that of an installed Python package.
+    /// Example: `"/usr/lib/libonnxruntime.so"`.
     pub ort_library: Option<PathBuf>,
 }
 
@@ -113,29 +123,30 @@ impl Default for Repository {
     }
 }
 
-/// `[lanes]`: how the cores are divided. Takes effect at start.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+/// `[lanes]`: how the cores are divided.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, Documented, DocumentedFields)]
 #[serde(deny_unknown_fields, default)]
 pub struct Lanes {
-    /// Number of lanes, which divide the cores evenly. Default: one lane per core.
+    /// Number of lanes, which divide the cores evenly. Default: one lane per core. Example: `2`.
     pub count: Option<NonZeroUsize>,
-    /// Core sets, one per lane, such as `[[0, 1], [2, 3]]`; instead of `count`.
+    /// Core sets, one per lane; instead of `count`. Default: none. Example: `[[0, 1], [2, 3]]`.
     pub cores: Option<Vec<Vec<usize>>>,
     /// Lets every lane use all cores, so that there can be more lanes than cores (`count`, at most 1024). For models
     /// that wait rather than compute, such as synthetic ones.
     pub shared: bool,
 }
 
-/// `[devices]`: what the models run on. Takes effect at start.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+/// `[devices]`: what the models run on.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, Documented, DocumentedFields)]
 #[serde(deny_unknown_fields, default)]
 pub struct Devices {
-    /// Emulated devices, such as `[{ kind = "v100", memory = "16GiB", count = 2 }]`, instead of the cores of `[lanes]`.
-    /// Batches take as long as `partition.profiles` say for that device type, and outputs are zeros.
+    /// Emulated devices instead of the cores of `[lanes]`. Batches take as long as `partition.profiles` say for that device
+    /// type, and outputs are zeros. Example: `[{ kind = "v100", memory = "16GiB", count = 2 }]`.
     pub emulated: Vec<Emulated>,
     /// `auto`: models run on the machine's GPUs, or without any, on the cores of `[lanes]`. `off`: GPUs are not used.
     pub gpus: Gpus,
     /// How GPUs are shared: `mig`, `cuda-green`, `cuda-mps` or `cuda-stream`. Default: the first available.
+    /// Example: `"cuda-green"`.
     pub gpu_backend: Option<String>,
     /// `none`: models run in the server's own process. `process`: each lane's models run in a separate process,
     /// which is restarted if it crashes or hangs; requests of other lanes are not affected. Models on a GPU always run
@@ -166,21 +177,21 @@ pub enum Isolation {
 }
 
 /// One entry of `devices.emulated`.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize, DocumentedFields)]
 #[serde(deny_unknown_fields)]
 pub struct Emulated {
-    /// Device type, as named in profiles.
+    /// Device type, as named in profiles. Default: none, it must be set. Example: `"v100"`.
     pub kind: String,
-    /// Memory for models, per device.
+    /// Memory for models, per device. Default: none, it must be set. Example: `"16GiB"`.
     pub memory: Size,
-    /// Number of devices.
+    /// Number of devices. Default: `1`. Example: `2`.
     #[serde(default = "one")]
     pub count: NonZeroUsize,
-    /// Sizes of gpulets in units, ascending. Default: every number up to the units of the profiles.
+    /// Sizes of gpulets in units, ascending. Default: every number up to the units of the profiles. Example: `[1, 2, 4]`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sizes: Option<Vec<u32>>,
-    /// Interference between co-located batches: a model name, or a table like `[interference]` of `tessera plan`.
-    /// Default: no interference. If set, all gpulets run in the server's process.
+    /// Interference between co-located batches, as `[interference]` of `tessera plan` describes it. If set, all gpulets run in
+    /// the server's process. Default: no interference. Example: `{ model = "gpulet" }`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interference: Option<InterferenceSection>,
 }
@@ -189,8 +200,8 @@ fn one() -> NonZeroUsize {
     NonZeroUsize::MIN
 }
 
-/// `[limits]`: limits of all resources that clients use. Takes effect at start.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+/// `[limits]`: limits of all resources that clients use.
+#[derive(Clone, Debug, Deserialize, Serialize, Documented, DocumentedFields)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
     /// Bytes of one request body or gRPC message, also after decompression.
@@ -258,15 +269,15 @@ impl Default for Limits {
     }
 }
 
-/// `[rate_limit]`: resources that running batches hold, for models whose `config.pbtxt` has a `rate_limiter`. Takes effect at
-/// start.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+/// `[rate_limit]`: resources that running batches hold, for models whose `config.pbtxt` has a `rate_limiter`.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, Documented, DocumentedFields)]
 #[serde(deny_unknown_fields, default)]
 pub struct RateLimits {
     /// `execution_count`: a batch starts only if the resources of its model are left, as with Triton's `--rate-limit`
     /// of that name. `off`: the field has no effect.
     pub mode: RateLimitMode,
     /// Total of each resource by name, as with Triton's `--rate-limit-resource`. Default: the most that a model needs.
+    /// Example: `{ R1 = 4 }`.
     pub resources: BTreeMap<String, NonZeroU32>,
 }
 
@@ -281,8 +292,8 @@ pub enum RateLimitMode {
     Off,
 }
 
-/// `[metrics]`: what `/metrics` shows. Takes effect at start.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+/// `[metrics]`: what `/metrics` shows.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, Documented, DocumentedFields)]
 #[serde(deny_unknown_fields, default)]
 pub struct Metrics {
     /// Also record under Triton's names (`nv_inference_*`), for dashboards made for it.
@@ -300,15 +311,15 @@ pub enum Interference {
     None,
 }
 
-/// `[partition]`: how gpulets follow the load. Takes effect at start.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+/// `[partition]`: how gpulets follow the load.
+#[derive(Clone, Debug, Deserialize, Serialize, Documented, DocumentedFields)]
 #[serde(deny_unknown_fields, default)]
 pub struct Partition {
     /// Repartitions the devices as the load changes: number and size of gpulets, and their models. Off: lanes stay as
     /// `[lanes]` says.
     pub live: bool,
     /// Files of `tessera profile`. The last part of a path may contain one `*`. Models without a profile are planned
-    /// with batch times measured while they are loaded.
+    /// with batch times measured while they are loaded. Example: `["profiles/*.json"]`.
     pub profiles: Vec<String>,
     /// Placement policy, one of `tessera plan --policy`.
     pub policy: String,
@@ -316,8 +327,8 @@ pub struct Partition {
     pub scaling: String,
     /// Which slowdown by co-located batches plans expect: `learned` from batch times while the server runs, or `none`.
     pub interference: Interference,
-    /// A model without requests for this long loses its gpulets. The next request activates it and waits. Not set:
-    /// every model keeps a gpulet.
+    /// A model without requests for this long loses its gpulets. The next request activates it and waits. Default: none,
+    /// every model keeps a gpulet. Example: `"5m"`.
     #[serde(serialize_with = "units::text_if")]
     pub idle: Option<TimeSpan>,
     /// Interval at which the load is measured and a new plan considered.

@@ -110,7 +110,7 @@ pub fn model(loaded: &Loaded, profiles: Known) -> Model {
     Model {
         name: loaded.name.clone(),
         model: loaded.name.clone(),
-        slo_us: loaded.config.slo.unwrap_or(SLO_UNSAID).as_secs_f64() * 1e6,
+        slo_us: loaded.config().slo.unwrap_or(SLO_UNSAID).as_secs_f64() * 1e6,
         batch_max: loaded.signature.max_batch,
         profiles,
         load_us: loaded.load_time.into(),

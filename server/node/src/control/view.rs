@@ -10,15 +10,18 @@ use gpulet_core::profile::Quantile;
 use gpulet_core::rollout::Entry;
 use gpulet_core::time::Micros;
 use gpulet_core::validate::validate;
+use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::catalog::{Loaded, WarmPoolCounts};
 
-/// Response of `GET /v2/partition`.
+/// Response of `GET /v2/partition`. All times are in microseconds.
 #[derive(Clone, Debug, Serialize)]
 pub struct View {
-    /// Seconds since the loop started.
-    uptime_s: f64,
+    /// When the loop started: wall-clock time, as RFC 3339. Times in `at_us` count from it.
+    started: String,
+    /// Microseconds since the loop started.
+    uptime_us: Micros,
     /// Whether an operator has frozen the gpulets.
     frozen: bool,
     /// Whether an operator plan is in force. It stays until `POST /v2/partition/thaw`.
@@ -41,9 +44,9 @@ pub struct View {
     /// Measured slowdown of co-located batches, by device type.
     interference: Vec<InterferenceEntry>,
     /// Reasons for changes of the target rates, oldest first.
-    decisions: Vec<DecisionEntry>,
+    decisions: Vec<Stamped<DecisionEntry>>,
     /// History of rollouts, oldest first.
-    history: Vec<Entry>,
+    history: Vec<Stamped<Entry>>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -67,9 +70,9 @@ struct ModelRow {
     /// Fraction of requests answered within the objective, at the last evaluation.
     #[serde(skip_serializing_if = "Option::is_none")]
     attainment: Option<f64>,
-    /// Predicted worst-case time from arrival to response, in milliseconds.
+    /// Predicted worst-case time from arrival to response.
     #[serde(skip_serializing_if = "Option::is_none")]
-    predicted_worst_ms: Option<f64>,
+    predicted_worst_us: Option<f64>,
     /// Predicted and measured batch times.
     batches: Vec<BatchRow>,
     /// Sum of the measured batch times divided by the sum of the predicted ones.
@@ -81,14 +84,46 @@ struct ModelRow {
 struct BatchRow {
     rows: u32,
     count: u64,
-    measured_mean_ms: f64,
+    measured_mean_us: f64,
     /// Median batch time on the model's gpulet, by its profile. Absent outside the measured range.
     #[serde(skip_serializing_if = "Option::is_none")]
-    predicted_p50_ms: Option<f64>,
+    predicted_p50_us: Option<f64>,
+}
+
+/// An entry with its wall-clock time.
+#[derive(Clone, Debug, Serialize)]
+struct Stamped<T> {
+    /// When it happened, as RFC 3339.
+    at: String,
+    #[serde(flatten)]
+    entry: T,
+}
+
+/// Translates times of the loop's clock.
+struct WallClock {
+    started_us: i64,
+}
+
+impl WallClock {
+    /// `now` is the loop's time at this moment.
+    fn new(now: Micros) -> Self {
+        let uptime = i64::try_from(now.0).unwrap_or(i64::MAX);
+        Self { started_us: Timestamp::now().as_microsecond().saturating_sub(uptime) }
+    }
+
+    fn stamp(&self, at: Micros) -> String {
+        let micros = self.started_us.saturating_add(i64::try_from(at.0).unwrap_or(i64::MAX));
+        Timestamp::from_microsecond(micros).map_or_else(|_| String::new(), |stamp| stamp.to_string())
+    }
+
+    fn stamped<T: Clone>(&self, at: Micros, entry: &T) -> Stamped<T> {
+        Stamped { at: self.stamp(at), entry: entry.clone() }
+    }
 }
 
 /// Creates the report.
 pub fn of(controller: &Controller, models: &[Arc<Loaded>], warm: WarmPoolCounts, now: Micros) -> View {
+    let clock = WallClock::new(now);
     let (rollout, latest, problem) = (controller.rollout(), controller.latest(), controller.problem());
     let plan = rollout.plan();
     let slots = problem.map(|problem| validate(problem, &plan).slots).unwrap_or_default();
@@ -104,13 +139,14 @@ pub fn of(controller: &Controller, models: &[Arc<Loaded>], warm: WarmPoolCounts,
             reason: known.reason,
             capacity: own().map(|slot| slot.capacity).sum(),
             attainment: known.attainment,
-            predicted_worst_ms: own().map(|slot| slot.worst_us / 1e3).reduce(f64::max),
+            predicted_worst_us: own().map(|slot| slot.worst_us).reduce(f64::max),
             measured_over_predicted: over_predicted(&batches),
             batches,
         }
     };
     View {
-        uptime_s: now.as_secs_f64(),
+        started: clock.stamp(Micros(0)),
+        uptime_us: now,
         frozen: rollout.is_frozen(),
         operator_plan: controller.has_operator_plan(),
         changing: !rollout.is_idle(),
@@ -124,8 +160,8 @@ pub fn of(controller: &Controller, models: &[Arc<Loaded>], warm: WarmPoolCounts,
         models: models.iter().map(row).collect(),
         warm,
         interference: controller.interference(),
-        decisions: latest.decisions().cloned().collect(),
-        history: rollout.history().cloned().collect(),
+        decisions: latest.decisions().map(|entry| clock.stamped(entry.at_us, entry)).collect(),
+        history: rollout.history().map(|entry| clock.stamped(entry.at_us, entry)).collect(),
     }
 }
 
@@ -138,7 +174,7 @@ pub fn surprise(loaded: &Loaded, problem: Option<&Problem>, plan: &Plan) -> Opti
 fn over_predicted(batches: &[BatchRow]) -> Option<f64> {
     let known = batches.iter().filter_map(|row| {
         let count = row.count as f64;
-        Some((count * row.measured_mean_ms, count * row.predicted_p50_ms?))
+        Some((count * row.measured_mean_us, count * row.predicted_p50_us?))
     });
     let (measured, predicted) = known.fold((0.0, 0.0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
     (predicted > 0.0).then(|| measured / predicted)
@@ -155,8 +191,8 @@ fn batches(loaded: &Loaded, problem: Option<&Problem>, place: Option<&Gpulet>) -
     let row = |(rows, count, mean): (u32, u64, std::time::Duration)| BatchRow {
         rows,
         count,
-        measured_mean_ms: mean.as_secs_f64() * 1e3,
-        predicted_p50_ms: predicted(rows).map(|us| us / 1e3),
+        measured_mean_us: mean.as_secs_f64() * 1e6,
+        predicted_p50_us: predicted(rows),
     };
     loaded.statistics.batch_times().into_iter().map(row).collect()
 }

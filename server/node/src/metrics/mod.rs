@@ -164,6 +164,22 @@ mod tests {
     }
 
     #[test]
+    fn each_metric_is_recorded_with_the_labels_that_it_declares() {
+        let shape = shape(&rendered(true));
+        for metric in names::TESSERA.iter().chain(names::TRITON) {
+            let sample = match metric.metric_type {
+                MetricType::Seconds | MetricType::Rows => format!("{}_count", metric.name),
+                MetricType::Counter | MetricType::Gauge => metric.name.to_owned(),
+            };
+            let line = format!("  {sample} {}", metric.labels.join(","));
+            assert!(shape.lines().any(|known| known == line.trim_end()), "{line} is missing in {shape}");
+            for label in metric.labels {
+                assert!(names::LABELS.iter().any(|(known, _)| known == label), "{label} has no meaning");
+            }
+        }
+    }
+
+    #[test]
     fn triton_names_appear_only_when_switched_on() {
         assert!(!rendered(false).contains("nv_inference"));
         let with = rendered(true);

@@ -26,35 +26,49 @@ pub struct Metric {
     pub name: &'static str,
     /// How it is recorded.
     pub metric_type: MetricType,
+    /// Labels.
+    pub labels: &'static [&'static str],
     /// Help text on `/metrics`.
     pub help: &'static str,
 }
 
-/// Label: model name.
-pub const MODEL: &str = "model";
-/// Label: model version.
-pub const VERSION: &str = "version";
-/// Label: a word of the error table.
-pub const REASON: &str = "reason";
-/// Label: `http` or `grpc`.
-pub const TRANSPORT: &str = "transport";
-/// Label: lane index.
-pub const LANE: &str = "lane";
-/// Label: the id of an invariant.
-pub const ID: &str = "id";
-/// Label: a device as plans call it.
-pub const DEVICE: &str = "device";
-/// Label: device type of profiles.
-pub const DEVICE_TYPE: &str = "device_type";
-/// Label: `learned` or `none`, the interference model.
-pub const INTERFERENCE: &str = "interference";
+/// Declares a constant for each label, documented by its meaning, and a list of them all.
+macro_rules! labels {
+    ($($constant:ident: $name:literal, $meaning:literal;)+) => {
+        $(
+            #[doc = $meaning]
+            pub const $constant: &str = $name;
+        )+
+        /// Every label with its meaning.
+        pub const LABELS: &[(&str, &str)] = &[$(($name, $meaning)),+];
+    };
+}
+
+labels! {
+    MODEL: "model", "Model name.";
+    VERSION: "version", "Model version.";
+    REASON: "reason", "Word of the error table; for `tessera_gpu_throttled`, a reason of the GPU driver.";
+    TRANSPORT: "transport", "`http` or `grpc`.";
+    LANE: "lane", "Lane number, as `GET /v2/lanes` lists it.";
+    ID: "id", "Id of a check.";
+    DEVICE: "device", "Device, as plans call it.";
+    DEVICE_TYPE: "device_type", "Device type of profiles.";
+    INTERFERENCE: "interference", "`learned` or `none`: the expected slowdown by co-located batches.";
+}
 
 /// Declares a constant for each metric, documented by its help text, and a list of them all.
 macro_rules! metrics {
-    ($(#[$doc:meta])* $all:ident { $($constant:ident: $metric_type:ident, $name:literal, $help:literal;)+ }) => {
+    ($(#[$doc:meta])* $all:ident {
+        $($constant:ident: $metric_type:ident, $name:literal, [$($label:ident),*], $help:literal;)+
+    }) => {
         $(
             #[doc = $help]
-            pub const $constant: Metric = Metric { name: $name, metric_type: MetricType::$metric_type, help: $help };
+            pub const $constant: Metric = Metric {
+                name: $name,
+                metric_type: MetricType::$metric_type,
+                labels: &[$($label),*],
+                help: $help,
+            };
         )+
         $(#[$doc])*
         pub const $all: &[Metric] = &[$($constant),+];
@@ -64,51 +78,51 @@ macro_rules! metrics {
 metrics! {
     /// Tessera's own metrics.
     TESSERA {
-        QUEUE: Seconds, "tessera_queue_seconds", "Time of answered requests from admission to dispatch.";
-        BATCH_WAIT: Seconds, "tessera_batch_wait_seconds",
+        QUEUE: Seconds, "tessera_queue_seconds", [MODEL, VERSION], "Time of answered requests from admission to dispatch.";
+        BATCH_WAIT: Seconds, "tessera_batch_wait_seconds", [MODEL, VERSION],
             "Time of answered requests from dispatch to the start of the engine on the lane.";
-        COMPUTE: Seconds, "tessera_compute_seconds", "Time of answered requests in the engine.";
-        REQUEST: Seconds, "tessera_request_seconds",
+        COMPUTE: Seconds, "tessera_compute_seconds", [MODEL, VERSION], "Time of answered requests in the engine.";
+        REQUEST: Seconds, "tessera_request_seconds", [MODEL, VERSION],
             "Time of answered requests from their first byte to their answer, decoding included.";
-        BATCH_ROWS: Rows, "tessera_batch_rows", "Rows of each executed batch.";
-        REQUESTS: Counter, "tessera_requests_total", "Requests answered with a result.";
-        REFUSALS: Counter, "tessera_refusals_total", "Requests of a model that ended without a result, by reason.";
-        FRONT_REFUSALS: Counter, "tessera_front_refusals_total",
+        BATCH_ROWS: Rows, "tessera_batch_rows", [MODEL, VERSION], "Rows of each executed batch.";
+        REQUESTS: Counter, "tessera_requests_total", [MODEL, VERSION], "Requests answered with a result.";
+        REFUSALS: Counter, "tessera_refusals_total", [MODEL, VERSION, REASON], "Requests of a model that ended without a result, by reason.";
+        FRONT_REFUSALS: Counter, "tessera_front_refusals_total", [TRANSPORT, REASON],
             "Requests that were answered with an error, or whose client did not read the answer, by transport and reason. \
              Includes requests that name no model.";
-        DEADLINE_HITS: Counter, "tessera_deadline_hits_total", "Requests answered by their deadline.";
-        DEADLINE_MISSES: Counter, "tessera_deadline_misses_total", "Requests answered after their deadline.";
-        QUEUE_DEPTH: Gauge, "tessera_queue_depth", "Requests queued now.";
-        PREDICTION: Gauge, "tessera_batch_time_over_predicted",
+        DEADLINE_HITS: Counter, "tessera_deadline_hits_total", [MODEL, VERSION], "Requests answered by their deadline.";
+        DEADLINE_MISSES: Counter, "tessera_deadline_misses_total", [MODEL, VERSION], "Requests answered after their deadline.";
+        QUEUE_DEPTH: Gauge, "tessera_queue_depth", [MODEL, VERSION], "Requests queued now.";
+        PREDICTION: Gauge, "tessera_batch_time_over_predicted", [MODEL, VERSION],
             "Total time of batches in the engine, divided by the time that the plan's profile predicts for them.";
-        INTERFERENCE_ERROR: Gauge, "tessera_interference_error_ratio",
+        INTERFERENCE_ERROR: Gauge, "tessera_interference_error_ratio", [DEVICE_TYPE, INTERFERENCE],
             "Mean relative error of predicted batch times under contention on a device type, over the last 256 observations: \
              with the learned interference (learned) and without any (none).";
-        LANE_BUSY: Gauge, "tessera_lane_busy", "1 while the lane runs a batch, else 0.";
+        LANE_BUSY: Gauge, "tessera_lane_busy", [LANE], "1 while the lane runs a batch, else 0.";
         // A counter has whole numbers only, and seconds would be too coarse.
-        LANE_BUSY_TIME: Counter, "tessera_lane_busy_us_total",
+        LANE_BUSY_TIME: Counter, "tessera_lane_busy_us_total", [LANE],
             "Microseconds that the lane's batches spent in the engine, failed ones included.";
-        LANE_UP: Gauge, "tessera_lane_up", "1 while the lane takes batches, else 0.";
-        LANE_FAILURES: Counter, "tessera_lane_failures_total",
+        LANE_UP: Gauge, "tessera_lane_up", [LANE], "1 while the lane takes batches, else 0.";
+        LANE_FAILURES: Counter, "tessera_lane_failures_total", [LANE],
             "Times that the lane failed: its worker, process or device stopped, or stopped responding.";
-        INVARIANT_VIOLATIONS: Counter, "tessera_invariant_violations_total",
+        INVARIANT_VIOLATIONS: Counter, "tessera_invariant_violations_total", [ID],
             "Times that a decision core reached a state that must be impossible, by the id of the check. Above 0 is a bug.";
-        GPU_UTILISATION: Gauge, "tessera_gpu_utilisation",
+        GPU_UTILISATION: Gauge, "tessera_gpu_utilisation", [DEVICE],
             "Share of time in which a kernel ran on the GPU, on any number of its SMs, as the driver measures it.";
-        GPU_MEMORY_USED: Gauge, "tessera_gpu_memory_used_bytes", "Bytes of the GPU's memory in use by all processes.";
-        GPU_MEMORY_TOTAL: Gauge, "tessera_gpu_memory_total_bytes", "Bytes of the GPU's memory.";
-        GPU_CLOCK_SM: Gauge, "tessera_gpu_sm_clock_hertz", "Clock of the GPU's SMs now.";
-        GPU_CLOCK_MEMORY: Gauge, "tessera_gpu_memory_clock_hertz", "Clock of the GPU's memory now.";
-        GPU_SM_ACTIVE: Gauge, "tessera_gpu_sm_active",
+        GPU_MEMORY_USED: Gauge, "tessera_gpu_memory_used_bytes", [DEVICE], "Bytes of the GPU's memory in use by all processes.";
+        GPU_MEMORY_TOTAL: Gauge, "tessera_gpu_memory_total_bytes", [DEVICE], "Bytes of the GPU's memory.";
+        GPU_CLOCK_SM: Gauge, "tessera_gpu_sm_clock_hertz", [DEVICE], "Clock of the GPU's SMs now.";
+        GPU_CLOCK_MEMORY: Gauge, "tessera_gpu_memory_clock_hertz", [DEVICE], "Clock of the GPU's memory now.";
+        GPU_SM_ACTIVE: Gauge, "tessera_gpu_sm_active", [DEVICE],
             "Share of the GPU's SMs that had work in the last second, in the mean; NaN before Hopper.";
-        GPU_SM_OCCUPANCY: Gauge, "tessera_gpu_sm_occupancy",
+        GPU_SM_OCCUPANCY: Gauge, "tessera_gpu_sm_occupancy", [DEVICE],
             "Warps at work over the most that fit on the GPU, in the last second; NaN before Hopper.";
-        GPU_MEMORY_BANDWIDTH: Gauge, "tessera_gpu_memory_bandwidth_utilisation",
+        GPU_MEMORY_BANDWIDTH: Gauge, "tessera_gpu_memory_bandwidth_utilisation", [DEVICE],
             "Share of the bandwidth to the GPU's memory that was used in the last second; NaN before Hopper.";
-        GPU_THROTTLED: Gauge, "tessera_gpu_throttled",
+        GPU_THROTTLED: Gauge, "tessera_gpu_throttled", [DEVICE, REASON],
             "1 while this reason lowers the GPU's clocks, else 0. Idleness is a reason.";
-        IN_FLIGHT: Gauge, "tessera_requests_in_flight", "Requests that are being answered now.";
-        BODY_BYTES: Gauge, "tessera_body_bytes",
+        IN_FLIGHT: Gauge, "tessera_requests_in_flight", [], "Requests that are being answered now.";
+        BODY_BYTES: Gauge, "tessera_body_bytes", [],
             "Bytes held for request bodies, and for large answers that clients have not read yet.";
     }
 }
@@ -116,22 +130,25 @@ metrics! {
 metrics! {
     /// Triton's metrics.
     TRITON {
-        NV_SUCCESS: Counter, "nv_inference_request_success", "Number of successful inference requests, all batch sizes";
-        NV_FAILURE: Counter, "nv_inference_request_failure", "Number of failed inference requests, all batch sizes";
-        NV_COUNT: Counter, "nv_inference_count", "Number of inferences performed (does not include cached requests)";
-        NV_EXEC_COUNT: Counter, "nv_inference_exec_count",
+        NV_SUCCESS: Counter, "nv_inference_request_success", [MODEL, VERSION],
+            "Number of successful inference requests, all batch sizes";
+        NV_FAILURE: Counter, "nv_inference_request_failure", [MODEL, VERSION],
+            "Number of failed inference requests, all batch sizes";
+        NV_COUNT: Counter, "nv_inference_count", [MODEL, VERSION],
+            "Number of inferences performed (does not include cached requests)";
+        NV_EXEC_COUNT: Counter, "nv_inference_exec_count", [MODEL, VERSION],
             "Number of model executions performed (does not include cached requests)";
-        NV_REQUEST_US: Counter, "nv_inference_request_duration_us",
+        NV_REQUEST_US: Counter, "nv_inference_request_duration_us", [MODEL, VERSION],
             "Cumulative inference request duration in microseconds (includes cached requests)";
-        NV_QUEUE_US: Counter, "nv_inference_queue_duration_us",
+        NV_QUEUE_US: Counter, "nv_inference_queue_duration_us", [MODEL, VERSION],
             "Cumulative inference queuing duration in microseconds (includes cached requests)";
-        NV_COMPUTE_INPUT_US: Counter, "nv_inference_compute_input_duration_us",
+        NV_COMPUTE_INPUT_US: Counter, "nv_inference_compute_input_duration_us", [MODEL, VERSION],
             "Cumulative compute input duration in microseconds (does not include cached requests)";
-        NV_COMPUTE_INFER_US: Counter, "nv_inference_compute_infer_duration_us",
+        NV_COMPUTE_INFER_US: Counter, "nv_inference_compute_infer_duration_us", [MODEL, VERSION],
             "Cumulative compute inference duration in microseconds (does not include cached requests)";
-        NV_COMPUTE_OUTPUT_US: Counter, "nv_inference_compute_output_duration_us",
+        NV_COMPUTE_OUTPUT_US: Counter, "nv_inference_compute_output_duration_us", [MODEL, VERSION],
             "Cumulative inference compute output duration in microseconds (does not include cached requests)";
-        NV_PENDING: Gauge, "nv_inference_pending_request_count",
+        NV_PENDING: Gauge, "nv_inference_pending_request_count", [MODEL, VERSION],
             "Instantaneous number of pending requests awaiting execution per-model.";
     }
 }

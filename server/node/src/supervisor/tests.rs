@@ -52,9 +52,13 @@ async fn breaks(node: &Node, lane: usize) -> Result<(), Reason> {
 async fn came_back(node: &Node) {
     loop {
         let rows = node.supervisor().view().await.unwrap();
-        let deaths: usize = rows.iter().map(|row| row.view.deaths).sum();
+        let deaths: usize = rows.iter().filter_map(|row| Some(row.view.as_ref()?.deaths)).sum();
         assert!(deaths <= 1, "{deaths} deaths of one panic");
-        if deaths == 1 && rows.iter().all(|row| matches!(row.view.state, State::Up { .. })) {
+        if deaths == 1
+            && rows
+                .iter()
+                .all(|row| row.view.as_ref().is_some_and(|view| matches!(view.state, State::Up { .. })))
+        {
             return;
         }
         tokio::task::yield_now().await;

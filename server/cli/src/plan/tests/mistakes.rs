@@ -104,7 +104,7 @@ fn errors_name_the_line_and_the_key() {
         (
             "rate = 100\n",
             "rate = 1\nnot_with = \"a\"\n",
-            "small.toml:11: workloads.light.not_with: invalid type: string \"a\", expected a sequence",
+            "small.toml:11: workloads.light.not_with: expected a list, got `\"a\"`",
         ),
         (
             "\"heavy\"",
@@ -134,7 +134,7 @@ fn errors_name_the_line_and_the_key() {
         (
             "\"none\"",
             "3",
-            "small.toml:2: interference: invalid type: integer `3`, expected a word like \"none\", or a table with `model` and its figures",
+            "small.toml:2: interference: expected a word like \"none\", or a table with `model` and its figures, got `3`",
         ),
         (
             "\"none\"",
@@ -184,7 +184,7 @@ fn errors_name_the_line_and_the_key() {
         (
             "\"profiles/*.jsonl\"",
             "7",
-            "small.toml:1: profiles: invalid type: integer `7`, expected a path like \"profiles/v100.jsonl\", or a list of paths",
+            "small.toml:1: profiles: expected a path like \"profiles/v100.jsonl\", or a list of paths, got `7`",
         ),
         (
             "\"profiles/*.jsonl\"",

@@ -2,17 +2,15 @@
 
 use serde::de::DeserializeOwned;
 
-use units::{Fault as WorkloadError, nearest};
+use crate::{Fault, Lines, in_words, line_at, nearest};
 
-use crate::locate::{Lines, line_at};
-
-/// Reads the text as TOML of the right shape: that of a workload, or of another file that people write.
+/// Reads the text as TOML of the right shape.
 ///
 /// # Errors
 /// The first key that is unknown, missing or of the wrong shape, with its line and what would be right.
-pub fn parse_toml<T: DeserializeOwned>(text: &str) -> Result<T, WorkloadError> {
+pub fn parse_toml<T: DeserializeOwned>(text: &str) -> Result<T, Fault> {
     let broken = |error: &toml::de::Error, field: String, problem: String| {
-        let mut fault = WorkloadError::new(field, problem);
+        let mut fault = Fault::new(field, problem);
         fault.line = error.span().map(|span| line_at(text, span.start));
         fault
     };
@@ -47,6 +45,6 @@ fn explain(path: &str, message: &str) -> (String, String) {
     } else if message.starts_with("missing field") {
         (below(key), "expected a value: this key has no default".to_owned())
     } else {
-        (path.to_owned(), message.to_owned())
+        (path.to_owned(), in_words(message))
     }
 }

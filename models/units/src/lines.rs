@@ -12,7 +12,7 @@ use toml::de::{DeTable, DeValue};
 pub struct Lines(BTreeMap<String, u32>);
 
 /// Line of a byte of the text, from 1.
-pub(crate) fn line_at(text: &str, byte: usize) -> u32 {
+pub fn line_at(text: &str, byte: usize) -> u32 {
     let breaks = text.bytes().take(byte).filter(|&byte| byte == b'\n').count();
     u32::try_from(breaks).unwrap_or(u32::MAX).saturating_add(1)
 }
@@ -37,7 +37,7 @@ impl Lines {
     }
 
     /// Names of the keys directly in a table.
-    pub(crate) fn keys_in<'a>(&'a self, table: &str) -> impl Iterator<Item = &'a str> + use<'a> {
+    pub fn keys_in<'a>(&'a self, table: &str) -> impl Iterator<Item = &'a str> + use<'a> {
         let prefix = format!("{table}.");
         let keys = self.0.range(prefix.clone()..).map_while(move |(path, _)| path.strip_prefix(&prefix));
         keys.filter(|key| !key.contains(['.', '[']))
