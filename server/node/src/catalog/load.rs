@@ -22,7 +22,7 @@ use tokio_util::task::TaskTracker;
 
 use super::activation::Activation;
 use super::background::LoadPriority;
-use super::sequences::{self, Prepared};
+use super::sequences;
 use super::shapes::Shapes;
 use super::statistics::Statistics;
 use super::version::{Loaded, Placed, Settings};
@@ -404,7 +404,7 @@ impl Catalog {
         }
         let signature = Arc::new(signature);
         let (client, sequences) = match sequences {
-            Some(Prepared { model, client }) => (Arc::new(client), Some(model)),
+            Some(prepared) => (Arc::new(prepared.client), Some(prepared.model)),
             None => (Arc::clone(&signature), None),
         };
         let id = self.take_id();
