@@ -251,6 +251,11 @@ pub struct FrontResponses<'a> {
 }
 
 impl FrontResponses<'_> {
+    /// Whether the model is decoupled: any number of responses may follow.
+    pub fn is_decoupled(&self) -> bool {
+        self.responses.is_decoupled()
+    }
+
     /// The next response. `None` after the last one.
     pub async fn next(&mut self) -> Option<Streamed> {
         let Streamed { response, last } = self.responses.next().await?;

@@ -7,6 +7,7 @@ mod control;
 mod health;
 mod infer;
 mod metered;
+mod order;
 mod sequence_order;
 mod status;
 mod stream;

@@ -1,5 +1,5 @@
-//! `ModelStreamInfer`: many requests over one call, each answered when it is done, so in any order. Responses to the same
-//! request keep their order.
+//! `ModelStreamInfer`: many requests over one call. The responses of one model come in the order of its requests, and wait for
+//! no other model. Requests to a decoupled model are answered in any order; the responses to one of them keep theirs.
 //!
 //! An error of one request travels in its own message and leaves the stream open. The requests in flight are
 //! bounded: at the bound the stream is not read, and flow control holds the client back.
@@ -18,6 +18,7 @@ use tokio::task::JoinSet;
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status, Streaming};
 
+use super::order::{Order, Position};
 use super::sequence_order::SequenceOrder;
 use super::{infer, status, timeout};
 use crate::budget::{Holding, Reservation};
@@ -89,7 +90,8 @@ async fn run(
     sent_id: Option<&[u8]>,
 ) {
     let mut in_flight = JoinSet::new();
-    let mut order = SequenceOrder::default();
+    let mut order = Order::new(front.limits.stream_requests);
+    let mut sequences = SequenceOrder::default();
     let mut open = true;
     while open || !in_flight.is_empty() {
         tokio::select! {
@@ -105,13 +107,16 @@ async fn run(
                 Ok(Some(message)) => {
                     let context = infer::stream_context(transport_timeout);
                     let (front, sent_id) = (Arc::clone(front), sent_id.map(<[u8]>::to_vec));
-                    let answers = answers.clone();
-                    let place = order.place(&message);
+                    let (answers, mut position) = (answers.clone(), Some(order.next(&message.model_name)));
+                    let place = sequences.place(&message);
                     in_flight.spawn(async move {
                         // The next request of the sequence follows when this is dropped.
                         let _place = place.reached().await;
-                        let id = message.id.clone();
-                        if let Err(refusal) = respond(&front, message, context, &answers, sent_id.as_deref()).await {
+                        let (id, to) = (message.id.clone(), (&answers, &mut position));
+                        if let Err(refusal) = respond(&front, message, context, to, sent_id.as_deref()).await {
+                            if let Some(position) = &mut position {
+                                position.reached().await;
+                            }
                             let failed = failed(&front, id, &refusal, sent_id.as_deref());
                             // The client may have left.
                             let _ = answers.send(Ok((failed, None))).await;
@@ -131,12 +136,12 @@ async fn run(
     }
 }
 
-/// Sends the responses to one message. An error is the last response.
+/// Sends the responses to one message at its position. An error is the last response.
 async fn respond(
     front: &Front,
     message: ModelInferRequest,
     context: RequestContext,
-    answers: &mpsc::Sender<Outgoing>,
+    (answers, position): (&mpsc::Sender<Outgoing>, &mut Option<Position>),
     sent_id: Option<&[u8]>,
 ) -> Result<(), Refusal> {
     let id = message.id.clone();
@@ -148,6 +153,9 @@ async fn respond(
     request.parameters.retain(|(name, _)| name != ENABLE_EMPTY_FINAL_RESPONSE);
     let model = request.model_name.clone();
     let mut responses = front.infer_stream(request, context).await?;
+    if responses.is_decoupled() {
+        *position = None;
+    }
     while let Some(Streamed { response, last }) = responses.next().await {
         let answer = match response {
             Some(response) => match response.and_then(|response| infer::encode(front, response)) {
@@ -162,6 +170,9 @@ async fn respond(
             }
             None => continue,
         };
+        if let Some(position) = position {
+            position.reached().await;
+        }
         if answers.send(Ok(answer)).await.is_err() {
             break;
         }

@@ -70,6 +70,11 @@ impl Service {
 }
 
 impl Responses<'_> {
+    /// Whether the model is decoupled: any number of responses may follow.
+    pub fn is_decoupled(&self) -> bool {
+        self.received.is_some()
+    }
+
     /// The next response. `None` after the last one. Can be cancelled: no response is lost.
     pub async fn next(&mut self) -> Option<Streamed> {
         if self.ended {
