@@ -4,7 +4,7 @@ use bytes::Bytes;
 use serde::Serialize;
 
 use super::print::{self, Elements};
-use crate::{Datatype, InferResponse, Parameters, ProtocolError, SharedMemoryRef, Tensor, binary};
+use crate::{Datatype, InferResponse, Parameters, ProtocolError, Tensor, binary};
 
 /// An encoded message: `head`, then every part of `tail`, is the body.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,13 +36,12 @@ pub fn encode_infer(response: &InferResponse, binary_default: bool) -> Result<En
     for (tensor, parameters) in &response.outputs {
         estimate = estimate.saturating_add(128);
         let (mut data, mut place) = (None, None);
-        if let Some(region) = &parameters.shared_memory {
-            place = Some(Place::Shared(region));
-        } else {
+        // The client knows the place of an output in shared memory. Triton's clients refuse `parameters` without a size.
+        if parameters.shared_memory.is_none() {
             check_output(tensor)?;
             if parameters.binary.unwrap_or(binary_default) {
                 tail.push(tensor.data.clone());
-                place = Some(Place::Binary { binary_data_size: tensor.data.len() });
+                place = Some(Binary { binary_data_size: tensor.data.len() });
             } else {
                 let field = format_args!("output `{}`", tensor.name);
                 let advice = "ask for binary data (`\"binary_data\": true`)";
@@ -87,13 +86,11 @@ struct Output<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     data: Option<Elements<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    parameters: Option<Place<'a>>,
+    parameters: Option<Binary>,
 }
 
-/// Where the elements of an output are, if not in the JSON text.
+/// Size of an output whose elements follow the JSON text.
 #[derive(Serialize)]
-#[serde(untagged)]
-enum Place<'a> {
-    Binary { binary_data_size: usize },
-    Shared(&'a SharedMemoryRef),
+struct Binary {
+    binary_data_size: usize,
 }
