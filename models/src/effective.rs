@@ -271,6 +271,17 @@ impl EffectiveConfig {
         ]
     }
 
+    /// Whether `config.pbtxt` enables the response cache.
+    pub fn caches_responses(&self) -> bool {
+        let cache = self.written.as_ref().and_then(|file| file.response_cache.as_ref());
+        cache.is_some_and(|cache| cache.enable)
+    }
+
+    /// Labels for the model's metrics, from `metric_tags`.
+    pub fn metric_tags(&self) -> BTreeMap<String, String> {
+        self.written.as_ref().map(|file| file.metric_tags.clone()).unwrap_or_default()
+    }
+
     /// Which versions to serve, before any was read.
     pub fn versions(pbtxt: Option<&Pbtxt>, settings: &ModelSettings) -> VersionPolicy {
         settings.versions.clone().or_else(|| pbtxt.and_then(|file| file.versions.clone())).unwrap_or_default()

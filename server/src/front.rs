@@ -158,6 +158,8 @@ impl Front {
         let mut extensions = vec![
             "binary_tensor_data",
             "classification",
+            "generate",
+            "logging",
             "model_configuration",
             "model_repository",
             "parameters",

@@ -143,7 +143,7 @@ async fn serve(startup: Startup, json: bool) -> anyhow::Result<ExitCode> {
 
     let service = Service::new(Node::start(startup).await?);
     let node = &service.node;
-    let _gpus = metrics::watch(node.gpus());
+    let _gpus = metrics::watch(node.gpus(), config.metrics.triton_names);
     let front = Arc::new(Front::new(Arc::clone(&service), config.shared_memory(), front_limits(&config)));
     let reloads = tokio::spawn({
         let service = Arc::clone(&service);

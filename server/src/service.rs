@@ -1,5 +1,6 @@
 //! The service function behind HTTP and gRPC, and views of models for both.
 
+mod cached;
 mod infer;
 mod sequence;
 mod stream;

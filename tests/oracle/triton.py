@@ -197,6 +197,7 @@ class Triton(Child):
             "--exit-on-error=false",
             *(options or []),
         ]
+        self.metrics_url = f"http://127.0.0.1:{metrics}/metrics"
         super().__init__("triton", http, grpc, command, installation.environment())
 
     @classmethod

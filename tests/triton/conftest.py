@@ -14,9 +14,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from fixtures.tessera import Tessera  # noqa: E402
 from fixtures.wait import until  # noqa: E402
 from oracle.triton import CannotRun, Triton  # noqa: E402
-from triton import configs  # noqa: E402
+from triton import repository as models  # noqa: E402
 
 # Triton's cache is off unless it is given a size.
+TESSERA = "[metrics]\ntriton_names = true\n"
 TRITON_OPTIONS = ["--cache-config=local,size=1048576"]
 
 
@@ -31,12 +32,12 @@ class Pair:
 @pytest.fixture(scope="session")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     repository = tmp_path_factory.mktemp("repository")
-    configs.write(repository)
+    models.write(repository)
     try:
         triton = Triton.on_free_ports(Path(os.environ["ORACLE_VENV"]), repository, TRITON_OPTIONS)
     except CannotRun as reason:
         pytest.skip(f"no Triton here: {reason}")
-    with triton, Tessera(repository, options=["--lanes", "2"]) as tessera:
+    with triton, Tessera(repository, TESSERA, ["--lanes", "2"]) as tessera:
         until(tessera.is_ready, lambda: f"Tessera is ready:\n{tessera.log()[-3000:]}", 60.0)
         triton.wait_ready()
         yield Pair(tessera, triton)

@@ -4,6 +4,7 @@
 //! and silently does not get it is worse than one that does not load.
 
 mod engine_settings;
+mod json;
 mod layout;
 mod problems;
 mod queue_policy;
@@ -43,6 +44,9 @@ pub use warm_up::{WarmUp, WarmUpInput, WarmUpValues};
 
 /// Bound on `priority_levels`.
 const CLASSES_MAX: u64 = 64;
+/// Bounds on `metric_tags`: each is a label of some 20 series.
+const TAGS_MAX: usize = 16;
+const TAG_BYTES_MAX: usize = 128;
 
 /// What a `config.pbtxt` asks for.
 #[derive(Clone, Debug, PartialEq)]
@@ -206,6 +210,8 @@ impl Pbtxt {
         let batching = dynamic.unwrap_or_default();
         let queue = batching.default_queue_policy.unwrap_or_default();
         let queue = QueuePolicy::from_proto("dynamic_batching.default_queue_policy", &queue, problems);
+        check_tags(&source, problems);
+        check_cache(&source, problems);
         let (mut inputs, mut outputs) = (Vec::new(), Vec::new());
         for (index, i) in source.input.iter().enumerate() {
             let path = format!("input[{index}]");
@@ -261,6 +267,35 @@ impl Pbtxt {
             ignored,
             source: Arc::new(source),
         }
+    }
+}
+
+/// Tags become labels of every metric of the model.
+fn check_tags(source: &ModelConfig, problems: &mut Problems<'_>) {
+    let tags = &source.metric_tags;
+    if tags.len() > TAGS_MAX {
+        problems.add("metric_tags", format!("has {} entries: expected at most {TAGS_MAX}", tags.len()));
+    }
+    for (name, value) in tags {
+        if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
+            problems.add("metric_tags", format!("has `{name}`: expected letters, digits and `_`"));
+        }
+        if name.len().max(value.len()) > TAG_BYTES_MAX {
+            let reason = format!("has an entry of {} bytes: expected at most {TAG_BYTES_MAX}", value.len());
+            problems.add("metric_tags", reason);
+        }
+    }
+}
+
+/// A cached answer would skip the state of a sequence, and a decoupled model has no single answer.
+fn check_cache(source: &ModelConfig, problems: &mut Problems<'_>) {
+    let caches = source.response_cache.as_ref().is_some_and(|cache| cache.enable);
+    let sequences = matches!(source.scheduling_choice, Some(SchedulingChoice::SequenceBatching(_)));
+    let decoupled = source.model_transaction_policy.as_ref().is_some_and(|policy| policy.decoupled);
+    if caches && (sequences || decoupled) {
+        let with = if sequences { "sequence_batching" } else { "model_transaction_policy.decoupled" };
+        problems
+            .add("response_cache.enable", format!("cannot be combined with `{with}`: expected one of them"));
     }
 }
 

@@ -19,7 +19,7 @@ use crate::catalog::{ActivationOptions, Catalog, Environment, LoadPriority, Sour
 use crate::config::{Config, Effective, Isolation, LoadMode, Partition};
 use crate::control::{Control, ControlSetup};
 use crate::devices::Devices;
-use crate::metrics::{LaneMetrics, ViolationMetrics, WatchedGpu};
+use crate::metrics::{LaneMetrics, MachineMetrics, ViolationMetrics, WatchedGpu};
 use crate::rate_limits::Resources;
 use crate::reason::{Reason, Refusal};
 use crate::reload::ReadAgain;
@@ -55,6 +55,8 @@ pub struct Node {
     lanes: Vec<LaneHandle>,
     lane_metrics: Vec<LaneMetrics>,
     violations: Mutex<ViolationMetrics>,
+    /// With `metrics.triton_names`.
+    machine: Option<Mutex<MachineMetrics>>,
     partition: Partition,
     /// The configuration that is in force, but for what a reload took up.
     pub(crate) effective: Vec<Effective>,
@@ -106,6 +108,7 @@ impl Node {
             warm_pool: config.partition.warm_pool,
             engine: config.repository.engine.parse()?,
             queue_limit: u32::try_from(limits.queue.get()).unwrap_or(u32::MAX),
+            cache_bytes: config.cache.max_bytes.0,
             triton_names: config.metrics.triton_names,
             resources,
         };
@@ -123,6 +126,7 @@ impl Node {
             started: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             violations: Mutex::default(),
+            machine: config.metrics.triton_names.then(Mutex::default),
             lane_metrics: (0..lanes_max).map(LaneMetrics::new).collect(),
             lanes,
             devices,
@@ -270,6 +274,9 @@ impl Node {
     /// Updates the gauges of queues and lanes and the counters of violated invariants, and logs violations.
     pub async fn refresh_gauges(&self) {
         self.violations.lock().unwrap_or_else(PoisonError::into_inner).update(Instant::now());
+        if let Some(machine) = &self.machine {
+            machine.lock().unwrap_or_else(PoisonError::into_inner).update();
+        }
         let Some(snapshot) = self.catalog.router().snapshot().await else { return };
         for loaded in self.catalog.serving_names().iter().flat_map(|name| self.catalog.serving(name)) {
             let queued =

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::catalog::{LoadPriority, LoadReport};
+use crate::catalog::{LoadParameters, LoadPriority, LoadReport};
 use crate::config::{Config, Effective, Problems, reference};
 use crate::logs;
 use crate::node::{Node, detached};
@@ -12,12 +12,12 @@ use crate::reason::{Reason, Refusal};
 pub type ReadAgain = Arc<dyn Fn() -> Result<Config, Problems> + Send + Sync>;
 
 impl Node {
-    /// Loads or reloads a model from the repository, with its settings as the configuration has them now. Returns when it is
-    /// ready, the old version serving until then.
+    /// Loads or reloads a model, with its settings as the configuration has them now. Its `config.pbtxt` and files are those of
+    /// the repository, or those that the client sent. Returns when it is ready, the old version serving until then.
     ///
     /// # Errors
     /// Why the configuration or the model is refused. What serves then stays as it was.
-    pub async fn load(&self, name: &str) -> Result<LoadReport, Refusal> {
+    pub async fn load(&self, name: &str, sent: LoadParameters) -> Result<LoadReport, Refusal> {
         let config = self.configuration().map_err(|problems| {
             let message =
                 format!("model `{name}` is not loaded, because the configuration has mistakes: {problems}");
@@ -26,7 +26,7 @@ impl Node {
         self.catalog().set_settings(name, config.models.get(name));
         // Detached, so that a client that leaves does not leave a model half loaded.
         let (catalog, name) = (Arc::clone(self.catalog()), name.to_owned());
-        detached(async move { catalog.load(&name, LoadPriority::Background).await }).await
+        detached(async move { catalog.load_with(&name, sent, LoadPriority::Background).await }).await
     }
 
     /// Takes up the whole configuration: settings of models, and the others that need no restart. What is invalid changes

@@ -2,16 +2,19 @@
 
 use std::collections::BTreeMap;
 
+use node::catalog::LoadParameters;
 use node::reason::{Reason, Refusal};
 use oip::proto;
+use oip::proto::log_settings_request::setting_value::ParameterChoice as SentChoice;
 use oip::proto::log_settings_response::SettingValue as LogValue;
 use oip::proto::log_settings_response::setting_value::ParameterChoice as LogChoice;
+use oip::proto::model_repository_parameter::ParameterChoice;
 use oip::proto::trace_setting_response::SettingValue as TraceValue;
 
 use crate::front::Front;
-use crate::http::{check_load_parameters, check_unload_parameters};
+use crate::http::{add_load_parameter, check_unload_parameters, wrong_parameter};
 use crate::model_metadata;
-use crate::settings::{LOG_REFUSED, TRACE_REFUSED};
+use crate::settings::{LogValue as SentValue, TRACE_REFUSED, change_logging};
 
 /// An empty string is how protobuf leaves a version or name out.
 pub fn named(text: &str) -> Option<&str> {
@@ -49,8 +52,16 @@ pub async fn load(
     asked: &proto::RepositoryModelLoadRequest,
 ) -> Result<proto::RepositoryModelLoadResponse, Refusal> {
     one_repository(&asked.repository_name)?;
-    check_load_parameters(asked.parameters.keys())?;
-    front.service.node.load(&asked.model_name).await?;
+    let mut sent = LoadParameters::default();
+    for (name, value) in &asked.parameters {
+        let value = match &value.parameter_choice {
+            Some(ParameterChoice::StringParam(text)) => text.clone().into_bytes(),
+            Some(ParameterChoice::BytesParam(bytes)) => bytes.to_vec(),
+            _ => return Err(wrong_parameter(name, "expected `string_param` or `bytes_param`")),
+        };
+        add_load_parameter(&mut sent, name, value, Ok)?;
+    }
+    front.service.node.load(&asked.model_name, sent).await?;
     Ok(proto::RepositoryModelLoadResponse {})
 }
 
@@ -92,10 +103,14 @@ pub fn trace_settings(asked: &proto::TraceSettingRequest) -> Result<proto::Trace
 }
 
 pub fn log_settings(asked: &proto::LogSettingsRequest) -> Result<proto::LogSettingsResponse, Refusal> {
-    if !asked.settings.is_empty() {
-        return Err(Refusal::new(Reason::Unsupported, LOG_REFUSED));
-    }
-    let now = crate::settings::LogSettings::now();
+    let sent = |value: &proto::log_settings_request::SettingValue| match &value.parameter_choice {
+        Some(SentChoice::BoolParam(on)) => SentValue::Bool(*on),
+        Some(SentChoice::Uint32Param(level)) => SentValue::Number(*level),
+        Some(SentChoice::StringParam(text)) => SentValue::Text(text.clone()),
+        None => SentValue::Other,
+    };
+    let wanted: Vec<_> = asked.settings.iter().map(|(name, value)| (name.clone(), sent(value))).collect();
+    let now = change_logging(&wanted)?;
     let value = |choice| LogValue { parameter_choice: Some(choice) };
     let settings = BTreeMap::from([
         ("log_file".to_owned(), value(LogChoice::StringParam(now.log_file.to_owned()))),

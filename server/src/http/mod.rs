@@ -6,6 +6,7 @@
 pub mod body;
 mod compression;
 mod config;
+mod generate;
 mod health;
 mod infer;
 mod lanes;
@@ -37,7 +38,7 @@ use crate::request_id;
 use response::Refused;
 
 pub use compression::offload;
-pub use repository::{check_load_parameters, check_unload_parameters};
+pub use repository::{add_load_parameter, check_unload_parameters, wrong_parameter};
 pub use response::HttpBody;
 pub use routes::{ROUTES, Route};
 

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::Response;
+use base64::Engine as _;
 use http::HeaderMap;
+use node::catalog::LoadParameters;
 use node::reason::{Reason, Refusal};
 use oip::metadata::RepositoryIndexRequest;
 use serde::Deserialize;
@@ -40,8 +42,10 @@ pub async fn load(
     headers: HeaderMap,
     sent: axum::body::Body,
 ) -> Result<Response, Refused> {
-    check_load_parameters(parameters(&front, &headers, sent).await?.iter())?;
-    response::json(&front.service.node.load(&target.model).await?)
+    let limit = front.limits.protocol.body_bytes;
+    let (body, _held) = body::read(&headers, sent, &front.bodies, limit, front.limits.body_timeout).await?;
+    let sent = load_parameters(&parse::<ControlRequest<'_>>(&body)?.parameters)?;
+    response::json(&front.service.node.load(&target.model, sent).await?)
 }
 
 pub async fn unload(
@@ -66,11 +70,43 @@ async fn parameters(
     Ok(request.parameters.into_keys().collect())
 }
 
-/// Loading takes the model as the repository has it: no parameter replaces its configuration or files.
-pub fn check_load_parameters<'a>(mut names: impl Iterator<Item = &'a String>) -> Result<(), Refusal> {
-    names
-        .next()
-        .map_or(Ok(()), |name| Err(unsupported(name, "change the model in the repository and load it again")))
+/// The parameters of a load: `config` is JSON in a string, and `file:VERSION/NAME` a file in base64.
+fn load_parameters(sent: &BTreeMap<String, &serde_json::value::RawValue>) -> Result<LoadParameters, Refusal> {
+    let mut parameters = LoadParameters::default();
+    for (name, value) in sent {
+        let text: String =
+            serde_json::from_str(value.get()).map_err(|_| wrong_parameter(name, "expected a string"))?;
+        add_load_parameter(&mut parameters, name, text.into_bytes(), |text| {
+            base64::engine::general_purpose::STANDARD
+                .decode(text)
+                .map_err(|error| wrong_parameter(name, &format!("expected base64: {error}")))
+        })?;
+    }
+    Ok(parameters)
+}
+
+/// Adds one parameter of a load. `decode` gives the bytes of a file.
+pub fn add_load_parameter(
+    parameters: &mut LoadParameters,
+    name: &str,
+    value: Vec<u8>,
+    decode: impl FnOnce(Vec<u8>) -> Result<Vec<u8>, Refusal>,
+) -> Result<(), Refusal> {
+    if name == "config" {
+        let text = String::from_utf8(value).map_err(|_| wrong_parameter(name, "expected UTF-8"))?;
+        parameters.config = Some(text);
+    } else if let Some(path) = name.strip_prefix("file:") {
+        parameters.files.insert(path.to_owned(), decode(value)?.into());
+    } else {
+        return Err(unsupported(name, "expected `config` or `file:VERSION/NAME`"));
+    }
+    Ok(())
+}
+
+/// The refusal of a parameter's value.
+pub fn wrong_parameter(name: &str, expected: &str) -> Refusal {
+    let shown: String = name.chars().take(64).collect();
+    Refusal::new(Reason::Malformed, format!("parameters.{shown}: {expected}"))
 }
 
 /// Accepts `unload_dependents`, which has no effect: models have no dependents.

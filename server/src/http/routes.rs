@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::routing::{get, post};
 
-use super::{config, health, lanes, metadata, partition, repository, settings, shared_memory, statistics};
+use super::{config, generate, health, lanes, metadata, partition, repository, settings, shared_memory, statistics};
 use super::{method_not_allowed, unknown_path};
 use crate::front::Front;
 
@@ -55,16 +55,22 @@ routes! {
     get "/v2/models/{model}/versions/{version}/stats" => statistics::model, "The same for one version.";
     post "/v2/models/{model}/infer" => unknown_path, "Runs a model.";
     post "/v2/models/{model}/versions/{version}/infer" => unknown_path, "Runs one version of a model.";
+    post "/v2/models/{model}/generate" => generate::one,
+        "Runs a model on JSON fields instead of tensors, as Triton's generate extension.";
+    post "/v2/models/{model}/versions/{version}/generate" => generate::one, "The same for one version.";
+    post "/v2/models/{model}/generate_stream" => generate::stream, "The same; responses are sent events.";
+    post "/v2/models/{model}/versions/{version}/generate_stream" => generate::stream, "The same for one version.";
     get "/v2/models/{model}/trace/setting" => settings::trace, "Trace settings: tracing is off.";
     post "/v2/models/{model}/trace/setting" => settings::set_trace, "Refused: trace settings cannot be changed.";
     get "/v2/trace/setting" => settings::trace, "Trace settings: tracing is off.";
     post "/v2/trace/setting" => settings::set_trace, "Refused: trace settings cannot be changed.";
     get "/v2/logging" => settings::logging, "Log settings.";
-    post "/v2/logging" => settings::set_logging, "Refused: set `server.log_level`.";
+    post "/v2/logging" => settings::set_logging, "Changes log settings until the next start.";
     post "/v2/repository/index" => repository::index,
         "Models of the repository with their state and, if they are not ready, the reason. `{\"ready\": true}`: only those that are.";
     post "/v2/repository/models/{model}/load" => repository::load,
-        "Loads a model, or reloads what changed. Answers when it is ready.";
+        "Loads a model, or reloads what changed. Answers when it is ready. The parameters `config` and `file:VERSION/NAME` replace the \
+         files of the repository.";
     post "/v2/repository/models/{model}/unload" => repository::unload,
         "Unloads a model after its requests in flight are answered.";
     get "/v2/lanes" => lanes::view, "Lanes with their state and failures.";

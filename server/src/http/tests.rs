@@ -108,11 +108,18 @@ async fn the_server_tells_who_it_is() {
     assert_eq!(get(&service, "/v2/health/live").await.status, StatusCode::OK);
     assert_eq!(get(&service, "/v2/trace/setting").await.json()["trace_level"], serde_json::json!(["OFF"]));
     assert_eq!(get(&service, "/v2/logging").await.json()["log_format"], "default");
-    for path in ["/v2/trace/setting", "/v2/logging"] {
-        let refused = post(&service, path, "{}").await;
-        assert_eq!(refused.status, StatusCode::BAD_REQUEST);
-        assert_eq!(refused.header("x-tessera-reason"), Some("unsupported"));
+    for (path, body, reason) in [
+        ("/v2/trace/setting", "{}", "unsupported"),
+        ("/v2/logging", r#"{"log_file": "/tmp/log"}"#, "unsupported"),
+        ("/v2/logging", r#"{"log_info": 3}"#, "malformed"),
+        ("/v2/logging", r#"{"log_verbose_level": -1}"#, "malformed"),
+        ("/v2/logging", r#"{"nope": true}"#, "malformed"),
+    ] {
+        let refused = post(&service, path, body).await;
+        assert_eq!(refused.status, StatusCode::BAD_REQUEST, "{body}");
+        assert_eq!(refused.header("x-tessera-reason"), Some(reason), "{body}");
     }
+    assert_eq!(post(&service, "/v2/logging", "{}").await.status, StatusCode::OK);
 }
 
 #[tokio::test(flavor = "current_thread")]
@@ -187,8 +194,12 @@ async fn malformed_requests_name_the_mistake() {
         assert_eq!(post(&service, path, &"x".repeat(100_000)).await.status.as_u16(), 413, "{path}");
     }
     let parameters =
-        post(&service, "/v2/repository/models/m/load", "{\"parameters\":{\"config\":\"{}\"}}").await;
-    assert!(parameters.error().starts_with("parameters.config: not supported"), "{}", parameters.error());
+        post(&service, "/v2/repository/models/m/load", "{\"parameters\":{\"configuration\":\"{}\"}}").await;
+    assert!(
+        parameters.error().starts_with("parameters.configuration: not supported"),
+        "{}",
+        parameters.error()
+    );
 }
 
 #[tokio::test(flavor = "current_thread")]

@@ -7,14 +7,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use models::EffectiveConfig;
-use models::engine::{Cancelled, RequestDetails, ResponseSink};
+use models::engine::{Cancelled, RequestDetails, Response, ResponseSink};
 use node::batching;
 use node::catalog::{Catalog, Loaded};
 use node::reason::{Reason, Refusal};
 use oip::{InferRequest, InferResponse, Parameter, Parameters, RequestedOutput, Tensor};
-use router::{Answer, Job};
+use router::{Answer, Job, Timing};
 use router_core::TimeoutAction;
 
+use crate::service::cached::{self, Lookup};
 use crate::service::sequence;
 use crate::service::stream::{Sink, SinkEnd};
 use crate::service::{Answered, RequestContext};
@@ -49,6 +50,16 @@ async fn attempt(
     let (deadline, timeout_action) = deadline(&config, class, &request.parameters, context)?;
     validate::outputs(&loaded.client, request.outputs.as_deref())?;
     let mut valid = validate::inputs(&loaded.client, request.inputs)?;
+    let (named, parameters) = (request.outputs.as_deref(), &request.parameters);
+    let lookup = cached::look_up(catalog, loaded, &valid.member.inputs, named, parameters, context).await;
+    let missed = match lookup {
+        Lookup::Hit(response) => {
+            let response = complete(loaded, request.id, request.outputs, response);
+            return Ok(Answered { response, timing: Timing::default() });
+        }
+        Lookup::Miss(key, took) => Some((key, took)),
+        Lookup::Off => None,
+    };
     let rows = valid.member.rows;
     let sequence = sequence::step(loaded, &request.parameters, rows)?;
     let padding = loaded.padding.as_ref();
@@ -93,20 +104,32 @@ async fn attempt(
         loaded.metrics.record_batch(answer.timing.batch_rows);
     }
     loaded.statistics.answered(rows, &answer.timing, total, met);
-    let Answer { response: mut answered, timing } = answer;
+    let Answer { mut response, timing } = answer;
     if let Some((padding, padded)) = padded {
         let failed =
             |reason| Refusal::new(Reason::EngineFailed, format!("model `{}`: {reason}", loaded.name));
-        answered.outputs = padding.restore(padded, answered.outputs).map_err(failed)?;
+        response.outputs = padding.restore(padded, response.outputs).map_err(failed)?;
     }
-    let response = InferResponse {
+    if let Some(missed) = missed {
+        cached::remember(catalog, loaded, missed, &response);
+    }
+    Ok(Answered { response: complete(loaded, request.id, request.outputs, response), timing })
+}
+
+/// The model's response as the client gets it.
+fn complete(
+    loaded: &Loaded,
+    id: String,
+    asked: Option<Vec<RequestedOutput>>,
+    response: Response,
+) -> InferResponse {
+    InferResponse {
         model_name: loaded.name.clone(),
         model_version: loaded.version.to_string(),
-        id: request.id,
-        parameters: answered.parameters,
-        outputs: select(answered.outputs, request.outputs),
-    };
-    Ok(Answered { response, timing })
+        id,
+        parameters: response.parameters,
+        outputs: select(response.outputs, asked),
+    }
 }
 
 /// Tells the model that its client has stopped waiting.

@@ -89,7 +89,7 @@ pub(super) const FIELDS: &[FieldSupport] = &[
     ),
     ignored(
         "dynamic_batching.preserve_ordering",
-        "each response belongs to its own request; streams keep their order",
+        "each response belongs to its own request; a stream keeps the order of each model",
     ),
     honored(
         "dynamic_batching.priority_levels",
@@ -131,7 +131,7 @@ pub(super) const FIELDS: &[FieldSupport] = &[
     ignored("instance_group.host_policy", "lanes are pinned to cores"),
     honored("default_model_filename", "a file name without folders"),
     refused("cc_model_filenames", "use `default_model_filename`: one file serves all devices"),
-    missing("metric_tags", "remove it: metrics have the labels in docs/reference"),
+    honored("metric_tags", "labels of the model's metrics, with `_` in front as in Triton; at most 16"),
     honored(
         "parameters",
         "those of Triton's onnxruntime backend (table below); all are kept for `GET /v2/models/NAME/config`",
@@ -143,7 +143,7 @@ pub(super) const FIELDS: &[FieldSupport] = &[
     refused("model_operations", "custom operators are not loaded; export the model without them"),
     refused("model_transaction_policy.decoupled", "models give one response for each request"),
     refused("model_repository_agents", "prepare the files before the server reads them"),
-    missing("response_cache.enable", "remove it: every request runs"),
+    honored("response_cache.enable", "answers are kept up to `cache.max_bytes` (64 MiB unless set)"),
     missing("model_metrics", "remove it: histograms have fixed buckets"),
 ];
 

@@ -91,7 +91,7 @@ fn fields_that_are_needed_and_not_supported_are_named_with_what_to_do() {
             "platform: \"ensemble\"\nensemble_scheduling { step { model_name: \"x\" } }",
             "2:1: ensemble_scheduling",
         ),
-        ("response_cache { enable: true }", "1:18: response_cache.enable"),
+        ("model_metrics { metric_control { } }", "1:1: model_metrics"),
         ("model_transaction_policy { decoupled: true }", "1:28: model_transaction_policy.decoupled"),
     ] {
         let said = error(text);
@@ -126,9 +126,10 @@ fn default_values_and_fields_without_effect_are_accepted() {
 
 #[test]
 fn a_repository_that_is_not_strict_ignores_what_answers_do_not_need() {
-    let text = "response_cache { enable: true }\nmetric_tags { key: \"a\" value: \"b\" }";
+    let text = "model_metrics { metric_control { } }\noptimization { execution_accelerators {
+        cpu_execution_accelerator { name: \"openvino\" } } }";
     assert!(
-        error(text).starts_with("model `m`: 2 problems: config.pbtxt:1:18: response_cache.enable: "),
+        error(text).starts_with("model `m`: 2 problems: config.pbtxt:1:1: model_metrics: "),
         "{}",
         error(text)
     );
@@ -200,6 +201,14 @@ fn wrong_values_say_what_would_be_right() {
         ),
         ("dynamic_batching { priority_levels: 1000000 }", "expected at most 64"),
         ("model_warmup { count: 4000000000 }", "expected at most 1000"),
+        (
+            "metric_tags { key: \"a b\" value: \"c\" }",
+            "metric_tags: has `a b`: expected letters, digits and `_`",
+        ),
+        (
+            "response_cache { enable: true } model_transaction_policy { decoupled: true }",
+            "response_cache.enable: cannot be combined with `model_transaction_policy.decoupled`",
+        ),
     ] {
         let said = error(text);
         assert!(said.contains(part), "{text}: {said}");

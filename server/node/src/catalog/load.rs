@@ -22,13 +22,14 @@ use tokio_util::task::TaskTracker;
 
 use super::activation::Activation;
 use super::background::LoadPriority;
+use super::overrides::{LoadParameters, Override};
 use super::sequences;
 use super::shapes::Shapes;
 use super::statistics::Statistics;
 use super::version::{Loaded, Placed, Settings};
 use super::{Catalog, LoadState, Model, unknown_model};
 use crate::batching;
-use crate::metrics::ModelMetrics;
+use crate::metrics::{ModelLabels, ModelMetrics};
 use crate::objectives;
 use crate::reason::{Reason, Refusal};
 
@@ -94,18 +95,50 @@ struct Warmed {
 
 impl Catalog {
     /// Loads a model, or reloads its changed versions. Changed settings that need no new sessions are taken up without
-    /// loading. Returns when it is ready. Until then, and on failure, the old versions keep serving.
+    /// loading. A configuration or files that a client sent before stay in force. Returns when it is ready. Until then, and
+    /// on failure, the old versions keep serving.
     pub async fn load(self: &Arc<Self>, name: &str, priority: LoadPriority) -> Result<LoadReport, Refusal> {
+        let kept = self.source.overrides().get(name);
+        self.load_over(name, kept, priority).await
+    }
+
+    /// As [`Catalog::load`], with a configuration or files from the client. They hold until the next load or unload by a client;
+    /// a load without them returns to the repository. If the load fails, those before it hold.
+    pub async fn load_with(
+        self: &Arc<Self>,
+        name: &str,
+        sent: LoadParameters,
+        priority: LoadPriority,
+    ) -> Result<LoadReport, Refusal> {
         let valid =
             ModelName::new(name).map_err(|error| Refusal::new(Reason::Malformed, error.to_string()))?;
-        if !self.source.names()?.contains_key(name) {
+        let sent = Override::new(&valid, sent, self.source.is_strict())?.map(Arc::new);
+        self.load_over(name, sent, priority).await
+    }
+
+    async fn load_over(
+        self: &Arc<Self>,
+        name: &str,
+        sent: Option<Arc<Override>>,
+        priority: LoadPriority,
+    ) -> Result<LoadReport, Refusal> {
+        let valid =
+            ModelName::new(name).map_err(|error| Refusal::new(Reason::Malformed, error.to_string()))?;
+        let has_files = sent.as_ref().is_some_and(|sent| sent.files.is_some());
+        if !has_files && !self.source.names()?.contains_key(name) {
             return Err(unknown_model(name));
         }
         let model = Arc::clone(self.models.entry(name.to_owned()).or_default().value());
         let _layout = self.changing.read().await;
         let _control = model.control.lock().await;
+        let before = self.source.overrides().replace(name, sent)?;
         self.want(name, true);
-        self.load_versions(&valid, &model, priority).await.map_err(|reason| {
+        let loaded = self.load_versions(&valid, &model, priority).await;
+        if loaded.is_err() {
+            // The versions that go on serving were loaded with these.
+            self.source.overrides().replace(name, before)?;
+        }
+        loaded.map_err(|reason| {
             tracing::warn!(model = name, %reason, "cannot load");
             Refusal::new(Reason::LoadFailed, format!("model `{name}`: {reason}"))
         })
@@ -288,6 +321,9 @@ impl Catalog {
         for note in &config.notes {
             tracing::info!(model = %name, "{note}");
         }
+        if config.caches_responses() && !self.response_cache().is_on() {
+            tracing::warn!(model = %name, "response_cache has no effect: `cache.max_bytes` is 0");
+        }
         if config.engine == EngineChoice::Auto && settings.engine.is_none() {
             config.engine = self.environment.engine;
         }
@@ -455,7 +491,13 @@ impl Catalog {
         tracing::info!(model = %name, version, engine, max_batch = signature.max_batch, lanes = lanes.len(), "ready");
         Ok(Arc::new(Loaded {
             id,
-            metrics: ModelMetrics::new(&name, &version.to_string(), self.environment.triton_names),
+            load: self.next_load(),
+            caches: config.caches_responses() && self.response_cache().is_on(),
+            metrics: ModelMetrics::new(
+                &ModelLabels { model: &name, version, tags: &config.metric_tags() },
+                config.caches_responses(),
+                self.environment.triton_names,
+            ),
             name,
             version,
             shapes: Shapes::new(&client),
@@ -490,6 +532,7 @@ impl Catalog {
         self.environment.router.model_down(loaded.id).await;
         self.remove_sessions(loaded.id, loaded.lanes()).await;
         self.forget_warm(loaded.id).await;
+        self.response_cache().forget(loaded.load);
         self.give_back_id(loaded.id);
         tracing::info!(model = %loaded.name, version = loaded.version, "unloaded");
     }
@@ -519,6 +562,7 @@ impl Catalog {
             self.retire(loaded).await;
             model.set(version, LoadState::Unavailable("unloaded".to_owned()));
         }
+        self.source.overrides().replace(name, None)?;
         Ok(())
     }
 }

@@ -7,6 +7,8 @@
 mod activation;
 mod background;
 mod load;
+mod overrides;
+mod response_cache;
 mod sequences;
 mod sessions;
 mod shapes;
@@ -17,6 +19,7 @@ mod version;
 mod warm;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
@@ -36,6 +39,8 @@ use warm::WarmSessions;
 pub use activation::ActivationOptions;
 pub use background::LoadPriority;
 pub use load::{LoadReport, row_bytes};
+pub use overrides::LoadParameters;
+pub use response_cache::{CacheKey, ResponseCache, key as cache_key};
 pub use sessions::ModelsHeld;
 pub use source::Source;
 pub use statistics::LaneBatches;
@@ -60,6 +65,8 @@ pub struct Environment {
     pub warm_pool: usize,
     /// Queue limit of models that do not set one.
     pub queue_limit: u32,
+    /// Bytes of the response cache; 0: none.
+    pub cache_bytes: u64,
     /// Whether to keep Triton's metric names too.
     pub triton_names: bool,
     /// Resources of the rate limiter.
@@ -128,8 +135,11 @@ pub struct Catalog {
     /// Models that must be ready for the server to be ready: requested and not unloaded.
     wanted: Mutex<BTreeSet<String>>,
     ids: Mutex<Ids>,
+    /// Loads so far.
+    loads: AtomicU64,
     background: BackgroundLoads,
     warm: WarmSessions,
+    response_cache: ResponseCache,
     /// Lanes that take batches, by number.
     layout: ArcSwap<Vec<LaneHandle>>,
     /// Loads take it for reading, lane changes for writing: a version has sessions on all of its lanes or on none.
@@ -160,13 +170,36 @@ impl Catalog {
         let background = BackgroundLoads::new(&environment.lanes);
         let layout = ArcSwap::from_pointee(environment.lanes.clone());
         let warm = WarmSessions::new(environment.warm_pool);
-        let (models, changing) = (DashMap::new(), Arc::default());
-        Self { source, environment, settings, models, wanted, ids, background, warm, layout, changing }
+        let (models, changing, loads) = (DashMap::new(), Arc::default(), AtomicU64::new(0));
+        let response_cache = ResponseCache::new(environment.cache_bytes);
+        Self {
+            source,
+            environment,
+            settings,
+            models,
+            wanted,
+            ids,
+            loads,
+            background,
+            warm,
+            response_cache,
+            layout,
+            changing,
+        }
     }
 
     /// The router that runs what is loaded.
     pub fn router(&self) -> &RouterHandle {
         &self.environment.router
+    }
+
+    /// Answers of earlier requests.
+    pub fn response_cache(&self) -> &ResponseCache {
+        &self.response_cache
+    }
+
+    fn next_load(&self) -> u64 {
+        self.loads.fetch_add(1, Ordering::Relaxed)
     }
 
     fn take_id(&self) -> ModelId {

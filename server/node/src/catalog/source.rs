@@ -5,12 +5,19 @@ use std::collections::BTreeMap;
 use models::repository::{Pbtxt, Repository, RepositoryError};
 use models::{Format, LoadError, ModelFiles, ModelName, Version};
 
+use super::overrides::Overrides;
 use crate::bundled;
 use crate::config::Repository as RepositoryConfig;
 use crate::reason::{Reason, Refusal};
 
-/// Source of models.
-pub enum Source {
+/// Source of models: a repository, and what clients sent with loads.
+pub struct Source {
+    base: Base,
+    strict: bool,
+    overrides: Overrides,
+}
+
+enum Base {
     /// The model in the binary.
     Embedded,
     /// A model repository.
@@ -20,16 +27,37 @@ pub enum Source {
 impl Source {
     /// The models that a configuration names.
     pub fn open(config: &RepositoryConfig) -> Result<Self, RepositoryError> {
-        let Some(path) = &config.path else { return Ok(Self::Embedded) };
-        let repository = Repository::open(path)?;
-        Ok(Self::Folder(if config.strict { repository } else { repository.lenient() }))
+        let base = match &config.path {
+            None => Base::Embedded,
+            Some(path) => {
+                let repository = Repository::open(path)?;
+                Base::Folder(if config.strict { repository } else { repository.lenient() })
+            }
+        };
+        Ok(Self { base, strict: config.strict, overrides: Overrides::default() })
+    }
+
+    /// Whether fields that cannot be honored are errors.
+    pub(super) fn is_strict(&self) -> bool {
+        self.strict
+    }
+
+    /// What clients sent with loads.
+    pub(super) fn overrides(&self) -> &Overrides {
+        &self.overrides
     }
 
     /// Current models and their versions.
     pub fn names(&self) -> Result<BTreeMap<String, Vec<u64>>, Refusal> {
-        match self {
-            Self::Embedded => Ok(BTreeMap::from([(bundled::NAME.to_owned(), vec![bundled::VERSION])])),
-            Self::Folder(repository) => {
+        let mut names = self.base_names()?;
+        names.extend(self.overrides.names());
+        Ok(names)
+    }
+
+    fn base_names(&self) -> Result<BTreeMap<String, Vec<u64>>, Refusal> {
+        match &self.base {
+            Base::Embedded => Ok(BTreeMap::from([(bundled::NAME.to_owned(), vec![bundled::VERSION])])),
+            Base::Folder(repository) => {
                 let snapshot =
                     repository.scan().map_err(|error| Refusal::new(Reason::Internal, error.to_string()))?;
                 for ignored in &snapshot.ignored {
@@ -45,9 +73,12 @@ impl Source {
 
     /// A model's `config.pbtxt`.
     pub fn config(&self, name: &ModelName) -> Result<Option<Pbtxt>, LoadError> {
-        match self {
-            Self::Embedded => Ok(Some(Pbtxt::parse(name, bundled::CONFIG, true)?)),
-            Self::Folder(repository) => repository.config(name),
+        if let Some(sent) = self.overrides.get(name.as_str()) {
+            return Ok(Some(sent.config.clone()));
+        }
+        match &self.base {
+            Base::Embedded => Ok(Some(Pbtxt::parse(name, bundled::CONFIG, true)?)),
+            Base::Folder(repository) => repository.config(name),
         }
     }
 
@@ -58,17 +89,22 @@ impl Source {
         version: Version,
         config: Option<&Pbtxt>,
     ) -> Result<ModelFiles, LoadError> {
-        match self {
-            Self::Embedded => Ok(ModelFiles::from_bytes(name.clone(), version, Format::Onnx, bundled::MODEL)),
-            Self::Folder(repository) => repository.read(name, version, config),
+        if let Some(sent) = self.overrides.get(name.as_str())
+            && let Some((files, _)) = &sent.files
+        {
+            return files.read(name, version, config);
+        }
+        match &self.base {
+            Base::Embedded => Ok(ModelFiles::from_bytes(name.clone(), version, Format::Onnx, bundled::MODEL)),
+            Base::Folder(repository) => repository.read(name, version, config),
         }
     }
 
     /// The lines of a label file.
     pub fn labels(&self, name: &ModelName, file: &str) -> Result<Vec<String>, LoadError> {
-        match self {
-            Self::Embedded => Ok(bundled::LABELS.lines().map(str::to_owned).collect()),
-            Self::Folder(repository) => repository.labels(name, file),
+        match &self.base {
+            Base::Embedded => Ok(bundled::LABELS.lines().map(str::to_owned).collect()),
+            Base::Folder(repository) => repository.labels(name, file),
         }
     }
 }

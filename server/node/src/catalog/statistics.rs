@@ -75,6 +75,8 @@ pub struct Statistics {
     input: Sum,
     infer: Sum,
     output: Sum,
+    cache_hit: Sum,
+    cache_miss: Sum,
     /// By lane and rows.
     batches: Mutex<BTreeMap<(u32, u32), BatchSum>>,
 }
@@ -103,6 +105,18 @@ impl Statistics {
             sum.compute_ns = sum.compute_ns.saturating_add(nanos(timing.compute));
             sum.back_ns = sum.back_ns.saturating_add(nanos(timing.hand_back));
         }
+    }
+
+    /// Records a request that the response cache answered, after a look-up of `lookup`.
+    pub fn answered_from_cache(&self, lookup: Duration, total: Duration) {
+        self.success.add(total);
+        self.queue.add(Duration::ZERO);
+        self.cache_hit.add(lookup);
+    }
+
+    /// Records a request that the response cache did not know: the time to look it up and to remember its answer.
+    pub fn missed_cache(&self, spent: Duration) {
+        self.cache_miss.add(spent);
     }
 
     /// Records a request that ended without a result.
@@ -152,7 +166,6 @@ impl Statistics {
 
     /// The statistics message of the protocol.
     pub fn show(&self, name: &str, version: u64) -> ModelStatistics {
-        let none = || Some(StatisticDuration::default());
         let of = |count, ns| Some(StatisticDuration { count, ns });
         let batch = |(rows, sum): (u32, BatchSum)| InferBatchStatistics {
             batch_size: u64::from(rows),
@@ -173,8 +186,8 @@ impl Statistics {
                 compute_input: self.input.show(),
                 compute_infer: self.infer.show(),
                 compute_output: self.output.show(),
-                cache_hit: none(),
-                cache_miss: none(),
+                cache_hit: self.cache_hit.show(),
+                cache_miss: self.cache_miss.show(),
             }),
             batch_stats: self.by_rows().into_iter().map(batch).collect(),
             ..ModelStatistics::default()

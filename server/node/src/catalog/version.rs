@@ -20,6 +20,10 @@ use crate::metrics::ModelMetrics;
 pub struct Loaded {
     /// Its number in the router and on the lanes.
     pub id: ModelId,
+    /// Which load of this process made it; never used again.
+    pub load: u64,
+    /// Whether its answers are cached.
+    pub caches: bool,
     /// Model name.
     pub name: String,
     /// Version number.

@@ -69,7 +69,7 @@ fn section<T: DeserializeOwned + Serialize + Default + Documented + DocumentedFi
     }
 }
 
-pub(super) fn all() -> [Section; 8] {
+pub(super) fn all() -> [Section; 9] {
     [
         section::<sections::Server>("server"),
         section::<sections::Repository>("repository"),
@@ -77,6 +77,7 @@ pub(super) fn all() -> [Section; 8] {
         section::<sections::Lanes>("lanes"),
         section::<sections::Limits>("limits"),
         section::<sections::RateLimits>("rate_limit"),
+        section::<sections::Cache>("cache"),
         section::<sections::Metrics>("metrics"),
         section::<sections::Partition>("partition"),
     ]
@@ -321,6 +322,7 @@ impl Merged {
             lanes: read(&mut sections, "lanes")?,
             limits: read(&mut sections, "limits")?,
             rate_limit: read(&mut sections, "rate_limit")?,
+            cache: read(&mut sections, "cache")?,
             metrics: read(&mut sections, "metrics")?,
             partition: read(&mut sections, "partition")?,
             models: Value::Table(models).try_into().map_err(|error| whole("models", &error))?,

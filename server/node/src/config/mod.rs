@@ -33,8 +33,8 @@ use crate::output;
 pub use arguments::{ConfigArgs, configure};
 pub use merge::{Assignment, Sources};
 pub use sections::{
-    Devices, Emulated, Gpus, Interference, Isolation, Lanes, Limits, LoadMode, LogFormat, Metrics, Partition,
-    RateLimitMode, RateLimits, Repository, Server,
+    Cache, Devices, Emulated, Gpus, Interference, Isolation, Lanes, Limits, LoadMode, LogFormat, Metrics,
+    Partition, RateLimitMode, RateLimits, Repository, Server,
 };
 
 /// Minimum of `partition.period` and `partition.idle`.
@@ -59,6 +59,8 @@ pub struct Config {
     pub limits: Limits,
     /// Resources that running batches hold.
     pub rate_limit: RateLimits,
+    /// Answers kept for models that enable `response_cache`.
+    pub cache: Cache,
     /// What `/metrics` shows.
     pub metrics: Metrics,
     /// How gpulets follow the load.

@@ -292,6 +292,20 @@ pub enum RateLimitMode {
     Off,
 }
 
+/// `[cache]`: answers that are kept for models whose `config.pbtxt` enables `response_cache`.
+#[derive(Clone, Debug, Deserialize, Serialize, Documented, DocumentedFields)]
+#[serde(deny_unknown_fields, default)]
+pub struct Cache {
+    /// Bytes of all answers in the cache; the least recently used ones leave first. 0: nothing is cached.
+    pub max_bytes: Size,
+}
+
+impl Default for Cache {
+    fn default() -> Self {
+        Self { max_bytes: Size(64 << 20) }
+    }
+}
+
 /// `[metrics]`: what `/metrics` shows.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, Documented, DocumentedFields)]
 #[serde(deny_unknown_fields, default)]

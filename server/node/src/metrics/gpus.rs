@@ -30,8 +30,8 @@ pub struct GpuWatch {
     _stop: Sender<()>,
 }
 
-/// Starts to read these GPUs. `None` without GPUs, or if the thread cannot start.
-pub fn watch(gpus: Vec<WatchedGpu>) -> Option<GpuWatch> {
+/// Starts to read these GPUs; `triton_names` adds Triton's gauges. `None` without GPUs, or if the thread cannot start.
+pub fn watch(gpus: Vec<WatchedGpu>, triton_names: bool) -> Option<GpuWatch> {
     if gpus.is_empty() {
         return None;
     }
@@ -41,7 +41,8 @@ pub fn watch(gpus: Vec<WatchedGpu>) -> Option<GpuWatch> {
             Ok(monitor) => monitor,
             Err(absent) => return tracing::info!(%absent, "no metrics of GPUs"),
         };
-        let mut gauges: Vec<GpuMetrics> = gpus.iter().map(|gpu| GpuMetrics::new(&gpu.device)).collect();
+        let mut gauges: Vec<GpuMetrics> =
+            gpus.iter().map(|gpu| GpuMetrics::new(&gpu.device, triton_names.then_some(&gpu.uuid))).collect();
         let mut failing = false;
         let mut parts = Parts { watch: monitor.activity(), silent: BTreeSet::new() };
         loop {
@@ -128,11 +129,32 @@ pub struct GpuMetrics {
     sm_occupancy: Gauge,
     memory_bandwidth: Gauge,
     throttled: BTreeMap<&'static str, Gauge>,
+    triton: Option<TritonGauges>,
+}
+
+/// Triton's gauges of the same GPU.
+struct TritonGauges {
+    utilization: Gauge,
+    memory_used: Gauge,
+    memory_total: Gauge,
+    power: Gauge,
+}
+
+impl TritonGauges {
+    fn new(uuid: &str) -> Self {
+        let gauge = |name: &'static str| metrics::gauge!(name, names::GPU_UUID => uuid.to_owned());
+        Self {
+            utilization: gauge(names::NV_GPU_UTILIZATION.name),
+            memory_used: gauge(names::NV_GPU_MEMORY_USED.name),
+            memory_total: gauge(names::NV_GPU_MEMORY_TOTAL.name),
+            power: gauge(names::NV_GPU_POWER.name),
+        }
+    }
 }
 
 impl GpuMetrics {
-    /// Registers the gauges of a GPU.
-    pub fn new(device: &str) -> Self {
+    /// Registers the gauges of a GPU. With a UUID, also those of Triton.
+    pub fn new(device: &str, triton_uuid: Option<&String>) -> Self {
         let gauge = |name: &'static str| metrics::gauge!(name, names::DEVICE => device.to_owned());
         Self {
             device: device.to_owned(),
@@ -145,6 +167,7 @@ impl GpuMetrics {
             sm_occupancy: gauge(names::GPU_SM_OCCUPANCY.name),
             memory_bandwidth: gauge(names::GPU_MEMORY_BANDWIDTH.name),
             throttled: BTreeMap::new(),
+            triton: triton_uuid.map(|uuid| TritonGauges::new(uuid)),
         }
     }
 
@@ -163,6 +186,13 @@ impl GpuMetrics {
         self.sm_occupancy.set(share(|activity| activity.sm_occupancy));
         self.memory_bandwidth.set(share(|activity| activity.memory_bandwidth));
         self.set_reasons(read.and_then(|read| read.throttle_reasons.as_deref()));
+        if let Some(triton) = &self.triton {
+            triton.utilization.set(percent.map_or(f64::NAN, |percent| f64::from(percent) / 100.0));
+            triton.memory_used.set(bytes(read.and_then(|read| read.memory_used_bytes)));
+            triton.memory_total.set(bytes(read.and_then(|read| read.memory_total_bytes)));
+            let milliwatts = read.and_then(|read| read.power_milliwatts);
+            triton.power.set(milliwatts.map_or(f64::NAN, |milliwatts| f64::from(milliwatts) / 1000.0));
+        }
     }
 
     /// Creates the gauge of a reason when the library first reports it. The library has few reasons.
@@ -209,7 +239,7 @@ mod tests {
         let recorder = crate::metrics::recorder().unwrap();
         let handle = recorder.handle();
         metrics::with_local_recorder(&recorder, || {
-            let mut gpu = GpuMetrics::new("gpu0");
+            let mut gpu = GpuMetrics::new("gpu0", Some(&"GPU-1".to_owned()));
             steps.iter().for_each(|step| gpu.set(step.as_ref(), step.as_ref().map(|_| ACTIVITY)));
         });
         handle.render()
@@ -225,6 +255,9 @@ mod tests {
             "tessera_gpu_sm_clock_hertz{device=\"gpu0\"} 1755000000",
             "tessera_gpu_memory_clock_hertz{device=\"gpu0\"} NaN",
             "tessera_gpu_throttled{device=\"gpu0\",reason=\"sw_power_cap\"} 1",
+            "nv_gpu_utilization{gpu_uuid=\"GPU-1\"} 0.37",
+            "nv_gpu_memory_used_bytes{gpu_uuid=\"GPU-1\"} 536870912",
+            "nv_gpu_power_usage{gpu_uuid=\"GPU-1\"} NaN",
             "tessera_gpu_sm_active{device=\"gpu0\"} 0.25",
             "tessera_gpu_sm_occupancy{device=\"gpu0\"} 0.125",
             "tessera_gpu_memory_bandwidth_utilisation{device=\"gpu0\"} NaN",
@@ -258,6 +291,6 @@ mod tests {
 
     #[test]
     fn without_gpus_nothing_is_read() {
-        assert!(watch(Vec::new()).is_none());
+        assert!(watch(Vec::new(), true).is_none());
     }
 }

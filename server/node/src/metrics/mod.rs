@@ -4,6 +4,7 @@ mod busy;
 mod front;
 mod gpus;
 mod interference;
+mod machine;
 mod model;
 pub mod names;
 mod violations;
@@ -17,7 +18,8 @@ pub use busy::BusySink;
 pub use front::{FrontMetrics, Transport};
 pub use gpus::{GpuMetrics, GpuWatch, WatchedGpu, watch};
 pub use interference::InterferenceMetrics;
-pub use model::{LaneMetrics, ModelMetrics};
+pub use machine::MachineMetrics;
+pub use model::{LaneMetrics, ModelLabels, ModelMetrics};
 pub use violations::ViolationMetrics;
 
 /// Interval at which histogram samples are folded into buckets, which bounds their memory.
@@ -65,6 +67,7 @@ mod tests {
     use crate::reason::Reason;
     use gpulet_core::control::{ErrorEntry, InterferenceEntry};
     use router::Timing;
+    use std::collections::BTreeMap;
 
     fn rendered(triton_names: bool) -> String {
         let recorder = recorder().unwrap();
@@ -73,7 +76,20 @@ mod tests {
             describe(triton_names);
             let front = FrontMetrics::new();
             front.refused(Transport::Http, Reason::Malformed);
-            let model = ModelMetrics::new("digits", "1", triton_names);
+            let (team, none) = (BTreeMap::from([("team".to_owned(), "blue".to_owned())]), BTreeMap::new());
+            let labels = ModelLabels { model: "cached", version: 1, tags: &team };
+            let cached = ModelMetrics::new(&labels, true, triton_names);
+            cached.record_cache_miss(Duration::from_micros(8));
+            cached.record_cache_hit(Duration::from_micros(5), Duration::from_micros(50));
+            for metric in [names::CACHE_BYTES, names::CACHE_ENTRIES] {
+                metrics::gauge!(metric.name).set(0.0);
+            }
+            metrics::counter!(names::CACHE_EVICTIONS.name).increment(1);
+            if triton_names {
+                MachineMetrics::new().update();
+            }
+            let labels = ModelLabels { model: "digits", version: 1, tags: &none };
+            let model = ModelMetrics::new(&labels, false, triton_names);
             let timing = Timing {
                 queue: Duration::from_millis(1),
                 batch_wait: Duration::from_micros(20),
@@ -91,7 +107,8 @@ mod tests {
             LaneMetrics::new(0).busy(true);
             metrics::counter!(names::LANE_BUSY_TIME.name, names::LANE => "0").increment(1);
             metrics::counter!(names::INVARIANT_VIOLATIONS.name, names::ID => "router.test").increment(1);
-            GpuMetrics::new("gpu0").set(Some(&throttled()), None);
+            GpuMetrics::new("gpu0", triton_names.then_some(&"GPU-1".to_owned()))
+                .set(Some(&throttled()), None);
             InterferenceMetrics::default().tell(&[learned()]);
         });
         handle.render()
@@ -192,6 +209,29 @@ mod tests {
             with.contains("nv_inference_queue_duration_us{model=\"digits\",version=\"1\"} 2000"),
             "{with}"
         );
+        let output = "nv_inference_compute_output_duration_us{model=\"digits\",version=\"1\"} 60";
+        assert!(with.contains(output), "{with}");
+        for (reason, count) in [("REJECTED", 1), ("CANCELED", 0), ("BACKEND", 0), ("OTHER", 0)] {
+            let labels = format!("model=\"digits\",version=\"1\",reason=\"{reason}\"");
+            assert!(with.contains(&format!("nv_inference_request_failure{{{labels}}} {count}")), "{with}");
+        }
+    }
+
+    #[test]
+    fn metric_tags_are_labels_and_only_caching_models_have_cache_counters() {
+        let with = rendered(true);
+        let labels = "model=\"cached\",version=\"1\",_team=\"blue\"";
+        for line in [
+            format!("tessera_requests_total{{{labels}}} 1"),
+            format!("tessera_cache_hits_total{{{labels}}} 1"),
+            format!("tessera_cache_misses_total{{{labels}}} 1"),
+            format!("nv_inference_request_success{{{labels}}} 1"),
+            format!("nv_cache_num_hits_per_model{{{labels}}} 1"),
+            format!("nv_cache_miss_duration_per_model{{{labels}}} 8"),
+        ] {
+            assert!(with.contains(&line), "{line}\n{with}");
+        }
+        assert!(!with.contains("tessera_cache_hits_total{model=\"digits\""), "{with}");
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! Metric handles of one model version, and of one lane.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use metrics::{Counter, Gauge, Histogram};
+use metrics::{Counter, Gauge, Histogram, Label};
 
 use super::names::{self, Metric};
 use crate::reason::Reason;
@@ -22,48 +23,111 @@ pub struct ModelMetrics {
     depth: Gauge,
     prediction: Gauge,
     refusals: Vec<Counter>,
+    cache: Option<(Counter, Counter)>,
     triton: Option<Triton>,
+}
+
+/// Whose metrics they are.
+pub struct ModelLabels<'a> {
+    /// Model name.
+    pub model: &'a str,
+    /// Version number.
+    pub version: u64,
+    /// `metric_tags` of `config.pbtxt`; each becomes a label with `_` in front, as in Triton.
+    pub tags: &'a BTreeMap<String, String>,
+}
+
+impl ModelLabels<'_> {
+    fn labels(&self) -> Vec<Label> {
+        let tags = self.tags.iter().map(|(name, value)| Label::new(format!("_{name}"), value.clone()));
+        let own = [(names::MODEL, self.model.to_owned()), (names::VERSION, self.version.to_string())];
+        own.into_iter().map(|(name, value)| Label::new(name, value)).chain(tags).collect()
+    }
 }
 
 /// Triton's counters of the same model.
 #[derive(Clone)]
 struct Triton {
     success: Counter,
-    failure: Counter,
+    /// By [`Failure`].
+    failures: [Counter; 4],
     count: Counter,
     executions: Counter,
     request_us: Counter,
     queue_us: Counter,
     input_us: Counter,
     infer_us: Counter,
+    output_us: Counter,
     pending: Gauge,
+    cache: Option<TritonCache>,
+}
+
+/// Triton's counters of the response cache.
+#[derive(Clone)]
+struct TritonCache {
+    hits: Counter,
+    hit_us: Counter,
+    misses: Counter,
+    miss_us: Counter,
+}
+
+/// Triton's reasons of a failure.
+#[derive(Clone, Copy)]
+enum Failure {
+    Rejected,
+    Canceled,
+    Backend,
+    Other,
+}
+
+impl Failure {
+    /// The values of the label, in the order of the enum.
+    const LABELS: [&str; 4] = ["REJECTED", "CANCELED", "BACKEND", "OTHER"];
+
+    fn of(reason: Reason) -> Self {
+        match reason {
+            Reason::QueueFull | Reason::DeadlineUnmeetable | Reason::Shed | Reason::Expired => Self::Rejected,
+            Reason::Cancelled => Self::Canceled,
+            Reason::EngineFailed | Reason::LaneFailed | Reason::Quarantined => Self::Backend,
+            _ => Self::Other,
+        }
+    }
 }
 
 impl ModelMetrics {
-    /// Registers the metrics of one model version with the current recorder; `triton_names` adds Triton's.
-    pub fn new(model: &str, version: &str, triton_names: bool) -> Self {
-        let labels = [(names::MODEL, model.to_owned()), (names::VERSION, version.to_owned())];
-        let counter = |metric: Metric| metrics::counter!(metric.name, &labels);
-        let gauge = |metric: Metric| metrics::gauge!(metric.name, &labels);
-        let histogram = |metric: Metric| metrics::histogram!(metric.name, &labels);
+    /// Registers the metrics of one model version with the current recorder. `caches`: its answers are cached.
+    /// `triton_names` adds Triton's metrics.
+    pub fn new(whose: &ModelLabels<'_>, caches: bool, triton_names: bool) -> Self {
+        let labels = whose.labels();
+        let counter = |metric: Metric| metrics::counter!(metric.name, labels.iter());
+        let gauge = |metric: Metric| metrics::gauge!(metric.name, labels.iter());
+        let histogram = |metric: Metric| metrics::histogram!(metric.name, labels.iter());
         let refusal = |&reason: &Reason| {
-            let [model, version] = labels.clone();
-            let labels = [model, version, (names::REASON, reason.label().to_owned())];
-            metrics::counter!(names::REFUSALS.name, &labels)
+            let reason = Label::new(names::REASON, reason.label());
+            metrics::counter!(names::REFUSALS.name, with(&labels, reason).iter())
         };
         let triton = triton_names.then(|| {
-            // Scattering of outputs is not measured separately. The counter exists for dashboards and stays 0.
-            drop(counter(names::NV_COMPUTE_OUTPUT_US));
+            let failure = |reason: &'static str| {
+                let labels = with(&labels, Label::new(names::REASON, reason));
+                metrics::counter!(names::NV_FAILURE.name, labels.iter())
+            };
             Triton {
                 success: counter(names::NV_SUCCESS),
-                failure: counter(names::NV_FAILURE),
+                failures: Failure::LABELS.map(failure),
                 count: counter(names::NV_COUNT),
                 executions: counter(names::NV_EXEC_COUNT),
                 request_us: counter(names::NV_REQUEST_US),
                 queue_us: counter(names::NV_QUEUE_US),
                 input_us: counter(names::NV_COMPUTE_INPUT_US),
                 infer_us: counter(names::NV_COMPUTE_INFER_US),
+                output_us: counter(names::NV_COMPUTE_OUTPUT_US),
                 pending: gauge(names::NV_PENDING),
+                cache: caches.then(|| TritonCache {
+                    hits: counter(names::NV_CACHE_HITS),
+                    hit_us: counter(names::NV_CACHE_HIT_US),
+                    misses: counter(names::NV_CACHE_MISSES),
+                    miss_us: counter(names::NV_CACHE_MISS_US),
+                }),
             }
         });
         Self {
@@ -78,6 +142,7 @@ impl ModelMetrics {
             depth: gauge(names::QUEUE_DEPTH),
             prediction: gauge(names::PREDICTION),
             refusals: Reason::ALL.iter().map(refusal).collect(),
+            cache: caches.then(|| (counter(names::CACHE_HITS), counter(names::CACHE_MISSES))),
             triton,
         }
     }
@@ -100,6 +165,35 @@ impl ModelMetrics {
             triton.queue_us.increment(micros(timing.queue));
             triton.input_us.increment(micros(timing.batch_wait));
             triton.infer_us.increment(micros(timing.compute));
+            triton.output_us.increment(micros(timing.hand_back));
+        }
+    }
+
+    /// Records a request that the response cache answered `total` after its arrival. The look-up took `lookup`.
+    pub fn record_cache_hit(&self, lookup: Duration, total: Duration) {
+        self.request.record(total);
+        self.requests.increment(1);
+        if let Some((hits, _)) = &self.cache {
+            hits.increment(1);
+        }
+        if let Some(triton) = &self.triton {
+            triton.success.increment(1);
+            triton.request_us.increment(micros(total));
+            if let Some(cache) = &triton.cache {
+                cache.hits.increment(1);
+                cache.hit_us.increment(micros(lookup));
+            }
+        }
+    }
+
+    /// Records a request that the response cache did not know: the time to look it up and to remember its answer.
+    pub fn record_cache_miss(&self, spent: Duration) {
+        if let Some((_, misses)) = &self.cache {
+            misses.increment(1);
+        }
+        if let Some(cache) = self.triton.as_ref().and_then(|triton| triton.cache.as_ref()) {
+            cache.misses.increment(1);
+            cache.miss_us.increment(micros(spent));
         }
     }
 
@@ -118,7 +212,14 @@ impl ModelMetrics {
             counter.increment(1);
         }
         if let Some(triton) = &self.triton {
-            triton.failure.increment(1);
+            let [rejected, canceled, backend, other] = &triton.failures;
+            let counter = match Failure::of(reason) {
+                Failure::Rejected => rejected,
+                Failure::Canceled => canceled,
+                Failure::Backend => backend,
+                Failure::Other => other,
+            };
+            counter.increment(1);
         }
     }
 
@@ -135,6 +236,10 @@ impl ModelMetrics {
             triton.pending.set(requests);
         }
     }
+}
+
+fn with(labels: &[Label], one: Label) -> Vec<Label> {
+    labels.iter().cloned().chain([one]).collect()
 }
 
 fn micros(duration: Duration) -> u64 {

@@ -51,6 +51,7 @@ labels! {
     TRANSPORT: "transport", "`http` or `grpc`.";
     LANE: "lane", "Lane number, as `GET /v2/lanes` lists it.";
     ID: "id", "Id of a check.";
+    GPU_UUID: "gpu_uuid", "UUID of a GPU, as Triton shows it.";
     DEVICE: "device", "Device, as plans call it.";
     DEVICE_TYPE: "device_type", "Device type of profiles.";
     INTERFERENCE: "interference", "`learned` or `none`: the expected slowdown by co-located batches.";
@@ -92,6 +93,13 @@ metrics! {
              Includes requests that name no model.";
         DEADLINE_HITS: Counter, "tessera_deadline_hits_total", [MODEL, VERSION], "Requests answered by their deadline.";
         DEADLINE_MISSES: Counter, "tessera_deadline_misses_total", [MODEL, VERSION], "Requests answered after their deadline.";
+        CACHE_HITS: Counter, "tessera_cache_hits_total", [MODEL, VERSION], "Requests of a model that the response cache answered.";
+        CACHE_MISSES: Counter, "tessera_cache_misses_total", [MODEL, VERSION],
+            "Requests of a model that the response cache did not know.";
+        CACHE_BYTES: Gauge, "tessera_cache_bytes", [], "Bytes of answers in the response cache.";
+        CACHE_ENTRIES: Gauge, "tessera_cache_entries", [], "Answers in the response cache.";
+        CACHE_EVICTIONS: Counter, "tessera_cache_evictions_total", [],
+            "Answers that left the response cache because it was full.";
         QUEUE_DEPTH: Gauge, "tessera_queue_depth", [MODEL, VERSION], "Requests queued now.";
         PREDICTION: Gauge, "tessera_batch_time_over_predicted", [MODEL, VERSION],
             "Total time of batches in the engine, divided by the time that the plan's profile predicts for them.";
@@ -132,7 +140,7 @@ metrics! {
     TRITON {
         NV_SUCCESS: Counter, "nv_inference_request_success", [MODEL, VERSION],
             "Number of successful inference requests, all batch sizes";
-        NV_FAILURE: Counter, "nv_inference_request_failure", [MODEL, VERSION],
+        NV_FAILURE: Counter, "nv_inference_request_failure", [MODEL, VERSION, REASON],
             "Number of failed inference requests, all batch sizes";
         NV_COUNT: Counter, "nv_inference_count", [MODEL, VERSION],
             "Number of inferences performed (does not include cached requests)";
@@ -150,6 +158,19 @@ metrics! {
             "Cumulative inference compute output duration in microseconds (does not include cached requests)";
         NV_PENDING: Gauge, "nv_inference_pending_request_count", [MODEL, VERSION],
             "Instantaneous number of pending requests awaiting execution per-model.";
+        NV_CACHE_HITS: Counter, "nv_cache_num_hits_per_model", [MODEL, VERSION], "Number of cache hits per model";
+        NV_CACHE_HIT_US: Counter, "nv_cache_hit_duration_per_model", [MODEL, VERSION],
+            "Total cache hit duration per model, in microseconds";
+        NV_CACHE_MISSES: Counter, "nv_cache_num_misses_per_model", [MODEL, VERSION], "Number of cache misses per model";
+        NV_CACHE_MISS_US: Counter, "nv_cache_miss_duration_per_model", [MODEL, VERSION],
+            "Total cache miss (insert+lookup) duration per model, in microseconds";
+        NV_GPU_UTILIZATION: Gauge, "nv_gpu_utilization", [GPU_UUID], "GPU utilization rate [0.0 - 1.0)";
+        NV_GPU_MEMORY_TOTAL: Gauge, "nv_gpu_memory_total_bytes", [GPU_UUID], "GPU total memory, in bytes";
+        NV_GPU_MEMORY_USED: Gauge, "nv_gpu_memory_used_bytes", [GPU_UUID], "GPU used memory, in bytes";
+        NV_GPU_POWER: Gauge, "nv_gpu_power_usage", [GPU_UUID], "GPU power usage in watts";
+        NV_CPU_UTILIZATION: Gauge, "nv_cpu_utilization", [], "CPU utilization rate [0.0 - 1.0]";
+        NV_CPU_MEMORY_TOTAL: Gauge, "nv_cpu_memory_total_bytes", [], "CPU total memory (RAM), in bytes";
+        NV_CPU_MEMORY_USED: Gauge, "nv_cpu_memory_used_bytes", [], "CPU used memory (RAM), in bytes";
     }
 }
 
