@@ -13,9 +13,6 @@ use tracing_subscriber::{Layer, Registry, reload};
 
 use crate::config::{LogFormat, Server};
 
-/// What is logged, once logging is installed.
-static FILTER: OnceLock<reload::Handle<Targets, Registry>> = OnceLock::new();
-
 /// Starts logging, once per process.
 pub fn install(server: &Server, stderr_is_terminal: bool) -> anyhow::Result<()> {
     let filter: Targets = directives(&server.log_level).parse()?;
