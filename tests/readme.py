@@ -7,6 +7,7 @@ Uses the ports in the README, and fails with a message if another program holds 
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -19,6 +20,8 @@ from fixtures.wait import until
 
 ROOT = Path(__file__).resolve().parent.parent
 READY = "http://127.0.0.1:8000/v2/health/ready"
+BINARY = ROOT / "target" / "release" / "tessera"
+FETCH_SECONDS = 300
 BUILD_SECONDS = 1200  # the first build on two cores
 
 
@@ -104,15 +107,55 @@ def serve() -> None:
     assert server.returncode == 0, (server.returncode, err[-2000:])
 
 
+def libraries() -> dict[str, dict[str, str]]:
+    """Environments with and without ONNX Runtime, which `tests/run setup` installs."""
+    venv = Path(os.environ.get("TESSERA_VENV", ROOT / "target" / "venv"))
+    found = sorted(venv.glob("client/lib/python3*/site-packages/onnxruntime/capi/libonnxruntime.so.*"))
+    assert found, "no ONNX Runtime: run tests/run setup first"
+    own = {name: value for name, value in os.environ.items() if name not in ("ORT_DYLIB_PATH", "VIRTUAL_ENV")}
+    # Python is where Tessera looks for the library.
+    without = {**own, "PATH": str(BINARY.parent)}
+    return {"ort": {**own, "ORT_DYLIB_PATH": str(found[0])}, "tract": without}
+
+
+def own_models() -> None:
+    """The models of the walk-through are checked and become ready, with ONNX Runtime and without."""
+    fetch, check, run = (line.split("#")[0].split() for line in next(b for b in blocks() if "zoo.py" in b).splitlines())
+    assert not ready(), "another server uses port 8000"
+    with tempfile.TemporaryDirectory() as folder:
+
+        def words(line: list[str]) -> list[str]:
+            return [re.sub(r"^zoo\b", f"{folder}/zoo", word) for word in line]
+
+        subprocess.run(words(fetch), cwd=ROOT, check=True, timeout=FETCH_SECONDS, capture_output=True)
+        for engine, environment in libraries().items():
+            # `cargo run --release --` runs this binary.
+            found = subprocess.run(
+                [BINARY, *words(check)[4:]], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120
+            )
+            assert found.returncode == 0 and f"loads on engine `{engine}`" in found.stdout, found.stdout + found.stderr
+            server = subprocess.Popen(
+                [BINARY, *words(run)[4:]], cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            )
+            try:
+                until(ready, f"the server with {engine} is ready", 120)
+                assert server.poll() is None, f"the server with {engine} ended"
+            finally:
+                server.terminate()
+                code = server.wait(40)
+            assert code == 0, f"the server with {engine} ended with {code}"
+
+
 def main() -> int:
     failed = 0
-    for check in (serve, simulate, plan):
+    checks = (serve, simulate, plan, own_models)
+    for check in checks:
         try:
             check()
         except AssertionError as error:
             failed += 1
             print(f"FAIL readme {check.__name__}: {error}")
-    print(f"readme: {3 - failed} passed, {failed} failed")
+    print(f"readme: {len(checks) - failed} passed, {failed} failed")
     return 1 if failed else 0
 
 

@@ -11,10 +11,11 @@ import signal
 import subprocess
 import threading
 import time
+from datetime import datetime
 from pathlib import Path
 
 import pytest
-from fixtures.client import Client
+from fixtures.client import Client, get
 from fixtures.partition import gpulet, needs_two_cores, placed, slot, until_view, view
 from fixtures.synthetic import echo
 from fixtures.tessera import Tessera
@@ -83,6 +84,17 @@ def follow(server: Tessera, crowds: list[dict[str, int]]) -> list[int]:
     return epochs
 
 
+def up(server: Tessera) -> list[str]:
+    """Numbers of the lanes that `/metrics` shows as up."""
+    series = server.metrics().items()
+    return [name.split('"')[1] for name, value in series if name.startswith("tessera_lane_up{") and value == 1]
+
+
+def lanes_up(server: Tessera) -> int:
+    listed = len(get(f"{server.base_url}/v2/lanes"))
+    return listed if listed == len(up(server)) else -1
+
+
 @needs_two_cores
 def test_gpulets_follow_a_changing_mix_without_losing_a_request(tmp_path: Path) -> None:
     with Tessera(repository(tmp_path), CONFIG) as server:
@@ -94,6 +106,15 @@ def test_gpulets_follow_a_changing_mix_without_losing_a_request(tmp_path: Path) 
         assert any(row["reason"] for row in seen["decisions"]) and seen["history"], seen
         batches = {model["name"]: model["batches"] for model in seen["models"]}
         assert all(batches[name] and batches[name][0]["predicted_p50_us"] > 0 for name in ("quick", "slow")), batches
+        started, *stamps = (datetime.fromisoformat(text) for text in [seen["started"], *(entry["at"] for entry in seen["history"])])
+        assert started <= stamps[0] and stamps == sorted(stamps), (started, stamps)
+        (plan, *_) = server.logged("plan in force")
+        assert "units" in plan["gpulets"] and "quick" in plan["gpulets"] and "/s: " in plan["reasons"], plan
+        # The number of lanes that take batches is the number of gpulets, once the old ones are closed.
+        until(lambda: lanes_up(server) == len(view(server)["gpulets"]), lambda: f"the lanes follow: {lanes_up(server)} up")
+        rows = get(f"{server.base_url}/v2/lanes")
+        assert {row["state"] for row in rows} == {"up"} and all(row["units"] > 0 for row in rows), rows
+        assert {row["lane"] for row in rows} == {int(number) for number in up(server)}
 
 
 @needs_two_cores

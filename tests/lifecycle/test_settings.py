@@ -86,10 +86,12 @@ def test_settings_of_sessions_load_the_model_again(tmp_path: Path) -> None:
 
 def test_config_pbtxt_is_read_again(tmp_path: Path) -> None:
     echo(1_000, max_batch=8).place(tmp_path, "slow")
+    written = tmp_path / "slow" / "config.pbtxt"
+    written.write_text("max_batch_size: 8\n")
     with Tessera(tmp_path, "") as server:
         server.wait_ready()
         before = loads(server)
-        (tmp_path / "slow" / "config.pbtxt").write_text("dynamic_batching { max_queue_delay_microseconds: 3000 }\n")
+        written.write_text("max_batch_size: 8\ndynamic_batching { max_queue_delay_microseconds: 3000 }\n")
         Settings(server).hang_up()
         (event,) = server.logged("settings taken up")
         assert "batching.policy: deadline -> triton" in event["changes"] and "batching.max_delay: 0s -> 3ms" in event["changes"], event

@@ -24,8 +24,11 @@ pub(super) fn request(
 ) -> Result<InferRequest, LoadError> {
     let mut generator = Xoshiro256PlusPlus::seed_from_u64(seed);
     let inputs = metadata.inputs.iter().map(|input| {
-        let made = tensor(payloads, &metadata.name, input, rows, &mut generator);
-        made.map_err(|problem| LoadError::model(&metadata.name, format!("input `{}`: {problem}", input.name)))
+        let made = tensor(payloads, metadata, input, rows, &mut generator);
+        made.map_err(|problem| {
+            let sizes = if problem.ends_with(OPEN) { sizes(payloads, metadata) } else { String::new() };
+            LoadError::model(&metadata.name, format!("input `{}`: {problem}{sizes}", input.name))
+        })
     });
     Ok(InferRequest {
         model_name: metadata.name.clone(),
@@ -36,6 +39,39 @@ pub(super) fn request(
         outputs: None,
         binary_output: false,
     })
+}
+
+/// End of the problem of a shape with free dimensions besides the batch.
+const OPEN: &str = "leaves more than the batch open";
+/// Extents that are suggested for free dimensions: those of images, and others, which are often lengths of text.
+const SUGGESTED: (u64, u64) = (224, 32);
+
+/// Flags that give every open input a size.
+fn sizes(payloads: &Payloads, metadata: &ModelMetadata) -> String {
+    let is_open = |input: &&TensorMetadata| input.shape.iter().skip(1).any(|extent| *extent < 0);
+    let open =
+        metadata.inputs.iter().filter(is_open).filter(|input| given(payloads, metadata, input).is_none());
+    let flag = |input: &TensorMetadata| {
+        let free = if input.shape.len() == 4 { SUGGESTED.0 } else { SUGGESTED.1 };
+        let extent = |(place, extent): (usize, &i64)| match u64::try_from(*extent) {
+            Ok(extent) => extent.to_string(),
+            Err(_) if place == 0 => "1".to_owned(),
+            Err(_) => free.to_string(),
+        };
+        let extents: Vec<String> = input.shape.iter().enumerate().map(extent).collect();
+        format!(" --shape {}={}", input.name, extents.join(","))
+    };
+    format!(": expected sizes, for example{}", open.map(flag).collect::<String>())
+}
+
+/// The extents that were given for an input.
+fn given<'a>(
+    payloads: &'a Payloads,
+    metadata: &ModelMetadata,
+    input: &TensorMetadata,
+) -> Option<&'a Vec<u64>> {
+    let own = format!("{}/{}", metadata.name, input.name);
+    payloads.shapes.get(&own).or_else(|| payloads.shapes.get(&input.name))
 }
 
 /// Bytes of its tensors.
@@ -49,15 +85,14 @@ pub(super) fn bytes(request: &InferRequest) -> usize {
 
 fn tensor(
     payloads: &Payloads,
-    model: &str,
+    metadata: &ModelMetadata,
     input: &TensorMetadata,
     rows: u32,
     generator: &mut Xoshiro256PlusPlus,
 ) -> Result<InputTensor, String> {
     let datatype: Datatype = input.datatype.parse().map_err(|error| format!("{error}"))?;
-    let own = format!("{model}/{}", input.name);
-    let given = payloads.shapes.get(&own).or_else(|| payloads.shapes.get(&input.name));
-    let shape = shape(input, given, rows)?;
+    let own = format!("{}/{}", metadata.name, input.name);
+    let shape = shape(input, given(payloads, metadata, input), rows)?;
     let range = payloads.ranges.get(&own).or_else(|| payloads.ranges.get(&input.name)).copied();
     let count = shape.element_count().unwrap_or(u64::MAX);
     let each = datatype.size().unwrap_or(4 + STRING_BYTES) as u64;
@@ -92,11 +127,7 @@ fn shape(input: &TensorMetadata, given: Option<&Vec<u64>>, rows: u32) -> Result<
                     Ok(extent) => extents.push(extent),
                     Err(_) if place == 0 => extents.push(1),
                     Err(_) => {
-                        return Err(format!(
-                            "its shape {} leaves more than the batch open: expected --shape {}=...",
-                            told(),
-                            input.name
-                        ));
+                        return Err(format!("its shape {} {OPEN}", told()));
                     }
                 }
             }
@@ -181,6 +212,26 @@ mod tests {
         }
     }
 
+    #[test]
+    fn open_inputs_are_told_with_flags_for_all_of_them() {
+        let inputs: [(&str, &str, &[i64]); 4] = [
+            ("input_ids", "INT64", &[-1, -1]),
+            ("known", "FP32", &[-1, 3]),
+            ("attention_mask", "INT64", &[-1, -1]),
+            ("image", "FP32", &[-1, 3, -1, -1]),
+        ];
+        let error = request(&Payloads::default(), &metadata(&inputs), 1, 0).unwrap_err().to_string();
+        let flags = "--shape input_ids=1,32 --shape attention_mask=1,32 --shape image=1,3,224,224";
+        assert!(error.ends_with(&format!("expected sizes, for example {flags}")), "{error}");
+        let shapes = flags.split(" --shape ").map(|flag| flag.trim_start_matches("--shape "));
+        let shapes = shapes.map(|flag| {
+            let (name, sizes) = flag.split_once('=').unwrap();
+            (name.to_owned(), sizes.split(',').map(|size| size.parse().unwrap()).collect())
+        });
+        let payloads = Payloads { shapes: shapes.collect(), ..Payloads::default() };
+        assert_eq!(request(&payloads, &metadata(&inputs), 1, 0).unwrap().inputs.len(), 4);
+    }
+
     fn shape_of(payloads: &Payloads, shape: &[i64], rows: u32) -> Result<Vec<u64>, String> {
         let made = request(payloads, &metadata(&[("x", "FP32", shape)]), rows, 0);
         made.map(|request| request.inputs[0].shape.extents().to_vec()).map_err(|error| error.to_string())
@@ -208,7 +259,7 @@ mod tests {
         let open = said(&none, &[-1, -1], 1);
         assert_eq!(
             open,
-            "model `m`: input `x`: its shape [-1,-1] leaves more than the batch open: expected --shape x=..."
+            "model `m`: input `x`: its shape [-1,-1] leaves more than the batch open: expected sizes, for example --shape x=1,32"
         );
         assert!(said(&none, &[2, 3], 2).ends_with("takes no batch, and the workload asks for 2 rows"));
         assert!(said(&given(&[1, 4]), &[-1, 3], 1).contains("does not fit the model's [-1,3]"));

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use node::config::reference::{Setting, find};
 use node::output;
 
-/// Prints the settings that `query` names. Exit code 2 if there is none.
+/// Prints the settings that `query` names. Exit code 2 if no setting has that name.
 pub fn run(query: &str, json: bool) -> anyhow::Result<ExitCode> {
     let found = match find(query) {
         Ok(found) => found,

@@ -74,7 +74,7 @@ routes! {
     post "/v2/repository/models/{model}/unload" => repository::unload,
         "Unloads a model after its requests in flight are answered.";
     get "/v2/lanes" => lanes::view, "Lanes with their state and failures.";
-    post "/v2/lanes/{lane}/enable" => lanes::enable, "Restarts a lane that was given up after repeated failures.";
+    post "/v2/lanes/{lane}/enable" => lanes::enable, "Restarts a lane that stays down after repeated failures.";
     get "/v2/partition" => partition::view, "Gpulets, measured load and past decisions, if `partition.live` is set.";
     post "/v2/partition/plan" => partition::plan, "Applies a plan of the operator; the body is a plan as `GET /v2/partition` shows it.";
     post "/v2/partition/freeze" => partition::freeze, "Gpulets do not change until thawed.";

@@ -181,7 +181,7 @@ fn environment(section: &Section, variables: &[(String, String)]) -> Vec<Assignm
     found
 }
 
-/// Reports variables that look like settings and are none.
+/// Reports variables that look like settings but set nothing.
 fn unknown_variables(known: &[Section], variables: &[(String, String)], problems: &mut Vec<Problem>) {
     let settings: Vec<String> =
         known.iter().flat_map(|section| section.keys.iter().map(|key| variable(section.name, key))).collect();

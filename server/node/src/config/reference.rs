@@ -1,8 +1,8 @@
 //! The reference of all settings: what each means, accepts and defaults to.
 //!
 //! Meanings are the doc comments of the fields, and accepted values are what the parser says that it expects. A doc comment
-//! ends with `Default: ...` if the default depends on something or is none, and with an `Example: ...` in TOML if the
-//! default is no example.
+//! ends with `Default: ...` if the code has no fixed default, and with an `Example: ...` in TOML if the default does not show
+//! what a value looks like.
 
 use documented::DocumentedFields;
 use models::{BatchingSettings, ModelSettings};
@@ -252,7 +252,7 @@ pub fn is_live(path: &str) -> bool {
 /// Settings that a query names: a path, the path of a model's key, a key or a section.
 ///
 /// # Errors
-/// That there is none, with the nearest name.
+/// That no setting has this name, with the nearest one.
 pub fn find(query: &str) -> Result<Vec<Setting>, String> {
     let every: Vec<Setting> = sections().into_iter().flat_map(|section| section.settings).collect();
     let query = query.trim().trim_matches(['[', ']']);
@@ -283,8 +283,8 @@ pub fn find(query: &str) -> Result<Vec<Setting>, String> {
 fn general_path(query: &str) -> String {
     if let Some(rest) = query.strip_prefix("models.") {
         let keys = [".batching.", "."];
-        let cut = keys.iter().find_map(|key| rest.rfind(key)).unwrap_or(rest.len());
-        let known = rest.strip_suffix(".batching").map_or(cut, str::len);
+        let end = keys.iter().find_map(|key| rest.rfind(key)).unwrap_or(rest.len());
+        let known = rest.strip_suffix(".batching").map_or(end, str::len);
         return format!("models.NAME{}", rest.get(known..).unwrap_or_default());
     }
     match query.strip_prefix("devices.emulated").and_then(|rest| rest.split_once(']')) {

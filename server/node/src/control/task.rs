@@ -7,7 +7,7 @@ use gpulet_core::control::{
     BatchTotals, Controller, Effect, Event, LoadReport, ModelLoad, NoPlan, PlanRequest,
 };
 use gpulet_core::id::ProposalId;
-use gpulet_core::plan::Plan;
+use gpulet_core::plan::{Gpulet, Plan, Slot};
 use gpulet_core::rollout::{self, GpuletId, Outcome};
 use router_core::Snapshot;
 use tokio::sync::{mpsc, oneshot};
@@ -23,6 +23,9 @@ use crate::catalog::{Catalog, Loaded, ModelsHeld};
 use crate::config::Partition;
 use crate::metrics::InterferenceMetrics;
 use crate::reason::Refusal;
+
+/// Most gpulets, and models, that a log line lists.
+const LISTED: usize = 32;
 
 /// A command from an operator.
 pub enum Command {
@@ -225,11 +228,34 @@ impl Task {
         question
     }
 
+    /// Which models each gpulet runs, and the reason for the rate that each model is planned for.
+    fn layout_in_words(&self) -> (Vec<String>, Vec<String>) {
+        let (rollout, latest) = (self.controller.rollout(), self.controller.latest());
+        let slot = |slot: &Slot| format!("{} ({} rows)", slot.workload, slot.batch);
+        let gpulet = |gpulet: &Gpulet| {
+            let models: Vec<String> = gpulet.slots.iter().map(slot).collect();
+            let (first, last) = (gpulet.first_unit, gpulet.first_unit + gpulet.units.saturating_sub(1));
+            format!("{} units {first}-{last}: {}", gpulet.device, models.join(", "))
+        };
+        let gpulets = rollout.active().take(LISTED).map(|(_, known)| gpulet(known)).collect();
+        let mut models: Vec<&str> = rollout
+            .active()
+            .flat_map(|(_, known)| known.slots.iter().map(|slot| slot.workload.as_str()))
+            .collect();
+        models.sort_unstable();
+        models.dedup();
+        let reason = |name: &&str| {
+            let known = latest.model(name)?;
+            Some(format!("{name}: {:.1}/s: {}", known.target, known.reason))
+        };
+        (gpulets, models.iter().filter_map(reason).take(LISTED).collect())
+    }
+
     fn ended(&self, proposal: ProposalId, outcome: &Outcome) {
         match outcome {
             Outcome::Done | Outcome::Unchanged | Outcome::Superseded => {
-                let gpulets = self.controller.rollout().active().count();
-                tracing::info!(%proposal, ?outcome, gpulets, "plan in force");
+                let (gpulets, reasons) = self.layout_in_words();
+                tracing::info!(%proposal, ?outcome, ?gpulets, ?reasons, "plan in force");
             }
             Outcome::Refused { .. }
             | Outcome::Failed { .. }

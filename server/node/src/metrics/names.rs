@@ -26,7 +26,7 @@ pub struct Metric {
     pub name: &'static str,
     /// How it is recorded.
     pub metric_type: MetricType,
-    /// Labels.
+    /// Names of its labels, each of [`LABELS`].
     pub labels: &'static [&'static str],
     /// Help text on `/metrics`.
     pub help: &'static str,
