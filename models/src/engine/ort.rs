@@ -61,8 +61,9 @@ fn load(
     let make = {
         let (library, signature, options) = (library.clone(), model.signature.clone(), options.clone());
         let (bytes, folder) = (bytes.clone(), folder.map(Path::to_owned));
+        let label = name.to_owned();
         move || {
-            let builder = configure(&library, &signature, &options, providers)?;
+            let builder = configure(&library, &signature, &options, providers)?.with_log_id(&label)?;
             commit(builder, &bytes, folder.as_deref())
         }
     };

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use ::ort::environment::Environment as OrtEnvironment;
 use ::ort::logging::LogLevel;
@@ -112,11 +113,66 @@ fn version(path: &Path) -> String {
     })
 }
 
-fn log(level: LogLevel, category: &str, id: &str, location: &str, message: &str) {
-    match level {
-        LogLevel::Verbose | LogLevel::Info => tracing::debug!(category, id, location, "ort: {message}"),
-        // Its warnings speak of optimisations it could not make: nothing for an operator to act on.
-        LogLevel::Warning => tracing::debug!(category, id, location, "ort warns: {message}"),
-        LogLevel::Error | LogLevel::Fatal => tracing::warn!(category, id, location, "ort: {message}"),
+/// Logs a message of the library. `model` is the log id of the session, which is the model's name.
+fn log(level: LogLevel, category: &str, model: &str, location: &str, message: &str) {
+    // Its warnings speak of optimisations that it could not make: nothing for an operator to act on. What fails is also
+    // returned as an error, and logged or answered where it happens.
+    if !matches!(level, LogLevel::Error | LogLevel::Fatal) {
+        tracing::debug!(category, model, location, "ort: {message}");
+        return;
+    }
+    let repeated = REPEATED.lock().unwrap_or_else(PoisonError::into_inner).note(location, Instant::now());
+    match repeated {
+        Some(0) => tracing::info!(category, model, location, "ort: {message}"),
+        Some(repeated) => tracing::info!(category, model, location, repeated, "ort: {message}"),
+        None => tracing::debug!(category, model, location, "ort: {message}"),
+    }
+}
+
+/// How often a message from one place of the library is logged.
+const LOG_EVERY: Duration = Duration::from_secs(10);
+/// Most places that are remembered.
+const PLACES: usize = 64;
+
+static REPEATED: Mutex<Repeated> = Mutex::new(Repeated(Vec::new()));
+
+/// When messages from a place were logged, and how many were not since.
+struct Repeated(Vec<(String, Instant, u64)>);
+
+impl Repeated {
+    /// How many messages of this place were left out since the last one that was logged; `None` if this is left out.
+    fn note(&mut self, location: &str, now: Instant) -> Option<u64> {
+        if let Some((_, at, left_out)) = self.0.iter_mut().find(|(known, ..)| known == location) {
+            if now.saturating_duration_since(*at) < LOG_EVERY {
+                *left_out += 1;
+                return None;
+            }
+            *at = now;
+            return Some(std::mem::take(left_out));
+        }
+        if self.0.len() >= PLACES {
+            self.0.remove(0);
+        }
+        self.0.push((location.to_owned(), now, 0));
+        Some(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_logged_once_in_a_while_and_says_how_often_it_came() {
+        let (mut repeated, start) = (Repeated(Vec::new()), Instant::now());
+        assert_eq!(repeated.note("a.cc:1", start), Some(0));
+        assert_eq!(repeated.note("a.cc:1", start), None);
+        assert_eq!(repeated.note("b.cc:2", start), Some(0));
+        assert_eq!(repeated.note("a.cc:1", start + LOG_EVERY), Some(1));
+        assert_eq!(repeated.note("a.cc:1", start + LOG_EVERY * 2), Some(0));
+        for place in 0..2 * PLACES {
+            repeated.note(&format!("{place}"), start);
+        }
+        assert_eq!(repeated.0.len(), PLACES);
     }
 }

@@ -46,6 +46,7 @@ pub(in super::super) fn load(
     let configured = |level: GraphOptimizationLevel| -> Result<SessionBuilder, Error> {
         let providers = [provider.clone(), ep::CPU::default().with_arena_allocator(true).build()];
         let builder = configure(library, &model.signature, options, providers)?;
+        let builder = builder.with_log_id(model.files.name.as_str())?;
         Ok(builder.with_optimization_level(level)?.with_config_entry(placement::RECORD, "1")?)
     };
     let device = || device_memory(cuda.stream.device());
