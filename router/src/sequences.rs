@@ -4,13 +4,14 @@
 //! in its sequence a request is, and carries state tensors from one request to the next.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use bytes::Bytes;
 use gpulet::{Member, Response};
 use oip::{Datatype, Shape, Tensor};
 use router_core::{
     Arrival, CorrelationId, ModelId, Nanos, Outcome, Reason, RequestId, SequenceEffect, SequenceLimits,
-    SequenceRequest, Sequences,
+    SequenceRequest, Sequences, ShapeKey,
 };
 
 /// Where in its sequence a request is.
@@ -74,6 +75,33 @@ struct Running {
     machine: Sequences,
     model: SequenceModel,
     states: BTreeMap<CorrelationId, Vec<Tensor>>,
+}
+
+impl Running {
+    /// The states that a request gets, by number.
+    fn states_of(&self, step: &SequenceStep) -> Option<&Vec<Tensor>> {
+        self.states.get(&step.id).filter(|_| !step.start)
+    }
+
+    /// A key of the shapes of a request's states: sequences whose states have grown differently share no batch. If two keys
+    /// happen to be equal, the lane refuses the batch and its requests run alone.
+    fn shape_key(&self, step: &SequenceStep) -> u64 {
+        let states = self.states_of(step);
+        let shapes = self.model.inputs.iter().filter_map(|input| match &input.value {
+            ServerValue::State(nth, initial) => {
+                let tensor = states.and_then(|states| states.get(*nth)).unwrap_or(initial);
+                tensor.shape.extents().get(1..)
+            }
+            _ => None,
+        });
+        let mut shapes = shapes.peekable();
+        if shapes.peek().is_none() {
+            return 0;
+        }
+        let mut hasher = DefaultHasher::new();
+        shapes.for_each(|shape| shape.hash(&mut hasher));
+        hasher.finish()
+    }
 }
 
 /// What the actor must do.
@@ -170,8 +198,10 @@ impl AllSequences {
         for effect in std::mem::take(&mut self.effects) {
             match effect {
                 SequenceEffect::Release(request) => {
-                    let arrival = self.requests.get(&request).map(|(_, arrival)| *arrival);
-                    self.follow_ups.extend(arrival.map(FollowUp::Arrive));
+                    let Some((step, arrival)) = self.requests.get(&request) else { continue };
+                    let key = self.models.get(&model).map_or(0, |running| running.shape_key(step));
+                    let shape = ShapeKey(arrival.shape.0 ^ key);
+                    self.follow_ups.push_back(FollowUp::Arrive(Arrival { shape, ..*arrival }));
                 }
                 SequenceEffect::Finish { request, outcome, reason } => {
                     self.requests.remove(&request);
@@ -190,7 +220,7 @@ impl AllSequences {
     pub(crate) fn fill(&self, request: RequestId, member: &mut Member) {
         let Some((step, arrival)) = self.requests.get(&request) else { return };
         let Some(running) = self.models.get(&arrival.model) else { return };
-        let states = running.states.get(&step.id).filter(|_| !step.start);
+        let states = running.states_of(step);
         for ServerInput { position, value } in &running.model.inputs {
             let tensor = match value {
                 ServerValue::Start(values) => chosen(values, step.start),
@@ -296,7 +326,7 @@ pub fn server_tensor(name: &str, datatype: Datatype, extents: &[u64], data: Vec<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use router_core::{Class, ShapeKey, Tenant};
+    use router_core::{Class, Tenant};
 
     const MODEL: ModelId = ModelId(0);
 
@@ -368,6 +398,26 @@ mod tests {
         assert_eq!(filled(&all, 3), [1, 7, 0], "a start forgets it");
         all.model_down(MODEL);
         assert_eq!(all.bytes, 0);
+    }
+
+    #[test]
+    fn sequences_whose_states_differ_in_shape_have_different_keys() {
+        let mut all = all(64);
+        let released = |all: &mut AllSequences| match all.follow_ups.pop_back() {
+            Some(FollowUp::Arrive(arrival)) => arrival.shape,
+            _ => panic!("nothing was released"),
+        };
+        arrive(&mut all, 1, true);
+        let first = released(&mut all);
+        answer(&mut all, 1, 42);
+        arrive(&mut all, 2, false);
+        assert_eq!(released(&mut all), first, "a state of the same shape shares batches with the start");
+        let grown = server_tensor("s_out", Datatype::Uint8, &[1, 2], vec![1, 2]);
+        let mut response = Response::from(vec![grown]);
+        let end = (Outcome::Done, Reason::Answered);
+        all.ended(Nanos::ZERO, RequestId::new(2, 0), end, Some(&mut response));
+        arrive(&mut all, 3, false);
+        assert_ne!(released(&mut all), first);
     }
 
     #[test]
