@@ -29,10 +29,12 @@ from tritonclient.utils import InferenceServerException
 
 SEED = 20261123
 SHORTEST, LONGEST = 8, 256
+# Shortest and longest; `short` is uniform in the logarithm.
+LENGTHS = {"uniform": (SHORTEST, LONGEST), "queries": (8, 32)}
 SETTINGS = {
     "none": "",
-    "bucket": 'batching.padding = "bucket"',
-    "fine": "batching.padding = { buckets = [8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256], tolerance = TOLERANCE }",
+    "default": "batching.padding = { tolerance = TOLERANCE }",
+    "powers": "batching.padding = { buckets = [8, 16, 32, 64, 128, 256], tolerance = TOLERANCE }",
 }
 
 
@@ -49,14 +51,16 @@ class Run:
     late: int
     rejected: int
     per_second: float
+    cpu_ms_per_answer: float
     rows_per_batch: float
     worst_difference: float
 
 
 def draw(lengths: str, count: int) -> list[int]:
     random = np.random.default_rng(SEED)
-    if lengths == "uniform":
-        return random.integers(SHORTEST, LONGEST + 1, count).tolist()
+    if lengths in LENGTHS:
+        shortest, longest = LENGTHS[lengths]
+        return random.integers(shortest, longest + 1, count).tolist()
     return np.exp(random.uniform(np.log(SHORTEST), np.log(LONGEST + 1), count)).astype(int).tolist()
 
 
@@ -115,15 +119,14 @@ def measure(model: str, path: Path, padding: str, lengths: str, repeat: int, opt
         own.mkdir(parents=True)
         (own / "model.onnx").write_bytes(path.read_bytes())
         table = f'slo = "{options.slo}ms"\nmax_batch = 8\n{SETTINGS[padding].replace("TOLERANCE", tolerance)}\n'
-        table = table.replace('"bucket"', f"{{ tolerance = {tolerance} }}") if padding == "bucket" else table
         with Tessera(Path(folder), config=f'[repository]\nengine = "ort"\n[models.{model}]\n{table}') as server:
             server.wait_ready(180)
             messages = [message(request) for request in sent]
-            before = server.metrics()
+            before, cpu = server.metrics(), server.cpu_seconds()
             counts, seconds, answers = asyncio.run(
                 closed_loop(server.grpc_address, model, messages, options.concurrency, options.seconds, options.slo / 1e3)
             )
-            after = server.metrics()
+            after, cpu = server.metrics(), server.cpu_seconds() - cpu
     def total(part: str) -> float:
         return sum(after[key] - before.get(key, 0.0) for key in after if key.startswith(part))
     batches = total("tessera_batch_rows_count")
@@ -133,7 +136,7 @@ def measure(model: str, path: Path, padding: str, lengths: str, repeat: int, opt
         worst = max(worst, float(np.abs(wanted - found).max() / np.abs(wanted).max()))
     return Run(
         model, lengths, padding, repeat, round(seconds, 2), counts["in time"], counts["late"], counts["rejected"],
-        round(counts["in time"] / seconds, 1), round(total("tessera_batch_rows_sum") / batches, 2) if batches else 0.0, worst,
+        round(counts["in time"] / seconds, 1), round(cpu * 1e3 / max(counts["in time"] + counts["late"], 1), 2), round(total("tessera_batch_rows_sum") / batches, 2) if batches else 0.0, worst,
     )  # fmt: skip
 
 
@@ -155,6 +158,7 @@ def main() -> None:
     parser.add_argument("--zoo", type=Path, help="folder with minilm_int8/1/model.onnx")
     parser.add_argument("--record", type=Path, help="JSON file for the runs")
     parser.add_argument("--model", action="append", help="only this model; may be repeated")
+    parser.add_argument("--lengths", nargs="+", default=["uniform", "short", "queries"])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=6.0)
     parser.add_argument("--concurrency", type=int, default=32)
@@ -169,20 +173,20 @@ def main() -> None:
         for model, path in paths.items():
             if options.model and model not in options.model:
                 continue
-            for lengths in ("uniform", "short"):
+            for lengths in options.lengths:
                 for repeat in range(options.rounds):
                     for padding in SETTINGS:
                         runs.append(measure(model, path, padding, lengths, repeat, options))
                         print(json.dumps(asdict(runs[-1])), flush=True)
     if options.record:
         options.record.write_text(json.dumps({"seed": SEED, "runs": [asdict(run) for run in runs]}, indent=1) + "\n")
-    print("| model | lengths | none | bucket | fine |\n|---|---|--:|--:|--:|")
+    print("Requests per second, and CPU time of the server for each relative to `none`:")
+    print(f"| model | lengths | {' | '.join(SETTINGS)} |\n|---|---|--:|--:|--:|")
     for key in sorted({(run.model, run.lengths) for run in runs}):
-        rates = {
-            padding: float(np.median([run.per_second for run in runs if (run.model, run.lengths, run.padding) == (*key, padding)]))
-            for padding in SETTINGS
-        }
-        cells = [f"{rate:.0f}/s ({rate / max(rates['none'], 0.1):.2f}x)" for rate in rates.values()]
+        own = {padding: [run for run in runs if (run.model, run.lengths, run.padding) == (*key, padding)] for padding in SETTINGS}
+        rates = {padding: float(np.median([run.per_second for run in found])) for padding, found in own.items()}
+        cpu = {padding: float(np.median([run.cpu_ms_per_answer for run in found])) for padding, found in own.items()}
+        cells = [f"{rates[padding]:.0f}/s, {cpu[padding] / max(cpu['none'], 1e-3):.2f}x" for padding in SETTINGS]
         print(f"| {key[0]} | {key[1]} | {' | '.join(cells)} |")
 
 
