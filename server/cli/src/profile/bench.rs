@@ -241,15 +241,15 @@ impl Bench<'_> {
             EngineChoice::Auto => found.engine.as_str(),
         };
         let mut now = self.header_of(subject, engine);
-        let shapes_of =
-            |note: &str| note.find(SHAPES).map(|at| note.get(at..).unwrap_or_default().to_owned());
-        let same_shapes = shapes_of(&found.note).unwrap_or_default() == self.shape_words();
-        if found.note.starts_with(&now.note) && same_shapes {
+        if found.note.starts_with(&now.note) {
             now.note.clone_from(&found.note);
-        } else {
-            now.note.push_str(&self.shape_words());
         }
-        let differ = differences(found, &now);
+        let mut differ = differences(found, &now);
+        let shapes_of = |note: &str| note.split_once(SHAPES).map_or("none", |(_, shapes)| shapes).to_owned();
+        let (before, after) = (shapes_of(&found.note), shapes_of(&self.shape_words()));
+        if before != after {
+            differ.push(format!("shapes are `{before}`, now they are `{after}`"));
+        }
         if differ.is_empty() { Ok(()) } else { Err(refusal(&differ)) }
     }
 

@@ -129,7 +129,7 @@ fn a_profile_carries_its_shapes_and_is_not_continued_with_others() {
     place.go(&[&wide[..], &["--shape", "x=7x3"]].concat()).unwrap();
     for other in [&["--shape", "x=9x3"][..], &[]] {
         let said = place.refusal(&[&wide[..], other].concat());
-        assert!(said.contains("shapes x=7x3") && said.contains("--fresh"), "{said}");
+        assert!(said.contains("shapes are `x=7x3`, now they are") && said.contains("--fresh"), "{said}");
     }
     let wrong = place.go(&[&wide[..], &["--shape", "x=7x4", "--fresh"]].concat()).unwrap();
     assert!(wrong.failed[0].reason.contains("--shape: input `x`: shape [7, 4]: expected [-1, 3] for a row"));
