@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use models::engine::{Member, Response, RunError, Session};
+use models::engine::{Batch, Colocated, Member, Response, RunError, Session};
 use tracing::{error, warn};
 
 use crate::cores::pin_this_thread;
@@ -256,14 +256,7 @@ impl Worker {
         };
         let lane = self.lane;
         if session.takes_requests() {
-            let (ended, compute, ran) = timed(lane, model, || session.run_requests(members));
-            let result = ran.and_then(|results| {
-                let (expected, got) = (members.len(), results.len());
-                let wrong =
-                    || BatchError::Lane(format!("expected {expected} results, the engine returned {got}"));
-                (expected == got).then_some(results).ok_or_else(wrong)
-            });
-            return (ended, compute, result);
+            return self.run_requests(model, members);
         }
         let batch = match gather(members) {
             Ok(batch) => batch,
@@ -276,6 +269,53 @@ impl Worker {
             compute,
             scattered.map(|answers| answers.into_iter().map(|outputs| Ok(outputs.into())).collect()),
         )
+    }
+
+    /// Runs a session that takes requests one by one. It may call the other sessions of the lane.
+    fn run_requests(&mut self, model: u32, members: &[Member]) -> Timed<Vec<Result<Response, RunError>>> {
+        let Some(mut session) = self.sessions.remove(&model) else {
+            let missing = BatchError::Lane("the model is not installed on this lane".to_owned());
+            return (Instant::now(), Duration::ZERO, Err(missing));
+        };
+        let mut others = Others { lane: self.lane, sessions: &mut self.sessions };
+        let (ended, compute, ran) = timed(self.lane, model, || session.run_requests(members, &mut others));
+        self.sessions.insert(model, session);
+        let result = ran.and_then(|results| {
+            let (expected, got) = (members.len(), results.len());
+            let wrong =
+                || BatchError::Lane(format!("expected {expected} results, the engine returned {got}"));
+            (expected == got).then_some(results).ok_or_else(wrong)
+        });
+        (ended, compute, result)
+    }
+}
+
+/// The sessions of a lane except those that run.
+struct Others<'a> {
+    lane: u32,
+    sessions: &'a mut BTreeMap<u32, Box<dyn Session>>,
+}
+
+impl Colocated for Others<'_> {
+    fn run(&mut self, model: u32, member: &Member) -> Option<Result<Response, RunError>> {
+        let mut session = self.sessions.remove(&model)?;
+        let lane = self.lane;
+        let (_, _, ran) = if session.takes_requests() {
+            let mut others = Others { lane, sessions: self.sessions };
+            timed(lane, model, || {
+                let results = session.run_requests(std::slice::from_ref(member), &mut others)?;
+                let missing = || RunError::Engine("the engine returned no result".to_owned());
+                results.into_iter().next().ok_or_else(missing)?
+            })
+        } else {
+            let batch = Batch { inputs: member.inputs.clone(), rows: member.rows };
+            timed(lane, model, || session.run(&batch).map(Response::from))
+        };
+        self.sessions.insert(model, session);
+        Some(ran.map_err(|error| match error {
+            BatchError::Run(error) => error,
+            BatchError::Lane(reason) => RunError::Engine(reason),
+        }))
     }
 }
 
@@ -301,7 +341,6 @@ fn timed<T>(lane: u32, model: u32, run: impl FnOnce() -> Result<T, RunError>) ->
 mod tests {
     use super::*;
     use crate::device::DeviceError;
-    use models::engine::Batch;
     use models::{Dim, LoadOptions, ModelFiles, Signature, TensorSpec};
     use oip::{Datatype, Shape, Tensor};
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 use oip::proto::ModelConfig;
 
 use crate::engine::ort::OrtSettings;
+use crate::engine::python::PythonOptions;
 use crate::repository::{Pbtxt, QueuePolicy, RateLimiter, SequenceBatching, TensorDeclaration, WarmUp};
 use crate::{
     ConfigError, Dim, EngineChoice, LaneChoice, LoadOptions, ModelName, ModelSettings, PaddingSettings,
@@ -70,6 +71,8 @@ pub struct EffectiveConfig {
     pub ort: OrtSettings,
     /// Label files in the model's folder by output.
     pub label_files: BTreeMap<String, String>,
+    /// How to run the model if it is a Python model.
+    pub python: PythonOptions,
     /// Decisions that an operator might not expect, for the log.
     pub notes: Vec<String>,
     /// `config.pbtxt` as protobuf, for the model configuration extension; `None` without the file.
@@ -124,6 +127,7 @@ impl EffectiveConfig {
             settings.batching.max_delay.map(|span| span.0).or(pbtxt.and_then(|file| file.max_delay));
         let (classes, default_class) = resolver.classes(pbtxt)?;
         resolver.check_times()?;
+        resolver.check_python(pbtxt)?;
         let own = &settings.batching;
         let (mut max_delay, mut preferred) = (max_delay.unwrap_or_default(), preferred);
         let waits = !max_delay.is_zero() || !preferred.is_empty();
@@ -174,6 +178,7 @@ impl EffectiveConfig {
             label_files: labels
                 .filter_map(|output| Some((output.name.clone(), output.label_filename.clone()?)))
                 .collect(),
+            python: settings.python_options(),
             notes,
             written: pbtxt.map(|file| Arc::clone(&file.source)),
         })
@@ -235,6 +240,7 @@ impl EffectiveConfig {
             padding,
             ort,
             sequences,
+            python,
             label_files,
             written: _,
         } = self;
@@ -266,6 +272,7 @@ impl EffectiveConfig {
             ("padding", true, format!("{padding:?}")),
             ("onnxruntime", true, format!("{ort:?}")),
             ("sequence_batching", true, format!("{sequences:?}")),
+            ("python", true, format!("{python:?}")),
             ("model_warmup", true, format!("{warm_ups:?}")),
             ("reshape", true, format!("{reshapes:?}")),
         ]
@@ -300,7 +307,8 @@ impl EffectiveConfig {
 
     /// The options under which [`inspect`](crate::inspect) tells what the graph allows.
     pub fn inspection(settings: &ModelSettings) -> LoadOptions {
-        LoadOptions { free_batch: settings.free_batch.unwrap_or(false), ..LoadOptions::default() }
+        let python = settings.python_options();
+        LoadOptions { free_batch: settings.free_batch.unwrap_or(false), python, ..LoadOptions::default() }
     }
 
     /// The options to load this model with for one lane.
@@ -313,6 +321,7 @@ impl EffectiveConfig {
             max_batch: self.max_batch,
             reshapes: self.reshapes.clone(),
             ort: self.ort.clone(),
+            python: self.python.clone(),
             ..LoadOptions::default()
         }
     }
@@ -405,7 +414,13 @@ impl Resolver<'_> {
         file: &Pbtxt,
     ) -> Result<Vec<Reshape>, ConfigError> {
         let mut reshapes = Vec::new();
-        let batch_dims = usize::from(file.max_batch.is_some_and(|batch| batch > 0));
+        // A Python model may complete the file's `max_batch_size`.
+        let batched = if file.is_python() {
+            self.signature.max_batch > 0
+        } else {
+            file.max_batch.is_some_and(|batch| batch > 0)
+        };
+        let batch_dims = usize::from(batched);
         for tensor in declared {
             let refuse = |what: &str, reason: String| {
                 Err(self.refuse(format!("config.pbtxt: {kind} `{}`{what}", tensor.name), reason))
@@ -499,6 +514,29 @@ impl Resolver<'_> {
             return Err(self.refuse(field, format!("is {default}: expected 1 to {classes}")));
         }
         Ok((classes, default))
+    }
+
+    fn check_python(&self, pbtxt: Option<&Pbtxt>) -> Result<(), ConfigError> {
+        let Some(option) = self.settings.python_only() else { return Ok(()) };
+        let other = pbtxt.is_some_and(|file| file.engine.is_some() && !file.is_python());
+        if other
+            || !matches!(
+                self.settings.engine,
+                None | Some(EngineChoice::Auto | EngineChoice::Named("python"))
+            )
+        {
+            let reason =
+                "is only for Python models: expected `backend: \"python\"` in config.pbtxt".to_owned();
+            return Err(self.refuse(self.toml(option), reason));
+        }
+        for (option, span) in
+            [("load_timeout", self.settings.load_timeout), ("run_timeout", self.settings.run_timeout)]
+        {
+            if span.is_some_and(|span| span.0.is_zero()) {
+                return Err(self.refuse(self.toml(option), "is 0: expected more".to_owned()));
+            }
+        }
+        Ok(())
     }
 
     fn check_times(&self) -> Result<(), ConfigError> {

@@ -19,14 +19,22 @@ pub enum Format {
     Onnx,
     /// `model.toml`: the description of a synthetic model.
     Synthetic,
+    /// `model.py`: a model of Triton's Python backend.
+    Python,
 }
 
 impl Format {
+    /// Whether each session of such a model has a process of its own.
+    pub fn has_own_process(self) -> bool {
+        self == Self::Python
+    }
+
     /// The name in messages.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Onnx => "ONNX",
             Self::Synthetic => "synthetic",
+            Self::Python => "Python",
         }
     }
 }
@@ -66,8 +74,11 @@ pub struct ModelFiles {
     pub format: Format,
     /// The main file.
     pub bytes: Bytes,
-    /// Hash of `bytes`.
+    /// Hash of `bytes`. Of a Python model, also of its configuration and of the names, sizes and times of the other files of
+    /// its version.
     pub hash: ContentHash,
+    /// The configuration of a Python model as JSON.
+    pub config: Option<Bytes>,
     /// Folder that external weight files must lie in; `None` for a model that was not read from a folder of
     /// its own and thus can have none.
     folder: Option<PathBuf>,
@@ -78,13 +89,39 @@ impl ModelFiles {
     pub fn from_bytes(name: ModelName, version: Version, format: Format, bytes: impl Into<Bytes>) -> Self {
         let bytes = bytes.into();
         let hash = ContentHash::of(&bytes);
-        Self { name, version, format, bytes, hash, folder: None }
+        Self { name, version, format, bytes, hash, config: None, folder: None }
     }
 
     /// The same files, allowed to refer to weight files inside `folder`.
     #[must_use]
     pub fn in_folder(mut self, folder: PathBuf) -> Self {
         self.folder = Some(folder);
+        self
+    }
+
+    /// The same files with the configuration of a Python model. To be called after [`ModelFiles::in_folder`].
+    #[must_use]
+    pub(crate) fn with_config(mut self, config: String) -> Self {
+        let mut hasher = Sha256::new();
+        hasher.update(self.hash.0);
+        hasher.update(&config);
+        let entries = self.folder().and_then(|folder| fs::read_dir(folder).ok()).into_iter().flatten();
+        let mut others: Vec<_> = entries.take(ENTRIES_MAX).filter_map(Result::ok).collect();
+        others.sort_by_key(fs::DirEntry::file_name);
+        for entry in others {
+            let Ok(metadata) = entry.metadata() else { continue };
+            // Interpreters write their caches next to modules.
+            if metadata.is_file() {
+                hasher.update(format!(
+                    "{:?} {} {:?}",
+                    entry.file_name(),
+                    metadata.len(),
+                    metadata.modified()
+                ));
+            }
+        }
+        self.hash = ContentHash(hasher.finalize().into());
+        self.config = Some(config.into());
         self
     }
 

@@ -1,6 +1,7 @@
 //! From the files of a model to a session that runs it.
 
 use crate::engine::ort::{OrtLibrary, OrtMissing};
+use crate::engine::python::{self, HostSlot};
 use crate::engine::synthetic::Description;
 use crate::engine::{
     Content, ENGINES, Engine, EngineChoice, Known, Libraries, LoadOptions, Prepared, Session,
@@ -14,19 +15,29 @@ use crate::{EngineFailure, Format, LoadError, ModelFiles, Signature, batching};
 pub struct Loader {
     /// ONNX Runtime, or why it was not found.
     pub ort: Result<OrtLibrary, OrtMissing>,
+    /// What Python models call, to be set by the server.
+    pub host: HostSlot,
 }
 
 impl Loader {
     /// A loader that uses ONNX Runtime if [`discover`](crate::engine::ort::discover) found it.
     pub fn new(ort: Result<OrtLibrary, OrtMissing>) -> Self {
-        Self { ort }
+        python::prepare();
+        Self { ort, host: HostSlot::default() }
     }
 
     /// A loader that never uses ONNX Runtime.
     pub fn without_ort() -> Self {
         Self {
             ort: Err(OrtMissing { tried: vec![("configuration".to_owned(), "is switched off".to_owned())] }),
+            host: HostSlot::default(),
         }
+    }
+
+    /// A loader for the models that run in processes of their own, so that a device in another process need not load them.
+    pub fn for_own_processes(host: HostSlot) -> Self {
+        python::prepare();
+        Self { host, ..Self::without_ort() }
     }
 
     /// Loads a model. The error names the model, and what each engine that was tried said.
@@ -45,7 +56,7 @@ impl Loader {
 
     fn load_graph(&self, files: &ModelFiles, options: &LoadOptions) -> Result<Box<dyn Session>, LoadError> {
         let prepared = prepare(files, options)?;
-        let libraries = Libraries { ort: &self.ort };
+        let libraries = Libraries { ort: &self.ort, host: self.host.clone() };
         let mut failures: Vec<EngineFailure> = Vec::new();
         for engine in candidates(files.format, options) {
             match (engine.load)(&prepared, &libraries, options) {
@@ -112,6 +123,10 @@ fn prepare<'a>(files: &'a ModelFiles, options: &LoadOptions) -> Result<Prepared<
             Ok(Prepared { files, content: Content::Synthetic(description), signature })
         }
         Format::Onnx => prepare_onnx(files, options),
+        Format::Python => {
+            let (config, signature) = python::inspect(files, options)?;
+            Ok(Prepared { files, content: Content::Python(config), signature })
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use oip::{Shape, Tensor};
 
-use crate::engine::{Batch, RunError, Session};
+use crate::engine::{Batch, Colocated, Member, Response, RunError, Session};
 use crate::{Dim, LoadError, ModelFiles, Reshape, Signature, TensorSpec};
 
 /// Whether two lists of dimensions hold the same elements whatever the free ones are: equally many free dimensions,
@@ -72,11 +72,10 @@ impl Reshaped {
     fn of(&self, tensor: &Tensor) -> Option<&Reshape> {
         self.reshapes.iter().find(|reshape| reshape.tensor == tensor.name)
     }
-}
 
-impl Session for Reshaped {
-    fn run(&mut self, batch: &Batch) -> Result<Vec<Tensor>, RunError> {
-        let inputs = batch.inputs.iter().map(|input| match input {
+    /// Inputs in the shapes of the graph.
+    fn inputs(&self, inputs: &[Option<Tensor>]) -> Result<Vec<Option<Tensor>>, RunError> {
+        let reshaped = inputs.iter().map(|input| match input {
             None => Ok(None),
             Some(tensor) => match self.of(tensor) {
                 None => Ok(Some(tensor.clone())),
@@ -85,14 +84,56 @@ impl Session for Reshaped {
                     .map_err(|reason| RunError::Input(format!("input `{}`: {reason}", tensor.name))),
             },
         });
-        let batch = Batch { inputs: inputs.collect::<Result<_, _>>()?, rows: batch.rows };
-        let outputs = self.session.run(&batch)?;
-        let outputs = outputs.into_iter().map(|tensor| match self.of(&tensor) {
+        reshaped.collect()
+    }
+
+    /// Outputs in the shapes of clients.
+    fn outputs(&self, outputs: Vec<Tensor>) -> Result<Vec<Tensor>, RunError> {
+        let reshaped = outputs.into_iter().map(|tensor| match self.of(&tensor) {
             None => Ok(tensor),
             Some(reshape) => change(&tensor, &reshape.graph, &reshape.client)
                 .map_err(|reason| RunError::Engine(format!("output `{}`: {reason}", tensor.name))),
         });
-        outputs.collect()
+        reshaped.collect()
+    }
+}
+
+impl Session for Reshaped {
+    fn run(&mut self, batch: &Batch) -> Result<Vec<Tensor>, RunError> {
+        let batch = Batch { inputs: self.inputs(&batch.inputs)?, rows: batch.rows };
+        let outputs = self.session.run(&batch)?;
+        self.outputs(outputs)
+    }
+
+    fn takes_requests(&self) -> bool {
+        self.session.takes_requests()
+    }
+
+    fn decoupled(&self) -> bool {
+        self.session.decoupled()
+    }
+
+    fn takes_samples(&self) -> bool {
+        self.session.takes_samples()
+    }
+
+    fn run_requests(
+        &mut self,
+        requests: &[Member],
+        colocated: &mut dyn Colocated,
+    ) -> Result<Vec<Result<Response, RunError>>, RunError> {
+        let members = requests.iter().map(|member| {
+            let inputs = self.inputs(&member.inputs)?;
+            Ok(Member { inputs, ..member.clone() })
+        });
+        // An input of the right shape for clients can always be reshaped.
+        let members = members.collect::<Result<Vec<_>, RunError>>()?;
+        let results = self.session.run_requests(&members, colocated)?;
+        let result = |result: Result<Response, RunError>| {
+            let Response { outputs, parameters } = result?;
+            Ok(Response { outputs: self.outputs(outputs)?, parameters })
+        };
+        Ok(results.into_iter().map(result).collect())
     }
 
     fn signature(&self) -> &Signature {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
+use std::path::PathBuf;
 
 use documented::DocumentedFields;
 use serde::Deserialize;
@@ -9,6 +10,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use crate::batching::ROW_TOLERANCE;
+use crate::engine::python::PythonOptions;
 use crate::{EngineChoice, TimeSpan, Version};
 
 /// How one model is served. Every option may be left out; what is set here wins over `config.pbtxt`.
@@ -23,7 +25,7 @@ pub struct ModelSettings {
     /// Service-level objective: a request must be answered within this time of its arrival, unless it brings
     /// its own `timeout`. Default: none, requests wait up to `timeout_max`. Example: `"50ms"`.
     pub slo: Option<TimeSpan>,
-    /// Engine: `auto`, `ort`, `tract` or `synthetic`. Default: `auto`, which is `ort` where ONNX Runtime was
+    /// Engine: `auto`, `ort`, `tract`, `synthetic` or `python`. Default: `auto`, which is `ort` where ONNX Runtime was
     /// found and can load the model, else `tract`. Example: `"tract"`.
     pub engine: Option<EngineChoice>,
     /// Largest batch in rows; 0: never batch. Default: 64 for a model whose shapes allow a batch and whose rows
@@ -47,6 +49,38 @@ pub struct ModelSettings {
     pub lanes: Option<LaneChoice>,
     /// Longest `timeout` that a request may ask for; longer ones are shortened to it. Default: the server's. Example: `"30s"`.
     pub timeout_max: Option<TimeSpan>,
+    /// Interpreter of a Python model. Default: that of `EXECUTION_ENV_PATH` in `config.pbtxt`, else `python3`. Example: `"/opt/venv/bin/python"`.
+    pub python: Option<PathBuf>,
+    /// Longest time for the import of a Python model and its `initialize`. Default: `10m`. Example: `"30m"`.
+    pub load_timeout: Option<TimeSpan>,
+    /// Longest time of one call of a Python model's `execute`; then its process is replaced. Default: `60s`. Example: `"5s"`.
+    pub run_timeout: Option<TimeSpan>,
+    /// Whether a Python model runs sample inputs before it is ready, to measure it. Default: `true`. Example: `false`.
+    pub sample_runs: Option<bool>,
+}
+
+impl ModelSettings {
+    /// The settings of Python models.
+    pub(crate) fn python_options(&self) -> PythonOptions {
+        let default = PythonOptions::default();
+        PythonOptions {
+            interpreter: self.python.clone(),
+            load_timeout: self.load_timeout.map_or(default.load_timeout, |span| span.0),
+            run_timeout: self.run_timeout.map_or(default.run_timeout, |span| span.0),
+            sample_runs: self.sample_runs.unwrap_or(default.sample_runs),
+        }
+    }
+
+    /// The first option that is set and only Python models have.
+    pub(crate) fn python_only(&self) -> Option<&'static str> {
+        let set = [
+            (self.python.is_some(), "python"),
+            (self.load_timeout.is_some(), "load_timeout"),
+            (self.run_timeout.is_some(), "run_timeout"),
+            (self.sample_runs.is_some(), "sample_runs"),
+        ];
+        set.into_iter().find_map(|(is_set, name)| is_set.then_some(name))
+    }
 }
 
 /// The `batching` table of a model.

@@ -34,6 +34,9 @@ pub fn model_config(view: &ModelView) -> ModelConfig {
     let batch_is_written = config.max_batch_size > 0;
     config.max_batch_size = i32::try_from(view.signature.max_batch).unwrap_or(i32::MAX);
     fill_tensors(&mut config, view);
+    if view.decoupled {
+        config.model_transaction_policy.get_or_insert_default().decoupled = true;
+    }
     fill_scheduling(&mut config, batch_is_written);
     let optimization = config.optimization.get_or_insert_with(ModelOptimizationPolicy::default);
     optimization.input_pinned_memory.get_or_insert(PinnedMemoryBuffer { enable: true });

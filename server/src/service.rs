@@ -2,20 +2,25 @@
 
 mod cached;
 mod infer;
+mod model_calls;
 mod sequence;
+mod sink;
 mod stream;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use model_calls::ModelCalls;
 use models::VersionPolicy;
+use models::engine::python::ModelHost;
 use node::Node;
 use node::reason::{Reason, Refusal};
 use oip::{InferRequest, InferResponse};
 pub use router::Timing;
 use router_core::Tenant;
-pub use stream::{RESPONSES_WAITING_MAX, Responses, Streamed};
+pub use sink::RESPONSES_WAITING_MAX;
+pub use stream::{Responses, Streamed};
 
 /// Facts about a request besides its body. Authentication belongs in [`RequestContext::new`], which both transports
 /// call: it decides who the tenant is.
@@ -60,6 +65,8 @@ pub struct ModelView {
     pub platform: &'static str,
     /// Inputs, outputs, largest batch.
     pub signature: Arc<models::Signature>,
+    /// Whether a request may get any number of responses.
+    pub decoupled: bool,
     /// Service-level objective, if one is set.
     pub slo: Option<Duration>,
     /// Batching policy by name.
@@ -80,12 +87,19 @@ pub struct ModelView {
 pub struct Service {
     /// The node that runs the models.
     pub node: Node,
+    /// Keeps what models call.
+    _model_calls: Arc<ModelCalls>,
 }
 
 impl Service {
     /// A service over a started node.
     pub fn new(node: Node) -> Arc<Self> {
-        Arc::new(Self { node })
+        Arc::new_cyclic(|service| {
+            let model_calls = Arc::new(ModelCalls::new(service.clone()));
+            let host: Arc<dyn ModelHost> = Arc::<ModelCalls>::clone(&model_calls);
+            node.model_host().set(Arc::downgrade(&host));
+            Self { node, _model_calls: model_calls }
+        })
     }
 
     /// Validates a request against the model's signature, queues it and waits for the answer. Dropping the
@@ -94,11 +108,10 @@ impl Service {
         let catalog = self.node.catalog();
         let (loaded, _user) = catalog.hold(&request.model_name, request.model_version.as_deref())?;
         if loaded.decoupled {
-            let message = format!(
-                "model `{}` is decoupled: it gives any number of responses, expected a call of ModelStreamInfer",
-                loaded.name
-            );
-            return Err(Refusal::new(Reason::Unsupported, message));
+            return Err(Refusal::new(
+                Reason::ModelUnsupported,
+                "ModelInfer RPC doesn't support models with decoupled transaction policy",
+            ));
         }
         infer::run(catalog, &loaded, request, &context, None).await
     }
@@ -116,6 +129,7 @@ impl Service {
             engine: loaded.engine,
             platform: models::engine::platform(loaded.engine).unwrap_or_default(),
             signature: Arc::clone(&loaded.client),
+            decoupled: loaded.decoupled,
             slo: config.slo,
             policy: config.policy.clone(),
             labels: loaded.labels(),
@@ -136,6 +150,11 @@ impl Service {
             }
             _ => refusal,
         }
+    }
+
+    /// Whether a model may give any number of responses. Unknown models may not.
+    pub fn is_decoupled(&self, name: &str, version: Option<&str>) -> bool {
+        self.node.catalog().find(name, version).is_ok_and(|loaded| loaded.decoupled)
     }
 
     /// Whether that model would take a request now. Unknown models are not ready.

@@ -7,7 +7,8 @@ use gpulet::{
     Compute, Device, DeviceError, DeviceInfo, FaultDomain, Partition, PartitionSpec, PartitionWatch, Resize,
 };
 use models::engine::Session;
-use models::{LoadOptions, ModelFiles};
+use models::engine::python::HostSlot;
+use models::{LoadOptions, Loader, ModelFiles};
 
 use crate::contention::Contention;
 use crate::gpulet::Gpulet;
@@ -35,6 +36,9 @@ pub struct ProcessDevice {
     starter: Starter,
     /// None where no gpulet can delay another one.
     contention: Option<Arc<Contention>>,
+    /// Loads the models that have processes of their own. They are loaded by this process: a worker in between would only
+    /// pass messages on.
+    own_processes: Arc<Loader>,
     /// The process of all gpulets, with [`WorkerScope::Device`].
     shared: Mutex<Option<Arc<Process>>>,
 }
@@ -67,7 +71,14 @@ impl ProcessDevice {
         let contention =
             (shares_units || scope == WorkerScope::Device).then(|| Contention::new(shares_units));
         let shared = Mutex::new(None);
-        Ok(Self { info, scope, command, hello, limits, starter, contention, shared })
+        let own_processes = Arc::new(Loader::for_own_processes(HostSlot::default()));
+        Ok(Self { info, scope, command, hello, limits, starter, contention, own_processes, shared })
+    }
+
+    /// The same device, whose models may call the server.
+    #[must_use]
+    pub fn with_model_host(self, host: HostSlot) -> Self {
+        Self { own_processes: Arc::new(Loader::for_own_processes(host)), ..self }
     }
 
     fn start(&self, command: &WorkerCommand) -> Result<Arc<Process>, DeviceError> {
@@ -145,13 +156,15 @@ impl Device for ProcessDevice {
             co_located: self.contention.as_ref().map(Contention::join),
             token,
         };
-        Ok(Arc::new(ProcessPartition { cores: opened.cores, gpulet: Arc::new(gpulet) }))
+        let own_processes = Arc::clone(&self.own_processes);
+        Ok(Arc::new(ProcessPartition { cores: opened.cores, gpulet: Arc::new(gpulet), own_processes }))
     }
 }
 
 struct ProcessPartition {
     cores: Vec<usize>,
     gpulet: Arc<Gpulet>,
+    own_processes: Arc<Loader>,
 }
 
 impl Partition for ProcessPartition {
@@ -160,6 +173,9 @@ impl Partition for ProcessPartition {
     }
 
     fn load(&self, files: &ModelFiles, options: &LoadOptions) -> Result<Box<dyn Session>, DeviceError> {
+        if files.format.has_own_process() {
+            return self.own_processes.load(files, options).map_err(|error| DeviceError(error.to_string()));
+        }
         session::load(&self.gpulet, files, options)
     }
 }

@@ -27,9 +27,11 @@ macro_rules! engines {
 mod guard;
 mod request;
 
-pub use request::{Cancelled, Member, RequestDetails, Response, ResponseSink, SinkClosed, StreamedResponse};
+pub use request::{
+    Alone, Cancelled, Colocated, Member, RequestDetails, Response, ResponseSink, SinkClosed, StreamedResponse,
+};
 
-engines![ort, tract, synthetic];
+engines![ort, tract, synthetic, python];
 
 /// Tensors of one batch in signature order: already validated against the signature by the caller, already
 /// concatenated along dimension 0 for a batched model.
@@ -102,12 +104,21 @@ pub trait Session: Send {
         false
     }
 
+    /// Whether sample inputs may be run before the model is ready. They warm it up and measure it.
+    fn takes_samples(&self) -> bool {
+        true
+    }
+
     /// Runs the requests of one batch and gives a result for each. Only for sessions that
-    /// [take requests](Session::takes_requests).
+    /// [take requests](Session::takes_requests). `colocated` are the other sessions of the same lane.
     ///
     /// # Errors
     /// The error of a batch whose requests may each run again, alone.
-    fn run_requests(&mut self, _requests: &[Member]) -> Result<Vec<Result<Response, RunError>>, RunError> {
+    fn run_requests(
+        &mut self,
+        _requests: &[Member],
+        _colocated: &mut dyn Colocated,
+    ) -> Result<Vec<Result<Response, RunError>>, RunError> {
         Err(RunError::Engine(format!("engine `{}` does not take requests one by one", self.engine())))
     }
 
@@ -247,6 +258,8 @@ pub struct LoadOptions {
     /// skips the slowest steps: it does not decode the graph for an engine that does so itself, and it does not check
     /// that batching leaves the answers unchanged.
     pub known: Option<Known>,
+    /// How to run Python models.
+    pub python: python::PythonOptions,
     /// The gpulet of a GPU that runs the model; `None`: the CPU runs it. On a gpulet, `threads` and `cores` are those of
     /// the thread that submits batches. Not serialised, because a stream belongs to one process.
     #[serde(skip)]
@@ -265,6 +278,7 @@ impl Default for LoadOptions {
             reshapes: Vec::new(),
             ort: ort::OrtSettings::default(),
             known: None,
+            python: python::PythonOptions::default(),
             accelerator: None,
         }
     }
@@ -289,6 +303,8 @@ pub(crate) enum Content {
     },
     /// A synthetic model.
     Synthetic(synthetic::Description),
+    /// A Python model: its configuration.
+    Python(serde_json::Value),
 }
 
 /// A model as an engine receives it.
@@ -301,6 +317,8 @@ pub(crate) struct Prepared<'a> {
 /// Libraries found on this machine that engines need.
 pub(crate) struct Libraries<'a> {
     pub ort: &'a Result<ort::OrtLibrary, ort::OrtMissing>,
+    /// What Python models call.
+    pub host: python::HostSlot,
 }
 
 /// What makes sessions: one constant in each engine's module.

@@ -108,3 +108,21 @@ pub trait ResponseSink: Send + Sync + fmt::Debug {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the client has left, or too many responses wait for it")]
 pub struct SinkClosed;
+
+/// The other sessions of a lane, as a session reaches them that calls other models. The lane is busy with the caller, so
+/// such a call cannot wait for the lane.
+pub trait Colocated {
+    /// Runs a request on the lane's session of a model, by the number that the lane knows it by. `None`: the lane has no
+    /// session of it, or the session is running.
+    fn run(&mut self, model: u32, member: &Member) -> Option<Result<Response, RunError>>;
+}
+
+/// No other sessions.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Alone;
+
+impl Colocated for Alone {
+    fn run(&mut self, _: u32, _: &Member) -> Option<Result<Response, RunError>> {
+        None
+    }
+}

@@ -194,6 +194,12 @@ impl Pbtxt {
         layout: &Layout,
         problems: &mut Problems<'_>,
     ) -> Self {
+        let decoupled = source.model_transaction_policy.as_ref().is_some_and(|policy| policy.decoupled);
+        if decoupled && source.backend != crate::engine::python::NAME {
+            let reason =
+                "is true: expected `backend: \"python\"`, other engines give one response for each request";
+            problems.add("model_transaction_policy.decoupled", reason.to_owned());
+        }
         let max_batch = u32::try_from(source.max_batch_size).unwrap_or_else(|_| {
             problems.add("max_batch_size", format!("is {}: expected 0 or more", source.max_batch_size));
             0
@@ -299,16 +305,42 @@ fn check_cache(source: &ModelConfig, problems: &mut Problems<'_>) {
     }
 }
 
+impl Pbtxt {
+    /// Whether the file asks for Triton's Python backend.
+    pub fn is_python(&self) -> bool {
+        self.engine == Some(EngineChoice::Named(crate::engine::python::NAME))
+    }
+
+    /// The configuration of a Python model whose main file has this name, as its `initialize` gets it. `None`: it has no
+    /// `config.pbtxt`.
+    pub(super) fn python_config(
+        config: Option<&Self>,
+        model: &ModelName,
+        file: &str,
+    ) -> Result<String, String> {
+        let descriptor = descriptor().ok_or("the program lacks the schema of config.pbtxt")?;
+        let default = ModelConfig::default();
+        crate::engine::python::to_json(
+            descriptor,
+            config.map_or(&default, |config| &config.source),
+            model.as_str(),
+            file,
+        )
+    }
+}
+
 fn engine(platform: &str, backend: &str, problems: &mut Problems<'_>) -> Option<EngineChoice> {
     let mut of = |field: &str, word: &str| match word {
         "" => None,
         "onnxruntime" | "onnxruntime_onnx" | "ort" => Some(EngineChoice::Named(crate::engine::ort::NAME)),
         "tract" | "tract_onnx" => Some(EngineChoice::Named(crate::engine::tract::NAME)),
         "synthetic" => Some(EngineChoice::Named(crate::engine::synthetic::NAME)),
+        "python" => Some(EngineChoice::Named(crate::engine::python::NAME)),
         // The scheduling choice is refused with what to do.
         "ensemble" => None,
         other => {
-            let reason = format!("`{other}` is not supported: expected onnxruntime, tract or synthetic");
+            let reason =
+                format!("`{other}` is not supported: expected onnxruntime, python, tract or synthetic");
             problems.add(field, reason);
             None
         }

@@ -1,10 +1,12 @@
 //! What is in a repository right now.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use super::confined;
 use super::pbtxt::{Pbtxt, read_files};
+use crate::engine::python;
 use crate::{ConfigError, Format, LoadError, ModelFiles, ModelName, Version};
 
 /// Bound on a main model file: a protobuf message cannot be longer.
@@ -183,17 +185,29 @@ impl Repository {
         }
         let main = match config.and_then(|config| config.model_filename.as_deref()) {
             Some(named) => named.to_owned(),
+            None if config.is_some_and(Pbtxt::is_python) => python::DEFAULT_FILE.to_owned(),
             None if self.root.join(&folder).join("model.toml").is_file() => "model.toml".to_owned(),
+            None if config.is_none() && self.is_python(&folder) => python::DEFAULT_FILE.to_owned(),
             None => "model.onnx".to_owned(),
         };
-        let (format, limit) = if main.ends_with(".toml") {
-            (Format::Synthetic, TEXT_BYTES_MAX)
-        } else {
-            (Format::Onnx, MODEL_BYTES_MAX)
+        let (format, limit) = match Path::new(&main).extension().and_then(OsStr::to_str) {
+            Some("toml") => (Format::Synthetic, TEXT_BYTES_MAX),
+            Some("py") => (Format::Python, TEXT_BYTES_MAX),
+            _ => (Format::Onnx, MODEL_BYTES_MAX),
         };
-        let bytes = confined::read(&self.root, &folder.join(main), limit).map_err(refuse)?;
+        let bytes = confined::read(&self.root, &folder.join(&main), limit).map_err(refuse)?;
         let files = ModelFiles::from_bytes(name.clone(), version, format, bytes);
-        Ok(files.in_folder(self.root.join(&folder)))
+        let files = files.in_folder(self.root.join(&folder));
+        if format != Format::Python {
+            return Ok(files);
+        }
+        Ok(files.with_config(Pbtxt::python_config(config, name, &main).map_err(refuse)?))
+    }
+
+    /// Whether a version without a configuration is a Python model.
+    fn is_python(&self, folder: &Path) -> bool {
+        let folder = self.root.join(folder);
+        folder.join(python::DEFAULT_FILE).is_file() && !folder.join("model.onnx").exists()
     }
 
     /// The labels of an output: the lines of the file that `config.pbtxt` names, in the model's folder.

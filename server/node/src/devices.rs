@@ -72,10 +72,11 @@ impl Devices {
             ([], None) => cores(config.lanes.shared, core_sets, ort_library)?,
             (emulated, _) => emulate(emulated, &profiles, &config.partition.profiles)?,
         };
+        let model_host = loader.host.clone();
         let own = Own::new(loader, profiles.clone());
         let gpus = described.iter().filter_map(watched).collect();
         let devices = described.into_iter().map(|described| {
-            let worker = |described| Worker::new(&config.server, described);
+            let worker = |described| Worker::new(&config.server, described, model_host.clone());
             match (own.device(&described), config.devices.isolation) {
                 (None, _) => worker::isolated_gpu(worker(described)),
                 (Some(device), Isolation::None) => Ok(device),

@@ -8,6 +8,7 @@ use std::time::Instant;
 use gpulet::LaneHandle;
 use models::Loader;
 use models::engine::ort::{OrtLibrary, OrtMissing};
+use models::engine::python::HostSlot;
 use oip::metadata::RepositoryIndexRow;
 use router::RouterOptions;
 use router_core::{Nanos, RouterConfig};
@@ -61,6 +62,7 @@ pub struct Node {
     /// The configuration that is in force, but for what a reload took up.
     pub(crate) effective: Vec<Effective>,
     pub(crate) read_again: ReadAgain,
+    model_host: HostSlot,
     control: OnceLock<Control>,
     stop_control: CancellationToken,
 }
@@ -75,7 +77,9 @@ impl Node {
         let Startup { config, lanes: core_sets, ort, read_again } = startup;
         let limits = &config.limits;
         let live = config.partition.live;
-        let devices = Arc::new(Devices::of(&config, &core_sets, Loader::new(ort))?);
+        let loader = Loader::new(ort);
+        let model_host = loader.host.clone();
+        let devices = Arc::new(Devices::of(&config, &core_sets, loader)?);
         let lanes_max = devices.lanes_max(live);
         let resources = Resources::new(&config.rate_limit);
         let core = RouterConfig {
@@ -133,6 +137,7 @@ impl Node {
             partition: config.partition.clone(),
             effective: config.effective,
             read_again,
+            model_host,
             control: OnceLock::new(),
             stop_control,
         })
@@ -181,6 +186,11 @@ impl Node {
     /// The supervisor of the lanes.
     pub fn supervisor(&self) -> &Supervisor {
         &self.supervisor
+    }
+
+    /// Place for what Python models call.
+    pub fn model_host(&self) -> &HostSlot {
+        &self.model_host
     }
 
     /// The lanes of the start.

@@ -52,12 +52,25 @@ where
         .map_err(|refusal| front.service.unknown_or(target.model, target.version, refusal))?;
     let binary_default = request.binary_output || json_length == Some(0);
     let context = RequestContext::new(arrived, None);
-    let answered = front.infer(request, context).await?;
+    let answered = front.infer(request, context).await.map_err(|refusal| unary(front, target, refusal))?;
     // The request's tensors, which are slices of its body, were dropped by now.
     let held = held.into_answer(tensor_bytes(&answered.response))?;
     let encoded = encode(answered.response, binary_default).await?;
     let held = resized(front, held, encoded.body_len())?;
     respond(front, headers, encoded, held, &answered.timing).await
+}
+
+/// A refusal in the words of this protocol.
+fn unary(front: &Front, target: Target<'_>, refusal: Refusal) -> Refusal {
+    let decoupled = refusal.reason == Reason::ModelUnsupported
+        && front.service.is_decoupled(target.model, target.version);
+    if !decoupled {
+        return refusal;
+    }
+    Refusal::new(
+        Reason::ModelUnsupported,
+        "HTTP end point doesn't support models with decoupled transaction policy",
+    )
 }
 
 /// Bytes of the outputs that the body of the answer carries.

@@ -17,7 +17,7 @@ use router_core::TimeoutAction;
 
 use crate::service::cached::{self, Lookup};
 use crate::service::sequence;
-use crate::service::stream::{Sink, SinkEnd};
+use crate::service::sink::{Sink, SinkEnd};
 use crate::service::{Answered, RequestContext};
 use crate::validate;
 

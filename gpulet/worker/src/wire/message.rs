@@ -105,7 +105,8 @@ impl From<&ModelFiles> for WireFiles {
             version: files.version.0,
             onnx: match files.format {
                 Format::Onnx => true,
-                Format::Synthetic => false,
+                // Python models are not loaded here: they have processes of their own.
+                Format::Synthetic | Format::Python => false,
             },
             folder: files.folder().map(|folder| folder.as_os_str().as_bytes().to_vec()),
         }

@@ -54,7 +54,7 @@ pub(super) const FIELDS: &[FieldSupport] = &[
     honored("platform", "`onnxruntime_onnx` and `tract_onnx`"),
     honored(
         "backend",
-        "`onnxruntime` runs on ONNX Runtime where its library is found, otherwise on tract; or `tract`, `synthetic`",
+        "`onnxruntime` runs on ONNX Runtime where its library is found, otherwise on tract; or `python`, `tract`, `synthetic`",
     ),
     ignored("runtime", "engines are part of the server"),
     honored("version_policy", "`latest`, `all` and `specific`"),
@@ -134,14 +134,17 @@ pub(super) const FIELDS: &[FieldSupport] = &[
     honored("metric_tags", "labels of the model's metrics, with `_` in front as in Triton; at most 16"),
     honored(
         "parameters",
-        "those of Triton's onnxruntime backend (table below); all are kept for `GET /v2/models/NAME/config`",
+        "a Python model gets all in `initialize`; of others, those of Triton's onnxruntime backend (table below) count. All are kept for `GET /v2/models/NAME/config`",
     ),
     honored(
         "model_warmup",
         "runs before the model is ready; `input_data_file` is read from the folder `warmup` of the model",
     ),
     refused("model_operations", "custom operators are not loaded; export the model without them"),
-    refused("model_transaction_policy.decoupled", "models give one response for each request"),
+    honored(
+        "model_transaction_policy.decoupled",
+        "Python models only; other engines give one response for each request",
+    ),
     refused("model_repository_agents", "prepare the files before the server reads them"),
     honored("response_cache.enable", "answers are kept up to `cache.max_bytes` (64 MiB unless set)"),
     missing("model_metrics", "remove it: histograms have fixed buckets"),

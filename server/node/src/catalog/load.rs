@@ -10,8 +10,9 @@ use gpulet::LaneHandle;
 use models::engine::Session;
 use models::repository::{IgnoredField, QueuePolicy};
 use models::{
-    ContentHash, Dim, EffectiveConfig, EngineChoice, Known, LaneChoice, LoadOptions, ModelFiles, ModelName,
-    ModelSettings, Padding, Reference, Signature, Version, inspect, profile_padded, warm, warm_and_profile,
+    ContentHash, Dim, EffectiveConfig, EngineChoice, Format, Known, LaneChoice, LoadOptions, ModelFiles,
+    ModelName, ModelSettings, Padding, Reference, Signature, Version, inspect, profile_padded, warm,
+    warm_and_profile,
 };
 use oip::Datatype;
 use router_core::batch::Policy;
@@ -324,7 +325,8 @@ impl Catalog {
         if config.caches_responses() && !self.response_cache().is_on() {
             tracing::warn!(model = %name, "response_cache has no effect: `cache.max_bytes` is 0");
         }
-        if config.engine == EngineChoice::Auto && settings.engine.is_none() {
+        // The engine of the repository is for models that have a choice.
+        if config.engine == EngineChoice::Auto && settings.engine.is_none() && files.format == Format::Onnx {
             config.engine = self.environment.engine;
         }
         let read = |(output, file): (&String, &String)| {

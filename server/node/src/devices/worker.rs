@@ -10,6 +10,7 @@ use gpulet::{Device, DeviceError, DeviceInfo};
 use gpulet_worker::{Hello, Limits, ProcessDevice, WorkerCommand, WorkerScope, serve};
 use models::Loader;
 use models::engine::ort;
+use models::engine::python::HostSlot;
 use serde::{Deserialize, Serialize};
 
 use super::Own;
@@ -74,12 +75,15 @@ pub enum Described {
 pub(super) struct Worker {
     device: Described,
     log: Server,
+    /// What models call that run in processes of their own. Stays in the server.
+    #[serde(skip)]
+    model_host: HostSlot,
 }
 
 impl Worker {
     /// A worker with this device that logs as the server does.
-    pub fn new(log: &Server, device: Described) -> Self {
-        Self { device, log: log.clone() }
+    pub fn new(log: &Server, device: Described, model_host: HostSlot) -> Self {
+        Self { device, log: log.clone(), model_host }
     }
 }
 
@@ -94,7 +98,8 @@ pub(super) fn isolated(
     let variables = gpulet_cuda::ENVIRONMENT.map(|(name, value)| (name.into(), value.into()));
     let (variables, units_variable) = (variables.to_vec(), units_variable.map(Into::into));
     let command = WorkerCommand { variables, units_variable, ..WorkerCommand::this_program() };
-    Ok(Arc::new(ProcessDevice::new(info, scope, command, description, Limits::default())?))
+    let device = ProcessDevice::new(info, scope, command, description, Limits::default())?;
+    Ok(Arc::new(device.with_model_host(worker.model_host)))
 }
 
 /// A GPU. Its gpulets run in one process, or each in its own if the backend assigns shares to processes.
