@@ -3,7 +3,7 @@
 use invariant::expected;
 
 use crate::ordered::{Keyed, Ordered};
-use crate::request::{NIL, Requests};
+use crate::request::{NIL, Requests, Timing};
 use crate::{Class, ModelId, Nanos, ShapeKey, Tenant};
 
 /// Order of queues for a free lane: class, priority within the class, rank from the policy, admission order of the first
@@ -21,15 +21,6 @@ pub(crate) enum Priority {
     DeadlineOverShare,
     BestEffort,
     BestEffortOverShare,
-    Delayed,
-}
-
-/// How the time of their answer matters to the requests of a queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Timing {
-    Deadline,
-    BestEffort,
-    /// They could not meet their deadlines (`TimeoutAction::Delay`).
     Delayed,
 }
 

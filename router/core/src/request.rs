@@ -1,7 +1,15 @@
 //! Unfinished requests.
 
-use crate::queue::Timing;
 use crate::{BatchId, Class, ModelId, Nanos, RequestId, ShapeKey, Tenant, TimeoutAction};
+
+/// How the time of their answer matters to the requests of a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Timing {
+    Deadline,
+    BestEffort,
+    /// They could not meet their deadlines (`TimeoutAction::Delay`).
+    Delayed,
+}
 
 /// End of a linked list of requests.
 pub(crate) const NIL: u32 = u32::MAX;

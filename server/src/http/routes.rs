@@ -5,7 +5,9 @@ use std::sync::Arc;
 use axum::Router;
 use axum::routing::{get, post};
 
-use super::{config, generate, health, lanes, metadata, partition, repository, settings, shared_memory, statistics};
+use super::{
+    config, generate, health, lanes, metadata, partition, repository, settings, shared_memory, statistics,
+};
 use super::{method_not_allowed, unknown_path};
 use crate::front::Front;
 

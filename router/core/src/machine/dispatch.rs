@@ -9,9 +9,10 @@ use crate::event::{Effect, Effects, Outcome, Reason, TimeoutAction};
 use crate::machine::Router;
 use crate::machine::time_slices::Match;
 use crate::ordered::Keyed;
-use crate::queue::{Queue, QueueKey, Timing, Urgency};
+use crate::queue::{Queue, QueueKey, Urgency};
 use crate::records::{Decided, LaneChoice};
 use crate::request::Stage;
+use crate::request::Timing;
 use crate::{LaneClass, ModelId, Nanos};
 
 /// Preemptions that one request may suffer.

@@ -7,8 +7,8 @@ use crate::event::{Effects, Outcome, Reason, TimeoutAction};
 use crate::machine::Router;
 use crate::model::Model;
 use crate::pool::Pool;
-use crate::queue::{Priority, Queue, Timing, Urgency, Waiting};
-use crate::request::Request;
+use crate::queue::{Priority, Queue, Urgency, Waiting};
+use crate::request::{Request, Timing};
 use crate::{Class, LaneClass, LaneId, ModelId, Nanos};
 
 /// One in this many requests that only the estimate would drop runs if a lane is free. Otherwise an estimate that is far
