@@ -8,7 +8,6 @@ mod health;
 mod infer;
 mod metered;
 mod order;
-mod sequence_order;
 mod status;
 mod stream;
 #[cfg(test)]

@@ -19,7 +19,6 @@ use tokio_stream::Stream;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::order::{Order, Position};
-use super::sequence_order::SequenceOrder;
 use super::{infer, status, timeout};
 use crate::budget::{Holding, Reservation};
 use crate::errors;
@@ -91,7 +90,7 @@ async fn run(
 ) {
     let mut in_flight = JoinSet::new();
     let mut order = Order::new(front.limits.stream_requests);
-    let mut sequences = SequenceOrder::default();
+    let mut sequences = Order::new(front.limits.stream_requests);
     let mut open = true;
     while open || !in_flight.is_empty() {
         tokio::select! {
@@ -108,10 +107,9 @@ async fn run(
                     let context = infer::stream_context(transport_timeout);
                     let (front, sent_id) = (Arc::clone(front), sent_id.map(<[u8]>::to_vec));
                     let (answers, mut position) = (answers.clone(), Some(order.next(&message.model_name)));
-                    let place = sequences.place(&message);
+                    let mut place = sequences.next_in_sequence(&message);
                     in_flight.spawn(async move {
-                        // The next request of the sequence follows when this is dropped.
-                        let _place = place.reached().await;
+                        place.reached().await;
                         let (id, to) = (message.id.clone(), (&answers, &mut position));
                         if let Err(refusal) = respond(&front, message, context, to, sent_id.as_deref()).await {
                             if let Some(position) = &mut position {
@@ -121,6 +119,8 @@ async fn run(
                             // The client may have left.
                             let _ = answers.send(Ok((failed, None))).await;
                         }
+                        // The next request of the sequence follows.
+                        drop(place);
                     });
                 }
                 Ok(None) => open = false,

@@ -123,9 +123,9 @@ fn beyond(found: &Found, engine: &Engine) -> Result<Fact, Stop> {
                 said.push(format!("{index}: {reason}"));
                 break;
             }
-            Err(RunError::Input(reason) | RunError::Engine(reason)) => {
-                said.push(format!("{index}: {reason}"))
-            }
+            Err(
+                RunError::Input(reason) | RunError::Engine(reason) | RunError::Model { message: reason, .. },
+            ) => said.push(format!("{index}: {reason}")),
         }
     }
     let fact = Fact::new("faults.index_beyond_a_table", "4.3").value(worst).ok(worst == "refused");
