@@ -197,8 +197,13 @@ impl TensorHead {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::num::NonZeroUsize;
+
+    use models::engine::ort::OrtSettings;
+    use models::engine::python::PythonOptions;
     use models::{Dim, EngineChoice, Reshape, Signature, TensorSpec};
+
+    use super::*;
 
     #[test]
     fn inconsistent_tensor_heads_are_refused() {
@@ -244,7 +249,13 @@ mod tests {
                 client: vec![Dim::Free, Dim::Fixed(9)],
                 graph: vec![Dim::Free, Dim::Fixed(3), Dim::Fixed(3)],
             }],
+            ort: OrtSettings {
+                intra_threads: NonZeroUsize::new(3),
+                parallel: true,
+                ..OrtSettings::default()
+            },
             known: Some(Known { engine: "ort", signature }),
+            python: PythonOptions { interpreter: Some("python3".into()), ..PythonOptions::default() },
             accelerator: None,
         };
         let encoded = postcard::to_allocvec(&options).unwrap();
