@@ -252,7 +252,7 @@ MISTAKES: dict[str, Mistake] = {
         'output [ { name: "probabilities" data_type: TYPE_FP32 dims: [ -1, 10 ] label_filename: "none.txt" } ]\n', "none.txt"
     ),
     "pbtxt: version": pbtxt("version_policy { specific { versions: [ 9 ] } }\n", "9", "not in the repository"),
-    "pbtxt: sequences": pbtxt("sequence_batching { }\n", "sequence_batching", "1:"),
+    "pbtxt: iterative sequences": pbtxt("sequence_batching { iterative_sequence: true }\n", "sequence_batching.iterative_sequence", "1:"),
     "pbtxt: ensemble": pbtxt("ensemble_scheduling { }\n", "ensemble_scheduling"),
     "pbtxt: file name": pbtxt('default_model_filename: "none.onnx"\n', "none.onnx"),
     # Other files of a repository.
