@@ -6,11 +6,15 @@ use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use metrics_exporter_prometheus::PrometheusHandle;
 
+/// Whether a request reads the metrics.
+pub fn reads<B>(request: &Request<B>) -> bool {
+    matches!(*request.method(), Method::GET | Method::HEAD) && request.uri().path() == "/metrics"
+}
+
 /// Answers one request of the metrics port.
 pub fn answer<B>(handle: &PrometheusHandle, request: &Request<B>) -> Response<Full<Bytes>> {
-    let reads = matches!(*request.method(), Method::GET | Method::HEAD);
     let (status, body) = match request.uri().path() {
-        "/metrics" if reads => (StatusCode::OK, Bytes::from(handle.render())),
+        "/metrics" if reads(request) => (StatusCode::OK, Bytes::from(handle.render())),
         "/metrics" => (StatusCode::METHOD_NOT_ALLOWED, Bytes::new()),
         _ => (StatusCode::NOT_FOUND, Bytes::from_static(b"metrics are at /metrics\n")),
     };

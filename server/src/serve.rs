@@ -240,9 +240,16 @@ fn listen(
     let answer = listener::service(move |request| rpc.clone().answer(request));
     let grpc = grpc.counting_slow_readers(front.metrics.refusals(Transport::Grpc, Reason::SlowReader));
     listeners.spawn(grpc.serve(Protocols::Http2, limits, answer, stop.clone()));
+    let scraped = Arc::clone(&front.service);
     let answer = listener::service(move |request| {
-        let response = metrics_endpoint::answer(&rendering, &request);
-        async move { response }
+        let (rendering, service) = (rendering.clone(), Arc::clone(&scraped));
+        async move {
+            if metrics_endpoint::reads(&request) {
+                // A scrape shows the state of now. A router that does not answer at once shows that of the last upkeep.
+                let _ = tokio::time::timeout(metrics::UPKEEP, service.node.refresh_gauges()).await;
+            }
+            metrics_endpoint::answer(&rendering, &request)
+        }
     });
     listeners.spawn(metrics.serve(Protocols::Http, limits, answer, stop.clone()));
     let (stopped, service) = (stop.clone(), Arc::clone(&front.service));
