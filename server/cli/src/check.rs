@@ -293,7 +293,11 @@ mod tests {
                 bundled(root, "good", node::bundled::MODEL);
                 bundled(root, "policy", node::bundled::MODEL);
                 bundled(root, "declared", node::bundled::MODEL);
-                fs::write(root.join("declared/config.pbtxt"), "sequence_batching { }").unwrap();
+                fs::write(
+                    root.join("declared/config.pbtxt"),
+                    "sequence_batching { iterative_sequence: true }",
+                )
+                .unwrap();
             },
             "[models.good]\nversions = [4]\n[models.missing]\nslo = \"5ms\"\n[models.policy]\nbatching = { policy = \"grady\" }",
             false,

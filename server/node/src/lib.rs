@@ -23,5 +23,5 @@ mod supervisor;
 #[cfg(test)]
 mod testing;
 
-pub use node::{MARGIN, Node, Startup};
-pub use reload::ReadAgain;
+pub use node::{Node, Startup};
+pub use objectives::MARGIN;

@@ -17,13 +17,13 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::catalog::{ActivationOptions, Catalog, Environment, LoadPriority, Source};
-use crate::config::{Config, Effective, Isolation, LoadMode, Partition};
+use crate::config::{Config, Effective, Isolation, LoadMode, Partition, ReadAgain};
 use crate::control::{Control, ControlSetup};
 use crate::devices::Devices;
 use crate::metrics::{LaneMetrics, MachineMetrics, ViolationMetrics, WatchedGpu};
+use crate::objectives;
 use crate::rate_limits::Resources;
 use crate::reason::{Reason, Refusal};
-use crate::reload::ReadAgain;
 use crate::supervisor::{self, Failures, Supervisor, SupervisorSetup};
 
 /// Arguments of [`Node::start`].
@@ -67,10 +67,6 @@ pub struct Node {
     stop_control: CancellationToken,
 }
 
-/// Time before a deadline at which the router acts: timers have a resolution of one millisecond, and the woken thread
-/// may wait for its core.
-pub const MARGIN: Nanos = Nanos::from_millis(2);
-
 impl Node {
     /// Starts the router and the lanes. Models come with [`Node::load_at_start`].
     pub async fn start(startup: Startup) -> anyhow::Result<Self> {
@@ -85,7 +81,7 @@ impl Node {
         let core = RouterConfig {
             queued_bytes_limit: limits.queue_bytes.0,
             max_lanes: lanes_max,
-            margin: MARGIN,
+            margin: objectives::MARGIN,
             resources: resources.totals(),
             ..RouterConfig::default()
         };

@@ -3,8 +3,11 @@
 use std::time::Duration;
 
 use models::TimeSpan;
+use router_core::Nanos;
 
-use crate::node::MARGIN;
+/// Time before a deadline at which the router acts: timers have a resolution of one millisecond, and the woken thread
+/// may wait for its core.
+pub const MARGIN: Nanos = Nanos::from_millis(2);
 
 /// A warning if a single request, alone on a lane, takes longer than the objective allows. `shortest` is the time of the
 /// smallest batch, and `source` says where it is from.

@@ -8,9 +8,6 @@ use crate::logs;
 use crate::node::{Node, detached};
 use crate::reason::{Reason, Refusal};
 
-/// Reads the configuration again, from the sources of the start.
-pub type ReadAgain = Arc<dyn Fn() -> Result<Config, Problems> + Send + Sync>;
-
 impl Node {
     /// Loads or reloads a model, with its settings as the configuration has them now. Its `config.pbtxt` and files are those of
     /// the repository, or those that the client sent. Returns when it is ready, the old version serving until then.

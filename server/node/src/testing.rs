@@ -11,10 +11,10 @@ use oip::{Datatype, Shape, Tensor};
 use router::Job;
 use router_core::{Class, Tenant};
 
+use crate::config::ReadAgain;
 use crate::config::{Assignment, Config, Origin, Sources};
 use crate::node::{Node, Startup};
 use crate::reason::Refusal;
-use crate::reload::ReadAgain;
 
 /// Adds a synthetic model to a repository: it returns the two numbers of each row.
 pub fn add_model(repository: &Path, name: &str, max_batch: u32, time: &str) {

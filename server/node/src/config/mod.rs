@@ -20,6 +20,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use gpulet_core::placement::Policy;
@@ -36,6 +37,9 @@ pub use sections::{
     Cache, Devices, Emulated, Gpus, Interference, Isolation, Lanes, Limits, LoadMode, LogFormat, Metrics,
     Partition, RateLimitMode, RateLimits, Repository, Server,
 };
+
+/// Reads the configuration again, from the sources of the start.
+pub type ReadAgain = Arc<dyn Fn() -> Result<Config, Problems> + Send + Sync>;
 
 /// Minimum of `partition.period` and `partition.idle`.
 const PERIOD_MIN: Duration = Duration::from_millis(100);

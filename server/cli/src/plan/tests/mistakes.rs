@@ -174,7 +174,7 @@ fn errors_name_the_line_and_the_key() {
         (
             "interference = \"none\"",
             "quantile = \"p98\"",
-            "small.toml:2: quantile: unknown variant `p98`, expected one of `p50`, `p95`, `p99`",
+            "small.toml:2: quantile: expected one of `p50`, `p95`, `p99`, got `p98`",
         ),
         (
             "profiles = \"profiles/*.jsonl\"",
