@@ -191,7 +191,9 @@ async fn malformed_requests_name_the_mistake() {
     assert_eq!((refused.status.as_u16(), refused.header("x-tessera-reason")), (413, Some("body_too_large")));
     for path in ["/v2/repository/index", "/v2/repository/models/m/load", "/v2/repository/models/m/unload"] {
         assert_eq!(post(&service, path, "{bad").await.status, StatusCode::BAD_REQUEST, "{path}");
-        assert_eq!(post(&service, path, &"x".repeat(100_000)).await.status.as_u16(), 413, "{path}");
+        // A load may bring files.
+        let too_long = if path.ends_with("/load") { &big } else { &"x".repeat(100_000) };
+        assert_eq!(post(&service, path, too_long).await.status.as_u16(), 413, "{path}");
     }
     let parameters =
         post(&service, "/v2/repository/models/m/load", "{\"parameters\":{\"configuration\":\"{}\"}}").await;

@@ -143,7 +143,7 @@ fn mistakes_are_named_by_their_key() {
             "\"learned\"",
             "devices.toy.interference: unknown model `learned`, expected one of none, ",
         ),
-        ("\"none\"", "3", "devices.toy.interference: invalid type: integer `3`, expected a word"),
+        ("\"none\"", "3", "devices.toy.interference: expected a word like \"none\", or a table with `model`"),
         (
             "\"none\"",
             "\"igniter\"",

@@ -92,13 +92,23 @@ fn fields_that_are_needed_and_not_supported_are_named_with_what_to_do() {
             "2:1: ensemble_scheduling",
         ),
         ("model_metrics { metric_control { } }", "1:1: model_metrics"),
-        ("model_transaction_policy { decoupled: true }", "1:28: model_transaction_policy.decoupled"),
     ] {
         let said = error(text);
         let start = format!("model `m`: config.pbtxt:{path}: is not supported: ");
         let todo = said.strip_prefix(&start).unwrap_or_else(|| panic!("{said}"));
         assert!(todo.len() > 10, "{said}");
     }
+}
+
+#[test]
+fn only_python_models_are_decoupled() {
+    let decoupled = "model_transaction_policy { decoupled: true }";
+    assert!(parse(&format!("backend: \"python\" {decoupled}")).is_ok());
+    assert_eq!(
+        error(decoupled),
+        "model `m`: config.pbtxt:1:28: model_transaction_policy.decoupled: is true: expected `backend: \"python\"`, other engines \
+         give one response for each request"
+    );
 }
 
 #[test]

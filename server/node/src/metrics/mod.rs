@@ -164,8 +164,9 @@ mod tests {
                 lines.push(kind.to_owned());
             } else if !line.starts_with('#') && !line.is_empty() {
                 let (name, labels) = line.split_once('{').unwrap_or((line, ""));
-                let labels: Vec<&str> =
-                    labels.split(',').filter_map(|label| Some(label.split_once('=')?.0)).collect();
+                let names = labels.split(',').filter_map(|label| Some(label.split_once('=')?.0));
+                // Tags of a model are its owner's.
+                let labels: Vec<&str> = names.filter(|name| !name.starts_with('_')).collect();
                 let name = name.split(' ').next().unwrap_or(name);
                 lines.push(format!("  {name} {}", labels.join(",")).trim_end().to_owned());
             }

@@ -202,7 +202,9 @@ proptest! {
     }
 
     #[test]
-    fn answers_arrive_as_they_were_sent(response in response(), binary_default in any::<bool>()) {
+    fn answers_arrive_as_they_were_sent(mut response in response(), binary_default in any::<bool>()) {
+        // Of an output in shared memory, the answer has neither data nor place: the client knows both.
+        response.outputs.retain(|(_, parameters)| parameters.shared_memory.is_none());
         let encoded = encode_infer(&response, binary_default).unwrap();
         let decoded = decode_response(&body(&encoded), encoded.json_len, &Limits::default()).unwrap();
         prop_assert_eq!(decoded, response);
