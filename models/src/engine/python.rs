@@ -131,9 +131,12 @@ fn load(
         return Err(failure("takes only Python models".to_owned()));
     };
     let setup = setup(model.files, config, options, libraries.host.clone()).map_err(failure)?;
-    let session = PythonSession::start(setup, model.signature.clone(), options.python.clone()).map_err(failure)?;
+    let session =
+        PythonSession::start(setup, model.signature.clone(), options.python.clone()).map_err(failure)?;
     if session.decoupled() && !options.reshapes.is_empty() {
-        return Err(failure("`reshape` of a decoupled model is not supported: reshape in model.py".to_owned()));
+        return Err(failure(
+            "`reshape` of a decoupled model is not supported: reshape in model.py".to_owned(),
+        ));
     }
     Ok(Box::new(session))
 }

@@ -176,7 +176,9 @@ fn zeros(spec: &TensorSpec, batch: &Batch) -> Result<Tensor, String> {
     let size = size
         .filter(|&size| size <= OUTPUT_BYTES_MAX)
         .and_then(|size| usize::try_from(size).ok())
-        .ok_or_else(|| format!("output `{}` of shape {shape} would exceed {OUTPUT_BYTES_MAX} bytes", spec.name))?;
+        .ok_or_else(|| {
+            format!("output `{}` of shape {shape} would exceed {OUTPUT_BYTES_MAX} bytes", spec.name)
+        })?;
     let data = Bytes::from(vec![0_u8; size]);
     Ok(Tensor { name: spec.name.clone(), datatype: spec.datatype, shape, data })
 }

@@ -111,14 +111,17 @@ impl TractSession {
         let one = sample::row(&self.signature, 1, 0)?;
         let many = sample::join(&std::array::from_fn::<_, ROWS, _>(|_| one.clone()));
         let template = &self.template;
-        let single =
-            self.plans.get_or_make(shapes, |shapes| plan::concrete(template, &self.signature, shapes)).ok()?;
+        let single = self
+            .plans
+            .get_or_make(shapes, |shapes| plan::concrete(template, &self.signature, shapes))
+            .ok()?;
         let alone = fastest(|| run_plan(single, &one, &self.signature))?;
         if alone > SLOW_ROW {
             return None;
         }
         let made = guarded(|| plan::symbolic_batch(template, &self.signature));
-        let plan = made.inspect_err(|error| tracing::debug!(self.model, error, "batch cannot be symbolic")).ok()?;
+        let plan =
+            made.inspect_err(|error| tracing::debug!(self.model, error, "batch cannot be symbolic")).ok()?;
         if mixes_rows(single, &plan, &self.signature)? {
             // Whether rows are batched must not depend on how long they took: the loader's check decides.
             return Some(plan);
@@ -135,7 +138,8 @@ impl TractSession {
         }
         let shapes = batch.inputs.iter().flatten().map(|tensor| tensor.shape.extents().to_vec()).collect();
         let (template, signature) = (&self.template, &self.signature);
-        let plan = guarded(|| self.plans.get_or_make(shapes, |shapes| plan::concrete(template, signature, shapes)))?;
+        let plan =
+            guarded(|| self.plans.get_or_make(shapes, |shapes| plan::concrete(template, signature, shapes)))?;
         run_plan(plan, batch, signature)
     }
 
@@ -187,7 +191,11 @@ fn run_plan(plan: &Plan, batch: &Batch, signature: &Signature) -> Result<Vec<Ten
     if outputs.len() != signature.outputs.len() {
         return Err(format!("gave {} outputs: expected {}", outputs.len(), signature.outputs.len()));
     }
-    outputs.into_iter().zip(&signature.outputs).map(|(output, spec)| value::from_tract(output, spec)).collect()
+    outputs
+        .into_iter()
+        .zip(&signature.outputs)
+        .map(|(output, spec)| value::from_tract(output, spec))
+        .collect()
 }
 
 /// A row that takes longer than this keeps the core busy by itself; it is not worth the time of measuring

@@ -11,7 +11,7 @@ use models::engine::ort::{OrtLibrary, OrtMissing};
 use models::engine::python::HostSlot;
 use oip::metadata::RepositoryIndexRow;
 use router::RouterOptions;
-use router_core::{Nanos, RouterConfig};
+use router_core::RouterConfig;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;

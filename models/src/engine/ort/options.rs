@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 
-use ::ort::ep::{self, ArbitrarilyConfigurableExecutionProvider, ExecutionProvider, ExecutionProviderDispatch};
+use ::ort::ep::{
+    self, ArbitrarilyConfigurableExecutionProvider, ExecutionProvider, ExecutionProviderDispatch,
+};
 use ::ort::session::RunOptions;
 use ::ort::session::builder::GraphOptimizationLevel;
 use serde::{Deserialize, Serialize};
@@ -173,7 +175,11 @@ impl OrtSettings {
     pub(super) fn hint(&self) -> String {
         let options: Vec<String> =
             self.options_of(Provider::OpenVino).map(|(key, value)| format!("{key}={value}")).collect();
-        if options.is_empty() { String::new() } else { format!(" (options of openvino: {})", options.join(", ")) }
+        if options.is_empty() {
+            String::new()
+        } else {
+            format!(" (options of openvino: {})", options.join(", "))
+        }
     }
 
     pub(super) fn has_arena(&self) -> bool {

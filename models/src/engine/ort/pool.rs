@@ -59,7 +59,10 @@ pub(super) fn at_ordinary_priority<T: Send + 'static>(
     let thread = nursery.start(Box::new(confined)).map_err(|error| error.to_string())?;
     let result = done.recv();
     let joined = thread.join();
-    result.ok().filter(|_| joined.is_ok()).ok_or_else(|| "the thread that loads the model panicked".to_owned())
+    result
+        .ok()
+        .filter(|_| joined.is_ok())
+        .ok_or_else(|| "the thread that loads the model panicked".to_owned())
 }
 
 /// The helpers of one session.

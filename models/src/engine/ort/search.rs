@@ -50,7 +50,10 @@ pub(super) fn candidates(configured: Option<&Path>, environment: &Environment) -
         let place = format!("VIRTUAL_ENV {}", root.display());
         found.push(Candidate { place, path: in_virtual_env(root) });
     }
-    found.push(Candidate { place: "python3 on PATH".to_owned(), path: by_python(environment.path.as_deref()) });
+    found.push(Candidate {
+        place: "python3 on PATH".to_owned(),
+        path: by_python(environment.path.as_deref()),
+    });
     found
 }
 
@@ -123,7 +126,8 @@ fn ask(python: &Path) -> Result<String, String> {
 fn in_folder(folder: &Path) -> Result<PathBuf, String> {
     let entries = std::fs::read_dir(folder).map_err(|error| format!("`{}`: {error}", folder.display()))?;
     let files: Vec<PathBuf> = entries.filter_map(Result::ok).map(|entry| entry.path()).collect();
-    let name = |path: &PathBuf| path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let name =
+        |path: &PathBuf| path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let newest = files
         .iter()
         .filter(|path| {
@@ -166,7 +170,11 @@ mod tests {
 
     #[test]
     fn the_newest_library_of_a_wheel_is_taken() {
-        let root = wheel(&["libonnxruntime.so.1.9.0", "libonnxruntime.so.1.31.0", "libonnxruntime_providers_shared.so"]);
+        let root = wheel(&[
+            "libonnxruntime.so.1.9.0",
+            "libonnxruntime.so.1.31.0",
+            "libonnxruntime_providers_shared.so",
+        ]);
         let environment = Environment { virtual_env: Some(root.path().to_owned()), ..Environment::default() };
         assert!(first(&environment).unwrap().ends_with("libonnxruntime.so.1.31.0"));
     }
@@ -184,7 +192,8 @@ mod tests {
 
     #[test]
     fn a_named_path_is_the_only_place() {
-        let environment = Environment { ort_dylib_path: Some("/nowhere/b.so".into()), ..Environment::default() };
+        let environment =
+            Environment { ort_dylib_path: Some("/nowhere/b.so".into()), ..Environment::default() };
         let found = candidates(Some(Path::new("/nowhere/a.so")), &environment);
         assert_eq!((found.len(), found[0].place.as_str()), (1, "configuration"));
         let found = candidates(None, &environment);

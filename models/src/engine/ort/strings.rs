@@ -18,7 +18,8 @@ use oip::{Tensor, binary};
 
 /// Copies the elements into a tensor of the runtime; the error is the client's.
 pub(super) fn to_ort(tensor: &Tensor) -> Result<DynTensor, String> {
-    let elements = binary::elements(&tensor.data).collect::<Result<Vec<_>, _>>().map_err(|e| e.to_string())?;
+    let elements =
+        binary::elements(&tensor.data).collect::<Result<Vec<_>, _>>().map_err(|e| e.to_string())?;
     if tensor.shape.element_count() != Some(elements.len() as u64) {
         return Err(format!("{} BYTES elements for shape {}", elements.len(), tensor.shape));
     }
@@ -31,7 +32,12 @@ fn fill(tensor: &Tensor, elements: &[&[u8]]) -> Result<DynTensor, Error> {
         let mut buffer = ptr::null_mut();
         // SAFETY: the value is alive, and the runtime checks the index against its shape.
         let status = unsafe {
-            (api().GetResizedStringTensorElementBuffer)(value.ptr_mut(), index, element.len(), &raw mut buffer)
+            (api().GetResizedStringTensorElementBuffer)(
+                value.ptr_mut(),
+                index,
+                element.len(),
+                &raw mut buffer,
+            )
         };
         // SAFETY: the status comes from the call just made.
         unsafe { Error::result_from_status(status) }?;
@@ -47,7 +53,8 @@ pub(super) fn from_ort(value: &DynValue, count: usize) -> Result<Bytes, String> 
     let mut encoded = BytesMut::with_capacity(content.len().saturating_add(count.saturating_mul(4)));
     let ends = offsets.iter().skip(1).copied().chain([content.len()]);
     for (start, end) in offsets.iter().copied().zip(ends) {
-        let element = content.get(start..end).ok_or("the runtime gave string offsets outside their content")?;
+        let element =
+            content.get(start..end).ok_or("the runtime gave string offsets outside their content")?;
         binary::push_element(&mut encoded, element).map_err(|error| error.to_string())?;
     }
     Ok(encoded.freeze())

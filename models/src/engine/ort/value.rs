@@ -54,7 +54,8 @@ where
         return Err(format!("{} bytes are not a whole number of elements", tensor.data.len()));
     }
     target.copy_from_slice(&tensor.data);
-    let value = OrtTensor::from_array((tensor.shape.to_wire(), elements)).map_err(|error| error.to_string())?;
+    let value =
+        OrtTensor::from_array((tensor.shape.to_wire(), elements)).map_err(|error| error.to_string())?;
     Ok(value.into())
 }
 
@@ -62,8 +63,7 @@ fn borrowed<'a, T>(shape: &Shape, elements: &'a [T]) -> Result<SessionInputValue
 where
     T: PrimitiveTensorElementType + Clone + Debug + 'static,
 {
-    let value =
-        TensorRef::from_array_view((shape.to_wire(), elements)).map_err(|error| error.to_string())?;
+    let value = TensorRef::from_array_view((shape.to_wire(), elements)).map_err(|error| error.to_string())?;
     Ok(value.into())
 }
 
@@ -120,7 +120,9 @@ fn element_bytes(value: &DynValue, datatype: Datatype) -> Result<&[u8], String> 
     }
 }
 
-fn bytes_as<T: PrimitiveTensorElementType + IntoBytes + Immutable + 'static>(value: &DynValue) -> Result<&[u8], String> {
+fn bytes_as<T: PrimitiveTensorElementType + IntoBytes + Immutable + 'static>(
+    value: &DynValue,
+) -> Result<&[u8], String> {
     let (shape, elements) = value.try_extract_tensor::<T>().map_err(|error| error.to_string())?;
     // The runtime may leave the pointer of an empty tensor dangling.
     if shape.num_elements() == 0 { Ok(&[]) } else { Ok(elements.as_bytes()) }

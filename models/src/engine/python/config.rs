@@ -4,7 +4,9 @@
 use oip::Datatype;
 use oip::proto::ModelConfig;
 use prost::Message as _;
-use prost_reflect::{DynamicMessage, ReflectMessage as _, FieldDescriptor, Kind, MapKey, MessageDescriptor, Value as Field};
+use prost_reflect::{
+    DynamicMessage, FieldDescriptor, Kind, MapKey, MessageDescriptor, ReflectMessage as _, Value as Field,
+};
 use serde_json::{Map, Value, json};
 
 use crate::{Dim, Signature, TensorSpec};
@@ -36,8 +38,10 @@ pub(crate) fn to_json(
     let groups = config.entry("instance_group").or_insert_with(|| json!([]));
     if let Value::Array(groups) = groups {
         if groups.is_empty() {
-            groups.push(json!({"name": "", "kind": "KIND_CPU", "count": 1, "gpus": [], "secondary_devices": [],
-                               "profile": [], "passive": false, "host_policy": ""}));
+            groups.push(
+                json!({"name": "", "kind": "KIND_CPU", "count": 1, "gpus": [], "secondary_devices": [],
+                               "profile": [], "passive": false, "host_policy": ""}),
+            );
         }
         for (index, group) in groups.iter_mut().enumerate() {
             complete_group(group, model, index);
@@ -121,9 +125,13 @@ pub(super) fn signature(config: &Value) -> Result<Signature, String> {
     let specs = |what: &str| -> Result<Vec<TensorSpec>, String> {
         let list = config.get(what).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
         if list.is_empty() {
-            return Err(format!("`{what}`: expected at least one in config.pbtxt or from auto_complete_config"));
+            return Err(format!(
+                "`{what}`: expected at least one in config.pbtxt or from auto_complete_config"
+            ));
         }
-        list.iter().map(|tensor| spec(tensor, max_batch > 0).map_err(|error| format!("`{what}`: {error}"))).collect()
+        list.iter()
+            .map(|tensor| spec(tensor, max_batch > 0).map_err(|error| format!("`{what}`: {error}")))
+            .collect()
     };
     Ok(Signature { inputs: specs("input")?, outputs: specs("output")?, max_batch })
 }
@@ -134,7 +142,9 @@ fn spec(tensor: &Value, batched: bool) -> Result<TensorSpec, String> {
     let word = tensor.get("data_type").and_then(Value::as_str).unwrap_or_default();
     let datatype = match word.strip_prefix("TYPE_").unwrap_or(word) {
         "STRING" => Datatype::Bytes,
-        word => word.parse().map_err(|_| format!("`{name}`: data_type is `{word}`: expected one such as TYPE_FP32"))?,
+        word => word
+            .parse()
+            .map_err(|_| format!("`{name}`: data_type is `{word}`: expected one such as TYPE_FP32"))?,
     };
     let reshape = tensor.get("reshape").and_then(|reshape| reshape.get("shape"));
     let dims = reshape.or_else(|| tensor.get("dims")).and_then(Value::as_array);

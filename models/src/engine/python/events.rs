@@ -74,7 +74,8 @@ impl Events {
     pub fn begin(&self, number: u64, details: &Arc<RequestDetails>) -> Result<(), RunError> {
         let mut unfinished = self.unfinished.lock().unwrap_or_else(PoisonError::into_inner);
         if unfinished.len() >= UNFINISHED_MAX {
-            let message = format!("{UNFINISHED_MAX} requests of model `{}` wait for further responses", self.model);
+            let message =
+                format!("{UNFINISHED_MAX} requests of model `{}` wait for further responses", self.model);
             return Err(RunError::Model { code: ModelErrorCode::Unavailable, message });
         }
         unfinished.insert(number, Unfinished { details: Arc::clone(details), taken: Arc::default() });
@@ -140,9 +141,15 @@ impl Events {
             }
             "call" => {
                 let (number, events) = (event.head.call, Arc::clone(self));
-                calls::start(&self.host, event, None, move |answer, layout| events.answer(number, answer, &layout));
+                calls::start(&self.host, event, None, move |answer, layout| {
+                    events.answer(number, answer, &layout)
+                });
             }
-            other => tracing::warn!(model = self.model, event = other, "a message of the Python process is unknown"),
+            other => tracing::warn!(
+                model = self.model,
+                event = other,
+                "a message of the Python process is unknown"
+            ),
         }
     }
 
@@ -159,7 +166,9 @@ impl Events {
         sender.leave_file();
         match sender.send(message, layout, None) {
             Ok(()) | Err(PacketError::Ended) => {}
-            Err(error) => tracing::warn!(model = self.model, %error, "an answer did not reach the Python process"),
+            Err(error) => {
+                tracing::warn!(model = self.model, %error, "an answer did not reach the Python process")
+            }
         }
     }
 

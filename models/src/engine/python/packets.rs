@@ -208,7 +208,10 @@ impl Packets {
     }
 
     /// Waits for a message for at most `limit`; forever without one.
-    pub fn receive<T: DeserializeOwned>(&mut self, limit: Option<Duration>) -> Result<Received<T>, PacketError> {
+    pub fn receive<T: DeserializeOwned>(
+        &mut self,
+        limit: Option<Duration>,
+    ) -> Result<Received<T>, PacketError> {
         let until = limit.map(|limit| Instant::now() + limit);
         self.set_timeout(limit)?;
         let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
@@ -240,7 +243,8 @@ impl Packets {
             return Err(invalid("the packet is too long"));
         }
         let packet = self.buffer.get(..received.bytes).unwrap_or_default();
-        let (head, body) = packet.split_at_checked(HEAD_BYTES).ok_or_else(|| invalid("the head is too short"))?;
+        let (head, body) =
+            packet.split_at_checked(HEAD_BYTES).ok_or_else(|| invalid("the head is too short"))?;
         let (fields, _) = head.as_chunks::<8>();
         let [first, length] = fields else { return Err(invalid("the head is too short")) };
         let first = u64::from_le_bytes(*first);
@@ -256,7 +260,8 @@ impl Packets {
             _ => return Err(invalid("the body is missing")),
         };
         let encoded = body.get(..json).ok_or_else(|| invalid("the JSON is longer than the message"))?;
-        let head = serde_json::from_slice(encoded).map_err(|error| PacketError::Invalid(error.to_string()))?;
+        let head =
+            serde_json::from_slice(encoded).map_err(|error| PacketError::Invalid(error.to_string()))?;
         let start = aligned(json).min(body.len());
         Ok(Received { head, holds, tensors: body.slice(start..) })
     }

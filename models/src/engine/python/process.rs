@@ -133,7 +133,8 @@ impl Process {
             arguments: arguments.into(),
         };
         let runtime = process.commands.send(&RUNTIME, &Layout::default(), None);
-        let sent = runtime.and_then(|()| process.commands.send(&start, &Layout::default(), Some(there.as_fd())));
+        let sent =
+            runtime.and_then(|()| process.commands.send(&start, &Layout::default(), Some(there.as_fd())));
         drop(there);
         let step = if op == "start" { "initialize" } else { "auto_complete_config" };
         let received = sent.and_then(|()| process.commands.receive::<Started>(Some(setup.load_timeout)));
@@ -195,7 +196,6 @@ impl Process {
         // It may have ended.
         let _ = self.child.kill();
     }
-
 }
 
 impl Drop for Process {

@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 use oip::{Parameter, Tensor};
 use serde_json::Value;
 
-use super::super::{Alone, Batch, Colocated, Member, ModelErrorCode, RequestDetails, Response, RunError, Session};
+use super::super::{
+    Alone, Batch, Colocated, Member, ModelErrorCode, RequestDetails, Response, RunError, Session,
+};
 use super::packets::{Layout, PacketError, Received};
 use super::process::{Process, Setup};
 use super::wire::{self, Ran, Run, WireRequest};
@@ -88,7 +90,11 @@ impl PythonSession {
                     self.started = Instant::now();
                 }
                 Ok(Err(reason)) => {
-                    tracing::error!(model = self.setup.model, reason, "the Python process did not start again");
+                    tracing::error!(
+                        model = self.setup.model,
+                        reason,
+                        "the Python process did not start again"
+                    );
                     self.restart();
                     return Err(unavailable(format!("the Python process did not start again: {reason}")));
                 }
@@ -161,10 +167,16 @@ impl PythonSession {
             }
             Err(error) => {
                 let reason = match error {
-                    PacketError::Late => format!("execute took more than {limit:?}: `run_timeout` allows longer"),
+                    PacketError::Late => {
+                        format!("execute took more than {limit:?}: `run_timeout` allows longer")
+                    }
                     error => process.ended(error),
                 };
-                tracing::error!(model = self.setup.model, reason, "the Python process failed and is started again");
+                tracing::error!(
+                    model = self.setup.model,
+                    reason,
+                    "the Python process failed and is started again"
+                );
                 self.restart();
                 end_all();
                 // The requests do not run again: one of them may have been the reason.
@@ -189,7 +201,9 @@ impl PythonSession {
         let mut results = results(answer, &mut refused, first, members.len())?;
         for response in results.iter_mut().flatten() {
             // Triton drops outputs that the configuration does not have, too.
-            response.outputs.retain(|output| self.signature.outputs.iter().any(|spec| spec.name == output.name));
+            response
+                .outputs
+                .retain(|output| self.signature.outputs.iter().any(|spec| spec.name == output.name));
         }
         Ok(results)
     }
@@ -208,7 +222,9 @@ fn answer(
     let until = Instant::now() + limit;
     loop {
         let rest = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-        let mut received = process.commands.receive::<Ran>(Some(if rest < limit / 2 { rest } else { limit }))?;
+        // The socket's timeout is set only when it changes, so one that is half used up is not shortened for each question.
+        let wait = if rest < limit / 2 { rest } else { limit };
+        let mut received = process.commands.receive::<Ran>(Some(wait))?;
         let Some(question) = received.head.ask.take() else { return Ok(received) };
         let events = Arc::clone(&process.events);
         let (reply, layout) = match question.op.as_str() {
@@ -232,13 +248,16 @@ fn answer(
 }
 
 fn request<'a>(number: u64, member: &'a Member, layout: &mut Layout) -> WireRequest<'a> {
-    let inputs = member.inputs.iter().map(|input| input.as_ref().map(|tensor| wire::placed(tensor, layout))).collect();
+    let inputs =
+        member.inputs.iter().map(|input| input.as_ref().map(|tensor| wire::placed(tensor, layout))).collect();
     let Some(details) = member.details.as_deref() else {
         return (number, "", Value::from(0), None, 0, 0, BTreeMap::new(), inputs);
     };
-    let parameter = |name: &str| details.parameters.iter().find(|(key, _)| key == name).map(|(_, value)| value);
+    let parameter =
+        |name: &str| details.parameters.iter().find(|(key, _)| key == name).map(|(_, value)| value);
     let is_set = |name: &str| matches!(parameter(name), Some(Parameter::Bool(true)));
-    let flags = u32::from(is_set("sequence_start")) * FLAG_START + u32::from(is_set("sequence_end")) * FLAG_END;
+    let flags =
+        u32::from(is_set("sequence_start")) * FLAG_START + u32::from(is_set("sequence_end")) * FLAG_END;
     let correlation = parameter("sequence_id").map_or(Value::from(0), wire::to_json);
     let own = details.parameters.iter().filter(|(name, _)| !RESERVED.contains(&name.as_str()));
     let parameters = own.map(|(name, value)| (name.as_str(), wire::to_json(value))).collect();
@@ -265,7 +284,8 @@ fn results(
         if let Some(error) = refused.remove(&number) {
             return Err(error);
         }
-        let given = given.next().ok_or_else(|| RunError::Engine("the model gave too few responses".to_owned()))?;
+        let given =
+            given.next().ok_or_else(|| RunError::Engine("the model gave too few responses".to_owned()))?;
         let checked = wire::response(given, &answer);
         checked.unwrap_or_else(|error| Err(RunError::Engine(error.to_string())))
     });

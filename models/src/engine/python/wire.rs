@@ -131,7 +131,9 @@ pub(super) fn tensors<T>(outputs: Vec<Output>, from: &Received<T>) -> Result<Vec
         let data = from.tensor(at, length)?;
         let count = shape.element_count().ok_or_else(|| refuse("its shape is too large"))?;
         let fits = match datatype.size() {
-            Some(size) if datatype != Datatype::Bytes => count.checked_mul(size as u64) == Some(data.len() as u64),
+            Some(size) if datatype != Datatype::Bytes => {
+                count.checked_mul(size as u64) == Some(data.len() as u64)
+            }
             _ => strings(&data) == Some(count),
         };
         if !fits {
@@ -154,7 +156,10 @@ fn strings(mut data: &[u8]) -> Option<u64> {
 }
 
 /// A response of the model, or its error.
-pub(super) fn response<T>(wire: WireResponse, from: &Received<T>) -> Result<Result<Response, RunError>, PacketError> {
+pub(super) fn response<T>(
+    wire: WireResponse,
+    from: &Received<T>,
+) -> Result<Result<Response, RunError>, PacketError> {
     if let Some(message) = wire.error {
         return Ok(Err(RunError::Model { code: code(wire.code.unwrap_or(1)), message }));
     }

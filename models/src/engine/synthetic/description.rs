@@ -79,8 +79,10 @@ const RUN_MAX: Duration = Duration::from_secs(60);
 
 impl Description {
     pub(crate) fn parse(files: &ModelFiles) -> Result<Self, LoadError> {
-        let refuse =
-            |reason: String| LoadError::Files { model: files.name.to_string(), reason: format!("model.toml: {reason}") };
+        let refuse = |reason: String| LoadError::Files {
+            model: files.name.to_string(),
+            reason: format!("model.toml: {reason}"),
+        };
         let text = std::str::from_utf8(&files.bytes).map_err(|_| refuse("is not UTF-8".to_owned()))?;
         let description: Self = units::parse_toml(text).map_err(|fault| {
             let reason = fault.named("model.toml").to_string();
@@ -162,7 +164,10 @@ mod tests {
     fn times_follow_the_table() {
         let time = Time { points: vec![(1, 100), (4, 400), (8, 480)], ..Time::default() };
         let micros = |rows| time.of(rows, 1).as_micros();
-        assert_eq!((micros(1), micros(2), micros(4), micros(6), micros(8), micros(16)), (100, 200, 400, 440, 480, 640));
+        assert_eq!(
+            (micros(1), micros(2), micros(4), micros(6), micros(8), micros(16)),
+            (100, 200, 400, 440, 480, 640)
+        );
         let line = Time { alpha_us: 50, beta_us: 10, ..Time::default() };
         assert_eq!(line.of(5, 1), Duration::from_micros(100));
     }

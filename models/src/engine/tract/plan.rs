@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use tract_onnx::prelude::{InferenceModel, TVec, TValue, TractResult, TypedModel};
+use tract_onnx::prelude::{InferenceModel, TValue, TVec, TractResult, TypedModel};
 use tract_onnx::tract_core::model::TypedRunnableModel;
 use tract_onnx::tract_hir::infer::{InferenceFact, InferenceModelExt};
 use tract_onnx::tract_hir::internal::{IntoRunnable, TDim, ToDim};

@@ -81,7 +81,8 @@ mod tests {
 
     #[test]
     fn rows_of_different_shapes_do_not_join() {
-        let rows = [[1], [2]].map(|extents| vec![tensor(Datatype::Uint8, &extents, &vec![0; extents[0] as usize])]);
+        let rows =
+            [[1], [2]].map(|extents| vec![tensor(Datatype::Uint8, &extents, &vec![0; extents[0] as usize])]);
         assert!(join(rows.to_vec()).is_err());
     }
 }

@@ -4,8 +4,8 @@ use bytes::{Bytes, BytesMut};
 use half::f16;
 use oip::{Datatype, Shape, Tensor, binary};
 use tract_onnx::prelude::{DatumType, IntoTValue, TValue, TractResult};
-use tract_onnx::tract_hir::internal::bail;
 use tract_onnx::prelude::{IntoTensor, Tensor as TractTensor};
+use tract_onnx::tract_hir::internal::bail;
 use zerocopy::{FromBytes, Immutable, TryFromBytes};
 
 use crate::TensorSpec;
@@ -81,8 +81,9 @@ fn text(tensor: &Tensor, shape: &[usize]) -> Result<TValue, String> {
         let element = element.map_err(|_| refuse(&"engine `tract` takes only UTF-8 in BYTES elements"))?;
         elements.push(element.to_owned());
     }
-    let array = tract_onnx::tract_hir::internal::tract_ndarray::ArrayD::from_shape_vec(shape.to_vec(), elements)
-        .map_err(|error| refuse(&error))?;
+    let array =
+        tract_onnx::tract_hir::internal::tract_ndarray::ArrayD::from_shape_vec(shape.to_vec(), elements)
+            .map_err(|error| refuse(&error))?;
     Ok(TractTensor::from(array).into_tvalue())
 }
 
@@ -103,7 +104,8 @@ pub(super) fn from_tract(value: TValue, spec: &TensorSpec) -> Result<Tensor, Str
         }
         encoded.freeze()
     } else {
-        let tensor = if tensor.is_plain_ram() { tensor } else { tensor.into_plain_ram().map_err(describe)? };
+        let tensor =
+            if tensor.is_plain_ram() { tensor } else { tensor.into_plain_ram().map_err(describe)? };
         Bytes::from_owner(Owned(tensor))
     };
     Ok(Tensor { name: spec.name.clone(), datatype: spec.datatype, shape: Shape::from_extents(&shape), data })

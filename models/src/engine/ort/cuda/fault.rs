@@ -254,7 +254,8 @@ mod tests {
             return;
         }
         let said = |message: &str| run_error("m", &signature, &Error::new(message));
-        let RunError::DeviceFailed(lost) = said("CUDA failure 716: misaligned address ; GPU=0 ; hostname=h") else {
+        let RunError::DeviceFailed(lost) = said("CUDA failure 716: misaligned address ; GPU=0 ; hostname=h")
+        else {
             panic!("expected a lost device")
         };
         assert_eq!(lost, "model `m`: engine `ort`: the device is lost: CUDA failure 716: misaligned address");

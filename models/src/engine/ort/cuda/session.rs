@@ -253,7 +253,11 @@ impl CudaSession {
             match self.run_once(&row, false) {
                 Ok(outputs) => return Ok(Some((row, outputs))),
                 Err(RunError::DeviceFailed(reason)) => return Err(reason),
-                Err(RunError::Input(reason) | RunError::Engine(reason) | RunError::Model { message: reason, .. }) => {
+                Err(
+                    RunError::Input(reason)
+                    | RunError::Engine(reason)
+                    | RunError::Model { message: reason, .. },
+                ) => {
                     refused = refused.or_else(|| fault::of(&reason).map(|_| reason));
                 }
             }
@@ -284,7 +288,11 @@ impl CudaSession {
             match self.run_once(&batch, false) {
                 Ok(_) => self.rows.ran(size),
                 Err(RunError::DeviceFailed(reason)) => return Err(reason),
-                Err(RunError::Input(reason) | RunError::Engine(reason) | RunError::Model { message: reason, .. }) => {
+                Err(
+                    RunError::Input(reason)
+                    | RunError::Engine(reason)
+                    | RunError::Model { message: reason, .. },
+                ) => {
                     why = reason;
                     break;
                 }

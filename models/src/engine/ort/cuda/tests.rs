@@ -255,7 +255,13 @@ fn the_null_stream_is_refused() {
         }
     }
     let null = Cuda { stream: Arc::new(Null), ..on(HostStream::default()) };
-    assert!(provider(&null, &OrtSettings::default()).err().unwrap().reason.contains("the null stream runs on every SM"));
+    assert!(
+        provider(&null, &OrtSettings::default())
+            .err()
+            .unwrap()
+            .reason
+            .contains("the null stream runs on every SM")
+    );
 }
 
 #[test]

@@ -205,9 +205,7 @@ fn elements(weight: &pb::TensorProto) -> Option<Vec<u8>> {
         weight.dims.iter().try_fold(1_usize, |all, dim| all.checked_mul(usize::try_from(*dim).ok()?))?;
     let bytes: Vec<u8> = match datatype {
         _ if !weight.raw_data.is_empty() => weight.raw_data.clone(),
-        Datatype::Fp32 => {
-            weight.float_data.iter().flat_map(|value| value.to_le_bytes()).collect()
-        }
+        Datatype::Fp32 => weight.float_data.iter().flat_map(|value| value.to_le_bytes()).collect(),
         _ => return None,
     };
     (count.checked_mul(size) == Some(bytes.len())).then_some(bytes)
