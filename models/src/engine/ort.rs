@@ -56,6 +56,9 @@ fn load(
         return cuda::load(model, &cuda::Source { bytes, folder }, library, options, cuda);
     }
     let (name, settings) = (model.files.name.as_str(), &options.ort);
+    for limit in settings.without_effect(options.threads, model.signature.has_fixed_inputs()) {
+        tracing::info!(model = name, "{limit}");
+    }
     let providers = settings.cpu_providers(name, settings.threads(options.threads)).map_err(failure)?;
     let (threads_of_providers, nursery) = (settings.has_threads_of_providers(), library.nursery());
     let make = {

@@ -121,6 +121,22 @@ impl OrtSettings {
         self.inter_threads.map_or(allowed, |asked| asked.get().min(allowed)).max(1)
     }
 
+    /// What is asked for and not done on a lane that allows this many threads, with the reason.
+    pub(super) fn without_effect(&self, allowed: usize, has_fixed_inputs: bool) -> Vec<String> {
+        let capped = |setting: &str, asked: Option<NonZeroUsize>| {
+            let asked = asked.filter(|asked| asked.get() > allowed)?;
+            Some(format!("{setting}: {asked} threads are asked for, and the lane has {allowed}"))
+        };
+        let pattern = (self.memory_pattern == Some(true) && !has_fixed_inputs).then(|| {
+            "enable_mem_pattern: has no effect, because input shapes vary and plans would grow without bound".to_owned()
+        });
+        let threads = [
+            capped("intra_op_thread_count", self.intra_threads),
+            capped("inter_op_thread_count", self.inter_threads.filter(|_| self.parallel)),
+        ];
+        threads.into_iter().chain([pattern]).flatten().collect()
+    }
+
     /// Providers of a session on the CPU, the most preferred first.
     ///
     /// # Errors
@@ -197,4 +213,25 @@ pub(super) fn shrinking() -> Result<RunOptions, ::ort::Error> {
     let mut options = RunOptions::new()?;
     options.set("memory.enable_memory_arena_shrinkage", "cpu:0")?;
     Ok(options)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_lane_does_not_do_is_told() {
+        let asked = OrtSettings {
+            intra_threads: NonZeroUsize::new(8),
+            inter_threads: NonZeroUsize::new(8),
+            memory_pattern: Some(true),
+            ..OrtSettings::default()
+        };
+        let told = asked.without_effect(2, false);
+        assert_eq!(told.len(), 2, "operators run one after the other: {told:?}");
+        assert_eq!(told[0], "intra_op_thread_count: 8 threads are asked for, and the lane has 2");
+        assert!(told[1].starts_with("enable_mem_pattern: has no effect"), "{told:?}");
+        assert_eq!(OrtSettings { parallel: true, ..asked.clone() }.without_effect(2, false).len(), 3);
+        assert!(asked.without_effect(8, true).is_empty());
+    }
 }

@@ -26,7 +26,7 @@ pub struct Activation {
     active: watch::Sender<bool>,
     waiting: AtomicU32,
     /// Most requests that wait.
-    waiting_max: u32,
+    waiting_max: AtomicU32,
 }
 
 /// Counts a request while it waits.
@@ -41,7 +41,13 @@ impl Drop for Waits<'_> {
 impl Activation {
     /// An active version.
     pub fn new(options: Option<ActivationOptions>, waiting_max: u32) -> Self {
-        Self { options, active: watch::Sender::new(true), waiting: AtomicU32::new(0), waiting_max }
+        let (waiting, waiting_max) = (AtomicU32::new(0), AtomicU32::new(waiting_max));
+        Self { options, active: watch::Sender::new(true), waiting, waiting_max }
+    }
+
+    /// Changes how many requests may wait.
+    pub fn set_waiting_max(&self, waiting_max: u32) {
+        self.waiting_max.store(waiting_max, Ordering::SeqCst);
     }
 
     /// Whether the version may lose its lanes while it serves.
@@ -72,7 +78,7 @@ impl Activation {
         let Some(options) = &self.options else { return Ok(()) };
         let waiting = self.waiting.fetch_add(1, Ordering::SeqCst);
         let _waits = Waits(&self.waiting);
-        if waiting >= self.waiting_max {
+        if waiting >= self.waiting_max.load(Ordering::SeqCst) {
             let message = format!("model `{name}`: its queue is full while the model is activated");
             return Err(Refusal::new(Reason::QueueFull, message));
         }
@@ -111,6 +117,13 @@ mod tests {
         activation.options.as_ref().unwrap().wanted.notified().await;
         assert_eq!(activation.waiting(), 1);
         assert_eq!(activation.activate("m", None).await.unwrap_err().reason, Reason::QueueFull);
+        activation.set_waiting_max(2);
+        let passed = Some(Instant::now());
+        assert_eq!(
+            activation.activate("m", passed).await.unwrap_err().reason,
+            Reason::Expired,
+            "a second may wait now"
+        );
         activation.set_active(true);
         waits.await.unwrap().unwrap();
         assert_eq!(activation.waiting(), 0);

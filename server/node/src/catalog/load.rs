@@ -286,10 +286,12 @@ impl Catalog {
     /// Applies settings that need no new sessions.
     async fn take_up(&self, loaded: &Loaded, planned: Planned) {
         let Planned { config, labels, policy, rate_limit, .. } = planned;
+        let queue_limit = self.limit_of(&config.queue);
+        loaded.activation.set_waiting_max(queue_limit);
         let spec = ModelSpec {
             model: loaded.id,
             max_batch: loaded.signature.max_batch.max(1),
-            queue_limit: self.limit_of(&config.queue),
+            queue_limit,
             class_limits: self.class_limits(&config),
             rate_limit,
             policy,
