@@ -19,10 +19,12 @@ pub fn server(front: &Front) -> ServerMetadataResponse {
 /// Signature of a model. If the client named a version, `versions` holds only that one, as in Triton.
 pub fn model(view: &ModelView, version_named: bool) -> ModelMetadataResponse {
     let versions = if version_named { vec![view.version.clone()] } else { view.versions.clone() };
+    // As Triton: backends without a platform are named themselves.
+    let platform = if view.platform.is_empty() { view.engine } else { view.platform };
     ModelMetadataResponse {
         name: view.name.clone(),
         versions,
-        platform: view.platform.to_owned(),
+        platform: platform.to_owned(),
         inputs: view.signature.inputs.iter().map(tensor).collect(),
         outputs: view.signature.outputs.iter().map(tensor).collect(),
     }

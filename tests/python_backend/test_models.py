@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import queue
+import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -97,6 +98,22 @@ def test_answers_are_those_of_triton(tessera, triton, protocol, model, inputs, o
         return ask(grpcclient, server.grpc_address, model, inputs, options)
 
     assert of(tessera) == of(triton)
+
+
+@pytest.mark.parametrize("model", ["add_sub", "auto_complete", "repeat", "tokenizer"])
+def test_metadata_is_that_of_triton(tessera, triton, model):
+    ours = httpclient.InferenceServerClient(tessera.http_address).get_model_metadata(model)
+    assert ours == httpclient.InferenceServerClient(triton.http_address).get_model_metadata(model)
+
+
+def test_the_events_of_a_decoupled_model_are_those_of_triton(tessera, triton):
+    def events(server):
+        url = f"http://{server.http_address}/v2/models/repeat/generate_stream"
+        with urllib.request.urlopen(urllib.request.Request(url, b'{"IN": [4, 5, 6]}'), timeout=30) as answer:
+            lines = answer.read().decode().splitlines()
+        return [json.loads(line.removeprefix("data: ")) for line in lines if line]
+
+    assert events(tessera) == events(triton)
 
 
 def test_initialize_gets_the_arguments_that_triton_gives(tessera, triton):
