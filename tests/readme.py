@@ -119,7 +119,8 @@ def libraries() -> dict[str, dict[str, str]]:
 
 
 def own_models() -> None:
-    """The models of the walk-through are checked and become ready, with ONNX Runtime and without."""
+    """The models of the walk-through are checked, become ready and answer, with ONNX Runtime and without."""
+    request = next(block for block in blocks() if "models/magika/infer" in block)
     fetch, check, run = (line.split("#")[0].split() for line in next(b for b in blocks() if "zoo.py" in b).splitlines())
     assert not ready(), "another server uses port 8000"
     with tempfile.TemporaryDirectory() as folder:
@@ -140,6 +141,9 @@ def own_models() -> None:
             try:
                 until(ready, f"the server with {engine} is ready", 120)
                 assert server.poll() is None, f"the server with {engine} ended"
+                answer = subprocess.run(request, shell=True, cwd=ROOT, capture_output=True, text=True, timeout=30)
+                (output,) = json.loads(answer.stdout)["outputs"]
+                assert (output["name"], output["shape"], len(output["data"])) == ("target_label", [1, 214], 214), output
             finally:
                 server.terminate()
                 code = server.wait(40)

@@ -5,13 +5,14 @@ use std::time::Duration;
 use bytes::{BufMut as _, Bytes, BytesMut};
 use http::header::{ACCEPT, CONTENT_TYPE, HOST, HeaderValue, TE};
 use http::{HeaderName, Method, Request, Uri};
-use oip::metadata::{ModelMetadata, ServerMetadata};
+use oip::metadata::{ModelMetadata, ModelShapes, ServerMetadata};
 use oip::proto;
 use oip::{InferRequest, InferResponse, Limits};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use prost::Message;
 
 use crate::connection::{Connections, Failure, Reply, Watch, Wire};
+use crate::model_config::Config;
 use crate::outcome::Outcome;
 use crate::statistics::Statistics;
 use crate::target::{Endpoint, Protocol, Tensors};
@@ -142,6 +143,29 @@ impl Api {
                 self.get(connections, &format!("/v2/models/{}", encoded(model))).await
             }
         }
+    }
+
+    /// What the configuration of a model says about shapes. Not every server has this extension.
+    pub async fn config(&self, connections: &Connections, model: &str) -> Result<Config, String> {
+        match self.protocol {
+            Protocol::Grpc => {
+                let request = proto::ModelConfigRequest { name: model.to_owned(), ..Default::default() };
+                let told: proto::ModelConfigResponse =
+                    self.called(connections, &self.call("ModelConfig", &request)?).await?;
+                Ok(Config::from(told.config.unwrap_or_default()))
+            }
+            Protocol::Http | Protocol::Http2 => {
+                self.get(connections, &format!("/v2/models/{}/config", encoded(model))).await
+            }
+        }
+    }
+
+    /// The shapes of a model's requests so far. Only our own server has them, and only over REST.
+    pub async fn shapes(&self, connections: &Connections, model: &str) -> Result<ModelShapes, String> {
+        if self.protocol == Protocol::Grpc {
+            return Ok(ModelShapes::default());
+        }
+        self.get(connections, &format!("/v2/models/{}/shapes", encoded(model))).await
     }
 
     /// The statistics of a model so far. Not every server has this extension.

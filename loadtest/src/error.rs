@@ -1,6 +1,6 @@
 //! Errors of a run.
 
-use std::io;
+use std::{fmt, io};
 
 use workload::WorkloadError;
 
@@ -38,6 +38,9 @@ pub enum LoadError {
         /// What went wrong, and what is expected.
         problem: String,
     },
+    /// Inputs have no shape. The server accepts the suggested ones.
+    #[error("{}:{}", .0, workload::flags("--shape", .0.flags.iter().cloned()))]
+    Shapes(MissingShapes),
     /// A system call that a run needs failed.
     #[error("cannot {what}: {error}")]
     System {
@@ -49,6 +52,26 @@ pub enum LoadError {
     /// A sending thread ended without its results.
     #[error("a sending thread ended without its results: this is a fault of tessera")]
     Lost,
+}
+
+/// Inputs whose free dimensions have no extent, and shapes that the server accepts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MissingShapes {
+    /// The server's name of the first model.
+    pub model: String,
+    /// Its first input without a shape, and why it needs one.
+    pub problem: String,
+    /// Values for `--shape` that give every input of every model a shape.
+    pub flags: Vec<String>,
+    /// Where they come from.
+    pub origin: &'static str,
+}
+
+impl fmt::Display for MissingShapes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { model, problem, origin, .. } = self;
+        write!(f, "model `{model}`: {problem}: expected sizes; the server accepts these, from {origin}")
+    }
 }
 
 impl LoadError {

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 use std::{io, thread};
 
+use oip::metadata::ModelMetadata;
 use tokio::runtime::Builder;
 use tokio::task::LocalSet;
 use workload::{Arrivals, Extent, Workload};
@@ -17,14 +18,15 @@ use crate::clock::Clock;
 use crate::collector::{Collector, Live};
 use crate::connection::Connections;
 use crate::drive::Drive;
-use crate::error::LoadError;
+use crate::error::{LoadError, MissingShapes};
 use crate::outcome::Outcome;
-use crate::payload::Payloads;
+use crate::payload::{OPEN, Payloads, declared};
 use crate::plan::{Memory, ModelPlan};
 use crate::record::{Objective, Record, SECOND};
 use crate::report::Report;
 use crate::sender::{Sender, Shared, Spent, Timed};
 use crate::statistics::Statistics;
+use crate::suggestion::Asking;
 use crate::target::{Endpoint, Protocol, Tensors};
 
 /// Time between the start of the threads and the first request.
@@ -108,6 +110,7 @@ impl Session {
             }
         }
         self.settings.payloads.check(&known)?;
+        self.check_shapes(&connections, &known, workload.seed).await?;
         let takes_binary = server.extensions.iter().any(|extension| extension == BINARY_EXTENSION);
         for (model, name) in workload.models.iter().zip(&self.served_as) {
             let Some(metadata) = known.get(name).cloned() else { continue };
@@ -137,6 +140,39 @@ impl Session {
             self.plans.push(plan);
         }
         Ok(())
+    }
+
+    /// Checks that every input has a shape.
+    async fn check_shapes(
+        &self,
+        connections: &Connections,
+        known: &BTreeMap<String, ModelMetadata>,
+        seed: u64,
+    ) -> Result<(), LoadError> {
+        let Settings { payloads, timeout, .. } = &self.settings;
+        let asking = Asking { api: &self.api, connections, payloads, seed, timeout: *timeout };
+        let mut missing: Option<MissingShapes> = None;
+        for (name, metadata) in known {
+            let open = payloads.open_inputs(metadata);
+            let Some(first) = open.first() else { continue };
+            let problem = format!("input `{}`: its shape {} {OPEN}", first.name, declared(&first.shape));
+            let found = asking.shapes(metadata, &open).await;
+            let found = found.map_err(|reason| LoadError::model(name, format!("{problem}: {reason}")))?;
+            let prefix = if known.len() > 1 { format!("{name}/") } else { String::new() };
+            let flag = |(input, extents): (&String, &Vec<u64>)| {
+                let extents: Vec<String> = extents.iter().map(u64::to_string).collect();
+                format!("{prefix}{input}={}", extents.join("x"))
+            };
+            let flags = found.shapes.iter().map(flag);
+            match &mut missing {
+                Some(missing) => missing.flags.extend(flags),
+                None => {
+                    let (model, flags) = (name.clone(), flags.collect());
+                    missing = Some(MissingShapes { model, problem, flags, origin: found.origin });
+                }
+            }
+        }
+        missing.map_or(Ok(()), |missing| Err(LoadError::Shapes(missing)))
     }
 
     /// Sends the requests of a workload, which must have the models that the session was opened for. `stop` ends the run

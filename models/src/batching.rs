@@ -106,11 +106,20 @@ pub(crate) fn verify(
     if session.signature().max_batch < 2 || !from_graph {
         return Ok(session);
     }
-    let Err(reason) = rows_are_independent(session.as_mut()) else { return Ok(session) };
+    let Err(doubt) = rows_are_independent(session.as_mut()) else { return Ok(session) };
+    let model = &files.name;
     if options.free_batch || options.max_batch.is_some() {
-        return Err(LoadError::Batch { model: files.name.to_string(), reason });
+        let (Doubt::Unchecked(reason) | Doubt::Differs(reason)) = doubt;
+        return Err(LoadError::Batch { model: model.to_string(), reason });
     }
-    tracing::warn!(model = %files.name, reason, "not batched: a batch would change its answers");
+    match doubt {
+        Doubt::Unchecked(reason) => {
+            tracing::info!(%model, reason, "not batched: whether a batch changes its answers is unknown");
+        }
+        Doubt::Differs(reason) => {
+            tracing::warn!(%model, reason, "not batched: a batch would change its answers");
+        }
+    }
     let mut signature = session.signature().clone();
     signature.max_batch = 0;
     Ok(Box::new(Unbatched { session, signature }))
@@ -144,18 +153,28 @@ impl Session for Unbatched {
     }
 }
 
-fn rows_are_independent(session: &mut dyn Session) -> Result<(), String> {
+/// Why a model is not batched.
+enum Doubt {
+    /// The samples do not run.
+    Unchecked(String),
+    /// The answers to the samples differ.
+    Differs(String),
+}
+
+fn rows_are_independent(session: &mut dyn Session) -> Result<(), Doubt> {
     let signature = session.signature().clone();
-    let Some((extent, first)) = sample::first_that_runs(session) else {
-        return Err("batches cannot be checked: no sample input runs".to_owned());
-    };
+    let (extent, first) = sample::try_extents(session).map_err(|reason| {
+        Doubt::Unchecked(format!("batches cannot be checked: no sample input runs: {reason}"))
+    })?;
     let rows = [0, 1].map(|row| sample::row(&signature, extent, row));
     let [Some(row), Some(other)] = rows else {
-        return Err("its inputs are too large to be checked".to_owned());
+        return Err(Doubt::Unchecked("its inputs are too large to be checked".to_owned()));
     };
-    let alone = [first, run(session, &other)?];
-    let together = run(session, &sample::join(&[row, other]))?;
-    same_rows(&signature, &alone, &together)
+    let alone = [first, run(session, &other).map_err(Doubt::Unchecked)?];
+    let both = sample::join(&[row, other]);
+    let together =
+        run(session, &both).map_err(|reason| Doubt::Unchecked(format!("two rows do not run: {reason}")))?;
+    same_rows(&signature, &alone, &together).map_err(Doubt::Differs)
 }
 
 /// Whether the answer to a batch of two rows is that to each of them.

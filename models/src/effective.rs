@@ -16,6 +16,9 @@ use crate::{
     Reshape, Signature, TensorSpec, TimeSpan, VersionPolicy,
 };
 
+/// Name of the largest batch in lists of changes.
+const MAX_BATCH: &str = "max_batch";
+
 /// Policy of models whose settings do not name one.
 const DEFAULT_POLICY: &str = "deadline";
 
@@ -184,30 +187,40 @@ impl EffectiveConfig {
         })
     }
 
-    /// What differs in `new`.
-    pub fn changes(&self, new: &Self) -> Vec<SettingChange> {
-        let differ = |((_, _, old), (_, _, new)): &((_, _, String), (_, _, String))| old != new;
-        let pairs = self.entries().into_iter().zip(new.entries()).filter(differ);
-        let mut changes: Vec<SettingChange> = pairs
-            .map(|((setting, needs_sessions, from), (_, _, to))| SettingChange {
-                setting,
-                from,
-                to,
-                needs_sessions,
-            })
-            .collect();
-        if self.rest_of_file() != new.rest_of_file() && changes.iter().all(|change| !change.needs_sessions) {
-            changes.push(SettingChange {
-                setting: "config.pbtxt",
-                from: String::new(),
-                to: "other fields changed".to_owned(),
-                needs_sessions: true,
-            });
+    /// What differs in `new`, for a version whose sessions take batches of up to `max_batch` rows.
+    pub fn changes(&self, new: &Self, max_batch: u32) -> Vec<SettingChange> {
+        let pairs = self.entries().into_iter().zip(new.entries());
+        let changes = pairs.filter(|((_, _, from), (_, _, to))| from != to);
+        let changes = changes.map(|((setting, needs_sessions, from), (_, _, to))| SettingChange {
+            setting,
+            from,
+            to,
+            needs_sessions,
+        });
+        // A file that names the batch that the sessions have anyway changes nothing.
+        let same_batch = self.max_batch.is_none() && new.max_batch == Some(max_batch);
+        let mut changes: Vec<SettingChange> =
+            changes.filter(|change| !(same_batch && change.setting == MAX_BATCH)).collect();
+        let of_sessions = changes.iter().any(|change| change.needs_sessions);
+        if self.rest_of_file() != new.rest_of_file() && !of_sessions {
+            // A Python model gets the whole file. What other sessions read of it is compared above.
+            let needs_sessions = self.is_python() || new.is_python();
+            let to = match (&self.written, &new.written) {
+                (None, _) => "added",
+                (Some(_), None) => "removed",
+                (Some(_), Some(_)) => "other fields changed",
+            };
+            let (setting, from, to) = ("config.pbtxt", String::new(), to.to_owned());
+            changes.push(SettingChange { setting, from, to, needs_sessions });
         }
         changes
     }
 
-    /// The fields of `config.pbtxt` that sessions may read: all but those about scheduling.
+    fn is_python(&self) -> bool {
+        self.engine == EngineChoice::Named(crate::engine::python::NAME)
+    }
+
+    /// The fields of `config.pbtxt` that have no entry: all but those about scheduling.
     fn rest_of_file(&self) -> Option<ModelConfig> {
         let written = self.written.as_deref()?;
         Some(ModelConfig { scheduling_choice: None, version_policy: None, ..written.clone() })
@@ -244,6 +257,9 @@ impl EffectiveConfig {
             label_files,
             written: _,
         } = self;
+        // Whether accelerators are required means nothing without any.
+        let required = ort.accelerators_required && !ort.accelerators.is_empty();
+        let ort = OrtSettings { accelerators_required: required, ..ort.clone() };
         let span =
             |span: &Option<Duration>| span.map_or("none".to_owned(), |span| TimeSpan(span).to_string());
         let number =
@@ -264,7 +280,7 @@ impl EffectiveConfig {
             ("timeout_max", false, span(timeout_max)),
             ("labels", false, format!("{label_files:?}")),
             ("engine", true, engine.name().to_owned()),
-            ("max_batch", true, max_batch.map_or("default".to_owned(), |rows| rows.to_string())),
+            (MAX_BATCH, true, max_batch.map_or("default".to_owned(), |rows| rows.to_string())),
             ("free_batch", true, free_batch.to_string()),
             ("lanes", true, format!("{lanes:?}").to_lowercase()),
             ("instance_group", true, number(lane_count)),
@@ -275,6 +291,8 @@ impl EffectiveConfig {
             ("python", true, format!("{python:?}")),
             ("model_warmup", true, format!("{warm_ups:?}")),
             ("reshape", true, format!("{reshapes:?}")),
+            ("response_cache", true, self.caches_responses().to_string()),
+            ("metric_tags", true, format!("{:?}", self.metric_tags())),
         ]
     }
 

@@ -39,4 +39,4 @@ pub use sample::SampleInputs;
 pub use settings::{BatchingSettings, LaneChoice, ModelSettings, PaddingSettings, VersionPolicy};
 pub use signature::{Dim, Reshape, Signature, TensorSpec};
 pub use units::{InvalidTimeSpan, TimeSpan};
-pub use warm::{profile_padded, warm, warm_and_profile, warm_for};
+pub use warm::{WarmTimes, profile_padded, warm, warm_and_profile, warm_for};

@@ -1,5 +1,7 @@
 //! Sample inputs, for warming models up, measuring them, and checking that batches do not change answers.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 use half::{bf16, f16};
 use oip::{Datatype, Shape, Tensor};
@@ -29,12 +31,28 @@ pub(crate) fn row(signature: &Signature, extent: u64, row: u64) -> Option<Batch>
 
 /// The answer to row 0 with the first extent for free dimensions that the graph accepts, and that extent.
 pub(crate) fn first_that_runs(session: &mut dyn Session) -> Option<(u64, Vec<Tensor>)> {
+    try_extents(session).ok()
+}
+
+/// As [`first_that_runs`].
+///
+/// # Errors
+/// Why the last one does not run.
+pub(crate) fn try_extents(session: &mut dyn Session) -> Result<(u64, Vec<Tensor>), String> {
     if !session.takes_samples() {
-        return None;
+        return Err("the model takes no samples".to_owned());
     }
     let signature = session.signature().clone();
     let all = if signature.has_fixed_inputs() { &[1][..] } else { &EXTENTS };
-    all.iter().find_map(|&extent| Some((extent, session.run(&row(&signature, extent, 0)?).ok()?)))
+    let mut reason = "its inputs are too large".to_owned();
+    for &extent in all {
+        let Some(batch) = row(&signature, extent, 0) else { continue };
+        match session.run(&batch) {
+            Ok(outputs) => return Ok((extent, outputs)),
+            Err(error) => reason = error.to_string(),
+        }
+    }
+    Err(reason)
 }
 
 /// One batch of several batches of the same shapes.
@@ -56,6 +74,15 @@ pub(crate) fn join(rows: &[Batch]) -> Batch {
 /// Shapes of one row of inputs.
 pub(crate) fn shapes(signature: &Signature, extent: u64) -> Vec<Vec<u64>> {
     signature.inputs.iter().map(|spec| shape(spec, signature.max_batch > 0, extent)).collect()
+}
+
+/// Extents of a row by input, for every input that `own` leaves open in more than the batch.
+pub(crate) fn open_shapes(own: &Signature, shaped: &Signature, extent: u64) -> BTreeMap<String, Vec<u64>> {
+    let batch_dims = usize::from(own.max_batch > 0);
+    let is_open =
+        |spec: &TensorSpec| !spec.optional && spec.dims.iter().skip(batch_dims).any(|dim| *dim == Dim::Free);
+    let named = own.inputs.iter().zip(shapes(shaped, extent)).filter(|(spec, _)| is_open(spec));
+    named.map(|(spec, shape)| (spec.name.clone(), shape.into_iter().skip(batch_dims).collect())).collect()
 }
 
 fn shape(spec: &TensorSpec, batched: bool, extent: u64) -> Vec<u64> {
@@ -130,6 +157,9 @@ fn read<T: FromBytes>(data: &[u8], number: impl Fn(T) -> f64) -> Option<Vec<f64>
 /// Inputs that a model accepts, found by trying, for measurements outside of a server.
 #[derive(Clone, Debug)]
 pub struct SampleInputs {
+    /// That of the session.
+    own: Signature,
+    /// The same with the shapes that are asked for.
     signature: Signature,
     extent: u64,
 }
@@ -138,7 +168,8 @@ impl SampleInputs {
     /// Tries sample rows on a session, with several extents for its free dimensions. `None`: it accepts none of them.
     pub fn of(session: &mut dyn Session) -> Option<Self> {
         let (extent, _) = first_that_runs(session)?;
-        Some(Self { signature: session.signature().clone(), extent })
+        let own = session.signature().clone();
+        Some(Self { signature: own.clone(), own, extent })
     }
 
     /// Rows whose inputs have given shapes: extents by name of the input, with or without the batch. Other free dimensions
@@ -174,16 +205,16 @@ impl SampleInputs {
         for &extent in all {
             let Some(batch) = row(&signature, extent, 0) else { continue };
             match session.run(&batch) {
-                Ok(_) => return Ok(Self { signature, extent }),
+                Ok(_) => return Ok(Self { own: session.signature().clone(), signature, extent }),
                 Err(error) => failed = error.to_string(),
             }
         }
         Err(failed)
     }
 
-    /// The extent of every free dimension other than the batch; `None`: the model has no such dimension.
-    pub fn free_extent(&self) -> Option<u64> {
-        (!self.signature.has_fixed_inputs()).then_some(self.extent)
+    /// Extents of a row by input, for every input that the session leaves open in more than the batch.
+    pub fn open_shapes(&self) -> BTreeMap<String, Vec<u64>> {
+        open_shapes(&self.own, &self.signature, self.extent)
     }
 
     /// At most `count` batches of `rows` rows, as many as fit into `bytes_max` bytes together. Floats differ from batch
@@ -223,7 +254,7 @@ mod tests {
     fn batches_run_and_differ() {
         let mut session = session(D::S("batch"));
         let samples = SampleInputs::of(session.as_mut()).unwrap();
-        assert_eq!(samples.free_extent(), None);
+        assert_eq!(samples.open_shapes(), BTreeMap::new());
         let batches = samples.batches(4, 3, 1 << 20).unwrap();
         assert_eq!(batches.len(), 3);
         let data = |batch: &Batch| batch.inputs[0].as_ref().unwrap().data.clone();
@@ -249,7 +280,7 @@ mod tests {
             let samples = shaped("x", extents).unwrap();
             let batches = samples.batches(3, 1, 1 << 20).unwrap();
             assert_eq!(batches[0].inputs[0].as_ref().unwrap().shape.extents(), [3, 2, 7]);
-            assert_eq!(samples.free_extent(), None);
+            assert_eq!(samples.open_shapes(), BTreeMap::from([("x".to_owned(), vec![2, 7])]));
         }
         for (name, extents, said) in [
             ("z", &[2, 7][..], "no input `z`: expected one of x"),

@@ -1,5 +1,6 @@
 //! Runs a model before it gets traffic: the slow first runs happen here, and batch times are measured.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use oip::{Shape, Tensor};
@@ -27,6 +28,15 @@ const ROWS_MAX: u32 = 4096;
 /// Bound on the bytes of one sample batch, inputs and outputs together.
 const BATCH_BYTES_MAX: usize = 256 * 1024 * 1024;
 
+/// Batch times of a session that was warmed up.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WarmTimes {
+    /// Rows, rising, with the shortest time of a batch.
+    pub times: Vec<(u32, Duration)>,
+    /// Shape of a row by input, for inputs whose shape the session leaves open: the first that it accepts.
+    pub shapes: BTreeMap<String, Vec<u64>>,
+}
+
 /// Runs the warm-up requests of the configuration, then measures batches of 1, 2, 4, ... up to the largest
 /// batch. Gives (rows, shortest time) with rows rising; shortest, because everything else that happens on the
 /// machine only adds. Time for which the core ran other threads does not count, here or in the process that runs
@@ -35,10 +45,7 @@ const BATCH_BYTES_MAX: usize = 256 * 1024 * 1024;
 /// Stops early when the time or memory for it is used up, so the largest batch may be missing. A model for which
 /// no sample input is valid gives no measurements; that is not an error. A warm-up request of the configuration
 /// that fails is one.
-pub fn warm_and_profile(
-    session: &mut dyn Session,
-    config: &EffectiveConfig,
-) -> Result<Vec<(u32, Duration)>, LoadError> {
+pub fn warm_and_profile(session: &mut dyn Session, config: &EffectiveConfig) -> Result<WarmTimes, LoadError> {
     run_sizes(session, config, RUNS)
 }
 
@@ -89,20 +96,30 @@ fn run_sizes(
     session: &mut dyn Session,
     config: &EffectiveConfig,
     runs: usize,
-) -> Result<Vec<(u32, Duration)>, LoadError> {
+) -> Result<WarmTimes, LoadError> {
     let refuse = |reason: String| LoadError::Warm { model: config.name.to_string(), reason };
     run_requested(session, config).map_err(refuse)?;
     let mut time = Time::start(BUDGET);
+    // The other sessions of the model say the same.
+    let is_first = runs > 1;
     if !session.takes_samples() {
-        tracing::info!(model = %config.name, "sample inputs are not run: batch times will be learned from traffic");
-        return Ok(Vec::new());
+        if is_first {
+            tracing::info!(model = %config.name, "sample inputs are not run: batch times will be learned from traffic");
+        }
+        return Ok(WarmTimes::default());
     }
-    let Some((extent, outputs)) = sample::first_that_runs(session) else {
-        tracing::info!(model = %config.name, "no sample input runs: batch times will be learned from traffic");
-        return Ok(Vec::new());
+    let (extent, outputs) = match sample::try_extents(session) {
+        Ok(found) => found,
+        Err(reason) => {
+            if is_first {
+                tracing::info!(model = %config.name, reason, "no sample input runs: batch times will be learned from traffic");
+            }
+            return Ok(WarmTimes::default());
+        }
     };
     let signature = session.signature().clone();
-    let Some(one) = sample::row(&signature, extent, 0) else { return Ok(Vec::new()) };
+    let Some(one) = sample::row(&signature, extent, 0) else { return Ok(WarmTimes::default()) };
+    let shapes = sample::open_shapes(&signature, &signature, extent);
     let row_bytes = bytes(outputs.iter()) + bytes(one.inputs.iter().flatten());
     let mut profile: Vec<(u32, Duration)> = Vec::new();
     for rows in sizes(signature.max_batch) {
@@ -118,8 +135,10 @@ fn run_sizes(
             Ok(shortest) => profile.push((rows, shortest)),
             // A model of code may refuse made-up data.
             Err(reason) if session.takes_requests() => {
-                tracing::info!(model = %config.name, rows, reason, "sample inputs are refused: larger batches are not measured");
-                return Ok(profile);
+                if is_first {
+                    tracing::info!(model = %config.name, rows, reason, "sample inputs are refused: larger batches are not measured");
+                }
+                return Ok(WarmTimes { times: profile, shapes });
             }
             Err(reason) => return Err(refuse(format!("a batch of {rows} rows: {reason}"))),
         }
@@ -127,7 +146,7 @@ fn run_sizes(
     session.trim();
     match session.run(&one) {
         Err(error) if !session.takes_requests() => Err(refuse(error.to_string())),
-        Ok(_) | Err(_) => Ok(profile),
+        Ok(_) | Err(_) => Ok(WarmTimes { times: profile, shapes }),
     }
 }
 
@@ -283,7 +302,7 @@ mod tests {
         let settings = ModelSettings::default();
         let config = EffectiveConfig::resolve(&files.name, Some(&pbtxt), &settings, &signature).unwrap();
         let mut session = Loader::without_ort().load(files, &config.load_options(1, Vec::new())).unwrap();
-        warm_and_profile(session.as_mut(), &config)
+        warm_and_profile(session.as_mut(), &config).map(|warm| warm.times)
     }
 
     fn synthetic(text: &'static str) -> ModelFiles {
@@ -365,7 +384,7 @@ mod tests {
     fn a_session_elsewhere_is_measured_by_what_it_says_it_took() {
         let (signature, config) = identity();
         let took = Duration::from_micros(700);
-        let profile = warm_and_profile(&mut Elsewhere(signature, took), &config).unwrap();
+        let profile = warm_and_profile(&mut Elsewhere(signature, took), &config).unwrap().times;
         // By the caller's clock 8 sizes of 5 runs would be more than it may take in all.
         assert_eq!(profile, [1, 2, 4, 8, 16, 32, 64, 128].map(|rows| (rows, took)));
     }
@@ -429,7 +448,7 @@ mod tests {
         let signature = inspect(&files, &LoadOptions::default())?;
         let config = EffectiveConfig::resolve(&name, pbtxt.as_ref(), &ModelSettings::default(), &signature)?;
         let mut session = Loader::without_ort().load(&files, &config.load_options(1, Vec::new()))?;
-        warm_and_profile(session.as_mut(), &config)
+        warm_and_profile(session.as_mut(), &config).map(|warm| warm.times)
     }
 
     #[test]

@@ -355,7 +355,7 @@ impl Actor {
                 returned.timing.leads_batch = false;
                 let result = expected!(returned.answers.remove(&id), "router.batch_without_answer");
                 let answer = match result {
-                    Some(Ok(response)) => Ok(Answer { response, timing }),
+                    Some(Ok(response)) => Ok(Answer { response, timing, admitted: payload.admitted }),
                     Some(Err(error)) => Err(BatchError::Run(error)),
                     None => {
                         Err(BatchError::Lane("the batch returned no outputs for this request".to_owned()))

@@ -56,6 +56,8 @@ pub struct Answer {
     pub response: Response,
     /// Time of each stage.
     pub timing: Timing,
+    /// When the router took the request.
+    pub admitted: Instant,
 }
 
 /// A request that ended without outputs.

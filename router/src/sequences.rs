@@ -8,6 +8,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use bytes::Bytes;
 use gpulet::{Member, Response};
+use invariant::expected;
 use oip::{Datatype, Shape, Tensor};
 use router_core::{
     Arrival, CorrelationId, ModelId, Nanos, Outcome, Reason, RequestId, SequenceEffect, SequenceLimits,
@@ -119,6 +120,8 @@ pub(crate) struct AllSequences {
     /// Bytes of all states, and their limit.
     bytes: u64,
     bytes_limit: u64,
+    /// The last states did not fit, and the log says so.
+    is_full: bool,
     pub follow_ups: VecDeque<FollowUp>,
     effects: Vec<SequenceEffect>,
 }
@@ -164,7 +167,9 @@ impl AllSequences {
     pub(crate) fn cancel(&mut self, now: Nanos, request: RequestId) -> bool {
         let Some((_, arrival)) = self.requests.get(&request) else { return false };
         let model = arrival.model;
-        let Some(running) = self.models.get_mut(&model) else { return false };
+        let Some(running) = expected!(self.models.get_mut(&model), "sequences.model_unknown") else {
+            return false;
+        };
         let held = running.machine.cancel(now, request, &mut self.effects);
         self.carry_out(model);
         held
@@ -198,7 +203,9 @@ impl AllSequences {
         for effect in std::mem::take(&mut self.effects) {
             match effect {
                 SequenceEffect::Release(request) => {
-                    let Some((step, arrival)) = self.requests.get(&request) else { continue };
+                    let released =
+                        expected!(self.requests.get(&request), "sequences.released_request_unknown");
+                    let Some((step, arrival)) = released else { continue };
                     let key = self.models.get(&model).map_or(0, |running| running.shape_key(step));
                     let shape = ShapeKey(arrival.shape.0 ^ key);
                     self.follow_ups.push_back(FollowUp::Arrive(Arrival { shape, ..*arrival }));
@@ -219,7 +226,9 @@ impl AllSequences {
     /// Adds the inputs of the server to a request that is dispatched.
     pub(crate) fn fill(&self, request: RequestId, member: &mut Member) {
         let Some((step, arrival)) = self.requests.get(&request) else { return };
-        let Some(running) = self.models.get(&arrival.model) else { return };
+        let Some(running) = expected!(self.models.get(&arrival.model), "sequences.model_unknown") else {
+            return;
+        };
         let states = running.states_of(step);
         for ServerInput { position, value } in &running.model.inputs {
             let tensor = match value {
@@ -238,7 +247,9 @@ impl AllSequences {
     /// Removes the inputs of the server from a request that runs again.
     pub(crate) fn strip(&self, request: RequestId, member: &mut Member) {
         let Some((_, arrival)) = self.requests.get(&request) else { return };
-        let Some(running) = self.models.get(&arrival.model) else { return };
+        let Some(running) = expected!(self.models.get(&arrival.model), "sequences.model_unknown") else {
+            return;
+        };
         for ServerInput { position, .. } in running.model.inputs.iter().rev() {
             if *position < member.inputs.len() {
                 member.inputs.remove(*position);
@@ -256,7 +267,7 @@ impl AllSequences {
     ) {
         let Some((step, arrival)) = self.requests.remove(&request) else { return };
         let model = arrival.model;
-        let Some(running) = self.models.get_mut(&model) else { return };
+        let Some(running) = expected!(self.models.get_mut(&model), "sequences.model_unknown") else { return };
         // After an error of the model the sequence goes on with the state from before, as in Triton.
         let mut ran = outcome == Outcome::Done || reason == Reason::EngineFailed;
         if let Some(response) = response
@@ -279,7 +290,16 @@ impl AllSequences {
             let before = running.states.remove(&step.id).map_or(0, |states| bytes_of(&states));
             self.bytes = self.bytes.saturating_sub(before);
             let size = states.as_deref().map_or(0, bytes_of);
-            ran &= states.is_some() && self.bytes.saturating_add(size) <= self.bytes_limit;
+            let fits = self.bytes.saturating_add(size) <= self.bytes_limit;
+            if !fits && !self.is_full {
+                tracing::warn!(
+                    model = model.0,
+                    limit = self.bytes_limit,
+                    "states of sequences take all their memory: sequences end early until others end"
+                );
+            }
+            self.is_full = !fits;
+            ran &= states.is_some() && fits;
             if let Some(states) = states.filter(|_| ran && !step.end) {
                 self.bytes += size;
                 running.states.insert(step.id, states);

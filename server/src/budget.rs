@@ -13,6 +13,8 @@ use hyper::body::{Body, Frame, SizeHint};
 use metrics::Gauge;
 use node::reason::{Reason, Refusal};
 
+use crate::trace::SendEnd;
+
 /// Answers up to this size are not counted: they fit into the socket's buffer.
 pub const SMALL_ANSWER: usize = 16 * 1024;
 
@@ -28,6 +30,8 @@ pub struct BodyBudget {
 pub struct Reservation {
     budget: BodyBudget,
     bytes: usize,
+    /// Records when the answer was taken.
+    send_end: Option<SendEnd>,
 }
 
 impl BodyBudget {
@@ -38,12 +42,20 @@ impl BodyBudget {
 
     /// An empty reservation.
     pub fn reserve(&self) -> Reservation {
-        Reservation { budget: self.clone(), bytes: 0 }
+        Reservation { budget: self.clone(), bytes: 0, send_end: None }
     }
 
     /// A reservation for an answer, none for a small one. Fails if the budget is exhausted.
     pub fn hold_answer(&self, bytes: usize) -> Result<Option<Reservation>, Refusal> {
         if bytes <= SMALL_ANSWER { Ok(None) } else { self.reserve().into_answer(bytes) }
+    }
+
+    /// A part of an answer, which counts until it is dropped. Fails if the budget is exhausted.
+    pub fn hold(&self, bytes: Bytes) -> Result<Bytes, Refusal> {
+        Ok(match self.hold_answer(bytes.len())? {
+            None => bytes,
+            Some(held) => Bytes::from_owner(HeldBytes { bytes, _reservation: Arc::new(held) }),
+        })
     }
 
     /// Bytes taken now.
@@ -54,6 +66,12 @@ impl BodyBudget {
 }
 
 impl Reservation {
+    /// Records in a trace when the answer was taken.
+    pub fn traced(mut self, send_end: SendEnd) -> Self {
+        self.send_end = Some(send_end);
+        self
+    }
+
     /// Bytes held.
     pub fn bytes(&self) -> usize {
         self.bytes
@@ -229,6 +247,19 @@ mod tests {
         assert_eq!(budget.used(), 2 * LARGE);
         assert!(answer.into_answer(SMALL_ANSWER).unwrap().is_none());
         assert_eq!(budget.used(), 0);
+    }
+
+    #[test]
+    fn a_part_of_an_answer_counts_until_its_last_piece_is_dropped() {
+        let budget = budget();
+        let part = budget.hold(Bytes::from(vec![0; 3 * LARGE])).unwrap();
+        assert_eq!(budget.hold(Bytes::from(vec![0; 2 * LARGE])).err().unwrap().reason, Reason::QueueFull);
+        let piece = part.slice(..1);
+        drop(part);
+        assert_eq!(budget.used(), 3 * LARGE);
+        drop(piece);
+        assert_eq!(budget.used(), 0);
+        assert!(budget.hold(Bytes::from(vec![0; SMALL_ANSWER])).is_ok() && budget.used() == 0);
     }
 
     #[tokio::test(flavor = "current_thread")]

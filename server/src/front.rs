@@ -16,6 +16,7 @@ use crate::classification;
 use crate::request_id::RequestIds;
 use crate::service::{Answered, RequestContext, Responses, Service, Streamed};
 use crate::shared_memory::SharedMemory;
+use crate::trace::{Trace, Traces};
 
 /// Server name in metadata.
 pub const SERVER_NAME: &str = "tessera";
@@ -47,6 +48,8 @@ pub struct Front {
     pub metrics: FrontMetrics,
     /// Ids for requests without one.
     pub ids: RequestIds,
+    /// Traces of requests.
+    pub traces: Traces,
     leaving: AtomicBool,
     draining: AtomicBool,
     in_flight: AtomicUsize,
@@ -67,7 +70,7 @@ impl Drop for InFlight<'_> {
 
 impl Front {
     /// A front end over a service.
-    pub fn new(service: Arc<Service>, shared_memory: bool, limits: FrontLimits) -> Self {
+    pub fn new(service: Arc<Service>, shared_memory: bool, limits: FrontLimits, traces: Traces) -> Self {
         let metrics = FrontMetrics::new();
         let bodies = BodyBudget::new(limits.bodies, metrics.body_bytes.clone());
         Self {
@@ -77,11 +80,22 @@ impl Front {
             bodies,
             metrics,
             ids: RequestIds::default(),
+            traces,
             leaving: AtomicBool::new(false),
             draining: AtomicBool::new(false),
             in_flight: AtomicUsize::new(0),
             idle: Notify::new(),
         }
+    }
+
+    /// The trace of a request to a model, if this request is one to trace.
+    pub fn trace(&self, model: &str, version: Option<&str>) -> Option<Arc<Trace>> {
+        if !self.traces.on() {
+            return None;
+        }
+        let version = version.filter(|version| !version.is_empty());
+        let loaded = self.service.node.catalog().find(model, version).ok()?;
+        self.traces.sample(model, loaded.version)
     }
 
     /// Answers one decoded request. Dropping the future cancels it.
@@ -166,6 +180,7 @@ impl Front {
             "schedule_policy",
             "sequence",
             "statistics",
+            "trace",
         ];
         if self.shared_memory.is_some() {
             extensions.push("system_shared_memory");

@@ -21,4 +21,5 @@ pub mod shared_memory;
 #[cfg(test)]
 mod testing;
 pub mod timing_headers;
+pub mod trace;
 pub mod validate;

@@ -22,6 +22,7 @@ use crate::front::{Front, FrontLimits};
 use crate::http::HttpService;
 use crate::listener::{self, ConnectionLimits, Listener, Protocols};
 use crate::service::Service;
+use crate::trace::Traces;
 use crate::{grpc, metrics_endpoint};
 
 /// Most network threads. More would take cores from the lanes without serving faster.
@@ -144,7 +145,9 @@ async fn serve(startup: Startup, json: bool) -> anyhow::Result<ExitCode> {
     let service = Service::new(Node::start(startup).await?);
     let node = &service.node;
     let _gpus = metrics::watch(node.gpus(), config.metrics.triton_names);
-    let front = Arc::new(Front::new(Arc::clone(&service), config.shared_memory(), front_limits(&config)));
+    let traces = Traces::new(&config.trace).map_err(anyhow::Error::msg)?;
+    let limits = front_limits(&config);
+    let front = Arc::new(Front::new(Arc::clone(&service), config.shared_memory(), limits, traces));
     let reloads = tokio::spawn({
         let service = Arc::clone(&service);
         async move {
@@ -189,6 +192,7 @@ async fn serve(startup: Startup, json: bool) -> anyhow::Result<ExitCode> {
         }
     };
     node.stop().await;
+    front.traces.flush(LAST_WRITES).await;
     if drained {
         tracing::info!("stopped");
         return Ok(ExitCode::SUCCESS);
@@ -268,9 +272,9 @@ fn listen(
     Ok(listeners)
 }
 
-/// Drains: the server is no longer ready, but serves for the time `lame_duck`. Then it rejects new requests, answers those in
-/// flight, and closes connections. Health and metrics stay reachable until the last answer, so that a load balancer sees why.
-/// True if every request was answered.
+/// Shuts down in two steps. For the time `lame_duck`, the server reports that it is not ready and goes on serving. Then it
+/// rejects new requests, answers those in flight, and closes connections. Health and metrics stay reachable until the last
+/// answer. Returns whether every request was answered.
 async fn drain(
     front: &Front,
     stop: &CancellationToken,

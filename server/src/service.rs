@@ -22,6 +22,8 @@ use router_core::Tenant;
 pub use sink::RESPONSES_WAITING_MAX;
 pub use stream::{Responses, Streamed};
 
+use crate::trace::Trace;
+
 /// Facts about a request besides its body. Authentication belongs in [`RequestContext::new`], which both transports
 /// call: it decides who the tenant is.
 #[derive(Clone, Debug)]
@@ -32,12 +34,14 @@ pub struct RequestContext {
     pub transport_timeout: Option<Duration>,
     /// Whose request it is, for fair shares.
     pub tenant: Tenant,
+    /// The trace of the request, if it is traced.
+    pub trace: Option<Arc<Trace>>,
 }
 
 impl RequestContext {
     /// The context of a request. All requests have the same tenant, because callers are not authenticated.
     pub fn new(arrived: Instant, transport_timeout: Option<Duration>) -> Self {
-        Self { arrived, transport_timeout, tenant: Tenant::default() }
+        Self { arrived, transport_timeout, tenant: Tenant::default(), trace: None }
     }
 }
 

@@ -1,25 +1,12 @@
-//! Trace and log settings in Triton's format. Clients can read both, and change what is logged.
+//! Log settings in Triton's format. Clients can read and change them.
 
 use node::logs;
 use node::reason::{Reason, Refusal};
 use serde::Serialize;
 
-/// Answer to a change of trace settings.
-pub const TRACE_REFUSED: &str = "trace settings cannot be changed: request timings are in the response headers \
-                                 `x-tessera-*` and on the metrics port";
 /// Answer to a registration of CUDA shared memory.
 pub const CUDA_REFUSED: &str =
     "CUDA shared memory is not offered: send tensors inline or use system shared memory";
-
-/// Trace settings: off.
-pub const TRACE: [(&str, &str); 6] = [
-    ("trace_level", "OFF"),
-    ("trace_rate", "1000"),
-    ("trace_count", "-1"),
-    ("log_frequency", "0"),
-    ("trace_file", ""),
-    ("trace_mode", "triton"),
-];
 
 /// Log settings.
 #[derive(Clone, Copy, Debug, Serialize)]

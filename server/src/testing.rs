@@ -8,6 +8,7 @@ use node::{Node, Startup};
 
 use crate::front::{Front, FrontLimits};
 use crate::service::Service;
+use crate::trace::Traces;
 
 /// Limits that are small enough to be hit.
 pub fn limits() -> FrontLimits {
@@ -32,6 +33,7 @@ pub async fn front_with(limits: FrontLimits, options: &[(&str, &str)]) -> Arc<Fr
         origin: Origin::Flag("--set"),
     });
     let config = Config::load(&Sources { flags: flags.collect(), ..Sources::default() }).unwrap();
+    let traces = Traces::new(&config.trace).unwrap();
     let cores = gpulet::allowed_cores().unwrap();
     let again = config.clone();
     let startup = Startup {
@@ -40,7 +42,7 @@ pub async fn front_with(limits: FrontLimits, options: &[(&str, &str)]) -> Arc<Fr
         ort: Err(OrtMissing::default()),
         read_again: Arc::new(move || Ok(again.clone())),
     };
-    Arc::new(Front::new(Service::new(Node::start(startup).await.unwrap()), true, limits))
+    Arc::new(Front::new(Service::new(Node::start(startup).await.unwrap()), true, limits, traces))
 }
 
 /// The bundled model is ready.

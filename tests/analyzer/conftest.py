@@ -11,7 +11,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench.peers.analyzer import Analyzer  # noqa: E402
-from fixtures import models  # noqa: E402
+from fixtures import models, sequences  # noqa: E402
 from fixtures.tessera import Tessera  # noqa: E402
 from oracle.child import CannotRun  # noqa: E402
 
@@ -31,5 +31,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tessera]:
     models.place(repository, "free", models.identity("FP32", ["N", "M"]))
     models.place(repository, "words", models.identity("BYTES", ["N", 4]))
     models.place(repository, "fixed", models.identity("FP32", [2, 3]))
+    sequences.sums(repository, "sums")
     with Tessera(repository) as started:
         yield started.wait_ready()

@@ -293,6 +293,13 @@ MISTAKES: dict[str, Mistake] = {
     "workload: process": workload('"poisson"', '"poison"', "work.toml:9", "models.m.arrivals", "poisson"),
     "workload: slo": workload('"50ms"', "50", "work.toml:6", "models.m.slo", DURATION),
     "workload: negative batch": workload("max_batch = 8", "max_batch = -8", "work.toml:7", "models.m.profile", "whole number"),
+    "workload: sequences": workload(
+        "rate = 10.0", "rate = 10.0\nsequence_batching = {}", "work.toml:9", "models.m.sequence_batching", "no sequences", "remove the key"
+    ),
+    "workload: rate limiter": workload("[lanes]", "[rate_limit]\n[lanes]", "rate_limit", "no rate limiter", "tessera load"),
+    "workload: delay": workload(
+        "rate = 10.0", "rate = 10.0\ntimeout_action = 'DELAY'", "models.m.timeout_action", "no queue policies such as `DELAY`", "dropped"
+    ),
     "workload: not toml": simulate("name: x\n", "work.toml:1"),
     "workload: missing": Mistake(("none.toml",), command=("simulate", "{}/none.toml")),
     # Problem files of `tessera plan`.
@@ -304,5 +311,8 @@ MISTAKES: dict[str, Mistake] = {
     "plan: devices as list": problem("[devices.v100]\n", "[[devices]]\n", "plan.toml:2", "devices", "expected a table"),
     "plan: no profiles": problem('"p.jsonl"', '"none.jsonl"', "plan.toml:1", "profiles", "none.jsonl"),
     "plan: no value": problem("rate = 100\n", "", "plan.toml:5", "workloads.alexnet.rate", "no default"),
+    "plan: sequences": problem(
+        "rate = 100", "rate = 100\nsequence_batching = {}", "plan.toml:8", "workloads.alexnet.sequence_batching", "no sequences"
+    ),
     "plan: not toml": plan("profiles = \n", "plan.toml:1"),
 }

@@ -10,6 +10,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from fixtures import models
+from fixtures.client import Client, get
+from fixtures.graphs import recogniser
+from fixtures.partition import until_view
+from fixtures.tessera import Tessera
 from fixtures.wait import until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -127,3 +132,100 @@ def test_mistakes_are_named(repository: Path, name: str) -> None:
     done = profile(repository, *(argument.replace("{readme}", str(readme)) for argument in arguments))
     assert done.returncode == code and all(words in done.stderr for words in says), done
     assert readme.read_text() == "# Not profiles\n"
+
+
+def ask(client: Client, width: int, times: int) -> None:
+    tensor = {"name": "image", "datatype": "FP32", "shape": [1, 1, 48, width], "data": [0.5] * (48 * width)}
+    for _ in range(times):
+        status, answer, _ = client.post("/v2/models/lines/infer", {"inputs": [tensor]})
+        assert status == 200, answer
+
+
+@pytest.fixture
+def lines(tmp_path: Path) -> Path:
+    """A repository with a recogniser of lines of any width."""
+    repository = tmp_path / "models"
+    models.place(repository, "lines", recogniser())
+    return repository
+
+
+def headers(repository: Path) -> list[dict]:
+    lines = (repository.parent / "profile.jsonl").read_text().splitlines()
+    return [json.loads(line)["profile"] for line in lines if '"profile"' in line]
+
+
+QUICK = ("--time", "20ms", "--cores", "1", "--batches", "1,2")
+
+
+def test_the_shapes_of_the_traffic_are_measured_and_recorded(lines: Path) -> None:
+    shutil.copytree(DIGITS, lines / "digits")
+    with Tessera(lines) as server:
+        server.wait_ready()
+        url = server.base_url
+        early = profile(lines, "--from-traffic", url, "--model", "lines", *QUICK)
+        assert early.returncode == 1 and "has seen no request for version 1" in early.stderr, early
+        client = Client(server)
+        for width, times in ((192, 30), (64, 9), (320, 1)):
+            ask(client, width, times)
+        seen = get(f"{url}/v2/models/lines/shapes")
+        assert [(shape["inputs"]["image"], shape["requests"]) for shape in seen["shapes"]] == [
+            ([1, 48, 192], 30), ([1, 48, 64], 9), ([1, 48, 320], 1)
+        ], seen
+        assert (seen["requests"], seen["other"], seen["distinct"], seen["fixed"]) == (40, 0, 3, False)
+        assert get(f"{url}/v2/models/digits/shapes")["fixed"]
+        done = profile(lines, "--from-traffic", url, *QUICK)
+        assert done.returncode == 0 and "image=1x48x192 (75 % of the requests)" in done.stdout, done
+        by_name = {header["model"]: header for header in headers(lines)}
+        assert "shapes" not in by_name["digits"]
+        assert by_name["lines"]["shapes"] == [
+            {"inputs": {"image": [1, 48, width]}, "share": share} for width, share in ((192, 0.75), (64, 0.225), (320, 0.025))
+        ]
+        # The shares move on; the profile goes on with the shapes that it has.
+        ask(client, 64, 3)
+        again = profile(lines, "--from-traffic", url, "--model", "lines", "--batches", "4", *QUICK[:4])
+        assert again.returncode == 0 and cells(lines)["lines", 4, 1], again
+        ask(client, 100, 40)
+        other = profile(lines, "--from-traffic", url, "--model", "lines", *QUICK)
+        assert other.returncode == 1 and "image=1x48x100" in other.stderr and "--fresh" in other.stderr, other
+    unreachable = profile(lines, "--from-traffic", url, "--model", "lines", *QUICK)
+    assert unreachable.returncode == 1 and "--from-traffic: cannot connect" in unreachable.stderr, unreachable
+
+
+def test_a_plan_names_shapes_that_its_profiles_do_not_have(lines: Path) -> None:
+    tool = os.environ["TESSERA_BIN"]
+
+    def plan(shape: str) -> str:
+        problem = lines.parent / "problem.toml"
+        problem.write_text(
+            'profiles = "profile.jsonl"\n[devices.cpu]\nmemory = "1GiB"\n'
+            f'[workloads.lines]\nslo = "20s"\nrate = 1.0\n{shape}'
+        )
+        done = subprocess.run([tool, "plan", problem], capture_output=True, text=True, timeout=SECONDS)
+        assert done.returncode == 0, done
+        return done.stdout
+
+    assumed = profile(lines, *QUICK)
+    assert assumed.returncode == 0 and "image=1x48x32 (assumed)" in assumed.stdout, assumed
+    assert "warning: the profile of lines on cpu was measured at image=1x48x32 (assumed)" in plan("")
+    said = plan("shape = { image = [1, 48, 192] }\n")
+    command = "tessera profile --model lines --shape image=1x48x192 --fresh"
+    assert f"image=1x48x192, but the profile of lines on cpu was measured at image=1x48x32 (assumed): run `{command}`" in said, said
+    measured = profile(lines, *command.split()[2:], *QUICK)
+    assert measured.returncode == 0, measured
+    assert "warning" not in plan("shape = { image = [1, 48, 192] }\n")
+    assert "warning" not in plan("")
+
+
+def test_the_live_planner_names_shapes_that_its_profiles_do_not_have(lines: Path) -> None:
+    config = '[lanes]\ncores = [[0]]\n[partition]\nlive = true\nperiod = "200ms"\nbake_time = "300ms"\n'
+    with Tessera(lines, config=config) as server:
+        server.wait_ready()
+        ask(Client(server), 192, 120)
+        told = until_view(server, lambda view: view["models"][0].get("profile_warning"), "a warning")
+        warning = told["models"][0]["profile_warning"]
+        assert "was measured at image=1x48x32 (assumed)" in warning, warning
+        assert "the commonest image=1x48x192 (100 % of the requests)" in warning, warning
+        assert "run `tessera profile --model lines --shape image=1x48x192 --fresh`" in warning, warning
+        until(lambda: server.logged(warning), "the warning in the log", SECONDS)
+        logged = [line for line in server.logged(warning) if line["level"] == "WARN"]
+        assert len(logged) == 1 and logged[0]["model"] == "lines", logged

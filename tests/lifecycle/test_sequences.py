@@ -30,6 +30,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tessera]:
     sequences.flags(repository, "direct", "direct { }")
     sequences.flags(repository, "oldest", "oldest { max_candidate_sequences: 2 }")
     sequences.sums(repository, "sums")
+    sequences.sums(repository, "from_file", first=100)
     sequences.sums(repository, "short", idle_us=SHORT_US, slots=1)
     with Tessera(repository, "[lanes]\ncount = 2\nshared = true\n") as started:
         yield started.wait_ready()
@@ -78,6 +79,20 @@ def test_state_goes_from_one_request_of_a_sequence_to_the_next(client) -> None:
     assert sums == [1, 1, 11, 11, 111, 111, 1111, 1111]
     assert ask(client, "sums", 5, 11, start=True).as_numpy("OUTPUT")[0, 0] == 5, "a start forgets the state"
     assert ask(client, "sums", 5, 11, start=True, end=True).as_numpy("OUTPUT")[0, 0] == 5
+
+
+def test_a_state_starts_with_the_elements_of_its_file(client, server: Tessera) -> None:
+    for _ in range(2):
+        sums = [ask(client, "from_file", 1, 21, start=step == 0, end=step == 2) for step in range(3)]
+        assert [answer.as_numpy("OUTPUT")[0, 0] for answer in sums] == [101, 102, 103]
+
+
+def test_a_file_of_the_wrong_size_is_named(tmp_path: Path) -> None:
+    sequences.sums(tmp_path, "sums", first=1)
+    (tmp_path / "sums" / "initial_state" / "first").write_bytes(b"12345")
+    with Tessera(tmp_path) as started:
+        (model,) = started.announced["models"]
+        assert "initial_state/first has 5 bytes: expected 4" in model["reason"]
 
 
 def test_mistakes_have_the_texts_of_triton(client) -> None:

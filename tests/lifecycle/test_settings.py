@@ -98,6 +98,24 @@ def test_config_pbtxt_is_read_again(tmp_path: Path) -> None:
         assert loads(server) == before
 
 
+def test_a_config_pbtxt_that_appears_loads_nothing_again(tmp_path: Path) -> None:
+    echo(1_000, max_batch=8).place(tmp_path, "slow")
+    written = tmp_path / "slow" / "config.pbtxt"
+    with Tessera(tmp_path, "") as server:
+        server.wait_ready()
+        before = loads(server)
+        written.write_text("max_batch_size: 8\ndynamic_batching { max_queue_delay_microseconds: 3000 }\n")
+        Settings(server).hang_up()
+        (event,) = server.logged("settings taken up")
+        assert "batching.max_delay: 0s -> 3ms" in event["changes"] and "max_batch" not in event["changes"], event
+        config = get(f"{server.base_url}/v2/models/slow/config")
+        assert int(config["dynamic_batching"]["max_queue_delay_microseconds"]) == 3000, config
+        assert loads(server) == before and Client(server).infer("slow", [ZEROS] * 8)[0] == 200
+        written.write_text("max_batch_size: 4\n")
+        Settings(server).hang_up()
+        assert loads(server) == before + 1, "a smaller batch needs new sessions"
+
+
 @pytest.mark.parametrize("how", ["load", "hang up"])
 def test_a_mistake_changes_nothing_and_is_told_with_its_line(tmp_path: Path, how: str) -> None:
     echo(1_000).place(tmp_path, "slow")

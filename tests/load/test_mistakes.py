@@ -62,7 +62,7 @@ MISTAKES = {
         ("--url", "{http}", "--model", "fixed", "--rows", 2), FAILED, ("model `fixed`", "takes no batch", "2 rows")
     ),
     "more_rows_than_any": digits("--rows", 5000, says=("--model: expected 1 to 4096 rows, got 5000",)),
-    "open_shape": Mistake(("--url", "{http}", "--model", "identity_fp32"), FAILED, ("[-1,-1]", "--shape INPUT0=1,32")),
+    "open_shape": Mistake(("--url", "{http}", "--model", "identity_fp32"), FAILED, ("[-1,-1]", "tessera load", "--shape INPUT0=1x32")),
     "shape_of_letters": digits("--shape", "image=a,b", says=("--shape image", "`a,b`")),
     "shape_that_does_not_fit": digits("--shape", "image=1,2,3", says=("--shape [1, 2, 3]", "[-1,64]")),
     "shape_of_no_input": digits("--shape", "imgae=1,64", says=("--shape", "imgae")),

@@ -25,6 +25,10 @@ TYPES = {
 }
 
 
+def filename(config):
+    return config.get("default_model_filename") or "model.onnx"
+
+
 class TritonPythonModel:
     @staticmethod
     def auto_complete_config(config):
@@ -34,7 +38,8 @@ class TritonPythonModel:
         if written["input"] and written["output"]:
             return config
         # The first argument of the process is the model's file.
-        path = Path(Path("/proc/self/cmdline").read_bytes().split(b"\0")[1].decode()).with_name("model.onnx")
+        command = Path("/proc/self/cmdline").read_bytes().split(b"\0")
+        path = Path(command[1].decode()).with_name(filename(written))
         session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
         tensors = [*session.get_inputs(), *session.get_outputs()]
         batched = all(tensor.shape and not isinstance(tensor.shape[0], int) for tensor in tensors)
@@ -54,7 +59,7 @@ class TritonPythonModel:
 
     def initialize(self, args):
         config = json.loads(args["model_config"])
-        path = Path(args["model_repository"]) / args["model_version"] / "model.onnx"
+        path = Path(args["model_repository"]) / args["model_version"] / filename(config)
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
         options.inter_op_num_threads = 1

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
 from fixtures.tessera import Tessera
 from oracle.child import CannotRun
 from oracle.triton import Triton
+from python_backend import archive
 
 MODELS = Path(__file__).resolve().parents[1] / "python_models"
 # Sample inputs would change the state of a model that counts.
@@ -28,10 +30,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.fixture(scope="session")
-def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def repository(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Path:
     """A copy of the models: interpreters write caches next to modules."""
     folder = tmp_path_factory.mktemp("models") / "models"
     shutil.copytree(MODELS, folder)
+    # Triton's processes need the older numpy of their environment.
+    oracle = pytestconfig.getoption("--oracle-venv")
+    packages = next(iter(oracle.glob("lib/python3*/site-packages")), None) if oracle else None
+    environment = folder / "own_environment" / "environment.tar.gz"
+    archive.write(environment, "packed", packages or Path(sysconfig.get_path("purelib")))
     return folder
 
 

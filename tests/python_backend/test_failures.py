@@ -94,3 +94,29 @@ def test_worker_processes_run_python_models_too(repository: Path):
     with Tessera(repository, "[devices]\nisolation = \"process\"\n[models.counter]\nsample_runs = false\n", environment=environment()) as server:
         server.wait_ready(120)
         assert do(server, "tell") > 0
+
+
+def test_accelerators_of_a_python_model_are_logged_by_name(tmp_path: Path):
+    """As in Triton, the model finds them in its configuration, and they have no other effect."""
+    text = """import json, numpy as np, triton_python_backend_utils as pb_utils
+class TritonPythonModel:
+  def initialize(self, args):
+    lists = json.loads(args["model_config"])["optimization"]["execution_accelerators"]
+    self.name = lists["gpu_execution_accelerator"][0]["name"]
+  def execute(self, requests):
+    output = pb_utils.Tensor("output", np.array([self.name.encode()], np.object_))
+    return [pb_utils.InferenceResponse([output]) for _ in requests]
+"""
+    config = """input { name: "input" data_type: TYPE_STRING dims: [ 1 ] } output { name: "output" data_type: TYPE_STRING dims: [ 1 ] }
+optimization { execution_accelerators { gpu_execution_accelerator [ { name: "tensorrt" } ] } }
+instance_group [ { count: 1 kind: KIND_GPU gpus: [ 0 ] } ]
+"""
+    with Tessera(model(tmp_path, text, config), environment=environment()) as server:
+        server.wait_ready(60)
+        tensor = httpclient.InferInput("input", [1], "BYTES")
+        tensor.set_data_from_numpy(np.array([b"a"], np.object_))
+        with httpclient.InferenceServerClient(server.http_address) as client:
+            assert client.infer("broken", [tensor]).as_numpy("output").tolist() == [b"tensorrt"]
+        messages = [event["message"] for event in server.logged("")]
+    for field in ("gpu_execution_accelerator.name: `tensorrt`", "instance_group.gpus"):
+        assert any(f"{field}: has no effect here: " in message for message in messages), messages

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import queue
+import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 
@@ -11,7 +12,9 @@ import numpy as np
 import pytest
 import tritonclient.grpc as grpcclient
 import tritonclient.http as httpclient
+from fixtures.tessera import Tessera
 from fixtures.wait import until
+from python_backend.conftest import CONFIG, environment
 from tritonclient.utils import InferenceServerException
 
 
@@ -21,6 +24,15 @@ def strings(*elements: str) -> np.ndarray:
 
 def images(count: int) -> np.ndarray:
     return np.random.default_rng(7).integers(0, 256, (count, 8, 8, 3), dtype=np.uint8)
+
+
+def dlpack(text: str) -> dict[str, np.ndarray]:
+    return {
+        "INT": np.arange(6, dtype=np.int64).reshape(2, 3),
+        "HALF": np.array([0.5, -2, 3], np.float16),
+        "BOOL": np.array([True, False, True]),
+        "TEXT": np.array([text.encode()], np.object_),
+    }
 
 
 # Name of the case, model, inputs, and options of `infer`.
@@ -49,6 +61,10 @@ CASES = [
     ),
     ("request_facts, no options", "request_facts", {"IN": np.array([], np.int32)}, {"outputs": ["FACTS"]}),
     ("pipeline", "pipeline", {"A": np.arange(4, dtype=np.float32), "B": np.ones(4, np.float32)}, {}),
+    ("asynchronous", "asynchronous", {"A": np.arange(4, dtype=np.float32)}, {}),
+    ("threads", "threads", {"A": np.arange(4, dtype=np.float32)}, {}),
+    ("dlpack", "dlpack", dlpack("capsules"), {}),
+    ("own_environment", "own_environment", {"IN": np.array([b"a"], np.object_)}, {}),
     *(
         (f"errors, {word}", "errors", {"CODE": strings(word)}, {})
         for word in (
@@ -116,6 +132,20 @@ def test_the_events_of_a_decoupled_model_are_those_of_triton(tessera, triton):
     assert events(tessera) == events(triton)
 
 
+@pytest.mark.parametrize("values", [[4], [99], [], [4, 5], [4, -1], [-2]])
+def test_generate_wants_exactly_one_response_as_triton(tessera, triton, values):
+    def answer(server):
+        url = f"http://{server.http_address}/v2/models/repeat/generate"
+        request = urllib.request.Request(url, json.dumps({"IN": values}).encode())
+        try:
+            with urllib.request.urlopen(request, timeout=30) as answer:
+                return answer.status, json.load(answer)
+        except urllib.error.HTTPError as error:
+            return error.code, json.load(error)
+
+    assert answer(tessera) == answer(triton)
+
+
 def test_initialize_gets_the_arguments_that_triton_gives(tessera, triton):
     def arguments(server) -> dict:
         address = server.base_url.removeprefix("http://")
@@ -142,14 +172,14 @@ def test_an_error_fails_only_its_request(tessera):
             assert ("planted failure" if word == "raise" else "planted INVALID_ARG") in answer[2]
 
 
-def stream(server, values: list[int], empty_final: bool) -> list:
+def stream(server, values: list[int], empty_final: bool, model: str = "repeat") -> list:
     """The responses to one request, as far as they are the same on every server."""
     client = grpcclient.InferenceServerClient(server.grpc_address)
     responses: queue.Queue = queue.Queue()
     client.start_stream(lambda result, error: responses.put((result, error)))
     tensor = grpcclient.InferInput("IN", [len(values)], "INT32")
     tensor.set_data_from_numpy(np.array(values, np.int32))
-    client.async_stream_infer("repeat", [tensor], request_id="r", enable_empty_final_response=empty_final)
+    client.async_stream_infer(model, [tensor], request_id="r", enable_empty_final_response=empty_final)
     found = []
     # Without empty responses, the end is not announced: a second request with one tells that the first has ended.
     while len(found) < len(values) + empty_final or not found:
@@ -252,8 +282,69 @@ def test_calls_of_other_models_do_not_block_each_other(tessera):
             assert answer == ("outputs", {"TWICE_A": [2.0 * value] * 4})
 
 
+def test_calls_of_other_models_are_in_their_statistics(tessera, triton):
+    inputs = {"A": np.arange(4, dtype=np.float32), "B": np.ones(4, np.float32)}
+
+    def counted(server) -> dict:
+        with httpclient.InferenceServerClient(server.http_address) as client:
+            (stats,) = client.get_inference_statistics("add_sub")["model_stats"]
+        of = stats["inference_stats"]
+        counts = {name: int(of[name]["count"]) for name in ("success", "fail", "queue", "compute_infer")}
+        batches = {int(row["batch_size"]): int(row["compute_infer"]["count"]) for row in stats["batch_stats"]}
+        return counts | {
+            "rows": int(stats["inference_count"]),
+            "executions": int(stats["execution_count"]),
+            "batches": batches.get(1, 0),
+        }
+
+    def added(server) -> dict:
+        before = counted(server)
+        assert ask(httpclient, server.http_address, "pipeline", inputs, {})[0] == "outputs"
+        return {name: count - before[name] for name, count in counted(server).items()}
+
+    assert added(tessera) == added(triton)
+    assert added(tessera)["success"] == 2
+
+
 def test_clients_see_that_a_model_is_decoupled(tessera):
     client = httpclient.InferenceServerClient(tessera.http_address)
     assert client.get_model_config("repeat")["model_transaction_policy"] == {"decoupled": True}
     assert not client.get_model_config("identity").get("model_transaction_policy", {}).get("decoupled", False)
     client.close()
+
+
+def test_arrays_of_numpy_become_tensors_through_dlpack(tessera):
+    kind, outputs = ask(grpcclient, tessera.grpc_address, "dlpack", dlpack("arrays"), {})
+    assert kind == "outputs"
+    assert (outputs["TRANSPOSED"], outputs["TWICE"]) == ([[0, 3], [1, 4], [2, 5]], [1.0, -4.0, 6.0])
+
+
+def test_calls_from_threads_of_a_model_do_not_wait_for_its_own_lane(repository):
+    """With one lane, `add_sub` can run only where its caller runs, so all calls do."""
+    models = "".join(f"[models.{name}]\nrun_timeout = \"20s\"\n" for name in ("threads", "asynchronous"))
+    with Tessera(repository, f"{CONFIG}\n[lanes]\ncount = 1\n{models}", environment=environment()) as server:
+        server.wait_ready(120)
+
+        def one(model: str) -> tuple:
+            return ask(grpcclient, server.grpc_address, model, {"A": np.ones(4, np.float32)}, {})
+
+        with ThreadPoolExecutor(6) as pool:
+            answers = list(pool.map(one, ["threads", "asynchronous"] * 12))
+    for model, (kind, outputs) in zip(["threads", "asynchronous"] * 12, answers):
+        assert kind == "outputs"
+        sums = [[1.0 + number] * 4 for number in range(8 if model == "threads" else 5)]
+        assert outputs["SUMS"] == (sums if model == "threads" else [*sums, [3.0] * 4])
+
+
+@pytest.mark.parametrize("values", [[4, 5, 6], []], ids=str)
+def test_an_asynchronous_decoupled_model_gives_the_responses_of_triton(tessera, triton, values):
+    ours = stream(tessera, values, True, "async_repeat")
+    assert ours == stream(triton, values, True, "async_repeat")
+    assert [one[3] for one in ours[:-1]] == [[2 * value] for value in values]
+
+
+def test_an_exception_of_an_asynchronous_decoupled_model_ends_its_request(tessera):
+    """Triton only logs it: its client waits."""
+    first, last = stream(tessera, [7, -1, 8], True, "async_repeat")
+    assert first[3] == [14]
+    assert last[0] == "error" and "planted failure" in last[1]

@@ -29,15 +29,30 @@ class Pair:
     triton: Triton
 
 
+@dataclass(frozen=True)
+class TraceFolders:
+    """Where the servers of the session write traces."""
+
+    tessera: Path
+    triton: Path
+
+
 @pytest.fixture(scope="session")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+def trace_folders(tmp_path_factory: pytest.TempPathFactory) -> TraceFolders:
+    return TraceFolders(tmp_path_factory.mktemp("traces"), tmp_path_factory.mktemp("traces"))
+
+
+@pytest.fixture(scope="session")
+def servers(tmp_path_factory: pytest.TempPathFactory, trace_folders: TraceFolders) -> Iterator[Pair]:
     repository = tmp_path_factory.mktemp("repository")
     models.write(repository)
+    options = [*TRITON_OPTIONS, f"--trace-config=triton,file={trace_folders.triton / 'trace.json'}"]
     try:
-        triton = Triton.on_free_ports(Path(os.environ["ORACLE_VENV"]), repository, TRITON_OPTIONS)
+        triton = Triton.on_free_ports(Path(os.environ["ORACLE_VENV"]), repository, options)
     except CannotRun as reason:
         pytest.skip(f"no Triton here: {reason}")
-    with triton, Tessera(repository, TESSERA, ["--lanes", "2"]) as tessera:
+    config = f'{TESSERA}[trace]\ndir = "{trace_folders.tessera}"\n'
+    with triton, Tessera(repository, config, ["--lanes", "2"]) as tessera:
         until(tessera.is_ready, lambda: f"Tessera is ready:\n{tessera.log()[-3000:]}", 60.0)
         triton.wait_ready()
         yield Pair(tessera, triton)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import socket
 import urllib.error
 import urllib.request
 
 import pytest
 
+from fixtures.wait import until
 from triton.conftest import Pair
 
 # Path, body.
@@ -65,3 +67,25 @@ def test_mistakes_are_refused_by_both(servers: Pair, path: str, body: dict, word
     assert 400 <= status < 500
     assert words in answer["error"]
     assert post(servers.triton.base_url, path, body)[0] >= 400
+
+
+def test_an_event_counts_against_the_budget_until_it_is_read(servers: Pair) -> None:
+    server = servers.tessera
+
+    def held() -> float:
+        return server.metric("tessera_body_bytes")
+
+    body = json.dumps({"INPUT0": [1.5] * 1_000_000}).encode()
+    head = f"POST /v2/models/plain/generate_stream HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n"
+    host, port = server.http_address.split(":")
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.settimeout(30)
+        client.connect((host, int(port)))
+        client.sendall(head.encode() + body)
+        # Four characters for each element. The request, five for each, is given back.
+        until(lambda: 4_000_000 <= held() < 4_100_000, lambda: f"the event is held, now {held()}", 30.0)
+        read = 0
+        while read < 4_000_000:
+            read += len(client.recv(1 << 20))
+        until(lambda: held() == 0, lambda: f"the event is given back, now {held()}", 30.0)

@@ -11,6 +11,7 @@ mod coefficients;
 mod file;
 mod isotonic;
 mod reading;
+mod shape;
 mod surface;
 
 use std::fmt;
@@ -20,6 +21,7 @@ use serde::{Deserialize, Serialize};
 pub use self::coefficients::Coefficients;
 pub use self::file::{Aggressor, ArenaLine, Cell, ContentionLine, Header, Line, Source, UtilisationLine};
 pub use self::reading::{CELLS_MAX, PROFILES_MAX, ProfileError, UNITS_MAX};
+pub use self::shape::{RowShape, SHAPES_MAX, listed as listed_shapes};
 use self::surface::Surface;
 
 /// Largest batch in a profile, rows.
@@ -118,6 +120,11 @@ impl Profile {
     /// Returns the profile's description of itself.
     pub fn header(&self) -> &Header {
         &self.header
+    }
+
+    /// Returns the shapes of the inputs that were measured; empty if they are fixed or unknown.
+    pub fn shapes(&self) -> &[RowShape] {
+        &self.header.shapes
     }
 
     /// Returns the units of the whole device.

@@ -32,6 +32,7 @@ mod estimate;
 mod figures;
 mod inflight;
 mod lanes;
+pub mod league;
 pub mod page;
 mod partition;
 pub mod report;

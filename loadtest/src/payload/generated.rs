@@ -25,10 +25,7 @@ pub(super) fn request(
     let mut generator = Xoshiro256PlusPlus::seed_from_u64(seed);
     let inputs = metadata.inputs.iter().map(|input| {
         let made = tensor(payloads, metadata, input, rows, &mut generator);
-        made.map_err(|problem| {
-            let sizes = if problem.ends_with(OPEN) { sizes(payloads, metadata) } else { String::new() };
-            LoadError::model(&metadata.name, format!("input `{}`: {problem}{sizes}", input.name))
-        })
+        made.map_err(|problem| LoadError::model(&metadata.name, format!("input `{}`: {problem}", input.name)))
     });
     Ok(InferRequest {
         model_name: metadata.name.clone(),
@@ -42,26 +39,20 @@ pub(super) fn request(
 }
 
 /// End of the problem of a shape with free dimensions besides the batch.
-const OPEN: &str = "leaves more than the batch open";
-/// Extents that are suggested for free dimensions: those of images, and others, which are often lengths of text.
-const SUGGESTED: (u64, u64) = (224, 32);
+pub(crate) const OPEN: &str = "leaves more than the batch open";
 
-/// Flags that give every open input a size.
-fn sizes(payloads: &Payloads, metadata: &ModelMetadata) -> String {
+/// Inputs that leave more than the batch open and have no extents.
+pub(crate) fn open_inputs<'a>(
+    payloads: &'a Payloads,
+    metadata: &'a ModelMetadata,
+) -> impl Iterator<Item = &'a TensorMetadata> {
     let is_open = |input: &&TensorMetadata| input.shape.iter().skip(1).any(|extent| *extent < 0);
-    let open =
-        metadata.inputs.iter().filter(is_open).filter(|input| given(payloads, metadata, input).is_none());
-    let flag = |input: &TensorMetadata| {
-        let free = if input.shape.len() == 4 { SUGGESTED.0 } else { SUGGESTED.1 };
-        let extent = |(place, extent): (usize, &i64)| match u64::try_from(*extent) {
-            Ok(extent) => extent.to_string(),
-            Err(_) if place == 0 => "1".to_owned(),
-            Err(_) => free.to_string(),
-        };
-        let extents: Vec<String> = input.shape.iter().enumerate().map(extent).collect();
-        format!(" --shape {}={}", input.name, extents.join(","))
-    };
-    format!(": expected sizes, for example{}", open.map(flag).collect::<String>())
+    metadata.inputs.iter().filter(is_open).filter(|input| given(payloads, metadata, input).is_none())
+}
+
+/// A shape of the metadata as text.
+pub(crate) fn declared(shape: &[i64]) -> String {
+    format!("{shape:?}").replace(' ', "")
 }
 
 /// The extents that were given for an input.
@@ -106,23 +97,26 @@ fn tensor(
 
 /// The extents that were given or else those of the metadata; the first, if it is free, is the number of rows.
 fn shape(input: &TensorMetadata, given: Option<&Vec<u64>>, rows: u32) -> Result<Shape, String> {
-    let declared = &input.shape;
-    let told = || format!("{declared:?}").replace(' ', "");
-    let batched = declared.first() == Some(&-1);
+    let shape = &input.shape;
+    let told = || declared(shape);
+    let batched = shape.first() == Some(&-1);
     let mut extents = match given {
         Some(given) => {
-            let fits = given.len() == declared.len()
-                && given.iter().zip(declared).all(|(&given, &declared)| {
+            // The shape of a row may leave the batch out.
+            let row = batched && given.len().checked_add(1) == Some(shape.len());
+            let given: Vec<u64> = row.then_some(1).into_iter().chain(given.iter().copied()).collect();
+            let fits = given.len() == shape.len()
+                && given.iter().zip(shape).all(|(&given, &declared)| {
                     declared < 0 || u64::try_from(declared).is_ok_and(|declared| declared == given)
                 });
             if !fits {
                 return Err(format!("--shape {given:?} does not fit the model's {}", told()));
             }
-            given.clone()
+            given
         }
         None => {
-            let mut extents = Vec::with_capacity(declared.len());
-            for (place, &extent) in declared.iter().enumerate() {
+            let mut extents = Vec::with_capacity(shape.len());
+            for (place, &extent) in shape.iter().enumerate() {
                 match u64::try_from(extent) {
                     Ok(extent) => extents.push(extent),
                     Err(_) if place == 0 => extents.push(1),
@@ -213,23 +207,16 @@ mod tests {
     }
 
     #[test]
-    fn open_inputs_are_told_with_flags_for_all_of_them() {
-        let inputs: [(&str, &str, &[i64]); 4] = [
-            ("input_ids", "INT64", &[-1, -1]),
-            ("known", "FP32", &[-1, 3]),
-            ("attention_mask", "INT64", &[-1, -1]),
-            ("image", "FP32", &[-1, 3, -1, -1]),
-        ];
-        let error = request(&Payloads::default(), &metadata(&inputs), 1, 0).unwrap_err().to_string();
-        let flags = "--shape input_ids=1,32 --shape attention_mask=1,32 --shape image=1,3,224,224";
-        assert!(error.ends_with(&format!("expected sizes, for example {flags}")), "{error}");
-        let shapes = flags.split(" --shape ").map(|flag| flag.trim_start_matches("--shape "));
-        let shapes = shapes.map(|flag| {
-            let (name, sizes) = flag.split_once('=').unwrap();
-            (name.to_owned(), sizes.split(',').map(|size| size.parse().unwrap()).collect())
-        });
-        let payloads = Payloads { shapes: shapes.collect(), ..Payloads::default() };
-        assert_eq!(request(&payloads, &metadata(&inputs), 1, 0).unwrap().inputs.len(), 4);
+    fn inputs_without_a_size_are_found() {
+        let inputs: [(&str, &str, &[i64]); 3] =
+            [("ids", "INT64", &[-1, -1]), ("known", "FP32", &[-1, 3]), ("image", "FP32", &[-1, 3, -1, -1])];
+        let (metadata, none) = (metadata(&inputs), Payloads::default());
+        let names = |payloads: &Payloads| -> Vec<String> {
+            open_inputs(payloads, &metadata).map(|input| input.name.clone()).collect()
+        };
+        assert_eq!(names(&none), ["ids", "image"]);
+        let given = Payloads { shapes: [("m/ids".to_owned(), vec![1, 9])].into(), ..none };
+        assert_eq!(names(&given), ["image"]);
     }
 
     fn shape_of(payloads: &Payloads, shape: &[i64], rows: u32) -> Result<Vec<u64>, String> {
@@ -247,6 +234,7 @@ mod tests {
         assert_eq!(shape_of(&none, &[-1, 3], 4), Ok(vec![4, 3]));
         assert_eq!(shape_of(&none, &[2, 3], 1), Ok(vec![2, 3]));
         assert_eq!(shape_of(&given(&[1, 128]), &[-1, -1], 2), Ok(vec![2, 128]));
+        assert_eq!(shape_of(&given(&[128]), &[-1, -1], 2), Ok(vec![2, 128]), "a row without the batch");
         assert_eq!(shape_of(&given(&[16000]), &[-1], 1), Ok(vec![16000]));
         let own = Payloads { shapes: [("m/x".to_owned(), vec![1, 9])].into(), ..given(&[1, 128]) };
         assert_eq!(shape_of(&own, &[-1, -1], 1), Ok(vec![1, 9]));
@@ -257,10 +245,7 @@ mod tests {
         let said = |payloads: &Payloads, shape: &[i64], rows| shape_of(payloads, shape, rows).unwrap_err();
         let none = Payloads::default();
         let open = said(&none, &[-1, -1], 1);
-        assert_eq!(
-            open,
-            "model `m`: input `x`: its shape [-1,-1] leaves more than the batch open: expected sizes, for example --shape x=1,32"
-        );
+        assert_eq!(open, "model `m`: input `x`: its shape [-1,-1] leaves more than the batch open");
         assert!(said(&none, &[2, 3], 2).ends_with("takes no batch, and the workload asks for 2 rows"));
         assert!(said(&given(&[1, 4]), &[-1, 3], 1).contains("does not fit the model's [-1,3]"));
         assert!(said(&none, &[-1, 1 << 40], 1).contains("more than 67108864 bytes"));

@@ -3,11 +3,12 @@
 mod generated;
 mod samples;
 
-use oip::metadata::ModelMetadata;
+use oip::metadata::{ModelMetadata, TensorMetadata};
 use oip::{InferRequest, Tensor};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+pub(crate) use generated::{OPEN, declared};
 pub use samples::Samples;
 
 use crate::error::LoadError;
@@ -20,7 +21,7 @@ const VARIANT_BYTES: usize = 32 << 20;
 /// How payloads are made where the metadata leaves a choice. Names are those of inputs, or MODEL/INPUT.
 #[derive(Clone, Debug, Default)]
 pub struct Payloads {
-    /// Extents of inputs, batch dimension included.
+    /// Extents of inputs, with or without the batch dimension.
     pub shapes: BTreeMap<String, Vec<u64>>,
     /// Values of inputs: from and to, both included.
     pub ranges: BTreeMap<String, (f64, f64)>,
@@ -58,6 +59,19 @@ impl Payloads {
             }
             None => Ok(()),
         }
+    }
+
+    /// Inputs of a model that need a shape and have none.
+    pub(crate) fn open_inputs<'a>(&'a self, metadata: &'a ModelMetadata) -> Vec<&'a TensorMetadata> {
+        if self.samples.contains_key(&metadata.name) || self.samples.contains_key("") {
+            return Vec::new();
+        }
+        generated::open_inputs(self, metadata).collect()
+    }
+
+    /// One request of one row.
+    pub(crate) fn one(&self, metadata: &ModelMetadata, seed: u64) -> Result<InferRequest, LoadError> {
+        generated::request(self, metadata, 1, seed)
     }
 
     /// Requests of `rows` rows for a model that the server describes as `metadata`; at least one.

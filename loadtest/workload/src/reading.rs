@@ -11,10 +11,11 @@ use crate::files::Texts;
 use crate::lanes::Lanes;
 use crate::limits::{DURATION_MAX, MODELS_MAX, REQUESTS_MAX};
 use crate::names::check_name;
+use crate::not_simulated::parse_document;
 use crate::partition::Partition;
 use crate::spans::show;
 use crate::workload::{Extent, Model, Tenant, Workload};
-use units::{Fault as WorkloadError, Lines, parse_toml};
+use units::{Fault as WorkloadError, Lines};
 
 /// The tenant of requests that name none.
 const DEFAULT_TENANT: &str = "default";
@@ -37,7 +38,7 @@ fn read(
     text: &str,
     files: &mut dyn FnMut(&str) -> Result<String, String>,
 ) -> Result<Workload, WorkloadError> {
-    let document = parse_toml(text)?;
+    let document = parse_document(text)?;
     let lines = Lines::of(text);
     let mut known: BTreeMap<String, Arc<str>> = BTreeMap::new();
     let mut files = |name: &str| {

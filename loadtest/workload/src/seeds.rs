@@ -25,6 +25,8 @@ pub(crate) enum Purpose {
     Stalls,
     /// Overhead in addition to the models.
     Overhead,
+    /// The workload itself, if it is random.
+    Workload,
 }
 
 /// The generator of one purpose and one name.
@@ -36,6 +38,7 @@ pub(crate) fn generator(seed: u64, purpose: Purpose, name: &str) -> Generator {
         Purpose::Times => 4,
         Purpose::Stalls => 5,
         Purpose::Overhead => 6,
+        Purpose::Workload => 7,
     };
     let digest = Sha256::new().chain_update(seed.to_le_bytes()).chain_update([tag]).chain_update(name);
     Generator::from_seed(digest.finalize().into())

@@ -3,6 +3,8 @@
 //! The decoders accept what other servers send: unknown members are ignored; lists and strings that are absent or null
 //! are empty.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::proto::model_metadata_response;
@@ -103,6 +105,35 @@ pub struct RepositoryIndexRow {
     /// Why it is in that state, if there is anything to say.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
+}
+
+/// Answer to `GET /v2/models/{model}/shapes`: the shapes that requests of a version had since it was loaded.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelShapes {
+    /// Name of the model.
+    pub model_name: String,
+    /// Its version.
+    pub model_version: String,
+    /// Whether every input has a fixed shape. Requests are not counted then.
+    pub fixed: bool,
+    /// Requests that were counted, those in `other` included.
+    pub requests: u64,
+    /// Requests of shapes that did not fit into the server's table.
+    pub other: u64,
+    /// Different shapes in the table.
+    pub distinct: u64,
+    /// The commonest shapes, most requests first.
+    pub shapes: Vec<SeenShape>,
+}
+
+/// One shape of the inputs of a model.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SeenShape {
+    /// Extents of one row by input, without the batch. Inputs of a fixed shape and optional inputs that were not sent are left
+    /// out.
+    pub inputs: BTreeMap<String, Vec<u64>>,
+    /// Requests that had it.
+    pub requests: u64,
 }
 
 /// Body of every answer that is not a success.

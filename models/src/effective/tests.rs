@@ -126,3 +126,47 @@ fn unbatched_declarations_have_all_dimensions() {
     let narrower = "max_batch_size: 0 input { name: \"x\" data_type: TYPE_FP32 dims: [2, 4] }";
     assert!(resolve(narrower, "", &batched()).is_ok(), "a free dimension may be declared narrower");
 }
+
+#[test]
+fn a_file_that_appears_needs_new_sessions_only_for_what_sessions_read() {
+    let before = resolve("", "", &batched()).unwrap();
+    let after = |pbtxt: &str| {
+        let changes = before.changes(&resolve(pbtxt, "", &batched()).unwrap(), 64);
+        let told: Vec<String> = changes.iter().map(ToString::to_string).collect();
+        (told, changes.iter().any(|change| change.needs_sessions))
+    };
+    let declared = r#"name: "m" max_batch_size: 64 input { name: "x" data_type: TYPE_FP32 dims: [4] }"#;
+    assert_eq!(after(declared), (vec!["config.pbtxt: added".to_owned()], false));
+    let (told, sessions) =
+        after(&format!("{declared} dynamic_batching {{ max_queue_delay_microseconds: 3000 }}"));
+    assert!(!sessions && told.contains(&"batching.max_delay: 0s -> 3ms".to_owned()), "{told:?}");
+    assert_eq!(after("max_batch_size: 8"), (vec!["max_batch: default -> 8".to_owned()], true));
+    for pbtxt in [
+        "response_cache { enable: true }",
+        "metric_tags { key: \"a\" value: \"b\" }",
+        "instance_group { count: 1 }",
+        "backend: \"tract\"",
+        "backend: \"python\"",
+    ] {
+        assert!(after(pbtxt).1, "{pbtxt}: {:?}", after(pbtxt).0);
+    }
+    assert_eq!(before.changes(&before, 64), []);
+}
+
+#[test]
+fn a_file_that_changes_or_goes_is_told() {
+    let config = |pbtxt: &str| resolve(pbtxt, "", &batched()).unwrap();
+    let told = |from: &str, to: &str| {
+        let changes = config(from).changes(&config(to), 64);
+        let [change] = changes.as_slice() else { panic!("{changes:?}") };
+        (change.to_string(), change.needs_sessions)
+    };
+    let parameter = "parameters { key: \"note\" value { string_value: \"a\" } }";
+    assert_eq!(told("name: \"m\"", parameter), ("config.pbtxt: other fields changed".to_owned(), false));
+    assert_eq!(told("name: \"m\"", ""), ("config.pbtxt: removed".to_owned(), false));
+    let python = |more: &str| format!("backend: \"python\" {more}");
+    assert_eq!(
+        told(&python(""), &python(parameter)),
+        ("config.pbtxt: other fields changed".to_owned(), true)
+    );
+}

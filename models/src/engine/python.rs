@@ -28,7 +28,7 @@ use super::{Content, Engine, Libraries, Prepared, Session};
 use crate::{EngineFailure, Format, LoadError, LoadOptions, ModelFiles, Signature};
 pub(crate) use config::to_json;
 use environment::Interpreter;
-pub use host::{CallError, CheckedCall, HostSlot, MetricType, ModelHost, ModelMetric, Respond};
+pub use host::{CallError, CheckedCall, HostSlot, MetricType, ModelHost, ModelMetric, RecordCall, Respond};
 pub(crate) use process::prepare;
 use process::{Process, Setup};
 use session::PythonSession;

@@ -120,15 +120,16 @@ impl TractSession {
             return None;
         }
         let made = guarded(|| plan::symbolic_batch(template, &self.signature));
-        let plan =
-            made.inspect_err(|error| tracing::debug!(self.model, error, "batch cannot be symbolic")).ok()?;
+        let plan = made
+            .inspect_err(|error| tracing::debug!(model = self.model, error, "batch cannot be symbolic"))
+            .ok()?;
         if mixes_rows(single, &plan, &self.signature)? {
             // Whether rows are batched must not depend on how long they took: the loader's check decides.
             return Some(plan);
         }
         let together = fastest(|| run_plan(&plan, &many, &self.signature))?;
         let one_by_one = alone.saturating_mul(ROWS as u32);
-        tracing::debug!(self.model, ?together, ?one_by_one, rows = ROWS, "measured a symbolic batch");
+        tracing::debug!(model = self.model, ?together, ?one_by_one, rows = ROWS, "measured a symbolic batch");
         (together < one_by_one).then_some(plan)
     }
 

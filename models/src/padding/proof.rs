@@ -8,7 +8,7 @@ use super::{PaddedInput, Padding};
 use crate::batching::difference;
 use crate::engine::{Batch, Session};
 use crate::stopwatch::Stopwatch;
-use crate::{Dim, PaddingSettings, sample};
+use crate::{Dim, ModelName, PaddingSettings, sample};
 
 /// Buckets of models whose settings name none, as far as the model runs with them.
 const DERIVED: [u64; 13] = [8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512];
@@ -25,7 +25,11 @@ impl Padding {
     ///
     /// # Errors
     /// What makes padding impossible or changes the answers, and by how much.
-    pub fn prove(session: &mut dyn Session, settings: &PaddingSettings) -> Result<Self, String> {
+    pub fn prove(
+        model: &ModelName,
+        session: &mut dyn Session,
+        settings: &PaddingSettings,
+    ) -> Result<Self, String> {
         let wanted = settings.buckets.clone().unwrap_or_else(|| DERIVED.to_vec());
         let mut padding = Self::of(session.signature(), settings, wanted.clone())?;
         padding.outputs = padding.following_outputs(session)?;
@@ -33,7 +37,7 @@ impl Padding {
         let (mut proved, mut shorter) = (Vec::new(), 0);
         for bucket in wanted {
             if settings.buckets.is_none() && !proved.is_empty() && time.elapsed() > BUDGET {
-                tracing::info!(bucket, "longer buckets are not derived: proving them takes too long");
+                tracing::info!(%model, bucket, "longer buckets are not derived: proving them takes too long");
                 break;
             }
             match padding.prove_bucket(session, shorter, bucket, settings.tolerance()) {

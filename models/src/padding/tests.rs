@@ -4,9 +4,13 @@ use super::*;
 use crate::engine::{Batch, Session};
 use crate::loader::tests::loader;
 use crate::onnx::fixture::{Builder, D};
-use crate::{LoadOptions, sample};
+use crate::{LoadOptions, ModelName, sample};
 
 const DIMS: [D; 2] = [D::S("batch"), D::S("length")];
+
+fn prove(session: &mut dyn Session, settings: &PaddingSettings) -> Result<Padding, String> {
+    Padding::prove(&ModelName::new("m").unwrap(), session, settings)
+}
 
 /// An embedding of `ids`, and its mean over the elements that `attention_mask` selects.
 fn masked_mean() -> Builder {
@@ -65,8 +69,7 @@ fn request(ids: &[i64], rows: u64) -> Vec<Option<Tensor>> {
 #[test]
 fn padded_requests_share_a_batch_and_get_their_own_answers() {
     let mut session = session(masked_mean());
-    let padding =
-        Padding::prove(session.as_mut(), &settings("{ buckets = [4, 8], values = { ids = 7 } }")).unwrap();
+    let padding = prove(session.as_mut(), &settings("{ buckets = [4, 8], values = { ids = 7 } }")).unwrap();
     assert_eq!(padding.buckets(), [4, 8]);
     let requests = [request(&[1, 2, 3, 4, 5], 1), request(&[6, 5, 4, 3, 2, 1, 0], 1)];
     let alone = requests.clone().map(|inputs| session.run(&Batch { inputs, rows: 1 }).unwrap());
@@ -94,7 +97,7 @@ fn padded_requests_share_a_batch_and_get_their_own_answers() {
 #[test]
 fn each_row_of_a_request_is_padded_and_shortened() {
     let mut session = session(masked_mean());
-    let padding = Padding::prove(session.as_mut(), &settings("{ buckets = [4] }")).unwrap();
+    let padding = prove(session.as_mut(), &settings("{ buckets = [4] }")).unwrap();
     let mut inputs = request(&[1, 2, 3, 4, 5, 6], 2);
     let alone = session.run(&Batch { inputs: inputs.clone(), rows: 2 }).unwrap();
     let padded = padding.pad(&mut inputs).unwrap();
@@ -109,7 +112,7 @@ fn each_row_of_a_request_is_padded_and_shortened() {
 #[test]
 fn what_has_a_bucket_s_length_or_none_stays_as_it_is() {
     let mut session = session(masked_mean());
-    let padding = Padding::prove(session.as_mut(), &settings("{ buckets = [4] }")).unwrap();
+    let padding = prove(session.as_mut(), &settings("{ buckets = [4] }")).unwrap();
     for ids in [&[1, 2, 3, 4][..], &[1, 2, 3, 4, 5]] {
         let mut inputs = request(ids, 1);
         assert_eq!((padding.pad(&mut inputs), &inputs), (None, &request(ids, 1)));
@@ -130,16 +133,16 @@ fn buckets_are_derived_as_far_as_the_model_runs() {
         .node("Add", &["tokens", "used"], &["placed"])
         .output("placed", DataType::Float, &[D::S("batch"), D::S("length"), D::N(4)]);
     let mut session = session(limited);
-    let padding = Padding::prove(session.as_mut(), &PaddingSettings::default()).unwrap();
+    let padding = prove(session.as_mut(), &PaddingSettings::default()).unwrap();
     assert_eq!(padding.buckets(), [8, 12, 16, 24, 32], "there are 40 positions");
-    let said = Padding::prove(session.as_mut(), &settings("{ buckets = [8, 64] }")).unwrap_err();
+    let said = prove(session.as_mut(), &settings("{ buckets = [8, 64] }")).unwrap_err();
     assert!(said.contains("length 36") || said.contains("bucket 64"), "{said}");
 }
 
 #[test]
 fn a_model_that_padding_would_change_is_refused_with_the_reason() {
     let mut session = session(masked_mean());
-    let mut refused = |text: &str| Padding::prove(session.as_mut(), &settings(text)).unwrap_err();
+    let mut refused = |text: &str| prove(session.as_mut(), &settings(text)).unwrap_err();
     for (text, part) in [
         ("{ mask = [\"mask\"] }", "`mask` is not an input: expected one of ids, attention_mask"),
         (
@@ -155,13 +158,10 @@ fn a_model_that_padding_would_change_is_refused_with_the_reason() {
         assert!(said.contains(part), "{text}: {said}");
     }
     let mut plain = self::session(plain_mean());
-    assert!(
-        Padding::prove(plain.as_mut(), &PaddingSettings::default()).is_ok(),
-        "zeros add nothing to a sum"
-    );
-    let said = Padding::prove(plain.as_mut(), &settings("{ values = { x = 1 } }")).unwrap_err();
+    assert!(prove(plain.as_mut(), &PaddingSettings::default()).is_ok(), "zeros add nothing to a sum");
+    let said = prove(plain.as_mut(), &settings("{ values = { x = 1 } }")).unwrap_err();
     assert!(said.contains("differs by") && said.contains("expected at most 1.00 %"), "{said}");
     let fixed = crate::onnx::fixture::matmul(D::S("batch"));
-    let said = Padding::prove(self::session(fixed).as_mut(), &PaddingSettings::default()).unwrap_err();
+    let said = prove(self::session(fixed).as_mut(), &PaddingSettings::default()).unwrap_err();
     assert_eq!(said, "no input has a free dimension: requests have one length already");
 }

@@ -27,7 +27,7 @@ mod scan;
 
 pub use pbtxt::{
     ControlInput, FalseTrue, IgnoredField, Pbtxt, QueuePolicy, RateLimiter, SequenceBatching, Signal,
-    StateTensor, TensorDeclaration, WarmUp, WarmUpInput, WarmUpValues, fields_table,
+    StateFile, StateTensor, TensorDeclaration, WarmUp, WarmUpInput, WarmUpValues, fields_table,
 };
 pub use scan::{Found, Ignored, Repository, RepositoryError, Snapshot};
 

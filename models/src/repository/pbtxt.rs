@@ -29,12 +29,13 @@ use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor};
 use crate::engine::ort::OrtSettings;
 use crate::reshape::agree;
 use crate::{ConfigError, EngineChoice, ModelName, Version, VersionPolicy};
-use engine_settings::engine_settings;
+use engine_settings::{engine_settings, of_other_backends};
 use layout::Layout;
 use problems::Problems;
 pub use queue_policy::QueuePolicy;
 pub use rate_limiter::RateLimiter;
-pub use sequences::{ControlInput, FalseTrue, SequenceBatching, Signal, StateTensor};
+pub(super) use sequences::read_state_files;
+pub use sequences::{ControlInput, FalseTrue, SequenceBatching, Signal, StateFile, StateTensor};
 use support::Support;
 pub use support::fields_table;
 use text::with_colons;
@@ -241,7 +242,7 @@ impl Pbtxt {
         // The parameters of other backends have other meanings.
         let (ort, without_effect) = match engine {
             None | Some(EngineChoice::Auto) => engine_settings(&source, strict, problems),
-            Some(EngineChoice::Named(_)) => (OrtSettings::default(), Vec::new()),
+            Some(EngineChoice::Named(_)) => (OrtSettings::default(), of_other_backends(&source, problems)),
         };
         ignored.extend(without_effect);
         Self {

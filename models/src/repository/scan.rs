@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use super::confined;
-use super::pbtxt::{Pbtxt, read_files};
+use super::pbtxt::{Pbtxt, read_files, read_state_files};
 use crate::engine::python;
 use crate::{ConfigError, Format, LoadError, ModelFiles, ModelName, Version};
 
@@ -160,6 +160,10 @@ impl Repository {
         };
         read_files(&mut file.warm_ups, read)
             .map_err(|(field, reason)| ConfigError::one(name, field, reason))?;
+        if let Some(sequences) = &mut file.sequences {
+            read_state_files(sequences, read)
+                .map_err(|(field, reason)| ConfigError::one(name, field, reason))?;
+        }
         Ok(Some(file))
     }
 

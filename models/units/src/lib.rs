@@ -1,4 +1,4 @@
-//! Durations and sizes as people write them, and mistakes told by file, line and key.
+//! Durations, sizes and commands as people write them, and mistakes told by file, line and key.
 //!
 //! Written here because no kept crate refuses as strictly: `humantime` knows no `1.5s`, `jiff` accepts calendar units and
 //! signs, and `bytesize` accepts bare numbers and rounds fractions.
@@ -9,6 +9,7 @@ mod documents;
 mod fault;
 mod lines;
 mod messages;
+mod shell;
 mod size;
 mod time_span;
 
@@ -23,6 +24,7 @@ pub use documents::parse_toml;
 pub use fault::Fault;
 pub use lines::{Lines, line_at};
 pub use messages::in_words;
+pub use shell::{flags, shell_word};
 pub use size::{InvalidSize, Size};
 pub use time_span::{InvalidTimeSpan, TimeSpan};
 

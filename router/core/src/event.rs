@@ -73,7 +73,8 @@ pub enum Event<'a> {
     },
     /// A model version became ready.
     ModelUp(&'a ModelSpec),
-    /// Settings of a model version changed. Its lanes and the batch times known of it stay as they are.
+    /// Settings of a model version changed. Its lanes and the batch times known of it stay as they are. Ignored for an unknown
+    /// model, which may have retired.
     ModelChanged(&'a ModelSpec),
     /// A model version takes no new requests. `Effect::Retired` follows when its last request ended.
     ModelDown(ModelId),

@@ -88,8 +88,6 @@ pub(crate) struct Batch {
     pub expected_end: Nanos,
     /// The lane was asked to return it.
     pub preempted: bool,
-    /// It is counted in `Pool::long`.
-    pub long: bool,
     /// Most times that one of its requests was preempted before.
     pub returned: u8,
     pub live: bool,
@@ -120,7 +118,6 @@ impl Batches {
             dispatched: Nanos::ZERO,
             expected_end: Nanos::ZERO,
             preempted: false,
-            long: false,
             returned: 0,
             live: true,
             members: members.unwrap_or_default(),

@@ -223,15 +223,12 @@ impl Router {
             return;
         }
         let (queue_slot, model, class) = (request.queue, request.model, request.class);
-        let (rows, bytes) = (request.rows, request.bytes);
+        let bytes = request.bytes;
         let Some(queue) = expected!(self.queues.get_mut(queue_slot), "router.request_in_unknown_queue")
         else {
             return;
         };
         queue.remove(slot, &mut self.requests);
-        if let Some(pool) = self.pools.get_mut(queue.key.pool) {
-            pool.queued = pool.queued.saturating_sub(u64::from(rows));
-        }
         self.queued_bytes = self.queued_bytes.saturating_sub(bytes);
         if let Some(count) = self.model_mut(model).and_then(|model| model.queued_mut(class)) {
             *count = count.saturating_sub(1);

@@ -37,10 +37,6 @@ pub(crate) struct Pool {
     pub load: Load,
     /// Sum of its models' demands.
     pub demand: Demand,
-    /// Rows that wait for its lanes.
-    pub queued: u64,
-    /// Running batches that take longer than `tightest`.
-    pub long: u32,
     /// The shortest objective seen recently.
     pub tightest: Nanos,
     /// Smoothed expected batch time in nanoseconds.
@@ -65,8 +61,6 @@ impl Pool {
             bound: false,
             load: Load::over(LOAD_MEMORY),
             demand: Demand::default(),
-            queued: 0,
-            long: 0,
             tightest: Nanos::NEVER,
             mean_time: 0,
             deferred: Vec::new(),
@@ -80,9 +74,9 @@ impl Pool {
 
     /// Replaces a model's part of the demand.
     pub(crate) fn needs(&mut self, before: Demand, now: Demand) {
-        self.demand.target_batch =
-            (self.demand.target_batch - before.target_batch + now.target_batch).max(0.0);
         self.demand.batches = (self.demand.batches - before.batches + now.batches).max(0.0);
+        self.demand.short_rate = (self.demand.short_rate - before.short_rate + now.short_rate).max(0.0);
+        self.demand.lanes = (self.demand.lanes - before.lanes + now.lanes).max(0.0);
         self.demand.short_lanes = (self.demand.short_lanes - before.short_lanes + now.short_lanes).max(0.0);
     }
 

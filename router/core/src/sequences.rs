@@ -195,7 +195,7 @@ impl Sequences {
 
     /// A released request ended. If it did not run, the sequence cannot go on.
     pub fn ended(&mut self, now: Nanos, request: RequestId, ran: bool, effects: &mut Vec<SequenceEffect>) {
-        let Some(id) = self.of.remove(&request) else { return };
+        let Some(id) = expected!(self.of.remove(&request), "sequences.ended_request_unknown") else { return };
         let Some(sequence) = expected!(self.live.get_mut(&id), "sequences.request_of_unknown_sequence")
         else {
             return;
@@ -240,7 +240,9 @@ impl Sequences {
         self.backlog.clear();
         let ids: Vec<CorrelationId> = self.live.keys().cloned().collect();
         for id in ids {
-            let Some(sequence) = self.live.get_mut(&id) else { continue };
+            let Some(sequence) = expected!(self.live.get_mut(&id), "sequences.live_sequence_unknown") else {
+                continue;
+            };
             sequence.closed = true;
             for held in std::mem::take(&mut sequence.waiting) {
                 self.refuse(&held, reason, effects);
@@ -258,7 +260,10 @@ impl Sequences {
         effects: &mut Vec<SequenceEffect>,
     ) -> bool {
         let Some(id) = self.of.get(&request).cloned() else { return false };
-        let Some(sequence) = self.live.get_mut(&id) else { return false };
+        let Some(sequence) = expected!(self.live.get_mut(&id), "sequences.request_of_unknown_sequence")
+        else {
+            return false;
+        };
         let Some(position) = sequence.waiting.iter().position(|held| held.request == request) else {
             return false;
         };
@@ -285,7 +290,9 @@ impl Sequences {
 
     /// Refuses the held requests from a position to the next start, because one before them did not run.
     fn refuse_from(&mut self, id: &CorrelationId, position: usize, effects: &mut Vec<SequenceEffect>) {
-        let Some(sequence) = self.live.get_mut(id) else { return };
+        let Some(sequence) = expected!(self.live.get_mut(id), "sequences.live_sequence_unknown") else {
+            return;
+        };
         let mut from = sequence.waiting.split_off(position.min(sequence.waiting.len()));
         let starts = from.iter().position(|held| held.start).unwrap_or(from.len());
         let mut kept = from.split_off(starts);
@@ -298,7 +305,9 @@ impl Sequences {
 
     /// Releases the next request of a sequence, ends the sequence, or waits for its next request.
     fn advance(&mut self, now: Nanos, id: &CorrelationId, effects: &mut Vec<SequenceEffect>) {
-        let Some(sequence) = self.live.get_mut(id) else { return };
+        let Some(sequence) = expected!(self.live.get_mut(id), "sequences.live_sequence_unknown") else {
+            return;
+        };
         if sequence.running.is_some() || (!sequence.has_slot && !sequence.waiting.is_empty()) {
             return;
         }
@@ -316,7 +325,7 @@ impl Sequences {
             }
             return;
         }
-        let Some(ended) = self.live.remove(id) else { return };
+        let Some(ended) = expected!(self.live.remove(id), "sequences.live_sequence_unknown") else { return };
         if let Some(at) = ended.idle_at {
             self.idle.remove(&(at, id.clone()));
         }

@@ -22,6 +22,7 @@ fn profile(model: &str, cells: &[(u32, u32, f64)]) -> Profile {
         engine: "none".to_owned(),
         source: Source::TypedIn,
         note: String::new(),
+        shapes: Vec::new(),
         units_total: 2,
         weights_bytes: None,
         load_us_per_row: 0.0,

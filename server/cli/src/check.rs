@@ -1,20 +1,14 @@
 //! `tessera check`: lists all errors in a configuration and a repository, with their places.
 
 use std::process::ExitCode;
-use std::time::Duration;
 
-use gpulet_core::profile::{Profile, Quantile};
-use models::repository::{Found, Pbtxt, Repository};
-use models::{
-    EffectiveConfig, EngineChoice, LaneChoice, Loader, ModelName, ModelSettings, Version, inspect,
-    warm_and_profile,
-};
-use node::batching;
+use models::{EngineChoice, Loader, ModelFiles, warm_and_profile};
+use node::catalog::{Checks, Finding, Planned, Severity, Source};
 use node::config::{Config, Problem, Problems};
 use node::devices::Devices;
 use node::environment::Environment;
-use node::objectives;
 use node::output;
+use node::rate_limits::Resources;
 use serde::Serialize;
 
 /// One error, warning or note.
@@ -30,10 +24,6 @@ pub struct Remark {
 
 fn error(place: impl Into<String>, message: impl Into<String>) -> Remark {
     Remark { kind: "error", place: place.into(), message: message.into() }
-}
-
-fn warning(place: impl Into<String>, message: impl Into<String>) -> Remark {
-    Remark { kind: "warning", place: place.into(), message: message.into() }
 }
 
 fn note(place: impl Into<String>, message: impl Into<String>) -> Remark {
@@ -84,54 +74,89 @@ fn check(config: &Config, environment: &Environment, load: bool) -> (usize, Vec<
         remarks.push(named(&fault));
         (None, Vec::new())
     });
-    remarks.extend(tight_objectives(config, &profiles));
     let ort = models::engine::ort::discover(config.repository.ort_library.as_deref(), &environment.ort);
     if let (Some(_), Err(missing)) = (&config.repository.ort_library, &ort) {
         remarks.push(error("repository.ort_library", missing.to_string()));
     }
-    let Some(path) = &config.repository.path else {
-        remarks.push(note("repository.path", "not set: the built-in model is served"));
-        remarks.extend(unknown_models(config, std::iter::once(node::bundled::NAME)));
-        return (0, remarks);
-    };
-    let opened = Repository::open(path).and_then(|repository| {
-        let repository = if config.repository.strict { repository } else { repository.lenient() };
-        Ok((repository.scan()?, repository))
-    });
-    let (snapshot, repository) = match opened {
+    let opened = Source::open(&config.repository);
+    let opened = opened.and_then(|source| Ok((source.ignored()?, source)));
+    let (ignored, source) = match opened {
         Ok(opened) => opened,
         Err(problem) => {
             remarks.push(error("repository.path", problem.to_string()));
             return (0, remarks);
         }
     };
-    remarks.extend(
-        snapshot.ignored.iter().map(|ignored| note(&ignored.entry, format!("ignored: {}", ignored.reason))),
-    );
-    remarks.extend(unknown_models(config, snapshot.models.keys().map(ModelName::as_str)));
+    remarks
+        .extend(ignored.iter().map(|ignored| note(&ignored.entry, format!("ignored: {}", ignored.reason))));
+    let names = match source.names() {
+        Ok(names) => names,
+        Err(refusal) => {
+            remarks.push(error("repository.path", refusal.message));
+            return (0, remarks);
+        }
+    };
+    remarks.extend(unknown_models(config, names.keys().map(String::as_str)));
     let loader = Loader::new(ort);
-    let checker = Checker { config, repository: &repository, lanes, loader: &loader, load };
-    for (name, found) in &snapshot.models {
-        let settings = config.models.get(name.as_str()).cloned().unwrap_or_default();
-        checker.check_model((name, found), &settings, &mut remarks);
+    let resources = Resources::new(&config.rate_limit);
+    let checks = Checks {
+        source: &source,
+        engine: config.repository.engine.parse().unwrap_or_default(),
+        resources: &resources,
+        caches: config.cache.max_bytes.0 > 0,
+        lanes,
+        profiles: &profiles,
+    };
+    for name in names.keys() {
+        let Ok(model) = name.parse() else { continue };
+        let settings = config.models.get(name).cloned().unwrap_or_default();
+        let mut each = |planned: &Planned, files: &ModelFiles| session(&loader, load, planned, files);
+        let findings = checks.model(&model, &settings, &mut each);
+        remarks.extend(findings.into_iter().map(|finding| as_remark(config, finding)));
     }
-    (snapshot.models.len(), remarks)
+    if config.repository.path.is_none() {
+        remarks.push(note("repository.path", "not set: the built-in model is served"));
+        return (0, remarks);
+    }
+    (names.len(), remarks)
 }
 
-/// Objectives that no batch can meet, by the profiles.
-fn tight_objectives(config: &Config, profiles: &[Profile]) -> Vec<Remark> {
-    let of_model = |(name, settings): (&String, &ModelSettings)| {
-        let slo = settings.slo?.0;
-        let fastest = profiles.iter().filter(|profile| profile.model() == name).filter_map(|profile| {
-            let us = profile.latency_us(Quantile::P50, 1, profile.units_total()).ok()?;
-            Some((Duration::from_nanos((us * 1e3) as u64), profile.device()))
-        });
-        let (shortest, device) = fastest.min()?;
-        let told = objectives::too_tight(slo, shortest, &format!("by its profile for `{device}`"))?;
-        let path = format!("models.{name}.slo");
-        Some(warning(&path, format!("{told} ({})", config.origin(&path))))
+/// A finding, with the origin of the setting that it is about.
+fn as_remark(config: &Config, Finding { severity, place, message }: Finding) -> Remark {
+    let kind = match severity {
+        Severity::Error => "error",
+        Severity::Warning => "warning",
+        Severity::Note => "note",
     };
-    config.models.iter().filter_map(of_model).collect()
+    let message =
+        if place.starts_with("models.") { format!("{message} ({})", config.origin(&place)) } else { message };
+    Remark { kind, place, message }
+}
+
+/// Checks that an engine runs a version; with `load`, by loading it.
+fn session(loader: &Loader, load: bool, planned: &Planned, files: &ModelFiles) -> Vec<Finding> {
+    let place = format!("{}/{}", files.name, files.version);
+    let finding = |severity, message| Finding { severity, place: place.clone(), message };
+    if let (EngineChoice::Named("ort"), Err(missing)) = (planned.config.engine, &loader.ort) {
+        return vec![finding(Severity::Error, format!("engine `ort`: {missing}"))];
+    }
+    if !load {
+        return Vec::new();
+    }
+    let loaded = loader.load(files, &planned.config.load_options(1, Vec::new()));
+    let warmed = loaded.and_then(|mut session| {
+        let warm = warm_and_profile(session.as_mut(), &planned.config)?;
+        Ok((session.engine(), warm, planned.check_sequences(session.signature())))
+    });
+    match warmed {
+        Ok((_, _, Err(problem))) => vec![finding(Severity::Error, problem)],
+        Ok((engine, warm, Ok(()))) => {
+            let loads = finding(Severity::Note, format!("loads on engine `{engine}`"));
+            let objective = planned.objective(&warm.times, "measured on one core");
+            std::iter::once(loads).chain(objective).collect()
+        }
+        Err(problem) => vec![finding(Severity::Error, problem.to_string())],
+    }
 }
 
 fn unknown_models<'a>(config: &Config, known: impl Iterator<Item = &'a str>) -> Vec<Remark> {
@@ -150,112 +175,6 @@ fn named(fault: &anyhow::Error) -> Remark {
 
 fn as_error(problem: &Problem) -> Remark {
     error(&problem.path, format!("{} ({})", problem.message, problem.origin))
-}
-
-/// What the checks of all models share.
-struct Checker<'a> {
-    config: &'a Config,
-    repository: &'a Repository,
-    /// Number of lanes, if it is known.
-    lanes: Option<usize>,
-    loader: &'a Loader,
-    /// Whether to load the models.
-    load: bool,
-}
-
-impl Checker<'_> {
-    fn check_model(
-        &self,
-        (name, found): (&ModelName, &Found),
-        settings: &ModelSettings,
-        remarks: &mut Vec<Remark>,
-    ) {
-        let pbtxt = match self.repository.config(name) {
-            Ok(pbtxt) => pbtxt,
-            Err(problem) => return remarks.push(error(name.as_str(), problem.to_string())),
-        };
-        for ignored in pbtxt.iter().flat_map(|file| &file.ignored) {
-            let what = if ignored.is_missed { "not supported and ignored" } else { "has no effect" };
-            remarks.push(note(name.as_str(), format!("{}: {what}: {}", ignored.field, ignored.reason)));
-        }
-        let versions = EffectiveConfig::versions(pbtxt.as_ref(), settings);
-        for missing in versions.missing(&found.versions) {
-            let place = format!("models.{name}.versions");
-            let known: Vec<String> = found.versions.iter().map(ToString::to_string).collect();
-            let known = known.join(", ");
-            remarks.push(error(
-                place,
-                format!("version {missing} is not in the repository: expected some of {known}"),
-            ));
-        }
-        let selected = versions.select(&found.versions);
-        if selected.is_empty() {
-            remarks.push(error(
-                name.as_str(),
-                "no version to serve: expected a folder such as `1` with a `model.onnx` in it",
-            ));
-        }
-        if let (Some(LaneChoice::Listed(numbers)), Some(lanes)) = (&settings.lanes, self.lanes)
-            && let Some(number) = numbers.iter().find(|number| **number as usize >= lanes)
-        {
-            let path = format!("models.{name}.lanes");
-            let origin = self.config.origin(&path);
-            remarks.push(error(
-                path,
-                format!("no lane {number}: expected numbers below {lanes}, the number of lanes ({origin})"),
-            ));
-        }
-        for version in selected {
-            let place = format!("{name}/{version}");
-            match self.check_version(name, version, pbtxt.as_ref(), settings) {
-                Ok(more) => remarks.extend(more),
-                Err(problem) => remarks.push(error(&place, problem)),
-            }
-        }
-    }
-
-    /// Notes and warnings about a version that can be served.
-    fn check_version(
-        &self,
-        name: &ModelName,
-        version: Version,
-        pbtxt: Option<&Pbtxt>,
-        settings: &ModelSettings,
-    ) -> Result<Vec<Remark>, String> {
-        let files = self.repository.read(name, version, pbtxt).map_err(|problem| problem.to_string())?;
-        let signature =
-            inspect(&files, &EffectiveConfig::inspection(settings)).map_err(|problem| problem.to_string())?;
-        let mut effective = EffectiveConfig::resolve(name, pbtxt, settings, &signature)
-            .map_err(|problem| problem.to_string())?;
-        if effective.engine == EngineChoice::Auto && settings.engine.is_none() {
-            effective.engine = self.config.repository.engine.parse().unwrap_or_default();
-        }
-        for file in effective.label_files.values() {
-            self.repository.labels(name, file).map_err(|problem| problem.to_string())?;
-        }
-        batching::policy(&effective)?;
-        if let (EngineChoice::Named("ort"), Err(missing)) = (effective.engine, &self.loader.ort) {
-            return Err(format!("engine `ort`: {missing}"));
-        }
-        if !self.load {
-            return Ok(Vec::new());
-        }
-        let place = format!("{name}/{version}");
-        let mut session = self
-            .loader
-            .load(&files, &effective.load_options(1, Vec::new()))
-            .map_err(|problem| problem.to_string())?;
-        let mut remarks = vec![note(&place, format!("loads on engine `{}`", session.engine()))];
-        let measured =
-            warm_and_profile(session.as_mut(), &effective).map_err(|problem| problem.to_string())?;
-        let shortest = measured.into_iter().map(|(_, time)| time).min();
-        if let Some((slo, shortest)) = effective.slo.zip(shortest)
-            && let Some(told) = objectives::too_tight(slo, shortest, "measured on one core")
-        {
-            remarks.push(warning(format!("models.{name}.slo"), told));
-        }
-        Ok(remarks)
-    }
 }
 
 #[cfg(test)]
@@ -313,6 +232,51 @@ mod tests {
             ("error", "truncated/1"),
         ];
         assert_eq!(found, expected, "{remarks:?}");
+    }
+
+    /// The objective that a warning about `models.slow.slo` asks for.
+    fn expected_objective(remarks: &[Remark], source: &str) -> String {
+        let warnings: Vec<_> = remarks.iter().filter(|remark| remark.kind == "warning").collect();
+        let [Remark { place, message, .. }] = warnings.as_slice() else { panic!("{remarks:?}") };
+        assert!(place == "models.slow.slo" && message.contains(source), "{message}");
+        assert!(message.starts_with("5ms cannot be met: one request alone takes 2"), "{message}");
+        let (_, expected) = message.split_once("expected ").unwrap();
+        let (expected, rest) = expected.split_once(" or more").unwrap();
+        assert!(rest.contains("t.toml:"), "{message}");
+        expected.to_owned()
+    }
+
+    #[test]
+    fn an_impossible_objective_is_told_with_one_that_would_do() {
+        let place = |root: &std::path::Path| {
+            fs::create_dir_all(root.join("slow/1")).unwrap();
+            let tensor =
+                |name: &str| format!("[{{ name = \"{name}\", datatype = \"FP32\", dims = [-1, 4] }}]");
+            let (x, y) = (tensor("x"), tensor("y"));
+            let text = format!(
+                "max_batch = 2\ninputs = {x}\noutputs = {y}\ntime = {{ alpha_us = 20000, beta_us = 1000 }}"
+            );
+            fs::write(root.join("slow/1/model.toml"), text).unwrap();
+        };
+        let slo = |slo: &str| format!("[models.slow]\nslo = \"{slo}\"");
+        let enough = expected_objective(&remarks_on(place, &slo("5ms"), true), "measured on one core");
+        let remarks = remarks_on(place, &slo(&enough), true);
+        assert!(remarks.iter().all(|remark| remark.kind == "note"), "{remarks:?}");
+        assert!(!remarks_on(place, &slo("5ms"), false).iter().any(|remark| remark.kind == "warning"));
+
+        let profile = tempfile::NamedTempFile::new().unwrap();
+        let lines = concat!(
+            r#"{"profile":{"version":1,"model":"slow","device":"cpu","engine":"synthetic","source":"measured","units_total":1}}"#,
+            "\n",
+            r#"{"cell":{"batch":1,"units":1,"p50_us":25000,"p95_us":26000,"p99_us":27000,"count":100}}"#,
+            "\n"
+        );
+        fs::write(profile.path(), lines).unwrap();
+        let profiled =
+            |objective: &str| format!("[partition]\nprofiles = [{:?}]\n{}", profile.path(), slo(objective));
+        let remarks = remarks_on(place, &profiled("5ms"), false);
+        assert_eq!(expected_objective(&remarks, "by its profile for `cpu`"), "52ms");
+        assert_eq!(remarks_on(place, &profiled("52ms"), false), []);
     }
 
     #[test]

@@ -174,7 +174,7 @@ fn ort(config: Option<&Config>, environment: &Environment) -> Finding {
             // Only a library that was configured counts as missing.
             let named = configured.is_some() || environment.ort.ort_dylib_path.is_some();
             let verdict = if named { Verdict::Problem } else { Verdict::Absent };
-            let hint = "; to install it: `pip install onnxruntime` (1.31 or later)";
+            let hint = "; to install it: `pip install 'onnxruntime>=1.31'`";
             finding("engine ort", verdict, format!("{missing}{hint}"))
         }
     }

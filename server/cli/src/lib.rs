@@ -11,6 +11,7 @@ mod parity;
 mod plan;
 mod profile;
 mod progress;
+mod rest;
 mod simulate;
 #[cfg(test)]
 mod testing;

@@ -13,11 +13,12 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::Context as _;
 use loadtest::compare::compare;
-use loadtest::{Drive, Report, Session};
+use loadtest::{Drive, LoadError, Report, Session};
 use node::environment::Environment;
 use node::output;
 use sim::Search;
 use sim::page::number;
+use units::{flags, shell_word};
 use workload::{Extent, Workload};
 
 use arguments::{LoadAction, LoadArgs};
@@ -49,7 +50,7 @@ pub fn run(arguments: &LoadArgs, environment: &Environment) -> anyhow::Result<Ex
     let line = Line::new(environment.stderr_is_terminal);
     line.say(&format!("asking {}", arguments.url));
     let report = Session::open(&workload, settings)
-        .map_err(anyhow::Error::from)
+        .map_err(|error| with_command(error, environment))
         .and_then(|session| measure(&session, arguments, &workload, &drive, &stop, &line));
     line.clear();
     let report = report?;
@@ -97,9 +98,20 @@ fn exit_code(report: &Report) -> ExitCode {
     }
 }
 
+/// The error, with the command to run instead if shapes are missing.
+fn with_command(error: LoadError, environment: &Environment) -> anyhow::Error {
+    match error {
+        LoadError::Shapes(missing) => {
+            let shapes = flags("--shape", missing.flags.iter().cloned());
+            anyhow::anyhow!("{missing}: `{}{shapes}`", command(environment))
+        }
+        other => other.into(),
+    }
+}
+
 /// The command line, to repeat the run.
 fn command(environment: &Environment) -> String {
-    let words = environment.command_line.iter().skip(1).map(|word| crate::simulate::quoted(word));
+    let words = environment.command_line.iter().skip(1).map(|word| shell_word(word));
     std::iter::once("tessera".to_owned()).chain(words).collect::<Vec<_>>().join(" ")
 }
 

@@ -3,45 +3,34 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use bytes::Bytes;
-use http::{Method, Request, StatusCode};
-use http_body_util::{BodyExt as _, Full, Limited};
-use hyper_util::rt::TokioIo;
+use http::Method;
 use node::output;
-use oip::metadata::{ErrorBody, RepositoryIndexRow};
+use oip::metadata::RepositoryIndexRow;
 use serde::{Deserialize, Serialize};
-use tokio::net::TcpStream;
 
 use crate::arguments::{ModelsAction, ModelsArgs};
+use crate::rest;
 
 /// Timeout of a call: loading a large model is the slowest.
 const TIMEOUT: Duration = Duration::from_secs(600);
-/// Largest response that is read.
-const ANSWER_BYTES: usize = 16 << 20;
 
 /// Queries the server and prints its response.
 pub fn run(arguments: &ModelsArgs) -> anyhow::Result<ExitCode> {
-    wait_for(ask(arguments))
+    rest::wait_for(TIMEOUT, ask(arguments))
 }
 
 /// Loads a model on the server at this address.
 pub fn load(server: &str, model: &str) -> anyhow::Result<()> {
-    wait_for(change(server, model, "load")).map(drop)
-}
-
-fn wait_for<T>(call: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
-        tokio::time::timeout(TIMEOUT, call).await.context("the server did not answer in time")?
-    })
+    rest::wait_for(TIMEOUT, change(server, model, "load")).map(drop)
 }
 
 async fn ask(arguments: &ModelsArgs) -> anyhow::Result<ExitCode> {
-    let server = arguments.server.trim_start_matches("http://").trim_end_matches('/');
+    let server = rest::authority(&arguments.server);
     match &arguments.action {
         None | Some(ModelsAction::List) => {
-            let answer = post(server, "/v2/repository/index").await?;
+            let answer = rest::call(server, Method::POST, "/v2/repository/index").await?;
             if arguments.json {
                 output::line(&String::from_utf8_lossy(&answer));
                 return Ok(ExitCode::SUCCESS);
@@ -96,30 +85,5 @@ impl Report {
 async fn change(server: &str, model: &str, action: &str) -> anyhow::Result<Bytes> {
     let name: models::ModelName =
         model.parse().map_err(|error| anyhow::anyhow!("model `{model}`: {error}"))?;
-    post(server, &format!("/v2/repository/models/{name}/{action}")).await
-}
-
-async fn post(server: &str, path: &str) -> anyhow::Result<Bytes> {
-    let stream = TcpStream::connect(server).await.with_context(|| {
-        format!("cannot connect to {server}; is the server running there? `--server` sets the address")
-    })?;
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-    let driver = tokio::spawn(connection);
-    let request = Request::builder()
-        .method(Method::POST)
-        .uri(path)
-        .header(http::header::HOST, server)
-        .body(Full::<Bytes>::default())?;
-    let response = sender.send_request(request).await.with_context(|| format!("{server} did not answer"))?;
-    let status = response.status();
-    let read = Limited::new(response.into_body(), ANSWER_BYTES).collect().await;
-    let body = read.map_err(|error| anyhow::anyhow!("{server}: {error}"))?.to_bytes();
-    driver.abort();
-    if status != StatusCode::OK {
-        match serde_json::from_slice::<ErrorBody>(&body) {
-            Ok(refused) => bail!("{}", refused.error),
-            Err(_) => bail!("{server} answered {status}"),
-        }
-    }
-    Ok(body)
+    rest::call(server, Method::POST, &format!("/v2/repository/models/{name}/{action}")).await
 }

@@ -11,6 +11,7 @@ mod json;
 mod picture;
 pub mod reading;
 mod report;
+mod shapes;
 mod study;
 
 use std::process::ExitCode;

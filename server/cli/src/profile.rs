@@ -16,14 +16,17 @@ mod record;
 mod repeat;
 mod report;
 mod resident;
+mod rotation;
 mod runs;
 mod subjects;
+mod traffic;
 
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::Context as _;
+use gpulet_core::profile::RowShape;
 use models::Loader;
 use node::catalog::Source;
 use node::config::Config;
@@ -91,16 +94,13 @@ fn profile(
     let cores = grid::cores(&arguments.cores, machine.units()).map_err(anyhow::Error::msg)?;
     let contention = arguments.contention.then(|| fewest(&cores, machine.units())).transpose()?;
     let source = Source::open(&config.repository)?;
-    let (subjects, mut failed) = subjects::gather(&source, config, &arguments.models, &arguments.batches)?;
+    let (mut subjects, mut failed) =
+        subjects::gather(&source, config, &arguments.models, &arguments.batches)?;
     let ort = models::engine::ort::discover(config.repository.ort_library.as_deref(), &environment.ort);
     let loader = Loader::new(ort);
-    anyhow::ensure!(
-        arguments.shapes.is_empty() || subjects.len() + failed.len() == 1,
-        "--shape: expected one --model, got {}",
-        subjects.len() + failed.len()
-    );
-    let (time, shapes) = (arguments.time.0, arguments.shapes.as_slice());
-    let bench = Bench { source: &source, loader: &loader, machine: &machine, time, shapes, stop };
+    choose_shapes(arguments, &mut subjects, &mut failed)?;
+    let time = arguments.time.0;
+    let bench = Bench { source: &source, loader: &loader, machine: &machine, time, stop };
     let mut record = Record::open(&arguments.out)?;
     if arguments.fresh {
         record.forget(subjects.iter().map(|subject| subject.name.as_str()))?;
@@ -113,11 +113,48 @@ fn profile(
     }
     let mut bar = Bar::new(environment.stderr_is_terminal);
     let mut findings = Findings::default();
+    let covered =
+        subjects.iter().filter_map(|subject| traffic::coverage(subject.name.as_str(), &subject.shapes));
+    findings.notes.extend(covered);
     let mut recorder = Recorder { record: &mut record, bar: &mut bar, findings: &mut findings };
     let wanted = Wanted { cores: &cores, contention };
     let interrupted = measure(&bench, &subjects, wanted, &mut recorder, &mut failed);
     bar.clear();
     Ok(Report::new(&arguments.out, &machine, &subjects, &record, findings, failed, interrupted?))
+}
+
+/// Gives models the shapes that the command names, or that a server has seen. Models without traffic fail.
+fn choose_shapes(
+    arguments: &ProfileArgs,
+    subjects: &mut Vec<Subject>,
+    failed: &mut Vec<Failure>,
+) -> anyhow::Result<()> {
+    if let Some(url) = &arguments.from_traffic {
+        subjects.retain_mut(|subject| match traffic::shapes(url, &subject.name, subject.version) {
+            Ok(shapes) => {
+                subject.shapes = shapes;
+                true
+            }
+            Err(error) => {
+                failed.push(Failure { model: subject.name.to_string(), reason: format!("{error:#}") });
+                false
+            }
+        });
+    }
+    if arguments.shapes.is_empty() {
+        return Ok(());
+    }
+    let models = subjects.len().saturating_add(failed.len());
+    anyhow::ensure!(models == 1, "--shape: expected one --model, got {models}");
+    for subject in subjects {
+        let unknown = arguments.shapes.iter().find(|(name, _)| !subject.inputs.contains(name));
+        if let Some((name, _)) = unknown {
+            anyhow::bail!("--shape: no input `{name}`: expected one of {}", subject.inputs.join(", "));
+        }
+        let inputs = arguments.shapes.iter().cloned().collect();
+        subject.shapes = vec![RowShape { inputs, share: None, assumed: false }];
+    }
+    Ok(())
 }
 
 /// The smallest of these numbers of cores, which must leave a core for the synthetic load.

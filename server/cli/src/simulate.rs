@@ -19,6 +19,7 @@ use gpulet_core::scaling::SCALERS;
 use node::environment::Environment;
 use node::output;
 use sim::page::{Contender, Page};
+use units::shell_word;
 
 use arguments::SimulateArgs;
 use candidate::Candidate;
@@ -46,7 +47,7 @@ pub fn run(arguments: &SimulateArgs, environment: &Environment) -> anyhow::Resul
 }
 
 fn study(arguments: &SimulateArgs, show_bar: bool) -> anyhow::Result<Study> {
-    let file = reading::read(&arguments.workload)?;
+    let file = reading::read_or_draw(&arguments.workload)?;
     let workload = reading::adapt(file.workload, arguments.rate_scale, arguments.lanes)?;
     check_words("--placement", &arguments.placement, Policy::NAMES, &workload)?;
     let scalers: Vec<&str> = SCALERS.iter().map(|(word, _)| *word).collect();
@@ -149,24 +150,14 @@ fn command(arguments: &SimulateArgs) -> String {
         ("--max-events", other(arguments.max_events, arguments::EVENTS_MAX).into_iter().collect()),
         ("--report", vec!["report.html".to_owned()]),
     ];
-    let mut text = format!("tessera simulate {}", quoted(&arguments.workload.display().to_string()));
+    let mut text = format!("tessera simulate {}", shell_word(&arguments.workload.display().to_string()));
     for (option, values) in options {
         for value in values {
-            let value = if value.is_empty() { value } else { format!(" {}", quoted(&value)) };
+            let value = if value.is_empty() { value } else { format!(" {}", shell_word(&value)) };
             let _ = write!(text, " {option}{value}");
         }
     }
     text
-}
-
-/// Quoted for a shell if necessary.
-pub(crate) fn quoted(word: &str) -> String {
-    let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./:=,+@%".contains(letter);
-    if !word.is_empty() && word.chars().all(plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', "'\\''"))
-    }
 }
 
 fn write_report(study: &Study, command: &str, path: &Path) -> anyhow::Result<()> {

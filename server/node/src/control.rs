@@ -6,6 +6,7 @@
 mod layout;
 mod load;
 mod operator_plan;
+mod shapes;
 mod shell;
 mod task;
 mod terms;

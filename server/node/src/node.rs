@@ -111,6 +111,7 @@ impl Node {
             cache_bytes: config.cache.max_bytes.0,
             triton_names: config.metrics.triton_names,
             resources,
+            profiles: devices.profiles().to_vec(),
         };
         let catalog = Arc::new(Catalog::new(source, environment, config.models.clone()));
         let stop_control = CancellationToken::new();

@@ -199,7 +199,7 @@ impl GrpcInferenceService for Api {
         &self,
         request: Request<pb::TraceSettingRequest>,
     ) -> Answer<pb::TraceSettingResponse> {
-        self.answer(&request, |_, asked| control::trace_settings(asked))
+        self.answer(&request, control::trace_settings)
     }
 
     async fn log_settings(

@@ -14,7 +14,8 @@ use oip::proto::trace_setting_response::SettingValue as TraceValue;
 use crate::front::Front;
 use crate::http::{add_load_parameter, check_unload_parameters, wrong_parameter};
 use crate::model_metadata;
-use crate::settings::{LogValue as SentValue, TRACE_REFUSED, change_logging};
+use crate::settings::{LogValue as SentValue, change_logging};
+use crate::trace::{LEVEL, SentValue as SentTrace};
 
 /// An empty string is how protobuf leaves a version or name out.
 pub fn named(text: &str) -> Option<&str> {
@@ -91,14 +92,24 @@ pub fn shared_memory_status(
     Ok(proto::SystemSharedMemoryStatusResponse { regions })
 }
 
-pub fn trace_settings(asked: &proto::TraceSettingRequest) -> Result<proto::TraceSettingResponse, Refusal> {
-    if !asked.settings.is_empty() {
-        return Err(Refusal::new(Reason::Unsupported, TRACE_REFUSED));
+pub fn trace_settings(
+    front: &Front,
+    asked: &proto::TraceSettingRequest,
+) -> Result<proto::TraceSettingResponse, Refusal> {
+    let model = named(&asked.model_name);
+    if let Some(model) = model {
+        front.service.model(model, None)?;
     }
-    let settings: BTreeMap<String, TraceValue> = crate::settings::TRACE
-        .iter()
-        .map(|(name, value)| ((*name).to_owned(), TraceValue { value: vec![(*value).to_owned()] }))
-        .collect();
+    let value = |name: &str, values: &[String]| match values {
+        [] => SentTrace::Clear,
+        values if name == LEVEL => SentTrace::Many(values.to_vec()),
+        [one] => SentTrace::One(one.clone()),
+        _ => SentTrace::Other,
+    };
+    let sent = asked.settings.iter().map(|(name, sent)| (name.clone(), value(name, &sent.value)));
+    front.traces.change(model, sent.collect())?;
+    let settings = front.traces.settings(model).into_iter();
+    let settings = settings.map(|(name, value)| (name.to_owned(), TraceValue { value })).collect();
     Ok(proto::TraceSettingResponse { settings })
 }
 

@@ -16,6 +16,7 @@ use crate::http::offload;
 use crate::request_id;
 use crate::service::{RequestContext, Timing};
 use crate::timing_headers;
+use crate::trace::{SendEnd, Stage};
 
 /// Typed contents larger than this are converted off the async threads.
 const INLINE_BYTES: usize = 256 * 1024;
@@ -38,10 +39,18 @@ pub async fn unary(
     let arrived = request.extensions().get::<Arrived>().map_or_else(Instant::now, |arrived| arrived.0);
     let transport_timeout = timeout::of(request.metadata());
     let (metadata, _, message) = request.into_parts();
-    let context = RequestContext::new(arrived, transport_timeout);
+    let trace = front.trace(&message.model_name, Some(&message.model_version));
+    if let Some(trace) = &trace {
+        trace.reached(Stage::GrpcReadStart, arrived);
+    }
+    let context = RequestContext { trace: trace.clone(), ..RequestContext::new(arrived, transport_timeout) };
     match answer(front, message, context).await {
-        Ok(Answer { message, timing, held }) => {
+        Ok(Answer { message, timing, mut held }) => {
             let mut response = Response::new(message);
+            if let Some(trace) = trace {
+                let send_end = SendEnd::new(trace, Stage::GrpcSendStart, Stage::GrpcSendEnd);
+                held = Some(held.unwrap_or_else(|| front.bodies.reserve()).traced(send_end));
+            }
             if let Some(held) = held {
                 response.extensions_mut().insert(Holding::of(held));
             }
@@ -62,6 +71,9 @@ async fn answer(
     context: RequestContext,
 ) -> Result<Answer, Refusal> {
     let request = decode(front, message).await?;
+    if let Some(trace) = &context.trace {
+        trace.reached(Stage::GrpcReadEnd, Instant::now());
+    }
     let answered = front.infer(request, context).await?;
     let (message, held) = encode(front, answered.response)?;
     Ok(Answer { message, timing: answered.timing, held })
@@ -107,6 +119,15 @@ fn typed_bytes(message: &ModelInferRequest) -> usize {
 }
 
 /// Context of a message of a stream that came in now.
-pub fn stream_context(transport_timeout: Option<Duration>) -> RequestContext {
-    RequestContext::new(Instant::now(), transport_timeout)
+pub fn stream_context(
+    front: &Front,
+    message: &ModelInferRequest,
+    transport_timeout: Option<Duration>,
+) -> RequestContext {
+    let arrived = Instant::now();
+    let trace = front.trace(&message.model_name, Some(&message.model_version));
+    if let Some(trace) = &trace {
+        trace.reached(Stage::GrpcReadStart, arrived);
+    }
+    RequestContext { trace, ..RequestContext::new(arrived, transport_timeout) }
 }

@@ -7,7 +7,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use node::metrics::Transport;
 use node::reason::{Reason, Refusal};
@@ -25,6 +25,7 @@ use crate::errors;
 use crate::front::Front;
 use crate::request_id;
 use crate::service::{RequestContext, Streamed};
+use crate::trace::Stage;
 
 /// A response, and its share of the budget for bodies.
 type Outgoing = Result<(ModelStreamInferResponse, Option<Reservation>), Status>;
@@ -104,7 +105,7 @@ async fn run(
             }
             message = requests.message(), if open && in_flight.len() < front.limits.stream_requests => match message {
                 Ok(Some(message)) => {
-                    let context = infer::stream_context(transport_timeout);
+                    let context = infer::stream_context(front, &message, transport_timeout);
                     let (front, sent_id) = (Arc::clone(front), sent_id.map(<[u8]>::to_vec));
                     let (answers, mut position) = (answers.clone(), Some(order.next(&message.model_name)));
                     let mut place = sequences.next_in_sequence(&message);
@@ -150,6 +151,9 @@ async fn respond(
         Some(ParameterChoice::BoolParam(true))
     );
     let mut request = infer::decode(front, message).await?;
+    if let Some(trace) = &context.trace {
+        trace.reached(Stage::GrpcReadEnd, Instant::now());
+    }
     request.parameters.retain(|(name, _)| name != ENABLE_EMPTY_FINAL_RESPONSE);
     let model = request.model_name.clone();
     let mut responses = front.infer_stream(request, context).await?;

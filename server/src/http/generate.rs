@@ -13,6 +13,7 @@ use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue};
 use models::{Dim, TensorSpec};
+use node::metrics::Transport;
 use node::reason::{Reason, Refusal};
 use oip::metadata::ErrorBody;
 use oip::{InferRequest, InferResponse};
@@ -24,10 +25,11 @@ use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::body;
-use super::response::{JSON, Refused};
+use super::response::{self, JSON, Refused};
 use super::route::OwnedTarget;
 use crate::front::Front;
 use crate::service::{ModelView, RequestContext, Streamed};
+use crate::trace::Stage;
 
 const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream; charset=utf-8");
 
@@ -37,10 +39,29 @@ pub async fn one(
     headers: HeaderMap,
     sent: axum::body::Body,
 ) -> Result<Response, Refused> {
-    let context = RequestContext::new(Instant::now(), None);
-    let request = read(&front, &target, &headers, sent).await?;
-    let answered = front.infer(request, context).await?;
-    Ok(([(CONTENT_TYPE, JSON)], flat(&answered.response)?).into_response())
+    let context = context(&front, &target);
+    let request = read(&front, &target, &headers, sent, &context).await?;
+    let mut responses = front.infer_stream(request, context).await?;
+    let mut only = None;
+    while let Some(Streamed { response, .. }) = responses.next().await {
+        let Some(response) = response else { continue };
+        if only.is_some() {
+            return not_one(&front);
+        }
+        only = Some(response?);
+    }
+    match only {
+        Some(response) => Ok(([(CONTENT_TYPE, JSON)], flat(&response)?).into_response()),
+        None => not_one(&front),
+    }
+}
+
+/// What Triton answers if a decoupled model gives no response or several. The status is Triton's too.
+fn not_one(front: &Front) -> Result<Response, Refused> {
+    front.metrics.refused(Transport::Http, Reason::ModelUnsupported);
+    let error = "generate expects model to produce exactly 1 response, use generate stream for model that generates various \
+                 number of responses";
+    response::json(&ErrorBody { error: error.to_owned() })
 }
 
 /// Each response as one event. An error before the first response is an ordinary error, and a later one an event.
@@ -50,8 +71,8 @@ pub async fn stream(
     headers: HeaderMap,
     sent: axum::body::Body,
 ) -> Result<Response, Refused> {
-    let context = RequestContext::new(Instant::now(), None);
-    let request = read(&front, &target, &headers, sent).await?;
+    let context = context(&front, &target);
+    let request = read(&front, &target, &headers, sent, &context).await?;
     let (events, mut read) = mpsc::channel(1);
     tokio::spawn(async move {
         // When the client leaves, the reader is dropped, and dropping the responses cancels the request.
@@ -87,7 +108,7 @@ async fn respond(
     };
     while let Some(Streamed { response, .. }) = responses.next().await {
         let Some(response) = response else { continue };
-        let event = response.and_then(|response| Ok(event(&flat(&response)?)));
+        let event = response.and_then(|response| front.bodies.hold(event(&flat(&response)?)));
         if events.send(event).await.is_err() {
             return;
         }
@@ -103,16 +124,30 @@ fn failed(refusal: &Refusal) -> Bytes {
     event(&serde_json::to_vec(&body).unwrap_or_default())
 }
 
+/// The context of a request that arrives now.
+fn context(front: &Front, target: &OwnedTarget) -> RequestContext {
+    let arrived = Instant::now();
+    let trace = front.trace(&target.model, target.version.as_deref());
+    if let Some(trace) = &trace {
+        trace.reached(Stage::HttpRecvStart, arrived);
+    }
+    RequestContext { trace, ..RequestContext::new(arrived, None) }
+}
+
 /// Reads the flat object as a request of the protocol.
 async fn read(
     front: &Arc<Front>,
     target: &OwnedTarget,
     headers: &HeaderMap,
     sent: axum::body::Body,
+    context: &RequestContext,
 ) -> Result<InferRequest, Refusal> {
     let limits = front.limits.protocol;
     let (body, _held) =
         body::read(headers, sent, &front.bodies, limits.body_bytes, front.limits.body_timeout).await?;
+    if let Some(trace) = &context.trace {
+        trace.reached(Stage::HttpRecvEnd, Instant::now());
+    }
     let version = target.version.as_deref();
     let view = front.service.model(&target.model, version)?;
     let (names, request) = request(&view, &body)?;

@@ -20,6 +20,7 @@ use crate::budget::Reservation;
 use crate::front::Front;
 use crate::service::{RequestContext, Timing};
 use crate::timing_headers;
+use crate::trace::{SendEnd, Stage, Trace};
 
 /// Length of the JSON part when binary data follows it.
 const JSON_LENGTH: HeaderName = HeaderName::from_static("inference-header-content-length");
@@ -39,11 +40,18 @@ where
     B: Body<Data = Bytes> + Send + Unpin + 'static,
     B::Error: Into<axum::BoxError>,
 {
+    let trace = front.trace(target.model, target.version);
+    if let Some(trace) = &trace {
+        trace.reached(Stage::HttpRecvStart, arrived);
+    }
     let json_length = json_length(headers)?;
     let coding = compression::of_request(headers)?;
     let limit = front.limits.protocol.body_bytes;
     let (mut body, mut held) =
         body::read(headers, body, &front.bodies, limit, front.limits.body_timeout).await?;
+    if let Some(trace) = &trace {
+        trace.reached(Stage::HttpRecvEnd, Instant::now());
+    }
     if let Some(coding) = coding {
         (body, held) = Box::pin(compression::inflate(coding, body, held, limit)).await?;
     }
@@ -51,13 +59,13 @@ where
         .await
         .map_err(|refusal| front.service.unknown_or(target.model, target.version, refusal))?;
     let binary_default = request.binary_output || json_length == Some(0);
-    let context = RequestContext::new(arrived, None);
+    let context = RequestContext { trace: trace.clone(), ..RequestContext::new(arrived, None) };
     let answered = front.infer(request, context).await.map_err(|refusal| unary(front, target, refusal))?;
     // The request's tensors, which are slices of its body, were dropped by now.
     let held = held.into_answer(tensor_bytes(&answered.response))?;
     let encoded = encode(answered.response, binary_default).await?;
     let held = resized(front, held, encoded.body_len())?;
-    respond(front, headers, encoded, held, &answered.timing).await
+    respond(front, headers, encoded, (held, trace), &answered.timing).await
 }
 
 /// A refusal in the words of this protocol.
@@ -167,7 +175,7 @@ async fn respond(
     front: &Front,
     headers: &HeaderMap,
     encoded: Encoded,
-    mut held: Option<Reservation>,
+    (mut held, trace): (Option<Reservation>, Option<Arc<Trace>>),
     timing: &Timing,
 ) -> Result<Response<HttpBody>, Refusal> {
     let Encoded { head, tail, json_len } = encoded;
@@ -186,6 +194,10 @@ async fn respond(
         Some((_, bytes)) => HttpBody::full(bytes.clone()),
         None => HttpBody::chunks(head, tail),
     };
+    if let Some(trace) = trace {
+        let send_end = SendEnd::new(trace, Stage::HttpSendStart, Stage::HttpSendEnd);
+        held = Some(held.unwrap_or_else(|| front.bodies.reserve()).traced(send_end));
+    }
     let mut response = Response::new(body.holding(held));
     let out = response.headers_mut();
     out.insert(CONTENT_TYPE, if json_len.is_some() { BINARY } else { JSON });

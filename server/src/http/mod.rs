@@ -17,6 +17,7 @@ mod response;
 mod route;
 mod routes;
 mod settings;
+mod shapes;
 mod shared_memory;
 mod statistics;
 #[cfg(test)]

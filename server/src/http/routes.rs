@@ -6,7 +6,8 @@ use axum::Router;
 use axum::routing::{get, post};
 
 use super::{
-    config, generate, health, lanes, metadata, partition, repository, settings, shared_memory, statistics,
+    config, generate, health, lanes, metadata, partition, repository, settings, shapes, shared_memory,
+    statistics,
 };
 use super::{method_not_allowed, unknown_path};
 use crate::front::Front;
@@ -55,6 +56,9 @@ routes! {
     get "/v2/models/{model}/versions/{version}/config" => config::model, "The same for one version.";
     get "/v2/models/{model}/stats" => statistics::model, "Statistics of a model.";
     get "/v2/models/{model}/versions/{version}/stats" => statistics::model, "The same for one version.";
+    get "/v2/models/{model}/shapes" => shapes::model,
+        "The commonest shapes of a model's requests since it was loaded, with their number, after padding. `tessera profile --from-traffic` reads it.";
+    get "/v2/models/{model}/versions/{version}/shapes" => shapes::model, "The same for one version.";
     post "/v2/models/{model}/infer" => unknown_path, "Runs a model.";
     post "/v2/models/{model}/versions/{version}/infer" => unknown_path, "Runs one version of a model.";
     post "/v2/models/{model}/generate" => generate::one,
@@ -62,10 +66,12 @@ routes! {
     post "/v2/models/{model}/versions/{version}/generate" => generate::one, "The same for one version.";
     post "/v2/models/{model}/generate_stream" => generate::stream, "The same; responses are sent events.";
     post "/v2/models/{model}/versions/{version}/generate_stream" => generate::stream, "The same for one version.";
-    get "/v2/models/{model}/trace/setting" => settings::trace, "Trace settings: tracing is off.";
-    post "/v2/models/{model}/trace/setting" => settings::set_trace, "Refused: trace settings cannot be changed.";
-    get "/v2/trace/setting" => settings::trace, "Trace settings: tracing is off.";
-    post "/v2/trace/setting" => settings::set_trace, "Refused: trace settings cannot be changed.";
+    get "/v2/models/{model}/trace/setting" => settings::model_trace, "Trace settings of a model.";
+    post "/v2/models/{model}/trace/setting" => settings::set_model_trace,
+        "Changes trace settings of a model until the next start. `null` returns a setting to that of the server.";
+    get "/v2/trace/setting" => settings::trace, "Trace settings of models that have none of their own.";
+    post "/v2/trace/setting" => settings::set_trace,
+        "Changes these until the next start. `null` returns a setting to that of the start.";
     get "/v2/logging" => settings::logging, "Log settings.";
     post "/v2/logging" => settings::set_logging, "Changes log settings until the next start.";
     post "/v2/repository/index" => repository::index,

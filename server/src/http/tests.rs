@@ -109,7 +109,8 @@ async fn the_server_tells_who_it_is() {
     assert_eq!(get(&service, "/v2/trace/setting").await.json()["trace_level"], serde_json::json!(["OFF"]));
     assert_eq!(get(&service, "/v2/logging").await.json()["log_format"], "default");
     for (path, body, reason) in [
-        ("/v2/trace/setting", "{}", "unsupported"),
+        ("/v2/trace/setting", r#"{"trace_file": "t.json"}"#, "unsupported"),
+        ("/v2/trace/setting", r#"{"trace_level": ["TIMESTAMPS"]}"#, "malformed"),
         ("/v2/logging", r#"{"log_file": "/tmp/log"}"#, "unsupported"),
         ("/v2/logging", r#"{"log_info": 3}"#, "malformed"),
         ("/v2/logging", r#"{"log_verbose_level": -1}"#, "malformed"),

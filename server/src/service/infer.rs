@@ -19,6 +19,7 @@ use crate::service::cached::{self, Lookup};
 use crate::service::sequence;
 use crate::service::sink::{Sink, SinkEnd};
 use crate::service::{Answered, RequestContext};
+use crate::trace::Stage;
 use crate::validate;
 
 /// Runs a request on a version that the caller holds.
@@ -29,7 +30,13 @@ pub(super) async fn run(
     context: &RequestContext,
     sink: Option<(Arc<Sink>, SinkEnd)>,
 ) -> Result<Answered, Refusal> {
+    if let Some(trace) = &context.trace {
+        trace.started(&request.id);
+    }
     let result = attempt(catalog, loaded, request, context, sink).await;
+    if let Some(trace) = &context.trace {
+        trace.reached(Stage::RequestEnd, Instant::now());
+    }
     let total = context.arrived.elapsed();
     if let Err(refusal) = &result {
         loaded.metrics.record_refusal(refusal.reason);
@@ -94,6 +101,9 @@ async fn attempt(
         sequence,
     };
     let answer = catalog.submit(loaded, job).await?;
+    if let Some(trace) = &context.trace {
+        trace.ran(answer.admitted, &answer.timing);
+    }
     if let Some(sink_end) = sink_end {
         sink_end.over(&loaded.name).await?;
     }
@@ -104,7 +114,7 @@ async fn attempt(
         loaded.metrics.record_batch(answer.timing.batch_rows);
     }
     loaded.statistics.answered(rows, &answer.timing, total, met);
-    let Answer { mut response, timing } = answer;
+    let Answer { mut response, timing, .. } = answer;
     if let Some((padding, padded)) = padded {
         let failed =
             |reason| Refusal::new(Reason::EngineFailed, format!("model `{}`: {reason}", loaded.name));

@@ -2,16 +2,17 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use metrics::Label;
 use models::engine::python::{CallError, CheckedCall, MetricType, ModelHost, ModelMetric, Respond};
-use models::engine::{ModelErrorCode, RequestDetails, Response};
+use models::engine::{ModelErrorCode, RequestDetails, Response, RunError};
+use node::catalog::submit::model_refusal;
 use node::reason::{Reason, Refusal};
 use oip::InferRequest;
 use tokio::runtime::Handle;
 
-use super::{RequestContext, Service, Streamed};
+use super::{RequestContext, Service, Streamed, Timing};
 use crate::validate;
 
 /// Responses to one call that are kept. A model that gives more gets an error.
@@ -94,8 +95,21 @@ impl ModelHost for ModelCalls {
                 Some(Arc::new(RequestDetails { id, parameters, outputs, ..RequestDetails::default() }));
         }
         // Padding and the state of sequences are the queue's.
-        let prepared = loaded.padding.is_some() || loaded.client != loaded.signature;
-        Ok(CheckedCall { model: loaded.id.0, queued: loaded.decoupled || prepared, member })
+        let prepared = loaded.padding.is_some() || loaded.config().sequences.is_some();
+        let (model, queued, rows) = (loaded.id.0, loaded.decoupled || prepared, member.rows);
+        let record = move |took: Duration, error: Option<&RunError>| match error {
+            None => {
+                let timing = Timing { compute: took, batch_rows: rows, ..Timing::default() };
+                loaded.metrics.record_answer(&timing, took, None);
+                loaded.metrics.record_batch(rows);
+                loaded.statistics.called(rows, took);
+            }
+            Some(error) => {
+                loaded.metrics.record_refusal(model_refusal(&loaded.name, error).reason);
+                loaded.statistics.call_failed(took);
+            }
+        };
+        Ok(CheckedCall { model, queued, member, record: Box::new(record) })
     }
 
     fn call(&self, request: InferRequest, respond: Respond) {

@@ -29,6 +29,7 @@ fn profile_of(model: &str, one: f64, both: f64) -> Profile {
         engine: "none".to_owned(),
         source: Source::TypedIn,
         note: String::new(),
+        shapes: Vec::new(),
         units_total: 2,
         weights_bytes: None,
         load_us_per_row: 0.0,

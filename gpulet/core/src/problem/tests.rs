@@ -46,6 +46,7 @@ fn profile() -> Profile {
         engine: "e".to_owned(),
         source: Source::Synthesised,
         note: String::new(),
+        shapes: Vec::new(),
         units_total: 4,
         weights_bytes: None,
         load_us_per_row: 0.0,

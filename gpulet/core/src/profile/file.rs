@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Coefficients, Utilisation};
+use super::{Coefficients, RowShape, Utilisation};
 
 /// Where the times come from. Reports state every source other than measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,6 +37,9 @@ pub struct Header {
     /// Notes for readers: driver and library versions, the publication, the method.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub note: String,
+    /// Shapes of the inputs that were measured; empty if the model's inputs have fixed shapes, or if they are unknown.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shapes: Vec<RowShape>,
     /// Units of the whole device.
     pub units_total: u32,
     /// Bytes of weights, once per device; `None` if they were not measured.

@@ -5,7 +5,7 @@ use std::fmt;
 
 use super::{
     Aggressor, BATCH_MAX, Cell, Coefficients, ContentionLine, Header, Line, Outside, Profile, Quantile,
-    Repair, Surface, Times,
+    Repair, SHAPES_MAX, Surface, Times,
 };
 
 /// Largest number of cells in a profile.
@@ -66,6 +66,14 @@ fn check_header(header: &Header) -> Result<(), Fault> {
     within("profile.units_total", u64::from(header.units_total), UNITS_MAX)?;
     if !(0.0..=TIME_MAX_US).contains(&header.load_us_per_row) {
         return Err(("profile.load_us_per_row", format!("expected 0 to {TIME_MAX_US} microseconds")));
+    }
+    if header.shapes.len() > SHAPES_MAX {
+        return Err(("profile.shapes", format!("expected at most {SHAPES_MAX} shapes")));
+    }
+    for share in header.shapes.iter().filter_map(|shape| shape.share) {
+        if !(0.0..=1.0).contains(&share) {
+            return Err(("profile.shapes", format!("expected shares from 0 to 1, got {share}")));
+        }
     }
     Ok(())
 }

@@ -11,6 +11,7 @@ fn header(units_total: u32) -> Header {
         engine: "e".to_owned(),
         source: Source::Synthesised,
         note: String::new(),
+        shapes: Vec::new(),
         units_total,
         weights_bytes: Some(1_000),
         load_us_per_row: 0.0,

@@ -155,6 +155,7 @@ pub fn header(model: &str, units_total: u32) -> Header {
         engine: "none".to_owned(),
         source: Source::TypedIn,
         note: String::new(),
+        shapes: Vec::new(),
         units_total,
         weights_bytes: None,
         load_us_per_row: 0.0,

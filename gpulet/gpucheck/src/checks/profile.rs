@@ -261,6 +261,7 @@ fn header(
         engine: engine.to_owned(),
         source: Source::Measured,
         note: note(bench, monitor),
+        shapes: Vec::new(),
         units_total: units,
         weights_bytes: u64::try_from(subject.files.bytes.len()).ok(),
         load_us_per_row: 0.0,

@@ -46,6 +46,30 @@ fn the_sound_file_is_sound() {
 }
 
 #[test]
+fn settings_of_servers_that_are_not_simulated_are_refused_by_name() {
+    let none = "the simulator and the planner have no ";
+    for (key, what, remedy) in [
+        ("sequence_batching = { direct = {} }", "sequences", "count as independent ones"),
+        ("rate_limiter = { priority = 1 }", "rate limiter", "run `tessera load`"),
+        (
+            "default_queue_policy = { timeout_action = \"DELAY\" }",
+            "queue policies such as `DELAY`",
+            "are dropped",
+        ),
+        ("timeout_action = \"DELAY\"", "queue policies such as `DELAY`", "are dropped"),
+    ] {
+        let text = SOUND.replacen("row_bytes = 10", key, 1);
+        let said = try_parse(&text, &[OWN]).unwrap_err().to_string();
+        let name = key.split(' ').next().unwrap();
+        assert!(said.contains(&format!("models.resnet.{name}: {none}{what}: remove the key; ")), "{said}");
+        assert!(said.contains(remedy), "{said}");
+    }
+    let whole = format!("{SOUND}\n[rate_limit]\nmode = \"execution_count\"\n");
+    let said = try_parse(&whole, &[OWN]).unwrap_err().to_string();
+    assert!(said.contains("rate_limit: the simulator and the planner have no rate limiter"), "{said}");
+}
+
+#[test]
 fn each_fault_names_line_key_and_problem() {
     let arrivals = r#"arrivals = { process = "poisson" }"#;
     let rate = "rate = 360.0";

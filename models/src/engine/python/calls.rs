@@ -1,5 +1,7 @@
 //! Calls of other models of the server by a model.
 
+use std::time::Instant;
+
 use oip::{InferRequest, InputTensor, OutputParameters, Parameter, Parameters, RequestedOutput, TensorData};
 use serde_json::{Map, Value, json};
 
@@ -10,8 +12,9 @@ use super::wire::{self, Question};
 
 /// Runs the called model. `answer` gets the responses as JSON and their tensors.
 ///
-/// A call from `execute` runs on the caller's own lane if the lane has a session of the model: the lane is busy with the
-/// caller, and a request that waited for it would wait for ever. Other calls are requests like those of clients.
+/// A call that comes while `execute` runs takes place on the caller's own lane if the lane has a session of the model: the
+/// lane is busy with the caller, and a request that waited for it would wait for ever. Other calls are requests like those
+/// of clients.
 pub(super) fn start(
     host: &HostSlot,
     question: Received<Question>,
@@ -39,7 +42,9 @@ pub(super) fn start(
     if let Some(colocated) = colocated {
         match host.check(request.clone()) {
             Ok(call) if !call.queued => {
+                let begun = Instant::now();
                 if let Some(result) = colocated.run(call.model, &call.member) {
+                    (call.record)(begun.elapsed(), result.as_ref().err());
                     return respond(vec![ran(result, &request)]);
                 }
             }

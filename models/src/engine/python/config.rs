@@ -133,7 +133,35 @@ pub(super) fn signature(config: &Value) -> Result<Signature, String> {
             .map(|tensor| spec(tensor, max_batch > 0).map_err(|error| format!("`{what}`: {error}")))
             .collect()
     };
-    Ok(Signature { inputs: specs("input")?, outputs: specs("output")?, max_batch })
+    let mut inputs = specs("input")?;
+    let controls = config.pointer("/sequence_batching/control_input").and_then(Value::as_array);
+    for control in controls.into_iter().flatten() {
+        inputs.push(control_spec(control, max_batch > 0)?);
+    }
+    Ok(Signature { inputs, outputs: specs("output")?, max_batch })
+}
+
+/// An input that the server sets in the requests of a sequence.
+fn control_spec(input: &Value, batched: bool) -> Result<TensorSpec, String> {
+    let control = input.pointer("/control/0").unwrap_or(&Value::Null);
+    let has = |field: &str| control.get(field).and_then(Value::as_array).is_some_and(|list| !list.is_empty());
+    let word = if has("int32_false_true") {
+        "TYPE_INT32"
+    } else if has("fp32_false_true") {
+        "TYPE_FP32"
+    } else if has("bool_false_true") {
+        "TYPE_BOOL"
+    } else {
+        control.get("data_type").and_then(Value::as_str).unwrap_or_default()
+    };
+    let name = input.get("name").cloned().unwrap_or_default();
+    let tensor = json!({"name": name, "data_type": word, "dims": [1]});
+    spec(&tensor, batched).map_err(|error| format!("`sequence_batching.control_input`: {error}"))
+}
+
+/// Whether the requests of the model form sequences.
+pub(super) fn takes_sequences(config: &Value) -> bool {
+    config.get("sequence_batching").is_some_and(|batching| !batching.is_null())
 }
 
 fn spec(tensor: &Value, batched: bool) -> Result<TensorSpec, String> {
@@ -189,6 +217,20 @@ mod tests {
         let (input, output) = (&signature.inputs[0], &signature.outputs[0]);
         assert_eq!((input.datatype, dims(input), input.optional), (Datatype::Bytes, vec![-1, 1], true));
         assert_eq!((output.datatype, dims(output)), (Datatype::Fp32, vec![-1, -1]));
+    }
+
+    #[test]
+    fn control_inputs_of_sequences_are_inputs_of_the_model() {
+        let text = r#"{"max_batch_size": 4,
+            "input": [{"name": "a", "data_type": "TYPE_FP32", "dims": [2]}],
+            "output": [{"name": "b", "data_type": "TYPE_FP32", "dims": [2]}],
+            "sequence_batching": {"control_input": [
+                {"name": "START", "control": [{"kind": "CONTROL_SEQUENCE_START", "fp32_false_true": [],
+                    "bool_false_true": [false, true], "data_type": "TYPE_INVALID"}]},
+                {"name": "ID", "control": [{"kind": "CONTROL_SEQUENCE_CORRID", "data_type": "TYPE_UINT64"}]}]}}"#;
+        let inputs = declared(text).unwrap().inputs;
+        let given = |at: usize| (inputs[at].name.as_str(), inputs[at].datatype, inputs[at].dims.len());
+        assert_eq!((given(1), given(2)), (("START", Datatype::Bool, 2), ("ID", Datatype::Uint64, 2)));
     }
 
     #[test]

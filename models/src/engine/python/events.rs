@@ -153,7 +153,8 @@ impl Events {
         }
     }
 
-    fn answer(&self, call: Option<u64>, mut answer: Value, layout: &Layout) {
+    /// Answers a question of this number.
+    pub fn answer(&self, call: Option<u64>, mut answer: Value, layout: &Layout) {
         if let Value::Object(answer) = &mut answer {
             answer.insert("call".to_owned(), json!(call));
         }
@@ -173,8 +174,16 @@ impl Events {
     }
 
     fn respond(self: &Arc<Self>, mut event: Received<Question>) {
-        let (Some(number), last) = (event.head.request, event.head.last) else { return };
-        let Some(request) = (if last { self.take(number) } else { self.find(number) }) else { return };
+        let (number, last) = (event.head.request, event.head.last);
+        let request = number.and_then(|number| if last { self.take(number) } else { self.find(number) });
+        let (Some(number), Some(request)) = (number, request) else {
+            tracing::warn!(
+                model = self.model,
+                request = number,
+                "a response to a request that has ended is dropped"
+            );
+            return;
+        };
         let Some(sink) = &request.details.responses else { return };
         let response = event.head.response.take().map(|response| {
             let checked = wire::response(response, &event);

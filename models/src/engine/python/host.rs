@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 
 use oip::InferRequest;
 
-use super::super::{Member, ModelErrorCode, Response};
+use super::super::{Member, ModelErrorCode, Response, RunError};
 
 /// A call of another model, checked against its signature.
-#[derive(Clone, Debug)]
 pub struct CheckedCall {
     /// Number of the model on the lanes.
     pub model: u32,
@@ -17,7 +17,12 @@ pub struct CheckedCall {
     pub queued: bool,
     /// The request as a session gets it.
     pub member: Member,
+    /// Counts the call, if it runs on the caller's lane.
+    pub record: RecordCall,
 }
+
+/// Counts a call that took this long, and its error.
+pub type RecordCall = Box<dyn FnOnce(Duration, Option<&RunError>) + Send>;
 
 /// An error of a call.
 pub type CallError = (ModelErrorCode, String);

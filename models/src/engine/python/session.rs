@@ -49,6 +49,7 @@ pub(super) struct PythonSession {
     signature: Signature,
     options: PythonOptions,
     decoupled: bool,
+    sequences: bool,
     state: State,
     started: Instant,
     failures: usize,
@@ -72,6 +73,7 @@ impl PythonSession {
             signature,
             options,
             decoupled: config::decoupled(&completed),
+            sequences: config::takes_sequences(&completed),
             state: State::Running(Box::new(process)),
             started: Instant::now(),
             failures: 0,
@@ -230,6 +232,14 @@ fn answer(
         let (reply, layout) = match question.op.as_str() {
             "cancelled" => (events.is_cancelled(question.request), Layout::default()),
             "ready" => (events.is_ready(&question), Layout::default()),
+            // A thread of the model gets the answer on the socket for events, so that other threads can ask until then.
+            "call" if question.call.is_some() => {
+                let number = question.call;
+                let answer = move |answer, layout: Layout| events.answer(number, answer, &layout);
+                let host = process.events.host();
+                calls::start(host, received.with(question), Some(colocated), answer);
+                (Value::Null, Layout::default())
+            }
             "call" => {
                 let (sender, called) = mpsc::channel();
                 let answer = move |answer, layout| {
@@ -318,7 +328,8 @@ impl Session for PythonSession {
     }
 
     fn takes_samples(&self) -> bool {
-        self.options.sample_runs && !self.decoupled
+        // A sample belongs to no sequence.
+        self.options.sample_runs && !self.decoupled && !self.sequences
     }
 
     fn run_requests(

@@ -78,6 +78,28 @@ pub(super) fn engine_settings(
     (settings, ignored)
 }
 
+/// Settings of ONNX Runtime in the file of a model that another backend runs.
+pub(super) fn of_other_backends(source: &ModelConfig, problems: &Problems<'_>) -> Vec<IgnoredField> {
+    let Some(optimization) = &source.optimization else { return Vec::new() };
+    let graph = optimization.graph.iter().filter(|graph| graph.level != 0);
+    let mut fields: Vec<_> = graph.map(|_| problems.name("optimization.graph.level")).collect();
+    let accelerators = optimization.execution_accelerators.as_ref();
+    let lists = accelerators.into_iter().flat_map(|lists| {
+        [
+            ("cpu_execution_accelerator", &lists.cpu_execution_accelerator),
+            ("gpu_execution_accelerator", &lists.gpu_execution_accelerator),
+        ]
+    });
+    for (list, accelerators) in lists {
+        for (index, accelerator) in accelerators.iter().enumerate() {
+            let path = format!("optimization.execution_accelerators.{list}[{index}].name");
+            fields.push(format!("{}: `{}`", problems.name(&path), accelerator.name));
+        }
+    }
+    let reason = "only ONNX Runtime uses it; a Python model finds it in its configuration";
+    fields.into_iter().map(|field| IgnoredField { field, reason, is_missed: false }).collect()
+}
+
 const ARENA_SHRINKAGE: &str = "memory.enable_memory_arena_shrinkage";
 
 /// Reads one parameter. Gives why it has no effect, if it has none.
@@ -232,6 +254,20 @@ mod tests {
         assert_eq!((file.ort, file.ignored), (expected, Vec::new()));
         let zero = parse(&parameters(&[("intra_op_thread_count", "0")]), true).unwrap();
         assert_eq!(zero.ort.intra_threads, None, "0 is the default");
+    }
+
+    #[test]
+    fn settings_of_onnx_runtime_are_named_in_files_of_other_backends() {
+        let text = "backend: \"python\" max_batch_size: 1\noptimization { graph { level: 1 } execution_accelerators {\n\
+                    gpu_execution_accelerator { name: \"tensorrt\" } } }";
+        let ignored = parse(text, true).unwrap().ignored;
+        let fields: Vec<&str> = ignored.iter().map(|field| field.field.as_str()).collect();
+        assert_eq!(fields.len(), 2, "{fields:?}");
+        assert!(fields[0].ends_with("optimization.graph.level"), "{fields:?}");
+        assert!(
+            fields[1].contains("gpu_execution_accelerator") && fields[1].ends_with("`tensorrt`"),
+            "{fields:?}"
+        );
     }
 
     #[test]

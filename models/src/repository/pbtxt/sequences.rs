@@ -1,10 +1,15 @@
 //! `sequence_batching`: control inputs, state and the bounds of sequences.
 
+use std::fmt;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::num::NonZeroU32;
+use std::path::{Component, Path};
 use std::time::Duration;
 
+use bytes::Bytes;
 use oip::Datatype;
 use oip::proto::model_sequence_batching::control::Kind;
+use oip::proto::model_sequence_batching::initial_state::StateData;
 use oip::proto::model_sequence_batching::{Control, State, StrategyChoice};
 use oip::proto::{DataType, ModelDynamicBatching, ModelSequenceBatching};
 
@@ -65,10 +70,51 @@ pub struct StateTensor {
     pub output: String,
     /// Its element type.
     pub datatype: Datatype,
-    /// Dimensions at the start of a sequence, without the batch. All elements are then zero.
+    /// Dimensions at the start of a sequence, without the batch.
     pub initial: Vec<u64>,
+    /// Its elements at the start of a sequence. `None`: zeros.
+    pub file: Option<StateFile>,
     /// Whether the file declares the output, so that clients get it too.
     pub is_returned: bool,
+}
+
+/// A file in the folder `initial_state` of the model.
+#[derive(Clone, PartialEq, Eq)]
+pub struct StateFile {
+    /// Its name.
+    pub name: String,
+    /// Its content. `None`: it was not read, because the configuration does not come from a repository.
+    pub data: Option<Bytes>,
+}
+
+impl fmt::Debug for StateFile {
+    /// Shows a hash of the content, so that a changed file is a changed setting.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut hasher = DefaultHasher::new();
+        self.data.hash(&mut hasher);
+        write!(f, "{} ({:016x})", self.name, hasher.finish())
+    }
+}
+
+/// Reads the files of initial states.
+///
+/// # Errors
+/// The field, and what is wrong with the file.
+pub(in super::super) fn read_state_files(
+    sequences: &mut SequenceBatching,
+    read: impl Fn(&Path) -> Result<Bytes, String>,
+) -> Result<(), (String, String)> {
+    for state in &mut sequences.states {
+        let Some(file) = &mut state.file else { continue };
+        let field = format!("config.pbtxt: {PATH}.state `{}`: initial_state.data_file", state.input);
+        if !Path::new(&file.name).components().all(|part| matches!(part, Component::Normal(_))) {
+            let reason = "expected a file in the folder `initial_state` of the model";
+            return Err((field, format!("is `{}`: {reason}", file.name)));
+        }
+        let inner = Path::new("initial_state").join(&file.name);
+        file.data = Some(read(&inner).map_err(|reason| (field, reason))?);
+    }
+    Ok(())
 }
 
 pub(super) fn sequences(
@@ -198,7 +244,12 @@ fn state(
     }
     // As in Triton, a free dimension has one element before the model has set it.
     let initial = dims.iter().map(|&dim| u64::try_from(dim).unwrap_or(1)).collect();
+    let file = given.and_then(|initial| match &initial.state_data {
+        Some(StateData::DataFile(name)) => Some(StateFile { name: name.clone(), data: None }),
+        Some(StateData::ZeroData(_)) | None => None,
+    });
     Some(StateTensor {
+        file,
         input: state.input_name.clone(),
         output: state.output_name.clone(),
         datatype: datatype?,

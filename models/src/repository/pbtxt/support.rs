@@ -109,9 +109,9 @@ pub(super) const FIELDS: &[FieldSupport] = &[
         "rows without a request are not run, so a sequence needs no fixed row; it limits the sequences to the rows of a batch",
     ),
     ignored("sequence_batching.oldest.preserve_ordering", "each response belongs to its own request"),
-    refused(
+    honored(
         "sequence_batching.state.initial_state.data_file",
-        "use `zero_data`, and set the state in the model where START is true",
+        "read from the folder `initial_state` of the model; not for configurations that a load brings",
     ),
     ignored("sequence_batching.state.use_same_buffer_for_input_output", "buffers do not change answers"),
     ignored("sequence_batching.state.use_growable_memory", "buffers do not change answers"),

@@ -303,7 +303,6 @@ fn mistakes_in_sequences_are_named() {
         ("data_type: TYPE_STRING", "data_type: TYPE_FP32", "control.data_type: expected TYPE_UINT64"),
         ("CONTROL_SEQUENCE_READY", "CONTROL_SEQUENCE_START", "has a kind that another input has"),
         ("dims: [1, 2]", "dims: [0, 2]", "state.dims: has 0"),
-        ("zero_data: true", "data_file: \"f\"", "initial_state.data_file: is not supported: use `zero_data`"),
         ("max_candidate_sequences: 6", "max_candidate_sequences: -6", "is -6: expected 0 or more"),
     ] {
         let said = error(&SEQUENCES.replace(from, to));

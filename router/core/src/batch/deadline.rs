@@ -2,88 +2,72 @@ use super::{BatchOptions, BatchPolicy, Candidate, Decision, Demand, Observation,
 use crate::rate::decay;
 use crate::{ConfigError, Nanos};
 
-/// A queue fires at once when it has this many times its unit while one lane is free and no other will be soon.
+/// The oldest requests are not dropped if those behind the next batch still get this share of the target batch size.
+const REST: f64 = 0.83;
+/// A queue loses urgency, by a factor e, for each such part of the time until all candidates had a lane that its batch
+/// could still wait; at a demand of all lanes.
+const LOOKAHEAD: f64 = 0.4;
+/// A model with fewer than one in this many of the batches shares its lanes; others have them for themselves.
+const ALONE: f64 = 1.25;
+/// A model that has its lanes for itself waits for this many times its target batch size while one lane is free and no
+/// other will be soon.
 const FULL: f64 = 1.45;
 /// Each further lane that is free, or nearly, lowers that by this much.
 const SUPPLY: f64 = 0.26;
 /// A lane counts as nearly free within about this share of the objective.
-const SOON: f64 = 0.291;
-/// The oldest requests are dropped while they hold the batch below this share of the target batch size, if the other
-/// models that share the lanes have half of their target batch sizes waiting ...
-const DROP_SHARE: f64 = 0.96;
-/// ... more or less than that by this much for each further such amount that waits ...
-const DROP_SLOPE: f64 = 0.3;
-/// ... and those left behind would be held below this one.
-const DROP_REMAINDER: f64 = 0.83;
-/// What the others have waiting counts up to this many times half their units.
-const CROWDED: f64 = 3.0;
-/// A size this close to the best throughput counts as the best.
+const SOON: f64 = 0.29;
+/// Up to this share of busy lanes, requests do not wait for others ...
+const CALM: f64 = 0.75;
+/// ... and from this one lane time counts alone.
+const BUSY: f64 = 0.92;
+/// A size this close to the best measured throughput counts as the best.
 const NEARLY: f64 = 0.985;
 /// Measured throughputs within this factor of each other are not told apart where latency is at stake.
 const ALIKE: f64 = 0.9;
-/// Up to this share of busy lanes, batches are sized for the soonest answer on average ...
-const CALM: f64 = 0.75;
-/// ... and from this one for throughput alone.
-const BUSY: f64 = 0.92;
-/// Lanes looked at for how soon they will be free.
+/// Lanes that are looked at: when they are free.
 const LANES_AHEAD: u32 = 16;
-/// A first request that came so long before the second makes its queue less urgent, by this part of the time ...
-const LONELY: f64 = 0.25;
-/// ... up to this share of the objective.
-const LONELY_MAX: f64 = 0.27;
-/// A queue that would have less than this share of the objective left to its last start suffers from waiting.
-const TIGHT: f64 = 0.063;
-/// That suffering, in objectives, is at most this.
-const TIGHT_MAX: f64 = 0.2;
-/// Models whose batches outlast others' objectives get this many times the lanes that they need.
-const LANE_MARGIN: f64 = 1.1;
-/// What a choice costs for each lane that would be free at about the same time as the one chosen for.
-const BUNCHED: f64 = 0.013;
-/// "About the same time": this many times the distance of evenly spaced lanes.
-const NEAR: f64 = 3.0;
-/// What a choice costs for each objective that it could still have waited.
-const EARLY: f64 = 0.031;
 
-/// The default policy. It gathers batches as large as the load and the free lanes justify, drops the oldest requests
-/// if they would force small batches, and keeps the ends of the lanes' batches evenly spaced.
+/// The default policy. It gathers batches as large as the load requires, drops the oldest requests if they would force
+/// small batches, and gives a lane to the queue that loses most by waiting.
 ///
-/// It believes that measured batch times hold for the next batch, that the arrival rate of the last second holds for
-/// the next few milliseconds, and that every lane millisecond is worth the same. It computes the *target batch size*
-/// `B`: the largest batch that the model's rate `r` fills within the objective `D`, minus the time to run it,
-/// `B / r + L(B) = D`, and no larger than is efficient. A model that gains nothing from batching has `B = 1` and never
-/// waits.
+/// It assumes that measured batch times hold for the next batch, that the arrival rate of the last second holds for the
+/// next few milliseconds, and that every answer in time is worth the same. It computes the *target batch size* `B`: the
+/// largest batch that the model's rate `r` fills within the objective `D`, minus the time to run it,
+/// `B / r + L(B) = D`, and no larger than is efficient. A model that gains nothing from batching has `B = 1`.
 ///
-/// *When.* If lanes are often idle, no request waits. Under load a queue waits for `B (1.45 - 0.26 (S - 1))` rows,
-/// where `S` is the number of lanes that are free, those soon to be free counting in part, times the models that
-/// share them; or until the first request's last start.
+/// *When.* If lanes are often idle, no request waits. Under load a queue waits for enough rows, but not beyond its first
+/// request's last start, and not longer than a batch of `B` runs. If the lanes are the model's alone, enough is `B (1.45 - 0.26 (S - 1))` with `S` lanes that are free, those
+/// soon to be free counting in part; this keeps the ends of batches evenly spaced. If models share the lanes, it is `B`
+/// divided by the free lanes and by the number of batches on the lanes for each of this model's: a model with one in ten
+/// of the batches hardly waits, because other models keep the lanes busy.
 /// *Which requests are dropped.* Under overload the oldest request would force a small batch, small batches reduce
 /// throughput, and the queue stays old: policies that only consider the first request collapse and never recover. So
-/// the oldest requests are dropped while they hold the batch under `0.96 B` (adjusted by what the other models have
-/// waiting), if the remaining requests, on the next free lanes, would also stay under `0.83 B`.
-/// *Which queue.* The earliest last start goes first, a little later for a first request that is alone; but of the
-/// first eight the one is taken whose batch ends where no other lane's does, unless those before it would suffer by
-/// it. Lanes that are free one at a time keep waits short; left to chance they bunch.
-/// *How many.* As many as its first deadline allows; without deadlines, or with lanes to spare, the size that answers
-/// what waits soonest on average: `b` rows at a time on `m` free lanes take `L(b) (ceil(n / (b m)) + 1) / 2`.
+/// the oldest requests are dropped while they hold the batch under `B`, if the remaining requests, on the next free
+/// lanes, would also stay under `0.83 B`.
+/// *Which queue.* Of the first eight by last start the one with the largest `n / L(n) exp(-s / (k t))`: answers per lane
+/// time, less urgent the longer its start could wait (`s`) compared with the time `t` until the eight had a lane each.
+/// `k` is 0.4 times the cube of the demand in lanes per lane: with lane time to spare the earliest last start decides,
+/// under overload the throughput. This is the apparent tardiness cost rule of machine scheduling (Vepsalainen and Morton,
+/// Management Science 33(8), 1987), with a look-ahead that follows the load.
+/// *Long batches.* A batch that takes longer than the shortest objective on its lanes does not start while requests that
+/// are expected to come and be lost because of it are more than it answers.
 ///
 /// It is the wrong choice when late answers are still worth something (it drops a few to answer many), and when
-/// times cannot be learned because every batch of a size takes a different time. All of it is ours; the constants
-/// were found by random search and by regression on rollouts of simulated runs, and move the results little.
+/// times cannot be learned because every batch of a size takes a different time. The combination and the constants are
+/// ours; docs/policy-ablation.md shows what each is worth on random workloads.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Deadline {
     /// `B` in rows, at least 1.
     target: f64,
-    /// The same, and the batches a second that the model needs at that size.
+    /// The same, and the batches and lanes that the model needs at that size.
     demand: Demand,
-    /// Lanes that these batches keep busy.
-    lanes: f64,
     /// The smallest size whose throughput is nearly the best.
     paying: u32,
 }
 
 impl Default for Deadline {
     fn default() -> Self {
-        Self { target: 1.0, demand: Demand::default(), lanes: 0.0, paying: 1 }
+        Self { target: 1.0, demand: Demand::default(), paying: 1 }
     }
 }
 
@@ -91,7 +75,7 @@ impl BatchPolicy for Deadline {
     const NAME: &'static str = "deadline";
     const LEARNS_WAIT: bool = true;
     const CHOICES: u32 = 8;
-    const SUMMARY: &'static str = "batches as large as the load requires and deadlines allow; drops a few requests if more others then meet theirs; staggers the lanes";
+    const SUMMARY: &'static str = "batches as large as the load requires and deadlines allow; drops a few requests if more others then meet theirs; starts the batch that loses most by waiting";
 
     fn new(options: &BatchOptions) -> Result<Self, ConfigError> {
         options.only(Self::NAME, &[])?;
@@ -107,18 +91,17 @@ impl BatchPolicy for Deadline {
         if queue.pool.free == 0 {
             // Only the priority matters now; the rest is decided when a lane is free.
             let take = queue.largest_by(now, head.deadline).min(queue.rows);
-            let rank = rank(now, queue, 0, &head, take);
+            let rank = queue.latest_start(head.deadline, take).0;
             return Decision::Fire(Proposal { skip: 0, take, rank, reason: StartReason::Enough });
         }
-        let (skip, first, limit) = self.drop_count(now, queue);
-        let waiting = queue.rows.saturating_sub(skip_rows(queue, skip)).max(first.rows);
-        let take = limit.min(waiting);
-        let rank = rank(now, queue, skip, &first, take);
+        let (skip, first, limit, rows_left) = self.drop_count(now, queue);
+        let take = limit.min(rows_left).max(first.rows);
+        let rank = queue.latest_start(first.deadline, take).0;
         let fire = |take, reason| Decision::Fire(Proposal { skip, take, rank, reason });
         // From here on one more row would make the first request late.
         let last_start = queue.latest_start(first.deadline, take.saturating_add(1).min(queue.max_batch));
         let urgent = last_start <= now;
-        if self.crowds_out(queue, take, urgent) {
+        if crowds_out(now, queue, take) {
             return Decision::Wait(if urgent { Nanos::NEVER } else { last_start });
         }
         if take == queue.max_batch {
@@ -129,34 +112,26 @@ impl BatchPolicy for Deadline {
         }
         // Waiting for company never costs a request more time than the batch itself.
         let wait_until = queue.oldest_arrival.after(queue.time(self.target as u32));
-        if self.target <= 1.0 || wait_until <= now {
+        if wait_until <= now || f64::from(take) >= self.enough(now, queue) * pressure(now, queue) {
             return fire(sized(now, queue, take, self.paying), StartReason::Enough);
         }
-        let last_start = last_start.min(wait_until);
-        match self.enough_at(now, queue, f64::from(take)) {
-            None => fire(sized(now, queue, take, self.paying), StartReason::Enough),
-            Some(at) => Decision::Wait(at.min(last_start)),
-        }
+        Decision::Wait(last_start.min(wait_until))
     }
 
-    /// The least of three costs: what those before it in line lose by waiting for the next lane, how many lanes would
-    /// be free together with this one (lanes that are evenly spaced in time are what keeps waits short), and how long
-    /// it could still have waited.
     fn choose(now: Nanos, candidates: &[Candidate], pool: &PoolView<'_>) -> usize {
-        let (mut slipped, mut best) = (0.0, (f64::INFINITY, 0));
-        for (nth, candidate) in (0..pool.lanes).zip(candidates) {
-            let slo = candidate.slo.0.max(1) as f64;
-            let spare = (candidate.proposal.rank as f64 - now.0 as f64) / slo;
-            let cost = slipped + BUNCHED * bunching(now, candidate.time, pool) + EARLY * spare;
-            if cost < best.0 {
-                best = (cost, nth as usize);
-            }
-            let (Some(own), Some(next)) = (pool.free_at(now, nth), pool.free_at(now, nth + 1)) else { break };
-            let pain = |last_start: Nanos, start: Nanos| {
-                (TIGHT - (last_start.0 as f64 - start.0 as f64) / slo).clamp(0.0, TIGHT_MAX)
-            };
-            for last_start in [candidate.last_start, candidate.last_start_of_rest] {
-                slipped += pain(last_start, next) - pain(last_start, own);
+        let lanes = f64::from(pool.lanes);
+        let load = pool.demand.lanes / lanes;
+        let until_all_ran = pool.mean_time.0 as f64 * candidates.len() as f64 / lanes;
+        let scale = (LOOKAHEAD * load * load * load * until_all_ran).max(1.0);
+        let mut best = (f64::NEG_INFINITY, 0);
+        for (nth, candidate) in candidates.iter().enumerate() {
+            // Admission rejects part of its requests, without which its queue would be as old as it can be.
+            let last_start = if candidate.overloaded { now.0 } else { candidate.proposal.rank };
+            let slack = last_start.saturating_sub(now.0) as f64;
+            let answers = f64::from(candidate.proposal.take) / candidate.time.0.max(1) as f64;
+            let index = answers * decay(slack / scale);
+            if index > best.0 {
+                best = (index, nth);
             }
         }
         best.1
@@ -166,9 +141,10 @@ impl BatchPolicy for Deadline {
         let Some(slo) = done.slo else { return };
         (self.target, self.paying) = unit(done, slo);
         let (batches, time) = (done.rate / self.target, done.cost.cautious(self.target as u32, done.row_bytes));
-        self.lanes = batches * time.0 as f64 / 1e9;
-        let short_lanes = if time <= done.tightest { self.lanes } else { 0.0 };
-        self.demand = Demand { target_batch: self.target, batches, short_lanes };
+        let lanes = batches * time.0 as f64 / 1e9;
+        let short = time <= done.tightest;
+        let (short_lanes, short_rate) = if short { (lanes, done.rate) } else { (0.0, 0.0) };
+        self.demand = Demand { target_batch: self.target, batches, lanes, short_lanes, short_rate };
     }
 
     fn demand(&self) -> Demand {
@@ -177,24 +153,16 @@ impl BatchPolicy for Deadline {
 }
 
 impl Deadline {
-    /// How many of the oldest requests to drop, the first request after them, and the largest batch that its deadline
-    /// allows.
-    fn drop_count(&self, now: Nanos, queue: &QueueView<'_>) -> (u32, Waiting, u32) {
-        let crowd = self.crowd(queue);
-        let share = self.share(queue);
-        let least = (DROP_SHARE + DROP_SLOPE * (crowd - 1.0) * (1.0 - 1.0 / share)).clamp(0.3, 1.5) * self.target;
-        // A first request that allows the largest possible batch delays no other request.
-        let least = least.min(f64::from(queue.max_batch));
-        let step = 1.0 + (share - 1.0) * crowd;
-        let (mut skip, mut first) = (0, queue.head);
-        let mut rows_left = queue.rows;
+    /// How many of the oldest requests to drop, the first request after them, the largest batch that its deadline
+    /// allows, and the rows that remain.
+    fn drop_count(&self, now: Nanos, queue: &QueueView<'_>) -> (u32, Waiting, u32, u32) {
+        let least = self.target * pressure(now, queue);
+        let (mut skip, mut first, mut rows_left) = (0, queue.head, queue.rows);
         let mut limit = loop {
             let rows_in_time = queue.fractional_rows_by(now, first.deadline);
             let limit = rows_in_time as u32;
-            if limit >= rows_left
-                || rows_in_time >= least
-                || self.rest_fares_well(now, queue, after(queue, skip, limit), step)
-            {
+            let enough = limit >= rows_left || rows_in_time >= least;
+            if enough || self.rest_fares_well(now, queue, after(queue, skip, limit)) {
                 break limit;
             }
             let Some(&next) = queue.get(skip + 1) else { break limit };
@@ -203,21 +171,22 @@ impl Deadline {
         };
         // Requests that fit without making the batch smaller are not dropped after all.
         let take = limit.min(rows_left);
-        while let Some(&last) = skip.checked_sub(1).filter(|_| share > 1.0).and_then(|last| queue.get(last)) {
-            rows_left = rows_left.saturating_add(last.rows);
+        while let Some(&last) = skip.checked_sub(1).and_then(|last| queue.get(last)) {
+            let rows = rows_left.saturating_add(last.rows);
             let with_it = queue.largest_by(now, last.deadline);
-            if with_it.min(rows_left) < take {
+            if with_it.min(rows) < take {
                 break;
             }
-            (skip, first, limit) = (skip - 1, last, with_it);
+            (skip, first, limit, rows_left) = (skip - 1, last, with_it, rows);
         }
-        (skip, first, limit)
+        (skip, first, limit, rows_left)
     }
 
     /// Whether those behind the next batch still get decent batches if each takes its turn on the lanes to come, of
-    /// which every `step`-th is this model's.
-    fn rest_fares_well(&self, now: Nanos, queue: &QueueView<'_>, mut position: u32, step: f64) -> bool {
-        let mut lane = step;
+    /// which the model gets its share.
+    fn rest_fares_well(&self, now: Nanos, queue: &QueueView<'_>, mut position: u32) -> bool {
+        let share = self.share(queue);
+        let mut lane = share;
         while let Some(first) = queue.get(position) {
             // Beyond the last lane the first ones come round again, a batch later.
             let (round, nth) = (lane as u32 / queue.pool.lanes, lane as u32 % queue.pool.lanes);
@@ -227,28 +196,24 @@ impl Deadline {
             if rows_in_time as u32 >= queue.len() - position {
                 return true;
             }
-            if rows_in_time < DROP_REMAINDER * self.target {
+            if rows_in_time < REST * self.target {
                 return false;
             }
             position = after(queue, position, rows_in_time as u32);
-            lane += step;
+            lane += share;
         }
         true
     }
 
-    /// Whether one more batch would hold a lane for longer than another model can wait, although this model has as
-    /// many lanes as it needs already and may only take more when it is urgent and another lane is free; or although
-    /// the others would then have less than they need. A few models with long batches would otherwise sit on all
-    /// lanes at once.
-    fn crowds_out(&self, queue: &QueueView<'_>, take: u32, urgent: bool) -> bool {
-        if queue.time(take) <= queue.pool.tightest {
-            return false;
-        }
-        let needed = |lanes: f64| (lanes * LANE_MARGIN).ceil().max(1.0);
-        let left = f64::from(queue.pool.lanes) - f64::from(queue.pool.long);
-        let others_short = queue.pool.demand.short_lanes > 0.0 && left <= needed(queue.pool.demand.short_lanes);
-        let enough = f64::from(queue.running) >= needed(self.lanes);
-        (others_short && queue.pool.long > 0) || (enough && !(urgent && queue.pool.free > 1))
+    /// Rows that are enough to start if lane time is scarce.
+    fn enough(&self, now: Nanos, queue: &QueueView<'_>) -> f64 {
+        let share = self.share(queue);
+        let part = if share < ALONE {
+            FULL - SUPPLY * (supply(now, queue) * share - 1.0)
+        } else {
+            1.0 / (f64::from(queue.pool.free) * share)
+        };
+        part * self.target
     }
 
     /// One in this many batches on the lanes is this model's.
@@ -256,63 +221,34 @@ impl Deadline {
         let (own, all) = (self.demand.batches, queue.pool.demand.batches);
         if own > 0.0 { (all / own).max(1.0) } else { f64::from(queue.pool.models) }
     }
-
-    /// How much the other models of the pool have waiting, in halves of their units.
-    fn crowd(&self, queue: &QueueView<'_>) -> f64 {
-        let rows = queue.pool.queued.saturating_sub(u64::from(queue.rows)) as f64;
-        let units = queue.pool.demand.target_batch - self.target;
-        if units < 0.5 { 0.0 } else { (rows / (0.5 * units)).min(CROWDED) }
-    }
-
-    /// When `rows` rows will be enough for the lanes that are free by then; `None` if they are enough now.
-    fn enough_at(&self, now: Nanos, queue: &QueueView<'_>, rows: f64) -> Option<Nanos> {
-        let soon = SOON * queue.slo().0 as f64;
-        let full = FULL * pressure(now, queue);
-        let wanted = ((full - rows / self.target) / SUPPLY + 1.0) / self.share(queue);
-        let free = f64::from(queue.pool.free);
-        let (mut busy, mut supply) = (0.0, free);
-        for nth in queue.pool.free..queue.pool.lanes.min(LANES_AHEAD) {
-            let Some(at) = queue.pool.free_at(now, nth).filter(|_| supply < wanted) else { break };
-            busy += decay(at.since(now).0 as f64 / soon);
-            supply = free + busy;
-        }
-        if supply >= wanted {
-            return None;
-        }
-        // The busy lanes' part grows as exp(t / soon); two terms of the logarithm, rather too early than too late.
-        let growth = (wanted - supply) / busy.max(1e-3);
-        let wait = soon * 2.0 * growth / (2.0 + growth);
-        Some(now.after(Nanos((wait as u64).max(1_000))))
-    }
 }
 
-/// The last start of a batch, later for a first request that is alone: giving that one up would cost little.
-fn rank(now: Nanos, queue: &QueueView<'_>, skip: u32, first: &Waiting, take: u32) -> u64 {
-    let second = queue.get(skip + 1).map_or(now, |second| second.arrived);
-    let alone = (second.since(first.arrived).0 as f64).min(LONELY_MAX * queue.slo().0 as f64);
-    queue.latest_start(first.deadline, take).after(Nanos((LONELY * alone) as u64)).0
+/// Whether a batch that outlasts the shortest objective on its lanes would cost more answers than it gives: requests of
+/// models with short batches come while fewer lanes become free than they need.
+fn crowds_out(now: Nanos, queue: &QueueView<'_>, take: u32) -> bool {
+    let (pool, time) = (&queue.pool, queue.time(take));
+    if time <= pool.tightest {
+        return false;
+    }
+    let needed = (pool.demand.short_lanes.ceil() as u32).clamp(1, LANES_AHEAD);
+    let blocked = (1..=needed).map(|nth| {
+        let wait = pool.free_at(now, nth).map_or(time, |at| at.since(now)).min(time);
+        wait.0.saturating_sub(pool.tightest.0) as f64
+    });
+    let seconds = blocked.sum::<f64>() / f64::from(needed) / 1e9;
+    seconds * pool.demand.short_rate > f64::from(take)
 }
 
-/// How many lanes would be free at about the time when this batch would be done, taking those that are free before
-/// as free again a batch later.
-fn bunching(now: Nanos, time: Nanos, pool: &PoolView<'_>) -> f64 {
-    let near = NEAR * pool.mean_time.0 as f64 / f64::from(pool.lanes);
-    let (done, near_nanos) = (now.after(time), Nanos(near as u64));
-    let around = |at: Nanos| {
-        let ends = pool.ends_between(at.before(near_nanos), at.after(near_nanos));
-        ends.map(|end| 1.0 - end.0.abs_diff(at.0) as f64 / near.max(1.0)).sum::<f64>()
-    };
-    around(done) + around(done.before(pool.mean_time))
+/// Free lanes, those soon to be free counting in part.
+fn supply(now: Nanos, queue: &QueueView<'_>) -> f64 {
+    let soon = SOON * queue.slo().0 as f64;
+    let busy = (queue.pool.free..queue.pool.lanes.min(LANES_AHEAD)).map_while(|nth| queue.pool.free_at(now, nth));
+    f64::from(queue.pool.free) + busy.map(|at| decay(at.since(now).0 as f64 / soon)).sum::<f64>()
 }
 
 /// 0 while lanes are idle often enough that waiting would only cost time, 1 when their time is scarce.
 fn pressure(now: Nanos, queue: &QueueView<'_>) -> f64 {
     ((queue.pool.load(now) - CALM) / (BUSY - CALM)).clamp(0.0, 1.0)
-}
-
-/// Rows of the first `skip` requests.
-fn skip_rows(queue: &QueueView<'_>, skip: u32) -> u32 {
-    queue.iter().take(skip as usize).map(|waiting| waiting.rows).fold(0, u32::saturating_add)
 }
 
 /// Position of the request after a batch of at most `rows` rows from `position` on.
@@ -404,7 +340,7 @@ mod tests {
             slo,
             rate,
             max_batch,
-            tightest: Nanos::NEVER,
+            tightest: scene.tightest,
             cost,
         });
         policy
@@ -438,55 +374,114 @@ mod tests {
     fn when_lane_time_is_scarce_a_batch_gathers_until_its_first_request_must_start() {
         let mut scene = scene();
         scene.load = 1.0;
-        scene.arrive(0, Some(25_000)).arrive(0, Some(25_000)).busy_until(30_000);
+        scene.arrive(0, Some(25_000)).arrive(0, Some(25_000));
         let policy = learned(&scene, 1_000.0, 25);
         let Decision::Wait(until) = policy.decide(Nanos::ZERO, &scene.view()) else { panic!("it should wait") };
-        assert!(until <= Nanos::from_millis(17), "three rows must start at 17 ms: {until}");
+        assert_eq!(until.0.div_ceil(1_000_000), 15, "as long as a batch of the target size runs: {until}");
+        // Three rows must start at 17 ms.
         let last = policy.decide(Nanos::from_millis(17), &scene.view());
         assert_eq!(fired(last), Some((0, 2, StartReason::LastStart)));
     }
 
     #[test]
-    fn lanes_that_are_soon_free_make_fewer_rows_enough() {
-        let waits = |busy_until_us: u64| {
+    fn the_more_lanes_are_free_and_the_more_models_share_them_the_fewer_rows_are_enough() {
+        // At 1,000 requests a second and 25 ms the target is 10 rows. Returns the least number that starts a batch.
+        let enough = |free: u32, load: f64, others: f64| {
+            let starts = |waiting: &u32| {
+                let mut scene = scene();
+                (scene.free, scene.lanes, scene.load) = (free, free, load);
+                let policy = learned(&scene, 1_000.0, 25);
+                scene.demand.batches = (1.0 + others) * policy.demand.batches;
+                (0..*waiting).for_each(|_| {
+                    scene.arrive(0, Some(25_000));
+                });
+                fired(policy.decide(Nanos::ZERO, &scene.view())).is_some()
+            };
+            (1..=32).find(starts)
+        };
+        assert_eq!([1, 2, 5, 10].map(|free| enough(free, 1.0, 0.0)), [Some(15), Some(12), Some(5), Some(1)]);
+        assert_eq!(enough(1, 0.835, 0.0), Some(8), "halfway from idle lanes to scarce lane time");
+        assert_eq!([1, 2].map(|free| enough(free, 1.0, 4.0)), [Some(2), Some(1)], "others have four in five of the batches on the lanes");
+    }
+
+    #[test]
+    fn requests_that_would_force_small_batches_are_dropped_if_those_behind_them_gain() {
+        // Five that could only go in a batch of two, and others behind them; another lane is free later.
+        let decide = |behind: u64, busy_until_us: u64| {
             let mut scene = scene();
             scene.load = 1.0;
-            (0..9).for_each(|_| {
-                scene.arrive(0, Some(25_000));
+            (0..5).for_each(|_| {
+                scene.arrive(0, Some(7_500));
             });
-            for lane in 0..3 {
-                scene.busy_until(busy_until_us + lane);
-            }
-            fired(learned(&scene, 1_000.0, 25).decide(Nanos::ZERO, &scene.view())).is_none()
+            (0..behind).for_each(|n| {
+                scene.arrive(1_000 + n, Some(25_000 + n));
+            });
+            scene.busy_until(busy_until_us);
+            fired(learned(&scene, 2_000.0, 25).decide(Nanos::ZERO, &scene.view()))
         };
-        assert!(waits(25_000) && !waits(100));
-    }
-
-    #[test]
-    fn requests_that_would_force_small_batches_are_dropped() {
-        let mut scene = scene();
-        scene.load = 1.0;
-        // Five that could only go in a batch of two, and forty behind them.
-        (0..5).for_each(|_| {
-            scene.arrive(0, Some(7_500));
-        });
-        (0..40).for_each(|n| {
-            scene.arrive(1_000 + n, Some(25_000 + n));
-        });
-        scene.busy_until(12_000);
-        let decision = learned(&scene, 2_000.0, 25).decide(Nanos::ZERO, &scene.view());
-        let Some((skip, take, _)) = fired(decision) else { panic!("a lane is free") };
-        assert!(skip == 5 && take >= 13, "{skip} dropped for {take}");
-    }
-
-    #[test]
-    fn a_few_behind_an_old_head_are_no_reason_to_give_it_up() {
+        let (skip, take, reason) = decide(40, 12_000).unwrap();
+        assert!((skip, reason) == (5, StartReason::LastStart) && take >= 13, "{skip} dropped for {take}");
         let mut scene = scene();
         scene.load = 1.0;
         scene.arrive(0, Some(7_500)).arrive(1_000, Some(25_000)).arrive(1_000, Some(25_000)).arrive(1_000, Some(25_000));
         scene.busy_until(2_000);
         let decision = learned(&scene, 1_000.0, 25).decide(Nanos::ZERO, &scene.view());
-        assert_eq!(fired(decision), Some((0, 2, StartReason::LastStart)));
+        assert_eq!(fired(decision), Some((0, 2, StartReason::LastStart)), "the others go on the next lane");
+    }
+
+    #[test]
+    fn the_busier_the_lanes_the_more_throughput_counts_against_the_last_start() {
+        let chosen = |demand: f64, slack_us: u64, overloaded: bool| {
+            let mut scene = scene();
+            scene.demand.lanes = demand;
+            scene.arrive(0, Some(25_000));
+            let candidate = |queue: u32, take: u32, last_start_us: u64, overloaded: bool| Candidate {
+                proposal: Proposal { skip: 0, take, rank: 1_000 * last_start_us, reason: StartReason::Enough },
+                time: Nanos::from_millis(10),
+                overloaded,
+                queue,
+            };
+            // The second answers twice as many in the same time and could wait.
+            let candidates = [candidate(0, 10, 0, false), candidate(1, 20, slack_us, overloaded)];
+            Deadline::choose(Nanos::ZERO, &candidates, &scene.view().pool)
+        };
+        assert_eq!([0.5, 1.0].map(|demand| chosen(demand, 4_000, false)), [0, 1]);
+        assert_eq!([0.5, 1.0].map(|demand| chosen(demand, 60_000, false)), [0, 0], "it can wait for long");
+        assert_eq!(chosen(1.0, 60_000, true), 1, "it can wait only because admission rejects others of its model");
+    }
+
+    #[test]
+    fn a_batch_that_outlasts_short_objectives_waits_if_it_costs_more_than_it_answers() {
+        // 20 rows for 25 ms, while requests with 10 ms to go arrive.
+        let starts = |short_rate: f64, other_lane_us: Option<u64>| {
+            let mut scene = scene();
+            scene.load = 1.0;
+            scene.tightest = Nanos::from_millis(10);
+            (scene.demand.short_lanes, scene.demand.short_rate) = (1.0, short_rate);
+            (0..20).for_each(|_| {
+                scene.arrive(0, Some(25_100));
+            });
+            if let Some(micros) = other_lane_us {
+                scene.busy_until(micros);
+            }
+            fired(learned(&scene, 1_000.0, 25).decide(Nanos::ZERO, &scene.view())).is_some()
+        };
+        // Those that arrive are lost once they have waited for 10 ms: 15 ms of requests.
+        assert_eq!([1_000.0, 1_400.0].map(|rate| starts(rate, None)), [true, false]);
+        assert!(starts(1_400.0, Some(5_000)), "another lane will be free in time");
+        assert!(!starts(1_400.0, Some(25_000)));
+    }
+
+    #[test]
+    fn a_model_counts_as_short_while_its_batches_fit_the_shortest_objective_on_the_lanes() {
+        let short = |tightest_ms: u64| {
+            let mut scene = scene();
+            scene.tightest = Nanos::from_millis(tightest_ms);
+            let demand = learned(&scene, 1_000.0, 25).demand();
+            (demand.short_rate, demand.short_lanes == demand.lanes)
+        };
+        // Ten rows take 15 ms.
+        assert_eq!([14, 16].map(short), [(0.0, false), (1_000.0, true)]);
     }
 
     #[test]

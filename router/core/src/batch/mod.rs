@@ -47,24 +47,24 @@ pub struct Candidate {
     pub proposal: Proposal,
     /// Time that it should take.
     pub time: Nanos,
-    /// From arrival to deadline of its first request.
-    pub slo: Nanos,
-    /// When the batch must start for its first request to be in time.
-    pub last_start: Nanos,
-    /// The last start of the remaining batch if that request is dropped; `NEVER` if none remains.
-    pub last_start_of_rest: Nanos,
+    /// The traffic of its model alone is more than the lanes answer, so that admission rejects part of it.
+    pub overloaded: bool,
     pub(crate) queue: u32,
 }
 
 /// What a model needs of its lanes, so that policies know their share.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Demand {
-    /// Rows of the batches that it aims at.
+    /// Rows of the batches that it aims at. Models differ, so it is 0 in a sum.
     pub target_batch: f64,
     /// Such batches a second.
     pub batches: f64,
-    /// Lanes that they keep busy, if they are done within the shortest objective seen on their lanes; else zero.
+    /// Lanes that they keep busy.
+    pub lanes: f64,
+    /// The same, if they are done within the shortest objective seen on their lanes; else zero.
     pub short_lanes: f64,
+    /// Rows a second of the models that `short_lanes` counts.
+    pub short_rate: f64,
 }
 
 /// Why a batch was started at that time with that many rows.

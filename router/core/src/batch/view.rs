@@ -35,10 +35,6 @@ pub struct PoolView<'a> {
     pub(crate) busy: f64,
     /// Demand of all the models together (see [`BatchPolicy::demand`](super::BatchPolicy)).
     pub demand: Demand,
-    /// Rows that wait for one of these lanes.
-    pub queued: u64,
-    /// Lanes whose batch takes longer than the shortest objective.
-    pub long: u32,
     /// The shortest objective seen recently on these lanes; `NEVER` before the first.
     pub tightest: Nanos,
     /// When a batch handed over now would begin: now, unless the lane that is next takes batches ahead; without a
@@ -63,12 +59,6 @@ impl PoolView<'_> {
             None => Some(now),
             Some(nth) => self.ends.get(nth as usize).map(|end| end.at.max(now)),
         }
-    }
-
-    /// When busy lanes should be free, those between the two times only, in order.
-    pub fn ends_between(&self, from: Nanos, to: Nanos) -> impl Iterator<Item = Nanos> {
-        let first = self.ends.position((from, LaneId(0)));
-        (first..).map_while(|n| self.ends.get(n)).map(|end| end.at).take_while(move |at| *at <= to)
     }
 }
 
@@ -170,6 +160,7 @@ pub(crate) struct Scene {
     pub models: u32,
     pub load: f64,
     pub running: u32,
+    pub demand: Demand,
     pub tightest: Nanos,
     pub begins: Nanos,
     pub only: Option<LaneId>,
@@ -200,6 +191,7 @@ impl Scene {
             models: 1,
             load: 0.0,
             running: 0,
+            demand: Demand::default(),
             tightest: Nanos::NEVER,
             begins: Nanos::ZERO,
             only: None,
@@ -251,9 +243,7 @@ impl Scene {
                 models: self.models,
                 load: Load::at(self.load),
                 busy: self.load,
-                demand: Demand::default(),
-                queued: 0,
-                long: 0,
+                demand: self.demand,
                 tightest: self.tightest,
                 begins: self.begins,
                 only: self.only,

@@ -177,6 +177,12 @@ impl Router {
         (start.after(wait).after(least_time(model, pool, arrival.rows, row_bytes)), behind)
     }
 
+    /// Whether a model's traffic alone is more than the lanes of a pool answer, so that admission rejects part of it.
+    pub(super) fn is_overloaded(&self, model: &Model, pool: &Pool, row_bytes: u64) -> bool {
+        let (row_time, lanes) = (row_time_of(model, pool, row_bytes), pool.up.len().max(1));
+        self.overload(model, row_time, lanes) > 0.0
+    }
+
     /// How far the offered load exceeds what `lanes` lanes answer at `row_time` nanoseconds a row, from 0 (not
     /// overloaded) to 1.
     fn overload(&self, model: &Model, row_time: u64, lanes: u32) -> f64 {
@@ -190,7 +196,7 @@ impl Router {
             return;
         };
         let (model, class, tenant) = (request.model, request.class, request.tenant);
-        let (shape, rows, bytes) = (request.shape, request.rows, request.bytes);
+        let (shape, bytes) = (request.shape, request.bytes);
         let timing = request.timing();
         let bound = self.model_mut(model).and_then(|model| model.policy.bind());
         let bound = bound.and_then(|lane| self.pool_of_lane(lane, model));
@@ -213,9 +219,6 @@ impl Router {
         }
         if let Some(queue) = self.queues.get_mut(queue_slot) {
             queue.push(slot, &mut self.requests);
-        }
-        if let Some(pool) = self.pools.get_mut(pool) {
-            pool.queued += u64::from(rows);
         }
         self.queued_bytes = self.queued_bytes.saturating_add(bytes);
         self.note_queue(queue_slot);

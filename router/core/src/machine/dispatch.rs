@@ -134,22 +134,8 @@ impl Router {
                 continue;
             }
             let time = cost.expected(proposal.take, queue.row_bytes()).unwrap_or_default();
-            let slo = head.deadline.since(head.arrived);
-            let skip = proposal.skip as usize;
-            let last_start = |nth: usize, rows: u32| {
-                let time = cost.cautious(rows, queue.row_bytes());
-                queue.waiting.get(nth).map_or(Nanos::NEVER, |first| first.deadline.before(time))
-            };
-            let dropped = queue.waiting.iter().take(skip + 1).map(|waiting| waiting.rows).sum();
-            let rest = queue.rows.saturating_sub(dropped).min(proposal.take);
-            candidates.push(Candidate {
-                proposal,
-                time,
-                slo,
-                last_start: last_start(skip, proposal.take),
-                last_start_of_rest: last_start(skip + 1, rest),
-                queue: slot,
-            });
+            let overloaded = self.is_overloaded(theirs, pool, queue.row_bytes());
+            candidates.push(Candidate { proposal, time, overloaded, queue: slot });
         }
         candidates.sort_by_key(|candidate| (candidate.proposal.rank, candidate.queue != first.0));
         if candidates.len() < 2 {
@@ -301,12 +287,6 @@ impl Router {
         self.settle_lane(lane_id);
         if let Some(pool) = self.pools.get_mut(pool) {
             pool.took(expected);
-            if expected > pool.tightest {
-                pool.long += 1;
-                if let Some(batch) = self.batches.at_mut(slot) {
-                    batch.long = true;
-                }
-            }
         }
         let only = self.pools.get(pool).is_some_and(|pool| pool.up.len() == 1);
         let left = self.queues.get(queue_slot).map_or(0, |queue| queue.rows);

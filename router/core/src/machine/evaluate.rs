@@ -137,8 +137,6 @@ impl Router {
             load: pool.load,
             busy: pool.busy_share(),
             demand: pool.demand,
-            queued: pool.queued,
-            long: pool.long,
             tightest: pool.tightest,
             begins: self.begins(pool),
             only: pool.lanes.only(),

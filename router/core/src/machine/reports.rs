@@ -88,7 +88,6 @@ impl Router {
 
     /// Takes a batch out of the counts of its model and returns the model.
     pub(super) fn no_longer_in_flight(&mut self, slot: u32) -> Option<ModelId> {
-        self.no_longer_long(slot);
         let batch = expected!(self.batches.at(slot), "router.held_batch_unknown")?;
         let (id, members) = (batch.model, u32::try_from(batch.members.len()).unwrap_or(u32::MAX));
         if let Some(model) = self.model_mut(id) {
@@ -128,17 +127,6 @@ impl Router {
             self.pass_leases(lane_id);
         }
         Some((lane_id, model_id, began))
-    }
-
-    /// Takes a batch out of its pool's count of long batches.
-    pub(super) fn no_longer_long(&mut self, slot: u32) {
-        let Some(batch) = self.batches.at_mut(slot).filter(|batch| batch.long) else { return };
-        batch.long = false;
-        let model = batch.model;
-        let pool = self.model(model).map(|model| model.pool);
-        if let Some(pool) = pool.and_then(|pool| self.pools.get_mut(pool)) {
-            pool.long = pool.long.saturating_sub(1);
-        }
     }
 
     fn learn(&mut self, slot: u32, started: Nanos) {

@@ -100,10 +100,6 @@ impl Router {
         let Some(lane) = self.lane_mut(id).filter(|lane| lane.is_active()) else { return };
         (lane.mode, lane.fence) = (LaneMode::Draining, fence);
         lane.after.clear();
-        let held = lane.holding.clone();
-        for slot in held {
-            self.no_longer_long(slot);
-        }
         self.leave_pools(id);
     }
 
@@ -148,7 +144,6 @@ impl Router {
             return;
         }
         self.inherit(new, old, shared.is_some());
-        self.keep_long(id, new);
         if let Some(pool) = self.pools.get_mut(new) {
             pool.models += 1;
             pool.needs(Demand::default(), counted);
@@ -184,20 +179,6 @@ impl Router {
         load.was(self.now, before.busy_share());
         if let Some(pool) = self.pools.get_mut(new) {
             (pool.load, pool.mean_time) = (load, mean_time);
-        }
-    }
-
-    /// Long batches of a model that moves count in the new pool if they run on one of its lanes.
-    fn keep_long(&mut self, model: ModelId, new: u32) {
-        let long = self.batches.iter().filter(|(_, batch)| batch.long && batch.model == model);
-        let long: Vec<(u32, LaneId)> = long.map(|(slot, batch)| (slot, batch.lane)).collect();
-        for (slot, lane) in long {
-            self.no_longer_long(slot);
-            let Some(pool) = self.pools.get_mut(new).filter(|pool| pool.up.contains(lane)) else { continue };
-            pool.long += 1;
-            if let Some(batch) = self.batches.at_mut(slot) {
-                batch.long = true;
-            }
         }
     }
 
@@ -239,13 +220,8 @@ impl Router {
         let other = self.model(key.model).and_then(|model| model.queue(there));
         let Some(queue) = expected!(self.queues.get_mut(slot), "router.moved_queue_unknown") else { return };
         queue.deferred = false;
-        let rows = u64::from(queue.rows);
         if let Some(pool) = self.pools.get_mut(key.pool) {
-            pool.queued = pool.queued.saturating_sub(rows);
             pool.deferred.retain(|deferred| *deferred != slot);
-        }
-        if let Some(pool) = self.pools.get_mut(to) {
-            pool.queued += rows;
         }
         match other {
             Some(other) => {

@@ -110,9 +110,9 @@ pub struct ClientArgs {
     /// Name on the server of a model of the workload; may be repeated.
     #[arg(long = "map", value_name = "MODEL=NAME", value_parser = pair, help_heading = "What is sent")]
     pub maps: Vec<(String, String)>,
-    /// Shape of an input with free dimensions, batch included: `input_ids=1,128`, or for one model
-    /// `bert/input_ids=1,128`; may be repeated.
-    #[arg(long = "shape", value_name = "INPUT=N,N,...", value_parser = pair, help_heading = "What is sent")]
+    /// Shape of an input with free dimensions for one row, with or without the batch: `image=3x224x224`, or for one model
+    /// `bert/input_ids=1x128`; may be repeated.
+    #[arg(long = "shape", value_name = "INPUT=NxN...", value_parser = pair, help_heading = "What is sent")]
     pub shapes: Vec<(String, String)>,
     /// Range of an input's values, both ends included: `input_ids=0..30000`; may be repeated.
     #[arg(long = "range", value_name = "INPUT=LOW..HIGH", value_parser = pair, help_heading = "What is sent")]
@@ -180,7 +180,7 @@ Examples:
   tessera load mine.toml --report mine.html                  the workload that `tessera simulate` takes
   tessera load mine.toml --url grpc://127.0.0.1:8001 --find-capacity
   tessera load mine.toml --stage 10s:0..1 --stage 30s:1 --stage 10s:2
-  tessera load --model bert --range input_ids=0..30000 --shape input_ids=1,128 --concurrency 8
+  tessera load --model bert --range input_ids=0..30000 --shape input_ids=128 --concurrency 8
   tessera load compare before.json after.json
 
 Open loop: requests are sent on schedule, whether or not earlier ones have been answered. Latency counts

@@ -122,9 +122,11 @@ pub fn settings(arguments: &ClientArgs, endpoint: &Endpoint) -> anyhow::Result<S
 fn payloads(arguments: &ClientArgs) -> anyhow::Result<Payloads> {
     let mut payloads = Payloads::default();
     for (input, given) in &arguments.shapes {
-        let extents: Result<Vec<u64>, _> = given.split(',').map(|extent| extent.trim().parse()).collect();
-        let extents = extents
-            .map_err(|_| anyhow::anyhow!("--shape {input}: expected numbers such as 1,128, got `{given}`"))?;
+        let extents: Result<Vec<u64>, _> =
+            given.split(['x', ',']).map(|extent| extent.trim().parse()).collect();
+        let extents = extents.map_err(|_| {
+            anyhow::anyhow!("--shape {input}: expected numbers such as 3x224x224, got `{given}`")
+        })?;
         payloads.shapes.insert(input.clone(), extents);
     }
     for (input, given) in &arguments.ranges {

@@ -43,6 +43,9 @@ pub struct WorkloadSection {
     pub replicas_min: Option<u32>,
     /// Maximum rows of a batch; the largest profiled batch if unset.
     pub batch_max: Option<u32>,
+    /// Shape of a row of its requests by input, such as `{ image = [3, 224, 224] }`; unknown if unset.
+    #[serde(default)]
+    pub shape: BTreeMap<String, Vec<u64>>,
     /// Owner of the workload; empty for no owner.
     #[serde(default)]
     pub tenant: String,

@@ -3,7 +3,7 @@
 use gpulet_core::placement::Infeasible;
 use gpulet_core::plan::Plan;
 use gpulet_core::problem::{Device, Workload};
-use gpulet_core::profile::{Quantile, Source};
+use gpulet_core::profile::{Quantile, RowShape, Source};
 use gpulet_core::validate::{SlotPrediction, Violation};
 use serde::Serialize;
 
@@ -26,6 +26,8 @@ struct Answer<'a> {
     policies: Vec<PolicyLine<'a>>,
     /// Explanation of the best plan, with `--explain`.
     explained: Option<&'a [Explained]>,
+    /// Why the times may not hold for these workloads.
+    warnings: &'a [String],
     notes: Vec<String>,
 }
 
@@ -48,6 +50,8 @@ struct ProfileLine<'a> {
     engine: &'a str,
     source: Source,
     note: &'a str,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    shapes: &'a [RowShape],
     repairs: usize,
 }
 
@@ -137,12 +141,14 @@ pub fn json(
                 engine: &profile.header().engine,
                 source: profile.header().source,
                 note: &profile.header().note,
+                shapes: profile.shapes(),
                 repairs: profile.repairs().len(),
             })
             .collect(),
         least: &study.least,
         policies: study.entries.iter().map(PolicyLine::from).collect(),
         explained,
+        warnings: &query.warnings,
         notes: notes(query, study),
     })
 }

@@ -14,6 +14,7 @@ use workload::{Lines, Paths, WorkloadError};
 
 use super::arguments::Count;
 use super::document::{Document, WorkloadSection};
+use super::shapes;
 
 /// Largest problem file.
 const FILE_BYTES: u64 = 16 << 20;
@@ -34,6 +35,8 @@ pub struct PlanQuery {
     pub profiles: Vec<Profile>,
     /// Whether the file sets the interference model.
     pub interference_is_set: bool,
+    /// What is wrong with the shapes of its profiles.
+    pub warnings: Vec<String>,
 }
 
 /// Reads a problem. Paths of profiles are relative to its folder.
@@ -43,7 +46,7 @@ pub struct PlanQuery {
 pub fn read(path: &Path, counts: &[Count]) -> anyhow::Result<PlanQuery> {
     let text = read_text(path, FILE_BYTES)?;
     let shown = path.display().to_string();
-    let mut document: Document = workload::parse_toml(&text).map_err(|fault| fault.named(&shown))?;
+    let mut document: Document = workload::parse_document(&text).map_err(|fault| fault.named(&shown))?;
     recount(&mut document, counts)?;
     let lines = Lines::of(&text);
     let folder = path.parent().unwrap_or_else(|| Path::new(""));
@@ -124,6 +127,7 @@ fn build(document: &Document, lines: &Lines, folder: &Path) -> Result<PlanQuery,
     let models: BTreeSet<&str> = workloads.iter().map(|workload| workload.model.as_str()).collect();
     let used = |profile: &Profile| kinds.contains(profile.device()) && models.contains(profile.model());
     let profiles: Vec<Profile> = all.iter().filter(|profile| used(profile)).cloned().collect();
+    let warnings = shapes::warnings(&workloads, &document.workloads, &profiles);
     let problem = Problem::new(devices, workloads, profiles.clone(), interference)
         .map_err(|error| translated(error, &sections))?
         .at_quantile(document.quantile);
@@ -133,6 +137,7 @@ fn build(document: &Document, lines: &Lines, folder: &Path) -> Result<PlanQuery,
         quantile: document.quantile,
         profiles,
         interference_is_set: document.interference.is_some(),
+        warnings,
     })
 }
 

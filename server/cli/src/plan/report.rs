@@ -36,6 +36,9 @@ pub fn text(query: &PlanQuery, study: &Study) -> String {
             let _ = writeln!(text, "violation: {violation}");
         }
     }
+    for warning in &query.warnings {
+        let _ = writeln!(text, "warning: {warning}");
+    }
     for note in notes(query, study) {
         let _ = writeln!(text, "note: {note}");
     }

@@ -26,6 +26,10 @@ pub struct ProfileArgs {
     /// get the first extent that the model accepts.
     #[arg(long = "shape", value_name = "INPUT=NxN...", value_parser = shape)]
     pub shapes: Vec<(String, Vec<u64>)>,
+    /// Measure the commonest shapes, at most 4, of the requests that the server at this address has seen, in proportion to
+    /// their number. Only models with free dimensions have several.
+    #[arg(long, value_name = "URL", conflicts_with = "shapes")]
+    pub from_traffic: Option<String>,
     /// Numbers of cores for a batch. Default: 1, 2, 3, 4, 6, 8, 12, and all cores that this process may use.
     #[arg(long, value_name = "CORES,...", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=i64::from(UNITS_MAX)))]
     pub cores: Vec<u32>,
@@ -57,6 +61,7 @@ Examples:
   tessera profile --repository ./models --report profile.html
   tessera profile --repository ./models --model resnet50 --batches 1,8 --cores 1,2 --time 500ms
   tessera profile --repository ./models --model minilm --shape input_ids=128 --shape attention_mask=128
+  tessera profile --repository ./models --from-traffic http://127.0.0.1:8000
 
 Each batch is run until three successive medians agree within 5 %, then measured with changing inputs. Runs during
 which threads waited for a core are left out and counted. Measure on an idle machine.
@@ -69,7 +74,11 @@ fn shape(text: &str) -> Result<(String, Vec<u64>), String> {
     let wrong = || format!("expected an input and its shape such as `image=3x224x224`, got `{text}`");
     let (name, extents) = text.rsplit_once('=').filter(|(name, _)| !name.is_empty()).ok_or_else(wrong)?;
     let extent = |word: &str| word.parse::<u64>().ok().filter(|extent| *extent > 0);
-    let extents = extents.split('x').map(extent).collect::<Option<Vec<_>>>().ok_or_else(wrong)?;
+    let extents = extents
+        .split(['x', ','])
+        .map(|word| extent(word.trim()))
+        .collect::<Option<Vec<_>>>()
+        .ok_or_else(wrong)?;
     Ok((name.to_owned(), extents))
 }
 
@@ -93,7 +102,8 @@ mod tests {
     fn a_shape_is_a_name_and_extents() {
         assert_eq!(shape("x=1x48x192").unwrap(), ("x".to_owned(), vec![1, 48, 192]));
         assert_eq!(shape("a=b=7").unwrap(), ("a=b".to_owned(), vec![7]));
-        for text in ["x", "=3", "x=", "x=3x0", "x=3,4", "x=3x"] {
+        assert_eq!(shape("x=1,128").unwrap(), ("x".to_owned(), vec![1, 128]), "as `tessera load` takes it");
+        for text in ["x", "=3", "x=", "x=3x0", "x=3;4", "x=3x"] {
             assert!(shape(text).unwrap_err().contains("such as `image=3x224x224`"), "{text}");
         }
     }

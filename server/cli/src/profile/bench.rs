@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::Duration;
 
-use gpulet_core::profile::{ArenaLine, Cell, Header, Line, Source as Origin};
+use gpulet_core::profile::{ArenaLine, Cell, Header, Line, RowShape, Source as Origin, listed_shapes};
 use models::engine::Session;
 use models::{EngineChoice, Loader, SampleInputs};
 use node::catalog::Source;
@@ -17,15 +17,9 @@ use super::progress::Bar;
 use super::record::{Record, differences};
 use super::repeat::Repeat;
 use super::resident;
+use super::rotation::{self, INPUT_BYTES_MAX, Shaped};
 use super::runs::Measured;
 use super::subjects::Subject;
-
-/// Batches with different values that a cell cycles through, so that caches do not help.
-pub const ROTATION: usize = 16;
-/// What a header's note has before the shapes that the command named.
-const SHAPES: &str = "; shapes ";
-/// Bytes of these together.
-pub const INPUT_BYTES_MAX: usize = 256 << 20;
 
 /// Findings of this run that are not in the file.
 #[derive(Debug, Default)]
@@ -55,8 +49,6 @@ pub struct Bench<'a> {
     pub machine: &'a Machine,
     /// Time of a cell.
     pub time: Duration,
-    /// Shapes of a row by input, where the command names them.
-    pub shapes: &'a [(String, Vec<u64>)],
     /// Set by Ctrl-C.
     pub stop: &'a AtomicBool,
 }
@@ -64,7 +56,8 @@ pub struct Bench<'a> {
 /// A session to be measured.
 pub struct Loaded {
     pub session: Box<dyn Session>,
-    pub samples: SampleInputs,
+    /// Sample inputs of each shape, at least one.
+    pub shapes: Vec<Shaped>,
     /// Its threads; `None` if the kernel does not report waits.
     pub waiting: Option<CpuWait>,
     /// Memory of the process before the first batch; `None` if the kernel does not report it.
@@ -166,20 +159,14 @@ impl Bench<'_> {
         let mut session = loaded.map_err(|error| Halt::Failed(error.to_string()))?;
         drop(files);
         session.trim();
-        let samples = if self.shapes.is_empty() {
-            let none = || Halt::Failed("no sample input runs: it cannot be measured".to_owned());
-            SampleInputs::of(session.as_mut()).ok_or_else(none)?
-        } else {
-            let failed = |reason| Halt::Failed(format!("--shape: {reason}"));
-            SampleInputs::with_shapes(session.as_mut(), self.shapes).map_err(failed)?
-        };
+        let shapes = samples_of(session.as_mut(), &subject.shapes)?;
         models::release_unused_memory();
         let (idle, own) = (resident::now(), resident::own());
         let weights = own.zip(before).and_then(|(after, before)| after.checked_sub(before));
         let helpers: BTreeSet<u32> = cpu_wait::threads().difference(&threads).copied().collect();
         Ok(Loaded {
             session,
-            samples,
+            shapes,
             waiting: CpuWait::of(&helpers),
             idle,
             weights: weights.filter(|bytes| *bytes > 0),
@@ -189,15 +176,9 @@ impl Bench<'_> {
     /// Header of the profile of a model.
     pub fn header(&self, subject: &Subject, loaded: &Loaded) -> Header {
         let engine = loaded.session.engine();
-        let extent = loaded.samples.free_extent();
-        let extent = extent.map(|extent| format!("; free dimensions {extent}")).unwrap_or_default();
         Header {
-            note: format!(
-                "{}version {}{extent}{}",
-                self.note_prefix(engine),
-                subject.version,
-                self.shape_words()
-            ),
+            note: format!("{}version {}", self.note_prefix(engine), subject.version),
+            shapes: measured_shapes(&subject.shapes, &loaded.shapes),
             weights_bytes: loaded.weights,
             ..self.header_of(subject, engine)
         }
@@ -213,20 +194,11 @@ impl Bench<'_> {
             engine: engine.to_owned(),
             source: Origin::Measured,
             note: self.note_prefix(engine),
+            shapes: Vec::new(),
             units_total: self.machine.units(),
             weights_bytes: None,
             load_us_per_row: 0.0,
         }
-    }
-
-    /// The shapes that the command names, as the header has them.
-    fn shape_words(&self) -> String {
-        let word = |(name, extents): &(String, Vec<u64>)| {
-            let extents: Vec<String> = extents.iter().map(u64::to_string).collect();
-            format!("{name}={}", extents.join("x"))
-        };
-        let words: Vec<String> = self.shapes.iter().map(word).collect();
-        if words.is_empty() { String::new() } else { format!("{SHAPES}{}", words.join(", ")) }
     }
 
     fn note_prefix(&self, engine: &str) -> String {
@@ -245,19 +217,15 @@ impl Bench<'_> {
             now.note.clone_from(&found.note);
         }
         let mut differ = differences(found, &now);
-        let shapes_of = |note: &str| note.split_once(SHAPES).map_or("none", |(_, shapes)| shapes).to_owned();
-        let (before, after) = (shapes_of(&found.note), shapes_of(&self.shape_words()));
-        if before != after {
-            differ.push(format!("shapes are `{before}`, now they are `{after}`"));
-        }
+        differ.extend(other_shapes(&subject.shapes, &found.shapes));
         if differ.is_empty() { Ok(()) } else { Err(refusal(&differ)) }
     }
 
     /// Runs a batch until it is warm, then often enough. Returns its times, and the memory that it needs in addition to
     /// the session, if the kernel reports it.
     fn cell(&self, loaded: &mut Loaded, batch: u32, bar: &mut Bar) -> Result<(Measured, Option<u64>), Halt> {
-        let Loaded { session, samples, waiting, idle, .. } = loaded;
-        let batches = samples.batches(batch, ROTATION, INPUT_BYTES_MAX).ok_or_else(|| {
+        let Loaded { session, shapes, waiting, idle, .. } = loaded;
+        let batches = rotation::batches(shapes, batch).ok_or_else(|| {
             Halt::Failed(format!(
                 "its inputs would be larger than {INPUT_BYTES_MAX} bytes: leave it out of --batches"
             ))
@@ -273,6 +241,63 @@ impl Bench<'_> {
         let measured = repeat.measure(usual, self.time, |done| bar.show(done))?;
         Ok((measured, arena.filter(|bytes| *bytes > 0)))
     }
+}
+
+/// Sample inputs of the shapes; of any that the session accepts if no shape is given.
+fn samples_of(session: &mut dyn Session, shapes: &[RowShape]) -> Result<Vec<Shaped>, Halt> {
+    if shapes.is_empty() {
+        let none = || {
+            Halt::Failed(
+                "no sample input runs, so it cannot be measured: name a shape that it accepts, for example --shape INPUT=3x224x224"
+                    .to_owned(),
+            )
+        };
+        return Ok(vec![Shaped { samples: SampleInputs::of(session).ok_or_else(none)?, share: 1.0 }]);
+    }
+    let samples = shapes.iter().map(|shape| {
+        let named: Vec<(String, Vec<u64>)> =
+            shape.inputs.iter().map(|(name, row)| (name.clone(), row.clone())).collect();
+        let option = if shape.share.is_some() { "--from-traffic" } else { "--shape" };
+        let failed = |reason| Halt::Failed(format!("{option}: {reason}"));
+        let samples = SampleInputs::with_shapes(session, &named).map_err(failed)?;
+        Ok(Shaped { samples, share: shape.share.unwrap_or(1.0) })
+    });
+    samples.collect()
+}
+
+/// The shapes as the header has them: every input that is open.
+fn measured_shapes(wanted: &[RowShape], shaped: &[Shaped]) -> Vec<RowShape> {
+    let shapes = shaped.iter().enumerate().map(|(place, shaped)| {
+        let wanted = wanted.get(place);
+        RowShape {
+            inputs: shaped.samples.open_shapes(),
+            share: wanted.and_then(|wanted| wanted.share),
+            assumed: wanted.is_none(),
+        }
+    });
+    shapes.filter(|shape| !shape.inputs.is_empty()).collect()
+}
+
+/// How the shapes of a profile differ from those that are asked for. Shares may differ: traffic goes on.
+fn other_shapes(wanted: &[RowShape], found: &[RowShape]) -> Option<String> {
+    let same = |wanted: &RowShape, found: &RowShape| {
+        let fits = |(name, row): (&String, &Vec<u64>)| match found.inputs.get(name) {
+            // The shape of a row may have the batch before it.
+            Some(known) => known == row || row.split_first() == Some((&1, known)),
+            None => true,
+        };
+        wanted.share.is_some() == found.share.is_some() && wanted.inputs.iter().all(fits)
+    };
+    let as_before = match (wanted, found) {
+        (_, []) => true,
+        ([], [only]) => only.assumed,
+        _ => {
+            let is_there = |one: &RowShape| found.iter().any(|known| same(one, known));
+            wanted.len() == found.len() && wanted.iter().all(is_there)
+        }
+    };
+    (!as_before)
+        .then(|| format!("shapes are `{}`, now they are `{}`", listed_shapes(found), listed_shapes(wanted)))
 }
 
 /// A number of cores as text.

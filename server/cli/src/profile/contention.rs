@@ -9,8 +9,9 @@ use gpulet_core::profile::{Aggressor, ContentionLine, Line, Utilisation, Utilisa
 
 use super::Halt;
 use super::aggressors::Aggressors;
-use super::bench::{Bench, INPUT_BYTES_MAX, Loaded, ROTATION, Recorder, cores_words};
+use super::bench::{Bench, Loaded, Recorder, cores_words};
 use super::repeat::Repeat;
+use super::rotation;
 use super::subjects::Subject;
 
 /// Synthetic loads under which a batch is measured.
@@ -110,8 +111,8 @@ impl Bench<'_> {
         others: &[usize],
         recorder: &mut Recorder<'_>,
     ) -> Result<Vec<Contended>, Halt> {
-        let Loaded { session, samples, waiting, .. } = loaded;
-        let batches = samples.batches(batch, ROTATION, INPUT_BYTES_MAX);
+        let Loaded { session, shapes, waiting, .. } = loaded;
+        let batches = rotation::batches(shapes, batch);
         let batches =
             batches.ok_or_else(|| Halt::Failed(format!("batch {batch}: its inputs are too large")))?;
         let mut repeat = Repeat::new(session.as_mut(), waiting.as_ref(), &batches, self.stop);

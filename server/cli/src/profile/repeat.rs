@@ -16,6 +16,7 @@ pub struct Repeat<'a> {
     session: &'a mut dyn Session,
     waiting: Option<&'a CpuWait>,
     batches: Cycle<slice::Iter<'a, Batch>>,
+    rotation: usize,
     stop: &'a AtomicBool,
 }
 
@@ -27,7 +28,13 @@ impl<'a> Repeat<'a> {
         batches: &'a [Batch],
         stop: &'a AtomicBool,
     ) -> Self {
-        Self { session, waiting, batches: batches.iter().cycle(), stop }
+        let shapes = |batch: &Batch| -> Vec<_> {
+            batch.inputs.iter().map(|input| input.as_ref().map(|tensor| tensor.shape.clone())).collect()
+        };
+        let first = batches.first().map(shapes);
+        let mixed = batches.iter().any(|batch| Some(shapes(batch)) != first);
+        let rotation = if mixed { batches.len() } else { 1 };
+        Self { session, waiting, batches: batches.iter().cycle(), rotation, stop }
     }
 
     fn run(&mut self) -> Result<Run, Halt> {
@@ -46,7 +53,7 @@ impl<'a> Repeat<'a> {
 
     /// Runs until the batch is warm, or the time for that is over.
     pub fn warm_up(&mut self, time: Duration) -> Result<Usual, Halt> {
-        let mut warm_up = WarmUp::default();
+        let mut warm_up = WarmUp::new(self.rotation);
         let started = Instant::now();
         loop {
             if let Some(usual) = warm_up.take(self.run()?, started.elapsed(), time) {

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use gpulet_core::profile::{
-    ArenaLine, Cell, ContentionLine, Header, Line, Profile, Utilisation, UtilisationLine,
+    ArenaLine, Cell, ContentionLine, Header, Line, Profile, Utilisation, UtilisationLine, listed_shapes,
 };
 use node::output;
 use serde::Serialize;
@@ -264,6 +264,9 @@ impl ModelReport {
             let _ = write!(words, "; {} MiB more for batches up to {}", mebibytes(arena.bytes), arena.batch);
         }
         let _ = write!(words, "; engine {}", self.header.engine);
+        if !self.header.shapes.is_empty() {
+            let _ = write!(words, "; shapes {}", listed_shapes(&self.header.shapes));
+        }
         words
     }
 }
@@ -345,6 +348,7 @@ mod tests {
             engine: "tract".to_owned(),
             source: Source::Measured,
             note: String::new(),
+            shapes: Vec::new(),
             units_total: 2,
             weights_bytes: Some(3 << 20),
             load_us_per_row: 0.0,

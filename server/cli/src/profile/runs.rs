@@ -43,21 +43,31 @@ pub struct Usual {
 }
 
 /// The warm-up runs, which do not count.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct WarmUp {
+    /// A window has a multiple of this many runs: those in which every shape ran as often as its share.
+    rotation: usize,
     window: Vec<Run>,
     in_window: Duration,
     medians: Vec<Run>,
 }
 
 impl WarmUp {
+    /// Batches start over after `rotation` runs, if they are of several shapes; else 1.
+    pub fn new(rotation: usize) -> Self {
+        Self { rotation, window: Vec::new(), in_window: Duration::ZERO, medians: Vec::new() }
+    }
+
     /// Adds a run. `passed` is the time since the first run began, `time` the requested time. Returns the usual run
     /// once the cell is warm or its warm-up time is over.
     pub fn take(&mut self, run: Run, passed: Duration, time: Duration) -> Option<Usual> {
         self.window.push(run);
         self.in_window = self.in_window.saturating_add(run.took);
         let runs = self.window.len();
-        if runs < WINDOW_RUNS || (self.in_window < WINDOW_TIME && runs < WINDOW_RUNS_MAX) {
+        if runs.checked_rem(self.rotation).unwrap_or(0) != 0
+            || runs < WINDOW_RUNS
+            || (self.in_window < WINDOW_TIME && runs < WINDOW_RUNS_MAX)
+        {
             return None;
         }
         let run = median(&self.window);
@@ -199,7 +209,7 @@ mod tests {
 
     #[test]
     fn a_cell_is_warm_when_three_medians_agree() {
-        let mut warm_up = WarmUp::default();
+        let mut warm_up = WarmUp::new(1);
         let times = [90, 50, 40, 30, 22, 21, 20, 20, 20, 20, 21, 20, 20, 21, 20];
         let given = times.map(|took| warm_up.take(run(took, 0), ms(1), TIME));
         // Medians of three: 50, 22, 20, 20, 20.
@@ -209,7 +219,7 @@ mod tests {
 
     #[test]
     fn a_short_run_counts_by_time_and_not_by_number() {
-        let mut warm_up = WarmUp::default();
+        let mut warm_up = WarmUp::new(1);
         let short = Run { took: Duration::from_micros(100), waited: Duration::ZERO };
         let needed = (1..).find(|_| warm_up.take(short, ms(1), TIME).is_some()).unwrap();
         assert_eq!(needed, 300);
@@ -217,7 +227,7 @@ mod tests {
 
     #[test]
     fn the_warm_up_of_a_cell_that_never_settles_ends() {
-        let mut warm_up = WarmUp::default();
+        let mut warm_up = WarmUp::new(1);
         for took in [10, 10, 10, 20, 20, 20, 10, 10, 10, 20, 20] {
             assert_eq!(warm_up.take(run(took, 0), TIME * 5 - ms(1), TIME), None);
         }

@@ -1,5 +1,6 @@
 //! The models to be measured, as `tessera serve` would serve them.
 
+use gpulet_core::profile::RowShape;
 use models::repository::Pbtxt;
 use models::{ContentHash, EffectiveConfig, EngineChoice, ModelFiles, ModelName, Version, inspect};
 use node::catalog::Source;
@@ -20,6 +21,10 @@ pub struct Subject {
     pub hash: ContentHash,
     /// Batches to be measured, ascending.
     pub batches: Vec<u32>,
+    /// Shapes to be measured; empty: what the model accepts first.
+    pub shapes: Vec<RowShape>,
+    /// Names of its inputs.
+    pub inputs: Vec<String>,
     pbtxt: Option<Pbtxt>,
 }
 
@@ -101,7 +106,9 @@ fn subject(source: &Source, config: &Config, name: &str, versions: &[u64]) -> Re
     }
     let max_batch = effective.max_batch.unwrap_or(signature.max_batch);
     let hash = files.hash;
-    Ok((Subject { name, version, config: effective, hash, batches: Vec::new(), pbtxt }, max_batch))
+    let inputs = signature.inputs.into_iter().map(|spec| spec.name).collect();
+    let (batches, shapes) = (Vec::new(), Vec::new());
+    Ok((Subject { name, version, config: effective, hash, batches, shapes, inputs, pbtxt }, max_batch))
 }
 
 impl Subject {

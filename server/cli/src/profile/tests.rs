@@ -4,7 +4,7 @@ use super::*;
 use crate::commands::Command;
 use crate::testing::Cli;
 use clap::Parser as _;
-use gpulet_core::profile::{Line, Profile, Quantile, Source as Origin};
+use gpulet_core::profile::{Line, Profile, Quantile, RowShape, Source as Origin};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
@@ -124,13 +124,26 @@ fn a_profile_carries_its_shapes_and_is_not_continued_with_others() {
     place.put("wide", &model(4, "alpha_us = 100").replace(", 4]", ", -1, 3]"));
     let wide = ["--model", "wide", "--batches", "1"];
     place.go(&[&wide[..], &["--shape", "x=7x3"]].concat()).unwrap();
-    let note = place.profiles()[0].header().note.clone();
-    assert!(note.ends_with("version 1; shapes x=7x3"), "{note}");
-    place.go(&[&wide[..], &["--shape", "x=7x3"]].concat()).unwrap();
+    let shapes = |place: &Place| place.profiles()[0].shapes().to_vec();
+    let shape = |extents: &[u64], assumed| RowShape {
+        inputs: [("x".to_owned(), extents.to_vec())].into(),
+        share: None,
+        assumed,
+    };
+    assert_eq!(shapes(&place), [shape(&[7, 3], false)]);
+    for same in ["x=7x3", "x=1x7x3"] {
+        let answer = place.go(&[&wide[..], &["--shape", same]].concat()).unwrap();
+        assert!(answer.text().contains("shapes x=7x3"), "{}", answer.text());
+    }
     for other in [&["--shape", "x=9x3"][..], &[]] {
         let said = place.refusal(&[&wide[..], other].concat());
         assert!(said.contains("shapes are `x=7x3`, now they are") && said.contains("--fresh"), "{said}");
     }
+    let unknown = place.refusal(&[&wide[..], &["--shape", "y=9"]].concat());
+    assert!(unknown.contains("--shape: no input `y`: expected one of x"), "{unknown}");
+    place.go(&[&wide[..], &["--fresh"]].concat()).unwrap();
+    assert_eq!(shapes(&place), [shape(&[32, 3], true)]);
+    place.go(&wide).unwrap();
     let wrong = place.go(&[&wide[..], &["--shape", "x=7x4", "--fresh"]].concat()).unwrap();
     assert!(wrong.failed[0].reason.contains("--shape: input `x`: shape [7, 4]: expected [-1, 3] for a row"));
     assert_eq!(place.refusal(&["--shape", "x=7x3"]), "--shape: expected one --model, got 3");

@@ -1,6 +1,7 @@
 //! `tessera arena`: all policies on the standard workloads, as a page in Markdown with plots.
 
 mod burst;
+mod league;
 mod markdown;
 
 use std::fs;
@@ -41,8 +42,18 @@ struct Recoveries {
     at_own: Recovery,
 }
 
-/// Runs every workload of the folder, and writes the page and its plots.
+/// The page to write unless another is named.
+const PAGE: &str = "docs/arena.md";
+
+/// Runs the random workloads, or every workload of the folder; then writes the page and its plots.
 pub fn run(arguments: &ArenaArgs, environment: &Environment) -> anyhow::Result<ExitCode> {
+    match arguments.random {
+        Some(count) => league::run(count, arguments, environment),
+        None => standard(arguments, environment),
+    }
+}
+
+fn standard(arguments: &ArenaArgs, environment: &Environment) -> anyhow::Result<ExitCode> {
     let files = workloads(&arguments.workloads)?;
     let bar = Bar::new(environment.stderr_is_terminal);
     let mut contests = Vec::new();
@@ -51,7 +62,8 @@ pub fn run(arguments: &ArenaArgs, environment: &Environment) -> anyhow::Result<E
         contests.push(contest(path, arguments, &bar)?);
     }
     bar.clear();
-    let folder = arguments.out.with_extension("");
+    let out = arguments.out.as_deref().unwrap_or(Path::new(PAGE));
+    let folder = out.with_extension("");
     fs::create_dir_all(&folder).with_context(|| format!("cannot create `{}`", folder.display()))?;
     let write = |path: &Path, text: String| {
         fs::write(path, text).with_context(|| format!("cannot write `{}`", path.display()))
@@ -59,9 +71,9 @@ pub fn run(arguments: &ArenaArgs, environment: &Environment) -> anyhow::Result<E
     for contest in &contests {
         write(&folder.join(format!("{}.svg", contest.study.workload.name)), plot(contest).file())?;
     }
-    write(&arguments.out, markdown::page(&contests, arguments.seeds, &stem(&folder)))?;
+    write(out, markdown::page(&contests, arguments.seeds, &stem(&folder)))?;
     output::write(markdown::ranking(&contests).as_bytes());
-    output::line(&format!("page: {}", arguments.out.display()));
+    output::line(&format!("page: {}", out.display()));
     Ok(ExitCode::SUCCESS)
 }
 

@@ -4,11 +4,13 @@ use std::path::PathBuf;
 
 use clap::Args;
 use router_core::batch::Policy;
+use workload::random;
 
 /// Options of `simulate`.
 #[derive(Args, Clone, Debug)]
 pub struct SimulateArgs {
-    /// Workload file in TOML: models, requests and lanes (loadtest/workload/README.md).
+    /// Workload file in TOML: models, requests and lanes (loadtest/workload/README.md); or `random:SEED`, one of the
+    /// random workloads of `tessera arena --random`.
     #[arg(value_name = "WORKLOAD.toml")]
     pub workload: PathBuf,
     /// A policy, with options after a colon: `triton:max_delay=2ms,preferred=4|8`; may be repeated to compare
@@ -61,6 +63,7 @@ Examples:
   tessera simulate loadtest/arena/one-model.toml
   tessera simulate loadtest/arena/ten-models.toml --compare --seeds 5 --report ten.html
   tessera simulate mine.toml --find-capacity --lanes 4
+  tessera simulate random:37 --compare
   tessera simulate loadtest/partition/shifting-devices.toml --scaling attainment --scaling static
   tessera simulate mine.toml --policy deadline --policy 'triton:max_delay=2ms,preferred=4|8'
 
@@ -90,9 +93,19 @@ pub struct ArenaArgs {
     /// Folder with the workloads.
     #[arg(long, value_name = "DIR", default_value = "loadtest/arena")]
     pub workloads: PathBuf,
-    /// The page to write, in Markdown. Its plots go to a folder of the same name next to it.
-    #[arg(long, value_name = "FILE.md", default_value = "docs/arena.md")]
-    pub out: PathBuf,
+    /// The page to write, in Markdown. Plots go to a folder of the same name next to it. Default: docs/arena.md;
+    /// with `--random` none.
+    #[arg(long, value_name = "FILE.md")]
+    pub out: Option<PathBuf>,
+    /// Run this number of random workloads instead, each once, and print a league table.
+    #[arg(long, value_name = "NUMBER", conflicts_with_all = ["workloads", "seeds"], value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    pub random: Option<u64>,
+    /// Seed of the first random workload; the next ones follow.
+    #[arg(long, value_name = "SEED", default_value_t = 0, requires = "random", value_parser = clap::value_parser!(u64).range(..=random::SEED_MAX))]
+    pub seed: u64,
+    /// Print the league of random workloads as JSON.
+    #[arg(long, requires = "random")]
+    pub json: bool,
     /// Number of seeds for each policy and workload.
     #[arg(long, value_name = "NUMBER", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1_000))]
     pub seeds: u64,
@@ -103,10 +116,12 @@ pub struct ArenaArgs {
 
 /// Examples, below the options.
 pub const ARENA_EXAMPLES: &str = "\
-Example:
+Examples:
   tessera arena --seeds 5 --threads 2       from the root of the repository: writes docs/arena.md
+  tessera arena --random 100 --seed 1000    a league over the random workloads 1000 to 1099
+  tessera simulate random:1037 --compare    one of them, with all settings of all policies
 
-Takes several minutes. The same version of tessera writes the same page, byte for byte.
+Takes several minutes, and a random workload some seconds. The same version of tessera writes the same page, byte for byte.
 Exit code 0: success. 1: failure. 2: wrong usage.";
 
 /// Number of parallel runs: the given one, or one for each core.

@@ -68,6 +68,9 @@ fn read_options(text: &str) -> Result<BatchOptions, String> {
                 });
             }
             other => {
+                if let Some(problem) = workload::not_simulated(other) {
+                    return Err(format!("{other}: {problem}"));
+                }
                 let hint = nearest(other, &OPTIONS).map(|meant| format!("; did you mean `{meant}`?"));
                 let hint = hint.unwrap_or_default();
                 return Err(format!(
@@ -158,6 +161,10 @@ mod tests {
             ("triton:max_delay=2", "max_delay: expected a duration such as `50ms`"),
             ("triton:max_dely=2ms", "unknown option `max_dely`, expected one of max_delay, preferred, drop"),
             ("triton:max_dely=2ms", "did you mean `max_delay`?"),
+            (
+                "triton:timeout_action=DELAY",
+                "timeout_action: the simulator and the planner have no queue policies",
+            ),
             ("triton:preferred=4;8", "preferred: expected rows like 4|8, got `4;8`"),
             ("triton:preferred", "`preferred`: expected OPTION=VALUE"),
             ("triton:drop=never", "expected early or lazy, got `never`"),

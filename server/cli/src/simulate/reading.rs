@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
+use anyhow::Context as _;
 use node::files::read_text;
-use workload::{Lines, Workload, WorkloadError};
+use workload::{Lines, Workload, WorkloadError, random};
 
 /// Largest workload file.
 const WORKLOAD_BYTES: u64 = 16 << 20;
@@ -15,6 +16,26 @@ const TRACE_BYTES: u64 = 2 << 30;
 pub struct WorkloadFile {
     pub text: String,
     pub workload: Workload,
+}
+
+/// Reads the workload file, or draws the random workload `random:SEED`.
+pub fn read_or_draw(path: &Path) -> anyhow::Result<WorkloadFile> {
+    match path.to_str().and_then(|name| name.strip_prefix("random:")) {
+        Some(seed) => {
+            let known = seed.parse().ok().filter(|seed| *seed <= random::SEED_MAX);
+            let most = random::SEED_MAX;
+            let seed = known.with_context(|| format!("`random:{seed}`: expected a seed from 0 to {most}"))?;
+            Ok(draw(seed)?)
+        }
+        None => read(path),
+    }
+}
+
+/// The random workload of a seed.
+pub fn draw(seed: u64) -> Result<WorkloadFile, WorkloadError> {
+    let text = random::document(seed);
+    let workload = parse(&text, Path::new(&format!("random:{seed}")))?;
+    Ok(WorkloadFile { text, workload })
 }
 
 /// Reads a workload. Paths in it are relative to its folder.
@@ -104,6 +125,16 @@ mod tests {
             ),
         ] {
             assert_eq!(adapt(workload.clone(), factor, lanes).unwrap_err().to_string(), said);
+        }
+    }
+
+    #[test]
+    fn random_workloads_are_drawn_by_their_seed() {
+        let drawn = read_or_draw(Path::new("random:37")).unwrap();
+        assert_eq!((drawn.workload.name.as_str(), drawn.workload.seed), ("random-37", 37));
+        for seed in ["", "x", "-1", "9223372036854775808"] {
+            let error = read_or_draw(Path::new(&format!("random:{seed}"))).unwrap_err().to_string();
+            assert_eq!(error, format!("`random:{seed}`: expected a seed from 0 to 9223372036854765807"));
         }
     }
 

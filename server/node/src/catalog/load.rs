@@ -3,20 +3,15 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use gpulet::LaneHandle;
 use models::engine::Session;
-use models::repository::{IgnoredField, QueuePolicy};
-use models::{
-    ContentHash, Dim, EffectiveConfig, EngineChoice, Format, Known, LaneChoice, LoadOptions, ModelFiles,
-    ModelName, ModelSettings, Padding, Reference, Signature, Version, inspect, profile_padded, warm,
-    warm_and_profile,
-};
+use models::repository::QueuePolicy;
+use models::{Dim, EffectiveConfig, ModelName, ModelSettings, Signature, Version};
 use oip::Datatype;
-use router_core::batch::Policy;
-use router_core::{Class, LaneClass, ModelId, ModelSpec, ProfilePoint, RateLimit};
+use router_core::{Class, LaneClass, ModelId, ModelSpec, ProfilePoint};
 use serde::Serialize;
 use tokio::sync::oneshot;
 use tokio_util::task::TaskTracker;
@@ -24,40 +19,16 @@ use tokio_util::task::TaskTracker;
 use super::activation::Activation;
 use super::background::LoadPriority;
 use super::overrides::{LoadParameters, Override};
+use super::prepare::{First, Warmed};
 use super::sequences;
 use super::shapes::Shapes;
 use super::statistics::Statistics;
+use super::validation::{Planned, Severity};
 use super::version::{Loaded, Placed, Settings};
 use super::{Catalog, LoadState, Model, unknown_model};
 use crate::batching;
 use crate::metrics::{ModelLabels, ModelMetrics};
-use crate::objectives;
 use crate::reason::{Reason, Refusal};
-
-/// What is known of a version before it is loaded.
-struct Planned {
-    config: EffectiveConfig,
-    labels: BTreeMap<String, Vec<String>>,
-    policy: Policy,
-    rate_limit: RateLimit,
-    version: Version,
-    hash: ContentHash,
-    file_bytes: u64,
-}
-
-/// What a version's first session says, and its batch times and reference answer.
-struct First {
-    signature: Signature,
-    engine: &'static str,
-    takes_requests: bool,
-    decoupled: bool,
-    measured: Vec<(u32, Duration)>,
-    reference: Option<Reference>,
-    padded: Option<Padded>,
-}
-
-/// How requests are padded, and batch times by rows and input bytes of a row.
-type Padded = (Padding, Vec<(u32, u64, Duration)>);
 
 /// What a load needs to be finished.
 enum Prepared {
@@ -84,14 +55,6 @@ impl LoadReport {
         let new = changes.into_iter().filter(|change| !self.changes.contains(change)).collect::<Vec<_>>();
         self.changes.extend(new);
     }
-}
-
-/// A version whose sessions are loaded and warmed up.
-struct Warmed {
-    planned: Planned,
-    first: First,
-    sessions: Vec<(LaneHandle, Box<dyn Session>)>,
-    load_time: Duration,
 }
 
 impl Catalog {
@@ -201,30 +164,16 @@ impl Catalog {
     }
 
     fn wanted_versions(&self, name: &ModelName) -> Result<Vec<Version>, String> {
-        let pbtxt = self.source.config(name).map_err(|error| error.to_string())?;
-        for IgnoredField { field, reason, is_missed } in pbtxt.iter().flat_map(|file| &file.ignored) {
-            if *is_missed {
-                tracing::warn!(model = %name, %field, reason, "not supported and ignored");
-            } else {
-                tracing::info!(model = %name, %field, reason, "has no effect here");
-            }
-        }
-        let policy = EffectiveConfig::versions(pbtxt.as_ref(), &self.settings(name));
-        let names = self.source.names().map_err(|refusal| refusal.message)?;
-        let existing: Vec<_> =
-            names.get(name.as_str()).into_iter().flatten().map(|&number| Version(number)).collect();
-        if let Some(missing) = policy.missing(&existing).first() {
-            return Err(format!("version {missing} is configured and not in the repository"));
-        }
-        match policy.select(&existing) {
-            versions if versions.is_empty() => {
-                Err("has no version: expected a folder such as `1` with a `model.onnx` in it".to_owned())
-            }
-            versions => Ok(versions),
+        let (versions, findings) = self.checks().versions(name, &self.settings(name));
+        findings.iter().for_each(|finding| finding.log(name));
+        match findings.into_iter().find(|finding| finding.severity == Severity::Error) {
+            Some(error) if error.place == name.as_str() => Err(error.message),
+            Some(error) => Err(format!("{}: {}", error.place, error.message)),
+            None => Ok(versions),
         }
     }
 
-    fn settings(&self, name: &ModelName) -> ModelSettings {
+    pub(super) fn settings(&self, name: &ModelName) -> ModelSettings {
         self.settings.load().get(name.as_str()).cloned().unwrap_or_default()
     }
 
@@ -255,7 +204,7 @@ impl Catalog {
                 Ok(Prepared::New(Box::new(catalog.warm(planned, &files)?)))
             };
             let Some(old) = old else { return Ok((warm(planned)?, Vec::new())) };
-            let changes = old.config().changes(&planned.config);
+            let changes = old.config().changes(&planned.config, old.signature.max_batch);
             let mut told: Vec<String> = changes.iter().map(ToString::to_string).collect();
             if old.hash == planned.hash && changes.iter().all(|change| !change.needs_sessions) {
                 if *old.labels() != planned.labels {
@@ -313,115 +262,6 @@ impl Catalog {
         own.map(|(&class, queue)| (batching::class(class), self.limit_of(queue))).collect()
     }
 
-    fn plan(&self, name: &ModelName, version: Version) -> Result<(Planned, ModelFiles), String> {
-        let settings = self.settings(name);
-        let pbtxt = self.source.config(name).map_err(|error| error.to_string())?;
-        let files = self.source.read(name, version, pbtxt.as_ref()).map_err(|error| error.to_string())?;
-        let signature =
-            inspect(&files, &EffectiveConfig::inspection(&settings)).map_err(|error| error.to_string())?;
-        let mut config = EffectiveConfig::resolve(name, pbtxt.as_ref(), &settings, &signature)
-            .map_err(|error| error.to_string())?;
-        for note in &config.notes {
-            tracing::info!(model = %name, "{note}");
-        }
-        if config.caches_responses() && !self.response_cache().is_on() {
-            tracing::warn!(model = %name, "response_cache has no effect: `cache.max_bytes` is 0");
-        }
-        // The engine of the repository is for models that have a choice.
-        if config.engine == EngineChoice::Auto && settings.engine.is_none() && files.format == Format::Onnx {
-            config.engine = self.environment.engine;
-        }
-        let read = |(output, file): (&String, &String)| {
-            let labels = self.source.labels(name, file).map_err(|error| error.to_string())?;
-            Ok((output.clone(), labels))
-        };
-        let labels = config.label_files.iter().map(read).collect::<Result<_, String>>()?;
-        let policy = batching::policy(&config)?;
-        let rate_limit = self.environment.resources.of(&config.rate_limiter)?;
-        if !config.rate_limiter.resources.is_empty() && rate_limit.needs.is_empty() {
-            tracing::info!(model = %name, "instance_group.rate_limiter has no effect: rate_limit.mode is off");
-        }
-        let (hash, file_bytes) = (files.hash, files.size());
-        Ok((Planned { config, labels, policy, rate_limit, version, hash, file_bytes }, files))
-    }
-
-    /// Loads and runs a session for every lane of the model. The first is measured.
-    fn warm(&self, planned: Planned, files: &ModelFiles) -> Result<Warmed, String> {
-        let config = &planned.config;
-        let lanes = self.lanes_for(config)?;
-        let started = Instant::now();
-        let mut sessions = Vec::with_capacity(lanes.len());
-        let mut first: Option<First> = None;
-        for lane in lanes {
-            let known = first
-                .as_ref()
-                .map(|first| Known { engine: first.engine, signature: first.signature.clone() });
-            let options = config.load_options(lane.cores().len().max(1), lane.cores().to_vec());
-            let options = LoadOptions { known, ..options };
-            let loaded = lane.partition().load(files, &options);
-            let mut session = loaded.map_err(|error| error.to_string())?;
-            if first.is_none() {
-                let times = warm_and_profile(session.as_mut(), config).map_err(|error| error.to_string())?;
-                let reference = if self.environment.verify { Reference::of(session.as_mut()) } else { None };
-                let padded = padded(session.as_mut(), config)?;
-                first = Some(First {
-                    signature: session.signature().clone(),
-                    engine: session.engine(),
-                    takes_requests: session.takes_requests(),
-                    decoupled: session.decoupled(),
-                    measured: times,
-                    reference,
-                    padded,
-                });
-            } else {
-                warm(session.as_mut(), config).map_err(|error| error.to_string())?;
-            }
-            sessions.push((lane, session));
-        }
-        let first = first.ok_or("no lane may run it")?;
-        let load_time = started.elapsed();
-        let shortest = first.measured.iter().map(|(_, time)| *time).min();
-        if let Some(warning) = config
-            .slo
-            .zip(shortest)
-            .and_then(|(slo, shortest)| objectives::too_tight(slo, shortest, "measured while it was loaded"))
-        {
-            tracing::warn!(model = %config.name, "slo: {warning}");
-        }
-        tracing::debug!(model = %config.name, version = %planned.version, took = ?load_time, "loaded and measured");
-        Ok(Warmed { planned, first, sessions, load_time })
-    }
-
-    fn lanes_for(&self, config: &EffectiveConfig) -> Result<Vec<LaneHandle>, String> {
-        self.lanes_out_of(&self.layout.load(), config)
-    }
-
-    /// The lanes, of those given, that a model is configured for.
-    pub(super) fn lanes_out_of(
-        &self,
-        all: &[LaneHandle],
-        config: &EffectiveConfig,
-    ) -> Result<Vec<LaneHandle>, String> {
-        let mut lanes = match &config.lanes {
-            LaneChoice::All => all.to_vec(),
-            LaneChoice::Listed(numbers) => {
-                let find = |number: &u32| {
-                    let found = all.iter().find(|lane| lane.id() == *number).cloned();
-                    found.ok_or_else(|| {
-                        let known: Vec<u32> = all.iter().map(LaneHandle::id).collect();
-                        format!("models.{}.lanes: lane {number} is not up, out of {known:?}", config.name)
-                    })
-                };
-                numbers.iter().map(find).collect::<Result<_, _>>()?
-            }
-        };
-        // Where gpulets follow the load, the plan decides how many a model has.
-        if let Some(count) = config.lane_count.filter(|_| !self.environment.live) {
-            lanes.truncate(usize::try_from(count.get()).unwrap_or(usize::MAX));
-        }
-        Ok(lanes)
-    }
-
     /// Installs the sessions and registers the model with the router, which may then dispatch its requests.
     async fn admit(&self, warmed: Warmed) -> Result<Arc<Loaded>, String> {
         let Warmed { planned, first, sessions, load_time } = warmed;
@@ -431,10 +271,7 @@ impl Catalog {
         let held = config.queue.max_size.map_or(self.environment.queue_limit, NonZeroU32::get);
         let sequences = sequences::prepare(&config, &signature, sessions.len(), held)?;
         if takes_requests && sequences.is_some() {
-            let reason = "its engine keeps state on a lane, and requests of a sequence may run on any lane";
-            return Err(format!(
-                "config.pbtxt: sequence_batching is not supported for engine `{engine}`: {reason}"
-            ));
+            sequences::check_process(engine, sessions.len(), decoupled, self.environment.live)?;
         }
         if padding.is_some() && sequences.is_some() {
             let name = &config.name;
@@ -478,7 +315,7 @@ impl Catalog {
             rate_limit,
             policy,
             lanes: router_core::ModelLanes::Only(runs_on),
-            profile: profile(&signature, &measured, &padded_times.unwrap_or_default()),
+            profile: profile(&signature, &measured.times, &padded_times.unwrap_or_default()),
         };
         if let Some(sequences) = sequences {
             self.environment.router.sequences_up(id, sequences).await;
@@ -517,7 +354,8 @@ impl Catalog {
             reference,
             padding,
             activation: Activation::new(self.environment.activation.clone(), queue_limit),
-            measured,
+            measured: measured.times,
+            measured_shapes: measured.shapes,
             measured_cores: u32::try_from(measured_cores).unwrap_or(u32::MAX),
             load_time,
             statistics: Statistics::default(),
@@ -577,21 +415,6 @@ pub(super) async fn taken_off(id: ModelId, lane: &LaneHandle) -> Option<Box<dyn 
     // If the receiver is dropped, the lane drops the session.
     lane.remove(id.0, move |session| drop(give.send(session))).ok()?;
     given.await.ok().flatten()
-}
-
-/// Proves that requests can be padded, if the settings ask for it, and measures padded batches.
-fn padded(session: &mut dyn Session, config: &EffectiveConfig) -> Result<Option<Padded>, String> {
-    let Some(settings) = &config.padding else { return Ok(None) };
-    let refuse = |reason: String| format!("models.{}.batching.padding: {reason}", config.name);
-    if session.takes_requests() {
-        return Err(refuse(
-            "the model gets each request by itself: expected a model that gets batches".to_owned(),
-        ));
-    }
-    let padding = Padding::prove(session, settings).map_err(refuse)?;
-    let times = profile_padded(session, &padding).map_err(refuse)?;
-    tracing::info!(model = %config.name, buckets = ?padding.buckets(), "requests are padded to these lengths");
-    Ok(Some((padding, times)))
 }
 
 /// Batch times for the router before any batch ran.

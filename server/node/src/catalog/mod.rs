@@ -8,6 +8,7 @@ mod activation;
 mod background;
 mod load;
 mod overrides;
+mod prepare;
 mod response_cache;
 mod sequences;
 mod sessions;
@@ -15,6 +16,7 @@ mod shapes;
 mod source;
 mod statistics;
 pub mod submit;
+mod validation;
 mod version;
 mod warm;
 
@@ -25,6 +27,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arc_swap::ArcSwap;
 use dashmap::DashMap;
 use gpulet::LaneHandle;
+use gpulet_core::profile::Profile;
 use models::{EngineChoice, ModelSettings, Version};
 use oip::metadata::RepositoryIndexRow;
 use router::RouterHandle;
@@ -42,8 +45,10 @@ pub use load::{LoadReport, row_bytes};
 pub use overrides::LoadParameters;
 pub use response_cache::{CacheKey, ResponseCache, key as cache_key};
 pub use sessions::ModelsHeld;
+pub use shapes::Counts as ShapeCounts;
 pub use source::Source;
 pub use statistics::LaneBatches;
+pub use validation::{Checks, Finding, Planned, Severity};
 pub use version::Loaded;
 pub use warm::{Ready, WarmPoolCounts};
 
@@ -71,6 +76,8 @@ pub struct Environment {
     pub triton_names: bool,
     /// Resources of the rate limiter.
     pub resources: Resources,
+    /// Profiles of models.
+    pub profiles: Vec<Profile>,
 }
 
 /// State of a version, in the words of the repository extension.

@@ -1,30 +1,16 @@
 //! Preparing a version: its settings, and its sessions on every lane of the model.
 
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use gpulet::LaneHandle;
 use models::engine::Session;
 use models::{
-    ContentHash, EffectiveConfig, EngineChoice, Format, Known, LaneChoice, LoadOptions, ModelFiles,
-    ModelName, Padding, Reference, Signature, Version, inspect, profile_padded, warm, warm_and_profile,
+    EffectiveConfig, Known, LaneChoice, LoadOptions, ModelFiles, ModelName, Padding, Reference, Signature,
+    Version, WarmTimes, profile_padded, warm, warm_and_profile,
 };
-use router_core::RateLimit;
-use router_core::batch::Policy;
 
 use super::Catalog;
-use crate::{batching, objectives};
-
-/// What is known of a version before it is loaded.
-pub(super) struct Planned {
-    pub config: EffectiveConfig,
-    pub labels: BTreeMap<String, Vec<String>>,
-    pub policy: Policy,
-    pub rate_limit: RateLimit,
-    pub version: Version,
-    pub hash: ContentHash,
-    pub file_bytes: u64,
-}
+use super::validation::{Checks, Planned};
 
 /// What a version's first session says, and its batch times and reference answer.
 pub(super) struct First {
@@ -32,7 +18,7 @@ pub(super) struct First {
     pub engine: &'static str,
     pub takes_requests: bool,
     pub decoupled: bool,
-    pub measured: Vec<(u32, Duration)>,
+    pub measured: WarmTimes,
     pub reference: Option<Reference>,
     pub padded: Option<Padded>,
 }
@@ -49,37 +35,24 @@ pub(super) struct Warmed {
 }
 
 impl Catalog {
+    /// What models are checked against. Which lanes there are shows when they are loaded.
+    pub(super) fn checks(&self) -> Checks<'_> {
+        Checks {
+            source: &self.source,
+            engine: self.environment.engine,
+            resources: &self.environment.resources,
+            caches: self.response_cache().is_on(),
+            lanes: None,
+            profiles: &self.environment.profiles,
+        }
+    }
+
     /// Reads a version and its settings.
     pub(super) fn plan(&self, name: &ModelName, version: Version) -> Result<(Planned, ModelFiles), String> {
-        let settings = self.settings(name);
-        let pbtxt = self.source.config(name).map_err(|error| error.to_string())?;
-        let files = self.source.read(name, version, pbtxt.as_ref()).map_err(|error| error.to_string())?;
-        let signature =
-            inspect(&files, &EffectiveConfig::inspection(&settings)).map_err(|error| error.to_string())?;
-        let mut config = EffectiveConfig::resolve(name, pbtxt.as_ref(), &settings, &signature)
-            .map_err(|error| error.to_string())?;
-        for note in &config.notes {
-            tracing::info!(model = %name, "{note}");
-        }
-        if config.caches_responses() && !self.response_cache().is_on() {
-            tracing::warn!(model = %name, "response_cache has no effect: `cache.max_bytes` is 0");
-        }
-        // The engine of the repository is for models that have a choice.
-        if config.engine == EngineChoice::Auto && settings.engine.is_none() && files.format == Format::Onnx {
-            config.engine = self.environment.engine;
-        }
-        let read = |(output, file): (&String, &String)| {
-            let labels = self.source.labels(name, file).map_err(|error| error.to_string())?;
-            Ok((output.clone(), labels))
-        };
-        let labels = config.label_files.iter().map(read).collect::<Result<_, String>>()?;
-        let policy = batching::policy(&config)?;
-        let rate_limit = self.environment.resources.of(&config.rate_limiter)?;
-        if !config.rate_limiter.resources.is_empty() && rate_limit.needs.is_empty() {
-            tracing::info!(model = %name, "instance_group.rate_limiter has no effect: rate_limit.mode is off");
-        }
-        let (hash, file_bytes) = (files.hash, files.size());
-        Ok((Planned { config, labels, policy, rate_limit, version, hash, file_bytes }, files))
+        let planned = self.checks().plan(name, version, &self.settings(name));
+        let (planned, files, findings) = planned.map_err(|error| error.message)?;
+        findings.iter().for_each(|finding| finding.log(name));
+        Ok((planned, files))
     }
 
     /// Loads and runs a session for every lane of the model. The first is measured.
@@ -117,13 +90,8 @@ impl Catalog {
         }
         let first = first.ok_or("no lane may run it")?;
         let load_time = started.elapsed();
-        let shortest = first.measured.iter().map(|(_, time)| *time).min();
-        if let Some(warning) = config
-            .slo
-            .zip(shortest)
-            .and_then(|(slo, shortest)| objectives::too_tight(slo, shortest, "measured while it was loaded"))
-        {
-            tracing::warn!(model = %config.name, "slo: {warning}");
+        if let Some(finding) = planned.objective(&first.measured.times, "measured while it was loaded") {
+            finding.log(&config.name);
         }
         tracing::debug!(model = %config.name, version = %planned.version, took = ?load_time, "loaded and measured");
         Ok(Warmed { planned, first, sessions, load_time })
@@ -169,7 +137,7 @@ fn padded(session: &mut dyn Session, config: &EffectiveConfig) -> Result<Option<
             "the model gets each request by itself: expected a model that gets batches".to_owned(),
         ));
     }
-    let padding = Padding::prove(session, settings).map_err(refuse)?;
+    let padding = Padding::prove(&config.name, session, settings).map_err(refuse)?;
     let times = profile_padded(session, &padding).map_err(refuse)?;
     tracing::info!(model = %config.name, buckets = ?padding.buckets(), "requests are padded to these lengths");
     Ok(Some((padding, times)))

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use models::repository::{FalseTrue, SequenceBatching, Signal};
+use models::repository::{FalseTrue, SequenceBatching, Signal, StateTensor};
 use models::{Dim, EffectiveConfig, Signature, TensorSpec};
 use oip::{Datatype, Tensor};
 use router::{SequenceModel, ServerInput, ServerValue, StateOutput, server_tensor};
@@ -56,7 +56,7 @@ pub(super) fn prepare(
         check_type(output, state.datatype).map_err(wrong(&state.output))?;
         let batch = (signature.max_batch > 0).then_some(1);
         let extents: Vec<u64> = batch.into_iter().chain(state.initial.iter().copied()).collect();
-        let initial = zeros(spec, &extents).map_err(wrong(&state.input))?;
+        let initial = start_of(state, spec, &extents).map_err(wrong(&state.input))?;
         inputs.push(ServerInput { position, value: ServerValue::State(nth, initial) });
         let (output, input) = (state.output.clone(), state.input.clone());
         states.push(StateOutput { output, input, is_returned: state.is_returned });
@@ -85,6 +85,24 @@ fn limits(sequences: &SequenceBatching, signature: &Signature, lanes: usize, hel
     SequenceLimits { slots: each.saturating_mul(lanes), held, idle: Nanos::from(sequences.idle) }
 }
 
+/// Whether a model that keeps the state of sequences in its process can serve them on that many lanes.
+///
+/// # Errors
+/// What has to change.
+pub(super) fn check_process(engine: &str, lanes: usize, decoupled: bool, live: bool) -> Result<(), String> {
+    let problem = if decoupled {
+        "decoupled models are not supported".to_owned()
+    } else if lanes > 1 {
+        format!("it has {lanes} lanes, expected one: set `instance_group {{ count: 1 }}`")
+    } else if live {
+        "its lane may change, expected `partition.live = false`".to_owned()
+    } else {
+        return Ok(());
+    };
+    let reason = "the model keeps what it knows of a sequence in the process of its lane";
+    Err(format!("config.pbtxt: sequence_batching: engine `{engine}`: {reason}: {problem}"))
+}
+
 fn find<'a>(specs: &'a [TensorSpec], name: &str) -> Result<(usize, &'a TensorSpec), String> {
     let found = specs.iter().enumerate().find(|(_, spec)| spec.name == name);
     found.ok_or_else(|| {
@@ -105,6 +123,25 @@ fn one_of(dim: Dim) -> Option<u64> {
         Dim::Free | Dim::Fixed(1) => Some(1),
         Dim::Fixed(_) => None,
     }
+}
+
+/// A state at the start of a sequence.
+fn start_of(state: &StateTensor, spec: &TensorSpec, extents: &[u64]) -> Result<Tensor, String> {
+    let zeros = zeros(spec, extents)?;
+    let Some(file) = &state.file else { return Ok(zeros) };
+    let name = &file.name;
+    let Some(data) = &file.data else {
+        return Err(format!(
+            "initial_state.data_file: `{name}` is read with a repository only: expected `zero_data` in a configuration that a load brings"
+        ));
+    };
+    let (got, expected) = (data.len(), zeros.data.len());
+    if got != expected {
+        return Err(format!(
+            "initial_state/{name} has {got} bytes: expected {expected} for dims {extents:?}"
+        ));
+    }
+    Ok(Tensor { data: data.clone(), ..zeros })
 }
 
 fn zeros(spec: &TensorSpec, extents: &[u64]) -> Result<Tensor, String> {

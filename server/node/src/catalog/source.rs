@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use models::repository::{Pbtxt, Repository, RepositoryError};
+use models::repository::{Ignored, Pbtxt, Repository, RepositoryError};
 use models::{Format, LoadError, ModelFiles, ModelName, Version};
 
 use super::overrides::Overrides;
@@ -52,6 +52,17 @@ impl Source {
         let mut names = self.base_names()?;
         names.extend(self.overrides.names());
         Ok(names)
+    }
+
+    /// Entries of the repository that are no models.
+    ///
+    /// # Errors
+    /// If the repository cannot be read.
+    pub fn ignored(&self) -> Result<Vec<Ignored>, RepositoryError> {
+        match &self.base {
+            Base::Embedded => Ok(Vec::new()),
+            Base::Folder(repository) => Ok(repository.scan()?.ignored),
+        }
     }
 
     fn base_names(&self) -> Result<BTreeMap<String, Vec<u64>>, Refusal> {

@@ -21,8 +21,14 @@ impl Sum {
         self.ns.fetch_add(nanos(time), Relaxed);
     }
 
-    fn show(&self) -> Option<StatisticDuration> {
-        Some(StatisticDuration { count: self.count.load(Relaxed), ns: self.ns.load(Relaxed) })
+    /// The counts, and `calls` more that took `ns` in all.
+    fn show(&self, (calls, ns): (u64, u64)) -> Option<StatisticDuration> {
+        let (own, own_ns) = self.read();
+        Some(StatisticDuration { count: own.saturating_add(calls), ns: own_ns.saturating_add(ns) })
+    }
+
+    fn read(&self) -> (u64, u64) {
+        (self.count.load(Relaxed), self.ns.load(Relaxed))
     }
 }
 
@@ -62,9 +68,20 @@ pub struct LaneBatches {
     pub compute: Duration,
 }
 
+/// Requests of other models that ran on the lane of their caller. The control loop does not count them: their time is part of the
+/// caller's batches.
+#[derive(Default)]
+struct Calls {
+    rows: AtomicU64,
+    success: Sum,
+    fail: Sum,
+    by_rows: Mutex<BTreeMap<u32, BatchSum>>,
+}
+
 /// Counters since the version was loaded.
 #[derive(Default)]
 pub struct Statistics {
+    calls: Calls,
     rows: AtomicU64,
     executions: AtomicU64,
     last_ms: AtomicU64,
@@ -96,8 +113,7 @@ impl Statistics {
         self.output.add(timing.hand_back);
         if timing.leads_batch {
             self.executions.fetch_add(1, Relaxed);
-            let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-            self.last_ms.store(u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX), Relaxed);
+            self.ran_now();
             let mut batches = self.batches.lock().unwrap_or_else(PoisonError::into_inner);
             let sum = batches.entry((timing.lane, timing.batch_rows)).or_default();
             sum.count += 1;
@@ -105,6 +121,27 @@ impl Statistics {
             sum.compute_ns = sum.compute_ns.saturating_add(nanos(timing.compute));
             sum.back_ns = sum.back_ns.saturating_add(nanos(timing.hand_back));
         }
+    }
+
+    fn ran_now(&self) {
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.last_ms.store(u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX), Relaxed);
+    }
+
+    /// Records a request of another model that ran on that model's lane and took `took`.
+    pub fn called(&self, rows: u32, took: Duration) {
+        self.calls.rows.fetch_add(u64::from(rows), Relaxed);
+        self.calls.success.add(took);
+        self.ran_now();
+        let mut by_rows = self.calls.by_rows.lock().unwrap_or_else(PoisonError::into_inner);
+        let sum = by_rows.entry(rows).or_default();
+        sum.count += 1;
+        sum.compute_ns = sum.compute_ns.saturating_add(nanos(took));
+    }
+
+    /// Records such a request that failed.
+    pub fn call_failed(&self, took: Duration) {
+        self.calls.fail.add(took);
     }
 
     /// Records a request that the response cache answered, after a look-up of `lookup`.
@@ -173,23 +210,30 @@ impl Statistics {
             compute_infer: of(sum.count, sum.compute_ns),
             compute_output: of(sum.count, sum.back_ns),
         };
+        let (calls, called_ns) = self.calls.success.read();
+        let mut by_rows: BTreeMap<u32, BatchSum> = self.by_rows().into_iter().collect();
+        for (rows, sum) in self.calls.by_rows.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            let own = by_rows.entry(*rows).or_default();
+            *own = own.and(*sum);
+        }
+        let none = (0, 0);
         ModelStatistics {
             name: name.to_owned(),
             version: version.to_string(),
             last_inference: self.last_ms.load(Relaxed),
-            inference_count: self.rows.load(Relaxed),
-            execution_count: self.executions.load(Relaxed),
+            inference_count: self.rows.load(Relaxed).saturating_add(self.calls.rows.load(Relaxed)),
+            execution_count: self.executions.load(Relaxed).saturating_add(calls),
             inference_stats: Some(InferStatistics {
-                success: self.success.show(),
-                fail: self.fail.show(),
-                queue: self.queue.show(),
-                compute_input: self.input.show(),
-                compute_infer: self.infer.show(),
-                compute_output: self.output.show(),
-                cache_hit: self.cache_hit.show(),
-                cache_miss: self.cache_miss.show(),
+                success: self.success.show((calls, called_ns)),
+                fail: self.fail.show(self.calls.fail.read()),
+                queue: self.queue.show((calls, 0)),
+                compute_input: self.input.show((calls, 0)),
+                compute_infer: self.infer.show((calls, called_ns)),
+                compute_output: self.output.show((calls, 0)),
+                cache_hit: self.cache_hit.show(none),
+                cache_miss: self.cache_miss.show(none),
             }),
-            batch_stats: self.by_rows().into_iter().map(batch).collect(),
+            batch_stats: by_rows.into_iter().map(batch).collect(),
             ..ModelStatistics::default()
         }
     }

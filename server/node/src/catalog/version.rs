@@ -52,6 +52,8 @@ pub struct Loaded {
     pub padding: Option<Padding>,
     /// Shortest times of batches when it was loaded, by rows, on as many cores as its first lane has.
     pub measured: Vec<(u32, Duration)>,
+    /// Shape of a row by input at which they were measured; empty if the shapes are fixed.
+    pub measured_shapes: BTreeMap<String, Vec<u64>>,
     /// Cores of that lane.
     pub measured_cores: u32,
     /// Whether it has a lane.

@@ -69,7 +69,7 @@ fn section<T: DeserializeOwned + Serialize + Default + Documented + DocumentedFi
     }
 }
 
-pub(super) fn all() -> [Section; 9] {
+pub(super) fn all() -> [Section; 10] {
     [
         section::<sections::Server>("server"),
         section::<sections::Repository>("repository"),
@@ -78,6 +78,7 @@ pub(super) fn all() -> [Section; 9] {
         section::<sections::Limits>("limits"),
         section::<sections::RateLimits>("rate_limit"),
         section::<sections::Cache>("cache"),
+        section::<sections::Trace>("trace"),
         section::<sections::Metrics>("metrics"),
         section::<sections::Partition>("partition"),
     ]
@@ -323,6 +324,7 @@ impl Merged {
             limits: read(&mut sections, "limits")?,
             rate_limit: read(&mut sections, "rate_limit")?,
             cache: read(&mut sections, "cache")?,
+            trace: read(&mut sections, "trace")?,
             metrics: read(&mut sections, "metrics")?,
             partition: read(&mut sections, "partition")?,
             models: Value::Table(models).try_into().map_err(|error| whole("models", &error))?,

@@ -35,7 +35,7 @@ pub use arguments::{ConfigArgs, configure};
 pub use merge::{Assignment, Sources};
 pub use sections::{
     Cache, Devices, Emulated, Gpus, Interference, Isolation, Lanes, Limits, LoadMode, LogFormat, Metrics,
-    Partition, RateLimitMode, RateLimits, Repository, Server,
+    Partition, RateLimitMode, RateLimits, Repository, Server, Trace, TraceLevel,
 };
 
 /// Reads the configuration again, from the sources of the start.
@@ -65,6 +65,8 @@ pub struct Config {
     pub rate_limit: RateLimits,
     /// Answers kept for models that enable `response_cache`.
     pub cache: Cache,
+    /// Traces of requests.
+    pub trace: Trace,
     /// What `/metrics` shows.
     pub metrics: Metrics,
     /// How gpulets follow the load.
@@ -213,6 +215,12 @@ impl Config {
         if let Some(path) = self.repository.ort_library.as_deref().filter(|path| !path.is_file()) {
             let expected = "expected a file such as `libonnxruntime.so`";
             report("repository.ort_library", format!("no file `{}`: {expected}", path.display()));
+        }
+        if let Err(reason) = Trace::check_file(&self.trace.file) {
+            report("trace.file", reason);
+        }
+        if self.trace.level != TraceLevel::Off && self.trace.dir.is_none() {
+            report("trace.level", "needs `trace.dir`: expected a folder for traces".to_owned());
         }
         if self.lanes.count.is_some() && self.lanes.cores.is_some() {
             report("lanes.count", "set together with lanes.cores: expected one of them".to_owned());

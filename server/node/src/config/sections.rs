@@ -306,6 +306,77 @@ impl Default for Cache {
     }
 }
 
+/// `[trace]`: Triton's traces of requests. Trace settings change through `/v2/trace/setting` and gRPC, within this section.
+#[derive(Clone, Debug, Deserialize, Serialize, Documented, DocumentedFields)]
+#[serde(deny_unknown_fields, default)]
+pub struct Trace {
+    /// Folder for trace files. It should contain nothing else, because a trace replaces a file of the same name. Default: none,
+    /// no traces are written. Example: `"/var/log/tessera/traces"`.
+    pub dir: Option<PathBuf>,
+    /// Name of the trace file in `trace.dir`, as `file` of Triton's `--trace-config`. Clients may name another file in this folder.
+    pub file: String,
+    /// Whether requests are traced from the start: `OFF`, or `TIMESTAMPS`, which needs `trace.dir`.
+    pub level: TraceLevel,
+    /// Every how many requests one is traced.
+    pub rate: NonZeroU32,
+    /// Number of requests to trace. Default: no limit. Example: `100`.
+    pub count: Option<u32>,
+    /// Number of traces in each of the files `FILE.0`, `FILE.1` and so on. 0: all are in `FILE`.
+    pub log_frequency: u32,
+    /// Bytes that the traces of one run of the server may take on disk, at least 4 KiB for each file. Further traces are lost and
+    /// counted.
+    pub max_bytes: Size,
+}
+
+/// What is traced of a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum TraceLevel {
+    /// No requests are traced.
+    #[default]
+    Off,
+    /// When each stage of a request began and ended.
+    Timestamps,
+}
+
+impl Default for Trace {
+    fn default() -> Self {
+        Self {
+            dir: None,
+            file: "trace.json".to_owned(),
+            level: TraceLevel::Off,
+            rate: NonZeroU32::MIN.saturating_add(999),
+            count: None,
+            log_frequency: 0,
+            max_bytes: Size(1 << 30),
+        }
+    }
+}
+
+impl Trace {
+    /// Whether this is the name of a trace file: a name without folders, so that it cannot lead out of `trace.dir`.
+    ///
+    /// # Errors
+    /// What was expected instead.
+    pub fn check_file(name: &str) -> Result<(), String> {
+        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+        if !name.is_empty()
+            && name.len() <= FILE_NAME_MAX
+            && !name.starts_with('.')
+            && name.bytes().all(allowed)
+        {
+            return Ok(());
+        }
+        let shown: String = name.chars().take(64).collect();
+        Err(format!(
+            "expected the name of a file in `trace.dir`, of at most {FILE_NAME_MAX} letters, digits, `.`, `_` and `-`, got `{shown}`"
+        ))
+    }
+}
+
+/// Bytes of the name of a trace file.
+const FILE_NAME_MAX: usize = 128;
+
 /// `[metrics]`: what `/metrics` shows.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, Documented, DocumentedFields)]
 #[serde(deny_unknown_fields, default)]

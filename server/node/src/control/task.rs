@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::load;
 use super::operator_plan::{self, Reply, Waiting};
+use super::shapes;
 use super::shell::{EffectRunner, Notice};
 use super::terms::Terms;
 use super::view::{self, View};
@@ -93,7 +94,11 @@ impl Task {
         match command {
             Command::View(reply) => {
                 let (warm, now) = (self.catalog.warm_pool_counts(), self.runner.now());
-                let view = view::of(&self.controller, &self.models(), warm, now);
+                let loaded = self.models();
+                let known = self.terms.models(&loaded);
+                let warnings = loaded.iter().zip(&known).map(|(loaded, model)| shapes::other(loaded, model));
+                let models: Vec<_> = loaded.iter().cloned().zip(warnings).collect();
+                let view = view::of(&self.controller, &models, warm, now);
                 // The client may have disconnected.
                 let _ = reply.send(Box::new(view));
             }
@@ -122,7 +127,9 @@ impl Task {
         let Some(snapshot) = self.catalog.router().snapshot().await else { return };
         self.report_broken(&snapshot);
         self.refresh(&models).await;
-        let known = self.terms.models(&models).into_iter().zip(&models);
+        let known = self.terms.models(&models);
+        self.terms.tell_other_shapes(&known, &models);
+        let known = known.into_iter().zip(&models);
         let looked = known.map(|(model, loaded)| ModelLoad { model, seen: load::seen(loaded, &snapshot) });
         let look = LoadReport { models: looked.collect(), ran: self.ran(&models) };
         let question = self.process(Event::Load(look));

@@ -1,6 +1,6 @@
 //! Inputs of planning: the server's devices, the serving models as workloads, and their profiles.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -11,10 +11,11 @@ use gpulet_core::control::{self, InitialGpulet, Model};
 use gpulet_core::interference::{Interference, NoInterference};
 use gpulet_core::placement::Policy;
 use gpulet_core::problem::{Device, DeviceType};
-use gpulet_core::profile::{ArenaLine, BATCH_MAX, Cell, Header, Line, Profile, Quantile, Source};
+use gpulet_core::profile::{ArenaLine, BATCH_MAX, Cell, Header, Line, Profile, Quantile, RowShape, Source};
 #[cfg(test)]
 use gpulet_core::{control::Planned, plan::Plan};
 
+use super::shapes;
 use crate::catalog::Loaded;
 use crate::devices::{Devices, profile_of};
 
@@ -32,6 +33,8 @@ pub struct Terms {
     terms: control::PlanningInputs,
     /// Profiles by model number. A reloaded version has a new number; the next evaluation removes the old one.
     known: Mutex<BTreeMap<u32, Known>>,
+    /// Versions, by their load, of which it is logged that their requests have other shapes than their profiles.
+    told: Mutex<BTreeSet<u64>>,
 }
 
 /// The description of a device for the planner.
@@ -68,7 +71,7 @@ impl Terms {
             interference: Interference::NoInterference(NoInterference),
             quantile: Quantile::default(),
         };
-        Self { own, terms, known: Mutex::default() }
+        Self { own, terms, known: Mutex::default(), told: Mutex::default() }
     }
 
     /// The inputs that do not depend on models.
@@ -85,6 +88,20 @@ impl Terms {
             model(loaded, profiles.clone())
         };
         loaded.iter().map(of).collect()
+    }
+
+    /// Logs once for each version that its requests have other shapes than its profiles.
+    pub fn tell_other_shapes(&self, models: &[Model], loaded: &[Arc<Loaded>]) {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        told.retain(|load| loaded.iter().any(|version| version.load == *load));
+        for (model, version) in models.iter().zip(loaded) {
+            if !told.contains(&version.load)
+                && let Some(warning) = shapes::other(version, model)
+            {
+                tracing::warn!(model = %version.name, version = version.version, "{warning}");
+                told.insert(version.load);
+            }
+        }
     }
 
     /// A plan for these targets.
@@ -176,6 +193,9 @@ fn only(model: &str, lines: Vec<Line>) -> Result<Profile, String> {
 /// help. A session takes at least about as much memory as its files.
 fn synthesised(loaded: &Loaded, units: u32) -> Result<Profile, String> {
     let cores = loaded.measured_cores.clamp(1, units);
+    let inputs = loaded.measured_shapes.clone();
+    let assumed =
+        if inputs.is_empty() { None } else { Some(RowShape { inputs, share: None, assumed: true }) };
     let of_files = Header {
         version: 1,
         model: loaded.name.clone(),
@@ -186,6 +206,7 @@ fn synthesised(loaded: &Loaded, units: u32) -> Result<Profile, String> {
         note: format!(
             "shortest of a few runs on {cores} cores as it was loaded; fewer cores in proportion, tails assumed; memory of its files"
         ),
+        shapes: assumed.into_iter().collect(),
         units_total: units,
         weights_bytes: Some(loaded.file_bytes),
         load_us_per_row: 0.0,
@@ -238,6 +259,7 @@ mod tests {
             engine: "tract".to_owned(),
             source: Source::Synthesised,
             note: String::new(),
+            shapes: Vec::new(),
             units_total: 4,
             weights_bytes: Some(1_000),
             load_us_per_row: 0.0,

@@ -78,6 +78,9 @@ struct ModelRow {
     /// Sum of the measured batch times divided by the sum of the predicted ones.
     #[serde(skip_serializing_if = "Option::is_none")]
     measured_over_predicted: Option<f64>,
+    /// Why its profile may not hold for its requests: they have other shapes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    profile_warning: Option<String>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -122,12 +125,18 @@ impl WallClock {
 }
 
 /// Creates the report.
-pub fn of(controller: &Controller, models: &[Arc<Loaded>], warm: WarmPoolCounts, now: Micros) -> View {
+/// Each model comes with a warning about its profile, if there is one.
+pub fn of(
+    controller: &Controller,
+    models: &[(Arc<Loaded>, Option<String>)],
+    warm: WarmPoolCounts,
+    now: Micros,
+) -> View {
     let clock = WallClock::new(now);
     let (rollout, latest, problem) = (controller.rollout(), controller.latest(), controller.problem());
     let plan = rollout.plan();
     let slots = problem.map(|problem| validate(problem, &plan).slots).unwrap_or_default();
-    let row = |loaded: &Arc<Loaded>| {
+    let row = |(loaded, warning): &(Arc<Loaded>, Option<String>)| {
         let known = latest.model(&loaded.name).cloned().unwrap_or_default();
         let own = || slots.iter().filter(|slot| slot.workload == loaded.name);
         let place = plan.slots_of(&loaded.name).map(|(gpulet, _)| gpulet).next();
@@ -142,6 +151,7 @@ pub fn of(controller: &Controller, models: &[Arc<Loaded>], warm: WarmPoolCounts,
             predicted_worst_us: own().map(|slot| slot.worst_us).reduce(f64::max),
             measured_over_predicted: over_predicted(&batches),
             batches,
+            profile_warning: warning.clone(),
         }
     };
     View {

@@ -84,7 +84,9 @@ mod tests {
             for metric in [names::CACHE_BYTES, names::CACHE_ENTRIES] {
                 metrics::gauge!(metric.name).set(0.0);
             }
-            metrics::counter!(names::CACHE_EVICTIONS.name).increment(1);
+            for metric in [names::CACHE_EVICTIONS, names::TRACES, names::TRACES_LOST] {
+                metrics::counter!(metric.name).increment(1);
+            }
             if triton_names {
                 MachineMetrics::new().update();
             }

@@ -100,6 +100,9 @@ metrics! {
         CACHE_ENTRIES: Gauge, "tessera_cache_entries", [], "Answers in the response cache.";
         CACHE_EVICTIONS: Counter, "tessera_cache_evictions_total", [],
             "Answers that left the response cache because it was full.";
+        TRACES: Counter, "tessera_traces_total", [], "Traces of requests that were written.";
+        TRACES_LOST: Counter, "tessera_traces_lost_total", [],
+            "Traces of requests that were not written: the disk was full or too slow, or `trace.max_bytes` was reached.";
         QUEUE_DEPTH: Gauge, "tessera_queue_depth", [MODEL, VERSION], "Requests queued now.";
         PREDICTION: Gauge, "tessera_batch_time_over_predicted", [MODEL, VERSION],
             "Total time of batches in the engine, divided by the time that the plan's profile predicts for them.";

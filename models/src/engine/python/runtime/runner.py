@@ -256,7 +256,9 @@ class Host:
         self.model_dir = ""
         self.decoupled = False
         self._main = threading.get_ident()
+        # Whether `execute` runs, and the lock of who asks on the socket for commands until it ends.
         self._running = False
+        self._asking = threading.Lock()
         self._senders = {}
         self._calls = {}
         self._calls_made = 0
@@ -297,13 +299,10 @@ class Host:
     def is_model_ready(self, name, version):
         return bool(self._ask({"op": "ready", "model": name, "version": version})[0].get("ready"))
 
-    def call(self, request, decoupled):
-        if threading.get_ident() != self._main and _running_loop():
-            loop = asyncio.get_running_loop()
-            return loop.run_in_executor(None, self._call, request, decoupled)
-        return self._call(request, decoupled)
+    async def call_async(self, request, decoupled):
+        return await asyncio.get_running_loop().run_in_executor(None, self.call, request, decoupled)
 
-    def _call(self, request, decoupled):
+    def call(self, request, decoupled):
         layout = Layout()
         head = {
             "op": "call",
@@ -334,19 +333,35 @@ class Host:
 
     def _ask(self, head, layout=None):
         if self._running and threading.get_ident() == self._main:
-            self.commands.send({"ask": head}, layout)
-            answer, body, start, _ = self.commands.receive()
-            if answer is None:
-                raise SystemExit
-            return answer, own(body)[start:]
+            with self._asking:
+                answer, body, start = self._command(head, layout)
+                return answer, own(body)[start:]
         self._listen()
         waiting = _Waiting()
         with self._lock:
             self._calls_made += 1
             number = self._calls_made
             self._calls[number] = waiting
-        self.events.send({**head, "call": number}, layout)
+        head = {**head, "call": number}
+        with self._asking:
+            # While `execute` runs, the server runs the call on the lane of this model: a request would wait for the lane.
+            if self._running and head["op"] == "call":
+                self._command(head, layout)
+            else:
+                self.events.send(head, layout)
         return waiting.wait()
+
+    def _command(self, head, layout):
+        self.commands.send({"ask": head}, layout)
+        answer, body, start, _ = self.commands.receive()
+        if body is None:
+            # The server has ended.
+            os._exit(0)
+        return answer, body, start
+
+    def running(self, running):
+        with self._asking:
+            self._running = running
 
     def _listen(self):
         with self._lock:
@@ -397,13 +412,6 @@ class _Waiting:
         return self._answer
 
 
-def _running_loop():
-    try:
-        return asyncio.get_running_loop() is not None
-    except RuntimeError:
-        return False
-
-
 class Runner:
     """The model of this process."""
 
@@ -448,7 +456,9 @@ class Runner:
             config = model.auto_complete_config(pb_utils.ModelConfig(config)).as_dict()
         host.decoupled = pb_utils.using_decoupled_model_transaction_policy(config)
         self._name = start["instance"]
-        self._inputs = [tensor["name"] for tensor in config.get("input", ())]
+        # The server sets control inputs of sequences, and sends them after the others.
+        controls = (config.get("sequence_batching") or {}).get("control_input", ())
+        self._inputs = [tensor["name"] for tensor in (*config.get("input", ()), *controls)]
         self._outputs = [tensor["name"] for tensor in config.get("output", ())]
         self._model = model()
         if not hasattr(self._model, "execute"):
@@ -487,7 +497,7 @@ class Runner:
         requests = [self.request(received, body, start) for received in head["requests"]]
         body = None
         failure, responses = None, None
-        host._running = True
+        host.running(True)
         try:
             responses = self._model.execute(requests)
             if inspect.iscoroutine(responses):
@@ -502,7 +512,7 @@ class Runner:
             failure = EXECUTE_FAILED.format(self._name, describe(error))
             error.__traceback__ = None
         finally:
-            host._running = False
+            host.running(False)
         layout = Layout()
         if failure is None and not host.decoupled:
             try:

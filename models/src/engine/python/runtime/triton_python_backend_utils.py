@@ -414,7 +414,7 @@ class InferenceRequest:
         return _host.call(self, decoupled)
 
     async def async_exec(self, decoupled=False):
-        return _host.call(self, decoupled)
+        return await _host.call_async(self, decoupled)
 
 
 def get_input_tensor_by_name(inference_request, name):

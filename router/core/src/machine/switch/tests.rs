@@ -220,7 +220,6 @@ fn queues_that_meet_keep_the_order_of_deadlines_and_of_arrival() {
         let request = router.requests.at_mut(slot).unwrap();
         request.queue = queue;
         router.queues.get_mut(queue).unwrap().push(slot, &mut router.requests);
-        router.pools.get_mut(own).unwrap().queued += 1;
         *router.model_mut(ModelId(0)).unwrap().queued_mut(Class::default()).unwrap() += 1;
         router.queued_bytes += 64;
     }

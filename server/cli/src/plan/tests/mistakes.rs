@@ -32,6 +32,11 @@ fn a_problem_without_a_plan_names_the_shortage() {
 fn errors_name_the_line_and_the_key() {
     for (from, to, said) in [
         ("[devices.cpu]", "[device.cpu]", "small.toml:4: device: unknown key, did you mean `devices`?"),
+        (
+            "rate = 100",
+            "rate = 100\nrate_limiter = {}",
+            "small.toml:11: workloads.light.rate_limiter: the simulator and the planner have no rate limiter: remove the key; to measure it,",
+        ),
         ("memory", "memroy", "small.toml:6: devices.cpu.memroy: unknown key, did you mean `memory`?"),
         (
             "memory = \"1GiB\"",

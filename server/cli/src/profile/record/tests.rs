@@ -10,6 +10,7 @@ fn header(model: &str, device: &str) -> Header {
         engine: "tract".to_owned(),
         source: Source::Measured,
         note: "a machine".to_owned(),
+        shapes: Vec::new(),
         units_total: 4,
         weights_bytes: None,
         load_us_per_row: 0.0,

@@ -2,15 +2,19 @@ use super::*;
 use crate::simulate::tests::SMALL;
 
 fn arena(folder: &Path, threads: u16) -> anyhow::Result<(String, String)> {
+    let out = folder.join("docs").join(format!("arena{threads}.md"));
     let arguments = ArenaArgs {
         workloads: folder.to_owned(),
-        out: folder.join("docs").join(format!("arena{threads}.md")),
+        out: Some(out.clone()),
+        random: None,
+        seed: 0,
+        json: false,
         seeds: 2,
         threads: Some(threads),
     };
     run(&arguments, &Environment::default())?;
-    let plot = arguments.out.with_extension("").join("small.svg");
-    Ok((fs::read_to_string(&arguments.out)?, fs::read_to_string(plot)?))
+    let plot = out.with_extension("").join("small.svg");
+    Ok((fs::read_to_string(&out)?, fs::read_to_string(plot)?))
 }
 
 #[test]
