@@ -76,21 +76,21 @@ fn one_model_on_eight_lanes() {
     assert!(goodput >= 5_720.0, "98 % of the bound, at twice the bound");
 }
 
-/// The aim was 996, 92 % of the bound of 1,083; what is reached is 993.
+/// The aim was 996, 92 % of the bound of 1,083; what is reached is 995.
 #[test]
 fn a_slower_model_on_eight_lanes() {
-    let (attainment, _) = SECOND.measured(993.0, 1_000_000);
+    let (attainment, _) = SECOND.measured(994.0, 1_000_000);
     assert!(attainment >= 0.99);
     let (_, goodput) = SECOND.measured(2.0 * 1_083.0, 400_000);
     assert!(goodput >= 1_060.0);
 }
 
-/// The aim was 4,000 with 99 %. A policy that spread the ends of batches evenly reached it at 3,969, and lost up to 43 %
-/// on unlike models; this one reaches 98.6 % there.
+/// The aim was 4,000; what is reached is 3,952 (the best of the published policies: 3,896). A rule of the same shape that
+/// was fitted to these ten equal models reached 3,969, and lost up to 43 % on unlike ones.
 #[test]
 fn ten_models_on_eight_lanes() {
-    let (attainment, _) = TEN.measured(3_965.0, 1_000_000);
-    assert!(attainment >= 0.986);
+    let (attainment, _) = TEN.measured(3_950.0, 1_000_000);
+    assert!(attainment >= 0.99);
     let (_, goodput) = TEN.measured(8_000.0, 400_000);
     assert!(goodput >= 4_800.0);
 }
@@ -123,7 +123,7 @@ fn a_burst_is_over_within_two_seconds() {
             );
             if policy.name() == Policy::default().name() {
                 assert!(recovered.is_some_and(|seconds| seconds <= 2.0), "{recovered:?}");
-                assert!(settled >= 0.998, "{settled}");
+                assert!(settled >= 0.999, "{settled}");
             }
         }
     }

@@ -121,7 +121,7 @@ fn a_mix_that_shifts_is_served_on_fewer_devices_than_there_are() {
         report.attainment, own.devices_mean, own.devices_most, own.changes
     );
     assert!(report.attainment >= 0.99, "{requests:?}");
-    assert!(report.models.iter().all(|model| model.attainment > 0.975), "{:?}", report.models);
+    assert!(report.models.iter().all(|model| model.attainment > 0.98), "{:?}", report.models);
     assert!(own.changes >= 6, "{}", own.changes);
     assert_eq!((own.devices, own.failures, own.problem.as_deref()), (4, 0, None));
     assert!(own.devices_mean >= 1.0 && own.devices_most <= 4 && own.share_least == 1.0, "{own:?}");

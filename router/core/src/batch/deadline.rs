@@ -7,8 +7,15 @@ const REST: f64 = 0.83;
 /// A queue loses urgency, by a factor e, for each such part of the time until all candidates had a lane that its batch
 /// could still wait; at a demand of all lanes.
 const LOOKAHEAD: f64 = 0.4;
-/// A model with fewer than one in this many of the batches shares its lanes; others have them for themselves.
-const ALONE: f64 = 1.25;
+/// A model whose lanes run fewer than this many batches for each of its own has them for itself.
+const ALONE: f64 = 1.01;
+/// This part of a queue's urgency is that of the requests behind its first one.
+const BEHIND: f64 = 0.5;
+/// A queue loses urgency, by a factor e to the power of this, for each lane that would be free at about the same time as
+/// the one it gets; less under overload.
+const BUNCHED: f64 = 0.4;
+/// "About the same time": this many times the distance of evenly spaced lanes.
+const NEAR: f64 = 3.0;
 /// A model that has its lanes for itself waits for this many times its target batch size while one lane is free and no
 /// other will be soon.
 const FULL: f64 = 1.45;
@@ -36,19 +43,23 @@ const LANES_AHEAD: u32 = 16;
 /// `B / r + L(B) = D`, and no larger than is efficient. A model that gains nothing from batching has `B = 1`.
 ///
 /// *When.* If lanes are often idle, no request waits. Under load a queue waits for enough rows, but not beyond its first
-/// request's last start, and not longer than a batch of `B` runs. If the lanes are the model's alone, enough is `B (1.45 - 0.26 (S - 1))` with `S` lanes that are free, those
-/// soon to be free counting in part; this keeps the ends of batches evenly spaced. If models share the lanes, it is `B`
-/// divided by the free lanes and by the number of batches on the lanes for each of this model's: a model with one in ten
-/// of the batches hardly waits, because other models keep the lanes busy.
+/// request's last start, and not longer than a batch of `B` runs. If the lanes are the model's alone, enough is
+/// `B (1.45 - 0.26 (S - 1))` with `S` lanes that are free, those soon to be free counting in part; this keeps the ends of
+/// batches evenly spaced. If models share the lanes, it is `B` divided by the free lanes and by the number of batches on
+/// the lanes for each of this model's: a model with one in ten of the batches hardly waits, because other models keep the
+/// lanes busy.
 /// *Which requests are dropped.* Under overload the oldest request would force a small batch, small batches reduce
 /// throughput, and the queue stays old: policies that only consider the first request collapse and never recover. So
 /// the oldest requests are dropped while they hold the batch under `B`, if the remaining requests, on the next free
 /// lanes, would also stay under `0.83 B`.
 /// *Which queue.* Of the first eight by last start the one with the largest `n / L(n) exp(-s / (k t))`: answers per lane
 /// time, less urgent the longer its start could wait (`s`) compared with the time `t` until the eight had a lane each.
-/// `k` is 0.4 times the cube of the demand in lanes per lane: with lane time to spare the earliest last start decides,
-/// under overload the throughput. This is the apparent tardiness cost rule of machine scheduling (Vepsalainen and Morton,
-/// Management Science 33(8), 1987), with a look-ahead that follows the load.
+/// Half of that is the last start of the first request, half that of those behind it if it were given up. `k` is 0.4
+/// times the cube of the demand in lanes per lane: with lane time to spare the earliest last start decides, under
+/// overload the throughput. This is the apparent tardiness cost rule of machine scheduling (Vepsalainen and Morton,
+/// Management Science 33(8), 1987), with a look-ahead that follows the load. Without overload, a queue whose batch would
+/// end when other lanes are free too is put off: lanes that are free one at a time keep waits short, and left to chance
+/// they bunch.
 /// *Long batches.* A batch that takes longer than the shortest objective on its lanes does not start while requests that
 /// are expected to come and be lost because of it are more than it answers.
 ///
@@ -120,16 +131,22 @@ impl BatchPolicy for Deadline {
 
     fn choose(now: Nanos, candidates: &[Candidate], pool: &PoolView<'_>) -> usize {
         let lanes = f64::from(pool.lanes);
-        let load = pool.demand.lanes / lanes;
+        let load = (pool.demand.lanes / lanes).powi(3);
         let until_all_ran = pool.mean_time.0 as f64 * candidates.len() as f64 / lanes;
-        let scale = (LOOKAHEAD * load * load * load * until_all_ran).max(1.0);
+        let scale = (LOOKAHEAD * load * until_all_ran).max(1.0);
+        let staggering = BUNCHED / load.max(1.0);
         let mut best = (f64::NEG_INFINITY, 0);
         for (nth, candidate) in candidates.iter().enumerate() {
-            // Admission rejects part of its requests, without which its queue would be as old as it can be.
-            let last_start = if candidate.overloaded { now.0 } else { candidate.proposal.rank };
-            let slack = last_start.saturating_sub(now.0) as f64;
-            let answers = f64::from(candidate.proposal.take) / candidate.time.0.max(1) as f64;
-            let index = answers * decay(slack / scale);
+            let urgency = |last_start: u64| {
+                // Admission rejects part of its requests, without which its queue would be as old as it can be.
+                let slack = if candidate.overloaded { 0 } else { last_start.saturating_sub(now.0) };
+                decay(slack as f64 / scale)
+            };
+            let take = f64::from(candidate.proposal.take);
+            let rest = BEHIND * (take - 1.0) / take;
+            let lost = (1.0 - rest) * urgency(candidate.proposal.rank) + rest * urgency(candidate.last_start_of_rest.0);
+            let answers = take / candidate.time.0.max(1) as f64;
+            let index = answers * lost * decay(staggering * bunching(now, candidate.time, pool));
             if index > best.0 {
                 best = (index, nth);
             }
@@ -169,9 +186,11 @@ impl Deadline {
             rows_left = rows_left.saturating_sub(first.rows);
             (skip, first) = (skip + 1, next);
         };
-        // Requests that fit without making the batch smaller are not dropped after all.
+        // Requests that fit without making the batch smaller are not dropped after all, unless the model has more
+        // requests than all lanes could answer: then the younger ones may as well be answered.
         let take = limit.min(rows_left);
-        while let Some(&last) = skip.checked_sub(1).and_then(|last| queue.get(last)) {
+        let overload = self.demand.lanes > f64::from(queue.pool.lanes);
+        while let Some(&last) = skip.checked_sub(1).filter(|_| !overload).and_then(|last| queue.get(last)) {
             let rows = rows_left.saturating_add(last.rows);
             let with_it = queue.largest_by(now, last.deadline);
             if with_it.min(rows) < take {
@@ -237,6 +256,18 @@ fn crowds_out(now: Nanos, queue: &QueueView<'_>, take: u32) -> bool {
     });
     let seconds = blocked.sum::<f64>() / f64::from(needed) / 1e9;
     seconds * pool.demand.short_rate > f64::from(take)
+}
+
+/// How many lanes would be free at about the time when this batch would be done, taking those that are free before
+/// as free again a batch later.
+fn bunching(now: Nanos, time: Nanos, pool: &PoolView<'_>) -> f64 {
+    let near = NEAR * pool.mean_time.0 as f64 / f64::from(pool.lanes);
+    let (done, near_nanos) = (now.after(time), Nanos(near as u64));
+    let around = |at: Nanos| {
+        let ends = pool.ends_between(at.before(near_nanos), at.after(near_nanos));
+        ends.map(|end| 1.0 - end.0.abs_diff(at.0) as f64 / near.max(1.0)).sum::<f64>()
+    };
+    around(done) + around(done.before(pool.mean_time))
 }
 
 /// Free lanes, those soon to be free counting in part.
@@ -439,6 +470,7 @@ mod tests {
                 proposal: Proposal { skip: 0, take, rank: 1_000 * last_start_us, reason: StartReason::Enough },
                 time: Nanos::from_millis(10),
                 overloaded,
+                last_start_of_rest: Nanos::from_micros(last_start_us),
                 queue,
             };
             // The second answers twice as many in the same time and could wait.
@@ -448,6 +480,41 @@ mod tests {
         assert_eq!([0.5, 1.0].map(|demand| chosen(demand, 4_000, false)), [0, 1]);
         assert_eq!([0.5, 1.0].map(|demand| chosen(demand, 60_000, false)), [0, 0], "it can wait for long");
         assert_eq!(chosen(1.0, 60_000, true), 1, "it can wait only because admission rejects others of its model");
+    }
+
+    /// The queue that is chosen. Queues are rows of the batch, and in ms: its time, its last start, and that of the rest.
+    fn chosen(scene: &mut Scene, queues: [(u32, u64, u64, u64); 2]) -> usize {
+        scene.arrive(0, Some(25_000));
+        let candidates = queues.map(|(take, time_ms, last_start_ms, rest_ms)| Candidate {
+            proposal: Proposal { skip: 0, take, rank: 1_000_000 * last_start_ms, reason: StartReason::Enough },
+            time: Nanos::from_millis(time_ms),
+            overloaded: false,
+            last_start_of_rest: Nanos::from_millis(rest_ms),
+            queue: 0,
+        });
+        Deadline::choose(Nanos::ZERO, &candidates, &scene.view().pool)
+    }
+
+    #[test]
+    fn a_queue_that_could_give_up_its_first_request_and_wait_is_less_urgent() {
+        let first = |rest_ms: u64| {
+            let mut scene = scene();
+            scene.demand.lanes = 1.0;
+            chosen(&mut scene, [(10, 10, 0, rest_ms), (10, 10, 1, 1)])
+        };
+        assert_eq!([1, 15].map(first), [0, 1]);
+    }
+
+    #[test]
+    fn without_overload_the_ends_of_batches_are_spread() {
+        // Two of three lanes will be free after 12 ms, when the first queue's batch would end too.
+        let first = |demand: f64| {
+            let mut scene = scene();
+            scene.busy_until(12_000).busy_until(12_000);
+            scene.demand.lanes = demand;
+            chosen(&mut scene, [(13, 12, 0, 0), (10, 10, 0, 0)])
+        };
+        assert_eq!([3.0, 9.0].map(first), [1, 0]);
     }
 
     #[test]

@@ -60,6 +60,12 @@ impl PoolView<'_> {
             Some(nth) => self.ends.get(nth as usize).map(|end| end.at.max(now)),
         }
     }
+
+    /// When busy lanes should be free, those between the two times only, in order.
+    pub fn ends_between(&self, from: Nanos, to: Nanos) -> impl Iterator<Item = Nanos> {
+        let first = self.ends.position((from, LaneId(0)));
+        (first..).map_while(|n| self.ends.get(n)).map(|end| end.at).take_while(move |at| *at <= to)
+    }
 }
 
 /// One queue: requests of one model, class and shape, earliest deadline first. Never empty.

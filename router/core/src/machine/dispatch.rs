@@ -134,8 +134,14 @@ impl Router {
                 continue;
             }
             let time = cost.expected(proposal.take, queue.row_bytes()).unwrap_or_default();
+            let behind = proposal.skip.saturating_add(1);
+            let dropped: u32 = queue.waiting.iter().take(behind as usize).map(|waiting| waiting.rows).sum();
+            let rest =
+                cost.cautious(queue.rows.saturating_sub(dropped).min(proposal.take), queue.row_bytes());
+            let next = queue.waiting.get(behind as usize);
+            let last_start_of_rest = next.map_or(Nanos::NEVER, |first| first.deadline.before(rest));
             let overloaded = self.is_overloaded(theirs, pool, queue.row_bytes());
-            candidates.push(Candidate { proposal, time, overloaded, queue: slot });
+            candidates.push(Candidate { proposal, time, overloaded, last_start_of_rest, queue: slot });
         }
         candidates.sort_by_key(|candidate| (candidate.proposal.rank, candidate.queue != first.0));
         if candidates.len() < 2 {
