@@ -54,7 +54,7 @@ const LANES_AHEAD: u32 = 16;
 /// lanes, would also stay under `0.83 B`.
 /// *Which queue.* Of the first eight by last start the one with the largest `n / L(n) exp(-s / (k t))`: answers per lane
 /// time, less urgent the longer its start could wait (`s`) compared with the time `t` until the eight had a lane each.
-/// Half of that is the last start of the first request, half that of those behind it if it were given up. `k` is 0.4
+/// Half of that is the last start of the first request, half that of those behind it if it were dropped. `k` is 0.4
 /// times the cube of the demand in lanes per lane: with lane time to spare the earliest last start decides, under
 /// overload the throughput. This is the apparent tardiness cost rule of machine scheduling (Vepsalainen and Morton,
 /// Management Science 33(8), 1987), with a look-ahead that follows the load. Without overload, a queue whose batch would
@@ -496,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_could_give_up_its_first_request_and_wait_is_less_urgent() {
+    fn a_queue_that_could_drop_its_first_request_and_wait_is_less_urgent() {
         let first = |rest_ms: u64| {
             let mut scene = scene();
             scene.demand.lanes = 1.0;

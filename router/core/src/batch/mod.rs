@@ -49,7 +49,7 @@ pub struct Candidate {
     pub time: Nanos,
     /// The traffic of its model alone is more than the lanes answer, so that admission rejects part of it.
     pub overloaded: bool,
-    /// When the remaining batch must start if the first request is given up; `NEVER` if none remains.
+    /// When the remaining batch must start if the first request is dropped; `NEVER` if none remains.
     pub last_start_of_rest: Nanos,
     pub(crate) queue: u32,
 }
