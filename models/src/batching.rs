@@ -4,9 +4,11 @@
 //! may have a 1 baked into a reshape, and a model may mix its rows. Therefore two different rows are also run together
 //! and alone, and their answers compared.
 
+use std::sync::Arc;
+
 use oip::Datatype;
 
-use crate::engine::{Batch, RunError, Session};
+use crate::engine::{Batch, Interrupt, RunError, Session};
 use crate::onnx::{GraphDim, GraphTensor};
 use crate::{LoadError, LoadOptions, ModelFiles, Signature, sample};
 
@@ -146,6 +148,10 @@ impl Session for Unbatched {
 
     fn settles_each_size(&self) -> bool {
         self.session.settles_each_size()
+    }
+
+    fn interrupt(&self) -> Option<Arc<dyn Interrupt>> {
+        self.session.interrupt()
     }
 
     fn trim(&mut self) {

@@ -2,11 +2,12 @@
 //!
 //! Both shapes hold the same elements in the same order, so only the extents change.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use oip::{Shape, Tensor};
 
-use crate::engine::{Batch, Colocated, Member, Response, RunError, Session};
+use crate::engine::{Batch, Colocated, Interrupt, Member, Response, RunError, Session};
 use crate::{Dim, LoadError, ModelFiles, Reshape, Signature, TensorSpec};
 
 /// Whether two lists of dimensions hold the same elements whatever the free ones are: equally many free dimensions,
@@ -150,6 +151,10 @@ impl Session for Reshaped {
 
     fn settles_each_size(&self) -> bool {
         self.session.settles_each_size()
+    }
+
+    fn interrupt(&self) -> Option<Arc<dyn Interrupt>> {
+        self.session.interrupt()
     }
 
     fn trim(&mut self) {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use gpulet::{BatchError, BatchOutcome, LaneBatch, LaneHandle, LaneReport, Response, RunError};
+use gpulet::{BatchError, BatchOutcome, LaneBatch, LaneHandle, LaneReport, Member, Response, RunError};
 use invariant::expected;
 
 use router_core::{
@@ -247,13 +247,14 @@ impl Actor {
                 returned.answers = batch.members.iter().copied().zip(answers).collect()
             }
             BatchOutcome::Failed(error, members) => {
-                for (&id, mut member) in batch.members.iter().zip(members) {
-                    self.sequences.strip(id, &mut member);
-                    if let Some(payload) = self.payloads.get_mut(id) {
-                        payload.member = Some(member);
-                    }
-                }
+                self.take_back(&batch.members, members);
                 returned.error = Some(error);
+            }
+            BatchOutcome::Preempted(members) => {
+                self.take_back(&batch.members, members);
+                let (lane, batch) = (LaneId(report.lane), BatchId(report.token));
+                self.process(Event::BatchReturned { lane, batch }, None);
+                return self.lose_if_idle(report.lane);
             }
         }
         let (lane, batch, ok) = (LaneId(report.lane), BatchId(report.token), returned.error.is_none());
@@ -262,6 +263,16 @@ impl Actor {
         } else {
             self.process(Event::BatchDone(BatchReport { lane, batch, ok }), Some(returned));
             self.lose_if_idle(report.lane);
+        }
+    }
+
+    /// Keeps the inputs of requests that did not run, so that they can run again.
+    fn take_back(&mut self, ids: &[RequestId], members: Vec<Member>) {
+        for (&id, mut member) in ids.iter().zip(members) {
+            self.sequences.strip(id, &mut member);
+            if let Some(payload) = self.payloads.get_mut(id) {
+                payload.member = Some(member);
+            }
         }
     }
 
@@ -297,8 +308,11 @@ impl Actor {
                         dead_lanes.push(lane.0);
                     }
                 }
-                // A lane of depth one has always started its batch, and a running engine cannot be stopped.
-                Effect::Preempt { .. } => {}
+                Effect::Preempt { lane, batch } => {
+                    if let Some(lane) = self.lanes.get(&lane.0) {
+                        lane.preempt(batch.0);
+                    }
+                }
                 Effect::Finish { request, outcome, reason } => {
                     self.finish(request, outcome, reason, returned.as_mut())
                 }

@@ -12,7 +12,8 @@ use oip::{Datatype, Shape, Tensor};
 use router::{Answer, Job, Rejection, RouterHandle, RouterOptions, start};
 use router_core::batch::Policy;
 use router_core::{
-    Class, LaneClass, ModelId, ModelLanes, ModelSpec, Outcome, Reason, RouterConfig, ShapeKey, Tenant,
+    Class, LaneClass, ModelId, ModelLanes, ModelSpec, Nanos, Outcome, ProfilePoint, Reason, RouterConfig,
+    ShapeKey, Tenant,
 };
 use tokio::sync::mpsc;
 
@@ -83,6 +84,7 @@ async fn world(max_requests: u32) -> World {
     let policy = Policy::new("triton", &Default::default()).unwrap();
     let spec = ModelSpec {
         measured_on: LaneClass::default(),
+        preemptible: true,
         model: MODEL,
         max_batch: 8,
         queue_limit: 16,
@@ -96,6 +98,7 @@ async fn world(max_requests: u32) -> World {
     assert!(!router.model_up(spec.clone()).await, "its id is in use");
     let beyond = ModelSpec {
         measured_on: LaneClass::default(),
+        preemptible: true,
         model: ModelId(RouterConfig::default().max_models),
         ..spec
     };
@@ -131,6 +134,54 @@ impl World {
             tokio::task::yield_now().await;
         }
     }
+}
+
+#[tokio::test]
+async fn a_larger_batch_preempts_a_running_one_whose_requests_are_answered_later() {
+    let w = world(64).await;
+    let spec = || TensorSpec {
+        name: "x".to_owned(),
+        datatype: Datatype::Uint8,
+        dims: vec![Dim::Free, Dim::Fixed(1)],
+        optional: false,
+    };
+    let signature = Signature { inputs: vec![spec()], outputs: vec![spec()], max_batch: 8 };
+    let (begin, mut begun) = mpsc::unbounded_channel();
+    let first = std::sync::atomic::AtomicBool::new(true);
+    let an_hour_once = move |rows| {
+        begin.send(rows).unwrap();
+        let first = first.swap(false, std::sync::atomic::Ordering::Relaxed);
+        if first { Duration::from_secs(3_600) } else { Duration::ZERO }
+    };
+    let model = ModelId(MODEL.0 + 1);
+    w.lane.install(model.0, models::engine::synthetic::emulate(signature, Box::new(an_hour_once))).unwrap();
+    let spec = ModelSpec {
+        measured_on: LaneClass::default(),
+        preemptible: true,
+        model,
+        max_batch: 8,
+        queue_limit: 16,
+        class_limits: Vec::new(),
+        rate_limit: Default::default(),
+        policy: Policy::new("shepherd", &Default::default()).unwrap(),
+        lanes: ModelLanes::All,
+        profile: vec![ProfilePoint { rows: 1, row_bytes: 1, time: Nanos::from_millis(1) }],
+    };
+    assert!(w.router.model_up(spec).await);
+    let submit = |value: u8| {
+        let router = w.router.clone();
+        tokio::spawn(async move { router.submit(Job { model, ..job(value, None) }).await })
+    };
+    let mut answers = vec![submit(0)];
+    assert_eq!(begun.recv().await, Some(1));
+    answers.extend((1..=8).map(submit));
+    for (value, answer) in (0..).zip(answers) {
+        assert_eq!(answer.await.unwrap().unwrap().response.outputs[0].data[0], value);
+    }
+    let snapshot = w.router.snapshot().await.unwrap();
+    let seen = snapshot.models.iter().find(|seen| seen.model == model).unwrap();
+    assert_eq!((seen.preempted, seen.queued, seen.in_flight), (1, 0, 0));
+    assert!(seen.preempted_time > Nanos::ZERO);
 }
 
 #[tokio::test]

@@ -103,6 +103,7 @@ async fn world() -> World {
     world.router.lane_up(world.lane(0, &[0, 1]), 1).await;
     let spec = ModelSpec {
         measured_on: LaneClass::default(),
+        preemptible: true,
         model: MODEL,
         max_batch: 8,
         queue_limit: 100,

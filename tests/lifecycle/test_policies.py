@@ -9,10 +9,15 @@ import shutil
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+import numpy as np
+from onnx import numpy_helper
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
+from fixtures import models  # noqa: E402
 from fixtures.client import Client, get  # noqa: E402
 from fixtures.tessera import Tessera  # noqa: E402
 
@@ -73,3 +78,35 @@ def test_every_policy_serves_a_real_model_under_concurrency(tmp_path: Path) -> N
             assert model["parameters"]["tessera.policy"]["string_value"] == policy
             (stats,) = get(f"{server.base_url}/v2/models/{policy}/stats")["model_stats"]
             assert stats["inference_count"] == sum(status == 200 for status, _ in answers[policy]), stats
+
+
+def test_shepherd_preempts_a_running_batch_and_answers_its_requests_later(tmp_path: Path) -> None:
+    repository = tmp_path / "repository"
+    models.place(repository, "slow", models.matmul_chain(512, 400))
+    config = (
+        '[repository]\nengine = "ort"\n[lanes]\ncount = 1\n'
+        '[models.slow]\nmax_batch = 32\nbatching = { policy = "shepherd" }\n'
+    )
+    inputs = np.random.default_rng(5).standard_normal((32, 512)).astype(np.float32)
+    rotation = numpy_helper.to_array(models.matmul_chain(512, 1).graph.initializer[0]).astype(np.float64)
+    expected = inputs.astype(np.float64) @ np.linalg.matrix_power(rotation, 400)
+    with Tessera(repository, config) as server:
+        server.wait_ready()
+
+        def ask(row: int) -> None:
+            tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [1, 512], "data": inputs[row].tolist()}
+            status, answer, _ = Client(server).post("/v2/models/slow/infer", {"inputs": [tensor]})
+            assert status == 200, answer
+            np.testing.assert_allclose(answer["outputs"][0]["data"], expected[row], rtol=1e-2, atol=1e-2)
+
+        def preempted() -> float:
+            return server.metric("tessera_preempted_batches_total")
+
+        # The first requests run while the others arrive.
+        for _ in range(50):
+            with ThreadPoolExecutor(32) as clients:
+                list(clients.map(ask, range(32)))
+            if preempted():
+                break
+        assert preempted() >= 1, server.log()[-3000:]
+        assert server.metric("tessera_preempted_us_total") > 0

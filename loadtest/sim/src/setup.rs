@@ -114,6 +114,7 @@ impl Setup {
         let point = |rows| ProfilePoint { rows, row_bytes: model.row_bytes, time: Nanos(profile.time(rows)) };
         Ok(ModelSpec {
             measured_on: LaneClass::default(),
+            preemptible: true,
             model: id,
             max_batch: largest,
             queue_limit: self.queue_limit,
@@ -132,6 +133,7 @@ impl Setup {
     pub(crate) fn specs_on_gpulets(&self, models: &[Model]) -> Vec<ModelSpec> {
         let spec = |(id, model): (u32, &Model)| ModelSpec {
             measured_on: LaneClass::default(),
+            preemptible: true,
             model: ModelId(id),
             max_batch: model.batch_max,
             queue_limit: self.queue_limit,

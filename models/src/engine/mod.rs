@@ -4,6 +4,7 @@
 //! time, so it needs no lock. The same model on two lanes is two sessions.
 
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -87,6 +88,15 @@ pub enum ModelErrorCode {
     Cancelled,
 }
 
+/// Ends runs of a session early, from other threads.
+pub trait Interrupt: Send + Sync {
+    /// The run that is under way fails soon, and so does every later one until [`clear`](Self::clear).
+    fn interrupt(&self);
+
+    /// Later runs go on to their ends again.
+    fn clear(&self);
+}
+
 /// A loaded model, ready to run on the thread that owns it.
 pub trait Session: Send {
     /// Runs one batch and gives every output of the signature, in its order.
@@ -138,6 +148,11 @@ pub trait Session: Send {
     /// then.
     fn settles_each_size(&self) -> bool {
         false
+    }
+
+    /// How other threads end a run of [`run`](Session::run). `None`: a run goes on to its end.
+    fn interrupt(&self) -> Option<Arc<dyn Interrupt>> {
+        None
     }
 
     /// Lets the next run release working memory of earlier, larger batches. Slows that run down.

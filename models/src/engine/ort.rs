@@ -13,6 +13,7 @@ mod value;
 
 use std::borrow::Cow;
 use std::path::Path;
+use std::sync::Arc;
 
 use ::ort::ErrorCode;
 use ::ort::ep::ExecutionProviderDispatch;
@@ -21,7 +22,7 @@ use ::ort::session::{RunOptions, Session as OrtInner, SessionInputValue, Session
 use oip::Tensor;
 
 use super::guard::one_line;
-use super::{Batch, Content, Engine, Libraries, Prepared, RunError, Session};
+use super::{Batch, Content, Engine, Interrupt, Libraries, Prepared, RunError, Session};
 use crate::{EngineFailure, Format, LoadOptions, Signature};
 pub use cuda::{Cuda, CudaFault, CudaStream, DeviceBytes, HostBytes, SharedWeights};
 pub use library::{OrtLibrary, OrtMissing, discover};
@@ -79,7 +80,7 @@ fn load(
     let error = |error: ::ort::Error| failure(format!("{}{}", one_line(error.message()), settings.hint()));
     let session = session.map_err(error)?;
     check_names(&session, &model.signature).map_err(failure)?;
-    let run = settings.run_options().map_err(error)?;
+    let run = Arc::new(Termination(settings.run_options().map_err(error)?));
     Ok(Box::new(OrtSession {
         model: name.to_owned(),
         signature: model.signature.clone(),
@@ -177,8 +178,8 @@ struct OrtSession {
     model: String,
     signature: Signature,
     session: OrtInner,
-    /// Options of every run.
-    run: Option<RunOptions>,
+    /// Options of every run. Other threads end a run through them.
+    run: Arc<Termination>,
     /// The runtime refuses to shrink an arena that does not exist.
     has_arena: bool,
     /// Set for the next run, which then releases memory.
@@ -189,10 +190,7 @@ impl Session for OrtSession {
     fn run(&mut self, batch: &Batch) -> Result<Vec<Tensor>, RunError> {
         let inputs = requested(batch, &self.signature)?;
         let trim = self.trim.take();
-        let values = match trim.as_ref().or(self.run.as_ref()) {
-            None => self.session.run(inputs),
-            Some(options) => self.session.run_with_options(inputs, options),
-        };
+        let values = self.session.run_with_options(inputs, trim.as_ref().unwrap_or(&self.run.0));
         let values = values.map_err(|error| whose_mistake(&self.model, &self.signature, &error))?;
         outputs(&self.model, values, &self.signature)
     }
@@ -205,8 +203,29 @@ impl Session for OrtSession {
         NAME
     }
 
+    fn interrupt(&self) -> Option<Arc<dyn Interrupt>> {
+        Some(Arc::clone(&self.run) as Arc<dyn Interrupt>)
+    }
+
     fn trim(&mut self) {
         self.trim = options::shrinking().ok().filter(|_| self.has_arena);
+    }
+}
+
+/// The runtime looks at the flag between the nodes of a graph, so a run ends once its current node has.
+struct Termination(RunOptions);
+
+impl Interrupt for Termination {
+    fn interrupt(&self) {
+        if let Err(error) = self.0.terminate() {
+            tracing::error!(%error, "cannot end a run of ONNX Runtime");
+        }
+    }
+
+    fn clear(&self) {
+        if let Err(error) = self.0.unterminate() {
+            tracing::error!(%error, "cannot let runs of ONNX Runtime go on");
+        }
     }
 }
 

@@ -24,12 +24,13 @@
 
 mod description;
 
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use oip::{Datatype, Shape, Tensor};
 
-use super::{Batch, Content, Engine, Libraries, Prepared, RunError, Session};
+use super::{Batch, Content, Engine, Interrupt, Libraries, Prepared, RunError, Session};
 use crate::{Dim, EngineFailure, Format, LoadOptions, Signature, TensorSpec};
 pub(crate) use description::Description;
 use description::Mode;
@@ -60,7 +61,7 @@ fn load(
         return Err(EngineFailure { engine: NAME, operator: None, reason });
     };
     let echo = Echo::new(model.signature.clone());
-    Ok(Box::new(SyntheticSession { description: description.clone(), echo, runs: 0 }))
+    Ok(Box::new(SyntheticSession { description: description.clone(), echo, pause: Arc::default(), runs: 0 }))
 }
 
 /// Time of a batch by its rows.
@@ -68,19 +69,20 @@ pub type TimeOf = Box<dyn Fn(u32) -> Duration + Send>;
 
 /// A session that answers as a synthetic model with this signature would, and takes such times asleep.
 pub fn emulate(signature: Signature, time: TimeOf) -> Box<dyn Session> {
-    Box::new(Emulated { echo: Echo::new(signature), time })
+    Box::new(Emulated { echo: Echo::new(signature), time, pause: Arc::default() })
 }
 
 struct Emulated {
     echo: Echo,
     time: TimeOf,
+    pause: Arc<Pause>,
 }
 
 impl Session for Emulated {
     fn run(&mut self, batch: &Batch) -> Result<Vec<Tensor>, RunError> {
         let until = Instant::now() + (self.time)(batch.rows);
         let outputs = self.echo.outputs(batch)?;
-        pass(Mode::Sleep, until);
+        self.pause.until(Mode::Sleep, until)?;
         Ok(outputs)
     }
 
@@ -90,6 +92,10 @@ impl Session for Emulated {
 
     fn engine(&self) -> &'static str {
         NAME
+    }
+
+    fn interrupt(&self) -> Option<Arc<dyn Interrupt>> {
+        Some(Arc::clone(&self.pause) as Arc<dyn Interrupt>)
     }
 }
 
@@ -104,6 +110,7 @@ fn source_of(output: &TensorSpec, signature: &Signature) -> Option<usize> {
 struct SyntheticSession {
     description: Description,
     echo: Echo,
+    pause: Arc<Pause>,
     runs: u64,
 }
 
@@ -113,7 +120,7 @@ impl Session for SyntheticSession {
         self.runs += 1;
         let outputs = self.echo.outputs(batch)?;
         let time = &self.description.time;
-        pass(time.mode, started + time.of(batch.rows, self.runs));
+        self.pause.until(time.mode, started + time.of(batch.rows, self.runs))?;
         let fail = &self.description.fail;
         if fail.every > 0 && self.runs.is_multiple_of(fail.every) {
             return Err(RunError::Engine(fail.message.clone()));
@@ -127,6 +134,10 @@ impl Session for SyntheticSession {
 
     fn engine(&self) -> &'static str {
         NAME
+    }
+
+    fn interrupt(&self) -> Option<Arc<dyn Interrupt>> {
+        Some(Arc::clone(&self.pause) as Arc<dyn Interrupt>)
     }
 }
 
@@ -183,19 +194,49 @@ fn zeros(spec: &TensorSpec, batch: &Batch) -> Result<Tensor, String> {
     Ok(Tensor { name: spec.name.clone(), datatype: spec.datatype, shape, data })
 }
 
-fn pass(mode: Mode, until: Instant) {
-    match mode {
-        Mode::Sleep => {
+/// How a run takes its time; other threads may end it before.
+#[derive(Default)]
+struct Pause {
+    interrupted: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Pause {
+    /// Takes the time until `until`. An error if it was interrupted.
+    fn until(&self, mode: Mode, until: Instant) -> Result<(), RunError> {
+        let mut interrupted = self.flag();
+        while !*interrupted {
             let rest = until.saturating_duration_since(Instant::now());
-            if rest > Duration::ZERO {
-                std::thread::sleep(rest);
+            if rest.is_zero() {
+                return Ok(());
             }
+            interrupted = match mode {
+                Mode::Sleep => {
+                    self.changed.wait_timeout(interrupted, rest).unwrap_or_else(PoisonError::into_inner).0
+                }
+                Mode::Spin => {
+                    drop(interrupted);
+                    std::hint::spin_loop();
+                    self.flag()
+                }
+            };
         }
-        Mode::Spin => {
-            while Instant::now() < until {
-                std::hint::spin_loop();
-            }
-        }
+        Err(RunError::Engine("the run was interrupted".to_owned()))
+    }
+
+    fn flag(&self) -> MutexGuard<'_, bool> {
+        self.interrupted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Interrupt for Pause {
+    fn interrupt(&self) {
+        *self.flag() = true;
+        self.changed.notify_all();
+    }
+
+    fn clear(&self) {
+        *self.flag() = false;
     }
 }
 

@@ -79,6 +79,8 @@ pub struct ModelSpec {
     pub profile: Vec<ProfilePoint>,
     /// Class of the lanes that `profile` was measured on.
     pub measured_on: LaneClass,
+    /// Whether its lanes can return a batch that runs. Batches of other models are not preempted.
+    pub preemptible: bool,
 }
 
 /// Which lanes run a model.

@@ -42,6 +42,12 @@ pub(crate) struct Model {
     pub running: u32,
     /// The part of its pool's demand that is this model's.
     pub counted: Demand,
+    /// Whether its lanes can return a batch that runs.
+    pub preemptible: bool,
+    /// Batches that lanes returned unfinished.
+    pub preempted: u64,
+    /// Time that lanes spent on those.
+    pub preempted_time: Nanos,
     /// When its last batch was done.
     pub last_done: Nanos,
     /// Takes no new requests.
@@ -71,6 +77,9 @@ impl Model {
             in_flight: 0,
             running: 0,
             counted: Demand::default(),
+            preemptible: spec.preemptible,
+            preempted: 0,
+            preempted_time: Nanos::ZERO,
             last_done: Nanos::ZERO,
             retiring: false,
             doubted: 0,
@@ -110,6 +119,9 @@ impl Model {
             in_flight,
             running,
             counted,
+            preemptible,
+            preempted,
+            preempted_time,
             last_done,
             retiring,
             doubted,
@@ -128,6 +140,9 @@ impl Model {
             in_flight,
             running,
             counted,
+            preemptible,
+            preempted,
+            preempted_time,
             last_done,
             retiring,
             doubted,

@@ -22,6 +22,7 @@ fn closed_loop(policy: &str, clients: u32, gains: bool) -> (usize, u64) {
     let profile = [1, 2, 4, 8, 16, 32, 64].map(|rows| ProfilePoint { rows, row_bytes: 64, time: time(rows) });
     let spec = ModelSpec {
         measured_on: LaneClass::default(),
+        preemptible: true,
         model: ModelId(0),
         max_batch: 64,
         queue_limit: 1_000,

@@ -73,6 +73,7 @@ impl Loop {
             let point = |rows| ProfilePoint { rows, row_bytes: 64, time: sharer.time(rows) };
             let spec = ModelSpec {
                 measured_on: LaneClass::default(),
+                preemptible: true,
                 model: ModelId(model),
                 max_batch: 16,
                 queue_limit: 1_000,

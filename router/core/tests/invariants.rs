@@ -362,6 +362,7 @@ impl Harness {
         let lanes = if model == 0 { ModelLanes::All } else { ModelLanes::Only(vec![LaneId(1), LaneId(2)]) };
         ModelSpec {
             measured_on: LaneClass::default(),
+            preemptible: true,
             model: ModelId(model),
             max_batch: MAX_BATCH,
             queue_limit,

@@ -69,6 +69,7 @@ impl World {
             lanes: ModelLanes::All,
             profile: profile(LARGE.1),
             measured_on: LARGE.1,
+            preemptible: true,
         }));
         world
     }

@@ -282,6 +282,7 @@ impl Harness {
         let (policy, profile) = (self.policy.clone(), (0..4).map(point).collect());
         let spec = ModelSpec {
             measured_on: LaneClass::default(),
+            preemptible: true,
             model,
             max_batch: MAX_BATCH,
             queue_limit: 40,

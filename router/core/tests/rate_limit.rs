@@ -41,6 +41,7 @@ impl World {
             world.needs.insert(model, rate_limit.needs.iter().map(|(_, count)| count).sum());
             world.feed(Event::ModelUp(&ModelSpec {
                 measured_on: LaneClass::default(),
+                preemptible: true,
                 model,
                 max_batch: 1,
                 queue_limit: 10_000,

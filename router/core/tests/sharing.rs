@@ -33,6 +33,7 @@ impl World {
         };
         let spec = ModelSpec {
             measured_on: LaneClass::default(),
+            preemptible: true,
             model: ModelId(0),
             max_batch,
             queue_limit: 1_000,

@@ -50,6 +50,7 @@ impl Timeline {
             0,
             Event::ModelUp(&ModelSpec {
                 measured_on: LaneClass::default(),
+                preemptible: true,
                 model: MODEL,
                 max_batch: 1,
                 queue_limit: 100,
@@ -205,6 +206,7 @@ fn a_batch_that_fails_after_its_model_lost_all_lanes_ends_its_requests() {
     t.feed(0, Event::LaneUp(LaneSpec { depth: 1, ahead: Nanos::ZERO, ..lane(OLD) }));
     let spec = ModelSpec {
         measured_on: LaneClass::default(),
+        preemptible: true,
         model: MODEL,
         max_batch: 4,
         queue_limit: 100,

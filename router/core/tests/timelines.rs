@@ -26,6 +26,7 @@ fn spec(policy: Policy) -> ModelSpec {
     let point = |rows: u32| ProfilePoint { rows, row_bytes: 64, time: at_ms(9 + u64::from(rows)) };
     ModelSpec {
         measured_on: LaneClass::default(),
+        preemptible: true,
         model: MODEL,
         max_batch: 8,
         queue_limit: 4,

@@ -20,7 +20,6 @@ use sim::{Setup, Simulation};
 use workload::{Extent, Stages, Workload};
 
 use crate::load::{interruption, line::Line, request};
-use crate::simulate;
 use crate::simulate::reading;
 use arguments::{ParityArgs, Wire};
 use child::Child;
@@ -43,9 +42,10 @@ pub fn run(arguments: &ParityArgs, environment: &Environment) -> anyhow::Result<
         workload.name
     );
     let line = Line::new(environment.stderr_is_terminal);
+    let setup = setup(arguments)?;
     let repository = match &arguments.repository {
         Some(path) => Repository::given(path, arguments, &workload)?,
-        None => Repository::synthetic(&workload)?,
+        None => Repository::synthetic(&workload, arguments)?,
     };
     let child = Child::start(&repository, &environment.command_line)?;
     let settings = request::settings(&arguments.client, &endpoint(&child, arguments.protocol))?;
@@ -54,7 +54,7 @@ pub fn run(arguments: &ParityArgs, environment: &Environment) -> anyhow::Result<
     child.stop()?;
     let measured = measured?;
     anyhow::ensure!(!measured.interrupted, "stopped: nothing to compare");
-    let simulated = Simulation::new(&workload, &setup()?)?.run(&mut |_| {})?;
+    let simulated = Simulation::new(&workload, &setup)?.run(&mut |_| {})?;
     let parity = Parity::new(&workload, arguments.repository.is_some(), &simulated, &measured);
     if arguments.json {
         output::line(&serde_json::to_string(&parity)?);
@@ -92,8 +92,8 @@ fn endpoint(child: &Child, wire: Wire) -> Endpoint {
 }
 
 /// The router with the server's configuration.
-fn setup() -> anyhow::Result<Setup> {
-    let policy = Policy::new(simulate::DEFAULT_POLICY, &BatchOptions::default())?;
+fn setup(arguments: &ParityArgs) -> anyhow::Result<Setup> {
+    let policy = Policy::new(&arguments.policy, &BatchOptions::default())?;
     let limits = node::config::Limits::default();
     let queue_limit = u32::try_from(limits.queue.get()).context("limits.queue")?;
     Ok(Setup {

@@ -203,8 +203,8 @@ impl OrtSettings {
     }
 
     /// Options of every run.
-    pub(super) fn run_options(&self) -> Result<Option<RunOptions>, ::ort::Error> {
-        if self.shrink_arena { shrinking().map(Some) } else { Ok(None) }
+    pub(super) fn run_options(&self) -> Result<RunOptions, ::ort::Error> {
+        if self.shrink_arena { shrinking() } else { RunOptions::new() }
     }
 }
 

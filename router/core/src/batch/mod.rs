@@ -299,7 +299,8 @@ macro_rules! policies {
                 match self { $(Self::$policy(policy) => policy.demand()),+ }
             }
 
-            pub(crate) fn preempts(&self) -> Option<u32> {
+            /// See [`BatchPolicy::preempts`].
+            pub fn preempts(&self) -> Option<u32> {
                 match self { $(Self::$policy(policy) => policy.preempts()),+ }
             }
 

@@ -346,7 +346,8 @@ impl Router {
             // A batch that would go first again is not preempted, and neither is one that was preempted often enough.
             let first = batch.members.first().and_then(|&id| self.requests.get(id));
             let theirs = first.map(|request| self.priority(request));
-            if own > theirs || batch.returned >= MAX_RETURNS {
+            let stays = self.model(batch.model).is_none_or(|model| !model.preemptible);
+            if own > theirs || stays || batch.returned >= MAX_RETURNS {
                 continue;
             }
             if smallest.is_none_or(|(_, rows)| batch.rows < rows) {

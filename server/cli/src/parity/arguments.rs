@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use crate::load::arguments::ClientArgs;
+use crate::simulate;
 
 /// Options of `parity`.
 #[derive(Args, Clone, Debug)]
@@ -22,6 +23,9 @@ pub struct ParityArgs {
     /// Protocol of the requests.
     #[arg(long, value_enum, default_value_t = Wire::Http)]
     pub protocol: Wire,
+    /// Batching policy of all models, in the simulator and on the server.
+    #[arg(long, value_name = "NAME", default_value = simulate::DEFAULT_POLICY)]
+    pub policy: String,
     /// Multiply the workload's rate by this factor.
     #[arg(long, value_name = "FACTOR")]
     pub rate_scale: Option<f64>,
@@ -52,6 +56,7 @@ pub const PARITY_EXAMPLES: &str = "\
 Examples:
   tessera parity loadtest/parity/ten-models.toml
   tessera parity loadtest/parity/one-model.toml --protocol grpc --rate-scale 1.5
+  tessera parity loadtest/parity/overload.toml --policy shepherd
   tessera parity mine.toml --repository ./models --map resnet=resnet50
 
 Starts a server of its own on free ports and stops it at the end. Goals: goodput within 2 %, p50 within 5 %,

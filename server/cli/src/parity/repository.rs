@@ -28,7 +28,7 @@ pub struct Repository {
 
 impl Repository {
     /// Synthetic models that take as long as the profiles of a workload say, on as many lanes as it has.
-    pub fn synthetic(workload: &Workload) -> anyhow::Result<Self> {
+    pub fn synthetic(workload: &Workload, arguments: &ParityArgs) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir().context("cannot make a folder")?;
         for model in &workload.models {
             let version = folder.path().join(&model.name).join("1");
@@ -39,7 +39,7 @@ impl Repository {
         set(&mut options, format!("lanes.count={}", workload.lanes.count));
         set(&mut options, "lanes.shared=true".to_owned());
         for model in &workload.models {
-            settings(&mut options, &model.name, model);
+            settings(&mut options, &model.name, model, &arguments.policy);
         }
         Ok(Self { options, asked_for: Vec::new(), _folder: Some(folder) })
     }
@@ -69,7 +69,7 @@ impl Repository {
                 anyhow::bail!("two models of the workload are served as `{name}`: expected one each");
             }
             served.push(name.clone());
-            settings(&mut options, name, model);
+            settings(&mut options, name, model, &arguments.policy);
         }
         Ok(Self { options, asked_for: served, _folder: None })
     }
@@ -83,8 +83,9 @@ fn set(options: &mut Vec<OsString>, assignment: String) {
     options.extend(["--set".into(), assignment.into()]);
 }
 
-/// The objective, and the largest batch if the workload says it.
-fn settings(options: &mut Vec<OsString>, name: &str, model: &Model) {
+/// The policy, the objective, and the largest batch if the workload says it.
+fn settings(options: &mut Vec<OsString>, name: &str, model: &Model, policy: &str) {
+    set(options, format!("models.{name}.batching.policy={policy}"));
     if model.deadline {
         let slo = TimeSpan(Duration::from_nanos(model.slo));
         set(options, format!("models.{name}.slo={slo}"));

@@ -248,6 +248,7 @@ impl Catalog {
             lanes: router_core::ModelLanes::All,
             profile: Vec::new(),
             measured_on: LaneClass::default(),
+            preemptible: false,
         };
         self.environment.router.model_changed(spec).await;
         loaded.settings.store(Arc::new(Settings { config: Arc::new(config), labels: Arc::new(labels) }));
@@ -288,6 +289,18 @@ impl Catalog {
         let measured_cores = sessions.first().map_or(1, |(lane, _)| lane.cores().len());
         let measured_on =
             sessions.first().map_or(LaneClass::default(), |(lane, _)| LaneClass(lane.lane_class()));
+        // Gpulets of a live partition may be on other devices later.
+        let interruptible = sessions.iter().all(|(_, session)| session.interrupt().is_some());
+        let preemptible = interruptible && !self.environment.live;
+        if policy.preempts().is_some() && !preemptible {
+            let (model, policy) = (config.name.as_str(), policy.name());
+            tracing::warn!(
+                model,
+                policy,
+                engine,
+                "its batches run to their end: the engine cannot stop them, so the policy cannot preempt"
+            );
+        }
         let mut lanes = Vec::with_capacity(sessions.len());
         let mut runs_on = Vec::with_capacity(sessions.len());
         for (lane, session) in sessions {
@@ -308,6 +321,7 @@ impl Catalog {
         let queue_limit = self.limit_of(&config.queue);
         let spec = ModelSpec {
             measured_on,
+            preemptible,
             model: id,
             max_batch: signature.max_batch.max(1),
             queue_limit,

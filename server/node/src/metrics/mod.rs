@@ -105,6 +105,7 @@ mod tests {
             model.record_answer(&timing, Duration::from_millis(4), Some(false));
             model.record_batch(3);
             model.record_refusal(Reason::Expired);
+            model.preempted(1, Duration::from_millis(2));
             model.queue_depth(2);
             LaneMetrics::new(0).busy(true);
             metrics::counter!(names::LANE_BUSY_TIME.name, names::LANE => "0").increment(1);

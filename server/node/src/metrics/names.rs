@@ -103,6 +103,10 @@ metrics! {
         TRACES: Counter, "tessera_traces_total", [], "Traces of requests that were written.";
         TRACES_LOST: Counter, "tessera_traces_lost_total", [],
             "Traces of requests that were not written: the disk was full or too slow, or `trace.max_bytes` was reached.";
+        PREEMPTED: Counter, "tessera_preempted_batches_total", [MODEL, VERSION],
+            "Batches that the batching policy ended early. Their requests wait again.";
+        PREEMPTED_TIME: Counter, "tessera_preempted_us_total", [MODEL, VERSION],
+            "Microseconds that lanes spent on batches that were ended early.";
         QUEUE_DEPTH: Gauge, "tessera_queue_depth", [MODEL, VERSION], "Requests queued now.";
         PREDICTION: Gauge, "tessera_batch_time_over_predicted", [MODEL, VERSION],
             "Total time of batches in the engine, divided by the time that the plan's profile predicts for them.";

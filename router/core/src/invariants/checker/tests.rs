@@ -20,6 +20,7 @@ fn router() -> Router {
     for (model, lanes) in [(0, vec![0, 1]), (1, vec![2])] {
         feed(Event::ModelUp(&ModelSpec {
             measured_on: LaneClass::default(),
+            preemptible: true,
             model: ModelId(model),
             max_batch: 1,
             queue_limit: 100,

@@ -35,6 +35,7 @@ fn router(policy: &str) -> Router {
     for model in 0..2 {
         let model = ModelSpec {
             measured_on: LaneClass::default(),
+            preemptible: true,
             model: ModelId(model),
             max_batch: 4,
             queue_limit: 100,
