@@ -9,11 +9,12 @@
 //!
 //! | | paper | `released` | default |
 //! |---|---|---|---|
-//! | order of the models | highest rate first | lowest rate times objective first | both, and highest rate times objective first; the cheapest plan counts |
+//! | order of the models | highest rate first | lowest rate times objective first | both, and highest rate times objective first; the first that succeeds |
 //! | batch 1 too slow | not used | used | not used |
 //! | lateness of residues | none | 5 % | none |
 //! | unserved | none | 15 requests/s of any model, or 15 % of a rate lost by interference | none |
 //! | a rate falls next to a new gpulet | checked by prediction | counted as above | other division of the device, else placed again |
+//! | devices | one more after each failure | all that are given | the fewest that suffice |
 //! | sizes | solo times | solo times | solo times, and solo times plus 10 % |
 //!
 //! The default serves at least what the program serves soundly in most cases, so that comparisons are fair. Plans of
@@ -39,15 +40,13 @@ const SLOTS_MAX: usize = 3;
 const LIGHTEST: f64 = 1e-9;
 /// Factors on solo times with which the sound variant estimates what a model needs.
 const MARGINS: [f64; 2] = [1.0, 1.1];
-/// Number of parts above which the first plan counts.
-const COMPARED_MAX: usize = 64;
 /// Largest number of times that each part is placed again after it lost some of its rate.
 const PLACED_MAX: usize = 8;
 
 /// The published algorithm.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gpulet {
-    /// Decides as the authors' program does. Its plans may break objectives.
+    /// Decides as the authors' program does, on all devices that it is given. Its plans may break objectives.
     pub released: bool,
 }
 
@@ -65,7 +64,7 @@ impl Placement for Gpulet {
 
     fn place(&self, problem: &Problem) -> Result<Plan, Unplaced> {
         let floor = if self.released {
-            partitioned(problem, Rules { released: true, margin: 1.0 }, First::Lightest)
+            partitioned(Floor::new(problem), Rules { released: true, margin: 1.0 }, First::Lightest)
         } else {
             filled(problem)
         };
@@ -75,25 +74,41 @@ impl Placement for Gpulet {
 
 /// Returns the devices as the sound variant fills them.
 pub(super) fn filled(problem: &Problem) -> Result<Floor<'_>, Unplaced> {
-    let mut best: Option<Floor<'_>> = None;
-    let mut failed = None;
-    for margin in MARGINS {
-        for first in [First::Lightest, First::Fastest, First::Heaviest] {
-            match partitioned(problem, Rules { released: false, margin }, first) {
-                Ok(floor) if best.as_ref().is_none_or(|best| floor.cost() < best.cost()) => best = Some(floor),
-                Ok(_) => {}
-                Err(unplaced) => failed = failed.or(Some(unplaced)),
-            }
-            if best.is_some() && problem.workloads().len() > COMPARED_MAX {
-                return best.ok_or_else(Unplaced::unknown);
+    on_fewest(problem, |floor| {
+        let mut failed = None;
+        for margin in MARGINS {
+            for first in [First::Lightest, First::Fastest, First::Heaviest] {
+                match partitioned(floor.clone(), Rules { released: false, margin }, first) {
+                    Ok(floor) => return Ok(floor),
+                    Err(unplaced) => failed = failed.or(Some(unplaced)),
+                }
             }
         }
-    }
-    best.ok_or_else(|| failed.unwrap_or_else(Unplaced::unknown))
+        Err(failed.unwrap_or_else(Unplaced::unknown))
+    })
 }
 
-fn partitioned(problem: &Problem, rules: Rules, first: First) -> Result<Floor<'_>, Unplaced> {
-    let mut ordered: Vec<(usize, Part<'_>)> = parts(problem).into_iter().enumerate().collect();
+/// Fills as few of the first devices as suffice, by bisection. The algorithm itself spreads models over the devices
+/// that it is given, and its authors' controller adds one when it fails.
+fn on_fewest<'a>(
+    problem: &'a Problem,
+    fill: impl Fn(Floor<'a>) -> Result<Floor<'a>, Unplaced>,
+) -> Result<Floor<'a>, Unplaced> {
+    let floor = Floor::new(problem);
+    let mut best = fill(floor.clone())?;
+    let (mut few, mut enough) = (0_usize, best.sites.len());
+    while enough > few.saturating_add(1) {
+        let count = few.midpoint(enough);
+        match fill(floor.clone().of_first(count)) {
+            Ok(found) => (best, enough) = (found, count),
+            Err(_) => few = count,
+        }
+    }
+    Ok(best)
+}
+
+fn partitioned<'a>(floor: Floor<'a>, rules: Rules, first: First) -> Result<Floor<'a>, Unplaced> {
+    let mut ordered: Vec<(usize, Part<'_>)> = parts(floor.problem).into_iter().enumerate().collect();
     let key = |part: &Part<'_>| match first {
         First::Lightest => part.rate * part.workload.slo_us,
         First::Fastest => -part.rate,
@@ -101,7 +116,7 @@ fn partitioned(problem: &Problem, rules: Rules, first: First) -> Result<Floor<'_
     };
     ordered.sort_by(|left, right| key(&left.1).total_cmp(&key(&right.1)).then(right.0.cmp(&left.0)));
     let most = ordered.len().saturating_mul(PLACED_MAX);
-    let mut elastic = Elastic::new(problem, rules);
+    let mut elastic = Elastic::new(floor, rules);
     let mut queue: Vec<Part<'_>> = ordered.into_iter().map(|(_, part)| part).collect();
     let mut at = 0_usize;
     while let Some(part) = queue.get(at).copied() {

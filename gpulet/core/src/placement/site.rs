@@ -250,6 +250,12 @@ impl<'a> Floor<'a> {
         }
     }
 
+    /// Returns the floor with the first `count` unused devices only.
+    pub fn of_first(mut self, count: usize) -> Self {
+        self.free.truncate(count);
+        self
+    }
+
     /// Returns a used device by its position, which the caller took from this floor.
     pub fn site(&self, at: usize) -> Option<&Site<'a>> {
         invariant::expected!(self.sites.get(at), "placement.unknown_site")

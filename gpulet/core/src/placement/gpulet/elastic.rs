@@ -5,7 +5,7 @@ use super::super::site::{Floor, Lane, Piece, Site};
 use super::estimate::{Wanted, gathered, wanted};
 use super::rules::Rules;
 use super::{LANES_MAX, LIGHTEST, SLOTS_MAX};
-use crate::problem::{Device, Problem};
+use crate::problem::Device;
 
 /// Fraction of its rate with which the released program is content after interference.
 const CONTENT: f64 = 0.85;
@@ -26,8 +26,8 @@ pub(super) struct Elastic<'a> {
 }
 
 impl<'a> Elastic<'a> {
-    pub fn new(problem: &'a Problem, rules: Rules) -> Self {
-        Self { floor: Floor::new(problem), rules, lost: Vec::new() }
+    pub fn new(floor: Floor<'a>, rules: Rules) -> Self {
+        Self { floor, rules, lost: Vec::new() }
     }
 
     /// Places a part. Returns the rates that earlier gpulets no longer serve.

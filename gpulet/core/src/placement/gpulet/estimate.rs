@@ -2,6 +2,7 @@
 
 use super::super::demand::{Fit, Part, SLACK};
 use super::rules::Rules;
+use crate::problem::DeviceType;
 
 /// Throughput gain, as a factor, from which a larger size counts as a step.
 const STEP: f64 = 1.05;
@@ -9,6 +10,22 @@ const STEP: f64 = 1.05;
 const LIGHT: f64 = 1.1;
 /// Largest number of gpulets of one model. A rate that needs more is not served.
 const WANTED_MAX: usize = 4_096;
+
+/// The paper's sizes, percent of a device.
+const SIZES_PCT: [u32; 6] = [20, 40, 50, 60, 80, 100];
+
+/// Returns the legal sizes if they are few, else those of the paper. A step between fine sizes gains too little to
+/// find the knee.
+pub(super) fn sizes(device_type: &DeviceType) -> Vec<u32> {
+    if device_type.sizes.len() <= SIZES_PCT.len() {
+        return device_type.sizes.clone();
+    }
+    let size = |pct| device_type.size_for(device_type.units.saturating_mul(pct).div_ceil(100));
+    let mut sizes: Vec<u32> = SIZES_PCT.into_iter().filter_map(size).collect();
+    sizes.extend(sizes.is_empty().then(|| device_type.size_most()));
+    sizes.dedup();
+    sizes
+}
 
 /// A gpulet that a model needs.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -34,7 +51,7 @@ fn saturated(rules: Rules, fit: &Fit<'_>, part: &Part<'_>, units: u32) -> Option
 /// Returns the size with the largest marginal gain of throughput. As in the released program, the last step does not
 /// count.
 fn knee(rules: Rules, fit: &Fit<'_>, part: &Part<'_>) -> u32 {
-    let sizes = &fit.device_type.sizes;
+    let sizes = sizes(fit.device_type);
     let rate = |size: &u32| (*size, saturated(rules, fit, part, *size).map_or(0.0, |(_, rate)| rate));
     let rates: Vec<(u32, f64)> = sizes.iter().map(rate).collect();
     let first = rates.iter().find(|(_, rate)| *rate > 0.0);
@@ -98,8 +115,9 @@ fn residue(rules: Rules, fit: &Fit<'_>, part: &Part<'_>, knee: u32, rate: f64) -
         let time = time_us(batch, *units);
         time.is_some_and(|time| time <= duty_us && time + if light { time } else { duty_us } <= slo_us)
     };
-    let sizes = fit.device_type.sizes.iter().rev().copied().filter(|size| *size <= knee);
-    let units = sizes.take_while(in_time).last().unwrap_or(knee);
+    let sizes = sizes(fit.device_type);
+    let smaller = sizes.into_iter().rev().filter(|size| *size <= knee);
+    let units = smaller.take_while(in_time).last().unwrap_or(knee);
     let time = time_us(batch, units)?;
     let duty_us = if light { duty_us.min(part.workload.slo_us - time) } else { duty_us };
     Some(Wanted { units, batch, duty_us: Some(duty_us.max(time)), rate })

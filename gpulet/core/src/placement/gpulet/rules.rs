@@ -2,7 +2,7 @@
 
 use super::super::demand::{Fit, Part, SLACK};
 use super::super::site::{Piece, Site};
-use super::estimate::gathered;
+use super::estimate::{gathered, sizes};
 use super::{LIGHTEST, SLOTS_MAX};
 use crate::interference::{CoLocated, Load, Runner};
 use crate::problem::Problem;
@@ -60,10 +60,10 @@ impl Rules {
             return direct;
         }
         let device_type = &site.device.device_type;
-        let divisions = device_type.sizes.iter().filter_map(|first| {
-            let second = device_type.size_within(device_type.units.checked_sub(*first)?)?;
+        let divisions = sizes(device_type).into_iter().filter_map(|first| {
+            let second = device_type.size_within(device_type.units.checked_sub(first)?)?;
             let mut trial = site.clone();
-            trial.lanes.iter_mut().zip([*first, second]).for_each(|(lane, units)| lane.units = units);
+            trial.lanes.iter_mut().zip([first, second]).for_each(|(lane, units)| lane.units = units);
             self.rebatched(problem, trial)
         });
         let mut best: Option<(f64, Site<'a>)> = None;
