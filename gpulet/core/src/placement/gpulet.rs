@@ -100,7 +100,7 @@ fn on_fewest<'a>(
     while enough > few.saturating_add(1) {
         let count = few.midpoint(enough);
         match fill(floor.clone().of_first(count)) {
-            Ok(found) => (best, enough) = (found, count),
+            Ok(found) => (best, enough) = (found.of_all(), count),
             Err(_) => few = count,
         }
     }

@@ -256,6 +256,14 @@ impl<'a> Floor<'a> {
         self
     }
 
+    /// Returns the floor with all devices of the problem.
+    pub fn of_all(mut self) -> Self {
+        let used: BTreeSet<&str> = self.sites.iter().map(|site| site.device.name.as_str()).collect();
+        self.free =
+            self.problem.devices().iter().filter(|device| !used.contains(device.name.as_str())).collect();
+        self
+    }
+
     /// Returns a used device by its position, which the caller took from this floor.
     pub fn site(&self, at: usize) -> Option<&Site<'a>> {
         invariant::expected!(self.sites.get(at), "placement.unknown_site")
