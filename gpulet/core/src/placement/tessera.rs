@@ -16,6 +16,7 @@
 
 mod consolidation;
 pub(super) mod construct;
+mod copies;
 mod cover;
 mod efficiency;
 mod familiar;
@@ -204,12 +205,28 @@ fn afresh(problem: &Problem, bound: f64, limits: Limits) -> Result<Candidate, Un
     best.ok_or_else(|| Unplaced { workload: first() })
 }
 
-/// Gives the free units of a floor to its lanes. Returns the plan if it passes the validator.
-fn finished(problem: &Problem, mut floor: Floor<'_>) -> Option<Candidate> {
-    let tight = floor.clone();
-    stretch::stretched(&mut floor, |_| true);
-    familiar::named(&mut floor);
-    validated(problem, floor.plan()).or_else(|| validated(problem, tight.plan()))
+/// Gives the free units of a floor to its lanes, and what they cannot use to copies. Returns the plan with most headroom
+/// that passes the validator.
+fn finished(problem: &Problem, floor: Floor<'_>) -> Option<Candidate> {
+    let mut stretched = floor.clone();
+    stretch::stretched(&mut stretched, |_| true);
+    let mut plain = vec![stretched];
+    if parts(problem).len() <= PUBLISHED_MAX {
+        let copied: Vec<Floor<'_>> = plain.iter().chain([&floor]).filter_map(copies::copied).collect();
+        plain.extend(copied.into_iter().map(|mut floor| {
+            stretch::stretched(&mut floor, |_| true);
+            floor
+        }));
+    }
+    let mut best: Option<Candidate> = None;
+    for mut floor in plain {
+        familiar::named(&mut floor);
+        let found = validated(problem, floor.plan());
+        if let Some(found) = found.filter(|found| best.as_ref().is_none_or(|best| found.beats(best))) {
+            best = Some(found);
+        }
+    }
+    best.or_else(|| validated(problem, floor.plan()))
 }
 
 impl Placement for Tessera {
