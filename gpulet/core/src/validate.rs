@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::id::DeviceId;
+use crate::problem::{Problem, Workload};
 
 pub use self::validator::validate;
 pub use self::violation::Violation;
@@ -44,6 +45,15 @@ pub struct SlotPrediction {
     pub rate: f64,
 }
 
+/// Capacity of a used device that no gpulet owns.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Unused {
+    /// Name of the device.
+    pub device: DeviceId,
+    /// Fraction of its units, over time, from 0 to 1. A gpulet with a window owns its units during the window.
+    pub share: f64,
+}
+
 /// Violations of a plan, and predictions for it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Validation {
@@ -55,6 +65,8 @@ pub struct Validation {
     pub devices_used: usize,
     /// Sum of the costs of these devices.
     pub cost: f64,
+    /// What the gpulets of each used device leave over.
+    pub unused: Vec<Unused>,
     /// Models whose memory was not measured and could not be checked.
     pub memory_unknown: Vec<String>,
 }
@@ -65,16 +77,24 @@ impl Validation {
         self.violations.is_empty()
     }
 
-    /// Returns the smallest ratio of capacity to rate of all workloads with load: the factor by which all rates may
-    /// grow together before one is no longer served. `None` without load.
-    pub fn headroom(&self, problem: &crate::problem::Problem) -> Option<f64> {
+    /// Returns the ratio of capacity to rate of each workload with load: the factor by which its rate may grow before
+    /// the plan no longer serves it.
+    pub fn headrooms<'a>(&self, problem: &'a Problem) -> BTreeMap<&'a str, f64> {
         let mut capacities: BTreeMap<&str, f64> = BTreeMap::new();
         for slot in &self.slots {
             *capacities.entry(&slot.workload).or_default() += slot.capacity;
         }
         let loaded = problem.workloads().iter().filter(|workload| workload.rate > 0.0);
-        let ratios = loaded
-            .map(|workload| capacities.get(workload.name.as_str()).copied().unwrap_or(0.0) / workload.rate);
-        ratios.reduce(f64::min)
+        let ratio = |workload: &'a Workload| {
+            let capacity = capacities.get(workload.name.as_str()).copied().unwrap_or(0.0);
+            (workload.name.as_str(), capacity / workload.rate)
+        };
+        loaded.map(ratio).collect()
+    }
+
+    /// Returns the smallest of the [`headrooms`](Self::headrooms): the factor by which all rates may grow together before
+    /// one is no longer served. `None` without load.
+    pub fn headroom(&self, problem: &Problem) -> Option<f64> {
+        self.headrooms(problem).into_values().reduce(f64::min)
     }
 }

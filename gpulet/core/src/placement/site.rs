@@ -250,6 +250,20 @@ impl<'a> Floor<'a> {
         }
     }
 
+    /// Returns the floor with the first `count` unused devices only.
+    pub fn of_first(mut self, count: usize) -> Self {
+        self.free.truncate(count);
+        self
+    }
+
+    /// Returns the floor with all devices of the problem.
+    pub fn of_all(mut self) -> Self {
+        let used: BTreeSet<&str> = self.sites.iter().map(|site| site.device.name.as_str()).collect();
+        self.free =
+            self.problem.devices().iter().filter(|device| !used.contains(device.name.as_str())).collect();
+        self
+    }
+
     /// Returns a used device by its position, which the caller took from this floor.
     pub fn site(&self, at: usize) -> Option<&Site<'a>> {
         invariant::expected!(self.sites.get(at), "placement.unknown_site")

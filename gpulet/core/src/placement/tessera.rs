@@ -4,6 +4,7 @@
 //! Parts go, largest share first, where all shares together grow least: on their own gpulet, or in the cycle of a
 //! gpulet in use, so that light models share. Devices whose contents fit on others are emptied. Small problems are
 //! also solved by branch and bound and by the published algorithms, and the best plan that passes the validator wins.
+//! Up to six workloads on up to eight equal devices are also covered by pairs of gpulets ([`cover`]).
 //! A second gpulet of a workload on a device must add headroom for all workloads. Remaining units go to the workload
 //! closest to its capacity. Large problems (above 64 parts) are not searched.
 //!
@@ -15,9 +16,12 @@
 
 mod consolidation;
 pub(super) mod construct;
+mod copies;
+mod cover;
 mod efficiency;
 mod familiar;
 mod joining;
+mod patterns;
 mod repair;
 mod current_plan;
 mod stretch;
@@ -156,7 +160,10 @@ fn cost(problem: &Problem, plan: &Plan) -> Option<f64> {
 fn afresh(problem: &Problem, bound: f64, limits: Limits) -> Result<Candidate, Unplaced> {
     let wanted = parts(problem);
     let small = wanted.len() <= PUBLISHED_MAX;
-    let mut floors = floors(problem)?;
+    let mut floors = match floors(problem) {
+        Ok(floors) => floors,
+        Err(unplaced) => vec![cover::covered(problem, &wanted, bound, f64::INFINITY).ok_or(unplaced)?],
+    };
     floors.sort_by(|left, right| left.cost().total_cmp(&right.cost()));
     if !small {
         floors.truncate(1);
@@ -171,7 +178,11 @@ fn afresh(problem: &Problem, bound: f64, limits: Limits) -> Result<Candidate, Un
     }
     if small && may_be_cheaper(&floors) {
         let below = least(&floors);
-        floors.splice(0..0, cheaper(problem, wanted, Limits { below, ..limits }));
+        floors.splice(0..0, cheaper(problem, wanted.clone(), Limits { below, ..limits }));
+    }
+    if small && may_be_cheaper(&floors) {
+        let below = least(&floors);
+        floors.splice(0..0, cover::covered(problem, &wanted, bound, below));
     }
     if small {
         let least = least(&floors);
@@ -194,12 +205,28 @@ fn afresh(problem: &Problem, bound: f64, limits: Limits) -> Result<Candidate, Un
     best.ok_or_else(|| Unplaced { workload: first() })
 }
 
-/// Gives the free units of a floor to its lanes. Returns the plan if it passes the validator.
-fn finished(problem: &Problem, mut floor: Floor<'_>) -> Option<Candidate> {
-    let tight = floor.clone();
-    stretch::stretched(&mut floor, |_| true);
-    familiar::named(&mut floor);
-    validated(problem, floor.plan()).or_else(|| validated(problem, tight.plan()))
+/// Gives the free units of a floor to its lanes, and what they cannot use to copies. Returns the plan with most headroom
+/// that passes the validator.
+fn finished(problem: &Problem, floor: Floor<'_>) -> Option<Candidate> {
+    let mut stretched = floor.clone();
+    stretch::stretched(&mut stretched, |_| true);
+    let mut plain = vec![stretched];
+    if parts(problem).len() <= PUBLISHED_MAX {
+        let copied: Vec<Floor<'_>> = plain.iter().chain([&floor]).filter_map(copies::copied).collect();
+        plain.extend(copied.into_iter().map(|mut floor| {
+            stretch::stretched(&mut floor, |_| true);
+            floor
+        }));
+    }
+    let mut best: Option<Candidate> = None;
+    for mut floor in plain {
+        familiar::named(&mut floor);
+        let found = validated(problem, floor.plan());
+        if let Some(found) = found.filter(|found| best.as_ref().is_none_or(|best| found.beats(best))) {
+            best = Some(found);
+        }
+    }
+    best.or_else(|| validated(problem, floor.plan()))
 }
 
 impl Placement for Tessera {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{SlotPrediction, TOLERANCE, Validation, Violation};
+use super::{SlotPrediction, TOLERANCE, Unused, Validation, Violation};
 use crate::interference::{Load, Runner};
 use crate::plan::{Gpulet, Plan, Slot, Window};
 use crate::problem::{Device, Problem, Workload};
@@ -36,6 +36,7 @@ pub fn validate(problem: &Problem, plan: &Plan) -> Validation {
         }
         validator.validation.devices_used = validator.validation.devices_used.saturating_add(1);
         validator.validation.cost += device.cost;
+        validator.validation.unused.push(unused(device, gpulets));
     }
     validator.served(plan);
     validator.fault_domains(&held);
@@ -61,6 +62,16 @@ fn meet(first: Option<Window>, second: Option<Window>) -> bool {
 
 fn above(value: f64, limit: f64) -> bool {
     value.is_nan() || value > limit * (1.0 + TOLERANCE)
+}
+
+fn unused(device: &Device, gpulets: &[&Gpulet]) -> Unused {
+    let owned = gpulets.iter().map(|gpulet| {
+        let time = gpulet.window.map_or(1.0, |window| window.length_us / window.period_us);
+        // A malformed window owns nothing.
+        if time.is_finite() { f64::from(gpulet.units) * time } else { 0.0 }
+    });
+    let share = 1.0 - owned.sum::<f64>() / f64::from(device.device_type.units);
+    Unused { device: device.name.clone(), share: share.clamp(0.0, 1.0) }
 }
 
 impl<'a> Validator<'a> {

@@ -11,6 +11,7 @@ mod igniter;
 mod interference;
 mod learning;
 mod mixes;
+mod oracle;
 mod properties;
 mod published;
 mod replanning;

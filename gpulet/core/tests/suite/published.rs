@@ -30,6 +30,19 @@ fn gslice_takes_six_gpus_for_the_twelve_and_is_late() {
     assert!(validation.devices_used == 6 && late == 2, "{} devices, {late} late", validation.devices_used);
 }
 
+/// iGniter's authors report that gpulet takes eight GPUs and violates three objectives. Here the released program, with
+/// one GPU more after each failure, serves one workload late and two with less than their rate. The sound variant takes
+/// as many GPUs.
+#[test]
+fn gpulet_takes_eight_gpus_for_the_twelve_and_as_released_three_violations() {
+    let released = Policy::Gpulet(Gpulet { released: true });
+    let on = |gpus| igniter_problem(igniter_twelve(), gpus);
+    let (gpus, plan) = (1..=12).find_map(|gpus| Some((gpus, released.place(&on(gpus)).ok()?))).unwrap();
+    let violations = validate(&on(gpus), &plan).violations;
+    assert_eq!((gpus, violations.len()), (8, 3), "{violations:?}");
+    assert_eq!(place_soundly("gpulet", &on(12)).1.devices_used, 8);
+}
+
 /// A model that is as fast on half a device as on all of it, at 10 ms per batch of up to 10.
 fn half_filling(model: &str, used: f64) -> Profile {
     let sizes = [(20, 25e3), (40, 12.5e3), (50, 10e3), (60, 10e3), (80, 10e3), (100, 10e3)];

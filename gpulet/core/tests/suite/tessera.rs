@@ -1,5 +1,6 @@
 //! What our default promises against the published policies and against brute force.
 
+use gpulet_core::interference::{Interference, NoInterference};
 use gpulet_core::placement::Policy;
 use gpulet_core::plan::{Difference, Gpulet, Plan, Slot};
 use gpulet_core::problem::{Problem, Workload};
@@ -8,8 +9,8 @@ use gpulet_core::validate::validate;
 use proptest::prelude::*;
 
 use crate::support::{
-    changed_devices, devices, igniter_problem, igniter_three, igniter_twelve, place, place_soundly,
-    random_workloads, v100, workload,
+    changed_devices, devices, fifths, header, igniter_problem, igniter_three, igniter_twelve, place,
+    place_soundly, random_workloads, table, v100, workload,
 };
 
 /// A batch on its least share.
@@ -179,6 +180,21 @@ fn a_cheaper_device_that_suffices_is_taken() {
     let problem = igniter_problem(igniter_three(), 1).on(devices).unwrap();
     let (plan, _) = place_soundly("tessera", &problem);
     assert_eq!(plan.devices(), ["gpu001"]);
+}
+
+/// A model that is as fast on half a device as on all of it uses both halves.
+#[test]
+fn units_that_growth_leaves_over_hold_a_copy() {
+    let cells = [(20, 25e3), (40, 12.5e3), (50, 10e3), (60, 10e3), (80, 10e3), (100, 10e3)];
+    let cells = cells.iter().flat_map(|(units, time)| [(1, *units, *time), (10, *units, *time)]);
+    let none = Interference::NoInterference(NoInterference);
+    let profiles = vec![table(header("a", 100), cells)];
+    let problem =
+        Problem::new(devices(&fifths(), 1), vec![workload("a", 20.0, 980.0)], profiles, none).unwrap();
+    let (plan, validation) = place_soundly("tessera", &problem);
+    let headroom = validation.headroom(&problem).unwrap();
+    assert!(plan.gpulets.len() == 2 && headroom > 2.0, "{headroom}: {plan:#?}");
+    assert_eq!(place("tessera", &problem.from_current(plan.clone())), plan);
 }
 
 proptest! {

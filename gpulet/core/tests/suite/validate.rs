@@ -74,7 +74,27 @@ fn a_sound_plan_is_described() {
     assert_eq!((a.co_located_us, a.worst_us, a.capacity), (10e3, 20e3, 800.0));
     assert_eq!((b.co_located_us, b.worst_us, b.capacity.round()), (10e3, 40e3, 267.0));
     assert_eq!(validation.headroom(&problem()), Some(1.0));
+    let problem = problem();
+    let headrooms =
+        validation.headrooms(&problem).into_iter().map(|(name, factor)| (name, (1e3 * factor).round()));
+    assert_eq!(headrooms.collect::<Vec<_>>(), [("a", 1e3), ("b", 1_333.0)]);
+    assert_eq!(
+        validation.unused.iter().map(|unused| (unused.device.as_str(), unused.share)).collect::<Vec<_>>(),
+        [("gpu000", 0.0)]
+    );
     assert!(validation.memory_unknown.is_empty());
+}
+
+#[test]
+fn what_gpulets_leave_over_is_reported() {
+    let mut plan = plan();
+    plan.gpulets.pop();
+    let window = Window { period_us: 40e3, offset_us: 0.0, length_us: 10e3 };
+    plan.gpulets.push(Gpulet { window: Some(window), ..gpulet("gpu001", 0, vec![slot("b", 200.0)]) });
+    let validation = validate(&problem(), &plan);
+    let unused: Vec<(&str, f64)> =
+        validation.unused.iter().map(|unused| (unused.device.as_str(), unused.share)).collect();
+    assert_eq!(unused, [("gpu000", 0.5), ("gpu001", 0.875)]);
 }
 
 #[test]

@@ -19,6 +19,11 @@ pub fn share(units: u32, total: u32) -> String {
     format!("{} %", short(100.0 * f64::from(units) / f64::from(total.max(1))))
 }
 
+/// A fraction as percent.
+pub fn percent(fraction: f64) -> String {
+    format!("{} %", short((1e3 * fraction).round() / 10.0))
+}
+
 /// Microseconds in milliseconds, without the unit.
 pub fn ms(us: f64) -> String {
     number(us / 1e3)

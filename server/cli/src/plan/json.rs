@@ -1,10 +1,12 @@
 //! The result of a study as one line of JSON. Times are in microseconds, rates in requests per second.
 
+use std::collections::BTreeMap;
+
 use gpulet_core::placement::Infeasible;
 use gpulet_core::plan::Plan;
 use gpulet_core::problem::{Device, Workload};
 use gpulet_core::profile::{Quantile, RowShape, Source};
-use gpulet_core::validate::{SlotPrediction, Violation};
+use gpulet_core::validate::{SlotPrediction, Unused, Violation};
 use serde::Serialize;
 
 use super::explain::Explained;
@@ -66,6 +68,10 @@ struct PolicyLine<'a> {
     growth_unchanged: Option<f64>,
     /// The same for a new plan on as many devices.
     growth_replanned: Option<Growth>,
+    /// Factor on the rate of each workload alone up to which the unchanged plan suffices.
+    headrooms: Option<&'a BTreeMap<String, f64>>,
+    /// Share of each used device that no gpulet owns.
+    unused: &'a [Unused],
     violations: &'a [Violation],
     /// The violations as text.
     broken: Vec<String>,
@@ -91,6 +97,8 @@ impl<'a> From<&'a Entry> for PolicyLine<'a> {
             cost: validation.map(|validation| validation.cost),
             growth_unchanged: planned.and_then(|planned| planned.growth_unchanged),
             growth_replanned: planned.and_then(|planned| planned.growth_replanned),
+            headrooms: planned.map(|planned| &planned.headrooms),
+            unused: validation.map_or(&[][..], |validation| validation.unused.as_slice()),
             violations,
             broken: violations.iter().map(Violation::to_string).collect(),
             predicted: validation.map_or(&[][..], |validation| validation.slots.as_slice()),

@@ -15,6 +15,11 @@ use super::format;
 use super::reading::PlanQuery;
 use super::study::{Entry, Growth, Least, Planned, Study, same_cost};
 
+/// Least unused share of a device that the report names.
+const UNUSED_LEAST: f64 = 0.001;
+/// Largest number of devices with unused shares that it names.
+const UNUSED_NAMED: usize = 8;
+
 /// Prints a study: the problem, a comparison if there are several policies, the best plan with its headroom and
 /// violations, and notes about the inputs.
 pub fn text(query: &PlanQuery, study: &Study) -> String {
@@ -32,6 +37,7 @@ pub fn text(query: &PlanQuery, study: &Study) -> String {
         text.push_str(&gpulets(query, planned));
         let _ = writeln!(text, "\n{}", needed(&query.problem, planned, &study.least));
         text.push_str(&headroom(&query.problem, planned));
+        text.push_str(&unused(planned));
         for violation in &planned.validation.violations {
             let _ = writeln!(text, "violation: {violation}");
         }
@@ -215,6 +221,27 @@ fn headroom(problem: &Problem, planned: &Planned) -> String {
         if next > problem.devices().len() {
             text.push_str(", which does not exist");
         }
+    }
+    text.push('\n');
+    text
+}
+
+/// The shares of devices that no gpulet owns, the largest first.
+fn unused(planned: &Planned) -> String {
+    let mut unused: Vec<(f64, &str)> =
+        planned.validation.unused.iter().map(|unused| (unused.share, unused.device.as_str())).collect();
+    unused.retain(|(share, _)| *share >= UNUSED_LEAST);
+    unused.sort_by(|left, right| right.0.total_cmp(&left.0).then(left.1.cmp(right.1)));
+    if unused.is_empty() {
+        return String::new();
+    }
+    let named = unused
+        .iter()
+        .take(UNUSED_NAMED)
+        .map(|(share, device)| format!("{} of {device}", format::percent(*share)));
+    let mut text = format!("unused: {}", named.collect::<Vec<_>>().join(", "));
+    if let Some(more) = unused.len().checked_sub(UNUSED_NAMED).filter(|more| *more > 0) {
+        let _ = write!(text, ", and some of {}", format::counted(more, "more device"));
     }
     text.push('\n');
     text

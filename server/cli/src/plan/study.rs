@@ -1,6 +1,7 @@
 //! Runs the policies on a problem: their plans, the validator's findings, the headroom, and a lower bound for any plan.
 
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use gpulet_core::interference::Runner;
@@ -51,6 +52,8 @@ pub struct Entry {
 pub struct Planned {
     pub plan: Plan,
     pub validation: Validation,
+    /// Factor by which the rate of each workload alone may grow with the unchanged plan.
+    pub headrooms: BTreeMap<String, f64>,
     /// Factor on all rates up to which the plan suffices; `None` for an unsound plan or without load.
     pub growth_unchanged: Option<f64>,
     /// Factor on all rates up to which a new plan of the policy needs no more devices.
@@ -93,7 +96,12 @@ impl Planned {
         let plan = policy.place(problem)?;
         let validation = validate(problem, &plan);
         let growth_unchanged = validation.headroom(problem).filter(|_| validation.is_sound());
-        let mut planned = Self { plan, validation, growth_unchanged, growth_replanned: None };
+        let headrooms = validation
+            .headrooms(problem)
+            .into_iter()
+            .map(|(name, factor)| (name.to_owned(), factor))
+            .collect();
+        let mut planned = Self { plan, validation, headrooms, growth_unchanged, growth_replanned: None };
         planned.growth_replanned = growth(problem, policy, &planned);
         Ok(planned)
     }

@@ -37,6 +37,12 @@ fn least_headroom(problem: &Problem, site: &Site<'_>) -> Option<f64> {
 
 /// Chooses the batches of most throughput that are still in time under the current contention.
 fn rebatched(problem: &Problem, site: &mut Site<'_>) {
+    rebatch(problem, site, false);
+}
+
+/// Chooses the batches of most throughput that are in time under the current contention. Batches only grow,
+/// unless they may `shrink` because of a new gpulet.
+pub(super) fn rebatch(problem: &Problem, site: &mut Site<'_>, shrink: bool) {
     for at in 0..site.lanes.len() {
         let co_located = site.co_located_with(at);
         // A lane with a window keeps the batch that fills it.
@@ -49,7 +55,8 @@ fn rebatched(problem: &Problem, site: &mut Site<'_>) {
         let (units, [piece]) = (lane.units, &mut lane.pieces[..]) else { continue };
         let limit = piece.part.workload.slo_us * (1.0 + SLACK);
         let mut best = None;
-        for batch in piece.batch..=piece.fit.batch_max {
+        let first = if shrink { 1 } else { piece.batch };
+        for batch in first..=piece.fit.batch_max {
             let own = Runner { profile: piece.fit.profile, batch, units };
             let Some(alone) = piece.fit.profiled_us(batch, units).filter(|alone| 2.0 * alone <= limit) else {
                 break;
