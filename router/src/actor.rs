@@ -247,11 +247,11 @@ impl Actor {
                 returned.answers = batch.members.iter().copied().zip(answers).collect()
             }
             BatchOutcome::Failed(error, members) => {
-                self.take_back(&batch.members, members);
+                self.keep_inputs(&batch.members, members);
                 returned.error = Some(error);
             }
             BatchOutcome::Preempted(members) => {
-                self.take_back(&batch.members, members);
+                self.keep_inputs(&batch.members, members);
                 let (lane, batch) = (LaneId(report.lane), BatchId(report.token));
                 self.process(Event::BatchReturned { lane, batch }, None);
                 return self.lose_if_idle(report.lane);
@@ -267,7 +267,7 @@ impl Actor {
     }
 
     /// Keeps the inputs of requests that did not run, so that they can run again.
-    fn take_back(&mut self, ids: &[RequestId], members: Vec<Member>) {
+    fn keep_inputs(&mut self, ids: &[RequestId], members: Vec<Member>) {
         for (&id, mut member) in ids.iter().zip(members) {
             self.sequences.strip(id, &mut member);
             if let Some(payload) = self.payloads.get_mut(id) {
