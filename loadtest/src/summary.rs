@@ -158,7 +158,11 @@ pub(crate) fn capacity(report: &Report) -> Option<String> {
     }
     let (rate, attainment) = (number(capacity.rate), percent(capacity.attainment));
     let open = if capacity.settled { "" } else { "; the search ended before the result was certain" };
-    Some(format!("{rate} requests a second, the highest sustained rate ({attainment} within the SLO){open}"))
+    let above =
+        capacity.failed_rate().map_or_else(String::new, |rate| format!("; {} were too many", number(rate)));
+    Some(format!(
+        "{rate} requests a second, the highest sustained rate ({attainment} within the SLO){above}{open}"
+    ))
 }
 
 /// Rows of the table of results: the models and, of several, their sum.

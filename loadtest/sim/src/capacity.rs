@@ -56,8 +56,10 @@ pub struct Trial {
 /// Distance below the required attainment at which a trial fails without running further seeds.
 const HOPELESS: f64 = 0.05;
 
-/// Step between rates while the capacity is not yet between two of them.
+/// Step between rates while the capacity is not yet between two of them. It is squared after each rate that holds ...
 const STEP: f64 = 1.25;
+/// ... up to this.
+const STEP_MAX: f64 = 16.0;
 
 /// Searches the highest multiple of the workload's rate at which the attainment over all seeds is sufficient.
 /// It assumes that attainment does not rise with the rate. Each run has the length of the workload.
@@ -72,8 +74,9 @@ pub fn capacity(
 }
 
 impl Search {
-    /// Searches the highest scale that holds, starting at `first`. It steps up or down until one scale holds and a
-    /// higher one fails, then bisects. `attempt` runs one trial.
+    /// Searches the highest scale that holds, starting at `first`. It steps up, ever further, or down until one scale
+    /// holds and a higher one fails, then bisects. After a rate that is far too high, the next one is what was answered
+    /// in time, because that is seldom less than the capacity. `attempt` runs one trial.
     pub fn run<E>(
         &self,
         first: f64,
@@ -81,7 +84,7 @@ impl Search {
     ) -> Result<Capacity, E> {
         let mut trials: Vec<Trial> = Vec::new();
         let (mut held, mut failed): (Option<Trial>, Option<Trial>) = (None, None);
-        let mut scale = first;
+        let (mut scale, mut step) = (first, STEP);
         let mut settled = false;
         while trials.len() < self.trials_max as usize {
             let trial = attempt(scale)?;
@@ -96,14 +99,33 @@ impl Search {
                     settled = true;
                     break;
                 }
+                (Some(low), Some(high)) if high.scale > low.scale * STEP * STEP => {
+                    answered(&high).clamp(low.scale * STEP, high.scale / STEP)
+                }
                 (Some(low), Some(high)) => (low.scale * high.scale).sqrt(),
-                (Some(low), None) => low.scale * STEP,
-                (None, _) => scale / STEP,
+                (Some(low), None) => {
+                    let next = low.scale * step;
+                    step = (step * step).min(STEP_MAX);
+                    next
+                }
+                (None, _) => answered(&trial).clamp(scale / STEP_MAX, scale / STEP),
             };
         }
         let (rate, scale, attainment) =
             held.map_or((0.0, 0.0, 0.0), |trial| (trial.rate, trial.scale, trial.attainment));
         Ok(Capacity { rate, scale, attainment, settled, trials })
+    }
+}
+
+/// The multiple of the workload's rate that was answered in time.
+fn answered(trial: &Trial) -> f64 {
+    trial.scale * trial.attainment
+}
+
+impl Capacity {
+    /// The lowest rate that failed, in requests per second: the capacity is between [`rate`](Self::rate) and this.
+    pub fn failed_rate(&self) -> Option<f64> {
+        self.trials.iter().filter(|trial| !trial.holds).map(|trial| trial.rate).min_by(f64::total_cmp)
     }
 }
 

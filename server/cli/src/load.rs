@@ -31,8 +31,8 @@ const NOT_KEPT_UP: u8 = 3;
 const INTERRUPTED: u8 = 130;
 /// Precision of the capacity search, as a fraction of the rate.
 const CAPACITY_TOLERANCE: f64 = 0.02;
-/// Maximum number of trials of a capacity search.
-const TRIALS_MAX: u32 = 30;
+/// Maximum number of runs of a capacity search.
+const TRIALS_MAX: u32 = 12;
 /// Largest report to read for a comparison.
 const REPORT_BYTES: u64 = 1 << 30;
 

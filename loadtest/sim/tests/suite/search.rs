@@ -1,6 +1,8 @@
 //! Capacities that can be worked out.
 
-use sim::{Search, Setup, capacity};
+use std::convert::Infallible;
+
+use sim::{Search, Setup, Trial, capacity};
 
 use crate::support::{checked, parse};
 
@@ -36,4 +38,21 @@ fn a_search_that_may_not_try_any_further_says_so() {
     let search = Search { trials_max: 2, ..Search::default() };
     let found = capacity(&even("10s"), &checked("triton"), &search, &[1], &mut |_| {}).unwrap();
     assert!(!found.settled && found.trials.len() == 2);
+}
+
+#[test]
+fn a_capacity_far_from_the_first_rate_is_found_in_twelve_trials() {
+    let search = Search { tolerance: 0.02, ..Search::default() };
+    for capacity in [0.02, 0.3, 0.62, 0.99, 1.0, 1.3, 4.0, 30.0, 200.0, 500.0] {
+        let attempt = |scale: f64| -> Result<Trial, Infallible> {
+            let attainment = (capacity / scale).min(1.0);
+            Ok(Trial { scale, rate: 10.0 * scale, attainment, holds: attainment >= search.attainment })
+        };
+        let found = search.run(1.0, attempt).unwrap();
+        let (least, most) = (0.97 * capacity / search.attainment, capacity / search.attainment);
+        assert!(found.settled && (least..=most).contains(&found.scale), "{capacity}: {found:?}");
+        assert!(found.trials.len() <= 12, "{capacity}: {} trials", found.trials.len());
+        let failed = found.failed_rate().unwrap();
+        assert!(failed > found.rate && failed <= 1.02 * found.rate, "{capacity}: {failed}");
+    }
 }

@@ -3,7 +3,7 @@ use crate::rate::decay;
 use crate::{ConfigError, Nanos};
 
 /// The oldest requests are not dropped if those behind the next batch still get this share of the target batch size.
-const REST: f64 = 0.83;
+const REST: f64 = 0.87;
 /// A queue loses urgency, by a factor e, for each such part of the time until all candidates had a lane that its batch
 /// could still wait; at a demand of all lanes.
 const LOOKAHEAD: f64 = 0.4;
@@ -51,7 +51,7 @@ const LANES_AHEAD: u32 = 16;
 /// *Which requests are dropped.* Under overload the oldest request would force a small batch, small batches reduce
 /// throughput, and the queue stays old: policies that only consider the first request collapse and never recover. So
 /// the oldest requests are dropped while they hold the batch under `B`, if the remaining requests, on the next free
-/// lanes, would also stay under `0.83 B`.
+/// lanes, would also stay under `0.87 B`.
 /// *Which queue.* Of the first eight by last start the one with the largest `n / L(n) exp(-s / (k t))`: answers per lane
 /// time, less urgent the longer its start could wait (`s`) compared with the time `t` until the eight had a lane each.
 /// Half of that is the last start of the first request, half that of those behind it if it were dropped. `k` is 0.4
@@ -186,11 +186,9 @@ impl Deadline {
             rows_left = rows_left.saturating_sub(first.rows);
             (skip, first) = (skip + 1, next);
         };
-        // Requests that fit without making the batch smaller are not dropped after all, unless the model has more
-        // requests than all lanes could answer: then the younger ones may as well be answered.
+        // Requests that fit without making the batch smaller are not dropped after all.
         let take = limit.min(rows_left);
-        let overload = self.demand.lanes > f64::from(queue.pool.lanes);
-        while let Some(&last) = skip.checked_sub(1).filter(|_| !overload).and_then(|last| queue.get(last)) {
+        while let Some(&last) = skip.checked_sub(1).and_then(|last| queue.get(last)) {
             let rows = rows_left.saturating_add(last.rows);
             let with_it = queue.largest_by(now, last.deadline);
             if with_it.min(rows) < take {
