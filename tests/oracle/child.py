@@ -46,7 +46,7 @@ class Child:
         return Path(self._log.name).read_text(errors="replace")
 
     def wait_ready(self, seconds: float = 120.0) -> None:
-        """Wait until the server is ready."""
+        """Wait until the server is ready. One that runs and is not is a failure: this machine can run it."""
 
         def ready() -> bool:
             if self.process.poll() is not None:
@@ -57,10 +57,7 @@ class Child:
             except (urllib.error.URLError, OSError):
                 return False
 
-        try:
-            until(ready, lambda: f"{self.name} is ready:\n{self.log()[-2000:]}", seconds)
-        except AssertionError as error:
-            raise CannotRun(str(error)) from None
+        until(ready, lambda: f"{self.name} is ready:\n{self.log()[-2000:]}", seconds)
 
     def stop(self) -> None:
         if self.process.poll() is None:

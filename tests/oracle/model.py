@@ -26,7 +26,9 @@ TYPES = {
 
 
 def filename(config):
-    return config.get("default_model_filename") or "model.onnx"
+    """Triton completes a name for the backend `python`: this script."""
+    named = config.get("default_model_filename") or ""
+    return named if named.endswith(".onnx") else "model.onnx"
 
 
 class TritonPythonModel:
