@@ -129,7 +129,7 @@ fn a_search_for_the_capacity_shows_what_it_tried() {
     sound(&html);
     assert!(
         html.contains(
-            "Capacity: 812 requests a second, the highest sustained rate (99.20 % within the SLO)."
+            "Capacity: 812 requests a second, the highest sustained rate (99.20 % within the SLO); 1,000 were too many."
         )
     );
     assert!(
