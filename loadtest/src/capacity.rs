@@ -99,7 +99,7 @@ impl Session {
     }
 
     /// Tests one rate with a run, and with more runs with other seeds while the result is close; all count together. A run
-    /// in which this client could not keep up is repeated.
+    /// in which this client could not keep up is repeated, unless far too little was answered in time.
     fn attempt(
         &self,
         workload: &Workload,
@@ -118,7 +118,8 @@ impl Session {
             run += 1;
             *runs_left = runs_left.saturating_sub(1);
             let is_last = run == RUNS_MAX || *runs_left == 0 || report.interrupted;
-            if report.client.late_from.is_some() && !is_last {
+            let hopeless = report.total.attainment < search.attainment - HOPELESS;
+            if report.client.late_from.is_some() && !is_last && !hopeless {
                 continue;
             }
             good += report.total.good;
