@@ -36,8 +36,8 @@ impl From<LoadError> for Ended {
 impl Session {
     /// Searches for the highest multiple of the workload's rate at which enough answers are correct and in time. Runs take
     /// `time` nanoseconds including the warm-up, and there are at most `search.trials_max` of them; the first run at each
-    /// rate has the same seed. The report is that of the
-    /// run at the highest sustained rate. If no rate was sustained or the search was stopped, it is that of the last run.
+    /// rate has the same seed. The report is that of the run at the highest sustained rate. If no rate was sustained or the
+    /// search was stopped, it is that of the last run.
     pub fn capacity(
         &self,
         workload: &Workload,

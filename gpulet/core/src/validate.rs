@@ -92,8 +92,8 @@ impl Validation {
         loaded.map(ratio).collect()
     }
 
-    /// Returns the smallest of the [`headrooms`](Self::headrooms): the factor by which all rates may grow together before
-    /// one is no longer served. `None` without load.
+    /// Returns the smallest of the [`headrooms`](Self::headrooms): the factor by which all rates may grow together until the
+    /// plan fails to serve one of them. Returns `None` if there is no load.
     pub fn headroom(&self, problem: &Problem) -> Option<f64> {
         self.headrooms(problem).into_values().reduce(f64::min)
     }

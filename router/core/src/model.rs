@@ -44,10 +44,6 @@ pub(crate) struct Model {
     pub counted: Demand,
     /// Whether its lanes can return a batch that runs.
     pub preemptible: bool,
-    /// Batches that lanes returned unfinished.
-    pub preempted: u64,
-    /// Time that lanes spent on those.
-    pub preempted_time: Nanos,
     /// When its last batch was done.
     pub last_done: Nanos,
     /// Takes no new requests.
@@ -78,8 +74,6 @@ impl Model {
             running: 0,
             counted: Demand::default(),
             preemptible: spec.preemptible,
-            preempted: 0,
-            preempted_time: Nanos::ZERO,
             last_done: Nanos::ZERO,
             retiring: false,
             doubted: 0,
@@ -120,8 +114,6 @@ impl Model {
             running,
             counted,
             preemptible,
-            preempted,
-            preempted_time,
             last_done,
             retiring,
             doubted,
@@ -141,8 +133,6 @@ impl Model {
             running,
             counted,
             preemptible,
-            preempted,
-            preempted_time,
             last_done,
             retiring,
             doubted,

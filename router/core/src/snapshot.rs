@@ -38,10 +38,6 @@ pub struct ModelSnapshot {
     pub lanes: u32,
     /// Share of those that was busy lately, 0 to 1.
     pub load: f64,
-    /// Batches that lanes returned unfinished, because they were preempted.
-    pub preempted: u64,
-    /// Time that lanes spent on those.
-    pub preempted_time: Nanos,
     /// Whether it takes no new requests.
     pub retiring: bool,
 }
@@ -75,8 +71,6 @@ impl Router {
                 in_flight: model.in_flight,
                 lanes: pool.map_or(0, |pool| pool.up.len()),
                 load: pool.map_or(0.0, |pool| pool.load.now(self.now, pool.busy_share())),
-                preempted: model.preempted,
-                preempted_time: model.preempted_time,
                 retiring: model.retiring,
             })
         });

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use gpulet::LaneHandle;
 use models::Loader;
@@ -286,12 +286,9 @@ impl Node {
         }
         let Some(snapshot) = self.catalog.router().snapshot().await else { return };
         for loaded in self.catalog.serving_names().iter().flat_map(|name| self.catalog.serving(name)) {
-            let model = snapshot.models.iter().find(|model| model.model == loaded.id);
-            let queued = model.map_or(0, |model| model.queued);
+            let queued =
+                snapshot.models.iter().find(|model| model.model == loaded.id).map_or(0, |model| model.queued);
             loaded.metrics.queue_depth(usize::try_from(queued).unwrap_or(usize::MAX));
-            if let Some(model) = model {
-                loaded.metrics.preempted(model.preempted, Duration::from_nanos(model.preempted_time.0));
-            }
         }
         let planned: BTreeSet<u32> = self.catalog.lanes().iter().map(LaneHandle::id).collect();
         for (id, metrics) in (0..).zip(&self.lane_metrics) {

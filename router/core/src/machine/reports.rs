@@ -48,12 +48,7 @@ impl Router {
     pub(super) fn batch_returned(&mut self, id: BatchId, effects: &mut Effects) {
         // A preempted batch may end in another way before the lane gives it back.
         let Some(slot) = self.batches.slot_of(id) else { return };
-        let Some((lane, model, began)) = self.take_off_lane(slot) else { return };
-        let lost = self.now.since(began);
-        if let Some(model) = self.model_mut(model) {
-            model.preempted = model.preempted.saturating_add(1);
-            model.preempted_time = model.preempted_time.after(lost);
-        }
+        let Some((lane, model, _)) = self.take_off_lane(slot) else { return };
         let mut position = 0;
         while let Some(id) = self.batches.member(slot, position) {
             position += 1;

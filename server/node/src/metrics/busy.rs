@@ -1,9 +1,10 @@
-//! Time that lanes spend in engines, counted per batch because no device measures gpulets separately.
+//! Time that lanes spend in engines, counted per batch because no device measures gpulets separately, and what of it was
+//! lost to preemption.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use gpulet::{LaneReport, LaneSink};
+use gpulet::{BatchOutcome, LaneReport, LaneSink};
 use metrics::Counter;
 
 use super::names;
@@ -12,13 +13,20 @@ use super::names;
 pub struct BusySink {
     next: Arc<dyn LaneSink>,
     busy: Counter,
+    preempted: Counter,
+    preempted_us: Counter,
 }
 
 impl BusySink {
     /// A sink in front of `next`.
     pub fn before(next: Arc<dyn LaneSink>, lane: u32) -> Arc<dyn LaneSink> {
-        let busy = metrics::counter!(names::LANE_BUSY_TIME.name, names::LANE => lane.to_string());
-        Arc::new(Self { next, busy })
+        let counter = |metric: names::Metric| metrics::counter!(metric.name, names::LANE => lane.to_string());
+        Arc::new(Self {
+            next,
+            busy: counter(names::LANE_BUSY_TIME),
+            preempted: counter(names::PREEMPTED),
+            preempted_us: counter(names::PREEMPTED_TIME),
+        })
     }
 }
 
@@ -29,7 +37,12 @@ fn micros(time: Duration) -> u64 {
 
 impl LaneSink for BusySink {
     fn report(&self, report: LaneReport) {
-        self.busy.increment(micros(report.compute));
+        let time = micros(report.compute);
+        self.busy.increment(time);
+        if matches!(report.outcome, BatchOutcome::Preempted(_)) {
+            self.preempted.increment(1);
+            self.preempted_us.increment(time);
+        }
         self.next.report(report);
     }
 
@@ -42,8 +55,6 @@ impl LaneSink for BusySink {
 mod tests {
     use std::sync::Mutex;
     use std::time::Instant;
-
-    use gpulet::BatchOutcome;
 
     use super::*;
 
@@ -67,14 +78,22 @@ mod tests {
         let heard = Arc::new(Heard::default());
         metrics::with_local_recorder(&recorder, || {
             let sink = BusySink::before(Arc::clone(&heard) as _, 3);
-            for (token, nanos) in [(7, 1_499), (8, 2_500)] {
+            let done = || BatchOutcome::Done(Vec::new());
+            let preempted = || BatchOutcome::Preempted(Vec::new());
+            for (token, nanos, outcome) in [(7, 1_499, done()), (8, 2_500, done()), (9, 6_000, preempted())] {
                 let compute = Duration::from_nanos(nanos);
-                let outcome = BatchOutcome::Done(Vec::new());
                 sink.report(LaneReport { lane: 3, token, ended: Instant::now(), compute, outcome });
             }
             sink.failed(3);
         });
-        assert_eq!(*heard.0.lock().unwrap(), [7, 8, 3]);
-        assert!(handle.render().contains("tessera_lane_busy_us_total{lane=\"3\"} 4"), "{}", handle.render());
+        assert_eq!(*heard.0.lock().unwrap(), [7, 8, 9, 3]);
+        let page = handle.render();
+        for series in [
+            "lane_busy_us_total{lane=\"3\"} 10",
+            "preempted_batches_total{lane=\"3\"} 1",
+            "preempted_us_total{lane=\"3\"} 6",
+        ] {
+            assert!(page.contains(&format!("tessera_{series}\n")), "{series} in {page}");
+        }
     }
 }

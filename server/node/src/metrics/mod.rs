@@ -105,10 +105,11 @@ mod tests {
             model.record_answer(&timing, Duration::from_millis(4), Some(false));
             model.record_batch(3);
             model.record_refusal(Reason::Expired);
-            model.preempted(1, Duration::from_millis(2));
             model.queue_depth(2);
             LaneMetrics::new(0).busy(true);
-            metrics::counter!(names::LANE_BUSY_TIME.name, names::LANE => "0").increment(1);
+            for metric in [names::LANE_BUSY_TIME, names::PREEMPTED, names::PREEMPTED_TIME] {
+                metrics::counter!(metric.name, names::LANE => "0").increment(1);
+            }
             metrics::counter!(names::INVARIANT_VIOLATIONS.name, names::ID => "router.test").increment(1);
             GpuMetrics::new("gpu0", triton_names.then_some(&"GPU-1".to_owned()))
                 .set(Some(&throttled()), None);

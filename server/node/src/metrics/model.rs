@@ -21,8 +21,6 @@ pub struct ModelMetrics {
     hits: Counter,
     misses: Counter,
     depth: Gauge,
-    preempted: Counter,
-    preempted_us: Counter,
     prediction: Gauge,
     refusals: Vec<Counter>,
     cache: Option<(Counter, Counter)>,
@@ -142,8 +140,6 @@ impl ModelMetrics {
             hits: counter(names::DEADLINE_HITS),
             misses: counter(names::DEADLINE_MISSES),
             depth: gauge(names::QUEUE_DEPTH),
-            preempted: counter(names::PREEMPTED),
-            preempted_us: counter(names::PREEMPTED_TIME),
             prediction: gauge(names::PREDICTION),
             refusals: Reason::ALL.iter().map(refusal).collect(),
             cache: caches.then(|| (counter(names::CACHE_HITS), counter(names::CACHE_MISSES))),
@@ -230,12 +226,6 @@ impl ModelMetrics {
     /// Sets the ratio of measured to predicted batch times.
     pub fn over_predicted(&self, ratio: f64) {
         self.prediction.set(ratio);
-    }
-
-    /// Sets how many batches were ended early since the model was loaded, and the lane time that they took.
-    pub fn preempted(&self, batches: u64, time: Duration) {
-        self.preempted.absolute(batches);
-        self.preempted_us.absolute(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
     }
 
     /// Sets the number of queued requests.

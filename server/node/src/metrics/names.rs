@@ -103,10 +103,6 @@ metrics! {
         TRACES: Counter, "tessera_traces_total", [], "Traces of requests that were written.";
         TRACES_LOST: Counter, "tessera_traces_lost_total", [],
             "Traces of requests that were not written: the disk was full or too slow, or `trace.max_bytes` was reached.";
-        PREEMPTED: Counter, "tessera_preempted_batches_total", [MODEL, VERSION],
-            "Batches that the batching policy ended early. Their requests wait again.";
-        PREEMPTED_TIME: Counter, "tessera_preempted_us_total", [MODEL, VERSION],
-            "Microseconds that lanes spent on batches that were ended early.";
         QUEUE_DEPTH: Gauge, "tessera_queue_depth", [MODEL, VERSION], "Requests queued now.";
         PREDICTION: Gauge, "tessera_batch_time_over_predicted", [MODEL, VERSION],
             "Total time of batches in the engine, divided by the time that the plan's profile predicts for them.";
@@ -117,6 +113,10 @@ metrics! {
         // A counter has whole numbers only, and seconds would be too coarse.
         LANE_BUSY_TIME: Counter, "tessera_lane_busy_us_total", [LANE],
             "Microseconds that the lane's batches spent in the engine, failed ones included.";
+        PREEMPTED: Counter, "tessera_preempted_batches_total", [LANE],
+            "Batches of the lane that the batching policy ended early. Their requests wait again.";
+        PREEMPTED_TIME: Counter, "tessera_preempted_us_total", [LANE],
+            "Microseconds that the lane's batches spent in the engine before they were ended early.";
         LANE_UP: Gauge, "tessera_lane_up", [LANE], "1 while the lane takes batches, else 0.";
         LANE_FAILURES: Counter, "tessera_lane_failures_total", [LANE],
             "Times that the lane failed: its worker, process or device stopped, or stopped responding.";
