@@ -143,7 +143,8 @@ impl BatchPolicy for Deadline {
                 decay(slack as f64 / scale)
             };
             let take = f64::from(candidate.proposal.take);
-            let rest = BEHIND * (take - 1.0) / take;
+            let alone = candidate.last_start_of_rest == Nanos::NEVER;
+            let rest = if alone { 0.0 } else { BEHIND * (take - 1.0) / take };
             let lost = (1.0 - rest) * urgency(candidate.proposal.rank) + rest * urgency(candidate.last_start_of_rest.0);
             let answers = take / candidate.time.0.max(1) as f64;
             let index = answers * lost * decay(staggering * bunching(now, candidate.time, pool));
@@ -501,6 +502,11 @@ mod tests {
             chosen(&mut scene, [(10, 10, 0, rest_ms), (10, 10, 1, 1)])
         };
         assert_eq!([1, 15].map(first), [0, 1]);
+        // A request of ten rows that nothing is behind is as urgent as ten of one row that are all due.
+        let mut scene = scene();
+        scene.demand.lanes = 1.0;
+        let single = Nanos::NEVER.0 / 1_000_000 + 1;
+        assert_eq!(chosen(&mut scene, [(10, 10, 0, single), (10, 10, 1, 1)]), 0);
     }
 
     #[test]
