@@ -69,6 +69,9 @@ impl CoresDevice {
             units,
             sizes: (1..=units).collect(),
             memory_bytes,
+            base_bytes: 0,
+            gpulet_bytes: 0,
+            fault_domain: name.to_owned(),
             guarantees: Guarantees {
                 compute: Compute::Exclusive,
                 memory_bandwidth: Sharing::Shared,

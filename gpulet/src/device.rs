@@ -101,6 +101,12 @@ pub struct DeviceInfo {
     pub sizes: Vec<u32>,
     /// Memory for models, in bytes.
     pub memory_bytes: u64,
+    /// Bytes of it that the device takes once.
+    pub base_bytes: u64,
+    /// Bytes of it that each gpulet takes in addition to its models.
+    pub gpulet_bytes: u64,
+    /// Name of the domain in which devices fail together.
+    pub fault_domain: String,
     /// What the device guarantees.
     pub guarantees: Guarantees,
 }

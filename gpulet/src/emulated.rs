@@ -4,11 +4,14 @@
 //! and devices that a test machine does not have.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use models::engine::{Session, synthetic};
-use models::{LoadOptions, ModelFiles, inspect};
+use models::engine::{Batch, Interrupt, RunError, Session, synthetic};
+use models::{LoadOptions, ModelFiles, Signature, inspect};
+use oip::Tensor;
+use serde::{Deserialize, Serialize};
 
 use crate::device::{
     Capacity, Compute, Device, DeviceError, DeviceInfo, FaultDomain, Guarantees, Partition, PartitionSpec,
@@ -64,9 +67,43 @@ impl Running {
     }
 }
 
+/// Description of an emulated device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Emulation {
+    /// Name in plans.
+    pub name: String,
+    /// Device type in profiles.
+    pub device_type: String,
+    /// Numbers of units that a gpulet may have, ascending.
+    pub sizes: Vec<u32>,
+    /// Memory for models, in bytes.
+    pub memory_bytes: u64,
+    /// Bytes of it that the device takes once.
+    pub base_bytes: u64,
+    /// Bytes of it that each gpulet takes in addition to its models.
+    pub gpulet_bytes: u64,
+    /// Name of the domain in which devices fail together.
+    pub fault_domain: String,
+    /// The device is lost while this file exists.
+    pub lost_while: Option<PathBuf>,
+}
+
+/// Loss of a device: while the file exists.
+#[derive(Clone)]
+struct Loss(Option<PathBuf>);
+
+impl Loss {
+    /// Why the device is lost.
+    fn reason(&self) -> Option<String> {
+        let file = self.0.as_ref().filter(|file| file.exists())?;
+        Some(format!("the emulated device is lost: `{}` exists", file.display()))
+    }
+}
+
 /// An emulated device.
 pub struct EmulatedDevice {
     info: DeviceInfo,
+    loss: Loss,
     times: Arc<dyn BatchTimes>,
     running: Arc<Running>,
 }
@@ -75,21 +112,28 @@ impl EmulatedDevice {
     /// Name of the backend.
     pub const BACKEND: &str = "emulated";
 
-    /// Creates a device of the type `device_type`, with the batch times of that type.
-    pub fn new(
-        name: &str,
-        device_type: &str,
-        sizes: Vec<u32>,
-        memory_bytes: u64,
-        times: Arc<dyn BatchTimes>,
-    ) -> Self {
+    /// Creates a device with the batch times of its type.
+    pub fn new(emulation: Emulation, times: Arc<dyn BatchTimes>) -> Self {
+        let Emulation {
+            name,
+            device_type,
+            sizes,
+            memory_bytes,
+            base_bytes,
+            gpulet_bytes,
+            fault_domain,
+            lost_while,
+        } = emulation;
         let info = DeviceInfo {
-            name: name.to_owned(),
+            name,
             backend: Self::BACKEND,
-            device_type: device_type.to_owned(),
+            device_type,
             units: sizes.last().copied().unwrap_or_default(),
             sizes,
             memory_bytes,
+            base_bytes,
+            gpulet_bytes,
+            fault_domain,
             guarantees: Guarantees {
                 compute: Compute::Exclusive,
                 memory_bandwidth: Sharing::Isolated,
@@ -101,7 +145,7 @@ impl EmulatedDevice {
                 overlap: true,
             },
         };
-        Self { info, times, running: Arc::default() }
+        Self { info, times, running: Arc::default(), loss: Loss(lost_while) }
     }
 }
 
@@ -116,6 +160,9 @@ impl Device for EmulatedDevice {
         _watch: Arc<dyn PartitionWatch>,
     ) -> Result<Arc<dyn Partition>, DeviceError> {
         let DeviceInfo { name, device_type, units, sizes, .. } = &self.info;
+        if let Some(reason) = self.loss.reason() {
+            return Err(DeviceError(format!("device `{name}`: {reason}")));
+        }
         let end = u64::from(spec.first_unit) + u64::from(spec.units);
         if !sizes.contains(&spec.units) || end > u64::from(*units) {
             let first = spec.first_unit;
@@ -123,9 +170,14 @@ impl Device for EmulatedDevice {
                 "device `{name}` has units 0 to {units} and gpulets of {sizes:?}: none of {first} to {end}"
             )));
         }
-        let (device_type, times, running) =
-            (device_type.clone(), Arc::clone(&self.times), Arc::clone(&self.running));
-        Ok(Arc::new(EmulatedPartition { device_type, lane: spec.lane, units: spec.units, times, running }))
+        Ok(Arc::new(EmulatedPartition {
+            device_type: device_type.clone(),
+            lane: spec.lane,
+            units: spec.units,
+            times: Arc::clone(&self.times),
+            running: Arc::clone(&self.running),
+            loss: self.loss.clone(),
+        }))
     }
 }
 
@@ -135,6 +187,7 @@ struct EmulatedPartition {
     units: u32,
     times: Arc<dyn BatchTimes>,
     running: Arc<Running>,
+    loss: Loss,
 }
 
 impl Partition for EmulatedPartition {
@@ -158,16 +211,43 @@ impl Partition for EmulatedPartition {
             let own = EmulatedBatch { files: Arc::clone(&files), rows, units };
             running.starts(lane, own, alone, (&device_type, times.as_ref()))
         };
-        Ok(synthetic::emulate(signature, Box::new(time)))
+        let session = synthetic::emulate(signature, Box::new(time));
+        Ok(Box::new(LosableSession { session, loss: self.loss.clone() }))
+    }
+}
+
+/// A session that fails while its device is lost.
+struct LosableSession {
+    session: Box<dyn Session>,
+    loss: Loss,
+}
+
+impl Session for LosableSession {
+    fn run(&mut self, batch: &Batch) -> Result<Vec<Tensor>, RunError> {
+        match self.loss.reason() {
+            Some(reason) => Err(RunError::DeviceFailed(reason)),
+            None => self.session.run(batch),
+        }
+    }
+
+    fn signature(&self) -> &Signature {
+        self.session.signature()
+    }
+
+    fn engine(&self) -> &'static str {
+        self.session.engine()
+    }
+
+    fn interrupt(&self) -> Option<Arc<dyn Interrupt>> {
+        self.session.interrupt()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use models::engine::Batch;
     use models::{Format, ModelName, Version};
-    use oip::{Datatype, Shape, Tensor};
+    use oip::{Datatype, Shape};
 
     struct PerRow;
 
@@ -212,8 +292,22 @@ mod tests {
         ModelFiles::from_bytes(ModelName::new(name).unwrap(), Version(1), Format::Synthetic, text)
     }
 
+    fn device(lost_while: Option<PathBuf>) -> EmulatedDevice {
+        let emulation = Emulation {
+            name: "gpu0".to_owned(),
+            device_type: "big".to_owned(),
+            sizes: vec![1, 2, 4],
+            memory_bytes: 1 << 30,
+            base_bytes: 0,
+            gpulet_bytes: 0,
+            fault_domain: "gpu0".to_owned(),
+            lost_while,
+        };
+        EmulatedDevice::new(emulation, Arc::new(PerRow))
+    }
+
     fn open(first_unit: u32, units: u32) -> Result<Arc<dyn Partition>, DeviceError> {
-        let device = EmulatedDevice::new("gpu0", "big", vec![1, 2, 4], 1 << 30, Arc::new(PerRow));
+        let device = device(None);
         device.open(&PartitionSpec { lane: 0, first_unit, units }, Arc::new(NoWatch))
     }
 

@@ -15,7 +15,7 @@ pub use device::{
     Capacity, Compute, CoreSet, Device, DeviceError, DeviceInfo, FaultDomain, Guarantees, Partition,
     PartitionSpec, PartitionWatch, Resize, Sharing,
 };
-pub use emulated::{BatchTimes, EmulatedBatch, EmulatedDevice};
+pub use emulated::{BatchTimes, EmulatedBatch, EmulatedDevice, Emulation};
 pub use lane::{
     BatchError, BatchOutcome, LaneBatch, LaneConfig, LaneError, LaneFailed, LaneHandle, LaneReport, LaneSink,
     spawn_lane,

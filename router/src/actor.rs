@@ -426,9 +426,8 @@ impl Actor {
                 self.follow_up();
                 let _ = done.send(());
             }
-            Control::LaneUp { lane, depth, done } => {
-                let class = LaneClass(lane.lane_class());
-                let spec = LaneSpec { depth, ..LaneSpec::one_at_a_time(LaneId(lane.id()), class) };
+            Control::LaneUp { lane, done } => {
+                let spec = LaneSpec::new(LaneId(lane.id()), LaneClass(lane.lane_class()));
                 self.lanes.insert(lane.id(), lane);
                 self.process(Event::LaneUp(spec), None);
                 let _ = done.send(());

@@ -27,7 +27,7 @@ pub(crate) enum Control {
     ModelDown(ModelId, oneshot::Sender<()>),
     SequencesUp(ModelId, Box<SequenceModel>, oneshot::Sender<()>),
     EndSequences(ModelId, oneshot::Sender<()>),
-    LaneUp { lane: LaneHandle, depth: u32, done: oneshot::Sender<()> },
+    LaneUp { lane: LaneHandle, done: oneshot::Sender<()> },
     Switch(Box<LanePlan>, oneshot::Sender<Result<(), SwitchError>>),
     LaneIdle(LaneId, oneshot::Sender<bool>),
     LaneFailed(LaneId, oneshot::Sender<()>),
@@ -117,10 +117,10 @@ impl RouterHandle {
         self.tell(Control::ModelDown(model, done), wait).await;
     }
 
-    /// Adds a lane that holds up to `depth` batches.
-    pub async fn lane_up(&self, lane: LaneHandle, depth: u32) {
+    /// Adds a lane.
+    pub async fn lane_up(&self, lane: LaneHandle) {
         let (done, wait) = oneshot::channel();
-        self.tell(Control::LaneUp { lane, depth, done }, wait).await;
+        self.tell(Control::LaneUp { lane, done }, wait).await;
     }
 
     /// Replaces the plan of lanes, completely or not at all. Sessions must be installed on the lanes before. No request is

@@ -80,7 +80,7 @@ async fn world(max_requests: u32) -> World {
     let (began_sender, began) = mpsc::unbounded_channel();
     let (go, go_receiver) = std::sync::mpsc::channel();
     lane.install(MODEL.0, Box::new(Gated { signature, began: began_sender, go: go_receiver })).unwrap();
-    router.lane_up(lane.clone(), 1).await;
+    router.lane_up(lane.clone()).await;
     let policy = Policy::new("triton", &Default::default()).unwrap();
     let spec = ModelSpec {
         measured_on: LaneClass::default(),
@@ -132,6 +132,42 @@ impl World {
     async fn until_unfinished(&self, count: usize) {
         while self.router.snapshot().await.unwrap().unfinished != count {
             tokio::task::yield_now().await;
+        }
+    }
+}
+
+/// Clockwork hands the next batch to a lane up to 10 ms before the lane is free, so the lane has it at hand.
+#[tokio::test]
+async fn a_policy_that_plans_ahead_gives_a_lane_a_second_batch_while_the_first_one_runs() {
+    let mut w = world(64).await;
+    let planned = |policy: &str| ModelSpec {
+        measured_on: LaneClass::default(),
+        preemptible: true,
+        model: MODEL,
+        max_batch: 8,
+        queue_limit: 16,
+        class_limits: Vec::new(),
+        rate_limit: Default::default(),
+        policy: Policy::new(policy, &Default::default()).unwrap(),
+        lanes: ModelLanes::All,
+        profile: vec![ProfilePoint { rows: 1, row_bytes: 1, time: Nanos::from_millis(1) }],
+    };
+    let holding = |snapshot: router_core::Snapshot| snapshot.lanes[0].holding;
+    for (policy, held, batches) in [("triton", 1, 2), ("clockwork", 2, 3), ("triton", 1, 2)] {
+        w.router.model_changed(planned(policy)).await;
+        let mut answers = Vec::new();
+        for value in 0..3 {
+            answers.push(w.submit(value));
+            w.until_unfinished(answers.len()).await;
+        }
+        assert_eq!(w.began.recv().await, Some(1));
+        assert_eq!(holding(w.router.snapshot().await.unwrap()), held, "{policy}");
+        (0..batches).for_each(|_| w.go.send(Ok(())).unwrap());
+        for answer in answers {
+            assert!(answer.await.unwrap().is_ok(), "{policy}");
+        }
+        for _ in 1..batches {
+            w.began.recv().await.unwrap();
         }
     }
 }

@@ -12,7 +12,7 @@ use oip::{Datatype, Shape, Tensor};
 use router::{Job, LaneDownError, LanePlan, RouterHandle, RouterOptions, SwitchError, start};
 use router_core::batch::Policy;
 use router_core::{
-    Class, LaneClass, LaneId, LaneSpec, LaneState, LaneUp, ModelId, ModelLanes, ModelMove, ModelSpec, Nanos,
+    Class, LaneClass, LaneId, LaneSpec, LaneState, LaneUp, ModelId, ModelLanes, ModelMove, ModelSpec,
     ShapeKey, Switch, SwitchRefusal, Tenant,
 };
 
@@ -100,7 +100,7 @@ impl World {
 async fn world() -> World {
     let router = start(&RouterOptions::default()).unwrap();
     let world = World { router, units: Arc::default(), runs: Arc::default() };
-    world.router.lane_up(world.lane(0, &[0, 1]), 1).await;
+    world.router.lane_up(world.lane(0, &[0, 1])).await;
     let spec = ModelSpec {
         measured_on: LaneClass::default(),
         preemptible: true,
@@ -134,13 +134,7 @@ fn job(value: u8) -> Job {
 }
 
 fn up(lane: u32, after: &[u32]) -> LaneUp {
-    let spec = LaneSpec {
-        lane: LaneId(lane),
-        depth: 1,
-        ahead: Nanos::NEVER,
-        cycle: None,
-        lane_class: LaneClass::default(),
-    };
+    let spec = LaneSpec::new(LaneId(lane), LaneClass::default());
     LaneUp { spec, after: after.iter().copied().map(LaneId).collect() }
 }
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Compares the simulator with live servers on this machine, and writes docs/parity.md.
 
-    tests/run parity            three workloads on synthetic models, over HTTP and gRPC, and one on real models; 5 minutes
+    tests/run parity            workloads on synthetic models, over HTTP and gRPC, one on real models, and every batching
+                                policy; 15 minutes
 
 Needs a machine without other load: server and client share its cores.
 """
@@ -10,8 +11,10 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import json
 import os
 import platform
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -38,20 +41,60 @@ models has its own core; the network and the client use the others.
 """
 
 
+POLICIES = """## Every batching policy
+
+`tessera parity loadtest/parity/ten-models.toml --policy NAME`: simulated, measured and, in brackets, the difference.
+"""
+
+
 def machine() -> str:
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     name = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "?")
     return f"{name}, {os.cpu_count()} cores, Linux {platform.release()}"
 
 
-def compare(words: list[str]) -> str:
+def run(words: list[str]) -> str:
     shown = "tessera parity " + " ".join(words)
     print(f"parity: {shown}", file=sys.stderr, flush=True)
     command = [os.environ["TESSERA_BIN"], "parity", *words]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900)
     if done.returncode not in (0, 3):
         raise SystemExit(f"error: {shown} ended with {done.returncode}: {done.stderr}")
-    return f"```text\n$ {shown}\n{done.stdout.rstrip()}\n```\n"
+    return done.stdout
+
+
+def compare(words: list[str]) -> str:
+    return f"```text\n$ tessera parity {' '.join(words)}\n{run(words).rstrip()}\n```\n"
+
+
+def policies(workload: str) -> list[str]:
+    """All names, from the error about an unknown one."""
+    command = [os.environ["TESSERA_BIN"], "parity", workload, "--policy", "?"]
+    error = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60).stderr
+    found = re.search(r"unknown policy `\?`, expected one of ([a-z, ]+)", error)
+    if not found:
+        raise SystemExit(f"error: {' '.join(command)} lists no policies: {error}")
+    return found.group(1).split(", ")
+
+
+def of_policies(workload: str) -> str:
+    """One row for each batching policy: simulated and measured figures of all models together."""
+    lines = [POLICIES, "| policy | goodput/s | p50 ms | p99 ms | preempted batches | within |", "|---|--:|--:|--:|--:|---|"]
+    for policy in policies(workload):
+        told = json.loads(run([workload, "--policy", policy, "--json"]))
+        rows = {row["figure"]: row for row in told["models"][0]["rows"]}
+
+        def pair(figure: str, difference: bool = True) -> str:
+            row = rows.get(figure)
+            if row is None:
+                return "0, 0"
+            off = f" ({100 * row['difference']:+.1f} %)" if difference else ""
+            return f"{row['simulated']:,.4g}, {row['measured']:,.4g}{off}"
+
+        figures = [pair("goodput/s"), pair("p50 ms"), pair("p99 ms"), pair("preempted batches", difference=False)]
+        missed = [figure for figure, row in rows.items() if not row["within"]]
+        lines.append(f"| `{policy}` | {' | '.join(figures)} | {'yes' if not missed else 'NO: ' + ', '.join(missed)} |")
+    return "\n".join(lines) + "\n"
 
 
 def main() -> int:
@@ -63,6 +106,8 @@ def main() -> int:
     runs = [[workload] for workload in workloads] + [[workloads[0], "--protocol", "grpc"]]
     runs.append(["loadtest/parity/real-models.toml", "--repository", str(zoo), "--engine", "ort"])
     tables = [compare(run) for run in runs]
+    tables.append(of_policies("loadtest/parity/ten-models.toml"))
+    tables.append(compare(["loadtest/parity/overload.toml", "--policy", "shepherd"]))
     today = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d")
     where = f"Measured {today} on {machine()}, load average before it {load:.2f}, by `tests/run parity`.\n\n"
     PAGE.write_text(HEAD + where + "\n".join(tables))

@@ -270,6 +270,37 @@ def test_gpulets_of_emulated_devices_follow_the_load(tmp_path: Path, isolation: 
         assert {g["device"] for g in gpulets} <= {"gpu0", "gpu1"} and {g["units"] for g in gpulets} <= {1, 2, 4}
 
 
+@pytest.mark.parametrize("isolation", ["none", "process"])
+def test_a_device_that_is_lost_under_load_leaves_the_plan_until_it_is_back(tmp_path: Path, isolation: str) -> None:
+    lost = tmp_path / "lost"
+    device = "{{ kind = 'toy', memory = '1GiB', sizes = [4]{} }}"
+    devices = ", ".join(device.format(more) for more in ("", f", lost_while = '{lost}'"))
+    config = EMULATED.format(profiles=profiles(tmp_path), isolation=isolation)
+    config = config.replace('{ kind = "toy", memory = "1GiB", count = 2, sizes = [1, 2, 4] }', devices)
+    used = lambda seen: {row["device"] for row in seen["gpulets"]}  # noqa: E731
+    settled = lambda wanted: lambda seen: used(seen) == wanted and not seen["changing"]  # noqa: E731
+    with Tessera(repository(tmp_path / "models"), config) as server:
+        server.wait_ready()
+        with clients(server, {"quick": 4, "slow": 24}) as traffic:
+            until_view(server, lambda seen: seen["epoch"] > 1 and settled({"gpu0", "gpu1"})(seen), "both devices are needed")
+            lost.touch()
+            seen = until_view(server, settled({"gpu0"}), "the lost device leaves the plan")
+            until(lambda: placed(server) == set(TIMES), lambda: f"every model has a place on the other device: {placed(server)}")
+            (row,) = seen["lost_devices"]
+            assert row["device"] == "gpu1" and f"`{lost}` exists" in row["reason"] and row["retry_us"] > row["at_us"], row
+            assert server.metric("tessera_device_up", device="gpu1") == 0 and server.metric("tessera_device_up", device="gpu0") == 1
+            (line, *_) = server.logged("a device is lost: plans do without it")
+            assert line["level"] == "ERROR" and line["device"] == "gpu1", line
+            before = dict(traffic.total)
+            traffic.wait_for(200)
+            lost.unlink()
+            until_view(server, settled({"gpu0", "gpu1"}), "the device is used again")
+            assert "lost_devices" not in view(server) and server.metric("tessera_device_up", device="gpu1") == 1
+        print(f"answers {before} by the end of the loss, {traffic.total} in all")
+        assert traffic.wrong == 0 and traffic.cut_off == 0 and set(traffic.total) <= {200, 503, 504}, traffic.statuses
+        assert server.metric("tessera_invariant_violations_total") == 0
+
+
 def test_interference_is_learned_and_reported(tmp_path: Path) -> None:
     """Co-located batches on the emulated device take 1.4 times the profiled time."""
     config = EMULATED.format(profiles=profiles(tmp_path), isolation="none").replace("count = 2", "count = 1")

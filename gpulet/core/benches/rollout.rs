@@ -92,7 +92,10 @@ fn reach(machine: &mut Rollout, now: &mut Micros, proposal: Proposal) -> u32 {
                     next.push(Event::Switched { epoch: switch.epoch });
                     next.extend(switch.draining.into_iter().map(Event::Drained));
                 }
-                Effect::Ended { .. } | Effect::Incident { .. } | Effect::PlanNeeded { .. } => {}
+                Effect::Ended { .. }
+                | Effect::Incident { .. }
+                | Effect::CannotOpen { .. }
+                | Effect::PlanNeeded { .. } => {}
             }
         }
         if next.is_empty() {

@@ -15,6 +15,7 @@ mod evaluate;
 mod interference_learning;
 mod latest;
 mod load;
+mod lost_devices;
 mod message;
 mod operator_plan;
 mod plan_request;
@@ -31,6 +32,8 @@ use self::interference_learning::InterferenceLearning;
 pub use self::interference_learning::{ErrorEntry, InterferenceEntry};
 pub use self::latest::{DecisionEntry, Latest, ModelLatest};
 use self::load::LoadWatch;
+pub use self::lost_devices::LostDevice;
+use self::lost_devices::LostDevices;
 pub use self::message::{Effect, Event, LoadReport};
 use self::operator_plan::OperatorPlan;
 pub use self::operator_plan::{AcceptedPlan, InForce};
@@ -92,6 +95,9 @@ pub struct Controller {
     not_before_us: Option<Micros>,
     operator_plan: OperatorPlan,
     change_time: ChangeTime,
+    lost: LostDevices,
+    /// A device was lost while the current proposal was carried out, so that the next plan must not wait.
+    lost_since: bool,
 }
 
 impl Controller {
@@ -117,6 +123,8 @@ impl Controller {
             not_before_us: None,
             operator_plan: OperatorPlan::default(),
             change_time: ChangeTime::default(),
+            lost: LostDevices::default(),
+            lost_since: false,
         })
     }
 
@@ -137,6 +145,22 @@ impl Controller {
             }
             Event::Rollout(event) => self.process(now, event, effects),
         }
+    }
+
+    /// Devices that plans do without because no gpulet can be opened on them, by name.
+    pub fn lost_devices(&self) -> impl Iterator<Item = &LostDevice> {
+        self.lost.iter()
+    }
+
+    /// The inputs without lost devices.
+    fn inputs_in_use(&self) -> Arc<PlanningInputs> {
+        if self.lost.iter().next().is_none() {
+            return Arc::clone(&self.inputs);
+        }
+        let mut inputs = PlanningInputs::clone(&self.inputs);
+        inputs.devices.retain(|device| !self.lost.contain(&device.name));
+        inputs.start.retain(|start| !self.lost.contain(&start.device));
+        Arc::new(inputs)
     }
 
     /// When a [`rollout::Event::Tick`] is due if nothing else happens before. The caller decides when it sends
@@ -172,6 +196,12 @@ impl Controller {
     pub fn accept(&self, models: &[Model], plan: &Plan) -> Result<AcceptedPlan, PlanRejected> {
         if self.rollout.is_frozen() {
             return Err(PlanRejected::Frozen);
+        }
+        let lost =
+            plan.gpulets.iter().find_map(|gpulet| self.lost.iter().find(|lost| lost.device == gpulet.device));
+        if let Some(lost) = lost {
+            let (device, reason) = (&lost.device, &lost.reason);
+            return Err(PlanRejected::Unknown(format!("device `{device}` is lost: {reason}")));
         }
         self.inputs.operator_plan(models, &self.targets(), plan).map(|proposed| AcceptedPlan { proposed })
     }
@@ -232,7 +262,7 @@ impl Controller {
 
     /// Passes one event to the rollout and handles the effects that concern the loop.
     fn process(&mut self, now: Micros, event: rollout::Event, effects: &mut Vec<Effect>) {
-        let mut said = Vec::new();
+        let (mut said, mut lost) = (Vec::new(), Vec::new());
         self.rollout.handle(now, event, &mut said);
         for effect in said {
             match &effect {
@@ -246,11 +276,19 @@ impl Controller {
                     }
                     self.replan = true;
                 }
+                rollout::Effect::CannotOpen { device, reason } => {
+                    effects.push(Effect::DeviceLost(self.lost.lose(now, device, reason)));
+                    self.lost_since = true;
+                    lost.push((device.clone(), reason.clone()));
+                }
                 rollout::Effect::Step { .. }
                 | rollout::Effect::Switch { .. }
                 | rollout::Effect::Incident { .. } => {}
             }
             effects.push(Effect::Rollout(effect));
+        }
+        for (device, reason) in lost {
+            self.process(now, rollout::Event::DeviceRemoved { device, reason }, effects);
         }
     }
 
@@ -260,14 +298,25 @@ impl Controller {
         }
         let plan = self.rollout.plan();
         self.check_outcome(&plan);
+        for gpulet in &plan.gpulets {
+            if self.lost.serves(&gpulet.device) {
+                effects.push(Effect::DeviceBack { device: gpulet.device.clone() });
+            }
+        }
         self.latest.ended(outcome);
         let epoch = self.rollout.epoch();
         if let Some(answer) = self.operator_plan.ended(proposal, outcome, epoch, self.problem.as_ref(), &plan)
         {
             effects.push(Effect::OperatorPlanEnded { proposal, answer });
         }
+        // What failed had a reason that is out of the plans now.
+        let is_explained = std::mem::take(&mut self.lost_since);
         match outcome {
             Outcome::Done | Outcome::Unchanged | Outcome::Superseded => self.not_before_us = None,
+            _ if is_explained => {
+                self.replan = true;
+                self.not_before_us = None;
+            }
             Outcome::Refused { .. }
             | Outcome::Failed { .. }
             | Outcome::RolledBack { .. }

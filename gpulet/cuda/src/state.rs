@@ -154,12 +154,17 @@ impl State {
         let (free, total) = primary.memory().map_err(refused)?;
         let ledger = Ledger::new(Budget::new(total, free));
         let info = DeviceInfo {
+            // GPUs, and instances of one GPU, fail one by one.
+            fault_domain: name.clone(),
             name,
             backend: backend.as_str(),
             device_type: found.name.clone(),
             units: partitioning.grid().units(),
             sizes: partitioning.grid().sizes(),
+            // What the driver and this context take is not among the usable bytes, and green contexts share a context.
             memory_bytes: ledger.budget().usable(),
+            base_bytes: 0,
+            gpulet_bytes: 0,
             guarantees: backend.guarantees(),
         };
         Ok(Arc::new(Self {

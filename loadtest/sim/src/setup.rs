@@ -79,11 +79,6 @@ impl Setup {
         Self { check: true, trace: true, ..self }
     }
 
-    /// Batches that a lane may hold: one that runs, and one that waits if the policy hands over ahead of time.
-    pub fn depth(&self) -> u32 {
-        if self.policy.ahead() > Nanos::ZERO { 2 } else { 1 }
-    }
-
     pub(crate) fn router(&self, workload: &Workload, lanes: u32) -> Result<RouterConfig, ConfigError> {
         if self.queue_limit == 0 {
             return Err(ConfigError::new("queue_limit", "is 0, expected at least 1"));

@@ -105,7 +105,6 @@ impl Simulation {
             .as_ref()
             .map(|one| (one.open_gpulets.lanes_max(), one.control_inputs.models.as_slice()));
         let lanes = known.map_or(workload.lanes.count, |(lanes, _)| lanes);
-        let depth = if known.is_some() { 1 } else { setup.depth() };
         let specs: Vec<ModelSpec> = match known {
             Some((_, models)) => setup.specs_on_gpulets(models),
             None => {
@@ -138,7 +137,7 @@ impl Simulation {
             upcoming: None,
             offered: 0,
             noise: ExecutionNoise::on(workload, lanes)?,
-            lanes: Lanes::new(lanes, depth),
+            lanes: Lanes::new(lanes, 1 + u32::from(setup.policy.plans_ahead())),
             partition,
             changes: 0,
             preemptions: VecDeque::new(),
@@ -302,14 +301,7 @@ impl Simulation {
     fn lane_up(&mut self, lane: u32) -> Result<(), Breach> {
         self.lanes.come_up(lane);
         self.figures.lanes(self.now, 0, 1);
-        let (depth, ahead) = (self.setup.depth(), self.setup.policy.ahead());
-        self.feed(Event::LaneUp(LaneSpec {
-            lane: LaneId(lane),
-            depth,
-            ahead,
-            cycle: None,
-            lane_class: LaneClass::default(),
-        }))
+        self.feed(Event::LaneUp(LaneSpec::new(LaneId(lane), LaneClass::default())))
     }
 
     fn batch_ends(&mut self) -> Result<(), Breach> {

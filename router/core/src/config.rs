@@ -115,11 +115,6 @@ impl ModelLanes {
 pub struct LaneSpec {
     /// Its id, not in use by another lane.
     pub lane: LaneId,
-    /// Most batches that it holds at a time, at least 1.
-    pub depth: u32,
-    /// How long before its expected end of work it may get its next batch, if its depth allows. [`Nanos::NEVER`] means at
-    /// any time.
-    pub ahead: Nanos,
     /// Time slices of its models. Without a cycle the most urgent batch goes first.
     pub cycle: Option<Cycle>,
     /// Lanes of one class take equally long for the same batch.
@@ -127,9 +122,9 @@ pub struct LaneSpec {
 }
 
 impl LaneSpec {
-    /// A lane that holds one batch at a time and has no cycle, like the lanes of a server.
-    pub fn one_at_a_time(lane: LaneId, lane_class: LaneClass) -> Self {
-        Self { lane, depth: 1, ahead: Nanos::NEVER, cycle: None, lane_class }
+    /// A lane without a cycle.
+    pub fn new(lane: LaneId, lane_class: LaneClass) -> Self {
+        Self { lane, cycle: None, lane_class }
     }
 }
 

@@ -7,7 +7,7 @@
 //! | R2 | nothing is started at or after its deadline |
 //! | R3 | a batch never mixes shapes or versions and never exceeds the model's limit |
 //! | R4 | queues and queued bytes stay within their bounds, and their counts are right |
-//! | R5 | a lane holds no more batches than its depth; pools and lanes agree on which lane is in which pool |
+//! | R5 | a lane holds at most two batches and gets a second one only if its models' policies plan ahead; pools and lanes agree on which lane is in which pool |
 //! | R6 | every unfinished request will be evaluated again |
 //! | R7 | no free lane is kept from a ready queue that it may run, whatever its cycle |
 //! | R8 | within a class the policy's order holds, except for requests that would be late on this lane and wait for a faster one |
@@ -181,11 +181,11 @@ impl Router {
         Ok(batch.members.len())
     }
 
-    /// R5, R10 and R11: a lane holds no more than its depth, is in the pools that want it, and one that is idle or waits
+    /// R5, R10 and R11: a lane holds at most two batches, is in the pools that want it, and one that is idle or waits
     /// for lanes that it follows has no new batches.
     fn check_lane(&self, id: LaneId, lane: &Lane, most: usize) -> Result<usize, Violation> {
         let held = lane.holding.len();
-        require("R5", held <= lane.depth as usize, || format!("{id:?} holds {held} batches"))?;
+        require("R5", held <= 2, || format!("{id:?} holds {held} batches"))?;
         let given = lane.holding.iter().filter_map(|&slot| self.batches.at(slot));
         let given = given.map(|batch| batch.id).find(|&batch| lane.fence.is_before(batch));
         if lane.is_active() {
@@ -201,6 +201,14 @@ impl Router {
             for (pool, _) in pools {
                 require("R5", lane.pools.contains(&pool), || format!("{id:?} is missing from pool {pool}"))?;
             }
+            let ahead = self.least_ahead(lane);
+            require("R5", lane.ahead == ahead, || {
+                format!("{id:?} gets batches {} ahead, expected {ahead}", lane.ahead)
+            })?;
+            let is_full = held >= lane.depth();
+            require("R5", !is_full || lane.end.is_some(), || {
+                format!("{id:?} holds {held} batches and its pools think it free")
+            })?;
         } else {
             require("R11", given.is_none(), || format!("{id:?} is not active and was given {given:?}"))?;
             let apart = lane.pools.is_empty() && lane.own_pool.is_none();

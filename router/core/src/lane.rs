@@ -18,9 +18,9 @@ pub(crate) enum LaneMode {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Lane {
-    pub depth: u32,
     pub lane_class: LaneClass,
-    /// How long before its expected end of work it may get the next batch.
+    /// How long before its expected end of work it may get the next batch: the least that a policy of its models asks
+    /// for. Zero on lanes with a cycle.
     pub ahead: Nanos,
     /// Batch slots, oldest first.
     pub holding: SmallVec<[u32; 4]>,
@@ -44,9 +44,8 @@ pub(crate) struct Lane {
 impl Lane {
     pub(crate) fn new(spec: &LaneSpec) -> Self {
         Self {
-            depth: spec.depth,
             lane_class: spec.lane_class,
-            ahead: spec.ahead,
+            ahead: Nanos::ZERO,
             holding: SmallVec::new(),
             last_report: Nanos::ZERO,
             pools: SmallVec::new(),
@@ -57,6 +56,11 @@ impl Lane {
             round: None,
             fence: Generation::default(),
         }
+    }
+
+    /// Batches that it may hold: one that runs, and one that waits if its policies plan ahead.
+    pub(crate) fn depth(&self) -> usize {
+        if self.ahead > Nanos::ZERO { 2 } else { 1 }
     }
 
     pub(crate) fn is_active(&self) -> bool {

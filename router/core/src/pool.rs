@@ -39,6 +39,8 @@ pub(crate) struct Pool {
     pub demand: Demand,
     /// The shortest objective seen recently.
     pub tightest: Nanos,
+    /// The least that a policy of its models plans ahead; `NEVER` without models.
+    pub ahead: Nanos,
     /// Smoothed expected batch time in nanoseconds.
     pub mean_time: u64,
     /// Queues that chose to wait although a lane was free. They are evaluated again when another lane becomes free.
@@ -62,6 +64,7 @@ impl Pool {
             load: Load::over(LOAD_MEMORY),
             demand: Demand::default(),
             tightest: Nanos::NEVER,
+            ahead: Nanos::NEVER,
             mean_time: 0,
             deferred: Vec::new(),
             noted: false,

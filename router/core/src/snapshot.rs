@@ -52,7 +52,7 @@ pub struct LaneSnapshot {
     /// Batches it holds.
     pub holding: usize,
     /// Batches it may hold.
-    pub depth: u32,
+    pub depth: usize,
     /// When it should be able to take another one, if it cannot now.
     pub busy_until: Option<Nanos>,
 }
@@ -80,7 +80,7 @@ impl Router {
                 lane: LaneId(id),
                 state: self.lane_state(LaneId(id))?,
                 holding: lane.holding.len(),
-                depth: lane.depth,
+                depth: lane.depth(),
                 busy_until: lane.end,
             })
         });

@@ -22,7 +22,7 @@ pub struct Switch {
 /// A lane of the new plan: one that is new, one that comes back from rest, or one that goes on under another cycle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LaneUp {
-    /// What it is. A lane that is known keeps its depth.
+    /// What it is.
     pub spec: LaneSpec,
     /// Lanes that it follows: every idle lane, or lane that this switch drains, that uses cores or SMs of this one. The
     /// lane gets no batch while one of them holds one. Naming a removed lane has no effect.
@@ -67,9 +67,6 @@ pub enum SwitchRefusal {
     /// A lane's id is not below `RouterConfig::max_lanes`.
     #[error("up: lane {} is out of bounds, expected an id below `max_lanes`", .0.0)]
     LaneBeyondBound(LaneId),
-    /// A new lane may hold nothing, or a known one something else than before.
-    #[error("up: lane {} has a depth of 0 or a changed depth, expected at least 1 and the same as before", .0.0)]
-    Depth(LaneId),
     /// A lane would wait for a lane that is never sure to be empty: itself, or one that takes batches too.
     #[error("up: lane {} comes after lane {}, which would be active too, expected an idle or draining lane", .lane.0, .after.0)]
     AfterActive {

@@ -34,13 +34,7 @@ fn closed_loop(policy: &str, clients: u32, gains: bool) -> (usize, u64) {
     };
     router.handle(Nanos::ZERO, Event::ModelUp(&spec), &mut effects);
     for lane in 0..LANES {
-        let lane = LaneSpec {
-            lane: LaneId(lane),
-            depth: 1,
-            ahead: Nanos::ZERO,
-            cycle: None,
-            lane_class: LaneClass::default(),
-        };
+        let lane = LaneSpec::new(LaneId(lane), LaneClass::default());
         router.handle(Nanos::ZERO, Event::LaneUp(lane), &mut effects);
     }
     let mut asked: BTreeMap<RequestId, Nanos> = BTreeMap::new();

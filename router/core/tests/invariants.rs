@@ -325,13 +325,7 @@ impl Harness {
             }
             Step::LaneUp { lane } => {
                 self.lanes.insert(LaneId(lane));
-                self.feed(Event::LaneUp(LaneSpec {
-                    lane: LaneId(lane),
-                    depth: 1 + lane % 2,
-                    ahead: Nanos::from_micros(100),
-                    cycle: None,
-                    lane_class: LaneClass::default(),
-                }));
+                self.feed(Event::LaneUp(LaneSpec::new(LaneId(lane), LaneClass::default())));
             }
             Step::ModelDown { model } => self.feed(Event::ModelDown(ModelId(model))),
             Step::ModelUp { model } => {
@@ -339,7 +333,10 @@ impl Harness {
                 self.feed(Event::ModelUp(&spec));
             }
             Step::ModelChanged { model, queue_limit } => {
-                let spec = self.spec(model, queue_limit);
+                // Lanes of one policy take batches ahead, those of several do not.
+                let ahead = Policy::new("clockwork", &BatchOptions::default()).unwrap();
+                let policy = if queue_limit % 2 == 0 { ahead } else { self.policy.clone() };
+                let spec = ModelSpec { policy, ..self.spec(model, queue_limit) };
                 self.feed(Event::ModelChanged(&spec));
             }
             Step::Pass { micros } => {

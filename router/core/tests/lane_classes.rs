@@ -27,7 +27,7 @@ fn profile(lane_class: LaneClass) -> Vec<ProfilePoint> {
 }
 
 fn lane((lane, lane_class): (LaneId, LaneClass)) -> LaneSpec {
-    LaneSpec { lane, depth: 1, ahead: Nanos::ZERO, cycle: None, lane_class }
+    LaneSpec::new(lane, lane_class)
 }
 
 struct World {

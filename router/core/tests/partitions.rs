@@ -66,8 +66,6 @@ fn lane_spec(lane: u32) -> LaneSpec {
     let cycle = CYCLIC.contains(&lane).then(|| Cycle::new(slots).unwrap());
     LaneSpec {
         lane: LaneId(lane),
-        depth: 1 + lane % 2,
-        ahead: Nanos::from_micros(100),
         cycle,
         lane_class: LaneClass(UNITS[lane as usize % UNITS.len()].count_ones()),
     }

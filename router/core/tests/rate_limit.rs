@@ -53,7 +53,7 @@ impl World {
             }));
         }
         for lane in 0..lanes {
-            world.feed(Event::LaneUp(LaneSpec::one_at_a_time(LaneId(lane), LaneClass::default())));
+            world.feed(Event::LaneUp(LaneSpec::new(LaneId(lane), LaneClass::default())));
         }
         world
     }

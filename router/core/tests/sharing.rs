@@ -22,8 +22,23 @@ struct World {
 
 const ROW: Nanos = Nanos::from_millis(10);
 
+fn model(id: u32, max_batch: u32, policy: &str) -> ModelSpec {
+    ModelSpec {
+        measured_on: LaneClass::default(),
+        preemptible: true,
+        model: ModelId(id),
+        max_batch,
+        queue_limit: 1_000,
+        class_limits: Vec::new(),
+        rate_limit: Default::default(),
+        policy: Policy::new(policy, &BatchOptions::default()).unwrap(),
+        lanes: ModelLanes::All,
+        profile: vec![ProfilePoint { rows: 1, row_bytes: 64, time: ROW }],
+    }
+}
+
 impl World {
-    fn new(config: RouterConfig, max_batch: u32, lane: (u32, Nanos)) -> Self {
+    fn new(config: RouterConfig, max_batch: u32, policy: &str) -> Self {
         let mut world = Self {
             router: Router::new(config).unwrap(),
             now: Nanos::ZERO,
@@ -31,26 +46,8 @@ impl World {
             started: Vec::new(),
             ended: BTreeMap::new(),
         };
-        let spec = ModelSpec {
-            measured_on: LaneClass::default(),
-            preemptible: true,
-            model: ModelId(0),
-            max_batch,
-            queue_limit: 1_000,
-            class_limits: Vec::new(),
-            rate_limit: Default::default(),
-            policy: Policy::new("triton", &BatchOptions::default()).unwrap(),
-            lanes: ModelLanes::All,
-            profile: vec![ProfilePoint { rows: 1, row_bytes: 64, time: ROW }],
-        };
-        world.feed(Event::ModelUp(&spec));
-        world.feed(Event::LaneUp(LaneSpec {
-            lane: LaneId(0),
-            depth: lane.0,
-            ahead: lane.1,
-            cycle: None,
-            lane_class: LaneClass::default(),
-        }));
+        world.feed(Event::ModelUp(&model(0, max_batch, policy)));
+        world.feed(Event::LaneUp(LaneSpec::new(LaneId(0), LaneClass::default())));
         world
     }
 
@@ -117,7 +114,7 @@ impl World {
 }
 
 fn one_at_a_time(config: RouterConfig) -> World {
-    World::new(config, 1, (1, Nanos::ZERO))
+    World::new(config, 1, "triton")
 }
 
 #[test]
@@ -189,18 +186,33 @@ fn a_tenant_below_its_share_is_not_hurt_by_one_above() {
     );
 }
 
+/// Clockwork hands over a batch 10 ms before its lane is free, and the others when it is free.
 #[test]
-fn a_lane_gets_its_next_batch_as_long_before_it_is_free_as_it_wants() {
-    let mut world = World::new(RouterConfig::default(), 1, (2, Nanos::from_millis(4)));
-    world.arrive(0, 0, 0, None);
-    world.arrive(1, 0, 0, None);
-    world.until(100);
-    assert_eq!(world.started, [(0, vec![0]), (6, vec![1])]);
+fn a_lane_takes_a_batch_ahead_while_all_its_models_plan_ahead() {
+    let mut world = World::new(RouterConfig::default(), 1, "clockwork");
+    let started_by_three = |world: &mut World| {
+        world.until(1_000 * (1 + world.now.0 / 1_000_000_000));
+        let from = world.now.0 / 1_000_000;
+        world.started.clear();
+        (0..3).for_each(|slot| world.arrive(slot, 0, 0, None));
+        world.until(from + 500);
+        world.ended.clear();
+        world.started.iter().map(|(at, _)| at - from).collect::<Vec<_>>()
+    };
+    assert_eq!(started_by_three(&mut world), [0, 0, 10]);
+    world.feed(Event::ModelUp(&model(1, 1, "triton")));
+    assert_eq!(started_by_three(&mut world), [0, 10, 20]);
+    world.feed(Event::ModelChanged(&model(1, 1, "clockwork")));
+    assert_eq!(started_by_three(&mut world), [0, 0, 10]);
+    world.feed(Event::ModelChanged(&model(1, 1, "triton")));
+    assert_eq!(started_by_three(&mut world), [0, 10, 20]);
+    world.feed(Event::ModelDown(ModelId(1)));
+    assert_eq!(started_by_three(&mut world), [0, 0, 10]);
 }
 
 #[test]
 fn a_batch_that_is_given_back_runs_again_and_says_so() {
-    let mut world = World::new(RouterConfig::default(), 4, (1, Nanos::ZERO));
+    let mut world = World::new(RouterConfig::default(), 4, "triton");
     world.arrive(7, 0, 0, Some(500));
     let (_, lane, batch) = world.running.pop_front().unwrap();
     world.until(3);

@@ -22,7 +22,7 @@ fn at_ms(ms: u64) -> Nanos {
 }
 
 fn lane(lane: LaneId) -> LaneSpec {
-    LaneSpec { lane, depth: 1, ahead: Nanos::ZERO, cycle: None, lane_class: LaneClass::default() }
+    LaneSpec::new(lane, LaneClass::default())
 }
 
 fn up(id: LaneId, after: &[LaneId]) -> LaneUp {
@@ -203,7 +203,7 @@ fn a_model_that_is_left_without_lanes_is_told_so() {
 fn a_batch_that_fails_after_its_model_lost_all_lanes_ends_its_requests() {
     let mut t = Timeline::new();
     t.0 = Router::new(RouterConfig::default()).unwrap();
-    t.feed(0, Event::LaneUp(LaneSpec { depth: 1, ahead: Nanos::ZERO, ..lane(OLD) }));
+    t.feed(0, Event::LaneUp(LaneSpec { ..lane(OLD) }));
     let spec = ModelSpec {
         measured_on: LaneClass::default(),
         preemptible: true,

@@ -43,16 +43,7 @@ impl Timeline {
         let router = Router::new(RouterConfig::default()).unwrap();
         let mut timeline = Self { router, policy: policy.clone(), now: Nanos::ZERO };
         timeline.feed(0, Event::ModelUp(&spec(policy)));
-        timeline.feed(
-            0,
-            Event::LaneUp(LaneSpec {
-                lane: LaneId(0),
-                depth: 1,
-                ahead: Nanos::ZERO,
-                cycle: None,
-                lane_class: LaneClass::default(),
-            }),
-        );
+        timeline.feed(0, Event::LaneUp(LaneSpec::new(LaneId(0), LaneClass::default())));
         timeline
     }
 
@@ -163,16 +154,7 @@ fn policies_aim_a_margin_before_the_deadline_but_no_more_than_an_eighth() {
         let mut t = Timeline::new(policy.clone());
         t.router = Router::new(RouterConfig { margin: at_ms(margin_ms), ..RouterConfig::default() }).unwrap();
         t.feed(0, Event::ModelUp(&spec(policy)));
-        t.feed(
-            0,
-            Event::LaneUp(LaneSpec {
-                lane: LaneId(0),
-                depth: 1,
-                ahead: Nanos::ZERO,
-                cycle: None,
-                lane_class: LaneClass::default(),
-            }),
-        );
+        t.feed(0, Event::LaneUp(LaneSpec::new(LaneId(0), LaneClass::default())));
         assert!(t.arrive(0, 1, Some(40)).is_empty());
         t
     };
@@ -286,13 +268,7 @@ fn a_dead_lane_fails_what_it_ran_and_refuses_what_only_it_could_run() {
 #[test]
 fn requests_of_a_failed_lane_run_again_alone_and_not_a_third_time() {
     let mut t = Timeline::new(deadline());
-    let other = |lane| LaneSpec {
-        lane: LaneId(lane),
-        depth: 1,
-        ahead: Nanos::NEVER,
-        cycle: None,
-        lane_class: LaneClass::default(),
-    };
+    let other = |lane| LaneSpec::new(LaneId(lane), LaneClass::default());
     let (first, _) = dispatched(&t.arrive(0, 1, None)).unwrap();
     for slot in 2..=4 {
         t.arrive(0, slot, None);

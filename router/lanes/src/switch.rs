@@ -54,8 +54,7 @@ pub fn lanes_of(
         let gpulet = &active.gpulet;
         let class = classes.of(&gpulet.device, gpulet.units);
         shares.insert(active.id, (class, &gpulet.device, gpulet.units));
-        let spec =
-            LaneSpec { cycle: cycle(active, versions)?, ..LaneSpec::one_at_a_time(known(active.id)?, class) };
+        let spec = LaneSpec { cycle: cycle(active, versions)?, ..LaneSpec::new(known(active.id)?, class) };
         up.push(LaneUp { spec, after: active.after.iter().filter_map(|gpulet| lane(*gpulet)).collect() });
     }
     let drain = table.draining.iter().map(|gpulet| known(*gpulet)).collect::<Result<_, _>>()?;

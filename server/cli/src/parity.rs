@@ -49,13 +49,13 @@ pub fn run(arguments: &ParityArgs, environment: &Environment) -> anyhow::Result<
     };
     let child = Child::start(&repository, &environment.command_line)?;
     let settings = request::settings(&arguments.client, &endpoint(&child, arguments.protocol))?;
-    let measured = measure(arguments, &mut workload, settings, &line);
+    let measured = measure(arguments, &mut workload, settings, (&child, &line));
     line.clear();
     child.stop()?;
-    let measured = measured?;
+    let (measured, preempted) = measured?;
     anyhow::ensure!(!measured.interrupted, "stopped: nothing to compare");
     let simulated = Simulation::new(&workload, &setup)?.run(&mut |_| {})?;
-    let parity = Parity::new(&workload, arguments.repository.is_some(), &simulated, &measured);
+    let parity = Parity::new(&workload, arguments.repository.is_some(), &simulated, (&measured, preempted));
     if arguments.json {
         output::line(&serde_json::to_string(&parity)?);
     } else {
@@ -64,13 +64,14 @@ pub fn run(arguments: &ParityArgs, environment: &Environment) -> anyhow::Result<
     Ok(if parity.within() { ExitCode::SUCCESS } else { ExitCode::from(DIFFERENT) })
 }
 
-/// Calibrates the workload, then runs it on the server.
+/// Calibrates the workload, then runs it on the server. Also returns the number of batches that were preempted after the
+/// warm-up.
 fn measure(
     arguments: &ParityArgs,
     workload: &mut Workload,
     settings: Settings,
-    line: &Line,
-) -> anyhow::Result<Report> {
+    (child, line): (&Child, &Line),
+) -> anyhow::Result<(Report, u64)> {
     let stop = interruption::flag()?;
     let real = arguments.repository.is_some();
     calibration::measure(workload, &settings, real, &stop, line)?;
@@ -79,7 +80,16 @@ fn measure(
         anyhow::bail!("{}: expected a workload that ends by time", workload.name);
     };
     let drive = Drive::Open(Stages::constant(time)?);
-    Ok(session.run(workload, &drive, &stop, &mut |live| line.show("live  ", live))?)
+    let warmup_s = workload.warmup as f64 / 1e9;
+    let mut before = None;
+    let report = session.run(workload, &drive, &stop, &mut |live| {
+        if before.is_none() && live.elapsed_s >= warmup_s {
+            before = Some(child.preempted());
+        }
+        line.show("live  ", live);
+    })?;
+    let before = before.unwrap_or(Ok(0))?;
+    Ok((report, child.preempted()?.saturating_sub(before)))
 }
 
 fn endpoint(child: &Child, wire: Wire) -> Endpoint {

@@ -14,8 +14,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use gpulet::{
-    BatchTimes, CoresDevice, Device, DeviceError, DeviceInfo, EmulatedDevice, LaneConfig, LaneHandle,
-    LaneSink, Partition, PartitionSpec, PartitionWatch, spawn_lane,
+    BatchTimes, CoresDevice, Device, DeviceError, DeviceInfo, EmulatedDevice, Emulation, LaneConfig,
+    LaneHandle, LaneSink, Partition, PartitionSpec, PartitionWatch, spawn_lane,
 };
 use gpulet_core::id::DeviceId;
 use gpulet_core::profile::Profile;
@@ -224,9 +224,9 @@ impl Own {
                 let loader = Arc::clone(&self.loader);
                 Some(Arc::new(CoresDevice::new(name, cores.clone(), *memory_bytes, loader)))
             }
-            Described::Emulated { name, device_type, sizes, memory_bytes, interference, .. } => {
+            Described::Emulated { emulation, interference, .. } => {
                 let times = self.contended_times(interference.as_ref());
-                Some(Arc::new(EmulatedDevice::new(name, device_type, sizes.clone(), *memory_bytes, times)))
+                Some(Arc::new(EmulatedDevice::new(emulation.clone(), times)))
             }
             Described::Gpu { .. } => None,
         }
@@ -314,10 +314,16 @@ fn emulate(entries: &[Emulated], profiles: &[Profile], files: &[String]) -> anyh
             let name = format!("gpu{}", devices.len());
             start.push(Share { device: name.as_str().into(), first_unit: 0, units });
             devices.push(Described::Emulated {
-                name,
-                device_type: entry.kind.clone(),
-                sizes: sizes.clone(),
-                memory_bytes: entry.memory.0,
+                emulation: Emulation {
+                    device_type: entry.kind.clone(),
+                    sizes: sizes.clone(),
+                    memory_bytes: entry.memory.0,
+                    base_bytes: entry.base_memory.0,
+                    gpulet_bytes: entry.gpulet_memory.0,
+                    fault_domain: entry.fault_domain.clone().unwrap_or_else(|| name.clone()),
+                    lost_while: entry.lost_while.clone(),
+                    name,
+                },
                 profiles: files.to_vec(),
                 interference: entry.interference.clone(),
             });

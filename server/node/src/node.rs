@@ -90,7 +90,7 @@ impl Node {
         let mut lanes = Vec::with_capacity(devices.start().len());
         for (id, share) in (0..).zip(devices.start()) {
             let lane = devices.open(id, share, router.lane_sink(), failures.0.watch())?;
-            router.lane_up(lane.clone(), 1).await;
+            router.lane_up(lane.clone()).await;
             lanes.push(lane);
         }
         let source = Source::open(&config.repository)?;

@@ -26,6 +26,8 @@ impl Controller {
         if let Some(change_us) = self.change_time.takes_us() {
             scaling.scaler.set_change_time(change_us);
         }
+        // Whether a device is back is seen only by a plan that uses it.
+        self.replan |= self.lost.try_due(now);
         let decision = scaling.scaler.decide(&Observation { now, models: &observed });
         let missed = |name: &str| models.iter().any(|model| model.name == name && model.is_waited_for);
         let before = self.evicted.len();
@@ -39,7 +41,7 @@ impl Controller {
             self.believe();
             let question = PlanRequest {
                 number: self.questions,
-                inputs: self.inputs.clone(),
+                inputs: self.inputs_in_use(),
                 targets: self.targets(),
                 asked_us: self.latest.asked_us(),
                 current: self.rollout.plan(),

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::{AcceptedPlan, BatchTotals, InForce, ModelLoad, PlanRequest, PlanResponse};
-use crate::id::ProposalId;
+use super::{AcceptedPlan, BatchTotals, InForce, LostDevice, ModelLoad, PlanRequest, PlanResponse};
+use crate::id::{DeviceId, ProposalId};
 use crate::rollout::{self, Outcome};
 
 /// The load at one moment.
@@ -50,6 +50,14 @@ pub enum Effect {
     NoPlan {
         /// Why planning failed.
         reason: String,
+    },
+    /// No gpulet can be opened on a device and none of its own is sound: plans do without it. Sent again after each
+    /// attempt that fails.
+    DeviceLost(LostDevice),
+    /// A gpulet serves on a device that had been lost.
+    DeviceBack {
+        /// Its name.
+        device: DeviceId,
     },
     /// Memory is short: these models are evicted from their gpulets.
     Evicted {

@@ -78,6 +78,9 @@ impl PlanRequest {
     }
 
     fn proposed(self) -> Result<Proposed, String> {
+        if self.inputs.devices.is_empty() {
+            return Err("every device is lost".to_owned());
+        }
         let first = self.current.gpulets.is_empty();
         let (planned, evicted, again) = self.planned(first)?;
         let proposal = Proposal::new(&planned.plan, &planned.problem).map_err(|error| error.to_string())?;

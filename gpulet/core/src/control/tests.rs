@@ -94,6 +94,8 @@ struct Bench {
     told: Vec<Effect>,
     /// Steps that fail, by the word of their model.
     fails: Option<&'static str>,
+    /// No gpulet can be opened on this device.
+    lost: Option<&'static str>,
 }
 
 impl Bench {
@@ -108,7 +110,7 @@ impl Bench {
         };
         let controller = Controller::new(options, inputs(devices)).unwrap();
         let (arrived, switches, told) = (BTreeMap::new(), Vec::new(), Vec::new());
-        Self { controller, now: Micros::ZERO, arrived, switches, told, fails: None }
+        Self { controller, now: Micros::ZERO, arrived, switches, told, fails: None, lost: None }
     }
 
     fn handle(&mut self, event: Event) {
@@ -122,7 +124,11 @@ impl Bench {
                 match effect {
                     Effect::Plan(question) => events.push(Event::Planned(question.answer())),
                     Effect::Rollout(Said::Step { id, step, .. }) => {
-                        let fails = matches!(&step, Step::Prepare { model, .. } if self.fails == Some(model));
+                        let fails = match &step {
+                            Step::Prepare { model, .. } => self.fails == Some(model),
+                            Step::Open { device, .. } => self.lost == Some(device.as_str()),
+                            _ => false,
+                        };
                         let reason = "planted".to_owned();
                         let happened = match fails {
                             true => Happened::StepFailed { step: id, reason },
@@ -235,6 +241,77 @@ fn after_a_failure_it_pauses_and_goes_on_from_the_plan_in_force() {
         bench.look(&[("a", 20), ("b", 3_000)]);
     }
     assert_ne!(bench.controller.rollout().plan(), before, "then it goes on");
+}
+
+/// The device dies under load: its gpulets fail, and no gpulet can be opened on it.
+#[test]
+fn a_lost_device_leaves_the_plan_and_is_used_again_when_it_is_back() {
+    let load: [(&str, u64); 2] = [("a", 1_200), ("b", 1_200)];
+    let mut bench = Bench::new(2);
+    for _ in 0..60 {
+        bench.look(&load);
+    }
+    assert_eq!(bench.devices(), 2, "{:#?}", bench.controller.rollout().plan());
+    bench.lost = Some("toy-1");
+    let active = bench.controller.rollout().active();
+    let dead: Vec<_> =
+        active.filter(|(_, gpulet)| gpulet.device == "toy-1").map(|(gpulet, _)| gpulet).collect();
+    for gpulet in dead {
+        bench.handle(Event::Rollout(Happened::Fault { gpulet, reason: "its lane ended".to_owned() }));
+    }
+    for _ in 0..3 {
+        bench.look(&load);
+    }
+    let models = |bench: &Bench, device: &str| {
+        let gpulets = bench.controller.rollout().plan().gpulets;
+        let there = gpulets.iter().filter(|gpulet| gpulet.device == device);
+        there.flat_map(|gpulet| &gpulet.slots).map(|slot| slot.workload.clone()).collect::<BTreeSet<_>>()
+    };
+    assert_eq!(
+        (models(&bench, "toy-0").len(), models(&bench, "toy-1").len()),
+        (2, 0),
+        "within three seconds"
+    );
+    assert!(bench.controller.latest().share() < 1.0, "one device is too small");
+    let lost: Vec<_> = bench.controller.lost_devices().cloned().collect();
+    assert_eq!((lost.len(), lost[0].device.as_str(), lost[0].reason.as_str()), (1, "toy-1", "planted"));
+    let there = Plan::new(vec![whole("toy-0", &["a"]), whole("toy-1", &["b"])]);
+    let refused = bench.controller.accept(&[model("a"), model("b")], &there).unwrap_err();
+    assert_eq!(refused.to_string(), "device `toy-1` is lost: planted");
+    for _ in 0..30 {
+        bench.look(&load);
+    }
+    let losses =
+        |bench: &Bench| bench.told.iter().filter(|told| matches!(told, Effect::DeviceLost(_))).count();
+    assert_eq!(losses(&bench), 3, "tried again after 10 and 20 seconds, and the plan in force stays");
+    assert_eq!(models(&bench, "toy-0").len(), 2);
+    bench.lost = None;
+    for _ in 0..45 {
+        bench.look(&load);
+    }
+    assert_eq!((bench.devices(), bench.controller.lost_devices().count()), (2, 0));
+    assert!(bench.told.iter().any(|told| matches!(told, Effect::DeviceBack { device } if device == "toy-1")));
+}
+
+#[test]
+fn without_any_device_it_says_so_and_goes_on_when_one_is_back() {
+    let mut bench = Bench::new(1);
+    bench.look(&[("a", 10)]);
+    bench.lost = Some("toy-0");
+    let dead: Vec<_> = bench.controller.rollout().active().map(|(gpulet, _)| gpulet).collect();
+    for gpulet in dead {
+        bench.handle(Event::Rollout(Happened::Fault { gpulet, reason: "its lane ended".to_owned() }));
+    }
+    for _ in 0..20 {
+        bench.look(&[("a", 10)]);
+    }
+    assert_eq!(bench.devices(), 0);
+    assert_eq!(bench.controller.latest().problem(), Some("every device is lost"));
+    bench.lost = None;
+    for _ in 0..45 {
+        bench.look(&[("a", 10)]);
+    }
+    assert_eq!(bench.devices(), 1);
 }
 
 #[test]

@@ -320,6 +320,14 @@ pub enum Effect {
         /// What happened.
         reason: String,
     },
+    /// A gpulet could not be opened on a device that has no sound gpulet, so the device may be lost. Sent before the end
+    /// of the proposal.
+    CannotOpen {
+        /// Name of the device.
+        device: DeviceId,
+        /// Why the gpulet could not be opened.
+        reason: String,
+    },
     /// The plan in force no longer matches its proposal: make another plan.
     PlanNeeded {
         /// Why another plan is needed.

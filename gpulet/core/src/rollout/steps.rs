@@ -5,7 +5,7 @@ use super::history::{EntryKind, span};
 use super::message::{Effect, Step};
 use super::phase::{Phase, Preparing, Running};
 use super::proposal::Footprint;
-use crate::id::{GpuletId, StepId};
+use crate::id::{DeviceId, GpuletId, StepId};
 
 impl Rollout {
     /// The next step of a wave, or its switch. Events that came in between are handled first: a step that is under way
@@ -141,11 +141,23 @@ impl Rollout {
         }
     }
 
+    /// Whether an active gpulet of the device has not failed.
+    fn has_sound_gpulet_on(&self, device: &DeviceId) -> bool {
+        let sound = |id: &GpuletId| self.known.get(id).is_some_and(|known| !known.faulty);
+        self.table.iter().any(|(id, sized)| sized.gpulet.device == *device && sound(id))
+    }
+
     pub(super) fn step_failed(&mut self, id: StepId, reason: String) {
         let Some(running) = self.take_running(id) else { return };
         let took = span(self.now.since(running.since_us));
         let message = format!("{} failed after {took}: {reason}", self.words_of(&running.step));
         self.record(EntryKind::Failed, message.clone());
+        if let Step::Open { device, .. } = &running.step
+            && !self.has_sound_gpulet_on(device)
+        {
+            let (device, reason) = (device.clone(), reason.clone());
+            self.effects.push(Effect::CannotOpen { device, reason });
+        }
         match std::mem::take(&mut self.phase) {
             Phase::Preparing(preparing) => {
                 // A plan that waits may reuse what was opened so far.

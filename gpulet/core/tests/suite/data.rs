@@ -22,6 +22,11 @@ pub fn rows(file: &str) -> Vec<Row> {
     reader.deserialize().collect::<Result<_, _>>().unwrap()
 }
 
+pub fn lines_of(file: &str) -> Vec<String> {
+    let text = std::fs::read_to_string(folder().join(file)).unwrap();
+    text.lines().map(str::to_owned).collect()
+}
+
 pub fn number(row: &Row, column: &str) -> f64 {
     row[column].parse().unwrap()
 }

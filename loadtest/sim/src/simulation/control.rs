@@ -130,6 +130,12 @@ impl Simulation {
             }
             Effect::Rollout(rollout::Effect::Ended { outcome, .. }) => partition.record.ended(&outcome),
             Effect::NoPlan { reason } => partition.record.no_plan(&reason),
+            // Gpulets of simulated devices always open.
+            Effect::DeviceLost(_)
+            | Effect::DeviceBack { .. }
+            | Effect::Rollout(rollout::Effect::CannotOpen { .. }) => {
+                invariant::violated!("sim.simulated_device_lost");
+            }
             Effect::Rollout(rollout::Effect::Incident { .. } | rollout::Effect::PlanNeeded { .. })
             | Effect::OperatorPlanEnded { .. }
             | Effect::OperatorPlanReleased

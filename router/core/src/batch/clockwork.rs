@@ -23,7 +23,8 @@ const SCHEDULE_AHEAD: Nanos = Nanos::from_millis(10);
 /// allowances for the network, a buffer of 5 ms and a lag of 10 ms, do not apply inside a process, nor do action
 /// windows, as a lane here runs what it is given. Loading and unloading models is left out.
 ///
-/// Needs lanes of depth 2 with [`AHEAD`](BatchPolicy::AHEAD); on others it schedules when they are free.
+/// On lanes that it shares with models of other policies, and on lanes with time slices, it schedules when they are
+/// free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clockwork;
 

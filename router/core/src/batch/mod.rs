@@ -173,8 +173,8 @@ pub trait BatchPolicy: Sized {
     const SUMMARY: &'static str;
     /// How often [`BatchPolicy::plan`] is asked, if it plans.
     const EPOCH: Option<Nanos> = None;
-    /// How long before a lane is free the policy wants to hand over the next batch. A property of lanes
-    /// ([`LaneSpec::ahead`](crate::LaneSpec)), which the caller that configures lanes for one policy may copy.
+    /// How long before a lane is free the policy wants to hand over the next batch. Lanes without time slices comply if
+    /// all their models have such a policy.
     const AHEAD: Nanos = Nanos::ZERO;
 
     /// Whether admission learns from admitted requests that were dropped later, and rejects similar ones at arrival.
@@ -261,8 +261,12 @@ macro_rules! policies {
                 std::mem::discriminant(self) == std::mem::discriminant(other)
             }
 
-            /// See [`BatchPolicy::AHEAD`].
-            pub fn ahead(&self) -> Nanos {
+            /// Whether it hands over batches before a lane is free, so that lanes hold up to two.
+            pub fn plans_ahead(&self) -> bool {
+                self.ahead() > Nanos::ZERO
+            }
+
+            pub(crate) fn ahead(&self) -> Nanos {
                 match self { $(Self::$policy(_) => $policy::AHEAD),+ }
             }
 

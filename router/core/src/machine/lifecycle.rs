@@ -11,7 +11,7 @@ use crate::machine::Router;
 use crate::model::Model;
 use crate::pool::Pool;
 use crate::queue::Queue;
-use crate::{LaneId, ModelId};
+use crate::{LaneId, ModelId, Nanos};
 
 impl Router {
     pub(super) fn model_up(&mut self, spec: &ModelSpec) {
@@ -30,6 +30,7 @@ impl Router {
         if let Some(entry) = self.models.get_mut(index) {
             *entry = Some(Model::new(spec, pool));
         }
+        self.plan_ahead(pool);
         self.size_batches(pool);
         self.plan_soon();
     }
@@ -45,6 +46,7 @@ impl Router {
         for queue in queues {
             self.note_queue(queue);
         }
+        self.plan_ahead(pool);
         self.size_batches(pool);
         self.plan_soon();
     }
@@ -72,6 +74,7 @@ impl Router {
                 self.remove_pool(pool_id);
             }
         }
+        self.plan_ahead(pool_id);
         self.plan_soon();
         effects.push(Effect::Retired(id));
     }
@@ -87,7 +90,37 @@ impl Router {
         id
     }
 
+    /// Notes how long before their end of work the lanes of a pool may get the next batch, because its models changed.
+    pub(super) fn plan_ahead(&mut self, id: u32) {
+        let theirs = self.models.iter().flatten().filter(|model| model.pool == id);
+        let ahead = theirs.map(|model| model.policy.ahead()).min().unwrap_or(Nanos::NEVER);
+        let Some(pool) = self.pools.get_mut(id).filter(|pool| pool.ahead != ahead) else { return };
+        pool.ahead = ahead;
+        let lanes: Vec<LaneId> = pool.up.iter().collect();
+        for lane in lanes {
+            self.plan_lane_ahead(lane);
+        }
+    }
+
+    fn plan_lane_ahead(&mut self, id: LaneId) {
+        let Some(lane) = expected!(self.lane(id), "router.planned_lane_unknown") else { return };
+        let ahead = self.least_ahead(lane);
+        if let Some(lane) = self.lane_mut(id).filter(|lane| lane.ahead != ahead) {
+            lane.ahead = ahead;
+            self.settle_lane(id);
+        }
+    }
+
+    /// How long before its end of work a lane may get the next batch.
+    pub(crate) fn least_ahead(&self, lane: &Lane) -> Nanos {
+        let pools = lane.pools.iter().filter_map(|&pool| self.pools.get(pool));
+        let least = pools.map(|pool| pool.ahead).min();
+        // A time slice may be another model's when the waiting batch would begin.
+        least.filter(|&least| lane.round.is_none() && least != Nanos::NEVER).unwrap_or_default()
+    }
+
     pub(super) fn remove_pool(&mut self, id: u32) {
+        let left: Vec<LaneId> = self.pools.get(id).iter().flat_map(|pool| pool.up.iter()).collect();
         for lane in self.lanes.iter_mut().flatten() {
             lane.pools.retain(|pool| *pool != id);
         }
@@ -98,6 +131,9 @@ impl Router {
             }
         }
         self.pools.remove(id);
+        for lane in left {
+            self.plan_lane_ahead(lane);
+        }
     }
 
     /// Adds an active lane to a pool.
@@ -136,7 +172,7 @@ impl Router {
     }
 
     pub(super) fn lane_up(&mut self, spec: &LaneSpec) {
-        if spec.lane.0 >= self.config.max_lanes || spec.depth == 0 || self.lane(spec.lane).is_some() {
+        if spec.lane.0 >= self.config.max_lanes || self.lane(spec.lane).is_some() {
             return;
         }
         self.bring_up(spec, &[]);
@@ -152,8 +188,7 @@ impl Router {
         let fence = self.batches.generation();
         let Some(entry) = expected!(self.lanes.get_mut(index), "router.lane_without_slot") else { return };
         let lane = entry.get_or_insert_with(|| Lane::new(spec));
-        (lane.mode, lane.ahead, lane.fence, lane.lane_class) =
-            (LaneMode::Active, spec.ahead, fence, spec.lane_class);
+        (lane.mode, lane.fence, lane.lane_class) = (LaneMode::Active, fence, spec.lane_class);
         lane.after = after.into();
         if lane.round.as_ref().map(|round| &round.cycle) != spec.cycle.as_ref() {
             self.cycles -= u32::from(lane.round.is_some());
@@ -170,6 +205,7 @@ impl Router {
                 self.size_batches(pool);
             }
         }
+        self.plan_lane_ahead(spec.lane);
     }
 
     /// Takes a lane out of its pools.

@@ -207,7 +207,7 @@ impl Router {
         // Draining, idle and failed lanes are in no pool.
         let Some(lane) = self.lane(id).filter(|lane| lane.is_active()) else { return };
         let last = lane.holding.last().and_then(|&slot| self.batches.at(slot));
-        let has_space = lane.holding.len() < lane.depth as usize;
+        let has_space = lane.holding.len() < lane.depth();
         let own_end = last.map(|batch| batch.expected_end);
         let (end, evaluate_at) = match (self.lease_end(lane), own_end) {
             (Some(lease), own) => (Some(own.map_or(lease, |own| own.max(lease))), None),

@@ -46,9 +46,6 @@ impl Router {
             if spec.lane.0 >= self.config.max_lanes {
                 return Err(SwitchRefusal::LaneBeyondBound(spec.lane));
             }
-            if spec.depth == 0 || self.lane(spec.lane).is_some_and(|known| known.depth != spec.depth) {
-                return Err(SwitchRefusal::Depth(spec.lane));
-            }
             if !up.insert(spec.lane) {
                 return Err(SwitchRefusal::LaneTwice(spec.lane));
             }
@@ -165,6 +162,8 @@ impl Router {
                 self.pool_changed(old);
             }
         }
+        self.plan_ahead(old);
+        self.plan_ahead(new);
         self.size_batches(new);
         self.pool_changed(new);
     }

@@ -2,16 +2,22 @@
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{self, Command, Stdio};
+use std::time::Duration;
 
 use anyhow::Context as _;
+use http::Method;
+use node::metrics::names;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Deserialize;
 
 use super::repository::Repository;
-use crate::models_command;
+use crate::{models_command, rest};
 
 /// Maximum bytes of the first line that a server prints.
 const ANNOUNCEMENT_BYTES: u64 = 16 << 20;
+
+/// Longest wait for the server's metrics.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A server process. Dropping it ends the process.
 #[derive(Debug)]
@@ -21,12 +27,15 @@ pub struct Child {
     pub http: String,
     /// Address of the gRPC interface.
     pub grpc: String,
+    /// Address of the metrics.
+    metrics: String,
 }
 
 #[derive(Deserialize)]
 struct Announcement {
     http: String,
     grpc: String,
+    metrics: String,
     ready: bool,
     models: Vec<ModelRow>,
 }
@@ -55,7 +64,7 @@ impl Child {
         let mut process = command.stdout(Stdio::piped()).spawn().context("cannot start a server")?;
         let out = process.stdout.take();
         // The drop ends the process if anything below fails.
-        let mut child = Self { process, http: String::new(), grpc: String::new() };
+        let mut child = Self { process, http: String::new(), grpc: String::new(), metrics: String::new() };
         let mut line = String::new();
         let out = out.context("cannot read what the server says")?;
         BufReader::new(out.take(ANNOUNCEMENT_BYTES)).read_line(&mut line)?;
@@ -66,11 +75,23 @@ impl Child {
             let why = failed.map_or_else(String::new, |model| format!(": {}: {}", model.name, model.reason));
             anyhow::bail!("a model did not load{why}");
         }
-        (child.http, child.grpc) = (told.http, told.grpc);
+        (child.http, child.grpc, child.metrics) = (told.http, told.grpc, told.metrics);
         for model in &repository.asked_for {
             models_command::load(&child.http, model)?;
         }
         Ok(child)
+    }
+
+    /// Batches that its policies have ended early so far.
+    pub fn preempted(&self) -> anyhow::Result<u64> {
+        let page = rest::wait_for(TIMEOUT, rest::call(&self.metrics, Method::GET, "/metrics"))?;
+        let page = std::str::from_utf8(&page).context("the server's metrics")?;
+        let counted = page.lines().filter(|line| line.starts_with(names::PREEMPTED.name));
+        let counts = counted.map(|line| {
+            let count = line.rsplit(' ').next().and_then(|count| count.parse::<u64>().ok());
+            count.with_context(|| format!("the server's metrics: `{line}`"))
+        });
+        counts.sum()
     }
 
     /// Drains the server and waits for its exit.

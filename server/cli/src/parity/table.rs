@@ -72,14 +72,19 @@ impl Row {
 }
 
 impl Parity {
-    /// Compares a simulation and a run of the same workload.
+    /// Compares a simulation and a run of the same workload, in which the server preempted some batches.
     pub fn new(
         workload: &Workload,
         real: bool,
         simulated: &sim::Report,
-        measured: &loadtest::Report,
+        (measured, preempted): (&loadtest::Report, u64),
     ) -> Self {
-        let mut models = vec![Rows { name: "all".to_owned(), rows: total(simulated, measured) }];
+        let mut all = total(simulated, measured);
+        if simulated.preempted + preempted > 0 {
+            let (simulated, measured) = (simulated.preempted as f64, preempted as f64);
+            all.push(Row::new("preempted batches", simulated, measured, None));
+        }
+        let mut models = vec![Rows { name: "all".to_owned(), rows: all }];
         if workload.models.len() > 1 {
             let pairs = simulated.models.iter().zip(&measured.models);
             models.extend(pairs.map(|(simulated, measured)| model(simulated, measured)));

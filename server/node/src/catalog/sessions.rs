@@ -25,7 +25,7 @@ fn priority(waited_for: bool) -> LoadPriority {
 
 /// A lane without time slices.
 fn spec(lane: &LaneHandle) -> LaneSpec {
-    LaneSpec::one_at_a_time(LaneId(lane.id()), LaneClass(lane.lane_class()))
+    LaneSpec::new(LaneId(lane.id()), LaneClass(lane.lane_class()))
 }
 
 impl Catalog {

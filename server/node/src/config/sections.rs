@@ -190,6 +190,20 @@ pub struct Emulated {
     /// Sizes of gpulets in units, ascending. Default: every number up to the units of the profiles. Example: `[1, 2, 4]`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sizes: Option<Vec<u32>>,
+    /// Memory that each device takes once. Default: `"0"`. Example: `"500MiB"`.
+    #[serde(default)]
+    pub base_memory: Size,
+    /// Memory that each gpulet takes in addition to its models. Default: `"0"`. Example: `"300MiB"`.
+    #[serde(default)]
+    pub gpulet_memory: Size,
+    /// Name of the domain in which these devices fail together. Replicas are spread over domains. Default: one domain for each
+    /// device. Example: `"rack-1"`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault_domain: Option<String>,
+    /// File; while it exists, the devices of this entry are lost: batches fail and no gpulet can be opened. For rehearsals.
+    /// Default: none. Example: `"/tmp/lost"`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost_while: Option<PathBuf>,
     /// Interference between co-located batches, as `[interference]` of `tessera plan` describes it. If set, all gpulets run in
     /// the server's process. Default: no interference. Example: `{ model = "gpulet" }`.
     #[serde(default, skip_serializing_if = "Option::is_none")]

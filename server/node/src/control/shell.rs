@@ -90,6 +90,8 @@ impl EffectRunner {
             Effect::Switch { switch, .. } => self.switch(switch, rollout.epoch()),
             Effect::Ended { proposal, outcome } => return Some(Notice::Ended { proposal, outcome }),
             Effect::Incident { reason } => tracing::warn!(%reason, "incident while gpulets were changed"),
+            // The control loop logs the lost device.
+            Effect::CannotOpen { .. } => {}
             Effect::PlanNeeded { reason } => {
                 tracing::warn!(%reason, "another plan is needed");
                 return Some(Notice::PlanNeeded);

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use gpulet_core::control::{
-    BatchTotals, Controller, Effect, Event, LoadReport, ModelLoad, NoPlan, PlanRequest,
+    BatchTotals, Controller, Effect, Event, LoadReport, LostDevice, ModelLoad, NoPlan, PlanRequest,
 };
 use gpulet_core::id::ProposalId;
 use gpulet_core::plan::{Gpulet, Plan, Slot};
@@ -22,7 +23,7 @@ use super::terms::Terms;
 use super::view::{self, View};
 use crate::catalog::{Catalog, Loaded, ModelsHeld};
 use crate::config::Partition;
-use crate::metrics::InterferenceMetrics;
+use crate::metrics::{InterferenceMetrics, device_up};
 use crate::reason::Refusal;
 
 /// Most gpulets, and models, that a log line lists.
@@ -49,6 +50,7 @@ pub struct Task {
 }
 
 impl Task {
+    /// Creates the task. Its devices count as up.
     pub fn new(
         options: Partition,
         catalog: Arc<Catalog>,
@@ -56,6 +58,9 @@ impl Task {
         runner: EffectRunner,
         controller: Controller,
     ) -> Self {
+        for device in &terms.terms().devices {
+            device_up(&device.name, true);
+        }
         Self {
             options,
             catalog,
@@ -226,6 +231,15 @@ impl Task {
                 }
                 Effect::NoPlan { reason } => {
                     tracing::warn!(%reason, "no plan: gpulets stay as they are");
+                }
+                Effect::DeviceLost(LostDevice { device, reason, at_us, retry_us }) => {
+                    let retry_in = Duration::from(retry_us.since(at_us));
+                    tracing::error!(%device, %reason, ?retry_in, "a device is lost: plans do without it");
+                    device_up(&device, false);
+                }
+                Effect::DeviceBack { device } => {
+                    tracing::info!(%device, "the device is back");
+                    device_up(&device, true);
                 }
                 Effect::Evicted { models } => {
                     tracing::warn!(?models, "memory is short: these models lose their gpulets");

@@ -44,14 +44,14 @@ fn planned_with(info: &DeviceInfo) -> Device {
         units: info.units,
         sizes: info.sizes.clone(),
         gpulets_max: info.units,
-        base_bytes: 0,
-        gpulet_bytes: 0,
+        base_bytes: info.base_bytes,
+        gpulet_bytes: info.gpulet_bytes,
     };
     Device {
         name: info.name.as_str().into(),
         device_type: Arc::new(device_type),
         memory_bytes: info.memory_bytes,
-        fault_domain: info.name.clone(),
+        fault_domain: info.fault_domain.clone(),
         cost: 1.0,
     }
 }

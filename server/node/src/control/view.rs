@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gpulet_core::control::{Controller, DecisionEntry, InterferenceEntry};
+use gpulet_core::control::{Controller, DecisionEntry, InterferenceEntry, LostDevice};
 use gpulet_core::id::Epoch;
 use gpulet_core::plan::{Gpulet, Plan};
 use gpulet_core::problem::Problem;
@@ -35,6 +35,9 @@ pub struct View {
     /// Why the load has no plan. Absent if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<String>,
+    /// Devices that plans do without, because no gpulet can be opened on them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    lost_devices: Vec<Stamped<LostDevice>>,
     /// The plan in force.
     gpulets: Vec<GpuletRow>,
     /// The models and their load.
@@ -163,6 +166,7 @@ pub fn of(
         epoch: rollout.epoch(),
         share: latest.share(),
         problem: latest.problem().map(str::to_owned),
+        lost_devices: controller.lost_devices().map(|lost| clock.stamped(lost.at_us, lost)).collect(),
         gpulets: rollout
             .active()
             .map(|(id, gpulet)| GpuletRow { id: id.to_string(), gpulet: gpulet.clone() })

@@ -41,6 +41,12 @@ pub struct Gpu {
     pub sizes: Vec<u32>,
     /// Bytes for models.
     pub memory_bytes: u64,
+    /// Bytes of them that the GPU takes once.
+    pub base_bytes: u64,
+    /// Bytes of them that each gpulet takes in addition to its models.
+    pub gpulet_bytes: u64,
+    /// Name of the domain in which GPUs fail together.
+    pub fault_domain: String,
 }
 
 /// Result of examining the machine: GPUs, or why none can be used.
@@ -78,10 +84,33 @@ fn look_at(found: &Found, forced: Option<Backend>, mps: &Result<(), MpsAbsent>) 
     let maker = maker(Loader::without_ort());
     let device = CudaDevice::take(found, choice.backend, maker, &CudaOptions::default());
     let device = device.map_err(|error| error.to_string())?;
-    let DeviceInfo { name, device_type, units, sizes, memory_bytes, .. } = device.info().clone();
+    let DeviceInfo {
+        name,
+        device_type,
+        units,
+        sizes,
+        memory_bytes,
+        base_bytes,
+        gpulet_bytes,
+        fault_domain,
+        ..
+    } = device.info().clone();
     let passed_over = choice.passed_over.iter().map(|(backend, why)| format!("{backend}: {why}")).collect();
     let (ordinal, uuid, backend) = (found.ordinal, found.uuid.clone(), choice.backend.to_string());
-    Ok(Gpu { ordinal, uuid, backend, passed_over, name, device_type, units, sizes, memory_bytes })
+    Ok(Gpu {
+        ordinal,
+        uuid,
+        backend,
+        passed_over,
+        name,
+        device_type,
+        units,
+        sizes,
+        memory_bytes,
+        base_bytes,
+        gpulet_bytes,
+        fault_domain,
+    })
 }
 
 /// Requests the GPUs of the machine from a worker process.
@@ -119,6 +148,9 @@ pub fn info(gpu: &Gpu) -> Result<DeviceInfo, DeviceError> {
         units: gpu.units,
         sizes: gpu.sizes.clone(),
         memory_bytes: gpu.memory_bytes,
+        base_bytes: gpu.base_bytes,
+        gpulet_bytes: gpu.gpulet_bytes,
+        fault_domain: gpu.fault_domain.clone(),
         guarantees: backend.guarantees(),
     })
 }

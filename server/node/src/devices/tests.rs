@@ -20,7 +20,17 @@ impl PartitionWatch for Unheard {
 fn lanes_of_unequal_share_are_not_taken_for_equally_fast() {
     let device = |name: &str, device_type: &str| -> Arc<dyn Device> {
         let times = Arc::new(Profiled(Vec::new()));
-        Arc::new(EmulatedDevice::new(name, device_type, vec![1, 2], u64::MAX, times))
+        let emulation = Emulation {
+            name: name.to_owned(),
+            device_type: device_type.to_owned(),
+            sizes: vec![1, 2],
+            memory_bytes: u64::MAX,
+            base_bytes: 0,
+            gpulet_bytes: 0,
+            fault_domain: name.to_owned(),
+            lost_while: None,
+        };
+        Arc::new(EmulatedDevice::new(emulation, times))
     };
     let all = vec![device("gpu0", "small"), device("gpu1", "small"), device("gpu2", "large")];
     let devices = Devices::from_parts(all, Vec::new());

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use device_sections::InterferenceSection;
-use gpulet::{Device, DeviceError, DeviceInfo};
+use gpulet::{Device, DeviceError, DeviceInfo, Emulation};
 use gpulet_worker::{Hello, Limits, ProcessDevice, WorkerCommand, WorkerScope, serve};
 use models::Loader;
 use models::engine::ort;
@@ -55,14 +55,8 @@ pub enum Described {
     },
     /// An emulated device.
     Emulated {
-        /// Name in plans.
-        name: String,
-        /// Device type in profiles.
-        device_type: String,
-        /// Numbers of units that a gpulet may have.
-        sizes: Vec<u32>,
-        /// Memory for models, in bytes.
-        memory_bytes: u64,
+        /// The device.
+        emulation: Emulation,
         /// Profile files with its batch times.
         profiles: Vec<String>,
         /// Interference between its batches.
@@ -110,7 +104,7 @@ pub(super) fn isolated_gpu(worker: Worker) -> Result<Arc<dyn Device>, DeviceErro
             let scope = if variable.is_some() { WorkerScope::Gpulet } else { WorkerScope::Device };
             isolated(info, scope, worker, variable)
         }
-        Described::Cores { name, .. } | Described::Emulated { name, .. } => {
+        Described::Cores { name, .. } | Described::Emulated { emulation: Emulation { name, .. }, .. } => {
             Err(DeviceError(format!("device `{name}` is not a GPU")))
         }
     }

@@ -1,6 +1,7 @@
 //! Metrics: one recorder per process, and handles per model version, so that the hot path needs no look-ups.
 
 mod busy;
+mod devices;
 mod front;
 mod gpus;
 mod interference;
@@ -15,6 +16,7 @@ use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle, 
 use names::{Metric, MetricType};
 
 pub use busy::BusySink;
+pub use devices::device_up;
 pub use front::{FrontMetrics, Transport};
 pub use gpus::{GpuMetrics, GpuWatch, WatchedGpu, watch};
 pub use interference::InterferenceMetrics;
@@ -114,6 +116,7 @@ mod tests {
             GpuMetrics::new("gpu0", triton_names.then_some(&"GPU-1".to_owned()))
                 .set(Some(&throttled()), None);
             InterferenceMetrics::default().tell(&[learned()]);
+            device_up(&"gpu0".into(), true);
         });
         handle.render()
     }

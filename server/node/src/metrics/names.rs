@@ -118,6 +118,8 @@ metrics! {
         PREEMPTED_TIME: Counter, "tessera_preempted_us_total", [LANE],
             "Microseconds that the lane's batches spent in the engine before they were ended early.";
         LANE_UP: Gauge, "tessera_lane_up", [LANE], "1 while the lane takes batches, else 0.";
+        DEVICE_UP: Gauge, "tessera_device_up", [DEVICE],
+            "1 while gpulets follow the load and plans use the device, 0 while it is lost.";
         LANE_FAILURES: Counter, "tessera_lane_failures_total", [LANE],
             "Times that the lane failed: its worker, process or device stopped, or stopped responding.";
         INVARIANT_VIOLATIONS: Counter, "tessera_invariant_violations_total", [ID],

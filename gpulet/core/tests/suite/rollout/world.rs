@@ -291,7 +291,7 @@ impl World {
             }
             Effect::Ended { proposal, outcome } => self.ended(proposal, &outcome),
             Effect::Incident { .. } => self.tally.incidents += 1,
-            Effect::PlanNeeded { .. } => {}
+            Effect::CannotOpen { .. } | Effect::PlanNeeded { .. } => {}
         }
     }
 

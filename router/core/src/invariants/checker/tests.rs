@@ -15,7 +15,7 @@ fn router() -> Router {
     let mut effects = Effects::default();
     let mut feed = |event: Event<'_>| router.handle(Nanos::from_millis(1), event, &mut effects);
     for lane in 0..3 {
-        feed(Event::LaneUp(LaneSpec::one_at_a_time(LaneId(lane), LaneClass::default())));
+        feed(Event::LaneUp(LaneSpec::new(LaneId(lane), LaneClass::default())));
     }
     for (model, lanes) in [(0, vec![0, 1]), (1, vec![2])] {
         feed(Event::ModelUp(&ModelSpec {
@@ -61,7 +61,7 @@ fn a_sound_router_passes_and_each_kind_of_damage_is_found() {
     assert_eq!(found(&sound), None);
 
     type Damage = fn(&mut Router);
-    let damages: [(&str, &str, Damage); 18] = [
+    let damages: [(&str, &str, Damage); 19] = [
         ("R1", "a request is in a batch that does not exist", |router| {
             router.requests.at_mut(2).unwrap().stage = Stage::InFlight { batch: 99 };
         }),
@@ -86,7 +86,12 @@ fn a_sound_router_passes_and_each_kind_of_damage_is_found() {
             router.models[0].as_mut().unwrap().queued[0] += 1;
         }),
         ("R4", "more bytes are counted than are queued", |router| router.queued_bytes += 1),
-        ("R5", "a lane holds more than its depth", |router| router.lanes[0].as_mut().unwrap().depth = 0),
+        ("R5", "a lane holds three batches", |router| {
+            router.lanes[0].as_mut().unwrap().holding.extend([0, 0]);
+        }),
+        ("R5", "a lane takes batches ahead that no policy plans", |router| {
+            router.lanes[2].as_mut().unwrap().ahead = Nanos::from_millis(1);
+        }),
         ("R5", "a batch is on no lane", |router| router.lanes[0].as_mut().unwrap().holding.clear()),
         ("R5", "a lane does not know its pool", |router| router.lanes[0].as_mut().unwrap().pools.clear()),
         ("R5", "a lane with a cycle is counted that is not there", |router| router.cycles += 1),
