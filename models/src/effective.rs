@@ -58,6 +58,8 @@ pub struct EffectiveConfig {
     pub timeout_max: Option<Duration>,
     /// Which lanes.
     pub lanes: LaneChoice,
+    /// Number of fault domains that must hold the model.
+    pub replicas_min: NonZeroU32,
     /// Number of lanes to use at most, from `instance_group`; `None`: all that `lanes` names.
     pub lane_count: Option<NonZeroU32>,
     /// How sequences of requests run, if the model takes sequences.
@@ -171,6 +173,7 @@ impl EffectiveConfig {
             class_queues: class_queues.map(|(class, queue)| (class, limited(queue))).collect(),
             timeout_max: settings.timeout_max.map(|span| span.0),
             lanes: settings.lanes.clone().unwrap_or_default(),
+            replicas_min: settings.replicas_min.unwrap_or(NonZeroU32::MIN),
             lane_count: pbtxt.and_then(|file| file.instances),
             sequences: pbtxt.and_then(|file| file.sequences.clone()),
             rate_limiter: pbtxt.map(|file| file.rate_limiter.clone()).unwrap_or_default(),
@@ -246,6 +249,7 @@ impl EffectiveConfig {
             class_queues,
             timeout_max,
             lanes,
+            replicas_min,
             lane_count,
             rate_limiter,
             warm_ups,
@@ -279,6 +283,7 @@ impl EffectiveConfig {
             ("priority_queue_policy", false, format!("{class_queues:?}")),
             ("timeout_max", false, span(timeout_max)),
             ("labels", false, format!("{label_files:?}")),
+            ("replicas_min", false, replicas_min.to_string()),
             ("engine", true, engine.name().to_owned()),
             (MAX_BATCH, true, max_batch.map_or("default".to_owned(), |rows| rows.to_string())),
             ("free_batch", true, free_batch.to_string()),

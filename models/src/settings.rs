@@ -47,6 +47,9 @@ pub struct ModelSettings {
     /// Lanes that may run the model: `"all"` or a list of lane numbers from 0. Default: `"all"`.
     /// Example: `[0, 1]`.
     pub lanes: Option<LaneChoice>,
+    /// With `partition.live`: number of fault domains that must hold the model, so that it serves on if all but one are lost. If
+    /// fewer are left, all of them. Default: 1. Example: `2`.
+    pub replicas_min: Option<NonZeroU32>,
     /// Longest `timeout` that a request may ask for; longer ones are shortened to it. Default: the server's. Example: `"30s"`.
     pub timeout_max: Option<TimeSpan>,
     /// Interpreter of a Python model. Default: that of `EXECUTION_ENV_PATH` in `config.pbtxt`, else `python3`. Example: `"/opt/venv/bin/python"`.

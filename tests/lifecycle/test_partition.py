@@ -301,6 +301,40 @@ def test_a_device_that_is_lost_under_load_leaves_the_plan_until_it_is_back(tmp_p
         assert server.metric("tessera_invariant_violations_total") == 0
 
 
+def test_a_model_with_two_replicas_loses_no_request_with_one_of_two_devices(tmp_path: Path) -> None:
+    lost = tmp_path / "lost"
+    device = "{{ kind = 'toy', memory = '1GiB'{} }}"
+    devices = ", ".join(device.format(more) for more in ("", f", lost_while = '{lost}'"))
+    config = EMULATED.format(profiles=profiles(tmp_path), isolation="none")
+    config = config.replace('{ kind = "toy", memory = "1GiB", count = 2, sizes = [1, 2, 4] }', devices)
+    config = config.replace("[models.quick]", "[models.quick]\nreplicas_min = 2")
+    of_quick = lambda seen: {row["device"] for row in seen["gpulets"] if any(s["workload"] == "quick" for s in row["slots"])}  # noqa: E731
+    with Tessera(repository(tmp_path / "models"), config) as server:
+        server.wait_ready()
+        with clients(server, {"quick": 2}) as traffic:
+            until_view(server, lambda seen: seen["epoch"] > 1 and not seen["changing"] and of_quick(seen) == {"gpu0", "gpu1"}, "a copy on each device")
+            lost.touch()
+            until_view(server, lambda seen: of_quick(seen) == {"gpu0"} and not seen["changing"], "as many copies as there are devices")
+            lost.unlink()
+            until_view(server, lambda seen: of_quick(seen) == {"gpu0", "gpu1"}, "a copy on each device again")
+        traffic.assert_all_answered()
+
+
+def test_gslice_enlarges_the_share_of_a_model_that_is_slower_than_its_profile(tmp_path: Path) -> None:
+    """Co-located batches on the emulated device take twice the profiled time, which the policy does not plan for."""
+    config = EMULATED.format(profiles=profiles(tmp_path), isolation="none").replace("count = 2", "count = 1")
+    config = config.replace("sizes = [1, 2, 4]", "interference = { model = 'gpulet', coefficients = [0.0, 0.0, 0.0, 0.0, 2.0] }")
+    config = config.replace("live = true", "live = true\npolicy = 'gslice'\ninterference = 'none'")
+    units = lambda seen: {s["workload"]: row["units"] for row in seen["gpulets"] for s in row["slots"]}  # noqa: E731
+    with Tessera(repository(tmp_path / "models"), config) as server:
+        server.wait_ready()
+        with clients(server, {"quick": 2, "slow": 6}) as traffic:
+            first = until_view(server, lambda seen: seen["epoch"] > 1 and not seen["changing"], "a plan for the load")
+            later = until_view(server, lambda seen: sum(units(seen).values()) > sum(units(first).values()), "larger shares")
+        print(f"units {units(first)}, then {units(later)}")
+        assert traffic.wrong == 0 and traffic.cut_off == 0, traffic.statuses
+
+
 def test_interference_is_learned_and_reported(tmp_path: Path) -> None:
     """Co-located batches on the emulated device take 1.4 times the profiled time."""
     config = EMULATED.format(profiles=profiles(tmp_path), isolation="none").replace("count = 2", "count = 1")
@@ -350,6 +384,11 @@ def test_an_impossible_configuration_is_rejected_at_start(tmp_path: Path) -> Non
         ),
         ("[partition]\nlive = true\ninterference = 'magic'\n", "partition.interference: "),
         ("[partition]\nlive = true\nperiod = '1ms'\n", "partition.period: 1ms: expected at least 100ms"),
+        ("[models.quick]\nreplicas_min = 2\n", "models.quick.replicas_min: has no effect without `partition.live`"),
+        (
+            "[partition]\nlive = true\n[models.quick]\nreplicas_min = 2\n",
+            "models.quick.replicas_min: 2: fault domains of the devices: 1: expected at most as many",
+        ),
         ("[partition]\nlive = true\n[models.quick]\nlanes = [0]\n", "models.quick.lanes: cannot be combined with `partition.live`"),
     ):
         (tmp_path / "tessera.toml").write_text(settings)

@@ -12,6 +12,7 @@
 mod change_time;
 mod counts;
 mod evaluate;
+mod feedback;
 mod interference_learning;
 mod latest;
 mod load;
@@ -28,6 +29,7 @@ use std::sync::Arc;
 
 use self::change_time::ChangeTime;
 pub use self::counts::{BatchTotals, Counts, ModelCounts, ModelLoad};
+use self::feedback::Feedback;
 use self::interference_learning::InterferenceLearning;
 pub use self::interference_learning::{ErrorEntry, InterferenceEntry};
 pub use self::latest::{DecisionEntry, Latest, ModelLatest};
@@ -96,6 +98,7 @@ pub struct Controller {
     operator_plan: OperatorPlan,
     change_time: ChangeTime,
     lost: LostDevices,
+    feedback: Feedback,
     /// A device was lost while the current proposal was carried out, so that the next plan must not wait.
     lost_since: bool,
 }
@@ -124,6 +127,7 @@ impl Controller {
             operator_plan: OperatorPlan::default(),
             change_time: ChangeTime::default(),
             lost: LostDevices::default(),
+            feedback: Feedback::default(),
             lost_since: false,
         })
     }

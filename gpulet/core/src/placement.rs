@@ -14,6 +14,7 @@ mod site;
 use std::fmt;
 
 use self::demand::Unplaced;
+pub use self::gslice::{Measured, Setting};
 pub use self::infeasible::{Infeasible, Remedy, Shortage};
 use crate::plan::Plan;
 use crate::problem::Problem;

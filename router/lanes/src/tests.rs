@@ -47,6 +47,7 @@ fn model(name: &str) -> Model {
         load_us: gpulet_core::time::Micros::ZERO,
         may_leave: false,
         is_waited_for: false,
+        replicas_min: 1,
         has_place: true,
     }
 }

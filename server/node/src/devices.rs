@@ -8,7 +8,8 @@ mod memory;
 mod tests;
 pub mod worker;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -34,6 +35,9 @@ use worker::{Described, Worker};
 
 /// Most commands that wait for a lane's thread in addition to one batch: installs and removals of sessions.
 const LANE_MAILBOX: usize = 64;
+
+/// Name of the device of all cores.
+const CORES: &str = "cpu0";
 
 /// A share of a device.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
@@ -87,6 +91,7 @@ impl Devices {
         });
         let all = devices.collect::<Result<Vec<Arc<dyn Device>>, DeviceError>>()?;
         let infos: Vec<&DeviceInfo> = all.iter().map(|device| device.info()).collect();
+        check_replicas(config, infos.iter().map(|info| info.fault_domain.as_str()))?;
         for profile in &profiles {
             let other = infos
                 .iter()
@@ -113,7 +118,11 @@ impl Devices {
     pub fn check(config: &Config) -> anyhow::Result<(Option<usize>, Vec<Profile>)> {
         let sets = lanes::core_sets(&config.lanes, &gpulet::allowed_cores()?).map_err(anyhow::Error::msg)?;
         let profiles = profiles::named("partition.profiles", &config.partition.profiles, Path::new(""))?;
-        let (_, start) = emulate(&config.devices.emulated, &profiles, &config.partition.profiles)?;
+        let (described, start) = emulate(&config.devices.emulated, &profiles, &config.partition.profiles)?;
+        if config.devices.gpus == Gpus::Off {
+            let emulated = described.iter().map(Described::fault_domain);
+            check_replicas(config, emulated.chain(described.is_empty().then_some(CORES)))?;
+        }
         let lanes = if config.devices.emulated.is_empty() { sets.len() } else { start.len() };
         Ok((Some(lanes).filter(|_| config.devices.gpus == Gpus::Off), profiles))
     }
@@ -190,6 +199,20 @@ impl Devices {
     pub fn share_of(&self, lane: u32) -> Option<Share> {
         self.shares.lock().unwrap_or_else(PoisonError::into_inner).get(&lane).cloned()
     }
+}
+
+/// Refuses models that must be in more fault domains than there are.
+fn check_replicas<'a>(config: &Config, domains: impl Iterator<Item = &'a str>) -> anyhow::Result<()> {
+    let has = domains.collect::<BTreeSet<_>>().len();
+    for (name, settings) in &config.models {
+        let wanted = settings.replicas_min.map_or(1, NonZeroU32::get);
+        if usize::try_from(wanted)? > has {
+            anyhow::bail!(
+                "models.{name}.replicas_min: {wanted}: fault domains of the devices: {has}: expected at most as many"
+            );
+        }
+    }
+    Ok(())
 }
 
 fn lane_classes(devices: &[Arc<dyn Device>]) -> Mutex<LaneClasses> {
@@ -272,7 +295,6 @@ fn whole_gpus(found: Vec<Gpu>, ort_library: Option<&PathBuf>) -> Found {
 
 /// The cores of all lanes form one device. If lanes share cores, each lane has all of them.
 fn cores(shared: bool, core_sets: &[Vec<usize>], ort_library: Option<PathBuf>) -> anyhow::Result<Found> {
-    const NAME: &str = "cpu0";
     let cores = match core_sets.first() {
         Some(set) if shared => set.clone(),
         _ => core_sets.concat(),
@@ -281,10 +303,10 @@ fn cores(shared: bool, core_sets: &[Vec<usize>], ort_library: Option<PathBuf>) -
     let mut start = Vec::with_capacity(core_sets.len());
     for set in core_sets {
         let units = u32::try_from(set.len())?;
-        start.push(Share { device: NAME.into(), first_unit, units });
+        start.push(Share { device: CORES.into(), first_unit, units });
         first_unit += if shared { 0 } else { units };
     }
-    let (name, memory_bytes) = (NAME.to_owned(), memory::for_models());
+    let (name, memory_bytes) = (CORES.to_owned(), memory::for_models());
     Ok((vec![Described::Cores { name, cores, memory_bytes, ort_library }], start))
 }
 

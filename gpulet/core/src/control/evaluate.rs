@@ -16,6 +16,7 @@ impl Controller {
         let observed = self.watch.look(&look.models, &self.capacity);
         let has_learned = self.learn(now, &look.models, &look.ran);
         self.report_late(now, &look.models, &observed, effects);
+        self.replan |= self.adjust(&look.models, &look.ran);
         let models: Vec<Model> = look.models.into_iter().map(|looked| looked.model).collect();
         if let Err(reason) = self.rescale(&models) {
             return self.pause(now, reason, effects);

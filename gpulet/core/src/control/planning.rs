@@ -59,6 +59,8 @@ pub struct Model {
     pub profiles: Result<Arc<[Profile]>, String>,
     /// Time to load it.
     pub load_us: Micros,
+    /// Number of fault domains that must hold it; all, if there are fewer.
+    pub replicas_min: u32,
     /// Whether it may be evicted while it serves.
     pub may_leave: bool,
     /// Whether requests wait for it to get a gpulet.
@@ -171,6 +173,11 @@ impl PlanningInputs {
             let largest = known.iter().map(|profile| profile.batches().1).min().unwrap_or(1);
             let unplaced = targets.unplaced.contains(&model.name);
             let target = targets.rates.get(&model.name).copied().unwrap_or(0.0);
+            let has_profile =
+                |device: &&Device| known.iter().any(|profile| profile.device() == device.device_type.name);
+            let domains: BTreeSet<&str> =
+                self.devices.iter().filter(has_profile).map(|device| device.fault_domain.as_str()).collect();
+            let domains = u32::try_from(domains.len()).unwrap_or(u32::MAX).max(1);
             workloads.push(Workload {
                 name: model.name.clone(),
                 model: model.model.clone(),
@@ -179,7 +186,7 @@ impl PlanningInputs {
                 slo_us: model.slo_us,
                 rate: if unplaced { 0.0 } else { target * share },
                 headroom: 1.0,
-                replicas_min: u32::from(!unplaced),
+                replicas_min: if unplaced { 0 } else { model.replicas_min.clamp(1, domains) },
                 batch_max: model.batch_max.clamp(1, largest.max(1)),
             });
             profiles.extend(known.iter().map(|profile| ((profile.model(), profile.device()), profile)));

@@ -1,5 +1,6 @@
 //! The loop as its callers see it: load reports go in, plan requests and routing tables come out.
 
+mod feedback;
 mod interference_learning;
 
 use super::*;
@@ -52,6 +53,7 @@ fn model(name: &str) -> Model {
         load_us: SECOND,
         may_leave: false,
         is_waited_for: false,
+        replicas_min: 1,
         has_place: true,
     }
 }

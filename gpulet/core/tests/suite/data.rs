@@ -22,6 +22,7 @@ pub fn rows(file: &str) -> Vec<Row> {
     reader.deserialize().collect::<Result<_, _>>().unwrap()
 }
 
+#[expect(clippy::disallowed_methods, reason = "the tests that need the data folder read it")]
 pub fn lines_of(file: &str) -> Vec<String> {
     let text = std::fs::read_to_string(folder().join(file)).unwrap();
     text.lines().map(str::to_owned).collect()

@@ -263,6 +263,7 @@ fn read_models(
             load_us: Micros::ZERO,
             may_leave: false,
             is_waited_for: false,
+            replicas_min: 1,
             has_place: true,
         });
     }

@@ -341,6 +341,10 @@ impl Config {
             report("lanes.shared", "set together with partition.live: expected one of them".to_owned());
         }
         for (name, settings) in &self.models {
+            if !partition.live && settings.replicas_min.is_some() {
+                let path = format!("models.{name}.replicas_min");
+                report(&path, "has no effect without `partition.live`, where every lane serves the model: expected both".to_owned());
+            }
             if partition.live && settings.lanes.is_some() {
                 let path = format!("models.{name}.lanes");
                 report(

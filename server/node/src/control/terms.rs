@@ -131,6 +131,7 @@ pub fn model(loaded: &Loaded, profiles: Known) -> Model {
         batch_max: loaded.signature.max_batch,
         profiles,
         load_us: loaded.load_time.into(),
+        replicas_min: loaded.config().replicas_min.get(),
         may_leave: loaded.activation.may_deactivate(),
         is_waited_for: loaded.activation.waiting() > 0,
         has_place: loaded.activation.is_active(),

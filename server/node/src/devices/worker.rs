@@ -64,6 +64,17 @@ pub enum Described {
     },
 }
 
+impl Described {
+    /// Name of the domain in which the device fails together with others.
+    pub fn fault_domain(&self) -> &str {
+        match self {
+            Self::Cores { name, .. } => name,
+            Self::Gpu { gpu, .. } => &gpu.fault_domain,
+            Self::Emulated { emulation, .. } => &emulation.fault_domain,
+        }
+    }
+}
+
 /// Description for a worker process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Worker {
