@@ -45,7 +45,8 @@ const LANES_AHEAD: u32 = 16;
 /// *When.* If lanes are often idle, no request waits. Under load a queue waits for enough rows, but not beyond its first
 /// request's last start, and not longer than a batch of `B` runs. If the lanes are the model's alone, enough is
 /// `B (1.45 - 0.26 (S - 1))` with `S` lanes that are free, those soon to be free counting in part; this keeps the ends of
-/// batches evenly spaced. If models share the lanes, it is `B` divided by the free lanes and by the number of batches on
+/// batches evenly spaced. Such a model does not wait for a batch that would be run in smaller parts anyway, because
+/// these answer sooner and its lanes have time for them. If models share the lanes, it is `B` divided by the free lanes and by the number of batches on
 /// the lanes for each of this model's: a model with one in ten of the batches hardly waits, because other models keep the
 /// lanes busy.
 /// *Which requests are dropped.* Under overload the oldest request would force a small batch, small batches reduce
@@ -125,6 +126,13 @@ impl BatchPolicy for Deadline {
         let wait_until = queue.oldest_arrival.after(queue.time(self.target as u32));
         if wait_until <= now || f64::from(take) >= self.enough(now, queue) * pressure(now, queue) {
             return fire(sized(now, queue, take, self.paying), StartReason::Enough);
+        }
+        // With its lanes for itself, nothing else uses the time that a model waits.
+        if self.share(queue) < ALONE {
+            let later = (self.enough(now, queue).ceil() as u32).clamp(take, queue.max_batch);
+            if sized_among(now, queue, later, self.paying, queue.rows.max(later)) <= take {
+                return fire(sized(now, queue, take, self.paying), StartReason::Enough);
+            }
         }
         Decision::Wait(last_start.min(wait_until))
     }
@@ -324,6 +332,11 @@ fn unit(done: &Observation<'_>, slo: Nanos) -> (f64, u32) {
 /// How many of at most `limit` rows to take: what answers all that wait soonest on average, the more by throughput
 /// the busier the lanes are.
 fn sized(now: Nanos, queue: &QueueView<'_>, limit: u32, paying: u32) -> u32 {
+    sized_among(now, queue, limit, paying, queue.rows)
+}
+
+/// The same if `rows` rows were waiting.
+fn sized_among(now: Nanos, queue: &QueueView<'_>, limit: u32, paying: u32, rows: u32) -> u32 {
     let head = queue.head.rows;
     let pressure = pressure(now, queue);
     if pressure >= 1.0 && limit <= paying {
@@ -341,7 +354,7 @@ fn sized(now: Nanos, queue: &QueueView<'_>, limit: u32, paying: u32) -> u32 {
     let least = sizes().map(throughput).fold(0.0, f64::max) * pressure;
     let mean = |size: u32| {
         let a_round = u64::from(size) * u64::from(queue.pool.free.max(1));
-        u128::from(time(size)) * u128::from(u64::from(queue.rows).div_ceil(a_round) + 1)
+        u128::from(time(size)) * u128::from(u64::from(rows).div_ceil(a_round) + 1)
     };
     sizes().filter(|&size| throughput(size) >= least * ALIKE).min_by_key(|&size| mean(size)).unwrap_or(limit)
 }
