@@ -36,7 +36,6 @@ mod snapshot;
 mod switch;
 mod tenants;
 mod time;
-mod wait_forecast;
 
 pub use config::{LaneSpec, ModelLanes, ModelSpec, ProfilePoint, RouterConfig};
 pub use cost::CostModel;

@@ -14,6 +14,7 @@ mod time_slices;
 
 use invariant::expected;
 
+use crate::batch::{NextPlan, Silence};
 use crate::error::ConfigError;
 use crate::event::{Effect, Effects, Event, Outcome, Reason};
 use crate::heap::{Heap, Positions};
@@ -56,10 +57,8 @@ pub struct Router {
     pub(crate) queued_bytes: u64,
     pub(crate) resources: Resources,
     pub(crate) drain_until: Option<Nanos>,
-    /// When planning policies plan again.
-    pub(crate) plan_at: Option<Nanos>,
-    /// When the next search for models without requests is due.
-    pub(crate) silent_at: Nanos,
+    pub(crate) next_plan: NextPlan,
+    pub(crate) silence: Silence,
     /// Slots of the requests of the batch that is being formed.
     pub(crate) forming: Vec<u32>,
 }
@@ -90,8 +89,8 @@ impl Router {
             batches: Batches::default(),
             queued_bytes: 0,
             drain_until: None,
-            plan_at: None,
-            silent_at: Nanos::ZERO,
+            next_plan: NextPlan::default(),
+            silence: Silence::default(),
             forming: Vec::new(),
         })
     }
@@ -203,7 +202,9 @@ impl Router {
         if dropped {
             self.shares.suffered(self.now, tenant);
         }
-        if let Some(model) = self.model_mut(model).filter(|model| behind && model.policy.learns_wait()) {
+        if let Some(model) =
+            self.model_mut(model).filter(|model| behind && model.policy.forecasting().is_some())
+        {
             match outcome {
                 Outcome::Done => model.wait_forecast.answered(),
                 _ if dropped => model.wait_forecast.dropped(),

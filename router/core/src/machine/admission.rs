@@ -170,7 +170,8 @@ impl Router {
         let ahead = ahead.fold(0_u64, u64::saturating_add);
         let (row_time, lanes) = (row_time_of(model, pool, row_bytes), pool.up.len().max(1));
         let at_best = Nanos(row_time.saturating_mul(ahead) / u64::from(lanes));
-        let many = model.policy.learns_wait() && ahead as f64 > SOON * model.policy.demand().target_batch;
+        let many =
+            model.policy.forecasting().is_some_and(|policy| ahead as f64 > SOON * policy.target_batch());
         let overload = if many { self.overload(model, row_time, lanes) } else { 0.0 };
         let behind = overload > 0.0;
         let wait = if behind { model.wait_forecast.of(at_best, overload) } else { at_best };
@@ -198,7 +199,7 @@ impl Router {
         let (model, class, tenant) = (request.model, request.class, request.tenant);
         let (shape, bytes) = (request.shape, request.bytes);
         let timing = request.timing();
-        let bound = self.model_mut(model).and_then(|model| model.policy.bind());
+        let bound = self.model_mut(model).and_then(|model| model.policy.planning_mut()?.bind());
         let bound = bound.and_then(|lane| self.pool_of_lane(lane, model));
         let pool = bound.or_else(|| self.model(model).map(|model| model.pool));
         let Some(pool) = expected!(pool, "router.queued_model_unknown") else { return };

@@ -2,7 +2,7 @@
 
 use invariant::expected;
 
-use crate::batch::Demand;
+use crate::batch;
 use crate::config::{LaneSpec, ModelLanes, ModelSpec};
 use crate::cycle::Round;
 use crate::event::{Effect, Effects, Outcome, Reason};
@@ -60,7 +60,7 @@ impl Router {
 
     pub(super) fn retire_if_done(&mut self, id: ModelId, effects: &mut Effects) {
         let done = |model: &&Model| model.retiring && model.unfinished() == 0 && model.queues.is_empty();
-        let Some((pool_id, demand)) = self.model(id).filter(done).map(|model| (model.pool, model.counted))
+        let Some((pool_id, counted)) = self.model(id).filter(done).map(|model| (model.pool, model.counted))
         else {
             return;
         };
@@ -69,7 +69,7 @@ impl Router {
         }
         if let Some(pool) = self.pools.get_mut(pool_id) {
             pool.models -= 1;
-            pool.needs(demand, Demand::default());
+            pool.demand.left(counted);
             if pool.models == 0 {
                 self.remove_pool(pool_id);
             }
@@ -93,7 +93,7 @@ impl Router {
     /// Notes how long before their end of work the lanes of a pool may get the next batch, because its models changed.
     pub(super) fn plan_ahead(&mut self, id: u32) {
         let theirs = self.models.iter().flatten().filter(|model| model.pool == id);
-        let ahead = theirs.map(|model| model.policy.ahead()).min().unwrap_or(Nanos::NEVER);
+        let ahead = batch::least_ahead(theirs.map(|model| &model.policy));
         let Some(pool) = self.pools.get_mut(id).filter(|pool| pool.ahead != ahead) else { return };
         pool.ahead = ahead;
         let lanes: Vec<LaneId> = pool.up.iter().collect();

@@ -4,7 +4,6 @@ use invariant::expected;
 
 use std::collections::BTreeSet;
 
-use crate::batch::Demand;
 use crate::event::{Effect, Effects};
 use crate::lane::{Lane, LaneMode};
 use crate::machine::Router;
@@ -143,10 +142,7 @@ impl Router {
         self.inherit(new, old, shared.is_some());
         if let Some(pool) = self.pools.get_mut(new) {
             pool.models += 1;
-            pool.needs(Demand::default(), counted);
-            if counted != Demand::default() {
-                pool.tightest = pool.tightest.min(slo);
-            }
+            pool.demand.joined(counted, slo);
         }
         if let Some(model) = self.model_mut(id) {
             model.pool = new;
@@ -154,7 +150,7 @@ impl Router {
         self.move_queues(id, |pool| pool == old, new);
         if let Some(pool) = self.pools.get_mut(old) {
             pool.models -= 1;
-            pool.needs(counted, Demand::default());
+            pool.demand.left(counted);
             if pool.models == 0 {
                 self.remove_pool(old);
             } else {
@@ -174,10 +170,10 @@ impl Router {
             return;
         }
         let Some(before) = expected!(self.pools.get(old), "router.left_pool_unknown") else { return };
-        let (mut load, mean_time) = (before.load, before.mean_time);
+        let (mut load, demand) = (before.load, before.demand.of_heirs());
         load.was(self.now, before.busy_share());
         if let Some(pool) = self.pools.get_mut(new) {
-            (pool.load, pool.mean_time) = (load, mean_time);
+            (pool.load, pool.demand) = (load, demand);
         }
     }
 
