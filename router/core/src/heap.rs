@@ -57,7 +57,10 @@ impl<K: Ord + Copy> Heap<K> {
             frontier.push(0);
         }
         while found.len() < count {
-            let best = frontier.iter().enumerate().min_by_key(|(_, at)| self.items.get(**at));
+            let best = frontier
+                .iter()
+                .enumerate()
+                .reduce(|best, next| if self.less(*next.1, *best.1) { next } else { best });
             let Some((index, &at)) = best else { return };
             frontier.swap_remove(index);
             if let Some((_, item)) = self.items.get(at) {

@@ -40,8 +40,8 @@ pub(crate) struct Pool {
     pub ahead: Nanos,
     /// Queues that chose to wait although a lane was free. They are evaluated again when another lane becomes free.
     pub deferred: Vec<u32>,
-    /// Whether it is in `Router::noted`.
-    pub noted: bool,
+    /// Whether it is in `Pools::noted`.
+    noted: bool,
 }
 
 impl Pool {
@@ -135,7 +135,9 @@ impl Pool {
 pub(crate) struct Pools {
     pools: Vec<Option<Pool>>,
     /// Position of each ready queue in the heap of its pool.
-    pub positions: Positions,
+    positions: Positions,
+    /// Pools in which a queue became ready or a lane became free during this event.
+    noted: Vec<u32>,
 }
 
 impl Pools {
@@ -174,6 +176,33 @@ impl Pools {
     pub(crate) fn remove(&mut self, pool: u32) {
         if let Some(entry) = self.pools.get_mut(pool as usize) {
             *entry = None;
+        }
+    }
+
+    /// Notes that a queue of a pool became ready, or one of its lanes free.
+    pub(crate) fn note(&mut self, id: u32) {
+        if let Some(pool) =
+            self.pools.get_mut(id as usize).and_then(Option::as_mut).filter(|pool| !pool.noted)
+        {
+            pool.noted = true;
+            self.noted.push(id);
+        }
+    }
+
+    /// The pools noted during this event.
+    pub(crate) fn noted(&self) -> impl Iterator<Item = (u32, &Pool)> {
+        self.noted.iter().filter_map(|&id| Some((id, self.get(id)?)))
+    }
+
+    pub(crate) fn nth_noted(&self, nth: usize) -> Option<u32> {
+        self.noted.get(nth).copied()
+    }
+
+    pub(crate) fn forget_noted(&mut self) {
+        while let Some(id) = self.noted.pop() {
+            if let Some(pool) = self.get_mut(id) {
+                pool.noted = false;
+            }
         }
     }
 

@@ -69,7 +69,7 @@ impl Router {
             (deadline, wanted_by, queued_behind) = (Nanos::NEVER, Nanos::NEVER, false);
         }
         self.shares.know(arrival.tenant);
-        self.sequence += 1;
+        let sequence = self.requests.next_sequence();
         let request = Request {
             id: arrival.request,
             model: arrival.model,
@@ -83,7 +83,7 @@ impl Router {
             timeout_action: arrival.timeout_action,
             delayed: late,
             wanted_by,
-            sequence: self.sequence,
+            sequence,
             alone: false,
             lost: false,
             probe: false,
@@ -124,14 +124,14 @@ impl Router {
         if self.queued_by(model, arrival.class, arrival.tenant) >= model.limit_of(arrival.class) {
             return Err(Reason::QueueFull);
         }
-        if self.queued_bytes.saturating_add(arrival.bytes) > self.config.queued_bytes_limit {
+        if self.queues.bytes().saturating_add(arrival.bytes) > self.config.queued_bytes_limit {
             return Err(Reason::MemoryFull);
         }
         Ok(())
     }
 
     /// Requests of a tenant that wait in a class.
-    pub(crate) fn queued_by(&self, model: &Model, class: Class, tenant: Tenant) -> usize {
+    pub(super) fn queued_by(&self, model: &Model, class: Class, tenant: Tenant) -> usize {
         let theirs = model.queues.iter().filter(|(key, _)| (key.class, key.tenant) == (class, tenant));
         theirs.filter_map(|(_, slot)| self.queues.get(*slot)).map(Queue::len).sum()
     }
@@ -197,8 +197,7 @@ impl Router {
             return;
         };
         let (model, class, tenant) = (request.model, request.class, request.tenant);
-        let (shape, bytes) = (request.shape, request.bytes);
-        let timing = request.timing();
+        let (shape, timing) = (request.shape, request.timing());
         let bound = self.model_mut(model).and_then(|model| model.policy.planning_mut()?.bind());
         let bound = bound.and_then(|lane| self.pool_of_lane(lane, model));
         let pool = bound.or_else(|| self.model(model).map(|model| model.pool));
@@ -218,11 +217,8 @@ impl Router {
             request.queue = queue_slot;
             request.stage = Stage::Queued;
         }
-        if let Some(queue) = self.queues.get_mut(queue_slot) {
-            queue.push(slot, &mut self.requests);
-        }
-        self.queued_bytes = self.queued_bytes.saturating_add(bytes);
-        self.note_queue(queue_slot);
+        self.queues.push(queue_slot, slot, &mut self.requests);
+        self.queues.note(queue_slot);
     }
 
     pub(super) fn cancel(&mut self, id: RequestId, effects: &mut Effects) {

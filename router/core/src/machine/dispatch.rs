@@ -27,19 +27,15 @@ impl Router {
             self.evaluate_due(effects);
             self.set_stranded_aside();
         }
-        while let Some(id) = self.noted.pop() {
-            if let Some(pool) = self.pools.get_mut(id) {
-                pool.noted = false;
-            }
-        }
+        self.pools.forget_noted();
     }
 
     /// Lanes without a cycle go first: they may run any model, so they take the most urgent queue.
     fn most_urgent_match(&self) -> Option<Match> {
-        let noted = self.noted.iter().filter_map(|&pool| self.first_match(self.pools.get(pool)?));
+        let noted = self.pools.noted().filter_map(|(_, pool)| self.first_match(pool));
         match noted.min() {
             Some((_, queue, lane)) => Some(Match { queue, lane, slot: None }),
-            None if self.cycles > 0 => self.cycle_match(),
+            None if self.lanes.cycles() > 0 => self.cycle_match(),
             None => None,
         }
     }
@@ -65,7 +61,7 @@ impl Router {
         };
         let Some((proposal, head)) = proposal.zip(queue.head()) else {
             self.file_ready(queue_slot, None);
-            self.note_queue(queue_slot);
+            self.queues.note(queue_slot);
             return;
         };
         let urgency = self.urgency(queue, head, &proposal);
@@ -88,7 +84,7 @@ impl Router {
             self.wait_for_resources(queue_slot, key.model, urgency.0);
             return;
         }
-        self.note_queue(queue_slot);
+        self.queues.note(queue_slot);
         let shed = self.shed(queue_slot, &proposal, effects);
         let size = self.form(queue_slot, (key, lane_class), &proposal);
         if size.0 > 0 {

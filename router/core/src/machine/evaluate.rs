@@ -24,21 +24,11 @@ impl Router {
         if self.drain_until.is_some_and(|until| until <= self.now) {
             self.refuse_all_queued(effects);
         }
-        while let Some((at, queue)) = self.timers.first() {
-            if at > self.now {
-                break;
-            }
-            self.timers.remove(queue, &mut self.timer_positions);
-            self.note_queue(queue);
+        self.queues.note_due(self.now);
+        while let Some(lane) = self.lanes.pop_due(self.now) {
+            self.settle_lane(lane);
         }
-        while let Some((at, lane)) = self.lane_timers.first() {
-            if at > self.now {
-                break;
-            }
-            self.lane_timers.remove(lane, &mut self.lane_timer_positions);
-            self.settle_lane(LaneId(lane));
-        }
-        while let Some(queue) = self.changed.pop() {
+        while let Some(queue) = self.queues.pop_noted() {
             self.evaluate(queue, effects);
         }
     }
@@ -75,14 +65,10 @@ impl Router {
             self.note_deferred(slot, pool);
         }
         if ready.is_some() {
-            self.note_pool(pool);
+            self.pools.note(pool);
             self.preempt_for(slot, effects);
         }
-        if evaluate_at == Nanos::NEVER {
-            self.timers.remove(slot, &mut self.timer_positions);
-        } else {
-            self.timers.insert(evaluate_at, slot, &mut self.timer_positions);
-        }
+        self.queues.set_timer(slot, evaluate_at);
     }
 
     pub(super) fn head_of<'a>(&'a self, queue: &Queue) -> Option<(Waiting, &'a Model)> {
@@ -289,7 +275,7 @@ impl Router {
 
     fn close_queue(&mut self, slot: u32, effects: &mut Effects) {
         self.file_ready(slot, None);
-        self.timers.remove(slot, &mut self.timer_positions);
+        self.queues.set_timer(slot, Nanos::NEVER);
         let Some(model_id) = self.queues.get(slot).map(|queue| queue.key.model) else { return };
         self.wants_no_resources(slot, model_id);
         // A queue may be listed twice for one event. Only the first evaluation finds it open, and its model may be
@@ -317,7 +303,7 @@ impl Router {
             if let Some(queue) = self.queues.get_mut(slot) {
                 queue.deferred = false;
             }
-            self.note_queue(slot);
+            self.queues.note(slot);
         }
     }
 

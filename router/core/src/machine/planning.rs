@@ -13,9 +13,8 @@ impl Router {
             return;
         }
         let planning = |model: &crate::model::Model| !model.retiring && model.policy.planning().is_some();
-        let ids = (0..).map(ModelId).zip(&self.models);
         let ids: Vec<ModelId> =
-            ids.filter(|(_, model)| model.as_ref().is_some_and(planning)).map(|(id, _)| id).collect();
+            self.models.iter().filter(|(_, model)| planning(model)).map(|(id, _)| id).collect();
         let epochs = ids.iter().filter_map(|&id| Some(self.model(id)?.policy.planning()?.epoch()));
         self.next_plan = self.next_plan.planned(self.now, epochs);
         for (position, &leader) in ids.iter().enumerate() {
@@ -63,6 +62,6 @@ impl Router {
 
     /// Plans at the next event, because models or lanes changed.
     pub(super) fn plan_soon(&mut self) {
-        self.next_plan.soon(self.models.iter().flatten().map(|model| &model.policy));
+        self.next_plan.soon(self.models.iter().map(|(_, model)| model).map(|model| &model.policy));
     }
 }

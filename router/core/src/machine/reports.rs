@@ -135,10 +135,7 @@ impl Router {
         let slo = slo.map(|request| request.deadline.since(request.arrived));
         let time = now.since(started);
         let lane_class = self.lane_class_of(batch.lane);
-        let Some(model) = expected!(
-            self.models.get_mut(model.0 as usize).and_then(Option::as_mut),
-            "router.batch_of_unknown_model"
-        ) else {
+        let Some(model) = expected!(self.models.get_mut(model), "router.batch_of_unknown_model") else {
             return;
         };
         model.costs.observe(lane_class, rows, row_bytes, time);
@@ -158,7 +155,7 @@ impl Router {
             return;
         }
         let mut touched: Vec<u32> = Vec::new();
-        for model in self.models.iter_mut().flatten() {
+        for (_, model) in self.models.iter_mut() {
             let pool = self.pools.get_mut(model.pool);
             if pool.is_some_and(|pool| pool.demand.silenced(self.now, &mut model.counted)) {
                 touched.push(model.pool);
@@ -171,7 +168,7 @@ impl Router {
 
     /// Sets the tightest objective of a pool to that of its models with demand.
     pub(super) fn retighten(&mut self, id: u32) {
-        let theirs = self.models.iter().flatten().filter(|model| model.pool == id);
+        let theirs = self.models.iter().map(|(_, model)| model).filter(|model| model.pool == id);
         if let Some(pool) = self.pools.get_mut(id) {
             pool.demand.retighten(theirs.map(|model| (model.counted, model.slo)));
         }
@@ -179,13 +176,10 @@ impl Router {
 
     /// Evaluates the queues of a model again, because its batch times changed.
     pub(super) fn model_changed(&mut self, id: ModelId) {
-        let Some(model) = expected!(
-            self.models.get(id.0 as usize).and_then(Option::as_ref),
-            "router.changed_model_unknown"
-        ) else {
+        let Some(model) = expected!(self.models.get(id), "router.changed_model_unknown") else {
             return;
         };
-        self.changed.extend(model.queues.iter().map(|(_, slot)| *slot));
+        self.queues.note_all(model.queues.iter().map(|(_, slot)| *slot));
     }
 
     /// Tells the lane's pools whether it can take a batch.
@@ -204,12 +198,7 @@ impl Router {
                 if has_space && from <= now { (None, None) } else { (Some(end), has_space.then_some(from)) }
             }
         };
-        match evaluate_at {
-            Some(at) => self.lane_timers.insert(at, id.0, &mut self.lane_timer_positions),
-            None => {
-                self.lane_timers.remove(id.0, &mut self.lane_timer_positions);
-            }
-        }
+        self.lanes.set_timer(id, evaluate_at.unwrap_or(Nanos::NEVER));
         let Some(lane) = expected!(self.lane_mut(id), "router.settled_lane_unknown") else { return };
         let before = std::mem::replace(&mut lane.end, end);
         let pools = std::mem::take(&mut lane.pools);
@@ -218,7 +207,7 @@ impl Router {
                 pool.lane_is(now, id, before, end);
             }
             if end.is_none() {
-                self.note_pool(pool);
+                self.pools.note(pool);
                 self.ask_deferred(pool);
             }
         }
