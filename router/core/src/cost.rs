@@ -6,8 +6,6 @@
 //! where it could be checked. The value of a size without recent measurements fades, so that a size once considered
 //! too slow is tried again.
 
-use std::collections::BTreeMap;
-
 use smallvec::SmallVec;
 
 use crate::{Nanos, ProfilePoint};
@@ -39,6 +37,7 @@ const TABLE_ROWS: u32 = 1_024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Point {
+    rows: u32,
     mean: u64,
     /// The estimate before the first request, or zero.
     profile: u64,
@@ -46,12 +45,21 @@ struct Point {
     samples: u64,
     /// `Bucket::observed` when it was last measured.
     seen: u64,
+    /// Expected time a row when the tables were last filled here.
+    row_time: u64,
+}
+
+impl Point {
+    fn new(rows: u32, mean: u64, profile: u64, seen: u64) -> Self {
+        Self { rows, mean, profile, samples: 0, seen, row_time: 0 }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Bucket {
     size: u32,
-    points: BTreeMap<u32, Point>,
+    /// In order of their rows.
+    points: Vec<Point>,
     observed: u64,
     /// Mean relative deviation of measurements from the estimate.
     deviation: u64,
@@ -71,7 +79,7 @@ impl Bucket {
     fn new(size: u32) -> Self {
         Self {
             size,
-            points: BTreeMap::new(),
+            points: Vec::new(),
             observed: 0,
             deviation: ONE / 8,
             learned_bias: ONE,
@@ -95,9 +103,12 @@ impl Bucket {
         self.observed += 1;
         let seen = self.observed;
         let believed = self.time_of(rows);
-        let new = Point { mean: believed.unwrap_or(time), profile: 0, samples: 0, seen };
         let bias = self.bias;
-        let point = self.points.entry(rows).or_insert(new);
+        let position = self.position(rows);
+        if self.points.get(position).is_none_or(|point| point.rows != rows) {
+            self.points.insert(position, Point::new(rows, believed.unwrap_or(time), 0, seen));
+        }
+        let Some(point) = self.points.get_mut(position) else { return };
         if point.samples == 0 && point.profile > 0 {
             point.mean = scale(point.mean, bias, ONE);
         }
@@ -128,30 +139,39 @@ impl Bucket {
         if moved || seen.is_multiple_of(FADE_EVERY) || self.table.len() <= rows as usize {
             self.tabulate(0, u32::MAX);
         } else {
-            let below = self.points.range(..rows).next_back().map_or(0, |(&rows, _)| rows);
-            let above = self.points.range(rows + 1..).next().map_or(rows, |(&rows, _)| rows);
-            self.tabulate(below, above);
+            let below = position.checked_sub(1).and_then(|below| self.points.get(below));
+            let above = self.points.get(position + 1);
+            self.tabulate(below.map_or(0, |point| point.rows), above.map_or(rows, |point| point.rows));
         }
+    }
+
+    /// Position of the first point of at least `rows` rows.
+    fn position(&self, rows: u32) -> usize {
+        self.points.partition_point(|point| point.rows < rows)
     }
 
     /// Fills the tables for `from..=to` rows.
     fn tabulate(&mut self, from: u32, to: u32) {
-        let largest = self.points.last_key_value().map_or(0, |(&rows, _)| rows).min(TABLE_ROWS);
+        let largest = self.points.last().map_or(0, |point| point.rows).min(TABLE_ROWS);
         let (mut table, mut hopeful) = (std::mem::take(&mut self.table), std::mem::take(&mut self.hopeful));
         table.resize(largest as usize + 1, 0);
         hopeful.resize(largest as usize + 1, 0);
-        for rows in from..=to.min(largest) {
-            let index = rows as usize;
-            if let Some(entry) = table.get_mut(index) {
-                *entry = self.interpolate(rows, |point| self.mean(point)).unwrap_or(0);
+        let first = self.position(from);
+        let mut position = first;
+        let entries = table.iter_mut().zip(&mut hopeful).skip(from as usize);
+        for (rows, (expected, faded)) in (from..=to.min(largest)).zip(entries) {
+            if self.points.get(position).is_some_and(|point| point.rows < rows) {
+                position += 1;
             }
-            if let Some(entry) = hopeful.get_mut(index) {
-                *entry = self.interpolate(rows, |point| self.faded(point)).unwrap_or(0);
-            }
+            *expected = self.interpolate_at(position, rows, |point| self.mean(point)).unwrap_or(0);
+            *faded = self.interpolate_at(position, rows, |point| self.faded(point)).unwrap_or(0);
         }
-        (self.table, self.hopeful) = (table, hopeful);
-        let row_times = self.points.iter().map(|(&rows, point)| self.mean(point) / u64::from(rows.max(1)));
-        self.best_row = row_times.min().unwrap_or(0);
+        let mut points = std::mem::take(&mut self.points);
+        for point in points.iter_mut().skip(first).take_while(|point| point.rows <= to) {
+            point.row_time = self.mean(point) / u64::from(point.rows.max(1));
+        }
+        self.best_row = points.iter().map(|point| point.row_time).min().unwrap_or(0);
+        (self.points, self.table, self.hopeful) = (points, table, hopeful);
     }
 
     fn cautious(&self, time: u64) -> u64 {
@@ -190,19 +210,32 @@ impl Bucket {
     }
 
     fn interpolate(&self, rows: u32, value: impl Fn(&Point) -> u64) -> Option<u64> {
-        let below = self.points.range(..=rows).next_back().map(|(&r, p)| (r, value(p)));
-        let above = self.points.range(rows..).next().map(|(&r, p)| (r, value(p)));
+        self.interpolate_at(self.position(rows), rows, value)
+    }
+
+    /// The value for `rows` rows, where `position` is that of the first point of at least as many.
+    fn interpolate_at(&self, position: usize, rows: u32, value: impl Fn(&Point) -> u64) -> Option<u64> {
+        let above = self.points.get(position);
+        if let Some(point) = above.filter(|point| point.rows == rows) {
+            return Some(value(point));
+        }
+        let below = position.checked_sub(1).and_then(|below| self.points.get(below));
         match (below, above) {
-            (Some((low, low_time)), Some((high, high_time))) if high > low => {
-                let (low_time, high_time) = (i128::from(low_time), i128::from(high_time));
-                let slope = (high_time - low_time) * i128::from(rows - low) / i128::from(high - low);
-                Some(u64::try_from(low_time + slope).unwrap_or(0))
+            (Some(low), Some(high)) => {
+                let part = (u64::from(rows - low.rows), u64::from(high.rows - low.rows));
+                Some(between(value(low), value(high), part))
             }
-            (Some((low, time)), None) => Some(scale(time, u64::from(rows), u64::from(low.max(1)))),
-            (_, Some((_, time))) => Some(time),
+            (Some(low), None) => Some(scale(value(low), u64::from(rows), u64::from(low.rows.max(1)))),
+            (None, Some(high)) => Some(value(high)),
             (None, None) => None,
         }
     }
+}
+
+/// The value at `part.0 / part.1` of the way from one value to another.
+fn between(from: u64, to: u64, (steps, of): (u64, u64)) -> u64 {
+    let way = scale(from.abs_diff(to), steps, of);
+    if to >= from { from.saturating_add(way) } else { from - way }
 }
 
 fn scale(value: u64, times: u64, over: u64) -> u64 {
@@ -233,9 +266,12 @@ impl CostModel {
         for point in profile {
             let time = point.time.0;
             if let Some(bucket) = model.bucket_mut(bucket_of(point.row_bytes)) {
-                bucket
-                    .points
-                    .insert(point.rows, Point { mean: time, profile: time.max(1), samples: 0, seen: 0 });
+                let new = Point::new(point.rows, time, time.max(1), 0);
+                let position = bucket.position(point.rows);
+                match bucket.points.get_mut(position).filter(|known| known.rows == point.rows) {
+                    Some(known) => *known = new,
+                    None => bucket.points.insert(position, new),
+                }
             }
         }
         for bucket in &mut model.buckets {
@@ -281,7 +317,7 @@ impl CostModel {
 
     /// Largest batch measured at this payload size.
     pub fn largest_measured(&self, row_bytes: u64) -> Option<u32> {
-        self.nearest(bucket_of(row_bytes))?.points.last_key_value().map(|(&rows, _)| rows)
+        self.nearest(bucket_of(row_bytes))?.points.last().map(|point| point.rows)
     }
 
     /// Largest batch of at most `limit` rows that rarely takes longer than `budget`. Zero if even one row would, `limit`
@@ -324,9 +360,9 @@ impl CostModel {
     /// A payload size never seen gets no estimate from other sizes: a model with free shapes may take a hundred times
     /// longer there.
     fn nearest(&self, size: u32) -> Option<&Bucket> {
+        let own = self.buckets.iter().find(|bucket| bucket.size == size);
         let full = self.buckets.len() >= MAX_BUCKETS;
-        let distance = |bucket: &&Bucket| bucket.size.abs_diff(size);
-        self.buckets.iter().min_by_key(distance).filter(|bucket| full || bucket.size == size)
+        own.or_else(|| self.buckets.iter().filter(|_| full).min_by_key(|bucket| bucket.size.abs_diff(size)))
     }
 }
 

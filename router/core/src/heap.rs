@@ -57,11 +57,20 @@ impl<K: Ord + Copy> Heap<K> {
             frontier.push(0);
         }
         while found.len() < count {
-            let best = frontier.iter().enumerate().min_by_key(|(_, at)| self.items.get(**at));
+            let best = frontier
+                .iter()
+                .enumerate()
+                .reduce(|best, next| if self.less(*next.1, *best.1) { next } else { best });
             let Some((index, &at)) = best else { return };
             frontier.swap_remove(index);
-            found.extend(self.items.get(at).map(|(_, item)| *item));
-            frontier.extend([2 * at + 1, 2 * at + 2].into_iter().filter(|child| *child < self.items.len()));
+            if let Some((_, item)) = self.items.get(at) {
+                found.push(*item);
+            }
+            for child in [2 * at + 1, 2 * at + 2] {
+                if child < self.items.len() {
+                    frontier.push(child);
+                }
+            }
         }
     }
 
@@ -69,10 +78,10 @@ impl<K: Ord + Copy> Heap<K> {
     pub(crate) fn insert(&mut self, key: K, item: u32, positions: &mut Positions) {
         match positions.get(item) {
             Some(position) if self.items.get(position).is_some_and(|entry| entry.1 == item) => {
-                if let Some(entry) = self.items.get_mut(position) {
+                if let Some(entry) = self.items.get_mut(position).filter(|entry| entry.0 != key) {
                     entry.0 = key;
+                    self.settle(position, positions);
                 }
-                self.settle(position, positions);
             }
             _ => {
                 self.items.push((key, item));

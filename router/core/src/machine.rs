@@ -4,21 +4,25 @@
 mod admission;
 mod dispatch;
 mod evaluate;
+mod invariants;
 mod lane_classes;
 mod lifecycle;
 mod planning;
 mod rate_limit;
 mod reports;
+mod snapshot;
 mod switch;
 mod time_slices;
 
 use invariant::expected;
 
+use crate::batch::{NextPlan, Silence};
 use crate::error::ConfigError;
 use crate::event::{Effect, Effects, Event, Outcome, Reason};
-use crate::heap::{Heap, Positions};
 use crate::lane::{Batches, Lane, LaneMode};
+use crate::lanes::Lanes;
 use crate::model::Model;
+use crate::models::Models;
 use crate::pool::Pools;
 use crate::queue::Queues;
 use crate::records::{Decided, Record, Records};
@@ -27,41 +31,28 @@ use crate::resources::Resources;
 use crate::tenants::Shares;
 use crate::{LaneId, LaneState, ModelId, Nanos, RequestId, RouterConfig};
 
+pub use invariants::{Checker, Violation};
+pub use snapshot::{LaneSnapshot, ModelSnapshot, Snapshot};
+
 /// All requests, queues, lanes and batches of one router.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Router {
-    pub(crate) config: RouterConfig,
-    pub(crate) now: Nanos,
-    pub(crate) sequence: u64,
-    pub(crate) requests: Requests,
-    pub(crate) queues: Queues,
-    /// When each waiting queue must be evaluated again.
-    pub(crate) timers: Heap<Nanos>,
-    pub(crate) timer_positions: Positions,
-    /// When lanes that still hold a batch may get the next one.
-    pub(crate) lane_timers: Heap<Nanos>,
-    pub(crate) lane_timer_positions: Positions,
-    /// Queues that changed during this event.
-    pub(crate) changed: Vec<u32>,
-    /// Pools in which a queue became ready or a lane became free during this event.
-    pub(crate) noted: Vec<u32>,
-    pub(crate) models: Vec<Option<Model>>,
-    pub(crate) lanes: Vec<Option<Lane>>,
-    /// Number of lanes with a cycle.
-    pub(crate) cycles: u32,
-    pub(crate) pools: Pools,
-    pub(crate) batches: Batches,
-    pub(crate) shares: Shares,
-    pub(crate) records: Records,
-    pub(crate) queued_bytes: u64,
-    pub(crate) resources: Resources,
-    pub(crate) drain_until: Option<Nanos>,
-    /// When planning policies plan again.
-    pub(crate) plan_at: Option<Nanos>,
-    /// When the next search for models without requests is due.
-    pub(crate) silent_at: Nanos,
+    config: RouterConfig,
+    now: Nanos,
+    requests: Requests,
+    queues: Queues,
+    models: Models,
+    lanes: Lanes,
+    pools: Pools,
+    batches: Batches,
+    shares: Shares,
+    records: Records,
+    resources: Resources,
+    drain_until: Option<Nanos>,
+    next_plan: NextPlan,
+    silence: Silence,
     /// Slots of the requests of the batch that is being formed.
-    pub(crate) forming: Vec<u32>,
+    forming: Vec<u32>,
 }
 
 impl Router {
@@ -74,24 +65,15 @@ impl Router {
             resources: Resources::new(&config.resources),
             config,
             now: Nanos::ZERO,
-            sequence: 0,
             requests: Requests::default(),
             queues: Queues::default(),
-            timers: Heap::default(),
-            timer_positions: Positions::default(),
-            lane_timers: Heap::default(),
-            lane_timer_positions: Positions::default(),
-            changed: Vec::new(),
-            noted: Vec::new(),
-            models: Vec::new(),
-            lanes: Vec::new(),
-            cycles: 0,
+            models: Models::default(),
+            lanes: Lanes::default(),
             pools: Pools::default(),
             batches: Batches::default(),
-            queued_bytes: 0,
             drain_until: None,
-            plan_at: None,
-            silent_at: Nanos::ZERO,
+            next_plan: NextPlan::default(),
+            silence: Silence::default(),
             forming: Vec::new(),
         })
     }
@@ -124,8 +106,7 @@ impl Router {
 
     /// Time by which `Event::Tick` must come if no other event does.
     pub fn next_wake(&self) -> Option<Nanos> {
-        let timer = self.timers.first().map(|(at, _)| at);
-        let lane = self.lane_timers.first().map(|(at, _)| at);
+        let (timer, lane) = (self.queues.next_timer(), self.lanes.next_timer());
         let drain = self.drain_until.filter(|_| self.queues.iter().next().is_some());
         [timer, lane, drain].into_iter().flatten().min()
     }
@@ -169,29 +150,29 @@ impl Router {
         self.records.iter().rev().find(started).copied().into_iter().chain(end).collect()
     }
 
-    pub(crate) fn model(&self, id: ModelId) -> Option<&Model> {
-        self.models.get(id.0 as usize).and_then(Option::as_ref)
+    fn model(&self, id: ModelId) -> Option<&Model> {
+        self.models.get(id)
     }
 
-    pub(crate) fn model_mut(&mut self, id: ModelId) -> Option<&mut Model> {
-        self.models.get_mut(id.0 as usize).and_then(Option::as_mut)
+    fn model_mut(&mut self, id: ModelId) -> Option<&mut Model> {
+        self.models.get_mut(id)
     }
 
-    pub(crate) fn lane(&self, id: LaneId) -> Option<&Lane> {
-        self.lanes.get(id.0 as usize).and_then(Option::as_ref)
+    fn lane(&self, id: LaneId) -> Option<&Lane> {
+        self.lanes.get(id)
     }
 
-    pub(crate) fn lane_mut(&mut self, id: LaneId) -> Option<&mut Lane> {
-        self.lanes.get_mut(id.0 as usize).and_then(Option::as_mut)
+    fn lane_mut(&mut self, id: LaneId) -> Option<&mut Lane> {
+        self.lanes.get_mut(id)
     }
 
     /// The free lane of the smallest id that runs a model.
-    pub(crate) fn free_lane_for(&self, model: ModelId) -> Option<LaneId> {
+    fn free_lane_for(&self, model: ModelId) -> Option<LaneId> {
         self.pools.get(self.model(model)?.pool)?.free.first()
     }
 
     /// Removes a request that is in no queue and reports how it ended.
-    pub(crate) fn finish(&mut self, id: RequestId, outcome: Outcome, reason: Reason, effects: &mut Effects) {
+    fn finish(&mut self, id: RequestId, outcome: Outcome, reason: Reason, effects: &mut Effects) {
         // A batch that ends still lists the members that were cancelled while it ran.
         let Some(request) = self.requests.get(id) else { return };
         let (model, batch, arrived, deadline) =
@@ -203,7 +184,9 @@ impl Router {
         if dropped {
             self.shares.suffered(self.now, tenant);
         }
-        if let Some(model) = self.model_mut(model).filter(|model| behind && model.policy.learns_wait()) {
+        if let Some(model) =
+            self.model_mut(model).filter(|model| behind && model.policy.forecasting().is_some())
+        {
             match outcome {
                 Outcome::Done => model.wait_forecast.answered(),
                 _ if dropped => model.wait_forecast.dropped(),
@@ -215,7 +198,7 @@ impl Router {
     }
 
     /// Takes a queued request out of its queue and out of all counts.
-    pub(crate) fn unqueue(&mut self, slot: u32) {
+    fn unqueue(&mut self, slot: u32) {
         let Some(request) = expected!(self.requests.at(slot), "router.queued_request_unknown") else {
             return;
         };
@@ -223,30 +206,10 @@ impl Router {
             return;
         }
         let (queue_slot, model, class) = (request.queue, request.model, request.class);
-        let bytes = request.bytes;
-        let Some(queue) = expected!(self.queues.get_mut(queue_slot), "router.request_in_unknown_queue")
-        else {
-            return;
-        };
-        queue.remove(slot, &mut self.requests);
-        self.queued_bytes = self.queued_bytes.saturating_sub(bytes);
+        self.queues.take(queue_slot, slot, &mut self.requests);
         if let Some(count) = self.model_mut(model).and_then(|model| model.queued_mut(class)) {
             *count = count.saturating_sub(1);
         }
-        self.note_queue(queue_slot);
-    }
-
-    /// Marks a queue for evaluation before this event ends.
-    pub(crate) fn note_queue(&mut self, queue: u32) {
-        if self.changed.last() != Some(&queue) {
-            self.changed.push(queue);
-        }
-    }
-
-    pub(crate) fn note_pool(&mut self, id: u32) {
-        if let Some(pool) = self.pools.get_mut(id).filter(|pool| !pool.noted) {
-            pool.noted = true;
-            self.noted.push(id);
-        }
+        self.queues.note(queue_slot);
     }
 }

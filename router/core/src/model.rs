@@ -1,11 +1,10 @@
 //! State of a loaded model version.
 
-use crate::batch::{Demand, Policy};
+use crate::batch::{Counted, Policy, WaitForecast};
 use crate::costs::Costs;
 use crate::queue::QueueKey;
 use crate::rate::Rate;
 use crate::resources::Limited;
-use crate::wait_forecast::WaitForecast;
 use crate::{Class, ModelSpec, Nanos};
 
 /// Arrival rates are averaged over this long.
@@ -41,11 +40,9 @@ pub(crate) struct Model {
     /// Batches on lanes.
     pub running: u32,
     /// The part of its pool's demand that is this model's.
-    pub counted: Demand,
+    pub counted: Counted,
     /// Whether its lanes can return a batch that runs.
     pub preemptible: bool,
-    /// When its last batch was done.
-    pub last_done: Nanos,
     /// Takes no new requests.
     pub retiring: bool,
     /// Requests that found a free lane but an estimate too long for them.
@@ -72,9 +69,8 @@ impl Model {
             queued: [0; Class::COUNT],
             in_flight: 0,
             running: 0,
-            counted: Demand::default(),
+            counted: Counted::default(),
             preemptible: spec.preemptible,
-            last_done: Nanos::ZERO,
             retiring: false,
             doubted: 0,
         }
@@ -114,7 +110,6 @@ impl Model {
             running,
             counted,
             preemptible,
-            last_done,
             retiring,
             doubted,
         } = self;
@@ -133,7 +128,6 @@ impl Model {
             running,
             counted,
             preemptible,
-            last_done,
             retiring,
             doubted,
             ..Self::new(spec, pool)

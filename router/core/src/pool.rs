@@ -4,7 +4,7 @@ use invariant::expected;
 
 use smallvec::SmallVec;
 
-use crate::batch::{Demand, LaneEnd};
+use crate::batch::{LaneEnd, PoolDemand};
 use crate::heap::{Heap, Positions};
 use crate::lane_set::LaneSet;
 use crate::ordered::Ordered;
@@ -35,18 +35,13 @@ pub(crate) struct Pool {
     /// Whether it holds requests bound to its one lane. Such a pool exists as long as its lane.
     pub bound: bool,
     pub load: Load,
-    /// Sum of its models' demands.
-    pub demand: Demand,
-    /// The shortest objective seen recently.
-    pub tightest: Nanos,
+    pub demand: PoolDemand,
     /// The least that a policy of its models plans ahead; `NEVER` without models.
     pub ahead: Nanos,
-    /// Smoothed expected batch time in nanoseconds.
-    pub mean_time: u64,
     /// Queues that chose to wait although a lane was free. They are evaluated again when another lane becomes free.
     pub deferred: Vec<u32>,
-    /// Whether it is in `Router::noted`.
-    pub noted: bool,
+    /// Whether it is in `Pools::noted`.
+    noted: bool,
 }
 
 impl Pool {
@@ -62,10 +57,8 @@ impl Pool {
             models: 0,
             bound: false,
             load: Load::over(LOAD_MEMORY),
-            demand: Demand::default(),
-            tightest: Nanos::NEVER,
+            demand: PoolDemand::default(),
             ahead: Nanos::NEVER,
-            mean_time: 0,
             deferred: Vec::new(),
             noted: false,
         }
@@ -73,26 +66,6 @@ impl Pool {
 
     pub(crate) fn busy_share(&self) -> f64 {
         f64::from(self.up.len() - self.free.len().min(self.up.len())) / f64::from(self.up.len().max(1))
-    }
-
-    /// Replaces a model's part of the demand.
-    pub(crate) fn needs(&mut self, before: Demand, now: Demand) {
-        self.demand.batches = (self.demand.batches - before.batches + now.batches).max(0.0);
-        self.demand.short_rate = (self.demand.short_rate - before.short_rate + now.short_rate).max(0.0);
-        self.demand.lanes = (self.demand.lanes - before.lanes + now.lanes).max(0.0);
-        self.demand.short_lanes = (self.demand.short_lanes - before.short_lanes + now.short_lanes).max(0.0);
-    }
-
-    /// Notes the objective of an answered request. Objectives that are no longer seen fade.
-    pub(crate) fn saw(&mut self, slo: Nanos) {
-        let forgotten = self.tightest.after(Nanos(self.tightest.0 / 4_096));
-        self.tightest = forgotten.min(slo);
-    }
-
-    /// Notes the expected time of a batch that was started.
-    pub(crate) fn took(&mut self, time: Nanos) {
-        let before = if self.mean_time == 0 { time.0 } else { self.mean_time };
-        self.mean_time = before - before / 32 + time.0 / 32;
     }
 
     /// Marks a lane as busy until `end`, or as free.
@@ -162,7 +135,9 @@ impl Pool {
 pub(crate) struct Pools {
     pools: Vec<Option<Pool>>,
     /// Position of each ready queue in the heap of its pool.
-    pub positions: Positions,
+    positions: Positions,
+    /// Pools in which a queue became ready or a lane became free during this event.
+    noted: Vec<u32>,
 }
 
 impl Pools {
@@ -201,6 +176,33 @@ impl Pools {
     pub(crate) fn remove(&mut self, pool: u32) {
         if let Some(entry) = self.pools.get_mut(pool as usize) {
             *entry = None;
+        }
+    }
+
+    /// Notes that a queue of a pool became ready, or one of its lanes free.
+    pub(crate) fn note(&mut self, id: u32) {
+        if let Some(pool) =
+            self.pools.get_mut(id as usize).and_then(Option::as_mut).filter(|pool| !pool.noted)
+        {
+            pool.noted = true;
+            self.noted.push(id);
+        }
+    }
+
+    /// The pools noted during this event.
+    pub(crate) fn noted(&self) -> impl Iterator<Item = (u32, &Pool)> {
+        self.noted.iter().filter_map(|&id| Some((id, self.get(id)?)))
+    }
+
+    pub(crate) fn nth_noted(&self, nth: usize) -> Option<u32> {
+        self.noted.get(nth).copied()
+    }
+
+    pub(crate) fn forget_noted(&mut self) {
+        while let Some(id) = self.noted.pop() {
+            if let Some(pool) = self.get_mut(id) {
+                pool.noted = false;
+            }
         }
     }
 

@@ -4,6 +4,7 @@ use invariant::expected;
 
 use crate::ordered::{Keyed, Ordered};
 use crate::request::{NIL, Requests, Timing};
+use crate::timers::Timers;
 use crate::{Class, ModelId, Nanos, ShapeKey, Tenant};
 
 /// Order of queues for a free lane: class, priority within the class, rank from the policy, admission order of the first
@@ -107,7 +108,7 @@ impl Queue {
         self.waiting.iter().map(|waiting| waiting.slot)
     }
 
-    pub(crate) fn push(&mut self, slot: u32, requests: &mut Requests) {
+    fn push(&mut self, slot: u32, requests: &mut Requests) {
         let newest = self.newest;
         let Some(request) = expected!(requests.at_mut(slot), "router.queued_request_unknown") else { return };
         request.previous = newest;
@@ -124,7 +125,7 @@ impl Queue {
         self.waiting.insert(Waiting { deadline, arrived, rows, slot, sequence });
     }
 
-    pub(crate) fn remove(&mut self, slot: u32, requests: &mut Requests) {
+    fn remove(&mut self, slot: u32, requests: &mut Requests) {
         let Some(request) = expected!(requests.at(slot), "router.queued_request_unknown") else { return };
         let (previous, next, rows, bytes) = (request.previous, request.next, request.rows, request.bytes);
         let waiting = self.waiting.remove((request.wanted_by, request.sequence));
@@ -180,11 +181,17 @@ impl Queue {
     }
 }
 
-/// Queues by slot; slots of emptied queues are reused with their memory.
+/// Queues by slot, and when they must be evaluated. Slots of emptied queues are reused with their memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Queues {
     slots: Vec<Queue>,
     free: Vec<u32>,
+    /// Queues that changed during this event.
+    changed: Vec<u32>,
+    /// When each waiting queue must be evaluated again.
+    timers: Timers,
+    /// Payload bytes of all queued requests.
+    bytes: u64,
 }
 
 impl Queues {
@@ -205,6 +212,88 @@ impl Queues {
         }
         self.slots.push(Queue::new(key));
         u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
+    }
+
+    /// Puts a request into a queue.
+    pub(crate) fn push(&mut self, queue: u32, request: u32, requests: &mut Requests) {
+        self.move_request(queue, request, requests, Queue::push);
+    }
+
+    /// Takes a request out of its queue.
+    pub(crate) fn take(&mut self, queue: u32, request: u32, requests: &mut Requests) {
+        self.move_request(queue, request, requests, Queue::remove);
+    }
+
+    fn move_request(
+        &mut self,
+        queue: u32,
+        request: u32,
+        requests: &mut Requests,
+        change: fn(&mut Queue, u32, &mut Requests),
+    ) {
+        let queue = expected!(self.slots.get_mut(queue as usize), "router.request_in_unknown_queue");
+        let Some(queue) = queue else { return };
+        let before = queue.bytes;
+        change(queue, request, requests);
+        self.bytes = self.bytes.saturating_sub(before).saturating_add(queue.bytes);
+    }
+
+    /// Payload bytes of all queued requests.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Marks a queue for evaluation before this event ends.
+    pub(crate) fn note(&mut self, queue: u32) {
+        if self.changed.last() != Some(&queue) {
+            self.changed.push(queue);
+        }
+    }
+
+    pub(crate) fn note_all(&mut self, queues: impl IntoIterator<Item = u32>) {
+        self.changed.extend(queues);
+    }
+
+    /// Marks the queues of a pool.
+    pub(crate) fn note_pool(&mut self, pool: u32) {
+        let queues = (0..).zip(&self.slots).filter(|(_, queue)| !queue.is_empty() && queue.key.pool == pool);
+        self.changed.extend(queues.map(|(slot, _)| slot));
+    }
+
+    pub(crate) fn is_noted(&self, queue: u32) -> bool {
+        self.changed.contains(&queue)
+    }
+
+    /// The queue that was marked last; it is no longer marked.
+    pub(crate) fn pop_noted(&mut self) -> Option<u32> {
+        self.changed.pop()
+    }
+
+    /// Sets when a queue must be evaluated again; `NEVER` for no time.
+    pub(crate) fn set_timer(&mut self, queue: u32, at: Nanos) {
+        self.timers.set(queue, at);
+    }
+
+    /// When the first queue must be evaluated.
+    pub(crate) fn next_timer(&self) -> Option<Nanos> {
+        self.timers.next()
+    }
+
+    /// Number of queues with a timer.
+    pub(crate) fn timers(&self) -> usize {
+        self.timers.len()
+    }
+
+    /// Marks the queues that must be evaluated now.
+    pub(crate) fn note_due(&mut self, now: Nanos) {
+        while let Some(queue) = self.timers.pop_due(now) {
+            self.note(queue);
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn miscount_bytes(&mut self) {
+        self.bytes += 1;
     }
 
     /// Makes the slot of an empty queue available.

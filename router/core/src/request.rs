@@ -76,11 +76,18 @@ impl Request {
 pub(crate) struct Requests {
     slots: Vec<Option<Request>>,
     live: usize,
+    sequence: u64,
 }
 
 impl Requests {
     pub(crate) fn len(&self) -> usize {
         self.live
+    }
+
+    /// A number that is larger than all before it, for the order of requests.
+    pub(crate) fn next_sequence(&mut self) -> u64 {
+        self.sequence += 1;
+        self.sequence
     }
 
     /// Adds a request; false if its slot is taken.

@@ -1,4 +1,4 @@
-use super::{BatchOptions, BatchPolicy, Decision, QueueView, Proposal, Waiting, StartReason};
+use super::{BatchOptions, BatchPolicy, Decision, PlansAhead, Proposal, QueueView, StartReason, Waiting};
 use crate::{ConfigError, Nanos};
 
 /// Batch sizes that have a strategy.
@@ -32,7 +32,6 @@ impl BatchPolicy for Clockwork {
     const NAME: &'static str = "clockwork";
     const SUMMARY: &'static str =
         "plans each lane 10 ms ahead: the batch of 1, 2, 4, 8 or 16 rows that must start first";
-    const AHEAD: Nanos = SCHEDULE_AHEAD;
 
     fn new(options: &BatchOptions) -> Result<Self, ConfigError> {
         options.only(Self::NAME, &[])?;
@@ -64,6 +63,12 @@ impl BatchPolicy for Clockwork {
             _ => StartReason::PreferredSize,
         };
         Decision::Fire(Proposal { skip, take, rank: queue.latest_start(head.deadline, first_to_start).0, reason })
+    }
+}
+
+impl PlansAhead for Clockwork {
+    fn ahead(&self) -> Nanos {
+        SCHEDULE_AHEAD
     }
 }
 

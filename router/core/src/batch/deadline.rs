@@ -1,4 +1,4 @@
-use super::{BatchOptions, BatchPolicy, Candidate, Decision, Demand, Observation, PoolView, QueueView, Proposal, Waiting, StartReason};
+use super::{BatchOptions, BatchPolicy, Candidate, Chooses, Decision, Demand, ForecastsWait, Observation, PoolView, QueueView, Proposal, Waiting, StartReason};
 use crate::rate::decay;
 use crate::{ConfigError, Nanos};
 
@@ -85,8 +85,6 @@ impl Default for Deadline {
 
 impl BatchPolicy for Deadline {
     const NAME: &'static str = "deadline";
-    const LEARNS_WAIT: bool = true;
-    const CHOICES: u32 = 8;
     const SUMMARY: &'static str = "batches as large as the load requires and deadlines allow; drops a few requests if more others then meet theirs; starts the batch that loses most by waiting";
 
     fn new(options: &BatchOptions) -> Result<Self, ConfigError> {
@@ -137,7 +135,23 @@ impl BatchPolicy for Deadline {
         Decision::Wait(last_start.min(wait_until))
     }
 
-    fn choose(now: Nanos, candidates: &[Candidate], pool: &PoolView<'_>) -> usize {
+    fn observe(&mut self, _now: Nanos, done: &Observation<'_>) {
+        let Some(slo) = done.slo else { return };
+        (self.target, self.paying) = unit(done, slo);
+        let (batches, time) = (done.rate / self.target, done.cost.cautious(self.target as u32, done.row_bytes));
+        let lanes = batches * time.0 as f64 / 1e9;
+        let short = time <= done.tightest;
+        let (short_lanes, short_rate) = if short { (lanes, done.rate) } else { (0.0, 0.0) };
+        self.demand = Demand { target_batch: self.target, batches, lanes, short_lanes, short_rate };
+    }
+}
+
+impl Chooses for Deadline {
+    fn choices(&self) -> u32 {
+        8
+    }
+
+    fn choose(&self, now: Nanos, candidates: &[Candidate], pool: &PoolView<'_>) -> usize {
         let lanes = f64::from(pool.lanes);
         let load = (pool.demand.lanes / lanes).powi(3);
         let until_all_ran = pool.mean_time.0 as f64 * candidates.len() as f64 / lanes;
@@ -163,18 +177,14 @@ impl BatchPolicy for Deadline {
         best.1
     }
 
-    fn observe(&mut self, _now: Nanos, done: &Observation<'_>) {
-        let Some(slo) = done.slo else { return };
-        (self.target, self.paying) = unit(done, slo);
-        let (batches, time) = (done.rate / self.target, done.cost.cautious(self.target as u32, done.row_bytes));
-        let lanes = batches * time.0 as f64 / 1e9;
-        let short = time <= done.tightest;
-        let (short_lanes, short_rate) = if short { (lanes, done.rate) } else { (0.0, 0.0) };
-        self.demand = Demand { target_batch: self.target, batches, lanes, short_lanes, short_rate };
-    }
-
     fn demand(&self) -> Demand {
         self.demand
+    }
+}
+
+impl ForecastsWait for Deadline {
+    fn target_batch(&self) -> f64 {
+        self.demand.target_batch
     }
 }
 
@@ -487,7 +497,7 @@ mod tests {
             };
             // The second answers twice as many in the same time and could wait.
             let candidates = [candidate(0, 10, 0, false), candidate(1, 20, slack_us, overloaded)];
-            Deadline::choose(Nanos::ZERO, &candidates, &scene.view().pool)
+            Deadline::default().choose(Nanos::ZERO, &candidates, &scene.view().pool)
         };
         assert_eq!([0.5, 1.0].map(|demand| chosen(demand, 4_000, false)), [0, 1]);
         assert_eq!([0.5, 1.0].map(|demand| chosen(demand, 60_000, false)), [0, 0], "it can wait for long");
@@ -504,7 +514,7 @@ mod tests {
             last_start_of_rest: Nanos::from_millis(rest_ms),
             queue: 0,
         });
-        Deadline::choose(Nanos::ZERO, &candidates, &scene.view().pool)
+        Deadline::default().choose(Nanos::ZERO, &candidates, &scene.view().pool)
     }
 
     #[test]

@@ -1,18 +1,37 @@
 //! Batching policies: when to fire a queue, how many rows to take, which requests to drop. Each is one file and one name.
 //!
 //! A policy reads a view and returns a decision. The machine takes the requests, checks limits, and chooses the lane. A
-//! policy learns only in [`BatchPolicy::observe`], and gets its plan only in [`BatchPolicy::assign`].
+//! policy learns only in [`BatchPolicy::observe`].
+//!
+//! What only some policies can do is a *capability*: a trait in a file of its own, which lists the policies that have it
+//! and holds the state that it needs for each model or pool.
 
+mod chooses;
+mod demand;
+mod forecasts_wait;
+mod plans;
+mod plans_ahead;
+mod preempts;
 mod view;
 
 use std::fmt;
 
 use serde::Serialize;
 
-use crate::{ConfigError, CostModel, LaneId, Nanos};
+use crate::{ConfigError, CostModel, Nanos};
 
 pub use self::nexus::packing;
 pub use crate::queue::Waiting;
+pub use chooses::{Candidate, Chooses};
+pub use demand::Demand;
+pub(crate) use demand::{Counted, PoolDemand, Silence};
+pub use forecasts_wait::ForecastsWait;
+pub(crate) use forecasts_wait::WaitForecast;
+pub(crate) use plans::NextPlan;
+pub use plans::{Assignment, Plans, Session};
+pub use plans_ahead::PlansAhead;
+pub(crate) use plans_ahead::least_ahead;
+pub use preempts::Preempts;
 #[cfg(test)]
 pub(crate) use view::Scene;
 pub use view::{LaneEnd, PoolView, QueueView};
@@ -38,35 +57,6 @@ pub enum Decision {
     Fire(Proposal),
     /// Look again then, or when the queue changes.
     Wait(Nanos),
-}
-
-/// A queue that would fire, among others that want the same lane.
-#[derive(Clone, Copy, Debug)]
-pub struct Candidate {
-    /// What it would fire.
-    pub proposal: Proposal,
-    /// Time that it should take.
-    pub time: Nanos,
-    /// The traffic of its model alone is more than the lanes answer, so that admission rejects part of it.
-    pub overloaded: bool,
-    /// When the remaining batch must start if the first request is dropped; `NEVER` if none remains.
-    pub last_start_of_rest: Nanos,
-    pub(crate) queue: u32,
-}
-
-/// What a model needs of its lanes, so that policies know their share.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Demand {
-    /// Rows of the batches that it aims at. Models differ, so it is 0 in a sum.
-    pub target_batch: f64,
-    /// Such batches a second.
-    pub batches: f64,
-    /// Lanes that they keep busy.
-    pub lanes: f64,
-    /// The same, if they are done within the shortest objective seen on their lanes; else zero.
-    pub short_lanes: f64,
-    /// Rows a second of the models that `short_lanes` counts.
-    pub short_rate: f64,
 }
 
 /// Why a batch was started at that time with that many rows.
@@ -128,32 +118,6 @@ pub struct Observation<'a> {
     pub cost: &'a CostModel,
 }
 
-/// A model as a planning policy sees it.
-#[derive(Clone, Copy, Debug)]
-pub struct Session<'a> {
-    /// Rows a second that arrive.
-    pub rate: f64,
-    /// From arrival to deadline; zero while no request with a deadline was seen.
-    pub slo: Nanos,
-    /// The model's largest batch in rows.
-    pub max_batch: u32,
-    /// Payload bytes a row.
-    pub row_bytes: u64,
-    /// What its batches cost.
-    pub cost: &'a CostModel,
-}
-
-/// A planning policy's answer for one model on one lane.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Assignment {
-    /// Lane that serves the model.
-    pub lane: LaneId,
-    /// Rows a second that it gets there.
-    pub rate: f64,
-    /// Rows a batch.
-    pub batch: u32,
-}
-
 /// The options a policy may take; each policy refuses those it has no use for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BatchOptions {
@@ -165,23 +129,13 @@ pub struct BatchOptions {
     pub drop: Option<DropMode>,
 }
 
-/// How batches are formed.
+/// How batches are formed. What only some policies do is a capability with a trait of its own: [`Chooses`],
+/// [`ForecastsWait`], [`Plans`], [`PlansAhead`], [`Preempts`].
 pub trait BatchPolicy: Sized {
     /// The word in the configuration.
     const NAME: &'static str;
     /// One line for lists of policies.
     const SUMMARY: &'static str;
-    /// How often [`BatchPolicy::plan`] is asked, if it plans.
-    const EPOCH: Option<Nanos> = None;
-    /// How long before a lane is free the policy wants to hand over the next batch. Lanes without time slices comply if
-    /// all their models have such a policy.
-    const AHEAD: Nanos = Nanos::ZERO;
-
-    /// Whether admission learns from admitted requests that were dropped later, and rejects similar ones at arrival.
-    const LEARNS_WAIT: bool = false;
-
-    /// How many of the queues that want a lane are put before [`BatchPolicy::choose`].
-    const CHOICES: u32 = 1;
 
     /// Refuses options that it does not take or that make no sense.
     fn new(options: &BatchOptions) -> Result<Self, ConfigError>;
@@ -189,44 +143,13 @@ pub trait BatchPolicy: Sized {
     /// Looks, never changes.
     fn decide(&self, now: Nanos, queue: &QueueView<'_>) -> Decision;
 
-    /// Which of several queues of equal priority gets the lane: a position in `candidates`, which are in order of rank.
-    fn choose(_now: Nanos, _candidates: &[Candidate], _pool: &PoolView<'_>) -> usize {
-        0
-    }
-
-    /// The only place where a policy learns.
+    /// Learns from a finished batch.
     fn observe(&mut self, _now: Nanos, _done: &Observation<'_>) {}
-
-    /// What the model needs of its lanes; nothing if unknown.
-    fn demand(&self) -> Demand {
-        Demand::default()
-    }
 
     /// When queued requests are dropped.
     fn drop_mode(&self) -> DropMode {
         DropMode::Early
     }
-
-    /// A running batch is preempted when one of this many times its rows, in percent, finds no lane.
-    fn preempts(&self) -> Option<u32> {
-        None
-    }
-
-    /// Distributes all models of the policy over the lanes: for each session, in the order given, where it runs.
-    fn plan(_sessions: &[Session<'_>], _lanes: &[LaneId]) -> Vec<Vec<Assignment>> {
-        Vec::new()
-    }
-
-    /// Its part of the plan.
-    fn assign(&mut self, _assignments: Vec<Assignment>) {}
-
-    /// The lane that a request is bound to at arrival, if the policy binds requests to lanes.
-    fn bind(&mut self) -> Option<LaneId> {
-        None
-    }
-
-    /// A batch of the model was handed to a lane.
-    fn fired(&mut self, _now: Nanos, _lane: LaneId) {}
 }
 
 macro_rules! policies {
@@ -261,26 +184,9 @@ macro_rules! policies {
                 std::mem::discriminant(self) == std::mem::discriminant(other)
             }
 
-            /// Whether it hands over batches before a lane is free, so that lanes hold up to two.
-            pub fn plans_ahead(&self) -> bool {
-                self.ahead() > Nanos::ZERO
-            }
-
-            pub(crate) fn ahead(&self) -> Nanos {
-                match self { $(Self::$policy(_) => $policy::AHEAD),+ }
-            }
-
             /// See [`BatchPolicy::drop_mode`].
             pub fn drop_mode(&self) -> DropMode {
                 match self { $(Self::$policy(policy) => policy.drop_mode()),+ }
-            }
-
-            pub(crate) fn learns_wait(&self) -> bool {
-                match self { $(Self::$policy(_) => $policy::LEARNS_WAIT),+ }
-            }
-
-            pub(crate) fn epoch(&self) -> Option<Nanos> {
-                match self { $(Self::$policy(_) => $policy::EPOCH),+ }
             }
 
             pub(crate) fn decide(&self, now: Nanos, queue: &QueueView<'_>) -> Decision {
@@ -289,39 +195,6 @@ macro_rules! policies {
 
             pub(crate) fn observe(&mut self, now: Nanos, done: &Observation<'_>) {
                 match self { $(Self::$policy(policy) => policy.observe(now, done)),+ }
-            }
-
-            pub(crate) fn choices(&self) -> u32 {
-                match self { $(Self::$policy(_) => $policy::CHOICES),+ }
-            }
-
-            pub(crate) fn choose(&self, now: Nanos, candidates: &[Candidate], pool: &PoolView<'_>) -> usize {
-                match self { $(Self::$policy(_) => $policy::choose(now, candidates, pool)),+ }
-            }
-
-            pub(crate) fn demand(&self) -> Demand {
-                match self { $(Self::$policy(policy) => policy.demand()),+ }
-            }
-
-            /// See [`BatchPolicy::preempts`].
-            pub fn preempts(&self) -> Option<u32> {
-                match self { $(Self::$policy(policy) => policy.preempts()),+ }
-            }
-
-            pub(crate) fn plan(&self, sessions: &[Session<'_>], lanes: &[LaneId]) -> Vec<Vec<Assignment>> {
-                match self { $(Self::$policy(_) => $policy::plan(sessions, lanes)),+ }
-            }
-
-            pub(crate) fn assign(&mut self, assignments: Vec<Assignment>) {
-                match self { $(Self::$policy(policy) => policy.assign(assignments)),+ }
-            }
-
-            pub(crate) fn bind(&mut self) -> Option<LaneId> {
-                match self { $(Self::$policy(policy) => policy.bind()),+ }
-            }
-
-            pub(crate) fn fired(&mut self, now: Nanos, lane: LaneId) {
-                match self { $(Self::$policy(policy) => policy.fired(now, lane)),+ }
             }
         }
     };

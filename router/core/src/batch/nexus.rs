@@ -2,11 +2,14 @@ pub mod packing;
 
 use std::cmp::Ordering;
 
-use super::{Assignment, BatchOptions, BatchPolicy, Decision, DropMode, QueueView, Session, Proposal, StartReason};
+use super::{Assignment, BatchOptions, BatchPolicy, Decision, DropMode, Plans, Proposal, QueueView, Session, StartReason};
 use invariant::expected;
 
 use crate::{ConfigError, LaneId, Nanos};
 use packing::Demand;
+
+/// The minimum epoch of the released code.
+const EPOCH: Nanos = Nanos::from_millis(10_000);
 
 /// Nexus: a plan says which models share a lane and in which batches (squishy bin packing, see [`packing`]); requests
 /// are dealt out to lanes by it as they come; each lane runs its models in turn and drops the oldest requests so that the
@@ -55,7 +58,6 @@ impl BatchPolicy for Nexus {
     const NAME: &'static str = "nexus";
     const SUMMARY: &'static str =
         "plans which models share which lanes in which batches; drops requests to keep batch sizes";
-    const EPOCH: Option<Nanos> = Some(Nanos::from_millis(10_000));
 
     fn new(options: &BatchOptions) -> Result<Self, ConfigError> {
         options.only(Self::NAME, &["drop", "preferred"])?;
@@ -106,8 +108,14 @@ impl BatchPolicy for Nexus {
     fn drop_mode(&self) -> DropMode {
         self.drop_mode
     }
+}
 
-    fn plan(sessions: &[Session<'_>], lanes: &[LaneId]) -> Vec<Vec<Assignment>> {
+impl Plans for Nexus {
+    fn epoch(&self) -> Nanos {
+        EPOCH
+    }
+
+    fn plan(&self, sessions: &[Session<'_>], lanes: &[LaneId]) -> Vec<Vec<Assignment>> {
         let mut plan = vec![Vec::new(); sessions.len()];
         if sessions.iter().all(|session| session.rate <= 0.0) {
             return plan;

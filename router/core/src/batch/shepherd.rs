@@ -1,4 +1,4 @@
-use super::{BatchOptions, BatchPolicy, Decision, QueueView, Proposal, StartReason};
+use super::{BatchOptions, BatchPolicy, Decision, Preempts, Proposal, QueueView, StartReason};
 use crate::ConfigError;
 use crate::Nanos;
 
@@ -37,9 +37,11 @@ impl BatchPolicy for Shepherd {
         let take = queue.largest_by(now, queue.head.deadline).min(queue.rows).min(queue.max_batch);
         Decision::Fire(Proposal { skip: 0, take, rank: u64::MAX - u64::from(take), reason: StartReason::Largest })
     }
+}
 
-    fn preempts(&self) -> Option<u32> {
-        Some(PREEMPTION)
+impl Preempts for Shepherd {
+    fn preempts(&self) -> u32 {
+        PREEMPTION
     }
 }
 

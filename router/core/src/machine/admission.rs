@@ -69,7 +69,7 @@ impl Router {
             (deadline, wanted_by, queued_behind) = (Nanos::NEVER, Nanos::NEVER, false);
         }
         self.shares.know(arrival.tenant);
-        self.sequence += 1;
+        let sequence = self.requests.next_sequence();
         let request = Request {
             id: arrival.request,
             model: arrival.model,
@@ -83,7 +83,7 @@ impl Router {
             timeout_action: arrival.timeout_action,
             delayed: late,
             wanted_by,
-            sequence: self.sequence,
+            sequence,
             alone: false,
             lost: false,
             probe: false,
@@ -124,14 +124,14 @@ impl Router {
         if self.queued_by(model, arrival.class, arrival.tenant) >= model.limit_of(arrival.class) {
             return Err(Reason::QueueFull);
         }
-        if self.queued_bytes.saturating_add(arrival.bytes) > self.config.queued_bytes_limit {
+        if self.queues.bytes().saturating_add(arrival.bytes) > self.config.queued_bytes_limit {
             return Err(Reason::MemoryFull);
         }
         Ok(())
     }
 
     /// Requests of a tenant that wait in a class.
-    pub(crate) fn queued_by(&self, model: &Model, class: Class, tenant: Tenant) -> usize {
+    pub(super) fn queued_by(&self, model: &Model, class: Class, tenant: Tenant) -> usize {
         let theirs = model.queues.iter().filter(|(key, _)| (key.class, key.tenant) == (class, tenant));
         theirs.filter_map(|(_, slot)| self.queues.get(*slot)).map(Queue::len).sum()
     }
@@ -170,7 +170,8 @@ impl Router {
         let ahead = ahead.fold(0_u64, u64::saturating_add);
         let (row_time, lanes) = (row_time_of(model, pool, row_bytes), pool.up.len().max(1));
         let at_best = Nanos(row_time.saturating_mul(ahead) / u64::from(lanes));
-        let many = model.policy.learns_wait() && ahead as f64 > SOON * model.policy.demand().target_batch;
+        let many =
+            model.policy.forecasting().is_some_and(|policy| ahead as f64 > SOON * policy.target_batch());
         let overload = if many { self.overload(model, row_time, lanes) } else { 0.0 };
         let behind = overload > 0.0;
         let wait = if behind { model.wait_forecast.of(at_best, overload) } else { at_best };
@@ -196,9 +197,8 @@ impl Router {
             return;
         };
         let (model, class, tenant) = (request.model, request.class, request.tenant);
-        let (shape, bytes) = (request.shape, request.bytes);
-        let timing = request.timing();
-        let bound = self.model_mut(model).and_then(|model| model.policy.bind());
+        let (shape, timing) = (request.shape, request.timing());
+        let bound = self.model_mut(model).and_then(|model| model.policy.planning_mut()?.bind());
         let bound = bound.and_then(|lane| self.pool_of_lane(lane, model));
         let pool = bound.or_else(|| self.model(model).map(|model| model.pool));
         let Some(pool) = expected!(pool, "router.queued_model_unknown") else { return };
@@ -217,11 +217,8 @@ impl Router {
             request.queue = queue_slot;
             request.stage = Stage::Queued;
         }
-        if let Some(queue) = self.queues.get_mut(queue_slot) {
-            queue.push(slot, &mut self.requests);
-        }
-        self.queued_bytes = self.queued_bytes.saturating_add(bytes);
-        self.note_queue(queue_slot);
+        self.queues.push(queue_slot, slot, &mut self.requests);
+        self.queues.note(queue_slot);
     }
 
     pub(super) fn cancel(&mut self, id: RequestId, effects: &mut Effects) {

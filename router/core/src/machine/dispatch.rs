@@ -27,19 +27,15 @@ impl Router {
             self.evaluate_due(effects);
             self.set_stranded_aside();
         }
-        while let Some(id) = self.noted.pop() {
-            if let Some(pool) = self.pools.get_mut(id) {
-                pool.noted = false;
-            }
-        }
+        self.pools.forget_noted();
     }
 
     /// Lanes without a cycle go first: they may run any model, so they take the most urgent queue.
     fn most_urgent_match(&self) -> Option<Match> {
-        let noted = self.noted.iter().filter_map(|&pool| self.first_match(self.pools.get(pool)?));
+        let noted = self.pools.noted().filter_map(|(_, pool)| self.first_match(pool));
         match noted.min() {
             Some((_, queue, lane)) => Some(Match { queue, lane, slot: None }),
-            None if self.cycles > 0 => self.cycle_match(),
+            None if self.lanes.cycles() > 0 => self.cycle_match(),
             None => None,
         }
     }
@@ -65,7 +61,7 @@ impl Router {
         };
         let Some((proposal, head)) = proposal.zip(queue.head()) else {
             self.file_ready(queue_slot, None);
-            self.note_queue(queue_slot);
+            self.queues.note(queue_slot);
             return;
         };
         let urgency = self.urgency(queue, head, &proposal);
@@ -88,7 +84,7 @@ impl Router {
             self.wait_for_resources(queue_slot, key.model, urgency.0);
             return;
         }
-        self.note_queue(queue_slot);
+        self.queues.note(queue_slot);
         let shed = self.shed(queue_slot, &proposal, effects);
         let size = self.form(queue_slot, (key, lane_class), &proposal);
         if size.0 > 0 {
@@ -111,12 +107,10 @@ impl Router {
         urgency: &Urgency,
     ) -> Option<(u32, Proposal)> {
         let (model, pool) = (self.model(key.model)?, self.pools.get(key.pool)?);
-        let choices = model.policy.choices() as usize;
-        if choices < 2 || pool.ready.len() < 2 {
-            return None;
-        }
+        let policy = model.policy.choosing().filter(|_| pool.ready.len() > 1)?;
         let mut slots = SmallVec::new();
-        pool.ready.smallest(choices, &mut slots);
+        pool.ready.smallest(policy.choices() as usize, &mut slots);
+        let view = self.view_of(pool);
         let mut candidates: SmallVec<[Candidate; 8]> = SmallVec::new();
         for slot in slots {
             let Some(queue) = expected!(self.queues.get(slot), "router.ready_queue_unknown") else {
@@ -125,7 +119,7 @@ impl Router {
             let Some((head, theirs)) = expected!(self.head_of(queue), "router.queue_without_head") else {
                 continue;
             };
-            let decided = || self.decide_within(queue, u32::MAX, lane_class);
+            let decided = || self.decide_on(queue, u32::MAX, lane_class, || view);
             let proposal = if slot == first.0 { Some(Decision::Fire(first.1)) } else { decided() };
             let cost = theirs.costs.on(lane_class);
             let Some(Decision::Fire(proposal)) = proposal else { continue };
@@ -147,7 +141,7 @@ impl Router {
         if candidates.len() < 2 {
             return None;
         }
-        let choice = model.policy.choose(self.now, &candidates, &self.view_of(pool));
+        let choice = policy.choose(self.now, &candidates, &view);
         candidates.get(choice).map(|candidate| (candidate.queue, candidate.proposal))
     }
 
@@ -281,7 +275,9 @@ impl Router {
         if let Some(model) = self.model_mut(model_id) {
             model.in_flight += count;
             model.running += 1;
-            model.policy.fired(now, lane_id);
+            if let Some(policy) = model.policy.planning_mut() {
+                policy.fired(now, lane_id);
+            }
         }
         self.take_resources(model_id);
         if let Some(lane) = self.lane_mut(lane_id) {
@@ -292,7 +288,7 @@ impl Router {
         }
         self.settle_lane(lane_id);
         if let Some(pool) = self.pools.get_mut(pool) {
-            pool.took(expected);
+            pool.demand.started(expected);
         }
         let only = self.pools.get(pool).is_some_and(|pool| pool.up.len() == 1);
         let left = self.queues.get(queue_slot).map_or(0, |queue| queue.rows);

@@ -24,40 +24,26 @@ impl Router {
         if self.drain_until.is_some_and(|until| until <= self.now) {
             self.refuse_all_queued(effects);
         }
-        while let Some((at, queue)) = self.timers.first() {
-            if at > self.now {
-                break;
-            }
-            self.timers.remove(queue, &mut self.timer_positions);
-            self.note_queue(queue);
+        self.queues.note_due(self.now);
+        while let Some(lane) = self.lanes.pop_due(self.now) {
+            self.settle_lane(lane);
         }
-        while let Some((at, lane)) = self.lane_timers.first() {
-            if at > self.now {
-                break;
-            }
-            self.lane_timers.remove(lane, &mut self.lane_timer_positions);
-            self.settle_lane(LaneId(lane));
-        }
-        while let Some(queue) = self.changed.pop() {
+        while let Some(queue) = self.queues.pop_noted() {
             self.evaluate(queue, effects);
         }
     }
 
     /// Drops hopeless requests, asks the policy, and files the queue as ready or under a time.
     fn evaluate(&mut self, slot: u32, effects: &mut Effects) {
-        self.drop_hopeless(slot, effects);
+        let drop_at = self.drop_hopeless(slot, effects);
         let Some(queue) = expected!(self.queues.get(slot), "router.changed_queue_unknown") else { return };
         if queue.is_empty() {
             self.close_queue(slot, effects);
             return;
         }
-        let Some((head, model)) = expected!(self.head_of(queue), "router.queue_without_head") else { return };
-        let Some(request) = expected!(self.requests.at(head.slot), "router.queue_with_unknown_request")
-        else {
-            return;
-        };
+        let Some((head, _)) = expected!(self.head_of(queue), "router.queue_without_head") else { return };
         let pool = queue.key.pool;
-        let mut evaluate_at = self.drop_time(model, pool, request).min(self.promotion(queue, &head));
+        let mut evaluate_at = drop_at.min(self.promotion(queue, &head));
         let ready = match self.decide(queue) {
             Some(Decision::Fire(proposal)) => Some(self.urgency(queue, &head, &proposal)),
             Some(Decision::Wait(until)) => {
@@ -79,14 +65,10 @@ impl Router {
             self.note_deferred(slot, pool);
         }
         if ready.is_some() {
-            self.note_pool(pool);
+            self.pools.note(pool);
             self.preempt_for(slot, effects);
         }
-        if evaluate_at == Nanos::NEVER {
-            self.timers.remove(slot, &mut self.timer_positions);
-        } else {
-            self.timers.insert(evaluate_at, slot, &mut self.timer_positions);
-        }
+        self.queues.set_timer(slot, evaluate_at);
     }
 
     pub(super) fn head_of<'a>(&'a self, queue: &Queue) -> Option<(Waiting, &'a Model)> {
@@ -100,6 +82,18 @@ impl Router {
 
     /// The decision if a batch is limited to `rows` rows on a lane of `lane_class`.
     pub(super) fn decide_within(&self, queue: &Queue, rows: u32, lane_class: LaneClass) -> Option<Decision> {
+        let pool = self.pools.get(queue.key.pool)?;
+        self.decide_on(queue, rows, lane_class, || self.view_of(pool))
+    }
+
+    /// The same with the view of the queue's pool, which several queues may share.
+    pub(super) fn decide_on<'a>(
+        &'a self,
+        queue: &'a Queue,
+        rows: u32,
+        lane_class: LaneClass,
+        pool: impl FnOnce() -> PoolView<'a>,
+    ) -> Option<Decision> {
         let (head, model) = self.head_of(queue)?;
         match self.first_in_time_on(queue, lane_class) {
             Some(0) => {}
@@ -112,7 +106,6 @@ impl Router {
                 Proposal { skip: 0, take: head.rows, rank: head.deadline.0, reason: StartReason::Alone };
             return Some(Decision::Fire(proposal));
         }
-        let pool = self.pools.get(queue.key.pool)?;
         let oldest = self.requests.at(queue.oldest()?)?;
         let view = QueueView {
             head,
@@ -122,7 +115,7 @@ impl Router {
             max_batch: model.largest.min(rows),
             cost: model.costs.on(lane_class),
             running: model.running,
-            pool: self.view_of(pool),
+            pool: pool(),
             waiting: &queue.waiting,
             rate: &model.rate,
         };
@@ -136,11 +129,11 @@ impl Router {
             models: pool.models.max(1),
             load: pool.load,
             busy: pool.busy_share(),
-            demand: pool.demand,
-            tightest: pool.tightest,
+            demand: pool.demand.sum(),
+            tightest: pool.demand.tightest(),
             begins: self.begins(pool),
             only: pool.lanes.only(),
-            mean_time: Nanos(pool.mean_time),
+            mean_time: pool.demand.mean_time(),
             ends: &pool.ends,
         }
     }
@@ -210,14 +203,15 @@ impl Router {
         ahead.min().unwrap_or(Nanos::NEVER)
     }
 
-    fn drop_hopeless(&mut self, slot: u32, effects: &mut Effects) {
+    /// Drops requests from the head of a queue. Returns when the request that is then the head is to be dropped; `NEVER`
+    /// for an empty queue.
+    fn drop_hopeless(&mut self, slot: u32, effects: &mut Effects) -> Nanos {
         while let Some(head) = self.queues.get(slot).and_then(Queue::head).map(|head| head.slot) {
             let Some(request) = expected!(self.requests.at(head), "router.queue_with_unknown_request") else {
-                return;
+                return Nanos::NEVER;
             };
-            let (id, model_id) = (request.id, request.model);
-            let (passed, delays) =
-                (request.deadline <= self.now, request.timeout_action == TimeoutAction::Delay);
+            let (id, model_id, deadline) = (request.id, request.model, request.deadline);
+            let (passed, delays) = (deadline <= self.now, request.timeout_action == TimeoutAction::Delay);
             if passed && delays {
                 self.delay(head);
                 continue;
@@ -228,19 +222,24 @@ impl Router {
                 continue;
             }
             let queue = expected!(self.queues.get(slot), "router.changed_queue_unknown");
-            let Some(pool) = queue.map(|queue| queue.key.pool) else { return };
+            let Some(pool) = queue.map(|queue| queue.key.pool) else { return Nanos::NEVER };
             let from = self.model(model_id).map(|model| self.drop_time(model, pool, request));
-            let late = from.is_some_and(|from| from <= self.now);
+            let from = from.unwrap_or(Nanos::NEVER);
+            let late = from <= self.now;
             if late && delays {
                 self.delay(head);
                 continue;
             }
-            if !late || self.spare_as_probe(head, model_id) {
-                return;
+            if !late {
+                return from;
+            }
+            if self.spare_as_probe(head, model_id) {
+                return deadline;
             }
             self.unqueue(head);
             self.finish(id, Outcome::Refused, Reason::DeadlineUnmeetable, effects);
         }
+        Nanos::NEVER
     }
 
     /// Takes the deadline from a queued request and puts it behind the others of its class.
@@ -251,7 +250,9 @@ impl Router {
         };
         (request.deadline, request.wanted_by, request.delayed) = (Nanos::NEVER, Nanos::NEVER, true);
         let (model, behind) = (request.model, std::mem::take(&mut request.queued_behind));
-        if let Some(model) = self.model_mut(model).filter(|model| behind && model.policy.learns_wait()) {
+        if let Some(model) =
+            self.model_mut(model).filter(|model| behind && model.policy.forecasting().is_some())
+        {
             model.wait_forecast.dropped();
         }
         self.enqueue(slot);
@@ -274,7 +275,7 @@ impl Router {
 
     fn close_queue(&mut self, slot: u32, effects: &mut Effects) {
         self.file_ready(slot, None);
-        self.timers.remove(slot, &mut self.timer_positions);
+        self.queues.set_timer(slot, Nanos::NEVER);
         let Some(model_id) = self.queues.get(slot).map(|queue| queue.key.model) else { return };
         self.wants_no_resources(slot, model_id);
         // A queue may be listed twice for one event. Only the first evaluation finds it open, and its model may be
@@ -302,7 +303,7 @@ impl Router {
             if let Some(queue) = self.queues.get_mut(slot) {
                 queue.deferred = false;
             }
-            self.note_queue(slot);
+            self.queues.note(slot);
         }
     }
 

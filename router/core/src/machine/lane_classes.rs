@@ -26,22 +26,23 @@ impl Router {
     /// Defers queues that were ready for lanes that are busy by now and that cannot start on any free lane. The queues
     /// behind them go first.
     pub(super) fn set_stranded_aside(&mut self) {
-        for at in 0..self.noted.len() {
-            while let Some((pool, slot)) = self.stranded(at) {
+        let mut nth = 0;
+        while let Some(pool) = self.pools.nth_noted(nth) {
+            while let Some(slot) = self.stranded(pool) {
                 self.file_ready(slot, None);
                 self.note_deferred(slot, pool);
             }
+            nth += 1;
         }
     }
 
-    fn stranded(&self, noted: usize) -> Option<(u32, u32)> {
-        let id = *self.noted.get(noted)?;
+    fn stranded(&self, id: u32) -> Option<u32> {
         let pool = self.pools.get(id)?;
         if pool.only_lane_class().is_some() || pool.free.is_empty() {
             return None;
         }
         let (_, slot) = pool.ready.first()?;
-        self.fastest(self.queues.get(slot)?, pool).is_none().then_some((id, slot))
+        self.fastest(self.queues.get(slot)?, pool).is_none().then_some(slot)
     }
 
     /// The free lane on which the next batch of a queue would end first. Lanes without a cycle are preferred if one of

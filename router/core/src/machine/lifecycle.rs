@@ -2,9 +2,8 @@
 
 use invariant::expected;
 
-use crate::batch::Demand;
+use crate::batch;
 use crate::config::{LaneSpec, ModelLanes, ModelSpec};
-use crate::cycle::Round;
 use crate::event::{Effect, Effects, Outcome, Reason};
 use crate::lane::{Lane, LaneMode};
 use crate::machine::Router;
@@ -22,14 +21,8 @@ impl Router {
         if let Some(pool) = self.pools.get_mut(pool) {
             pool.models += 1;
         }
-        let index = spec.model.0 as usize;
-        if index >= self.models.len() {
-            self.models.resize_with(index + 1, || None);
-        }
         self.resources.know(&spec.rate_limit);
-        if let Some(entry) = self.models.get_mut(index) {
-            *entry = Some(Model::new(spec, pool));
-        }
+        self.models.insert(spec.model, Model::new(spec, pool));
         self.plan_ahead(pool);
         self.size_batches(pool);
         self.plan_soon();
@@ -37,15 +30,13 @@ impl Router {
 
     /// Takes up a model's settings. Its queues are evaluated again, because the policy may decide differently.
     pub(super) fn change_model(&mut self, spec: &ModelSpec) {
-        let Some(entry) = self.models.get_mut(spec.model.0 as usize) else { return };
-        let Some(model) = entry.take() else { return };
+        let Some(model) = self.models.remove(spec.model) else { return };
         let model = model.changed(spec);
-        let (pool, queues): (u32, Vec<u32>) =
-            (model.pool, model.queues.iter().map(|(_, queue)| *queue).collect());
-        *entry = Some(model);
-        for queue in queues {
-            self.note_queue(queue);
+        let pool = model.pool;
+        for (_, queue) in &model.queues {
+            self.queues.note(*queue);
         }
+        self.models.insert(spec.model, model);
         self.plan_ahead(pool);
         self.size_batches(pool);
         self.plan_soon();
@@ -60,16 +51,14 @@ impl Router {
 
     pub(super) fn retire_if_done(&mut self, id: ModelId, effects: &mut Effects) {
         let done = |model: &&Model| model.retiring && model.unfinished() == 0 && model.queues.is_empty();
-        let Some((pool_id, demand)) = self.model(id).filter(done).map(|model| (model.pool, model.counted))
+        let Some((pool_id, counted)) = self.model(id).filter(done).map(|model| (model.pool, model.counted))
         else {
             return;
         };
-        if let Some(entry) = self.models.get_mut(id.0 as usize) {
-            *entry = None;
-        }
+        self.models.remove(id);
         if let Some(pool) = self.pools.get_mut(pool_id) {
             pool.models -= 1;
-            pool.needs(demand, Demand::default());
+            pool.demand.left(counted);
             if pool.models == 0 {
                 self.remove_pool(pool_id);
             }
@@ -81,7 +70,7 @@ impl Router {
 
     pub(super) fn add_pool(&mut self, lanes: &ModelLanes) -> u32 {
         let id = self.pools.add(Pool::new(lanes.clone()));
-        for index in 0..self.lanes.len() {
+        for index in 0..self.lanes.slots() {
             let lane = LaneId(u32::try_from(index).unwrap_or(u32::MAX));
             if lanes.contain(lane) && self.lane(lane).is_some_and(Lane::is_active) {
                 self.join(lane, id);
@@ -92,8 +81,8 @@ impl Router {
 
     /// Notes how long before their end of work the lanes of a pool may get the next batch, because its models changed.
     pub(super) fn plan_ahead(&mut self, id: u32) {
-        let theirs = self.models.iter().flatten().filter(|model| model.pool == id);
-        let ahead = theirs.map(|model| model.policy.ahead()).min().unwrap_or(Nanos::NEVER);
+        let theirs = self.models.iter().map(|(_, model)| model).filter(|model| model.pool == id);
+        let ahead = batch::least_ahead(theirs.map(|model| &model.policy));
         let Some(pool) = self.pools.get_mut(id).filter(|pool| pool.ahead != ahead) else { return };
         pool.ahead = ahead;
         let lanes: Vec<LaneId> = pool.up.iter().collect();
@@ -112,7 +101,7 @@ impl Router {
     }
 
     /// How long before its end of work a lane may get the next batch.
-    pub(crate) fn least_ahead(&self, lane: &Lane) -> Nanos {
+    pub(super) fn least_ahead(&self, lane: &Lane) -> Nanos {
         let pools = lane.pools.iter().filter_map(|&pool| self.pools.get(pool));
         let least = pools.map(|pool| pool.ahead).min();
         // A time slice may be another model's when the waiting batch would begin.
@@ -121,7 +110,7 @@ impl Router {
 
     pub(super) fn remove_pool(&mut self, id: u32) {
         let left: Vec<LaneId> = self.pools.get(id).iter().flat_map(|pool| pool.up.iter()).collect();
-        for lane in self.lanes.iter_mut().flatten() {
+        for lane in self.lanes.iter_mut() {
             lane.pools.retain(|pool| *pool != id);
         }
         let deferred = self.pools.get_mut(id).map(|pool| std::mem::take(&mut pool.deferred));
@@ -150,7 +139,7 @@ impl Router {
             }
             pool.lane_is(now, lane, None, end);
         }
-        self.note_pool(pool_id);
+        self.pools.note(pool_id);
     }
 
     /// The pool of a single lane, for requests bound to it. `None` if the lane is not up or does not run the model.
@@ -181,20 +170,11 @@ impl Router {
 
     /// Activates a lane that is new, idle or currently in no pool. It gets work when the lanes that it follows are empty.
     pub(super) fn bring_up(&mut self, spec: &LaneSpec, after: &[LaneId]) {
-        let index = spec.lane.0 as usize;
-        if index >= self.lanes.len() {
-            self.lanes.resize_with(index + 1, || None);
-        }
         let fence = self.batches.generation();
-        let Some(entry) = expected!(self.lanes.get_mut(index), "router.lane_without_slot") else { return };
-        let lane = entry.get_or_insert_with(|| Lane::new(spec));
+        let Some(lane) = expected!(self.lanes.open(spec), "router.lane_without_slot") else { return };
         (lane.mode, lane.fence, lane.lane_class) = (LaneMode::Active, fence, spec.lane_class);
         lane.after = after.into();
-        if lane.round.as_ref().map(|round| &round.cycle) != spec.cycle.as_ref() {
-            self.cycles -= u32::from(lane.round.is_some());
-            lane.round = spec.cycle.clone().map(|cycle| Box::new(Round::new(cycle)));
-            self.cycles += u32::from(lane.round.is_some());
-        }
+        self.lanes.set_cycle(spec.lane, spec.cycle.as_ref());
         self.settle_lane(spec.lane);
         let theirs = |(id, pool): (u32, &Pool)| pool.lanes.contain(spec.lane).then_some(id);
         let pools: Vec<u32> = self.pools.iter().filter_map(theirs).collect();
@@ -211,7 +191,7 @@ impl Router {
     /// Takes a lane out of its pools.
     pub(super) fn leave_pools(&mut self, id: LaneId) {
         let now = self.now;
-        self.lane_timers.remove(id.0, &mut self.lane_timer_positions);
+        self.lanes.set_timer(id, Nanos::NEVER);
         // A switch may bring up a lane that was never there.
         let Some(lane) = self.lane_mut(id) else { return };
         let (pools, end, lane_class) = (std::mem::take(&mut lane.pools), lane.end.take(), lane.lane_class);
@@ -237,13 +217,12 @@ impl Router {
     ) {
         self.leave_pools(id);
         // A lane may be reported failed by its supervisor and by its own thread.
-        let Some(lane) = self.lanes.get_mut(id.0 as usize).and_then(Option::take) else { return };
-        self.cycles -= u32::from(lane.round.is_some());
+        let Some(lane) = self.lanes.remove(id) else { return };
         for &slot in &lane.holding {
             end(self, slot, effects);
         }
         self.pass_leases(id);
-        for other in self.lanes.iter_mut().flatten() {
+        for other in self.lanes.iter_mut() {
             other.after.retain(|after| *after != id);
         }
         if let Some(own) = lane.own_pool {
@@ -278,8 +257,7 @@ impl Router {
 
     /// Evaluates the queues of a pool again, because its lanes changed.
     pub(super) fn pool_changed(&mut self, pool: u32) {
-        let theirs = |&(_, queue): &(u32, &Queue)| queue.key.pool == pool;
-        self.changed.extend(self.queues.iter().filter(theirs).map(|(slot, _)| slot));
+        self.queues.note_pool(pool);
     }
 
     pub(super) fn refuse_without_lane(&mut self, effects: &mut Effects) {

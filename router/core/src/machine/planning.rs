@@ -4,26 +4,19 @@ use invariant::expected;
 
 use crate::batch::Session;
 use crate::machine::Router;
-use crate::{LaneClass, LaneId, ModelId, Nanos};
-
-/// Time from a change of models or lanes to the next plan: Nexus' beacon interval.
-const FIRST_LOOK: Nanos = Nanos::from_millis(1_000);
+use crate::{LaneClass, LaneId, ModelId};
 
 impl Router {
     /// Asks planning policies for a new plan if an epoch has passed since the last one.
     pub(super) fn plan_if_due(&mut self) {
-        if self.plan_at.is_none_or(|at| at > self.now) {
+        if !self.next_plan.is_due(self.now) {
             return;
         }
-        let planning = |model: &crate::model::Model| !model.retiring && model.policy.epoch().is_some();
-        let ids = (0..).map(ModelId).zip(&self.models);
+        let planning = |model: &crate::model::Model| !model.retiring && model.policy.planning().is_some();
         let ids: Vec<ModelId> =
-            ids.filter(|(_, model)| model.as_ref().is_some_and(planning)).map(|(id, _)| id).collect();
-        let epoch = ids.iter().filter_map(|&id| self.model(id)?.policy.epoch()).min();
-        // New models have no rate yet.
-        let changed = self.plan_at == Some(Nanos::ZERO);
-        let wait = |epoch: Nanos| if changed { epoch.min(FIRST_LOOK) } else { epoch };
-        self.plan_at = epoch.map(|epoch| self.now.after(wait(epoch)));
+            self.models.iter().filter(|(_, model)| planning(model)).map(|(id, _)| id).collect();
+        let epochs = ids.iter().filter_map(|&id| Some(self.model(id)?.policy.planning()?.epoch()));
+        self.next_plan = self.next_plan.planned(self.now, epochs);
         for (position, &leader) in ids.iter().enumerate() {
             let group = |&id: &ModelId| {
                 let (model, leader) = (self.model(id)?, self.model(leader)?);
@@ -59,19 +52,16 @@ impl Router {
                 })
             })
             .collect();
-        let plan = first.policy.plan(&sessions, &lanes);
-        for (&id, assignments) in members.iter().zip(plan) {
-            if let Some(model) = self.model_mut(id) {
-                model.policy.assign(assignments);
+        let plan = first.policy.planning().map(|policy| policy.plan(&sessions, &lanes));
+        for (&id, assignments) in members.iter().zip(plan.into_iter().flatten()) {
+            if let Some(policy) = self.model_mut(id).and_then(|model| model.policy.planning_mut()) {
+                policy.assign(assignments);
             }
         }
     }
 
     /// Plans at the next event, because models or lanes changed.
     pub(super) fn plan_soon(&mut self) {
-        let plans = |model: &crate::model::Model| model.policy.epoch().is_some();
-        if self.models.iter().flatten().any(plans) {
-            self.plan_at = Some(Nanos::ZERO);
-        }
+        self.next_plan.soon(self.models.iter().map(|(_, model)| model).map(|model| &model.policy));
     }
 }

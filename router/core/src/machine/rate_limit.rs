@@ -12,9 +12,8 @@ impl Router {
         let Some(model) = self.model(id).filter(|model| model.limited.is_limited()) else { return true };
         let own = self.resources.place(&model.limited, class, u64::MAX);
         let before = |place: Option<Place>| place.is_some_and(|place| place < own);
-        let others = (0..).map(ModelId).zip(&self.models).filter(|(other, _)| *other != id);
-        let first =
-            others.filter_map(|(_, other)| other.as_ref()).filter(|other| before(other.limited.waits));
+        let others = self.models.iter().filter(|(other, _)| *other != id).map(|(_, other)| other);
+        let first = others.filter(|other| before(other.limited.waits));
         model.limited.limit.needs.iter().all(|&need| {
             let theirs = first.clone().flat_map(|other| &other.limited.limit.needs);
             let same = theirs.filter(|(resource, _)| *resource == need.0);
@@ -24,9 +23,8 @@ impl Router {
 
     /// Notes that a queue waits for resources.
     pub(super) fn wait_for_resources(&mut self, queue: u32, id: ModelId, class: Class) {
-        self.sequence += 1;
-        let sequence = self.sequence;
-        let model = self.models.get_mut(id.0 as usize).and_then(Option::as_mut);
+        let sequence = self.requests.next_sequence();
+        let model = self.models.get_mut(id);
         let Some(model) = expected!(model, "router.queue_of_unknown_model") else { return };
         model.limited.waits = Some(self.resources.place(&model.limited, class, sequence));
         if !self.resources.waiting.contains(&queue) {
@@ -40,7 +38,7 @@ impl Router {
         let others = model.queues.iter().map(|(_, slot)| *slot).filter(|slot| *slot != queue);
         let wants = |slot: u32| {
             let ready = self.queues.get(slot).is_some_and(|queue| queue.ready.is_some());
-            ready || self.resources.waiting.contains(&slot) || self.changed.contains(&slot)
+            ready || self.resources.waiting.contains(&slot) || self.queues.is_noted(slot)
         };
         if others.into_iter().any(wants) {
             return;
@@ -49,21 +47,21 @@ impl Router {
             model.limited.waits = None;
         }
         let waiting = std::mem::take(&mut self.resources.waiting);
-        self.changed.extend(waiting.into_iter().filter(|slot| *slot != queue));
+        self.queues.note_all(waiting.into_iter().filter(|slot| *slot != queue));
     }
 
     pub(super) fn take_resources(&mut self, id: ModelId) {
-        let model = self.models.get_mut(id.0 as usize).and_then(Option::as_mut);
+        let model = self.models.get_mut(id);
         if let Some(model) = model.filter(|model| model.limited.is_limited()) {
             self.resources.take(&mut model.limited);
         }
     }
 
     pub(super) fn give_resources_back(&mut self, id: ModelId) {
-        let model = self.models.get(id.0 as usize).and_then(Option::as_ref);
+        let model = self.models.get(id);
         if let Some(model) = model.filter(|model| model.limited.is_limited()) {
             let waiting = self.resources.give_back(&model.limited.limit);
-            self.changed.extend(waiting);
+            self.queues.note_all(waiting);
         }
     }
 }

@@ -2,13 +2,10 @@
 
 use invariant::expected;
 
-use crate::batch::{Demand, Observation};
+use crate::batch::Observation;
 use crate::event::{BatchReport, Effects, Outcome, Reason};
 use crate::machine::Router;
 use crate::{BatchId, LaneId, ModelId, Nanos};
-
-/// A model without a finished batch for this long is silent.
-const SILENCE: Nanos = Nanos::from_millis(5_000);
 
 impl Router {
     pub(super) fn batch_done(&mut self, report: BatchReport, effects: &mut Effects) {
@@ -138,40 +135,29 @@ impl Router {
         let slo = slo.map(|request| request.deadline.since(request.arrived));
         let time = now.since(started);
         let lane_class = self.lane_class_of(batch.lane);
-        let Some(model) = expected!(
-            self.models.get_mut(model.0 as usize).and_then(Option::as_mut),
-            "router.batch_of_unknown_model"
-        ) else {
+        let Some(model) = expected!(self.models.get_mut(model), "router.batch_of_unknown_model") else {
             return;
         };
         model.costs.observe(lane_class, rows, row_bytes, time);
-        let tightest = self.pools.get(model.pool).map_or(Nanos::NEVER, |pool| pool.tightest);
+        let tightest = self.pools.get(model.pool).map_or(Nanos::NEVER, |pool| pool.demand.tightest());
         let (rate, max_batch, cost) = (model.rate.per_second(now), model.largest, model.costs.on(lane_class));
         model
             .policy
             .observe(now, &Observation { rows, row_bytes, time, slo, rate, max_batch, tightest, cost });
-        let (pool, demand) = (model.pool, model.policy.demand());
-        let before = std::mem::replace(&mut model.counted, demand);
-        model.last_done = now;
-        if let Some(pool) = self.pools.get_mut(pool) {
-            pool.needs(before, demand);
-            if let Some(slo) = slo {
-                pool.saw(slo);
-            }
+        if let Some(pool) = self.pools.get_mut(model.pool) {
+            pool.demand.learned(now, &model.policy, &mut model.counted, slo);
         }
     }
 
     /// Removes the demand of models without recent batches, so that their objective no longer affects other models.
     pub(super) fn forget_silent(&mut self) {
-        if self.silent_at > self.now {
+        if !self.silence.is_due(self.now) {
             return;
         }
-        self.silent_at = self.now.after(Nanos(SILENCE.0 / 4));
         let mut touched: Vec<u32> = Vec::new();
-        for model in self.models.iter_mut().flatten() {
-            let silent = self.now.since(model.last_done) > SILENCE && model.counted != Demand::default();
-            if let Some(pool) = self.pools.get_mut(model.pool).filter(|_| silent) {
-                pool.needs(std::mem::take(&mut model.counted), Demand::default());
+        for (_, model) in self.models.iter_mut() {
+            let pool = self.pools.get_mut(model.pool);
+            if pool.is_some_and(|pool| pool.demand.silenced(self.now, &mut model.counted)) {
                 touched.push(model.pool);
             }
         }
@@ -182,23 +168,18 @@ impl Router {
 
     /// Sets the tightest objective of a pool to that of its models with demand.
     pub(super) fn retighten(&mut self, id: u32) {
-        let heard = self.models.iter().flatten().filter(|model| model.pool == id);
-        let heard = heard.filter(|model| model.counted != Demand::default());
-        let tightest = heard.map(|model| model.slo).min().unwrap_or(Nanos::NEVER);
+        let theirs = self.models.iter().map(|(_, model)| model).filter(|model| model.pool == id);
         if let Some(pool) = self.pools.get_mut(id) {
-            pool.tightest = tightest;
+            pool.demand.retighten(theirs.map(|model| (model.counted, model.slo)));
         }
     }
 
     /// Evaluates the queues of a model again, because its batch times changed.
     pub(super) fn model_changed(&mut self, id: ModelId) {
-        let Some(model) = expected!(
-            self.models.get(id.0 as usize).and_then(Option::as_ref),
-            "router.changed_model_unknown"
-        ) else {
+        let Some(model) = expected!(self.models.get(id), "router.changed_model_unknown") else {
             return;
         };
-        self.changed.extend(model.queues.iter().map(|(_, slot)| *slot));
+        self.queues.note_all(model.queues.iter().map(|(_, slot)| *slot));
     }
 
     /// Tells the lane's pools whether it can take a batch.
@@ -217,12 +198,7 @@ impl Router {
                 if has_space && from <= now { (None, None) } else { (Some(end), has_space.then_some(from)) }
             }
         };
-        match evaluate_at {
-            Some(at) => self.lane_timers.insert(at, id.0, &mut self.lane_timer_positions),
-            None => {
-                self.lane_timers.remove(id.0, &mut self.lane_timer_positions);
-            }
-        }
+        self.lanes.set_timer(id, evaluate_at.unwrap_or(Nanos::NEVER));
         let Some(lane) = expected!(self.lane_mut(id), "router.settled_lane_unknown") else { return };
         let before = std::mem::replace(&mut lane.end, end);
         let pools = std::mem::take(&mut lane.pools);
@@ -231,7 +207,7 @@ impl Router {
                 pool.lane_is(now, id, before, end);
             }
             if end.is_none() {
-                self.note_pool(pool);
+                self.pools.note(pool);
                 self.ask_deferred(pool);
             }
         }

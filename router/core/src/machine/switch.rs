@@ -4,7 +4,6 @@ use invariant::expected;
 
 use std::collections::BTreeSet;
 
-use crate::batch::Demand;
 use crate::event::{Effect, Effects};
 use crate::lane::{Lane, LaneMode};
 use crate::machine::Router;
@@ -82,9 +81,8 @@ impl Router {
                 return Err(SwitchRefusal::AfterActive { lane: lane.spec.lane, after });
             }
         }
-        let lanes = (0..).map(LaneId).zip(&self.lanes).filter(|(id, _)| goes_on(*id) && !up.contains(id));
-        for (lane, known) in lanes {
-            let after = known.iter().flat_map(|known| &known.after).find(|&after| up.contains(after));
+        for (lane, known) in self.lanes.iter().filter(|(id, _)| goes_on(*id) && !up.contains(id)) {
+            let after = known.after.iter().find(|&after| up.contains(after));
             if let Some(&after) = after {
                 return Err(SwitchRefusal::AfterActive { lane, after });
             }
@@ -110,7 +108,7 @@ impl Router {
     }
 
     /// When the lanes that a lane follows should be empty; `None` if they are.
-    pub(crate) fn lease_end(&self, lane: &Lane) -> Option<Nanos> {
+    pub(super) fn lease_end(&self, lane: &Lane) -> Option<Nanos> {
         if lane.after.is_empty() {
             return None;
         }
@@ -120,7 +118,7 @@ impl Router {
 
     /// Settles the lanes that follow a lane, because it finished a batch.
     pub(super) fn pass_leases(&mut self, from: LaneId) {
-        for index in 0..self.lanes.len() {
+        for index in 0..self.lanes.slots() {
             let heir = LaneId(u32::try_from(index).unwrap_or(u32::MAX));
             if self.lane(heir).is_some_and(|lane| lane.after.contains(&from)) {
                 self.settle_lane(heir);
@@ -143,10 +141,7 @@ impl Router {
         self.inherit(new, old, shared.is_some());
         if let Some(pool) = self.pools.get_mut(new) {
             pool.models += 1;
-            pool.needs(Demand::default(), counted);
-            if counted != Demand::default() {
-                pool.tightest = pool.tightest.min(slo);
-            }
+            pool.demand.joined(counted, slo);
         }
         if let Some(model) = self.model_mut(id) {
             model.pool = new;
@@ -154,7 +149,7 @@ impl Router {
         self.move_queues(id, |pool| pool == old, new);
         if let Some(pool) = self.pools.get_mut(old) {
             pool.models -= 1;
-            pool.needs(counted, Demand::default());
+            pool.demand.left(counted);
             if pool.models == 0 {
                 self.remove_pool(old);
             } else {
@@ -174,16 +169,16 @@ impl Router {
             return;
         }
         let Some(before) = expected!(self.pools.get(old), "router.left_pool_unknown") else { return };
-        let (mut load, mean_time) = (before.load, before.mean_time);
+        let (mut load, demand) = (before.load, before.demand.of_heirs());
         load.was(self.now, before.busy_share());
         if let Some(pool) = self.pools.get_mut(new) {
-            (pool.load, pool.mean_time) = (load, mean_time);
+            (pool.load, pool.demand) = (load, demand);
         }
     }
 
     /// Requests bound to a lane that is not active, or no longer runs their model, may run on any lane of the model.
     fn return_unbound_queues(&mut self) {
-        for index in 0..self.models.len() {
+        for index in 0..self.models.slots() {
             let id = ModelId(u32::try_from(index).unwrap_or(u32::MAX));
             let Some(model) = self.model(id) else { continue };
             let own_pool = model.pool;
@@ -228,7 +223,7 @@ impl Router {
                 if let Some(other_queue) = self.queues.get_mut(other) {
                     other_queue.absorb(moved, other, &mut self.requests);
                 }
-                self.note_queue(other);
+                self.queues.note(other);
             }
             None => {
                 queue.key = there;
@@ -239,7 +234,7 @@ impl Router {
                 }
             }
         }
-        self.note_queue(slot);
+        self.queues.note(slot);
     }
 }
 

@@ -21,8 +21,7 @@ pub(super) struct Match {
 impl Router {
     /// The first free lane with a cycle that may run something.
     pub(super) fn cycle_match(&self) -> Option<Match> {
-        let pools = self.noted.iter().filter_map(|&pool| self.pools.get(pool));
-        let pools = pools.filter(|pool| pool.ready.first().is_some());
+        let pools = self.pools.noted().map(|(_, pool)| pool).filter(|pool| pool.ready.first().is_some());
         let free = pools.flat_map(|pool| pool.cycled.iter().filter(|&lane| pool.free.contains(lane)));
         free.filter_map(|lane| self.next_on_cycle(lane)).min_by_key(|found| found.lane)
     }
@@ -83,11 +82,10 @@ impl Router {
     pub(super) fn size_batches(&mut self, id: u32) {
         let Some(pool) = expected!(self.pools.get(id), "router.sized_pool_unknown") else { return };
         let lanes = &self.lanes;
-        for (model_id, model) in (0..).map(ModelId).zip(&mut self.models) {
-            let Some(model) = model.as_mut().filter(|model| model.pool == id) else { continue };
+        for (model_id, model) in self.models.iter_mut().filter(|(_, model)| model.pool == id) {
             model.largest = model.max_batch;
             if !pool.cycled.is_empty() {
-                let cycle = |lane: LaneId| lanes.get(lane.0 as usize)?.as_ref()?.round.as_ref();
+                let cycle = |lane: LaneId| lanes.get(lane)?.round.as_ref();
                 let rows = |lane| cycle(lane).and_then(|round| round.cycle.rows_of(model_id));
                 let rows = pool.up.iter().map(|lane| rows(lane).unwrap_or(model.max_batch));
                 model.largest = rows.max().unwrap_or(model.max_batch).clamp(1, model.max_batch);

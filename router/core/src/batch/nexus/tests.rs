@@ -112,11 +112,12 @@ fn a_plan_covers_all_lanes_and_models_and_nothing_is_planned_without_a_rate() {
     let session =
         |rate| Session { rate, slo: Nanos::from_millis(60), max_batch: 32, row_bytes: 64, cost: &cost };
     let lanes = [LaneId(2), LaneId(4), LaneId(7)];
-    let plan = Nexus::plan(&[session(900.0), session(20.0), session(0.0)], &lanes);
+    let policy = nexus(None, &[]);
+    let plan = policy.plan(&[session(900.0), session(20.0), session(0.0)], &lanes);
     assert_eq!(plan.len(), 3);
     assert!(plan.iter().all(|assignments| !assignments.is_empty()));
     for lane in lanes {
         assert!(plan.iter().flatten().any(|assignment| assignment.lane == lane));
     }
-    assert!(Nexus::plan(&[session(0.0), session(0.0)], &lanes).iter().all(Vec::is_empty));
+    assert!(policy.plan(&[session(0.0), session(0.0)], &lanes).iter().all(Vec::is_empty));
 }

@@ -128,10 +128,10 @@ fn a_lane_that_others_follow_does_not_return_while_they_run() {
 
 /// Pools, lanes, queues and batches that memory is held for.
 fn sizes(router: &Router) -> [usize; 6] {
-    let lanes = router.lanes.iter().flatten();
+    let lanes = router.lanes.iter().map(|(_, lane)| lane);
     let after = lanes.clone().map(|lane| lane.after.len() + lane.pools.len()).sum();
     let closed = router.queues.slots();
-    [router.pools.iter().count(), router.pools.slots(), lanes.count(), router.lanes.len(), closed, after]
+    [router.pools.iter().count(), router.pools.slots(), lanes.count(), router.lanes.slots(), closed, after]
 }
 
 #[test]
@@ -200,9 +200,8 @@ fn queues_that_meet_keep_the_order_of_deadlines_and_of_arrival() {
         });
         let request = router.requests.at_mut(slot).unwrap();
         request.queue = queue;
-        router.queues.get_mut(queue).unwrap().push(slot, &mut router.requests);
+        router.queues.push(queue, slot, &mut router.requests);
         *router.model_mut(ModelId(0)).unwrap().queued_mut(Class::default()).unwrap() += 1;
-        router.queued_bytes += 64;
     }
     router.check().unwrap();
     assert_eq!(router.queues.get(queue).unwrap().len(), 3);

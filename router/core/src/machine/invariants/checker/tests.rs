@@ -77,38 +77,42 @@ fn a_sound_router_passes_and_each_kind_of_damage_is_found() {
             let queued = router.requests.at(2).unwrap().id;
             router.batches.at_mut(0).unwrap().members.push(queued);
         }),
-        ("R1", "a model counts a batch too many", |router| router.models[0].as_mut().unwrap().running += 1),
+        ("R1", "a model counts a batch too many", |router| {
+            router.models.get_mut(ModelId(0)).unwrap().running += 1
+        }),
         ("R3", "a batch is larger than its model allows", |router| {
             router.batches.at_mut(0).unwrap().rows = 9;
         }),
         ("R4", "a queue counts a row too many", |router| router.queues.get_mut(0).unwrap().rows += 1),
         ("R4", "a model counts a queued request too many", |router| {
-            router.models[0].as_mut().unwrap().queued[0] += 1;
+            router.models.get_mut(ModelId(0)).unwrap().queued[0] += 1;
         }),
-        ("R4", "more bytes are counted than are queued", |router| router.queued_bytes += 1),
+        ("R4", "more bytes are counted than are queued", |router| router.queues.miscount_bytes()),
         ("R5", "a lane holds three batches", |router| {
-            router.lanes[0].as_mut().unwrap().holding.extend([0, 0]);
+            router.lanes.get_mut(LaneId(0)).unwrap().holding.extend([0, 0]);
         }),
         ("R5", "a lane takes batches ahead that no policy plans", |router| {
-            router.lanes[2].as_mut().unwrap().ahead = Nanos::from_millis(1);
+            router.lanes.get_mut(LaneId(2)).unwrap().ahead = Nanos::from_millis(1);
         }),
-        ("R5", "a batch is on no lane", |router| router.lanes[0].as_mut().unwrap().holding.clear()),
-        ("R5", "a lane does not know its pool", |router| router.lanes[0].as_mut().unwrap().pools.clear()),
-        ("R5", "a lane with a cycle is counted that is not there", |router| router.cycles += 1),
+        ("R5", "a batch is on no lane", |router| router.lanes.get_mut(LaneId(0)).unwrap().holding.clear()),
+        ("R5", "a lane does not know its pool", |router| {
+            router.lanes.get_mut(LaneId(0)).unwrap().pools.clear()
+        }),
+        ("R5", "a lane with a cycle is counted that is not there", |router| router.lanes.miscount_cycles()),
         ("R6", "a timer is left of a queue that is closed", |router| {
-            router.timers.insert(Nanos::ZERO, 70, &mut router.timer_positions);
-            router.timers.insert(Nanos::ZERO, 71, &mut router.timer_positions);
+            router.queues.set_timer(70, Nanos::ZERO);
+            router.queues.set_timer(71, Nanos::ZERO);
         }),
         ("R7", "a lane is free and a queue that it may run is ready", |router| {
-            let pool = router.models[0].as_ref().unwrap().pool;
+            let pool = router.models.get(ModelId(0)).unwrap().pool;
             router.pools.file(pool, 0, Some((Class::default(), Priority::Deadline, 0, 0)));
             router.pools.get_mut(pool).unwrap().free.insert(LaneId(0));
         }),
         ("R10", "a lane that waits for another is free", |router| {
-            router.lanes[2].as_mut().unwrap().after.push(LaneId(0));
+            router.lanes.get_mut(LaneId(2)).unwrap().after.push(LaneId(0));
         }),
         ("R11", "an idle lane is in a pool", |router| {
-            router.lanes[2].as_mut().unwrap().mode = LaneMode::Idle;
+            router.lanes.get_mut(LaneId(2)).unwrap().mode = LaneMode::Idle;
         }),
         ("R12", "more is held of a resource than batches need", |router| {
             let limit = RateLimit { needs: vec![(ResourceId(0), 1)], priority: 1 };
@@ -143,7 +147,7 @@ fn work_is_bounded_and_followed_by_a_pause_in_proportion() {
 #[cfg_attr(debug_assertions, should_panic(expected = "router.R4"))]
 fn a_violation_is_counted_and_then_left_alone_for_a_while() {
     let mut router = router();
-    router.queued_bytes += 1;
+    router.queues.miscount_bytes();
     let mut checker = Checker::default();
     let mut seen = 0;
     for _ in 0..10_000 {

@@ -1,5 +1,6 @@
-//! How much longer than at best a model's requests wait.
+//! The capability to reject requests at arrival by a wait that was learned.
 
+use super::Policy;
 use crate::Nanos;
 
 /// Fixed-point 1.
@@ -14,6 +15,23 @@ const LENGTHEN: u64 = ONE / 32;
 const ANSWERS_A_LATE_ONE: u64 = 1_024;
 /// Models that share lanes wait for each other's batches too.
 const LONGEST: u64 = 64 * ONE;
+
+/// Lets admission learn from admitted requests that were dropped later, and reject similar ones at arrival. `deadline`
+/// needs it, because it drops the oldest requests for the sake of the others: a request that would be dropped gets its
+/// answer earlier. Ours; no published system here does it.
+pub trait ForecastsWait {
+    /// Rows of the batches that it aims at. A few such batches may always wait, so that it has requests to choose from.
+    fn target_batch(&self) -> f64;
+}
+
+impl Policy {
+    pub(crate) fn forecasting(&self) -> Option<&dyn ForecastsWait> {
+        match self {
+            Self::Deadline(policy) => Some(policy),
+            _ => None,
+        }
+    }
+}
 
 /// Factor on the best-case wait, learned from admitted requests that were dropped later. It controls the share of
 /// such requests; it is not an estimate of the wait.

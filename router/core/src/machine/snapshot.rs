@@ -60,11 +60,10 @@ pub struct LaneSnapshot {
 impl Router {
     /// The state for people. Costs time in proportion to models and lanes.
     pub fn snapshot(&self) -> Snapshot {
-        let models = (0..).zip(&self.models).filter_map(|(id, model)| {
-            let model = model.as_ref()?;
+        let models = self.models.iter().map(|(id, model)| {
             let pool = self.pools.get(model.pool);
-            Some(ModelSnapshot {
-                model: ModelId(id),
+            ModelSnapshot {
+                model: id,
                 policy: model.policy.name(),
                 rate: model.rate.per_second(self.now),
                 queued: model.queued.iter().map(|&count| u64::from(count)).sum(),
@@ -72,13 +71,12 @@ impl Router {
                 lanes: pool.map_or(0, |pool| pool.up.len()),
                 load: pool.map_or(0.0, |pool| pool.load.now(self.now, pool.busy_share())),
                 retiring: model.retiring,
-            })
+            }
         });
-        let lanes = (0..).zip(&self.lanes).filter_map(|(id, lane)| {
-            let lane = lane.as_ref()?;
+        let lanes = self.lanes.iter().filter_map(|(id, lane)| {
             Some(LaneSnapshot {
-                lane: LaneId(id),
-                state: self.lane_state(LaneId(id))?,
+                lane: id,
+                state: self.lane_state(id)?,
                 holding: lane.holding.len(),
                 depth: lane.depth(),
                 busy_until: lane.end,
@@ -88,7 +86,7 @@ impl Router {
             now: self.now,
             draining: self.drain_until.is_some(),
             unfinished: self.requests.len(),
-            queued_bytes: self.queued_bytes,
+            queued_bytes: self.queues.bytes(),
             models: models.collect(),
             lanes: lanes.collect(),
         }

@@ -23,13 +23,13 @@ mod checker;
 
 use std::collections::BTreeMap;
 
-use crate::LaneId;
 use crate::lane::{Batch, Lane, LaneMode};
 use crate::machine::Router;
 use crate::model::Model;
 use crate::pool::Pool;
 use crate::queue::Queue;
 use crate::request::{Request, Stage};
+use crate::{LaneId, ModelId};
 
 pub use checker::Checker;
 
@@ -87,9 +87,9 @@ impl Router {
             Group::Requests => self.requests.slots(),
             Group::Queues => self.queues.slots(),
             Group::Batches => self.batches.slots(),
-            Group::Lanes => self.lanes.len(),
+            Group::Lanes => self.lanes.slots(),
             Group::Pools => self.pools.slots(),
-            Group::Models => self.models.len(),
+            Group::Models => self.models.slots(),
             Group::Totals => 1,
         }
     }
@@ -109,11 +109,8 @@ impl Router {
                 self.lane(LaneId(slot)).map_or(Ok(0), |lane| self.check_lane(LaneId(slot), lane, most))
             }
             Group::Pools => self.pools.get(slot).map_or(Ok(0), |pool| self.check_pool(slot, pool, most)),
-            Group::Models => {
-                let model = self.models.get(index).and_then(Option::as_ref);
-                model.map_or(Ok(0), |model| self.check_model(index, model))
-            }
-            Group::Totals if self.requests.len() + self.models.len() + self.lanes.len() > most => Ok(0),
+            Group::Models => self.model(ModelId(slot)).map_or(Ok(0), |model| self.check_model(index, model)),
+            Group::Totals if self.requests.len() + self.models.slots() + self.lanes.slots() > most => Ok(0),
             Group::Totals => self.check_totals(),
         }
     }
@@ -279,7 +276,7 @@ impl Router {
     /// R12: running batches hold what is counted, and never more than the total.
     fn check_resources(&self) -> Result<(), Violation> {
         for (id, total, held) in self.resources.amounts() {
-            let models = self.models.iter().flatten();
+            let models = self.models.iter().map(|(_, model)| model);
             let needs = models.flat_map(|model| {
                 model.limited.limit.needs.iter().map(move |&need| (need, u64::from(model.running)))
             });
@@ -295,17 +292,17 @@ impl Router {
 
     /// R1, R4, R5, R6 and R12: the sums over everything.
     fn check_totals(&self) -> Result<usize, Violation> {
-        let busy = self.lanes.iter().flatten().any(|lane| !lane.holding.is_empty());
+        let busy = self.lanes.iter().map(|(_, lane)| lane).any(|lane| !lane.holding.is_empty());
         let watched = self.next_wake().is_some() || busy || self.requests.len() == 0;
         require("R6", watched, || "work is queued and nothing will wake it".to_owned())?;
         let (mut queues, mut queued, mut bytes) = (0, 0, 0_u64);
         for (_, queue) in self.queues.iter() {
             (queues, queued, bytes) = (queues + 1, queued + queue.len(), bytes + queue.bytes);
         }
-        let timers = self.timers.len();
+        let timers = self.queues.timers();
         require("R6", timers <= queues, || format!("{timers} timers for {queues} queues"))?;
-        require("R4", bytes == self.queued_bytes, || {
-            format!("{} bytes are counted as queued, expected {bytes}", self.queued_bytes)
+        require("R4", bytes == self.queues.bytes(), || {
+            format!("{} bytes are counted as queued, expected {bytes}", self.queues.bytes())
         })?;
         let limit = self.config.queued_bytes_limit;
         let again = |router: &Self| router.queued_again().map(|request| request.bytes).sum();
@@ -323,8 +320,7 @@ impl Router {
             format!("{queued} queued and {in_flight} in flight, {} unfinished", self.requests.len())
         })?;
         let mut users: BTreeMap<u32, u32> = BTreeMap::new();
-        for (index, model) in (0_u32..).zip(&self.models) {
-            let Some(model) = model else { continue };
+        for (ModelId(index), model) in self.models.iter() {
             *users.entry(model.pool).or_default() += 1;
             let (running, members) = batches.get(&index).copied().unwrap_or_default();
             require("R1", (running, members) == (model.running, model.in_flight as usize), || {
@@ -341,10 +337,10 @@ impl Router {
             })?;
         }
         self.check_resources()?;
-        let cycles = self.lanes.iter().flatten().filter(|lane| lane.round.is_some()).count();
-        require("R5", cycles == self.cycles as usize, || {
-            format!("{cycles} lanes have cycles, not {}", self.cycles)
+        let cycles = self.lanes.iter().map(|(_, lane)| lane).filter(|lane| lane.round.is_some()).count();
+        require("R5", cycles == self.lanes.cycles() as usize, || {
+            format!("{cycles} lanes have cycles, not {}", self.lanes.cycles())
         })?;
-        Ok(self.requests.len() + self.models.len() + self.lanes.len())
+        Ok(self.requests.len() + self.models.slots() + self.lanes.slots())
     }
 }
