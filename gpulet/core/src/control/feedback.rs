@@ -7,13 +7,13 @@ use std::sync::Arc;
 use super::{BatchTotals, Controller, ModelLoad, PlanningInputs};
 use crate::id::{GpuletId, ModelId};
 use crate::placement::{Gslice, Measured, Policy, Setting};
-use crate::plan::Plan;
+use crate::plan::Gpulet;
 use crate::problem::Device;
 
 /// Batches of a model in one adjustment.
 const BATCHES: f64 = 32.0;
 
-/// Batches of a model since its last adjustment.
+/// Batches of a model on one gpulet since its last adjustment.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Sum {
     batches: f64,
@@ -25,7 +25,7 @@ struct Sum {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Feedback {
     before: BTreeMap<(GpuletId, ModelId, u32), (u64, u64)>,
-    sums: BTreeMap<ModelId, Sum>,
+    sums: BTreeMap<(GpuletId, ModelId), Sum>,
     settings: BTreeMap<String, Setting>,
 }
 
@@ -37,43 +37,68 @@ impl Feedback {
             let key = (total.gpulet, total.number, total.rows);
             let (batches, time_us) = self.before.get(&key).copied().unwrap_or_default();
             now.insert(key, (total.batches, total.time_us.0));
-            let sum = self.sums.entry(total.number).or_default();
+            let sum = self.sums.entry((total.gpulet, total.number)).or_default();
             let batches = total.batches.saturating_sub(batches) as f64;
             sum.batches += batches;
             sum.rows += batches * f64::from(total.rows);
             sum.time_us += total.time_us.0.saturating_sub(time_us) as f64;
         }
         self.before = now;
+        let in_use = |key: &(GpuletId, ModelId)| ran.iter().any(|total| (total.gpulet, total.number) == *key);
+        self.sums.retain(|key, _| in_use(key));
     }
 
-    /// Adjusts a model after enough batches. `planned` is its share and batch in the plan in force.
+    /// Adjusts a model after enough batches on the gpulet of `planned`.
     fn adjust(
         &mut self,
         number: ModelId,
         name: &str,
-        planned: Setting,
+        planned: &Planned,
         (slo_us, rate): (f64, f64),
         batch_max: u32,
     ) {
-        let Some(sum) = self.sums.get_mut(&number).filter(|sum| sum.batches >= BATCHES) else { return };
+        let sum = self.sums.get_mut(&(planned.gpulet, number));
+        let Some(sum) = sum.filter(|sum| sum.batches >= BATCHES) else { return };
         let Sum { batches, rows, time_us } = std::mem::take(sum);
         if time_us <= 0.0 {
             return;
         }
         let measured = Measured { latency_us: 2.0 * time_us / batches, throughput: 1e6 * rows / time_us };
-        let known = self.settings.get(name).copied().unwrap_or(planned);
+        let known = self.settings.get(name).copied().unwrap_or(planned.setting);
         self.settings.insert(name.to_owned(), known.adjusted(&measured, slo_us, rate, batch_max));
     }
 }
 
-/// The share and batch of a model in a plan: those of its smallest gpulet, because the others are whole devices.
-fn planned(plan: &Plan, devices: &[Device], model: &str) -> Option<Setting> {
-    let shares = plan.slots_of(model).filter_map(|(gpulet, slot)| {
-        let device = devices.iter().find(|device| device.name == gpulet.device)?;
-        let share = f64::from(gpulet.units) / f64::from(device.device_type.units);
-        Some(Setting { share, batch: slot.batch })
-    });
-    shares.min_by(|left, right| left.share.total_cmp(&right.share))
+/// What the plan in force gives a model on its smallest gpulet. Its others are whole devices, whose share cannot change.
+struct Planned {
+    gpulet: GpuletId,
+    setting: Setting,
+    /// Part of the model's rate that is sent there.
+    part: f64,
+}
+
+impl Planned {
+    fn of<'a>(
+        active: impl Iterator<Item = (GpuletId, &'a Gpulet)>,
+        devices: &[Device],
+        model: &str,
+    ) -> Option<Self> {
+        let mut total = 0.0;
+        let mut smallest: Option<(Self, f64)> = None;
+        for (id, gpulet) in active {
+            let Some(slot) = gpulet.slots.iter().find(|slot| slot.workload == model) else { continue };
+            let Some(device) = devices.iter().find(|device| device.name == gpulet.device) else { continue };
+            total += slot.rate;
+            let share = f64::from(gpulet.units) / f64::from(device.device_type.units);
+            // Of equal ones the last: whole devices are planned first.
+            if smallest.as_ref().is_none_or(|(known, _)| share <= known.setting.share) {
+                let setting = Setting { share, batch: slot.batch };
+                smallest = Some((Self { gpulet: id, setting, part: 1.0 }, slot.rate));
+            }
+        }
+        let (planned, rate) = smallest?;
+        Some(if total > 0.0 { Self { part: rate / total, ..planned } } else { planned })
+    }
 }
 
 impl Controller {
@@ -84,14 +109,15 @@ impl Controller {
             return false;
         }
         self.feedback.add(ran);
-        let (plan, devices) = (self.rollout.plan(), &self.inputs.devices);
+        let devices = &self.inputs.devices;
         self.feedback.settings.retain(|name, _| models.iter().any(|looked| looked.model.name == *name));
         let mut moved = false;
         for ModelLoad { model, seen } in models {
-            let Some(planned) = planned(&plan, devices, &model.name) else { continue };
-            let rate = self.latest.target(&model.name).unwrap_or(0.0);
+            let Some(planned) = Planned::of(self.rollout.active(), devices, &model.name) else { continue };
+            let rate = self.latest.target(&model.name).unwrap_or(0.0) * planned.part;
             let wanted = (model.slo_us, rate);
-            self.feedback.adjust(seen.number, &model.name, planned, wanted, model.batch_max);
+            self.feedback.adjust(seen.number, &model.name, &planned, wanted, model.batch_max);
+            let planned = planned.setting;
             let Some(setting) = self.feedback.settings.get(&model.name) else { continue };
             moved |= setting.batch != planned.batch
                 || devices

@@ -84,10 +84,11 @@ impl Gslice {
         Self { settings }
     }
 
-    /// The share and batch of a part on a device; `None` if one device is not enough.
+    /// The share and batch of a part on a device; `None` if one device is not enough. Feedback adjusts the last part of a
+    /// workload, which takes less than a device; those before it are whole devices.
     fn tuned<'a>(&self, problem: &'a Problem, part: Part<'a>, device: &'a Device) -> Option<Tuned<'a>> {
         match self.settings.get(&part.workload.name) {
-            Some(setting) if setting.share >= 1.0 => None,
+            Some(setting) if setting.share >= 1.0 || tuned(problem, part, device).is_none() => None,
             Some(setting) => {
                 let fit = part.on(problem, &device.device_type)?;
                 let batch = setting.batch.min(fit.batch_max);

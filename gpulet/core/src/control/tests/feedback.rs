@@ -3,9 +3,9 @@
 use super::*;
 use crate::rollout::GpuletId;
 
-/// A device of eight units on which a batch takes `1 / units` of the time that it takes on one, times `off`, whatever its
+/// Devices of eight units on which a batch takes `1 / units` of the time that it takes on one, times `off`, whatever its
 /// profile says.
-struct Device8 {
+struct Machine {
     bench: Bench,
     off: f64,
     totals: BTreeMap<(GpuletId, ModelId, u32), (u64, u64)>,
@@ -30,17 +30,18 @@ fn elastic(name: &str) -> Model {
     Model { profiles: Ok(Arc::from([profile])), ..model(name) }
 }
 
-impl Device8 {
-    fn new() -> Self {
-        let mut inputs = inputs(1);
+impl Machine {
+    fn new(devices: usize) -> Self {
+        let mut inputs = inputs(devices);
         let eight = DeviceType {
             units: 8,
             sizes: (1..=8).collect(),
             gpulets_max: 8,
             ..(*inputs.devices[0].device_type).clone()
         };
-        inputs.devices[0].device_type = Arc::new(eight);
-        inputs.start[0].units = 8;
+        let eight = Arc::new(eight);
+        inputs.devices.iter_mut().for_each(|device| device.device_type = Arc::clone(&eight));
+        inputs.start.iter_mut().for_each(|start| start.units = 8);
         inputs.policy = Policy::named("gslice").unwrap();
         let mut bench = Bench::new(1);
         let options = bench.controller.options.clone();
@@ -91,7 +92,7 @@ impl Device8 {
 
 #[test]
 fn a_model_that_is_slower_than_its_profile_gets_a_larger_share() {
-    let mut device = Device8::new();
+    let mut device = Machine::new(1);
     let load = [("a", 200)];
     (0..40).for_each(|_| device.second(&load));
     let before = device.units("a");
@@ -114,7 +115,7 @@ fn a_model_that_is_slower_than_its_profile_gets_a_larger_share() {
 
 #[test]
 fn shares_that_are_too_large_together_are_divided_fairly() {
-    let mut device = Device8::new();
+    let mut device = Machine::new(1);
     let load = [("a", 150), ("b", 150), ("c", 20)];
     (0..40).for_each(|_| device.second(&load));
     device.off = 4.0;
@@ -125,7 +126,7 @@ fn shares_that_are_too_large_together_are_divided_fairly() {
 
 #[test]
 fn other_policies_take_no_notice() {
-    let mut device = Device8::new();
+    let mut device = Machine::new(1);
     let inputs = PlanningInputs {
         policy: Policy::default(),
         ..PlanningInputs::clone(&device.bench.controller.inputs)
@@ -137,4 +138,25 @@ fn other_policies_take_no_notice() {
     device.off = 2.0;
     (0..40).for_each(|_| device.second(&[("a", 200)]));
     assert_eq!(device.bench.controller.rollout().plan(), before);
+}
+
+/// 8 units serve 1,000 rows a second. The rule overshoots, so the last part is enough again and again, but not always.
+#[test]
+fn a_model_that_needs_several_devices_keeps_them_whatever_is_measured() {
+    for (rate, enough) in [(960, 9), (1_400, 11)] {
+        let mut devices = Machine::new(4);
+        (0..40).for_each(|_| devices.second(&[("a", rate)]));
+        let before = devices.units("a");
+        for off in [0.8, 1.0, 1.3] {
+            devices.off = off;
+            let mut most = 0;
+            for second in 0..60 {
+                devices.second(&[("a", rate)]);
+                let now = devices.units("a");
+                assert!(now > 8, "{now} units after {second} s at {off} times the profile, {before} before");
+                most = if second < 30 { 0 } else { most.max(now) };
+            }
+            assert!(most >= enough, "at most {most} units at {off} times the profile");
+        }
+    }
 }
