@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bench.peers import plots, verdicts
+from bench.peers import others, plots, verdicts
 from bench.peers.models import ALL, TOKENS
 from bench.peers.record import ClosedLoop, Outcome, Results
 
@@ -32,8 +32,10 @@ one inter-op thread. Each model has two sessions, one for each of two cores: two
 | CPU | User and system time of all processes and threads of the server, from `/proc`, per request. |
 | vs Tessera | The figure to the left divided by Tessera's, for the same client and load. |
 | client late | A trial in which the client could not send on time. |
+| queueing limit | The capacity of the same scheduler on two lanes in virtual time, with the batch times that the server had in its trials (`tessera simulate --find-capacity`). Nothing but arrivals and batches takes time there. |
 
-Only ratios within one run are meaningful. Differences within {verdicts.EVEN * 100:.0f} % are noise.
+While other programs use more than {others.SHARE_MAX:.0%} of a core, nothing is measured, and a measurement that they
+disturbed is taken again. Only ratios within one run are meaningful. Differences within {verdicts.EVEN * 100:.0f} % are noise.
 
 **Clients.** `wrk` (HTTP), `h2load` (gRPC on one connection) and Triton's own `perf_analyzer` 2.51 measure the closed
 loop. `perf_analyzer` needs Triton's model configuration, so it cannot measure MLServer. MLServer accepts tensors over HTTP
@@ -90,9 +92,6 @@ def _table(header: list[str], rows: list[list[str]], numbers_from: int = 1) -> s
 def _summary(outcomes: list[Outcome]) -> str:
     aims = verdicts.aims(outcomes)
     lines = ["## Summary\n"]
-    trials = ", ".join(f"`{one.model}`" for one in outcomes if one.is_trial)
-    if trials:
-        lines.append(f"**Preliminary: other programs were running on the machine ({trials}).**\n")
     if aims:
         rows = [[aim.what, aim.aim, aim.measured, "met" if aim.met else "**missed**"] for aim in aims]
         lines.append(_table(["figure", "goal", "measured", ""], rows, 4))
@@ -120,7 +119,7 @@ def _circumstances(results: Results, outcomes: list[Outcome]) -> str:
     rows += [
         [
             f"`{one.model}` measured",
-            f"{one.when}, by `{one.command}`, {one.seconds} s per row, load average before {one.load_average:.2f}",
+            f"{one.when}, by `{one.command}`, {one.seconds} s per row, other programs at most {one.others:.1%} of a core",
         ]
         for one in outcomes
     ]
@@ -210,7 +209,7 @@ def _capacity(outcomes: list[Outcome], pictured: bool) -> str:
                 name = f"{row.server} **(best tuned)**" if row is best["triton"] else row.server
                 head = [f"`{outcome.model}`, {slo:g} ms", name]
                 if row.missing:
-                    rows.append([*head, f"none: {row.missing}", "-", "-", "-", "-"])
+                    rows.append([*head, f"none: {row.missing}", "-", "-", "-", "-", "-"])
                     continue
                 head[1] += f" ({row.note})" if row.note else ""
                 p99 = "-" if row.p99_ms is None else f"{row.p99_ms:.3g}"
@@ -219,12 +218,14 @@ def _capacity(outcomes: list[Outcome], pictured: bool) -> str:
                         *head,
                         f"{row.rate:,.1f}",
                         _of(row.rate, own and own.rate),
+                        f"{row.limit:,.1f}" if row.limit else "-",
                         f"{row.offered:,}",
                         f"{row.attainment:.2%}",
                         p99,
                     ]
                 )
-    header = ["model, SLO", "server", "capacity, requests/s", "vs Tessera", "requests in the trial", "attainment", "p99 ms"]
+    header = ["model, SLO", "server", "capacity, requests/s", "vs Tessera", "queueing limit", "requests in the trial"]
+    header += ["attainment", "p99 ms"]
     parts.append(_table(header, rows, 2))
     parts.append(
         "Tessera is configured with the objective only. At the second objective, a peer is measured with the settings "

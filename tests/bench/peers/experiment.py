@@ -17,7 +17,7 @@ from oracle.child import CannotRun
 from tritonclient import grpc
 from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
-from bench.peers import capacity, clients, process, servers
+from bench.peers import capacity, clients, limit, others, process, servers
 from bench.peers.analyzer import Analyzer
 from bench.peers.models import Model, single_threaded
 from bench.peers.record import Capacity, ClosedLoop, Outcome, Results
@@ -96,7 +96,6 @@ class Bench:
     results: Results
     clock: Clock
     command: str
-    load_average: float
     folder: Path
 
 
@@ -152,7 +151,7 @@ def run(bench: Bench, model: Model) -> Outcome:
         when=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         command=bench.command,
         seconds=bench.scale.seconds,
-        load_average=bench.load_average,
+        others=0.0,
         engine_ms=engine_ms,
         engine_mib=engine_mib,
         slos_ms=slos,
@@ -234,7 +233,8 @@ def closed_loop(
         label = f"{candidate.name} {client} {protocol} {concurrency}"
         bench.clock.say(f"{model.name}: {label}")
         try:
-            load = measure()
+            load, share = others.alone(measure, bench.clock.say)
+            outcome.others = max(outcome.others, share)
         except (RuntimeError, subprocess.TimeoutExpired) as reason:
             why = str(reason).strip()
             bench.results.keep(model.name, label, why)
@@ -266,8 +266,15 @@ def at_slo(bench: Bench, outcome: Outcome, model: Model, candidate: Candidate, s
     else:
         bench.clock.say(f"{model.name}: {label}")
         guess = first_rate(outcome, candidate)
-        found, raw = capacity.find(server, model, slo_ms, guess, bench.scale.trials, bench.folder)
+        before = limit.batch_times(server.http, model.name) if candidate.family == "tessera" else {}
+        search = functools.partial(capacity.find, server, model, slo_ms, guess, bench.scale.trials, bench.folder)
+        (found, raw), share = others.alone(search, bench.clock.say)
+        outcome.others = max(outcome.others, share)
         bench.results.keep(model.name, label, raw)
+        if candidate.family == "tessera" and not found.missing:
+            points = limit.profile(before, limit.batch_times(server.http, model.name))
+            bench.results.keep(model.name, f"limit {slo_ms:g} ms", limit.workload(points, slo_ms, found.rate))
+            found.limit = limit.find(points, slo_ms, found.rate, bench.folder)
         bench.clock.say(f"{model.name}: {label}: {found.missing or f'{found.rate:.1f}/s after {found.trials} trials'}")
     found.server = candidate.name
     outcome.capacity.append(found)

@@ -13,9 +13,6 @@ from pathlib import Path
 
 from bench.peers.clients import Load
 
-# Load average of a machine that is left to the benchmark.
-LOAD_AVERAGE_MAX = 0.5
-
 
 @dataclass
 class ClosedLoop:
@@ -62,6 +59,8 @@ class Capacity:
     # What casts doubt on the figure.
     note: str = ""
     missing: str = ""
+    # What queueing allows with the batch times of this server (limit.py); only for Tessera.
+    limit: float | None = None
 
 
 @dataclass
@@ -73,8 +72,8 @@ class Outcome:
     when: str
     command: str
     seconds: int
-    # Of the machine when the run began: others at work would take from every figure.
-    load_average: float
+    # Most of one core that other programs used during a measurement that counts.
+    others: float
     # ONNX Runtime alone, one row, in Python.
     engine_ms: float
     engine_mib: float
@@ -86,11 +85,6 @@ class Outcome:
     # Server -> proportional set size after load; "idle" before the first request.
     idle_mib: dict[str, float] = field(default_factory=dict)
     loaded_mib: dict[str, float] = field(default_factory=dict)
-
-    @property
-    def is_trial(self) -> bool:
-        """Whether something else took a good part of the machine."""
-        return self.load_average > LOAD_AVERAGE_MAX
 
 
 class Results:
@@ -109,6 +103,12 @@ class Results:
         path = self.folder / model / f"{re.sub('[^a-z0-9]+', '-', name.lower()).strip('-')}.txt"
         path.parent.mkdir(exist_ok=True)
         path.write_text(raw)
+
+    def take(self, finished: Results, model: str) -> None:
+        """Replaces a model's figures by those of a run that came to its end."""
+        self.begin(model)
+        shutil.copytree(finished.folder / model, self.folder / model)
+        shutil.copyfile(finished.folder / f"{model}.json", self.folder / f"{model}.json")
 
     def save(self, outcome: Outcome) -> None:
         (self.folder / f"{outcome.model}.json").write_text(json.dumps(asdict(outcome), indent=1) + "\n")
