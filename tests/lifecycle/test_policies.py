@@ -23,8 +23,10 @@ from fixtures.tessera import Tessera  # noqa: E402
 
 DIGITS = ROOT / "models" / "bundled" / "digits"
 ROUNDS = 15
-# Policies that dispatch at the last moment lose requests if the machine is busy.
-ANSWERED_LEAST = 0.9
+# They wait for company up to the last moment at which a deadline can be met. If the machine stalls then, the request is
+# lost, so how many they answer depends on the machine. The others start at once, with 400 ms to spare.
+LAST_MOMENT = {"rafiki", "nexus", "clockwork", "symphony"}
+ANSWERED_LEAST_AT_LAST_MOMENT = 0.5
 
 
 def names(tmp_path: Path) -> list[str]:
@@ -41,7 +43,7 @@ def names(tmp_path: Path) -> list[str]:
 
 def test_every_policy_serves_a_real_model_under_concurrency(tmp_path: Path) -> None:
     policies = names(tmp_path)
-    assert len(policies) >= 9
+    assert len(policies) >= 9 and LAST_MOMENT < set(policies)
     repository = tmp_path / "repository"
     for policy in policies:
         shutil.copytree(DIGITS, repository / policy)
@@ -72,7 +74,8 @@ def test_every_policy_serves_a_real_model_under_concurrency(tmp_path: Path) -> N
             answered = [digit for status, digit in got if status == 200]
             assert all(digit == [7] for digit in answered), (policy, answered)
             assert {status for status, _ in got} <= {200, 503, 504}, (policy, got)
-            assert len(answered) >= ANSWERED_LEAST * len(got), (policy, got)
+            least = ANSWERED_LEAST_AT_LAST_MOMENT if policy in LAST_MOMENT else 1.0
+            assert len(answered) >= least * len(got), (policy, got)
         for policy in policies:
             model = get(f"{server.base_url}/v2/models/{policy}/config")
             assert model["parameters"]["tessera.policy"]["string_value"] == policy
