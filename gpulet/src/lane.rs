@@ -1,6 +1,10 @@
-//! The thread of a lane: takes batches in order, runs them on the sessions that it owns, and reports the results.
+//! The thread of a lane: takes batches in order, runs them on the lane's sessions, and reports the results.
 //!
-//! Hot path: nothing here logs per batch, and the one lock, of what runs now, is held for nanoseconds.
+//! A caller may run a batch on its own thread instead while the lane is idle ([`LaneHandle::run_here`]). For a batch of
+//! some microseconds, handing it to another thread and back takes longer than running it.
+//!
+//! Hot path: nothing here logs per batch. The lock of what runs now is held for nanoseconds. The lock of the sessions is
+//! held while a batch runs, and no caller waits for it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -28,6 +32,8 @@ pub struct LaneConfig {
     pub mailbox: usize,
     /// Lane class: lanes with the same number are equally fast. 0 if unknown.
     pub lane_class: u32,
+    /// The longest batch that a caller may run on its own thread: see [`LaneHandle::run_here`]. Zero for none.
+    pub run_here_max: Duration,
 }
 
 /// A batch to run.
@@ -126,6 +132,7 @@ pub struct LaneHandle {
     partition: Arc<dyn Partition>,
     commands: Sender<Command>,
     running: Arc<Running>,
+    worker: Arc<Mutex<Worker>>,
 }
 
 /// What a lane runs now, and which batch it is asked to return.
@@ -207,6 +214,23 @@ impl LaneHandle {
         self.commands.try_send(Command::Run(batch)).map_err(|_| LaneFailed)
     }
 
+    /// Runs a batch on the calling thread, which reports it to the sink. All earlier batches must have been reported. Gives the
+    /// batch back if the lane is not idle, if the session must run on the lane's thread, or
+    /// unless the model ran as many bytes within [`LaneConfig::run_here_max`] the last time.
+    pub fn run_here(&self, batch: LaneBatch) -> Result<(), LaneBatch> {
+        let mut worker = match self.worker.try_lock() {
+            Ok(worker) if self.commands.is_empty() => worker,
+            Ok(_) | Err(_) => return Err(batch),
+        };
+        let Some(sink) = worker.sink.clone().filter(|_| worker.may_run_elsewhere(&batch)) else {
+            return Err(batch);
+        };
+        let report = worker.run(batch);
+        drop(worker);
+        sink.report(report);
+        Ok(())
+    }
+
     /// Ends a batch early, or before it begins, if its session allows that. A batch that has ended stays as it is.
     pub fn preempt(&self, token: u64) {
         self.running.preempt(token);
@@ -239,7 +263,17 @@ pub fn spawn_lane(config: LaneConfig, sink: Arc<dyn LaneSink>) -> Result<LaneHan
     let LaneConfig { id, lane_class, .. } = config;
     let running = Arc::<Running>::default();
     let partition = Arc::clone(&config.partition);
-    let handle = LaneHandle { id, lane_class, partition, commands, running: Arc::clone(&running) };
+    let worker = Worker {
+        lane: id,
+        sink: Some(Arc::clone(&sink)),
+        running: Arc::clone(&running),
+        sessions: BTreeMap::new(),
+        run_here_max: config.run_here_max,
+        quick_bytes: BTreeMap::new(),
+    };
+    let worker = Arc::new(Mutex::new(worker));
+    let own = LaneThread(Arc::clone(&worker));
+    let handle = LaneHandle { id, lane_class, partition, commands, running, worker };
     let lane = config.id;
     thread::Builder::new()
         .name(format!("lane-{lane}"))
@@ -251,7 +285,7 @@ pub fn spawn_lane(config: LaneConfig, sink: Arc<dyn LaneSink>) -> Result<LaneHan
                 warn!(lane, %error, "lane runs unpinned");
             }
             let watch = Watch { lane, sink: Arc::clone(&sink), inbox, asked: false };
-            Worker { lane, sink, running, sessions: BTreeMap::new() }.serve(watch);
+            own.serve(watch, &*sink);
         })
         .map_err(|cause| LaneError { lane, cause })?;
     Ok(handle)
@@ -281,45 +315,106 @@ impl Drop for Watch {
     }
 }
 
-struct Worker {
-    lane: u32,
-    sink: Arc<dyn LaneSink>,
-    running: Arc<Running>,
-    sessions: BTreeMap<u32, Box<dyn Session>>,
-}
+/// The lane's own thread. Sessions and the sink are dropped with it, not with the last handle.
+struct LaneThread(Arc<Mutex<Worker>>);
 
-impl Worker {
+impl LaneThread {
     /// Runs commands until `Stop`. `watch` is dropped before the sessions: the sink is notified first, because dropping
     /// sessions takes time.
-    fn serve(mut self, mut watch: Watch) {
+    fn serve(self, mut watch: Watch, sink: &dyn LaneSink) {
         while let Ok(command) = watch.inbox.recv() {
             match command {
-                Command::Run(batch) => self.run(batch),
-                Command::Install(model, session) => drop(self.sessions.insert(model, session)),
-                Command::Remove(model, removed) => removed(self.sessions.remove(&model)),
+                Command::Run(batch) => {
+                    let report = self.worker().run(batch);
+                    sink.report(report);
+                }
+                Command::Install(model, session) => {
+                    let replaced = self.worker().install(model, session);
+                    drop(replaced);
+                }
+                Command::Remove(model, removed) => {
+                    let session = self.worker().remove(model);
+                    removed(session);
+                }
                 Command::Stop => break,
             }
         }
         watch.asked = true;
     }
 
-    fn run(&mut self, batch: LaneBatch) {
+    fn worker(&self) -> MutexGuard<'_, Worker> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for LaneThread {
+    fn drop(&mut self) {
+        let mut worker = self.worker();
+        let (sessions, sink) = (std::mem::take(&mut worker.sessions), worker.sink.take());
+        drop(worker);
+        drop((sessions, sink));
+    }
+}
+
+struct Worker {
+    lane: u32,
+    /// None once the thread has ended.
+    sink: Option<Arc<dyn LaneSink>>,
+    running: Arc<Running>,
+    sessions: BTreeMap<u32, Box<dyn Session>>,
+    run_here_max: Duration,
+    /// Input bytes of the largest batch that took at most `run_here_max`, by model.
+    quick_bytes: BTreeMap<u32, usize>,
+}
+
+impl Worker {
+    fn install(&mut self, model: u32, session: Box<dyn Session>) -> Option<Box<dyn Session>> {
+        self.quick_bytes.remove(&model);
+        self.sessions.insert(model, session)
+    }
+
+    fn remove(&mut self, model: u32) -> Option<Box<dyn Session>> {
+        self.quick_bytes.remove(&model);
+        self.sessions.remove(&model)
+    }
+
+    fn may_run_elsewhere(&self, batch: &LaneBatch) -> bool {
+        let quick = self.quick_bytes.get(&batch.model);
+        let session = self.sessions.get(&batch.model);
+        quick.is_some_and(|&quick| input_bytes(&batch.members) <= quick)
+            && session.is_some_and(|session| session.runs_on_any_thread() && !session.takes_requests())
+    }
+
+    /// Notes how long a batch took, so that batches that become slow return to the lane's thread.
+    fn learn(&mut self, model: u32, bytes: usize, compute: Duration) {
+        let quick = self.quick_bytes.get(&model).copied();
+        if compute <= self.run_here_max && !self.run_here_max.is_zero() {
+            self.quick_bytes.insert(model, quick.map_or(bytes, |quick| quick.max(bytes)));
+        } else if quick.is_some_and(|quick| bytes <= quick) {
+            match bytes.checked_sub(1) {
+                Some(smaller) => self.quick_bytes.insert(model, smaller),
+                None => self.quick_bytes.remove(&model),
+            };
+        }
+    }
+
+    fn run(&mut self, batch: LaneBatch) -> LaneReport {
         let LaneBatch { token, model, members } = batch;
         let interrupt = self.sessions.get(&model).and_then(|session| session.interrupt());
         if !self.running.begin(token, interrupt) {
             let (ended, compute, outcome) =
                 (Instant::now(), Duration::ZERO, BatchOutcome::Preempted(members));
-            self.sink.report(LaneReport { lane: self.lane, token, ended, compute, outcome });
-            return;
+            return LaneReport { lane: self.lane, token, ended, compute, outcome };
         }
         let (ended, compute, result) = self.compute(model, &members);
         let interrupted = self.running.end();
+        self.learn(model, input_bytes(&members), compute);
         let outcome = match result {
             Ok(answers) => BatchOutcome::Done(answers),
             Err(_) if interrupted => BatchOutcome::Preempted(members),
             Err(error) => BatchOutcome::Failed(error, members),
         };
-        self.sink.report(LaneReport { lane: self.lane, token, ended, compute, outcome });
+        LaneReport { lane: self.lane, token, ended, compute, outcome }
     }
 
     fn compute(&mut self, model: u32, members: &[Member]) -> Timed<Vec<Result<Response, RunError>>> {
@@ -361,6 +456,10 @@ impl Worker {
         });
         (ended, compute, result)
     }
+}
+
+fn input_bytes(members: &[Member]) -> usize {
+    members.iter().flat_map(|member| &member.inputs).flatten().map(|tensor| tensor.data.len()).sum()
 }
 
 /// The sessions of a lane except those that run.
@@ -438,6 +537,10 @@ mod tests {
         fn engine(&self) -> &'static str {
             "test"
         }
+
+        fn runs_on_any_thread(&self) -> bool {
+            true
+        }
     }
 
     /// A gpulet on no cores in particular, for sessions that are made elsewhere.
@@ -471,8 +574,13 @@ mod tests {
     }
 
     fn lane() -> (LaneHandle, Receiver<Result<LaneReport, u32>>) {
+        lane_with(Duration::MAX)
+    }
+
+    fn lane_with(run_here_max: Duration) -> (LaneHandle, Receiver<Result<LaneReport, u32>>) {
         let (sender, receiver) = bounded(16);
-        let config = LaneConfig { id: 3, partition: Arc::new(Anywhere), mailbox: 4, lane_class: 0 };
+        let config =
+            LaneConfig { id: 3, partition: Arc::new(Anywhere), mailbox: 4, lane_class: 0, run_here_max };
         let lane = spawn_lane(config, Arc::new(Outbox(sender))).unwrap();
         let signature = Signature { inputs: vec![spec("x")], outputs: vec![spec("y")], max_batch: 8 };
         lane.install(7, Box::new(AddOne(signature))).unwrap();
@@ -570,6 +678,93 @@ mod tests {
         assert_eq!(reports.recv().unwrap().unwrap_err(), 3, "the lane reports its failure");
         assert!(reports.recv().is_err(), "its thread has ended, and its sessions with it");
         assert_eq!(lane.run(LaneBatch { token: 6, model: 7, members: vec![member(1)] }), Err(LaneFailed));
+    }
+
+    #[test]
+    fn an_idle_lane_lets_its_caller_run_a_batch() {
+        let (lane, reports) = lane();
+        // The session is installed once its lane has run a batch.
+        lane.run(LaneBatch { token: 1, model: 7, members: vec![member(1)] }).unwrap();
+        reports.recv().unwrap().unwrap();
+        let run_here = |token, value| {
+            lane.run_here(LaneBatch { token, model: 7, members: vec![member(value)] }).unwrap();
+            let report = reports.try_recv().unwrap().unwrap();
+            assert_eq!((report.lane, report.token), (3, token));
+            report.outcome
+        };
+        let BatchOutcome::Done(answers) = run_here(2, 3) else { panic!("it failed") };
+        assert_eq!(first(&answers[0]), 4);
+        assert!(matches!(run_here(3, 66), BatchOutcome::Failed(..)), "a panic is a failed batch");
+        lane.preempt(4);
+        assert!(matches!(run_here(4, 1), BatchOutcome::Preempted(_)));
+    }
+
+    #[test]
+    fn a_lane_that_is_busy_or_has_ended_gives_its_callers_batch_back() {
+        let (lane, reports) = lane();
+        let batch = |token| LaneBatch { token, model: 7, members: vec![member(1)] };
+        let ((go, wait), (begun, begins)) = (bounded::<()>(0), bounded(1));
+        lane.remove(9, move |_| {
+            begun.send(()).unwrap();
+            let _ = wait.recv();
+        })
+        .unwrap();
+        begins.recv().unwrap();
+        lane.run(batch(5)).unwrap();
+        assert_eq!(lane.run_here(batch(6)).unwrap_err().token, 6, "another batch is before it");
+        drop(go);
+        reports.recv().unwrap().unwrap();
+        lane.stop().unwrap();
+        assert!(reports.recv().is_err(), "its thread has ended");
+        assert_eq!(lane.run_here(batch(7)).unwrap_err().members.len(), 1);
+    }
+
+    #[test]
+    fn a_caller_runs_only_batches_that_are_known_to_be_short() {
+        let batch = |token, values: &[u8]| {
+            let members = values.iter().map(|&value| member(value)).collect();
+            LaneBatch { token, model: 7, members }
+        };
+        let (lane, reports) = lane_with(Duration::MAX);
+        lane.run(batch(1, &[1, 2])).unwrap();
+        reports.recv().unwrap().unwrap();
+        assert!(lane.run_here(batch(2, &[1, 2, 3])).is_err(), "larger than any that ran");
+        assert!(lane.run_here(batch(3, &[1])).is_ok());
+        let (lane, reports) = lane_with(Duration::ZERO);
+        lane.run(batch(1, &[1, 2])).unwrap();
+        reports.recv().unwrap().unwrap();
+        assert!(lane.run_here(batch(2, &[1])).is_err(), "no batch is short enough");
+    }
+
+    #[test]
+    fn a_model_that_becomes_slow_returns_to_its_lanes_thread() {
+        let worker = |bytes: &[(usize, u64)]| {
+            let (running, sessions) = (Arc::default(), BTreeMap::new());
+            let (run_here_max, quick_bytes) = (Duration::from_micros(100), BTreeMap::new());
+            let mut worker = Worker { lane: 0, sink: None, running, sessions, run_here_max, quick_bytes };
+            bytes.iter().for_each(|&(bytes, micros)| worker.learn(7, bytes, Duration::from_micros(micros)));
+            worker.quick_bytes.get(&7).copied()
+        };
+        assert_eq!(worker(&[(10, 101)]), None);
+        assert_eq!(worker(&[(10, 20), (40, 100), (20, 30)]), Some(40));
+        assert_eq!(
+            worker(&[(10, 20), (40, 100), (80, 200)]),
+            Some(40),
+            "a larger one says nothing about these"
+        );
+        assert_eq!(worker(&[(40, 100), (20, 101)]), Some(19));
+        assert_eq!(worker(&[(40, 100), (20, 101), (40, 90)]), Some(40), "it has become quick again");
+        assert_eq!(worker(&[(0, 100), (0, 101)]), None, "a model without inputs");
+    }
+
+    #[test]
+    fn a_session_that_is_bound_to_its_lanes_thread_is_not_run_elsewhere() {
+        let (lane, reports) = lane();
+        let signature = Signature { inputs: vec![spec("x")], outputs: vec![spec("y")], max_batch: 8 };
+        lane.install(8, models::engine::synthetic::emulate(signature, Box::new(|_| Duration::ZERO))).unwrap();
+        lane.run(LaneBatch { token: 1, model: 8, members: vec![member(1)] }).unwrap();
+        reports.recv().unwrap().unwrap();
+        assert!(lane.run_here(LaneBatch { token: 2, model: 8, members: vec![member(1)] }).is_err());
     }
 
     #[test]

@@ -154,6 +154,10 @@ impl Session for Unbatched {
         self.session.interrupt()
     }
 
+    fn runs_on_any_thread(&self) -> bool {
+        self.session.runs_on_any_thread()
+    }
+
     fn trim(&mut self) {
         self.session.trim();
     }

@@ -157,6 +157,10 @@ impl Session for Reshaped {
         self.session.interrupt()
     }
 
+    fn runs_on_any_thread(&self) -> bool {
+        self.session.runs_on_any_thread()
+    }
+
     fn trim(&mut self) {
         self.session.trim();
     }

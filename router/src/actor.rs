@@ -65,6 +65,7 @@ pub fn start(options: &RouterOptions) -> Result<RouterHandle, ConfigError> {
         losing: BTreeMap::new(),
         refused: None,
         drained: Vec::new(),
+        idle: false,
     };
     tokio::spawn(actor.run(mailbox, commands, reports));
     Ok(RouterHandle { submissions, control, outlet: Outlet(urgent), ids })
@@ -102,6 +103,8 @@ struct Actor {
     /// Why the core refused the last switch.
     refused: Option<SwitchRefusal>,
     drained: Vec<oneshot::Sender<()>>,
+    /// No message waits but the one that is processed.
+    idle: bool,
 }
 
 impl Actor {
@@ -124,7 +127,10 @@ impl Actor {
                 Some(urgent) = reports.recv() => self.urgent(urgent),
                 Some(command) = commands.recv() => self.control(command),
                 submission = mailbox.recv() => match submission {
-                    Some(submission) => self.submit(submission),
+                    Some(submission) => {
+                        let idle = mailbox.is_empty() && reports.is_empty();
+                        self.take(submission, idle);
+                    }
                     None => return,
                 },
                 () = &mut timer, if wake.is_some() => {
@@ -136,13 +142,21 @@ impl Actor {
                 if let Ok(urgent) = reports.try_recv() {
                     self.urgent(urgent);
                 } else if let Ok(submission) = mailbox.try_recv() {
-                    self.submit(submission);
+                    let idle = mailbox.is_empty() && reports.is_empty();
+                    self.take(submission, idle);
                 } else {
                     break;
                 }
             }
             self.tell_drained();
         }
+    }
+
+    /// Processes a submission. `idle`: no other message waits.
+    fn take(&mut self, submission: Submission, idle: bool) {
+        self.idle = idle;
+        self.submit(submission);
+        self.idle = false;
     }
 
     fn submit(&mut self, submission: Submission) {
@@ -352,9 +366,18 @@ impl Actor {
                 ids.push(id);
             }
         }
+        let alone = self.idle && self.in_flight.is_empty();
         self.in_flight.insert(batch.0, InFlight { lane: lane.0, members: ids, rows });
-        let work = LaneBatch { token: batch.0, model: model.0, members: inputs };
-        self.lanes.get(&lane.0).is_some_and(|lane| lane.run(work).is_ok())
+        let mut work = LaneBatch { token: batch.0, model: model.0, members: inputs };
+        let Some(lane) = self.lanes.get(&lane.0) else { return false };
+        // On an idle server, the way to another thread and back takes longer than a short batch.
+        if alone {
+            work = match lane.run_here(work) {
+                Ok(()) => return true,
+                Err(work) => work,
+            };
+        }
+        lane.run(work).is_ok()
     }
 
     fn finish(&mut self, id: RequestId, outcome: Outcome, reason: Reason, returned: Option<&mut Returned>) {

@@ -66,7 +66,13 @@ async fn world(max_requests: u32) -> World {
     let core = RouterConfig { max_requests, ..RouterConfig::default() };
     let router = start(&RouterOptions { mailbox: 64, core }).unwrap();
     let lane = spawn_lane(
-        LaneConfig { id: 0, partition: Arc::new(Anywhere), mailbox: 8, lane_class: 0 },
+        LaneConfig {
+            id: 0,
+            partition: Arc::new(Anywhere),
+            mailbox: 8,
+            lane_class: 0,
+            run_here_max: Duration::ZERO,
+        },
         router.lane_sink(),
     )
     .unwrap();

@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
 
 use gpulet::{DeviceError, LaneConfig, LaneHandle, Member, Partition, spawn_lane};
 use models::engine::{Batch, RunError, Session};
@@ -81,7 +82,13 @@ struct World {
 
 impl World {
     fn lane(&self, id: u32, own: &'static [usize]) -> LaneHandle {
-        let config = LaneConfig { id, partition: Arc::new(Anywhere), mailbox: 8, lane_class: 0 };
+        let config = LaneConfig {
+            id,
+            partition: Arc::new(Anywhere),
+            mailbox: 8,
+            lane_class: 0,
+            run_here_max: Duration::ZERO,
+        };
         let lane = spawn_lane(config, self.router.lane_sink()).unwrap();
         let spec = || TensorSpec {
             name: "x".to_owned(),

@@ -25,8 +25,10 @@ use crate::service::Service;
 use crate::trace::Traces;
 use crate::{grpc, metrics_endpoint};
 
-/// Most network threads. More would take cores from the lanes without serving faster.
+/// Most network threads by default. More would take cores from the lanes without serving faster.
 const NETWORK_THREADS: usize = 4;
+/// Cores for each network thread by default. With more threads, each request wakes one that finds nothing to do.
+const CORES_PER_NETWORK_THREAD: usize = 2;
 /// Supervisors may send a signal to the process and to its group. A signal within this time of the first is that same one; a
 /// person takes longer to press Ctrl-C again.
 const REPEATED_SIGNAL: Duration = Duration::from_millis(100);
@@ -82,8 +84,8 @@ fn until_signalled(
 ) -> anyhow::Result<ExitCode> {
     let allowed = gpulet::allowed_cores().context("cannot read the affinity mask")?;
     let lanes = lanes::core_sets(&config.lanes, &allowed).map_err(anyhow::Error::msg)?;
-    let threads =
-        config.server.threads.map_or(allowed.len().min(NETWORK_THREADS), std::num::NonZeroUsize::get);
+    let by_cores = (allowed.len() / CORES_PER_NETWORK_THREAD).clamp(1, NETWORK_THREADS);
+    let threads = config.server.threads.map_or(by_cores, std::num::NonZeroUsize::get);
     raise_open_files();
     let ort = models::engine::ort::discover(config.repository.ort_library.as_deref(), &environment.ort);
     match &ort {

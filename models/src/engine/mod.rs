@@ -155,6 +155,12 @@ pub trait Session: Send {
         None
     }
 
+    /// Whether a caller may call [`run`](Session::run) on its own thread instead of that of the lane: any thread will do, and
+    /// no value that a client sends makes a batch take much longer than others of its size.
+    fn runs_on_any_thread(&self) -> bool {
+        false
+    }
+
     /// Lets the next run release working memory of earlier, larger batches. Slows that run down.
     fn trim(&mut self) {}
 }

@@ -23,6 +23,7 @@ use oip::Tensor;
 
 use super::guard::one_line;
 use super::{Batch, Content, Engine, Interrupt, Libraries, Prepared, RunError, Session};
+use crate::onnx::has_steady_time;
 use crate::{EngineFailure, Format, LoadOptions, Signature};
 pub use cuda::{Cuda, CudaFault, CudaStream, DeviceBytes, HostBytes, SharedWeights};
 pub use library::{OrtLibrary, OrtMissing, discover};
@@ -48,7 +49,7 @@ fn load(
     libraries: &Libraries<'_>,
     options: &LoadOptions,
 ) -> Result<Box<dyn Session>, EngineFailure> {
-    let Content::Onnx { bytes, external, .. } = &model.content else {
+    let Content::Onnx { graph, bytes, external } = &model.content else {
         return Err(failure("takes only ONNX models".to_owned()));
     };
     let library = libraries.ort.as_ref().map_err(|missing| failure(missing.to_string()))?;
@@ -87,6 +88,7 @@ fn load(
         session,
         run,
         has_arena: settings.has_arena(),
+        steady: has_steady_time(model.files, bytes, graph.as_deref(), &model.signature),
         trim: None,
     }))
 }
@@ -182,6 +184,8 @@ struct OrtSession {
     run: Arc<Termination>,
     /// The runtime refuses to shrink an arena that does not exist.
     has_arena: bool,
+    /// Whether every batch of a size takes about as long.
+    steady: bool,
     /// Set for the next run, which then releases memory.
     trim: Option<RunOptions>,
 }
@@ -201,6 +205,10 @@ impl Session for OrtSession {
 
     fn engine(&self) -> &'static str {
         NAME
+    }
+
+    fn runs_on_any_thread(&self) -> bool {
+        self.steady
     }
 
     fn interrupt(&self) -> Option<Arc<dyn Interrupt>> {

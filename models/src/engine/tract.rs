@@ -23,7 +23,7 @@ use tract_onnx::{onnx, pb};
 use super::guard::guarded;
 use super::{Batch, Content, Engine, Libraries, Prepared, RunError, Session};
 use crate::batching;
-use crate::onnx::Graph;
+use crate::onnx::{Graph, has_steady_time};
 use crate::stopwatch::Stopwatch;
 use crate::{EngineFailure, Format, LoadOptions, Signature, sample};
 use plan::{Plan, PlanCache};
@@ -46,7 +46,7 @@ fn load(
     _libraries: &Libraries<'_>,
     options: &LoadOptions,
 ) -> Result<Box<dyn Session>, EngineFailure> {
-    let Content::Onnx { graph: Some(graph), .. } = &model.content else {
+    let Content::Onnx { graph: Some(graph), bytes, .. } = &model.content else {
         return Err(failure(None, "takes only ONNX models"));
     };
     check_datatypes(&model.signature)?;
@@ -58,6 +58,7 @@ fn load(
         template,
         batch_plan: None,
         plans: PlanCache::new(options.plan_cache),
+        steady: has_steady_time(model.files, bytes, Some(graph), &model.signature),
     };
     session.prepare(graph)?;
     Ok(Box::new(session))
@@ -71,6 +72,8 @@ struct TractSession {
     batch_plan: Option<Plan>,
     /// Plans for one row of a batched model, for whole requests of another.
     plans: PlanCache,
+    /// Whether every batch of a size takes about as long.
+    steady: bool,
 }
 
 impl TractSession {
@@ -168,6 +171,10 @@ impl Session for TractSession {
 
     fn engine(&self) -> &'static str {
         NAME
+    }
+
+    fn runs_on_any_thread(&self) -> bool {
+        self.steady
     }
 }
 

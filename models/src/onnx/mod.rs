@@ -7,6 +7,7 @@ mod element;
 mod external;
 mod free_batch;
 mod graph;
+mod steady_time;
 
 #[cfg(test)]
 pub(crate) mod fixture;
@@ -15,3 +16,4 @@ pub(crate) use element::datatype;
 pub(crate) use external::{check_external_data, may_have_external_data};
 pub(crate) use free_batch::free_batch;
 pub(crate) use graph::{Graph, GraphDim, GraphTensor};
+pub(crate) use steady_time::has_steady_time;

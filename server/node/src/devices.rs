@@ -36,6 +36,10 @@ use worker::{Described, Worker};
 /// Most commands that wait for a lane's thread in addition to one batch: installs and removals of sessions.
 const LANE_MAILBOX: usize = 64;
 
+/// The longest batch that the router's thread runs itself on an idle server. To hand a batch to a lane's thread and back takes
+/// about as long, and no request that arrives in that time waits longer.
+const RUN_HERE_MAX: Duration = Duration::from_micros(100);
+
 /// Name of the device of all cores.
 const CORES: &str = "cpu0";
 
@@ -188,7 +192,8 @@ impl Devices {
         let spec = PartitionSpec { lane, first_unit: share.first_unit, units: share.units };
         let partition: Arc<dyn Partition> = device.open(&spec, Arc::clone(&watch))?;
         let lane_class = self.classes().of(&share.device, share.units).0;
-        let config = LaneConfig { id: lane, partition, mailbox: LANE_MAILBOX, lane_class };
+        let config =
+            LaneConfig { id: lane, partition, mailbox: LANE_MAILBOX, lane_class, run_here_max: RUN_HERE_MAX };
         let sink = FailureSink::before(BusySink::before(sink, lane), watch);
         let spawned = spawn_lane(config, sink).map_err(|error| DeviceError(error.to_string()))?;
         self.shares.lock().unwrap_or_else(PoisonError::into_inner).insert(lane, share.clone());

@@ -42,7 +42,7 @@ pub struct Server {
     pub log_level: String,
     /// Format of log lines on standard error: `auto` (`human` on a terminal, else `json`), `human` or `json`.
     pub log_format: LogFormat,
-    /// Threads for the network. Default: the number of cores, at most 4. Example: `2`.
+    /// Threads for the network. Default: half the number of cores, at least 1 and at most 4. Example: `2`.
     pub threads: Option<NonZeroUsize>,
 }
 

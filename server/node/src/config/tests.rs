@@ -195,7 +195,7 @@ fn what_is_printed_is_a_configuration_that_reads_back_the_same() {
         "\nslo = \"50ms\"  # file tessera.toml:6\n",
         "\n# max_batch = 32  # not set; default: 64 for a model",
         "\n# batching.policy = \"triton\"  # not set; default: `deadline`",
-        "\n# threads = 2  # not set; default: the number of cores",
+        "\n# threads = 2  # not set; default: half the number of cores",
     ] {
         assert!(printed.contains(part), "{part} is missing in\n{printed}");
     }
