@@ -36,6 +36,7 @@ mod snapshot;
 mod switch;
 mod tenants;
 mod time;
+mod time_quota;
 mod wait_forecast;
 
 pub use config::{LaneSpec, ModelLanes, ModelSpec, ProfilePoint, RouterConfig};
@@ -52,3 +53,4 @@ pub use sequences::{CorrelationId, SequenceEffect, SequenceLimits, SequenceReque
 pub use snapshot::{LaneSnapshot, ModelSnapshot, Snapshot};
 pub use switch::{LaneClassTimes, LaneState, LaneUp, ModelMove, Switch, SwitchRefusal};
 pub use time::Nanos;
+pub use time_quota::{QuotaUnits, TimeQuota};

@@ -10,6 +10,7 @@ mod planning;
 mod rate_limit;
 mod reports;
 mod switch;
+mod time_quotas;
 mod time_slices;
 
 use invariant::expected;
@@ -25,6 +26,7 @@ use crate::records::{Decided, Record, Records};
 use crate::request::{Requests, Stage};
 use crate::resources::Resources;
 use crate::tenants::Shares;
+use crate::time_quota::Tokens;
 use crate::{LaneId, LaneState, ModelId, Nanos, RequestId, RouterConfig};
 
 /// All requests, queues, lanes and batches of one router.
@@ -49,6 +51,7 @@ pub struct Router {
     pub(crate) lanes: Vec<Option<Lane>>,
     /// Number of lanes with a cycle.
     pub(crate) cycles: u32,
+    pub(crate) tokens: Tokens,
     pub(crate) pools: Pools,
     pub(crate) batches: Batches,
     pub(crate) shares: Shares,
@@ -86,6 +89,7 @@ impl Router {
             models: Vec::new(),
             lanes: Vec::new(),
             cycles: 0,
+            tokens: Tokens::default(),
             pools: Pools::default(),
             batches: Batches::default(),
             queued_bytes: 0,
@@ -103,6 +107,7 @@ impl Router {
             self.forget_silent();
             self.plan_if_due();
         }
+        self.refresh_due_quotas();
         match event {
             Event::Arrive(arrival) => self.arrive(&arrival, effects),
             Event::Cancel(request) => self.cancel(request, effects),

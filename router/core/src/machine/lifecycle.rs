@@ -115,8 +115,10 @@ impl Router {
     pub(crate) fn least_ahead(&self, lane: &Lane) -> Nanos {
         let pools = lane.pools.iter().filter_map(|&pool| self.pools.get(pool));
         let least = pools.map(|pool| pool.ahead).min();
-        // A time slice may be another model's when the waiting batch would begin.
-        least.filter(|&least| lane.round.is_none() && least != Nanos::NEVER).unwrap_or_default()
+        // A time slice may be another model's when the waiting batch would begin, and a quota used up.
+        least
+            .filter(|&least| lane.round.is_none() && !lane.has_quota && least != Nanos::NEVER)
+            .unwrap_or_default()
     }
 
     pub(super) fn remove_pool(&mut self, id: u32) {
@@ -141,7 +143,8 @@ impl Router {
         let now = self.now;
         let Some(entry) = expected!(self.lane_mut(lane), "router.joining_lane_unknown") else { return };
         entry.pools.push(pool_id);
-        let (end, has_cycle, lane_class) = (entry.end, entry.round.is_some(), entry.lane_class);
+        let (end, lane_class) = (entry.end, entry.lane_class);
+        let has_cycle = entry.round.is_some() || entry.has_quota;
         if let Some(pool) = self.pools.get_mut(pool_id) {
             pool.load.was(now, pool.busy_share());
             pool.joined(lane, lane_class);
@@ -195,6 +198,8 @@ impl Router {
             lane.round = spec.cycle.clone().map(|cycle| Box::new(Round::new(cycle)));
             self.cycles += u32::from(lane.round.is_some());
         }
+        lane.has_quota = spec.quota.is_some();
+        self.set_quota(spec);
         self.settle_lane(spec.lane);
         let theirs = |(id, pool): (u32, &Pool)| pool.lanes.contain(spec.lane).then_some(id);
         let pools: Vec<u32> = self.pools.iter().filter_map(theirs).collect();
@@ -206,6 +211,7 @@ impl Router {
             }
         }
         self.plan_lane_ahead(spec.lane);
+        self.quota_changed(spec.lane);
     }
 
     /// Takes a lane out of its pools.
@@ -242,6 +248,7 @@ impl Router {
         for &slot in &lane.holding {
             end(self, slot, effects);
         }
+        self.quota_ends(id);
         self.pass_leases(id);
         for other in self.lanes.iter_mut().flatten() {
             other.after.retain(|after| *after != id);
