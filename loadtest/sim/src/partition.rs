@@ -100,6 +100,7 @@ impl Partitioned {
         let devices = &control_inputs.inputs.devices;
         let classes =
             LaneClasses::new(devices.iter().map(|one| (one.name.as_str(), one.device_type.name.as_str())));
+        let classes = classes.on_any_units(devices.iter().map(|one| one.name.as_str()));
         Ok(Some(Self {
             controller,
             classes,

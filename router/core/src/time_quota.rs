@@ -3,7 +3,7 @@
 //! FaST-GShare (Gu et al., ICPP 2023) gives a lane a share of the SMs and, in every window, a guaranteed and a largest
 //! time on them (request and limit). A lane needs a token for a batch. Several lanes of a device hold tokens at once,
 //! as long as their units fit. Of the lanes that wait, the one that lacks most of its guaranteed time goes first; this
-//! order is recalled from the paper and could not be checked against it.
+//! order is from memory of the paper and could not be checked against it.
 //!
 //! The paper stops a lane between kernels. Here a batch is never interrupted, so the order alone guarantees nothing: a
 //! wide lane would wait for narrow ones forever. Therefore each lane also has a *place* for its guaranteed time in the
@@ -14,7 +14,7 @@
 //! 3. what its batch takes outside its own place leaves the places of waiting lanes free while it runs.
 //!
 //! A lane that waits when its place begins therefore gets its guaranteed time, whatever the others do. All other time
-//! goes to whoever waits. Batches that take longer than planned delay other lanes, and count against the limit.
+//! goes to the lanes that wait. Batches that take longer than planned delay other lanes, and count against the limit.
 
 mod account;
 #[cfg(test)]
@@ -163,7 +163,7 @@ pub(crate) struct Wait {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Device {
     lanes: Vec<LaneId>,
-    /// When a token may have to be given or taken back although no batch starts or ends.
+    /// When a token may have to be given or withdrawn although no batch starts or ends.
     valid_until: Nanos,
 }
 
@@ -247,7 +247,7 @@ impl Tokens {
         self.accounts.get(&lane).map(|account| account.quota.device)
     }
 
-    /// Devices on which tokens may have to be given or taken back by now.
+    /// Devices on which tokens may have to be given or withdrawn by now.
     pub(crate) fn due(&self, now: Nanos) -> impl Iterator<Item = u32> + '_ {
         self.devices.iter().filter(move |(_, device)| device.valid_until <= now).map(|(number, _)| *number)
     }
@@ -328,7 +328,7 @@ impl Tokens {
         let places = self.peers(account).map(|peer| peer.quota.next_place(now));
         let mut times = places.chain([now, place_end]).filter(|at| *at < end);
         times.all(|at| {
-            // In its own place, it only gives way to batches that run, and to lanes that have waited for longer: a batch
+            // In its own place, it waits only for batches that run, and for lanes that have waited for longer: a batch
             // outside its place left the places of those free, but not of those for which no request waited then.
             let goes_first =
                 |peer: &&Account| at >= place_end || peer.runs_at(at) || peer.waits_longer_than(account);

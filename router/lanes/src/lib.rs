@@ -8,6 +8,7 @@
 
 mod classes;
 mod numbers;
+mod quota;
 mod switch;
 #[cfg(test)]
 mod tests;
@@ -18,6 +19,7 @@ use router_core::{ModelId, Snapshot};
 
 pub use classes::LaneClasses;
 pub use numbers::{LANES_MAX, LANES_PER_UNIT, LanesInUse, free_lane, lanes_max};
+pub use quota::QuotaError;
 pub use switch::{Untranslatable, Version, lanes_of};
 pub use times::{batch_time, slowdown};
 

@@ -10,6 +10,7 @@ use router_core::{
 };
 
 use crate::LaneClasses;
+use crate::quota::{QuotaError, quota};
 use crate::times::{nanos, points};
 
 /// Why a table of gpulets is not a table of lanes.
@@ -21,6 +22,9 @@ pub enum Untranslatable {
     /// The router cannot run the time slices of a gpulet.
     #[error(transparent)]
     Cycle(#[from] ConfigError),
+    /// The router cannot keep the time quota of a gpulet.
+    #[error(transparent)]
+    Quota(#[from] QuotaError),
 }
 
 /// A model version that takes requests.
@@ -54,7 +58,8 @@ pub fn lanes_of(
         let gpulet = &active.gpulet;
         let class = classes.of(&gpulet.device, gpulet.units);
         shares.insert(active.id, (class, &gpulet.device, gpulet.units));
-        let spec = LaneSpec { cycle: cycle(active, versions)?, ..LaneSpec::new(known(active.id)?, class) };
+        let (cycle, quota) = (cycle(active, versions)?, quota(active, &table.active, versions, classes)?);
+        let spec = LaneSpec { cycle, quota, ..LaneSpec::new(known(active.id)?, class) };
         up.push(LaneUp { spec, after: active.after.iter().filter_map(|gpulet| lane(*gpulet)).collect() });
     }
     let drain = table.draining.iter().map(|gpulet| known(*gpulet)).collect::<Result<_, _>>()?;

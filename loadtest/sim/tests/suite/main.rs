@@ -13,3 +13,4 @@ mod ramps;
 mod report;
 mod search;
 mod support;
+mod time_quotas;

@@ -125,7 +125,7 @@ fn eight_pods_on_one_device_all_get_their_quota_when_all_want_more() {
 }
 
 #[test]
-fn time_that_others_leave_goes_to_whoever_waits_up_to_the_limit() {
+fn time_that_others_leave_goes_to_a_lane_that_waits_up_to_its_limit() {
     let quotas = [TimeQuota { limit: Nanos(700), ..quota(24, 0, 400) }, quota(24, 400, 600)];
     let alone = World::new(&quotas).run(10 * WINDOW, |lane, _| lane == 0, &[]);
     for window in 0..9 {
@@ -156,7 +156,7 @@ fn lanes_on_certain_units_wait_for_those_units_only() {
     };
     assert_eq!(overlap(0, 1), 0);
     assert_eq!((0..2).map(|lane| used(&ran, lane, 0, 9 * WINDOW)).collect::<Vec<_>>(), [4_500, 4_500]);
-    assert_eq!(used(&ran, 2, 0, 9 * WINDOW), 9 * WINDOW, "nobody competes with it");
+    assert_eq!(used(&ran, 2, 0, 9 * WINDOW), 9 * WINDOW, "no other lane competes with it");
 }
 
 #[test]
@@ -215,10 +215,10 @@ fn invalid_quotas_are_rejected_by_name() {
     );
 }
 
-/// Cuts a device and a window into places, at random.
-fn cut(cuts: &[(bool, u32, u8)]) -> Vec<(u32, u64, u64)> {
+/// Divides a device and a window into places, at random.
+fn divided(splits: &[(bool, u32, u8)]) -> Vec<(u32, u64, u64)> {
     let mut places = vec![(UNITS, 0, WINDOW)];
-    for (across, position, which) in cuts {
+    for (across, position, which) in splits {
         let at = usize::from(*which) % places.len();
         let (units, offset, request) = places[at];
         let share = |whole: u64| whole * u64::from(position % 9 + 1) / 10;
@@ -238,9 +238,9 @@ fn cut(cuts: &[(bool, u32, u8)]) -> Vec<(u32, u64, u64)> {
 }
 
 fn places() -> impl Strategy<Value = Vec<TimeQuota>> {
-    let cuts = prop::collection::vec((any::<bool>(), any::<u32>(), any::<u8>()), 0..10);
-    (cuts, prop::collection::vec((10_u64..=40, 0_u64..=1_000), 11)).prop_map(|(cuts, details)| {
-        let places = cut(&cuts).into_iter().zip(details);
+    let splits = prop::collection::vec((any::<bool>(), any::<u32>(), any::<u8>()), 0..10);
+    (splits, prop::collection::vec((10_u64..=40, 0_u64..=1_000), 11)).prop_map(|(splits, details)| {
+        let places = divided(&splits).into_iter().zip(details);
         let quota = |((units, offset, request), (batch, more)): ((u32, u64, u64), (u64, u64))| TimeQuota {
             limit: Nanos(request + (WINDOW - request) * more / 1_000),
             batch: Nanos(batch.min(request)),
