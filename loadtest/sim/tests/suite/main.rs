@@ -1,6 +1,6 @@
 //! What the simulator says of workloads whose outcome is known, and of random ones.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 #![expect(clippy::panic, reason = "a test fails by panicking")]
 
 mod drops;

@@ -32,7 +32,7 @@ fn profiles() -> String {
 }
 
 /// A gpulet with a quota in percent of the window. Rates are 85 % of what the quotas serve.
-fn gpulet(device: u32, first_unit: u32, from: u32, model: &str, on_whole: bool) -> Gpulet {
+fn gpulet(device: &str, first_unit: u32, from: u32, model: &str, on_whole: bool) -> Gpulet {
     let (_, _, share, quota, own, whole) = PODS.into_iter().find(|pod| pod.0 == model).unwrap();
     let (units, ms) = if on_whole { (UNITS, whole) } else { (share * UNITS / 100, own) };
     let percent = |percent: u32| f64::from(percent) * WINDOW_MS * 10.0;
@@ -43,8 +43,14 @@ fn gpulet(device: u32, first_unit: u32, from: u32, model: &str, on_whole: bool) 
         limit_us: None,
     };
     let slot = Slot { workload: model.to_owned(), batch: 1, budget_us: 1e3 * ms, rate: 0.85 * served(model) };
-    let device = format!("toy-{device}").as_str().into();
-    Gpulet { device, first_unit, units, window: Some(window), duty_us: None, slots: vec![slot] }
+    Gpulet {
+        device: device.into(),
+        first_unit,
+        units,
+        window: Some(window),
+        duty_us: None,
+        slots: vec![slot],
+    }
 }
 
 /// Requests per second that one pod serves in its quota on its share.
@@ -55,9 +61,9 @@ fn served(model: &str) -> f64 {
 
 /// All eight pods as rectangles on one device: the two of BERT side by side, then all others side by side.
 fn rectangles() -> Plan {
-    let berts = [0, 25].map(|unit| gpulet(0, unit, 0, "bert", false));
-    let rnnts = [0, 12].map(|unit| gpulet(0, unit, 60, "rnnt", false));
-    let resnets = [24, 30, 36, 42].map(|unit| gpulet(0, unit, 60, "resnet", false));
+    let berts = [0, 25].map(|unit| gpulet("toy", unit, 0, "bert", false));
+    let rnnts = [0, 12].map(|unit| gpulet("toy", unit, 60, "rnnt", false));
+    let resnets = [24, 30, 36, 42].map(|unit| gpulet("toy", unit, 60, "resnet", false));
     Plan::new(berts.into_iter().chain(rnnts).chain(resnets).collect())
 }
 
@@ -74,10 +80,13 @@ fn time_only(most: u32) -> Plan {
         (3, 40, "resnet"),
     ];
     let on_first = pods.into_iter().filter(|(device, ..)| *device < most);
-    Plan::new(on_first.map(|(device, from, model)| gpulet(device, 0, from, model, true)).collect())
+    let name = |device| if most == 1 { "toy".to_owned() } else { format!("toy-{device}") };
+    Plan::new(on_first.map(|(device, from, model)| gpulet(&name(device), 0, from, model, true)).collect())
 }
 
 fn run_for(plan: &Plan, devices: u32, models: &[(&str, f64)]) -> Report {
+    let has = |gpulet: &&Gpulet| models.iter().any(|(model, _)| gpulet.slots[0].workload == *model);
+    let plan = Plan::new(plan.gpulets.iter().filter(has).cloned().collect());
     let model = |(model, load): &(&str, f64)| {
         let pods = PODS.into_iter().find(|pod| pod.0 == *model).unwrap().1;
         let rate = load * f64::from(pods) * served(model);
@@ -87,7 +96,7 @@ fn run_for(plan: &Plan, devices: u32, models: &[(&str, f64)]) -> Report {
         "name = \"pods\"\nduration = \"60s\"\nseed = 3\n[devices.toy]\ncount = {devices}\nmemory = \"16GiB\"\n[partition]\nprofiles = \"toy.jsonl\"\nplan = \"plan.json\"\npolicy = \"fast-gshare\"\n{}",
         models.iter().map(model).collect::<String>()
     );
-    let plan = serde_json::to_string(plan).unwrap();
+    let plan = serde_json::to_string(&plan).unwrap();
     let mut files = |name: &str| match name {
         "toy.jsonl" => Ok(profiles()),
         "plan.json" => Ok(plan.clone()),
@@ -125,10 +134,11 @@ fn one_device_with_quotas_serves_what_four_serve_with_time_sharing_only() {
     assert!(attainment < 0.5 && good < four / 2, "{good} of {four}, {attainment}");
 }
 
-/// A model that offers five times its quota takes nothing from the guaranteed time of the others.
+/// A model that offers five times its quota takes nothing from the guaranteed time of the others. Theirs are filled to
+/// 70 %, so that Poisson arrivals wait for no longer than the objective.
 #[test]
 fn a_model_that_offers_too_much_leaves_the_others_their_quota() {
-    let report = run_for(&rectangles(), 1, &[("bert", 5.0), ("rnnt", 0.85), ("resnet", 0.85)]);
+    let report = run_for(&rectangles(), 1, &[("bert", 5.0), ("rnnt", 0.7), ("resnet", 0.7)]);
     for model in &report.models {
         println!("{}: {:?}", model.name, model.attainment);
     }

@@ -36,7 +36,14 @@ impl Router {
     /// Sets the quota of a lane that becomes active.
     pub(super) fn set_quota(&mut self, spec: &LaneSpec) {
         match spec.quota {
-            Some(quota) => self.tokens.set(self.now, spec.lane, quota),
+            Some(quota) => {
+                let is_new = self.tokens.device_of(spec.lane).is_none();
+                self.tokens.set(self.now, spec.lane, quota);
+                if is_new && self.lane(spec.lane).is_some_and(|lane| !lane.holding.is_empty()) {
+                    let end = self.begins_on(spec.lane);
+                    self.tokens.started(self.now, spec.lane, end);
+                }
+            }
             None => self.tokens.remove(spec.lane),
         }
     }
