@@ -8,35 +8,84 @@ use crate::{ModelFiles, Signature};
 /// The largest file that is decoded again to find out. Models that take microseconds have few weights.
 const FILE_BYTES_MAX: usize = 1 << 20;
 
-/// Operators that repeat others, or whose output has a size that values decide.
-const UNSTEADY: &[&str] = &[
-    "CenterCropPad",
-    "Compress",
-    "ConstantOfShape",
-    "Expand",
-    "If",
-    "Loop",
-    "MaxUnpool",
-    "NonMaxSuppression",
-    "NonZero",
-    "OneHot",
-    "Pad",
-    "RandomNormal",
-    "RandomUniform",
-    "Range",
-    "Resize",
-    "Scan",
-    "SequenceMap",
-    "StringSplit",
-    "TfIdfVectorizer",
-    "Tile",
-    "Unique",
-    "Upsample",
+/// Operators whose work depends on the shapes of their inputs alone.
+const STEADY: &[&str] = &[
+    "Abs",
+    "Add",
+    "And",
+    "ArgMax",
+    "ArgMin",
+    "AveragePool",
+    "BatchNormalization",
+    "Cast",
+    "Ceil",
+    "Clip",
+    "Concat",
+    "Constant",
+    "Conv",
+    "DequantizeLinear",
+    "Div",
+    "Dropout",
+    "Elu",
+    "Equal",
+    "Erf",
+    "Exp",
+    "Flatten",
+    "Floor",
+    "Gelu",
+    "Gemm",
+    "GlobalAveragePool",
+    "GlobalMaxPool",
+    "Greater",
+    "GreaterOrEqual",
+    "HardSigmoid",
+    "HardSwish",
+    "Identity",
+    "InstanceNormalization",
+    "LayerNormalization",
+    "LeakyRelu",
+    "Less",
+    "LessOrEqual",
+    "Log",
+    "LogSoftmax",
+    "MatMul",
+    "Max",
+    "MaxPool",
+    "Mean",
+    "Min",
+    "Mul",
+    "Neg",
+    "Not",
+    "Or",
+    "PRelu",
+    "Pow",
+    "QuantizeLinear",
+    "Reciprocal",
+    "ReduceMax",
+    "ReduceMean",
+    "ReduceMin",
+    "ReduceSum",
+    "Relu",
+    "Round",
+    "Selu",
+    "Sigmoid",
+    "Sign",
+    "Softmax",
+    "Softplus",
+    "Softsign",
+    "Sqrt",
+    "Sub",
+    "Sum",
+    "Tanh",
+    "Transpose",
+    "Where",
+    "Xor",
 ];
-const STANDARD: &[&str] = &["", "ai.onnx", "ai.onnx.ml"];
+/// The domain of ONNX's own operators: its two names.
+const STANDARD: &[&str] = &["", "ai.onnx"];
 
 /// Whether batches of as many bytes always take about as long, whatever values a client sends: the model is small, its inputs
-/// have fixed extents, and none of its operators does more work for some values.
+/// have fixed extents, and each operator is known to do the same work for all values. Of other models it is not known.
 pub(crate) fn has_steady_time(
     files: &ModelFiles,
     bytes: &Bytes,
@@ -55,7 +104,7 @@ pub(crate) fn has_steady_time(
 fn is_steady(graph: &Graph) -> bool {
     let Some(body) = &graph.proto.graph else { return false };
     let steady = |node: &tract_onnx::pb::NodeProto| {
-        STANDARD.contains(&node.domain.as_str()) && !UNSTEADY.contains(&node.op_type.as_str())
+        STANDARD.contains(&node.domain.as_str()) && STEADY.contains(&node.op_type.as_str())
     };
     graph.proto.functions.is_empty() && body.node.iter().all(steady)
 }
@@ -92,8 +141,8 @@ mod tests {
     }
 
     #[test]
-    fn loops_sizes_from_values_and_free_extents_may() {
-        for operator in ["Loop", "Scan", "If", "Expand", "Range"] {
+    fn loops_work_that_values_decide_unknown_operators_and_free_extents_may() {
+        for operator in ["Loop", "Scan", "If", "Expand", "Range", "RoiAlign", "Resize", "Unknown"] {
             assert!(!steady(operator, vec![Dim::Free, Dim::Fixed(4)]), "{operator}");
         }
         assert!(!steady("Relu", vec![Dim::Free, Dim::Free]));

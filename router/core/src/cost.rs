@@ -6,6 +6,7 @@
 //! where it could be checked. The value of a size without recent measurements fades, so that a size once considered
 //! too slow is tried again.
 
+use invariant::expected;
 use smallvec::SmallVec;
 
 use crate::{Nanos, ProfilePoint};
@@ -108,7 +109,8 @@ impl Bucket {
         if self.points.get(position).is_none_or(|point| point.rows != rows) {
             self.points.insert(position, Point::new(rows, believed.unwrap_or(time), 0, seen));
         }
-        let Some(point) = self.points.get_mut(position) else { return };
+        let point = expected!(self.points.get_mut(position), "router.observed_size_without_point");
+        let Some(point) = point else { return };
         if point.samples == 0 && point.profile > 0 {
             point.mean = scale(point.mean, bias, ONE);
         }

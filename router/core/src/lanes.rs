@@ -1,5 +1,7 @@
 //! Lanes by number, and when those that still hold a batch may get the next one.
 
+use invariant::expected;
+
 use crate::cycle::{Cycle, Round};
 use crate::lane::Lane;
 use crate::timers::Timers;
@@ -22,7 +24,7 @@ impl Lanes {
         self.lanes.get_mut(id.0 as usize).and_then(Option::as_mut)
     }
 
-    /// The lane of a number; a new one if there is no such lane.
+    /// Returns the lane with the number of `spec`, and creates it if it does not exist.
     pub(crate) fn open(&mut self, spec: &LaneSpec) -> Option<&mut Lane> {
         let index = spec.lane.0 as usize;
         if index >= self.lanes.len() {
@@ -39,7 +41,8 @@ impl Lanes {
 
     /// Gives a lane this cycle, from its first slot on, if it has another one or none.
     pub(crate) fn set_cycle(&mut self, id: LaneId, cycle: Option<&Cycle>) {
-        let Some(lane) = self.lanes.get_mut(id.0 as usize).and_then(Option::as_mut) else { return };
+        let lane = self.lanes.get_mut(id.0 as usize).and_then(Option::as_mut);
+        let Some(lane) = expected!(lane, "router.cycle_of_unknown_lane") else { return };
         if lane.round.as_ref().map(|round| &round.cycle) != cycle {
             self.cycles -= u32::from(lane.round.is_some());
             lane.round = cycle.cloned().map(|cycle| Box::new(Round::new(cycle)));
@@ -62,7 +65,7 @@ impl Lanes {
         self.timers.next()
     }
 
-    /// A lane whose timer is due. The timer is removed.
+    /// Removes the timer of a lane that is due, and returns the lane.
     pub(crate) fn pop_due(&mut self, now: Nanos) -> Option<LaneId> {
         self.timers.pop_due(now).map(LaneId)
     }

@@ -264,7 +264,7 @@ impl Queues {
         self.changed.contains(&queue)
     }
 
-    /// The queue that was marked last; it is no longer marked.
+    /// Unmarks the queue that was marked last, and returns it.
     pub(crate) fn pop_noted(&mut self) -> Option<u32> {
         self.changed.pop()
     }

@@ -32,20 +32,21 @@ pub(super) struct Feedback {
 impl Feedback {
     /// Adds what ran since the last evaluation.
     fn add(&mut self, ran: &[BatchTotals]) {
-        let mut now = BTreeMap::new();
+        let (mut now, mut sums) = (BTreeMap::new(), BTreeMap::new());
         for total in ran {
             let key = (total.gpulet, total.number, total.rows);
             let (batches, time_us) = self.before.get(&key).copied().unwrap_or_default();
             now.insert(key, (total.batches, total.time_us.0));
-            let sum = self.sums.entry((total.gpulet, total.number)).or_default();
+            let gpulet = (total.gpulet, total.number);
+            let known = || self.sums.get(&gpulet).copied().unwrap_or_default();
+            let sum = sums.entry(gpulet).or_insert_with(known);
             let batches = total.batches.saturating_sub(batches) as f64;
             sum.batches += batches;
             sum.rows += batches * f64::from(total.rows);
             sum.time_us += total.time_us.0.saturating_sub(time_us) as f64;
         }
-        self.before = now;
-        let in_use = |key: &(GpuletId, ModelId)| ran.iter().any(|total| (total.gpulet, total.number) == *key);
-        self.sums.retain(|key, _| in_use(key));
+        // Gpulets that no longer exist are not among the new ones.
+        (self.before, self.sums) = (now, sums);
     }
 
     /// Adjusts a model after enough batches on the gpulet of `planned`.

@@ -33,13 +33,6 @@ pub trait Chooses {
 }
 
 impl Policy {
-    pub(crate) fn choosing(&self) -> Option<&dyn Chooses> {
-        match self {
-            Self::Deadline(policy) => Some(policy),
-            _ => None,
-        }
-    }
-
     /// The demand of its model; nothing if the policy does not choose by demand.
     pub(crate) fn demand(&self) -> Demand {
         self.choosing().map(|policy| policy.demand()).unwrap_or_default()

@@ -64,6 +64,10 @@ impl BatchPolicy for Clockwork {
         };
         Decision::Fire(Proposal { skip, take, rank: queue.latest_start(head.deadline, first_to_start).0, reason })
     }
+
+    fn planning_ahead(&self) -> Option<&dyn PlansAhead> {
+        Some(self)
+    }
 }
 
 impl PlansAhead for Clockwork {

@@ -144,6 +144,14 @@ impl BatchPolicy for Deadline {
         let (short_lanes, short_rate) = if short { (lanes, done.rate) } else { (0.0, 0.0) };
         self.demand = Demand { target_batch: self.target, batches, lanes, short_lanes, short_rate };
     }
+
+    fn choosing(&self) -> Option<&dyn Chooses> {
+        Some(self)
+    }
+
+    fn forecasting(&self) -> Option<&dyn ForecastsWait> {
+        Some(self)
+    }
 }
 
 impl Chooses for Deadline {

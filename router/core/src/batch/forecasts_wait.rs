@@ -1,6 +1,5 @@
 //! The capability to reject requests at arrival by a wait that was learned.
 
-use super::Policy;
 use crate::Nanos;
 
 /// Fixed-point 1.
@@ -22,15 +21,6 @@ const LONGEST: u64 = 64 * ONE;
 pub trait ForecastsWait {
     /// Rows of the batches that it aims at. A few such batches may always wait, so that it has requests to choose from.
     fn target_batch(&self) -> f64;
-}
-
-impl Policy {
-    pub(crate) fn forecasting(&self) -> Option<&dyn ForecastsWait> {
-        match self {
-            Self::Deadline(policy) => Some(policy),
-            _ => None,
-        }
-    }
 }
 
 /// Factor on the best-case wait, learned from admitted requests that were dropped later. It controls the share of

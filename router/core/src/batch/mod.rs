@@ -3,8 +3,8 @@
 //! A policy reads a view and returns a decision. The machine takes the requests, checks limits, and chooses the lane. A
 //! policy learns only in [`BatchPolicy::observe`].
 //!
-//! What only some policies can do is a *capability*: a trait in a file of its own, which lists the policies that have it
-//! and holds the state that it needs for each model or pool.
+//! What only some policies can do is a *capability*: a trait in a file of its own, which also holds the state that it needs
+//! for each model or pool. A policy says which capabilities it has in its [`BatchPolicy`].
 
 mod chooses;
 mod demand;
@@ -150,6 +150,36 @@ pub trait BatchPolicy: Sized {
     fn drop_mode(&self) -> DropMode {
         DropMode::Early
     }
+
+    /// Itself, if it chooses among queues.
+    fn choosing(&self) -> Option<&dyn Chooses> {
+        None
+    }
+
+    /// Itself, if it forecasts waits.
+    fn forecasting(&self) -> Option<&dyn ForecastsWait> {
+        None
+    }
+
+    /// Itself, if it plans.
+    fn planning(&self) -> Option<&dyn Plans> {
+        None
+    }
+
+    /// The same as [`planning`](Self::planning), to be changed.
+    fn planning_mut(&mut self) -> Option<&mut dyn Plans> {
+        None
+    }
+
+    /// Itself, if it plans ahead.
+    fn planning_ahead(&self) -> Option<&dyn PlansAhead> {
+        None
+    }
+
+    /// Itself, if it preempts.
+    fn preempting(&self) -> Option<&dyn Preempts> {
+        None
+    }
 }
 
 macro_rules! policies {
@@ -195,6 +225,30 @@ macro_rules! policies {
 
             pub(crate) fn observe(&mut self, now: Nanos, done: &Observation<'_>) {
                 match self { $(Self::$policy(policy) => policy.observe(now, done)),+ }
+            }
+
+            pub(crate) fn choosing(&self) -> Option<&dyn Chooses> {
+                match self { $(Self::$policy(policy) => policy.choosing()),+ }
+            }
+
+            pub(crate) fn forecasting(&self) -> Option<&dyn ForecastsWait> {
+                match self { $(Self::$policy(policy) => policy.forecasting()),+ }
+            }
+
+            pub(crate) fn planning(&self) -> Option<&dyn Plans> {
+                match self { $(Self::$policy(policy) => policy.planning()),+ }
+            }
+
+            pub(crate) fn planning_mut(&mut self) -> Option<&mut dyn Plans> {
+                match self { $(Self::$policy(policy) => policy.planning_mut()),+ }
+            }
+
+            fn planning_ahead(&self) -> Option<&dyn PlansAhead> {
+                match self { $(Self::$policy(policy) => policy.planning_ahead()),+ }
+            }
+
+            fn preempting(&self) -> Option<&dyn Preempts> {
+                match self { $(Self::$policy(policy) => policy.preempting()),+ }
             }
         }
     };

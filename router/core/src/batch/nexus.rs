@@ -108,6 +108,14 @@ impl BatchPolicy for Nexus {
     fn drop_mode(&self) -> DropMode {
         self.drop_mode
     }
+
+    fn planning(&self) -> Option<&dyn Plans> {
+        Some(self)
+    }
+
+    fn planning_mut(&mut self) -> Option<&mut dyn Plans> {
+        Some(self)
+    }
 }
 
 impl Plans for Nexus {

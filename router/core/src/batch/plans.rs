@@ -52,22 +52,6 @@ pub trait Plans {
     fn fired(&mut self, now: Nanos, lane: LaneId);
 }
 
-impl Policy {
-    pub(crate) fn planning(&self) -> Option<&dyn Plans> {
-        match self {
-            Self::Nexus(policy) => Some(policy),
-            _ => None,
-        }
-    }
-
-    pub(crate) fn planning_mut(&mut self) -> Option<&mut dyn Plans> {
-        match self {
-            Self::Nexus(policy) => Some(policy),
-            _ => None,
-        }
-    }
-}
-
 /// When the planning policies of a router plan again; never without such policies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct NextPlan(Option<Nanos>);

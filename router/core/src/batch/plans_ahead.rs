@@ -18,10 +18,7 @@ impl Policy {
     }
 
     fn ahead(&self) -> Nanos {
-        match self {
-            Self::Clockwork(policy) => policy.ahead(),
-            _ => Nanos::ZERO,
-        }
+        self.planning_ahead().map_or(Nanos::ZERO, PlansAhead::ahead)
     }
 }
 

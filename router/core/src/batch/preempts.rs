@@ -12,9 +12,6 @@ pub trait Preempts {
 impl Policy {
     /// See [`Preempts::preempts`]; `None` if it never preempts.
     pub fn preempts(&self) -> Option<u32> {
-        match self {
-            Self::Shepherd(policy) => Some(policy.preempts()),
-            _ => None,
-        }
+        self.preempting().map(Preempts::preempts)
     }
 }

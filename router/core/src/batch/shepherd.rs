@@ -37,6 +37,10 @@ impl BatchPolicy for Shepherd {
         let take = queue.largest_by(now, queue.head.deadline).min(queue.rows).min(queue.max_batch);
         Decision::Fire(Proposal { skip: 0, take, rank: u64::MAX - u64::from(take), reason: StartReason::Largest })
     }
+
+    fn preempting(&self) -> Option<&dyn Preempts> {
+        Some(self)
+    }
 }
 
 impl Preempts for Shepherd {

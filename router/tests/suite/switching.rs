@@ -1,23 +1,20 @@
 //! Plans of lanes that change under load, with real lanes: no request is lost and no unit runs two batches at once.
 
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use gpulet::{DeviceError, LaneConfig, LaneHandle, Member, Partition, spawn_lane};
+use gpulet::LaneHandle;
+use models::Signature;
 use models::engine::{Batch, RunError, Session};
-use models::{Dim, LoadOptions, ModelFiles, Signature, TensorSpec};
-use oip::{Datatype, Shape, Tensor};
-use router::{Job, LaneDownError, LanePlan, RouterHandle, RouterOptions, SwitchError, start};
-use router_core::batch::Policy;
+use oip::Tensor;
+use router::{LaneDownError, LanePlan, RouterHandle, RouterOptions, SwitchError, start};
 use router_core::{
-    Class, LaneClass, LaneId, LaneSpec, LaneState, LaneUp, ModelId, ModelLanes, ModelMove, ModelSpec,
-    ShapeKey, Switch, SwitchRefusal, Tenant,
+    LaneClass, LaneId, LaneSpec, LaneState, LaneUp, ModelLanes, ModelMove, ModelSpec, Switch, SwitchRefusal,
 };
 
-const MODEL: ModelId = ModelId(0);
+use crate::fixture::{self, MODEL, job, model, signature};
+
 const CLIENTS: u32 = 8;
 
 /// Units of a device, and who runs on each.
@@ -61,19 +58,6 @@ impl Session for Exclusive {
     }
 }
 
-/// A gpulet on no cores in particular, for sessions that are made elsewhere.
-struct Anywhere;
-
-impl Partition for Anywhere {
-    fn cores(&self) -> &[usize] {
-        &[]
-    }
-
-    fn load(&self, _: &ModelFiles, _: &LoadOptions) -> Result<Box<dyn Session>, DeviceError> {
-        unreachable!("the test installs its own")
-    }
-}
-
 struct World {
     router: RouterHandle,
     units: Units,
@@ -82,21 +66,7 @@ struct World {
 
 impl World {
     fn lane(&self, id: u32, own: &'static [usize]) -> LaneHandle {
-        let config = LaneConfig {
-            id,
-            partition: Arc::new(Anywhere),
-            mailbox: 8,
-            lane_class: 0,
-            run_here_max: Duration::ZERO,
-        };
-        let lane = spawn_lane(config, self.router.lane_sink()).unwrap();
-        let spec = || TensorSpec {
-            name: "x".to_owned(),
-            datatype: Datatype::Uint8,
-            dims: vec![Dim::Free, Dim::Fixed(1)],
-            optional: false,
-        };
-        let signature = Signature { inputs: vec![spec()], outputs: vec![spec()], max_batch: 8 };
+        let (lane, signature) = (fixture::lane(&self.router, id, Duration::ZERO), signature());
         let (units, runs) = (Arc::clone(&self.units), Arc::clone(&self.runs));
         lane.install(MODEL.0, Box::new(Exclusive { signature, units, own, lane: id, runs })).unwrap();
         lane
@@ -108,36 +78,9 @@ async fn world() -> World {
     let router = start(&RouterOptions::default()).unwrap();
     let world = World { router, units: Arc::default(), runs: Arc::default() };
     world.router.lane_up(world.lane(0, &[0, 1])).await;
-    let spec = ModelSpec {
-        measured_on: LaneClass::default(),
-        preemptible: true,
-        model: MODEL,
-        max_batch: 8,
-        queue_limit: 100,
-        class_limits: Vec::new(),
-        rate_limit: Default::default(),
-        policy: Policy::default(),
-        lanes: ModelLanes::Only(vec![LaneId(0)]),
-        profile: Vec::new(),
-    };
+    let spec = ModelSpec { lanes: ModelLanes::Only(vec![LaneId(0)]), ..model() };
     assert!(world.router.model_up(spec).await);
     world
-}
-
-fn job(value: u8) -> Job {
-    let shape = Shape::from_extents(&[1, 1]);
-    let tensor = Tensor { name: "x".to_owned(), datatype: Datatype::Uint8, shape, data: vec![value].into() };
-    Job {
-        model: MODEL,
-        class: Class::default(),
-        tenant: Tenant::default(),
-        shape: ShapeKey(0),
-        member: Member::of(vec![Some(tensor)], 1),
-        bytes: 1,
-        deadline: None,
-        timeout_action: Default::default(),
-        sequence: None,
-    }
 }
 
 fn up(lane: u32, after: &[u32]) -> LaneUp {

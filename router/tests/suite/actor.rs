@@ -1,23 +1,18 @@
 //! The actor with real lanes and a session whose pace the test sets: no sleeps, every step waits for an event.
 
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
-
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use gpulet::{DeviceError, LaneConfig, LaneHandle, Member, Partition, spawn_lane};
+use gpulet::LaneHandle;
+use models::Signature;
 use models::engine::{Batch, RunError, Session};
-use models::{Dim, LoadOptions, ModelFiles, Signature, TensorSpec};
-use oip::{Datatype, Shape, Tensor};
+use oip::Tensor;
 use router::{Answer, Job, Rejection, RouterHandle, RouterOptions, start};
 use router_core::batch::Policy;
-use router_core::{
-    Class, LaneClass, ModelId, ModelLanes, ModelSpec, Nanos, Outcome, ProfilePoint, Reason, RouterConfig,
-    ShapeKey, Tenant,
-};
+use router_core::{ModelId, ModelSpec, Nanos, Outcome, ProfilePoint, Reason, RouterConfig};
 use tokio::sync::mpsc;
 
-const MODEL: ModelId = ModelId(0);
+use crate::fixture::{self, MODEL, signature};
 
 /// Says when a batch began and waits to be let go.
 struct Gated {
@@ -42,19 +37,6 @@ impl Session for Gated {
     }
 }
 
-/// A gpulet on no cores in particular, for sessions that are made elsewhere.
-struct Anywhere;
-
-impl Partition for Anywhere {
-    fn cores(&self) -> &[usize] {
-        &[]
-    }
-
-    fn load(&self, _: &ModelFiles, _: &LoadOptions) -> Result<Box<dyn Session>, DeviceError> {
-        unreachable!("the test installs its own")
-    }
-}
-
 struct World {
     router: RouterHandle,
     lane: LaneHandle,
@@ -65,67 +47,23 @@ struct World {
 async fn world(max_requests: u32) -> World {
     let core = RouterConfig { max_requests, ..RouterConfig::default() };
     let router = start(&RouterOptions { mailbox: 64, core }).unwrap();
-    let lane = spawn_lane(
-        LaneConfig {
-            id: 0,
-            partition: Arc::new(Anywhere),
-            mailbox: 8,
-            lane_class: 0,
-            run_here_max: Duration::ZERO,
-        },
-        router.lane_sink(),
-    )
-    .unwrap();
-    let spec = || TensorSpec {
-        name: "x".to_owned(),
-        datatype: Datatype::Uint8,
-        dims: vec![Dim::Free, Dim::Fixed(1)],
-        optional: false,
-    };
-    let signature = Signature { inputs: vec![spec()], outputs: vec![spec()], max_batch: 8 };
+    let lane = fixture::lane(&router, 0, Duration::ZERO);
     let (began_sender, began) = mpsc::unbounded_channel();
     let (go, go_receiver) = std::sync::mpsc::channel();
-    lane.install(MODEL.0, Box::new(Gated { signature, began: began_sender, go: go_receiver })).unwrap();
+    lane.install(MODEL.0, Box::new(Gated { signature: signature(), began: began_sender, go: go_receiver }))
+        .unwrap();
     router.lane_up(lane.clone()).await;
     let policy = Policy::new("triton", &Default::default()).unwrap();
-    let spec = ModelSpec {
-        measured_on: LaneClass::default(),
-        preemptible: true,
-        model: MODEL,
-        max_batch: 8,
-        queue_limit: 16,
-        class_limits: Vec::new(),
-        rate_limit: Default::default(),
-        policy,
-        lanes: ModelLanes::All,
-        profile: Vec::new(),
-    };
+    let spec = ModelSpec { queue_limit: 16, policy, ..fixture::model() };
     assert!(router.model_up(spec.clone()).await);
     assert!(!router.model_up(spec.clone()).await, "its id is in use");
-    let beyond = ModelSpec {
-        measured_on: LaneClass::default(),
-        preemptible: true,
-        model: ModelId(RouterConfig::default().max_models),
-        ..spec
-    };
+    let beyond = ModelSpec { model: ModelId(RouterConfig::default().max_models), ..spec };
     assert!(!router.model_up(beyond).await, "the number of models is bounded");
     World { router, lane, began, go }
 }
 
 fn job(value: u8, timeout: Option<Duration>) -> Job {
-    let shape = Shape::from_extents(&[1, 1]);
-    let tensor = Tensor { name: "x".to_owned(), datatype: Datatype::Uint8, shape, data: vec![value].into() };
-    Job {
-        model: MODEL,
-        class: Class::default(),
-        tenant: Tenant::default(),
-        shape: ShapeKey(0),
-        member: Member::of(vec![Some(tensor)], 1),
-        bytes: 1,
-        deadline: timeout.map(|timeout| Instant::now() + timeout),
-        timeout_action: Default::default(),
-        sequence: None,
-    }
+    Job { deadline: timeout.map(|timeout| Instant::now() + timeout), ..fixture::job(value) }
 }
 
 impl World {
@@ -147,16 +85,10 @@ impl World {
 async fn a_policy_that_plans_ahead_gives_a_lane_a_second_batch_while_the_first_one_runs() {
     let mut w = world(64).await;
     let planned = |policy: &str| ModelSpec {
-        measured_on: LaneClass::default(),
-        preemptible: true,
-        model: MODEL,
-        max_batch: 8,
         queue_limit: 16,
-        class_limits: Vec::new(),
-        rate_limit: Default::default(),
         policy: Policy::new(policy, &Default::default()).unwrap(),
-        lanes: ModelLanes::All,
         profile: vec![ProfilePoint { rows: 1, row_bytes: 1, time: Nanos::from_millis(1) }],
+        ..fixture::model()
     };
     let holding = |snapshot: router_core::Snapshot| snapshot.lanes[0].holding;
     for (policy, held, batches) in [("triton", 1, 2), ("clockwork", 2, 3), ("triton", 1, 2)] {
@@ -181,13 +113,6 @@ async fn a_policy_that_plans_ahead_gives_a_lane_a_second_batch_while_the_first_o
 #[tokio::test]
 async fn a_larger_batch_preempts_a_running_one_whose_requests_are_answered_later() {
     let w = world(64).await;
-    let spec = || TensorSpec {
-        name: "x".to_owned(),
-        datatype: Datatype::Uint8,
-        dims: vec![Dim::Free, Dim::Fixed(1)],
-        optional: false,
-    };
-    let signature = Signature { inputs: vec![spec()], outputs: vec![spec()], max_batch: 8 };
     let (begin, mut begun) = mpsc::unbounded_channel();
     let first = std::sync::atomic::AtomicBool::new(true);
     let an_hour_once = move |rows| {
@@ -196,18 +121,13 @@ async fn a_larger_batch_preempts_a_running_one_whose_requests_are_answered_later
         if first { Duration::from_secs(3_600) } else { Duration::ZERO }
     };
     let model = ModelId(MODEL.0 + 1);
-    w.lane.install(model.0, models::engine::synthetic::emulate(signature, Box::new(an_hour_once))).unwrap();
+    w.lane.install(model.0, models::engine::synthetic::emulate(signature(), Box::new(an_hour_once))).unwrap();
     let spec = ModelSpec {
-        measured_on: LaneClass::default(),
-        preemptible: true,
         model,
-        max_batch: 8,
         queue_limit: 16,
-        class_limits: Vec::new(),
-        rate_limit: Default::default(),
         policy: Policy::new("shepherd", &Default::default()).unwrap(),
-        lanes: ModelLanes::All,
         profile: vec![ProfilePoint { rows: 1, row_bytes: 1, time: Nanos::from_millis(1) }],
+        ..fixture::model()
     };
     assert!(w.router.model_up(spec).await);
     let submit = |value: u8| {

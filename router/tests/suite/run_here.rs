@@ -1,19 +1,15 @@
 //! Which thread runs a batch: the router's own if it is short and the server idle, otherwise that of its lane.
 
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
-
-use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use gpulet::{DeviceError, LaneConfig, Member, Partition, spawn_lane};
+use models::Signature;
 use models::engine::{Batch, RunError, Session};
-use models::{Dim, LoadOptions, ModelFiles, Signature, TensorSpec};
-use oip::{Datatype, Shape, Tensor};
-use router::{Job, RouterHandle, RouterOptions, start};
-use router_core::batch::Policy;
-use router_core::{Class, LaneClass, ModelId, ModelLanes, ModelSpec, ShapeKey, Tenant};
+use oip::Tensor;
+use router::{RouterHandle, RouterOptions, start};
 use tokio::sync::mpsc;
+
+use crate::fixture::{MODEL, job, lane, model, signature};
 
 /// Names the thread of each run. Refuses 13.
 struct Telling {
@@ -45,64 +41,17 @@ impl Session for Telling {
     }
 }
 
-/// A gpulet on no cores in particular, for sessions that are made elsewhere.
-struct Anywhere;
-
-impl Partition for Anywhere {
-    fn cores(&self) -> &[usize] {
-        &[]
-    }
-
-    fn load(&self, _: &ModelFiles, _: &LoadOptions) -> Result<Box<dyn Session>, DeviceError> {
-        unreachable!("the test installs its own")
-    }
-}
-
-const MODEL: ModelId = ModelId(0);
-
 /// A router with one lane, on which a caller may run batches that take at most so long. One batch has run.
 async fn router(run_here_max: Duration) -> (RouterHandle, mpsc::UnboundedReceiver<String>) {
     let router = start(&RouterOptions::default()).unwrap();
-    let config = LaneConfig { id: 0, partition: Arc::new(Anywhere), mailbox: 8, lane_class: 0, run_here_max };
-    let lane = spawn_lane(config, router.lane_sink()).unwrap();
+    let lane = lane(&router, 0, run_here_max);
     let (sender, mut ran_on) = mpsc::unbounded_channel();
-    let dims = vec![Dim::Free, Dim::Fixed(1)];
-    let spec = TensorSpec { name: "x".to_owned(), datatype: Datatype::Uint8, dims, optional: false };
-    let signature = Signature { inputs: vec![spec.clone()], outputs: vec![spec], max_batch: 8 };
-    lane.install(MODEL.0, Box::new(Telling { signature, ran_on: sender })).unwrap();
+    lane.install(MODEL.0, Box::new(Telling { signature: signature(), ran_on: sender })).unwrap();
     router.lane_up(lane).await;
-    let spec = ModelSpec {
-        measured_on: LaneClass::default(),
-        preemptible: false,
-        model: MODEL,
-        max_batch: 8,
-        queue_limit: 64,
-        class_limits: Vec::new(),
-        rate_limit: Default::default(),
-        policy: Policy::default(),
-        lanes: ModelLanes::All,
-        profile: Vec::new(),
-    };
-    assert!(router.model_up(spec).await);
+    assert!(router.model_up(model()).await);
     router.submit(job(1)).await.unwrap();
     assert_eq!(ran_on.recv().await.unwrap(), "lane-0", "nothing is known about the first batch");
     (router, ran_on)
-}
-
-fn job(value: u8) -> Job {
-    let shape = Shape::from_extents(&[1, 1]);
-    let tensor = Tensor { name: "x".to_owned(), datatype: Datatype::Uint8, shape, data: vec![value].into() };
-    Job {
-        model: MODEL,
-        class: Class::default(),
-        tenant: Tenant::default(),
-        shape: ShapeKey(0),
-        member: Member::of(vec![Some(tensor)], 1),
-        bytes: 1,
-        deadline: None,
-        timeout_action: Default::default(),
-        sequence: None,
-    }
 }
 
 #[tokio::test]
