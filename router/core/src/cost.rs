@@ -6,6 +6,8 @@
 //! where it could be checked. The value of a size without recent measurements fades, so that a size once considered
 //! too slow is tried again.
 
+use std::ops::RangeInclusive;
+
 use invariant::expected;
 use smallvec::SmallVec;
 
@@ -59,6 +61,8 @@ impl Point {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Bucket {
     size: u32,
+    /// Payload bytes a row of this size.
+    bytes: RangeInclusive<u64>,
     /// In order of their rows.
     points: Vec<Point>,
     observed: u64,
@@ -80,6 +84,7 @@ impl Bucket {
     fn new(size: u32) -> Self {
         Self {
             size,
+            bytes: bytes_of(size),
             points: Vec::new(),
             observed: 0,
             deviation: ONE / 8,
@@ -169,10 +174,18 @@ impl Bucket {
             *faded = self.interpolate_at(position, rows, |point| self.faded(point)).unwrap_or(0);
         }
         let mut points = std::mem::take(&mut self.points);
+        let (mut best_before, mut best) = (u64::MAX, u64::MAX);
         for point in points.iter_mut().skip(first).take_while(|point| point.rows <= to) {
+            best_before = best_before.min(point.row_time);
             point.row_time = self.mean(point) / u64::from(point.rows.max(1));
+            best = best.min(point.row_time);
         }
-        self.best_row = points.iter().map(|point| point.row_time).min().unwrap_or(0);
+        // Only a best size that got slower makes it necessary to look at the others.
+        if best <= self.best_row {
+            self.best_row = best;
+        } else if best_before <= self.best_row {
+            self.best_row = points.iter().map(|point| point.row_time).min().unwrap_or(0);
+        }
         (self.points, self.table, self.hopeful) = (points, table, hopeful);
     }
 
@@ -261,6 +274,14 @@ fn bucket_of(row_bytes: u64) -> u32 {
     2 * bits + u32::from(upper_half)
 }
 
+/// The payload sizes of a bucket.
+fn bytes_of(bucket: u32) -> RangeInclusive<u64> {
+    let (bits, upper_half) = (bucket / 2, u64::from(bucket % 2));
+    let half = 1 << bits.saturating_sub(2);
+    let from = if bits == 0 { 0 } else { (1 << (bits - 1)) + upper_half * half };
+    from..=from + (half - 1)
+}
+
 impl CostModel {
     /// From measurements made before the first request.
     pub fn from_profile(profile: &[ProfilePoint]) -> Self {
@@ -291,20 +312,20 @@ impl CostModel {
 
     /// Expected time of a batch; `None` while nothing like it has been measured.
     pub fn expected(&self, rows: u32, row_bytes: u64) -> Option<Nanos> {
-        self.nearest(bucket_of(row_bytes))?.time_of(rows).map(Nanos)
+        self.nearest(row_bytes)?.time_of(rows).map(Nanos)
     }
 
     /// Time that a batch rarely exceeds: the mean plus two deviations. Zero while unknown, so that no request is rejected
     /// for lack of data.
     pub fn cautious(&self, rows: u32, row_bytes: u64) -> Nanos {
-        let Some(bucket) = self.nearest(bucket_of(row_bytes)) else { return Nanos::ZERO };
+        let Some(bucket) = self.nearest(row_bytes) else { return Nanos::ZERO };
         let Some(time) = bucket.time_of(rows) else { return Nanos::ZERO };
         Nanos(bucket.cautious(time))
     }
 
     /// Expected time, discounted the longer the size has not been measured.
     pub fn hopeful(&self, rows: u32, row_bytes: u64) -> Option<Nanos> {
-        let bucket = self.nearest(bucket_of(row_bytes))?;
+        let bucket = self.nearest(row_bytes)?;
         match bucket.hopeful.get(rows as usize) {
             Some(&time) => Some(Nanos(time)),
             None => bucket.interpolate(rows, |point| bucket.faded(point)).map(Nanos),
@@ -313,19 +334,19 @@ impl CostModel {
 
     /// Expected time a row at the best measured batch size; zero while unknown.
     pub fn best_row_time(&self, row_bytes: u64) -> Nanos {
-        let Some(bucket) = self.nearest(bucket_of(row_bytes)) else { return Nanos::ZERO };
+        let Some(bucket) = self.nearest(row_bytes) else { return Nanos::ZERO };
         Nanos(bucket.best_row)
     }
 
     /// Largest batch measured at this payload size.
     pub fn largest_measured(&self, row_bytes: u64) -> Option<u32> {
-        self.nearest(bucket_of(row_bytes))?.points.last().map(|point| point.rows)
+        self.nearest(row_bytes)?.points.last().map(|point| point.rows)
     }
 
     /// Largest batch of at most `limit` rows that rarely takes longer than `budget`. Zero if even one row would, `limit`
     /// while costs are unknown.
     pub fn largest_within(&self, budget: Nanos, row_bytes: u64, limit: u32) -> u32 {
-        match self.nearest(bucket_of(row_bytes)) {
+        match self.nearest(row_bytes) {
             Some(bucket) => bucket.largest_within(budget.0, limit),
             None => limit,
         }
@@ -333,7 +354,7 @@ impl CostModel {
 
     /// The same with the part of one more row for which there would be time, if costs are known.
     pub fn fractional_rows_within(&self, budget: Nanos, row_bytes: u64, limit: u32) -> f64 {
-        let Some(bucket) = self.nearest(bucket_of(row_bytes)) else { return f64::from(limit) };
+        let Some(bucket) = self.nearest(row_bytes) else { return f64::from(limit) };
         let whole = bucket.largest_within(budget.0, limit);
         if whole >= limit {
             return f64::from(limit);
@@ -361,10 +382,11 @@ impl CostModel {
 
     /// A payload size never seen gets no estimate from other sizes: a model with free shapes may take a hundred times
     /// longer there.
-    fn nearest(&self, size: u32) -> Option<&Bucket> {
-        let own = self.buckets.iter().find(|bucket| bucket.size == size);
+    fn nearest(&self, row_bytes: u64) -> Option<&Bucket> {
+        let own = self.buckets.iter().find(|bucket| bucket.bytes.contains(&row_bytes));
         let full = self.buckets.len() >= MAX_BUCKETS;
-        own.or_else(|| self.buckets.iter().filter(|_| full).min_by_key(|bucket| bucket.size.abs_diff(size)))
+        let distance = |bucket: &&Bucket| bucket.size.abs_diff(bucket_of(row_bytes));
+        own.or_else(|| self.buckets.iter().filter(|_| full).min_by_key(distance))
     }
 }
 
@@ -462,6 +484,11 @@ mod tests {
             assert_eq!(cost.expected(1, 24 * length), Some(Nanos::from_micros(length)));
         }
         assert_eq!((bucket_of(0), bucket_of(1), bucket_of(12), bucket_of(15)), (0, 2, 9, 9));
+        for row_bytes in (0..300).chain([u64::MAX / 2, u64::MAX / 2 + 1, u64::MAX - 1, u64::MAX]) {
+            let bytes = bytes_of(bucket_of(row_bytes));
+            assert!(bytes.contains(&row_bytes), "{row_bytes} is not in {bytes:?}");
+            assert_eq!([*bytes.start(), *bytes.end()].map(bucket_of), [bucket_of(row_bytes); 2]);
+        }
     }
 
     #[test]
