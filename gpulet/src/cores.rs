@@ -8,7 +8,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::device::{
     Capacity, Compute, CoreSet, Device, DeviceError, DeviceInfo, FaultDomain, Guarantees, Partition,
-    PartitionSpec, PartitionWatch, Resize, Sharing,
+    PartitionSpec, PartitionWatch, Resize, Sharing, TimeSharing,
 };
 
 /// The kernel rejected an affinity call.
@@ -81,6 +81,7 @@ impl CoresDevice {
                 fault_domain: FaultDomain::Process,
                 resize: Resize::Live,
                 overlap: true,
+                time_sharing: TimeSharing::CertainUnits,
             },
         };
         Self { info, cores, loader }

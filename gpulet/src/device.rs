@@ -64,6 +64,17 @@ pub enum Resize {
     Fixed,
 }
 
+/// How gpulets of one plan can share units in time, by quotas that the router keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TimeSharing {
+    /// A gpulet has a number of units, and no certain ones: gpulets run at once while their numbers fit.
+    AnyUnits,
+    /// A gpulet has certain units: gpulets that share one do not run at once.
+    CertainUnits,
+    /// A unit belongs to one gpulet of a plan.
+    No,
+}
+
 /// What a device guarantees. Plans depend on the guarantees and not on the name of the backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Guarantees {
@@ -84,6 +95,8 @@ pub struct Guarantees {
     /// Whether gpulets of the old and the new plan may exist on the same units. The router ensures that they do not
     /// run there at the same time.
     pub overlap: bool,
+    /// Whether gpulets of one plan may share units in time.
+    pub time_sharing: TimeSharing,
 }
 
 /// Description of a device.

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::device::{
     Capacity, Compute, Device, DeviceError, DeviceInfo, FaultDomain, Guarantees, Partition, PartitionSpec,
-    PartitionWatch, Resize, Sharing,
+    PartitionWatch, Resize, Sharing, TimeSharing,
 };
 
 /// Batch times by device type.
@@ -143,6 +143,7 @@ impl EmulatedDevice {
                 fault_domain: FaultDomain::Process,
                 resize: Resize::Live,
                 overlap: true,
+                time_sharing: TimeSharing::AnyUnits,
             },
         };
         Self { info, times, running: Arc::default(), loss: Loss(lost_while) }

@@ -13,7 +13,7 @@ mod scatter;
 pub use cores::{CoreError, CoresDevice, allowed_cores, pin_this_thread};
 pub use device::{
     Capacity, Compute, CoreSet, Device, DeviceError, DeviceInfo, FaultDomain, Guarantees, Partition,
-    PartitionSpec, PartitionWatch, Resize, Sharing,
+    PartitionSpec, PartitionWatch, Resize, Sharing, TimeSharing,
 };
 pub use emulated::{BatchTimes, EmulatedBatch, EmulatedDevice, Emulation};
 pub use lane::{

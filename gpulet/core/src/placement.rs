@@ -102,10 +102,18 @@ impl Policy {
 }
 
 impl Policy {
-    /// Returns whether its gpulets own their units in time windows. Lanes do not enforce windows, so such plans are
-    /// for comparison only.
+    /// Returns whether its gpulets share units in time, by quotas that the lanes of a device must keep.
     pub fn plans_time_windows(&self) -> bool {
         matches!(self, Self::FastGshare(_))
+    }
+
+    /// Sets the most time of a gpulet with a quota, as a part of its window. Has no effect on policies without quotas.
+    #[must_use]
+    pub fn with_quota_limit(self, limit: f64) -> Self {
+        match self {
+            Self::FastGshare(policy) => Self::FastGshare(FastGshare { limit, ..policy }),
+            other => other,
+        }
     }
 }
 

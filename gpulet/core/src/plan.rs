@@ -9,16 +9,20 @@ use crate::id::DeviceId;
 
 pub use self::difference::{Change, Difference};
 
-/// A recurring time window in which a gpulet owns its units.
+/// A time quota: in every period, a gpulet is guaranteed its units for a while, and may use them for longer if others
+/// leave them idle.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Window {
     /// Period after which it recurs, microseconds.
     pub period_us: f64,
-    /// Start of the window within its period, microseconds.
+    /// Start of the guaranteed time within the period, microseconds.
     pub offset_us: f64,
-    /// Length of the window, microseconds. A batch that would end after it is not started.
+    /// Guaranteed time, microseconds.
     pub length_us: f64,
+    /// Most time in a period, microseconds. `None`: all of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit_us: Option<f64>,
 }
 
 /// What a gpulet runs for one workload.
@@ -45,7 +49,7 @@ pub struct Gpulet {
     pub first_unit: u32,
     /// Number of its units.
     pub units: u32,
-    /// Time window in which it owns them; `None` means always.
+    /// Time in which it owns them; `None` means always.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window: Option<Window>,
     /// Microseconds in which every slot runs once; `None` if one slot runs batch after batch.

@@ -173,6 +173,7 @@ macro_rules! scalers {
 scalers![
     attainment::Attainment = "attainment", "our default: the least capacity that is forecast to keep the attainment of all requests together";
     gpulet::Gpulet = "gpulet", "highest mean rate of 30 s times 1.2 or 1.5, evaluated every 20 s";
+    fast_gshare::FastGshare = "fast-gshare", "mean rate, evaluated every 10 s, where it differs from the plan by 20 %";
     infaas::Infaas = "infaas", "as many replicas as the load of the last second needs, with headroom for the time that further ones load";
     nanily::Nanily = "nanily", "predicted rate over the highest throughput of a replica, rounded up";
     fixed::Fixed = "static", "the peak, known beforehand, at all times";

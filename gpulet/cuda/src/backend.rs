@@ -9,7 +9,7 @@ use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 
-use gpulet::{Capacity, Compute, FaultDomain, Guarantees, Resize, Sharing};
+use gpulet::{Capacity, Compute, FaultDomain, Guarantees, Resize, Sharing, TimeSharing};
 use serde::Serialize;
 
 use crate::probe::Found;
@@ -64,6 +64,7 @@ impl Backend {
             fault_domain: FaultDomain::Process,
             resize: Resize::Fixed,
             overlap: true,
+            time_sharing: TimeSharing::No,
         };
         match self {
             Self::Mig => Guarantees {

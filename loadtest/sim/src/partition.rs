@@ -100,10 +100,12 @@ impl Partitioned {
         let devices = &control_inputs.inputs.devices;
         let classes =
             LaneClasses::new(devices.iter().map(|one| (one.name.as_str(), one.device_type.name.as_str())));
+        let classes = classes.on_any_units(devices.iter().map(|one| one.name.as_str()));
+        let any_units = control_inputs.inputs.policy.plans_time_windows();
         Ok(Some(Self {
             controller,
             classes,
-            open_gpulets: OpenGpulets::new(devices),
+            open_gpulets: OpenGpulets::new(devices, any_units),
             due: BTreeMap::new(),
             begun: 0,
             said: VecDeque::new(),

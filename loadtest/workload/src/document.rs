@@ -73,6 +73,7 @@ pub(crate) struct FailureSection {
 pub(crate) struct PartitionSection {
     pub(crate) profiles: Paths,
     pub(crate) policy: Option<String>,
+    pub(crate) quota_limit: Option<f64>,
     pub(crate) scaling: Option<String>,
     pub(crate) interference: Option<String>,
     pub(crate) period: Option<Span>,

@@ -38,6 +38,8 @@ pub struct Partition {
     pub plan: Option<Named>,
     /// Name of the placement policy. Not checked here.
     pub policy: String,
+    /// Most time of a gpulet with a time quota, as a part of its window. Not checked here.
+    pub quota_limit: f64,
     /// Name of the scaler. Not checked here.
     pub scaling: String,
     /// What plans assume about interference: `learned` or `none`. Not checked here.
@@ -122,6 +124,7 @@ impl Partition {
             profiles: read_profiles(section, files)?,
             plan: section.plan.as_deref().map(|plan| named("partition.plan", plan, files)).transpose()?,
             policy: word(&section.policy, "tessera"),
+            quota_limit: section.quota_limit.unwrap_or(1.0),
             scaling: word(&section.scaling, "attainment"),
             interference: word(&section.interference, "learned"),
             period: time("period", section.period, SECOND, PERIOD_MIN)?,

@@ -1,7 +1,7 @@
 //! Configuration of the core: its bounds, its models and its lanes.
 
 use crate::batch::Policy;
-use crate::{Class, ConfigError, Cycle, LaneClass, LaneId, ModelId, Nanos, RateLimit, Tenant};
+use crate::{Class, ConfigError, Cycle, LaneClass, LaneId, ModelId, Nanos, RateLimit, Tenant, TimeQuota};
 
 /// Bounds of one router.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -117,14 +117,16 @@ pub struct LaneSpec {
     pub lane: LaneId,
     /// Time slices of its models. Without a cycle the most urgent batch goes first.
     pub cycle: Option<Cycle>,
+    /// Its share of the device's time. `None`: it runs whenever it has a batch.
+    pub quota: Option<TimeQuota>,
     /// Lanes of one class take equally long for the same batch.
     pub lane_class: LaneClass,
 }
 
 impl LaneSpec {
-    /// A lane without a cycle.
+    /// A lane without a cycle and without a quota.
     pub fn new(lane: LaneId, lane_class: LaneClass) -> Self {
-        Self { lane, cycle: None, lane_class }
+        Self { lane, cycle: None, quota: None, lane_class }
     }
 }
 

@@ -20,7 +20,7 @@ pub(crate) enum LaneMode {
 pub(crate) struct Lane {
     pub lane_class: LaneClass,
     /// How long before its expected end of work it may get the next batch: the least that a policy of its models asks
-    /// for. Zero on lanes with a cycle.
+    /// for. Zero on lanes with a cycle or a quota.
     pub ahead: Nanos,
     /// Batch slots, oldest first.
     pub holding: SmallVec<[u32; 4]>,
@@ -37,6 +37,8 @@ pub(crate) struct Lane {
     pub after: SmallVec<[LaneId; 2]>,
     /// The cycle and the current slot, if its models run in time slices.
     pub round: Option<Box<Round>>,
+    /// Whether it has a time quota.
+    pub has_quota: bool,
     /// The last batch started before its mode or its lease last changed.
     pub fence: Generation,
 }
@@ -54,6 +56,7 @@ impl Lane {
             mode: LaneMode::Active,
             after: SmallVec::new(),
             round: None,
+            has_quota: false,
             fence: Generation::default(),
         }
     }

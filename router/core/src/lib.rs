@@ -36,6 +36,7 @@ mod sequences;
 mod switch;
 mod tenants;
 mod time;
+mod time_quota;
 mod timers;
 
 pub use config::{LaneSpec, ModelLanes, ModelSpec, ProfilePoint, RouterConfig};
@@ -50,3 +51,4 @@ pub use resources::{RateLimit, ResourceId};
 pub use sequences::{CorrelationId, SequenceEffect, SequenceLimits, SequenceRequest, Sequences};
 pub use switch::{LaneClassTimes, LaneState, LaneUp, ModelMove, Switch, SwitchRefusal};
 pub use time::Nanos;
+pub use time_quota::{QuotaUnits, TimeQuota};

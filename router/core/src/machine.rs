@@ -12,6 +12,7 @@ mod rate_limit;
 mod reports;
 mod snapshot;
 mod switch;
+mod time_quotas;
 mod time_slices;
 
 use invariant::expected;
@@ -29,6 +30,7 @@ use crate::records::{Decided, Record, Records};
 use crate::request::{Requests, Stage};
 use crate::resources::Resources;
 use crate::tenants::Shares;
+use crate::time_quota::Tokens;
 use crate::{LaneId, LaneState, ModelId, Nanos, RequestId, RouterConfig};
 
 pub use invariants::{Checker, Violation};
@@ -43,6 +45,7 @@ pub struct Router {
     queues: Queues,
     models: Models,
     lanes: Lanes,
+    tokens: Tokens,
     pools: Pools,
     batches: Batches,
     shares: Shares,
@@ -69,6 +72,7 @@ impl Router {
             queues: Queues::default(),
             models: Models::default(),
             lanes: Lanes::default(),
+            tokens: Tokens::default(),
             pools: Pools::default(),
             batches: Batches::default(),
             drain_until: None,
@@ -85,6 +89,7 @@ impl Router {
             self.forget_silent();
             self.plan_if_due();
         }
+        self.refresh_due_quotas();
         match event {
             Event::Arrive(arrival) => self.arrive(&arrival, effects),
             Event::Cancel(request) => self.cancel(request, effects),

@@ -15,6 +15,8 @@ pub enum LaneChoice {
     Only,
     /// A free lane with a cycle, in the model's time slice.
     Cycle,
+    /// The lane with a token that lacks most of its guaranteed time.
+    Token,
 }
 
 /// A decision.

@@ -91,7 +91,7 @@ impl Loop {
             Some(CycleSlot { model, rows, budget: ms(budget) })
         });
         let cycle = Cycle::new(slots.collect()).ok();
-        let lane = LaneSpec { lane: LANE, cycle, lane_class: LaneClass::default() };
+        let lane = LaneSpec { cycle, ..LaneSpec::new(LANE, LaneClass::default()) };
         router.handle(Nanos::ZERO, Event::LaneUp(lane), &mut effects);
         let idle = sharers.iter().map(|sharer| sharer.clients).collect();
         Self {

@@ -9,8 +9,8 @@ use proptest::prelude::*;
 use router_core::batch::{BatchOptions, Policy};
 use router_core::{
     Arrival, BatchId, BatchReport, Class, Cycle, CycleSlot, Effect, Effects, Event, LaneClass, LaneId,
-    LaneSpec, LaneUp, ModelId, ModelLanes, ModelMove, ModelSpec, Nanos, Outcome, ProfilePoint, Reason,
-    RequestId, Router, RouterConfig, ShapeKey, Switch, Tenant,
+    LaneSpec, LaneUp, ModelId, ModelLanes, ModelMove, ModelSpec, Nanos, Outcome, ProfilePoint, QuotaUnits,
+    Reason, RequestId, Router, RouterConfig, ShapeKey, Switch, Tenant, TimeQuota,
 };
 
 const MODELS: u32 = 3;
@@ -20,6 +20,9 @@ const UNITS: [u8; 9] = [0b1111, 0b0011, 0b1100, 0b0001, 0b0010, 0b0100, 0b1000, 
 /// Lanes with a cycle: models 0 and 1 have slots, 2 has none.
 const CYCLIC: [u32; 3] = [1, 5, 8];
 const SLOT_ROWS: [u32; 2] = [2, 6];
+/// Lanes with a time quota, and the first unit of each.
+const WITH_QUOTA: [(u32, u32); 3] = [(2, 2), (3, 0), (7, 1)];
+const QUOTA_ROWS: u32 = 4;
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -64,11 +67,20 @@ fn lane_spec(lane: u32) -> LaneSpec {
     let slot = |(model, &rows)| CycleSlot { model: ModelId(model), rows, budget: Nanos::from_micros(700) };
     let slots = (0..).zip(&SLOT_ROWS).map(slot).collect();
     let cycle = CYCLIC.contains(&lane).then(|| Cycle::new(slots).unwrap());
-    LaneSpec {
-        lane: LaneId(lane),
-        cycle,
-        lane_class: LaneClass(UNITS[lane as usize % UNITS.len()].count_ones()),
-    }
+    let units = UNITS[lane as usize % UNITS.len()].count_ones();
+    let quota = WITH_QUOTA.iter().find(|(with, _)| *with == lane).map(|(_, first)| TimeQuota {
+        device: 0,
+        device_units: 4,
+        units,
+        which: QuotaUnits::From(*first),
+        window: Nanos::from_millis(3),
+        offset: Nanos::from_micros(700 * u64::from(*first)),
+        request: Nanos::from_millis(1),
+        limit: Nanos::from_millis(2),
+        batch: Nanos::from_micros(440),
+        rows: QUOTA_ROWS,
+    });
+    LaneSpec { lane: LaneId(lane), cycle, quota, lane_class: LaneClass(units) }
 }
 
 /// The world around the machine, which believes nothing the machine says without checking.
@@ -159,6 +171,8 @@ impl Harness {
                     assert_eq!(units(*other) & units(lane), 0, "R10: {lane:?} and {other:?} share a unit");
                 }
                 let limit = CYCLIC.contains(&lane.0).then(|| SLOT_ROWS.get(model.0 as usize)).flatten();
+                let has_quota = WITH_QUOTA.iter().any(|(with, _)| *with == lane.0);
+                let limit = limit.or(has_quota.then_some(&QUOTA_ROWS));
                 assert!(
                     rows <= MAX_BATCH && (members.len() == 1 || limit.is_none_or(|limit| rows <= *limit))
                 );

@@ -1,6 +1,6 @@
 //! Which lanes take the same time for the same batch.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use gpulet_core::id::DeviceId;
 use router_core::LaneClass;
@@ -13,13 +13,33 @@ pub struct LaneClasses {
     devices: BTreeMap<DeviceId, String>,
     /// By device type and units.
     numbers: BTreeMap<(String, u32), u32>,
+    /// Devices whose gpulets run on any of the device's units.
+    any_units: BTreeSet<DeviceId>,
 }
 
 impl LaneClasses {
     /// Takes the name and the type of each device.
     pub fn new<'a>(devices: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         let devices = devices.into_iter().map(|(name, device_type)| (name.into(), device_type.to_owned()));
-        Self { devices: devices.collect(), numbers: BTreeMap::new() }
+        Self { devices: devices.collect(), numbers: BTreeMap::new(), any_units: BTreeSet::new() }
+    }
+
+    /// Names the devices of which gpulets have a number of units, but no certain ones. Gpulets that share units in time
+    /// then run at once as long as their numbers fit.
+    #[must_use]
+    pub fn on_any_units<'a>(mut self, devices: impl IntoIterator<Item = &'a str>) -> Self {
+        self.any_units.extend(devices.into_iter().map(DeviceId::from));
+        self
+    }
+
+    pub(crate) fn is_on_any_units(&self, device: &DeviceId) -> bool {
+        self.any_units.contains(device)
+    }
+
+    /// The number of a device among all.
+    pub(crate) fn number_of(&self, device: &DeviceId) -> u32 {
+        let position = self.devices.keys().position(|known| known == device);
+        position.and_then(|position| u32::try_from(position).ok()).unwrap_or(u32::MAX)
     }
 
     /// The class of a gpulet with this many units of a device. The same size on the same device type always has the

@@ -8,18 +8,22 @@
 
 mod classes;
 mod numbers;
+mod quota;
 mod switch;
 #[cfg(test)]
 mod tests;
 mod times;
+mod version;
 
 use gpulet_core::control::{Counts, ModelCounts};
 use router_core::{ModelId, Snapshot};
 
 pub use classes::LaneClasses;
 pub use numbers::{LANES_MAX, LANES_PER_UNIT, LanesInUse, free_lane, lanes_max};
-pub use switch::{Untranslatable, Version, lanes_of};
+pub use quota::QuotaError;
+pub use switch::{Untranslatable, lanes_of};
 pub use times::{batch_time, slowdown};
+pub use version::Version;
 
 /// The load of one model version: what the caller counted, and what waits and runs in the router.
 ///

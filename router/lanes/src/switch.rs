@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use gpulet_core::control::Model;
 use gpulet_core::rollout::{self, Active, DeviceId, GpuletId};
 use router_core::{
-    ConfigError, Cycle, CycleSlot, LaneClass, LaneClassTimes, LaneId, LaneSpec, LaneUp, ModelId, ModelLanes,
+    ConfigError, Cycle, CycleSlot, LaneClass, LaneClassTimes, LaneId, LaneSpec, LaneUp, ModelLanes,
     ModelMove, ProfilePoint, Switch,
 };
 
-use crate::LaneClasses;
+use crate::quota::{QuotaError, quota};
 use crate::times::{nanos, points};
+use crate::{LaneClasses, Version};
 
 /// Why a table of gpulets is not a table of lanes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -21,18 +21,9 @@ pub enum Untranslatable {
     /// The router cannot run the time slices of a gpulet.
     #[error(transparent)]
     Cycle(#[from] ConfigError),
-}
-
-/// A model version that takes requests.
-#[derive(Clone, Copy, Debug)]
-pub struct Version<'a> {
-    /// Its id in the router.
-    pub id: ModelId,
-    /// What plans know of it. Every version of a workload gets the time slices of that workload.
-    pub model: &'a Model,
-    /// Payload bytes of a row. `None` if rows differ in size: batch times of one size say nothing about others, so
-    /// the router is told no times and measures them.
-    pub row_bytes: Option<u64>,
+    /// The router cannot keep the time quota of a gpulet.
+    #[error(transparent)]
+    Quota(#[from] QuotaError),
 }
 
 /// The lanes of a table of gpulets: which take batches, which stop, and where every version runs. `lane` gives the lane
@@ -54,7 +45,8 @@ pub fn lanes_of(
         let gpulet = &active.gpulet;
         let class = classes.of(&gpulet.device, gpulet.units);
         shares.insert(active.id, (class, &gpulet.device, gpulet.units));
-        let spec = LaneSpec { cycle: cycle(active, versions)?, ..LaneSpec::new(known(active.id)?, class) };
+        let (cycle, quota) = (cycle(active, versions)?, quota(active, &table.active, versions, classes)?);
+        let spec = LaneSpec { cycle, quota, ..LaneSpec::new(known(active.id)?, class) };
         up.push(LaneUp { spec, after: active.after.iter().filter_map(|gpulet| lane(*gpulet)).collect() });
     }
     let drain = table.draining.iter().map(|gpulet| known(*gpulet)).collect::<Result<_, _>>()?;

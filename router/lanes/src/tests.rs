@@ -1,11 +1,12 @@
 use std::sync::Arc;
 
 use gpulet_core::control::Model;
-use gpulet_core::plan::{Gpulet, Slot};
+use gpulet_core::plan::{Gpulet, Slot, Window};
 use gpulet_core::profile::{Cell, Header, Line, Profile, Source};
 use gpulet_core::rollout::{self, Active, GpuletId, Route, RouteSlot};
 use router_core::{
     Cycle, CycleSlot, LaneClass, LaneClassTimes, LaneId, ModelId, ModelLanes, Nanos, ProfilePoint,
+    QuotaUnits, TimeQuota,
 };
 
 use super::*;
@@ -181,4 +182,51 @@ fn there_are_four_lanes_for_each_unit_within_the_bound() {
     assert_eq!((lanes_max([], 0), lanes_max([], 3), lanes_max([1], 70_000)), (1, 3, 70_000));
     assert_eq!(free_lane(3, |lane| lane == 0), Ok(1));
     assert_eq!(free_lane(3, |_| true).unwrap_err().to_string(), "all 3 lanes are in use");
+}
+
+/// A gpulet with half of a 20 ms window from `offset_ms` on.
+fn timed(number: u64, device: &str, offset_ms: f64, limit_us: Option<f64>) -> Active {
+    let mut active = active(number, device, 2, &["a"], 1.0);
+    active.gpulet.window =
+        Some(Window { period_us: 20e3, offset_us: 1e3 * offset_ms, length_us: 10e3, limit_us });
+    active
+}
+
+#[test]
+fn the_window_of_a_gpulet_is_the_time_quota_of_its_lane() {
+    let models = [model("a")];
+    let versions = [Version { id: ModelId(0), model: &models[0], row_bytes: Some(4) }];
+    let always = active(2, "toy-0", 1, &["a"], 1.0);
+    let table = table(
+        vec![
+            timed(0, "toy-0", 0.0, None),
+            timed(1, "toy-0", 10.0, Some(15e3)),
+            always,
+            timed(3, "toy-1", 10.0, None),
+        ],
+        &[("a", &[0, 1, 2, 3])],
+    );
+    let quotas = |mut classes: LaneClasses| {
+        let switch = lanes_of(&table, lane, &versions, &mut classes).unwrap();
+        switch.up.into_iter().map(|up| up.spec.quota.unwrap()).collect::<Vec<TimeQuota>>()
+    };
+    let quota = TimeQuota {
+        device: 0,
+        device_units: 2,
+        units: 2,
+        which: QuotaUnits::Any,
+        window: Nanos(20 * MS),
+        offset: Nanos::ZERO,
+        request: Nanos(10 * MS),
+        limit: Nanos(20 * MS),
+        batch: Nanos(5 * MS - 1_000),
+        rows: 4,
+    };
+    let later = TimeQuota { offset: Nanos(10 * MS), ..quota };
+    let whole = TimeQuota { units: 1, request: Nanos(20 * MS), ..quota };
+    let expected =
+        [quota, TimeQuota { limit: Nanos(15 * MS), ..later }, whole, TimeQuota { device: 1, ..later }];
+    assert_eq!(quotas(classes().on_any_units(["toy-0", "toy-1"])), expected);
+    let from = quotas(classes()).into_iter().map(|quota| quota.which).collect::<Vec<_>>();
+    assert_eq!(from, [QuotaUnits::From(0); 4], "cores are certain ones");
 }

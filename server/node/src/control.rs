@@ -16,7 +16,7 @@ mod view;
 
 use std::sync::Arc;
 
-use gpulet::LaneHandle;
+use gpulet::{LaneHandle, TimeSharing};
 use gpulet_core::control::{ControlOptions, Controller};
 use gpulet_core::placement::Policy;
 use gpulet_core::plan::Plan;
@@ -60,6 +60,20 @@ pub struct ControlSetup {
     pub lanes: Vec<LaneHandle>,
 }
 
+/// Refuses a policy with time quotas for devices that cannot keep them.
+fn check_time_sharing(policy: &Policy, devices: &Devices) -> anyhow::Result<()> {
+    let without = devices.infos().find(|info| info.guarantees.time_sharing == TimeSharing::No);
+    if let Some(info) = without.filter(|_| policy.plans_time_windows()) {
+        anyhow::bail!(
+            "partition.policy: `{policy}`: device `{}` ({}) cannot share units in time, because each belongs to one gpulet: \
+             expected another policy, or cores or emulated devices",
+            info.name,
+            info.backend
+        );
+    }
+    Ok(())
+}
+
 impl Control {
     /// Starts the loop; it ends with `stop`.
     ///
@@ -69,6 +83,8 @@ impl Control {
         let ControlSetup { options, catalog, devices, failures, lanes } = setup;
         let policy = Policy::named(&options.policy)
             .ok_or_else(|| anyhow::anyhow!("partition.policy: `{}` is unknown", options.policy))?;
+        check_time_sharing(&policy, &devices)?;
+        let policy = policy.with_quota_limit(options.quota_limit);
         let terms = Terms::new(Arc::clone(&devices), policy);
         let layout = Arc::new(Layout::new(Arc::clone(&catalog), devices, failures, lanes));
         let rollout = RolloutOptions {

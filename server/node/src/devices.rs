@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use gpulet::{
     BatchTimes, CoresDevice, Device, DeviceError, DeviceInfo, EmulatedDevice, Emulation, LaneConfig,
-    LaneHandle, LaneSink, Partition, PartitionSpec, PartitionWatch, spawn_lane,
+    LaneHandle, LaneSink, Partition, PartitionSpec, PartitionWatch, TimeSharing, spawn_lane,
 };
 use gpulet_core::id::DeviceId;
 use gpulet_core::profile::Profile;
@@ -221,8 +221,10 @@ fn check_replicas<'a>(config: &Config, domains: impl Iterator<Item = &'a str>) -
 }
 
 fn lane_classes(devices: &[Arc<dyn Device>]) -> Mutex<LaneClasses> {
-    let infos = devices.iter().map(|device| device.info());
-    Mutex::new(LaneClasses::new(infos.map(|info| (info.name.as_str(), info.device_type.as_str()))))
+    let infos = || devices.iter().map(|device| device.info());
+    let classes = LaneClasses::new(infos().map(|info| (info.name.as_str(), info.device_type.as_str())));
+    let any_units = infos().filter(|info| info.guarantees.time_sharing == TimeSharing::AnyUnits);
+    Mutex::new(classes.on_any_units(any_units.map(|info| info.name.as_str())))
 }
 
 /// What devices in this process need.

@@ -194,7 +194,7 @@ impl PlanningInputs {
         // A lane holds one batch at a time, so copies do not overlap with another batch and count in full.
         let profiles = profiles.into_values().cloned().map(Profile::without_overlap).collect();
         let problem = Problem::new(self.devices.clone(), workloads, profiles, self.interference.clone());
-        // Lanes have no windows: they run whenever they have a batch.
+        // Other policies plan windows only where that is their own way of sharing units.
         let problem =
             problem.map_err(|error| error.to_string())?.at_quantile(self.quantile).without_time_windows();
         Ok(match current {
@@ -293,7 +293,8 @@ impl PlanningInputs {
     /// An operator's plan with its problem at the current targets, as a proposal.
     ///
     /// # Errors
-    /// The plan lacks a required model, uses windows, names something unknown, or is impossible.
+    /// The plan lacks a required model, uses windows although the policy does not, names something unknown, or is
+    /// impossible.
     pub(super) fn operator_plan(
         &self,
         models: &[Model],
@@ -306,10 +307,11 @@ impl PlanningInputs {
             let reason = format!("gpulets: model `{}` has no slot: expected one at least", model.name);
             return Err(PlanRejected::Malformed(reason));
         }
-        if let Some(gpulet) = plan.gpulets.iter().find(|gpulet| gpulet.window.is_some()) {
-            let (device, unit) = (&gpulet.device, gpulet.first_unit);
+        let windowed = plan.gpulets.iter().find(|gpulet| gpulet.window.is_some());
+        if let Some(gpulet) = windowed.filter(|_| !self.policy.plans_time_windows()) {
+            let (device, unit, policy) = (&gpulet.device, gpulet.first_unit, &self.policy);
             let reason = format!(
-                "gpulets: `{device}` from unit {unit}: window: expected none, because the slots of one gpulet share its time"
+                "gpulets: `{device}` from unit {unit}: window: expected none with policy `{policy}`, or policy `fast-gshare`"
             );
             return Err(PlanRejected::Malformed(reason));
         }

@@ -151,8 +151,13 @@ impl<'a> Site<'a> {
 
     /// Returns whether every piece keeps its objective and rate with the given times.
     pub fn holds(&self, times: &[Vec<f64>]) -> bool {
-        let mut lanes = self.lanes.iter().zip(times);
-        lanes.all(|(lane, times)| match (lane.duty_us, lane.placed) {
+        let all = times;
+        let longest = |(lane, times): (&Lane<'_>, &Vec<f64>)| {
+            let longest = times.iter().copied().fold(0.0, f64::max);
+            if lane.placed.is_some() { longest } else { 0.0 }
+        };
+        let mut lanes = self.lanes.iter().zip(times).enumerate();
+        lanes.all(|(at, (lane, times))| match (lane.duty_us, lane.placed) {
             (None, None) => lane.pieces.iter().zip(times).all(|(piece, time)| {
                 let rows = f64::from(piece.batch);
                 let busy = time - piece.fit.profile.load_us(piece.batch);
@@ -169,8 +174,11 @@ impl<'a> Site<'a> {
             }
             (None, Some((_, window))) => lane.pieces.iter().zip(times).all(|(piece, time)| {
                 let batches = (window.length_us / time * (1.0 + SLACK)).floor();
-                let missed = window.period_us - window.length_us + 3.0 * time;
-                let worst = missed.min(window.period_us + time);
+                let others = self.lanes.iter().zip(all).enumerate().filter(|(other, _)| *other != at);
+                let other = others.map(|(_, lane)| longest(lane)).fold(0.0, f64::max);
+                let missed = window.period_us - window.length_us + 2.0 * time + time.max(other);
+                let used_up = window.period_us - window.limit_us.unwrap_or(window.period_us);
+                let worst = missed.min(window.period_us + time + other) + used_up;
                 let served = 1e6 * batches * f64::from(piece.batch) / window.period_us;
                 batches >= 1.0
                     && worst <= piece.part.workload.slo_us * (1.0 + SLACK)

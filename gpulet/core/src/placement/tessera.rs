@@ -34,7 +34,7 @@ use super::Placement;
 use super::demand::{Part, Unplaced, parts};
 use super::search::{Limits, search, sized};
 use super::site::Floor;
-use super::{fast_gshare, gpulet, igniter, temporal};
+use super::{FastGshare, fast_gshare, gpulet, igniter, temporal};
 use crate::validate::validate;
 use crate::plan::Plan;
 use crate::problem::Problem;
@@ -92,7 +92,7 @@ fn floors(problem: &Problem) -> Result<Vec<Floor<'_>>, Unplaced> {
     if count <= PUBLISHED_MAX {
         floors.extend(gpulet::filled(problem));
         if problem.allows_time_windows() {
-            floors.extend(fast_gshare::filled(problem, None));
+            floors.extend(fast_gshare::filled(problem, &FastGshare::default()));
         }
         let efficient = efficiency::efficient(problem, &wanted);
         let split = TRUST.iter().filter_map(|trust| efficiency::split(&efficient, *trust));

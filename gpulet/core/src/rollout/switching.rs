@@ -73,7 +73,11 @@ impl Rollout {
             let gpulet = &sized.gpulet;
             let near = draining.get(gpulet.device.as_str()).into_iter().flatten();
             let shares = |other: &&GpuletId| {
-                self.known.get(other).is_some_and(|known| share_units(&known.sized.gpulet, gpulet))
+                self.known.get(other).is_some_and(|known| {
+                    // Lanes with time quotas run on any units, so units of their own say nothing.
+                    let has_quota = known.sized.gpulet.window.is_some();
+                    has_quota != gpulet.window.is_some() || share_units(&known.sized.gpulet, gpulet)
+                })
             };
             let after = near.filter(shares).copied().collect();
             active.push(Active { id: *id, gpulet: gpulet.clone(), after });

@@ -169,10 +169,14 @@ impl<'a> Validator<'a> {
                 && positive(window.length_us)
                 && window.offset_us >= 0.0
                 && !above(window.offset_us + window.length_us, window.period_us)
+                && window
+                    .limit_us
+                    .is_none_or(|limit| !above(window.length_us, limit) && !above(limit, window.period_us))
         };
         if gpulet.window.is_some_and(|window| !sound(window)) {
             return Some(
-                "window: expected 0 <= offset_us, 0 < length_us, and both together within period_us",
+                "window: expected 0 <= offset_us, 0 < length_us, both together within period_us, and limit_us from \
+                 length_us to period_us",
             );
         }
         let slot = |slot: &Slot| positive(slot.budget_us) && slot.rate >= 0.0 && slot.rate.is_finite();
@@ -205,8 +209,11 @@ impl<'a> Validator<'a> {
             })
             .collect();
         let co_located: Vec<&[Load]> = co_located.iter().map(Vec::as_slice).collect();
+        // Batches of others that use the time that this gpulet leaves, and that it waits for.
+        let timed = all.iter().filter(|other| !std::ptr::eq(**other, gpulet) && other.window.is_some());
+        let other_us = timed.flat_map(|other| &other.slots).map(|slot| slot.budget_us).fold(0.0, f64::max);
         for slot in &gpulet.slots {
-            self.slot(device, gpulet, slot, &co_located);
+            self.slot(device, gpulet, slot, (&co_located, other_us));
         }
         let budgets_us: f64 = gpulet.slots.iter().map(|slot| slot.budget_us).sum();
         if let Some(duty_us) = gpulet.duty_us.filter(|duty| above(budgets_us, *duty)) {
@@ -219,7 +226,13 @@ impl<'a> Validator<'a> {
         }
     }
 
-    fn slot(&mut self, device: &Device, gpulet: &Gpulet, slot: &Slot, co_located: &[&[Load]]) {
+    fn slot(
+        &mut self,
+        device: &Device,
+        gpulet: &Gpulet,
+        slot: &Slot,
+        (co_located, other_us): (&[&[Load]], f64),
+    ) {
         let (workload, on) = (slot.workload.clone(), device.name.clone());
         let Some(wanted) = self.workloads.get(slot.workload.as_str()).copied() else {
             return self.violate(Violation::UnknownWorkload { workload, device: on });
@@ -249,7 +262,8 @@ impl<'a> Validator<'a> {
         }
         let runner = Runner { profile, batch: slot.batch, units: gpulet.units };
         let co_located_us = solo_us * self.problem.interference().slowdown(&runner, co_located);
-        let (worst_us, capacity) = promise(gpulet, slot, co_located_us, profile.load_us(slot.batch));
+        let (worst_us, capacity) =
+            promise(gpulet, slot, (co_located_us, other_us), profile.load_us(slot.batch));
         if above(co_located_us, slot.budget_us) {
             let budget_us = slot.budget_us;
             let (workload, device) = (workload.clone(), on.clone());
@@ -331,17 +345,24 @@ impl<'a> Validator<'a> {
 }
 
 /// Returns the worst-case microseconds from arrival to response, and the requests per second that can be served.
-/// Batches take `co_located_us`; the previous batch may still run during the first `load_us`.
-fn promise(gpulet: &Gpulet, slot: &Slot, co_located_us: f64, load_us: f64) -> (f64, f64) {
+/// Batches take `co_located_us`; the previous batch may still run during the first `load_us`. Batches of gpulets that
+/// share the units in time take at most `other_us`.
+fn promise(gpulet: &Gpulet, slot: &Slot, (co_located_us, other_us): (f64, f64), load_us: f64) -> (f64, f64) {
     let rows = f64::from(slot.batch);
     match (gpulet.duty_us, gpulet.window) {
         (Some(duty_us), _) => (duty_us + co_located_us, 1e6 * rows / duty_us),
         (None, None) => (2.0 * co_located_us, 1e6 * rows / (co_located_us - load_us)),
-        (None, Some(Window { period_us, length_us, .. })) => {
-            // In the worst case, a request misses a batch after which no other fits into the window.
-            let gap = period_us - length_us + 3.0 * co_located_us;
+        (None, Some(Window { period_us, length_us, limit_us, .. })) => {
+            // In the worst case, a request waits for another gpulet's batch, or misses an own one, after which no other
+            // fits into the window. A gpulet that has used up its limit waits for the rest of the period first.
+            let used_up = period_us - limit_us.unwrap_or(period_us);
+            let gap = period_us - length_us + 2.0 * co_located_us + co_located_us.max(other_us);
             let batches = (length_us / co_located_us * (1.0 + TOLERANCE)).floor();
-            let worst = if batches < 1.0 { f64::INFINITY } else { gap.min(period_us + co_located_us) };
+            let worst = if batches < 1.0 {
+                f64::INFINITY
+            } else {
+                used_up + gap.min(period_us + co_located_us + other_us)
+            };
             (worst, 1e6 * rows * batches / period_us)
         }
     }

@@ -7,6 +7,7 @@
 
 mod data;
 mod exact;
+mod fast_gshare;
 mod igniter;
 mod interference;
 mod learning;

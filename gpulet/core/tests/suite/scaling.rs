@@ -286,6 +286,19 @@ fn infaas_adds_replicas_at_once_and_takes_one_away_after_twenty_looks() {
 }
 
 #[test]
+fn fast_gshare_follows_differences_of_a_fifth_every_ten_seconds_and_falls_after_thirty() {
+    let options = ScalingOptions { cool_down_us: Micros::ZERO, ..ScalingOptions::default() };
+    let mut world = Loop::new("fast-gshare", &[service(100.0, 0.0)], options, 100.0);
+    assert_eq!(steady(&mut world, 60, 115).targets[0].rate, 100.0, "15 % more is not enough");
+    assert_eq!(steady(&mut world, 22, 200).targets[0].rate, 200.0);
+    // The mean over 30 s still remembers the time before.
+    assert!(steady(&mut world, 22, 50).targets[0].rate > 60.0);
+    let decision = steady(&mut world, 60, 50);
+    let rate = decision.targets[0].rate;
+    assert!((50.0..=1.2 * 50.0).contains(&rate), "a fifth above the rate at most: {decision:?}");
+}
+
+#[test]
 fn static_plans_for_the_peak_whatever_comes() {
     let mut world = Loop::new("static", &[service(100.0, 777.0)], ScalingOptions::default(), 100.0);
     assert_eq!(steady(&mut world, 10, 0).targets[0].rate, 777.0);

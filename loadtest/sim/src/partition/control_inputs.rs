@@ -65,7 +65,10 @@ impl ControlInputs {
         let inputs = PlanningInputs {
             start: devices.iter().map(start).collect(),
             devices,
-            policy: read_policy(setup.placement.as_deref().unwrap_or(&partition.policy))?,
+            policy: read_policy(
+                setup.placement.as_deref().unwrap_or(&partition.policy),
+                partition.quota_limit,
+            )?,
             interference: Interference::NoInterference(NoInterference),
             quantile: Quantile::default(),
         };
@@ -176,17 +179,14 @@ fn read_belief(word: &str) -> Result<bool, WorkloadError> {
     }
 }
 
-fn read_policy(name: &str) -> Result<Policy, WorkloadError> {
-    let runs = |name: &&&str| Policy::named(name).is_some_and(|policy| !policy.plans_time_windows());
-    let known = || Policy::NAMES.iter().filter(runs).copied().collect::<Vec<_>>().join(", ");
-    match Policy::named(name) {
-        None => Err(fault("partition.policy", format!("expected one of {}, got `{name}`", known()))),
-        Some(policy) if policy.plans_time_windows() => {
-            let why = "plans windows of time, which lanes do not keep";
-            Err(fault("partition.policy", format!("`{policy}` {why}: expected one of {}", known())))
-        }
-        Some(policy) => Ok(policy),
+fn read_policy(name: &str, quota_limit: f64) -> Result<Policy, WorkloadError> {
+    let policy = Policy::named(name).ok_or_else(|| {
+        fault("partition.policy", format!("expected one of {}, got `{name}`", Policy::NAMES.join(", ")))
+    })?;
+    if !(0.0..=1.0).contains(&quota_limit) {
+        return Err(fault("partition.quota_limit", format!("expected 0 to 1, got {quota_limit}")));
     }
+    Ok(policy.with_quota_limit(quota_limit))
 }
 
 fn read_profiles(files: &[Named]) -> Result<Vec<Profile>, WorkloadError> {

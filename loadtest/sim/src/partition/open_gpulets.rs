@@ -34,14 +34,16 @@ pub(crate) struct OpenGpulets {
     /// For each device, the lane whose batch each unit runs.
     working: BTreeMap<DeviceId, Vec<Option<u32>>>,
     lanes_max: u32,
+    /// Whether gpulets run on any units of their device, as many as they have.
+    any_units: bool,
 }
 
 impl OpenGpulets {
-    pub fn new(devices: &[Device]) -> Self {
+    pub fn new(devices: &[Device], any_units: bool) -> Self {
         let lanes_max = lane_plan::lanes_max(devices.iter().map(|device| device.device_type.units), 0);
         let idle = |device: &Device| (device.name.clone(), vec![None; device.device_type.units as usize]);
         let working = devices.iter().map(idle).collect();
-        Self { gpulets: BTreeMap::new(), by_gpulet: BTreeMap::new(), working, lanes_max }
+        Self { gpulets: BTreeMap::new(), by_gpulet: BTreeMap::new(), working, lanes_max, any_units }
     }
 
     /// Upper bound on the number of lanes.
@@ -86,6 +88,7 @@ impl OpenGpulets {
     pub fn on<'a>(&'a self, device: &str) -> impl Iterator<Item = (u32, &'a OpenGpulet)> + use<'a> {
         let lanes = self.working.get(device).into_iter().flatten();
         let mut working: Vec<u32> = lanes.copied().flatten().collect();
+        working.sort_unstable();
         working.dedup();
         working.into_iter().filter_map(|lane| {
             let entry = invariant::expected!(self.gpulets.get(&lane), "sim.busy_unit_without_gpulet");
@@ -101,6 +104,9 @@ impl OpenGpulets {
                 detail: format!("a batch was sent to lane {lane}, which has no gpulet"),
             });
         };
+        if self.any_units {
+            return begins_on_any(&mut self.working, lane, entry);
+        }
         for unit in units(&mut self.working, entry) {
             if let Some(other) = unit.replace(lane) {
                 let detail = format!(
@@ -120,10 +126,29 @@ impl OpenGpulets {
         let Some(entry) = self.gpulets.get(&lane) else {
             return invariant::violated!("sim.batch_ended_without_gpulet");
         };
-        for unit in units(&mut self.working, entry) {
-            *unit = None;
+        for unit in self.working.get_mut(&entry.device).into_iter().flatten() {
+            if *unit == Some(lane) {
+                *unit = None;
+            }
         }
     }
+}
+
+/// Marks idle units as busy, as many as a gpulet has.
+fn begins_on_any(
+    working: &mut BTreeMap<DeviceId, Vec<Option<u32>>>,
+    lane: u32,
+    entry: &OpenGpulet,
+) -> Result<(), Breach> {
+    let all = working.get_mut(&entry.device).into_iter().flatten();
+    let idle: Vec<&mut Option<u32>> = all.filter(|unit| unit.is_none()).collect();
+    let (has, needs) = (idle.len(), entry.units as usize);
+    if has < needs {
+        let detail = format!("lane {lane} began on {needs} units of {} while {has} were idle", entry.device);
+        return Err(Breach { id: "R10", detail });
+    }
+    idle.into_iter().take(needs).for_each(|unit| *unit = Some(lane));
+    Ok(())
 }
 
 fn units<'a>(
@@ -176,7 +201,7 @@ mod tests {
 
     #[test]
     fn a_unit_never_works_on_two_batches() {
-        let mut lanes = OpenGpulets::new(&[device()]);
+        let mut lanes = OpenGpulets::new(&[device()], false);
         let (left, right, all) = (
             lanes.open(open_gpulet(1, 0, 2)),
             lanes.open(open_gpulet(2, 2, 2)),
@@ -193,8 +218,22 @@ mod tests {
     }
 
     #[test]
+    fn gpulets_on_any_units_run_at_once_while_their_numbers_fit() {
+        let mut lanes = OpenGpulets::new(&[device()], true);
+        for number in 1..=3 {
+            lanes.open(open_gpulet(number, 0, 2)).unwrap();
+        }
+        lanes.begins(0).unwrap();
+        lanes.begins(1).unwrap();
+        let breach = lanes.begins(2).unwrap_err();
+        assert_eq!(breach.detail, "lane 2 began on 2 units of toy-0 while 0 were idle");
+        lanes.ends(0);
+        lanes.begins(2).unwrap();
+    }
+
+    #[test]
     fn as_many_gpulets_can_be_open_as_on_a_server_and_their_lanes_are_used_again() {
-        let mut lanes = OpenGpulets::new(&[device()]);
+        let mut lanes = OpenGpulets::new(&[device()], false);
         for number in 0..16 {
             assert!(lanes.open(open_gpulet(number, 0, 1)).is_ok());
         }

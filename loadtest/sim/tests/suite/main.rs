@@ -1,6 +1,6 @@
 //! What the simulator says of workloads whose outcome is known, and of random ones.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 #![expect(clippy::panic, reason = "a test fails by panicking")]
 
 mod drops;
@@ -13,3 +13,4 @@ mod ramps;
 mod report;
 mod search;
 mod support;
+mod time_quotas;

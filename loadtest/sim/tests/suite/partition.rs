@@ -185,8 +185,10 @@ fn planned(plan: &Plan, rates: [f64; 3], slos_ms: [f64; 3]) -> Workload {
             "[models.{model}]\nslo = \"{slo}ms\"\nrate = {rate:?}\narrivals = {{ process = \"uniform\" }}\n"
         )
     });
+    let has_windows = plan.gpulets.iter().any(|gpulet| gpulet.window.is_some());
+    let policy = if has_windows { "fast-gshare" } else { "tessera" };
     let text = format!(
-        "name = \"planned\"\nduration = \"60s\"\nseed = 3\n[devices.toy]\ncount = 2\nmemory = \"16GiB\"\n[partition]\nprofiles = \"exact.jsonl\"\nplan = \"plan.json\"\n{}",
+        "name = \"planned\"\nduration = \"60s\"\nseed = 3\n[devices.toy]\ncount = 2\nmemory = \"16GiB\"\n[partition]\nprofiles = \"exact.jsonl\"\nplan = \"plan.json\"\npolicy = \"{policy}\"\n{}",
         models.collect::<String>()
     );
     parse(&text, &serde_json::to_string(plan).unwrap())
@@ -291,7 +293,7 @@ fn the_plan_of_a_policy_keeps_what_the_validator_predicts() {
         ([20.0, 90.0, 40.0], [80.0, 100.0, 60.0]),
     ] {
         let problem = problem(rates, slos);
-        for policy in ["tessera", "temporal", "igniter"] {
+        for policy in ["tessera", "temporal", "igniter", "fast-gshare"] {
             let Ok(plan) = Policy::named(policy).unwrap().place(&problem) else { continue };
             println!("{policy} {plan:?}");
             keeps_its_promise(&plan, rates, slos);
@@ -327,11 +329,7 @@ fn mistakes_are_named_by_their_key() {
         ),
         ("memory = ", "units = 5\nmemory = ", "models.vision.slo: cannot be met"),
         ("[partition]", "[partition]\npolicy = \"best\"", "partition.policy: expected one of tessera, "),
-        (
-            "[partition]",
-            "[partition]\npolicy = \"fast-gshare\"",
-            "partition.policy: `fast-gshare` plans windows of time",
-        ),
+        ("[partition]", "[partition]\nquota_limit = 1.5", "partition.quota_limit: expected 0 to 1, got 1.5"),
         ("[partition]", "[partition]\nscaling = \"up\"", "partition.scaling: expected one of attainment, "),
         (
             "[partition]",

@@ -30,13 +30,13 @@ impl Router {
         self.pools.forget_noted();
     }
 
-    /// Lanes without a cycle go first: they may run any model, so they take the most urgent queue.
+    /// Lanes without a cycle or a quota go first: they may run any model, so they take the most urgent queue.
     fn most_urgent_match(&self) -> Option<Match> {
         let noted = self.pools.noted().filter_map(|(_, pool)| self.first_match(pool));
         match noted.min() {
             Some((_, queue, lane)) => Some(Match { queue, lane, slot: None }),
-            None if self.lanes.cycles() > 0 => self.cycle_match(),
-            None => None,
+            None if self.lanes.cycles() > 0 => self.cycle_match().or_else(|| self.token_match()),
+            None => self.token_match(),
         }
     }
 
@@ -287,9 +287,12 @@ impl Router {
             }
         }
         self.settle_lane(lane_id);
+        self.token_taken(lane_id);
         if let Some(pool) = self.pools.get_mut(pool) {
             pool.demand.started(expected);
         }
+        let has_quota = self.tokens.quota(lane_id).is_some()
+            && self.lane(lane_id).is_some_and(|lane| lane.round.is_none());
         let only = self.pools.get(pool).is_some_and(|pool| pool.up.len() == 1);
         let left = self.queues.get(queue_slot).map_or(0, |queue| queue.rows);
         self.records.note(
@@ -299,6 +302,7 @@ impl Router {
                 model: model_id,
                 lane: lane_id,
                 chosen: match cycle_slot {
+                    Some(_) if has_quota => LaneChoice::Token,
                     Some(_) => LaneChoice::Cycle,
                     None if only => LaneChoice::Only,
                     None => LaneChoice::SmallestFree,

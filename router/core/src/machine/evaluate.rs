@@ -41,8 +41,10 @@ impl Router {
             self.close_queue(slot, effects);
             return;
         }
-        let Some((head, _)) = expected!(self.head_of(queue), "router.queue_without_head") else { return };
         let pool = queue.key.pool;
+        self.note_waiting(pool);
+        let Some(queue) = expected!(self.queues.get(slot), "router.changed_queue_unknown") else { return };
+        let Some((head, _)) = expected!(self.head_of(queue), "router.queue_without_head") else { return };
         let mut evaluate_at = drop_at.min(self.promotion(queue, &head));
         let ready = match self.decide(queue) {
             Some(Decision::Fire(proposal)) => Some(self.urgency(queue, &head, &proposal)),
@@ -276,7 +278,8 @@ impl Router {
     fn close_queue(&mut self, slot: u32, effects: &mut Effects) {
         self.file_ready(slot, None);
         self.queues.set_timer(slot, Nanos::NEVER);
-        let Some(model_id) = self.queues.get(slot).map(|queue| queue.key.model) else { return };
+        let key = self.queues.get(slot).map(|queue| (queue.key.model, queue.key.pool));
+        let Some((model_id, pool)) = key else { return };
         self.wants_no_resources(slot, model_id);
         // A queue may be listed twice for one event. Only the first evaluation finds it open, and its model may be
         // removed by the second.
@@ -284,6 +287,7 @@ impl Router {
         if let Some(position) = model.queues.iter().position(|(_, open)| *open == slot) {
             model.queues.swap_remove(position);
             self.queues.close(slot);
+            self.note_waiting(pool);
             self.retire_if_done(model_id, effects);
         }
     }

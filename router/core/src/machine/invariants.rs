@@ -15,6 +15,7 @@
 //! | R10 | no batch starts on a lane while an idle lane that it follows still holds one |
 //! | R11 | an idle lane is in no pool and gets no batch |
 //! | R12 | running batches hold no more of a resource than its total |
+//! | R13 | lanes with time quotas that run at once do not use more units than their device has |
 //!
 //! [`Router::check`] checks everything, in tests after each event. [`Checker`] checks a few items at a time, in
 //! production.
@@ -37,7 +38,7 @@ pub use checker::Checker;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{id}: {detail}")]
 pub struct Violation {
-    /// R1 to R12.
+    /// R1 to R13.
     pub id: &'static str,
     /// What was found.
     pub detail: String,
@@ -290,7 +291,7 @@ impl Router {
         Ok(())
     }
 
-    /// R1, R4, R5, R6 and R12: the sums over everything.
+    /// R1, R4, R5, R6, R12 and R13: the sums over everything.
     fn check_totals(&self) -> Result<usize, Violation> {
         let busy = self.lanes.iter().map(|(_, lane)| lane).any(|lane| !lane.holding.is_empty());
         let watched = self.next_wake().is_some() || busy || self.requests.len() == 0;
@@ -337,6 +338,8 @@ impl Router {
             })?;
         }
         self.check_resources()?;
+        let overfull = self.tokens.violation();
+        require("R13", overfull.is_none(), || overfull.unwrap_or_default())?;
         let cycles = self.lanes.iter().map(|(_, lane)| lane).filter(|lane| lane.round.is_some()).count();
         require("R5", cycles == self.lanes.cycles() as usize, || {
             format!("{cycles} lanes have cycles, not {}", self.lanes.cycles())

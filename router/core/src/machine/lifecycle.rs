@@ -104,8 +104,10 @@ impl Router {
     pub(super) fn least_ahead(&self, lane: &Lane) -> Nanos {
         let pools = lane.pools.iter().filter_map(|&pool| self.pools.get(pool));
         let least = pools.map(|pool| pool.ahead).min();
-        // A time slice may be another model's when the waiting batch would begin.
-        least.filter(|&least| lane.round.is_none() && least != Nanos::NEVER).unwrap_or_default()
+        // A time slice may be another model's when the waiting batch would begin, and a quota used up.
+        least
+            .filter(|&least| lane.round.is_none() && !lane.has_quota && least != Nanos::NEVER)
+            .unwrap_or_default()
     }
 
     pub(super) fn remove_pool(&mut self, id: u32) {
@@ -130,7 +132,8 @@ impl Router {
         let now = self.now;
         let Some(entry) = expected!(self.lane_mut(lane), "router.joining_lane_unknown") else { return };
         entry.pools.push(pool_id);
-        let (end, has_cycle, lane_class) = (entry.end, entry.round.is_some(), entry.lane_class);
+        let (end, lane_class) = (entry.end, entry.lane_class);
+        let has_cycle = entry.round.is_some() || entry.has_quota;
         if let Some(pool) = self.pools.get_mut(pool_id) {
             pool.load.was(now, pool.busy_share());
             pool.joined(lane, lane_class);
@@ -174,7 +177,9 @@ impl Router {
         let Some(lane) = expected!(self.lanes.open(spec), "router.lane_without_slot") else { return };
         (lane.mode, lane.fence, lane.lane_class) = (LaneMode::Active, fence, spec.lane_class);
         lane.after = after.into();
+        lane.has_quota = spec.quota.is_some();
         self.lanes.set_cycle(spec.lane, spec.cycle.as_ref());
+        self.set_quota(spec);
         self.settle_lane(spec.lane);
         let theirs = |(id, pool): (u32, &Pool)| pool.lanes.contain(spec.lane).then_some(id);
         let pools: Vec<u32> = self.pools.iter().filter_map(theirs).collect();
@@ -186,6 +191,7 @@ impl Router {
             }
         }
         self.plan_lane_ahead(spec.lane);
+        self.quota_changed(spec.lane);
     }
 
     /// Takes a lane out of its pools.
@@ -221,6 +227,7 @@ impl Router {
         for &slot in &lane.holding {
             end(self, slot, effects);
         }
+        self.quota_ends(id);
         self.pass_leases(id);
         for other in self.lanes.iter_mut() {
             other.after.retain(|after| *after != id);

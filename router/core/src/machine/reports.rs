@@ -120,6 +120,7 @@ impl Router {
             began = dispatched.max(std::mem::replace(&mut lane.last_report, now));
         }
         self.settle_lane(lane_id);
+        self.token_returned(lane_id);
         if self.lane(lane_id).is_some_and(|lane| !lane.is_active()) {
             self.pass_leases(lane_id);
         }
@@ -192,7 +193,10 @@ impl Router {
         let own_end = last.map(|batch| batch.expected_end);
         let (end, evaluate_at) = match (self.lease_end(lane), own_end) {
             (Some(lease), own) => (Some(own.map_or(lease, |own| own.max(lease))), None),
-            (None, None) => (None, None),
+            (None, None) => match self.token_wait(id) {
+                Some(wait) => (Some(wait.begins), Some(wait.look).filter(|&at| at != Nanos::NEVER)),
+                None => (None, None),
+            },
             (None, Some(end)) => {
                 let from = end.before(lane.ahead);
                 if has_space && from <= now { (None, None) } else { (Some(end), has_space.then_some(from)) }

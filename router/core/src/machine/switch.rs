@@ -36,6 +36,7 @@ impl Router {
             self.idle_if_empty(lane, effects);
         }
         self.refuse_without_lane(effects);
+        self.recount_waits();
         self.plan_soon();
     }
 
@@ -96,6 +97,7 @@ impl Router {
         (lane.mode, lane.fence) = (LaneMode::Draining, fence);
         lane.after.clear();
         self.leave_pools(id);
+        self.quota_leaves(id);
     }
 
     /// Reports once that a draining lane holds no batch any more.

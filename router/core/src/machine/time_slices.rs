@@ -86,7 +86,9 @@ impl Router {
             model.largest = model.max_batch;
             if !pool.cycled.is_empty() {
                 let cycle = |lane: LaneId| lanes.get(lane)?.round.as_ref();
-                let rows = |lane| cycle(lane).and_then(|round| round.cycle.rows_of(model_id));
+                let quota = |lane| self.tokens.quota(lane).map(|quota| quota.rows);
+                let of_cycle = |lane| cycle(lane).and_then(|round| round.cycle.rows_of(model_id));
+                let rows = |lane| of_cycle(lane).or_else(|| quota(lane));
                 let rows = pool.up.iter().map(|lane| rows(lane).unwrap_or(model.max_batch));
                 model.largest = rows.max().unwrap_or(model.max_batch).clamp(1, model.max_batch);
             }

@@ -310,17 +310,12 @@ impl Config {
             }
         }
         let partition = &self.partition;
-        let runs = |name: &&&str| Policy::named(name).is_some_and(|policy| !policy.plans_time_windows());
-        let known = || Policy::NAMES.iter().filter(runs).copied().collect::<Vec<&str>>().join(", ");
-        match Policy::named(&partition.policy) {
-            None => {
-                report("partition.policy", format!("`{}`: expected one of {}", partition.policy, known()))
-            }
-            Some(policy) if partition.live && policy.plans_time_windows() => {
-                let why = "plans windows of time, which lanes do not keep";
-                report("partition.policy", format!("`{policy}`: {why}: expected one of {}", known()));
-            }
-            Some(_) => {}
+        if Policy::named(&partition.policy).is_none() {
+            let known = Policy::NAMES.join(", ");
+            report("partition.policy", format!("`{}`: expected one of {known}", partition.policy));
+        }
+        if !(0.0..=1.0).contains(&partition.quota_limit) {
+            report("partition.quota_limit", format!("{}: expected 0 to 1", partition.quota_limit));
         }
         if SCALERS.iter().all(|(word, _)| *word != partition.scaling) {
             let known: Vec<&str> = SCALERS.iter().map(|(word, _)| *word).collect();

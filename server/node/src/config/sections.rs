@@ -422,7 +422,10 @@ pub struct Partition {
     pub profiles: Vec<String>,
     /// Placement policy, one of `tessera plan --policy`.
     pub policy: String,
-    /// Scaler, which decides the rates to plan for: `attainment`, `gpulet`, `nanily`, `infaas` or `static`.
+    /// With `fast-gshare`: most time of a gpulet on units that others leave idle, as a part of its window. Less than its
+    /// quota counts as its quota.
+    pub quota_limit: f64,
+    /// Scaler, which decides the rates to plan for: `attainment`, `gpulet`, `nanily`, `infaas`, `fast-gshare` or `static`.
     pub scaling: String,
     /// Which slowdown by co-located batches plans expect: `learned` from batch times while the server runs, or `none`.
     pub interference: Interference,
@@ -453,6 +456,7 @@ impl Default for Partition {
             live: false,
             profiles: Vec::new(),
             policy: "tessera".to_owned(),
+            quota_limit: 1.0,
             scaling: "attainment".to_owned(),
             interference: Interference::default(),
             idle: None,

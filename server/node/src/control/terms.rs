@@ -37,13 +37,15 @@ pub struct Terms {
     told: Mutex<BTreeSet<u64>>,
 }
 
-/// The description of a device for the planner.
-fn planned_with(info: &DeviceInfo) -> Device {
+/// The description of a device for the planner. Gpulets that share units in time may be more than units; the lanes of
+/// the old and of the new plan must both fit.
+fn planned_with(info: &DeviceInfo, shares_time: bool) -> Device {
+    let per_unit = if shares_time { lane_plan::LANES_PER_UNIT / 2 } else { 1 };
     let device_type = DeviceType {
         name: info.device_type.clone(),
         units: info.units,
         sizes: info.sizes.clone(),
-        gpulets_max: info.units,
+        gpulets_max: info.units.saturating_mul(per_unit),
         base_bytes: info.base_bytes,
         gpulet_bytes: info.gpulet_bytes,
     };
@@ -65,7 +67,7 @@ impl Terms {
             units: share.units,
         });
         let terms = control::PlanningInputs {
-            devices: own.infos().map(planned_with).collect(),
+            devices: own.infos().map(|info| planned_with(info, policy.plans_time_windows())).collect(),
             start: start.collect(),
             policy,
             interference: Interference::NoInterference(NoInterference),

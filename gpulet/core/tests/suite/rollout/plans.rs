@@ -116,7 +116,7 @@ fn random_segment(chance: &mut Chance, device: &str, first_unit: u32, units: u32
             let half = 25_000.0 + 1_000.0 * f64::from(u32::try_from(chance.below(10)).unwrap());
             let second = random_slot(chance, None);
             for (slot, offset_us, length_us) in [(first, 0.0, half), (second, half, 50_000.0 - half)] {
-                let window = Some(Window { period_us: 50_000.0, offset_us, length_us });
+                let window = Some(Window { period_us: 50_000.0, offset_us, length_us, limit_us: None });
                 into.push(Gpulet { window, ..gpulet(device, first_unit, units, vec![slot]) });
             }
         }

@@ -399,6 +399,12 @@ impl World {
         }
         let all_sound = switch.active.iter().all(|active| sound(&active.id));
         if losses < self.losses || !all_sound {
+            // What this table names was lost while the switch was on its way.
+            let left = switch.active.iter().filter(|active| sound(&active.id));
+            let left = rates(left.map(|active| active.gpulet.clone()));
+            for (workload, floor) in &mut self.floors.1 {
+                *floor = floor.min(left.get(workload).copied().unwrap_or(0.0));
+            }
             return;
         }
         let then = rates(switch.active.iter().map(|active| active.gpulet.clone()));
