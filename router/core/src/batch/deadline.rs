@@ -2,37 +2,21 @@ use super::{BatchOptions, BatchPolicy, Candidate, Chooses, Decision, Demand, For
 use crate::rate::decay;
 use crate::{ConfigError, Nanos};
 
-/// The oldest requests are not dropped if those behind the next batch still get this share of the target batch size.
-const REST: f64 = 0.87;
+/// Lane time becomes scarce from this share of busy lanes on. Until then, no request waits for others or is dropped for
+/// their sake.
+const BUSY: f64 = 0.75;
 /// A queue loses urgency, by a factor e, for each such part of the time until all candidates had a lane that its batch
 /// could still wait; at a demand of all lanes.
 const LOOKAHEAD: f64 = 0.4;
-/// A model whose lanes run fewer than this many batches for each of its own has them for itself.
-const ALONE: f64 = 1.01;
-/// This part of a queue's urgency is that of the requests behind its first one.
-const BEHIND: f64 = 0.5;
-/// A queue loses urgency, by a factor e to the power of this, for each lane that would be free at about the same time as
-/// the one it gets; less under overload.
-const BUNCHED: f64 = 0.4;
-/// "About the same time": this many times the distance of evenly spaced lanes.
-const NEAR: f64 = 3.0;
-/// A model that has its lanes for itself waits for this many times its target batch size while one lane is free and no
-/// other will be soon.
-const FULL: f64 = 1.45;
-/// Each further lane that is free, or nearly, lowers that by this much.
-const SUPPLY: f64 = 0.26;
-/// A lane counts as nearly free within about this share of the objective.
-const SOON: f64 = 0.29;
-/// Up to this share of busy lanes, requests do not wait for others ...
-const CALM: f64 = 0.75;
-/// ... and from this one lane time counts alone.
-const BUSY: f64 = 0.92;
-/// A size this close to the best measured throughput counts as the best.
-const NEARLY: f64 = 0.985;
-/// Measured throughputs within this factor of each other are not told apart where latency is at stake.
-const ALIKE: f64 = 0.9;
-/// Lanes that are looked at: when they are free.
-const LANES_AHEAD: u32 = 16;
+/// The look-ahead grows with this power of the demand.
+const POWER: i32 = 2;
+/// A queue loses urgency, by a factor e to the power of this, if as many lanes are free at about the time of the one it
+/// gets as there would be if batches ended one at a time; less under overload.
+const STAGGER: f64 = 1.5;
+/// Measured throughputs within this factor of each other are not told apart: batch times are noisy.
+const NOISE: f64 = 0.98;
+/// Queues, and lanes in the order in which they will be free, that a decision looks at. It bounds the work.
+const LOOK: u32 = 8;
 
 /// The default policy. It gathers batches as large as the load requires, drops the oldest requests if they would force
 /// small batches, and gives a lane to the queue that loses most by waiting.
@@ -42,21 +26,21 @@ const LANES_AHEAD: u32 = 16;
 /// largest batch that the model's rate `r` fills within the objective `D`, minus the time to run it,
 /// `B / r + L(B) = D`, and no larger than is efficient. A model that gains nothing from batching has `B = 1`.
 ///
-/// *When.* If lanes are often idle, no request waits. Under load a queue waits for enough rows, but not beyond its first
-/// request's last start, and not longer than a batch of `B` runs. If the lanes are the model's alone, enough is
-/// `B (1.45 - 0.26 (S - 1))` with `S` lanes that are free, those soon to be free counting in part; this keeps the ends of
-/// batches evenly spaced. Such a model does not wait for a batch that would be run in smaller parts anyway, because
-/// these answer sooner and its lanes have time for them. If models share the lanes, it is `B` divided by the free lanes and by the number of batches on
-/// the lanes for each of this model's: a model with one in ten of the batches hardly waits, because other models keep the
-/// lanes busy.
+/// *When.* While lane time is not scarce, no request waits. Models that share their lanes do not wait either: they keep
+/// each other's lanes busy. A model that has its lanes for itself waits for enough rows, but not beyond its first
+/// request's last start, and not longer than a batch of `B` runs. Enough is `B` times the mean, over the lanes to come, of
+/// `t(n) / (n L(B) / lanes)`, at most 1 each: the time until the `n`-th of them is free, relative to that of lanes that are
+/// free one at a time. So lanes that are free together start with fewer rows than `B`, and the ends of their batches spread.
+/// It does not wait for rows that would be run in smaller parts anyway, because these answer sooner.
 /// *Which requests are dropped.* Under overload the oldest request would force a small batch, small batches reduce
 /// throughput, and the queue stays old: policies that only consider the first request collapse and never recover. So
 /// the oldest requests are dropped while they hold the batch under `B`, if the remaining requests, on the next free
-/// lanes, would also stay under `0.87 B`.
+/// lanes, would also stay under `B` by more than a row. What is enough, and under which size requests are dropped, grow
+/// from nothing to the full size between 75 and 87.5 % of busy lanes.
 /// *Which queue.* Of the first eight by last start the one with the largest `n / L(n) exp(-s / (k t))`: answers per lane
 /// time, less urgent the longer its start could wait (`s`) compared with the time `t` until the eight had a lane each.
 /// Half of that is the last start of the first request, half that of those behind it if it were dropped. `k` is 0.4
-/// times the cube of the demand in lanes per lane: with lane time to spare the earliest last start decides, under
+/// times the square of the demand in lanes per lane: with lane time to spare the earliest last start decides, under
 /// overload the throughput. This is the apparent tardiness cost rule of machine scheduling (Vepsalainen and Morton,
 /// Management Science 33(8), 1987), with a look-ahead that follows the load. Without overload, a queue whose batch would
 /// end when other lanes are free too is put off: lanes that are free one at a time keep waits short, and left to chance
@@ -125,12 +109,10 @@ impl BatchPolicy for Deadline {
         if wait_until <= now || f64::from(take) >= self.enough(now, queue) * pressure(now, queue) {
             return fire(sized(now, queue, take, self.paying), StartReason::Enough);
         }
-        // With its lanes for itself, nothing else uses the time that a model waits.
-        if self.share(queue) < ALONE {
-            let later = (self.enough(now, queue).ceil() as u32).clamp(take, queue.max_batch);
-            if sized_among(now, queue, later, self.paying, queue.rows.max(later)) <= take {
-                return fire(sized(now, queue, take, self.paying), StartReason::Enough);
-            }
+        // Nothing is gained by waiting for a batch that would be run in smaller parts.
+        let later = (self.enough(now, queue).ceil() as u32).clamp(take, queue.max_batch);
+        if sized_among(now, queue, later, self.paying, queue.rows.max(later)) <= take {
+            return fire(sized(now, queue, take, self.paying), StartReason::Enough);
         }
         Decision::Wait(last_start.min(wait_until))
     }
@@ -156,15 +138,15 @@ impl BatchPolicy for Deadline {
 
 impl Chooses for Deadline {
     fn choices(&self) -> u32 {
-        8
+        LOOK
     }
 
     fn choose(&self, now: Nanos, candidates: &[Candidate], pool: &PoolView<'_>) -> usize {
         let lanes = f64::from(pool.lanes);
-        let load = (pool.demand.lanes / lanes).powi(3);
+        let load = (pool.demand.lanes / lanes).powi(POWER);
         let until_all_ran = pool.mean_time.0 as f64 * candidates.len() as f64 / lanes;
         let scale = (LOOKAHEAD * load * until_all_ran).max(1.0);
-        let staggering = BUNCHED / load.max(1.0);
+        let staggering = STAGGER / load.max(1.0);
         let mut best = (f64::NEG_INFINITY, 0);
         for (nth, candidate) in candidates.iter().enumerate() {
             let urgency = |last_start: u64| {
@@ -174,7 +156,7 @@ impl Chooses for Deadline {
             };
             let take = f64::from(candidate.proposal.take);
             let alone = candidate.last_start_of_rest == Nanos::NEVER;
-            let rest = if alone { 0.0 } else { BEHIND * (take - 1.0) / take };
+            let rest = if alone { 0.0 } else { 0.5 * (take - 1.0) / take };
             let lost = (1.0 - rest) * urgency(candidate.proposal.rank) + rest * urgency(candidate.last_start_of_rest.0);
             let answers = take / candidate.time.0.max(1) as f64;
             let index = answers * lost * decay(staggering * bunching(now, candidate.time, pool));
@@ -240,7 +222,7 @@ impl Deadline {
             if rows_in_time as u32 >= queue.len() - position {
                 return true;
             }
-            if rows_in_time < REST * self.target {
+            if rows_in_time < self.target - 1.0 {
                 return false;
             }
             position = after(queue, position, rows_in_time as u32);
@@ -251,13 +233,17 @@ impl Deadline {
 
     /// Rows that are enough to start if lane time is scarce.
     fn enough(&self, now: Nanos, queue: &QueueView<'_>) -> f64 {
-        let share = self.share(queue);
-        let part = if share < ALONE {
-            FULL - SUPPLY * (supply(now, queue) * share - 1.0)
-        } else {
-            1.0 / (f64::from(queue.pool.free) * share)
+        let (pool, time) = (&queue.pool, queue.time(self.target as u32).0 as f64);
+        if self.demand.batches < NOISE * pool.demand.batches {
+            return 1.0;
+        }
+        let apart = (time / f64::from(pool.lanes)).max(1.0);
+        let evenly = |nth: u32| {
+            // The lane that starts now is the last one to be free again, a batch later.
+            pool.free_at(now, nth).map_or(1.0, |at| (at.since(now).0 as f64 / (apart * f64::from(nth))).min(1.0))
         };
-        part * self.target
+        let lanes = pool.lanes.min(LOOK);
+        self.target * (1..=lanes).map(evenly).sum::<f64>() / f64::from(lanes)
     }
 
     /// One in this many batches on the lanes is this model's.
@@ -274,7 +260,7 @@ fn crowds_out(now: Nanos, queue: &QueueView<'_>, take: u32) -> bool {
     if time <= pool.tightest {
         return false;
     }
-    let needed = (pool.demand.short_lanes.ceil() as u32).clamp(1, LANES_AHEAD);
+    let needed = (pool.demand.short_lanes.ceil() as u32).clamp(1, pool.lanes);
     let blocked = (1..=needed).map(|nth| {
         let wait = pool.free_at(now, nth).map_or(time, |at| at.since(now)).min(time);
         wait.0.saturating_sub(pool.tightest.0) as f64
@@ -284,27 +270,23 @@ fn crowds_out(now: Nanos, queue: &QueueView<'_>, take: u32) -> bool {
 }
 
 /// How many lanes would be free at about the time when this batch would be done, taking those that are free before
-/// as free again a batch later.
+/// as free again a batch later; relative to batches that end one at a time. About the time: half a batch earlier or later,
+/// or while half of the lanes that a decision looks at would be free.
 fn bunching(now: Nanos, time: Nanos, pool: &PoolView<'_>) -> f64 {
-    let near = NEAR * pool.mean_time.0 as f64 / f64::from(pool.lanes);
+    let evenly = f64::from(pool.lanes.min(LOOK)) / 2.0;
+    let near = evenly * pool.mean_time.0 as f64 / f64::from(pool.lanes);
     let (done, near_nanos) = (now.after(time), Nanos(near as u64));
     let around = |at: Nanos| {
         let ends = pool.ends_between(at.before(near_nanos), at.after(near_nanos));
         ends.map(|end| 1.0 - end.0.abs_diff(at.0) as f64 / near.max(1.0)).sum::<f64>()
     };
-    around(done) + around(done.before(pool.mean_time))
+    (around(done) + around(done.before(pool.mean_time))) / evenly
 }
 
-/// Free lanes, those soon to be free counting in part.
-fn supply(now: Nanos, queue: &QueueView<'_>) -> f64 {
-    let soon = SOON * queue.slo().0 as f64;
-    let busy = (queue.pool.free..queue.pool.lanes.min(LANES_AHEAD)).map_while(|nth| queue.pool.free_at(now, nth));
-    f64::from(queue.pool.free) + busy.map(|at| decay(at.since(now).0 as f64 / soon)).sum::<f64>()
-}
-
-/// 0 while lanes are idle often enough that waiting would only cost time, 1 when their time is scarce.
+/// How scarce lane time is: 0 while lanes are idle so often that waiting would only cost time, 1 from halfway between that
+/// share of busy lanes and all of them.
 fn pressure(now: Nanos, queue: &QueueView<'_>) -> f64 {
-    ((queue.pool.load(now) - CALM) / (BUSY - CALM)).clamp(0.0, 1.0)
+    ((queue.pool.load(now) - BUSY) / (0.5 * (1.0 - BUSY))).clamp(0.0, 1.0)
 }
 
 /// Position of the request after a batch of at most `rows` rows from `position` on.
@@ -336,19 +318,19 @@ fn unit(done: &Observation<'_>, slo: Nanos) -> (f64, u32) {
     let feasible = done.cost.largest_within(slo, done.row_bytes, done.max_batch).max(1);
     let sizes = || std::iter::successors(Some(1), |&size| (size < feasible).then(|| (size * 2).min(feasible)));
     let best = sizes().map(throughput).fold(0.0, f64::max);
-    if throughput(1) >= ALIKE * best {
+    if throughput(1) >= NOISE * best {
         return (1.0, 1);
     }
-    let (mut small, mut paying) = (0, sizes().find(|&size| throughput(size) >= NEARLY * best).unwrap_or(feasible));
+    let (mut small, mut paying) = (0, sizes().find(|&size| throughput(size) >= NOISE * best).unwrap_or(feasible));
     while paying - small > 1 {
         let middle = small.midpoint(paying);
-        if throughput(middle) >= NEARLY * best { paying = middle } else { small = middle }
+        if throughput(middle) >= NOISE * best { paying = middle } else { small = middle }
     }
     (filled.min(f64::from(paying)).max(1.0), paying)
 }
 
 /// How many of at most `limit` rows to take: what answers all that wait soonest on average, the more by throughput
-/// the busier the lanes are.
+/// the scarcer lane time is.
 fn sized(now: Nanos, queue: &QueueView<'_>, limit: u32, paying: u32) -> u32 {
     sized_among(now, queue, limit, paying, queue.rows)
 }
@@ -369,12 +351,12 @@ fn sized_among(now: Nanos, queue: &QueueView<'_>, limit: u32, paying: u32, rows:
     let time = |size: u32| queue.cost.hopeful(size.min(largest), queue.row_bytes).map_or(1, |time| time.0.max(1));
     let sizes = || std::iter::successors(Some(head), |&size| (size < limit).then(|| (size * 2).min(limit)));
     let throughput = |size: u32| f64::from(size) / time(size) as f64;
-    let least = sizes().map(throughput).fold(0.0, f64::max) * pressure;
+    let least = NOISE * pressure * sizes().map(throughput).fold(0.0, f64::max);
     let mean = |size: u32| {
         let a_round = u64::from(size) * u64::from(queue.pool.free.max(1));
         u128::from(time(size)) * u128::from(u64::from(rows).div_ceil(a_round) + 1)
     };
-    sizes().filter(|&size| throughput(size) >= least * ALIKE).min_by_key(|&size| mean(size)).unwrap_or(limit)
+    sizes().filter(|&size| throughput(size) >= least).min_by_key(|&size| mean(size)).unwrap_or(limit)
 }
 
 #[cfg(test)]
@@ -444,25 +426,38 @@ mod tests {
         assert_eq!(fired(last), Some((0, 2, StartReason::LastStart)));
     }
 
-    #[test]
-    fn the_more_lanes_are_free_and_the_more_models_share_them_the_fewer_rows_are_enough() {
-        // At 1,000 requests a second and 25 ms the target is 10 rows. Returns the least number that starts a batch.
-        let enough = |free: u32, load: f64, others: f64| {
-            let starts = |waiting: &u32| {
-                let mut scene = scene();
-                (scene.free, scene.lanes, scene.load) = (free, free, load);
-                let policy = learned(&scene, 1_000.0, 25);
-                scene.demand.batches = (1.0 + others) * policy.demand.batches;
-                (0..*waiting).for_each(|_| {
-                    scene.arrive(0, Some(25_000));
-                });
-                fired(policy.decide(Nanos::ZERO, &scene.view())).is_some()
-            };
-            (1..=32).find(starts)
+    /// The least number of waiting requests that starts a batch at 1,000 requests a second and 25 ms, where the target is
+    /// 10 rows and takes 15 ms. The other lanes are busy until `others_us`.
+    fn enough(free: u32, load: f64, others_us: &[u64], other_models: f64) -> Option<u32> {
+        let starts = |waiting: &u32| {
+            let mut scene = scene();
+            (scene.free, scene.lanes, scene.load) = (free, free, load);
+            for &micros in others_us {
+                scene.busy_until(micros);
+            }
+            let policy = learned(&scene, 1_000.0, 25);
+            scene.demand.batches = (1.0 + other_models) * policy.demand.batches;
+            (0..*waiting).for_each(|_| {
+                scene.arrive(0, Some(25_000));
+            });
+            fired(policy.decide(Nanos::ZERO, &scene.view())).is_some()
         };
-        assert_eq!([1, 2, 5, 10].map(|free| enough(free, 1.0, 0.0)), [Some(15), Some(12), Some(5), Some(1)]);
-        assert_eq!(enough(1, 0.835, 0.0), Some(8), "halfway from idle lanes to scarce lane time");
-        assert_eq!([1, 2].map(|free| enough(free, 1.0, 4.0)), [Some(2), Some(1)], "others have four in five of the batches on the lanes");
+        (1..=32).find(starts)
+    }
+
+    #[test]
+    fn the_more_lanes_are_free_or_soon_to_be_the_fewer_rows_are_enough() {
+        assert_eq!([1, 2, 5, 10].map(|free| enough(free, 1.0, &[], 0.0)), [Some(10), Some(5), Some(2), Some(1)]);
+        let third_of_three = |others_us: &[u64]| enough(1, 1.0, others_us, 0.0);
+        assert_eq!(third_of_three(&[5_000, 10_000]), Some(10), "lanes that are free one at a time, 5 ms apart");
+        assert_eq!(third_of_three(&[1_000, 2_000]), Some(5), "the others will be free at nearly the same time");
+        assert_eq!(third_of_three(&[15_000, 15_000]), Some(10), "the others will be free together, but not soon");
+    }
+
+    #[test]
+    fn a_model_that_shares_its_lanes_does_not_wait_nor_does_any_while_lanes_are_often_idle() {
+        assert_eq!([0.01, 0.1].map(|others| enough(1, 1.0, &[], others)), [Some(10), Some(1)]);
+        assert_eq!([BUSY, 0.5 * (BUSY + 1.0)].map(|load| enough(1, load, &[], 0.0)), [Some(1), Some(10)]);
     }
 
     #[test]
@@ -549,7 +544,7 @@ mod tests {
             scene.demand.lanes = demand;
             chosen(&mut scene, [(13, 12, 0, 0), (10, 10, 0, 0)])
         };
-        assert_eq!([3.0, 9.0].map(first), [1, 0]);
+        assert_eq!([3.0, 30.0].map(first), [1, 0]);
     }
 
     #[test]
