@@ -73,8 +73,8 @@ pub struct Simulation {
     preemptions: VecDeque<(LaneId, BatchId)>,
     /// Events since virtual time last advanced.
     spins: u64,
-    /// Time of the router's last event. The control loop may have done something since.
-    router_now: u64,
+    /// Time of the router's last event, `None` before the first. The control loop may have done something since.
+    router_now: Option<u64>,
     watch: Option<Watch>,
     trace: Option<Trace>,
     /// States that cannot happen and that this process had reached before the run.
@@ -144,7 +144,7 @@ impl Simulation {
             changes: 0,
             preemptions: VecDeque::new(),
             spins: 0,
-            router_now: 0,
+            router_now: None,
             watch: setup.check.then(Watch::default),
             trace: setup.trace.then(Trace::default),
             violations_before: invariant::violations(),
@@ -246,8 +246,8 @@ impl Simulation {
         let looks = arrival.is_some() || end.is_some() || wake.is_some() || self.looks_on();
         let look = self.partition.as_ref().filter(|_| looks).map(|one| (one.look_at, Next::Look));
         if let Some((at, _)) = wake {
-            let is_ahead = at > self.router_now && at >= self.now;
-            Breach::unless(is_ahead || self.router_now == 0, "R6", || {
+            let is_ahead = self.router_now.is_none_or(|then| at > then) && at >= self.now;
+            Breach::unless(is_ahead, "R6", || {
                 format!("the router wants to be woken at {at}, which has passed")
             })?;
         }
@@ -398,7 +398,7 @@ impl Simulation {
         if let Some(trace) = &mut self.trace {
             trace.note(self.now, &event);
         }
-        self.router_now = self.now;
+        self.router_now = Some(self.now);
         self.router.handle(Nanos(self.now), event, &mut self.effects);
         let mut effects = std::mem::take(&mut self.effects);
         for effect in &effects {

@@ -22,6 +22,8 @@ mod tests;
 
 use std::collections::BTreeMap;
 
+use invariant::expected;
+
 use crate::{ConfigError, LaneId, Nanos};
 
 use self::account::Account;
@@ -218,14 +220,16 @@ impl Tokens {
 
     /// A lane started a batch that should end at `end`.
     pub(crate) fn started(&mut self, now: Nanos, lane: LaneId, end: Nanos) {
-        if let Some(account) = self.accounts.get_mut(&lane) {
+        let account = expected!(self.accounts.get_mut(&lane), "router.token_of_lane_without_quota");
+        if let Some(account) = account {
             account.start(now, end);
         }
     }
 
     /// A lane's batch ended.
     pub(crate) fn ended(&mut self, now: Nanos, lane: LaneId) {
-        let Some(account) = self.accounts.get_mut(&lane) else { return };
+        let account = expected!(self.accounts.get_mut(&lane), "router.token_of_lane_without_quota");
+        let Some(account) = account else { return };
         account.end(now);
         if account.leaving {
             self.remove(lane);
@@ -263,7 +267,8 @@ impl Tokens {
         }
         let mut valid_until = Nanos::NEVER;
         for lane in lanes {
-            let Some(account) = self.accounts.get(&lane) else { continue };
+            let account = expected!(self.accounts.get(&lane), "router.quota_of_unknown_lane");
+            let Some(account) = account else { continue };
             let wait = (!self.may_start(now, account)).then(|| {
                 let look =
                     if account.waits.is_some() { self.next_change(now, account) } else { Nanos::NEVER };

@@ -176,9 +176,7 @@ impl<'a> Site<'a> {
                 let batches = (window.length_us / time * (1.0 + SLACK)).floor();
                 let others = self.lanes.iter().zip(all).enumerate().filter(|(other, _)| *other != at);
                 let other = others.map(|(_, lane)| longest(lane)).fold(0.0, f64::max);
-                let missed = window.period_us - window.length_us + 2.0 * time + time.max(other);
-                let used_up = window.period_us - window.limit_us.unwrap_or(window.period_us);
-                let worst = missed.min(window.period_us + time + other) + used_up;
+                let worst = worst_in_window(&window, *time, other);
                 let served = 1e6 * batches * f64::from(piece.batch) / window.period_us;
                 batches >= 1.0
                     && worst <= piece.part.workload.slo_us * (1.0 + SLACK)
@@ -364,4 +362,13 @@ impl<'a> Floor<'a> {
     pub fn plan(&self) -> Plan {
         Plan::new(self.sites.iter().flat_map(|site| site.gpulets(self.problem)).collect())
     }
+}
+
+/// Microseconds from arrival to response in the worst case, if a batch in a window takes `time` and one of another gpulet
+/// `other`: a request misses an own batch or waits for another one's, after which no batch fits into the window. A gpulet
+/// that has used up its limit waits for the rest of the period first.
+pub fn worst_in_window(window: &Window, time: f64, other: f64) -> f64 {
+    let missed = window.period_us - window.length_us + 2.0 * time + time.max(other);
+    let used_up = window.period_us - window.limit_us.unwrap_or(window.period_us);
+    missed.min(window.period_us + time + other) + used_up
 }

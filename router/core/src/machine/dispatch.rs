@@ -291,8 +291,7 @@ impl Router {
         if let Some(pool) = self.pools.get_mut(pool) {
             pool.demand.started(expected);
         }
-        let has_quota = self.tokens.quota(lane_id).is_some()
-            && self.lane(lane_id).is_some_and(|lane| lane.round.is_none());
+        let has_quota = self.lane(lane_id).is_some_and(|lane| lane.has_quota && lane.round.is_none());
         let only = self.pools.get(pool).is_some_and(|pool| pool.up.len() == 1);
         let left = self.queues.get(queue_slot).map_or(0, |queue| queue.rows);
         self.records.note(

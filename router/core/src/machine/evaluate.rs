@@ -42,7 +42,7 @@ impl Router {
             return;
         }
         let pool = queue.key.pool;
-        self.note_waiting(pool);
+        self.pool_waits(pool);
         let Some(queue) = expected!(self.queues.get(slot), "router.changed_queue_unknown") else { return };
         let Some((head, _)) = expected!(self.head_of(queue), "router.queue_without_head") else { return };
         let mut evaluate_at = drop_at.min(self.promotion(queue, &head));
@@ -287,7 +287,7 @@ impl Router {
         if let Some(position) = model.queues.iter().position(|(_, open)| *open == slot) {
             model.queues.swap_remove(position);
             self.queues.close(slot);
-            self.note_waiting(pool);
+            self.recount_pool(pool);
             self.retire_if_done(model_id, effects);
         }
     }

@@ -93,14 +93,31 @@ impl Router {
         self.refresh_quotas(device);
     }
 
-    /// Notes that requests wait for the lanes of a pool, or no longer do.
-    pub(super) fn note_waiting(&mut self, pool: u32) {
+    /// Lanes of a pool that may have quotas.
+    fn lanes_with_tokens(&self, pool: u32) -> Vec<LaneId> {
         if self.tokens.is_empty() {
-            return;
+            return Vec::new();
         }
-        let lanes: Vec<LaneId> = self.pools.get(pool).iter().flat_map(|pool| pool.cycled.iter()).collect();
-        for lane in lanes {
+        self.pools.get(pool).iter().flat_map(|pool| pool.cycled.iter()).collect()
+    }
+
+    /// Notes that requests wait for the lanes of a pool.
+    pub(super) fn pool_waits(&mut self, pool: u32) {
+        for lane in self.lanes_with_tokens(pool) {
+            self.set_waits(lane, true);
+        }
+    }
+
+    /// Notes for which lanes of a pool requests still wait, after one of its queues was closed.
+    pub(super) fn recount_pool(&mut self, pool: u32) {
+        for lane in self.lanes_with_tokens(pool) {
             self.note_waits(lane);
+        }
+    }
+
+    fn set_waits(&mut self, lane: LaneId, waits: bool) {
+        if let Some(device) = self.tokens.set_waits(self.now, lane, waits) {
+            self.refresh_quotas(device);
         }
     }
 
@@ -112,9 +129,7 @@ impl Router {
         let pools = self.lane(id).map(|lane| lane.pools.as_slice()).unwrap_or_default();
         let waiting = |(_, queue): (u32, &Queue)| !queue.is_empty() && pools.contains(&queue.key.pool);
         let waits = self.queues.iter().any(waiting);
-        if let Some(device) = self.tokens.set_waits(self.now, id, waits) {
-            self.refresh_quotas(device);
-        }
+        self.set_waits(id, waits);
     }
 
     /// The free lane with a ready queue that lacks most of its guaranteed time.

@@ -9,8 +9,9 @@ use std::collections::BTreeMap;
 
 use super::super::demand::{Fit, Part, SLACK};
 use super::super::rectangles::Rectangle;
+use super::super::site::worst_in_window;
 use super::{PARTS, length_us};
-use crate::plan::{Gpulet, Plan, Slot};
+use crate::plan::{Gpulet, Plan, Slot, Window};
 use crate::problem::{Device, Problem};
 
 /// Largest number of replicas of a workload.
@@ -57,10 +58,8 @@ impl Shapes {
                 let length = length_us(quota, period_us);
                 let other = period_us / 2.0;
                 let used_up = (1.0 - limit.max(f64::from(quota) / f64::from(PARTS))).max(0.0) * period_us;
-                let worst = |time: f64| {
-                    let missed = period_us - length + 2.0 * time + time.max(other);
-                    missed.min(period_us + time + other) + used_up
-                };
+                let window = Window { period_us, offset_us: 0.0, length_us: length, limit_us: Some(period_us - used_up) };
+                let worst = |time: f64| worst_in_window(&window, time, other);
                 let in_time = |_, time: f64| {
                     let fits = time <= length.min(other) * (1.0 + SLACK);
                     fits && worst(time) <= part.workload.slo_us * (1.0 + SLACK)
@@ -126,23 +125,23 @@ impl Shapes {
 
 /// Divides the rate of each workload among its gpulets in proportion to what they serve.
 pub(super) fn share(plan: &mut Plan, problem: &Problem) {
-    let served = |gpulet: &Gpulet, slot: &Slot| {
-        let window = gpulet.window?;
+    let served = |window: Option<Window>, slot: &Slot| {
+        let window = window?;
         let batches = (window.length_us / slot.budget_us * (1.0 + SLACK)).floor().max(1.0);
         Some(batches * f64::from(slot.batch) / window.period_us)
     };
     let mut sums: BTreeMap<String, f64> = BTreeMap::new();
     for gpulet in &plan.gpulets {
         for slot in &gpulet.slots {
-            *sums.entry(slot.workload.clone()).or_default() += served(gpulet, slot).unwrap_or(0.0);
+            *sums.entry(slot.workload.clone()).or_default() += served(gpulet.window, slot).unwrap_or(0.0);
         }
     }
+    let wanted: BTreeMap<&str, f64> =
+        problem.workloads().iter().map(|workload| (workload.name.as_str(), workload.wanted())).collect();
     for gpulet in &mut plan.gpulets {
-        for at in 0..gpulet.slots.len() {
-            let share = gpulet.slots.get(at).and_then(|slot| Some(served(gpulet, slot)? / sums.get(&slot.workload)?));
-            let Some(slot) = gpulet.slots.get_mut(at) else { continue };
-            let wanted = problem.workloads().iter().find(|workload| workload.name == slot.workload);
-            slot.rate = share.unwrap_or(0.0) * wanted.map_or(0.0, crate::problem::Workload::wanted);
+        for slot in &mut gpulet.slots {
+            let share = served(gpulet.window, slot).zip(sums.get(&slot.workload)).map(|(own, all)| own / all);
+            slot.rate = share.unwrap_or(0.0) * wanted.get(slot.workload.as_str()).copied().unwrap_or(0.0);
         }
     }
 }
