@@ -3,7 +3,7 @@
 use crate::batch::{Counted, Policy, WaitForecast};
 use crate::costs::Costs;
 use crate::queue::QueueKey;
-use crate::rate::Rate;
+use crate::rate::{Peak, Rate};
 use crate::resources::Limited;
 use crate::{Class, ModelSpec, Nanos};
 
@@ -25,6 +25,8 @@ pub(crate) struct Model {
     pub wait_forecast: WaitForecast,
     /// Rate of arriving rows, including rejected ones.
     pub rate: Rate,
+    /// The most requests that were unfinished at a time recently.
+    pub most_unfinished: Peak,
     /// From arrival to deadline of the last request with a deadline, zero before the first.
     pub slo: Nanos,
     /// Payload bytes a row of the last request.
@@ -62,6 +64,7 @@ impl Model {
             costs: Costs::new(spec.measured_on, &spec.profile),
             wait_forecast: WaitForecast::default(),
             rate: Rate::over(RATE_MEMORY),
+            most_unfinished: Peak::over(RATE_MEMORY),
             slo: Nanos::ZERO,
             row_bytes: 0,
             pool,
@@ -101,6 +104,7 @@ impl Model {
             costs,
             wait_forecast,
             rate,
+            most_unfinished,
             slo,
             row_bytes,
             pool,
@@ -120,6 +124,7 @@ impl Model {
             costs,
             wait_forecast,
             rate,
+            most_unfinished,
             slo,
             row_bytes,
             queues,
@@ -140,6 +145,23 @@ impl Model {
 
     pub(crate) fn queued_mut(&mut self, class: Class) -> Option<&mut u32> {
         self.queued.get_mut(usize::from(class.level()))
+    }
+
+    /// A batch that should take `time` starts. Requests that were missing for longer than that are not expected any more.
+    pub(crate) fn batch_starts(&mut self, now: Nanos, time: Nanos) {
+        if now.since(self.rate.last()) > time {
+            self.most_unfinished.forget();
+            self.count_unfinished(now);
+        }
+    }
+
+    pub(crate) fn count_unfinished(&mut self, now: Nanos) {
+        self.most_unfinished.count(now, u32::try_from(self.unfinished()).unwrap_or(u32::MAX));
+    }
+
+    /// How many more requests were unfinished at a time recently than are now.
+    pub(crate) fn missing(&self) -> u32 {
+        self.most_unfinished.largest().saturating_sub(u32::try_from(self.unfinished()).unwrap_or(u32::MAX))
     }
 
     pub(crate) fn unfinished(&self) -> u64 {

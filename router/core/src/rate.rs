@@ -35,6 +35,11 @@ impl Rate {
         self.at = now;
     }
 
+    /// When events came last.
+    pub(crate) fn last(&self) -> Nanos {
+        self.at
+    }
+
     fn decayed(&self, now: Nanos) -> f64 {
         self.per_second * decay(now.since(self.at).0 as f64 / self.memory)
     }
@@ -46,6 +51,40 @@ impl Rate {
         }
         let known = 1.0 - decay(now.since(self.since).0 as f64 / self.memory);
         self.decayed(now) / known.max(0.05)
+    }
+}
+
+/// The largest of the counts of the last one to two memories.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Peak {
+    current: u32,
+    former: u32,
+    /// Until when counts belong to `current`.
+    until: Nanos,
+    memory: Nanos,
+}
+
+impl Peak {
+    /// Remembers at least this long.
+    pub(crate) fn over(memory: Nanos) -> Self {
+        Self { current: 0, former: 0, until: Nanos::ZERO, memory }
+    }
+
+    pub(crate) fn count(&mut self, now: Nanos, count: u32) {
+        if now >= self.until {
+            let recent = now < self.until.after(self.memory);
+            self.former = if recent { self.current } else { 0 };
+            (self.current, self.until) = (0, now.after(self.memory));
+        }
+        self.current = self.current.max(count);
+    }
+
+    pub(crate) fn forget(&mut self) {
+        *self = Self::over(self.memory);
+    }
+
+    pub(crate) fn largest(&self) -> u32 {
+        self.current.max(self.former)
     }
 }
 
@@ -104,6 +143,17 @@ mod tests {
             }
         }
         assert!(rate.per_second(Nanos::from_millis(5_000)) < 10.0);
+    }
+
+    #[test]
+    fn a_peak_is_forgotten_after_one_to_two_memories() {
+        let mut peak = Peak::over(Nanos::from_millis(1_000));
+        for (ms, count, largest) in
+            [(0, 3, 3), (900, 9, 9), (1_000, 2, 9), (1_999, 4, 9), (2_000, 1, 4), (9_000, 1, 1)]
+        {
+            peak.count(Nanos::from_millis(ms), count);
+            assert_eq!(peak.largest(), largest, "at {ms} ms");
+        }
     }
 
     #[test]

@@ -31,7 +31,8 @@ const LOOK: u32 = 8;
 /// request's last start, and not longer than a batch of `B` runs. Enough is `B` times the mean, over the lanes to come, of
 /// `t(n) / (n L(B) / lanes)`, at most 1 each: the time until the `n`-th of them is free, relative to that of lanes that are
 /// free one at a time. So lanes that are free together start with fewer rows than `B`, and the ends of their batches spread.
-/// It does not wait for rows that would be run in smaller parts anyway, because these answer sooner.
+/// It does not wait for rows that would be run in smaller parts anyway, because these answer sooner, nor while as many
+/// requests of the model are unfinished as ever in the last second: clients that wait for their answers send no more.
 /// *Which requests are dropped.* Under overload the oldest request would force a small batch, small batches reduce
 /// throughput, and the queue stays old: policies that only consider the first request collapse and never recover. So
 /// the oldest requests are dropped while they hold the batch under `B`, if the remaining requests, on the next free
@@ -57,7 +58,7 @@ pub struct Deadline {
     target: f64,
     /// The same, and the batches and lanes that the model needs at that size.
     demand: Demand,
-    /// The smallest size whose throughput is nearly the best.
+    /// The smallest power of two, or the largest size within the objective, whose throughput is nearly the best.
     paying: u32,
 }
 
@@ -107,7 +108,7 @@ impl BatchPolicy for Deadline {
         // Waiting for company never costs a request more time than the batch itself.
         let wait_until = queue.oldest_arrival.after(queue.time(self.target as u32));
         let enough = self.enough(now, queue);
-        if wait_until <= now || f64::from(take) >= enough * pressure(now, queue) {
+        if wait_until <= now || queue.missing == 0 || f64::from(take) >= enough * pressure(now, queue) {
             return fire(sized(now, queue, take, self.paying), StartReason::Enough);
         }
         // Nothing is gained by waiting for a batch that would be run in smaller parts.
@@ -322,11 +323,7 @@ fn unit(done: &Observation<'_>, slo: Nanos) -> (f64, u32) {
     if throughput(1) >= NOISE * best {
         return (1.0, 1);
     }
-    let (mut small, mut paying) = (0, sizes().find(|&size| throughput(size) >= NOISE * best).unwrap_or(feasible));
-    while paying - small > 1 {
-        let middle = small.midpoint(paying);
-        if throughput(middle) >= NOISE * best { paying = middle } else { small = middle }
-    }
+    let paying = sizes().find(|&size| throughput(size) >= NOISE * best).unwrap_or(feasible);
     (filled.min(f64::from(paying)).max(1.0), paying)
 }
 

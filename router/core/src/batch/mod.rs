@@ -73,7 +73,7 @@ pub enum StartReason {
     DelayOver,
     /// The first request could not have waited any longer.
     LastStart,
-    /// Enough rows for the lanes that are free or soon will be.
+    /// Enough rows for the lanes that are free or soon will be, or no more are expected.
     Enough,
     /// The size that answers what waits soonest.
     SoonestOnAverage,

@@ -85,6 +85,9 @@ pub struct QueueView<'a> {
     pub cost: &'a CostModel,
     /// Batches of the model that are on lanes.
     pub running: u32,
+    /// How many more requests of the model were unfinished at a time recently than are now. 0 if it has as many as ever:
+    /// clients that wait for their answers send no more.
+    pub missing: u32,
     /// Lanes that may run it.
     pub pool: PoolView<'a>,
     pub(crate) waiting: &'a Ordered<Waiting>,
@@ -166,6 +169,7 @@ pub(crate) struct Scene {
     pub models: u32,
     pub load: f64,
     pub running: u32,
+    pub missing: u32,
     pub demand: Demand,
     pub tightest: Nanos,
     pub begins: Nanos,
@@ -197,6 +201,7 @@ impl Scene {
             models: 1,
             load: 0.0,
             running: 0,
+            missing: 100,
             demand: Demand::default(),
             tightest: Nanos::NEVER,
             begins: Nanos::ZERO,
@@ -243,6 +248,7 @@ impl Scene {
             max_batch: self.max_batch,
             cost: &self.cost,
             running: self.running,
+            missing: self.missing,
             pool: PoolView {
                 lanes: self.lanes,
                 free: self.free,

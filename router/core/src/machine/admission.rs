@@ -100,6 +100,10 @@ impl Router {
             return Err(Reason::IdInUse);
         }
         self.enqueue(slot);
+        let now = self.now;
+        if let Some(model) = self.model_mut(arrival.model) {
+            model.count_unfinished(now);
+        }
         Ok(())
     }
 

@@ -275,6 +275,7 @@ impl Router {
         if let Some(model) = self.model_mut(model_id) {
             model.in_flight += count;
             model.running += 1;
+            model.batch_starts(now, expected);
             if let Some(policy) = model.policy.planning_mut() {
                 policy.fired(now, lane_id);
             }

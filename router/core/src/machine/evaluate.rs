@@ -117,6 +117,7 @@ impl Router {
             max_batch: model.largest.min(rows),
             cost: model.costs.on(lane_class),
             running: model.running,
+            missing: model.missing(),
             pool: pool(),
             waiting: &queue.waiting,
             rate: &model.rate,

@@ -63,6 +63,19 @@ fn when_lane_time_is_scarce_a_batch_gathers_until_its_first_request_must_start()
     assert_eq!(fired(last), Some((0, 2, StartReason::LastStart)));
 }
 
+#[test]
+fn it_does_not_wait_for_clients_that_all_wait_for_their_answers() {
+    let mut scene = scene();
+    scene.load = 1.0;
+    scene.arrive(0, Some(25_000)).arrive(0, Some(25_000));
+    let policy = learned(&scene, 1_000.0, 25);
+    let starts = [1, 0].map(|missing| {
+        scene.missing = missing;
+        fired(policy.decide(Nanos::ZERO, &scene.view()))
+    });
+    assert_eq!(starts, [None, Some((0, 2, StartReason::Enough))]);
+}
+
 /// The least number of waiting requests that starts a batch at 1,000 requests a second and 25 ms, where the target is
 /// 10 rows and takes 15 ms. The other lanes are busy until `others_us`.
 fn enough(free: u32, load: f64, others_us: &[u64], other_models: f64) -> Option<u32> {
