@@ -19,7 +19,7 @@ use tracing::error;
 
 use crate::clock::Clock;
 use crate::handle::{Control, RouterHandle, Submission};
-use crate::job::{Answer, Rejection, Timing};
+use crate::job::{Answer, RecordKey, Rejection, Timing};
 use crate::outlet::{Outlet, Urgent};
 use crate::payload::{Ids, Payload, Payloads};
 use crate::plan::{LaneDownError, LanePlan, SwitchError};
@@ -386,6 +386,7 @@ impl Actor {
             return;
         };
         self.ids.give_back(id);
+        let record = RecordKey { request: id, ended: self.core.now() };
         let mut answer = match (outcome, returned) {
             (Outcome::Done, Some(returned)) => {
                 let queue = payload.dispatched.saturating_duration_since(payload.admitted);
@@ -393,7 +394,7 @@ impl Actor {
                 returned.timing.leads_batch = false;
                 let result = expected!(returned.answers.remove(&id), "router.batch_without_answer");
                 let answer = match result {
-                    Some(Ok(response)) => Ok(Answer { response, timing, admitted: payload.admitted }),
+                    Some(Ok(response)) => Ok(Answer { response, timing, admitted: payload.admitted, record }),
                     Some(Err(error)) => Err(BatchError::Run(error)),
                     None => {
                         Err(BatchError::Lane("the batch returned no outputs for this request".to_owned()))
@@ -403,12 +404,13 @@ impl Actor {
                     outcome: Outcome::Failed,
                     reason: Reason::EngineFailed,
                     error: Some(error),
+                    record: Some(record),
                 })
             }
             (Outcome::Failed, Some(returned)) => {
-                Err(Rejection { outcome, reason, error: returned.error.clone() })
+                Err(Rejection { outcome, reason, error: returned.error.clone(), record: Some(record) })
             }
-            _ => Err(Rejection { outcome, reason, error: None }),
+            _ => Err(Rejection { outcome, reason, error: None, record: Some(record) }),
         };
         let response = answer.as_mut().ok().map(|answer| &mut answer.response);
         self.sequences.ended(self.clock.now(), id, (outcome, reason), response);
@@ -471,6 +473,9 @@ impl Actor {
             }
             Control::Snapshot(reply) => {
                 let _ = reply.send(self.core.snapshot());
+            }
+            Control::Explain(RecordKey { request, ended }, reply) => {
+                let _ = reply.send(self.core.explain(request, ended));
             }
         }
     }

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use gpulet::{LaneHandle, LaneSink};
-use router_core::{LaneId, ModelId, ModelSpec, Reason, RequestId, Snapshot};
+use router_core::{Explanation, LaneId, ModelId, ModelSpec, Reason, RequestId, Snapshot};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::job::{Answer, Job, Rejection};
+use crate::job::{Answer, Job, RecordKey, Rejection};
 use crate::outlet::{Outlet, Urgent};
 use crate::payload::{Ids, Reply};
 use crate::plan::{LaneDownError, LanePlan, SwitchError};
@@ -34,6 +34,7 @@ pub(crate) enum Control {
     LaneDown(LaneId, oneshot::Sender<Result<(), LaneDownError>>),
     Drain { until: Instant, done: oneshot::Sender<()> },
     Snapshot(oneshot::Sender<Snapshot>),
+    Explain(RecordKey, oneshot::Sender<Option<Explanation>>),
 }
 
 /// A handle of the actor. Clones share the actor.
@@ -165,6 +166,13 @@ impl RouterHandle {
         let (reply, answer) = oneshot::channel();
         self.control.send(Control::Snapshot(reply)).await.ok()?;
         answer.await.ok()
+    }
+
+    /// The decisions about a request that ended. `None` if they are no longer on record, or the actor has ended.
+    pub async fn explain(&self, record: RecordKey) -> Option<Explanation> {
+        let (reply, answer) = oneshot::channel();
+        self.control.send(Control::Explain(record, reply)).await.ok()?;
+        answer.await.ok().flatten()
     }
 
     /// If the actor has ended, there is nothing left to do.

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use gpulet::{BatchError, Member, Response};
-use router_core::{Class, ModelId, Outcome, Reason, ShapeKey, Tenant, TimeoutAction};
+use router_core::{Class, ModelId, Nanos, Outcome, Reason, RequestId, ShapeKey, Tenant, TimeoutAction};
 
 use crate::sequences::SequenceStep;
 
@@ -49,6 +49,15 @@ pub struct Timing {
     pub leads_batch: bool,
 }
 
+/// Where the router's decisions about an ended request are on record ([`RouterHandle::explain`](crate::RouterHandle::explain)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordKey {
+    /// The request; its id may be in use again.
+    pub request: RequestId,
+    /// When it ended, on the router's clock.
+    pub ended: Nanos,
+}
+
 /// An answered request.
 #[derive(Debug)]
 pub struct Answer {
@@ -58,6 +67,8 @@ pub struct Answer {
     pub timing: Timing,
     /// When the router took the request.
     pub admitted: Instant,
+    /// Its decisions.
+    pub record: RecordKey,
 }
 
 /// A request that ended without outputs.
@@ -70,10 +81,12 @@ pub struct Rejection {
     pub reason: Reason,
     /// Error of the engine, if it ran.
     pub error: Option<BatchError>,
+    /// Its decisions. `None` if it never reached the router.
+    pub record: Option<RecordKey>,
 }
 
 impl Rejection {
     pub(crate) fn refused(reason: Reason) -> Self {
-        Self { outcome: Outcome::Refused, reason, error: None }
+        Self { outcome: Outcome::Refused, reason, error: None, record: None }
     }
 }

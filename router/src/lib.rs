@@ -17,6 +17,6 @@ mod sequences;
 
 pub use actor::{RouterOptions, start};
 pub use handle::RouterHandle;
-pub use job::{Answer, Job, Rejection, Timing};
+pub use job::{Answer, Job, RecordKey, Rejection, Timing};
 pub use plan::{LaneDownError, LanePlan, SwitchError};
 pub use sequences::{SequenceModel, SequenceStep, ServerInput, ServerValue, StateOutput, server_tensor};

@@ -45,6 +45,7 @@ pub fn row(reason: Reason) -> Row {
         Reason::UnknownVersion => (404, Code::NotFound, Level::DEBUG, Retry::No),
         Reason::UnknownRegion => (404, Code::NotFound, Level::DEBUG, Retry::No),
         Reason::UnknownSequence => (400, Code::InvalidArgument, Level::DEBUG, Retry::No),
+        Reason::UnknownRequest => (404, Code::NotFound, Level::DEBUG, Retry::No),
         Reason::UnknownPath => (404, Code::Unimplemented, Level::DEBUG, Retry::No),
         Reason::MethodNotAllowed => (405, Code::Unimplemented, Level::DEBUG, Retry::No),
         Reason::BodyTooLarge => (413, Code::ResourceExhausted, Level::DEBUG, Retry::No),

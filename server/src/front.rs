@@ -104,10 +104,7 @@ impl Front {
         mut request: InferRequest,
         context: RequestContext,
     ) -> Result<Answered, Refusal> {
-        let _in_flight = self.enter()?;
-        if needs_shared_memory(&request) {
-            Box::pin(self.resolve_shared_memory(&mut request)).await?;
-        }
+        let _in_flight = self.begin(&mut request, &context).await?;
         let ranking = classification::is_asked_for(request.outputs.as_deref());
         let Answered { response, timing } = self.service.infer(request, context).await?;
         Ok(Answered { response: self.complete(response, ranking).await?, timing })
@@ -123,10 +120,7 @@ impl Front {
         mut request: InferRequest,
         context: RequestContext,
     ) -> Result<FrontResponses<'_>, Refusal> {
-        let in_flight = self.enter()?;
-        if needs_shared_memory(&request) {
-            Box::pin(self.resolve_shared_memory(&mut request)).await?;
-        }
+        let in_flight = self.begin(&mut request, &context).await?;
         let ranking = classification::is_asked_for(request.outputs.as_deref());
         let responses = self.service.infer_stream(request, context)?;
         Ok(FrontResponses { front: self, responses, ranking, _in_flight: in_flight })
@@ -231,6 +225,21 @@ impl Front {
     /// Requests in flight.
     pub fn in_flight(&self) -> usize {
         self.in_flight.load(Ordering::SeqCst)
+    }
+
+    /// Counts a request as in flight and reads its shared memory.
+    async fn begin(
+        &self,
+        request: &mut InferRequest,
+        context: &RequestContext,
+    ) -> Result<InFlight<'_>, Refusal> {
+        let begun = match self.enter() {
+            Ok(in_flight) if needs_shared_memory(request) => {
+                Box::pin(self.resolve_shared_memory(request)).await.map(|()| in_flight)
+            }
+            entered => entered,
+        };
+        begun.map_err(|refusal| self.service.logged(context, &request.model_name, refusal))
     }
 
     fn enter(&self) -> Result<InFlight<'_>, Refusal> {

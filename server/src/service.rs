@@ -15,7 +15,9 @@ use model_calls::ModelCalls;
 use models::VersionPolicy;
 use models::engine::python::ModelHost;
 use node::Node;
+use node::metrics::Transport;
 use node::reason::{Reason, Refusal};
+use node::request_log::Origin;
 use oip::{InferRequest, InferResponse};
 pub use router::Timing;
 use router_core::Tenant;
@@ -28,8 +30,12 @@ use crate::trace::Trace;
 /// call: it decides who the tenant is.
 #[derive(Clone, Debug)]
 pub struct RequestContext {
+    /// The request's id: the client's, if usable, else ours.
+    pub id: String,
     /// When the first byte of the request arrived. The deadline counts from here.
     pub arrived: Instant,
+    /// How it came.
+    pub transport: Transport,
     /// The transport's timeout (`grpc-timeout`), if any.
     pub transport_timeout: Option<Duration>,
     /// Whose request it is, for fair shares.
@@ -40,8 +46,13 @@ pub struct RequestContext {
 
 impl RequestContext {
     /// The context of a request. All requests have the same tenant, because callers are not authenticated.
-    pub fn new(arrived: Instant, transport_timeout: Option<Duration>) -> Self {
-        Self { arrived, transport_timeout, tenant: Tenant::default(), trace: None }
+    pub fn new(id: String, arrived: Instant, transport: Transport) -> Self {
+        Self { id, arrived, transport, transport_timeout: None, tenant: Tenant::default(), trace: None }
+    }
+
+    /// For the log of requests.
+    pub fn origin(&self) -> Origin<'_> {
+        Origin { id: &self.id, arrived: self.arrived, transport: self.transport }
     }
 }
 
@@ -110,14 +121,24 @@ impl Service {
     /// future cancels the request.
     pub async fn infer(&self, request: InferRequest, context: RequestContext) -> Result<Answered, Refusal> {
         let catalog = self.node.catalog();
-        let (loaded, _user) = catalog.hold(&request.model_name, request.model_version.as_deref())?;
-        if loaded.decoupled {
-            return Err(Refusal::new(
-                Reason::ModelUnsupported,
-                "ModelInfer RPC doesn't support models with decoupled transaction policy",
-            ));
-        }
-        infer::run(catalog, &loaded, request, &context, None).await
+        let held = catalog.hold(&request.model_name, request.model_version.as_deref());
+        let held = held.and_then(|(loaded, user)| {
+            if loaded.decoupled {
+                return Err(Refusal::new(
+                    Reason::ModelUnsupported,
+                    "ModelInfer RPC doesn't support models with decoupled transaction policy",
+                ));
+            }
+            Ok((loaded, user))
+        });
+        let (loaded, _user) = held.map_err(|refusal| self.logged(&context, &request.model_name, refusal))?;
+        infer::run(&self.node, &loaded, request, &context, None).await
+    }
+
+    /// Puts a request that was refused before it reached a model into the log of requests.
+    pub fn logged(&self, context: &RequestContext, model: &str, refusal: Refusal) -> Refusal {
+        self.node.requests().refused_early(context.origin(), model, &refusal);
+        Refusal { logged: true, ..refusal }
     }
 
     /// Metadata of a model; `None` as version means the one that unversioned requests get.

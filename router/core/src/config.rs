@@ -26,7 +26,7 @@ pub struct RouterConfig {
     pub weights: Vec<u32>,
     /// Totals of resources 0, 1, 2 ... of the rate limiter. The total of those beyond is the most that a model needs.
     pub resources: Vec<u32>,
-    /// Decisions that are kept for [`Router::records`](crate::Router::records).
+    /// Decisions of each kind that are kept for [`Router::records`](crate::Router::records).
     pub records: u32,
 }
 

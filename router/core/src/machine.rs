@@ -26,7 +26,7 @@ use crate::model::Model;
 use crate::models::Models;
 use crate::pool::Pools;
 use crate::queue::Queues;
-use crate::records::{Decided, Record, Records};
+use crate::records::{Decided, Explanation, Record, Records};
 use crate::request::{Requests, Stage};
 use crate::resources::Resources;
 use crate::tenants::Shares;
@@ -137,22 +137,20 @@ impl Router {
         self.requests.len()
     }
 
-    /// The last decisions, oldest first, as many as [`RouterConfig::records`].
-    pub fn records(&self) -> impl DoubleEndedIterator<Item = &Record> {
-        self.records.iter()
+    /// Time of the last event.
+    pub fn now(&self) -> Nanos {
+        self.now
     }
 
-    /// Decisions about a request that are still on record: the start of its batch and its end.
-    pub fn explain(&self, request: RequestId) -> Vec<Record> {
-        let ended =
-            |record: &&Record| matches!(record.decided, Decided::End { request: id, .. } if id == request);
-        let end = self.records.iter().rev().find(ended).copied();
-        let ran_in = match end.map(|record| record.decided) {
-            Some(Decided::End { batch, .. }) => batch,
-            _ => self.requests.get(request).and_then(|request| request.batch),
-        };
-        let started = |record: &&Record| matches!(record.decided, Decided::Dispatch { batch, .. } if Some(batch) == ran_in);
-        self.records.iter().rev().find(started).copied().into_iter().chain(end).collect()
+    /// The last decisions, oldest first: as many starts of batches as [`RouterConfig::records`], as many requests that were
+    /// answered in time, and as many others.
+    pub fn records(&self) -> Vec<Record> {
+        self.records.all()
+    }
+
+    /// The decisions about a request that ended at `ended`. `None` if its end is no longer on record.
+    pub fn explain(&self, request: RequestId, ended: Nanos) -> Option<Explanation> {
+        self.records.explain(request, ended)
     }
 
     fn model(&self, id: ModelId) -> Option<&Model> {
@@ -182,8 +180,9 @@ impl Router {
         let Some(request) = self.requests.get(id) else { return };
         let (model, batch, arrived, deadline) =
             (request.model, request.batch, request.arrived, request.deadline);
-        let (tenant, behind) = (request.tenant, request.queued_behind);
-        let decided = Decided::End { request: id, model, batch, arrived, deadline, outcome, reason };
+        let (tenant, behind, forecast) = (request.tenant, request.queued_behind, request.forecast);
+        let decided =
+            Decided::End { request: id, model, batch, arrived, deadline, outcome, reason, forecast };
         self.records.note(self.now, decided);
         let dropped = matches!(reason, Reason::DeadlineUnmeetable | Reason::DeadlinePassed | Reason::Shed);
         if dropped {

@@ -1,5 +1,6 @@
 //! Unfinished requests.
 
+use crate::forecast::Forecast;
 use crate::{BatchId, Class, ModelId, Nanos, RequestId, ShapeKey, Tenant, TimeoutAction};
 
 /// How the time of their answer matters to the requests of a queue.
@@ -47,6 +48,8 @@ pub(crate) struct Request {
     pub lost: bool,
     /// Runs although the estimate says that it will be late, to check the estimate.
     pub probe: bool,
+    /// What was expected when it came.
+    pub forecast: Forecast,
     /// Enough requests waited before it on arrival to determine its wait.
     pub queued_behind: bool,
     pub stage: Stage,

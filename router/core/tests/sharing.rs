@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, VecDeque};
 
 use router_core::batch::{BatchOptions, Policy, StartReason};
 use router_core::{
-    Arrival, BatchId, BatchReport, Class, Decided, Effect, Effects, Event, LaneClass, LaneId, LaneSpec,
-    ModelId, ModelLanes, ModelSpec, Nanos, Outcome, ProfilePoint, Reason, RequestId, Router, RouterConfig,
-    ShapeKey, Tenant,
+    Arrival, BatchId, BatchReport, Class, Decided, Effect, Effects, Event, Forecast, LaneClass, LaneId,
+    LaneSpec, ModelId, ModelLanes, ModelSpec, Nanos, Outcome, ProfilePoint, Reason, Record, RequestId,
+    Router, RouterConfig, ShapeKey, Tenant,
 };
 
 /// One lane and one model that takes 10 ms a row, batches or not.
@@ -220,12 +220,14 @@ fn a_batch_that_is_given_back_runs_again_and_says_so() {
     world.until(100);
     assert_eq!(world.order(), [7, 7]);
     assert_eq!(world.ended[&7], (Outcome::Done, Reason::Answered));
-    let told: Vec<Decided> =
-        world.router.explain(RequestId::new(7, 0)).iter().map(|record| record.decided).collect();
-    let [
-        Decided::Dispatch { rows: 1, reason, lane: ran_on, .. },
+    let end = world.router.records().pop().unwrap();
+    let told = world.router.explain(RequestId::new(7, 0), end.at).unwrap();
+    assert_eq!((told.end, told.companions.len()), (end, 0));
+    let start = told.start.map(|start| start.decided);
+    let (
+        Some(Decided::Dispatch { rows: 1, reason, lane: ran_on, .. }),
         Decided::End { outcome, batch: Some(_), .. },
-    ] = told[..]
+    ) = (start, end.decided)
     else {
         panic!("{told:?}")
     };
@@ -242,11 +244,33 @@ fn what_is_remembered_of_decisions_is_bounded() {
     let ends: Vec<u32> = world
         .router
         .records()
+        .iter()
         .filter_map(|record| match record.decided {
             Decided::End { request, .. } => Some(request.slot()),
             _ => None,
         })
         .collect();
-    assert_eq!(ends, [17, 18, 19]);
-    assert!(world.router.explain(RequestId::new(3, 0)).is_empty());
+    assert_eq!(ends, [15, 16, 17, 18, 19]);
+    assert_eq!(world.router.explain(RequestId::new(3, 0), Nanos::from_millis(40)), None);
+}
+
+#[test]
+fn a_refused_request_is_explained_after_many_that_were_answered() {
+    let mut world = World::new(RouterConfig { records: 5, ..RouterConfig::default() }, 1, "deadline");
+    world.arrive(0, 0, 0, None);
+    world.arrive(1, 0, 0, Some(25));
+    world.arrive(2, 0, 0, Some(25));
+    for slot in 10..60 {
+        world.arrive(slot, 0, 0, None);
+    }
+    world.until(1_000);
+    let refused = |record: &&Record| matches!(record.decided, Decided::End { outcome: Outcome::Refused, .. });
+    let refused = *world.router.records().iter().find(refused).unwrap();
+    let Decided::End { request, forecast, .. } = refused.decided else { panic!("{refused:?}") };
+    let told = world.router.explain(request, refused.at).unwrap();
+    assert_eq!((told.end, told.start, request.slot()), (refused, None, 2));
+    // One runs until 10 ms, the one before it until 20, and its own time is estimated with caution.
+    let expected =
+        Forecast { rows_before: 1, lanes: 1, wait: Nanos::from_millis(20), end: Nanos::from_micros(32_500) };
+    assert_eq!(forecast, expected);
 }

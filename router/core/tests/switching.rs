@@ -108,7 +108,7 @@ impl Timeline {
     }
 
     fn running(&self, on: LaneId) -> Option<BatchId> {
-        self.0.records().rev().find_map(|record| match record.decided {
+        self.0.records().iter().rev().find_map(|record| match record.decided {
             router_core::Decided::Dispatch { batch, lane, .. } if lane == on => Some(batch),
             _ => None,
         })

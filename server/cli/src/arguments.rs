@@ -32,6 +32,31 @@ pub struct DoctorArgs {
     pub json: bool,
 }
 
+/// Options of `explain`.
+#[derive(Args, Clone, Debug)]
+pub struct ExplainArgs {
+    /// Id of a request: the `x-request-id` of its response. Without one, the last requests are listed.
+    pub id: Option<String>,
+    /// Address of the server's REST interface.
+    #[arg(long, short, value_name = "ADDRESS", default_value = "127.0.0.1:8000")]
+    pub server: String,
+    /// Requests to this model only.
+    #[arg(long, value_name = "NAME", conflicts_with = "id")]
+    pub model: Option<String>,
+    /// Requests that ended this way only: in_time, late, refused, failed or cancelled.
+    #[arg(long, conflicts_with = "id")]
+    pub outcome: Option<String>,
+    /// Requests that were not answered for this reason only, such as deadline_unmeetable.
+    #[arg(long, conflicts_with = "id")]
+    pub reason: Option<String>,
+    /// Most requests to list, 1 to 1000.
+    #[arg(long, value_name = "NUMBER", default_value_t = 20, conflicts_with = "id")]
+    pub limit: u32,
+    /// Print the result as JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// Options of `models`.
 #[derive(Args, Clone, Debug)]
 pub struct ModelsArgs {

@@ -7,16 +7,17 @@ use node::config::configure;
 use node::environment::Environment;
 use node::output;
 
-use crate::arguments::{CheckArgs, DoctorArgs, ModelsArgs};
+use crate::arguments::{CheckArgs, DoctorArgs, ExplainArgs, ModelsArgs};
 use crate::load::arguments::{LOAD_EXAMPLES, LoadArgs};
 use crate::parity::arguments::{PARITY_EXAMPLES, ParityArgs};
 use crate::plan::arguments::{PlanArgs, plan_examples};
 use crate::profile::arguments::{PROFILE_EXAMPLES, ProfileArgs};
 use crate::simulate::arguments::{ARENA_EXAMPLES, ArenaArgs, SimulateArgs, simulate_examples};
-use crate::{check, doctor, explain, load, models_command, parity, plan, profile, simulate};
+use crate::{check, doctor, explain, explain_request, load, models_command, parity, plan, profile, simulate};
 
 /// Examples of the tools for `tessera --help`.
 pub const EXAMPLES: &str = "  tessera check --repository ./models --load       find mistakes before serving
+  tessera explain --outcome refused                list the last refused requests and their reasons
   tessera models list                              list the models of a running server
   tessera doctor                                   show the devices, engines and ports found
   tessera plan problem.toml --explain              find the fewest devices for your objectives, and why
@@ -53,6 +54,14 @@ Examples:
 
 Exit code 0: success. 1: the server refused or did not respond; the message has its reason. 2: wrong usage.";
 
+const EXPLAIN_EXAMPLES: &str = "\
+Examples:
+  tessera explain 5f2a1c07-0000001b                     one request, by the x-request-id of its response
+  tessera explain --outcome refused --model resnet50    the last refused requests of a model
+  tessera explain --server 10.0.0.7:8000 --json
+
+Exit code 0: success. 1: the server does not know the request, or did not respond. 2: wrong usage.";
+
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
@@ -62,6 +71,9 @@ pub enum Command {
     /// Show which devices, engines and ports were found, which were not, and why.
     #[command(after_help = DOCTOR_EXAMPLES)]
     Doctor(DoctorArgs),
+    /// Explain why a request to a running server was refused, late or slow.
+    #[command(after_help = EXPLAIN_EXAMPLES)]
+    Explain(ExplainArgs),
     /// List, load and unload models on a running server.
     #[command(after_help = MODELS_EXAMPLES)]
     Models(ModelsArgs),
@@ -110,6 +122,7 @@ pub fn run(
             let config = configure(&arguments.config, environment);
             doctor::run(&config, environment, arguments.json)
         }
+        Command::Explain(arguments) => explain_request::run(&arguments),
         Command::Models(arguments) => models_command::run(&arguments),
         Command::Profile(arguments) => match configure(&arguments.config, environment) {
             Ok(config) => profile::run(&config, &arguments, environment),

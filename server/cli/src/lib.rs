@@ -5,6 +5,7 @@ mod check;
 mod commands;
 mod doctor;
 mod explain;
+mod explain_request;
 mod load;
 mod models_command;
 mod parity;

@@ -19,6 +19,7 @@ pub mod profiles;
 pub mod rate_limits;
 pub mod reason;
 mod reload;
+pub mod request_log;
 mod supervisor;
 #[cfg(test)]
 mod testing;

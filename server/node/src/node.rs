@@ -16,7 +16,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::catalog::{ActivationOptions, Catalog, Environment, LoadPriority, Source};
+use crate::catalog::{ActivationOptions, Catalog, Environment, LoadPriority, ModelGauges, Source};
 use crate::config::{Config, Effective, Isolation, LoadMode, Partition, ReadAgain};
 use crate::control::{Control, ControlSetup};
 use crate::devices::Devices;
@@ -24,6 +24,7 @@ use crate::metrics::{LaneMetrics, MachineMetrics, ViolationMetrics, WatchedGpu};
 use crate::objectives;
 use crate::rate_limits::Resources;
 use crate::reason::{Reason, Refusal};
+use crate::request_log::RequestLog;
 use crate::supervisor::{self, Failures, Supervisor, SupervisorSetup};
 
 /// Arguments of [`Node::start`].
@@ -56,6 +57,7 @@ pub struct Node {
     lanes: Vec<LaneHandle>,
     lane_metrics: Vec<LaneMetrics>,
     violations: Mutex<ViolationMetrics>,
+    gauges: Mutex<ModelGauges>,
     /// With `metrics.triton_names`.
     machine: Option<Mutex<MachineMetrics>>,
     partition: Partition,
@@ -63,6 +65,7 @@ pub struct Node {
     pub(crate) effective: Vec<Effective>,
     pub(crate) read_again: ReadAgain,
     model_host: HostSlot,
+    requests: RequestLog,
     control: OnceLock<Control>,
     stop_control: CancellationToken,
 }
@@ -83,6 +86,7 @@ impl Node {
             max_lanes: lanes_max,
             margin: objectives::MARGIN,
             resources: resources.totals(),
+            records: config.request_log.kept,
             ..RouterConfig::default()
         };
         let router = router::start(&RouterOptions { mailbox: limits.mailbox.get(), core })?;
@@ -93,6 +97,7 @@ impl Node {
             router.lane_up(lane.clone()).await;
             lanes.push(lane);
         }
+        let requests = RequestLog::new(&config.request_log).map_err(anyhow::Error::msg)?;
         let source = Source::open(&config.repository)?;
         let names = source.names().map_err(|refusal| anyhow::anyhow!(refusal.message))?;
         config.check_models(names.keys().map(String::as_str))?;
@@ -127,6 +132,7 @@ impl Node {
             started: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             violations: Mutex::default(),
+            gauges: Mutex::default(),
             machine: config.metrics.triton_names.then(Mutex::default),
             lane_metrics: (0..lanes_max).map(LaneMetrics::new).collect(),
             lanes,
@@ -135,6 +141,7 @@ impl Node {
             effective: config.effective,
             read_again,
             model_host,
+            requests,
             control: OnceLock::new(),
             stop_control,
         })
@@ -188,6 +195,11 @@ impl Node {
     /// Place for what Python models call.
     pub fn model_host(&self) -> &HostSlot {
         &self.model_host
+    }
+
+    /// The last requests.
+    pub fn requests(&self) -> &RequestLog {
+        &self.requests
     }
 
     /// The lanes of the start.
@@ -284,10 +296,12 @@ impl Node {
         if let Some(machine) = &self.machine {
             machine.lock().unwrap_or_else(PoisonError::into_inner).update();
         }
+        self.gauges.lock().unwrap_or_else(PoisonError::into_inner).update(&self.catalog);
         let Some(snapshot) = self.catalog.router().snapshot().await else { return };
         for loaded in self.catalog.serving_names().iter().flat_map(|name| self.catalog.serving(name)) {
             let queued =
                 snapshot.models.iter().find(|model| model.model == loaded.id).map_or(0, |model| model.queued);
+            loaded.report_refusals(Instant::now());
             loaded.metrics.queue_depth(usize::try_from(queued).unwrap_or(usize::MAX));
         }
         let planned: BTreeSet<u32> = self.catalog.lanes().iter().map(LaneHandle::id).collect();

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use oip::{ErrorKind, ProtocolError};
+use router::RecordKey;
 
 /// Declares [`Reason`]: each reason with its label.
 macro_rules! reasons {
@@ -15,7 +16,7 @@ macro_rules! reasons {
 
         impl Reason {
             /// Every reason, in the order of the enum.
-            pub const ALL: [Self; 33] = [$(Self::$reason),+];
+            pub const ALL: [Self; 34] = [$(Self::$reason),+];
 
             /// Position in [`Reason::ALL`]: for tables of pre-registered counters.
             pub fn index(self) -> usize {
@@ -56,6 +57,8 @@ reasons! {
     UnknownRegion, "unknown_region";
     /// The sequence was not started, or it ended early and must start again.
     UnknownSequence, "unknown_sequence";
+    /// The request is not in the log of requests.
+    UnknownRequest, "unknown_request";
     /// The path is unknown.
     UnknownPath, "unknown_path";
     /// The path exists and does not take this method.
@@ -118,12 +121,16 @@ pub struct Refusal {
     pub message: String,
     /// Time after which a retry may succeed, if known.
     pub retry_after: Option<Duration>,
+    /// The router's decisions about the request, if it reached the router.
+    pub record: Option<RecordKey>,
+    /// Whether the request is in the log of requests.
+    pub logged: bool,
 }
 
 impl Refusal {
     /// A refusal without a time to retry.
     pub fn new(reason: Reason, message: impl Into<String>) -> Self {
-        Self { reason, message: message.into(), retry_after: None }
+        Self { reason, message: message.into(), retry_after: None, record: None, logged: false }
     }
 }
 

@@ -35,8 +35,7 @@ impl Api {
 
     fn reply<Q, A>(&self, request: &Request<Q>, answer: Result<A, Refusal>) -> Result<Response<A>, Status> {
         answer.map(Response::new).map_err(|refusal| {
-            let sent_id = request.metadata().get(request_id::HEADER).map(|id| id.as_bytes());
-            status::of(&self.front, &refusal, sent_id)
+            status::of(&self.front, &refusal, &request_id::of(request.metadata().as_ref()))
         })
     }
 }

@@ -13,6 +13,7 @@ use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
 use super::status;
 use crate::front::Front;
+use crate::request_id;
 
 /// How soon a watcher sees a change.
 const WATCH_INTERVAL: Duration = Duration::from_millis(50);
@@ -50,7 +51,8 @@ impl HealthApi for Health {
         &self,
         request: Request<HealthCheckRequest>,
     ) -> Result<Response<HealthCheckResponse>, Status> {
-        let service = request.into_inner().service;
+        let (metadata, _, message_sent) = request.into_parts();
+        let service = message_sent.service;
         let answer = serving(&self.front, &service).map(|status| {
             let mut response = Response::new(message(status));
             if matches!(service.as_str(), "" | SERVICE)
@@ -66,7 +68,7 @@ impl HealthApi for Health {
                 Reason::UnknownModel,
                 format!("unknown service `{shown}`: expected an empty name, `{SERVICE}` or a model's name"),
             );
-            status::of(&self.front, &refusal, None)
+            status::of(&self.front, &refusal, &request_id::of(metadata.as_ref()))
         })
     }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use node::metrics::Transport;
 use node::reason::Refusal;
 use oip::proto::{ModelInferRequest, ModelInferResponse};
 use oip::{InferRequest, InferResponse};
@@ -43,7 +44,9 @@ pub async fn unary(
     if let Some(trace) = &trace {
         trace.reached(Stage::GrpcReadStart, arrived);
     }
-    let context = RequestContext { trace: trace.clone(), ..RequestContext::new(arrived, transport_timeout) };
+    let id = request_id::of(metadata.as_ref());
+    let context = RequestContext::new(id.clone(), arrived, Transport::Grpc);
+    let context = RequestContext { transport_timeout, trace: trace.clone(), ..context };
     match answer(front, message, context).await {
         Ok(Answer { message, timing, mut held }) => {
             let mut response = Response::new(message);
@@ -57,10 +60,7 @@ pub async fn unary(
             timing_headers::insert(response.metadata_mut().as_mut(), &timing);
             Ok(response)
         }
-        Err(refusal) => {
-            let sent_id = metadata.get(request_id::HEADER).map(|id| id.as_bytes());
-            Err(status::of(front, &refusal, sent_id))
-        }
+        Err(refusal) => Err(status::of(front, &refusal, &id)),
     }
 }
 
@@ -70,7 +70,7 @@ async fn answer(
     message: ModelInferRequest,
     context: RequestContext,
 ) -> Result<Answer, Refusal> {
-    let request = decode(front, message).await?;
+    let request = decode(front, message, &context).await?;
     if let Some(trace) = &context.trace {
         trace.reached(Stage::GrpcReadEnd, Instant::now());
     }
@@ -80,7 +80,11 @@ async fn answer(
 }
 
 /// Decodes a message of a unary call or of a stream.
-pub async fn decode(front: &Front, message: ModelInferRequest) -> Result<InferRequest, Refusal> {
+pub async fn decode(
+    front: &Front,
+    message: ModelInferRequest,
+    context: &RequestContext,
+) -> Result<InferRequest, Refusal> {
     let limits = front.limits.protocol;
     let (model, version) = (message.model_name.clone(), message.model_version.clone());
     let decoded = if typed_bytes(&message) <= INLINE_BYTES {
@@ -88,7 +92,10 @@ pub async fn decode(front: &Front, message: ModelInferRequest) -> Result<InferRe
     } else {
         Box::pin(offload(move || oip::grpc::decode_infer(message, &limits))).await?
     };
-    decoded.map_err(|error| front.service.unknown_or(&model, Some(&version), Refusal::from(error)))
+    decoded.map_err(|error| {
+        let refusal = front.service.unknown_or(&model, Some(&version), Refusal::from(error));
+        front.service.logged(context, &model, refusal)
+    })
 }
 
 /// Encodes a response, and its share of the budget for bodies.
@@ -118,10 +125,11 @@ fn typed_bytes(message: &ModelInferRequest) -> usize {
         .sum()
 }
 
-/// Context of a message of a stream that came in now.
+/// Context of a message of a stream that came in now. `id` is that of the request.
 pub fn stream_context(
     front: &Front,
     message: &ModelInferRequest,
+    id: String,
     transport_timeout: Option<Duration>,
 ) -> RequestContext {
     let arrived = Instant::now();
@@ -129,5 +137,5 @@ pub fn stream_context(
     if let Some(trace) = &trace {
         trace.reached(Stage::GrpcReadStart, arrived);
     }
-    RequestContext { trace, ..RequestContext::new(arrived, transport_timeout) }
+    RequestContext { transport_timeout, trace, ..RequestContext::new(id, arrived, Transport::Grpc) }
 }

@@ -101,7 +101,7 @@ impl<V1: v1::ServerReflection, V1Alpha: v1alpha::ServerReflection> GrpcService<V
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>> + Send,
     {
         request.extensions_mut().insert(Arrived(Instant::now()));
-        let sent_id = request.headers().get(crate::request_id::HEADER).cloned();
+        let id = self.front.ids.ensure(request.headers_mut());
         let path = request.uri().path();
         let answered = if path.starts_with("/inference.GRPCInferenceService/") {
             let bidirectional = path.ends_with("/ModelStreamInfer");
@@ -119,10 +119,10 @@ impl<V1: v1::ServerReflection, V1Alpha: v1alpha::ServerReflection> GrpcService<V
                 Reason::UnknownPath,
                 "unknown service: inference.GRPCInferenceService, grpc.health.v1.Health and reflection are offered",
             );
-            return status::of(&self.front, &refusal, sent_id.as_ref().map(|id| id.as_bytes())).into_http();
+            return status::of(&self.front, &refusal, &crate::request_id::text(&id)).into_http();
         };
         match answered {
-            Ok(response) => status::complete(&self.front, holding(response), sent_id.as_ref()),
+            Ok(response) => status::complete(&self.front, holding(response), id),
             Err(never) => match never {},
         }
     }

@@ -18,10 +18,9 @@ const REQUEST_ID: HeaderName = HeaderName::from_static(request_id::HEADER);
 const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 
 /// The status for a refusal: counted, logged, with reason, request id and, where it helps, `retry-after`.
-pub fn of(front: &Front, refusal: &Refusal, sent_id: Option<&[u8]>) -> Status {
-    let id = front.ids.choose(sent_id);
+pub fn of(front: &Front, refusal: &Refusal, id: &str) -> Status {
     front.metrics.refused(Transport::Grpc, refusal.reason);
-    errors::log(refusal, &id);
+    errors::log(refusal, id);
     let row = errors::row(refusal.reason);
     let mut metadata = MetadataMap::new();
     metadata.insert(REASON, MetadataValue::from_static(refusal.reason.label()));
@@ -67,27 +66,21 @@ pub fn reason_of(code: Code) -> Reason {
 
 /// Errors that the framework answered by itself (a message over the limit, bytes that are no protobuf, an
 /// unknown method) get the code and the metadata that the table gives them.
-pub fn complete(
-    front: &Front,
-    mut response: Response<Body>,
-    sent_id: Option<&HeaderValue>,
-) -> Response<Body> {
-    let headers = response.headers();
-    let Some(code) = headers.get(STATUS) else { return response };
-    let code = Code::from_bytes(code.as_bytes());
-    if code == Code::Ok || headers.contains_key(REASON_HEADER) {
-        return response;
+pub fn complete(front: &Front, mut response: Response<Body>, id: HeaderValue) -> Response<Body> {
+    let headers = response.headers_mut();
+    let code = headers.get(STATUS).map(|code| Code::from_bytes(code.as_bytes()));
+    if !headers.contains_key(REQUEST_ID) {
+        headers.insert(REQUEST_ID, id);
     }
+    let Some(code) = code.filter(|&code| code != Code::Ok && !headers.contains_key(REASON_HEADER)) else {
+        return response;
+    };
     let reason = reason_of(code);
     front.metrics.refused(Transport::Grpc, reason);
     let row = errors::row(reason);
-    let id = front.ids.choose(sent_id.map(HeaderValue::as_bytes));
-    tracing::debug!(reason = reason.label(), request_id = id, "request refused by the protocol layer");
-    let headers = response.headers_mut();
+    let request_id = headers.get(REQUEST_ID).and_then(|id| id.to_str().ok()).unwrap_or_default();
+    tracing::debug!(reason = reason.label(), request_id, "request refused by the protocol layer");
     headers.insert(STATUS, HeaderValue::from(row.grpc as i32));
     headers.insert(REASON_HEADER, HeaderValue::from_static(reason.label()));
-    if let Ok(id) = HeaderValue::try_from(id) {
-        headers.insert(REQUEST_ID, id);
-    }
     response
 }

@@ -67,13 +67,13 @@ pub fn bidirectional(
 ) -> Response<Answers> {
     let (answers, read) = mpsc::channel(1);
     let transport_timeout = timeout::of(request.metadata());
-    let sent_id = request.metadata().get(request_id::HEADER).map(|id| id.as_bytes().to_vec());
+    let id = request_id::of(request.metadata().as_ref());
     let front = Arc::clone(front);
     tokio::spawn(async move {
         // When the client leaves, the answers' reader is dropped, and dropping the loop cancels all requests.
         tokio::select! {
             () = answers.closed() => {}
-            () = run(&front, request.into_inner(), &answers, transport_timeout, sent_id.as_deref()) => {}
+            () = run(&front, request.into_inner(), &answers, transport_timeout, &id) => {}
         }
     });
     let holding = Holding::default();
@@ -87,9 +87,10 @@ async fn run(
     mut requests: Streaming<ModelInferRequest>,
     answers: &mpsc::Sender<Outgoing>,
     transport_timeout: Option<Duration>,
-    sent_id: Option<&[u8]>,
+    stream_id: &str,
 ) {
     let mut in_flight = JoinSet::new();
+    let mut messages: u64 = 0;
     let mut order = Order::new(front.limits.stream_requests);
     let mut sequences = Order::new(front.limits.stream_requests);
     let mut open = true;
@@ -98,25 +99,27 @@ async fn run(
             Some(done) = in_flight.join_next() => {
                 if let Err(error) = done {
                     let refusal = Refusal::new(Reason::Internal, format!("the request's task ended: {error}"));
-                    if answers.send(Ok((failed(front, String::new(), &refusal, sent_id), None))).await.is_err() {
+                    if answers.send(Ok((failed(front, String::new(), &refusal, stream_id), None))).await.is_err() {
                         return;
                     }
                 }
             }
             message = requests.message(), if open && in_flight.len() < front.limits.stream_requests => match message {
                 Ok(Some(message)) => {
-                    let context = infer::stream_context(front, &message, transport_timeout);
-                    let (front, sent_id) = (Arc::clone(front), sent_id.map(<[u8]>::to_vec));
+                    messages += 1;
+                    let request_id = format!("{stream_id}.{messages}");
+                    let context = infer::stream_context(front, &message, request_id.clone(), transport_timeout);
+                    let front = Arc::clone(front);
                     let (answers, mut position) = (answers.clone(), Some(order.next(&message.model_name)));
                     let mut place = sequences.next_in_sequence(&message);
                     in_flight.spawn(async move {
                         place.reached().await;
                         let (id, to) = (message.id.clone(), (&answers, &mut position));
-                        if let Err(refusal) = respond(&front, message, context, to, sent_id.as_deref()).await {
+                        if let Err(refusal) = respond(&front, message, context, to).await {
                             if let Some(position) = &mut position {
                                 position.reached().await;
                             }
-                            let failed = failed(&front, id, &refusal, sent_id.as_deref());
+                            let failed = failed(&front, id, &refusal, &request_id);
                             // The client may have left.
                             let _ = answers.send(Ok((failed, None))).await;
                         }
@@ -129,7 +132,7 @@ async fn run(
                     // Message boundaries are lost: the stream ends, with the table's code.
                     let reason = status::reason_of(error.code());
                     let refusal = Refusal::new(reason, error.message());
-                    let _ = answers.send(Err(status::of(front, &refusal, sent_id))).await;
+                    let _ = answers.send(Err(status::of(front, &refusal, stream_id))).await;
                     return;
                 }
             },
@@ -143,14 +146,13 @@ async fn respond(
     message: ModelInferRequest,
     context: RequestContext,
     (answers, position): (&mpsc::Sender<Outgoing>, &mut Option<Position>),
-    sent_id: Option<&[u8]>,
 ) -> Result<(), Refusal> {
-    let id = message.id.clone();
+    let (id, request_id) = (message.id.clone(), context.id.clone());
     let wants_end = matches!(
         message.parameters.get(ENABLE_EMPTY_FINAL_RESPONSE).and_then(|value| value.parameter_choice.as_ref()),
         Some(ParameterChoice::BoolParam(true))
     );
-    let mut request = infer::decode(front, message).await?;
+    let mut request = infer::decode(front, message, &context).await?;
     if let Some(trace) = &context.trace {
         trace.reached(Stage::GrpcReadEnd, Instant::now());
     }
@@ -165,7 +167,7 @@ async fn respond(
             Some(response) => match response.and_then(|response| infer::encode(front, response)) {
                 Ok((message, held)) => (succeeded(message, last), held),
                 Err(refusal) if last => return Err(refusal),
-                Err(refusal) => (failed(front, id.clone(), &refusal, sent_id), None),
+                Err(refusal) => (failed(front, id.clone(), &refusal, &request_id), None),
             },
             None if wants_end => {
                 let end =
@@ -190,9 +192,9 @@ fn succeeded(mut response: ModelInferResponse, last: bool) -> ModelStreamInferRe
     ModelStreamInferResponse { error_message: String::new(), infer_response: Some(response) }
 }
 
-fn failed(front: &Front, id: String, refusal: &Refusal, sent_id: Option<&[u8]>) -> ModelStreamInferResponse {
+fn failed(front: &Front, id: String, refusal: &Refusal, request_id: &str) -> ModelStreamInferResponse {
     front.metrics.refused(Transport::Grpc, refusal.reason);
-    errors::log(refusal, &front.ids.choose(sent_id));
+    errors::log(refusal, request_id);
     let response = ModelInferResponse { id, ..ModelInferResponse::default() };
     ModelStreamInferResponse { error_message: refusal.message.clone(), infer_response: Some(response) }
 }

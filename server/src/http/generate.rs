@@ -28,6 +28,7 @@ use super::body;
 use super::response::{self, JSON, Refused};
 use super::route::OwnedTarget;
 use crate::front::Front;
+use crate::request_id;
 use crate::service::{ModelView, RequestContext, Streamed};
 use crate::trace::Stage;
 
@@ -39,8 +40,9 @@ pub async fn one(
     headers: HeaderMap,
     sent: axum::body::Body,
 ) -> Result<Response, Refused> {
-    let context = context(&front, &target);
-    let request = read(&front, &target, &headers, sent, &context).await?;
+    let context = context(&front, &target, &headers);
+    let request = read(&front, &target, &headers, sent, &context).await;
+    let request = request.map_err(|refusal| front.service.logged(&context, &target.model, refusal))?;
     let mut responses = front.infer_stream(request, context).await?;
     let mut only = None;
     while let Some(Streamed { response, .. }) = responses.next().await {
@@ -71,8 +73,9 @@ pub async fn stream(
     headers: HeaderMap,
     sent: axum::body::Body,
 ) -> Result<Response, Refused> {
-    let context = context(&front, &target);
-    let request = read(&front, &target, &headers, sent, &context).await?;
+    let context = context(&front, &target, &headers);
+    let request = read(&front, &target, &headers, sent, &context).await;
+    let request = request.map_err(|refusal| front.service.logged(&context, &target.model, refusal))?;
     let (events, mut read) = mpsc::channel(1);
     tokio::spawn(async move {
         // When the client leaves, the reader is dropped, and dropping the responses cancels the request.
@@ -125,13 +128,14 @@ fn failed(refusal: &Refusal) -> Bytes {
 }
 
 /// The context of a request that arrives now.
-fn context(front: &Front, target: &OwnedTarget) -> RequestContext {
-    let arrived = Instant::now();
+fn context(front: &Front, target: &OwnedTarget, headers: &HeaderMap) -> RequestContext {
+    let (arrived, id) = (Instant::now(), headers.get(request_id::HEADER).map(request_id::text));
+    let id = id.unwrap_or_default();
     let trace = front.trace(&target.model, target.version.as_deref());
     if let Some(trace) = &trace {
         trace.reached(Stage::HttpRecvStart, arrived);
     }
-    RequestContext { trace, ..RequestContext::new(arrived, None) }
+    RequestContext { trace, ..RequestContext::new(id, arrived, Transport::Http) }
 }
 
 /// Reads the flat object as a request of the protocol.

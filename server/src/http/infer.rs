@@ -28,28 +28,48 @@ const BINARY: HeaderValue = HeaderValue::from_static("application/octet-stream")
 /// JSON longer than this is decoded, and outputs larger than this are printed, off the async threads.
 const INLINE_JSON: usize = 128 * 1024;
 
-/// Answers an inference request whose first byte arrived at `arrived`.
+/// Answers an inference request. One that is refused before it reaches its model is noted too.
 pub async fn answer<B>(
     front: &Arc<Front>,
     target: Target<'_>,
     headers: &HeaderMap,
     body: B,
-    arrived: Instant,
+    mut context: RequestContext,
 ) -> Result<Response<HttpBody>, Refusal>
 where
     B: Body<Data = Bytes> + Send + Unpin + 'static,
     B::Error: Into<axum::BoxError>,
 {
-    let trace = front.trace(target.model, target.version);
-    if let Some(trace) = &trace {
-        trace.reached(Stage::HttpRecvStart, arrived);
+    context.trace = front.trace(target.model, target.version);
+    if let Some(trace) = &context.trace {
+        trace.reached(Stage::HttpRecvStart, context.arrived);
     }
+    match read(front, target, headers, body, &context).await {
+        Ok(sent) => run(front, target, headers, sent, context).await,
+        Err(refusal) => Err(front.service.logged(&context, target.model, refusal)),
+    }
+}
+
+/// A request, whether its outputs are binary unless it says otherwise, and its share of the budget for bodies.
+type Sent = (InferRequest, bool, Reservation);
+
+async fn read<B>(
+    front: &Arc<Front>,
+    target: Target<'_>,
+    headers: &HeaderMap,
+    body: B,
+    context: &RequestContext,
+) -> Result<Sent, Refusal>
+where
+    B: Body<Data = Bytes> + Send + Unpin + 'static,
+    B::Error: Into<axum::BoxError>,
+{
     let json_length = json_length(headers)?;
     let coding = compression::of_request(headers)?;
     let limit = front.limits.protocol.body_bytes;
     let (mut body, mut held) =
         body::read(headers, body, &front.bodies, limit, front.limits.body_timeout).await?;
-    if let Some(trace) = &trace {
+    if let Some(trace) = &context.trace {
         trace.reached(Stage::HttpRecvEnd, Instant::now());
     }
     if let Some(coding) = coding {
@@ -59,7 +79,17 @@ where
         .await
         .map_err(|refusal| front.service.unknown_or(target.model, target.version, refusal))?;
     let binary_default = request.binary_output || json_length == Some(0);
-    let context = RequestContext { trace: trace.clone(), ..RequestContext::new(arrived, None) };
+    Ok((request, binary_default, held))
+}
+
+async fn run(
+    front: &Arc<Front>,
+    target: Target<'_>,
+    headers: &HeaderMap,
+    (request, binary_default, held): Sent,
+    context: RequestContext,
+) -> Result<Response<HttpBody>, Refusal> {
+    let trace = context.trace.clone();
     let answered = front.infer(request, context).await.map_err(|refusal| unary(front, target, refusal))?;
     // The request's tensors, which are slices of its body, were dropped by now.
     let held = held.into_answer(tensor_bytes(&answered.response))?;

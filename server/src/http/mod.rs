@@ -6,6 +6,7 @@
 pub mod body;
 mod compression;
 mod config;
+mod explain;
 mod generate;
 mod health;
 mod infer;
@@ -31,11 +32,13 @@ use bytes::Bytes;
 use http::header::{CONNECTION, HOST};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Version};
 use hyper::body::Body;
+use node::metrics::Transport;
 use node::reason::{Reason, Refusal};
 use tower::ServiceExt as _;
 
 use crate::front::Front;
 use crate::request_id;
+use crate::service::RequestContext;
 use response::Refused;
 
 pub use compression::offload;
@@ -64,28 +67,28 @@ impl HttpService {
         B::Error: Into<axum::BoxError>,
     {
         let arrived = Instant::now();
-        let (parts, body) = request.into_parts();
+        let (mut parts, body) = request.into_parts();
+        let id = self.front.ids.ensure(&mut parts.headers);
         let version = parts.version;
         let mut response = if version == Version::HTTP_11 && !has_one_host(&parts.headers) {
             let refusal =
                 Refusal::new(Reason::Malformed, "header host: expected exactly one, as HTTP/1.1 requires");
-            response::refused(&self.front, &refusal, parts.headers.get(request_id::HEADER))
+            response::refused(&self.front, &refusal, &id)
         } else if parts.method == Method::POST
             && let Some(target) = route::infer_target(parts.uri.path())
         {
-            let sent_id = parts.headers.get(request_id::HEADER);
-            match infer::answer(&self.front, target, &parts.headers, body, arrived).await {
-                Ok(response) => response::echo_id(response, sent_id),
-                Err(refusal) => response::refused(&self.front, &refusal, sent_id),
+            let context = RequestContext::new(request_id::text(&id), arrived, Transport::Http);
+            match infer::answer(&self.front, target, &parts.headers, body, context).await {
+                Ok(response) => response::with_id(response, id),
+                Err(refusal) => response::refused(&self.front, &refusal, &id),
             }
         } else {
-            let sent_id = parts.headers.get(request_id::HEADER).cloned();
             let request = Request::from_parts(parts, axum::body::Body::new(body));
             let response = match self.router.oneshot(request).await {
                 Ok(response) => response,
                 Err(never) => match never {},
             };
-            response::finish(&self.front, response, sent_id.as_ref())
+            response::finish(&self.front, response, id)
         };
         if version < Version::HTTP_2 && self.front.leaving() {
             // The client is to open its next connection, and send its next request, elsewhere.

@@ -130,18 +130,14 @@ impl IntoResponse for Refused {
 }
 
 /// Completes a response from the router: refusals get their body and headers.
-pub fn finish(
-    front: &Front,
-    mut response: axum::response::Response,
-    sent_id: Option<&HeaderValue>,
-) -> Response<HttpBody> {
+pub fn finish(front: &Front, mut response: axum::response::Response, id: HeaderValue) -> Response<HttpBody> {
     match response.extensions_mut().remove::<Refusal>() {
         None => match front.bodies.hold_answer(response.body().size_hint().lower() as usize) {
-            Ok(held) => echo_id(response.map(|body| HttpBody::Routed(body).holding(held)), sent_id),
-            Err(refusal) => refused(front, &refusal, sent_id),
+            Ok(held) => with_id(response.map(|body| HttpBody::Routed(body).holding(held)), id),
+            Err(refusal) => refused(front, &refusal, &id),
         },
         Some(refusal) => {
-            let mut refused = refused(front, &refusal, sent_id);
+            let mut refused = refused(front, &refusal, &id);
             if let Some(allow) = response.headers_mut().remove(ALLOW) {
                 refused.headers_mut().insert(ALLOW, allow);
             }
@@ -150,21 +146,16 @@ pub fn finish(
     }
 }
 
-/// Sends a usable id of the client back.
-pub fn echo_id(mut response: Response<HttpBody>, sent_id: Option<&HeaderValue>) -> Response<HttpBody> {
-    if let Some(sent) = sent_id
-        && request_id::usable(sent.as_bytes()).is_some()
-    {
-        response.headers_mut().insert(REQUEST_ID, sent.clone());
-    }
+/// Tells the client the id of its request.
+pub fn with_id(mut response: Response<HttpBody>, id: HeaderValue) -> Response<HttpBody> {
+    response.headers_mut().insert(REQUEST_ID, id);
     response
 }
 
 /// The response for a refusal: counted, logged, with reason, request id and, where it helps, `Retry-After`.
-pub fn refused(front: &Front, refusal: &Refusal, sent_id: Option<&HeaderValue>) -> Response<HttpBody> {
-    let id = front.ids.choose(sent_id.map(HeaderValue::as_bytes));
+pub fn refused(front: &Front, refusal: &Refusal, id: &HeaderValue) -> Response<HttpBody> {
     front.metrics.refused(Transport::Http, refusal.reason);
-    errors::log(refusal, &id);
+    errors::log(refusal, id.to_str().unwrap_or_default());
     let row = errors::row(refusal.reason);
     let body = error_body(&refusal.message);
     let mut response = Response::new(HttpBody::full(body.into()));
@@ -172,9 +163,7 @@ pub fn refused(front: &Front, refusal: &Refusal, sent_id: Option<&HeaderValue>) 
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, JSON);
     headers.insert(REASON_HEADER, HeaderValue::from_static(refusal.reason.label()));
-    if let Ok(id) = HeaderValue::try_from(id) {
-        headers.insert(REQUEST_ID, id);
-    }
+    headers.insert(REQUEST_ID, id.clone());
     if let Some(seconds) = errors::retry_after_seconds(refusal) {
         headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
     }

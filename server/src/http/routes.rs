@@ -6,8 +6,8 @@ use axum::Router;
 use axum::routing::{get, post};
 
 use super::{
-    config, generate, health, lanes, metadata, partition, repository, settings, shapes, shared_memory,
-    statistics,
+    config, explain, generate, health, lanes, metadata, partition, repository, settings, shapes,
+    shared_memory, statistics,
 };
 use super::{method_not_allowed, unknown_path};
 use crate::front::Front;
@@ -81,6 +81,10 @@ routes! {
          files of the repository.";
     post "/v2/repository/models/{model}/unload" => repository::unload,
         "Unloads a model after its requests in flight are answered.";
+    get "/v2/explain" => explain::list,
+        "The last requests, newest first. Query: `model`, `outcome` (`in_time`, `late`, `refused`, `failed`, `cancelled`), `reason`, `limit`.";
+    get "/v2/explain/{id}" => explain::one,
+        "Why a request ended as it did: when and how it came, what was expected of it, its batch, the time of each stage, what would have helped.";
     get "/v2/lanes" => lanes::view, "Lanes with their state and failures.";
     post "/v2/lanes/{lane}/enable" => lanes::enable, "Restarts a lane that stays down after repeated failures.";
     get "/v2/partition" => partition::view, "Gpulets, measured load and past decisions, if `partition.live` is set.";

@@ -297,7 +297,7 @@ async fn ids_of_clients_come_back() {
         ask(&service, Method::POST, "/v2/models/m/infer", &sent, b"").await.header("x-request-id"),
         Some("abc")
     );
-    assert_eq!(get(&service, "/v2").await.header("x-request-id"), None);
+    assert!(get(&service, "/v2").await.header("x-request-id").is_some());
     let unsafe_id = [("x-request-id", "a b")];
     assert_ne!(
         ask(&service, Method::GET, "/nope", &unsafe_id, b"").await.header("x-request-id"),

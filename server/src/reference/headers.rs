@@ -34,7 +34,7 @@ const RESPONSE: &[(&str, On, &str)] = &[
     (
         "x-request-id",
         On::Both,
-        "Id of the request: the one that was sent, or for refused requests a new one.",
+        "Id of the request: the one that was sent, or a new one. `tessera explain` takes it.",
     ),
     ("x-tessera-reason", On::Both, "Reason of a refusal: a word of the table of errors."),
     ("retry-after", On::Both, "Seconds after which a refused request may succeed."),

@@ -8,9 +8,11 @@ use std::time::{Duration, Instant};
 
 use models::EffectiveConfig;
 use models::engine::{Cancelled, RequestDetails, Response, ResponseSink};
+use node::Node;
 use node::batching;
 use node::catalog::{Catalog, Loaded};
 use node::reason::{Reason, Refusal};
+use node::request_log::Entry;
 use oip::{InferRequest, InferResponse, Parameter, Parameters, RequestedOutput, Tensor};
 use router::{Answer, Job, Timing};
 use router_core::TimeoutAction;
@@ -24,7 +26,7 @@ use crate::validate;
 
 /// Runs a request on a version that the caller holds.
 pub(super) async fn run(
-    catalog: &Catalog,
+    node: &Node,
     loaded: &Loaded,
     request: InferRequest,
     context: &RequestContext,
@@ -33,16 +35,24 @@ pub(super) async fn run(
     if let Some(trace) = &context.trace {
         trace.started(&request.id);
     }
-    let result = attempt(catalog, loaded, request, context, sink).await;
+    let mut open = node.requests().begin(context.origin(), &loaded.name, loaded.version);
+    let result = attempt(node.catalog(), loaded, request, context, sink, open.entry()).await;
     if let Some(trace) = &context.trace {
         trace.reached(Stage::RequestEnd, Instant::now());
     }
-    let total = context.arrived.elapsed();
-    if let Err(refusal) = &result {
-        loaded.metrics.record_refusal(refusal.reason);
-        loaded.statistics.failed(total);
+    match result {
+        Ok(answered) => {
+            open.answered();
+            Ok(answered)
+        }
+        Err(mut refusal) => {
+            loaded.refused(refusal.reason);
+            loaded.statistics.failed(context.arrived.elapsed());
+            open.failed(&refusal);
+            refusal.logged = true;
+            Err(refusal)
+        }
     }
-    result
 }
 
 async fn attempt(
@@ -51,10 +61,15 @@ async fn attempt(
     request: InferRequest,
     context: &RequestContext,
     sink: Option<(Arc<Sink>, SinkEnd)>,
+    mut entry: Option<&mut Entry>,
 ) -> Result<Answered, Refusal> {
     let config = loaded.config();
     let class = class(&config, &request.parameters)?;
     let (deadline, timeout_action) = deadline(&config, class, &request.parameters, context)?;
+    if let Some(entry) = &mut entry {
+        entry.class = class.get();
+        entry.objective = deadline.map(|deadline| deadline.saturating_duration_since(context.arrived));
+    }
     validate::outputs(&loaded.client, request.outputs.as_deref())?;
     let mut valid = validate::inputs(&loaded.client, request.inputs)?;
     let (named, parameters) = (request.outputs.as_deref(), &request.parameters);
@@ -68,6 +83,9 @@ async fn attempt(
         Lookup::Off => None,
     };
     let rows = valid.member.rows;
+    if let Some(entry) = &mut entry {
+        entry.rows = rows;
+    }
     let sequence = sequence::step(loaded, &request.parameters, rows)?;
     let padding = loaded.padding.as_ref();
     let padded = padding.and_then(|padding| Some((padding, padding.pad(&mut valid.member.inputs)?)));
@@ -103,6 +121,11 @@ async fn attempt(
     let answer = catalog.submit(loaded, job).await?;
     if let Some(trace) = &context.trace {
         trace.ran(answer.admitted, &answer.timing);
+    }
+    if let Some(entry) = entry {
+        entry.timing = answer.timing;
+        entry.record = Some(answer.record);
+        entry.before_queue = answer.admitted.saturating_duration_since(context.arrived);
     }
     if let Some(sink_end) = sink_end {
         sink_end.over(&loaded.name).await?;

@@ -8,6 +8,7 @@ use metrics::Label;
 use models::engine::python::{CallError, CheckedCall, MetricType, ModelHost, ModelMetric, Respond};
 use models::engine::{ModelErrorCode, RequestDetails, Response, RunError};
 use node::catalog::submit::model_refusal;
+use node::metrics::Transport;
 use node::reason::{Reason, Refusal};
 use oip::InferRequest;
 use tokio::runtime::Handle;
@@ -55,7 +56,7 @@ fn call_error(refusal: Refusal) -> CallError {
 }
 
 async fn responses(service: &Service, request: InferRequest) -> Vec<Result<Response, CallError>> {
-    let context = RequestContext::new(Instant::now(), None);
+    let context = RequestContext::new(request.id.clone(), Instant::now(), Transport::Model);
     let mut responses = match service.infer_stream(request, context) {
         Ok(responses) => responses,
         Err(refusal) => return vec![Err(call_error(refusal))],
@@ -105,7 +106,7 @@ impl ModelHost for ModelCalls {
                 loaded.statistics.called(rows, took);
             }
             Some(error) => {
-                loaded.metrics.record_refusal(model_refusal(&loaded.name, error).reason);
+                loaded.refused(model_refusal(&loaded.name, error).reason);
                 loaded.statistics.call_failed(took);
             }
         };

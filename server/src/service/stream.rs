@@ -46,7 +46,8 @@ impl Service {
         context: RequestContext,
     ) -> Result<Responses<'_>, Refusal> {
         let catalog = self.node.catalog();
-        let (loaded, user) = catalog.hold(&request.model_name, request.model_version.as_deref())?;
+        let held = catalog.hold(&request.model_name, request.model_version.as_deref());
+        let (loaded, user) = held.map_err(|refusal| self.logged(&context, &request.model_name, refusal))?;
         let template = InferResponse {
             model_name: loaded.name.clone(),
             model_version: loaded.version.to_string(),
@@ -58,7 +59,7 @@ impl Service {
         let (sink, received) = loaded.decoupled.then(channel).unzip();
         let run = async move {
             let _user = user;
-            infer::run(catalog, &loaded, request, &context, sink).await
+            infer::run(&self.node, &loaded, request, &context, sink).await
         };
         Ok(Responses { run: Some(Box::pin(run)), received, template, outputs, ended: false })
     }

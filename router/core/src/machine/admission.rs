@@ -4,6 +4,7 @@ use invariant::expected;
 
 use crate::batch::DropMode;
 use crate::event::{Arrival, Effect, Effects, Outcome, Reason, TimeoutAction};
+use crate::forecast::Forecast;
 use crate::machine::Router;
 use crate::model::Model;
 use crate::pool::Pool;
@@ -29,11 +30,8 @@ impl Router {
                 model.slo = deadline.since(now);
             }
         }
-        let (outcome, reason) = match self.admit(arrival) {
-            Ok(()) => return,
-            Err(reason @ Reason::DeadlinePassed) => (Outcome::Expired, reason),
-            Err(reason) => (Outcome::Refused, reason),
-        };
+        let Err((reason, forecast)) = self.admit(arrival) else { return };
+        let outcome = if reason == Reason::DeadlinePassed { Outcome::Expired } else { Outcome::Refused };
         if matches!(reason, Reason::DeadlineUnmeetable | Reason::QueueFull | Reason::MemoryFull) {
             self.shares.suffered(now, arrival.tenant);
         }
@@ -47,23 +45,24 @@ impl Router {
                 deadline: arrival.deadline.unwrap_or(Nanos::NEVER),
                 outcome,
                 reason,
+                forecast,
             },
         );
         effects.push(Effect::Finish { request: arrival.request, outcome, reason });
     }
 
-    fn admit(&mut self, arrival: &Arrival) -> Result<(), Reason> {
-        self.check_bounds(arrival)?;
+    fn admit(&mut self, arrival: &Arrival) -> Result<(), (Reason, Forecast)> {
+        self.check_bounds(arrival).map_err(|reason| (reason, Forecast::default()))?;
         let mut deadline = arrival.deadline.unwrap_or(Nanos::NEVER);
         let mut wanted_by = match deadline {
             Nanos::NEVER => deadline,
             deadline => deadline.before(self.config.margin.min(Nanos(deadline.since(self.now).0 / 8))),
         };
-        let (end, mut queued_behind) = self.earliest_end(arrival, wanted_by);
+        let (forecast, mut queued_behind) = self.forecast(arrival, wanted_by);
         let passed = deadline <= self.now;
-        let late = passed || end > if queued_behind { wanted_by } else { deadline };
+        let late = passed || forecast.end > if queued_behind { wanted_by } else { deadline };
         if late && arrival.timeout_action == TimeoutAction::Reject {
-            return Err(if passed { Reason::DeadlinePassed } else { Reason::DeadlineUnmeetable });
+            return Err((if passed { Reason::DeadlinePassed } else { Reason::DeadlineUnmeetable }, forecast));
         }
         if late {
             (deadline, wanted_by, queued_behind) = (Nanos::NEVER, Nanos::NEVER, false);
@@ -87,6 +86,7 @@ impl Router {
             alone: false,
             lost: false,
             probe: false,
+            forecast,
             queued_behind,
             stage: Stage::Queued,
             batch: None,
@@ -97,7 +97,7 @@ impl Router {
         };
         let slot = request.id.slot();
         if !self.requests.insert(request) {
-            return Err(Reason::IdInUse);
+            return Err((Reason::IdInUse, forecast));
         }
         self.enqueue(slot);
         let now = self.now;
@@ -142,22 +142,22 @@ impl Router {
 
     /// The earliest time at which this request can be answered: on the lane that is free first, after the requests before
     /// it in its queue ran at the best measured rate. Other queues are left out, so a request that is rejected here could
-    /// not have been answered. Zero for policies that drop only expired requests.
+    /// not have been answered. Zero for policies that drop only expired requests, and while a lane is free.
     ///
     /// The flag says whether the model is overloaded and enough requests wait before this one to determine its wait.
     /// Only then is the learned factor between the shortest and the real wait applied. In that
     /// state some request must be rejected, so caution costs no answer. In other states it would: the queue after a stall
     /// or a burst may still drain in time.
-    fn earliest_end(&self, arrival: &Arrival, wanted_by: Nanos) -> (Nanos, bool) {
+    fn forecast(&self, arrival: &Arrival, wanted_by: Nanos) -> (Forecast, bool) {
         let Some(model) = expected!(self.model(arrival.model), "router.admitted_model_unknown") else {
-            return (Nanos::ZERO, false);
+            return (Forecast::default(), false);
         };
         let Some(pool) = expected!(self.pools.get(model.pool), "router.model_of_unknown_pool") else {
-            return (Nanos::ZERO, false);
+            return (Forecast::default(), false);
         };
         let lazy = model.policy.drop_mode() == DropMode::Lazy;
         if wanted_by == Nanos::NEVER || lazy || !pool.free.is_empty() {
-            return (Nanos::ZERO, false);
+            return (Forecast::default(), false);
         }
         let row_bytes = arrival.bytes / u64::from(arrival.rows.max(1));
         let start = pool.ends.first().map_or(self.now, |end| end.at.max(self.now));
@@ -179,7 +179,9 @@ impl Router {
         let overload = if many { self.overload(model, row_time, lanes) } else { 0.0 };
         let behind = overload > 0.0;
         let wait = if behind { model.wait_forecast.of(at_best, overload) } else { at_best };
-        (start.after(wait).after(least_time(model, pool, arrival.rows, row_bytes)), behind)
+        let begins = start.after(wait);
+        let end = begins.after(least_time(model, pool, arrival.rows, row_bytes));
+        (Forecast { rows_before: ahead, lanes, wait: begins.since(self.now), end }, behind)
     }
 
     /// Whether a model's traffic alone is more than the lanes of a pool answer, so that admission rejects part of it.

@@ -20,6 +20,7 @@ use super::activation::Activation;
 use super::background::LoadPriority;
 use super::overrides::{LoadParameters, Override};
 use super::prepare::{First, Warmed};
+use super::refusal_report::RefusalReport;
 use super::sequences;
 use super::shapes::Shapes;
 use super::statistics::Statistics;
@@ -27,7 +28,7 @@ use super::validation::{Planned, Severity};
 use super::version::{Loaded, Placed, Settings};
 use super::{Catalog, LoadState, Model, unknown_model};
 use crate::batching;
-use crate::metrics::{ModelLabels, ModelMetrics};
+use crate::metrics::{ModelLabels, ModelMetrics, names};
 use crate::reason::{Reason, Refusal};
 
 /// What a load needs to be finished.
@@ -99,6 +100,7 @@ impl Catalog {
         self.want(name, true);
         let loaded = self.load_versions(&valid, &model, priority).await;
         if loaded.is_err() {
+            metrics::counter!(names::LOAD_FAILURES.name, names::MODEL => name.to_owned()).increment(1);
             // The versions that go on serving were loaded with these.
             self.source.overrides().replace(name, before)?;
         }
@@ -373,6 +375,7 @@ impl Catalog {
             measured_cores: u32::try_from(measured_cores).unwrap_or(u32::MAX),
             load_time,
             statistics: Statistics::default(),
+            refusals: RefusalReport::default(),
             users: TaskTracker::new(),
         }))
     }

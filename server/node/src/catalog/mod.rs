@@ -6,9 +6,11 @@
 
 mod activation;
 mod background;
+mod gauges;
 mod load;
 mod overrides;
 mod prepare;
+mod refusal_report;
 mod response_cache;
 mod sequences;
 mod sessions;
@@ -41,6 +43,7 @@ use warm::WarmSessions;
 
 pub use activation::ActivationOptions;
 pub use background::LoadPriority;
+pub use gauges::ModelGauges;
 pub use load::{LoadReport, row_bytes};
 pub use overrides::LoadParameters;
 pub use response_cache::{CacheKey, ResponseCache, key as cache_key};
@@ -281,18 +284,24 @@ impl Catalog {
     /// Why each model that should be ready is not; empty when all are.
     pub fn not_ready(&self) -> Vec<String> {
         let wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
-        let reason = |name: &String| {
-            let Some(model) = self.models.get(name) else {
-                return Some(format!("model `{name}` is not loaded yet"));
-            };
-            let serving = model.serving.load();
-            if serving.is_empty() {
-                return Some(not_serving(name, &model).message);
-            }
-            let has_lane = serving.values().all(|loaded| loaded.has_lane() || !loaded.activation.is_active());
-            (!has_lane).then(|| format!("model `{name}` has no lane to run on"))
+        wanted.iter().filter_map(|name| self.why_not_ready(name)).collect()
+    }
+
+    /// Whether a model serves on a lane, or is activated by its next request.
+    pub fn is_ready(&self, name: &str) -> bool {
+        self.why_not_ready(name).is_none()
+    }
+
+    fn why_not_ready(&self, name: &str) -> Option<String> {
+        let Some(model) = self.models.get(name) else {
+            return Some(format!("model `{name}` is not loaded yet"));
         };
-        wanted.iter().filter_map(reason).collect()
+        let serving = model.serving.load();
+        if serving.is_empty() {
+            return Some(not_serving(name, &model).message);
+        }
+        let has_lane = serving.values().all(|loaded| loaded.has_lane() || !loaded.activation.is_active());
+        (!has_lane).then(|| format!("model `{name}` has no lane to run on"))
     }
 
     /// Names of the models in the repository.

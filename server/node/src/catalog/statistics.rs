@@ -99,6 +99,11 @@ pub struct Statistics {
 }
 
 impl Statistics {
+    /// Requests answered.
+    pub fn answers(&self) -> u64 {
+        self.success.read().0
+    }
+
     /// Records a request of `rows` rows that was answered `total` after its arrival. `deadline_met` is `None` without a
     /// deadline.
     pub fn answered(&self, rows: u32, timing: &Timing, total: Duration, deadline_met: Option<bool>) {

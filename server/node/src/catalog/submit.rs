@@ -37,6 +37,11 @@ impl Catalog {
 }
 
 fn refusal(loaded: &Loaded, sequence: Option<&CorrelationId>, rejection: &Rejection) -> Refusal {
+    let refusal = words(loaded, sequence, rejection);
+    Refusal { record: rejection.record, ..refusal }
+}
+
+fn words(loaded: &Loaded, sequence: Option<&CorrelationId>, rejection: &Rejection) -> Refusal {
     use CoreReason as Core;
     let name = &loaded.name;
     let (reason, message) = match rejection.reason {

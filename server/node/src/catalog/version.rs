@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use gpulet::LaneHandle;
@@ -12,9 +12,11 @@ use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::activation::Activation;
+use super::refusal_report::RefusalReport;
 use super::shapes::Shapes;
 use super::statistics::Statistics;
 use crate::metrics::ModelMetrics;
+use crate::reason::Reason;
 
 /// A version that serves, or served until it was replaced.
 pub struct Loaded {
@@ -62,6 +64,8 @@ pub struct Loaded {
     pub shapes: Shapes,
     /// Counts for the statistics extension.
     pub statistics: Statistics,
+    /// Requests that were not answered, for the log.
+    pub refusals: RefusalReport,
     /// Metrics handles.
     pub metrics: ModelMetrics,
     /// Time to read, load and measure it.
@@ -94,6 +98,20 @@ impl Loaded {
     /// Class labels by output.
     pub fn labels(&self) -> Arc<BTreeMap<String, Vec<String>>> {
         Arc::clone(&self.settings.load().labels)
+    }
+
+    /// Counts a request that was not answered.
+    pub fn refused(&self, reason: Reason) {
+        self.metrics.record_refusal(reason);
+        self.refusals.count(reason);
+    }
+
+    /// Logs why requests were not answered, if a line is due.
+    pub fn report_refusals(&self, now: Instant) {
+        let answered = self.statistics.answers();
+        if let Some(line) = self.refusals.line(now, answered, self.config().slo) {
+            tracing::warn!(model = self.name, version = self.version, "{line}");
+        }
     }
 
     /// Holds the version in the router while a request uses it; `None` once it is being retired.

@@ -69,7 +69,7 @@ fn section<T: DeserializeOwned + Serialize + Default + Documented + DocumentedFi
     }
 }
 
-pub(super) fn all() -> [Section; 10] {
+pub(super) fn all() -> [Section; 11] {
     [
         section::<sections::Server>("server"),
         section::<sections::Repository>("repository"),
@@ -79,6 +79,7 @@ pub(super) fn all() -> [Section; 10] {
         section::<sections::RateLimits>("rate_limit"),
         section::<sections::Cache>("cache"),
         section::<sections::Trace>("trace"),
+        section::<sections::RequestLogSettings>("request_log"),
         section::<sections::Metrics>("metrics"),
         section::<sections::Partition>("partition"),
     ]
@@ -325,6 +326,7 @@ impl Merged {
             rate_limit: read(&mut sections, "rate_limit")?,
             cache: read(&mut sections, "cache")?,
             trace: read(&mut sections, "trace")?,
+            request_log: read(&mut sections, "request_log")?,
             metrics: read(&mut sections, "metrics")?,
             partition: read(&mut sections, "partition")?,
             models: Value::Table(models).try_into().map_err(|error| whole("models", &error))?,

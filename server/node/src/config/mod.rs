@@ -34,8 +34,9 @@ use crate::output;
 pub use arguments::{ConfigArgs, configure};
 pub use merge::{Assignment, Sources};
 pub use sections::{
-    Cache, Devices, Emulated, Gpus, Interference, Isolation, Lanes, Limits, LoadMode, LogFormat, Metrics,
-    Partition, RateLimitMode, RateLimits, Repository, Server, Trace, TraceLevel,
+    AccessLogRequests, Cache, Devices, Emulated, Gpus, Interference, Isolation, Lanes, Limits, LoadMode,
+    LogFormat, Metrics, Partition, RateLimitMode, RateLimits, Repository, RequestLogSettings, Server, Trace,
+    TraceLevel,
 };
 
 /// Reads the configuration again, from the sources of the start.
@@ -67,6 +68,8 @@ pub struct Config {
     pub cache: Cache,
     /// Traces of requests.
     pub trace: Trace,
+    /// The last requests and the access log.
+    pub request_log: RequestLogSettings,
     /// What `/metrics` shows.
     pub metrics: Metrics,
     /// How gpulets follow the load.

@@ -320,6 +320,43 @@ impl Default for Cache {
     }
 }
 
+/// `[request_log]`: the last requests, which `GET /v2/explain` explains, and the access log.
+#[derive(Clone, Debug, Deserialize, Serialize, Documented, DocumentedFields)]
+#[serde(deny_unknown_fields, default)]
+pub struct RequestLogSettings {
+    /// Requests that are kept of each kind: those answered in time, and all others. Each takes about 0.5 KiB. 0: none.
+    pub kept: u32,
+    /// File for the access log: one JSON object a line, with the fields of `GET /v2/explain`. `-`: standard output. A file that
+    /// was moved away is created again. Default: none, there is no access log. Example: `"/var/log/tessera/access.log"`.
+    pub access_log: Option<PathBuf>,
+    /// Which requests the access log has: `all`, or `unsuccessful` for those that were late, refused, cancelled or failed.
+    pub access_log_requests: AccessLogRequests,
+    /// Of the requests answered in time, the access log has one in this many.
+    pub access_log_one_in: NonZeroU32,
+}
+
+/// Which requests the access log has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AccessLogRequests {
+    /// All requests.
+    #[default]
+    All,
+    /// Those that were not answered in time.
+    Unsuccessful,
+}
+
+impl Default for RequestLogSettings {
+    fn default() -> Self {
+        Self {
+            kept: 4_096,
+            access_log: None,
+            access_log_requests: AccessLogRequests::All,
+            access_log_one_in: NonZeroU32::MIN,
+        }
+    }
+}
+
 /// `[trace]`: Triton's traces of requests. Trace settings change through `/v2/trace/setting` and gRPC, within this section.
 #[derive(Clone, Debug, Deserialize, Serialize, Documented, DocumentedFields)]
 #[serde(deny_unknown_fields, default)]

@@ -12,6 +12,8 @@ pub enum Transport {
     Http,
     /// The gRPC interface.
     Grpc,
+    /// A call of a Python model by another.
+    Model,
 }
 
 /// Metrics that belong to no model.
@@ -61,6 +63,8 @@ impl FrontMetrics {
         match transport {
             Transport::Http => &self.http,
             Transport::Grpc => &self.grpc,
+            // Their caller reports them.
+            Transport::Model => &[],
         }
     }
 }

@@ -48,6 +48,7 @@ pub fn install(triton_names: bool) -> anyhow::Result<PrometheusHandle> {
     let handle = recorder.handle();
     metrics::set_global_recorder(recorder).map_err(|_| anyhow::anyhow!("metrics are installed already"))?;
     describe(triton_names);
+    metrics::gauge!(names::BUILD_INFO.name, names::RELEASE => env!("CARGO_PKG_VERSION")).set(1.0);
     Ok(handle)
 }
 
@@ -113,6 +114,13 @@ mod tests {
                 metrics::counter!(metric.name, names::LANE => "0").increment(1);
             }
             metrics::counter!(names::INVARIANT_VIOLATIONS.name, names::ID => "router.test").increment(1);
+            metrics::counter!(names::ACCESS_LOG_LOST.name).increment(1);
+            metrics::counter!(names::LOAD_FAILURES.name, names::MODEL => "cached").increment(1);
+            metrics::gauge!(names::MODEL_READY.name, names::MODEL => "cached").set(1.0);
+            metrics::gauge!(names::BUILD_INFO.name, names::RELEASE => "0").set(1.0);
+            for metric in [names::MODEL_LANES, names::OBJECTIVE] {
+                metrics::gauge!(metric.name, names::MODEL => "cached", names::VERSION => "1").set(1.0);
+            }
             GpuMetrics::new("gpu0", triton_names.then_some(&"GPU-1".to_owned()))
                 .set(Some(&throttled()), None);
             InterferenceMetrics::default().tell(&[learned()]);

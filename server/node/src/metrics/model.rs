@@ -1,6 +1,7 @@
 //! Metric handles of one model version, and of one lane.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use metrics::{Counter, Gauge, Histogram, Label};
@@ -22,9 +23,43 @@ pub struct ModelMetrics {
     misses: Counter,
     depth: Gauge,
     prediction: Gauge,
-    refusals: Vec<Counter>,
+    refusals: Arc<Refusals>,
     cache: Option<(Counter, Counter)>,
     triton: Option<Triton>,
+}
+
+/// Counters of requests without a result, by reason. Those of rare reasons are registered when they occur.
+struct Refusals {
+    labels: Vec<Label>,
+    counters: [OnceLock<Counter>; Reason::ALL.len()],
+}
+
+impl Refusals {
+    /// Reasons that are shown from the start, so that the first one is an increase.
+    const COMMON: [Reason; 6] = [
+        Reason::QueueFull,
+        Reason::DeadlineUnmeetable,
+        Reason::Shed,
+        Reason::Expired,
+        Reason::Cancelled,
+        Reason::EngineFailed,
+    ];
+
+    fn new(labels: Vec<Label>) -> Self {
+        let refusals = Self { labels, counters: [const { OnceLock::new() }; Reason::ALL.len()] };
+        for reason in Self::COMMON {
+            refusals.counter(reason);
+        }
+        refusals
+    }
+
+    fn counter(&self, reason: Reason) -> Option<&Counter> {
+        let counter = self.counters.get(reason.index())?;
+        Some(counter.get_or_init(|| {
+            let reason = Label::new(names::REASON, reason.label());
+            metrics::counter!(names::REFUSALS.name, with(&self.labels, reason).iter())
+        }))
+    }
 }
 
 /// Whose metrics they are.
@@ -102,10 +137,6 @@ impl ModelMetrics {
         let counter = |metric: Metric| metrics::counter!(metric.name, labels.iter());
         let gauge = |metric: Metric| metrics::gauge!(metric.name, labels.iter());
         let histogram = |metric: Metric| metrics::histogram!(metric.name, labels.iter());
-        let refusal = |&reason: &Reason| {
-            let reason = Label::new(names::REASON, reason.label());
-            metrics::counter!(names::REFUSALS.name, with(&labels, reason).iter())
-        };
         let triton = triton_names.then(|| {
             let failure = |reason: &'static str| {
                 let labels = with(&labels, Label::new(names::REASON, reason));
@@ -141,7 +172,7 @@ impl ModelMetrics {
             misses: counter(names::DEADLINE_MISSES),
             depth: gauge(names::QUEUE_DEPTH),
             prediction: gauge(names::PREDICTION),
-            refusals: Reason::ALL.iter().map(refusal).collect(),
+            refusals: Arc::new(Refusals::new(labels.clone())),
             cache: caches.then(|| (counter(names::CACHE_HITS), counter(names::CACHE_MISSES))),
             triton,
         }
@@ -208,7 +239,7 @@ impl ModelMetrics {
 
     /// Records one request of this model that ended without a result.
     pub fn record_refusal(&self, reason: Reason) {
-        if let Some(counter) = self.refusals.get(reason.index()) {
+        if let Some(counter) = self.refusals.counter(reason) {
             counter.increment(1);
         }
         if let Some(triton) = &self.triton {

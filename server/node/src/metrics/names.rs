@@ -51,6 +51,7 @@ labels! {
     TRANSPORT: "transport", "`http` or `grpc`.";
     LANE: "lane", "Lane number, as `GET /v2/lanes` lists it.";
     ID: "id", "Id of a check.";
+    RELEASE: "release", "Version of Tessera.";
     GPU_UUID: "gpu_uuid", "UUID of a GPU, as Triton shows it.";
     DEVICE: "device", "Device, as plans call it.";
     DEVICE_TYPE: "device_type", "Device type of profiles.";
@@ -103,6 +104,14 @@ metrics! {
         TRACES: Counter, "tessera_traces_total", [], "Traces of requests that were written.";
         TRACES_LOST: Counter, "tessera_traces_lost_total", [],
             "Traces of requests that were not written: the disk was full or too slow, or `trace.max_bytes` was reached.";
+        ACCESS_LOG_LOST: Counter, "tessera_access_log_lost_total", [],
+            "Requests that are missing from the access log: the disk was full or too slow.";
+        MODEL_READY: Gauge, "tessera_model_ready", [MODEL],
+            "1 if a model that should be ready is, 0 if it is not; NaN once it was unloaded.";
+        MODEL_LANES: Gauge, "tessera_model_lanes", [MODEL, VERSION], "Lanes that hold a session of the model.";
+        OBJECTIVE: Gauge, "tessera_objective_seconds", [MODEL, VERSION], "Latency objective of the model, if it has one.";
+        LOAD_FAILURES: Counter, "tessera_model_load_failures_total", [MODEL], "Loads and reloads of the model that failed.";
+        BUILD_INFO: Gauge, "tessera_build_info", [RELEASE], "Always 1.";
         QUEUE_DEPTH: Gauge, "tessera_queue_depth", [MODEL, VERSION], "Requests queued now.";
         PREDICTION: Gauge, "tessera_batch_time_over_predicted", [MODEL, VERSION],
             "Total time of batches in the engine, divided by the time that the plan's profile predicts for them.";

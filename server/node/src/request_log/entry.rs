@@ -1,0 +1,104 @@
+//! One request of the log.
+
+use std::time::{Duration, SystemTime};
+
+use crate::metrics::Transport;
+use crate::reason::Reason;
+use router::{RecordKey, Timing};
+use serde::{Deserialize, Serialize};
+
+use super::Origin;
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// Answered within its objective, or answered without one.
+    InTime,
+    /// Answered after its objective.
+    Late,
+    /// Refused before it ran.
+    Refused,
+    /// It ran, and failed.
+    Failed,
+    /// The client stopped waiting.
+    Cancelled,
+}
+
+impl Outcome {
+    /// The outcome of a request that ended for this reason.
+    pub fn of(reason: Reason) -> Self {
+        match reason {
+            Reason::Cancelled | Reason::SlowReader => Self::Cancelled,
+            Reason::LaneFailed
+            | Reason::Quarantined
+            | Reason::EngineFailed
+            | Reason::ModelUnknown
+            | Reason::ModelNotFound
+            | Reason::ModelUnavailable
+            | Reason::ModelUnsupported
+            | Reason::ModelAlreadyExists
+            | Reason::ModelCancelled
+            | Reason::Internal => Self::Failed,
+            _ => Self::Refused,
+        }
+    }
+}
+
+/// A request that ended.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// Its id: the client's `x-request-id`, or ours.
+    pub id: Box<str>,
+    /// When its first byte arrived.
+    pub arrived: SystemTime,
+    /// How it came.
+    pub transport: Transport,
+    /// The model it named.
+    pub model: Box<str>,
+    /// The version that took it. `None` if none did.
+    pub version: Option<u64>,
+    /// Priority class, 1 the most urgent; 0 if it was not read.
+    pub class: u32,
+    /// Rows; 0 if they were not read.
+    pub rows: u32,
+    /// From arrival to deadline. `None` without one.
+    pub objective: Option<Duration>,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Why, if it was not answered.
+    pub reason: Option<Reason>,
+    /// What the client was told, if it was not answered.
+    pub message: Box<str>,
+    /// From arrival to admission by the router: reading, decoding, validation.
+    pub before_queue: Duration,
+    /// Time of each stage; zero if it did not run.
+    pub timing: Timing,
+    /// From arrival to the end.
+    pub total: Duration,
+    /// The router's decisions. `None` if it did not reach the router, and if it was cancelled.
+    pub record: Option<RecordKey>,
+}
+
+impl Entry {
+    /// The entry of a request that is being answered.
+    pub fn new(origin: Origin<'_>, model: &str) -> Self {
+        Self {
+            id: origin.id.into(),
+            arrived: SystemTime::now() - origin.arrived.elapsed(),
+            transport: origin.transport,
+            model: model.into(),
+            version: None,
+            class: 0,
+            rows: 0,
+            objective: None,
+            outcome: Outcome::Cancelled,
+            reason: None,
+            message: Box::default(),
+            before_queue: Duration::ZERO,
+            timing: Timing::default(),
+            total: Duration::ZERO,
+            record: None,
+        }
+    }
+}
