@@ -23,6 +23,8 @@ pub(crate) enum Priority {
     BestEffort,
     BestEffortOverShare,
     Delayed,
+    /// Beyond the quota of a tenant that borrows. Such requests go after those of all classes.
+    OverQuota,
 }
 
 /// A waiting request as policies see it.
@@ -54,6 +56,8 @@ pub(crate) struct QueueKey {
     pub shape: ShapeKey,
     /// Whether they have deadlines, never had one, or lost it.
     pub timing: Timing,
+    /// Whether they are beyond the quota of their tenant, which borrows.
+    pub borrowed: bool,
     /// Pool of the lanes that may run them: the model's, or one that its policy chose.
     pub pool: u32,
 }

@@ -180,7 +180,9 @@ impl Router {
         let row_bytes = self.queues.get(queue_slot).map_or(0, Queue::row_bytes);
         let done_by = self.now.after(model.costs.on(lane_class).cautious(take, row_bytes));
         let company = model.queues.iter().filter(|(other, slot)| {
-            *slot != queue_slot && (other.shape, other.pool) == (key.shape, key.pool)
+            *slot != queue_slot
+                && (other.shape, other.pool) == (key.shape, key.pool)
+                && self.may_share_batch(&key, other)
         });
         let mut company: SmallVec<[_; 8]> = company
             .filter_map(|(other, slot)| {
@@ -269,7 +271,11 @@ impl Router {
             batch.returned = batch.returned.max(request.returned);
             count += 1;
             let share = expected.0.saturating_mul(u64::from(request.rows)) / u64::from(rows.max(1));
-            self.shares.charge(now, request.tenant, Nanos(share));
+            self.tenants.start(now, request, Nanos(share));
+            // Idle time that a tenant borrows is not a part of its share.
+            if !request.borrowed {
+                self.shares.charge(now, request.tenant, Nanos(share));
+            }
         }
         let members = effects.push_members(&batch.members);
         if let Some(model) = self.model_mut(model_id) {
