@@ -70,10 +70,16 @@ pub struct Rejection {
     pub reason: Reason,
     /// Error of the engine, if it ran.
     pub error: Option<BatchError>,
+    /// When the quota of the tenant allows another request, if it was used up.
+    pub retry_after: Option<Duration>,
 }
 
 impl Rejection {
     pub(crate) fn refused(reason: Reason) -> Self {
-        Self { outcome: Outcome::Refused, reason, error: None }
+        Self::ended(Outcome::Refused, reason, None)
+    }
+
+    pub(crate) fn ended(outcome: Outcome, reason: Reason, error: Option<BatchError>) -> Self {
+        Self { outcome, reason, error, retry_after: None }
     }
 }

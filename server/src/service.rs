@@ -16,32 +16,31 @@ use models::VersionPolicy;
 use models::engine::python::ModelHost;
 use node::Node;
 use node::reason::{Reason, Refusal};
+use node::tenants::RequestTenant;
 use oip::{InferRequest, InferResponse};
 pub use router::Timing;
-use router_core::Tenant;
 pub use sink::RESPONSES_WAITING_MAX;
 pub use stream::{Responses, Streamed};
 
 use crate::trace::Trace;
 
-/// Facts about a request besides its body. Authentication belongs in [`RequestContext::new`], which both transports
-/// call: it decides who the tenant is.
+/// Facts about a request besides its body.
 #[derive(Clone, Debug)]
 pub struct RequestContext {
     /// When the first byte of the request arrived. The deadline counts from here.
     pub arrived: Instant,
     /// The transport's timeout (`grpc-timeout`), if any.
     pub transport_timeout: Option<Duration>,
-    /// Whose request it is, for fair shares.
-    pub tenant: Tenant,
+    /// Whose request it is, for fair shares and quotas.
+    pub tenant: RequestTenant,
     /// The trace of the request, if it is traced.
     pub trace: Option<Arc<Trace>>,
 }
 
 impl RequestContext {
-    /// The context of a request. All requests have the same tenant, because callers are not authenticated.
-    pub fn new(arrived: Instant, transport_timeout: Option<Duration>) -> Self {
-        Self { arrived, transport_timeout, tenant: Tenant::default(), trace: None }
+    /// The context of a request that is not traced.
+    pub fn new(arrived: Instant, transport_timeout: Option<Duration>, tenant: RequestTenant) -> Self {
+        Self { arrived, transport_timeout, tenant, trace: None }
     }
 }
 

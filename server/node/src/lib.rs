@@ -20,6 +20,7 @@ pub mod rate_limits;
 pub mod reason;
 mod reload;
 mod supervisor;
+pub mod tenants;
 #[cfg(test)]
 mod testing;
 

@@ -25,6 +25,7 @@ use crate::objectives;
 use crate::rate_limits::Resources;
 use crate::reason::{Reason, Refusal};
 use crate::supervisor::{self, Failures, Supervisor, SupervisorSetup};
+use crate::tenants::Tenants;
 
 /// Arguments of [`Node::start`].
 pub struct Startup {
@@ -78,11 +79,14 @@ impl Node {
         let devices = Arc::new(Devices::of(&config, &core_sets, loader)?);
         let lanes_max = devices.lanes_max(live);
         let resources = Resources::new(&config.rate_limit);
+        let tenants = Tenants::new(&config);
         let core = RouterConfig {
             queued_bytes_limit: limits.queue_bytes.0,
             max_lanes: lanes_max,
             margin: objectives::MARGIN,
             resources: resources.totals(),
+            weights: tenants.weights(),
+            quotas: tenants.quotas(),
             ..RouterConfig::default()
         };
         let router = router::start(&RouterOptions { mailbox: limits.mailbox.get(), core })?;
@@ -111,6 +115,7 @@ impl Node {
             cache_bytes: config.cache.max_bytes.0,
             triton_names: config.metrics.triton_names,
             resources,
+            tenants,
             profiles: devices.profiles().to_vec(),
         };
         let catalog = Arc::new(Catalog::new(source, environment, config.models.clone()));
@@ -278,13 +283,15 @@ impl Node {
         !self.devices.gpus().is_empty()
     }
 
-    /// Updates the gauges of queues and lanes and the counters of violated invariants, and logs violations.
+    /// Updates the gauges of queues and lanes, the device time of tenants, and the counters of violated invariants, and logs
+    /// violations.
     pub async fn refresh_gauges(&self) {
         self.violations.lock().unwrap_or_else(PoisonError::into_inner).update(Instant::now());
         if let Some(machine) = &self.machine {
             machine.lock().unwrap_or_else(PoisonError::into_inner).update();
         }
         let Some(snapshot) = self.catalog.router().snapshot().await else { return };
+        self.catalog.tenants().used(&snapshot.tenants);
         for loaded in self.catalog.serving_names().iter().flat_map(|name| self.catalog.serving(name)) {
             let queued =
                 snapshot.models.iter().find(|model| model.model == loaded.id).map_or(0, |model| model.queued);

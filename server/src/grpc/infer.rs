@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use node::reason::Refusal;
+use node::tenants::RequestTenant;
 use oip::proto::{ModelInferRequest, ModelInferResponse};
 use oip::{InferRequest, InferResponse};
 use tonic::{Request, Response, Status};
@@ -15,6 +16,7 @@ use crate::front::Front;
 use crate::http::offload;
 use crate::request_id;
 use crate::service::{RequestContext, Timing};
+use crate::tenant;
 use crate::timing_headers;
 use crate::trace::{SendEnd, Stage};
 
@@ -38,12 +40,13 @@ pub async fn unary(
 ) -> Result<Response<ModelInferResponse>, Status> {
     let arrived = request.extensions().get::<Arrived>().map_or_else(Instant::now, |arrived| arrived.0);
     let transport_timeout = timeout::of(request.metadata());
+    let tenant = tenant::of(front, request.metadata().as_ref(), request.extensions().get().copied());
     let (metadata, _, message) = request.into_parts();
     let trace = front.trace(&message.model_name, Some(&message.model_version));
     if let Some(trace) = &trace {
         trace.reached(Stage::GrpcReadStart, arrived);
     }
-    let context = RequestContext { trace: trace.clone(), ..RequestContext::new(arrived, transport_timeout) };
+    let context = RequestContext { trace: trace.clone(), ..RequestContext::new(arrived, transport_timeout, tenant) };
     match answer(front, message, context).await {
         Ok(Answer { message, timing, mut held }) => {
             let mut response = Response::new(message);
@@ -123,11 +126,12 @@ pub fn stream_context(
     front: &Front,
     message: &ModelInferRequest,
     transport_timeout: Option<Duration>,
+    tenant: RequestTenant,
 ) -> RequestContext {
     let arrived = Instant::now();
     let trace = front.trace(&message.model_name, Some(&message.model_version));
     if let Some(trace) = &trace {
         trace.reached(Stage::GrpcReadStart, arrived);
     }
-    RequestContext { trace, ..RequestContext::new(arrived, transport_timeout) }
+    RequestContext { trace, ..RequestContext::new(arrived, transport_timeout, tenant) }
 }

@@ -7,6 +7,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Instant;
 
+use axum::Extension;
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
@@ -15,6 +16,7 @@ use http::{HeaderMap, HeaderValue};
 use models::{Dim, TensorSpec};
 use node::metrics::Transport;
 use node::reason::{Reason, Refusal};
+use node::tenants::RequestTenant;
 use oip::metadata::ErrorBody;
 use oip::{InferRequest, InferResponse};
 use serde::Deserialize;
@@ -29,6 +31,7 @@ use super::response::{self, JSON, Refused};
 use super::route::OwnedTarget;
 use crate::front::Front;
 use crate::service::{ModelView, RequestContext, Streamed};
+use crate::tenant::{self, Peer};
 use crate::trace::Stage;
 
 const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream; charset=utf-8");
@@ -37,9 +40,10 @@ pub async fn one(
     State(front): State<Arc<Front>>,
     target: OwnedTarget,
     headers: HeaderMap,
+    peer: Option<Extension<Peer>>,
     sent: axum::body::Body,
 ) -> Result<Response, Refused> {
-    let context = context(&front, &target);
+    let context = context(&front, &target, tenant::of(&front, &headers, peer.map(|Extension(peer)| peer)));
     let request = read(&front, &target, &headers, sent, &context).await?;
     let mut responses = front.infer_stream(request, context).await?;
     let mut only = None;
@@ -69,9 +73,10 @@ pub async fn stream(
     State(front): State<Arc<Front>>,
     target: OwnedTarget,
     headers: HeaderMap,
+    peer: Option<Extension<Peer>>,
     sent: axum::body::Body,
 ) -> Result<Response, Refused> {
-    let context = context(&front, &target);
+    let context = context(&front, &target, tenant::of(&front, &headers, peer.map(|Extension(peer)| peer)));
     let request = read(&front, &target, &headers, sent, &context).await?;
     let (events, mut read) = mpsc::channel(1);
     tokio::spawn(async move {
@@ -125,13 +130,13 @@ fn failed(refusal: &Refusal) -> Bytes {
 }
 
 /// The context of a request that arrives now.
-fn context(front: &Front, target: &OwnedTarget) -> RequestContext {
+fn context(front: &Front, target: &OwnedTarget, tenant: RequestTenant) -> RequestContext {
     let arrived = Instant::now();
     let trace = front.trace(&target.model, target.version.as_deref());
     if let Some(trace) = &trace {
         trace.reached(Stage::HttpRecvStart, arrived);
     }
-    RequestContext { trace, ..RequestContext::new(arrived, None) }
+    RequestContext { trace, ..RequestContext::new(arrived, None, tenant) }
 }
 
 /// Reads the flat object as a request of the protocol.

@@ -8,6 +8,7 @@ use http::header::{CONTENT_ENCODING, CONTENT_TYPE, VARY};
 use http::{HeaderMap, HeaderName, HeaderValue, Response};
 use hyper::body::Body;
 use node::reason::{Reason, Refusal};
+use node::tenants::RequestTenant;
 use oip::binary::RawInput;
 use oip::json::Encoded;
 use oip::{InferRequest, InferResponse};
@@ -28,13 +29,13 @@ const BINARY: HeaderValue = HeaderValue::from_static("application/octet-stream")
 /// JSON longer than this is decoded, and outputs larger than this are printed, off the async threads.
 const INLINE_JSON: usize = 128 * 1024;
 
-/// Answers an inference request whose first byte arrived at `arrived`.
+/// Answers an inference request of a tenant whose first byte arrived at `arrived`.
 pub async fn answer<B>(
     front: &Arc<Front>,
     target: Target<'_>,
     headers: &HeaderMap,
     body: B,
-    arrived: Instant,
+    (arrived, tenant): (Instant, RequestTenant),
 ) -> Result<Response<HttpBody>, Refusal>
 where
     B: Body<Data = Bytes> + Send + Unpin + 'static,
@@ -59,7 +60,7 @@ where
         .await
         .map_err(|refusal| front.service.unknown_or(target.model, target.version, refusal))?;
     let binary_default = request.binary_output || json_length == Some(0);
-    let context = RequestContext { trace: trace.clone(), ..RequestContext::new(arrived, None) };
+    let context = RequestContext { trace: trace.clone(), ..RequestContext::new(arrived, None, tenant) };
     let answered = front.infer(request, context).await.map_err(|refusal| unary(front, target, refusal))?;
     // The request's tensors, which are slices of its body, were dropped by now.
     let held = held.into_answer(tensor_bytes(&answered.response))?;

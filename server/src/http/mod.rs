@@ -35,7 +35,7 @@ use node::reason::{Reason, Refusal};
 use tower::ServiceExt as _;
 
 use crate::front::Front;
-use crate::request_id;
+use crate::{request_id, tenant};
 use response::Refused;
 
 pub use compression::offload;
@@ -74,7 +74,8 @@ impl HttpService {
             && let Some(target) = route::infer_target(parts.uri.path())
         {
             let sent_id = parts.headers.get(request_id::HEADER);
-            match infer::answer(&self.front, target, &parts.headers, body, arrived).await {
+            let tenant = tenant::of(&self.front, &parts.headers, parts.extensions.get().copied());
+            match infer::answer(&self.front, target, &parts.headers, body, (arrived, tenant)).await {
                 Ok(response) => response::echo_id(response, sent_id),
                 Err(refusal) => response::refused(&self.front, &refusal, sent_id),
             }

@@ -40,6 +40,7 @@ pub(super) async fn run(
     let total = context.arrived.elapsed();
     if let Err(refusal) = &result {
         loaded.metrics.record_refusal(refusal.reason);
+        catalog.tenants().refused(context.tenant, refusal.reason);
         loaded.statistics.failed(total);
     }
     result
@@ -92,7 +93,7 @@ async fn attempt(
     let job = Job {
         model: loaded.id,
         class: batching::class(class.get()),
-        tenant: context.tenant,
+        tenant: context.tenant.number,
         shape: loaded.shapes.key(&member.inputs),
         member,
         bytes: valid.bytes,
@@ -110,6 +111,7 @@ async fn attempt(
     let total = context.arrived.elapsed();
     let met = deadline.map(|deadline| Instant::now() <= deadline);
     loaded.metrics.record_answer(&answer.timing, total, met);
+    catalog.tenants().answered(context.tenant, met);
     if answer.timing.leads_batch {
         loaded.metrics.record_batch(answer.timing.batch_rows);
     }

@@ -8,6 +8,7 @@ mod interference;
 mod machine;
 mod model;
 pub mod names;
+mod tenant;
 mod violations;
 
 use std::time::Duration;
@@ -22,6 +23,7 @@ pub use gpus::{GpuMetrics, GpuWatch, WatchedGpu, watch};
 pub use interference::InterferenceMetrics;
 pub use machine::MachineMetrics;
 pub use model::{LaneMetrics, ModelLabels, ModelMetrics};
+pub use tenant::TenantMetrics;
 pub use violations::ViolationMetrics;
 
 /// Interval at which histogram samples are folded into buckets, which bounds their memory.
@@ -69,6 +71,7 @@ mod tests {
     use crate::reason::Reason;
     use gpulet_core::control::{ErrorEntry, InterferenceEntry};
     use router::Timing;
+    use router_core::{Allowance, TenantQuota};
     use std::collections::BTreeMap;
 
     fn rendered(triton_names: bool) -> String {
@@ -117,6 +120,9 @@ mod tests {
                 .set(Some(&throttled()), None);
             InterferenceMetrics::default().tell(&[learned()]);
             device_up(&"gpu0".into(), true);
+            let allowance = Some(Allowance { per_second: 1, burst: 1 });
+            let quota = TenantQuota { lane_time: allowance, requests: allowance, borrow: false };
+            TenantMetrics::new("search", &quota).refused(Reason::Quota);
         });
         handle.render()
     }
