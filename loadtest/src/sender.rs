@@ -136,7 +136,9 @@ impl Sender {
             }
             self.in_flight.set(self.in_flight.get() + 1);
             let sender = Rc::clone(self);
-            tokio::task::spawn_local(async move { sender.request(due, (offered.tenant, offered.rows), held).await });
+            tokio::task::spawn_local(async move {
+                sender.request(due, (offered.tenant, offered.rows), held).await
+            });
             burst += 1;
             if burst == BURST {
                 burst = 0;
@@ -173,7 +175,9 @@ impl Sender {
             self.record().due(due);
             self.in_flight.set(self.in_flight.get() + 1);
             let sender = Rc::clone(self);
-            tokio::task::spawn_local(async move { sender.request(due, (offered.tenant, offered.rows), false).await });
+            tokio::task::spawn_local(async move {
+                sender.request(due, (offered.tenant, offered.rows), false).await
+            });
         }
         let sending = self.clock.now();
         self.finish().await;

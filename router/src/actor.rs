@@ -400,16 +400,13 @@ impl Actor {
                         Err(BatchError::Lane("the batch returned no outputs for this request".to_owned()))
                     }
                 };
-                answer.map_err(|error| {
-                    Rejection::ended(Outcome::Failed, Reason::EngineFailed, Some(error))
-                })
+                answer.map_err(|error| Rejection::ended(Outcome::Failed, Reason::EngineFailed, Some(error)))
             }
             (Outcome::Failed, Some(returned)) => {
                 Err(Rejection::ended(outcome, reason, returned.error.clone()))
             }
             _ => Err(Rejection {
-                retry_after: (reason == Reason::Quota)
-                    .then(|| self.core.quota_wait(payload.tenant).into()),
+                retry_after: (reason == Reason::Quota).then(|| self.core.quota_wait(payload.tenant).into()),
                 ..Rejection::ended(outcome, reason, None)
             }),
         };

@@ -158,7 +158,8 @@ impl Listener {
             }
         }
         for _ in 0..limits.connections {
-            let Ok(Ok((stream, peer))) = tokio::time::timeout(Duration::ZERO, self.socket.accept()).await else {
+            let Ok(Ok((stream, peer))) = tokio::time::timeout(Duration::ZERO, self.socket.accept()).await
+            else {
                 break;
             };
             connections.take(stream, peer, service.clone());

@@ -31,10 +31,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_tenant_is_named_by_trusted_peers_only() {
-        let options = [
-            ("server.tenant_header", "x-tenant"),
-            ("tenants.search.weight", "2"),
-        ];
+        let options = [("server.tenant_header", "x-tenant"), ("tenants.search.weight", "2")];
         let front = front_with(limits(), &options).await;
         let mut headers = HeaderMap::new();
         let peer = |text: &str| Some(Peer(text.parse().unwrap()));

@@ -29,6 +29,7 @@ mod ordered;
 mod pool;
 mod queue;
 mod rate;
+mod recent_slack;
 mod records;
 mod request;
 mod resources;

@@ -278,6 +278,11 @@ impl Queues {
         self.timers.set(queue, at);
     }
 
+    /// Sets when a queue must be evaluated again, if it is not to be evaluated earlier.
+    pub(crate) fn bring_timer_forward(&mut self, queue: u32, at: Nanos) {
+        self.timers.bring_forward(queue, at);
+    }
+
     /// When the first queue must be evaluated.
     pub(crate) fn next_timer(&self) -> Option<Nanos> {
         self.timers.next()

@@ -8,7 +8,8 @@
 //!
 //! A tenant that *borrows* is not refused: its requests beyond the quota run on lanes that no other tenant wants. They
 //! wait in queues of their own, come after all other requests of all classes, share no batch with them, and cost no
-//! tokens. Nothing that admission and policies estimate from traffic counts them.
+//! tokens. A borrowed batch takes at most half of the time that recent requests of other tenants could wait, because it
+//! is not interrupted. Nothing that admission and policies estimate from traffic counts borrowed requests.
 
 use serde::Serialize;
 

@@ -40,8 +40,9 @@ impl Tenants {
         let unnamed = TenantSettings::default();
         let default = config.tenants.get(DEFAULT).unwrap_or(&unnamed);
         let others = config.tenants.iter().filter(|(name, _)| *name != DEFAULT);
-        let listed: Vec<(&str, &TenantSettings)> =
-            std::iter::once((DEFAULT, default)).chain(others.map(|(name, one)| (name.as_str(), one))).collect();
+        let listed: Vec<(&str, &TenantSettings)> = std::iter::once((DEFAULT, default))
+            .chain(others.map(|(name, one)| (name.as_str(), one)))
+            .collect();
         let quotas: Vec<TenantQuota> = listed.iter().map(|(_, settings)| quota(settings)).collect();
         let single = config.tenants.is_empty() && config.server.tenant_header.is_none();
         let names: &[(&str, &TenantSettings)] = if single { &[] } else { &listed };
@@ -50,8 +51,15 @@ impl Tenants {
         let number = |at: usize| Tenant::new(u16::try_from(at).unwrap_or_default());
         Self {
             metrics: metrics.chain(other).collect(),
-            numbers: listed.iter().enumerate().map(|(at, (name, _))| ((*name).to_owned(), number(at))).collect(),
-            weights: listed.iter().map(|(_, settings)| settings.weight.map_or(1, |weight| weight.get())).collect(),
+            numbers: listed
+                .iter()
+                .enumerate()
+                .map(|(at, (name, _))| ((*name).to_owned(), number(at)))
+                .collect(),
+            weights: listed
+                .iter()
+                .map(|(_, settings)| settings.weight.map_or(1, |weight| weight.get()))
+                .collect(),
             quotas,
             header: config.server.tenant_header.clone(),
             trusted: config.server.trusted_peers.clone(),
@@ -88,7 +96,11 @@ impl Tenants {
     }
 
     fn metrics_of(&self, tenant: RequestTenant) -> Option<&TenantMetrics> {
-        if tenant.is_other { self.metrics.last() } else { self.metrics.get(usize::from(tenant.number.number())) }
+        if tenant.is_other {
+            self.metrics.last()
+        } else {
+            self.metrics.get(usize::from(tenant.number.number()))
+        }
     }
 
     /// Counts a request that was answered. `in_time` is `None` without a deadline.

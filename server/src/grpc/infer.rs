@@ -46,7 +46,8 @@ pub async fn unary(
     if let Some(trace) = &trace {
         trace.reached(Stage::GrpcReadStart, arrived);
     }
-    let context = RequestContext { trace: trace.clone(), ..RequestContext::new(arrived, transport_timeout, tenant) };
+    let context =
+        RequestContext { trace: trace.clone(), ..RequestContext::new(arrived, transport_timeout, tenant) };
     match answer(front, message, context).await {
         Ok(Answer { message, timing, mut held }) => {
             let mut response = Response::new(message);

@@ -57,6 +57,21 @@ fn an_aggressor_that_borrows_uses_idle_time_and_does_not_change_the_attainment_o
 }
 
 #[test]
+fn batches_that_are_longer_than_the_victim_can_wait_are_not_borrowed() {
+    let (victim, aggressor) = AGGRESSOR.split_once(ITS_MODEL).unwrap();
+    let victim = victim.replace("burst = 0.1", "burst = 0.1\nborrow = true").replace("100ms", "40ms");
+    let aggressor = aggressor.replace("100ms", "600ms").replace("beta = \"10ms\"", "beta = \"90ms\"");
+    let before = run(&parse(&victim), &checked("deadline"));
+    let after = run(&parse(&format!("{victim}{ITS_MODEL}{aggressor}")), &checked("deadline"));
+    let (before, victim) = (tenant(&before, "search"), tenant(&after, "search"));
+    println!("{:.4} alone, {:.4} next to the aggressor", before.attainment, victim.attainment);
+    assert!(before.attainment - victim.attainment <= POINT);
+    let aggressor = tenant(&after, "crawler");
+    let quota = aggressor.device_seconds_quota.unwrap();
+    assert!(aggressor.device_seconds_per_second > 0.9 * quota, "it keeps its quota: {aggressor:?}");
+}
+
+#[test]
 fn tenants_of_one_model_keep_their_quotas_too() {
     let text = |crawler: f64| {
         format!(

@@ -112,6 +112,7 @@ impl Router {
             return Ok(());
         }
         self.tenants.admitted(now, arrival.tenant);
+        self.note_slack(slot);
         if let Some(model) = self.model_mut(arrival.model) {
             model.count_unfinished(now);
         }
@@ -273,7 +274,7 @@ impl Router {
 }
 
 /// Time of a batch on the fastest lane class of a pool, rarely exceeded.
-fn least_time(model: &Model, pool: &Pool, rows: u32, row_bytes: u64) -> Nanos {
+pub(super) fn least_time(model: &Model, pool: &Pool, rows: u32, row_bytes: u64) -> Nanos {
     let time = |lane_class| model.costs.on(lane_class).cautious(rows, row_bytes);
     match pool.only_lane_class() {
         Some(lane_class) => time(lane_class),

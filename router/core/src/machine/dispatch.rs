@@ -15,6 +15,8 @@ use crate::request::Stage;
 use crate::request::Timing;
 use crate::{LaneClass, ModelId, Nanos};
 
+/// When a borrowed batch is tried again that would have made other requests late.
+const BORROW_RETRY: Nanos = Nanos::from_millis(10);
 /// Preemptions that one request may suffer.
 const MAX_RETURNS: u8 = 3;
 
@@ -78,6 +80,12 @@ impl Router {
         let (queue_slot, proposal) = chosen.unwrap_or((queue_slot, proposal));
         let queue = expected!(self.queues.get(queue_slot), "router.ready_queue_unknown");
         let Some(key) = queue.map(|queue| queue.key) else { return };
+        let Some(proposal) = self.within_slack(queue_slot, &proposal, (found.lane, lane_class)) else {
+            // Not evaluated at once, because nothing has changed. It becomes ready again by its timer or a new request.
+            self.file_ready(queue_slot, None);
+            self.queues.bring_timer_forward(queue_slot, self.now.after(BORROW_RETRY));
+            return;
+        };
         // A batch that started during this event may hold what was left when the queue became ready.
         if !self.has_resources(key.model, urgency.0) {
             self.file_ready(queue_slot, None);

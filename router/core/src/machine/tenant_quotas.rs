@@ -1,13 +1,14 @@
 //! Quotas of tenants: what admission, evaluation and dispatch ask of them. `tenant_quotas` at the crate's root keeps
 //! the accounts.
 
+use crate::batch::Proposal;
 use crate::event::Arrival;
 use crate::machine::Router;
-use crate::machine::admission::row_time_of;
+use crate::machine::admission::{least_time, row_time_of};
 use crate::queue::{Queue, QueueKey};
 use crate::request::{Request, Stage};
 use crate::tenant_quotas::TenantAccounts;
-use crate::{Nanos, Tenant, TenantUse};
+use crate::{LaneClass, LaneId, Nanos, Tenant, TenantUse};
 
 impl Router {
     /// What each tenant used, by number. Empty for a single tenant without a quota.
@@ -57,6 +58,44 @@ impl Router {
             return true;
         }
         own.borrowed == other.borrowed && (other.borrowed || !self.is_over_quota(other.tenant))
+    }
+
+    /// Notes how long a request within its quota can wait.
+    pub(super) fn note_slack(&mut self, slot: u32) {
+        let limited = self.tenants.is_limited();
+        let dated = |request: &&Request| limited && request.deadline != Nanos::NEVER;
+        let Some(request) = self.requests.at(slot).filter(dated) else { return };
+        let row_bytes = request.bytes / u64::from(request.rows.max(1));
+        let (now, tenant, rows) = (self.now, request.tenant, request.rows);
+        let left = request.deadline.since(now);
+        let Some(model) = self.models.get(request.model) else { return };
+        if let Some(pool) = self.pools.get_mut(model.pool) {
+            let slack = left.before(least_time(model, pool, rows, row_bytes));
+            pool.slack.came(now, tenant, slack);
+        }
+    }
+
+    /// The batch of a queue, limited so that a borrowed one takes at most half of the slack that recent requests of other
+    /// tenants on the lane had: a batch that has started is not interrupted. `None` if not even one request fits.
+    pub(super) fn within_slack(
+        &self,
+        slot: u32,
+        proposal: &Proposal,
+        (lane, lane_class): (LaneId, LaneClass),
+    ) -> Option<Proposal> {
+        let queue = self.queues.get(slot)?;
+        let tenant = queue.key.tenant;
+        if !self.tenants.is_limited() || !(queue.key.borrowed || self.is_over_quota(tenant)) {
+            return Some(*proposal);
+        }
+        let pools = self.lane(lane)?.pools.iter().filter_map(|&pool| self.pools.get(pool));
+        let Some(slack) = pools.filter_map(|pool| pool.slack.of_others(self.now, tenant)).min() else {
+            return Some(*proposal);
+        };
+        let cost = self.model(queue.key.model)?.costs.on(lane_class);
+        let take = cost.largest_within(Nanos(slack.0 / 2), queue.row_bytes(), proposal.take);
+        let first = queue.waiting.get(proposal.skip as usize).or(queue.head())?;
+        (take >= first.rows).then_some(Proposal { take, ..*proposal })
     }
 
     /// Reserves lane time for a request that starts to wait: the least that it can take.

@@ -108,7 +108,8 @@ fn tenants(options: &mut Vec<OsString>, workload: &Workload) {
     set(options, format!("server.tenant_header={TENANT_HEADER}"));
     let weights = sim::whole_weights(workload.tenants.iter().map(|tenant| tenant.weight));
     for (tenant, weight) in workload.tenants.iter().zip(weights) {
-        let mut set = |key: &str, value: String| set(options, format!("tenants.{}.{key}={value}", tenant.name));
+        let mut set =
+            |key: &str, value: String| set(options, format!("tenants.{}.{key}={value}", tenant.name));
         set("weight", weight.to_string());
         if let Some(quota) = tenant.quota.device_seconds {
             set("device_seconds_per_second", format!("{:?}", quota.per_second));

@@ -10,7 +10,9 @@ use toml::{Table, Value};
 use units::{Lines, in_words, line_at, nearest};
 
 use super::models_section::BATCHING;
-use super::{Config, Effective, Origin, Problem, Problems, fields, models_section, sections, tenants_section};
+use super::{
+    Config, Effective, Origin, Problem, Problems, fields, models_section, sections, tenants_section,
+};
 
 /// One value from a flag or a variable.
 #[derive(Clone, Debug)]

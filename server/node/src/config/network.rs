@@ -45,7 +45,8 @@ impl std::str::FromStr for Network {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {
-        let (address, prefix) = text.split_once('/').map_or((text, None), |(left, right)| (left, Some(right)));
+        let (address, prefix) =
+            text.split_once('/').map_or((text, None), |(left, right)| (left, Some(right)));
         let address: IpAddr = address.trim().parse().map_err(|_| ())?;
         let bits = if address.is_ipv4() { 32 } else { 128 };
         let prefix: u8 = prefix.map_or(Ok(bits), |prefix| prefix.trim().parse()).map_err(|_| ())?;
@@ -56,7 +57,11 @@ impl std::str::FromStr for Network {
 impl fmt::Display for Network {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bits = if self.address.is_ipv4() { 32 } else { 128 };
-        if self.prefix == bits { write!(f, "{}", self.address) } else { write!(f, "{}/{}", self.address, self.prefix) }
+        if self.prefix == bits {
+            write!(f, "{}", self.address)
+        } else {
+            write!(f, "{}/{}", self.address, self.prefix)
+        }
     }
 }
 

@@ -145,7 +145,8 @@ fn tenants() -> Section {
     });
     Section {
         name: "tenants.NAME".to_owned(),
-        about: "One table for each tenant: its share under contention, and what it may use at most.".to_owned(),
+        about: "One table for each tenant: its share under contention, and what it may use at most."
+            .to_owned(),
         settings: settings.collect(),
     }
 }

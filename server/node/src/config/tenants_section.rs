@@ -97,10 +97,14 @@ pub fn check(tenants: &Table, origin: impl Fn(&str) -> Origin, problems: &mut Ve
     }
     for (name, settings) in tenants {
         let path = format!("tenants.{name}");
-        let mut report = |path: &str, message: &str| problems.push(Problem::new(path, message, &origin(path)));
+        let mut report =
+            |path: &str, message: &str| problems.push(Problem::new(path, message, &origin(path)));
         let sound = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
         if name.is_empty() || name.len() > NAME_MAX || !name.chars().all(sound) {
-            report(&path, &format!("expected a name of at most {NAME_MAX} letters, digits, `-`, `_` and `.`"));
+            report(
+                &path,
+                &format!("expected a name of at most {NAME_MAX} letters, digits, `-`, `_` and `.`"),
+            );
         }
         if name == OTHER {
             report(&path, "metrics count unknown tenants under this name: expected another one");
